@@ -1,6 +1,6 @@
 """overlap: a pipelined rollout and reward engine for reinforcement learning on code.
 
-Importing this package imports no GPU library; ``train`` opens the doors when it is called.
+Importing this package imports no GPU library; ``train`` imports one when it is called.
 """
 
 from __future__ import annotations

@@ -45,6 +45,14 @@ def unwrapped() -> Iterator[None]:
         raise error from error.__cause__
 
 
+async def together(*coroutines: Coroutine[Any, Any, T]) -> list[T]:
+    """Await coroutines side by side; returns their results. The first error cancels the others, and is raised."""
+    with unwrapped():
+        async with asyncio.TaskGroup() as tasks:
+            running = [tasks.create_task(coroutine) for coroutine in coroutines]
+    return [task.result() for task in running]
+
+
 async def shielded_thread(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
     """Do quick ``work`` in a thread, as ``asyncio.to_thread``; a cancellation is raised once the work has ended, so
     that nobody tidies up, or goes on, beside a thread that still renames.

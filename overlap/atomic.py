@@ -72,10 +72,11 @@ def sync(path: Path) -> None:
     with guarded(path):
         for each in (*path.rglob("*"), path):
             if each.is_file() or each.is_dir():
-                _fsync(each)
+                fsync(each)
 
 
-def _fsync(path: Path) -> None:
+def fsync(path: Path) -> None:
+    """Bring a file, or the names in a folder, to the disk. Raises OSError."""
     fd = os.open(path, os.O_RDONLY)
     try:
         os.fsync(fd)
@@ -98,7 +99,7 @@ def replace(new: Path, path: Path) -> None:
                 os.rename(former, path)
             raise
     with suppress(OSError):  # it has its name, on a file system too that cannot bring a folder to the disk
-        _fsync(path.parent)
+        fsync(path.parent)
     remove_path(former)
 
 

@@ -1,27 +1,6 @@
-"""Errors of overlap, drawn as a tree.
+"""Errors of overlap. What a *program* did wrong is never one of them: it is a verdict (see ``sandbox``).
 
-    OverlapError
-    ├── ConfigError        the caller's input is wrong            exit code 2, nothing was lost
-    │   └── DataError      a row of a problem file is malformed   (names the file and the line)
-    ├── EngineError        the generator failed or died           exit code 1
-    │   ├── EngineLost     the engine with these weights died: load them again into the next one
-    │   ├── ClusterLost    the Ray cluster is unreachable: no other engine can be started
-    │   └── ParityError    engine and learner disagree after a sync
-    ├── LearnerError       the learner refused, for a reason      exit code 1
-    │   └── LearnerDiedError  a rank died, hung or broke: a restart may help
-    ├── VerifierError      the verifier fails too often           exit code 1
-    ├── RunDirError        the run directory cannot be written    exit code 1
-    ├── StoppedError       the run was stopped before it had anything to save
-    ├── StaleBatchError    a batch is older than rollout.max_staleness allows
-    ├── EmptyBatchesError  too many steps in a row had nothing to learn from
-    ├── RolloutError       the task's own rollout of an episode failed; names the prompt
-    ├── EpisodeError       a turn is refused; the episode may continue
-    │   ├── RequestRefused    its request cannot, or must not, be served
-    │   ├── ContextFull       its dialog fills the context
-    │   └── EpisodeOver       the episode has used its turns, tokens or time, or has ended
-    └── StageError         a stage of the pipeline failed; names the stage and the sample
-
-What a *program* did wrong is never an error: it is a verdict (see ``sandbox``).
+``exit_code``: 2 where the caller's input is wrong, and nothing was lost; else 1.
 """
 
 from __future__ import annotations
@@ -88,7 +67,7 @@ class LearnerError(OverlapError, RuntimeError):
 
 
 class LearnerDiedError(LearnerError):
-    """A learner rank was killed, raised an unexpected error, or did not answer in time: its state is lost."""
+    """A learner rank was killed, raised an unexpected error, or did not answer in time; a restart may help."""
 
 
 class VerifierError(OverlapError, RuntimeError):

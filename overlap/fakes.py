@@ -20,6 +20,7 @@ from overlap.core import (
     Finish,
     Processless,
     ProcesslessEngine,
+    ProcesslessVerifier,
     Prompt,
     Request,
     Scored,
@@ -149,7 +150,7 @@ class FakeGenerator(ProcesslessEngine):
         return fake_logprobs(self.version, token_ids)
 
 
-class FakeVerifier(Processless):
+class FakeVerifier(ProcesslessVerifier):
     """``workers`` verifiers, each busy for a time drawn from ``seconds``; rewards are 1 with chance ``solved``.
 
     Of the samples that wait, those of the oldest group are next, and of these the longest.
@@ -166,7 +167,7 @@ class FakeVerifier(Processless):
     ) -> None:
         super().__init__()
         self._seed, self._seconds, self._solved, self._failed = seed, seconds, solved, failed
-        self._workers = Slots(workers)
+        self.concurrency, self._workers = workers, Slots(workers)
 
     async def score(self, trajectory: Trajectory) -> Scored:
         queued = now()

@@ -17,7 +17,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from overlap import core
 from overlap.config import import_named, section_from
@@ -172,8 +172,7 @@ def check_task(task: Any, name: str, cfg: Config | None = None) -> core.Task:
         raise _bad(name, f"has no {missing[0]}; derive it from overlap.Task")
     if cfg is not None:
         task_options(cfg, task)
-    checked: core.Task = task
-    return checked
+    return cast(core.Task, task)
 
 
 def check_rollout(cfg: Config, task: core.Task) -> None:
@@ -184,19 +183,15 @@ def check_rollout(cfg: Config, task: core.Task) -> None:
         way_out = f"{kind} has no {missing[0]} for it; derive the task from overlap.Task"
         raise ConfigError("episode.command", command, way_out)
     if not command and rollout is None:
-        return _refuse_unused(cfg, kind)
+        for name, value in cfg.episode.given():
+            way_out = f"{kind} has no rollout of several turns, and there is no episode.command: leave it out"
+            raise ConfigError(name, value, way_out)
+        return
     if not command:
         _check_signature(rollout, f"{kind}.rollout")
     if cfg.episode.timeout_s >= cfg.run.stall_s:
         way_out = f"an episode is begun again after run.stall_s={cfg.run.stall_s:g}: use less, or make that more"
         raise ConfigError("episode.timeout_s", cfg.episode.timeout_s, way_out)
-
-
-def _refuse_unused(cfg: Config, kind: str) -> None:
-    """Fields of episodes where there are none."""
-    for name, value in cfg.episode.given():
-        way_out = f"{kind} has no rollout of several turns, and there is no episode.command: leave it out"
-        raise ConfigError(name, value, way_out)
 
 
 def _check_signature(rollout: Any, name: str) -> None:

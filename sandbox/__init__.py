@@ -86,17 +86,16 @@ def judge(
     from sandbox.judging import Judge, control
     from sandbox.languages import find_language
 
-    def once(jail: Jail, problem: Problem, program: Program) -> Judgement:
-        with tempfile.TemporaryDirectory(dir=jail.directory) as builds:
-            return Judge(jail, Builder(builds), stop_at_first_failure).judge(problem, program)
-
     def tried(problem: Problem, program: Program) -> Judgement:
         deaths = Deaths()
         while True:
             jail = None
             try:
-                with Jail(isolation, packages=packages) as jail:
-                    return once(jail, problem, program)
+                with (
+                    Jail(isolation, packages=packages) as jail,
+                    tempfile.TemporaryDirectory(dir=jail.directory) as builds,
+                ):
+                    return Judge(jail, Builder(builds), stop_at_first_failure).judge(problem, program)
             except WorkerDied as error:
                 if (last := deaths.add(error, handed=jail is not None)) is not None:
                     raise last from None

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TextIO
 
 from sandbox import judge, terminal
 from sandbox.core import MIB, SOURCE_BYTES_MAX, Case, Judgement, Limits, Problem, Program, Verdict, printable
@@ -62,11 +62,13 @@ def _parser() -> argparse.ArgumentParser:
     bench = actions.add_parser("bench", help="milliseconds per program on this machine, and the tier")
     bench.add_argument("--rounds", type=int, default=30, help="programs per figure (default %(default)s)")
     bench.set_defaults(action=_bench)
-    cli_verify.add_time_limit(verdict)
     verify = cli_verify.add_parser(actions)
     cli_reward.add_parsers(actions)
     for part in (run, verdict):
         part.add_argument("--language", help="language of the program; default: by the suffix of its file")
+    for part in (verdict, verify):
+        part.add_argument("--time-limit", type=float, metavar="S", help="CPU seconds, instead of the package's")
+    for part in (run, verdict, verify):
         part.add_argument(
             "--packages",
             nargs="+",
@@ -138,7 +140,9 @@ def _run(options: argparse.Namespace) -> int:
     problem = Problem("run", "stdio", (case,), limits=limits)
     result, output, errors, tier = run_once(problem, program, isolation=options.isolation, packages=options.packages)
     if options.json:
-        print(json.dumps(_as_json(result, output, errors, tier)))
+        fields = ("verdict", "message", "cpu_s", "wall_s", "memory_bytes")
+        texts = {"stdout": output.decode("utf-8", "replace"), "stderr": errors.decode("utf-8", "replace")}
+        print(json.dumps({name: getattr(result, name) for name in fields} | {"tier": tier} | texts))
     else:
         sys.stdout.buffer.write(output)
         sys.stdout.flush()
@@ -146,19 +150,6 @@ def _run(options: argparse.Namespace) -> int:
         usage = f"{result.cpu_s:.3f} s cpu, {result.wall_s:.3f} s wall, {result.memory_bytes / MIB:.1f} MiB"
         _say(f"[{result.verdict} {result.message}; {usage}, tier {tier}]", sys.stderr)
     return 0 if result.verdict is Verdict.AC else 1
-
-
-def _as_json(result: Any, output: bytes, errors: bytes, tier: str) -> dict[str, Any]:
-    return {
-        "verdict": result.verdict,
-        "message": result.message,
-        "cpu_s": result.cpu_s,
-        "wall_s": result.wall_s,
-        "memory_bytes": result.memory_bytes,
-        "tier": tier,
-        "stdout": output.decode("utf-8", "replace"),
-        "stderr": errors.decode("utf-8", "replace"),
-    }
 
 
 def _doctor(options: argparse.Namespace) -> int:
@@ -169,7 +160,7 @@ def _doctor(options: argparse.Namespace) -> int:
     passed = {line.name for line in report.lines if line.passed}
     fine = report.tier is not None if asked is None else asked == "C" or f"tier {asked}" in passed
     if options.json:
-        print(json.dumps({**report.to_json(), "asked": options.isolation, "fine": fine}))
+        print(json.dumps({**asdict(report), "asked": options.isolation, "fine": fine}))
         return 0 if fine else 2
     for line in report.lines:
         print(f"{'PASS' if line.passed else 'FAIL'}  {line.name:36}  {line.detail}".rstrip())

@@ -1,19 +1,4 @@
-"""Our own faults. What a program did wrong is a Verdict, never one of these.
-
-SandboxError                    we failed; no verdict may be drawn from it
-├── InvalidProblem (ValueError)     the problem cannot be judged: field, value, way out
-├── InvalidProgram (ValueError)     the files of a program cannot lie in one directory
-├── CheckerError                    a checker or interactor, part of the problem, does not do its work
-├── ToolchainMissing                a compiler or interpreter is not installed
-├── IsolationUnavailable            this machine cannot isolate as strongly as asked
-├── WorkerDied                      a jail, worker or supervisor died too often under one job
-│   ├── WorkerHung                      a worker was ended when all the time that its work may take was over
-│   └── TookDown                        each time with the program handed to a jail: it may have been the program
-│       └── HeldUp                          and hung, which takes long and does not happen by chance
-├── ProtocolError                   a peer process sent something unreadable
-├── ProblemLost                     a problem did not reach the process that judges; it is sent anew to the next job
-└── PoolClosed                      judge() on a pool that is closed, or closed while it waited
-"""
+"""Our own faults. What a program did wrong is a Verdict, never one of these."""
 
 from __future__ import annotations
 
@@ -26,7 +11,7 @@ class SandboxError(Exception):
 
 
 class InvalidProblem(SandboxError, ValueError):
-    """The problem cannot be judged as it stands."""
+    """The problem cannot be judged as it stands; the message names field, value and way out."""
 
 
 class InvalidProgram(SandboxError, ValueError):
@@ -95,34 +80,19 @@ class ProtocolError(SandboxError):
 
 
 class ProblemLost(SandboxError):
-    """A problem did not reach the process that judges by it."""
+    """A problem did not reach the process that judges; it is sent again with the next job."""
 
 
 class PoolClosed(SandboxError):
-    """The pool is closed."""
+    """The pool is closed, or was closed while its caller waited."""
 
 
 class Cancelled(SandboxError):
     """The job was cancelled by its owner."""
 
 
-_BY_NAME: dict[str, type[SandboxError]] = {
-    cls.__name__: cls
-    for cls in (
-        InvalidProblem,
-        InvalidProgram,
-        CheckerError,
-        ToolchainMissing,
-        IsolationUnavailable,
-        WorkerDied,
-        WorkerHung,
-        TookDown,
-        HeldUp,
-        ProtocolError,
-        ProblemLost,
-        PoolClosed,
-        Cancelled,
-    )
+_BY_NAME: Final[dict[str, type[SandboxError]]] = {
+    name: found for name, found in globals().items() if isinstance(found, type) and issubclass(found, SandboxError)
 }
 
 

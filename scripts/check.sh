@@ -16,7 +16,7 @@ check format "$bin/ruff" format --check .
 check lint "$bin/ruff" check .
 check types "$bin/mypy" overlap sandbox recipes
 check imports "$bin/lint-imports"
-check doors "$bin/python" scripts/checks/doors.py
+check interfaces "$bin/python" scripts/checks/interfaces.py
 check sizes "$bin/python" scripts/checks/sizes.py
 check names "$bin/python" scripts/checks/names.py
 check docs env NO_MKDOCS_2_WARNING=1 "$bin/mkdocs" build --strict --quiet

@@ -1,5 +1,7 @@
 """Order of the tests, where libraries leave their caches, and judges to share."""
 
+import asyncio
+import inspect
 import json
 import os
 import shutil
@@ -7,6 +9,7 @@ import signal
 import tempfile
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
@@ -14,6 +17,7 @@ from changed import files_within, packages_changed_since
 from places import ROOT
 from tiers import jail_of
 
+from overlap.clock import run_virtual
 from sandbox.build import Builder
 from sandbox.jail import Jail
 from sandbox.judging import Judge
@@ -87,6 +91,30 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
             for kind, spent in _spent.items()
         }
         DURATIONS.write_text(json.dumps(found, indent=1, sort_keys=True) + "\n")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """Run a test that is a coroutine, on a virtual clock where it has the mark ``virtual``.
+
+    On a real one those of its fixtures that a coroutine closes are closed in the same loop.
+    """
+    if not inspect.iscoroutinefunction(pyfuncitem.obj):
+        return None
+    given = {name: pyfuncitem.funcargs[name] for name in inspect.signature(pyfuncitem.obj).parameters}
+
+    async def closing() -> None:
+        async with AsyncExitStack() as stack:
+            for fixture in given.values():
+                if inspect.iscoroutinefunction(getattr(fixture, "close", None)):
+                    stack.push_async_callback(fixture.close)
+            await pyfuncitem.obj(**given)
+
+    if pyfuncitem.get_closest_marker("virtual"):
+        run_virtual(pyfuncitem.obj(**given))
+    else:
+        asyncio.run(closing())
+    return True
 
 
 @pytest.hookimpl(trylast=True)

@@ -30,7 +30,7 @@ def own_addresses() -> list[str]:
         for entry in entries
         if entry.family == socket.AF_INET and name in up and up[name].isup
     ]
-    return [text for text in found if not (_ip(text).is_loopback or _ip(text).is_link_local)]
+    return [text for text in found if not ((ip := ipaddress.ip_address(text)).is_loopback or ip.is_link_local)]
 
 
 def node_address(asked: str, *, loopback: bool, towards: tuple[str, int] | None = None) -> str:
@@ -43,15 +43,15 @@ def node_address(asked: str, *, loopback: bool, towards: tuple[str, int] | None 
     try:
         ip = ipaddress.ip_address(asked)
     except ValueError:
-        raise ConfigError(_FIELD, asked, f"is no IP address; this machine has {ours}") from None
+        raise ConfigError(_FIELD, asked, f"is not an IP address; this machine has {ours}") from None
     if ip.version != 4:
         raise ConfigError(_FIELD, asked, f"use an IPv4 address; this machine has {ours}")
     if ip.is_unspecified:
-        raise ConfigError(_FIELD, asked, f"others cannot reach a node by it: name one address; this machine has {ours}")
+        raise ConfigError(_FIELD, asked, f"others cannot connect to it: name one address; this machine has {ours}")
     if ip.is_loopback and not loopback:
-        raise ConfigError(_FIELD, asked, "no other machine reaches it: say --loopback where none shall")
+        raise ConfigError(_FIELD, asked, "no other machine can connect to it: add --loopback if none shall")
     if not _is_ours(asked):
-        raise ConfigError(_FIELD, asked, f"is not this machine's, which has {ours}")
+        raise ConfigError(_FIELD, asked, f"is not an address of this machine, which has {ours}")
     return asked
 
 
@@ -71,25 +71,21 @@ def check_port_free(port: int) -> None:
         try:
             probe.bind(("", port))
         except OSError as error:
-            way_out = f"port {port} cannot be had here ({error.strerror}): name another, as in 10.0.0.1:{PORT + 1}"
+            way_out = f"port {port} cannot be used here ({error.strerror}): name another, as in 10.0.0.1:{PORT + 1}"
             raise ConfigError(_FIELD, port, way_out) from error
 
 
-def check_address(field: str, address: str) -> None:
-    """Raises ConfigError where no head listens at "host:port"."""
-    check_head(field, *host_and_port(field, address))
-
-
 def check_reached(field: str, host: str, port: int) -> None:
-    """Raises ConfigError where nobody answers there within ``REACH_S``."""
+    """Raises ConfigError where nothing answers there within ``REACH_S``."""
     with _blamed(field, host, port):
         socket.create_connection((host, port), REACH_S).close()
 
 
-def check_head(field: str, host: str, port: int) -> None:
-    """Raises ConfigError where nobody answers there within ``REACH_S``, or one who does not speak as a head does. Under
-    TLS it is only seen that somebody listens.
+def check_address(field: str, address: str) -> None:
+    """Raises ConfigError where nothing answers at "host:port" within ``REACH_S``, or what answers is no head. Under TLS
+    it is only seen that somebody listens.
     """
+    host, port = host_and_port(field, address)
     if os.environ.get("RAY_USE_TLS", "0") != "0":
         return check_reached(field, host, port)
     with _blamed(field, host, port), socket.create_connection((host, port), REACH_S) as connection:
@@ -97,7 +93,7 @@ def check_head(field: str, host: str, port: int) -> None:
         with connection.makefile("rb") as answer:
             said = answer.read(9)
     if said[3:4] != _SETTINGS:
-        raise ConfigError(field, f"{host}:{port}", NO_HEAD)
+        raise ConfigError(field, address, NO_HEAD)
 
 
 @contextmanager
@@ -106,7 +102,7 @@ def _blamed(field: str, host: str, port: int) -> Iterator[None]:
         yield
     except (OSError, UnicodeError) as error:
         why = getattr(error, "strerror", None) or str(error) or "no answer"
-        way_out = f"nobody answers there ({why}): see that the head runs, and that no firewall is between"
+        way_out = f"nothing answers there ({why}): check that the head runs, and that no firewall blocks it"
         raise ConfigError(field, f"{host}:{port}", way_out) from error
 
 
@@ -115,7 +111,7 @@ def _route(towards: tuple[str, int]) -> str:
         try:
             probe.connect(towards)  # sends nothing
         except OSError as error:
-            way_out = f"no way leads there ({error.strerror or error}): name this machine's own with {_FIELD}"
+            way_out = f"there is no route to it ({error.strerror or error}): name this machine's own with {_FIELD}"
             raise ConfigError("--join", towards[0], way_out) from error
         return str(probe.getsockname()[0])
 
@@ -127,8 +123,10 @@ def _only(loopback: bool) -> str:
     if len(ours) == 1:
         return ours[0]
     if not ours:
-        raise ConfigError(_FIELD, "", "this machine has none that others reach: say --loopback where none shall")
-    raise ConfigError(_FIELD, "", f"this machine has several, {', '.join(ours)}: name the one that others reach")
+        raise ConfigError(_FIELD, "", "this machine has none that others can use: add --loopback if none shall")
+    raise ConfigError(
+        _FIELD, "", f"this machine has several, {', '.join(ours)}: name the one that others can connect to"
+    )
 
 
 def _is_ours(address: str) -> bool:
@@ -138,7 +136,3 @@ def _is_ours(address: str) -> bool:
         except OSError:
             return False
     return True
-
-
-def _ip(text: str) -> ipaddress.IPv4Address:
-    return ipaddress.IPv4Address(text)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import platform
 from collections.abc import Callable
 
 from overlap.clock import now
@@ -22,7 +21,6 @@ from overlap.cluster.nodes import (
     NodeAnswer,
     NodeJob,
     NodeReply,
-    code_digest,
 )
 from overlap.cluster.orphans import uncalled
 from overlap.verify import PROBE, PROBE_PROGRAM, GuardedPool, JudgePool
@@ -50,7 +48,7 @@ class Agent:
         await self._pool.open()
         judged = await self._pool.judge(PROBE, PROBE_PROGRAM)
         self._called_s = now()
-        return Facts(platform.node(), cores(), self._workers, judged.tier, code_digest())
+        return Facts(cores(), self._workers, judged.tier)
 
     async def clock(self) -> float:
         """This machine's monotonic clock, s."""

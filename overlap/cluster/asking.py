@@ -57,7 +57,7 @@ def call_roll(address: str = "", token_file: str = "") -> Roll:
         return Roll(address, False, open_to_all)
     token = _token(address, token_file)
     if not token:
-        way_out = "it may ask for a token: --token-file FILE"
+        way_out = "it may require a token: --token-file FILE"
         raise OverlapError(f"the cluster's head at {address} does not answer ({without}); {way_out}")
     rows, why = _asked(address, {"RAY_AUTH_MODE": "token", **token})
     if rows is None:

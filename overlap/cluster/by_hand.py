@@ -25,7 +25,6 @@ from overlap.cluster.node_state import (
     NodeState,
     checked_token,
     forget,
-    new_token,
     read_node_state,
     read_token,
     single_command,
@@ -33,7 +32,7 @@ from overlap.cluster.node_state import (
     write_node_state,
 )
 from overlap.cluster.nodes import code_digest
-from overlap.errors import ConfigError, OverlapError
+from overlap.errors import ConfigError, OverlapError, one_line
 from overlap.process import Pid, child_environment, identify, kill_tree, list_descendants, process_tree, read_proc
 
 START_S = 90.0
@@ -115,22 +114,18 @@ def owned_node() -> Iterator[None]:
 def await_node(state: NodeState) -> NoReturn:
     """Wait until the node ends, for as long as it lives. Raises OverlapError then."""
     main = [process for process in state.processes() if read_proc(process.pid, "comm") in _MAIN]
-    while main and not any(_ended(process) for process in main):
+    while main and all(process_tree.await_end([process], 0.0) for process in main):
         time.sleep(LOOK_S)
-    raise OverlapError("the node has ended by itself: its head may be gone")
-
-
-def _ended(process: Pid) -> bool:
-    return not process_tree.await_end([process], 0.0)
+    raise OverlapError("the node has stopped by itself: its head may be gone")
 
 
 def _check_words(words: Sequence[str]) -> None:
     for word in words:
         name = word.partition("=")[0]
         if not word.startswith("--"):
-            raise ConfigError("ray start", word, "options for it are written --name=value, behind --")
+            raise ConfigError("ray start", word, "write its options as --name=value, behind --")
         if name in _OURS:
-            raise ConfigError("ray start", word, f"{name} is decided here: leave it out")
+            raise ConfigError("ray start", word, f"{name} is set by `overlap cluster up`: leave it out")
 
 
 def _check_none_runs() -> None:
@@ -139,7 +134,7 @@ def _check_none_runs() -> None:
         return
     if state.processes():
         what = "the head of a cluster" if state.head else "a node"
-        raise ConfigError("cluster", state.address, f"{what} runs here already: `overlap cluster down` ends it")
+        raise ConfigError("cluster", state.address, f"{what} runs here already: `overlap cluster down` stops it")
     forget(state)  # the machine was started anew, or it was ended by other means
 
 
@@ -167,9 +162,9 @@ def _token(file: str, *, new: bool) -> str:
     if path := os.environ.get("RAY_AUTH_TOKEN_PATH", ""):
         return read_token(path)
     if new:
-        return new_token()
+        return secrets.token_hex(32)
     raise ConfigError(
-        "--token-file", "", "is needed: copy the token of the head, which `overlap cluster up` told there"
+        "--token-file", "", "is required: copy the token of the head, whose path `overlap cluster up` printed there"
     )
 
 
@@ -226,7 +221,7 @@ def node_environment(state: NodeState) -> dict[str, str]:
 
 
 def _told(log: Path) -> str:
-    text = " ".join(log.read_text(encoding="utf-8", errors="replace").split())
+    text = one_line(log.read_text(encoding="utf-8", errors="replace"))
     return f"... {text[-_TOLD_CHARS:]}" if len(text) > _TOLD_CHARS else text or "nothing"
 
 
@@ -241,7 +236,7 @@ def _end(state: NodeState) -> None:
     process_tree.await_end(rest, REST_S)
     left = kill_tree([*state.processes(), *below], KILL_S, trackers=True)
     if left:
-        raise OverlapError(f"of the node these processes do not end: {', '.join(map(str, left))}; try again")
+        raise OverlapError(f"these processes of the node did not end: {', '.join(map(str, left))}; try again")
     forget(state)
 
 

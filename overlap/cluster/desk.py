@@ -70,7 +70,7 @@ class Desk:
         pacer: Pacer | None = None,
     ) -> None:
         self.node, self._take, self._pace, self._pacer = node, take, pace, pacer or Pacer()
-        self.facts, self.offset = Facts("", 0, 0, "", ""), Offset()
+        self.facts, self.offset = Facts(0, 0, ""), Offset()
         self.draining = False
         """It was said that this node shall be let go."""
         self.mean_s, self.ended = 0.0, 0

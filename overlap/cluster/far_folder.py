@@ -59,7 +59,11 @@ def read_piece(path: str | Path, at: int, length: int) -> bytes:
 def write_piece(path: Path, at: int, data: bytes) -> None:
     """Make the file, with the folders above it, unless it is there, and write that into it. Raises OSError."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    fd = os.open(path, os.O_WRONLY | os.O_CREAT, 0o666)
+    write_and_close(os.open(path, os.O_WRONLY | os.O_CREAT, 0o666), at, data)
+
+
+def write_and_close(fd: int, at: int, data: bytes | memoryview) -> None:
+    """Write all of ``data`` at that byte of a file, and close it. Raises OSError."""
     try:
         view = memoryview(data)
         while len(view):

@@ -72,7 +72,7 @@ async def start_far(
         await host.close()
         raise
     wire = Wire(host, life)
-    return Peer.joined(life, title, wire.reader, wire)
+    return Peer(life, title, wire.reader, wire)
 
 
 async def _started(host: ProcessAgent, title: str, module: str, environment: Mapping[str, str]) -> str:

@@ -12,15 +12,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from overlap.clock import now
-from overlap.cluster.far_folder import FarFolder
-from overlap.cluster.nodes import BEAT_S, code_digest
+from overlap.cluster.far_folder import FarFolder, write_and_close
+from overlap.cluster.nodes import BEAT_S
 from overlap.cluster.orphans import uncalled
 from overlap.errors import ConfigError, OverlapError
 from overlap.placement import Devices, devices_here, free_memory
@@ -76,10 +75,6 @@ class Hosted:
         self._reading = asyncio.create_task(self._read(reader), name=f"listen to {title}")
         return ""
 
-    async def clock(self) -> float:
-        """This machine's monotonic clock, s."""
-        return time.monotonic()
-
     async def send(self, at: int, data: bytes) -> None:
         """Hand on bytes of calls; ``at`` is how many were sent before these. Such as have come before are left out."""
         self._called_s = now()
@@ -104,11 +99,6 @@ class Hosted:
         printed = self._printed(log)
         whole = len(self._replies) <= PIECE and len(printed) < LOG_PIECE
         return Delivery(bytes(self._replies[:PIECE]), printed, self._death if whole else None)
-
-    async def hello(self) -> str:
-        """The digest of the code here."""
-        self._called_s = now()
-        return code_digest()
 
     async def facts(self, device: str) -> tuple[Devices, int]:
         """What this machine has for engines of a run with ``run.device`` = ``device``, and its memory that is free,
@@ -153,7 +143,7 @@ class Hosted:
         self._called_s = now()
         if update == self._update and self._weights >= 0:
             fd = os.dup(self._weights)  # else the number might be another file's before all is written
-            await asyncio.to_thread(_write, fd, at, data)
+            await asyncio.to_thread(write_and_close, fd, at, data)
 
     async def free(self, update: int) -> None:
         """Give that memory back."""
@@ -223,14 +213,3 @@ class _Watched(ChildProcesses):
     def died(self, who: str, code: int | None) -> None:
         self._tell(who, code)
         super().died(who, code)
-
-
-def _write(fd: int, at: int, data: bytes | memoryview) -> None:
-    """Closes the file, too."""
-    view = memoryview(data)
-    try:
-        while len(view):
-            done = os.pwrite(fd, view, at)
-            view, at = view[done:], at + done
-    finally:
-        os.close(fd)

@@ -11,7 +11,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import secrets
 import socket
 import stat
 from collections.abc import Iterator
@@ -80,17 +79,13 @@ def write_node_state(state: NodeState, token: str) -> None:
     try:
         folder.mkdir(0o700, parents=True, exist_ok=True)
         folder.chmod(0o700)
-        remove_token()
+        token_path().unlink(missing_ok=True)
         with open(os.open(folder / _TOKEN, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
             file.write(token)
     except OSError as error:
         way_out = "free disk space, or set XDG_STATE_HOME to a folder that can be written"
         raise RunDirError(f"cannot write {folder}: {error.strerror or error}; {way_out}") from error
     write_atomic(folder / _NODE, json.dumps(asdict(state), indent=1) + "\n")
-
-
-def remove_token() -> None:
-    token_path().unlink(missing_ok=True)
 
 
 def forget(state: NodeState) -> None:
@@ -102,7 +97,7 @@ def forget(state: NodeState) -> None:
     remove_tree(state.place)
     folder = state_folder()
     with suppress(OSError):
-        remove_token()
+        token_path().unlink(missing_ok=True)
         (folder / _NODE).unlink(missing_ok=True)
         for each in (folder, folder.parent, folder.parent.parent):
             each.rmdir()
@@ -112,10 +107,6 @@ def token_of(address: str) -> Path | None:
     """The file with the token of the cluster at ``address``, where a node of it was started here."""
     state, path = read_node_state(), token_path()
     return path if state is not None and state.address == address and path.is_file() else None
-
-
-def new_token() -> str:
-    return secrets.token_hex(32)
 
 
 def read_token(name: str) -> str:
@@ -136,7 +127,7 @@ def read_token(name: str) -> str:
 def checked_token(field: str, token: str) -> str:
     """Raises ConfigError, which does not tell it, for what cannot be a token."""
     if not token or not token.isascii() or not token.isprintable() or " " in token:
-        raise ConfigError(field, "..." if token else "", "is no token: a line of letters and digits")
+        raise ConfigError(field, "..." if token else "", "is not a token: it must be a line of letters and digits")
     return token
 
 
@@ -148,5 +139,5 @@ def single_command() -> Iterator[None]:
         try:
             lock.bind(f"\0overlap-cluster-{os.getuid()}-{name}")
         except OSError as error:
-            raise OverlapError("another `overlap cluster` is at work on this machine: wait until it ends") from error
+            raise OverlapError("another `overlap cluster` command runs on this machine: wait until it ends") from error
         yield

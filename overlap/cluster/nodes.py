@@ -47,16 +47,14 @@ class NodeDrained(OverlapError):
 
 
 class Facts(NamedTuple):
-    """What an agent says of its node. ``workers``: programs that it judges at once, of ``cores`` that it may use;
+    """What an agent says of its node. ``workers``: programs that it judges at once, with ``cores`` that it may use;
     ``tier``: isolation of its jails; ``clock_s`` and ``error_s``: how far its monotonic clock is ahead of the driver's,
     and how well that is known, s.
     """
 
-    host: str
     cores: int
     workers: int
     tier: str
-    version: str
     clock_s: float = 0.0
     error_s: float = 0.0
 

@@ -37,8 +37,8 @@ from overlap.cluster.problems import Digest, Digests, same_key
 from overlap.cluster.router import RoutedJob, Router, depth
 from overlap.cluster.tally import Tallies
 from overlap.cluster.wire import placed
+from overlap.core import ClusterFigures
 from overlap.errors import OverlapError, VerifierError
-from overlap.verify import ClusterFigures
 from sandbox.core import Judgement, Problem, Program
 from sandbox.errors import CheckerError, InvalidProblem, InvalidProgram, PoolClosed, SandboxError, from_wire
 from sandbox.pool import JudgementCache

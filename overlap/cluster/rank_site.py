@@ -17,7 +17,7 @@ import os
 import re
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AbstractContextManager, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -25,9 +25,9 @@ from overlap.atomic import guarded, remove_path
 from overlap.clock import now
 from overlap.cluster.far_folder import FarFolder, read_piece, write_piece
 from overlap.cluster.far_peer import ProcessAgent, patiently, start_far
-from overlap.cluster.nodes import HeadLost, NodeLost, NodeRefused, NodeSilent
+from overlap.cluster.nodes import NodeLost, NodeRefused, NodeSilent
 from overlap.cluster.pieces import PIECE_BYTES
-from overlap.cluster.sites import LOOK_S, REST_S, Berths, Fleet
+from overlap.cluster.sites import LOOK_S, REST_S, Berths, Fleet, ending
 from overlap.errors import LearnerError, RunDirError
 from overlap.placement import NodeDevices, Placement, RankSeat, reseated
 from overlap.process import ChildProcesses, Peer
@@ -53,7 +53,7 @@ class RankSite:
     async def seated(self, life: ChildProcesses, placement: Placement) -> Placement:
         """Raises LearnerError where a rank's node is gone, and there is no room elsewhere."""
         self._hosts.clear()
-        with _ending(life, "the learner cannot be placed"), life.guard():
+        with _ending(life, "the learner cannot be placed"):
             async with self._fleet.joined():
                 placed = await self._placed(placement)
         self._seats = placed.ranks
@@ -67,8 +67,8 @@ class RankSite:
     async def _placed(self, placement: Placement) -> Placement:
         until = now() + REST_S
         while True:
-            names = await self._names()
-            if names.issuperset(placement.rank_nodes):
+            names = await self._berths.living()
+            if set(placement.rank_nodes) <= set(names):
                 return placement
             living = await self._living(names)
             barred = self._berths.strangers if placement.kind == "cuda" else ()
@@ -81,15 +81,6 @@ class RankSite:
                     f"{told}: --resume places the run anew on the nodes that are there, with learn.ranks"
                 )
             await asyncio.sleep(LOOK_S)
-
-    async def _names(self) -> set[str]:
-        """Of the nodes that live, as far as is known. Raises HeadLost: for good."""
-        try:
-            return {name for name in await self._fleet.alive() if not self._berths.rests(name)}
-        except HeadLost:
-            raise
-        except (NodeLost, NodeSilent):
-            return set()
 
     async def _living(self, names: Iterable[str]) -> list[NodeDevices]:
         """What those nodes have that can be asked."""
@@ -195,7 +186,7 @@ class RankSite:
                 await self._asked(life, host, "clear")
 
     async def _asked(self, life: ChildProcesses, host: ProcessAgent, do: str, *args: Any) -> Any:
-        with _ending(life, f"the learner on node {host.name} is lost"), life.guard():
+        with _ending(life, f"the learner on node {host.name} is lost"):
             return await patiently(lambda: host.files(do, *args))
 
 
@@ -216,15 +207,8 @@ async def _in_turns(move: Callable[[int], Awaitable[None]], size: int) -> None:
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-@contextlib.contextmanager
-def _ending(life: ChildProcesses, what: str) -> Iterator[None]:
-    """A node that is lost inside ends the life, and its cause is raised."""
-    try:
-        yield
-    except (NodeLost, NodeSilent) as error:
-        life.fail(LearnerError(f"{what}: {error}") if isinstance(error, HeadLost) else f"{what}: {error}")
-        life.check()
-        raise
+def _ending(life: ChildProcesses, what: str) -> AbstractContextManager[None]:
+    return ending(life, what, lambda error: LearnerError(f"{what}: {error}"))
 
 
 @contextlib.contextmanager

@@ -26,7 +26,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from overlap.cluster.addresses import NO_HEAD, check_address
 from overlap.cluster.node_state import AUTH, token_of
 from overlap.cluster.nodes import HeadLost, NodeLost, NodeSilent
-from overlap.errors import ConfigError
+from overlap.errors import ConfigError, one_line
 from sandbox.errors import SandboxError
 
 T = TypeVar("T")
@@ -268,12 +268,18 @@ async def call(waits: Awaitable[T]) -> T:
         raise NodeLost(last_line(error)) from error
 
 
-async def end(actor: Any, closing: Awaitable[Any], seconds: float) -> None:
-    """Have an actor close what it has, for so long at most, then end it."""
+async def end(actor: Any, seconds: float) -> bool:
+    """Have an actor close what it has, for so long at most, then end it. Whether all that it had has ended for sure: so
+    it has where the actor was gone before.
+    """
     try:
-        with contextlib.suppress(NodeLost, NodeSilent, SandboxError, TimeoutError):
-            async with asyncio.timeout(seconds):
-                await call(closing)
+        async with asyncio.timeout(seconds):
+            await call(actor.close.remote())
+        return True
+    except NodeLost:
+        return True
+    except (NodeSilent, SandboxError, TimeoutError):
+        return False
     finally:  # also when we are cancelled
         with (
             contextlib.suppress(TimeoutError, exceptions.RayError),  # where Ray hears nothing either, it has ended
@@ -335,8 +341,8 @@ def last_line(error: BaseException) -> str:
 
 def _why(error: BaseException) -> str:
     """Of a connection that could not be made: of versions that differ all lines, for they say which."""
-    text = " ".join(str(error).split())
-    return text[:300] if text.startswith("Version mismatch") else last_line(error)
+    text = one_line(error, 300)
+    return text if text.startswith("Version mismatch") else last_line(error)
 
 
 def _take_token(address: str) -> bool:

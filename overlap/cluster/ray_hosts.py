@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
@@ -15,14 +14,15 @@ from typing import Any
 import ray
 from ray import exceptions
 
+from overlap.clock import now
 from overlap.cluster.hosted import Delivery, Hosted
 from overlap.cluster.nodes import HeadLost, NodeLost, NodeRefused, NodeSilent, code_digest
-from overlap.cluster.orphans import Greeted
+from overlap.cluster.orphans import DriverWatch
 from overlap.cluster.pieces import Pieces
 from overlap.cluster.ray_cluster import RayCluster, RayNodeInfo, apart, call, end, last_line
-from overlap.cluster.ray_members import forget_ray
+from overlap.cluster.ray_members import forget_ray, why_unusable
 from overlap.errors import ConfigError, EngineError
-from overlap.placement import Devices, NodeDevices
+from overlap.placement import NodeDevices
 from overlap.policy import policy_digest
 from overlap.process import read_proc
 
@@ -42,59 +42,19 @@ def as_before_ray() -> None:
             os.environ[name] = value.decode()
 
 
-class RayHosted:
+class RayHosted(Hosted):
     """:class:`Hosted` as a Ray actor: made where the process shall live."""
 
     def __init__(self, name: str) -> None:
-        self._greeted = Greeted()
-        self._authenticated = forget_ray()
+        self._watch_driver, self._authenticated = DriverWatch(CLOSE_S), forget_ray()
         as_before_ray()
-        self._hosted = Hosted(name)
-        self._alone: asyncio.Task[None] | None = None
+        super().__init__(name)
 
-    async def hello(self) -> tuple[bool, str]:
+    async def identity(self) -> tuple[bool, str]:
         """Whether its Ray asks for a token, and the digest of its code."""
-        self._alone = self._alone or asyncio.create_task(self._end_alone())
-        self._greeted.called()
-        code = await self._hosted.hello()
-        return self._authenticated, code
-
-    async def facts(self, device: str) -> tuple[Devices, int]:
-        return await self._hosted.facts(device)
-
-    async def digest(self, policy: Path) -> str:
-        return await self._hosted.digest(policy)
-
-    async def start(self, title: str, module: str, environment: Mapping[str, str]) -> str:
-        return await self._hosted.start(title, module, environment)
-
-    async def _end_alone(self) -> None:
-        await self._hosted.orphaned()
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(CLOSE_S):
-                await self._hosted.close()
-        os._exit(1)  # the reaper ends what is left
-
-    async def send(self, at: int, data: bytes) -> None:
-        await self._hosted.send(at, data)
-
-    async def collect(self, replies: int, log: int) -> Delivery:
-        return await self._hosted.collect(replies, log)
-
-    async def room(self, update: int, size: int) -> str:
-        return await self._hosted.room(update, size)
-
-    async def fill(self, update: int, at: int, piece: Any) -> None:
-        await self._hosted.fill(update, at, piece)
-
-    async def free(self, update: int) -> None:
-        await self._hosted.free(update)
-
-    async def files(self, do: str, *args: Any) -> Any:
-        return await self._hosted.files(do, *args)
-
-    async def close(self) -> None:
-        await self._hosted.close()
+        self._called_s = now()
+        self._watch_driver.called(self.orphaned, self.close)
+        return self._authenticated, code_digest()
 
 
 class RayHost:
@@ -121,7 +81,7 @@ class RayHost:
         self._entered = True
         await self._cluster.enter()
         self._actor = await self._cluster.actor(self._place, RayHosted, self._owner)
-        if fault := await strangeness(self._cluster, self._actor):
+        if fault := await why_unusable(self._actor, authenticated=not self._cluster.unauthenticated):
             return fault
         for path, digest in self._policies.items():
             if (there := await call(self._actor.digest.remote(path))) != digest:
@@ -156,33 +116,11 @@ class RayHost:
         self._entered, sure = False, True
         try:
             if self._actor is not None:
-                closing = _Closing(self._actor.close.remote())
-                await end(self._actor, closing.done(), CLOSE_S)
-                sure = closing.sure
+                sure = await end(self._actor, CLOSE_S)
         finally:
             self._closed(sure)
             await self._cluster.leave()
         return sure
-
-
-class _Closing:
-    """The end of an agent, and whether it was seen: of one that was gone before, everything has ended with it."""
-
-    def __init__(self, answer: Any) -> None:
-        self._answer, self.sure = answer, False
-
-    async def done(self) -> None:
-        with contextlib.suppress(NodeLost):
-            await call(self._answer)
-        self.sure = True
-
-
-async def strangeness(cluster: RayCluster, actor: Any) -> str:
-    """Why an agent's node cannot be used, "" where it can."""
-    authenticated, code = await call(actor.hello.remote())
-    if not (authenticated or cluster.unauthenticated):
-        return "its Ray lets everybody in; join it with RAY_AUTH_MODE=disabled only where that is meant"
-    return "" if code == code_digest() else "another version of this package, or of Python, is installed there"
 
 
 class RayFleet:
@@ -230,13 +168,13 @@ async def about(cluster: RayCluster, place: RayNodeInfo, device: str) -> NodeDev
     actor = await cluster.actor(place, RayHosted, "survey")
     try:
         async with asyncio.timeout(ABOUT_S):
-            if fault := await strangeness(cluster, actor):
+            if fault := await why_unusable(actor, authenticated=not cluster.unauthenticated):
                 raise NodeRefused(fault)
             devices, memory = await call(actor.facts.remote(device))
     except TimeoutError:
         raise NodeSilent(f"no answer within {ABOUT_S:g} s") from None
     finally:
-        await end(actor, actor.close.remote(), CLOSE_S)
+        await end(actor, CLOSE_S)
     if not place.here:  # what its owner keeps from Ray is not ours either
         devices = replace(devices, names=devices.names[: place.gpus])
     return NodeDevices(place.name, place.address, devices, memory, here=place.here)

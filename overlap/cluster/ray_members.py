@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from functools import partial
 from typing import Any, Protocol
 
+from overlap.clock import now
 from overlap.cluster.agent import Agent
 from overlap.cluster.capacity import capacity
 from overlap.cluster.nodes import NOTHING, Facts, JobParcel, Node, NodeRefused, NodeReply, NodeSilent, code_digest
-from overlap.cluster.orphans import Greeted
+from overlap.cluster.orphans import DriverWatch
 from overlap.cluster.ray_cluster import LOOK_S, RayCluster, RayNodeInfo, call, end, offset
 from overlap.cluster.wire import pack_parcel, unpack_parcel
 from overlap.verify import JudgePool
@@ -53,45 +53,33 @@ def forget_ray() -> bool:
     return authenticated
 
 
-class RayAgent:
+class RayAgent(Agent):
     """An :class:`Agent` as a Ray actor: made where it shall live."""
 
     def __init__(self, make_pool: MakePool, workers: int) -> None:
-        self._alone: asyncio.Task[None] | None = None
-        self._greeted = Greeted()
-        self._authenticated = forget_ray()
+        self._watch_driver, self._authenticated = DriverWatch(CLOSE_S), forget_ray()
         pool = make_pool(workers)
-        self._agent = Agent(lambda: pool, pool.workers)
+        super().__init__(lambda: pool, pool.workers)
 
-    async def authenticated(self) -> bool:
-        return self._authenticated
+    async def identity(self) -> tuple[bool, str]:
+        """Whether its Ray asks for a token, and the digest of its code."""
+        self._called_s = now()
+        self._watch_driver.called(self.orphaned, self.close)
+        return self._authenticated, code_digest()
 
-    async def hello(self) -> Facts:
-        self._alone = self._alone or asyncio.create_task(self._end_alone())
-        self._greeted.called()
-        return await self._agent.hello()
+    async def send_packed(self, packed: bytes) -> None:
+        await self.send(unpack_parcel(packed))
 
-    async def _end_alone(self) -> None:
-        await self._agent.orphaned()
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(CLOSE_S):
-                await self._agent.close()
-        os._exit(1)  # what is left of the sandbox ends with it
+    async def collect_packed(self, packed: bytes) -> NodeReply:
+        return await self.collect(unpack_parcel(packed) if packed else NOTHING)
 
-    async def clock(self) -> float:
-        return await self._agent.clock()
 
-    async def send(self, packed: bytes) -> None:
-        await self._agent.send(unpack_parcel(packed))
-
-    async def collect(self, packed: bytes) -> NodeReply:
-        return await self._agent.collect(unpack_parcel(packed) if packed else NOTHING)
-
-    async def reset(self, epoch: int) -> None:
-        await self._agent.reset(epoch)
-
-    async def close(self) -> None:
-        await self._agent.close()
+async def why_unusable(actor: Any, *, authenticated: bool) -> str:
+    """Why an agent's node cannot be used, "" where it can. ``authenticated``: its Ray has to ask for a token."""
+    asks, code = await call(actor.identity.remote())
+    if authenticated and not asks:
+        return "its Ray lets everybody in; join it with RAY_AUTH_MODE=disabled only where that is meant"
+    return "" if code == code_digest() else "another version of this package, or of Python, is installed there"
 
 
 class RayNode:
@@ -108,24 +96,24 @@ class RayNode:
     async def hello(self) -> Facts:
         if self._why:
             raise NodeRefused(self._why)
-        if self._authenticated and not await call(self._actor.authenticated.remote()):
-            raise NodeRefused("its Ray lets everybody in; join it with RAY_AUTH_MODE=disabled only where that is meant")
+        if fault := await why_unusable(self._actor, authenticated=self._authenticated):
+            raise NodeRefused(fault)
         try:
             facts: Facts = await call(self._actor.hello.remote())
         except IsolationUnavailable as error:
             raise NodeRefused(f"it cannot isolate programs as verify.isolation asks: {error}") from error
         except SandboxError as error:
             raise NodeRefused(f"its sandbox does not work: {type(error).__name__}: {error}") from error
-        if facts.version != code_digest():
-            raise NodeRefused("another version of this package, or of Python, is installed there")
         clock_s, error_s = await offset(self._actor.clock.remote)
         return facts._replace(clock_s=clock_s, error_s=error_s)
 
     async def send(self, parcel: JobParcel) -> None:
-        await call(self._actor.send.remote(pack_parcel(parcel)))
+        await call(self._actor.send_packed.remote(pack_parcel(parcel)))
 
     async def collect(self, parcel: JobParcel = NOTHING) -> NodeReply:
-        reply: NodeReply = await call(self._actor.collect.remote(b"" if parcel is NOTHING else pack_parcel(parcel)))
+        reply: NodeReply = await call(
+            self._actor.collect_packed.remote(b"" if parcel is NOTHING else pack_parcel(parcel))
+        )
         return reply
 
     async def reset(self, epoch: int) -> None:
@@ -138,7 +126,7 @@ class RayNode:
     async def close(self) -> None:
         self.lost_s = time.monotonic()
         if self._actor is not None:
-            await end(self._actor, self._actor.close.remote(), CLOSE_S)
+            await end(self._actor, CLOSE_S)
 
     @property
     def rests(self) -> bool:

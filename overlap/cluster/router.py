@@ -99,12 +99,17 @@ class Router:
         load = self._loads.pop(node, None)
         lost = list(load.held.values()) if load else []
         for job in lost:
-            self._wait(job)
+            self.add(job)
         return lost
 
     def add(self, job: RoutedJob) -> None:
         """Have it wait for a node, also one that was answered. Lower turns are first, then lower numbers."""
-        self._wait(job)
+        job.node, job.ended = "", False
+        self._waits += 1
+        if job.avoids:
+            self._picky.append(job)
+        else:
+            heapq.heappush(self._waiting, (job.turn, job.number, job))
 
     def withdraw(self, job: RoutedJob) -> str:
         """Nobody wants it any more. The node that has it, "" if none has."""
@@ -160,14 +165,6 @@ class Router:
         self._release(node, job)
         job.ended = True
         return job
-
-    def _wait(self, job: RoutedJob) -> None:
-        job.node, job.ended = "", False
-        self._waits += 1
-        if job.avoids:
-            self._picky.append(job)
-        else:
-            heapq.heappush(self._waiting, (job.turn, job.number, job))
 
     def _oldest(self) -> RoutedJob:
         while True:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
 from typing import Any, Protocol
@@ -102,22 +102,23 @@ class Berths:
         """Whether it is left alone for that."""
         return self._rests.get(node, 0.0) > now()
 
+    async def living(self) -> list[str]:
+        """The nodes that are there and are not left alone; none where that is not known. Raises HeadLost: for good."""
+        try:
+            return [name for name in await self._fleet.alive() if not self.rests(name)]
+        except (NodeLost, NodeSilent) as error:
+            if isinstance(error, HeadLost):
+                raise
+            return []
+
     @property
     def strangers(self) -> set[str]:
         """Nodes that engines have moved to."""
         return {node for index, node in self._taken.items() if self._homes[index] != node}
 
     async def _found(self, seat: EngineSeat) -> EngineSeat | None:
-        try:
-            alive = await self._fleet.alive()
-        except HeadLost:  # for good
-            raise
-        except (NodeLost, NodeSilent):
-            return None
-        names = [name for name in alive if not self.rests(name)]
-        others = {index: node for index, node in self._taken.items() if index != seat.index}
-        strangers = {node for index, node in others.items() if self._homes[index] != node}
-        if seat.node in names and seat.node not in strangers:
+        names = await self.living()
+        if seat.node in names and seat.node not in self.strangers:
             self._taken[seat.index] = seat.node
             return seat
         for name in names:
@@ -145,6 +146,18 @@ class Berths:
 def cluster_lost(error: HeadLost) -> ClusterLost:
     """What whoever waits for an engine gets."""
     return ClusterLost(f"the cluster is lost: {error}; over another one the run goes on with --resume")
+
+
+@contextlib.contextmanager
+def ending(life: ChildProcesses, what: str, lost: Callable[[HeadLost], Exception] = cluster_lost) -> Iterator[None]:
+    """A node that is lost inside ends the life, and its cause is raised; ``lost`` makes that of a cluster."""
+    try:
+        with life.guard():
+            yield
+    except (NodeLost, NodeSilent) as error:
+        life.fail(lost(error) if isinstance(error, HeadLost) else f"{what}: {error}")
+        life.check()
+        raise
 
 
 class FarSite:
@@ -175,17 +188,9 @@ class FarSite:
             life.fail(cluster_lost(lost.result()))
 
     async def _seat(self, life: ChildProcesses, title: str, seat: EngineSeat) -> EngineSeat:
-        fault: str | ClusterLost = ""
-        with life.guard():
-            try:
-                return await self._berths.take(seat)
-            except HeadLost as error:
-                fault = cluster_lost(error)
-            except NodeLost as error:
-                fault = f"{title} cannot be started: {error}"
-        life.fail(fault)
-        life.check()
-        raise AssertionError("a life that has failed is over")
+        with ending(life, f"{title} cannot be started"):
+            taken = await self._berths.take(seat)
+        return taken
 
     @asynccontextmanager
     async def brought(
@@ -210,17 +215,10 @@ class FarSite:
         """The path by which the engine finds them. On a slow network a piece takes long: whether the node is there, the
         calls of its process say meanwhile.
         """
-        pieces, size, fault = self._fleet.pieces, int(info["size"]), ""
-        with life.guard(), pieces.reading():
-            try:
-                path = await patiently(lambda: host.room(update, size))
-                for at in range(0, size, PIECE_BYTES):
-                    piece = await pieces.get(info, version, at)
-                    fill = partial(host.fill, update, at, piece)
-                    await patiently(fill, FILL_S, FILL_S)
-                return path
-            except (NodeLost, NodeSilent) as error:
-                fault = str(error)
-        life.fail(f"the {life.name} on node {host.name} is lost: {fault}")
-        life.check()
-        raise AssertionError("a life that has failed is over")
+        pieces, size = self._fleet.pieces, int(info["size"])
+        with ending(life, f"the {life.name} on node {host.name} is lost"), pieces.reading():
+            path = await patiently(lambda: host.room(update, size))
+            for at in range(0, size, PIECE_BYTES):
+                piece = await pieces.get(info, version, at)
+                await patiently(partial(host.fill, update, at, piece), FILL_S, FILL_S)
+        return path

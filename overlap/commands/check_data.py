@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from overlap.atomic import write_atomic
-from overlap.config import Config
+from overlap.config import load_config
 from overlap.evaluation import DataReport, Finding, check_in_parts, open_pool, remember
 from overlap.pipeline import filter_prompts
 from overlap.prepare import checked_file
@@ -18,9 +18,14 @@ from overlap.record import Progress, check_out, quiet
 from overlap.run import open_components
 from overlap.task import load_task
 
+if TYPE_CHECKING:
+    from sandbox.pool import Pool
 
-def check_data_command(cfg: Config, *, limit: int | None, out: Path | None) -> int:
-    """Judge the probes of every problem of ``data.train``; 1 where something was found. Needs no policy."""
+
+def check_data_command(args: argparse.Namespace) -> int:
+    """Judge the probes of every problem of a file; 1 where something was found. Needs no policy."""
+    cfg, out = load_config(args.config, args.overrides), args.out
+    cfg = replace(cfg, data=replace(cfg.data, train=args.file, heldout=""))  # a name, whatever YAML makes of it
     if out is not None:
         check_out(out, ours='"place": ')
     with (
@@ -32,7 +37,7 @@ def check_data_command(cfg: Config, *, limit: int | None, out: Path | None) -> i
         splits = [
             filter_prompts(task.prompts(_NoTokens(), split), cfg.model.prompt_tokens) for split in ("train", "heldout")
         ]
-        prompts = [prompt for intake in splits for prompt in intake.prompts][:limit]
+        prompts = [prompt for intake in splits for prompt in intake.prompts][: args.limit]
         console.print(f"{sum(intake.rows for intake in splits)} rows, {len(prompts)} problems to judge")
         for line in (line for intake in splits for line in intake.lines()):
             console.print(f"left out: {line}")
@@ -43,7 +48,7 @@ def check_data_command(cfg: Config, *, limit: int | None, out: Path | None) -> i
             async with AsyncExitStack() as stack:
                 await open_components({"sandbox": SandboxComponent(pool)}, stack, reaper, console.print)
                 with Progress(console, len(prompts)) as progress:
-                    async for report in check_in_parts(pool, task, prompts, progress.live):
+                    async for report in check_in_parts(pool.judge, task, prompts, progress.live):
                         findings.extend(report.findings)
                         remember(checked_file(), report)
 
@@ -59,7 +64,7 @@ def check_data_command(cfg: Config, *, limit: int | None, out: Path | None) -> i
 class SandboxComponent:
     """A pool of sandboxes as a component."""
 
-    pool: Any
+    pool: Pool
 
     async def start(self) -> None:
         await self.pool.__aenter__()

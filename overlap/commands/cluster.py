@@ -9,7 +9,7 @@ from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from overlap.cluster import NodeState, Roll
+    from overlap.cluster import NodeState
 
 _MORE = """\
 Run `overlap cluster up` on one machine: it prints the command for the others. Run `overlap cluster down` on each of
@@ -58,7 +58,10 @@ def _up(args: argparse.Namespace) -> Iterator[str]:
 
     state = start_node(NodeStartOptions(args.address, args.join, args.token_file, args.loopback, tuple(args.words)))
     with owned_node() if args.block else nullcontext():
-        yield from _head_lines(state) if state.head else _node_lines(state)
+        if state.head:
+            yield from _head_lines(state)
+        else:
+            yield f"node {state.node} has joined the cluster at {state.address}; `overlap cluster down` stops it"
         if args.block:
             await_node(state)
 
@@ -70,29 +73,20 @@ def _head_lines(state: NodeState) -> Iterator[str]:
     others = [address for address in own_addresses() if address != state.node]
     yield f"the head of a cluster runs at {state.address}; its token is in {token}"
     if not state.node.startswith("127."):
-        yield "on each further machine, which has the same version of this package:"
-        yield f"    scp {state.node}:{token} cluster-token  # where it is not the same file there"
+        yield "run on each further machine, with the same version of this package:"
+        yield f"    scp {state.node}:{token} cluster-token  # unless both machines share this file"
         yield f"    overlap cluster up --join {state.address} --token-file cluster-token"
-    yield "a run over it, from this machine:"
+    yield "train over it, from this machine:"
     yield f"    overlap train ... cluster.address={state.address}"
     if others:
-        yield f"Ray listens on this machine's other addresses too, {', '.join(others)}: keep strangers away from them"
-
-
-def _node_lines(state: NodeState) -> Iterator[str]:
-    yield f"node {state.node} has joined the cluster at {state.address}; `overlap cluster down` ends it"
+        yield f"Ray listens on this machine's other addresses too, {', '.join(others)}: block them from outside"
 
 
 def _status(args: argparse.Namespace) -> Iterator[str]:
-    from overlap.cluster import call_roll
+    from overlap.cluster import call_roll, code_digest
 
-    yield from _table(call_roll(args.address, args.token_file))
-
-
-def _table(roll: Roll) -> Iterator[str]:
-    from overlap.cluster import code_digest
-
-    asks = "asks for a token" if roll.authenticated else "asks for NO token: whoever reaches it runs anything there"
+    roll = call_roll(args.address, args.token_file)
+    asks = "requires a token" if roll.authenticated else "requires NO token: anyone who can connect can run code on it"
     alive = [node for node in roll.nodes if node.alive]
     cores, gpus = sum(node.cores for node in alive), sum(node.gpus for node in alive)
     yield f"cluster at {roll.address}: {len(alive)} nodes, {cores} cores, {gpus} GPUs; {asks}"
@@ -100,7 +94,7 @@ def _table(roll: Roll) -> Iterator[str]:
     for node in sorted(roll.nodes, key=lambda node: (not node.alive, node.name)):
         version = node.version or "?"
         if node.alive and node.version and node.version != code_digest():
-            version += ", another than here: it will be refused"
+            version += ", not the one here: runs will refuse this node"
         row = f"{node.name:<26} {'alive' if node.alive else 'dead':<5} {node.cores:>5} {node.gpus:>4}  {version}"
         yield row if node.alive or not node.why else f"{row}  ({node.why})"
     yield f"version here: {code_digest()}"
@@ -113,6 +107,6 @@ def _down(args: argparse.Namespace) -> Iterator[str]:
     if state is None:
         yield "no node was started here by `overlap cluster up`"
     elif state.head:
-        yield f"the head at {state.address} has ended; further machines: `overlap cluster down` there, too"
+        yield f"the head at {state.address} has stopped; run `overlap cluster down` on the other machines, too"
     else:
-        yield f"node {state.node} has ended"
+        yield f"node {state.node} has stopped"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Iterator
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from overlap.commands.cluster import add_cluster
 
 Subparsers = Any
 """What ``argparse.ArgumentParser.add_subparsers`` returns, which has no public type."""
+Run = Callable[[argparse.Namespace], int | Iterator[str]]
 _CTL_COMMANDS = {
     "pause": "finish the samples in flight, and take no further step until resume",
     "resume": "continue after a pause",
@@ -32,7 +34,7 @@ def add_commands(commands: Subparsers) -> None:
 
 
 def _train(commands: Subparsers) -> None:
-    train = _add(commands, "train", _run_train, "train a policy")
+    train = _add(commands, "train", _later("train", "train_command"), "train a policy")
     _add_config(train)
     train.add_argument("--dry-run", action="store_true", help="print the resolved configuration and the plan, and stop")
     text = "with --dry-run: plan the memory of other hardware; 8x80 is eight GPUs of 80 GiB each"
@@ -44,14 +46,9 @@ def _train(commands: Subparsers) -> None:
     train.add_argument("--from-rollouts", default="", metavar="RUN", help=text)
 
 
-def _run_train(args: argparse.Namespace) -> int | Iterator[str]:
-    from overlap.commands.train import train_command
-
-    return train_command(args)
-
-
 def _rollout(commands: Subparsers) -> None:
-    rollout = _add(commands, "rollout", _run_rollout, "sample answers to prompts and score them, without a learner")
+    text = "sample answers to prompts and score them, without a learner"
+    rollout = _add(commands, "rollout", _later("rollout", "rollout_command"), text)
     _add_config(rollout)
     rollout.add_argument("--split", choices=("train", "heldout"), default="heldout", help="prompts to answer (heldout)")
     rollout.add_argument("--limit", type=_positive, default=None, metavar="N", help="answer the first N prompts only")
@@ -60,17 +57,9 @@ def _rollout(commands: Subparsers) -> None:
     rollout.add_argument("--rollouts", type=Path, default=None, metavar="FILE", help=text)
 
 
-def _run_rollout(args: argparse.Namespace) -> int:
-    from overlap.commands.rollout import rollout_command
-    from overlap.config import load_config
-
-    cfg = load_config(args.config, args.overrides)
-    return rollout_command(cfg, split=args.split, limit=args.limit, out=args.out, keep=args.rollouts)
-
-
 def _filter(commands: Subparsers) -> None:
     text = "measure pass@k of each problem and keep the problems that are solved sometimes"
-    made = _add(commands, "filter", _run_filter, text)
+    made = _add(commands, "filter", _later("filter", "filter_command"), text)
     _add_config(made)
     made.add_argument("--samples", type=_positive, default=16, metavar="K", help="samples per problem (16)")
     made.add_argument("--low", type=float, default=0.05, help="lowest pass rate to keep (0.05)")
@@ -80,36 +69,16 @@ def _filter(commands: Subparsers) -> None:
     made.add_argument("--out", type=Path, required=True, metavar="FILE", help="JSONL file to write")
 
 
-def _run_filter(args: argparse.Namespace) -> int:
-    from overlap.commands.filter import filter_command
-    from overlap.config import load_config
-    from overlap.evaluation import SplitBounds
-
-    bounds = SplitBounds(args.low, args.high, args.train, args.heldout)
-    return filter_command(load_config(args.config, args.overrides), samples=args.samples, bounds=bounds, out=args.out)
-
-
 def _check_data(commands: Subparsers) -> None:
     text = (
         "judge the reference solutions of a problem file, an empty answer and the first example printed; "
         "exit code 1 if a problem looks wrong"
     )
-    check = _add(commands, "check-data", _run_check_data, text)
+    check = _add(commands, "check-data", _later("check_data", "check_data_command"), text)
     check.add_argument("file", metavar="FILE", help="a source as in data.train: a file, a folder, a split, a hub id")
     check.add_argument("--out", type=Path, default=None, metavar="JSONL", help="write a row of findings per problem")
     check.add_argument("--limit", type=_positive, default=None, metavar="N", help="judge the first N problems only")
     _add_config(check)
-
-
-def _run_check_data(args: argparse.Namespace) -> int:
-    from dataclasses import replace
-
-    from overlap.commands.check_data import check_data_command
-    from overlap.config import load_config
-
-    cfg = load_config(args.config, args.overrides)
-    cfg = replace(cfg, data=replace(cfg.data, train=args.file, heldout=""))  # a name, whatever YAML makes of it
-    return check_data_command(cfg, limit=args.limit, out=args.out)
 
 
 def _export(commands: Subparsers) -> None:
@@ -173,10 +142,15 @@ def _run_fields(args: argparse.Namespace) -> Iterator[str]:
     yield from field_lines(args.name)
 
 
+def _later(module: str, name: str) -> Run:
+    """A function of a module of this package, which is imported when it is called."""
+    return lambda args: getattr(import_module(f"overlap.commands.{module}"), name)(args)
+
+
 def _add(
     commands: Subparsers,
     name: str,
-    run: Callable[[argparse.Namespace], int | Iterator[str]],
+    run: Run,
     text: str,
     more: str | None = None,
 ) -> argparse.ArgumentParser:

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
+import argparse
 import asyncio
-import itertools
 import json
 import time
 from pathlib import Path
-from typing import Literal
 
 from overlap.atomic import write_atomic
 from overlap.commands.standalone import ServingParts, run_standalone
-from overlap.config import Config
+from overlap.config import load_config
 from overlap.core import Prompt, Request, Scored
 from overlap.errors import ConfigError
 from overlap.evaluation import PassRate, answers, tallied
@@ -29,13 +28,12 @@ from overlap.record import (
 )
 
 
-def rollout_command(
-    cfg: Config, *, split: Literal["train", "heldout"], limit: int | None, out: Path | None, keep: Path | None = None
-) -> int:
+def rollout_command(args: argparse.Namespace) -> int:
     """Answer prompts with ``rollout.samples_per_group`` samples each and score them. Returns the exit code.
 
-    ``keep`` gets the samples whole, in the order in which a run by ``cfg`` would ask for them.
+    ``--rollouts`` gets the samples whole, in the order in which a run would ask for them.
     """
+    cfg, split, out, keep = load_config(args.config, args.overrides), args.split, args.out, args.rollouts
     if out is not None:
         check_out(out, ours='"prompt_id": ')
     if keep is not None:
@@ -48,7 +46,7 @@ def rollout_command(
         if prompts and keep is not None:
             stream = PromptStream(prompts, cfg.run.seed)
             prompts = tuple(stream.at(position) for position in range(len(prompts)))
-        prompts = prompts[:limit]
+        prompts = prompts[: args.limit]
         if not prompts:
             named = cfg.data.train if split == "train" else cfg.data.heldout
             raise ConfigError(f"data.{split}", named, "has no prompts for this task; name problems, or another --split")
@@ -76,14 +74,13 @@ def rollout_command(
 async def answer(parts: ServingParts, prompts: tuple[Prompt, ...], samples: int) -> list[Scored]:
     """Generate ``samples`` responses per prompt, and score them."""
     requests = [Request(group, k, prompt) for group, prompt in enumerate(prompts) for k in range(samples)]
-    done = itertools.count(1)
     with Progress(parts.console, len(requests)) as progress:
 
-        def on_scored(_: Scored) -> None:
-            progress.live(f"scored {next(done)}/{len(requests)}")
+        def on_scored(_: Scored, ended: int) -> None:
+            progress.live(f"scored {ended}/{len(requests)}")
 
         stall_s = parts.inputs.cfg.run.stall_s
-        return await answers(parts.generator, parts.verifier, requests, on_scored, stall_s=stall_s)
+        return await answers(parts.generator.generate, parts.verifier, requests, on_scored, stall_s=stall_s)
 
 
 def _write_rows(out: Path, scored: list[Scored], inputs: RunInputs) -> None:

@@ -9,9 +9,9 @@ from pathlib import Path
 
 from overlap.config import Config
 from overlap.core import Generator, Verifier
-from overlap.placement import MemoryPlan, Placement, PlannedRun, memory_line, place_here, read_shape
+from overlap.placement import MemoryPlan, PlannedRun, memory_line, place_here, read_shape
 from overlap.prepare import RunInputs, RunPlacement, episode_lines, left_out_lines, prepare, seat, seats_lines
-from overlap.process import Reaper, handle_interrupts, run_to_end, scratch_directory
+from overlap.process import handle_interrupts, run_to_end, scratch_directory
 from overlap.record import Console, quiet
 from overlap.run import Component, PartFactory, open_components
 
@@ -45,45 +45,32 @@ def run_standalone(
         started = wanted()
         cfg = inputs.cfg
         placement = place_engines(inputs)[0].placement if "engine" in started else place_here(cfg, learner=False)
-        with quiet(scratch / "run.log") as console:
+        with quiet(log := scratch / "run.log") as console:
             for name, value in left_out_lines(inputs) + (episode_lines(inputs) if "engine" in started else []):
                 console.print(f"{name}: {value}")
-            run_to_end(_Standalone(inputs, placement, scratch, console, reaper, work, started), interrupts)
+            factory = PartFactory(inputs, placement, scratch, log, console.print, reaper.watch_pid)
+
+            async def serve() -> None:
+                engines, verifier = factory.serving_engines(), factory.verifier()
+                generator = factory.with_episodes(engines, verifier)
+                made: dict[str, Component] = {"verifier": verifier, "engine": generator}
+                parts = {name: component for name, component in made.items() if name in started}
+                async with AsyncExitStack() as stack:
+                    if parts:
+                        console.print(f"starting the {' and the '.join(reversed(parts))}")
+                    await open_components(parts, stack, reaper, console.print)
+                    await work(ServingParts(inputs, generator, verifier, console))
+
+            run_to_end(serve, interrupts)
 
 
 def check_engines(inputs: RunInputs) -> list[tuple[str, str]]:
     """Who sits where without a learner, in lines for a person. Raises ConfigError where the engines cannot fit."""
     placed, asked, memory = place_engines(inputs)
-    return [*seats_lines(asked, placed.seating(inputs.cfg)), *placed.lines(), ("memory", memory_line(memory))]
+    return [*seats_lines(asked, placed.seats), *placed.lines(), ("memory", memory_line(memory))]
 
 
 def place_engines(inputs: RunInputs) -> tuple[RunPlacement, PlannedRun, MemoryPlan]:
     """Seats for a run's engines without a learner, and what they need. Raises ConfigError where they cannot fit."""
     asked, placed = PlannedRun(inputs.cfg, read_shape(inputs.policy)), seat(inputs.cfg, learner=False)
     return placed, asked, placed.check(asked)
-
-
-@dataclass
-class _Standalone:
-    inputs: RunInputs
-    placement: Placement
-    scratch: Path
-    console: Console
-    reaper: Reaper
-    work: Callable[[ServingParts], Awaitable[None]]
-    wanted: Collection[str]
-
-    async def __call__(self) -> None:
-        report_line = self.console.print
-        factory = PartFactory(
-            self.inputs, self.placement, self.scratch, self.scratch / "run.log", report_line, self.reaper.watch_pid
-        )
-        engines, verifier = factory.serving_engines(), factory.verifier()
-        generator = factory.with_episodes(engines, verifier)
-        made: dict[str, Component] = {"verifier": verifier, "engine": generator}
-        wanted = {name: component for name, component in made.items() if name in self.wanted}
-        async with AsyncExitStack() as stack:
-            if wanted:
-                report_line(f"starting the {' and the '.join(reversed(wanted))}")
-            await open_components(wanted, stack, self.reaper, report_line)
-            await self.work(ServingParts(self.inputs, generator, verifier, self.console))

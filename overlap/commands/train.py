@@ -73,11 +73,10 @@ def plan_devices(cfg: Config, devices: str) -> Iterator[str]:
     """Yield what a run needs in memory on ``devices`` ("8x80"), for which the policy's ``config.json`` is enough.
     Raises ConfigError where it would not fit.
     """
-    asked, seating = devices_plan(cfg, devices)
-    seats = seating(cfg)
+    asked, seats = devices_plan(cfg, devices)
     yield from (f"{name:<11} {value}" for name, value in devices_plan_lines(asked, seats))
     yield from ("", *memory_table(memory_plan(asked, seats)))
-    check_fit(asked, seating)
+    check_fit(asked, seats)
 
 
 def dry_run(cfg: Config, rollouts: str, *, resume: bool, with_changes: bool) -> Iterator[str]:
@@ -90,10 +89,9 @@ def dry_run(cfg: Config, rollouts: str, *, resume: bool, with_changes: bool) -> 
     if resume:
         training.check_resume(inputs, with_changes=with_changes)
     asked = memory_inputs(inputs, kept)
-    seats = placed.seating(cfg)
-    memory = memory_plan(asked, seats)
+    memory = memory_plan(asked, placed.seats)
     yield yaml.safe_dump(to_json_types(cfg.to_dict()), sort_keys=False, allow_unicode=True)
-    for name, value in plan_lines(inputs, asked, seats, memory, kept) + placed.lines():
+    for name, value in plan_lines(inputs, asked, placed.seats, memory, kept) + placed.lines():
         yield f"{name:<11} {value}"
     yield from ("", *memory_table(memory))
     placed.check(asked)

@@ -24,7 +24,7 @@ def field_lines(name: str = "") -> list[str]:
     ConfigError for a name that is none.
     """
     sections = get_type_hints(Config)
-    every = {f"{section}.{field}": (kind, field) for section, kind in sections.items() for field in known_fields(kind)}
+    every = {f"{section}.{f.name}": (kind, f.name) for section, kind in sections.items() for f in fields(kind)}
     wanted = [full for full in every if not name or full == name or full.startswith(f"{name}.")]
     if not wanted:
         refuse_retired(name, "")
@@ -32,11 +32,6 @@ def field_lines(name: str = "") -> list[str]:
         hint = f"did you mean {near[0]}?" if near else f"give a section ({', '.join(sections)}) or section.field"
         raise ConfigError("field", name, f"is none; {hint}")
     return [line for full in wanted for line in _field(full, *every[full])]
-
-
-def known_fields(section: type) -> tuple[str, ...]:
-    """Names of the fields of a section."""
-    return tuple(field.name for field in fields(section))
 
 
 def page() -> str:
@@ -64,7 +59,7 @@ def page() -> str:
             lines += ["", f"### {section}.{f.name}", "", head, "", _marked(docs[f.name])]
     lines += ["", "## Fields of earlier versions", "", "A run of an earlier version is resumed with their values.", ""]
     lines += ["| earlier | now |", "|---|---|"]
-    lines += [f"| `{name}` | {f'`{old.now}`' if old.now else old.hint} |" for name, old in RETIRED.items()]
+    lines += [f"| `{name}` | {f'`{old.now}`' if old.moved else old.now} |" for name, old in RETIRED.items()]
     return "\n".join(lines) + "\n"
 
 

@@ -4,45 +4,45 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, NamedTuple
 
 from overlap.config.fields import Config
+from overlap.config.learn import LearnConfig
 from overlap.config.rules import MAY_CHANGE, defaults
 from overlap.errors import ConfigError
 
 
-@dataclass(frozen=True, slots=True)
-class Retired:
-    """A field of earlier versions: its ``default`` then, which has the effect of the defaults now; ``now``, the field
-    that took its place ("": none), for the values of a third field in ``used_with`` alone; and ``hint``, the way out of
-    a value that has no place any more.
+class Retired(NamedTuple):
+    """A field of earlier versions: its ``default`` then, which has the effect of the defaults now, and the field that
+    is in its place ``now``; or, for one without a place, what to do about other values.
     """
 
     default: Any
-    now: str = ""
-    hint: str = ""
-    used_with: tuple[str, tuple[str, ...]] | None = None
+    now: str
+
+    @property
+    def moved(self) -> bool:
+        """Whether it has a place now."""
+        return " " not in self.now
 
     @property
     def way_out(self) -> str:
         """What to write instead."""
-        return f"use {self.now}" if self.now else self.hint
+        return f"use {self.now}" if self.moved else self.now
 
-
-_RATIOS = ("tis", "mis", "seq_mis", "decoupled")
 
 RETIRED = {
-    "learn.share_prompts": Retired("auto", hint="responses of a group always share their prompt; leave it out"),
-    "learn.normalize_std": Retired(True, "learn.normalize_advantages", used_with=("learn.advantage", ("group",))),
-    "learn.is_cap": Retired(2.0, "learn.correction_bound", used_with=("learn.correction", _RATIOS)),
-    "learn.tv_bound": Retired(0.2, "learn.correction_bound", used_with=("learn.correction", ("dppo",))),
+    "learn.share_prompts": Retired("auto", "responses of a group always share their prompt; leave it out"),
+    "learn.normalize_std": Retired(True, "learn.normalize_advantages"),
+    "learn.is_cap": Retired(2.0, "learn.correction_bound"),
+    "learn.tv_bound": Retired(0.2, "learn.correction_bound"),
     "learn.surrogate": Retired("ppo", "learn.loss"),
     "learn.sequence_ranks": Retired(1, "learn.sequence_parallel"),
-    "critic.whiten": Retired(False, "learn.normalize_advantages", used_with=("learn.advantage", ("gae",))),
-    "critic.clip": Retired(0.0, hint="the critic's loss is not clipped; leave it out"),
-    "critic.lambda_value": Retired(1.0, hint="the critic is taught the reward itself (lambda 1); leave it out"),
+    "critic.whiten": Retired(False, "learn.normalize_advantages"),
+    "critic.clip": Retired(0.0, "the critic's loss is not clipped; leave it out"),
+    "critic.lambda_value": Retired(1.0, "the critic is taught the reward itself (lambda 1); leave it out"),
     "critic.steps_alone": Retired(0, "critic.warmup_steps"),
-    "verify.max_failure_share": Retired(0.05, hint="a run always stops above 5 %; leave it out"),
+    "verify.max_failure_share": Retired(0.05, "a run always stops above 5 %; leave it out"),
     "data.tests_per_problem": Retired(15, "data.options.tests_per_problem"),
     "data.preamble": Retired("contest", "data.options.preamble"),
     "data.packages": Retired([], "data.options.packages"),
@@ -53,11 +53,18 @@ RETIRED = {
     "rollout.tool_parser": Retired("", "episode.tool_parser"),
     "rollout.reasoning_parser": Retired("", "episode.reasoning_parser"),
     "rollout.landing": Retired("recompute", "rollout.in_flight"),
-    "run.eval_k": Retired(0, hint="k of pass@k is run.eval_samples; leave it out"),
-    "cluster.unauthenticated": Retired(False, hint="leave it out, and set RAY_AUTH_MODE=disabled in the environment"),
-    "cluster.spread_ranks": Retired(False, hint="several ranks on CPUs always have a node each; leave it out"),
+    "run.eval_k": Retired(0, "k of pass@k is run.eval_samples; leave it out"),
+    "cluster.unauthenticated": Retired(False, "leave it out, and set RAY_AUTH_MODE=disabled in the environment"),
+    "cluster.spread_ranks": Retired(False, "several ranks on CPUs always have a node each; leave it out"),
 }
 """Earlier field → what became of it."""
+_USED_WITH = {
+    "learn.normalize_std": ("advantage", ("group",)),
+    "learn.is_cap": ("correction", ("tis", "mis", "seq_mis", "decoupled")),
+    "learn.tv_bound": ("correction", ("dppo",)),
+    "critic.whiten": ("advantage", ("gae",)),
+}
+"""Those that had an effect for some values of another field of ``learn`` alone."""
 
 
 def refuse_retired(name: str, value: Any) -> None:
@@ -71,42 +78,33 @@ def carry_over(tree: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]
     that have none.
     """
     found = {name: dict(values) if isinstance(values, Mapping) else values for name, values in tree.items()}
+    given = found.get("learn")
+    learn = defaults(LearnConfig) | (given if isinstance(given, dict) else {})
     stray = {}
     for name, retired in RETIRED.items():
-        section, _, field = name.partition(".")
+        section, field = name.split(".")
         if not isinstance(found.get(section), dict) or field not in found[section]:
             continue
         value = found[section].pop(field)
-        if retired.used_with is not None:
-            which, used = retired.used_with
-            other = _at(found, which)
-            if other not in used:
-                continue
-            if name == "learn.is_cap" and other == "decoupled":  # null is 5 there now
-                _put(found, retired.now, value)
-                continue
-        if _comparable(value) == retired.default:
+        other, used_with = _USED_WITH.get(name, ("", ()))
+        unused = other and learn[other] not in used_with
+        same = name != "learn.is_cap" or learn["correction"] != "decoupled"  # whose default is 5 now
+        if unused or (same and _comparable(value) == retired.default):
             continue
-        if retired.now:
+        if retired.moved:
             _put(found, retired.now, value)
         else:
             stray[name] = value
     return found, stray
 
 
-def _at(tree: Mapping[str, Any], name: str) -> Any:
-    section, _, field = name.partition(".")
-    return (tree.get(section) or {}).get(field, getattr(getattr(Config(), section), field))
-
-
 def _put(tree: dict[str, Any], name: str, value: Any) -> None:
     """Write a value in its place, unless one stands there."""
     *sections, field = name.split(".")
-    below = tree
     for section in sections:
-        below[section] = dict(below.get(section) or {})
-        below = below[section]
-    below.setdefault(field, value)
+        tree[section] = dict(tree.get(section) or {})
+        tree = tree[section]
+    tree.setdefault(field, value)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,18 +11,16 @@ from __future__ import annotations
 
 import os
 from dataclasses import asdict, dataclass, field
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 from overlap.config.learn import CriticConfig, LearnConfig
 from overlap.config.rollout import EpisodeConfig, RolloutConfig, check_sharing
-from overlap.config.rules import Section, above, at_least, at_temperature, check_section, free, require, share
+from overlap.config.rules import Section, above, at_least, free, require
 
 
 @dataclass(frozen=True, slots=True)
 class ModelConfig(Section):
     """Which policy is trained."""
-
-    section: ClassVar[str] = "model"
 
     policy: str = "smollm2-135m-instruct"
     """"smollm2-135m-instruct" (comes with the set-up), a local Hugging Face directory, or a hub id."""
@@ -38,8 +36,6 @@ class ModelConfig(Section):
 class DataConfig(Section):
     """What it is trained on."""
 
-    section: ClassVar[str] = "data"
-
     task: str = "recipes.code_rl.task:CodeTask"
     """Import path "module:Class" of the task; a script passes its object to ``overlap.train(cfg, task)`` instead."""
     train: str = free("")
@@ -50,7 +46,7 @@ class DataConfig(Section):
     options: dict[str, Any] = field(default_factory=dict)
     """What the task lets be set, as a mapping; the task's ``options`` class has names, types and defaults. Of code_rl:
     "tests_per_problem", "preamble" and "packages"."""
-    max_bad_share: float = share(0.05, zero=True, may_change=True)
+    max_bad_share: float = at_least(0, 0.05, most=1, may_change=True)
     """The run is refused when more than this share of a split's rows cannot be used. A long prompt is no bad row."""
     drop_solved: float = at_least(0, 0.0)
     """Prompts whose samples had a mean reward of so much or more are left out of later epochs (ScaleRL: 0.9); 0: none.
@@ -61,8 +57,6 @@ class DataConfig(Section):
 class VerifyConfig(Section):
     """How programs are judged."""
 
-    section: ClassVar[str] = "verify"
-
     workers: int = at_least(1, 1, may_change=True)
     """Programs judged at once on this machine, at most the number of its cores; each further node of a cluster judges
     with all of its cores that are free."""
@@ -72,7 +66,7 @@ class VerifyConfig(Section):
     """CPU time per test, s. Wall time is limited to three times that plus 2 s."""
 
     def __post_init__(self) -> None:
-        check_section(self.section, self)
+        self.check()
         cores = os.cpu_count() or 1
         way_out = f"this machine has {cores} cores, and more workers make time limits unreliable: use {cores} or less"
         require(self.workers <= cores, "verify.workers", self.workers, way_out)
@@ -81,8 +75,6 @@ class VerifyConfig(Section):
 @dataclass(frozen=True, slots=True)
 class RunConfig(Section):
     """The run itself."""
-
-    section: ClassVar[str] = "run"
 
     steps: int = at_least(1, 40, may_change=True)
     """Learner steps."""
@@ -99,7 +91,7 @@ class RunConfig(Section):
     0 leaves it out."""
     eval_every: int = at_least(0, 0, may_change=True)
     """Steps between evaluations during the training, which also keep the best policy; 0: none."""
-    eval_temperature: float | None = at_temperature(None, zero=True, may_change=True)
+    eval_temperature: float | None = at_least(0, None, most=2, may_change=True)
     """Sampling temperature of evaluations, 0 for greedy answers; null: ``rollout.temperature``."""
     save_every: int = at_least(0, 0, may_change=True)
     """Steps between checkpoints of the learner's state; 0: only the final policy is saved."""
@@ -112,7 +104,7 @@ class RunConfig(Section):
     """How often a run whose learner died goes back to its newest checkpoint by itself."""
 
     def __post_init__(self) -> None:
-        check_section(self.section, self)
+        self.check()
         samples, greedy = self.eval_samples, self.eval_temperature == 0
         require(samples > 0 or not self.eval_every, "run.eval_samples", samples, "run.eval_every needs 1 or more")
         way_out = "greedy answers (run.eval_temperature=0) to a problem are all the same: use 1"
@@ -122,8 +114,6 @@ class RunConfig(Section):
 @dataclass(frozen=True, slots=True)
 class ClusterConfig(Section):
     """A Ray cluster whose nodes work for the run; without an address nothing but this machine does."""
-
-    section: ClassVar[str] = "cluster"
 
     address: str = free("")
     """Where its head listens, "host:port"; "": this machine alone, and Ray is not needed. A cluster that asks for no

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Literal
 
 from overlap.config.foreign import ADVANTAGES
-from overlap.config.rules import ImportPath, Section, above, at_least, check_section, free, require, share
+from overlap.config.rules import ImportPath, Section, above, at_least, bounded_by, free, require
 
 Truncated = Literal["mask", "zero", "bootstrap"]
 
@@ -14,8 +14,6 @@ Truncated = Literal["mask", "zero", "bootstrap"]
 @dataclass(frozen=True, slots=True)
 class LearnConfig(Section):
     """How the policy is updated: GRPO+ of DeepCoder by default."""
-
-    section: ClassVar[str] = "learn"
 
     ranks: int = at_least(1, 1, may_change=True)
     """Learner processes."""
@@ -51,7 +49,9 @@ class LearnConfig(Section):
     checkpointing: Literal["auto", "always", "never"] = free("auto")
     """Whether each layer is computed again in the backward pass, for a third more time. "auto": where a pass of
     ``micro_batch_tokens`` would keep more than 8 GiB of activations. The loss is the same."""
-    clip_low: float | None = share(None, zero=True, one=False, why="use 0 to below 1: the ratio cannot be negative")
+    clip_low: float | None = bounded_by(
+        None, lambda low: 0 <= low < 1, "use 0 to below 1: the ratio cannot be negative"
+    )
     """The ratio in the loss is clipped to [1 - clip_low, 1 + clip_high]; null: 0.2 for ppo (and a function of your
     own), 3e-4 for gspo. cispo has no lower bound, pg none at all."""
     clip_high: float | None = at_least(0, None)
@@ -103,7 +103,7 @@ class LearnConfig(Section):
     def __post_init__(self) -> None:
         if algorithm := ADVANTAGES.get(str(self.advantage).lower()):
             require(False, "learn.advantage", self.advantage, f"here that is learn.advantage={algorithm}")
-        check_section(self.section, self)
+        self.check()
         way_out = f"ranks that share a sequence come in whole groups: use a divisor of learn.ranks={self.ranks}"
         require(self.ranks % self.sequence_parallel == 0, "learn.sequence_parallel", self.sequence_parallel, way_out)
         way_out = "the critic reads whole sequences: use 1, or another learn.advantage than gae"
@@ -162,8 +162,6 @@ class LearnConfig(Section):
 class CriticConfig(Section):
     """What a critic is and how its values become advantages; for ``learn.advantage=gae`` alone."""
 
-    section: ClassVar[str] = "critic"
-
     policy: str = ""
     """Checkpoint that it starts from, named as ``model.policy`` is and with the same tokenizer; "": the policy's."""
     lr: float = above(0, 1e-5)
@@ -174,12 +172,12 @@ class CriticConfig(Section):
     errors are a bias, and 10 to 50 are published."""
     bounded: bool = True
     """Values are held between 0 and 1 (by atan), where rewards of tests lie; a reward beyond is refused."""
-    lambda_policy: float = share(1.0, zero=True)
+    lambda_policy: float = at_least(0, 1.0, most=1)
     """GAE's lambda of the advantages that the policy is taught by."""
     alpha: float = at_least(0, 0.0)
     """Above 0, ``lambda_policy`` is 1 - 1 / (alpha l) for a response of l tokens (VAPO: 0.05); 0: as it is given."""
 
     def __post_init__(self) -> None:
-        check_section(self.section, self)
+        self.check()
         way_out = f"critic.alpha={self.alpha:g} sets it by each response's length: leave it at 1, or use critic.alpha=0"
         require(not self.alpha or self.lambda_policy == 1, "critic.lambda_policy", self.lambda_policy, way_out)

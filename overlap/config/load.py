@@ -10,12 +10,11 @@ from typing import Any, TypeVar, get_type_hints
 
 import yaml
 
-from overlap.config.docs import known_fields
 from overlap.config.earlier import carry_over, refuse_retired
 from overlap.config.fields import Config
 from overlap.config.foreign import FOREIGN
-from overlap.config.rules import check_section
-from overlap.errors import ConfigError
+from overlap.config.rules import check_section, defaults
+from overlap.errors import ConfigError, one_line
 
 HISTORY = "history"  # stands in a run directory's config.yaml beside the sections, and is no part of a configuration
 EXTENDS = "extends"
@@ -71,7 +70,7 @@ def section_from(kind: type[T], values: Mapping[str, Any], name: str) -> T:
     value of the wrong type or out of bounds. ``name`` is what the fields' names begin with.
     """
     types = get_type_hints(kind)
-    known = {field: types[field] for field in known_fields(kind)}
+    known = {f.name: types[f.name] for f in fields(kind)}  # type: ignore[arg-type]
     _refuse_unknown(f"{name}.", values, known)
     made = kind(**{key: _coerce(known[key], value) for key, value in values.items()})
     check_section(name, made)  # type: ignore[arg-type]
@@ -88,7 +87,7 @@ def _read(path: Path, below: tuple[Path, ...] = ()) -> dict[str, Any]:
         field = EXTENDS if below else "--config"
         raise ConfigError(field, str(path), f"cannot be read ({error.strerror}); give a YAML file") from error
     except (yaml.YAMLError, ValueError) as error:  # also a name with a null byte, and what is not UTF-8
-        raise ConfigError("--config", str(path), f"is not YAML: {' '.join(str(error).split())}") from error
+        raise ConfigError("--config", str(path), f"is not YAML: {one_line(error)}") from error
     if tree is None:
         return {}
     if not isinstance(tree, dict):
@@ -121,7 +120,7 @@ def _apply(tree: dict[str, Any], override: str) -> None:
     try:
         value = yaml.safe_load(text) if text.strip() else ""
     except yaml.YAMLError as error:
-        raise ConfigError(key, text, f"is not a YAML value: {' '.join(str(error).split())}") from error
+        raise ConfigError(key, text, f"is not a YAML value: {one_line(error)}") from error
     refuse_retired(key.strip(), value)
     below = tree
     for number, section in enumerate(above):
@@ -162,7 +161,7 @@ def _hint(prefix: str, key: str, value: Any, known: Mapping[str, Any]) -> str:
     if last in FOREIGN:
         return f"here it is {FOREIGN[last]}"
     sections = get_type_hints(Config)
-    if elsewhere := [f"{section}.{last}" for section, kind in sections.items() if last in known_fields(kind)]:
+    if elsewhere := [f"{section}.{last}" for section, kind in sections.items() if last in defaults(kind)]:
         return f"did you mean {' or '.join(elsewhere)}?"
     very_near = difflib.get_close_matches(key, known, n=1, cutoff=0.75)
     if near := very_near or difflib.get_close_matches(key, known, n=3, cutoff=0.5):

@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Literal
 
-from overlap.config.rules import Section, above, at_least, at_temperature, free, require, share
+from overlap.config.rules import Section, above, at_least, free, require
 
 
 @dataclass(frozen=True, slots=True)
 class RolloutConfig(Section):
     """How the engine samples."""
 
-    section: ClassVar[str] = "rollout"
-
     groups_per_step: int = at_least(1, 8)
     """P: prompt groups in a step."""
     samples_per_group: int = at_least(1, 8)
     """G: samples per prompt."""
-    temperature: float = at_temperature(1.0)
+    temperature: float = above(0, 1.0, most=2)
     """Sampling temperature; log-probs of engine and learner are taken at this temperature."""
     stop: tuple[str, ...] = ()
     """Strings that end a response (kept in its text)."""
@@ -37,7 +35,7 @@ class RolloutConfig(Section):
     replicas: int = at_least(0, 1, may_change=True)
     """Engines, each on ``tensor_parallel`` GPUs of its own, or on a CPU on cores of its own (of a cluster several have
     a node each); 0: as many as the GPUs hold, on a CPU 1. A group's samples stay on one of them."""
-    gpu_memory: float = share(0.6, may_change=True)
+    gpu_memory: float = above(0, 0.6, most=1, may_change=True)
     """Share of a GPU's memory for the engine, 0 to 1. On a CPU the KV cache is derived from ``max_sequences``."""
     tensor_parallel: int = at_least(1, 1)
     """GPUs per engine."""
@@ -59,8 +57,6 @@ class RolloutConfig(Section):
 @dataclass(frozen=True, slots=True)
 class EpisodeConfig(Section):
     """Episodes of several turns, rolled out by the task or by an agent program."""
-
-    section: ClassVar[str] = "episode"
 
     command: str = free("")
     """An agent program that rolls episodes out by ``/v1/chat/completions``, as a shell reads it, in the place of the

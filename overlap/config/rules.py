@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, fields
 from functools import cache
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin, get_type_hints
 
 from overlap.errors import ConfigError
 
@@ -22,32 +22,21 @@ ImportPath = str
 _IMPORT_PATH = re.compile(r"\w+(\.\w+)*:\w+")
 
 
-def at_least(low: int, default: Any, *, why: str = "", may_change: bool = False) -> Any:
-    """A field of ``low`` or more."""
-    return _bounded(default, lambda value: value >= low, why or f"use {low} or more", may_change)
+def at_least(low: float, default: Any, *, most: float = math.inf, may_change: bool = False) -> Any:
+    """A field of ``low`` or more, and of ``most`` or less."""
+    way_out = f"use a number from {low} to {most}" if most < math.inf else f"use {low} or more"
+    return bounded_by(default, lambda value: low <= value <= most, way_out, may_change=may_change)
 
 
-def above(low: int, default: Any, *, may_change: bool = False) -> Any:
-    """A field of more than ``low``."""
-    return _bounded(default, lambda value: value > low, f"use a number above {low}", may_change)
+def above(low: float, default: Any, *, most: float = math.inf, may_change: bool = False) -> Any:
+    """A field of more than ``low``, and of ``most`` or less."""
+    way_out = f"use a number above {low}" + (f" and at most {most}" if most < math.inf else "")
+    return bounded_by(default, lambda value: low < value <= most, way_out, may_change=may_change)
 
 
-def share(
-    default: float | None, *, zero: bool = False, one: bool = True, why: str = "", may_change: bool = False
-) -> Any:
-    """A field between 0 and 1; ``zero`` and ``one`` say whether these belong to it."""
-    way_out = f"use a share {'from' if zero else 'above'} 0 {'and at most' if one else 'to below'} 1"
-
-    def inside(value: Any) -> bool:
-        return bool((value >= 0 if zero else value > 0) and (value <= 1 if one else value < 1))
-
-    return _bounded(default, inside, why or way_out, may_change)
-
-
-def at_temperature(default: Any, *, zero: bool = False, may_change: bool = False) -> Any:
-    """A sampling temperature: the engine takes none above 2. ``zero`` says whether greedy sampling is one."""
-    way_out = f"use a number {'from 0' if zero else 'above 0'} to 2"
-    return _bounded(default, lambda value: (value >= 0 if zero else value > 0) and value <= 2, way_out, may_change)
+def bounded_by(default: Any, inside: Callable[[Any], bool], way_out: str, *, may_change: bool = False) -> Any:
+    """A field whose values are ``inside`` its bounds."""
+    return field(default=default, metadata={_BOUND: inside, _WAY_OUT: way_out, MAY_CHANGE: may_change})
 
 
 def free(default: Any) -> Any:
@@ -55,30 +44,31 @@ def free(default: Any) -> Any:
     return field(default=default, metadata={MAY_CHANGE: True})
 
 
-def _bounded(default: Any, inside: Callable[[Any], bool], way_out: str, may_change: bool) -> Any:
-    return field(default=default, metadata={_BOUND: inside, _WAY_OUT: way_out, MAY_CHANGE: may_change})
-
-
 @dataclass(frozen=True, slots=True)
 class Section:
-    """Fields that check themselves. ``section`` is their prefix."""
-
-    section: ClassVar[str]
+    """Fields that check themselves: those of ``ModelConfig`` are called "model.NAME"."""
 
     def __post_init__(self) -> None:
-        check_section(self.section, self)
+        self.check()
+
+    def check(self) -> None:
+        """Raise :class:`ConfigError` at the first field of a wrong type or out of its bounds."""
+        check_section(self._name, self)
 
     def given(self) -> Iterator[tuple[str, Any]]:
         """Full name and value of each field with another value than its default."""
         for name, default in defaults(type(self)).items():
             if (value := getattr(self, name)) != default:
-                yield f"{self.section}.{name}", value
+                yield f"{self._name}.{name}", value
+
+    @property
+    def _name(self) -> str:
+        return type(self).__name__.removesuffix("Config").lower()
 
 
 def defaults(section: type[DataclassInstance]) -> dict[str, Any]:
     """Field → default value."""
-    made = ((f.name, f.default_factory() if callable(f.default_factory) else f.default) for f in fields(section))
-    return dict(made)
+    return {f.name: f.default_factory() if callable(f.default_factory) else f.default for f in fields(section)}
 
 
 def check_section(section: str, values: DataclassInstance) -> None:

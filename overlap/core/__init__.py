@@ -3,16 +3,17 @@
 Imports nothing of overlap's; every other package may import it.
 """
 
-from typing import TYPE_CHECKING
-
 from overlap.core.chat_turns import Spoken, Used, unicode_of
 from overlap.core.interfaces import Generator, Learner, Verifier
 from overlap.core.interfaces import TaskInterface as Task
+from overlap.core.no_process import Processless, ProcesslessEngine, ProcesslessVerifier
 from overlap.core.nouns import (
     Batch,
+    ClusterFigures,
     Finish,
     Group,
     LeftOut,
+    NodeFigures,
     Part,
     Probe,
     Prompt,
@@ -25,33 +26,21 @@ from overlap.core.nouns import (
 )
 from overlap.core.token_array import Packed
 
-if TYPE_CHECKING:
-    from overlap.core.no_process import Processless, ProcesslessEngine
-else:
-    from sandbox.lazy import names
-
-    __getattr__ = names(
-        __name__,
-        {
-            "no_process": (
-                "Processless",
-                "ProcesslessEngine",
-            ),
-        },
-    )
-
 __all__ = [
     "Batch",
+    "ClusterFigures",
     "Finish",
     "Generator",
     "Group",
     "Learner",
     "LeftOut",
+    "NodeFigures",
     "Packed",
     "Part",
     "Probe",
     "Processless",
     "ProcesslessEngine",
+    "ProcesslessVerifier",
     "Prompt",
     "Request",
     "Scored",

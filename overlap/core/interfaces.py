@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 from overlap.core.chat_turns import Spoken
 from overlap.core.nouns import (
     Batch,
+    ClusterFigures,
     LeftOut,
     Part,
     Probe,
@@ -44,6 +45,10 @@ class TaskInterface(Protocol):
 
 class Generator(Protocol):
     """The engine, as the pipeline uses it. Constructing it starts nothing; the first await of ``start`` does."""
+
+    @property
+    def moved(self) -> int:
+        """Episodes that have left one engine, with their past, for another that had less to do."""
 
     async def start(self) -> None:
         """Bring the engine up. Its gate stays shut until a version is loaded."""
@@ -89,10 +94,17 @@ class Generator(Protocol):
 class Verifier(Protocol):
     """The judge of answers, as the pipeline uses it."""
 
+    @property
+    def concurrency(self) -> int:
+        """Number of samples judged in parallel now."""
+
     async def start(self) -> None: ...
 
     async def score(self, trajectory: Trajectory) -> Scored:
         """Judge one trajectory. Our own failures come back as ``reward=None``; raises VerifierError if too many."""
+
+    def take_nodes(self) -> ClusterFigures | None:
+        """Figures of the cluster's nodes since the last call; None without a cluster."""
 
     def pids(self) -> tuple[int, ...]:
         """Processes of the verifier that are alive. One that dies is replaced: there is no death to wait for."""

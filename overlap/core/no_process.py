@@ -33,6 +33,8 @@ class Processless:
 class ProcesslessEngine(Processless):
     """A generator without an engine: it holds no device memory and loses no weights."""
 
+    moved = 0
+
     async def parse(self, text: str, token_ids: Sequence[int], tools: str) -> Spoken:
         """It has no parsers."""
         return Spoken(text)
@@ -46,3 +48,12 @@ class ProcesslessEngine(Processless):
     async def wants_weights(self) -> None:
         """Never: waits until it is cancelled."""
         await asyncio.Event().wait()
+
+
+class ProcesslessVerifier(Processless):
+    """A verifier without a sandbox, which judges ``concurrency`` samples in parallel."""
+
+    concurrency = 1
+
+    def take_nodes(self) -> None:
+        """It has no cluster."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from overlap.core.chat_turns import Used
 from overlap.core.token_array import Packed
@@ -276,3 +276,31 @@ class WeightUpdate:
     backend: str
     info: Mapping[str, Any]
     chunks: Callable[[], AsyncGenerator[Mapping[str, Any], None]] | None = None
+
+
+class NodeFigures(NamedTuple):
+    """One node since the last report: programs ``judged`` and the seconds that they ran, and jobs that were ``lost``
+    with it and sent elsewhere. ``workers``: programs judged in parallel, 0 where the node is gone. ``clock_s``: seconds
+    by which its clock is ahead of the driver's, with an error of at most ``error_s``.
+    """
+
+    node: str
+    workers: int = 0
+    tier: str = ""
+    judged: int = 0
+    run_s: float = 0.0
+    lost: int = 0
+    clock_s: float = 0.0
+    error_s: float = 0.0
+
+    def busy_share(self, seconds: float) -> float:
+        """Share of its workers' time over ``seconds`` in which they ran programs; 0 where the node is gone."""
+        return self.run_s / (self.workers * seconds) if self.workers and seconds > 0 else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterFigures:
+    """Every node that is in the cluster or did anything within the last ``seconds``."""
+
+    seconds: float
+    nodes: tuple[NodeFigures, ...]

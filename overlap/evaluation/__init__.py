@@ -19,7 +19,7 @@ from overlap.evaluation.data_check import (
     recall,
     remember,
 )
-from overlap.evaluation.evaluate import Estimate, PassRate, answers, tallied
+from overlap.evaluation.evaluate import PassRate, answers, tallied
 from overlap.evaluation.filter import SplitBounds, filter_problems
 from overlap.evaluation.history import EvaluationHistory, Evaluator
 
@@ -27,7 +27,6 @@ __all__ = [
     "FAILED",
     "AnswerFile",
     "DataReport",
-    "Estimate",
     "EvaluationHistory",
     "Evaluator",
     "Finding",

@@ -258,28 +258,19 @@ async def complete_answers(
     places = [(g, s) for g, prompt in enumerate(prompts) for s in range(draw.samples) if not file.result(prompt, s)]
     # Negative groups: ids that no training sample has.
     asked = [Request(-1 - g, s, prompts[g], draw.temperature, draw.top_p) for g, s in places]
-    done = len(prompts) * draw.samples - len(asked)
+    wanted = len(prompts) * draw.samples
 
-    def on_scored(scored: Scored) -> None:
-        nonlocal done
-        done += 1
+    async def generate(request: Request) -> Trajectory:
+        if (known := file.drawn(request.prompt, request.sample)) is not None:
+            return Trajectory(request, (), (), known.text, known.finish, (), 0.0, 0.0)
+        trajectory = await generator.generate(request)
+        if trajectory.finish != "abort":
+            file.keep(trajectory)
+        return trajectory
+
+    def on_scored(scored: Scored, ended: int) -> None:
         file.note(scored)
         if progress is not None:
-            progress(done, len(prompts) * draw.samples)
+            progress(wanted - len(asked) + ended, wanted)
 
-    await answers(_Kept(generator, file), verifier, asked, on_scored, stall_s=stall_s)
-
-
-class _Kept:
-    """A generator that writes its answers into the file, and returns those that are in it already."""
-
-    def __init__(self, generator: Generator, file: AnswerFile) -> None:
-        self._generator, self._file = generator, file
-
-    async def generate(self, request: Request) -> Trajectory:
-        if (known := self._file.drawn(request.prompt, request.sample)) is not None:
-            return Trajectory(request, (), (), known.text, known.finish, (), 0.0, 0.0)
-        trajectory = await self._generator.generate(request)
-        if trajectory.finish != "abort":
-            self._file.keep(trajectory)
-        return trajectory
+    await answers(generate, verifier, asked, on_scored, stall_s=stall_s)

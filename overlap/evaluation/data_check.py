@@ -13,12 +13,12 @@ import asyncio
 import hashlib
 import json
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from overlap.aio import unwrapped
 from overlap.atomic import write_atomic
@@ -29,6 +29,7 @@ from sandbox.errors import CheckerError, InvalidProblem, IsolationUnavailable, S
 
 if TYPE_CHECKING:
     from overlap.config import Config
+    from sandbox.pool import Pool
 
 IN_FLIGHT = 32
 """Problems whose probes are judged at once: enough to keep every worker busy."""
@@ -37,12 +38,8 @@ PART = 256
 FAILED = "could not be judged"
 OWN_FAULTS = (InvalidProblem, CheckerError)
 """Errors of the sandbox that are the problem's own: it, or its checker, can judge no program."""
-
-
-class ProgramJudge(Protocol):
-    """What is needed of ``sandbox.Pool``."""
-
-    async def judge(self, problem: Problem, program: Program) -> Judgement: ...
+JudgeProgram = Callable[[Problem, Program], Awaitable[Judgement]]
+"""``sandbox.Pool.judge``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,8 +79,7 @@ class Finding:
         return self.place or self.id
 
     def to_json(self) -> dict[str, Any]:
-        names = ("id", "place", "reference", "message", "empty", "example", "weak", "broken", "fault")
-        return {name: getattr(self, name) for name in names}
+        return {name: value for name, value in asdict(self).items() if name != "digest"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +121,7 @@ def _first(findings: Iterable[Finding]) -> str:
 
 
 async def check_problems(
-    pool: ProgramJudge, task: Task, prompts: Sequence[Prompt], *, progress: Callable[[int], None] | None = None
+    judge: JudgeProgram, task: Task, prompts: Sequence[Prompt], *, progress: Callable[[int], None] | None = None
 ) -> DataReport:
     """Judge all probes of ``prompts``; at most ``IN_FLIGHT`` prompts are under way.
 
@@ -137,7 +133,7 @@ async def check_problems(
     async def one(prompt: Prompt) -> Finding:
         nonlocal done
         async with places:
-            finding = await _probe(pool, task, prompt)
+            finding = await _probe(judge, task, prompt)
         done += 1
         if progress is not None:
             progress(done)
@@ -155,20 +151,20 @@ async def check_problems(
 
 
 async def check_in_parts(
-    pool: ProgramJudge, task: Task, prompts: Sequence[Prompt], live: Callable[[str], None]
+    judge: JudgeProgram, task: Task, prompts: Sequence[Prompt], live: Callable[[str], None]
 ) -> AsyncIterator[DataReport]:
     """``check_problems`` a part at a time, so that an early end keeps its findings; ``live`` gets the progress."""
     for at in range(0, len(prompts), PART):
         part = prompts[at : at + PART]
         on_progress = partial(lambda before, done: live(f"judged {before + done}/{len(prompts)}"), at)
-        yield await check_problems(pool, task, part, progress=on_progress)
+        yield await check_problems(judge, task, part, progress=on_progress)
 
 
-async def _probe(pool: ProgramJudge, task: Task, prompt: Prompt) -> Finding:
+async def _probe(judge: JudgeProgram, task: Task, prompt: Prompt) -> Finding:
     said: dict[str, Any] = {}
     digest = ""
     for probe in task.probes(prompt):
-        verdict, cause, weak = await _best(pool, probe)
+        verdict, cause, weak = await _best(judge, probe)
         if probe.kind == "reference":
             digest = digest_of(probe, task.packages)
             said["reference"], said["message"], said["weak"] = verdict, cause, weak
@@ -181,14 +177,14 @@ async def _probe(pool: ProgramJudge, task: Task, prompt: Prompt) -> Finding:
     return Finding(prompt.id, prompt.place, digest, **said)
 
 
-async def _best(pool: ProgramJudge, probe: Probe) -> tuple[str, str, bool]:
+async def _best(judge: JudgeProgram, probe: Probe) -> tuple[str, str, bool]:
     """(verdict, cause, weak) of the first program that is accepted, else of one that could not be judged, for it might
     have been, else of the first.
     """
     outcomes: list[tuple[str, str, bool]] = []
     for program in probe.programs:
         try:
-            judgement = await pool.judge(probe.problem, program)
+            judgement = await judge(probe.problem, program)
         except (IsolationUnavailable, ToolchainMissing):
             raise
         except OWN_FAULTS as error:
@@ -212,17 +208,9 @@ def _cause(judgement: Judgement) -> str:
 
 def digest_of(probe: Probe, packages: Sequence[str]) -> str:
     """Names what was judged by its content: tests, limits and all that stands around a program, and the programs."""
-    problem, text = probe.problem, hashlib.sha256()
-    head = (
-        problem.kind,
-        problem.fn_name,
-        problem.preamble,
-        problem.compare,
-        repr(problem.limits),
-        repr(problem.checker),
-    )
-    parts = [*map(str, head), *packages]
-    parts += [part for case in problem.cases for part in (case.input, case.expected or "")]
+    p, text = probe.problem, hashlib.sha256()
+    parts = [*map(str, (p.kind, p.fn_name, p.preamble, p.compare, repr(p.limits), repr(p.checker))), *packages]
+    parts += [part for case in p.cases for part in (case.input, case.expected or "")]
     parts += [part for program in probe.programs for part in (program.language, program.source)]
     for part in parts:
         data = part.encode("utf-8", "surrogatepass")
@@ -270,7 +258,7 @@ def known_references(path: Path) -> Mapping[str, str]:
     return found if isinstance(found, dict) else {}
 
 
-def open_pool(cfg: Config, task: Task, scratch: Path) -> Any:
+def open_pool(cfg: Config, task: Task, scratch: Path) -> Pool:
     """The sandbox that a run of ``cfg`` would use, on all cores; its files lie in ``scratch``.
 
     Raises ConfigError for a package that is not there.

@@ -9,10 +9,10 @@ A sample that could not be judged counts neither as passed nor as failed; how ma
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from math import comb, fsum
-from typing import Any, Protocol
+from typing import Any
 
 from overlap.aio import unwrapped
 from overlap.config import RunConfig
@@ -104,34 +104,25 @@ class PassRate:
         failed = f", {self.failed} could not be judged" if self.failed else ""
         return f"{rates}; {self.samples} samples of {self.at(1).problems} problems{failed}"
 
-    def to_dict(self) -> dict[str, Any]:
-        """As JSON types."""
-        return asdict(self)
-
     @classmethod
     def from_dict(cls, stored: Mapping[str, Any]) -> PassRate:
-        """The PassRate that ``to_dict`` stored."""
+        """The PassRate whose ``asdict`` was stored."""
         return cls(**{**stored, "tallies": tuple(ProblemTally(**t) for t in stored["tallies"])})
 
 
-class AnswerSource(Protocol):
-    """The part of a Generator that is used here."""
-
-    async def generate(self, request: Request) -> Trajectory: ...
-
-
 async def answers(
-    generator: AnswerSource,
+    generate: Callable[[Request], Awaitable[Trajectory]],
     verifier: Verifier,
     requests: Sequence[Request],
-    on_scored: Callable[[Scored], None] | None = None,
+    on_scored: Callable[[Scored, int], None],
     *,
     stall_s: float = STALL_S,
 ) -> list[Scored]:
     """The scored samples of ``requests``, in their order; each is verified the moment it is generated.
 
-    Generator and verifier must be started, with a version loaded. ``on_scored`` is called as each one ends. Raises
-    StageError for what these two raise, naming the sample, and when no sample ends for ``stall_s`` seconds.
+    ``generate`` is that of a Generator with a version loaded; the verifier must be started. ``on_scored`` gets each one
+    as it ends, and how many have ended. Raises StageError for what these two raise, naming the sample, and when no
+    sample ends for ``stall_s`` seconds.
     """
     loop = asyncio.get_running_loop()
     ended = 0
@@ -139,14 +130,13 @@ async def answers(
     async def one(request: Request) -> Scored:
         nonlocal ended
         with naming_stage("generate", request.id):
-            trajectory = await generator.generate(request)
+            trajectory = await generate(request)
         with naming_stage("verify", request.id):
             scored = await verifier.score(trajectory)
         ended += 1
         if not limit.expired():
             limit.reschedule(loop.time() + stall_s)
-        if on_scored is not None:
-            on_scored(scored)
+        on_scored(scored, ended)
         return scored
 
     with unwrapped():
@@ -165,7 +155,6 @@ async def measure_pass_rate(
     prompts: Sequence[Prompt],
     samples: int,
     *,
-    k: int = 1,
     temperature: float | None = None,
     progress: OnScored | None = None,
     stall_s: float = STALL_S,
@@ -175,38 +164,19 @@ async def measure_pass_rate(
     Generator and verifier must be started, with a version loaded. ``record.solved`` says what a pass is. Raises
     StageError for what these two raise, and when no sample ends for ``stall_s`` seconds.
     """
-    loop = asyncio.get_running_loop()
-    began = loop.time()
-    tallies = await tally(
-        generator, verifier, prompts, samples, temperature=temperature, progress=progress, stall_s=stall_s
-    )
-    return PassRate(tallies, min(k, samples), temperature, loop.time() - began)
-
-
-async def tally(
-    generator: Generator,
-    verifier: Verifier,
-    prompts: Sequence[Prompt],
-    samples: int,
-    *,
-    temperature: float | None = None,
-    progress: OnScored | None = None,
-    stall_s: float = STALL_S,
-) -> tuple[ProblemTally, ...]:
-    """Passes per prompt, in the order of ``prompts``; see ``measure_pass_rate``."""
     if samples < 1:
         raise ConfigError("samples", samples, "use 1 or more")
-    done = 0
-
-    def on_scored(_: Scored) -> None:
-        nonlocal done
-        done += 1
-        if progress is not None:
-            progress(done, len(prompts) * samples)
-
     # Negative groups: ids that no training sample has.
     requests = [Request(-1 - g, s, prompt, temperature) for g, prompt in enumerate(prompts) for s in range(samples)]
-    return tallied(await answers(generator, verifier, requests, on_scored, stall_s=stall_s))
+
+    def on_scored(_: Scored, ended: int) -> None:
+        if progress is not None:
+            progress(ended, len(requests))
+
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+    tallies = tallied(await answers(generator.generate, verifier, requests, on_scored, stall_s=stall_s))
+    return PassRate(tallies, samples, temperature, loop.time() - began)
 
 
 def tallied(samples: Iterable[Scored]) -> tuple[ProblemTally, ...]:

@@ -20,7 +20,7 @@ from pathlib import Path
 from overlap.atomic import write_atomic
 from overlap.core import Generator, Prompt, Verifier
 from overlap.errors import ConfigError
-from overlap.evaluation.evaluate import STALL_S, PassRate, ProblemTally, tally
+from overlap.evaluation.evaluate import STALL_S, PassRate, ProblemTally, measure_pass_rate
 from overlap.record import check_out
 
 MARK = '"split": '
@@ -51,23 +51,18 @@ class SplitBounds:
 
 @dataclass(frozen=True, slots=True)
 class FilterReport:
-    """The measured problems, in their order, and the split of each ("" was never scored)."""
+    """What was measured, and the split of each problem, in their order."""
 
-    tallies: tuple[ProblemTally, ...]
+    rate: PassRate
     splits: tuple[str, ...]
 
     @property
     def counts(self) -> dict[str, int]:
         return dict(Counter(self.splits))
 
-    @property
-    def rate(self) -> PassRate:
-        """pass@k of the measured policy over all problems, k being the samples of each."""
-        return PassRate(self.tallies, max((t.samples + t.failed for t in self.tallies), default=1))
-
     def histogram(self) -> str:
         """Problems per tenth of pass rate, with those never and always solved apart."""
-        rates = [t.rate for t in self.tallies if t.samples]
+        rates = [t.rate for t in self.rate.tallies if t.samples]
         bins = Counter(min(9, int(rate * 10)) for rate in rates if 0 < rate < 1)
         lines = [f"never    {sum(rate == 0 for rate in rates)}"]
         lines += [f"{b / 10:.1f}-{b / 10 + 0.1:.1f}  {bins[b]:<4d} {'#' * bins[b]}" for b in range(10)]
@@ -82,7 +77,7 @@ async def filter_problems(
     out: Path,
     source: str,
     samples: int = 16,
-    bounds: SplitBounds | None = None,
+    bounds: SplitBounds,
     progress: Callable[[int, int], None] | None = None,
     stall_s: float = STALL_S,
 ) -> FilterReport:
@@ -98,15 +93,14 @@ async def filter_problems(
         ConfigError: ``out`` may not be written; or no more problems are kept than are to be held out, and then ``out``
             has the measurement, with none held out.
     """
-    bounds = bounds or SplitBounds()
     check_out(out, field="out", ours=MARK)
     if bounds.heldout >= len(prompts):
         raise ConfigError("heldout", bounds.heldout, f"there are only {len(prompts)} problems; hold out fewer")
-    tallies = await tally(generator, verifier, prompts, samples, progress=progress, stall_s=stall_s)
+    rate = await measure_pass_rate(generator, verifier, prompts, samples, progress=progress, stall_s=stall_s)
     try:
-        report = FilterReport(tallies, split_tallies(tallies, bounds))
+        report = FilterReport(rate, split_tallies(rate.tallies, bounds))
     except ConfigError as error:  # the measurement took its time, and is not thrown away
-        report = FilterReport(tallies, split_tallies(tallies, replace(bounds, heldout=0)))
+        report = FilterReport(rate, split_tallies(rate.tallies, replace(bounds, heldout=0)))
         write_split(report, out, source)
         way_out = f"{error.way_out}; {out} has the measurement, with none held out"
         raise ConfigError(error.field, error.value, way_out) from error
@@ -142,6 +136,6 @@ def write_split(report: FilterReport, out: Path, source: str) -> None:
         source = os.path.relpath(Path(source).expanduser().resolve(), out.resolve().parent)
     rows = [
         {"id": t.id, "passes": t.passes, "samples": t.samples, "split": split, "source": source}
-        for t, split in zip(report.tallies, report.splits, strict=True)
+        for t, split in zip(report.rate.tallies, report.splits, strict=True)
     ]
     write_atomic(out, "".join(json.dumps(row) + "\n" for row in rows))

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -47,7 +47,7 @@ class EvaluationHistory:
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON types, for a checkpoint."""
-        before = self.before.to_dict() if self.before else None
+        before = asdict(self.before) if self.before else None
         stored: dict[str, Any] = to_json_types(
             {"before": before, "points": list(self.points.values()), "best": self.best}
         )
@@ -77,8 +77,7 @@ class EvaluationHistory:
     def _change(self) -> dict[str, Any] | None:
         if self.before is None or self.last is None or self.before.temperature != self.last.temperature:
             return None
-        change = paired_change(self.before, self.last)
-        return {"value": change.value, "low": change.low, "high": change.high, "problems": change.problems}
+        return asdict(paired_change(self.before, self.last))
 
 
 def row(figures: Mapping[str, Any]) -> dict[str, float]:
@@ -93,42 +92,37 @@ def row(figures: Mapping[str, Any]) -> dict[str, float]:
 ROW_FIGURES = ("samples", "failed", "truncated_share", "tokens_mean", "seconds")
 
 
+@dataclass
 class Evaluator:
     """Measures the policy in the engine on held-out prompts, and keeps the best one.
 
     Its requests are no training samples: it calls generator and verifier directly, not through the training loop.
     """
 
-    def __init__(
-        self,
-        cfg: Config,
-        prompts: tuple[Prompt, ...],
-        doors: tuple[Generator, Verifier],
-        save: Callable[[Path], Awaitable[object]],
-        best: Path,
-        progress: Progress,
-        course: EvaluationHistory,
-        lost: Callable[[str, str], None],
-    ) -> None:
-        """``save`` writes the learner's policy to a path; ``best`` is where the best one is kept, and ``lost`` is told
-        its name and the reason when it cannot be written.
-        """
-        self._cfg, self._prompts, self._doors = cfg, prompts, doors
-        self._save, self._best, self._progress = save, best, progress
-        self.course, self._lost = course, lost
+    cfg: Config
+    prompts: tuple[Prompt, ...]
+    components: tuple[Generator, Verifier]
+    save: Callable[[Path], Awaitable[object]]
+    """Writes the learner's policy to a path."""
+    best: Path
+    """Where the best policy is kept."""
+    progress: Progress
+    course: EvaluationHistory
+    lost: Callable[[str, str], None]
+    """Gets the name of the best policy and the reason when it cannot be written."""
 
     async def begin(self, step: int) -> None:
         """Evaluate the policy that the run begins with; a run that goes on after ``step`` knows it or never will."""
         if step == 0 and self._wanted:
             self.course.before = await self._measure("before training")
         elif self.course.before:
-            self._progress.phase(f"before training: {self.course.before}")
+            self.progress.phase(f"before training: {self.course.before}")
         if step:
-            self.course.best = await asyncio.to_thread(best_so_far, self._best)
+            self.course.best = await asyncio.to_thread(best_so_far, self.best)
 
     async def after_step(self, step: int) -> dict[str, float]:
         """Evaluate when ``step`` is due; returns the columns of the step's row."""
-        every = self._cfg.run.eval_every
+        every = self.cfg.run.eval_every
         return row(await self._evaluate(step)) if every and step % every == 0 and self._wanted else {}
 
     async def end(self, step: int) -> None:
@@ -138,38 +132,37 @@ class Evaluator:
 
     @property
     def _wanted(self) -> bool:
-        return bool(self._cfg.run.eval_samples and self._prompts)
+        return bool(self.cfg.run.eval_samples and self.prompts)
 
     async def _evaluate(self, step: int) -> dict[str, Any]:
         figures = self.course.add(step, await self._measure(f"after step {step}"))
         best = self.course.best
-        if self._cfg.run.eval_every and figures["problems"] and (best is None or figures["value"] > best["value"]):
+        if self.cfg.run.eval_every and figures["problems"] and (best is None or figures["value"] > best["value"]):
             await self._keep(figures)
         return figures
 
     async def _keep(self, figures: dict[str, Any]) -> None:
         """Put the learner's policy and its record in the place of the best one so far, which stays until then."""
-        self._progress.phase(f"keeping the policy of step {figures['step']}, the best so far")
-        making = partial_path(self._best)
+        self.progress.phase(f"keeping the policy of step {figures['step']}, the best so far")
+        making = partial_path(self.best)
         try:
-            await self._save(making)
+            await self.save(making)
             await shielded_thread(write_atomic, making / RECORD, json.dumps(to_json_types(figures), indent=2) + "\n")
-            await shielded_thread(replace, making, self._best)
+            await shielded_thread(replace, making, self.best)
             self.course.best = figures
         except RunDirError as error:  # a full disk costs no training
-            self._lost(f"{self._best.name}/", str(error))
+            self.lost(f"{self.best.name}/", str(error))
         finally:
             await asyncio.to_thread(remove_path, making)
 
     async def _measure(self, when: str) -> PassRate:
-        run, progress = self._cfg.run, self._progress
-        progress.phase(f"{when}: {run.eval_samples} samples of each of {len(self._prompts)} held-out problems")
+        run, progress = self.cfg.run, self.progress
+        progress.phase(f"{when}: {run.eval_samples} samples of each of {len(self.prompts)} held-out problems")
         rate = await measure_pass_rate(
-            *self._doors,
-            self._prompts,
+            *self.components,
+            self.prompts,
             run.eval_samples,
-            k=run.eval_samples,
-            temperature=self._cfg.eval_temperature,
+            temperature=self.cfg.eval_temperature,
             progress=lambda done, of: progress.live(f"{when}: scored {done}/{of}"),
             stall_s=run.stall_s,
         )

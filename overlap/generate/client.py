@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import fields
 from pathlib import Path
 from time import monotonic
 from typing import Any, Concatenate, ParamSpec, TypeVar
@@ -22,22 +23,15 @@ from overlap.core import Part, Request, Spoken, Trajectory, WeightUpdate
 from overlap.errors import EngineError, OverlapError
 from overlap.generate.service import EngineService, EngineSite, EngineSpec, LocalSite, Sampling
 from overlap.generate.start import READY_S, engine_environment
-from overlap.placement import EngineSeat, Placement, place_here
+from overlap.placement import Placement, place_here
 from overlap.process import ChildProcesses, Peer, RemoteFault, log_hint
 
 Params = ParamSpec("Params")
 Result = TypeVar("Result")
 
 _CALL_S, _LOAD_S = 120.0, 600.0
-_DEADLINES_S: Mapping[str, float | None] = {
-    "open": READY_S + 30,
-    "sample": None,
-    "connect": _LOAD_S,
-    "abandon_weights": _LOAD_S,
-    "replace_weights": _LOAD_S,
-    "receive_weights": _LOAD_S,
-    "commit_weights": _LOAD_S,
-}
+_LOADING = ("connect", "abandon_weights", "replace_weights", "receive_weights", "commit_weights")
+_DEADLINES_S = {"open": READY_S + 30, "sample": None, **dict.fromkeys(_LOADING, _LOAD_S)}
 """Longest wait for the answer to a call of the service, s; ``_CALL_S`` for any other."""
 _DRAIN_S = 300.0  # over nccl the learner already waits to send, for no longer than 600 s
 
@@ -53,6 +47,9 @@ class EngineClient:
     All methods raise :class:`~overlap.errors.EngineError` when the engine fails, dies, or does not answer in time.
     """
 
+    moved = 0
+    """It is one engine."""
+
     def __init__(
         self,
         cfg: Config,
@@ -67,16 +64,24 @@ class EngineClient:
         site: EngineSite | None = None,
     ) -> None:
         placement = placement or place_here(cfg, learner=not standalone)
-        self._cfg, self._standalone, self._host, self._site = cfg, standalone, host, site or LocalSite()
+        self._cfg, self._host, self._site = cfg, host, site or LocalSite()
         self._seat = placement.engines[engine]
         name = "engine" if len(placement.engines) == 1 else f"engine-{engine}"
         self._log = log or scratch / f"{name}.log"
-        self._spec = EngineSpec.of(cfg, policy, placement, self._seat, load_weights=standalone)
+        self._spec = EngineSpec(
+            cfg=cfg,
+            policy=policy.absolute(),
+            device=placement.kind,
+            backend=placement.backend,
+            seed=self._seat.seed,
+            load_weights=standalone,
+            sleeps=placement.sleeps,
+            engines=len(placement.on(self._seat.node)),
+        )
         self._life = ChildProcesses(name, EngineError, scratch, self._log)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._opening: asyncio.Task[None] | None = None
         self._peer: Peer | None = None
-        self._backend, self._shares_gpus = "", False
         self._loading = asyncio.Lock()
         self._gate = asyncio.Event()
         self._inside, self._empty = 0, asyncio.Event()
@@ -96,9 +101,8 @@ class EngineClient:
             raise EngineError("this engine belongs to another event loop: make one EngineClient for each loop")
         if self._opening is None:
             self._opening = asyncio.create_task(self._open(), name="open engine")
-            self._opening.add_done_callback(
-                lambda done: done.cancelled() or done.exception()
-            )  # nobody need wait for it
+            # no error is lost: whoever waits for it gets it
+            self._opening.add_done_callback(lambda done: done.cancelled() or done.exception())
         with self._life.guard():
             await asyncio.shield(self._opening)  # a cancelled caller leaves it to the others
 
@@ -113,17 +117,8 @@ class EngineClient:
             sample = await self._ask(
                 f"request {request.id}", EngineService.sample, prompt, request.id, self._sampling(request)
             )
-        return Trajectory(
-            request=request,
-            token_ids=sample.token_ids,
-            logprobs=sample.logprobs,
-            text=sample.text,
-            finish=sample.finish,
-            spans=sample.spans,
-            started_s=started,
-            finished_s=monotonic(),
-            cached_tokens=sample.cached_tokens,
-        )
+        made = {field.name: getattr(sample, field.name) for field in fields(sample)}
+        return Trajectory(request=request, started_s=started, finished_s=monotonic(), **made)
 
     async def parse(self, text: str, token_ids: Sequence[int], tools: str) -> Spoken:
         """Read an answer by the engine's parsers."""
@@ -139,22 +134,25 @@ class EngineClient:
         the weights may be half old and half new. An engine that shares GPUs resumes with ``wake("cache")``.
         """
         await self.start()
-        if update.backend != self._backend:
-            raise EngineError(f"a {update.backend} update for an engine that was opened for {self._backend}")
+        if update.backend != self._spec.backend:
+            raise EngineError(f"a {update.backend} update for an engine that was opened for {self._spec.backend}")
         async with self._loading:
             self._gate.clear()
             if self._cfg.rollout.in_flight == "drain" and not self._frozen:
-                await self._drained()
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(_DRAIN_S):
+                        await self._empty.wait()
             self._frozen = True
             await self._ask("pause", EngineService.pause)
             await self._abandon()
             self._broken, self._whole = True, False
             if (meeting := update.info.get("init")) is not None and meeting != self._joined:
-                await self._ask("joining the weight transfer", EngineService.connect, self._seated(meeting))
+                own = {"rank_offset": self._seat.first_rank} if "rank_offset" in meeting else {}  # among all engines
+                await self._ask("joining the weight transfer", EngineService.connect, dict(meeting) | own)
                 self._joined = meeting
             await self._receive(update)
             self._broken, self._whole = False, True
-            if not self._shares_gpus:
+            if not self._spec.sleeps:
                 await self._go_on()
 
     async def _abandon(self) -> None:
@@ -162,10 +160,6 @@ class EngineClient:
         if self._broken:
             await self._ask("forgetting a load that failed", EngineService.abandon_weights)
             self._broken, self._joined = False, None
-
-    def _seated(self, meeting: Mapping[str, Any]) -> dict[str, Any]:
-        """Its rank is that in the group of all engines."""
-        return dict(meeting) | ({"rank_offset": self._seat.first_rank} if "rank_offset" in meeting else {})
 
     async def _receive(self, update: WeightUpdate) -> None:
         """The weights in one part, or in chunks of which each is loaded before the next is made."""
@@ -200,7 +194,7 @@ class EngineClient:
     async def sleep(self) -> None:
         """Give memory to a learner on the same GPUs, and shut the gate until the next ``load``; else nothing."""
         await self.start()
-        if self._shares_gpus and self._awake:
+        if self._spec.sleeps and self._awake:
             self._gate.clear()
             self._frozen, self._whole = True, False  # weights are sent anew
             await self._abandon()  # it has layers without memory, which cannot sleep
@@ -212,7 +206,7 @@ class EngineClient:
         those that were. Only where GPUs are shared; without whole weights the gate stays shut.
         """
         await self.start()
-        if not self._shares_gpus:
+        if not self._spec.sleeps:
             return
         if part not in self._awake:
             await self._ask(f"waking the {part}", EngineService.wake, part)
@@ -245,11 +239,10 @@ class EngineClient:
     async def _open(self) -> None:
         """Start the host and have it open the engine. An engine that did not start is not tried again."""
         try:
-            self._peer = await open_host(self._life, self._host, self._seat, self._site)
-            self._backend, self._shares_gpus = await self._ask("start", EngineService.open, self._spec)
-            await self._ask("start", EngineService.probe_at, self._spec.temperature)
-            if self._standalone:
-                await self._ask("start", EngineService.label, 0)
+            title = f"the {self._life.name} process"
+            self._peer = await self._site.start(self._life, title, self._host, engine_environment(), self._seat)
+            await self._ask("start", EngineService.open, self._spec)
+            if self._spec.load_weights:
                 self._gate.set()
         except OverlapError as error:
             self._life.fail(error)
@@ -269,12 +262,6 @@ class EngineClient:
             self._inside -= 1
             if not self._inside:
                 self._empty.set()
-
-    async def _drained(self) -> None:
-        """Wait until the engine has nothing left, not for ever."""
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(_DRAIN_S):
-                await self._empty.wait()
 
     def _sampling(self, request: Request) -> Sampling:
         model, rollout = self._cfg.model, self._cfg.rollout
@@ -313,8 +300,3 @@ class EngineClient:
             raise error from None
         except RemoteFault as error:
             raise EngineError(f"{what}: {error}; see {self._log}") from None
-
-
-async def open_host(life: ChildProcesses, module: str, seat: EngineSeat, site: EngineSite) -> Peer:
-    """Start the process that the engine lives in."""
-    return await site.start(life, f"the {life.name} process", module, engine_environment(), seat)

@@ -10,11 +10,13 @@ import inspect
 import json
 import os
 from collections.abc import Mapping, Sequence
+from importlib import import_module
 from types import SimpleNamespace
 from typing import Any, cast, get_args
 
 from overlap.core import Finish, Part, Spoken, VersionSpan
 from overlap.errors import ConfigError, EngineError
+from overlap.generate.bind_to_parent import fork_one_process
 from overlap.generate.service import EngineSample, EngineSpec, Sampling
 from overlap.generate.start import engine_args, kv_bytes
 
@@ -26,10 +28,22 @@ TRANSFERS = {"shm": "overlap_shm", "ipc": "overlap_ipc", "nccl": "overlap_nccl"}
 TAGS: Mapping[Part, str] = {"weights": "weights", "cache": "kv_cache"}
 """What wakes on its own, by vLLM's names. It wakes whatever else sleeps with the first of them."""
 
+_NAMES: Mapping[str, tuple[str, ...]] = {
+    "transformers": ("AutoConfig",),
+    "vllm": ("AsyncEngineArgs", "SamplingParams", "TokensPrompt"),
+    "vllm.config": ("WeightTransferConfig",),
+    "vllm.distributed.weight_transfer.base": ("WeightTransferInitRequest", "WeightTransferUpdateRequest"),
+    "vllm.platforms": ("current_platform",),
+    "vllm.sampling_params": ("RequestOutputKind",),
+    "vllm.utils.ompmultiprocessing": ("OMPProcessManager",),
+    "vllm.v1.core.sched.async_scheduler": ("AsyncScheduler",),
+    "vllm.v1.engine.async_llm": ("AsyncLLM",),
+    "vllm.v1.request": ("Request",),
+}
 _WAY_OUT = "install the vLLM that requirements/ names"
 
 CALLS: Mapping[str, tuple[str, ...]] = {
-    "from_engine_args": ("engine_args",),
+    "from_vllm_config": ("vllm_config", "disable_log_stats"),
     "generate": ("prompt", "sampling_params", "request_id", "priority"),
     "pause_generation": ("mode", "clear_cache"),
     "resume_generation": (),
@@ -53,21 +67,23 @@ SCHEDULER_CALLS: Mapping[str, tuple[str, ...]] = {
 
 
 class VllmEngine:
-    """A running ``AsyncLLM``. Its coroutines belong to the event loop that awaits the first of them.
-
-    They raise what vLLM raises; the host tells the door, which makes an EngineError of it and sets the deadlines.
+    """A running ``AsyncLLM``. Its public coroutines are the calls of ``EngineService``, which says what they do; they
+    raise what vLLM raises, and belong to the event loop that awaits the first of them.
     """
 
     def __init__(self, llm: Any, vllm: Any, spec: EngineSpec, on_cpu: bool) -> None:
-        self.backend, self.shares_gpus = spec.backend, spec.sleeps
-        self._on_cpu, self._keeps = on_cpu, spec.landing == "keep"
-        self._llm, self._vllm = llm, vllm
+        self._llm, self._vllm, self._spec, self._on_cpu = llm, vllm, spec, on_cpu
         self._has_weights = False
-        self._tokenizer = llm.get_tokenizer()
-        self._reader = AnswerReader(self._tokenizer, spec.tool_parser, spec.reasoning_parser)
+        self._tokenizer, episode = llm.get_tokenizer(), spec.cfg.episode
+        self._reader = AnswerReader(self._tokenizer, episode.tool_parser, episode.reasoning_parser)
+
+    async def prepare(self) -> None:
+        """Have probes give log-probs at the sampling temperature, and call the policy's own weights version 0."""
+        await self._llm.collective_rpc("overlap_probe_at", args=(self._spec.cfg.rollout.temperature,))
+        if self._spec.load_weights:
+            await self._llm.update_weight_version("0")
 
     async def sample(self, prompt: Sequence[int], id: str, sampling: Sampling) -> EngineSample:
-        """One response."""
         params = self._vllm.SamplingParams(
             temperature=sampling.temperature,
             top_p=sampling.top_p,
@@ -100,11 +116,10 @@ class VllmEngine:
         )
 
     async def parse(self, text: str, token_ids: Sequence[int], tools: str) -> Spoken:
-        """See ``reading``."""
         return self._reader.read(text, token_ids, tools)
 
     async def prompt_logprobs(self, token_ids: Sequence[int], id: str) -> list[float]:
-        """Log-probs [T-1] at the sampling temperature, computed anew: vLLM reads no prefix cache for these."""
+        # vLLM reads no prefix cache for these.
         params = self._vllm.SamplingParams(
             max_tokens=1,
             prompt_logprobs=0,
@@ -122,67 +137,46 @@ class VllmEngine:
         raise EngineError(f"request {id} ended without an output")
 
     async def connect(self, init_info: Mapping[str, Any]) -> None:
-        """Join the weight transfer; collective backends wait here for the learner."""
         request = self._vllm.WeightTransferInitRequest(init_info=dict(init_info))
         await self._llm.init_weight_transfer_engine(request)
 
-    async def probe_at(self, temperature: float) -> None:
-        """Sampling temperature of ``prompt_logprobs``."""
-        await self._llm.collective_rpc("overlap_probe_at", args=(temperature,))
-
     async def pause(self) -> None:
-        """Freeze what is running, with its KV cache; new requests wait."""
         await self._llm.pause_generation(mode="keep", clear_cache=False)
 
     async def resume(self) -> None:
         await self._llm.resume_generation()
 
     async def replace_weights(self, update_info: Mapping[str, Any], version: int) -> None:
-        """Receive a full set of weights and commit it as ``version``. The engine must be paused.
-
-        Whatever was computed under other weights is forgotten, so that it is computed anew when it is needed; with
-        ``keep`` the requests that run have theirs still, and only those that wait do without.
-        """
         await self.begin_weights()
         await self.receive_weights(update_info)
         await self.commit_weights(version)
 
     async def begin_weights(self) -> None:
-        """Weights will come, in one part or more."""
         await self._llm.start_weight_update()
 
     async def receive_weights(self, update_info: Mapping[str, Any]) -> None:
-        """A part of them; it is copied by the end of the call."""
         await self._llm.update_weights(self._vllm.WeightTransferUpdateRequest(update_info=dict(update_info)))
 
     async def commit_weights(self, version: int) -> None:
-        """They are whole. An engine that shares GPUs forgets what other weights had computed when its cache wakes."""
         await self._llm.finish_weight_update(str(version))
         self._has_weights = True
-        if not self.shares_gpus and not await self._forget():
+        if not self._spec.sleeps and not await self._forget():
             raise EngineError(f"version {version}: vLLM did not forget what other weights had computed")
 
     async def _forget(self) -> bool:
-        return bool(await self._llm.reset_prefix_cache(reset_running_requests=not self._keeps))
+        """Drop what other weights computed (``keep``: but for running requests); False where vLLM has not."""
+        keeps = self._spec.cfg.rollout.in_flight == "keep"
+        return bool(await self._llm.reset_prefix_cache(reset_running_requests=not keeps))
 
     async def abandon_weights(self) -> None:
-        """Forget a load that failed, whatever of it has come, so that the next one begins as the first did."""
         await self._llm.collective_rpc("overlap_abandon_weights")
 
-    async def label(self, version: int) -> None:
-        """Call the weights that are loaded ``version``."""
-        await self._llm.update_weight_version(str(version))
-
     async def sleep(self) -> None:
-        """Give up the memory. Requests inside go on after ``wake`` with a KV cache that is computed anew.
-
-        Weights are sent anew before they are used, so they are dropped (level 2); the host has no copy of them (level
-        1) but of those that the engine itself has made.
-        """
+        # Weights that a learner sent are dropped (level 2), because they are sent anew before they are used; the
+        # engine's own are kept in host memory (level 1).
         await self._llm.sleep(level=2 if self._has_weights else 1, mode="keep")
 
     async def wake(self, part: Part) -> None:
-        """Take memory for a part. With the last one vLLM goes on by itself, with requests that wait from the start."""
         await self._llm.wake_up(tags=[TAGS[part]])
         if part == "cache" and not await self._forget():
             raise EngineError("vLLM did not forget what its KV cache held before it slept")
@@ -228,9 +222,7 @@ def _parser(tokenizer: Any, tool_parser: str, reasoning_parser: str) -> Any:
     try:
         from vllm.parser import ParserManager
     except ImportError as error:
-        raise EngineError(
-            f"vLLM's parsers cannot be used: {error}; install the vLLM that requirements/ names"
-        ) from error
+        raise EngineError(f"vLLM's parsers cannot be used: {error}; {_WAY_OUT}") from error
     names = {"tool_parser_name": tool_parser or None, "reasoning_parser_name": reasoning_parser or None}
     try:
         return ParserManager.get_parser(**names, enable_auto_tools=True, tokenizer=tokenizer)
@@ -245,9 +237,12 @@ def open_engine(spec: EngineSpec) -> VllmEngine:
 
     Raises EngineError where vLLM has another shape than the one known here, and ConfigError for a device that it lacks.
     """
+    if spec.device == "cpu":
+        # vLLM compiles one small function also when it runs eagerly, for 10 s in the first batch, to save 2 ms in each.
+        os.environ["TORCH_COMPILE_DISABLE"] = "1"
     vllm = _import()
     check_shape(vllm.AsyncLLM, CALLS)
-    if spec.landing == "keep":
+    if spec.cfg.rollout.in_flight == "keep":
         check_shape(vllm.AsyncScheduler, SCHEDULER_CALLS)
         check_shape(vllm.Request, {"update_block_hashes": ()})
     on_cpu = vllm.current_platform.is_cpu()
@@ -255,11 +250,11 @@ def open_engine(spec: EngineSpec) -> VllmEngine:
         raise ConfigError("run.device", spec.device, "this vLLM is built for the other: use that, or set up again")
     cache = kv_bytes(spec, vllm.AutoConfig.from_pretrained(spec.policy).get_text_config())
     args = _accepted(vllm.AsyncEngineArgs, engine_args(spec, cache if on_cpu else 0))
-    if args.get("enforce_eager"):
-        # vLLM compiles one small function all the same, for 10 s in the first batch, to save 2 ms in each.
-        os.environ["TORCH_COMPILE_DISABLE"] = "1"
     args["weight_transfer_config"] = vllm.WeightTransferConfig(backend=TRANSFERS[spec.backend])
-    return VllmEngine(vllm.AsyncLLM.from_engine_args(vllm.AsyncEngineArgs(**args)), vllm, spec, on_cpu)
+    config = vllm.AsyncEngineArgs(**args).create_engine_config()
+    if on_cpu and spec.cfg.rollout.tensor_parallel == 1:
+        fork_one_process(config.parallel_config, vllm.OMPProcessManager(config).cpu_lists[:1])
+    return VllmEngine(vllm.AsyncLLM.from_vllm_config(config, disable_log_stats=True), vllm, spec, on_cpu)
 
 
 def check_shape(owner: type, calls: Mapping[str, tuple[str, ...]]) -> None:
@@ -276,32 +271,10 @@ def check_shape(owner: type, calls: Mapping[str, tuple[str, ...]]) -> None:
 def _import() -> SimpleNamespace:
     """The names of vLLM that are used here. EngineError where one is missing."""
     try:
-        import vllm
-        import vllm.config
-        from transformers import AutoConfig
-        from vllm.distributed.weight_transfer import base as transfer
-        from vllm.platforms import current_platform
-        from vllm.sampling_params import RequestOutputKind
-        from vllm.v1.core.sched.async_scheduler import AsyncScheduler
-        from vllm.v1.engine.async_llm import AsyncLLM
-        from vllm.v1.request import Request
-
-        return SimpleNamespace(
-            AutoConfig=AutoConfig,
-            AsyncEngineArgs=vllm.AsyncEngineArgs,
-            AsyncLLM=AsyncLLM,
-            AsyncScheduler=AsyncScheduler,
-            Request=Request,
-            RequestOutputKind=RequestOutputKind,
-            SamplingParams=vllm.SamplingParams,
-            TokensPrompt=vllm.TokensPrompt,
-            WeightTransferConfig=vllm.config.WeightTransferConfig,
-            WeightTransferInitRequest=transfer.WeightTransferInitRequest,
-            WeightTransferUpdateRequest=transfer.WeightTransferUpdateRequest,
-            current_platform=current_platform,
-        )
+        found = {name: getattr(import_module(module), name) for module, names in _NAMES.items() for name in names}
     except (ImportError, AttributeError) as error:
         raise EngineError(f"vLLM cannot be used: {error}; run scripts/setup.sh") from error
+    return SimpleNamespace(**found)
 
 
 def _accepted(kind: Any, args: dict[str, Any]) -> dict[str, Any]:
@@ -311,10 +284,9 @@ def _accepted(kind: Any, args: dict[str, Any]) -> dict[str, Any]:
 
 
 def _finish(id: str, reason: str | None) -> Finish:
-    for finish in get_args(Finish):
-        if reason == finish:
-            return cast(Finish, finish)
-    raise EngineError(f"request {id} ended with {reason!r}")
+    if reason not in get_args(Finish):
+        raise EngineError(f"request {id} ended with {reason!r}")
+    return cast(Finish, reason)
 
 
 def _spans(id: str, output: Any) -> tuple[VersionSpan, ...]:

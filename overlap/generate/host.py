@@ -53,9 +53,9 @@ class EngineHost:
                 call: RemoteCall = await read_message(reader)
                 if call.name != CANCEL:
                     task = self._running[call.number] = asyncio.create_task(self._answer(call), name=call.name)
-                    task.add_done_callback(partial(self._forget, call.number))
-                elif call.args[0] in self._running:
-                    self._running[call.args[0]].cancel()
+                    task.add_done_callback(partial(self._running.pop, call.number))
+                elif running := self._running.get(call.args[0]):
+                    running.cancel()
 
     async def _answer(self, call: RemoteCall) -> None:
         try:
@@ -69,19 +69,16 @@ class EngineHost:
             reply = RemoteReply(call.number, "error", RemoteFault(f"{type(error).__name__}: {error}"))
         self._send(reply)
 
-    def _forget(self, number: int, task: asyncio.Task[None]) -> None:
-        del self._running[number]
-
     async def _do(self, call: RemoteCall) -> Any:
         return await getattr(self if call.name == "open" else self._engine, call.name)(*call.args)
 
-    async def open(self, spec: EngineSpec) -> tuple[str, bool]:
-        """Bring the engine up: its weight backend, and whether it shares its GPUs with the learner."""
+    async def open(self, spec: EngineSpec) -> None:
+        """See ``EngineService``."""
         from overlap.generate.engine import open_engine
 
         self._engine = open_engine(spec)
         self._watch()
-        return self._engine.backend, self._engine.shares_gpus
+        await self._engine.prepare()
 
     def _send(self, reply: RemoteReply) -> None:
         self._writer.write(encode_message(reply))
@@ -104,7 +101,7 @@ class EngineHost:
         self._note(process, unreaped_exit_status(process))
 
     def _note(self, process: Pid | None, code: int | None) -> None:
-        """A process has describe_exit, or the engine says that one has."""
+        """A process has ended, or the engine says that one has."""
         if not self._deaths:
             asyncio.get_running_loop().call_later(_CAUSE_S, self._report)
         self._deaths[process or Pid(0, 0)] = code
@@ -112,12 +109,12 @@ class EngineHost:
     def _report(self) -> None:
         known = self._engine.exit_codes()
         deaths = [(p.pid, known.get(p.pid, code)) for p, code in self._deaths.items() if p.pid]
-        if not deaths:
-            self._send(RemoteReply(0, "dead", "the engine died"))
-            return
-        killed = [(pid, code) for pid, code in deaths if code is not None and code < 0]
-        pid, code = (killed or deaths)[0]
-        self._send(RemoteReply(0, "dead", f"the engine process {pid} {describe_exit(code)}"))
+        text = "the engine died"
+        if deaths:
+            killed = [(pid, code) for pid, code in deaths if code is not None and code < 0]
+            pid, code = (killed or deaths)[0]
+            text = f"the engine process {pid} {describe_exit(code)}"
+        self._send(RemoteReply(0, "dead", text))
 
 
 def serve_engine(kind: type[EngineHost] = EngineHost) -> NoReturn:

@@ -5,7 +5,6 @@ The driver's end is ``client``; the other end is ``host``, which serves ``open``
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass
@@ -14,55 +13,25 @@ from typing import Any, Protocol
 
 from overlap.config import Config
 from overlap.core import Finish, Part, Spoken, VersionSpan
-from overlap.placement import EngineSeat, Placement
+from overlap.placement import EngineSeat
 from overlap.process import ChildProcesses, Peer
 
 
 @dataclass(frozen=True, slots=True)
 class EngineSpec:
-    """What an engine is opened with. ``context_tokens`` and ``max_sequences`` bound the KV cache."""
+    """What an engine is opened with: the run's configuration, and where and how the engine runs."""
 
+    cfg: Config
     policy: Path
     device: str
-    dtype: str
-    context_tokens: int
-    max_sequences: int
-    seed: int
-    temperature: float
-    gpu_memory: float
-    tensor_parallel: int
     backend: str
-    landing: str
+    seed: int
     load_weights: bool
-    """Load the policy's own weights; else a learner sends all of them."""
+    """Load the policy's own weights, as version 0; else a learner sends all of them."""
     sleeps: bool
     """The engine takes turns with the learner on its GPUs."""
     engines: int
     """Number of engines on its machine; on a CPU they share the memory there."""
-    tool_parser: str = ""
-    reasoning_parser: str = ""
-
-    @classmethod
-    def of(cls, cfg: Config, policy: Path, placement: Placement, seat: EngineSeat, *, load_weights: bool) -> EngineSpec:
-        """The engine of ``cfg`` on a seat of ``placement``."""
-        return cls(
-            policy=Path(os.path.abspath(policy)),
-            device=placement.kind,
-            dtype=cfg.model.dtype,
-            context_tokens=cfg.context_tokens,
-            max_sequences=cfg.rollout.max_sequences,
-            seed=seat.seed,
-            temperature=cfg.rollout.temperature,
-            gpu_memory=cfg.rollout.gpu_memory,
-            tensor_parallel=cfg.rollout.tensor_parallel,
-            backend=placement.backend,
-            landing=cfg.rollout.in_flight,
-            load_weights=load_weights,
-            sleeps=placement.sleeps,
-            engines=len(placement.on(seat.node)),
-            tool_parser=cfg.episode.tool_parser,
-            reasoning_parser=cfg.episode.reasoning_parser,
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,8 +64,8 @@ class EngineService(Protocol):
     Arguments and results are pickled. A call that fails raises EngineError, ConfigError or RemoteFault in the driver.
     """
 
-    async def open(self, spec: EngineSpec) -> tuple[str, bool]:
-        """Bring the engine up: its weight backend, and whether it shares its GPUs with the learner."""
+    async def open(self, spec: EngineSpec) -> None:
+        """Bring the engine up."""
 
     async def sample(self, prompt: Sequence[int], id: str, sampling: Sampling) -> EngineSample:
         """Sample one response to a prompt of token ids; cancelling aborts it."""
@@ -105,10 +74,7 @@ class EngineService(Protocol):
         """Read an answer by the engine's parsers; ``tools`` are those of the request, a JSON list."""
 
     async def prompt_logprobs(self, token_ids: Sequence[int], id: str) -> list[float]:
-        """Log-probs [T-1] of tokens 1..T-1 at the temperature of ``probe_at``, never from a cache."""
-
-    async def probe_at(self, temperature: float) -> None:
-        """Set the sampling temperature of ``prompt_logprobs``."""
+        """Log-probs [T-1] of tokens 1..T-1 at the temperature of the rollouts, never from a cache."""
 
     async def pause(self) -> None:
         """Freeze requests that are running, with their KV cache; new requests wait."""
@@ -137,9 +103,6 @@ class EngineService(Protocol):
 
     async def abandon_weights(self) -> None:
         """Drop what was received of a load that failed, so that the next load begins as the first one did."""
-
-    async def label(self, version: int) -> None:
-        """Call the weights that are loaded ``version``."""
 
     async def sleep(self) -> None:
         """Give up the memory. Running requests go on after ``wake`` with a KV cache that is computed anew."""

@@ -33,21 +33,22 @@ _PARSERS = {
 
 def engine_args(spec: EngineSpec, cpu_kv_bytes: int) -> dict[str, Any]:
     """Arguments of vLLM's ``AsyncEngineArgs``; ``cpu_kv_bytes`` is 0 on a GPU."""
+    model, rollout = spec.cfg.model, spec.cfg.rollout
     args = {
         "model": str(spec.policy),
         "load_format": "auto" if spec.load_weights else "dummy",
-        "dtype": spec.dtype,
-        "max_model_len": spec.context_tokens + 1,  # a probe as long as the context also asks for a token
-        "max_num_seqs": spec.max_sequences,
+        "dtype": model.dtype,
+        "max_model_len": spec.cfg.context_tokens + 1,  # a probe as long as the context also asks for a token
+        "max_num_seqs": rollout.max_sequences,
         "seed": spec.seed,
         "logprobs_mode": "processed_logprobs",
-        "tensor_parallel_size": spec.tensor_parallel,
+        "tensor_parallel_size": rollout.tensor_parallel,
         "worker_extension_cls": "overlap.generate.receive.WorkerExtension",
         "enable_prefix_caching": True,
         "disable_log_stats": True,
         "scheduling_policy": "priority",
     }
-    if spec.landing == "keep":
+    if rollout.in_flight == "keep":
         args |= {"scheduler_cls": KEEP_SCHEDULER, "async_scheduling": True}
     if cpu_kv_bytes:
         return args | {
@@ -55,9 +56,9 @@ def engine_args(spec: EngineSpec, cpu_kv_bytes: int) -> dict[str, Any]:
             "kv_cache_memory_bytes": cpu_kv_bytes,
             "block_size": CPU_BLOCK_TOKENS,
         }
-    if spec.sleeps and spec.tensor_parallel > 1:
+    if spec.sleeps and rollout.tensor_parallel > 1:
         args["disable_custom_all_reduce"] = True  # its buffers do not outlive a sleep: vLLM crashes after it
-    return args | {"gpu_memory_utilization": spec.gpu_memory, "enable_sleep_mode": spec.sleeps}
+    return args | {"gpu_memory_utilization": rollout.gpu_memory, "enable_sleep_mode": spec.sleeps}
 
 
 def kv_bytes(spec: EngineSpec, model: Any) -> int:
@@ -66,14 +67,12 @@ def kv_bytes(spec: EngineSpec, model: Any) -> int:
     ``model`` is the policy's text config. Raises ConfigError for a context that the policy does not have.
     """
     shape = shape_of({name: getattr(model, name, None) for name in _SIZES})
-    if 0 < shape.context < spec.context_tokens:
-        raise ConfigError(
-            "model.response_tokens",
-            spec.context_tokens,
-            f"the policy has a context of {shape.context} tokens for prompt_tokens + response_tokens: use fewer",
-        )
-    token = token_bytes(shape, 2 if spec.dtype == "bfloat16" else 4)
-    return kv_cache_bytes(token, spec.context_tokens, spec.max_sequences, free_memory() // spec.engines)
+    context, sequences = spec.cfg.context_tokens, spec.cfg.rollout.max_sequences
+    if 0 < shape.context < context:
+        way_out = f"the policy has a context of {shape.context} tokens for prompt_tokens + response_tokens: use fewer"
+        raise ConfigError("model.response_tokens", context, way_out)
+    token = token_bytes(shape, 2 if spec.cfg.model.dtype == "bfloat16" else 4)
+    return kv_cache_bytes(token, context, sequences, free_memory() // spec.engines)
 
 
 def engine_environment() -> dict[str, str]:
@@ -110,9 +109,8 @@ def _listed(file: str, variable: str) -> tuple[str, ...]:
         except (OSError, ValueError, SyntaxError):
             continue
         for node in tree.body:
-            named = isinstance(node, ast.Assign) and any(
-                isinstance(t, ast.Name) and t.id == variable for t in node.targets
-            )
-            if named and isinstance(node, ast.Assign) and isinstance(node.value, ast.Dict):
+            if not isinstance(node, ast.Assign) or not isinstance(node.value, ast.Dict):
+                continue
+            if [ast.unparse(target) for target in node.targets] == [variable]:
                 return tuple(str(key.value) for key in node.value.keys if isinstance(key, ast.Constant))
     return ()

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
-from overlap.learner.spans import Spans, span_attention
+from overlap.learner.spans import Spans, causal_attention, span_attention
 
 NAME = "overlap_packed"
 
@@ -88,9 +88,7 @@ def packed_attention(
     Without a layout this is plain causal attention. Dropout is not for policies that an engine must reproduce.
     """
     if layout is None:
-        gqa = query.shape[1] != key.shape[1]
-        out = scaled_dot_product_attention(query, key, value, is_causal=True, scale=scaling, enable_gqa=gqa)
-        return out.transpose(1, 2), None
+        return causal_attention(query, key, value, scaling).transpose(1, 2), None
     if isinstance(layout, Spans):
         return span_attention(query, key, value, layout, scaling), None
     there = torch.cat((layout.prompts.flatten(), layout.responses.flatten()))
@@ -107,9 +105,7 @@ def packed_attention(
 
 
 def _attend(q: Tensor, k: Tensor, v: Tensor, visible: Tensor | None, scaling: float | None) -> Tensor:
-    """Attention of q [B, H, R, D] to k, v [B, K, T, D], causal without ``visible`` [B, 1, R, T]; gives [B * R, H,
-    D].
-    """
+    """Attention [B * R, H, D] of q [B, H, R, D] to k, v [B, K, T, D]; causal without ``visible`` [B, 1, R, T]."""
     if q.device.type == "cpu" and q.dtype == torch.bfloat16:
         out = _attend_small(q, k, v, visible, scaling or q.shape[-1] ** -0.5)
     else:

@@ -36,9 +36,7 @@ class TrainedModel(Protocol):
         """Forward pass of ``module``."""
 
     def backward(self, loss: Tensor, *, last: bool) -> None:
-        """Add the gradient of ``loss``, a scalar, averaged over ranks and summed in float32. ``last``: the next call is
-        ``step``.
-        """
+        """Add the gradient of the scalar ``loss``, averaged over ranks, in float32. ``last``: before ``step``."""
 
     def step(self, rate: float) -> float:
         """Take the optimizer step at that learning rate; returns the norm of the whole gradient before clipping."""

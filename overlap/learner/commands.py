@@ -21,7 +21,7 @@ from overlap.learner.spec import RankSpec
 from overlap.learner.trainer import RankTrainer
 from overlap.learner.zero.backend import ZeroBackend
 from overlap.policy import policy_digest
-from overlap.weights import WeightSender, open_sender
+from overlap.weights import open_sender
 
 
 @contextmanager
@@ -43,7 +43,10 @@ class Commands:
         if spec.placement.sleeps and spec.cfg.learn.offload != "none":
             self._trainer.residency = self._trainer.residency_of()
         self._residency = self._trainer.residency
-        self._sender: WeightSender | None = None
+        placed = spec.placement
+        self._sender = open_sender(
+            placed.backend, rank=spec.rank, engine_devices=placed.engine_devices, address=placed.address
+        )
         self._version = 0
         self._base = policy_digest(spec.policy) if spec.cfg.learn.lora_rank else ""
 
@@ -69,27 +72,20 @@ class Commands:
 
     def publish(self, version: int) -> tuple[str, dict[str, Any]]:
         """Backend and info of a WeightUpdate."""
-        spec, placed = self._spec, self._spec.placement
-        if self._sender is None:
-            self._sender = open_sender(
-                placed.backend, rank=spec.rank, engine_devices=placed.engine_devices, address=placed.address
-            )
         self._residency.send()
-        return placed.backend, self._sender.prepare(self._trainer.full_tensors(), version)
+        return self._spec.placement.backend, self._sender.prepare(self._trainer.full_tensors(), version)
 
     def chunk(self, first: bool) -> dict[str, Any] | None:
         """The next part of the published weights, once the engine has loaded the previous one."""
-        return self._sender.chunk(first) if self._sender is not None else None
+        return self._sender.chunk(first)
 
     def transmit(self, info: dict[str, Any]) -> None:
         """Send the weights while the engine receives them."""
-        if self._sender is not None:
-            self._sender.transmit(info)
+        self._sender.transmit(info)
 
     def retire(self, info: dict[str, Any], loaded: bool) -> None:
         """The engine has loaded what ``publish`` made, or failed to."""
-        if self._sender is not None:
-            self._sender.retire(info, loaded=loaded)
+        self._sender.retire(info, loaded=loaded)
 
     def save(self, folder: Path, kind: Literal["policy", "state"]) -> int:
         """Write into ``folder``, which the driver renames when it is whole; returns the version written.
@@ -172,5 +168,4 @@ class Commands:
 
     def close(self) -> None:
         """Free what the rank holds; it ends after that."""
-        if self._sender is not None:
-            self._sender.close()
+        self._sender.close()

@@ -170,9 +170,7 @@ CORRECTIONS: Mapping[str, CorrectionEntry] = {
 
 @cache
 def correction(name: str) -> CorrectionEntry:
-    """The entry of a value of ``learn.correction``. Raises ConfigError for a function of the user's that cannot be
-    used.
-    """
+    """The entry of a ``learn.correction``. Raises ConfigError for a function of the user's that cannot be used."""
     if ":" not in name:
         return CORRECTIONS[name]
     entry = CorrectionEntry(import_function(FIELD, name, TokenCorrection))

@@ -7,6 +7,7 @@ token itself. Packing and places are the policy's (``MicroTensors``), so both se
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from torch import Tensor, nn
 from overlap.config import LearnConfig
 from overlap.errors import blaming
 from overlap.learner.backend import TrainBackend
-from overlap.learner.model import checkpoint_layers, choose_attention, load_policy
+from overlap.learner.model import checkpoint_layers, choose_attention, hidden_states, load_policy
 from overlap.learner.tensors import MicroTensors
 
 
@@ -29,13 +30,9 @@ class Trunk(nn.Module):
 
     def forward(self, micro: MicroTensors) -> Tensor:
         """Hidden states [T + C, h]: of the T counted tokens, then behind the C responses that bootstrap."""
-        layout = {} if micro.layout is None else {"layout": micro.layout}
         known = self.base.get_input_embeddings().num_embeddings  # a smaller model may lack the policy's padding
-        ids = micro.ids.clamp(max=known - 1)
-        hidden = self.base(input_ids=ids, position_ids=micro.positions, use_cache=False, **layout).last_hidden_state
         places = torch.cat((micro.at, micro.behind[micro.behind >= 0]))
-        picked: Tensor = hidden.flatten(0, 1).index_select(0, places)
-        return picked
+        return hidden_states(self.base, replace(micro, ids=micro.ids.clamp(max=known - 1)), places)
 
 
 class ValueHead(nn.Module):
@@ -70,9 +67,7 @@ def read_values(trunk: Any, head: ValueHead, micro: MicroTensors) -> tuple[Tenso
 def load_trunk(
     path: Path, learn: LearnConfig, *, dtype: torch.dtype, device: torch.device, backend: TrainBackend
 ) -> tuple[Trunk, bool]:
-    """The trunk of a checkpoint, loaded as ``backend`` wants it, and whether its attention knows packed rows. Raises
-    ConfigError.
-    """
+    """A checkpoint's trunk as ``backend`` wants it, and whether its attention knows packed rows. Raises ConfigError."""
     with blaming("critic.policy"):
         model = load_policy(path, dtype=dtype, temperature=1.0, device=device, backend=backend)
         with backend.gathered(model):

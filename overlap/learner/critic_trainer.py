@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Sequence
+from itertools import chain, compress
 from pathlib import Path
 
 import torch
@@ -20,7 +21,7 @@ from overlap.config import Config
 from overlap.errors import LearnerError
 from overlap.learner.backend import TrainBackend
 from overlap.learner.critic import ValueHead, load_trunk, read_values
-from overlap.learner.gae import Credit, GaeConfig, credit, explained_variance, whitened
+from overlap.learner.gae import Credit, credit, explained_variance, whitened
 from overlap.learner.micro_batch import MiniBatch
 from overlap.learner.optimizer import learning_rate, take_step
 from overlap.learner.tensors import to_tensors
@@ -49,7 +50,6 @@ class CriticTrainer:
             for part in (self.head, trunk)
         )
         self.model = backend.train(trunk, optimizer)
-        self._gae = GaeConfig(**{name: getattr(cfg.critic, name) for name in GaeConfig.__dataclass_fields__})
 
     def step(self, minis: Sequence[MiniBatch]) -> tuple[list[list[Tensor]], dict[str, float]]:
         """Learn from a batch, an optimizer step for each mini-batch. Returns the advantages [T] of each mini-batch's
@@ -88,7 +88,7 @@ class CriticTrainer:
             tensors = to_tensors(micro, self.device)
             new, behind = read_values(self.model, self.head, tensors)
             old, behind = before[number] if before else (new.detach(), behind)
-            found = credit(old, behind, tensors.sampled, self._gae)
+            found = credit(old, behind, tensors.sampled, self.cfg.critic)
             losses = 0.5 * (new - found.targets).square()
             total = losses.sum()
             if not torch.isfinite(total):
@@ -120,16 +120,13 @@ class CriticTrainer:
 
     def _whitened(self, minis: Sequence[MiniBatch], made: list[list[Tensor]]) -> list[list[Tensor]]:
         """Over all micro-batches that count; the others keep what nobody looks at."""
-        places = [
-            (mini, number)
-            for mini, batch in enumerate(minis)
-            for number, micro in enumerate(batch.ranks[self.rank])
-            if micro.counts
+        counts = [[micro.counts for micro in mini.ranks[self.rank]] for mini in minis]
+        kept = chain.from_iterable(map(compress, made, counts))
+        found = iter(whitened(list(kept), self._total))
+        return [
+            [next(found) if counted else own for own, counted in zip(*batch, strict=True)]
+            for batch in zip(made, counts, strict=True)
         ]
-        found = whitened([made[mini][number] for mini, number in places], self._total)
-        for (mini, number), advantages in zip(places, found, strict=True):
-            made[mini][number] = advantages
-        return made
 
     def _total(self, own: Tensor) -> Tensor:
         """Collective: the sum over ranks."""

@@ -25,16 +25,15 @@ def export_policy(state: Path, cfg: Config, policy: Path, folder: Path) -> int:
     ``cfg`` is the configuration of the run, ``policy`` the checkpoint that it began with, for everything but weights.
     Raises ConfigError for a state that is none or of another policy, RunDirError when the disk is full.
     """
+    from transformers.utils.logging import disable_progress_bar
+
+    disable_progress_bar()
     found = read_state(state, cfg)
-    version = found.version
     check_base(state, found, policy)
     try:
         tensors = _tensors(state, found.zero_stage, cfg)
         adapters = from_state(tensors) if found.lora_rank else {}
-        if adapters:
-            model, tensors = _merged(adapters, policy)
-        else:
-            model = _model(tensors, policy)
+        model, tensors = _merged(adapters, policy) if adapters else _whole(tensors, policy)
     except (OSError, RuntimeError, ValueError, KeyError, EOFError) as exc:
         reason = " ".join(str(exc).split())[:200]
         raise ConfigError("checkpoint", str(state), f"cannot be read ({reason}); choose another step") from exc
@@ -48,7 +47,7 @@ def export_policy(state: Path, cfg: Config, policy: Path, folder: Path) -> int:
     except (OSError, RuntimeError) as exc:  # torch's writer turns a full disk into a RuntimeError
         reason = getattr(exc, "strerror", None) or " ".join(str(exc).split())[:200]
         raise RunDirError(f"{folder}: cannot be written: {reason}; free disk space or choose another place") from exc
-    return version
+    return found.version
 
 
 def _tensors(state: Path, zero_stage: int, cfg: Config) -> dict[str, Any]:
@@ -62,30 +61,24 @@ def _tensors(state: Path, zero_stage: int, cfg: Config) -> dict[str, Any]:
     return {n.removeprefix(_PREFIX): t.to(dtype).clone() for n, t in found.items() if n.startswith(_PREFIX)}
 
 
-def _model(tensors: dict[str, Any], policy: Path) -> Any:
-    """The policy's architecture with these weights; tied ones are left out of ``tensors``."""
+def _whole(tensors: dict[str, Any], policy: Path) -> tuple[Any, dict[str, Any]]:
+    """The policy's architecture with these weights, and the tensors that it saves: of tied ones the first."""
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM
-    from transformers.utils.logging import disable_progress_bar
 
-    disable_progress_bar()
     dtype = next(iter(tensors.values())).dtype
     with torch.device("meta"):
         model = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(policy), dtype=dtype)
     model.load_state_dict(tensors, strict=True, assign=True)
     model.tie_weights()
     tied = dict(model.named_parameters(remove_duplicate=False)).keys() - dict(model.named_parameters()).keys()
-    for name in tied:
-        tensors.pop(name, None)
-    return model
+    return model, {name: tensor for name, tensor in tensors.items() if name not in tied}
 
 
 def _merged(adapters: dict[str, LowRank], policy: Path) -> tuple[Any, dict[str, Any]]:
     """The checkpoint that the run began with, with these adapters in its weights, and its tensors."""
     from transformers import AutoModelForCausalLM
-    from transformers.utils.logging import disable_progress_bar
 
-    disable_progress_bar()
     dtype = next(iter(adapters.values())).down.dtype
     model = AutoModelForCausalLM.from_pretrained(policy, dtype=dtype)
     tensors = {name: p.detach() for name, p in model.named_parameters()}

@@ -2,15 +2,15 @@
 
 For the trained tokens of one response, in order, with V_t the value of the state *before* token t::
 
-    d_t = r_t + gamma V_{t+1} - V_t        A_t = d_t + gamma lambda A_{t+1}        R_t = A_t + V_t
+    d_t = r_t + V_{t+1} - V_t        A_t = d_t + lambda A_{t+1}        R_t = A_t + V_t
 
 Behind the last one, V is 0 for a response that ended, and the critic's value for one that was cut off; A is 0. R_t is
 what the critic is taught. lambda = 1 makes R_t the sum of the rewards to come (Monte Carlo) whatever the values are.
+Rewards are not discounted (gamma = 1).
 Policy and critic may have lambdas of their own (VC-PPO, arXiv 2503.01491), the policy's by the length of the response
 (VAPO, arXiv 2504.05118, section 4.2).
 
-Only trained tokens are in the recursion: it steps over what lies between two of them, which therefore changes nothing.
-Sums run in float64.
+Only trained tokens are in the recursion; what lies between two of them changes nothing. Sums run in float64.
 """
 
 from __future__ import annotations
@@ -22,18 +22,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from overlap.config import CriticConfig
 from overlap.learner.correction import Sampled
 
 _FLAT = 1e-6
 """Deviation up to which advantages are all the same: dividing by it would make rounding errors of size 1."""
-
-
-@dataclass(frozen=True, slots=True)
-class GaeConfig:
-    """See ``overlap.config.CriticConfig``."""
-
-    lambda_policy: float = 1.0
-    alpha: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,25 +37,11 @@ class Credit:
     targets: Tensor
 
 
-def gae(
-    rewards: Sequence[float],
-    values: Sequence[float],
-    *,
-    lam: float,
-    gamma: float = 1.0,
-    behind: float = 0.0,
-    trained: Sequence[bool] | None = None,
-) -> list[float]:
-    """Advantages [T] of the tokens of one response from their rewards [T] and values [T].
-
-    ``behind`` is the value behind the last trained token. ``trained`` [T] says which tokens are (default: all): the
-    others get 0, and neither their values nor their rewards are looked at.
-    """
+def gae(rewards: Sequence[float], values: Sequence[float], *, lam: float, behind: float = 0.0) -> list[float]:
+    """Advantages [T] of a response from rewards [T], values [T], and the value ``behind`` the last one."""
     found, after, ahead = [0.0] * len(values), 0.0, behind
     for t in reversed(range(len(values))):
-        if trained is not None and not trained[t]:
-            continue
-        after = rewards[t] + gamma * ahead - values[t] + gamma * lam * after
+        after = rewards[t] + ahead - values[t] + lam * after
         found[t], ahead = after, values[t]
     return found
 
@@ -72,7 +51,7 @@ def adaptive_lambda(alpha: float, length: int) -> float:
     return max(0.0, 1.0 - 1.0 / (alpha * length))
 
 
-def credit(values: Tensor, behind: Tensor, sampled: Sampled, cfg: GaeConfig) -> Credit:
+def credit(values: Tensor, behind: Tensor, sampled: Sampled, cfg: CriticConfig) -> Credit:
     """Advantages and targets [T] of a micro-batch's tokens. ``values`` are [T]; ``behind`` [R] are those behind the
     responses, 0 where one ended. ``sampled.advantages`` hold the reward of each token's response, which is that of its
     last token; one that was cut off has 0 there.

@@ -31,9 +31,7 @@ class LogprobHead(nn.Module):
         self.temperature = temperature
 
     def forward(self, hidden: Tensor, targets: Tensor, entropy: bool = False) -> tuple[Tensor, Tensor]:
-        """Log-probs [T] at the temperature, float32, and the entropies [T] of the distributions (zeros if not asked
-        for).
-        """
+        """Log-probs [T] at the temperature, float32, and entropies [T] of the distributions (zeros unless asked)."""
         logprobs, entropies = _Logprobs.apply(hidden, self.weight, self.bias, targets, self.temperature, entropy)
         return logprobs, entropies
 

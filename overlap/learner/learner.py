@@ -76,9 +76,9 @@ class ProcessLearner:
         spec = RankSpec(
             rank=0,
             world=self._cfg.learn.ranks,
-            rendezvous=absolute(life.folder) / "rendezvous",
-            policy=absolute(self._policy),
-            critic=absolute(self._critic),
+            rendezvous=life.folder.absolute() / "rendezvous",
+            policy=self._policy.absolute(),
+            critic=self._critic.absolute(),
             cfg=self._cfg,
             total_updates=self._total_updates,
             placement=placement,
@@ -95,7 +95,10 @@ class ProcessLearner:
         spans, and LearnerError when there is nothing to learn from.
         """
         began = time.monotonic()
-        self._check_ages(batch)
+        if batch.version != self._version:
+            raise LearnerError(f"batch.version={batch.version}, but the learner holds version {self._version}")
+        if stale := batch.too_old(self._cfg.rollout.max_staleness):
+            raise StaleBatchError(stale)
         groups = await asyncio.to_thread(flatten, batch, truncated=self._cfg.learn.truncated)
         if not groups:
             raise LearnerError(f"batch of step {batch.step} has no token to learn from: do not call step with it")
@@ -105,13 +108,6 @@ class ProcessLearner:
         metrics = await self._running.call("step", groups, version, timeout_s=STEP_S)
         self._version = version
         return StepReport(batch.step, version, time.monotonic() - began, metrics)
-
-    def _check_ages(self, batch: Batch) -> None:
-        """The age of each sample, counted from the version that this learner really holds."""
-        if batch.version != self._version:
-            raise LearnerError(f"batch.version={batch.version}, but the learner holds version {self._version}")
-        if stale := batch.too_old(self._cfg.rollout.max_staleness):
-            raise StaleBatchError(stale)
 
     async def sleep(self) -> None:
         """Give device memory to an engine on the same GPUs. Raises LearnerError."""
@@ -162,7 +158,7 @@ class ProcessLearner:
         partial = partial_path(path)
         try:
             ranks = self._running
-            async with ranks.saving(absolute(partial)) as folders:
+            async with ranks.saving(partial) as folders:
                 each = [(folder, kind) for folder in folders]
                 version: int = await ranks.call("save", timeout_s=SAVE_S, each=each)
             await asyncio.to_thread(sync, partial)
@@ -178,14 +174,12 @@ class ProcessLearner:
         state = await asyncio.to_thread(read_state, path, self._cfg)
         await asyncio.to_thread(check_base, path, state, self._policy)
         ranks = self._running
-        async with ranks.loading(absolute(path), recut=not state.fits(self._cfg)) as folders:
+        async with ranks.loading(path, recut=not state.fits(self._cfg)) as folders:
             await ranks.call("restore", timeout_s=SAVE_S, each=[(folder, state) for folder in folders])
         self._version = state.version
 
     async def wait_dead(self) -> None:
-        """Waits while all ranks live; raises LearnerError, with rank and cause, when one raises or dies, and returns
-        when they are closed.
-        """
+        """Wait while all ranks live. Raises LearnerError, with rank and cause, when one dies; returns when closed."""
         await self._running.wait_dead()
 
     def pids(self) -> tuple[int, ...]:
@@ -225,8 +219,3 @@ def check_bounds(groups: Sequence[PromptGroup]) -> None:
     if worst := [reward for reward in rewards if not 0.0 <= reward <= 1.0]:
         way_out = f"a sample's reward is {worst[0]:g}, outside the critic's range 0 to 1: use critic.bounded=false"
         raise ConfigError("critic.bounded", True, way_out)
-
-
-def absolute(path: Path) -> Path:
-    """As the ranks need it: their working directory is their own."""
-    return Path(os.path.abspath(path))

@@ -114,9 +114,7 @@ def from_state(tensors: Mapping[str, Tensor]) -> dict[str, LowRank]:
 
 
 def save_adapter(adapters: Mapping[str, LowRank], base: Path, folder: Path) -> None:
-    """Write adapters in host memory into ``folder``, so that peft loads them onto the checkpoint ``base``. Raises
-    OSError.
-    """
+    """Write adapters in host memory into ``folder``, for peft to load onto the checkpoint ``base``. Raises OSError."""
     from safetensors.torch import save_file
 
     tensors: dict[str, Tensor] = {}

@@ -23,22 +23,10 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from overlap.config import LearnConfig
 from overlap.learner.correction import Sampled, correction
 from overlap.learner.losses import policy_loss
 from overlap.learner.statistics import Statistics, k3, landing_statistics, token_statistics
-
-
-@dataclass(frozen=True, slots=True)
-class LossConfig:
-    """Names and coefficients; see ``overlap.config.LearnConfig``."""
-
-    loss: str = "ppo"
-    clip_low: float | None = None
-    clip_high: float | None = None
-    kl_coef: float = 0.0
-    entropy_coef: float = 0.0
-    correction: str = "tis"
-    correction_bound: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +40,7 @@ class TokenLoss:
 def token_loss(
     new: Tensor,
     sampled: Sampled,
-    cfg: LossConfig,
+    cfg: LearnConfig,
     *,
     old: Tensor | None = None,
     first: bool = True,

@@ -15,7 +15,6 @@ from array import array
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import assert_never
 
 from overlap.config import Truncated
 from overlap.core import Batch, Group, Packed, Trajectory
@@ -122,15 +121,12 @@ class MiniBatch:
 
 @dataclass(frozen=True, slots=True)
 class SplitConfig:
-    """How a batch is laid out. ``hidden`` is the model's width; ``share_prompts`` allows rows of several responses,
-    ``padded`` is for a model whose attention knows no rows.
-    """
+    """How a batch is laid out: ``hidden`` is the model's width, ``padded`` is for one whose attention knows no rows."""
 
     updates: int
     ranks: int
     micro_batch_tokens: int
     hidden: int
-    share_prompts: bool = True
     padded: bool = False
 
 
@@ -147,12 +143,11 @@ def flatten(batch: Batch, *, truncated: Truncated = "mask") -> tuple[PromptGroup
 
 def _flatten_group(group: Group, version: int, truncated: Truncated) -> PromptGroup:
     prompt, responses = Packed("i", group.prompt.token_ids), list[Response]()
-    left_out, replaced = _cut_off(truncated)
     for scored, advantage in zip(group.samples, group.advantages, strict=True):
         trajectory = scored.trajectory
-        if scored.reward is None or (trajectory.truncated and left_out):
+        if scored.reward is None or (trajectory.truncated and truncated == "mask"):
             continue
-        bootstraps = trajectory.truncated and replaced
+        bootstraps = trajectory.truncated and truncated == "bootstrap"
         earned = 0.0 if bootstraps else advantage  # what an unfinished answer scores says nothing of its end
         for branch in trajectory.branches:
             response = _flatten(branch, version, earned, bootstraps)
@@ -161,19 +156,6 @@ def _flatten_group(group: Group, version: int, truncated: Truncated) -> PromptGr
             if response.counted > 0:
                 responses.append(response)
     return PromptGroup(prompt.array, tuple(responses))
-
-
-def _cut_off(truncated: Truncated) -> tuple[bool, bool]:
-    """Whether samples that were cut off are left out of the loss, and whether a critic's value is their reward."""
-    match truncated:
-        case "mask":
-            return True, False
-        case "zero":
-            return False, False
-        case "bootstrap":
-            return False, True
-        case _:
-            assert_never(truncated)
 
 
 def _flatten(branch: Trajectory, version: int, earned: float, bootstraps: bool) -> Response:
@@ -192,19 +174,17 @@ def _fresh(trajectory: Trajectory, version: int) -> int:
 
 
 def mini_batches(groups: Sequence[PromptGroup], cfg: SplitConfig) -> tuple[MiniBatch, ...]:
-    """Mini-batches of whole groups, in order, as equal in number of groups as can be; fewer if there are fewer
-    groups.
-    """
+    """Mini-batches of whole groups, in order, as equal in number of groups as can be; no more than there are groups."""
     count = min(cfg.updates, len(groups))
     cuts = [round(i * len(groups) / count) for i in range(count + 1)] if count else []
     return tuple(_mini_batch(groups[a:b], cfg) for a, b in pairwise(cuts))
 
 
 def _mini_batch(groups: Sequence[PromptGroup], cfg: SplitConfig) -> MiniBatch:
-    laid = [_laid_out(groups, cfg, limit) for limit in _row_limits(groups, cfg)]
-    cheapest = min(laid, key=lambda shares: max(_work(share, cfg.hidden) for share in shares))
-    shares = [micro_batches(share, cfg.micro_batch_tokens, padded=cfg.padded) for share in cheapest]
-    rows = [row for share in cheapest for row in share]
+    rows_of = [[row for group in groups for row in make_rows(group, limit)] for limit in _row_limits(groups, cfg)]
+    cheapest = min((_balance(rows, cfg) for rows in rows_of), key=lambda dealt: max(work for work, _ in dealt))
+    shares = [micro_batches(share, cfg.micro_batch_tokens, padded=cfg.padded) for _, share in cheapest]
+    rows = [row for _, share in cheapest for row in share]
     most = max(len(share) for share in shares)
     idle = MicroBatch((min(rows, key=lambda row: row.length),), counts=False)
     ranks = tuple((*share, *[idle] * (most - len(share))) for share in shares)
@@ -216,7 +196,7 @@ def _row_limits(groups: Sequence[PromptGroup], cfg: SplitConfig) -> list[int]:
 
     On one rank the most is the best, as a shared prompt is never more work. On several, long rows may leave ranks idle.
     """
-    if not cfg.share_prompts or cfg.padded:
+    if cfg.padded:
         return [0]
     if cfg.ranks == 1:
         return [cfg.micro_batch_tokens]
@@ -224,24 +204,14 @@ def _row_limits(groups: Sequence[PromptGroup], cfg: SplitConfig) -> list[int]:
     return [cfg.micro_batch_tokens, *[n for n in (part, part // 2) if n < cfg.micro_batch_tokens], 0]
 
 
-def _laid_out(groups: Sequence[PromptGroup], cfg: SplitConfig, limit: int) -> list[list[PackedRow]]:
-    return _balance([row for group in groups for row in make_rows(group, limit)], cfg.ranks, cfg.hidden)
-
-
 def row_cost(row: PackedRow, hidden: int) -> float:
-    """Work of a row, in tokens: a layer of width h costs about 24 h^2 operations per token and 4 h per pair of
-    tokens.
-    """
+    """Work of a row, in tokens: a layer of width h costs about 24 h^2 operations per token and 4 h per pair."""
     prompt, lengths = len(row.prompt), [len(r.tokens) for r in row.responses]
     if fits_mask([prompt], lengths):
         pairs = prompt * prompt + sum(n * (prompt + n) for n in lengths)
     else:
         pairs = shared_pairs(prompt, lengths)
     return row.length + pairs / (6 * hidden)
-
-
-def _work(rows: Iterable[PackedRow], hidden: int) -> float:
-    return sum(row_cost(row, hidden) for row in rows)
 
 
 def make_rows(group: PromptGroup, tokens: int) -> list[PackedRow]:
@@ -277,12 +247,12 @@ def micro_batches(rows: Iterable[PackedRow], tokens: int, *, padded: bool = Fals
     return [*micros, MicroBatch(open_, padded=padded)] if open_ else micros
 
 
-def _balance(rows: Iterable[PackedRow], ranks: int, hidden: int) -> list[list[PackedRow]]:
-    """Costliest row first, to the rank with the least work so far."""
-    shares: list[list[PackedRow]] = [[] for _ in range(ranks)]
-    work = [0.0] * ranks
-    for row in sorted(rows, key=lambda row: -row_cost(row, hidden)):
-        rank = work.index(min(work))
-        shares[rank].append(row)
-        work[rank] += row_cost(row, hidden)
+def _balance(rows: Iterable[PackedRow], cfg: SplitConfig) -> list[tuple[float, list[PackedRow]]]:
+    """Work and rows of each rank: the costliest row first, to the rank with the least work so far."""
+    shares: list[tuple[float, list[PackedRow]]] = [(0.0, []) for _ in range(cfg.ranks)]
+    for row in sorted(rows, key=lambda row: -row_cost(row, cfg.hidden)):
+        rank = min(range(cfg.ranks), key=lambda rank: shares[rank][0])
+        work, own = shares[rank]
+        own.append(row)
+        shares[rank] = work + row_cost(row, cfg.hidden), own
     return shares

@@ -52,13 +52,16 @@ class Policy(nn.Module):
         return logprobs, entropies
 
     def _read(self, micro: MicroTensors, entropy: bool) -> tuple[Tensor, Tensor]:
-        layout = {} if micro.layout is None else {"layout": micro.layout}
-        hidden = self.policy.base_model(
-            input_ids=micro.ids, position_ids=micro.positions, use_cache=False, **layout
-        ).last_hidden_state
-        picked: Tensor = hidden.flatten(0, 1).index_select(0, micro.at)
-        logprobs, entropies = self.head(picked, micro.targets, entropy)
+        logprobs, entropies = self.head(hidden_states(self.policy.base_model, micro, micro.at), micro.targets, entropy)
         return logprobs, entropies
+
+
+def hidden_states(base: Any, micro: MicroTensors, places: Tensor) -> Tensor:
+    """Hidden states [T, h] of a model without its output layer at ``places`` [T] of a micro-batch, flattened."""
+    layout = {} if micro.layout is None else {"layout": micro.layout}
+    found = base(input_ids=micro.ids, position_ids=micro.positions, use_cache=False, **layout)
+    picked: Tensor = found.last_hidden_state.flatten(0, 1).index_select(0, places)
+    return picked
 
 
 def load_policy(

@@ -169,6 +169,7 @@ class Residency:
         self, device: torch.device, policy: ModelMemory | None = None, critic: ModelMemory | None = None
     ) -> None:
         self._device, self._policy, self._critic = device, policy, critic
+        self._both = [memory for memory in (policy, critic) if memory is not None]
         self.free: dict[str, float] = {}
 
     @contextmanager
@@ -202,9 +203,8 @@ class Residency:
 
     def sleep(self) -> None:
         """Offload everything."""
-        for memory in (self._policy, self._critic):
-            if memory is not None:
-                self._move("the learner leaves", memory.offload)
+        for memory in self._both:
+            self._move("the learner leaves", memory.offload)
 
     @contextmanager
     def reading(self) -> Iterator[None]:
@@ -222,19 +222,16 @@ class Residency:
     def all_readable(self) -> Iterator[None]:
         """Make all states readable, on the device or on the host, and load the parameters."""
         with ExitStack() as stack:
-            for memory in (self._policy, self._critic):
-                if memory is not None:
-                    stack.enter_context(memory.states.read_on_host())
-                    if not memory.parameters.loaded:
-                        self._move("parameters come back", memory.parameters.reload)
-                        stack.callback(self._move, "parameters leave", memory.offload)
+            for memory in self._both:
+                stack.enter_context(memory.states.read_on_host())
+                if not memory.parameters.loaded:
+                    self._move("parameters come back", memory.parameters.reload)
+                    stack.callback(self._move, "parameters leave", memory.offload)
             yield
 
     @contextmanager
     def restoring(self, *, critic: bool) -> Iterator[None]:
-        """Load the critic, or the policy, to be written to, and offload the other: the device may have no room for
-        both.
-        """
+        """Load the critic, or the policy, to be written to; offload the other: the device may have no room for both."""
         own, other = (self._critic, self._policy) if critic else (self._policy, self._critic)
         if other is not None:
             self._move("the other one leaves", other.offload)
@@ -272,12 +269,3 @@ def free_gib(device: torch.device, moment: str) -> float | None:
     free, total = (size / 2**30 for size in torch.cuda.mem_get_info(device))
     print(f"memory: {moment.replace('_', ' ')}: {free:.2f} of {total:.2f} GiB free on {device}", flush=True)
     return float(free)
-
-
-def residency_of(
-    device: torch.device, policy: TrainedModel, critic: TrainedModel | None, reference: torch.nn.Module | None
-) -> Residency:
-    """For a rank's policy, with its reference policy, and its critic."""
-    host, beside = HostBuffers(host_bytes), [reference] if reference is not None else []
-    own = ModelMemory(policy, host, device, beside)
-    return Residency(device, own, ModelMemory(critic, host, device) if critic is not None else None)

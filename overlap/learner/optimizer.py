@@ -31,9 +31,7 @@ def learning_rate(update: int, learn: LearnConfig, total: int) -> float:
 
 
 def take_step(model: TrainedModel, rate: float, field: str) -> float:
-    """``TrainedModel.step``. Raises LearnerError, which names the ``field`` of the rate, for a gradient norm that is no
-    number.
-    """
+    """``TrainedModel.step``. Raises LearnerError, with the rate's ``field``, for a gradient norm that is no number."""
     norm = model.step(rate)
     if not math.isfinite(norm):
         raise LearnerError(f"the gradient norm is {norm}: lower {field}")

@@ -2,12 +2,11 @@
 
 A causal kernel computes the lower triangle, a kernel with a mask the whole rectangle, whatever the mask hides::
 
-    alone     each response behind a prompt of its own, causally       sum over r of (P + r)(P + r + 1) / 2
     shared    the prompt once; each response its prompt and itself     P(P + 1) / 2 + sum over r of P r + r(r + 1) / 2
     masked    as shared, padded to the longest, under one mask         prompts P P, responses R (P + R), each
 
-Shared is never more than alone. Masked is, once responses are about as long as prompts, but takes two calls for a whole
-micro-batch: it is for what is so small that calls cost more than pairs.
+Shared is never more than responses that each have a copy of their prompt. Masked is, once responses are about as long
+as prompts, but takes two calls for a whole micro-batch: it is for what is so small that calls cost more than pairs.
 """
 
 from __future__ import annotations
@@ -25,20 +24,9 @@ def causal_pairs(length: int) -> int:
     return length * (length + 1) // 2
 
 
-def alone_pairs(prompt: int, responses: Sequence[int]) -> int:
-    """Pairs of responses that each have a copy of their prompt: plain causal attention without padding."""
-    return sum(causal_pairs(prompt + response) for response in responses)
-
-
 def shared_pairs(prompt: int, responses: Sequence[int]) -> int:
     """Pairs of responses behind one prompt."""
     return causal_pairs(prompt) + sum(prompt * response + causal_pairs(response) for response in responses)
-
-
-def masked_pairs(prompts: Sequence[int], responses: Sequence[int]) -> int:
-    """Pairs of a micro-batch's prompts and responses, padded to the longest of each, the responses under a mask."""
-    longest_p, longest_r = max(prompts), max(responses, default=0)
-    return len(prompts) * longest_p**2 + len(responses) * longest_r * (longest_p + longest_r)
 
 
 def fits_mask(prompts: Sequence[int], responses: Sequence[int]) -> bool:

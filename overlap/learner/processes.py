@@ -128,12 +128,12 @@ class RankProcesses:
             await self._site.close()
 
     def saving(self, folder: Path) -> Folders:
-        """See ``Site``."""
-        return self._site.saving(self._life, folder)
+        """See ``Site``. The ranks have a working directory of their own."""
+        return self._site.saving(self._life, folder.absolute())
 
     def loading(self, folder: Path, *, recut: bool) -> Folders:
         """See ``Site``."""
-        return self._site.loading(self._life, folder, recut=recut)
+        return self._site.loading(self._life, folder.absolute(), recut=recut)
 
     async def publish(self, version: int, timeout_s: float) -> tuple[str, Mapping[str, Any]]:
         """Backend and info of a WeightUpdate, as they are true here."""

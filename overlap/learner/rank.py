@@ -101,9 +101,7 @@ def _device(spec: RankSpec) -> Any:
 
 
 def _join(spec: RankSpec, device: Any) -> None:
-    """The ranks meet at a file in the run's scratch directory, or at rank 0's address, then speak over ports that the
-    kernel chooses.
-    """
+    """Meet the other ranks at a file in the run's scratch directory, or on several machines at rank 0's address."""
     import torch.distributed as dist
 
     backend, within = "nccl" if device.type == "cuda" else "gloo", timedelta(seconds=_COLLECTIVE_S)

@@ -87,7 +87,9 @@ class Rendezvous:
         where = f"{first.address}:{spec.port}"
         if self._store is None:
             with failing(f"{who(seat)} ({seat.address}) cannot reach rank 0 at {where}"):
-                self._store = _reach(first.address, spec.port)
+                from torch.distributed import TCPStore
+
+                self._store = TCPStore(first.address, spec.port, is_master=False, timeout=timedelta(seconds=MEET_S))
         self._store.set(f"here {seat.rank}", b"")
         for other in spec.placement.ranks[1:] if not seat.rank else ():
             with failing(f"{who(other)} ({other.address}) did not connect to {where}"):
@@ -95,12 +97,6 @@ class Rendezvous:
         told = ", ".join(f"rank {one.rank} at {one.address}" for one in spec.placement.ranks if one != seat)
         with failing(f"{who(seat)} ({seat.address}) cannot connect to {told}: check for a firewall between them"):
             begin(self._store, timedelta(seconds=MEET_S))
-
-
-def _reach(address: str, port: int) -> Any:
-    from torch.distributed import TCPStore
-
-    return TCPStore(address, port, is_master=False, timeout=timedelta(seconds=MEET_S))
 
 
 @contextmanager

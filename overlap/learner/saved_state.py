@@ -58,23 +58,21 @@ def read_state(folder: Path, cfg: Config) -> LearnerState:
     """
     try:
         found = json.loads((folder / _FILE).read_text(encoding="utf-8"))
-        critic = found.get("critic_updates")
-        critic = None if critic is None else int(critic)
-        version, updates, ranks, stage = (int(found[name]) for name in ("version", "updates", "ranks", "zero_stage"))
-        rank, base = int(found.get("lora_rank", 0)), str(found.get("base", ""))
-        state = LearnerState(version, updates, ranks, stage, critic_updates=critic, lora_rank=rank, base=base)
+        dtype = found.pop("dtype")
+        state = LearnerState(**found)
     except (OSError, ValueError, KeyError, TypeError) as exc:
         raise ConfigError(
             "checkpoint", str(folder), f"has no learner state that can be read ({exc}); choose another one"
         ) from exc
-    if found.get("dtype") != cfg.model.dtype:
-        way_out = f"was written with model.dtype={found.get('dtype')}: resume with that, this run has {cfg.model.dtype}"
+    if dtype != cfg.model.dtype:
+        way_out = f"was written with model.dtype={dtype}: resume with that, this run has {cfg.model.dtype}"
         raise ConfigError("checkpoint", str(folder), way_out)
     if state.lora_rank != cfg.learn.lora_rank:
         way_out = f"was written with learn.lora_rank={state.lora_rank}: resume with that, this run has"
         raise ConfigError("checkpoint", str(folder), f"{way_out} {cfg.learn.lora_rank}")
-    if (cfg.learn.advantage == "gae") != (critic is not None):
-        has = "has a critic: resume with" if critic is not None else "has no critic: resume without"
+    has_critic = state.critic_updates is not None
+    if (cfg.learn.advantage == "gae") != has_critic:
+        has = "has a critic: resume with" if has_critic else "has no critic: resume without"
         raise ConfigError("checkpoint", str(folder), f"{has} learn.advantage=gae, this run has {cfg.learn.advantage}")
     return state
 

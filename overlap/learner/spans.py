@@ -126,17 +126,18 @@ def _each(query: Tensor, key: Tensor, value: Tensor, spans: Spans, scaling: floa
     """[1, H, N, D], by the plain causal attention of torch."""
     found = []
     for row in spans.rows:
-        found.append(_plain([x[:, :, _at(row.prompt)] for x in (query, key, value)], scaling))
+        q, k, v = (x[:, :, _at(row.prompt)] for x in (query, key, value))
+        found.append(causal_attention(q, k, v, scaling))
         for own in row.responses:
-            joined = [torch.cat((x[:, :, _at(row.prompt)], x[:, :, _at(own)]), 2) for x in (query, key, value)]
-            found.append(_plain(joined, scaling)[:, :, len(row.prompt) :])
+            q, k, v = (torch.cat((x[:, :, _at(row.prompt)], x[:, :, _at(own)]), 2) for x in (query, key, value))
+            found.append(causal_attention(q, k, v, scaling)[:, :, len(row.prompt) :])
     return torch.cat(found, 2)
 
 
-def _plain(qkv: Sequence[Tensor], scaling: float | None) -> Tensor:
-    q, k, v = qkv
-    gqa = q.shape[1] != k.shape[1]
-    return scaled_dot_product_attention(q, k, v, is_causal=True, scale=scaling, enable_gqa=gqa)
+def causal_attention(query: Tensor, key: Tensor, value: Tensor, scaling: float | None) -> Tensor:
+    """Query [B, H, N, D], key and value [B, K, N, D] to [B, H, N, D], by torch."""
+    gqa = query.shape[1] != key.shape[1]
+    return scaled_dot_product_attention(query, key, value, is_causal=True, scale=scaling, enable_gqa=gqa)
 
 
 def _at(span: range) -> slice:

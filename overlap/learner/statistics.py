@@ -36,7 +36,7 @@ _COUNTS = ("responses", "masked_responses", "weights", "weights_squared", "lande
 _SUMS = (*_MEANS, *_COUNTS)
 _MAXIMA = ("ratio_max", "ratio_max_logdiff", "landing_gap_max")
 METRICS = (*_MEANS, *_MAXIMA, *_QUANTILES, "is_masked_responses_fraction", "is_effective_fraction", "landing_gap_mean")
-"""Names of all that :meth:`Tally.told` tells; "kl" and "update_kl" only where they are summed."""
+"""Names of all that :meth:`Tally.metrics` gives; "kl" and "update_kl" only where they are summed."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,8 +42,8 @@ def to_tensors(micro: MicroBatch, device: torch.device | str = "cpu", parts: int
     With several ``parts`` all rows are one sequence, filled up to a multiple of them behind its end.
     """
     if micro.packed or (parts > 1 and len(micro.rows) > 1):
-        starts = _starts(row.length for row in micro.rows)
-        filler = -sum(row.length for row in micro.rows) % parts
+        *starts, end = accumulate((row.length for row in micro.rows), initial=0)
+        filler = -end % parts
         ids = torch.cat([*[_ids(row) for row in micro.rows], torch.zeros(filler, dtype=torch.long)])[None]
         positions = torch.cat([*[_positions(row) for row in micro.rows], torch.arange(filler)])[None]
         layout = _layout(micro.rows, starts, filler, device)
@@ -168,11 +168,3 @@ def _masked(prompts: Sequence[range], groups: Sequence[Sequence[range]], device:
 def _padded(spans: Iterable[range]) -> Tensor:
     """Places of each span, padded with place 0."""
     return pad_sequence([torch.arange(span.start, span.stop) for span in spans], batch_first=True)
-
-
-def _starts(lengths: Iterable[int]) -> list[int]:
-    starts, start = [], 0
-    for length in lengths:
-        starts.append(start)
-        start += length
-    return starts

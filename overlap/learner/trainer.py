@@ -23,11 +23,11 @@ from overlap.learner.backend import TrainBackend
 from overlap.learner.correction import correction
 from overlap.learner.critic_trainer import CriticTrainer
 from overlap.learner.lora import adapt, without_adapters
-from overlap.learner.loss import LossConfig, TokenLoss, token_loss
+from overlap.learner.loss import TokenLoss, token_loss
 from overlap.learner.losses import policy_loss
 from overlap.learner.micro_batch import MicroBatch, MiniBatch, PromptGroup, SplitConfig, mini_batches
 from overlap.learner.model import Policy, checkpoint_layers, choose_attention, load_policy, plain
-from overlap.learner.offload import Residency, residency_of
+from overlap.learner.offload import HostBuffers, ModelMemory, Residency, host_bytes
 from overlap.learner.optimizer import learning_rate, take_step
 from overlap.learner.sequence import SequenceGroup
 from overlap.learner.statistics import Tally
@@ -76,14 +76,14 @@ class RankTrainer:
         trained = [p for p in model.parameters() if p.requires_grad]
         optimizer = torch.optim.AdamW(trained, lr=cfg.learn.lr, weight_decay=cfg.learn.weight_decay, fused=True)
         self.model = backend.train(model, optimizer)
-        names = LossConfig.__dataclass_fields__
-        self._loss = LossConfig(**{name: getattr(cfg.learn, name) for name in names})
         self.residency = Residency(device)
 
     def residency_of(self) -> Residency:
         """Residency by which policy and critic leave the device for each other, and for an engine."""
-        critic = self.critic.model if self.critic is not None else None
-        return residency_of(self.device, self.model, critic, self._reference)
+        host, beside = HostBuffers(host_bytes), [self._reference] if self._reference is not None else []
+        own = ModelMemory(self.model, host, self.device, beside)
+        critic = ModelMemory(self.critic.model, host, self.device) if self.critic is not None else None
+        return Residency(self.device, own, critic)
 
     def _load(self, path: Path) -> Policy:
         dtype, temperature = getattr(torch, self.cfg.model.dtype), self.cfg.rollout.temperature
@@ -150,13 +150,10 @@ class RankTrainer:
 
         In the first update the forward pass of the loss gives them. Without a clip nothing is held to them.
         """
-        if not policy_loss(self._loss.loss).anchored:
+        if not policy_loss(self.cfg.learn.loss).anchored:
             return [None] * len(minis)
-        return [None, *[self._old(mini) for mini in minis[1:]]]
-
-    @torch.no_grad()
-    def _old(self, mini: MiniBatch) -> list[Tensor]:
-        return [self.model.module(self._tensors(m))[0] for m in self._own(mini)]
+        with torch.no_grad():
+            return [None, *[[self.model.module(self._tensors(m))[0] for m in self._own(mini)] for mini in minis[1:]]]
 
     def _accumulate(
         self,
@@ -187,7 +184,7 @@ class RankTrainer:
         reference = self._initial(tensors) if self.cfg.learn.kl_coef else None
         new, entropy = self.model(tensors, entropy=bool(self.cfg.learn.entropy_coef))
         sampled = tensors.sampled if advantages is None else replace(tensors.sampled, advantages=advantages)
-        return token_loss(new, sampled, self._loss, old=old, first=first, reference=reference, entropy=entropy)
+        return token_loss(new, sampled, self.cfg.learn, old=old, first=first, reference=reference, entropy=entropy)
 
     @torch.no_grad()
     def _initial(self, tensors: MicroTensors) -> Tensor:

@@ -10,7 +10,7 @@ while fewer than that many have, so that every step still takes ``groups_per_ste
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from overlap.config import Config
@@ -42,17 +42,8 @@ class Assembler:
         self._done: dict[int, Group] = {}
         self._replaced: set[int] = set()
         self._next = first
-        self._running = self.submitted = self.scored = self.failed = 0
-
-    @property
-    def running(self) -> Iterator[str]:
-        """Ids of the samples that have no result yet."""
-        return (f"g{group}s{sample}" for group, open_ in self._open.items() for sample in sorted(open_.left))
-
-    @property
-    def unfinished(self) -> int:
-        """How many samples have no result yet."""
-        return self._running
+        self.running = self.submitted = self.scored = self.failed = 0
+        """Samples without a result, and all that were sent out, scored, or could not be scored."""
 
     @property
     def finished(self) -> tuple[Scored, ...]:
@@ -66,13 +57,12 @@ class Assembler:
         dropped = sum(bool(g.dropped) for g in self._done.values())
         return max(0, self._want + min(self._refill, dropped) - len(self._done) - len(self._open))
 
-    def expect(self, group: int, prompt: Prompt) -> Prompt:
-        """Group ``group`` was admitted: its G samples will come. Returns the prompt."""
+    def expect(self, group: int, prompt: Prompt) -> None:
+        """Group ``group`` was admitted: its G samples will come."""
         g = self._cfg.rollout.samples_per_group
         self._open[group] = _Open(prompt, set(range(g)))
-        self._running += g
+        self.running += g
         self.submitted += g
-        return prompt
 
     def add(self, scored: Scored) -> Group | None:
         """Take one result; returns its group when this was the last sample of it."""
@@ -82,19 +72,18 @@ class Assembler:
             raise AssertionError(f"sample {scored.id} has a second result, or was never submitted")
         open_.left.remove(request.sample)
         open_.samples.append(scored)
-        self._running -= 1
+        self.running -= 1
         if scored.reward is None:
             self.failed += 1
         else:
             self.scored += 1
-        assert self.submitted == self._running + self.scored + self.failed, "a sample was lost"
-        return None if open_.left else self._close(request.group)
-
-    def _close(self, group: int) -> Group:
-        open_, learn = self._open.pop(group), self._cfg.learn
-        limit = self._cfg.model.response_tokens
-        made = self._done[group] = make_group(group, open_.prompt, open_.samples, learn, limit)
-        return made
+        assert self.submitted == self.running + self.scored + self.failed, "a sample was lost"
+        if open_.left:
+            return None
+        del self._open[request.group]
+        group = make_group(request.group, open_.prompt, open_.samples, self._cfg.learn, self._cfg.model.response_tokens)
+        self._done[group.id] = group
+        return group
 
     def replaceable(self) -> list[int]:
         """Dropped groups that may hand on their lease now; each is told once."""

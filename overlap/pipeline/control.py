@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from overlap.pipeline.flow import Flow
     from overlap.pipeline.tracker import GroupTracker
 
-PAUSED = "paused"
 SHOWN = 5
 """Samples that a status names."""
 
@@ -40,9 +39,6 @@ class LoopState:
     admission_waited_s: float
     """No group could be admitted."""
 
-    def to_dict(self) -> dict[str, float]:
-        return asdict(self)
-
 
 OnSave = Callable[[tuple[Scored, ...]], Awaitable[None]]
 """Keeps where the run stands between two steps; gets the results that no step has taken (``StepResult.carried``)."""
@@ -62,8 +58,7 @@ class Control:
         """A save was asked for, and is not made."""
         self._over = self._stands = False
         self._changed = asyncio.Event()
-        self._tracker: GroupTracker | None = None
-        self._flow: Flow | None = None
+        self._loop: tuple[GroupTracker, Flow] | None = None
 
     def pause(self) -> None:
         self.paused = True
@@ -88,12 +83,12 @@ class Control:
 
     def attach(self, tracker: GroupTracker, flow: Flow) -> None:
         """By the loop, when it may admit."""
-        self._tracker, self._flow = tracker, flow
+        self._loop = tracker, flow
         self._apply()
 
     def detach(self) -> None:
         """By the loop, however it ended."""
-        self._tracker = self._flow = None
+        self._loop = None
 
     @property
     def doing(self) -> str:
@@ -101,25 +96,25 @@ class Control:
         if self._over:
             return "finishing"
         if self.paused:
-            moves = self._flow is not None and self._flow.pending
+            moves = self._loop is not None and self._loop[1].pending
             return "paused" if self._stands and not moves else "pausing"
         return "draining" if self.draining else "running"
 
     async def next_step(self) -> tuple[Group, ...] | None:
         """The loop's: the groups of the next step when it may be learned, None after the last. Saves when asked to."""
-        assert self._tracker is not None
-        steps = self._tracker.steps
+        assert self._loop is not None
+        tracker, steps = self._loop[0], self._loop[0].steps
         while True:
             self._changed.clear()
             if self.saves:
                 if self.on_save is not None:
-                    await self.on_save(self._tracker.finished)
+                    await self.on_save(tracker.finished)
                 self.saves = False  # one that was asked for meanwhile is the same
             elif self.paused:
                 await self._stand()
-            elif len(steps) or steps.ended:
+            elif steps.waiting or steps.ended:
                 self._over = steps.ended
-                return await anext(steps, None)
+                return steps.take()
             else:
                 await race(steps.ready(), self._changed.wait())
 
@@ -132,13 +127,14 @@ class Control:
 
     def state(self) -> LoopState | None:
         """None until the loop runs."""
-        if self._tracker is None or self._flow is None:
+        if self._loop is None:
             return None
-        window, steps = self._tracker.window, self._tracker.steps.stats
+        tracker, flow = self._loop
+        window, steps = tracker.window, tracker.steps
         return LoopState(
-            generating=self._flow.depth("generate"),
-            verifying=self._flow.depth("verify"),
-            steps_waiting=steps.waiting,
+            generating=flow.depth("generate"),
+            verifying=flow.depth("verify"),
+            steps_waiting=len(steps.waiting),
             leases_out=len(window.out),
             leases_allowed=window.allowed,
             step_waited_s=steps.full_s,
@@ -148,22 +144,23 @@ class Control:
 
     def status(self) -> dict[str, Any]:
         """For a person: how full the loop is, and the samples that have been in it for longest."""
-        state, wishes = self.state(), {"paused": self.paused, "draining": self.draining, "saving": self.saves}
-        if state is None or self._tracker is None or self._flow is None:
-            return wishes
-        counts = self._tracker.assembler
+        state, asked = self.state(), {"paused": self.paused, "draining": self.draining, "saving": self.saves}
+        if state is None or self._loop is None:
+            return asked
+        tracker, flow = self._loop
+        counts = tracker.assembler
         return {
-            **wishes,
-            **{name: round(value, 3) for name, value in state.to_dict().items()},
+            **asked,
+            **{name: round(value, 3) for name, value in asdict(state).items()},
             "submitted": counts.submitted,
             "scored": counts.scored,
             "failed": counts.failed,
-            "oldest": [asdict(pending) for pending in self._flow.pending[:SHOWN]],
+            "oldest": [asdict(pending) for pending in flow.pending[:SHOWN]],
         }
 
     def _apply(self) -> None:
         self._changed.set()
-        if self._tracker is not None:
-            self._tracker.window.hold(PAUSED, self.paused)
+        if self._loop is not None:
+            self._loop[0].window.hold("paused", self.paused)
             if self.draining:
-                self._tracker.drain()
+                self._loop[0].drain()

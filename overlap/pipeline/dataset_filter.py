@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from overlap.core import LeftOut, Prompt
-from overlap.errors import ConfigError
+from overlap.errors import ConfigError, one_line
 
 TOO_LONG = "prompt too long"
 _SHOWN = 200
@@ -46,7 +46,7 @@ class PromptSplit:
 
     def lines(self) -> list[str]:
         """A line per reason for a person: "8 malformed, first problems.jsonl:3: ..."."""
-        return [f"{len(rows)} {reason}, first {_short(str(rows[0]))}" for reason, rows in self.by_reason().items()]
+        return [f"{len(rows)} {reason}, first {one_line(rows[0], _SHOWN)}" for reason, rows in self.by_reason().items()]
 
     def to_json(self) -> dict[str, Any]:
         """As ``summary.json`` has it: {"rows": 9, "left_out": {reason: {"count", "first", "detail"}}}."""
@@ -88,8 +88,3 @@ def check_splits(splits: Mapping[str, PromptSplit], max_bad_share: float, train:
     if "train" in splits and not splits["train"].prompts:
         reasons = "; ".join(splits["train"].lines()) or "it is empty"
         raise ConfigError("data.train", train, f"gives no prompt to train on: {reasons}")
-
-
-def _short(text: str) -> str:
-    text = " ".join(text.split())
-    return text if len(text) <= _SHOWN else text[: _SHOWN - 1] + "…"

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, TypeVar
 
-from overlap.aio import unwrapped
+from overlap.aio import together
 from overlap.clock import now
 from overlap.config import Config
 from overlap.core import Batch, Generator, Group, Learner, Scored, StepReport, Trajectory, Verifier
@@ -19,9 +18,6 @@ from overlap.pipeline.control import LoopState
 from overlap.pipeline.parity import check_parity, engine_by_engine
 from overlap.pipeline.sharing import Sharing
 from overlap.pipeline.solved import solves
-
-A = TypeVar("A")
-B = TypeVar("B")
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,28 +61,28 @@ class Learning:
         self._sharing = Sharing(components.generator, components.learner)
 
     async def learn(self, groups: tuple[Group, ...]) -> StepResult:
-        """One step: the learner takes the kept groups, its new weights go back into the engine."""
+        """One step: the learner takes the kept groups, its new weights go back into the engine. Raises
+        StaleBatchError, StageError, EmptyBatchesError.
+        """
         async with self._turn:
-            return await self._learn(groups)
-
-    async def _learn(self, groups: tuple[Group, ...]) -> StepResult:
-        self._step += 1
-        kept = tuple(g for g in groups if not g.dropped)
-        batch = Batch(self._step, self.version, kept, tuple(g for g in groups if g.dropped))
-        began = now()
-        if not kept:
-            self._refuse_more_empty_steps(groups)
-            return StepResult(batch, None, (began, began), (began, began), (began, began), 0.0)
-        self._empty.clear()
-        check_age(batch, self.cfg.rollout.max_staleness)
-        with naming_stage("learn", step := f"step {batch.step}"):
-            if self.components.learner.shares:
-                await self._sharing.to_learner("learn", step)
-            report = await self.components.learner.step(batch)
-        learned = now()
-        loaded, gap = await self._serve(report.version, probe(batch))
-        free = dict(self._sharing.free)
-        return StepResult(batch, report, (began, learned), (learned, loaded), (loaded, now()), gap, free=free)
+            self._step += 1
+            kept = tuple(g for g in groups if not g.dropped)
+            batch = Batch(self._step, self.version, kept, tuple(g for g in groups if g.dropped))
+            began = now()
+            if not kept:
+                self._refuse_more_empty_steps(groups)
+                return StepResult(batch, None, (began, began), (began, began), (began, began), 0.0)
+            self._empty.clear()
+            if stale := batch.too_old(self.cfg.rollout.max_staleness):  # the promise of the lease, where it is spent
+                raise StaleBatchError(stale)
+            with naming_stage("learn", step := f"step {batch.step}"):
+                if self.components.learner.shares:
+                    await self._sharing.to_learner("learn", step)
+                report = await self.components.learner.step(batch)
+            learned = now()
+            loaded, gap = await self._serve(report.version, probe(batch))
+            free = dict(self._sharing.free)
+            return StepResult(batch, report, (began, learned), (learned, loaded), (loaded, now()), gap, free=free)
 
     async def _serve(self, version: int, sample: Trajectory) -> tuple[float, float]:
         """When ``version`` was loaded, and its ``check_parity``; both anew for each engine that dies over them."""
@@ -95,9 +91,7 @@ class Learning:
             learners = await self._load(version, token_ids)
             loaded = now()
             with naming_stage("load", f"version {version}"), suppress(EngineLost):
-                if learners is None:
-                    return loaded, await self.check_parity(sample)
-                return loaded, self._compare(await self.components.generator.logprobs(token_ids), learners)
+                return loaded, await self.check_parity(sample, learners)
 
     async def check(self, sample: Trajectory) -> None:
         """``check_parity`` of what is loaded. Where a device is shared that is loaded anew, for the learner must
@@ -137,28 +131,29 @@ class Learning:
         generator, learner = self.components.generator, self.components.learner
         update, loaded = await learner.publish(version), False
         try:
-            await both(generator.load(update), learner.transmit(update))
+            await together(generator.load(update), learner.transmit(update))
             loaded = True
         finally:
             await learner.retire(update, loaded=loaded)
 
-    async def check_parity(self, sample: Trajectory) -> float:
-        """Largest difference of engine and learner log-probs on a prompt and its response, nats: the worst engine's."""
-        token_ids = self._of(sample)
-        ours, theirs = await both(
-            self.components.generator.logprobs(token_ids), self.components.learner.logprobs(token_ids)
-        )
-        return self._compare(ours, theirs)
+    async def check_parity(self, sample: Trajectory, learners: Sequence[float] | None = None) -> float:
+        """Largest difference of engine and learner log-probs on a prompt and its response, nats: the worst engine's.
+        ``learners``: the learner's, where they were computed before.
+        """
+        token_ids, generator = self._of(sample), self.components.generator
+        if learners is None:
+            engines, learners = await together(
+                generator.logprobs(token_ids), self.components.learner.logprobs(token_ids)
+            )
+        else:
+            engines = await generator.logprobs(token_ids)
+        exact, bound = self.cfg.model.dtype == "float32", self.cfg.parity_bound
+        each = engine_by_engine(engines, len(learners))
+        return max(check_parity(one, learners, bound=bound, version=self.version, exact=exact) for one in each)
 
     def _of(self, sample: Trajectory) -> tuple[int, ...]:
         """The tokens of a probe."""
         return (*sample.prompt_ids, *sample.token_ids)[: self.cfg.context_tokens]
-
-    def _compare(self, ours: Sequence[float], theirs: Sequence[float]) -> float:
-        exact = self.cfg.model.dtype == "float32"
-        each = engine_by_engine(ours, len(theirs))
-        bound, version = self.cfg.parity_bound, self.version
-        return max(check_parity(one, theirs, bound=bound, version=version, exact=exact) for one in each)
 
     def _refuse_more_empty_steps(self, groups: tuple[Group, ...]) -> None:
         bound = self.cfg.data.drop_solved
@@ -167,20 +162,6 @@ class Learning:
             raise empty_batches(self._empty)
 
 
-async def both(first: Coroutine[Any, Any, A], second: Coroutine[Any, Any, B]) -> tuple[A, B]:
-    """Await two coroutines at once; when one fails the other is cancelled, not abandoned."""
-    with unwrapped():
-        async with asyncio.TaskGroup() as tasks:
-            a, b = tasks.create_task(first), tasks.create_task(second)
-    return a.result(), b.result()
-
-
 def probe(batch: Batch) -> Trajectory:
     """The response that engine and learner are compared on: the first one that has tokens."""
     return next((s.trajectory for s in batch.samples if s.trajectory.token_ids), batch.samples[0].trajectory)
-
-
-def check_age(batch: Batch, max_staleness: int) -> None:
-    """Check the promise of the lease where it is spent. Raises StaleBatchError."""
-    if stale := batch.too_old(max_staleness):
-        raise StaleBatchError(stale)

@@ -16,11 +16,11 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable, MutableMapping
+from collections.abc import MutableMapping
 from statistics import median
 
 from overlap.config import Config
-from overlap.core import Scored
+from overlap.core import Verifier
 from overlap.pipeline.learning import StepResult
 
 KEPT = 5
@@ -32,13 +32,11 @@ TOLERANCE = 0.05
 
 
 class Lookahead:
-    """Fed with finished steps; ``leases`` is what the window may have out. ``verifiers`` says how many there are now,
-    where that is not for the configuration to say.
-    """
+    """Fed with finished steps; ``leases`` is what the window may have out."""
 
-    def __init__(self, cfg: Config, verifiers: Callable[[], int] | None = None) -> None:
+    def __init__(self, cfg: Config, verifier: Verifier) -> None:
         self._per_step, self._most = cfg.rollout.groups_per_step, cfg.rollout.max_staleness + 1
-        self._sequences, self._verifiers = cfg.rollout.sequences, verifiers or (lambda: cfg.verify.workers)
+        self._sequences, self._verifier = cfg.rollout.sequences, verifier
         self._ratios: deque[float] = deque(maxlen=KEPT)
 
     @property
@@ -49,15 +47,11 @@ class Lookahead:
 
     def note(self, result: StepResult, decoded_s: MutableMapping[str, float]) -> None:
         """``decoded_s`` is each sample's generation, by id, without the wait for the engine; they are taken out."""
-        times = [(decoded_s.pop(s.id, 0.0), _verified_s(s)) for s in result.batch.all_samples]
+        times = [(decoded_s.pop(s.id, 0.0), max(0.0, s.finished_s - s.started_s)) for s in result.batch.all_samples]
         learned_s = sum(end - start for start, end in (result.learn_span, result.sync_span, result.parity_span))
         generated_s, verified_s = (math.fsum(column) for column in zip(*times, strict=True))
-        busy_s = verified_s / self._verifiers()
+        busy_s = verified_s / self._verifier.concurrency
         period = max(generated_s / self._sequences, busy_s, learned_s)
         alone = max(max(map(sum, times)), min(times)[0] + busy_s) + learned_s
         if period > 0:
             self._ratios.append(alone / period)
-
-
-def _verified_s(scored: Scored) -> float:
-    return max(0.0, scored.finished_s - scored.started_s)

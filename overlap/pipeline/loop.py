@@ -17,11 +17,11 @@ from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import islice
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
-from overlap.aio import unwrapped
+from overlap.aio import together, unwrapped
 from overlap.config import Config
-from overlap.core import Request, Scored
+from overlap.core import Request, Scored, Trajectory
 from overlap.errors import EngineLost, naming_stage
 from overlap.pipeline.assemble import Assembler
 from overlap.pipeline.control import Control
@@ -31,15 +31,8 @@ from overlap.pipeline.lookahead import Lookahead
 from overlap.pipeline.prompts import PromptStream
 from overlap.pipeline.tracker import GroupTracker
 
-
-class HasId(Protocol):
-    @property
-    def id(self) -> str: ...
-
-
-Item = TypeVar("Item", bound=HasId)
+Item = TypeVar("Item", Request, Trajectory)
 Result = TypeVar("Result")
-
 
 OnWeights = Callable[[StepResult], Awaitable[None]] | None
 """Awaited after every step, before ``OnStep``: the engine serves its weights, its groups still hold their leases."""
@@ -107,13 +100,13 @@ async def overlapped(
     on_ready: OnReady = None,
     on_weights: OnWeights = None,
     control: Control | None = None,
-    on_stall: OnStall | None = None,
+    on_stall: OnStall = lambda pending, given_up: None,
 ) -> None:
     """All stages at once, in one task group; ends after ``cfg.run.steps`` steps, or with the first error of a stage."""
     learning = Learning(components, cfg, at.step, at.version)
     tracker = GroupTracker(cfg, prompts, cfg.run.steps - at.step, at.groups, at.carried)
     control = control or Control()
-    lookahead = Lookahead(cfg, lambda: getattr(components.verifier, "concurrency", cfg.verify.workers))
+    lookahead = Lookahead(cfg, components.verifier)
     tracker.window.allowed = lookahead.leases
     control.begin()
     try:
@@ -124,7 +117,7 @@ async def overlapped(
                 flow = Flow(components.generator, components.verifier, tasks, tracker.add, cfg.rollout.sequences)
                 control.attach(tracker, flow)
                 tasks.create_task(tracker.admit(flow.send), name="admit")
-                beside.append(tasks.create_task(flow.watch(cfg.run.stall_s, on_stall or _silent), name="watch"))
+                beside.append(tasks.create_task(flow.watch(cfg.run.stall_s, on_stall), name="watch"))
                 while (groups := await control.next_step()) is not None:
                     result = await learning.learn(groups)
                     if on_weights is not None:
@@ -140,25 +133,17 @@ async def overlapped(
         control.detach()
 
 
-def _silent(pending: list[Pending], given_up: bool) -> None:
-    """Nobody wants to know."""
-
-
 async def _begin(learning: Learning, at: Position, prompts: PromptStream, on_ready: OnReady) -> None:
     """Bring the first version into the engine and check it on a response to the first prompt, which is thrown away."""
     await learning.load()
     with naming_stage("load", f"version {at.version}"):
-        await _first_parity(learning, Request(-1, 0, prompts.peek()))
+        while True:
+            sample = await learning.components.generator.generate(Request(-1, 0, prompts.peek()))
+            with suppress(EngineLost):  # the next engine has its weights from ``serve_again``
+                await learning.check(sample)
+                break
     if on_ready is not None:
         await on_ready()
-
-
-async def _first_parity(learning: Learning, request: Request) -> None:
-    while True:
-        sample = await learning.components.generator.generate(request)
-        with suppress(EngineLost):  # the next engine has its weights from ``serve_again``
-            await learning.check(sample)
-            return
 
 
 async def _all(stage: str, work: Callable[[Item], Awaitable[Result]], items: Iterable[Item]) -> list[Result]:
@@ -166,7 +151,4 @@ async def _all(stage: str, work: Callable[[Item], Awaitable[Result]], items: Ite
         with naming_stage(stage, item.id):
             return await work(item)
 
-    with unwrapped():
-        async with asyncio.TaskGroup() as tasks:
-            running = [tasks.create_task(one(item)) for item in items]
-    return [task.result() for task in running]
+    return await together(*map(one, items))

@@ -12,10 +12,13 @@ wakes when nothing of the learner is left beside it. Free memory is told of ever
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import AbstractContextManager
+from typing import TypeVar
 
 from overlap.core import Generator, Learner
 from overlap.errors import naming_stage
+
+T = TypeVar("T")
+_SLEEP, _LEAVE = "putting the engine to sleep", "the learner's parameters leave"
 
 
 class Sharing:
@@ -29,17 +32,12 @@ class Sharing:
 
     async def to_learner(self, stage: str, sample: str) -> None:
         """The engine sleeps. Raises StageError."""
-        await self._sleep(stage, sample)
-        await self._look("engine_asleep")
-
-    async def _sleep(self, stage: str, sample: str) -> None:
-        with _while(stage, sample, "putting the engine to sleep"):
-            await self._generator.sleep()
+        await self._phase(stage, sample, _SLEEP, self._generator.sleep(), "engine_asleep")
 
     async def to_nobody(self, version: int) -> None:
         """Both sleep, also what has only just come up. Raises StageError."""
-        await self._sleep("load", f"version {version}")
-        await self._leave("load", f"version {version}")
+        await self._phase("load", f"version {version}", _SLEEP, self._generator.sleep())
+        await self._phase("load", f"version {version}", _LEAVE, self._learner.sleep())
 
     async def to_engine(
         self, version: int, send: Callable[[], Awaitable[None]], token_ids: Sequence[int] | None
@@ -47,35 +45,23 @@ class Sharing:
         """The engine wakes with what ``send`` brings into it. Returns the learner's log-probs of ``token_ids``, which
         are taken while its parameters are still there. Raises StageError, which names the phase.
         """
-        stage, sample, found = "load", f"version {version}", None
-        await self._sleep(stage, sample)  # one that died meanwhile may be up again, and awake
-        with _while(stage, sample, "waking the engine's weights"):
-            await self._generator.wake("weights")
-        await self._look("weights_awake")
-        with _while(stage, sample, "sending the weights"):
-            await send()
-        await self._look("weights_sent")
+        sample, found = f"version {version}", None
+        await self._phase("load", sample, _SLEEP, self._generator.sleep())  # one that died may be up again, and awake
+        await self._phase(
+            "load", sample, "waking the engine's weights", self._generator.wake("weights"), "weights_awake"
+        )
+        await self._phase("load", sample, "sending the weights", send(), "weights_sent")
         if token_ids is not None:
-            with _while(stage, sample, "computing the learner's log-probs"):
-                found = await self._learner.logprobs(token_ids)
-        await self._to_cache(stage, sample)
+            work = self._learner.logprobs(token_ids)
+            found = await self._phase("load", sample, "computing the learner's log-probs", work)
+        await self._phase("load", sample, _LEAVE, self._learner.sleep(), "parameters_left")
+        await self._phase("load", sample, "waking the KV cache", self._generator.wake("cache"), "cache_awake")
         return found
 
-    async def _to_cache(self, stage: str, sample: str) -> None:
-        await self._leave(stage, sample)
-        await self._look("parameters_left")
-        with _while(stage, sample, "waking the KV cache"):
-            await self._generator.wake("cache")
-        await self._look("cache_awake")
-
-    async def _leave(self, stage: str, sample: str) -> None:
-        with _while(stage, sample, "the learner's parameters leave"):
-            await self._learner.sleep()
-
-    async def _look(self, moment: str) -> None:
-        if (found := await self._learner.free(moment)) is not None:
-            self.free[moment] = found
-
-
-def _while(stage: str, sample: str, what: str) -> AbstractContextManager[None]:
-    return naming_stage(stage, f"{sample}, while {what}")
+    async def _phase(self, stage: str, sample: str, what: str, work: Awaitable[T], moment: str = "") -> T:
+        """Do ``work``; an error says what was done. Afterwards, free memory is noted as of ``moment``."""
+        with naming_stage(stage, f"{sample}, while {what}"):
+            result = await work
+        if moment and (free := await self._learner.free(moment)) is not None:
+            self.free[moment] = free
+        return result

@@ -1,9 +1,4 @@
-"""Tracks the groups of a run: which are admitted, which samples have a result, which steps are complete.
-
-prompts ──▶ admit ──▶ requests ─ ─ ─ ▶ results ──▶ add ──▶ groups ──▶ steps
-              ▲ lease                                                   │
-              └──────────────── land, or dropped and replaced ◀─────────┘
-"""
+"""Tracks the groups of a run: which are admitted, which samples have a result, which steps are complete."""
 
 from __future__ import annotations
 
@@ -32,7 +27,7 @@ class GroupTracker:
             self._carried.setdefault(request.group, {})[request.sample] = scored
         self.window = LeaseWindow(cfg, steps, first)
         self.assembler = Assembler(cfg, first)
-        self.steps = Channel[tuple[Group, ...]]("steps")
+        self.steps = Channel[tuple[Group, ...]]()
 
     @property
     def finished(self) -> tuple[Scored, ...]:
@@ -84,7 +79,7 @@ class GroupTracker:
 
     def settle(self) -> None:
         """End the steps when nothing more can come."""
-        if self.window.closed and not self.assembler.unfinished:
+        if self.window.closed and not self.assembler.running:
             self.steps.close()
 
     def drain(self) -> None:

@@ -31,17 +31,14 @@ class LeaseWindow:
         self.admitted = self.landed = self.dropped = 0
         self.waited_s = 0.0
         """Seconds during which ``take`` waited."""
+        self.out: set[int] = set()
+        """Numbers of the groups that hold a lease."""
+        self.closed = False
+        """Nothing more is admitted."""
         self._first = first
-        self._out: set[int] = set()
         self._holds: set[str] = set()
-        self._closed = False
         self._free = asyncio.Event()
         self._settle()
-
-    @property
-    def out(self) -> frozenset[int]:
-        """Ids of the groups that hold a lease."""
-        return frozenset(self._out)
 
     @property
     def allowed(self) -> int:
@@ -53,21 +50,16 @@ class LeaseWindow:
         self._allowed = max(1, min(self.capacity, leases))
         self._settle()
 
-    @property
-    def closed(self) -> bool:
-        """Nothing more is admitted."""
-        return self._closed
-
     async def take(self) -> int | None:
         """Admit one group: waits for a free lease and returns the group's number, or None once closed."""
         before = now()
         await self._free.wait()
         self.waited_s += now() - before
-        if self._closed:
+        if self.closed:
             return None
         group = self._first + self.admitted
         self.admitted += 1
-        self._out.add(group)
+        self.out.add(group)
         self._settle()
         return group
 
@@ -91,20 +83,20 @@ class LeaseWindow:
 
     def close(self) -> None:
         """Admit nothing more: every ``take`` returns None."""
-        self._closed = True
+        self.closed = True
         self._free.set()
 
     def _give_back(self, group: int) -> None:
-        if group not in self._out:
+        if group not in self.out:
             raise AssertionError(f"group {group} gave back a lease that it does not hold")
-        self._out.remove(group)
+        self.out.remove(group)
 
     def _settle(self) -> None:
-        assert self.admitted == len(self._out) + self.landed + self.dropped, "a lease was lost"
+        assert self.admitted == len(self.out) + self.landed + self.dropped, "a lease was lost"
         if self.landed >= self.total:
-            self._closed = True
-        room = len(self._out) < self._allowed and self.admitted - self.dropped < self.total and not self._holds
-        if room or self._closed:
+            self.closed = True
+        room = len(self.out) < self._allowed and self.admitted - self.dropped < self.total and not self._holds
+        if room or self.closed:
             self._free.set()
         else:
             self._free.clear()

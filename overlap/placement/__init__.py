@@ -7,7 +7,7 @@ torch and starts no CUDA.
 
 from overlap.placement.activations import DecoderShape, activation_bytes, checkpoints, decoder_shape, trained_parameters
 from overlap.placement.devices import Devices, NodeDevices, computes_bfloat16, devices_here, free_memory
-from overlap.placement.fit import Seating, check_fit, named_devices, seating_here, seating_on
+from overlap.placement.fit import check_fit, named_devices, planned_seats, seats_here
 from overlap.placement.memory import (
     CPU_BLOCK_TOKENS,
     MemoryPlan,
@@ -25,16 +25,15 @@ from overlap.placement.node_seats import (
     nodes_line,
     place_over,
     ranks_line,
-    seating_over,
+    seats_over,
 )
 from overlap.placement.rank_placement import reseated
-from overlap.placement.seats import Backend, EngineSeat, Placement, RankSeat, check_environment, place, place_here
-from overlap.placement.shapes import ModelShape, read_shape, shape_of, text_config
+from overlap.placement.seats import EngineSeat, Placement, RankSeat, check_environment, place, place_here
+from overlap.placement.shapes import ModelShape, read_shape, shape_of
 from overlap.placement.table import cache_line, memory_line, memory_table, seats_line
 
 __all__ = [
     "CPU_BLOCK_TOKENS",
-    "Backend",
     "DecoderShape",
     "Devices",
     "EngineSeat",
@@ -44,7 +43,6 @@ __all__ = [
     "Placement",
     "PlannedRun",
     "RankSeat",
-    "Seating",
     "Seats",
     "activation_bytes",
     "cache_line",
@@ -68,15 +66,14 @@ __all__ = [
     "place",
     "place_here",
     "place_over",
+    "planned_seats",
     "ranks_line",
     "read_shape",
     "reseated",
-    "seating_here",
-    "seating_on",
-    "seating_over",
+    "seats_here",
     "seats_line",
+    "seats_over",
     "shape_of",
-    "text_config",
     "token_bytes",
     "trained_parameters",
 ]

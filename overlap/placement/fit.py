@@ -6,7 +6,7 @@ run. Hints are not tried, and one alone may not be enough.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 from overlap.config import Config
 from overlap.errors import ConfigError
@@ -15,9 +15,6 @@ from overlap.placement.memory import GIB, HOST, MACHINE, MemoryPlan, PlannedRun,
 from overlap.placement.seats import Placement, place
 
 _NAMED = re.compile(r"([1-9]\d{0,3})x(\d+(?:\.\d+)?)")
-
-Seating = Callable[[Config], Seats]
-"""Who sits where under a configuration, on the devices at hand. Raises ConfigError where they do not suffice."""
 
 
 def named_devices(text: str) -> Devices:
@@ -28,14 +25,16 @@ def named_devices(text: str) -> Devices:
     return Devices.gpus(int(found[1]), int(float(found[2]) * GIB))
 
 
-def seating_on(devices: Devices, *, host: int = 0, engine: bool = True, learner: bool = True) -> Seating:
-    """Return the seating on ``devices``, in a machine with ``host`` bytes of free memory (0: not known)."""
-    return lambda cfg: seats_on(place(cfg, devices, engine=engine, learner=learner), devices, host)
+def planned_seats(cfg: Config, devices: Devices, host: int = 0) -> Seats:
+    """Return who sits where on ``devices``, in a machine with ``host`` bytes of free memory (0: not known). Raises
+    ConfigError.
+    """
+    return seats_on(place(cfg, devices), devices, host)
 
 
-def seating_here(cfg: Config, *, engine: bool = True, learner: bool = True) -> Seating:
-    """Return the seating on this machine, with the memory that is free now. Raises ConfigError."""
-    return seating_on(devices_here(cfg.run.device), host=free_memory(), engine=engine, learner=learner)
+def seats_here(cfg: Config, placement: Placement) -> Seats:
+    """Return who sits where on this machine, with the memory that is free now."""
+    return seats_on(placement, devices_here(cfg.run.device), free_memory())
 
 
 def seats_on(placement: Placement, devices: Devices, host: int) -> Seats:
@@ -51,14 +50,13 @@ def seats_on(placement: Placement, devices: Devices, host: int) -> Seats:
     )
 
 
-def check_fit(run: PlannedRun, seating: Seating) -> MemoryPlan:
+def check_fit(run: PlannedRun, seats: Seats) -> MemoryPlan:
     """Return the plan of a run that fits, or whose devices' memory is not known.
 
     Raises ConfigError for any other, with the phase, the device, the bytes that are needed and there, and the settings
     to change; and for what its models cannot do.
     """
     check_models(run)
-    seats = seating(run.cfg)
     plan = memory_plan(run, seats)
     if (shortage := plan.shortage()) is None:
         return plan

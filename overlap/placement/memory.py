@@ -93,9 +93,15 @@ class PlannedRun:
         return 2 if self.cfg.model.dtype == "bfloat16" else 4
 
     @property
-    def kv_parts(self) -> int:
-        """GPUs of an engine that its KV cache is shared among: no more than there are heads of keys."""
-        return min(self.cfg.rollout.tensor_parallel, self.policy.key_heads or self.cfg.rollout.tensor_parallel)
+    def weights(self) -> int:
+        """Bytes of the policy."""
+        return self.width * self.policy.parameters
+
+    @property
+    def kv_token(self) -> int:
+        """Bytes of a token in the KV cache on each GPU of an engine: at most as many as heads of keys share it."""
+        parallel = self.cfg.rollout.tensor_parallel
+        return -(-token_bytes(self.policy, self.width) // min(parallel, self.policy.key_heads or parallel))
 
     @property
     def models(self) -> tuple[Model, ...]:
@@ -220,15 +226,13 @@ def kv_room(run: PlannedRun, size: int) -> int:
     """Bytes of the KV cache on each GPU of an engine, by ``rollout.gpu_memory`` of ``size``. May be below 0."""
     r = run.cfg.rollout
     if not size:
-        token = token_bytes(run.policy, run.width) // run.kv_parts
-        return token * r.max_sequences * run.cfg.context_tokens
-    return int(r.gpu_memory * size) - run.width * run.policy.parameters // r.tensor_parallel - WORKSPACE
+        return run.kv_token * r.max_sequences * run.cfg.context_tokens
+    return int(r.gpu_memory * size) - run.weights // r.tensor_parallel - WORKSPACE
 
 
 def kv_tokens(run: PlannedRun, size: int) -> int:
     """Tokens that the KV cache of an engine holds on GPUs of ``size`` bytes."""
-    token = -(-token_bytes(run.policy, run.width) // run.kv_parts)
-    return max(0, kv_room(run, size)) // token if token else 0
+    return max(0, kv_room(run, size)) // run.kv_token if run.kv_token else 0
 
 
 def _engine_shortage(run: PlannedRun, seats: Seats) -> Shortage | None:
@@ -237,8 +241,7 @@ def _engine_shortage(run: PlannedRun, seats: Seats) -> Shortage | None:
     sizes = [size for engine in seats.engines for device in engine if (size := seats.devices[device])]
     if not (run.engine and sizes):
         return None
-    token = -(-token_bytes(run.policy, run.width) // run.kv_parts)
-    missing = token * run.cfg.context_tokens - kv_room(run, min(sizes))
+    missing = run.kv_token * run.cfg.context_tokens - kv_room(run, min(sizes))
     if missing <= 0:
         return None
     there = int(r.gpu_memory * min(sizes))
@@ -250,7 +253,7 @@ def _engine_items(run: PlannedRun, size: int, state: Literal["awake", "weights",
     """On one GPU: with all that it needs, woken for its weights alone, or asleep."""
     if state == "asleep":
         return {"own": GPU_OWN, "workspace": ASLEEP}
-    weights = run.width * run.policy.parameters // run.cfg.rollout.tensor_parallel
+    weights = run.weights // run.cfg.rollout.tensor_parallel
     items = {"own": GPU_OWN, "workspace": WORKSPACE, "engine weights": weights}
     return items if state == "weights" else items | {"KV cache": max(0, kv_room(run, size))}
 
@@ -269,7 +272,7 @@ def _on_gpus(run: PlannedRun, seats: Seats, phase: Phase) -> Iterator[Use]:
         state = "weights" if phase == "sync" else "asleep"
     for number, devices in enumerate(seats.engines if run.engine else ()):
         if seats.turns and phase == "start":
-            yield Use(f"engine {number}", HOST, phase, {"engine weights": run.width * run.policy.parameters})
+            yield Use(f"engine {number}", HOST, phase, {"engine weights": run.weights})
         for device in devices:
             items = _engine_items(run, seats.devices[device], state)
             yield Use(f"engine {number}", gpu(device), phase, items)
@@ -329,8 +332,7 @@ def _reference(run: PlannedRun) -> Items:
     learn = run.cfg.learn
     if not learn.kl_coef or learn.lora_rank:
         return {}
-    whole = run.width * run.policy.parameters
-    return {"reference": whole // learn.ranks if learn.zero_stage == 3 else whole}
+    return {"reference": run.weights // learn.ranks if learn.zero_stage == 3 else run.weights}
 
 
 def _travel(model: Trained, backend: str) -> Items:
@@ -354,11 +356,11 @@ def _on_machine(run: PlannedRun, seats: Seats, phase: Phase) -> Iterator[Use]:
     if run.engine:
         token, each = token_bytes(run.policy, run.width), seats.host // max(1, len(seats.engines))
         cache = kv_cache_bytes(token, run.cfg.context_tokens, run.cfg.rollout.max_sequences, each)
-        items = {"own": ENGINE_OWN, "engine weights": run.width * run.policy.parameters, "KV cache": cache}
+        items = {"own": ENGINE_OWN, "engine weights": run.weights, "KV cache": cache}
         for number in range(len(seats.engines)):
             yield Use(f"engine {number}", MACHINE, phase, items)
     if seats.copies and phase != "start":
-        yield Use("driver", MACHINE, phase, {"transfer buffer": run.width * run.policy.parameters})
+        yield Use("driver", MACHINE, phase, {"transfer buffer": run.weights})
     for rank in range(seats.first, seats.first + len(seats.ranks)):
         held = rank_on_cpu(run, phase, rank)
         if phase != "start":
@@ -379,5 +381,5 @@ def rank_on_cpu(run: PlannedRun, phase: Phase, rank: int) -> Items:
             here = largest(here, (_travel(model, "shm"), model.probed()))
         held |= _named(here, what, phase)
     if run.engine and rank == 0 and phase != "start":
-        held["transfer buffer"] = run.width * run.policy.parameters
+        held["transfer buffer"] = run.weights
     return held | _reference(run)

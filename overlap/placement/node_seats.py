@@ -16,10 +16,10 @@ from dataclasses import replace
 from overlap.config import Config
 from overlap.errors import ConfigError
 from overlap.placement.devices import NodeDevices
-from overlap.placement.fit import Seating, check_fit, seats_on
+from overlap.placement.fit import check_fit, seats_on
 from overlap.placement.memory import PlannedRun, Seats, memory_plan
 from overlap.placement.rank_placement import homes_on_cpus, homes_on_gpus, node_name, seats_in
-from overlap.placement.seats import EngineSeat, Placement, RankSeat, place, rank_seats, spread_cores
+from overlap.placement.seats import EngineSeat, Placement, RankSeat, engine_seat, place, rank_seats
 
 
 def place_over(cfg: Config, nodes: Sequence[NodeDevices], *, engine: bool = True, learner: bool = True) -> Placement:
@@ -78,8 +78,8 @@ def _on_cpus(cfg: Config, here: NodeDevices, others: Sequence[NodeDevices], lear
         raise ConfigError("rollout.replicas", count, way_out + (f"{len(large)} or less" if large else "other nodes"))
     return Placement(
         engines=tuple(
-            replace(seat_on(cfg, node, 0, index), cores=()) if node.here else seat_on(cfg, node, 0, index)
-            for index, node in enumerate(large[:count])
+            replace(seat, cores=()) if not seat.node else seat  # beside the learner vLLM chooses
+            for seat in (engine_seat(cfg, node.devices, 0, i, node_name(node)) for i, node in enumerate(large[:count]))
         ),
         ranks=rank_seats(cfg) if learner else (),
     )
@@ -95,7 +95,7 @@ def _on_gpus(cfg: Config, here: NodeDevices, others: Sequence[NodeDevices], engi
     for node, count in homes:
         left[node_name(node)] -= count
     taken = _slots(cfg, here, others, left) if engine else []
-    engines = tuple(seat_on(cfg, node, slot, index) for index, (node, slot) in enumerate(taken))
+    engines = tuple(engine_seat(cfg, node.devices, slot, i, node_name(node)) for i, (node, slot) in enumerate(taken))
     behind = Counter(node_name(node) for node, _ in taken for _ in range(cfg.rollout.tensor_parallel))
     wanted = cfg.rollout.weight_backend
     backend = "shm" if not (engine and learner) else "nccl" if wanted == "auto" else wanted
@@ -118,46 +118,28 @@ def _slots(
     return slots[:count]
 
 
-def seat_on(cfg: Config, node: NodeDevices, slot: int, index: int) -> EngineSeat:
-    """The seat of engine ``index`` on the ``slot``-th part of a node."""
-    parallel, devices = cfg.rollout.tensor_parallel, node.devices
-    name, seed, first = "" if node.here else node.name, cfg.run.seed + index, 1 + index * parallel
-    if devices.names:
-        own = range(slot * parallel, (slot + 1) * parallel)
-        visible = ",".join(devices.names[i] for i in own)
-        return EngineSeat(index, seed, tuple(own), visible, first_rank=first, node=name)
-    return EngineSeat(index, seed, cores=spread_cores(devices.cores, parallel), first_rank=first, node=name)
-
-
 def moved_seat(cfg: Config, seat: EngineSeat, node: NodeDevices) -> EngineSeat | None:
     """The seat of an engine whose node is gone on another one, which is free; None where that is too small."""
     if bool(seat.devices) != bool(node.devices.names) or _size(node) < cfg.rollout.tensor_parallel:
         return None
-    return replace(seat_on(cfg, node, 0, seat.index), first_rank=seat.first_rank)
+    return engine_seat(cfg, node.devices, 0, seat.index, node_name(node))
 
 
-def seating_over(
-    nodes: Sequence[NodeDevices], node: NodeDevices, *, engine: bool = True, learner: bool = True
-) -> Seating:
+def seats_over(placement: Placement, node: NodeDevices) -> Seats:
     """Who sits on one of the nodes."""
     name = node_name(node)
-
-    def seats(cfg: Config) -> Seats:
-        placed = place_over(cfg, nodes, engine=engine, learner=learner)
-        mine = replace(placed, engines=placed.on(name), ranks=placed.ranks_on(name))
-        copies = node.here and engine and placed.backend == "shm" and bool(placed.ranks) and placed.ranks[0].node != ""
-        return replace(seats_on(mine, node.devices, node.host), copies=copies)
-
-    return seats
+    mine = replace(placement, engines=placement.on(name), ranks=placement.ranks_on(name))
+    far = bool(placement.ranks) and placement.ranks[0].node != ""
+    copies = node.here and far and bool(placement.engines) and placement.backend == "shm"
+    return replace(seats_on(mine, node.devices, node.host), copies=copies)
 
 
-def check_nodes(run: PlannedRun, nodes: Sequence[NodeDevices], *, engine: bool = True, learner: bool = True) -> None:
+def check_nodes(run: PlannedRun, placement: Placement, nodes: Sequence[NodeDevices]) -> None:
     """Raise ConfigError where what sits on a node other than the driver's does not fit there; names the node."""
-    placed = place_over(run.cfg, nodes, engine=engine, learner=learner)
     for node in nodes:
-        if not node.here and (placed.on(node.name) or placed.ranks_on(node.name)):
+        if not node.here and (placement.on(node.name) or placement.ranks_on(node.name)):
             try:
-                check_fit(run, seating_over(nodes, node, engine=engine, learner=learner))
+                check_fit(run, seats_over(placement, node))
             except ConfigError as error:
                 raise ConfigError(error.field, error.value, f"node {node.name}: {error.way_out}") from error
 

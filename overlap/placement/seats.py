@@ -127,7 +127,8 @@ def place(cfg: Config, devices: Devices, *, engine: bool = True, learner: bool =
     if devices.kind == "cpu":
         return _on_cpu(cfg, devices, engine, learner)
     if not engine:
-        return _rank_alone(cfg, devices)
+        _check_ranks(cfg, len(devices.names), "shm", True, 0)
+        return Placement("cuda", ranks=rank_seats(cfg, devices))
     backend, shared = _backend(cfg, len(devices.names)) if learner else ("shm", False)
     if learner:
         check_sharing(backend, cfg.rollout.max_staleness)
@@ -135,7 +136,7 @@ def place(cfg: Config, devices: Devices, *, engine: bool = True, learner: bool =
     if learner:
         _check_ranks(cfg, len(devices.names), backend, shared, replicas)
     parallel = cfg.rollout.tensor_parallel
-    engines = tuple(_engine_seat(cfg, devices, e, range(e * parallel, (e + 1) * parallel)) for e in range(replicas))
+    engines = tuple(engine_seat(cfg, devices, index, index) for index in range(replicas))
     ranks = rank_seats(cfg, devices, 0 if shared else replicas * parallel) if learner else ()
     return Placement("cuda", backend, engines, ranks)
 
@@ -210,14 +211,14 @@ def _check_ranks(cfg: Config, count: int, backend: Backend, shared: bool, replic
         raise ConfigError("learn.ranks", ranks, way_out)
 
 
-def _rank_alone(cfg: Config, devices: Devices) -> Placement:
-    _check_ranks(cfg, len(devices.names), "shm", True, 0)
-    return Placement("cuda", ranks=rank_seats(cfg, devices, 0))
-
-
-def _engine_seat(cfg: Config, devices: Devices, index: int, own: range) -> EngineSeat:
-    names = ",".join(devices.names[i] for i in own)
-    return EngineSeat(index, cfg.run.seed + index, tuple(own), names, first_rank=1 + own.start)
+def engine_seat(cfg: Config, devices: Devices, slot: int, index: int, node: str = "") -> EngineSeat:
+    """The seat of engine ``index`` on the ``slot``-th part of these GPUs, or on all of these cores."""
+    parallel = cfg.rollout.tensor_parallel
+    seat = EngineSeat(index, cfg.run.seed + index, first_rank=1 + index * parallel, node=node)
+    if not devices.names:
+        return replace(seat, cores=spread_cores(devices.cores, parallel))
+    own = tuple(range(slot * parallel, (slot + 1) * parallel))
+    return replace(seat, devices=own, visible=",".join(devices.names[i] for i in own))
 
 
 def rank_seats(cfg: Config, devices: Devices = _NO_GPU, first: int = 0) -> tuple[RankSeat, ...]:

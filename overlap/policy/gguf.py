@@ -88,14 +88,9 @@ def _weights(reader: Any, fields: dict[str, Any]) -> Iterator[tuple[str, Any]]:
         name = f"model.layers.{block[1]}.{_BLOCK_NAMES[part]}" if block else _GLOBAL_NAMES[part]
         tensor = torch.from_numpy(dequantize(packed.data, packed.tensor_type).copy())
         if part in heads:
-            tensor = _halves(tensor, heads[part])
+            # [heads * dim, hidden]: a head's rows from llama.cpp's rotary pairs to transformers' rotary halves
+            tensor = tensor.unflatten(0, (heads[part], -1, 2)).transpose(1, 2).flatten(0, 2)
         yield f"{name}.{kind}", tensor.to(torch.bfloat16)
-
-
-def _halves(weight: Any, num_heads: int) -> Any:
-    """[heads * dim, hidden]: the rows of a head from llama.cpp's rotary pairs to transformers' rotary halves."""
-    rows, hidden = weight.shape
-    return weight.view(num_heads, rows // num_heads // 2, 2, hidden).transpose(1, 2).reshape(rows, hidden).contiguous()
 
 
 def _tokenizer(fields: dict[str, Any]) -> Any:

@@ -3,7 +3,6 @@
     resolve_policy("smollm2-135m-instruct")   the default: converted once, then checked on every use
     resolve_policy("/models/mine")            a local checkpoint
     resolve_policy("Qwen/Qwen2.5-0.5B")       a hub id, downloaded by huggingface_hub
-    make_tiny_policy(path)                    a random policy of 0.1 M parameters, for tests
 
 The cache is ``$OVERLAP_CACHE``, or else ``$XDG_CACHE_HOME``, or else ``~/.cache``; converted policies lie in
 ``overlap-rl/policies`` there.
@@ -19,16 +18,13 @@ import logging
 import os
 import re
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from overlap.atomic import partial_path, remove_path, replace, settle_path, sync
 from overlap.errors import ConfigError
 from overlap.policy.check import FIELD, check_checkpoint
-from overlap.policy.tiny import make_tiny_policy
-
-__all__ = ["DEFAULT_POLICY", "make_tiny_policy", "policies_dir", "resolve_config", "resolve_policy"]
 
 log = logging.getLogger(__name__)
 
@@ -42,14 +38,13 @@ _WANTED = ("*.json", "*.safetensors", "*.model", "*.txt", "*.jinja")
 _HUB_ID = re.compile(r"[\w.-]+(/[\w.-]+)?")
 
 
-def resolve_policy(name_or_path: str, cache_dir: Path | None = None) -> Path:
+def resolve_policy(name_or_path: str) -> Path:
     """The checkpoint directory of a policy: config, weights and tokenizer, ready for the engine and for transformers.
 
-    ``cache_dir`` stands for ``$OVERLAP_CACHE``. Raises ConfigError where the policy is missing, incomplete or
-    out of reach, or the cache cannot hold it.
+    Raises ConfigError where the policy is missing, incomplete or out of reach, or the cache cannot hold it.
     """
     if name_or_path.lower() == DEFAULT_POLICY:
-        return _default_policy(policies_dir(cache_dir))
+        return _default_policy(policies_dir())
     try:
         path = Path(name_or_path).expanduser()
         there = path.exists()
@@ -77,9 +72,9 @@ def resolve_config(name_or_path: str) -> Path:
     return _from_hub(name_or_path, ["config.json"])
 
 
-def policies_dir(cache_dir: Path | None = None) -> Path:
+def policies_dir() -> Path:
     """Where converted policies lie; not created here."""
-    root = cache_dir or os.environ.get("OVERLAP_CACHE") or os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+    root = os.environ.get("OVERLAP_CACHE") or os.environ.get("XDG_CACHE_HOME") or "~/.cache"
     return Path(root).expanduser() / "overlap-rl" / "policies"
 
 
@@ -121,11 +116,22 @@ def _default_policy(policies: Path) -> Path:
 
 
 def _rebuild(target: Path, gguf_path: Path, fault: str) -> None:
+    """``target`` appears complete and on the disk, or not at all; a former one is replaced. We hold its lock."""
     from overlap.policy.gguf import convert_gguf
 
     log.log(logging.WARNING if target.exists() else logging.INFO, "%s %s: converting the policy", target, fault)
-    settle_path(target)  # we hold the lock
-    _make_atomically(target, lambda folder: convert_gguf(gguf_path, folder))
+    settle_path(target)
+    making = partial_path(target)
+    try:
+        making.mkdir()
+        convert_gguf(gguf_path, making)
+        files = {file.name: _digest(file) for file in sorted(making.iterdir())}
+        (making / MANIFEST).write_text(json.dumps(files, indent=1), encoding="utf-8")
+        making.chmod(0o755)
+        sync(making)
+        replace(making, target)
+    finally:
+        remove_path(making)
 
 
 def _shipped_gguf() -> tuple[Path, str]:
@@ -139,21 +145,6 @@ def _shipped_gguf() -> tuple[Path, str]:
         if file.suffix == ".gguf" and (path := Path(str(file.locate()))).is_file():
             return path, package.version
     raise ConfigError(FIELD, DEFAULT_POLICY, f"the package {_PACKAGE} holds no .gguf file: install it anew")
-
-
-def _make_atomically(target: Path, fill: Callable[[Path], None]) -> None:
-    """``target`` appears complete and on the disk, or not at all; a former one is replaced."""
-    making = partial_path(target)
-    try:
-        making.mkdir()
-        fill(making)
-        files = {file.name: _digest(file) for file in sorted(making.iterdir())}
-        (making / MANIFEST).write_text(json.dumps(files, indent=1), encoding="utf-8")
-        making.chmod(0o755)
-        sync(making)
-        replace(making, target)
-    finally:
-        remove_path(making)
 
 
 def _fault(target: Path) -> str:

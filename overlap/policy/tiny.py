@@ -12,7 +12,6 @@ CHAT_TEMPLATE = (
     "{% endfor %}"
     "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 )
-_PRINTABLE = (*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100))
 
 
 def make_tiny_policy(path: Path, *, seed: int = 0, vocab: int = 259, layers: int = 2, hidden: int = 64) -> Path:
@@ -59,8 +58,9 @@ def make_tiny_policy(path: Path, *, seed: int = 0, vocab: int = 259, layers: int
 def _byte_tokenizer(vocab: int) -> Any:
     from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
     from transformers import PreTrainedTokenizerFast
+    from transformers.convert_slow_tokenizer import bytes_to_unicode
 
-    tokenizer = Tokenizer(models.BPE(vocab={character: i for i, character in enumerate(_byte_characters())}, merges=[]))
+    tokenizer = Tokenizer(models.BPE(vocab={written: byte for byte, written in bytes_to_unicode().items()}, merges=[]))
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     tokenizer.decoder = decoders.ByteLevel()
     tokenizer.add_special_tokens([AddedToken(token, special=True, normalized=False) for token in SPECIAL_TOKENS])
@@ -76,9 +76,3 @@ def _byte_tokenizer(vocab: int) -> Any:
         model_max_length=2048,
         clean_up_tokenization_spaces=False,
     )
-
-
-def _byte_characters() -> list[str]:
-    """What byte-level BPE writes for each byte: itself where printable, else the next from U+0100 on."""
-    others = iter(range(0x100, 0x200))
-    return [chr(byte) if byte in _PRINTABLE else chr(next(others)) for byte in range(256)]

@@ -3,57 +3,21 @@
 Starts no engine, no learner and no verifier. Raises ConfigError where the run could not work.
 """
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from overlap.prepare.plan import (
-        devices_plan,
-        devices_plan_lines,
-        episode_lines,
-        left_out_lines,
-        memory_inputs,
-        plan_lines,
-        seats_lines,
-    )
-    from overlap.prepare.run_inputs import RunInputs, check_device, check_place, checked_file, load_tokenizer, prepare
-    from overlap.prepare.seating import RunPlacement, check_cluster, cluster_of, seat
-else:
-    from sandbox.lazy import names
-
-    __getattr__ = names(
-        __name__,
-        {
-            "plan": (
-                "memory_inputs",
-                "devices_plan",
-                "devices_plan_lines",
-                "episode_lines",
-                "left_out_lines",
-                "plan_lines",
-                "seats_lines",
-            ),
-            "run_inputs": (
-                "RunInputs",
-                "check_device",
-                "check_place",
-                "checked_file",
-                "load_tokenizer",
-                "prepare",
-            ),
-            "seating": (
-                "RunPlacement",
-                "check_cluster",
-                "cluster_of",
-                "seat",
-            ),
-        },
-    )
+from overlap.prepare.plan import (
+    devices_plan,
+    devices_plan_lines,
+    episode_lines,
+    left_out_lines,
+    memory_inputs,
+    plan_lines,
+    seats_lines,
+)
+from overlap.prepare.run_inputs import RunInputs, check_place, checked_file, load_tokenizer, prepare
+from overlap.prepare.seating import RunPlacement, cluster_of, seat
 
 __all__ = [
     "RunInputs",
     "RunPlacement",
-    "check_cluster",
-    "check_device",
     "check_place",
     "checked_file",
     "cluster_of",

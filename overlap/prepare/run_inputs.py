@@ -44,7 +44,7 @@ def prepare(cfg: Config, task: Task | None, scratch: Path) -> RunInputs:
     from overlap.task import check_rollout, check_task, load_task
 
     with quiet(scratch / "prepare.log"):
-        check_device(cfg)
+        devices_here(cfg.run.device)  # refuses a GPU that is not there
         estimator(cfg.learn.advantage)
         check_functions(cfg.learn)
         check_cluster(cfg)
@@ -75,11 +75,6 @@ def checked_file() -> Path:
     from overlap.policy import policies_dir
 
     return policies_dir().parent / "checked.json"
-
-
-def check_device(cfg: Config) -> None:
-    """Raise ConfigError where ``run.device`` asks for a GPU that is not there."""
-    devices_here(cfg.run.device)
 
 
 def load_tokenizer(policy: Path) -> Any:

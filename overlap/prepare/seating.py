@@ -14,7 +14,7 @@ from overlap.placement import (
     NodeDevices,
     Placement,
     PlannedRun,
-    Seating,
+    Seats,
     check_environment,
     check_fit,
     check_nodes,
@@ -23,8 +23,8 @@ from overlap.placement import (
     place_here,
     place_over,
     ranks_line,
-    seating_here,
-    seating_over,
+    seats_here,
+    seats_over,
 )
 from overlap.process import handle_interrupts, run_to_end
 
@@ -34,29 +34,28 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class RunPlacement:
-    """``seating`` is that of this machine. ``nodes`` are those of the cluster that engines and ranks may sit on,
+    """``seats`` are those of this machine. ``nodes`` are those of the cluster that engines and ranks may sit on,
     ``left_out`` has a line for each that they may not.
     """
 
     placement: Placement
-    seating: Seating
+    seats: Seats
     nodes: tuple[NodeDevices, ...] = ()
     left_out: tuple[str, ...] = ()
-    engine: bool = True
-    learner: bool = True
 
     def check(self, asked: PlannedRun) -> MemoryPlan:
         """The plan of this machine's memory. Raises ConfigError where it, or that of a node, is too small."""
-        if self.nodes:
-            check_nodes(asked, self.nodes, engine=self.engine, learner=self.learner)
-        return check_fit(asked, self.seating)
+        check_nodes(asked, self.placement, self.nodes)
+        return check_fit(asked, self.seats)
 
     def lines(self) -> list[tuple[str, str]]:
         """What a plan says of the nodes."""
         told = [("nodes", "; ".join(map(_about, self.nodes)))] if self.nodes else []
         told += [("left out", line) for line in self.left_out]
         if line := nodes_line(self.placement):
-            told.append(("engines", f"{line}; weights go by {self.placement.backend}" if self.learner else line))
+            told.append(
+                ("engines", f"{line}; weights go by {self.placement.backend}" if self.placement.ranks else line)
+            )
         if line := ranks_line(self.placement):
             told.append(("ranks", line))
         return told
@@ -74,15 +73,12 @@ def seat(cfg: Config, *, engine: bool = True, learner: bool = True) -> RunPlacem
     spreads = engine or (learner and cfg.learn.ranks > 1)
     if not (cfg.cluster.address and spreads):
         placement = place_here(cfg, engine=engine, learner=learner)
-        return RunPlacement(
-            placement, seating_here(cfg, engine=engine, learner=learner), engine=engine, learner=learner
-        )
+        return RunPlacement(placement, seats_here(cfg, placement))
     left_out: list[str] = []
     nodes = _surveyed(cfg, left_out.append)
     placement = place_over(cfg, nodes, engine=engine, learner=learner)
     check_environment(placement, os.environ)
-    seating = seating_over(nodes, driver_node(nodes), engine=engine, learner=learner)
-    return RunPlacement(placement, seating, tuple(nodes), tuple(left_out), engine=engine, learner=learner)
+    return RunPlacement(placement, seats_over(placement, driver_node(nodes)), tuple(nodes), tuple(left_out))
 
 
 def check_cluster(cfg: Config) -> None:

@@ -114,7 +114,7 @@ async def connect(
     try:
         with theirs:
             fds = [theirs.fileno()]
-            life.spawn(title, ["-P", "-m", module, str(fds[0])], environment, fds=fds, **options)
+            life.spawn(title, ["-P", "-m", module, str(fds[0])], environment, pass_fds=fds, **options)
         return await asyncio.open_connection(sock=ours)
     except BaseException:
         ours.close()
@@ -122,28 +122,21 @@ async def connect(
 
 
 class Peer:
-    """One of ``ChildProcesses``, which serves many calls at once. Made by ``start``, or ``joined`` to one that was
-    started elsewhere; ends with them.
+    """One of ``ChildProcesses``, which serves many calls at once, and ends with them. It gets calls through ``writer``,
+    and its replies come through ``reader``.
     """
 
-    def __init__(self, life: ChildProcesses, writer: Writer) -> None:
+    def __init__(self, life: ChildProcesses, title: str, reader: asyncio.StreamReader, writer: Writer) -> None:
         self._life, self._writer = life, writer
         self._pending: dict[int, asyncio.Future[Any]] = {}
-        self._listening: asyncio.Task[None] | None = None
+        self._listening = asyncio.create_task(self._listen(reader), name=f"listen to {title}")
 
     @classmethod
     async def start(
         cls, life: ChildProcesses, title: str, module: str, environment: Mapping[str, str], **options: Any
     ) -> Peer:
         """Start ``python -m module FD`` and connect to it: see ``connect``."""
-        return cls.joined(life, title, *await connect(life, title, module, environment, **options))
-
-    @classmethod
-    def joined(cls, life: ChildProcesses, title: str, reader: asyncio.StreamReader, writer: Writer) -> Peer:
-        """A peer that gets calls through ``writer``, and whose replies come through ``reader``."""
-        peer = cls(life, writer)
-        peer._listening = asyncio.create_task(peer._listen(reader), name=f"listen to {title}")
-        return peer
+        return cls(life, title, *await connect(life, title, module, environment, **options))
 
     async def call(self, name: str, *args: Any) -> Any:
         """Call ``name(*args)`` in the other process and return its result. Raises what the call raised, and the cause
@@ -157,7 +150,9 @@ class Peer:
         self._pending[number] = reply
         try:
             with self._life.guard():
-                await self._send(packed.data)
+                with contextlib.suppress(ConnectionError):  # the process is gone: its life says why
+                    self._writer.write(packed.data)
+                    await self._writer.drain()
                 return await reply
         except asyncio.CancelledError:
             if not self._life.over:
@@ -168,17 +163,11 @@ class Peer:
 
     async def close(self) -> None:
         """Close the connection."""
-        if self._listening is not None:
-            self._listening.cancel()
-            await asyncio.gather(self._listening, return_exceptions=True)
+        self._listening.cancel()
+        await asyncio.gather(self._listening, return_exceptions=True)
         self._writer.close()
         with contextlib.suppress(OSError):
             await self._writer.wait_closed()
-
-    async def _send(self, data: bytes) -> None:
-        with contextlib.suppress(ConnectionError):  # the process is gone: its life says why
-            self._writer.write(data)
-            await self._writer.drain()
 
     async def _listen(self, reader: asyncio.StreamReader) -> None:
         with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):  # its end is seen by its life

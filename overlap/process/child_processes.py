@@ -42,7 +42,6 @@ class ChildProcesses:
         self._fault, self._scratch = fault, scratch
         self._token = f"{run_environment.run_name(scratch)}-{secrets.token_hex(3)}"
         self._born: list[subprocess.Popen[bytes]] = []
-        self._titles: dict[int, str] = {}
         self._watched: dict[int, int] = {}  # pid -> pidfd
         self._waiting: dict[asyncio.Task[object], int] = {}
         self._struck: set[asyncio.Task[object]] = set()  # tasks that were woken by the end
@@ -63,13 +62,7 @@ class ChildProcesses:
         return self._cause is not None
 
     def spawn(
-        self,
-        title: str,
-        argv: Sequence[str],
-        environment: Mapping[str, str],
-        *,
-        fds: Sequence[int] = (),
-        **options: Any,
+        self, title: str, argv: Sequence[str], environment: Mapping[str, str], **options: Any
     ) -> subprocess.Popen[bytes]:
         """Start ``sys.executable argv``, in ``folder`` and in a session of its own (Ctrl-C is the driver's to handle);
         ``options`` are further arguments of ``Popen``, or take the place of ours.
@@ -79,7 +72,11 @@ class ChildProcesses:
         """
         self.check()
         with self.starting(title):
-            return self._spawn(title, argv, environment, {"pass_fds": fds, **options})
+            process = self._popen(argv, environment, options)
+            pidfd = os.pidfd_open(process.pid)
+        self._watched[process.pid] = pidfd
+        asyncio.get_running_loop().add_reader(pidfd, self._on_exit, process, title)
+        return process
 
     @contextlib.contextmanager
     def starting(self, title: str) -> Iterator[None]:
@@ -90,8 +87,8 @@ class ChildProcesses:
             self.fail(f"{title} cannot be started: {_reason(exc)}")
             self.check()
 
-    def _spawn(
-        self, title: str, argv: Sequence[str], environment: Mapping[str, str], options: Mapping[str, Any]
+    def _popen(
+        self, argv: Sequence[str], environment: Mapping[str, str], options: Mapping[str, Any]
     ) -> subprocess.Popen[bytes]:
         self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         mine = {
@@ -111,10 +108,6 @@ class ChildProcesses:
                 **(known | dict(options)),
             )
         self._born.append(process)
-        self._titles[process.pid] = title
-        pidfd = os.pidfd_open(process.pid)
-        self._watched[process.pid] = pidfd
-        asyncio.get_running_loop().add_reader(pidfd, self._on_exit, process)
         return process
 
     def pids(self) -> tuple[int, ...]:
@@ -164,11 +157,7 @@ class ChildProcesses:
         """
         if self._likely is None or (said and not self._said):
             self._likely, self._said = cause, said
-        asyncio.get_running_loop().call_later(CAUSE_S, self._fail_likely)
-
-    def _fail_likely(self) -> None:
-        assert self._likely is not None
-        self.fail(self._likely)
+        asyncio.get_running_loop().call_later(CAUSE_S, lambda: self.fail(self._likely or cause))
 
     async def close(self) -> None:
         """End the processes within some seconds and remove what they shared. Safe to call twice or before a start."""
@@ -189,28 +178,26 @@ class ChildProcesses:
             if process.poll() is None:
                 process.kill()  # what it started is bound to it
 
-    def _on_exit(self, process: subprocess.Popen[bytes]) -> None:
+    def _on_exit(self, process: subprocess.Popen[bytes], title: str) -> None:
         self._unwatch(process.pid)
         code = process.wait()  # its pidfd says that it has ended
-        self.died(f"{self._titles[process.pid]} (pid {process.pid})", code)
+        self.died(f"{title} (pid {process.pid})", code)
 
     def died(self, who: str, code: int | None) -> None:
-        """End all processes because this one has ended: at once where a signal killed it (negative ``code``), else
-        soon.
-        """
+        """End all processes because this one has ended: at once where a signal killed it (negative ``code``)."""
         text = self.obituary(who, code)
         if code is not None and code < 0:
             self.fail(text)
         else:
             self.fail_soon(text)
 
-    def _unwatch(self, pid: int) -> None:
-        asyncio.get_running_loop().remove_reader(self._watched[pid])
-        os.close(self._watched.pop(pid))
-
     def obituary(self, who: str, code: int | None) -> str:
         """Describe how a process ended, where its output is, and the last error in there."""
         return f"{who} {describe_exit(code)}{log_hint(self.log)}"
+
+    def _unwatch(self, pid: int) -> None:
+        asyncio.get_running_loop().remove_reader(self._watched[pid])
+        os.close(self._watched.pop(pid))
 
     def _bury(self) -> None:
         if self._born:

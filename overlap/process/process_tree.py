@@ -11,7 +11,6 @@ import contextlib
 import os
 import select
 import signal
-import sys
 import threading
 import time
 from collections.abc import Iterable, Iterator
@@ -105,8 +104,9 @@ def kill_tree(
         for fd in fds.values():
             _send(fd, signal.SIGKILL)
         left = tuple(process.pid for process, fd in fds.items() if not _ended(fd, until))
-    if reap:
-        _reap(process.pid for process in fds if process.pid not in left)
+    for process in fds if reap else ():
+        with contextlib.suppress(ChildProcessError):
+            os.waitpid(process.pid, os.WNOHANG)  # 0 for one that lives
     return left
 
 
@@ -228,18 +228,6 @@ def _ended(fd: int, until: float) -> bool:
     poller = select.poll()
     poller.register(fd, select.POLLIN)
     return bool(poller.poll(max(0.0, until - time.monotonic()) * 1000))
-
-
-def _reap(pids: Iterable[int]) -> None:
-    """Collect the dead among our children; the owners of ``Process`` objects first, so that these learn of
-    it.
-    """
-    for name in ("multiprocessing", "multiprocess"):
-        if name in sys.modules:
-            sys.modules[name].active_children()
-    for pid in pids:
-        with contextlib.suppress(ChildProcessError):
-            os.waitpid(pid, os.WNOHANG)
 
 
 def _below(pids: Iterable[int], table: dict[int, _Stat]) -> list[Pid]:

@@ -9,6 +9,7 @@ run's memory in ``/dev/shm``, and ends.
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import select
 import signal
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
 _SWEEP_S = 8.0  # a sweep gives up after this long; a process in uninterruptible sleep cannot be killed
+_CLOSE_S = 15.0  # for the reaper to sweep and end
 _TRACKER_S = 2.0  # so long may a resource tracker take to remove the shared memory of the killed
 
 # Stand-ins for the packages keep their __init__.py and what these import out of the bare interpreter.
@@ -57,6 +59,10 @@ class File(NamedTuple):
     changed_ns: int
 
 
+Owned = Pid | File | str
+"""What belongs to a run: a process, a file, or the path of whatever is there."""
+
+
 class Reaper:
     """Cleans up after the run ``run`` (see ``run_environment.run_name``). A context manager; constructing it starts
     nothing.
@@ -67,9 +73,7 @@ class Reaper:
 
     def __init__(self, run: str, *, detached: bool = False) -> None:
         self._process: subprocess.Popen[bytes] | None = None
-        self._pids: set[Pid] = set()
-        self._paths: set[str] = set()
-        self._files: set[File] = set()
+        self._owned: set[Owned] = set()
         self.run, self._detached = run, detached
 
     def start(self) -> Reaper:
@@ -80,18 +84,9 @@ class Reaper:
             raise RuntimeError("this reaper was already started; make a new one")
         bare = {name: value for name, value in child_environment().items() if name != RUN}
         home = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+        told = [home, str(os.getpid()), self.run, "detached" if self._detached else ""]
         self._process = subprocess.Popen(
-            [
-                sys.executable,
-                "-I",
-                "-S",
-                "-c",
-                _BOOT,
-                home,
-                str(os.getpid()),
-                self.run,
-                "detached" if self._detached else "",
-            ],
+            [sys.executable, "-I", "-S", "-c", _BOOT, *told],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
@@ -112,36 +107,39 @@ class Reaper:
     def watch_pid(self, pid: int) -> None:
         """Kill this process and its descendants at the end. No effect if it is gone already."""
         if (process := process_tree.identify(pid)) is not None:
-            self._pids.add(process)
-            self._send(f"+pid {process.pid} {process.start}")
+            self._own(process)
 
     def watch_path(self, path: Path) -> None:
         """Remove this file or directory tree at the end; it need not exist yet. Of a link, not the target.
 
         Raises ValueError for the home, working and temporary directory, and for all that hold one of these.
         """
-        name = _removable(os.fspath(path))
-        self._paths.add(name)
-        self._send(f"+path {os.fsencode(name).hex()}")
+        self._own(_removable(os.fspath(path)))
 
     def watch_file(self, path: Path) -> None:
         """Remove this file at the end if it is still the file that is there now: another run may take the name before
         this reaper, which may work long after its driver, gets to it. Raises OSError where there is no such file.
         """
         name = os.path.abspath(os.fspath(path))
-        it = File(name, *_identity(name))
-        self._files.add(it)
-        self._send(f"+file {os.fsencode(name).hex()} {it.device} {it.inode} {it.changed_ns}")
+        self._own(File(name, *_identity(name)))
 
-    def close(self, deadline_s: float = 15.0) -> Swept:
+    def close(self) -> Swept:
         """Sweep, wait for the reaper's end, return what it found. Safe to call twice or before ``start``."""
+        import subprocess
+
         process, self._process = self._process, None
         if process is None:
             return Swept()
-        swept = _finish(process, deadline_s)
-        if swept is None:  # it was killed: do its work here
-            swept = sweep_run(self._pids, self._paths, self._files, self.run, process_tree.identify(os.getpid()))
-        return swept
+        try:
+            out, _ = process.communicate(timeout=_CLOSE_S)
+            return Swept(*map(tuple, json.loads(out)))
+        except ValueError:
+            pass  # it was killed before its work was done
+        except subprocess.TimeoutExpired:
+            process.kill()
+            with contextlib.suppress(subprocess.TimeoutExpired):  # a detached one may hang, and cannot be killed here
+                process.communicate(timeout=1.0)
+        return sweep_run(self._owned, self.run, process_tree.identify(os.getpid()))
 
     def __enter__(self) -> Reaper:
         return self.start()
@@ -149,21 +147,23 @@ class Reaper:
     def __exit__(self, kind: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None) -> None:
         self.close()
 
-    def _send(self, line: str) -> None:
+    def _own(self, it: Owned) -> None:
+        self._owned.add(it)
         if self._process is None or self._process.stdin is None:
             raise RuntimeError("the reaper does not run: call start(), or use it as a context manager")
         with contextlib.suppress(BrokenPipeError):  # it was killed: close() then sweeps in its place
-            self._process.stdin.write(f"{line}\n".encode())
+            self._process.stdin.write(f"{json.dumps(it)}\n".encode())
             self._process.stdin.flush()
 
 
-def sweep_run(pids: set[Pid], paths: set[str], files: set[File], run: str, driver: Pid | None) -> Swept:
-    """Kill ``pids``, their descendants and all processes named after ``run``; then remove paths, files, shared memory.
+def sweep_run(owned: set[Owned], run: str, driver: Pid | None) -> Swept:
+    """Kill the processes of ``owned``, their descendants and all that are named after ``run``; then remove paths, files
+    and shared memory.
 
     Resource trackers of ``multiprocessing`` come last, for they remove the shared memory of the killed; one
     whose parent is the living ``driver`` is left alone and ends with it.
     """
-    until = time.monotonic() + _SWEEP_S
+    until, pids = time.monotonic() + _SWEEP_S, [it for it in owned if isinstance(it, Pid)]
     killed: dict[int, None] = {}
     while time.monotonic() < until:
         victims, trackers = _living(pids, run, driver)
@@ -177,12 +177,13 @@ def sweep_run(pids: set[Pid], paths: set[str], files: set[File], run: str, drive
             break
     remaining = [str(process.pid) for process in _living(pids, run, driver)[0]]
     remove_shared(run)
-    _unlink(files)
-    left = [
-        *(path for path in sorted(paths) if not _remove(path)),
-        *(f"/dev/shm/{name}" for name in shared_memory_names(run)),
-    ]
-    return Swept(tuple(killed), (*remaining, *left))
+    for name, *identity in (it for it in owned if isinstance(it, File)):
+        with contextlib.suppress(OSError):
+            if _identity(name) == tuple(identity):
+                os.unlink(name)
+    left = [path for path in sorted(it for it in owned if isinstance(it, str)) if not _remove(path)]
+    shared = (f"/dev/shm/{name}" for name in shared_memory_names(run))
+    return Swept(tuple(killed), (*remaining, *left, *shared))
 
 
 def serve_reaper(driver_pid: int, run: str, *, detached: bool = False) -> None:
@@ -194,22 +195,18 @@ def serve_reaper(driver_pid: int, run: str, *, detached: bool = False) -> None:
     driver = process_tree.identify(driver_pid) if os.getppid() == driver_pid else None
     if detached and os.fork():
         os._exit(0)
-    pids, paths, files = _obey(os.pidfd_open(driver_pid) if driver else None)
-    swept = sweep_run(pids, paths, files, run, driver if driver and process_tree.alive(driver) else None)
-    answer = [f"killed {pid}\n" for pid in swept.killed]
-    answer += [f"left {os.fsencode(name).hex()}\n" for name in swept.left]
+    owned = _obey(os.pidfd_open(driver_pid) if driver else None)
+    swept = sweep_run(owned, run, driver if driver and process_tree.alive(driver) else None)
     with contextlib.suppress(BrokenPipeError):
-        os.write(1, "".join([*answer, "done\n"]).encode())
+        os.write(1, json.dumps(swept).encode())
 
 
-def _obey(driver_fd: int | None) -> tuple[set[Pid], set[str], set[File]]:
+def _obey(driver_fd: int | None) -> set[Owned]:
     """Keep the list of what belongs to the run, until the pipe ends or the driver does.
 
     The pidfd is needed because a forked child of the driver may hold the pipe open after it.
     """
-    pids: set[Pid] = set()
-    paths: set[str] = set()
-    files: set[File] = set()
+    owned: set[Owned] = set()
     poller = select.poll()
     poller.register(0, select.POLLIN)
     if driver_fd is not None:
@@ -222,58 +219,32 @@ def _obey(driver_fd: int | None) -> tuple[set[Pid], set[str], set[File]]:
             data = os.read(0, 65536)
         except BlockingIOError:
             if gone:  # and all that it had written was read
-                return pids, paths, files
+                return owned
             gone = any(fd == driver_fd for fd, _ in poller.poll())
             continue
         if not data:
-            return pids, paths, files
+            return owned
         *lines, rest = (rest + data).split(b"\n")
-        for line in lines:
-            _note(line.decode().split(), pids, paths, files)
+        owned.update(map(_read, lines))
 
 
-def _note(words: list[str], pids: set[Pid], paths: set[str], files: set[File]) -> None:
-    match words:
-        case ["+pid", pid, start]:
-            pids.add(Pid(int(pid), int(start)))
-        case ["+path", name]:
-            paths.add(os.fsdecode(bytes.fromhex(name)))
-        case ["+file", name, *numbers]:
-            files.add(File(os.fsdecode(bytes.fromhex(name)), *map(int, numbers)))
+def _read(line: bytes) -> Owned:
+    found = json.loads(line)
+    if isinstance(found, str):
+        return found
+    return Pid(*found) if len(found) == 2 else File(*found)
 
 
-def _finish(process: subprocess.Popen[bytes], deadline_s: float) -> Swept | None:
-    """Close the pipe, wait, and read the answer; None when the reaper died before it had done its work."""
-    import subprocess
-
-    try:
-        out, _ = process.communicate(timeout=deadline_s)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        with contextlib.suppress(subprocess.TimeoutExpired):  # a detached one may hang, and cannot be killed here
-            process.communicate(timeout=1.0)
-        return None
-    words = [line.split() for line in out.decode().splitlines()]
-    if ["done"] not in words:
-        return None
-    killed = tuple(int(rest[0]) for kind, *rest in words if kind == "killed")
-    left = tuple(os.fsdecode(bytes.fromhex(rest[0])) for kind, *rest in words if kind == "left")
-    return Swept(killed, left)
-
-
-def _living(pids: set[Pid], run: str, driver: Pid | None) -> tuple[list[Pid], list[Pid]]:
+def _living(pids: list[Pid], run: str, driver: Pid | None) -> tuple[list[Pid], list[Pid]]:
     """Processes of the run that live: (those to kill, resource trackers that have work to finish)."""
     found = dict.fromkeys(process_tree.marked(f"{RUN}={run}"))
     for process in filter(process_tree.alive, pids):
         found.update(dict.fromkeys([process, *process_tree.list_descendants(process.pid)]))
-    spared = set() if driver is None else {driver, *filter(_tracks, process_tree.children(driver.pid))}
+    own = [] if driver is None else process_tree.children(driver.pid)
+    spared = {driver, *(child for child in own if process_tree.is_tracker(child.pid))}
     living = [process for process in found if process_tree.alive(process) and process not in spared]
-    trackers = [process for process in living if _tracks(process)]
+    trackers = [process for process in living if process_tree.is_tracker(process.pid)]
     return [process for process in living if process not in trackers], trackers
-
-
-def _tracks(process: Pid) -> bool:
-    return process_tree.is_tracker(process.pid)
 
 
 def _removable(path: str) -> str:
@@ -290,13 +261,6 @@ def _removable(path: str) -> str:
 def _identity(name: str) -> tuple[int, int, int]:
     found = os.lstat(name)
     return found.st_dev, found.st_ino, found.st_ctime_ns
-
-
-def _unlink(files: set[File]) -> None:
-    for name, *identity in files:
-        with contextlib.suppress(OSError):
-            if _identity(name) == tuple(identity):
-                os.unlink(name)
 
 
 def _remove(path: str) -> bool:

@@ -7,7 +7,6 @@ only.
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import os
 import signal
@@ -80,8 +79,7 @@ def _leave(code: int) -> NoReturn:
 def _status(program: int) -> int:
     """Wait for the program and return its exit code as shells have it; orphans are reaped meanwhile."""
     while True:
-        with contextlib.suppress(InterruptedError):
-            pid, status = os.waitpid(-1, 0)
-            if pid == program:
-                code = os.waitstatus_to_exitcode(status)
-                return code if code >= 0 else 128 - code
+        pid, status = os.waitpid(-1, 0)
+        if pid == program:
+            code = os.waitstatus_to_exitcode(status)
+            return code if code >= 0 else 128 - code

@@ -21,7 +21,7 @@ from overlap.record.digest import data_digest
 from overlap.record.json_lines import JsonLines, parse_json_lines, read_json_lines, to_json_types
 from overlap.record.logs import Console, quiet
 from overlap.record.looplag import LoopLag
-from overlap.record.metrics import solved
+from overlap.record.metrics import solved, step_row
 from overlap.record.ownership import (
     check_out,
     check_run_dir_free,
@@ -38,7 +38,7 @@ from overlap.record.resume import BEGINNING, Resumed, check_reopen, go_back, reo
 from overlap.record.rollouts import MARK, Rollouts, write_rollouts
 from overlap.record.run_files import RunFile, exported_policy
 from overlap.record.rundir import RunDir, dialog_of, trajectory_row
-from overlap.record.timing import StepTiming, judged, mean, merge_spans, result_timing
+from overlap.record.timing import judged, mean, merge_spans, result_timing
 from overlap.record.trace import Tracer
 
 __all__ = [
@@ -56,7 +56,6 @@ __all__ = [
     "RunDir",
     "RunFile",
     "RunState",
-    "StepTiming",
     "Tracer",
     "banner",
     "check_out",
@@ -90,6 +89,7 @@ __all__ = [
     "save_state",
     "solved",
     "stall_line",
+    "step_row",
     "stored_config",
     "summary",
     "to_json_types",

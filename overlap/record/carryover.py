@@ -13,10 +13,9 @@ from __future__ import annotations
 
 import base64
 import json
-import sys
 from array import array
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import astuple
+from collections.abc import Callable, Sequence
+from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -36,15 +35,15 @@ def save_carryover(folder: Path, carried: Sequence[Scored], at_s: float) -> None
     write_atomic(folder / CARRIED, "\n".join((head, *lines)) + "\n")
 
 
+@dataclass(frozen=True, slots=True)
 class Carryover:
-    """What ``save_carryover`` wrote, without its prompts."""
+    """What ``save_carryover`` wrote, without its prompts. Use ``load``; without arguments: no samples."""
 
-    def __init__(self, path: Path | None = None, rows: Iterable[dict[str, Any]] = ()) -> None:
-        """Use ``load``. Without arguments: no samples."""
-        self._path, self._rows = path, tuple(rows)
+    path: Path = Path(CARRIED)
+    rows: tuple[dict[str, Any], ...] = ()
 
     def __len__(self) -> int:
-        return len(self._rows)
+        return len(self.rows)
 
     @classmethod
     def load(cls, folder: Path) -> Carryover:
@@ -58,15 +57,14 @@ class Carryover:
                 raise ConfigError("checkpoint", str(path), f"has {len(rows)} of {head['samples']} samples")
         except (OSError, KeyError, TypeError, ValueError) as exc:
             raise _unreadable(path, exc) from exc
-        return cls(path, rows)
+        return cls(path, tuple(rows))
 
     def scored(self, prompt_of: Callable[[int], Prompt], at_s: float) -> tuple[Scored, ...]:
         """The samples. ``prompt_of`` gives a group's prompt by its number, ``at_s`` is now. Raises ConfigError."""
         try:
-            return tuple(sample_of(row, prompt_of(row["group"]), at_s) for row in self._rows)
+            return tuple(sample_of(row, prompt_of(row["group"]), at_s) for row in self.rows)
         except (KeyError, TypeError, ValueError, OverflowError) as exc:
-            assert self._path is not None
-            raise _unreadable(self._path, exc) from exc
+            raise _unreadable(self.path, exc) from exc
 
 
 def unreadable(field: str, path: Path, error: Exception, way_out: str) -> ConfigError:
@@ -149,19 +147,10 @@ def _trajectory_of(row: dict[str, Any], request: Request, at_s: float) -> Trajec
 
 
 def _packed(code: Literal["i", "f"], values: Sequence[Any]) -> str:
-    return base64.b64encode(_lowest_first(Packed(code, values).array).tobytes()).decode("ascii")
+    return base64.b64encode(Packed(code, values).array.tobytes()).decode("ascii")
 
 
 def _unpacked(code: Literal["i", "f"], text: str) -> Packed[Any]:
     values: array[Any] = array(code)
     values.frombytes(base64.b64decode(text, validate=True))
-    return Packed(code, _lowest_first(values))
-
-
-def _lowest_first(values: array[Any]) -> array[Any]:
-    """``values`` with its bytes lowest first, as in the file, or back; a copy on a big-endian machine."""
-    if sys.byteorder == "little":
-        return values
-    swapped = array(values.typecode, values)
-    swapped.byteswap()
-    return swapped
+    return Packed(code, values)

@@ -9,7 +9,6 @@ checkpoints/step-000020/   learner/        written by Learner.save(kind="state")
 from __future__ import annotations
 
 import json
-import os
 import re
 import shutil
 from collections.abc import Collection, Iterator
@@ -18,7 +17,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from overlap.atomic import guarded, write_atomic
+from overlap.atomic import fsync, guarded, write_atomic
 from overlap.errors import ConfigError, RunDirError
 
 STATE, COMPLETE, LEARNER = "state.json", "COMPLETE", "learner"
@@ -96,7 +95,8 @@ def writing(root: Path, step: int, *, keep: int = 2, spare: Collection[int] = ()
     try:
         yield folder
         write_atomic(folder / COMPLETE, "")
-        _sync(folder)
+        with guarded(folder):
+            fsync(folder)
     except BaseException:
         with suppress(OSError):  # the first error is the one to report
             (folder / COMPLETE).unlink(missing_ok=True)
@@ -153,12 +153,3 @@ def _all(root: Path) -> list[Path]:
     except OSError as error:
         raise RunDirError(f"cannot read {root}: {error.strerror or error}; make it readable") from error
     return sorted(found, key=lambda p: int(p.name.removeprefix("step-")))
-
-
-def _sync(folder: Path) -> None:
-    with guarded(folder):
-        fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(fd)
-        finally:
-            os.close(fd)

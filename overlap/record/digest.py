@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -19,15 +19,18 @@ def data_digest(prompts: Iterable[Prompt]) -> str:
     It is the same in every process, and wherever the file is: of an object with unknown contents (no dataclass,
     container or plain value), only the type counts.
     """
+    return _digest_of((p.id, list(p.token_ids), p.prefill, p.data) for p in prompts)[:16]
+
+
+def _digest_of(values: Iterable[Any]) -> str:
     digest = hashlib.sha256()
-    for prompt in prompts:
-        _add(digest, (prompt.id, list(prompt.token_ids), prompt.prefill, prompt.data), 0)
-    return digest.hexdigest()[:16]
+    for value in values:
+        _add(digest, value, 0)
+    return digest.hexdigest()
 
 
 def _add(digest: hashlib._Hash, value: Any, depth: int) -> None:
-    kind = type(value)
-    digest.update(f"{kind.__qualname__}:".encode())
+    digest.update(f"{type(value).__qualname__}:".encode())
     if value is None or isinstance(value, bool | int | float):
         digest.update(f"{value!r};".encode())
     elif isinstance(value, str | bytes | bytearray):
@@ -35,27 +38,17 @@ def _add(digest: hashlib._Hash, value: Any, depth: int) -> None:
         digest.update(f"{len(raw)};".encode())
         digest.update(raw)
     elif depth < _DEEPEST:
-        _add_parts(digest, value, depth + 1)
+        parts = _parts_of(value)
+        digest.update(f"{len(parts)}[".encode())
+        for part in parts:
+            _add(digest, part, depth + 1)
 
 
-def _add_parts(digest: hashlib._Hash, value: Any, depth: int) -> None:
-    parts: Iterable[Any] = ()
+def _parts_of(value: Any) -> Sequence[Any]:
     if is_dataclass(value) and not isinstance(value, type):
-        parts = [getattr(value, f.name) for f in fields(value) if f.compare]
-    elif isinstance(value, Mapping):
-        parts = [part for item in value.items() for part in item]
-    elif isinstance(value, list | tuple):
-        parts = value
-    elif isinstance(value, set | frozenset):
-        parts = sorted(data_digest_of(part) for part in value)
-    parts = list(parts)
-    digest.update(f"{len(parts)}[".encode())
-    for part in parts:
-        _add(digest, part, depth)
-
-
-def data_digest_of(value: Any) -> str:
-    """Hex digest of one value."""
-    digest = hashlib.sha256()
-    _add(digest, value, 0)
-    return digest.hexdigest()
+        return [getattr(value, f.name) for f in fields(value) if f.compare]
+    if isinstance(value, Mapping):
+        return [part for item in value.items() for part in item]
+    if isinstance(value, set | frozenset):
+        return sorted(_digest_of([part]) for part in value)
+    return value if isinstance(value, list | tuple) else ()

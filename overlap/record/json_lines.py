@@ -30,56 +30,32 @@ def to_json_types(value: Any) -> Any:
 
 
 class JsonLines:
-    """Appends lines to a file, each in one system call. Raises RunDirError.
+    """Appends lines to a file, each in one system call. Raises RunDirError. The first line makes the file."""
 
-    The first line makes the file. With ``keep``, lines that could not be written go before the next one.
-    """
-
-    def __init__(self, path: Path, *, keep: bool = False) -> None:
-        self.path, self._keep = path, keep
-        self._late = b""
+    def __init__(self, path: Path) -> None:
+        self.path = path
         self._fd = -1
-
-    @property
-    def offset(self) -> int:
-        """Bytes in the file: where the next line starts."""
-        return file_size(self.path)
 
     def append(self, row: Mapping[str, Any]) -> None:
         # A lone surrogate, which a tokenizer or a person may make, has no UTF-8.
         line = (json.dumps(to_json_types(row), ensure_ascii=False) + "\n").encode("utf-8", "backslashreplace")
-        data = self._late + line
-        self._late = data if self._keep else b""
-        self._write(data)
-
-    def catch_up(self) -> None:
-        """Write the lines that could not be written before."""
-        if self._late:
-            self._write(self._late)
-
-    def _write(self, data: bytes) -> None:
         if self._fd < 0:
             with guarded(self.path):
                 self._fd = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
-        append_whole(self._fd, self.path, data)
-        self._late = b""
+        append_whole(self._fd, self.path, line)
 
     def rewind(self, size: int) -> None:
-        """Cut off what came after the first ``size`` bytes, and forget lines that could not be written."""
-        self._late = b""
+        """Cut off what came after the first ``size`` bytes."""
         with guarded(self.path):
             if self.path.exists() and self.path.stat().st_size > size:
                 os.truncate(self.path, size)
 
     def close(self) -> None:
-        """Write what could not be written before, and close; safe to call twice."""
-        try:
-            self.catch_up()
-        finally:
-            close_fd, self._fd = self._fd, -1
-            if close_fd >= 0:
-                with guarded(self.path):
-                    os.close(close_fd)
+        """Safe to call twice."""
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            with guarded(self.path):
+                os.close(fd)
 
 
 def file_size(path: Path) -> int:

@@ -15,17 +15,9 @@ import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import Protocol, TextIO
+from typing import Any, TextIO
 
 from overlap.atomic import guarded
-
-
-class Bar(Protocol):
-    """A progress bar that steps aside for a line of text."""
-
-    def clear(self) -> object: ...
-
-    def refresh(self) -> object: ...
 
 
 class Console:
@@ -34,7 +26,8 @@ class Console:
     def __init__(self, stream: TextIO | None = None, log: TextIO | None = None) -> None:
         self.stream = stream if stream is not None else sys.stderr
         self.log = log
-        self.bar: Bar | None = None
+        self.bar: Any = None
+        """A tqdm bar, which steps aside for a line of text."""
 
     @property
     def tty(self) -> bool:

@@ -26,9 +26,6 @@ class LagHistogram:
     """Lags in the sandbox's histogram of durations (within 2.5 %), and the exact largest."""
 
     def __init__(self) -> None:
-        self.clear()
-
-    def clear(self) -> None:
         self._seconds = Histogram()
         self._max_ms = 0.0
 
@@ -37,10 +34,8 @@ class LagHistogram:
         self._max_ms = max(self._max_ms, lag_ms)
 
     def lag(self) -> Lag:
-        return Lag(self._quantile(0.5), self._quantile(0.99), self._max_ms)
-
-    def _quantile(self, q: float) -> float:
-        return min(self._max_ms, 1e3 * self._seconds.percentile(q))
+        p50_ms, p99_ms = (min(self._max_ms, 1e3 * self._seconds.percentile(q)) for q in (0.5, 0.99))
+        return Lag(p50_ms, p99_ms, self._max_ms)
 
 
 class LoopLag:
@@ -52,7 +47,7 @@ class LoopLag:
 
     def __init__(self, interval_s: float = 0.01) -> None:
         self.interval_s = interval_s
-        self._step, self._run = LagHistogram(), LagHistogram()
+        self.restart()
         self._task: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> LoopLag:
@@ -74,14 +69,12 @@ class LoopLag:
 
     def restart(self) -> None:
         """Forget what came before: libraries that are imported at the start hold up the loop for seconds."""
-        self._step.clear()
-        self._run.clear()
+        self._step, self._run = LagHistogram(), LagHistogram()
 
     def pop_step(self) -> Lag:
         """Lag since the last call."""
-        lag = self._step.lag()
-        self._step.clear()
-        return lag
+        step, self._step = self._step, LagHistogram()
+        return step.lag()
 
     def run(self) -> Lag:
         """Lag since the start."""

@@ -9,15 +9,15 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Mapping
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from overlap.record.timing import NAN, Row, StepTiming, judged, mean, quantile, run_span
 
 if TYPE_CHECKING:
-    from overlap.core import Scored
+    from overlap.core import ClusterFigures, NodeFigures, Scored
     from overlap.pipeline import StepResult
     from overlap.record.looplag import Lag
-    from overlap.verify import ClusterFigures, NodeFigures
 
 WORST = 8
 """Nodes that a step names."""
@@ -48,27 +48,22 @@ def step_row(
 
 @measure
 def learn_row(result: StepResult) -> Row:
-    """``learn/``: what the learner says of its step."""
+    """``learn/``: what the learner says of its step; ``rollout/parity_gap``: engine against learner after the sync, NaN
+    where nothing was learned.
+    """
     learned = result.report.metrics if result.report else {}
-    return {name if "/" in name else f"learn/{name}": float(value) for name, value in learned.items()}
-
-
-@measure
-def parity_row(result: StepResult) -> Row:
-    """``rollout/parity_gap``: engine against learner after the sync; NaN where nothing was learned."""
-    return {"rollout/parity_gap": result.parity if result.report else NAN}
-
-
-@measure
-def memory_row(result: StepResult) -> Row:
-    """``memory/<moment>_free_gib``: where engine and learner share a device."""
-    return {f"memory/{moment}_free_gib": gib for moment, gib in result.free.items()}
+    row = {name if "/" in name else f"learn/{name}": float(value) for name, value in learned.items()}
+    return row | {"rollout/parity_gap": result.parity if result.report else NAN}
 
 
 @measure
 def loop_row(result: StepResult) -> Row:
-    """``loop/``: how full the pipeline is after the step, and how long its parts have waited so far, s."""
-    return {f"loop/{name}": float(value) for name, value in (result.loop.to_dict() if result.loop else {}).items()}
+    """``loop/``: how full the pipeline is after the step, and how long its parts have waited so far, s;
+    ``memory/<moment>_free_gib``, where engine and learner share a device.
+    """
+    state = asdict(result.loop) if result.loop else {}
+    row = {f"loop/{name}": float(value) for name, value in state.items()}
+    return row | {f"memory/{moment}_free_gib": gib for moment, gib in result.free.items()}
 
 
 @measure
@@ -108,11 +103,14 @@ def solved(sample: Scored) -> bool:
 
 @measure
 def rollout_row(result: StepResult) -> Row:
-    """``rollout/``: samples, tokens, lengths, truncated_share, groups kept and dropped by reason, staleness."""
+    """``rollout/``: samples, tokens, lengths, truncated_share, groups kept and dropped by reason; ages of the samples
+    learned from, and their shares by age, from 0 to that of the oldest.
+    """
     batch = result.batch
     samples = batch.all_samples
     lengths = [s.trajectory.sampled for s in samples]
     ages = batch.staleness
+    by_age = Counter(ages)
     row: Row = {
         "rollout/samples": len(samples),
         "rollout/tokens": sum(lengths),
@@ -124,16 +122,9 @@ def rollout_row(result: StepResult) -> Row:
         "rollout/staleness_mean": mean(ages) if ages else 0.0,
         "rollout/staleness_max": max(ages, default=0),
     }
+    row |= {f"rollout/staleness_share_{age}": by_age[age] / len(ages) for age in range(max(ages, default=-1) + 1)}
     reasons = Counter(slug(g.dropped) for g in batch.dropped)
     return row | {f"rollout/dropped_{reason}": count for reason, count in sorted(reasons.items())}
-
-
-@measure
-def staleness_row(result: StepResult) -> Row:
-    """``rollout/staleness_share_<age>``: shares of the samples learned from, by age, from 0 to that of the oldest."""
-    ages = result.batch.staleness
-    count = Counter(ages)
-    return {f"rollout/staleness_share_{age}": count[age] / len(ages) for age in range(max(ages, default=-1) + 1)}
 
 
 @measure

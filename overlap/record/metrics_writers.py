@@ -11,6 +11,7 @@ import os
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from io import BytesIO
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -44,17 +45,21 @@ class MetricsFile:
     name = str(RunFile.METRICS)
 
     def __init__(self, run: Path) -> None:
-        self._lines = JsonLines(RunFile.METRICS.of(run), keep=True)
+        self._lines = JsonLines(RunFile.METRICS.of(run))
+        self._late: list[Mapping[str, Any]] = []
 
     def write(self, row: Mapping[str, Any]) -> bool:
-        self._lines.append(row)
-        return True
+        self._late.append(row)
+        return self.flush()
 
     def flush(self) -> bool:
-        self._lines.catch_up()
+        while self._late:
+            self._lines.append(self._late[0])
+            del self._late[0]
         return True
 
     def rewind(self, step: int) -> None:
+        self._late.clear()
         self._lines.rewind(size_until(self._lines.path, step))
 
     def close(self) -> None:
@@ -74,7 +79,6 @@ class TensorBoardEvents:
         self._path = self._folder / self._file_name()
         self._purge_from: int | None = None
         self._fd = -1
-        self._record: Any = None
 
     def write(self, row: Mapping[str, Any]) -> bool:
         self._open()
@@ -110,13 +114,11 @@ class TensorBoardEvents:
             return
         from tensorboard.compat.proto.event_pb2 import Event, SessionLog
         from tensorboard.compat.proto.summary_pb2 import Summary
-        from tensorboard.summary.writer.record_writer import RecordWriter
 
         self._event, self._summary = Event, Summary
         with guarded(self._folder):
             self._folder.mkdir(exist_ok=True)
             self._fd = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
-        self._record = RecordWriter(_WholeRecords(self._fd, self._path))
         try:
             self._add(file_version="brain.Event:2")
             if self._purge_from is not None:
@@ -126,17 +128,11 @@ class TensorBoardEvents:
             raise
 
     def _add(self, **event: Any) -> None:
-        self._record.write(self._event(wall_time=time.time(), **event).SerializeToString())
+        from tensorboard.summary.writer.record_writer import RecordWriter
 
-
-class _WholeRecords:
-    """What TensorBoard's RecordWriter writes to: each call is one whole record."""
-
-    def __init__(self, fd: int, path: Path) -> None:
-        self._fd, self._path = fd, path
-
-    def write(self, data: bytes) -> None:
-        append_whole(self._fd, self._path, data)
+        record = BytesIO()
+        RecordWriter(record).write(self._event(wall_time=time.time(), **event).SerializeToString())
+        append_whole(self._fd, self._path, record.getvalue())
 
 
 METRICS_WRITERS: tuple[Callable[[Path], MetricsWriter], ...] = (MetricsFile, TensorBoardEvents)

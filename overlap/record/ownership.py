@@ -223,9 +223,7 @@ def check_out(out: Path, *, field: str = "--out", ours: str = "", folder: bool =
             raise ConfigError(field, str(out), "its directory does not exist; make it, or name another place")
         if not os.access(out.parent, os.W_OK | os.X_OK):
             raise ConfigError(field, str(out), "its directory cannot be written; name another place")
-        if not os.path.lexists(out):
-            return
-        if not out.is_file() or not _may_replace(out, ours):
+        if os.path.lexists(out) and not (out.is_file() and _may_replace(out, ours)):
             raise ConfigError(field, str(out), "exists already; name another file, or remove it first")
     except (OSError, ValueError) as exc:
         if isinstance(exc, ConfigError):

@@ -38,7 +38,10 @@ class Progress:
         return self
 
     def __exit__(self, *exc: object) -> None:
-        self.close()
+        """Leave the bar as it is and go to the next line."""
+        if self._bar is not None:
+            self._bar.close()
+            self._bar = self.console.bar = None
 
     def phase(self, text: str) -> None:
         """Show what the run does outside of steps: a line, or a note beside the bar."""
@@ -67,7 +70,7 @@ class Progress:
         self.done += 1
         self._marks.append(self._clock())
         self._figures = f"{figures(row)}  left {duration(self.left_s())}"
-        line = f"step {self.done}/{self.steps}  {self._figures}  step {_number(row, 'time/step_s', '.1f')} s"
+        line = f"step {self.done}/{self.steps}  {self._figures}  step {_f(row.get('time/step_s'), '.1f')} s"
         line += nothing_learned(row)
         if self._bar is None:
             self.console.print(line)
@@ -82,12 +85,6 @@ class Progress:
             return math.nan
         return (self._marks[-1] - self._marks[0]) / (len(self._marks) - 1) * (self.steps - self.done)
 
-    def close(self) -> None:
-        """Leave the bar as it is and go to the next line; safe to call twice."""
-        if self._bar is not None:
-            self._bar.close()
-            self._bar = self.console.bar = None
-
     def _show(self, text: str) -> None:
         self._shown_s = self._clock()
         try:
@@ -99,10 +96,10 @@ class Progress:
 def figures(row: Mapping[str, float]) -> str:
     """The headline figures of a step in one line."""
     return (
-        f"reward {_number(row, 'reward/mean', '.3f')}  "
-        f"solved {_number(row, 'reward/solved_share', '.0%')}  "
-        f"{_number(row, 'time/tokens_per_s', ',.0f')} tok/s  "
-        f"exposed {_number(row, 'time/exposed_reward_s', '.2f')} s"
+        f"reward {_f(row.get('reward/mean'), '.3f')}  "
+        f"solved {_f(row.get('reward/solved_share'), '.0%')}  "
+        f"{_f(row.get('time/tokens_per_s'), ',.0f')} tok/s  "
+        f"exposed {_f(row.get('time/exposed_reward_s'), '.2f')} s"
     )
 
 
@@ -144,6 +141,7 @@ def banner(console: Console, title: str, plan: Iterable[tuple[str, str]]) -> Non
 def final_table(summary: Mapping[str, Any]) -> str:
     """The figures of the whole run (see ``report.summary``) as text."""
     reward, timing = summary["reward"], summary["timing"]
+    outages = ", ".join(f"{s:.1f}" for s in summary.get("engine_outages_s") or ())
     rows = [
         ("steps", f"{summary['steps']} in {duration(summary['seconds'])} ({summary['exit']})"),
         ("reward", f"{_f(reward['first'])} -> {_f(reward['last'])}  (mean of {reward['window']} steps at either end)"),
@@ -156,18 +154,14 @@ def final_table(summary: Mapping[str, Any]) -> str:
         ("loop lag", f"p99 {_f(summary['loop_lag_ms'].get('p99'), '.1f')} ms"),
         *_policy_rows(summary.get("policy") or {}, str(summary["run_dir"])),
         *(("went back", line) for line in summary.get("restarts") or ()),
-        *_outage_rows(summary.get("engine_outages_s") or ()),
+        *([("engine died", f"{outages} s until the next response")] if outages else []),
         *(("not written", line) for line in summary.get("not_written") or ()),
         ("run directory", str(summary["run_dir"])),
     ]  # fmt: skip
-    return framed_table(rows)
-
-
-def _outage_rows(seconds: Sequence[float]) -> list[tuple[str, str]]:
-    """How long no response came because an engine had died."""
-    if not seconds:
-        return []
-    return [("engine died", f"{', '.join(f'{s:.1f}' for s in seconds)} s until the next response")]
+    width = max(len(name) for name, _ in rows)
+    lines = [f"{name:<{width}}  {value}" for name, value in rows]
+    rule = "─" * min(100, max(map(len, lines)))
+    return "\n".join((rule, *lines, rule))
 
 
 def _policy_rows(policy: Mapping[str, Any], run_dir: str) -> list[tuple[str, str]]:
@@ -179,14 +173,6 @@ def _policy_rows(policy: Mapping[str, Any], run_dir: str) -> list[tuple[str, str
     checkpoint = policy.get("checkpoint")
     instead = f"; the newest checkpoint is {checkpoint}: overlap export {run_dir}" if checkpoint else ""
     return [("policy", f"not saved: {policy['failure']}{instead}")]
-
-
-def framed_table(rows: Sequence[tuple[str, str]]) -> str:
-    """Aligned lines "what  value" between two rules."""
-    width = max(len(name) for name, _ in rows)
-    lines = [f"{name:<{width}}  {value}" for name, value in rows]
-    rule = "─" * min(100, max(map(len, lines)))
-    return "\n".join((rule, *lines, rule))
 
 
 def _pass_rows(evaluation: Mapping[str, Any]) -> list[tuple[str, str]]:
@@ -201,10 +187,6 @@ def _rate(e: Mapping[str, Any], *, signed: bool) -> str:
     if at_k := e.get("pass_at_k"):
         text += f", pass@{at_k['k']} {_f(at_k['value'], '.1%')}"
     return text + (f", after step {e['step']}" if "step" in e else "")
-
-
-def _number(row: Mapping[str, float], name: str, spec: str) -> str:
-    return _f(row.get(name), spec)
 
 
 def _f(value: float | None, spec: str = ".3f") -> str:

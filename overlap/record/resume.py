@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 from overlap.config import Change, Config, changes
 from overlap.errors import ConfigError
@@ -15,7 +14,7 @@ from overlap.record.json_lines import read_json_lines
 from overlap.record.ownership import find_run_file, read_history
 from overlap.record.run_files import RunFile
 from overlap.record.rundir import RunDir
-from overlap.record.timing import Row
+from overlap.record.timing import NAN, Row
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,15 +121,9 @@ def go_back(run: RunDir, cfg: Config) -> Resumed:
 
 def _at(run: RunDir, state: RunState, folder: Path) -> Resumed:
     carried = Carryover.load(folder) if state.carried else Carryover()
-    return Resumed(state, folder, _rows(run.metrics, state.metrics_offset), carried)
-
-
-def _rows(metrics: Path, size: int) -> tuple[Row, ...]:
     try:
-        return tuple(_numbers(row) for row in read_json_lines(metrics, size=size))
+        stored = read_json_lines(run.metrics, size=state.metrics_offset)
     except (OSError, ValueError) as exc:
-        raise ConfigError("run.dir", str(metrics), f"cannot be read ({exc}); mend it or move it away") from exc
-
-
-def _numbers(row: dict[str, Any]) -> Row:
-    return {name: float("nan") if value is None else value for name, value in row.items()}
+        raise ConfigError("run.dir", str(run.metrics), f"cannot be read ({exc}); mend it or move it away") from exc
+    rows = tuple({name: NAN if value is None else value for name, value in row.items()} for row in stored)
+    return Resumed(state, folder, rows, carried)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -44,17 +45,16 @@ def write_rollouts(path: Path, data: str, samples: Iterable[Scored], at_s: float
     write_atomic(path, "".join(f"{json.dumps(row)}\n" for row in rows))
 
 
+@dataclass(frozen=True, slots=True)
 class Rollouts:
-    """A file of kept samples. Tokens and log-probs stay on the disk until a sample is asked for."""
+    """A file of kept samples. Tokens and log-probs stay on the disk until a sample is asked for. Use ``load``."""
 
-    def __init__(
-        self, path: Path, data: str, known: Mapping[SampleKey, Scored], lines: Mapping[SampleKey, int]
-    ) -> None:
-        """Use ``load``. ``lines`` is where the line of each sample begins, in bytes."""
-        self.path, self.data = path, data
-        self.known = known
-        """By group and sample: reward, finish and versions of each, with neither prompt nor tokens nor text."""
-        self._lines = lines
+    path: Path
+    data: str
+    known: Mapping[SampleKey, Scored]
+    """By group and sample: reward, finish and versions of each, with neither prompt nor tokens nor text."""
+    lines: Mapping[SampleKey, int]
+    """Where the line of each sample begins, in bytes."""
 
     @classmethod
     def load(cls, path: Path) -> Rollouts:
@@ -80,7 +80,7 @@ class Rollouts:
         """The sample of a request, whole; ``at_s`` is when its step is learned. Raises ConfigError."""
         try:
             with self.path.open("rb") as file:
-                file.seek(self._lines[request.place])
+                file.seek(self.lines[request.place])
                 return sample_of(json.loads(file.readline()), request.prompt, at_s)
         except (OSError, KeyError, TypeError, ValueError, OverflowError) as exc:
             raise _unreadable(self.path, exc) from exc

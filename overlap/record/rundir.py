@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from overlap.atomic import settle_path, write_atomic
-from overlap.errors import ConfigError
 from overlap.record import ownership
 from overlap.record.checkpoint import RunState
 from overlap.record.json_lines import JsonLines, file_size, size_until, to_json_types
@@ -27,14 +26,17 @@ from overlap.record.run_files import RunFile
 from overlap.record.write_failures import WriteFailures
 
 if TYPE_CHECKING:
-    from overlap.core import Batch, Prompt, Scored, Trajectory
-    from overlap.verify import ClusterFigures
+    from overlap.core import Batch, ClusterFigures, Prompt, Scored, Trajectory
+
+
+SHARE = 0.1
+"""Share of a step's samples, at least one, that goes into trajectories.jsonl."""
 
 
 class RunDir:
     """An open run directory. Its methods are quick but block on the disk; call them from one thread at a time."""
 
-    def __init__(self, path: Path, lock: int, *, share: float = 0.1, seed: int = 0) -> None:
+    def __init__(self, path: Path, lock: int, *, seed: int = 0) -> None:
         """Use ``create`` or ``reopen``. ``lock`` is the descriptor that keeps other runs out; ``close`` closes it."""
         self.path = path
         self.config = RunFile.CONFIG.of(path)
@@ -52,37 +54,34 @@ class RunDir:
         self.policy = RunFile.POLICY.of(path)
         self.best = RunFile.BEST.of(path)
         self.failures = WriteFailures()
-        self._share, self._seed, self._lock = share, seed, lock
+        self._seed, self._lock = seed, lock
         self._writers = [make(path) for make in METRICS_WRITERS]
         self._samples = JsonLines(self.trajectories)
         self._kept = JsonLines(self.rollouts)
         self._nodes = JsonLines(self.nodes)
 
     @classmethod
-    def create(cls, template: str, cfg: Mapping[str, Any], *, share: float = 0.1) -> RunDir:
+    def create(cls, template: str, cfg: Mapping[str, Any]) -> RunDir:
         """Make a new run directory; "{time}" in ``template`` becomes the start time.
 
-        ``share`` (0 to 1) of a step's samples, at least one, goes into ``trajectories.jsonl``. Raises ConfigError
-        when the place is taken or cannot be written, RunDirError when the disk is full.
+        Raises ConfigError when the place is taken or cannot be written, RunDirError when the disk is full.
         """
-        if not 0 <= share <= 1:
-            raise ConfigError("share", share, "give a number from 0 to 1")
         path, lock = ownership.claim_run_dir(template)
         try:
             ownership.write_config(path, cfg, [_entry(0)])
         except BaseException:
             os.close(lock)
             raise
-        return cls(path, lock, share=share, seed=cfg.get("run", {}).get("seed", 0))
+        return cls(path, lock, seed=cfg.get("run", {}).get("seed", 0))
 
     @classmethod
-    def reopen(cls, path: Path, *, share: float = 0.1, seed: int = 0) -> RunDir:
+    def reopen(cls, path: Path, *, seed: int = 0) -> RunDir:
         """Open the directory of an earlier run; nothing in it is touched until ``rewind``.
 
         Raises ConfigError where there is no run or another one writes.
         """
         ownership.find_run_file(str(path), RunFile.CONFIG, way_out="name the directory of a run")
-        return cls(path, ownership.take_lock(path, str(path)), share=share, seed=seed)
+        return cls(path, ownership.take_lock(path, str(path)), seed=seed)
 
     def rewind(self, state: RunState) -> None:
         """Cut off what came after a checkpoint. Raises RunDirError.
@@ -132,18 +131,14 @@ class RunDir:
         with self.failures.tolerate_write_errors(RunFile.NODES):
             self._nodes.append(worst_nodes_line(step, figures))
 
-    def sample(self, batch: Batch, decode: Callable[[Prompt], str] | None = None) -> None:
+    def sample(self, batch: Batch, decode: Callable[[Prompt], str]) -> None:
         """Write a share of the batch's samples, those of dropped groups too. ``decode`` gives a prompt's text."""
-        groups = [(g, s) for g in (*batch.groups, *batch.dropped) for s in g.samples]
-        if not groups or not self._share:
-            return
-        rng = random.Random(f"{self._seed}/{batch.step}")
-        count = max(1, round(self._share * len(groups)))
+        samples = [(g, s) for g in (*batch.groups, *batch.dropped) for s in g.samples]
+        count = min(len(samples), max(1, round(SHARE * len(samples))))
         with self.failures.tolerate_write_errors(RunFile.TRAJECTORIES):
-            for index in sorted(rng.sample(range(len(groups)), count)):
-                group, scored = groups[index]
-                text = decode(group.prompt) if decode else ""
-                dialog = dialog_of(scored.trajectory, decode) if decode else ""
+            for index in sorted(random.Random(f"{self._seed}/{batch.step}").sample(range(len(samples)), count)):
+                group, scored = samples[index]
+                text, dialog = decode(group.prompt), dialog_of(scored.trajectory, decode)
                 self._samples.append(trajectory_row(batch.step, scored, group.dropped, text, dialog))
 
     def keep(self, batch: Batch, data: str, at_s: float) -> None:
@@ -152,7 +147,7 @@ class RunDir:
         """
         samples = sorted(batch.all_samples, key=lambda s: s.trajectory.request.place)
         with self.failures.tolerate_write_errors(RunFile.ROLLOUTS):
-            if not self._kept.offset:
+            if not file_size(self.rollouts):
                 self._kept.append(rollouts_header(data))
             for scored in samples:
                 self._kept.append(kept_sample_row(batch.step, scored, at_s))
@@ -204,7 +199,10 @@ def trajectory_row(step: int, scored: Scored, dropped: str, prompt_text: str, di
         "dropped": dropped,
         "verdict": str(judgement.verdict) if judgement else None,
         **({"node": judgement.node} if judgement and judgement.node else {}),
-        "tests": _test_rows(judgement),
+        "tests": [
+            {"index": c.index, "verdict": str(c.verdict), "cpu_s": c.cpu_s, "message": c.message[:200]}
+            for c in (judgement.cases if judgement else ())
+        ],
         "tokens": trajectory.sampled,
         **({"turns": trajectory.used.turns, "branches": len(trajectory.branches)} if trajectory.used else {}),
         **({"dialog": dialog} if dialog else {}),
@@ -213,12 +211,3 @@ def trajectory_row(step: int, scored: Scored, dropped: str, prompt_text: str, di
         "generate_s": trajectory.finished_s - trajectory.started_s,
         "verify_s": scored.finished_s - scored.started_s,
     }
-
-
-def _test_rows(judgement: Any) -> list[dict[str, Any]]:
-    if judgement is None:
-        return []
-    return [
-        {"index": c.index, "verdict": str(c.verdict), "cpu_s": c.cpu_s, "message": c.message[:200]}
-        for c in judgement.cases
-    ]

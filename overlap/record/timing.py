@@ -93,93 +93,42 @@ class StepTiming:
         return {f"time/{f.name}": float(getattr(self, f.name)) for f in fields(self)}
 
 
-def step_timing(
-    gen_spans: Sequence[Span],
-    reward_spans: Sequence[Span],
-    learn_span: Span,
-    sync_span: Span,
-    parity_span: Span,
-    step_span: Span,
-    *,
-    samples: int = 0,
-    tokens: int = 0,
-    engine_spans: Sequence[Span] | None = None,
-) -> StepTiming:
-    """Timing of one step from its samples' generation and verification spans.
+def result_timing(result: StepResult, step_span: Span, *, engine_spans: Sequence[Span] | None = None) -> StepTiming:
+    """Timing of a step: all samples of its batch count, those of dropped groups too.
 
-    ``engine_spans`` is when the engine worked for any step (it defaults to ``gen_spans``): with ``max_staleness`` >= 1
+    ``engine_spans`` is when the engine worked for any step (by default, for these samples): with ``max_staleness`` >= 1
     the engine is busy with later batches while this one is learned from.
     """
-    step_s = step_span[1] - step_span[0]
-    generate_s = max(e for _, e in gen_spans) - min(s for s, _ in gen_spans) if gen_spans else 0.0
-    reward_s = union_s(reward_spans)
-    busy_s = union_s(clip(gen_spans if engine_spans is None else engine_spans, step_span))
-    learning_s = union_s(clip([learn_span], step_span))
+    samples = result.batch.all_samples
+    tokens = sum(s.trajectory.sampled for s in samples)
+    generated = [(s.trajectory.started_s, s.trajectory.finished_s) for s in samples]
+    verified = [(s.started_s, s.finished_s) for s in judged(samples)]
+    first_s = min((start for start, _ in generated), default=0.0)
+    token_s = max((end for _, end in generated), default=0.0)
+    verdict_s = max((end for _, end in verified), default=0.0)
+    step_s, generate_s, reward_s = step_span[1] - step_span[0], token_s - first_s, union_s(verified)
+    hidden_s = generate_s + reward_s - (max(token_s, verdict_s) - first_s)
+    busy_s = union_s(clip(generated if engine_spans is None else engine_spans, step_span))
+    learning_s = union_s(clip([result.learn_span], step_span))
     return StepTiming(
         step_s=step_s,
         generate_s=generate_s,
         reward_s=reward_s,
-        exposed_reward_s=_exposed_s(gen_spans, reward_spans),
-        overlap_efficiency=_efficiency(gen_spans, reward_spans, generate_s, reward_s),
+        exposed_reward_s=max(0.0, verdict_s - token_s),
+        overlap_efficiency=_ratio(hidden_s, min(generate_s, reward_s)),
         generator_idle_share=_ratio(step_s - busy_s, step_s),
         learner_idle_share=_ratio(step_s - learning_s, step_s),
-        learn_s=learn_span[1] - learn_span[0],
-        sync_s=sync_span[1] - sync_span[0],
-        parity_s=parity_span[1] - parity_span[0],
-        samples_per_s=_ratio(samples, step_s),
+        learn_s=result.learn_span[1] - result.learn_span[0],
+        sync_s=result.sync_span[1] - result.sync_span[0],
+        parity_s=result.parity_span[1] - result.parity_span[0],
+        samples_per_s=_ratio(len(samples), step_s),
         tokens_per_s=_ratio(tokens, step_s),
         decode_tokens_per_s=_ratio(tokens, generate_s),
     )
 
 
-def result_timing(result: StepResult, step_span: Span, *, engine_spans: Sequence[Span] | None = None) -> StepTiming:
-    """``step_timing`` of a step's result: all samples of its batch count, those of dropped groups too."""
-    samples = result.batch.all_samples
-    return step_timing(
-        [(s.trajectory.started_s, s.trajectory.finished_s) for s in samples],
-        [(s.started_s, s.finished_s) for s in judged(samples)],
-        result.learn_span,
-        result.sync_span,
-        result.parity_span,
-        step_span,
-        samples=len(samples),
-        tokens=sum(s.trajectory.sampled for s in samples),
-        engine_spans=engine_spans,
-    )
-
-
 def _ratio(part: float, whole: float) -> float:
     return part / whole if whole > 0 else NAN
-
-
-def _exposed_s(gen: Sequence[Span], reward: Sequence[Span]) -> float:
-    if not gen or not reward:
-        return 0.0
-    return max(0.0, max(e for _, e in reward) - max(e for _, e in gen))
-
-
-def _efficiency(gen: Sequence[Span], reward: Sequence[Span], generate_s: float, reward_s: float) -> float:
-    if not gen or not reward:
-        return NAN
-    wall = max(e for _, e in (*gen, *reward)) - min(s for s, _ in gen)
-    return _ratio(generate_s + reward_s - wall, min(generate_s, reward_s))
-
-
-class StepClock:
-    """Cuts the run into steps without gaps: a step lasts from the end of the previous parity check to its own.
-
-    What happens in between (metrics, a checkpoint) therefore counts as part of a step. An evaluation does not: its end
-    replaces ``began_s``.
-    """
-
-    def __init__(self, began_s: float) -> None:
-        self.began_s = began_s
-
-    def step(self, result: StepResult, engine_spans: Sequence[Span] | None = None) -> StepTiming:
-        """Timing of a step that has just ended; ``engine_spans`` as in ``step_timing``."""
-        step_span = (self.began_s, result.parity_span[1])
-        self.began_s = result.parity_span[1]
-        return result_timing(result, step_span, engine_spans=engine_spans)
 
 
 def run_span(scored: Scored) -> Span:

@@ -21,11 +21,12 @@ from overlap.record.json_lines import to_json_types
 from overlap.record.timing import judged, run_span
 
 if TYPE_CHECKING:
-    from overlap.core import Group, Scored, Trajectory
+    from overlap.core import ClusterFigures, Group, Scored, Trajectory
     from overlap.pipeline import StepResult
-    from overlap.verify import ClusterFigures
 
-STAGES = ("admit", "generate", "verify", "collect", "learn", "publish", "load")
+STAGES = ("admit", "generate", "verify", "collect", "learn", "publish", "load", "evaluate")
+FLUSH_EVERY = 512
+"""Events that wait in memory, at most."""
 ROWS = 100_000
 """Row numbers that a lane has: a thread id is lane * ROWS + row, because Perfetto wants them unique in the file."""
 _CLOSE = b"\n]\n"
@@ -39,29 +40,21 @@ class Tracer:
     one whose last span ended latest. Given in the order of their ends, they need no more rows than were open at once.
     """
 
-    def __init__(
-        self,
-        path: Path | None,
-        *,
-        origin_s: float | None = None,
-        flush_every: int = 512,
-        after: tuple[int, float] | None = None,
-    ) -> None:
-        """``origin_s`` is time zero of the trace. ``path=None`` traces nothing. The first flush makes the file.
+    def __init__(self, path: Path, *, origin_s: float | None = None, after: tuple[int, float] | None = None) -> None:
+        """``origin_s`` is time zero of the trace. The first flush makes the file.
 
         ``after``: go on with the file of an earlier run, from ``position`` as it was then; its time goes on, too. What
         began before that is left out: its rows are taken.
         """
         self._path = path
         self._origin_s = time.monotonic() if origin_s is None else origin_s
-        self._flush_every = flush_every
         self._pending: list[str] = []
-        self._lanes: dict[str, int] = {}
         self._rows: dict[str, list[float]] = {}
+        """By lane, the end of each row's last span."""
         self._fd = -1
         self._end, self._last_us = 0, 0.0
         self._first_s = -math.inf
-        if path and after and after[0] > 1 and path.is_file() and path.stat().st_size >= after[0]:
+        if after and after[0] > 1 and path.is_file() and path.stat().st_size >= after[0]:
             self._end, self._last_us = after
             self._first_s = self._origin_s
             self._origin_s -= self._last_us / 1e6
@@ -73,7 +66,7 @@ class Tracer:
 
     def open(self) -> None:
         """Make the file, a complete trace from the first moment on. Raises RunDirError."""
-        if self._path is None or self._fd >= 0:
+        if self._fd >= 0:
             return
         flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | (0 if self._end else os.O_TRUNC)
         with guarded(self._path):
@@ -92,7 +85,7 @@ class Tracer:
 
     def span(self, stage: str, start_s: float, end_s: float, name: str, **args: Any) -> None:
         """Something that took from ``start_s`` to ``end_s`` (time.monotonic()); ``args`` show when it is clicked."""
-        if self._path is None or start_s < self._first_s:
+        if start_s < self._first_s:
             return
         tid = self._row(stage, start_s, end_s)
         self._last_us = max(self._last_us, self._us(end_s))
@@ -145,7 +138,7 @@ class Tracer:
 
     def flush(self) -> None:
         """Write what is pending. Raises RunDirError; then the spans are lost, but not the names of their rows."""
-        if self._path is None or not self._pending:
+        if not self._pending:
             return
         pending, self._pending = self._pending, []
         try:
@@ -164,7 +157,7 @@ class Tracer:
         finally:
             fd, self._fd = self._fd, -1
             self._pending.clear()
-            if fd >= 0 and self._path is not None:
+            if fd >= 0:
                 with guarded(self._path):
                     os.close(fd)
 
@@ -173,13 +166,12 @@ class Tracer:
 
     def _lane(self, stage: str) -> int:
         """Number of the stage's lane, from 1. A lane is a process to Perfetto, so that its rows fold together."""
-        if stage not in self._lanes:
-            others = sum(name not in STAGES for name in self._lanes)
-            lane = STAGES.index(stage) + 1 if stage in STAGES else len(STAGES) + 1 + others
-            self._lanes[stage], self._rows[stage] = lane, []
+        lane = STAGES.index(stage) + 1
+        if stage not in self._rows:
+            self._rows[stage] = []
             self._meta("process_name", lane, name=stage)
             self._meta("process_sort_index", lane, sort_index=lane)
-        return self._lanes[stage]
+        return lane
 
     def _row(self, stage: str, start_s: float, end_s: float) -> int:
         lane = self._lane(stage)
@@ -202,12 +194,11 @@ class Tracer:
         self._pending.append(
             json.dumps({**event, "pid": tid // ROWS, "tid": tid, "args": to_json_types(event["args"])})
         )
-        if len(self._pending) >= self._flush_every:
+        if len(self._pending) >= FLUSH_EVERY:
             self.flush()
 
     def _write(self, data: bytes) -> None:
         """Write over the closing bracket; if that fails, put the bracket back."""
-        assert self._path is not None
         at, left = self._end, data
         with guarded(self._path):
             try:

@@ -7,8 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, cast
 
 if TYPE_CHECKING:
-    from overlap.core import Generator, Request, Scored, Trajectory, Verifier
-    from overlap.verify import ClusterFigures
+    from overlap.core import ClusterFigures, Generator, Request, Scored, Trajectory, Verifier
 
 Span = tuple[float, float]
 
@@ -45,14 +44,13 @@ class BusyClock:
 class Traffic:
     """Wraps generator and verifier; each keeps all of its other methods."""
 
-    def __init__(self, on_change: Callable[[Traffic], None] | None = None) -> None:
-        """``on_change`` is called after each generated and each verified sample; it must be quick."""
+    def __init__(self, show: Callable[[str], None]) -> None:
+        """``show`` gets a line for the progress bar after each generated and each verified sample."""
         self.generating = self.verifying = 0
-        self.generated = self.verified = self.tokens = 0
         self._busy = BusyClock()
-        self._on_change = on_change
-        self._take_nodes: Callable[[], ClusterFigures | None] = lambda: None
-        self._moved: Callable[[], int] = lambda: 0
+        self._show = show
+        self._generator: Generator | None = None
+        self._verifier: Verifier | None = None
         self._moved_before = 0
 
     def pop_engine_spans(self) -> list[Span]:
@@ -61,30 +59,26 @@ class Traffic:
 
     def pop_nodes(self) -> ClusterFigures | None:
         """What the nodes of a cluster did since the last call; None where none judges."""
-        return self._take_nodes()
+        return self._verifier.take_nodes() if self._verifier else None
 
     def pop_moved(self) -> int:
         """Episodes that went from one engine to another, since the last call."""
-        before, self._moved_before = self._moved_before, self._moved()
+        before, self._moved_before = self._moved_before, self._generator.moved if self._generator else 0
         return self._moved_before - before
 
     def generator(self, inner: Generator) -> Generator:
         """``inner``, counted."""
-        self._moved = lambda: int(getattr(inner, "moved", 0))
+        self._generator = inner
         return cast("Generator", _Generator(self, inner))
 
     def verifier(self, inner: Verifier) -> Verifier:
         """``inner``, counted."""
-        self._take_nodes = getattr(inner, "take_nodes", self._take_nodes)
+        self._verifier = inner
         return cast("Verifier", _Verifier(self, inner))
 
-    def __str__(self) -> str:
-        """What is on its way, for the progress bar."""
-        return f"{self.generating} generating, {self.verifying} verifying"
-
-    def _changed(self) -> None:
-        if self._on_change:
-            self._on_change(self)
+    def changed(self) -> None:
+        """A sample has passed."""
+        self._show(f"{self.generating} generating, {self.verifying} verifying")
 
 
 class _Counted:
@@ -105,9 +99,7 @@ class _Generator(_Counted):
         finally:
             traffic.generating -= 1
             traffic._busy.leave(time.monotonic())
-        traffic.generated += 1
-        traffic.tokens += trajectory.sampled
-        traffic._changed()
+        traffic.changed()
         return trajectory
 
 
@@ -119,6 +111,5 @@ class _Verifier(_Counted):
             scored: Scored = await self._inner.score(trajectory)
         finally:
             traffic.verifying -= 1
-        traffic.verified += 1
-        traffic._changed()
+        traffic.changed()
         return scored

@@ -30,7 +30,7 @@ class WriteFailures:
         self.step = 0
         """The step whose files are being written."""
         self._found: dict[str, WriteFailure] = {}
-        self._report_line: Callable[[str], None] | None = None
+        self._report_line: Callable[[str], None] = lambda line: None
 
     def report_to(self, report_line: Callable[[str], None]) -> None:
         """From here on call ``report_line`` when a file fails for the first time; those before are reported now."""
@@ -57,12 +57,11 @@ class WriteFailures:
 
     def recovered(self, name: str) -> None:
         """Note that what was missing of ``name`` has been written after all."""
-        if self._found.pop(name, None) is not None and self._report_line is not None:
+        if self._found.pop(name, None) is not None:
             self._report_line(f"{name} is written again, and nothing of it is missing")
 
     def _report(self, failure: WriteFailure) -> None:
-        if self._report_line is not None:
-            self._report_line(f"{failure.name} is not being written: {failure.reason}; the run goes on without it")
+        self._report_line(f"{failure.name} is not being written: {failure.reason}; the run goes on without it")
 
     def __iter__(self) -> Iterator[str]:
         return map(str, tuple(self._found.values()))

@@ -3,35 +3,15 @@
 Starts no engine and no verifier.
 """
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from overlap.replay.kept_rollouts import (
-        NEEDS,
-        SavedGenerator,
-        SavedVerifier,
-        UnpublishedLearner,
-        check_rollouts,
-        rollouts_in,
-    )
-    from overlap.replay.simulate import replay
-else:
-    from sandbox.lazy import names
-
-    __getattr__ = names(
-        __name__,
-        {
-            "kept_rollouts": (
-                "NEEDS",
-                "SavedGenerator",
-                "SavedVerifier",
-                "UnpublishedLearner",
-                "check_rollouts",
-                "rollouts_in",
-            ),
-            "simulate": ("replay",),
-        },
-    )
+from overlap.replay.kept_rollouts import (
+    NEEDS,
+    SavedGenerator,
+    SavedVerifier,
+    UnpublishedLearner,
+    check_rollouts,
+    rollouts_in,
+)
+from overlap.replay.simulate import replay
 
 __all__ = [
     "NEEDS",

@@ -19,6 +19,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from overlap.config import Config, last_override, load_config, without_override
 from overlap.errors import ConfigError, one_line
 from overlap.record import RunFile, find_run_file, read_json_lines
@@ -71,19 +73,15 @@ def config_of_run(run: str, overrides: Sequence[str] = ()) -> Config:
     path = _file(run, RunFile.CONFIG)
     stored = load_config(path, [f"{_WORKERS}=1"])  # whatever it asked of its machine
     given = last_override(overrides, _WORKERS)
-    asked = _stored_workers(path, stored) if given is None else given.strip()
+    if given is None:
+        tree = yaml.safe_load(path.read_text(encoding="utf-8"))
+        given = str((tree.get("verify") or {}).get("workers", stored.verify.workers))
+    asked = given.strip()
     if not asked.isdecimal() or int(asked) < 1:
         raise ConfigError(_WORKERS, asked, "use a whole number, 1 or more")
     cfg = load_config(path, [*without_override(overrides, _WORKERS), f"{_WORKERS}=1"])
     object.__setattr__(cfg.verify, "workers", int(asked))
     return cfg
-
-
-def _stored_workers(path: Path, stored: Config) -> str:
-    import yaml
-
-    tree = yaml.safe_load(path.read_text(encoding="utf-8"))
-    return str((tree.get("verify") or {}).get("workers", stored.verify.workers))
 
 
 def read_recorded_run(run: str) -> RecordedRun:

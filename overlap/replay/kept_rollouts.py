@@ -16,7 +16,16 @@ from typing import Any, cast
 
 from overlap.clock import now
 from overlap.config import Config
-from overlap.core import Learner, Processless, ProcesslessEngine, Prompt, Request, Scored, Trajectory, WeightUpdate
+from overlap.core import (
+    Learner,
+    ProcesslessEngine,
+    ProcesslessVerifier,
+    Prompt,
+    Request,
+    Scored,
+    Trajectory,
+    WeightUpdate,
+)
 from overlap.errors import ConfigError
 from overlap.pipeline import Assembler, PromptStream
 from overlap.record import Rollouts, RunFile, find_run_file, resolve
@@ -114,7 +123,7 @@ class SavedGenerator(ProcesslessEngine):
         return [0.0]
 
 
-class SavedVerifier(Processless):
+class SavedVerifier(ProcesslessVerifier):
     """Gives back the reward of (group, sample), and why there is none where there is none."""
 
     def __init__(self, rollouts: Rollouts) -> None:

@@ -11,7 +11,8 @@ from __future__ import annotations
 import asyncio
 import math
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar, cast
@@ -21,7 +22,7 @@ from overlap.config import Config
 from overlap.core import Batch, Finish, Packed, Request, Trajectory, WeightUpdate
 from overlap.fakes import FakeGenerator, FakeLearner, FakeVerifier, fake_prompts
 from overlap.pipeline import Components, PromptStream, StepResult, overlapped
-from overlap.record import StepTiming, Tracer, check_out, judged, mean, merge_spans, result_timing
+from overlap.record import Tracer, check_out, judged, mean, merge_spans, result_timing, step_row
 from overlap.replay.durations import RecordedRun, SampleTimes, config_of_run, read_recorded_run
 
 T = TypeVar("T")
@@ -33,19 +34,20 @@ LONGEST = 1 << 16
 """Tokens of a simulated response at most: their number is shown, and nothing is computed of it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Schedule:
-    """What a run had of its parts, over all of its steps. Shares are 0 to 1, ages in versions; NaN: not known."""
-
-    steps: int
-    step_s: float
-    generator_idle: float
-    verifiers_idle: float
-    learner_idle: float
-    age_mean: float
-    age_max: float
-    exposed_s: float
-    """Reward seconds of a step that nothing hid."""
+Schedule = dict[str, float]
+"""What a run had of its parts, over all of its steps, by the names of ``FIGURES``; NaN: not known."""
+FIGURES = {
+    "steps": ".0f",
+    "s/step": ".2f",
+    "speed-up": ".2f",
+    "generator idle": ".0%",
+    "verifiers idle": ".0%",
+    "learner idle": ".0%",
+    "age, mean": ".2f",
+    "age, most": ".0f",
+    "exposed reward, s/step": ".2f",
+}
+"""How each is shown. Ages are in versions; exposed are the reward seconds that nothing hid."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,29 +104,13 @@ def simulate(found: RecordedRun, cfg: Config) -> Simulation:
 
 def schedule(simulated: Simulation) -> Schedule:
     """The figures of a simulation, by the definitions of a run's ``metrics.jsonl``."""
-    rows, began, busy_s = list[tuple[StepTiming, tuple[int, ...]]](), simulated.began_s, 0.0
+    rows, began, busy_s = list[Mapping[str, float]](), simulated.began_s, 0.0
     for result in simulated.results:
         ended = result.parity_span[1]
-        batch = result.batch
-        rows.append((result_timing(result, (began, ended), engine_spans=simulated.engine), batch.staleness))
-        busy_s += math.fsum(s.finished_s - s.started_s for s in judged(batch.all_samples))
+        rows.append(step_row(result, result_timing(result, (began, ended), engine_spans=simulated.engine)))
+        busy_s += math.fsum(s.finished_s - s.started_s for s in judged(result.batch.all_samples))
         began = ended
-    return _schedule(
-        [
-            {
-                "time/step_s": timing.step_s,
-                "time/generator_idle_share": timing.generator_idle_share,
-                "time/learner_idle_share": timing.learner_idle_share,
-                "time/exposed_reward_s": timing.exposed_reward_s,
-                "rollout/staleness_mean": mean(ages),
-                "rollout/staleness_max": float(max(ages, default=0)),
-                "rollout/groups_kept": float(bool(ages)),
-            }
-            for timing, ages in rows
-        ],
-        busy_s,
-        simulated.cfg,
-    )
+    return _schedule(rows, busy_s, simulated.cfg)
 
 
 def measured(found: RecordedRun) -> Schedule:
@@ -144,40 +130,27 @@ def _schedule(rows: Sequence[Mapping[str, float | None]], verified_s: float, cfg
         whole = math.fsum(length for length, _ in known)
         return math.fsum(length * share for length, share in known) / whole if whole else math.nan
 
-    return Schedule(
-        steps=len(rows),
-        step_s=step_s / len(rows) if rows else math.nan,
-        generator_idle=idle("time/generator_idle_share"),
-        verifiers_idle=1 - verified_s / (cfg.verify.workers * step_s) if step_s else math.nan,
-        learner_idle=idle("time/learner_idle_share"),
-        age_mean=mean(_column(learned, "rollout/staleness_mean")),
-        age_max=max(_column(learned, "rollout/staleness_max"), default=math.nan),
-        exposed_s=mean(_column(rows, "time/exposed_reward_s")),
-    )
+    return {
+        "steps": len(rows),
+        "s/step": step_s / len(rows) if rows else math.nan,
+        "generator idle": idle("time/generator_idle_share"),
+        "verifiers idle": 1 - verified_s / (cfg.verify.workers * step_s) if step_s else math.nan,
+        "learner idle": idle("time/learner_idle_share"),
+        "age, mean": mean(_column(learned, "rollout/staleness_mean")),
+        "age, most": max(_column(learned, "rollout/staleness_max"), default=math.nan),
+        "exposed reward, s/step": mean(_column(rows, "time/exposed_reward_s")),
+    }
 
 
 def _column(rows: Sequence[Mapping[str, float | None]], name: str) -> list[float]:
     return [value for row in rows if (value := row.get(name)) is not None and math.isfinite(value)]
 
 
-LINES: tuple[tuple[str, Callable[[Schedule], float], str], ...] = (
-    ("steps", lambda s: s.steps, ".0f"),
-    ("s/step", lambda s: s.step_s, ".2f"),
-    ("generator idle", lambda s: s.generator_idle, ".0%"),
-    ("verifiers idle", lambda s: s.verifiers_idle, ".0%"),
-    ("learner idle", lambda s: s.learner_idle, ".0%"),
-    ("age, mean", lambda s: s.age_mean, ".2f"),
-    ("age, most", lambda s: s.age_max, ".0f"),
-    ("exposed reward, s/step", lambda s: s.exposed_s, ".2f"),
-)
-
-
 def comparison_table(schedules: Mapping[str, Schedule]) -> list[str]:
     """Schedules beside each other; the speed-up is over the one that is called "simulated"."""
-    base = schedules["simulated"].step_s
-    lines: list[tuple[str, Callable[[Schedule], float], str]] = list(LINES)
-    lines.insert(2, ("speed-up", lambda s: base / s.step_s if s.step_s else math.nan, ".2f"))
-    rows = [(name, [_shown(value(s), spec) for s in schedules.values()]) for name, value, spec in lines]
+    base = schedules["simulated"]["s/step"]
+    columns = [s | {"speed-up": base / s["s/step"] if s["s/step"] else math.nan} for s in schedules.values()]
+    rows = [(name, [_shown(column[name], spec) for column in columns]) for name, spec in FIGURES.items()]
     return [f"{name:<24}" + "".join(f"{cell:>12}" for cell in cells) for name, cells in [("", [*schedules]), *rows]]
 
 
@@ -187,12 +160,9 @@ def _shown(value: float, spec: str) -> str:
 
 def write_trace(simulated: Simulation, path: Path) -> None:
     """The simulated schedule, as the trace of a run. Raises RunDirError."""
-    tracer = Tracer(path, origin_s=0.0)
-    try:
+    with closing(Tracer(path, origin_s=0.0)) as tracer:
         for result in simulated.results:
             tracer.step(result)
-    finally:
-        tracer.close()
 
 
 class _Durations:

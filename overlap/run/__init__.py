@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from overlap.run.open_close import Component, gc_frozen, open_components
     from overlap.run.parts import PartFactory
     from overlap.run.session import ALL_SOLVED
-    from overlap.run.training import check_resume, open_rollouts, train
+    from overlap.run.training import train
 else:
     from sandbox.lazy import names
 
@@ -24,7 +24,7 @@ else:
             "open_close": ("Component", "gc_frozen", "open_components"),
             "parts": ("PartFactory",),
             "session": ("ALL_SOLVED",),
-            "training": ("check_resume", "open_rollouts", "train"),
+            "training": ("train",),
         },
     )
 
@@ -34,10 +34,8 @@ __all__ = [
     "PartFactory",
     "Run",
     "ask",
-    "check_resume",
     "gc_frozen",
     "open_components",
-    "open_rollouts",
     "restarts",
     "start",
     "train",

@@ -61,6 +61,7 @@ class RunControl:
         self._note = ""
         self._session_status: Callable[[], dict[str, Any]] = dict
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread = 0
         self._stop: asyncio.Event | None = None
         self._lock = threading.RLock()
 
@@ -86,13 +87,7 @@ class RunControl:
 
     def stop(self) -> None:
         """End the run as Ctrl-C does: the policy is saved. Raises nothing; no effect on a run that has ended."""
-        with self._lock:
-            if self._phase in ("ending", "ended"):
-                return
-            if self._loop is None:
-                self._end()
-            else:
-                self._loop.call_soon_threadsafe(self._end)
+        self.ask("stop")
 
     def status(self) -> dict[str, Any]:
         """What the run is doing (``state``), where it stands, and how full it is."""
@@ -126,7 +121,7 @@ class RunControl:
                     answer.set_exception(error)
 
         with self._lock:
-            if self._loop is None or self._loop is _running_loop():
+            if self._loop is None or self._thread == threading.get_ident():
                 work()
             else:
                 self._loop.call_soon_threadsafe(work)
@@ -174,7 +169,7 @@ class RunControl:
         """
         with self._lock:
             self._session_status, self.loop_control.on_save = status, on_save
-            self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
+            self._loop, self._thread, self._stop = asyncio.get_running_loop(), threading.get_ident(), asyncio.Event()
             if self.stopped:
                 self._stop.set()
         try:
@@ -237,10 +232,3 @@ def busy(command: object) -> str:
 
 def _is(state: str) -> str:
     return "has ended" if state == "ended" else f"is {state}"
-
-
-def _running_loop() -> asyncio.AbstractEventLoop | None:
-    try:
-        return asyncio.get_running_loop()
-    except RuntimeError:
-        return None

@@ -59,7 +59,8 @@ class Run(RunControl):
             finally:
                 self._over.set()
 
-        _look_after(self)
+        _hook()  # first: a program must not exit before the run, which could start no thread after that
+        _RUNS.add(self)
         try:
             threading.Thread(target=work, name="overlap-run").start()
         except BaseException:  # a Ctrl-C, and the thread may be there all the same
@@ -124,12 +125,6 @@ class Run(RunControl):
 
 
 _RUNS: set[Run] = set()
-
-
-def _look_after(run: Run) -> None:
-    """Keep the program from exiting before the run, which could start no thread after that."""
-    _hook()
-    _RUNS.add(run)
 
 
 @cache

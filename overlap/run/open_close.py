@@ -9,6 +9,7 @@ import asyncio
 import gc
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import AsyncExitStack, contextmanager
+from types import MappingProxyType
 from typing import Protocol
 
 from overlap.aio import unwrapped
@@ -30,7 +31,6 @@ class Component(Protocol):
 
 
 Waits = Mapping[str, Callable[[], Awaitable[None]]]
-NOTHING: Waits = {}
 
 
 async def open_components(
@@ -38,7 +38,7 @@ async def open_components(
     stack: AsyncExitStack,
     reaper: Reaper,
     report_line: Callable[[str], None],
-    waits: Waits = NOTHING,
+    waits: Waits = MappingProxyType({}),
 ) -> None:
     """Start ``components``, by the names that messages call them; have ``stack`` close them and ``reaper`` watch them.
     ``waits``: what has to be done before the component of that name starts.
@@ -80,10 +80,16 @@ async def _start(components: Mapping[str, Component], waits: Waits) -> None:
 
     async def start(name: str, component: Component) -> None:
         nonlocal left
-        with _naming_in_errors(name):
+        try:
             if name in waits:
                 await waits[name]()
             await component.start()
+        except OverlapError:
+            raise
+        except OSError as error:  # out of processes, descriptors or space
+            where = f"{error.filename}: " if error.filename else ""
+            way_out = "free memory, disk space or processes, and start again"
+            raise OverlapError(f"the {name} cannot be started ({where}{error.strerror or error}); {way_out}") from error
         left -= 1
         if left and hasattr(component, "wait_dead"):
             watchers.append(tasks.create_task(component.wait_dead()))
@@ -93,18 +99,6 @@ async def _start(components: Mapping[str, Component], waits: Waits) -> None:
     async with asyncio.TaskGroup() as tasks:
         for name, component in components.items():
             tasks.create_task(start(name, component))
-
-
-@contextmanager
-def _naming_in_errors(name: str) -> Iterator[None]:
-    try:
-        yield
-    except OverlapError:
-        raise
-    except OSError as error:  # out of processes, descriptors or space
-        where = f"{error.filename}: " if error.filename else ""
-        way_out = "free memory, disk space or processes, and start again"
-        raise OverlapError(f"the {name} cannot be started ({where}{error.strerror or error}); {way_out}") from error
 
 
 async def _close(name: str, close: Callable[[], Awaitable[None]], report_line: Callable[[str], None]) -> None:

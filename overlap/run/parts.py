@@ -6,9 +6,10 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from overlap.core import Generator
+from overlap.pipeline import Components
 from overlap.placement import EngineSeat, NodeDevices, Placement, PlannedRun, fits_on, read_shape
 from overlap.prepare import RunInputs, cluster_of
 from overlap.record import RunFile
@@ -17,12 +18,9 @@ if TYPE_CHECKING:
     from overlap.cluster import Berths, ClusterPool, RankSite, RayFleet
     from overlap.generate import EngineSite
     from overlap.learner import ProcessLearner
+    from overlap.record import Rollouts
     from overlap.server import HarnessTask
     from overlap.verify import SandboxVerifier
-
-
-def _nothing(value: object) -> None:
-    pass
 
 
 @dataclass
@@ -37,40 +35,36 @@ class PartFactory:
     log: Path
     """Where the parts' processes print."""
     report_line: Callable[[str], None] = print
-    watch_pid: Callable[[int], None] = _nothing
+    watch_pid: Callable[[int], None] = lambda pid: None
     """Told of each process that is started after the parts are up."""
 
-    def training_engines(self, on_recovered: Callable[[float], None] = _nothing) -> Generator:
-        """Engines beside a learner. Each is started again after a death; ``on_recovered`` gets the seconds without."""
-        from overlap.generate import Engines
+    def training_parts(self, rollouts: Rollouts | None, on_recovered: Callable[[float], None]) -> Components:
+        """Engines, verifier and learner of a run; what ``rollouts`` has kept takes the place of the first two."""
+        if rollouts is not None:
+            from overlap.replay import SavedGenerator, SavedVerifier
 
-        return Engines(
-            self._engine_makers(standalone=False),
-            sleeps=self.placement.sleeps,
-            notify=self.report_line,
-            watch=self.watch_pid,
-            on_recovered=on_recovered,
-        )
+            return Components(SavedGenerator(rollouts), SavedVerifier(rollouts), self.learner())
+        verifier = self.verifier()
+        engines = self.with_episodes(self.training_engines(on_recovered), verifier)
+        return Components(engines, verifier, self.learner())
+
+    def training_engines(self, on_recovered: Callable[[float], None] = lambda seconds: None) -> Generator:
+        """Engines beside a learner. Each is started again after a death; ``on_recovered`` gets the seconds without."""
+        return self._engines(standalone=False, sleeps=self.placement.sleeps, on_recovered=on_recovered)
 
     def serving_engines(self) -> Generator:
         """Engines that serve the policy's own weights, without a learner. On the nodes of a cluster, which may be lost,
         each is started again after a death.
         """
-        from overlap.generate import RESTARTS, Engines
+        from overlap.generate import RESTARTS
 
-        return Engines(
-            self._engine_makers(standalone=True),
-            policy=RESTARTS if self.placement.nodes else None,
-            serving=True,
-            notify=self.report_line,
-            watch=self.watch_pid,
-        )
+        return self._engines(standalone=True, serving=True, policy=RESTARTS if self.placement.nodes else None)
 
-    def _engine_makers(self, *, standalone: bool) -> list[Callable[[], Generator]]:
-        """One function for each seat, which makes an engine there."""
-        from overlap.generate import EngineClient
+    def _engines(self, *, standalone: bool, **how: Any) -> Generator:
+        """An engine on each seat."""
+        from overlap.generate import EngineClient, Engines
 
-        return [
+        makes = [
             partial(
                 EngineClient,
                 self.inputs.cfg,
@@ -84,6 +78,7 @@ class PartFactory:
             )
             for engine in range(len(self.placement.engines))
         ]
+        return Engines(makes, notify=self.report_line, watch=self.watch_pid, **how)
 
     def _engine_log(self, engine: int) -> Path:
         """The output of a single engine goes to the log of the run, that of each of several to a file of its own."""

@@ -37,28 +37,25 @@ class Restarts:
         self._run, self._cfg, self._report_line = run, cfg, report_line
 
     def possible(self, taken: int) -> bool:
-        """Whether the run may go back: ``taken`` steps of this session would be lost without a checkpoint."""
-        return (
-            self.begun
-            and len(self.lines) < self._cfg.run.restarts
-            and (taken == 0 or self.newest_checkpoint is not None)
-        )
-
-    def count(self, coming: int = 0) -> str:
-        """Restarts so far and ``coming``, of those allowed: "1 of 2"."""
-        return f"{len(self.lines) + coming} of {self._cfg.run.restarts}"
-
-    def refuse(self) -> None:
-        """Report why the run does not go back after a death, unless run.restarts is 0."""
+        """Whether the run may go back: ``taken`` steps of this session would be lost without a checkpoint. Reports why
+        it may not, unless run.restarts is 0.
+        """
         allowed = self._cfg.run.restarts
         if not self.begun or not allowed:
-            return
+            return False
         if len(self.lines) >= allowed:
-            self._report_line(
-                f"the learner died once more than run.restarts={allowed} allows: the run does not go back again"
-            )
+            why = f"the learner died once more than run.restarts={allowed} allows: the run does not go back again"
+        elif taken and self.newest_checkpoint is None:
+            why = "there is no checkpoint that the run could go back to (run.save_every=N makes them)"
         else:
-            self._report_line("there is no checkpoint that the run could go back to (run.save_every=N makes them)")
+            return True
+        self._report_line(why)
+        return False
+
+    @property
+    def coming(self) -> str:
+        """The number of the next restart, of those allowed: "1 of 2"."""
+        return f"{len(self.lines) + 1} of {self._cfg.run.restarts}"
 
     async def go_back(self, death: LearnerDiedError) -> Resumed:
         """Wait, then rewind the directory. Returns where the run goes on; raises ``death`` when that cannot be done."""

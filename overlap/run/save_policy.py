@@ -40,7 +40,8 @@ class PolicySaver:
         """Save the policy of a run that ends early, within a time limit and while the learner lives. Raises nothing."""
         if self.outcome:
             return
-        limit = max(KEEP_S, _weight_bytes(self._policy) / KEEP_BYTES_PER_S)
+        weights = sum(file.stat().st_size for file in self._policy.glob("*.safetensors"))
+        limit = max(KEEP_S, weights / KEEP_BYTES_PER_S)
         report_line(f"saving the policy (at most {limit:.0f} s; Ctrl-C skips it)")
         saving = self._saving = asyncio.create_task(self.save(), name="keep the policy")
         why = f"it took more than {limit:.0f} s"
@@ -80,7 +81,3 @@ class PolicySaver:
             return {}
         reason = self.outcome or {"failure": "no step was taken since the run was resumed"}
         return reason | {"checkpoint": str(newest) if newest else None}
-
-
-def _weight_bytes(policy: Path) -> int:
-    return sum(file.stat().st_size for file in policy.glob("*.safetensors"))

@@ -12,10 +12,10 @@ from typing import Any, cast
 
 from overlap.aio import race
 from overlap.clock import now
-from overlap.core import Generator, Learner, Prompt, Scored, Verifier
+from overlap.core import Learner, Scored
 from overlap.errors import LearnerDiedError, OverlapError
 from overlap.evaluation import EvaluationHistory, Evaluator
-from overlap.pipeline import Components, Pending, Position, PromptStream, StepResult, overlapped
+from overlap.pipeline import Components, Pending, Position, PromptStream, overlapped
 from overlap.placement import Placement
 from overlap.prepare import RunInputs
 from overlap.process import Reaper
@@ -35,11 +35,11 @@ from overlap.record import (
     summary,
     write_picture,
 )
-from overlap.replay import SavedGenerator, SavedVerifier, UnpublishedLearner
+from overlap.replay import UnpublishedLearner
 from overlap.run.control import RunControl
 from overlap.run.open_close import Component, open_components
 from overlap.run.parts import PartFactory, before_starts
-from overlap.run.restarts import INTERRUPTED, Restarts, death_in, reason_of
+from overlap.run.restarts import INTERRUPTED, Restarts, death_in
 from overlap.run.save_policy import PolicySaver
 from overlap.run.step_log import StepLog
 
@@ -73,8 +73,6 @@ class TrainingSession:
     recorder: Recorder | None = None
     steps: StepLog | None = None
     """Of the attempt that goes on, or was the last; None until its parts are up."""
-    taken: int = 0
-    """Steps taken by this session."""
     outages: list[float] = field(default_factory=list)
     """Seconds from each death of the engine to the next response."""
 
@@ -82,7 +80,7 @@ class TrainingSession:
         self.course = EvaluationHistory.from_dict(self.resumed.state.evaluation)
         self.policy_saver = PolicySaver(self.run, self.inputs.policy, self._save_policy)
         self.restarts = Restarts(self.run, self.inputs.cfg, self.console.print)
-        self._earlier_s = self.resumed.state.seconds
+        self._earlier_s, self._taken = self.resumed.state.seconds, 0
         self._death: LearnerDiedError | None = None
 
     # --- attempts -------------------------------------------------------------------------------------------
@@ -95,27 +93,30 @@ class TrainingSession:
         """
         self._began_s = time.monotonic()
         self.run.failures.report_to(self.console.print)
+        self.control.enter("starting")
         async with self.control.attached(self._status, self._on_save, self.console.print):
             while True:
                 try:
                     return await self._attempt()
-                except OverlapError as error:
-                    await self._go_back(error)
+                except OverlapError:
+                    if self.control.phase != "restarting":
+                        raise
+                    await self._go_back()
 
     async def _attempt(self) -> None:
+        """Train once. Of an attempt that another one follows, ``_death`` is the reason, and the phase "restarting"."""
         cfg, at = self.inputs.cfg, self.resumed.state
-        self.steps, self._death = None, None
-        again = bool(self.restarts.lines)
-        self.control.enter(*(("restarting", self.restarts.count()) if again else ("starting", "")))
+        self._taken, self.steps, self._death = self.taken, None, None
         self._prompts = PromptStream.of(cfg, self.inputs.train, at.groups, at.solved, self.console.print)
         async with AsyncExitStack() as stack:
             progress = self._progress = stack.enter_context(Progress(self.console, cfg.run.steps, done=at.step))
             try:
-                await self._begin(stack, _STOPPED_ON_ITS_WAY_BACK if again else _STOPPED_AT_THE_START)
-                await self._guarded(self._train())
+                stopped = _STOPPED_ON_ITS_WAY_BACK if self.restarts.lines else _STOPPED_AT_THE_START
+                await self._guarded(self._train(*await self._begin(stack, stopped)))
             except BaseException as error:
-                if self._goes_back(error):
-                    self.control.enter("restarting", self.restarts.count(coming=1))
+                self._death = death_in(error) or self._death
+                if self._death and not self.control.stopped and self.restarts.possible(self.taken):
+                    self.control.enter("restarting", self.restarts.coming)
                 else:
                     self.control.enter("ending")
                     await self._rescue()
@@ -126,29 +127,17 @@ class TrainingSession:
             self.control.enter("ending")
             progress.phase("closing")
 
-    def _goes_back(self, error: BaseException) -> bool:
-        """Whether the error that ends an attempt is a death of the learner after which another attempt is made."""
-        died = self._death_behind(error) is not None
-        return died and not self.control.stopped and self.restarts.possible(self.taken)
-
-    def _death_behind(self, error: BaseException) -> LearnerDiedError | None:
-        return death_in(error) or self._death
-
-    async def _go_back(self, error: OverlapError) -> None:
-        """Prepare another attempt after the error that ended one. Raises the error where no other one is made."""
-        death = self._death_behind(error)
-        if death is None or self.control.phase != "restarting":  # as was decided when it ended
-            if death is not None and not self.control.stopped:
-                self.restarts.refuse()
-            raise error
-        self.policy_saver.outcome = {"failure": str(death)}  # until there is a learner again
-        self.resumed = await self.control.unless_stopped(self.restarts.go_back(death), _STOPPED_ON_ITS_WAY_BACK)
+    async def _go_back(self) -> None:
+        """Prepare another attempt after the learner's death."""
+        assert self._death is not None
+        self.policy_saver.outcome = {"failure": str(self._death)}  # until there is a learner again
+        self.resumed = await self.control.unless_stopped(self.restarts.go_back(self._death), _STOPPED_ON_ITS_WAY_BACK)
         self.course = EvaluationHistory.from_dict(self.resumed.state.evaluation)
 
     async def _rescue(self) -> None:
         """Keep what this session has learned, if that can be."""
         if self.taken:
-            await self.policy_saver.rescue(self._progress.report_line)
+            await self.policy_saver.rescue(self.console.print)
 
     def _how_it_ended(self) -> str:
         if self.control.stopped:
@@ -156,39 +145,38 @@ class TrainingSession:
         early = ALL_SOLVED if self._prompts.ended else "drained"
         return early if self.step < self.inputs.cfg.run.steps else "finished"
 
-    def ended_by(self, error: BaseException) -> None:
-        """Note in ``reason`` what ended the run early."""
-        self.reason = reason_of(error)
-
     # --- the parts ------------------------------------------------------------------------------------------
 
-    async def _begin(self, stack: AsyncExitStack, stopped: str) -> None:
+    async def _begin(self, stack: AsyncExitStack, stopped: str) -> tuple[Components, StepLog]:
         """Open the recorder and start the parts; ``stack`` closes them."""
-        progress, at = self._progress, self.resumed.state
+        p, run, progress, at = self.inputs, self.run, self._progress, self.resumed.state
         self._lag = await stack.enter_async_context(LoopLag())
-        self.recorder = Recorder(
-            self.run,
+        recorder = self.recorder = Recorder(
+            run,
             progress,
             self._lag,
-            self._decode,
+            lambda prompt: str(p.tokenizer.decode(list(prompt.token_ids))),
             earlier=self.resumed.rows,
             traced=(at.trace_offset, at.trace_end_us),
-            keep=self.data if self.inputs.cfg.run.keep_rollouts else None,
+            keep=self.data if p.cfg.run.keep_rollouts else None,
         )
-        stack.callback(self.recorder.close)
+        stack.callback(recorder.close)
         stack.callback(self.policy_saver.clean_up)
         progress.phase(f"starting {'engine, learner and verifier' if self.rollouts is None else 'the learner'}")
-        self.components = await self.control.unless_stopped(self._open(stack, self.recorder), stopped)
+        components = await self.control.unless_stopped(self._open(stack, recorder), stopped)
         self.restarts.begun = True
         self.policy_saver.outcome = {}
-        self._evaluator = self._evaluations(progress)
+        uncounted = self.parts.generator, self.parts.verifier  # samples of evaluations are no part of a step
+        evaluator = Evaluator(
+            p.cfg, p.heldout, uncounted, self._save_policy, run.best, progress, self.course, run.failures.add
+        )
         self.steps = StepLog(
-            self.inputs,
-            self.run,
-            self.recorder,
+            p,
+            run,
+            recorder,
             self._prompts,
-            self.components.learner,
-            self.course,
+            self.parts.learner,
+            evaluator,
             lambda: self.seconds,
             at.step,
             at.version,
@@ -196,48 +184,32 @@ class TrainingSession:
             self.data,
             replayed=self.rollouts is not None,
         )
+        return components, self.steps
 
     async def _open(self, stack: AsyncExitStack, recorder: Recorder) -> Components:
-        """Make the parts, start them side by side, and see to it that all are closed."""
+        """Make the parts, start them side by side, and see to it that all are closed. Returns what the loop uses."""
         factory = PartFactory(
             self.inputs, self.placement, self.scratch, self.run.log, self.console.print, self.reaper.watch_pid
         )
-        generator, verifier = self._sources(factory)
-        learner = factory.learner()
-        self.generator, self.verifier, self.learner = generator, verifier, learner
-        parts: dict[str, Component] = {"verifier": verifier, "engine": generator, "learner": learner}
-        await open_components(parts, stack, self.reaper, self.console.note, before_starts(generator, self.placement))
+        made = self.parts = factory.training_parts(self.rollouts, self.outages.append)
+        named: dict[str, Component] = {"verifier": made.verifier, "engine": made.generator, "learner": made.learner}
+        waits = before_starts(made.generator, self.placement)
+        await open_components(named, stack, self.reaper, self.console.note, waits)
         if self.resumed.folder is not None:
-            await learner.restore(self.resumed.folder / LEARNER)
-        sent: Learner = learner if self.rollouts is None else cast(Learner, UnpublishedLearner(learner))
-        return Components(recorder.traffic.generator(generator), recorder.traffic.verifier(verifier), sent)
-
-    def _sources(self, factory: PartFactory) -> tuple[Generator, Verifier]:
-        """An engine and a verifier, or what a run has kept of theirs."""
-        if self.rollouts is not None:
-            return SavedGenerator(self.rollouts), SavedVerifier(self.rollouts)
-        engines, verifier = factory.training_engines(self.outages.append), factory.verifier()
-        return factory.with_episodes(engines, verifier), verifier
-
-    def _evaluations(self, progress: Progress) -> Evaluator:
-        components = self.generator, self.verifier  # not the counted ones: these samples are no part of a step
-        p, run = self.inputs, self.run
-        return Evaluator(
-            p.cfg, p.heldout, components, self._save_policy, run.best, progress, self.course, run.failures.add
-        )
+            await made.learner.restore(self.resumed.folder / LEARNER)
+        learner = made.learner if self.rollouts is None else cast(Learner, UnpublishedLearner(made.learner))
+        traffic = recorder.traffic
+        return Components(traffic.generator(made.generator), traffic.verifier(made.verifier), learner)
 
     async def _save_policy(self, path: Path) -> int:
-        return await self.learner.save(path, kind="policy")
-
-    def _decode(self, prompt: Prompt) -> str:
-        return str(self.inputs.tokenizer.decode(list(prompt.token_ids)))
+        return await self.parts.learner.save(path, kind="policy")
 
     # --- training -------------------------------------------------------------------------------------------
 
     async def _guarded(self, work: Coroutine[Any, Any, None]) -> None:
         """Do the work; the death of the engine or of a learner rank ends it at once, wherever it stands."""
         main = asyncio.create_task(work, name="train")
-        watchers = [asyncio.create_task(part.wait_dead()) for part in (self.generator, self.learner)]
+        watchers = [asyncio.create_task(part.wait_dead()) for part in (self.parts.generator, self.parts.learner)]
         watchers.append(asyncio.create_task(self.control.wait_stopped()))
         try:
             await race(main, *watchers)
@@ -253,60 +225,34 @@ class TrainingSession:
             ends = await asyncio.gather(main, *watchers, return_exceptions=True)
             self._death = next((end for end in ends if isinstance(end, LearnerDiedError)), None)
 
-    async def _train(self) -> None:
-        p, at = self.inputs, self.resumed.state
+    async def _train(self, components: Components, steps: StepLog) -> None:
+        at = self.resumed.state
         if given_up := self.resumed.given_up:
             self.console.print(f"{given_up} samples of the checkpoint are made again, for another run made them")
         carried = await asyncio.to_thread(self.resumed.carried.scored, self._prompts.at, now())
         self.resumed = replace(self.resumed, carried=Carryover())  # tens of MB, which nobody needs any more
+
+        async def on_ready() -> None:
+            self.control.enter("running")
+            await steps.begin()
+
         await overlapped(
-            self.components,
-            self.placement.counted(p.cfg),
+            components,
+            self.placement.counted(self.inputs.cfg),
             self._prompts,
-            self._on_step,
+            steps.on_step,
             Position(at.step, at.version, at.groups, carried),
-            self._on_ready,
-            self._on_weights,
+            on_ready,
+            steps.on_weights,
             self.control.loop_control,
             self._on_stall,
         )
         self._progress.phase("saving the policy")
         await self.policy_saver.save()
-        await self._evaluator.end(self.step)
-
-    async def _on_ready(self) -> None:
-        self.control.enter("running")
-        await self._evaluator.begin(self.resumed.state.step)
-        assert self.recorder is not None
-        self.recorder.begin()
-
-    async def _on_weights(self, result: StepResult) -> None:
-        assert self.recorder is not None
-        began, self._evaluated = time.monotonic(), {}
-        try:
-            self._evaluated = await self._evaluator.after_step(result.batch.step)
-        except BaseException:
-            await self._note(result)  # the step was taken, whatever became of its evaluation
-            raise
-        if self._evaluated:
-            self.recorder.evaluated(began)
-
-    async def _on_step(self, result: StepResult) -> None:
-        step, every = result.batch.step, self.inputs.cfg.run.save_every
-        await self._note(result)
-        if every and step % every == 0:
-            await self._checkpoint(result.carried)
-
-    async def _note(self, result: StepResult) -> None:
-        assert self.steps is not None
-        self.taken += 1
-        await self.steps.note(result, self._evaluated)
+        await steps.evaluator.end(self.step)
 
     async def _on_save(self, carried: tuple[Scored, ...]) -> None:
-        """A checkpoint that was requested, between two steps."""
-        await self._checkpoint(carried)
-
-    async def _checkpoint(self, carried: tuple[Scored, ...]) -> None:
+        """Write a checkpoint that was requested, between two steps."""
         assert self.steps is not None
         await self.steps.checkpoint(carried)
 
@@ -314,6 +260,11 @@ class TrainingSession:
         self.console.print(stall_line(pending, self.inputs.cfg.run.stall_s, given_up))
 
     # --- what is told ---------------------------------------------------------------------------------------
+
+    @property
+    def taken(self) -> int:
+        """Steps taken by this session, those that a restart has undone included."""
+        return self._taken + (self.steps.taken if self.steps else 0)
 
     @property
     def step(self) -> int:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import math
+import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from overlap.aio import shielded_thread, threaded
 from overlap.clock import now
 from overlap.core import Learner, Scored
-from overlap.evaluation import EvaluationHistory
+from overlap.evaluation import Evaluator
 from overlap.pipeline import PromptStream, StepResult
 from overlap.prepare import RunInputs
 from overlap.record import (
@@ -37,7 +38,7 @@ class StepLog:
     recorder: Recorder
     prompts: PromptStream
     learner: Learner
-    course: EvaluationHistory
+    evaluator: Evaluator
     seconds: Callable[[], float]
     """Wall time of the run so far."""
     step: int
@@ -48,23 +49,49 @@ class StepLog:
     """Digest of the prompts, for checkpoints."""
     replayed: bool = False
     """The samples are another run's: no engine computed log-probs that could differ from the learner's."""
+    taken: int = 0
+    """Steps of this attempt."""
+    _evaluated: Mapping[str, float] = field(default_factory=dict)
 
-    async def note(self, result: StepResult, evaluated: Mapping[str, float]) -> None:
-        """Count a step and write its row, with the figures of its evaluation."""
+    async def begin(self) -> None:
+        """Evaluate the policy before the first step, which starts when this returns."""
+        await self.evaluator.begin(self.step)
+        self.recorder.begin()
+
+    async def on_weights(self, result: StepResult) -> None:
+        """Evaluate the policy that a step has made, when that is due."""
+        began, self._evaluated = time.monotonic(), {}
+        try:
+            self._evaluated = await self.evaluator.after_step(result.batch.step)
+        except BaseException:
+            await self._note(result)  # the step was taken, whatever became of its evaluation
+            raise
+        if self._evaluated:
+            self.recorder.evaluated(began)
+
+    async def on_step(self, result: StepResult) -> None:
+        """Write a step's row, and a checkpoint when that is due."""
+        await self._note(result)
+        every = self.inputs.cfg.run.save_every
+        if every and self.step % every == 0:
+            await self.checkpoint(result.carried)
+
+    async def _note(self, result: StepResult) -> None:
         batch = result.batch
+        self.taken += 1
         self.groups += len(batch.groups) + len(batch.dropped)
         self.version = result.report.version if result.report else self.version
         self.step = batch.step
         extra = {"rollout/parity_gap": math.nan} if self.replayed and result.report else {}
         extra |= {f"rollout/prompts_{name}": count for name, count in self.prompts.figures.items()}
-        await self.recorder.step(result, {**evaluated, **extra})
+        await self.recorder.step(result, {**self._evaluated, **extra})
 
     async def checkpoint(self, carried: tuple[Scored, ...]) -> None:
         """Write a checkpoint while the loop's other tasks run; ``carried`` are the results that no step has taken. If
         it cannot be written, training goes on without it. Raises LearnerError.
         """
         self.data = self.data or await asyncio.to_thread(data_digest, self.inputs.train)
-        root, best = self.run.checkpoints, self.course.best
+        root, best = self.run.checkpoints, self.evaluator.course.best
         state = self._state(len(carried))
         spare = {best["step"]} if best else set()
         with self.run.failures.tolerate_write_errors(RunFile.CHECKPOINTS):
@@ -91,7 +118,7 @@ class StepLog:
             config=self.inputs.cfg.to_dict(),
             data=self.data,
             seconds=self.seconds(),
-            evaluation=self.course.to_dict(),
+            evaluation=self.evaluator.course.to_dict(),
             carried=carried,
             solved=self.prompts.known,
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
@@ -15,9 +15,23 @@ from overlap.core import Task
 from overlap.errors import ConfigError
 from overlap.prepare import RunInputs, check_place, memory_inputs, plan_lines, prepare, seat
 from overlap.process import Interrupts, handle_interrupts, run_to_end, scratch_directory
-from overlap.record import Console, Rollouts, RunDir, quiet
+from overlap.record import (
+    BEGINNING,
+    LEARNER,
+    Console,
+    Resumed,
+    Rollouts,
+    RunDir,
+    banner,
+    check_reopen,
+    data_digest,
+    final_table,
+    quiet,
+    reopen,
+)
 from overlap.run.control import RunControl
 from overlap.run.control_socket import listening
+from overlap.run.restarts import reason_of
 from overlap.run.session import TrainingSession
 
 _ONE = threading.Lock()
@@ -61,7 +75,7 @@ def train(
         asked = memory_inputs(inputs, kept)
         memory = placed.check(asked)
         control.raise_if_stopped()
-        run, session_args = open_run(inputs, resume=resume, with_changes=with_changes)
+        run, resumed, data = open_run(inputs, resume=resume, with_changes=with_changes)
         with ExitStack() as stack:
             stack.callback(run.close)
             console = stack.enter_context(quiet(run.log))
@@ -70,17 +84,10 @@ def train(
                 stack.enter_context(listening(control, run.ctl))
                 reaper.watch_file(run.ctl)
             session = TrainingSession(
-                inputs,
-                placed.placement,
-                run,
-                scratch,
-                console,
-                reaper,
-                control=control,
-                rollouts=kept,
-                **session_args,
+                inputs, placed.placement, run, scratch, console, reaper, resumed, data, control, kept
             )
-            announce(console, run, plan_lines(inputs, asked, placed.seating(cfg), memory, kept) + placed.lines())
+            plan = plan_lines(inputs, asked, placed.seats, memory, kept) + placed.lines()
+            banner(console, "overlap train", [*plan, ("run directory", str(run.path)), ("log", str(run.log))])
             return _run_session(session, interrupts, console, began)
 
 
@@ -100,7 +107,7 @@ def _run_session(session: TrainingSession, interrupts: Interrupts, console: Cons
     try:
         run_to_end(session, interrupts, session.policy_saver.skip)
     except BaseException as error:
-        session.ended_by(error)
+        session.reason = reason_of(error)
         try:
             _summarize(session, console, began)
         except Exception as second:  # whatever it is: the first error is the one to raise
@@ -110,44 +117,37 @@ def _run_session(session: TrainingSession, interrupts: Interrupts, console: Cons
 
 
 def _summarize(session: TrainingSession, console: Console, began: float) -> dict[str, Any]:
-    from overlap.record import final_table
-
     figures = session.summarize(time.monotonic() - began)
     if session.taken:
         console.print(final_table(figures))
     return figures
 
 
-def open_run(inputs: RunInputs, *, resume: bool, with_changes: bool = False) -> tuple[RunDir, dict[str, Any]]:
-    """Make the run directory, or open the one to be resumed; returns it with arguments of its TrainingSession."""
-    from overlap.record import data_digest, reopen
-
+def open_run(inputs: RunInputs, *, resume: bool, with_changes: bool = False) -> tuple[RunDir, Resumed, str]:
+    """Make the run directory, or open the one to be resumed. Returns it, where the run stands, and the digest of its
+    prompts.
+    """
     cfg = inputs.cfg
     data = data_digest(inputs.train) if resume or cfg.run.save_every or cfg.run.keep_rollouts else ""
     if not resume:
-        return RunDir.create(cfg.run.dir, cfg.to_dict()), {"data": data}
-    run, resumed = reopen(cfg, data, with_changes=with_changes, fits=partial(_fits, cfg))
-    return run, {"data": data, "resumed": resumed}
+        return RunDir.create(cfg.run.dir, cfg.to_dict()), BEGINNING, data
+    return *reopen(cfg, data, with_changes=with_changes, fits=partial(_fits, cfg)), data
 
 
 def check_resume(inputs: RunInputs, *, with_changes: bool = False) -> None:
     """Raise the ConfigError that ``open_run`` would raise for a resumed run; change nothing."""
-    from overlap.record import check_reopen, data_digest
-
     cfg = inputs.cfg
     check_reopen(cfg, data_digest(inputs.train), with_changes=with_changes, fits=partial(_fits, cfg))
 
 
 def _fits(cfg: Config, checkpoint: Path) -> None:
     from overlap.learner import read_state
-    from overlap.record import LEARNER
 
     read_state(checkpoint / LEARNER, cfg)
 
 
 def open_rollouts(inputs: RunInputs, where: str, *, resume: bool = False) -> Rollouts:
     """Return the kept samples to learn from. Raises ConfigError where this run cannot."""
-    from overlap.record import data_digest
     from overlap.replay import check_rollouts, rollouts_in
 
     if resume:
@@ -155,11 +155,3 @@ def open_rollouts(inputs: RunInputs, where: str, *, resume: bool = False) -> Rol
     rollouts = Rollouts.load(rollouts_in(where)[0])
     check_rollouts(rollouts, inputs.cfg, data_digest(inputs.train), inputs.train)
     return rollouts
-
-
-def announce(console: Console, run: RunDir, lines: Sequence[tuple[str, str]]) -> None:
-    """Print the plan of the run."""
-    from overlap.record import banner
-
-    where = [("run directory", str(run.path)), ("log", str(run.log))]
-    banner(console, "overlap train", [*lines, *where])

@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Coroutine, Generator
+from functools import partial
 from typing import Any, Generic, TypeVar
 
 CANCELS, CANCEL_S = 2, 10.0
@@ -37,8 +38,10 @@ async def within(seconds: float, work: Awaitable[T], on_end: Callable[[], None])
     task = asyncio.create_task(_run(driven), name="a rollout")
     try:
         await asyncio.wait([task], timeout=seconds)
+        if task.cancelled():
+            raise RuntimeError("it was cancelled, and nobody had asked for that") from asyncio.CancelledError()
         if task.done():
-            return _result(task)
+            return task.result()
         on_end()
     finally:
         await _end(task, driven)
@@ -47,12 +50,6 @@ async def within(seconds: float, work: Awaitable[T], on_end: Callable[[], None])
     if not task.cancelled():
         task.result()
     raise OutOfTime
-
-
-def _result(task: asyncio.Task[T]) -> T:
-    if task.cancelled():
-        raise RuntimeError("it was cancelled, and nobody had asked for that") from asyncio.CancelledError()
-    return task.result()
 
 
 async def _end(task: asyncio.Task[Any], driven: _Driven[Any]) -> None:
@@ -92,26 +89,20 @@ class _Driven(Generic[T]):
         self._work, self.abandoned = work, False
 
     def __await__(self) -> Generator[Any, Any, T]:
-        step: Callable[[], Any] = self._send
+        send = step = partial(self._work.send, None)
         try:
             while True:
                 waits = step()
                 try:
                     yield waits
-                    step = self._send
+                    step = send
                 except BaseException as error:
                     if self.abandoned:
                         raise
-                    step = self._throw(error)
+                    step = partial(self._work.throw, error)
         except StopIteration as end:
             result: T = end.value
             return result
         finally:
             with contextlib.suppress(RuntimeError):  # it ignores that, too
                 self._work.close()
-
-    def _send(self) -> Any:
-        return self._work.send(None)
-
-    def _throw(self, error: BaseException) -> Callable[[], Any]:
-        return lambda: self._work.throw(error)

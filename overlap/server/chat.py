@@ -21,6 +21,7 @@ from overlap.server.episode_tree import Branch, ChatMessage, EpisodeTree, Turn, 
 from overlap.server.template import ChatTemplate
 
 Messages = Sequence[Mapping[str, Any]]
+ReplyFinish = Literal["stop", "length", "tool_calls"]
 CLOSE_S = 10.0
 """Seconds within which the engine ends a turn that was cancelled."""
 REFUSALS, REFUSED_S = 100, 1.0
@@ -52,7 +53,7 @@ class Reply:
     text: str
     reasoning: str | None
     calls: tuple[ToolCall, ...]
-    finish: Literal["stop", "length", "tool_calls"]
+    finish: ReplyFinish
     prompt_tokens: int
     tokens: int
     turn: Turn
@@ -118,7 +119,7 @@ class Chat:
     @property
     def last(self) -> Turn | None:
         """The turn that was delivered last."""
-        return max((self.episode.turns[number] for number in self.episode.delivered), key=_number, default=None)
+        return self.episode.turns[max(self.episode.delivered)] if self.episode.delivered else None
 
     async def say(
         self,
@@ -146,7 +147,7 @@ class Chat:
 
     def deliver(self, reply: Reply) -> None:
         """Note that the reply has arrived: delivered turns are trained on."""
-        self.episode.deliver(reply.turn)
+        self.episode.delivered.add(reply.turn.number)
 
     def ask(
         self,
@@ -227,7 +228,7 @@ class Chat:
 
     def branches(self) -> tuple[Branch, ...]:
         """The branches of the delivered turns, that of the last turn first."""
-        return self.episode.branches(self.last)
+        return self.episode.branches()
 
     async def _refused(self, error: EpisodeError) -> None:
         """Let other tasks run: a rollout that asks in a loop, whatever the answer, would block the event loop. Raises
@@ -243,12 +244,12 @@ class Chat:
         self, asked: Sequence[ChatMessage], messages: Messages, known: str, tools: Sequence[Mapping[str, Any]]
     ) -> tuple[Turn | None, list[int]]:
         """Returns the turn that a request continues, and the ids between that turn and the answer."""
-        match = self.episode.match(asked, known)
-        if match.turn is not None:
-            last = match.turn.token_ids[-1] if len(match.turn.token_ids) else None
-            rest = self._template.continuation(messages[match.known - 1], last, messages[match.known :], tools)
+        turn = self.episode.match(asked, known)
+        if turn is not None:
+            last, end = turn.token_ids[-1] if len(turn.token_ids) else None, len(turn.dialog)
+            rest = self._template.continuation(messages[end - 1], last, messages[end:], tools)
             if rest is not None:
-                return match.turn, rest
+                return turn, rest
         ids = self._template.whole(messages, tools)
         parent = self.episode.behind(ids)
         return parent, ids[len(self.episode.ids(parent)) :]
@@ -280,26 +281,17 @@ class Chat:
 
     def _committed(self, asked: PlannedTurn, trajectory: Trajectory, spoken: Spoken) -> Reply:
         text = asked.prefill + spoken.text
-        calls = tuple(ToolCall(_call_id(trajectory.request.turn, n), *call) for n, call in enumerate(spoken.calls))
+        id = f"{trajectory.request.turn % 100000:05d}"  # nine digits in all: some templates take no other ids
+        calls = tuple(ToolCall(f"{id}{n % 10000:04d}", *call) for n, call in enumerate(spoken.calls))
         raw = [{"function": {"name": call.name, "arguments": call.arguments}} for call in calls]
         said = {"role": "assistant", "content": text, "tool_calls": raw, "reasoning": spoken.reasoning}
         turn = self.episode.commit(
-            asked.dialog,
-            asked.tools,
-            asked.parent,
-            asked.added,
-            token_ids=trajectory.token_ids,
-            logprobs=trajectory.logprobs,
-            spans=trajectory.spans,
-            finish=trajectory.finish,
-            reply=message_of(said),
+            asked.dialog, asked.tools, asked.parent, asked.added, made=trajectory, reply=message_of(said)
         )
         self.sampled += len(trajectory.token_ids)
         self.prompted += len(asked.front)
         self.cached += trajectory.cached_tokens
-        finish: Literal["stop", "length", "tool_calls"] = "length" if trajectory.truncated else "stop"
-        if calls and finish == "stop":
-            finish = "tool_calls"
+        finish: ReplyFinish = "length" if trajectory.truncated else "tool_calls" if calls else "stop"
         return Reply(text, spoken.reasoning, calls, finish, len(asked.front), len(trajectory.token_ids), turn)
 
 
@@ -307,7 +299,7 @@ def _check_options(tools: Any, max_tokens: Any, stop: Any, prefill: Any) -> None
     """Raises RequestRefused for a wrong type: a text in place of a list would be read letter by letter."""
     if not _is_list(tools) or not all(isinstance(tool, Mapping) for tool in tools):
         raise RequestRefused("tools: use a list of mappings, as /v1/chat/completions has them")
-    if max_tokens is not None and (not isinstance(max_tokens, int) or max_tokens < 1):
+    if max_tokens is not None and (type(max_tokens) is not int or max_tokens < 1):
         raise RequestRefused(f"max_tokens: {max_tokens!r} is no number of tokens; use 1 or more, or None")
     if not _is_list(stop) or not all(isinstance(word, str) and word for word in stop):
         raise RequestRefused(f"stop: {stop!r} is no list of texts; use one, such as ['end']")
@@ -339,12 +331,3 @@ def _messages(raw: Any) -> tuple[ChatMessage, ...]:
             read = replace(read, answers=ids.index(message["tool_call_id"]))
         found.append(read)
     return tuple(found)
-
-
-def _number(turn: Turn) -> int:
-    return turn.number
-
-
-def _call_id(turn: int, number: int) -> str:
-    """An id of nine digits: some templates take no others."""
-    return f"{turn % 100000:05d}{number % 10000:04d}"

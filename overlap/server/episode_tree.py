@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from overlap.core import Finish, Packed, VersionSpan
+from overlap.core import Finish, Packed, Trajectory, VersionSpan
 
 ROLES = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant", "tool": "tool"}
 """Roles of a request, and the roles they are matched and rendered as: templates know no developer."""
@@ -149,24 +149,18 @@ class Branch:
     turns: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Match:
-    """Where a request continues: behind ``turn`` (None: a root), whose dialog is its first ``known`` messages."""
-
-    turn: Turn | None
-    known: int
-
-
 @dataclass(slots=True)
 class EpisodeTree:
-    """The turns of one episode, numbered in the order in which they were committed."""
+    """The turns of one episode, numbered in the order in which they were committed; ``delivered`` has the numbers of
+    those that are known to have arrived.
+    """
 
     turns: list[Turn] = field(default_factory=list)
     delivered: set[int] = field(default_factory=set)
 
-    def match(self, messages: Sequence[ChatMessage], tools: str) -> Match:
-        """The turn with the longest dialog that the request begins with and goes beyond; of equal ones the last that is
-        known to have arrived.
+    def match(self, messages: Sequence[ChatMessage], tools: str) -> Turn | None:
+        """The turn that a request continues: the request begins with its dialog, and goes on. The longest dialog is
+        taken; of equal ones that of the last turn that is known to have arrived.
         """
         longest, best = (-1, False), None
         for turn in self.turns:
@@ -175,7 +169,7 @@ class EpisodeTree:
                 continue
             if all(map(ChatMessage.same, turn.dialog, messages)):
                 longest, best = rank, turn
-        return Match(best, len(best.dialog) if best else 0)
+        return best
 
     def behind(self, ids: Sequence[int]) -> Turn | None:
         """The deepest turn whose ids are a proper prefix of ``ids``: for a request that was rendered as a whole."""
@@ -197,45 +191,31 @@ class EpisodeTree:
         parent: Turn | None,
         added: Sequence[int],
         *,
-        token_ids: Sequence[int],
-        logprobs: Sequence[float],
-        spans: Iterable[VersionSpan],
-        finish: Finish,
+        made: Trajectory,
         reply: ChatMessage,
     ) -> Turn:
         """Add a turn that has ended. A request that repeats its parent shows that the parent had arrived."""
-        assert len(token_ids) == len(logprobs), "a log-prob for each token"
-        ids, logs = Packed("i", token_ids), Packed("f", logprobs)
+        assert len(made.token_ids) == len(made.logprobs), "a log-prob for each token"
+        ids, logs = Packed("i", made.token_ids), Packed("f", made.logprobs)
         own = None if parent is None else parent.number
         known = () if parent is None else parent.dialog
         if own is not None and len(messages) >= len(known) and all(map(ChatMessage.same, known, messages)):
             self.delivered.add(own)
             messages = (*known, *messages[len(known) :])  # the same objects: a long dialog is not held once per turn
         dialog = (*messages, reply)
-        turn = Turn(len(self.turns), own, dialog, tools, Packed("i", added), ids, logs, tuple(spans), finish)
+        turn = Turn(len(self.turns), own, dialog, tools, Packed("i", added), ids, logs, tuple(made.spans), made.finish)
         self.turns.append(turn)
         return turn
 
-    def deliver(self, turn: Turn) -> None:
-        """Note that the turn's answer has arrived."""
-        self.delivered.add(turn.number)
-
-    def branches(self, last: Turn | None = None) -> tuple[Branch, ...]:
-        """One for each delivered turn without a delivered turn behind it: that of ``last`` first (by default the last
-        delivered), then by number. A token is trained in the first branch that holds it.
+    def branches(self) -> tuple[Branch, ...]:
+        """One for each delivered turn without a delivered turn behind it: that of the last turn first, then by number.
+        A token is trained in the first branch that holds it.
         """
-        inner = {number for turn in self._arrived for number in self._numbers(turn)[:-1]}
-        leaves = [turn for turn in self._arrived if turn.number not in inner]
-        if not leaves:
-            return ()
-        first = last.number if last is not None else leaves[-1].number
-        leaves.sort(key=lambda turn: (first not in self._numbers(turn), turn.number))
+        arrived = [turn for turn in self.turns if turn.number in self.delivered]
+        inner = {part.number for turn in arrived for part in self._path(turn)[:-1]}
+        leaves = [turn for turn in arrived if turn.number not in inner]
         claimed: set[int] = set()
-        return tuple(self._branch(leaf, claimed) for leaf in leaves)
-
-    @property
-    def _arrived(self) -> list[Turn]:
-        return [turn for turn in self.turns if turn.number in self.delivered]
+        return tuple(self._branch(leaf, claimed) for leaf in (*leaves[-1:], *leaves[:-1]))
 
     def _path(self, turn: Turn | None) -> list[Turn]:
         path: list[Turn] = []
@@ -243,9 +223,6 @@ class EpisodeTree:
             path.append(turn)
             turn = None if turn.parent is None else self.turns[turn.parent]
         return path[::-1]
-
-    def _numbers(self, turn: Turn) -> tuple[int, ...]:
-        return tuple(part.number for part in self._path(turn))
 
     def _branch(self, leaf: Turn, claimed: set[int]) -> Branch:
         """``claimed``: turns that earlier branches train; those of this one are added."""
@@ -264,15 +241,8 @@ class EpisodeTree:
             spans += [VersionSpan(s.version, s.start + at, s.end + at) for s in part.spans if own]
         claimed.update(part.number for part, own in zip(path, mine, strict=True) if own)
         numbers = tuple(part.number for part in path)
-        return Branch(
-            Packed("i", prompt),
-            Packed("i", rest),
-            Packed("f", logprobs),
-            bytes(mask),
-            tuple(spans),
-            leaf.finish,
-            numbers,
-        )
+        ids, logs = Packed("i", rest), Packed("f", logprobs)
+        return Branch(Packed("i", prompt), ids, logs, bytes(mask), tuple(spans), leaf.finish, numbers)
 
 
 def _joined(parts: Iterable[Packed[int]]) -> array[int]:

@@ -21,7 +21,7 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import dataclass, replace
 from time import monotonic
 from types import TracebackType
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
 from overlap.config import Config
 from overlap.core import Generator, Prompt, Request, Trajectory
@@ -48,16 +48,12 @@ _OURS = (__file__, bounded.__file__)
 _GIVES = "it must give the answer, text (of a Reply, its text)"
 
 
-class Rollout(Protocol):
-    """Rolls an episode out, as ``Task.rollout`` does. Returns the answer that is judged."""
-
-    def __call__(self, prompt: Prompt, chat: Chat, sandbox: EpisodeSandbox) -> Awaitable[Any]: ...
-
-
 class HarnessCrashed(Exception):
     """An agent program ended with an error: its episode has no reward."""
 
 
+Rollout = Callable[[Prompt, Chat, "EpisodeSandbox"], Awaitable[Any]]
+"""Rolls an episode out, as ``Task.rollout`` does. Returns the answer that is judged."""
 Judges = Callable[[Problem, Program, int], Awaitable[Judgement]]
 
 
@@ -191,7 +187,8 @@ class Episodes:
         finally:
             await session.close()
         if not isinstance(answer, str):
-            raise RolloutError(f"{self._name} gave {_kind(answer)} for prompt {request.prompt.id!r}; {_GIVES}")
+            kind = "nothing" if answer is None else type(answer).__name__
+            raise RolloutError(f"{self._name} gave {kind} for prompt {request.prompt.id!r}; {_GIVES}")
         return None if chat.over else answer
 
     def _fault(self, request: Request, error: BaseException) -> RolloutError:
@@ -206,10 +203,6 @@ def _theirs(error: BaseException) -> TracebackType | None:
     while found is not None and found.tb_frame.f_code.co_filename in _OURS:
         found = found.tb_next
     return found or error.__traceback__
-
-
-def _kind(answer: Any) -> str:
-    return "nothing" if answer is None else type(answer).__name__
 
 
 def episodes(cfg: Config, engine: Generator, template: ChatTemplate, *more: Any, **options: Any) -> Generator:

@@ -82,13 +82,9 @@ class _Session:
             return lost
         return flying[-1] if flying else made[-1] if made else None
 
-    @contextlib.contextmanager
-    def request(self) -> Iterator[None]:
-        self.inside += 1
-        try:
-            yield
-        finally:
-            self.inside -= 1
+    def left(self) -> None:
+        """One request has been answered."""
+        self.inside -= 1
 
     @contextlib.contextmanager
     def awaiting(self, turn: _Turn) -> Iterator[None]:
@@ -172,7 +168,8 @@ class Gateway:
         if session.inside >= IN_FLIGHT_MAX or len(session.asking) >= IN_FLIGHT_MAX:
             return _error(429, f"{IN_FLIGHT_MAX} requests of this episode are in flight", "rate_limit_error")
         with contextlib.ExitStack() as held:
-            held.enter_context(session.request())
+            session.inside += 1
+            held.callback(session.left)
             return _Held(await self._served(request, session, held), held.pop_all())
 
     async def _served(self, request: Request, session: _Session, held: contextlib.ExitStack) -> Response:
@@ -187,7 +184,7 @@ class Gateway:
             return _refusal(EpisodeOver(session.chat.over or "it has ended"))
         try:
             asked = http_messages.read_body(body)
-            turn = self._turn(session, asked, "x-stainless-retry-count" in request.headers and _again(request))
+            turn = self._turn(session, asked, request.headers.get("x-stainless-retry-count", "0") != "0")
         except EpisodeError as error:
             return _refusal(error)
         held.enter_context(session.awaiting(turn))
@@ -202,7 +199,7 @@ class Gateway:
             session.replayed += 1
         if isinstance(known, _Turn):
             return known
-        task = asyncio.create_task(_resolved(known)) if known is not None else self._sampled(session, asked)
+        task = asyncio.create_task(asyncio.sleep(0, known)) if known is not None else self._sampled(session, asked)
         session.flying.append(turn := _Turn(asked.digest, task))
         return turn
 
@@ -292,10 +289,6 @@ async def _stream(session: _Session, turn: asyncio.Task[Reply], asked: ChatReque
     yield last
 
 
-async def _resolved(reply: Reply) -> Reply:
-    return reply
-
-
 async def _disconnected(request: Request) -> None:
     while (await request.receive())["type"] != "http.disconnect":
         pass
@@ -317,10 +310,6 @@ async def _body(request: Request) -> bytes | None:
     return bytes(found)
 
 
-def _again(request: Request) -> bool:
-    return request.headers.get("x-stainless-retry-count", "0") != "0"
-
-
 def _digest(key: str) -> bytes:
     """Keys are looked up by their hash, so that the time of a lookup reveals nothing about a key."""
     return hashlib.sha256(key.encode(errors="replace")).digest()
@@ -338,13 +327,11 @@ def _unauthorized() -> Response:
 def _refusal(error: EpisodeError) -> Response:
     if isinstance(error, EpisodeOver):  # a code on which no client asks again
         return _error(404, f"the episode is over: {error}", "not_found_error", x_should_retry="false")
+    param, code = str(error).partition(":")[0], None
     if isinstance(error, ContextFull):
-        body = http_messages.failure(str(error), "invalid_request_error", "messages", "context_length_exceeded")
-        return JSONResponse(body, 400)
-    param = str(error).partition(":")[0]
-    return JSONResponse(
-        http_messages.failure(str(error), "invalid_request_error", param if " " not in param else None), 400
-    )
+        param, code = "messages", "context_length_exceeded"
+    found = http_messages.failure(str(error), "invalid_request_error", None if " " in param else param, code)
+    return JSONResponse(found, 400)
 
 
 async def _not_found(request: Request, error: Exception) -> Response:

@@ -15,8 +15,8 @@ import asyncio
 import os
 import stat
 import tempfile
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -32,8 +32,6 @@ from sandbox.kernel import remove_tree
 
 GRACE_S = 2.0
 """Seconds that a program has to end by itself once its budget is used up."""
-
-
 FILE_BYTES = 256 << 20
 """A longer file, which may be sparse, is not fit to be read into memory."""
 
@@ -77,21 +75,13 @@ class HarnessRollout:
         for name, text in self._task.files(prompt, self._decode(prompt)).items():
             path = folder / name
             if not path.resolve().is_relative_to(folder.resolve()):
-                raise RolloutError(
-                    f"{type(self._task).__qualname__}.files names {name!r}, outside the working directory"
-                )
+                kind = type(self._task).__qualname__
+                raise RolloutError(f"{kind}.files names {name!r}, outside the working directory")
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text, encoding="utf-8")
 
     async def _run(self, folder: Path, key: str, chat: Chat) -> tuple[int, str]:
         """Returns the exit status, and the end of stderr."""
-        async with self._started(folder, key) as program:
-            await race(program.ended.wait(), chat.ended.wait())
-            await race(program.ended.wait(), asyncio.sleep(GRACE_S))
-        return program.code, program.tail
-
-    @asynccontextmanager
-    async def _started(self, folder: Path, key: str) -> AsyncIterator[HarnessProcess]:
         own = {
             RUN: run_name(self._scratch),
             "TMPDIR": str(folder),
@@ -108,9 +98,11 @@ class HarnessRollout:
             way_out = "end other programs, or allow more processes (ulimit -u)"
             raise RolloutError(f"episode.command cannot be started ({error.strerror or error}): {way_out}") from error
         try:
-            yield program
+            await race(program.ended.wait(), chat.ended.wait())
+            await race(program.ended.wait(), asyncio.sleep(GRACE_S))
         finally:
             await program.close()
+        return program.code, program.tail
 
 
 def _clean_workdir(folder: Path) -> None:

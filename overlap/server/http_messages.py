@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,33 +18,26 @@ from overlap.server.chat import Reply
 
 MESSAGES, TOOLS, STOPS, STOP_LETTERS = 4096, 128, 16, 200
 """Limits on one request."""
-_REFUSED: Mapping[str, tuple[Any, ...]] = {
+_ONLY_NULL = (
+    *("prompt_logprobs", "audio", "prediction", "web_search_options", "allowed_token_ids", "chat_template"),
+    *("structured_outputs", "guided_json", "guided_regex", "guided_choice", "guided_grammar"),
+)
+_REFUSED: Mapping[str, tuple[Any, ...]] = dict.fromkeys(_ONLY_NULL, (None,)) | {
     "n": (None, 1),
     "best_of": (None, 1),
     "response_format": (None, {"type": "text"}),
     "logit_bias": (None, {}),
     "logprobs": (None, False, 0),
     "top_logprobs": (None, 0),
-    "prompt_logprobs": (None,),
     "echo": (None, False),
     "functions": (None, []),
     "function_call": (None, "none", "auto"),
     "modalities": (None, ["text"]),
-    "audio": (None,),
-    "prediction": (None,),
-    "web_search_options": (None,),
-    "structured_outputs": (None,),
-    "guided_json": (None,),
-    "guided_regex": (None,),
-    "guided_choice": (None,),
-    "guided_grammar": (None,),
-    "allowed_token_ids": (None,),
     "bad_words": (None, []),
     "stop_token_ids": (None, []),
     "ignore_eos": (None, False),
     "min_tokens": (None, 0),
     "continue_final_message": (None, False),
-    "chat_template": (None,),
     "chat_template_kwargs": (None, {}),
 }
 """Values without effect; any other would change how the policy is sampled, or is not implemented here."""
@@ -58,7 +51,7 @@ class ChatRequest:
 
     messages: tuple[Mapping[str, Any], ...]
     tools: tuple[Mapping[str, Any], ...]
-    max_tokens: int | None
+    max_tokens: Any
     stop: tuple[str, ...]
     stream: bool
     usage: bool
@@ -90,14 +83,11 @@ def read_body(body: bytes) -> ChatRequest:
         function = tool.get("function")
         if tool.get("type", "function") != "function" or not isinstance(function, dict) or not function.get("name"):
             raise RequestRefused(f"tools[{number}]: only functions with a name can be offered")
-    limit = raw.get("max_completion_tokens", raw.get("max_tokens"))
-    if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 1):
-        raise RequestRefused(f"max_tokens: {limit!r} is no number of tokens; use 1 or more")
     options = raw.get("stream_options") or {}
     return ChatRequest(
         _listed(raw, "messages", MESSAGES),
         tools,
-        limit,
+        raw.get("max_completion_tokens", raw.get("max_tokens")),
         _stop(raw.get("stop")),
         bool(raw.get("stream")),
         bool(isinstance(options, dict) and options.get("include_usage")),
@@ -127,11 +117,8 @@ def _stop(raw: Any) -> tuple[str, ...]:
 
 def completion(reply: Reply, model: str, created: int) -> dict[str, Any]:
     """An answer as a JSON body."""
-    message = {"role": "assistant", "content": reply.text or None, "refusal": None, **_reasoning(reply)}
-    if not reply.calls:
-        message["content"] = reply.text
-    else:
-        message["tool_calls"] = _calls(reply)
+    text = None if reply.calls and not reply.text else reply.text
+    message = reply.message | _reasoning(reply) | {"content": text, "refusal": None}
     choice = {"index": 0, "message": message, "finish_reason": reply.finish, "logprobs": None}
     return _head(reply, model, created, "chat.completion") | {"choices": [choice], "usage": _usage(reply)}
 
@@ -139,7 +126,7 @@ def completion(reply: Reply, model: str, created: int) -> dict[str, Any]:
 def events(reply: Reply, model: str, created: int, usage: bool) -> Iterator[bytes]:
     """An answer as server-sent events, all at once, in the order in which clients expect them."""
     head = _head(reply, model, created, "chat.completion.chunk")
-    calls = [call | {"index": number} for number, call in enumerate(_calls(reply))]
+    calls = [call | {"index": number} for number, call in enumerate(reply.message.get("tool_calls", ()))]
     deltas: list[dict[str, Any]] = [{"role": "assistant", "content": ""}]
     deltas += [_reasoning(reply)] if reply.reasoning else []
     deltas += [{"content": reply.text}] if reply.text else []
@@ -168,13 +155,6 @@ def _head(reply: Reply, model: str, created: int, kind: str) -> dict[str, Any]:
 
 def _reasoning(reply: Reply) -> dict[str, Any]:
     return {} if reply.reasoning is None else {"reasoning": reply.reasoning, "reasoning_content": reply.reasoning}
-
-
-def _calls(reply: Reply) -> list[dict[str, Any]]:
-    functions: Sequence[tuple[str, dict[str, str]]] = [
-        (call.id, {"name": call.name, "arguments": call.arguments}) for call in reply.calls
-    ]
-    return [{"id": id, "type": "function", "function": function} for id, function in functions]
 
 
 def _usage(reply: Reply) -> dict[str, int]:

@@ -25,11 +25,7 @@ _DUMMY = "ovl7dummy"
 _ASKED: list[dict[str, Any]] = [{"role": "user", "content": "ovl7asked"}]
 _TOOL = {
     "type": "function",
-    "function": {
-        "name": "ovl7tool",
-        "description": "",
-        "parameters": {"type": "object", "properties": {}},
-    },
+    "function": {"name": "ovl7tool", "description": "", "parameters": {"type": "object", "properties": {}}},
 }
 
 
@@ -75,14 +71,9 @@ class ChatTemplate:
         shown = self._text([*_ASKED, said], tools, False)
         whole = self._text([*_ASKED, said, *map(_plain, new)], tools, True)
         before, after = self._behind(shown), self._behind(whole)
-        if (
-            before is None
-            or after is None
-            or not after.startswith(before)
-            or shown.count(_DUMMY) != whole.count(_DUMMY)
-        ):
+        if before is None or after is None or shown.count(_DUMMY) != whole.count(_DUMMY):
             return None  # also where one of the new messages holds the word
-        return self._end + after[len(before) :]
+        return self._end + after[len(before) :] if after.startswith(before) else None
 
     @staticmethod
     def _behind(text: str) -> str | None:
@@ -102,9 +93,8 @@ class ChatTemplate:
         if not self.continues:
             yield "what it renders of a dialog depends on what comes later: each turn is a branch of its own"
         thought = _answer() | {"reasoning_content": "ovl7thought"}
-        if self._shows("ovl7thought", [*_ASKED, thought]) and not self._shows(
-            "ovl7thought", [*_ASKED, thought, *_ASKED]
-        ):
+        last, earlier = [*_ASKED, thought], [*_ASKED, thought, *_ASKED]
+        if self._shows("ovl7thought", last) and not self._shows("ovl7thought", earlier):
             yield "it leaves earlier reasoning out of a dialog; here that stays in the context as it was sampled"
         if not self._shows("ovl7tool", _ASKED, [_TOOL]):
             yield "it has no place for tools: a policy learns of them only what the messages say"

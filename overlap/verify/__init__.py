@@ -5,7 +5,7 @@ Waits for a verdict of the sandbox pool, or for a reward function in a worker pr
 Woken by  either, or by its deadline
 """
 
-from overlap.verify.guarded_pool import ClusterFigures, GuardedPool, JudgePool, NodeFigures
+from overlap.verify.guarded_pool import GuardedPool, JudgePool
 from overlap.verify.verifier import PROBE, PROBE_PROGRAM, SandboxVerifier
 
-__all__ = ["PROBE", "PROBE_PROGRAM", "ClusterFigures", "GuardedPool", "JudgePool", "NodeFigures", "SandboxVerifier"]
+__all__ = ["PROBE", "PROBE_PROGRAM", "GuardedPool", "JudgePool", "SandboxVerifier"]

@@ -1,14 +1,12 @@
-"""A sandbox pool that stops answering is killed, so that no sample waits for ever; and the figures of a cluster's
-nodes.
-"""
+"""A sandbox pool that stops answering is killed, so that no sample waits for ever."""
 
 from __future__ import annotations
 
 import asyncio
 import time
-from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol, runtime_checkable
 
+from overlap.core import ClusterFigures
 from overlap.process import process_tree
 from sandbox.core import Judgement, Problem, Program
 from sandbox.pool import longest_s
@@ -19,38 +17,8 @@ CANCEL_S = 5.0
 """Seconds that a cancelled sample waits for its job to be withdrawn."""
 
 
-class NodeFigures(NamedTuple):
-    """One node since the last report: programs ``judged`` and the seconds that they ran, and jobs that were ``lost``
-    with it and sent elsewhere. ``workers``: programs judged in parallel, 0 where the node is gone. ``clock_s``: seconds
-    by which its clock is ahead of the driver's, with an error of at most ``error_s``.
-    """
-
-    node: str
-    workers: int = 0
-    tier: str = ""
-    judged: int = 0
-    run_s: float = 0.0
-    lost: int = 0
-    clock_s: float = 0.0
-    error_s: float = 0.0
-
-    def busy_share(self, seconds: float) -> float:
-        """Share of its workers' time over ``seconds`` in which they ran programs; 0 where the node is gone."""
-        return self.run_s / (self.workers * seconds) if self.workers and seconds > 0 else 0.0
-
-
-@dataclass(frozen=True, slots=True)
-class ClusterFigures:
-    """Every node that is in the cluster or did anything within the last ``seconds``."""
-
-    seconds: float
-    nodes: tuple[NodeFigures, ...]
-
-
 class JudgePool(Protocol):
-    """The methods of ``sandbox.Pool`` that the verifier needs. A pool with several nodes also has ``concurrency`` and
-    ``take_nodes``; see ``GuardedPool``.
-    """
+    """The methods of ``sandbox.Pool`` that the verifier needs."""
 
     async def __aenter__(self) -> Any: ...
 
@@ -59,6 +27,18 @@ class JudgePool(Protocol):
     async def judge(self, problem: Problem, program: Program, *, turn: int = 0) -> Judgement: ...
 
     def pids(self) -> tuple[int, ...]: ...
+
+
+@runtime_checkable
+class MultiNodePool(JudgePool, Protocol):
+    """A pool over the nodes of a cluster."""
+
+    @property
+    def concurrency(self) -> int:
+        """Number of programs that all nodes judge in parallel now."""
+
+    def take_nodes(self) -> ClusterFigures:
+        """Figures of the nodes since the last call."""
 
 
 def job_limit_s(problem: Problem) -> float:
@@ -109,15 +89,9 @@ class GuardedPool:
         return self._pool.pids()
 
     @property
-    def concurrency(self) -> int | None:
-        """Number of programs judged in parallel now, by a pool of several nodes; None for a pool of this machine."""
-        found: int | None = getattr(self._pool, "concurrency", None)
-        return found
-
-    def take_nodes(self) -> ClusterFigures | None:
-        """Figures of the cluster's nodes since the last call; None without a cluster."""
-        take = getattr(self._pool, "take_nodes", None)
-        return take() if take else None
+    def over_nodes(self) -> MultiNodePool | None:
+        """The pool, where it is one over several nodes."""
+        return self._pool if isinstance(self._pool, MultiNodePool) else None
 
     async def close(self) -> None:
         """Close the pool, however long that takes: the caller sets a limit."""

@@ -137,7 +137,7 @@ class RewardPool:
             self._payload = await asyncio.to_thread(self._dump, self._task, "the task")
         if self._closed:
             raise WorkerLost("the reward workers are closed")
-        worker = RewardWorker(self._log, self._scratch)
+        worker = RewardWorker(self._dumps, self._log, self._scratch)
         self._live.add(worker)
         try:
             fault = await worker.load(self._payload)

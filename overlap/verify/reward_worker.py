@@ -17,6 +17,7 @@ import tempfile
 from pathlib import Path
 
 from overlap.clock import now
+from overlap.core import Prompt
 from overlap.process import (
     CANCEL,
     PARENT,
@@ -24,11 +25,12 @@ from overlap.process import (
     Peer,
     RemoteReply,
     encode_message,
+    pack_call,
     process_tree,
     read_proc,
     receive_message,
 )
-from overlap.verify.prompt_transfer import DumpedPrompt, PromptReceiver, PromptSender
+from overlap.verify.prompt_transfer import DumpedPrompt, PromptDumps
 from overlap.verify.user_fault import RewardFault, checked_reward, described_error, of_dump
 
 START_S = 120.0
@@ -54,13 +56,13 @@ class Hung(WorkerLost):
 
 class RewardWorker(ChildProcesses):
     """One process, which has one call at a time. It works where this process does, and prints to ``log`` or else to
-    this process's own output; ``scratch`` is the run's directory, or else the temp folder.
+    this process's own output; ``scratch`` is the run's directory, or else the temp folder. ``dumps`` makes its prompts.
     """
 
-    def __init__(self, log: Path | None, scratch: Path | None) -> None:
+    def __init__(self, dumps: PromptDumps, log: Path | None, scratch: Path | None) -> None:
         super().__init__("reward", WorkerLost, scratch or Path(tempfile.gettempdir()), log)
         self._peer: Peer | None = None
-        self._prompts = PromptSender()
+        self._dumps, self._sent = dumps, set[int]()
         self._location = -1
         """Descriptor, there, of the file in which it writes where it hangs."""
 
@@ -80,7 +82,11 @@ class RewardWorker(ChildProcesses):
     async def call(self, prompt: DumpedPrompt, answer: str, deadline_s: float) -> tuple[float | None, str]:
         """The reward of an answer, and the fault of the reward function, "" for none. Raises WorkerLost, Hung."""
         assert self._peer is not None
-        asked = asyncio.create_task(self._peer.ask(self._prompts.message(prompt, answer)))
+        data, forget = None, set[int]()
+        if prompt.number not in self._sent:
+            data, forget = prompt.data, self._sent - self._dumps.numbers
+            self._sent = {*self._sent - forget, prompt.number}
+        asked = asyncio.create_task(self._peer.ask(pack_call("reward", prompt.number, data, [*forget], answer)))
         try:
             for seconds in (deadline_s, _READ_S):
                 await asyncio.wait([asked], timeout=seconds)
@@ -143,15 +149,20 @@ class _Served:
             self._task = dill.loads(payload)
         except (Exception, SystemExit) as error:  # importing a user's module can raise anything
             return described_error(error), -1
-        self._prompts = PromptReceiver(dill.loads)
+        self._prompts, self._loads = dict[int, bytes | Prompt](), dill.loads
         location = os.memfd_create("location")
         faulthandler.register(_WHERE, file=location, all_threads=False)
         return "", location
 
     def reward(self, number: int, data: bytes | None, forget: list[int], answer: str) -> tuple[float | None, str]:
-        prompt = self._prompts.receive(number, data, forget)
+        if data is not None:
+            self._prompts[number] = data
+        for gone in forget:
+            del self._prompts[gone]
         try:
-            return checked_reward(self._task.reward(prompt(), answer, None)), ""
+            if isinstance(prompt := self._prompts[number], bytes):
+                prompt = self._prompts[number] = self._loads(prompt)
+            return checked_reward(self._task.reward(prompt, answer, None)), ""
         except RewardFault as error:
             return None, str(error)
         except (Exception, SystemExit) as error:

@@ -13,7 +13,6 @@ import sysconfig
 import traceback
 from collections.abc import Iterable
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Final
 
 _LIBRARIES: Final = tuple(
@@ -44,7 +43,8 @@ def checked_reward(value: object) -> float | None:
 
 def described_error(error: BaseException) -> str:
     """An exception of the user's code in one line, with the line of theirs where it was raised."""
-    where = _of_traceback(error.__traceback__)
+    frames = reversed(traceback.extract_tb(error.__traceback__))
+    where = _choose((frame.filename, frame.lineno or 0) for frame in frames)
     return f"raised {type(error).__name__}: {shortened(error, str)}" + (f" ({where})" if where else "")
 
 
@@ -57,18 +57,15 @@ def shortened(value: object, show: Any = repr) -> str:
     return text if len(text) <= 200 else f"{text[:199]}…"
 
 
-def _of_traceback(trace: TracebackType | None) -> str:
-    """The innermost line of the user's; "" for no line at all."""
-    return _choose((frame.filename, frame.lineno or 0) for frame in reversed(traceback.extract_tb(trace)))
-
-
 def of_dump(text: str) -> str:
     """The innermost line of the user's in what ``faulthandler`` writes, most recent call first; "" for none."""
     return _choose((path, int(line)) for path, line in _DUMPED.findall(text))
 
 
 def _choose(frames: Iterable[tuple[str, int]]) -> str:
-    """``frames``: innermost first."""
+    """The first line of the user's, ``frames`` being innermost first; one of a library where there is none of theirs,
+    "" for no line at all.
+    """
     known = list(frames)
     own = [frame for frame in known if not frame[0].startswith((*_LIBRARIES, "<frozen "))]
     for path, line in own or known:

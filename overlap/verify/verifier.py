@@ -19,11 +19,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from overlap.core import Prompt, Scored, Task, Trajectory
+from overlap.core import ClusterFigures, Prompt, Scored, Task, Trajectory
 from overlap.errors import ConfigError, DataError, VerifierError
 from overlap.process import process_tree
 from overlap.task import Task as BaseTask
-from overlap.verify.guarded_pool import ClusterFigures, GuardedPool, JudgePool
+from overlap.verify.guarded_pool import GuardedPool, JudgePool, MultiNodePool
 from overlap.verify.reward_pool import RewardPool
 from overlap.verify.reward_worker import WorkerLost
 from overlap.verify.user_fault import RewardFault, checked_reward, described_error
@@ -149,13 +149,18 @@ class SandboxVerifier:
     @property
     def concurrency(self) -> int:
         """Number of programs judged in parallel now."""
-        pool = self._open_pool()
-        return (pool.concurrency if pool else None) or self._cfg.verify.workers
+        nodes = self._nodes
+        return nodes.concurrency if nodes else self._cfg.verify.workers
 
     def take_nodes(self) -> ClusterFigures | None:
         """Figures of the cluster's nodes since the last call; None without a cluster."""
+        nodes = self._nodes
+        return nodes.take_nodes() if nodes else None
+
+    @property
+    def _nodes(self) -> MultiNodePool | None:
         pool = self._open_pool()
-        return pool.take_nodes() if pool else None
+        return pool.over_nodes if pool else None
 
     async def close(self) -> None:
         """End every process; takes at most 20 s. Safe to call twice, before ``start``, and to cancel."""
@@ -193,8 +198,8 @@ class SandboxVerifier:
         except SandboxError as error:
             if self._closing is not None:
                 raise
-            if isinstance(error, PoolClosed):
-                self._forget_pool()
+            if isinstance(error, PoolClosed) and self._open_pool() is not None:
+                self._opening = None  # it has closed itself: the next try opens another one
         return await self._judge_now(problem, program, turn)
 
     async def _judge_now(self, problem: Problem, program: Program, turn: int) -> tuple[float, Judgement]:
@@ -239,11 +244,6 @@ class SandboxVerifier:
         opening = self._opening
         usable = opening is not None and opening.done() and not opening.cancelled() and opening.exception() is None
         return opening.result() if usable and opening else None
-
-    def _forget_pool(self) -> None:
-        """Let the next try open a new pool, because this one has closed itself."""
-        if self._open_pool() is not None and self._closing is None:
-            self._opening = None
 
     async def _close(self) -> None:
         await self._rewards.close()

@@ -138,8 +138,6 @@ class FullTensors:
 
 def full_tensors(module: Any, zero_stage: int, adapters: Mapping[str, LowRank] | None = None) -> FullTensors:
     """Full named tensors of what DeepSpeed trains (ZeRO stage 1, 2 or 3) or of a plain module (stage 0)."""
-    while hasattr(module, "module"):  # wrappers: DeepSpeed's, DDP
-        module = module.module
     return FullTensors(list(module.named_parameters()), zero_stage, adapters)
 
 

@@ -40,14 +40,10 @@ class ShmSender:
         return {"path": path, "size": len(self._memory or b""), "tensors": self._table}
 
     def _allocate(self, metadata: Iterable[TensorMeta]) -> None:
-        import torch
-
         size = 0
         for meta in metadata:
-            shape = list(meta.shape)
-            self._table.append([meta.name, meta.dtype, shape, size])
-            count = torch.Size(shape).numel() * getattr(torch, meta.dtype).itemsize
-            size += -(-count // _ALIGN) * _ALIGN
+            self._table.append([meta.name, meta.dtype, list(meta.shape), size])
+            size += -(-meta.bytes // _ALIGN) * _ALIGN
         self._fd = os.memfd_create("overlap-weights", os.MFD_CLOEXEC)
         os.ftruncate(self._fd, max(size, 1))
         self._memory = mmap.mmap(self._fd, max(size, 1))

@@ -84,8 +84,9 @@ def _is_text(node: ast.stmt) -> bool:
     return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
 
 
-def entry_of(tree: ast.Module) -> str:
-    """What the last statement passes to a check: "f" of ``check(f)``; "" where it is no such call."""
+def entry_of(row: SourceRow, test: str) -> str:
+    """What the last statement of a test passes to a check: "f" of ``check(f)``; "" where it is no such call."""
+    tree = parse_tests(row, test)
     call = tree.body[-1].value if tree.body and isinstance(tree.body[-1], ast.Expr) else None
     return ast.unparse(call.args[0]) if isinstance(call, ast.Call) and len(call.args) == 1 else ""
 

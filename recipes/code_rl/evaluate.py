@@ -28,7 +28,7 @@ from overlap.evaluation import AnswerFile, SamplingOptions, complete_answers
 from overlap.pipeline import PromptSplit, check_splits, filter_prompts
 from overlap.placement import devices_here
 from overlap.policy import DEFAULT_POLICY, policy_digest, resolve_policy
-from overlap.prepare import RunInputs, check_device, load_tokenizer
+from overlap.prepare import RunInputs, load_tokenizer
 from overlap.record import Progress, quiet, to_json_types
 from recipes.code_rl import evaluation_report as report
 from recipes.code_rl.command_line import Parser, counts, day, positive
@@ -69,7 +69,7 @@ class Evaluation:
         """Load policy, tokenizer and problems; open the file of answers. Raises ConfigError, RunDirError."""
         cfg = self.cfg
         with quiet(scratch / "prepare.log"):
-            check_device(cfg)
+            devices_here(cfg.run.device)  # refuses a GPU that is not there
             policy = resolve_policy(cfg.model.policy)
             tokenizer = load_tokenizer(policy)
             self.read = tuple(read_set(asked, cfg) for asked in self.sets)
@@ -99,7 +99,7 @@ class Evaluation:
         return (*(("engine",) if undrawn else ()), *(("verifier",) if undrawn or unjudged else ()))
 
     async def work(self, parts: ServingParts) -> None:
-        """SamplingOptions and judge what the file lacks."""
+        """Sample and judge what the file lacks."""
         assert self.file is not None
         prompts, began = parts.inputs.heldout, time.monotonic()
         undrawn, unjudged = self.file.missing(prompts, self.draw.samples)

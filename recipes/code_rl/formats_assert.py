@@ -89,7 +89,7 @@ def read_functional(row: SourceRow, judging: Judging, statement: str, test: Any)
         raise row.fault(test, "tests.functional must be text")
     if not test.strip():
         raise row.without_tests()
-    id, entry = row.id("id", "task_id", "question_id"), assert_tests.entry_of(assert_tests.parse_tests(row, test))
+    id, entry = row.id("id", "task_id", "question_id"), assert_tests.entry_of(row, test)
     solutions = row.parsed("solutions") if row.values.get("solutions") else []
     listed = [solutions] if isinstance(solutions, str) else solutions
     return CodeProblem(

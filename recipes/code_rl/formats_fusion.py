@@ -62,13 +62,8 @@ def _code(row: SourceRow, judging: Judging, test: str, entry: str) -> CodeProble
     return CodeProblem(
         id,
         content,
-        judging.problem(row, id, "assert", [Case(assert_tests.called(row, test, _entry(row, test)))]),
+        judging.problem(row, id, "assert", [Case(assert_tests.called(row, test, assert_tests.entry_of(row, test)))]),
         starter=shown[1] if shown else "",
         references=(solution,) if solution.strip() else (),
         place=row.place,
     )
-
-
-def _entry(row: SourceRow, test: str) -> str:
-    """What the last statement passes to the check; "" where there is no such call."""
-    return assert_tests.entry_of(assert_tests.parse_tests(row, test))

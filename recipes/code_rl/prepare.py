@@ -18,7 +18,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from overlap.atomic import write_atomic
 from overlap.cli import command, ending_in_order, print_output
@@ -42,6 +42,9 @@ from recipes.code_rl.sources import source_rows
 from recipes.code_rl.statements import Statements, words_of
 from recipes.code_rl.task import CodeTask
 from sandbox.core import Verdict
+
+if TYPE_CHECKING:
+    from sandbox.pool import Pool
 
 CONFIG: Final = Path(__file__).parent / "configs" / "deepcoder_14b_16k.yaml"
 AGAINST: Final = ("lcbv5", "codeforces", "humaneval+", "mbpp+")
@@ -208,7 +211,7 @@ class Preparation:
             console.print(f"{len(found.problems)} problems of {name} are not trained on")
             yield from ((problem.place or problem.id, problem.statement) for problem in found.problems)
 
-    async def _choose(self, pool: Any, task: References, filters: Filters, console: Console) -> None:
+    async def _choose(self, pool: Pool, task: References, filters: Filters, console: Console) -> None:
         options = task_options(self.cfg, CodeTask)
         judging = Judging(0, self.cfg.verify.cpu_s, options.preamble, options.packages)
         outcome, known = self.outcome, dict(known_references(checked_file()))
@@ -223,7 +226,7 @@ class Preparation:
             console.print(f"{outcome.kept + len(outcome.left_out)} rows, {outcome.kept} kept")
 
     async def _verdicts(
-        self, pool: Any, task: References, problems: Sequence[CodeProblem], known: dict[str, str]
+        self, pool: Pool, task: References, problems: Sequence[CodeProblem], known: dict[str, str]
     ) -> list[tuple[str, str]]:
         """(verdict, message) on the reference of each problem; "" where it brings none, or none is judged."""
         if not self.references:
@@ -231,7 +234,7 @@ class Preparation:
         prompts = [Prompt(problem.id, (), data=problem, place=problem.place) for problem in problems]
         digests = [next((digest_of(probe, task.packages) for probe in task.probes(p)), "") for p in prompts]
         asked = [p for p, digest in zip(prompts, digests, strict=True) if digest and digest not in known]
-        report = await check_problems(pool, task, asked)
+        report = await check_problems(pool.judge, task, asked)
         remember(checked_file(), report)
         found = {f.digest: (f.reference, f.message or f.fault) for f in report.findings}
         self.outcome.judged += len(asked)

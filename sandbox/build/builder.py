@@ -33,7 +33,6 @@ class Build:
 
     artefact: bytes | None
     log: str
-    cached: bool = False
 
 
 class Builder:
@@ -64,7 +63,7 @@ class Builder:
         key = hashlib.sha256(json.dumps(text).encode()).hexdigest()
         binary, log = self.directory / key, self.directory / f"{key}.log"
         with suppress(FileNotFoundError):  # not built yet, or removed by another worker to make room
-            found = Build(binary.read_bytes(), log.read_text("utf-8"), cached=True)
+            found = Build(binary.read_bytes(), log.read_text("utf-8"))
             for path in (log, binary):
                 os.utime(path)
             return found

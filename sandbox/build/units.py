@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -82,16 +81,16 @@ def compose(language: Language, problem: Problem, program: str | ProgramLayout, 
         text = rename_main(text, harness.rename_main)
     ours = _read((*language.compile_files, *harness.files))
     files = {name: encode_text(text) for name, text in layout.files} | {layout.main: encode_text(text)}
-    kept = {
-        *dict(ours),
-        *([] if is_native_language(language) or language.artifact == language.source else [language.artifact]),
-    }
+    kept = set(dict(ours))
+    if not is_native_language(language) and language.artifact != language.source:
+        kept.add(language.artifact)
     if taken := {name.partition("/")[0] for name in files} & kept:
         raise Misnamed(f"{min(taken)!r} is the name of a file of the judge; give yours another")
     texts = [text] if len(layout.compiled) == 1 else [text for name, text in layout.files if name in layout.compiled]
     # An interpreter's artefact is the source itself, beside which it finds the other files by their names.
     artifact = layout.main if language.artifact == language.source else language.artifact
-    parts = (*_parts(language, harness, layout), *_asked_for(language, texts))
+    more = (part for words, part in language.asked_for if any(word in text for word in words for text in texts))
+    parts = (*_parts(language, harness, layout), *more)
     argv = toolchain.fill(language, parts, {"source": layout.main, "artifact": artifact})
     wants_header = bool(language.header) and any(language.header in text for text in texts)
     return Unit(language, harness, (*files.items(), *ours), argv, wants_header, artifact)
@@ -117,17 +116,17 @@ def start_unit(unit: Unit, limits: Limits, stdin: bytes, artefact: bytes | int, 
     names = {"artifact": unit.artifact, **_sizes(language, limits)}
     argv = toolchain.fill(language, unit.harness.run or language.run, names)
     files = _read(unit.harness.run_files)
-    native = isinstance(artefact, int)
+    program = artefact if isinstance(artefact, int) else None
     return JailedRun(
         limits,
         stdin,
         job=job if unit.reports else None,
         argv=argv,
-        program=artefact if isinstance(artefact, int) else None,
+        program=program,
         files=files if isinstance(artefact, int) else ((unit.artifact, artefact), *files),
         environment=environment_variables(language, limits),
         runtime=language.runtime,
-        with_tools=not native,
+        with_tools=program is None,
     )
 
 
@@ -155,13 +154,9 @@ def _sizes(language: Language, limits: Limits) -> dict[str, object]:
     return {"heap_mib": max(1, heap // MIB), "young_mib": max(1, young // MIB), "stack_kib": stack >> 10}
 
 
-def _read(names: Sequence[str]) -> tuple[tuple[str, bytes], ...]:
-    return tuple((name, _file(name)) for name in names)
-
-
 @cache
-def _file(name: str) -> bytes:
-    return (_FILES / name).read_bytes()
+def _read(names: tuple[str, ...]) -> tuple[tuple[str, bytes], ...]:
+    return tuple((name, (_FILES / name).read_bytes()) for name in names)
 
 
 def callee(fn_name: str, source: str) -> dict[str, str]:
@@ -178,10 +173,6 @@ def callee(fn_name: str, source: str) -> dict[str, str]:
         return {"{owner}": "int", "{callee}": f"::{name}", "{called}": f"::{name}{given}"}
     called = f"sandbox_harness::sandbox_made<::{cls}>().{name}{given}"
     return {"{owner}": f"::{cls}", "{callee}": f"&Sandbox_owner::{name}", "{called}": called}
-
-
-def _asked_for(language: Language, texts: Sequence[str]) -> tuple[str, ...]:
-    return tuple(part for words, part in language.asked_for if any(word in text for word in words for text in texts))
 
 
 def rename_main(text: str, name: str) -> str:

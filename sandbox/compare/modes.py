@@ -21,6 +21,7 @@ All of it takes time that grows with the bytes compared: no pattern here can mat
 
 from __future__ import annotations
 
+import operator
 import re
 from collections.abc import Callable, Iterator
 from itertools import zip_longest
@@ -50,18 +51,13 @@ def parse_mode(mode: str) -> Matcher:
         return found
     if eps := _eps(mode):
         return _float_matcher(eps)
-    if packaged := _packaged(mode):
-        return packaged
+    if mode.startswith("kattis"):
+        from sandbox.compare import kattis  # here, because the zygote imports this module and forks for every run
+
+        if packaged := kattis.kattis_comparison(mode):
+            return packaged
     names = ", ".join([*MODES, CHECKER, "float(1e-6)", "kattis(float_tolerance 1e-6)", "tokens+ignore_case"])
     raise InvalidProblem(f"compare={mode!r} is unknown; use one of {names}")
-
-
-def _packaged(mode: str) -> Matcher | None:
-    if not mode.startswith("kattis"):
-        return None
-    from sandbox.compare import kattis  # here, because the zygote imports this module and forks for every run
-
-    return kattis.kattis_comparison(mode)
 
 
 def check_mode(mode: str) -> None:
@@ -83,10 +79,6 @@ def _eps(mode: str) -> str | None:
         return found[1] if 0 < float(found[1]) < 1 else None
     except ValueError:
         return None
-
-
-def _exact(output: bytes, expected: bytes) -> bool:
-    return output == expected
 
 
 def _lines(output: bytes, expected: bytes) -> bool:
@@ -148,7 +140,7 @@ def _same_special(token: bytes, expected: bytes) -> bool:
 
 
 MODES: Final[dict[str, Matcher]] = {
-    "exact": _exact,
+    "exact": operator.eq,
     "lines": _lines,
     "tokens": _tokens_with(_same_number),
     "lcb": published.lcb,

@@ -17,10 +17,7 @@ import re
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from itertools import zip_longest
-from typing import TYPE_CHECKING, Final
-
-if TYPE_CHECKING:
-    from decimal import Decimal
+from typing import Final
 
 _LINE: Final = re.compile(rb"[^\n]+|\n+")
 _TOKEN: Final = re.compile(r"\S+")
@@ -50,14 +47,8 @@ def code_contests(output: bytes, expected: bytes) -> bool:
 
 
 def _by_lines(output: bytes, expected: bytes, equal: Callable[[str, str], bool]) -> bool:
-    if output == expected:
-        return True
-    for mine, theirs in zip_longest(_lines(output), _lines(expected)):
-        if mine is None or theirs is None:
-            return False
-        if mine != theirs and not equal(mine, theirs):
-            return False
-    return True
+    pairs = zip_longest(_lines(output), _lines(expected))
+    return output == expected or all(a is not None and b is not None and (a == b or equal(a, b)) for a, b in pairs)
 
 
 def _lines(text: bytes) -> Iterator[str]:
@@ -76,24 +67,15 @@ def _lines(text: bytes) -> Iterator[str]:
 
 
 def _same_decimals(mine: str, theirs: str) -> bool:
-    from decimal import (
-        Decimal,
-        DecimalException,
-    )  # here, because the zygote imports this module and forks for every run
+    from decimal import Decimal, DecimalException  # here: the zygote imports this module and forks for every run
 
     with suppress(DecimalException):
         return Decimal(mine) == Decimal(theirs)
     try:
-        pairs = zip_longest(_decimals(mine), _decimals(theirs))
-        return all(a is not None and b is not None and a == b for a, b in pairs)
+        tokens = zip_longest(_TOKEN.finditer(mine), _TOKEN.finditer(theirs))
+        return all(a and b and Decimal(a[0]) == Decimal(b[0]) for a, b in tokens)
     except DecimalException:  # no number, or one that equals nothing
         return False
-
-
-def _decimals(line: str) -> Iterator[Decimal]:
-    from decimal import Decimal
-
-    return (Decimal(found[0]) for found in _TOKEN.finditer(line))
 
 
 def _same_float(mine: str, theirs: str) -> bool:

@@ -3,7 +3,7 @@
 Everything else in the sandbox uses them. They know nothing of how a program is judged.
 """
 
-from sandbox.core.checks import Convention, Isolation, Kind, printable
+from sandbox.core.checks import printable
 from sandbox.core.nouns import (
     COMPILE_LIMITS,
     MIB,
@@ -11,13 +11,14 @@ from sandbox.core.nouns import (
     SOURCE_BYTES_MAX,
     Case,
     CaseResult,
+    Isolation,
     Judgement,
     Limits,
-    Problem,
     Program,
     Subtask,
     Verdict,
 )
+from sandbox.core.problem import Convention, Kind, Problem
 
 __all__ = [
     "COMPILE_LIMITS",

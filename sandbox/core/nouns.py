@@ -2,18 +2,19 @@
 
     Problem × Program ──▶ judge ──▶ Judgement(CaseResult per case that ran)
 
-Units are in the field names. A Problem that cannot be judged raises InvalidProblem on construction, so that "no tests"
-can never turn into "all tests passed".
+Units are in the field names. What cannot be right raises on construction; a Problem is in `problem.py`.
 """
 
 from __future__ import annotations
 
-from dataclasses import MISSING, asdict, dataclass, field, fields
+from dataclasses import dataclass, fields
 from enum import StrEnum
-from typing import Any, Final
+from typing import Any, Final, Literal
 
-from sandbox.core.checks import Convention, Kind, check_keys, check_problem, check_program, quoted
-from sandbox.errors import InvalidProblem
+from sandbox.core.checks import check_files, check_texts, quoted
+from sandbox.errors import InvalidProblem, InvalidProgram
+
+Isolation = Literal["auto", "A", "B", "C"]
 
 MIB: Final = 1 << 20
 SOURCE_BYTES_MAX: Final = 4 * MIB
@@ -133,7 +134,10 @@ class Subtask:
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """A program: one source, or several files. Raises InvalidProgram where the files cannot lie in one directory."""
+    """A program: one source, or several files.
+
+    Raises InvalidProgram where the files cannot lie in one directory, InvalidProblem for a field that is no text.
+    """
 
     source: str = ""
     language: str = "python"
@@ -144,80 +148,11 @@ class Program:
 
     def __post_init__(self) -> None:
         freeze(self, "files")
-        check_program(self)
-
-
-@dataclass(frozen=True, slots=True)
-class Problem:
-    """Test cases and how to judge by them. Raises InvalidProblem if they cannot tell right from wrong."""
-
-    id: str
-    kind: Kind
-    cases: tuple[Case, ...]
-    fn_name: str | None = None
-    """function problems: "f" or "Solution.method"."""
-    preamble: str = ""
-    """Code that runs before the program (Python), or stands above it (compiled languages)."""
-    compare: str = "tokens"
-    """A mode of sandbox/compare/modes.py: exact, tokens, float(1e-6), kattis(...), checker and so on."""
-    limits: Limits = field(default_factory=Limits)
-    language: str = "python"
-    """assert problems: the language of the tests and of every program."""
-    checker: Program | None = None
-    """compare="checker": decides by input, output and expected answer; see sandbox/judging/referee.py."""
-    interactor: Program | None = None
-    """interactive problems: talks to the program and decides; see sandbox/judging/interactive.py."""
-    convention: Convention = "testlib"
-    """How checker or interactor is called, and what its exit code means."""
-    referee_limits: Limits | None = None
-    """Of the checker or the interactor; None means REFEREE_LIMITS."""
-    passes: int = 1
-    """Maximum number of runs per case.
-
-    With more than one, a checker or interactor (convention kattis) that accepts and writes `nextpass.in` into its
-    feedback directory provides the input of the next run.
-    """
-    subtasks: tuple[Subtask, ...] = ()
-    """Points per group of cases; without any, the score is the share of the cases that pass."""
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "cases", tuple(self.cases))
-        object.__setattr__(self, "subtasks", tuple(self.subtasks))
-        check_problem(self)
-
-    def to_json(self) -> dict[str, Any]:
-        """A plain dict; the format of `sandbox judge problem.json`."""
-        return {
-            "id": self.id,
-            "kind": self.kind,
-            "cases": [case.to_json() for case in self.cases],
-            "fn_name": self.fn_name,
-            "preamble": self.preamble,
-            "compare": self.compare,
-            "limits": asdict(self.limits),
-            "checker": asdict(self.checker) if self.checker else None,
-            "interactor": asdict(self.interactor) if self.interactor else None,
-            "convention": self.convention,
-            "referee_limits": asdict(self.referee_limits) if self.referee_limits else None,
-            "passes": self.passes,
-            "subtasks": [asdict(subtask) for subtask in self.subtasks],
-            "language": self.language,
-        }
-
-    @classmethod
-    def from_json(cls, data: Any) -> Problem:
-        """The inverse of `to_json`; unknown and missing keys raise InvalidProblem."""
-        known = {item.name for item in fields(cls)}
-        check_keys("problem", data, known, required={"id", "kind", "cases"})
-        parts = {
-            "cases": _read_list("cases", data["cases"], Case),
-            "limits": _read("limits", {} if data.get("limits") is None else data["limits"], Limits),
-            "checker": _read("checker", data.get("checker"), Program),
-            "interactor": _read("interactor", data.get("interactor"), Program),
-            "referee_limits": _read("referee_limits", data.get("referee_limits"), Limits),
-            "subtasks": _read_list("subtasks", [] if data.get("subtasks") is None else data["subtasks"], Subtask),
-        }
-        return cls(**{**data, **parts})
+        check_texts("program", self, "source", "language", "entry")
+        if self.source and self.files:
+            raise InvalidProgram("program: source and files are given; put the source among the files")
+        if self.files:
+            check_files("program", self.files, InvalidProgram)
 
 
 @dataclass(frozen=True, slots=True)
@@ -288,18 +223,3 @@ class Judgement:
         cases = tuple(CaseResult(**{**case, "verdict": Verdict(case["verdict"])}) for case in data["cases"])
         rest = {key: value for key, value in data.items() if key != "score"}
         return cls(**{**rest, "verdict": Verdict(data["verdict"]), "cases": cases})
-
-
-def _read(where: str, data: Any, cls: type[Any]) -> Any:
-    """Build a data type from its JSON object; null stays None."""
-    if data is None:
-        return None
-    required = {f.name for f in fields(cls) if f.default is MISSING and f.default_factory is MISSING}
-    check_keys(where, data, {item.name for item in fields(cls)}, required)
-    return cls(**data)
-
-
-def _read_list(where: str, data: Any, cls: type[Any]) -> tuple[Any, ...]:
-    if not isinstance(data, list):
-        raise InvalidProblem(f"problem: {where} must be a list of {cls.__name__} objects")
-    return tuple(_read(f"{where}[{index}]", item if item is not None else [], cls) for index, item in enumerate(data))

@@ -7,12 +7,11 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from sandbox.build import Builder
-from sandbox.core import Case, Isolation, Judgement, Problem, Program, Verdict
+from sandbox.core import Case, Isolation, Problem, Program, Verdict
 from sandbox.errors import SandboxError, ToolchainMissing
 from sandbox.jail import Jail
 from sandbox.judging import Judge
@@ -48,21 +47,16 @@ def measure_languages(isolation: Isolation = "auto", rounds: int = 30) -> dict[s
 
 
 def _figure(name: str, judge: Judge, language: str, source: str, tests: int, rounds: int) -> Figure:
-    return Figure(name, median_ms(lambda: _judge(judge, language, source, tests), rounds))
-
-
-def median_ms(call: Callable[[], object], rounds: int) -> float:
     taken = []
     for _ in range(rounds):
         start = time.perf_counter()
-        call()
+        _judge(judge, language, source, tests)
         taken.append(time.perf_counter() - start)
-    return statistics.median(taken) * 1e3
+    return Figure(name, statistics.median(taken) * 1e3)
 
 
-def _judge(judge: Judge, language: str, source: str, tests: int) -> Judgement:
+def _judge(judge: Judge, language: str, source: str, tests: int) -> None:
     cases = tuple(Case(f"{n} {n}\n", str(2 * n)) for n in range(tests))
     done = judge.judge(Problem("bench", "stdio", cases), Program(source, language))
     if done.verdict is not Verdict.AC:
         raise SandboxError(f"the benchmark's own {language} program was judged {done.verdict}: {done.compile_log}")
-    return done

@@ -11,16 +11,15 @@ import json
 import os
 import select
 import signal
-import sys
 import tempfile
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from subprocess import PIPE, TimeoutExpired
-from typing import Any, Final
+from typing import Final
 
 from sandbox.build import Builder
 from sandbox.core import Isolation, Verdict
-from sandbox.errors import IsolationUnavailable, SandboxError
+from sandbox.errors import SandboxError
 from sandbox.jail import TIERS, Jail, start_process
 from sandbox.judging import Judge, control
 from sandbox.kernel import cgroup, landlock, linux, reserve_directory, seccomp, uids
@@ -60,9 +59,6 @@ class Report:
     lines: tuple[Line, ...]
     tier: str | None
 
-    def to_json(self) -> dict[str, Any]:
-        return {"tier": self.tier, "lines": [asdict(line) for line in self.lines]}
-
 
 def examine() -> Report:
     """Try everything. Takes a few seconds, most of them for compilers."""
@@ -74,7 +70,7 @@ def examine() -> Report:
                 detail = ", ".join(jail.mechanisms)
             tier = tier or name
             lines.append(Line(f"tier {name}", True, detail, needed=False))
-        except (IsolationUnavailable, SandboxError) as error:
+        except SandboxError as error:
             lines.append(Line(f"tier {name}", False, str(error), "see the FAIL lines above", needed=False))
     return Report((*lines, *_toolchains(tier)), tier)
 
@@ -139,23 +135,17 @@ def _spaces(flags: int) -> Callable[[], None]:
 
 def _mount_room() -> None:
     """Enter all namespaces of tier A, from the uid maps to the new root."""
-    with tempfile.TemporaryDirectory() as root:
-        child = os.fork()  # the child that enters can no longer see `root`, and so could not remove it
-        if child == 0:
-            os._exit(_build_room(root))
-        if os.waitpid(child, 0)[1]:
-            raise OSError("the new root cannot be built; is /proc masked?")
 
+    def enter() -> None:
+        pid = namespaces.enter_namespaces()
+        if pid == 0:
+            namespaces.build_root(root, work_bytes=1 << 20)
+        elif os.waitpid(pid, 0)[1]:
+            raise OSError("pid 1 of the new namespace was killed")
 
-def _build_room(root: str) -> int:
-    try:
-        if pid := namespaces.enter_namespaces():
-            return 1 if os.waitpid(pid, 0)[1] else 0
-        namespaces.build_root(root, work_bytes=1 << 20)
-    except OSError as error:
-        sys.stderr.write(str(error))
-        return 1
-    return 0
+    with tempfile.TemporaryDirectory() as root:  # who enters can no longer see it, and so could not remove it
+        if fault := _try(enter):
+            raise OSError(fault)
 
 
 def _filter() -> None:

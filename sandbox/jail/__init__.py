@@ -1,8 +1,4 @@
-"""One confined process tree, and the only interface to kernel, pyharness and zygote.
-
-Consumes  runs, with descriptors for all data; produces one RunResult each
-Waits for the control socket of the process inside
-Woken by  its answer, the end of the jail, or a limit
+"""One confined process tree, and the only interface to pyharness and zygote.
 
 Names are imported on first use: a pool's supervisor needs only a few.
 """

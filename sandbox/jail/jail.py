@@ -11,13 +11,11 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
-import subprocess
 import sys
 import time
 from collections import deque
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from types import TracebackType
 from typing import Final
 
 from sandbox.core import MIB, Isolation
@@ -80,22 +78,12 @@ class Jail:
         self.ahead = self._tree.ahead
         """Number of runs that may be started ahead of the one that is waited for."""
         self.shared = namespaces.SHARED if self.tier == "A" and shared else shared
-
-    @property
-    def process(self) -> subprocess.Popen[bytes]:
+        self.process = self._tree.process
         """The zygote; in tier A the process outside that waits for it."""
-        assert self._tree.process is not None
-        return self._tree.process
-
-    @property
-    def directory(self) -> str:
+        self.directory = self._tree.directory
         """Removed when the jail is closed."""
-        return self._tree.directory
-
-    @property
-    def group(self) -> str:
+        self.group = self._tree.group
         """Name of the jail's cgroup, if it has one."""
-        return self._tree.group
 
     def pids(self) -> tuple[int, ...]:
         """The first processes of the jail and of its partner; all others descend from them."""
@@ -212,9 +200,7 @@ class Jail:
     def __enter__(self) -> Jail:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 

@@ -122,7 +122,7 @@ class Sent:
         program = None
         if run.program is not None:
             program = len(fds)
-            fds.append(self._young(run.program) if os.geteuid() == 0 else self._own_copy(run.program))
+            fds.append(self._without_notes(run.program))
         files, packed = [], None
         if run.files:
             packed, offset = len(fds), 0
@@ -133,34 +133,30 @@ class Sent:
         self.gathered = None if run.gather is None else self._memfd("gathered")
         if self.gathered is not None:
             fds.append(self.gathered)
-        how = (
-            ("mode", "exec" if native else "python"),
-            ("argv", run.argv),
-            ("program", program),
-            ("files", tuple(files)),
-            ("packed", packed),
-            ("collect", run.collect),
-            ("gather", run.gather),
-            ("gathered", len(fds) - 1),
-            ("outputs", outputs),
-            ("environment", run.environment),
-            ("harness", harness),
-            ("with_tools", run.with_tools),
-            ("pipes", run.pipes is not None),
+        body = _encode(
+            run.limits,
+            run.runtime,
+            mode="exec" if native else "python",
+            program=program,
+            files=tuple(files),
+            packed=packed,
+            gathered=len(fds) - 1,
+            outputs=outputs,
+            harness=harness,
+            pipes=run.pipes is not None,
+            **{name: getattr(run, name) for name in ("argv", "collect", "gather", "environment", "with_tools")},
         )
-        return b"%d %d %d\n%b" % (*run.series, run.hold, _encode(how, run.limits, run.runtime)), fds
+        return b"%d %d %d\n%b" % (*run.series, run.hold, body), fds
 
-    def _young(self, program: int) -> int:
-        """Its times would tell a run how long ago the program was compiled, so they are reset; a file with a name is
-        not touched.
+    def _without_notes(self, program: int) -> int:
+        """A binary whose times do not tell a run how long ago it was compiled, and which no run owns: in its mode and
+        times it could leave notes to the program's next case. A file with a name is not touched.
         """
+        if os.geteuid() != 0:
+            return self._memfd("program", read_all(program, os.fstat(program).st_size), seal=True)
         if os.fstat(program).st_nlink == 0:
             os.utime(program)
         return program
-
-    def _own_copy(self, program: int) -> int:
-        """A program with the judge's uid owns its binary and could leave notes to its next case in mode and times."""
-        return self._memfd("program", read_all(program, os.fstat(program).st_size), seal=True)
 
     def _memfd(self, name: str, content: bytes = b"", *, seal: bool = False) -> int:
         self.opened.append(make_memfd(name, content, seal=seal))
@@ -204,14 +200,10 @@ def _read_ends(fd: int, cap: int) -> bytes:
 
 
 @functools.lru_cache(8)
-def _encode(how: tuple[tuple[str, Any], ...], limits: Limits, runtime: Runtime) -> bytes:
+def _encode(limits: Limits, runtime: Runtime, **how: Any) -> bytes:
     """The part of a request that is the same for most runs of a program."""
-    return json.dumps({**dict(how), "limits": _wire_limits(limits, runtime)}).encode()
-
-
-def _wire_limits(limits: Limits, runtime: Runtime) -> dict[str, Any]:
     names = ("cpu_s", "memory_bytes", "output_bytes", "file_bytes")
-    return {
+    numbers = {
         **{name: getattr(limits, name) for name in names},
         "wall_s": limits.wall_limit_s,
         "stack_bytes": min(limits.stack_bytes, runtime.stack_bytes_max),
@@ -220,6 +212,7 @@ def _wire_limits(limits: Limits, runtime: Runtime) -> dict[str, Any]:
         "headroom_bytes": runtime.headroom_bytes,
         "address_space": runtime.address_space,
     }
+    return json.dumps({**how, "limits": numbers}).encode()
 
 
 def _weight(frame: bytes) -> int:

@@ -27,8 +27,8 @@ def start_process(
         raise SandboxError("sys.executable is empty: this interpreter cannot start another")
     root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
     ours = environment.current()
-    theirs = {"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8"}
-    theirs["LD_BIND_NOW"] = "1"  # otherwise each fork resolves its symbols again, and copies the tables for it
+    # With LD_BIND_NOW, or each fork would resolve its symbols again, and copy the tables for it.
+    theirs = {"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8", "LD_BIND_NOW": "1"}
     if seed_hashes:
         theirs["PYTHONHASHSEED"] = "0"  # the order of a set must be the same in every run
     theirs["SANDBOX_PATH"] = ours.get("SANDBOX_PATH", ours.get("PATH", ""))  # where tools are found

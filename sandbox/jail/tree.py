@@ -40,7 +40,6 @@ class Tree:
 
         Raises IsolationUnavailable, WorkerDied, SandboxError when the machine has no resources left.
         """
-        self.process: subprocess.Popen[bytes] | None = None
         self._buffer = bytearray(_MESSAGE_MAX)
         self._unread: deque[dict[str, Any]] = deque()
         try:
@@ -57,20 +56,34 @@ class Tree:
             run_dir = None  # its programs have another uid
         with ExitStack() as undo:
             self.control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-            undo.callback(self.control.close)
             with theirs:
+                undo.callback(self.control.close)
                 self.directory = tempfile.mkdtemp(dir=run_dir) if run_dir else reserve_directory()
+                undo.callback(remove_tree, self.directory)
                 self.group = group_name(self.directory)
-                undo.callback(self.close)
+                undo.callback(cgroup.remove_cgroups, self.group)
                 tail = [str(theirs.fileno()), tier, self.directory, str(os.getpid()), str(work_bytes)]
                 tail += [json.dumps({**show, "group": self.group}), "given" if run_dir else "own"]
                 self.guarded = tail[-1] == "own"
                 self.process = start_process("zygote.zygote", tail, [theirs.fileno()], seed_hashes=True)
+                undo.callback(self._end)
             ready, _ = self.receive(time.monotonic() + _START_S)
             if "error" in ready:
                 raise IsolationUnavailable(f"tier {tier}: {ready['error']}")
-            undo.pop_all()
+            self._undo = undo.pop_all()
         return ready
+
+    def close(self) -> None:
+        """End all processes, within a few seconds, and remove what they leave. Safe to call twice."""
+        self._undo.close()
+
+    def _end(self) -> None:
+        self.control.close()
+        try:
+            self.process.wait(_CLOSE_S)
+        except subprocess.TimeoutExpired:
+            self.process.kill()  # the jail's pid 1 dies with it
+            self.process.wait()
 
     def send(self, message: bytes, fds: Sequence[int] = ()) -> None:
         """Raises OSError when the zygote is dead."""
@@ -106,19 +119,6 @@ class Tree:
 
     def is_running(self) -> bool:
         """Whether a program's process is alive and not yet exiting."""
-        assert self.process is not None
         ours = self.guarded + (self.tier == "A")  # below the first process: a guard has a child, and so has a waiter
         below = descendant_pids(self.process.pid)[ours:]
         return not all(map(is_ending, below))
-
-    def close(self) -> None:
-        """End all processes, within a few seconds. Safe to call twice."""
-        self.control.close()
-        if self.process is not None:
-            try:
-                self.process.wait(_CLOSE_S)
-            except subprocess.TimeoutExpired:
-                self.process.kill()  # the jail's pid 1 dies with it
-                self.process.wait()
-        cgroup.remove_cgroups(self.group)
-        remove_tree(self.directory)

@@ -40,19 +40,19 @@ def root_of(node: ast.expr) -> str:
 
 def apart_of(whole: list[ast.stmt], above: list[ast.stmt], names: Names) -> Apart | None:
     """Return None where the test would rely on the program's own answer even in a jail of its own."""
+    nodes = [inner for part in whole for inner in ast.walk(part)]
     used = loaded(*whole) - names.test - vars(builtins).keys()
-    modules = _modules(whole) & used - names.preamble - names.entry
+    modules = _modules(nodes) & used - names.preamble - names.entry
     programs = (used - modules) | names.entry
     if not programs or names.entry & names.test:
         return None
     loose = Names(names.entry, names.test, names.preamble, names.modules, opaque=False)
-    for node in (inner for part in whole for inner in ast.walk(part)):
+    for node in nodes:
         if isinstance(node, ast.Assert) and (trusts_program(node.test, loose) or _tests_preamble(node.test, loose)):
             return None
         if isinstance(node, ast.Call) and _is_helper(node.func, loose, modules):
             return None
     classes = tuple(node.name for node in above if isinstance(node, ast.ClassDef))
-    nodes = [inner for part in whole for inner in ast.walk(part)]
     others = {name for name in programs - names.entry - names.preamble if name[:1].isupper()} - {"Solution"}
     decisive = all(map(_is_plain_use, nodes)) and not others and not _passes_functions(nodes)
     return Apart(tuple(sorted(programs)), tuple(sorted(names.entry)), tuple(sorted(modules)), classes, decisive)
@@ -98,16 +98,15 @@ def _passes_functions(nodes: list[ast.AST]) -> bool:
 
 
 def _tests_preamble(test: ast.expr, names: Names) -> bool:
-    """Return names whose owner is ambiguous, as in `assert gcd(4, 6) == 2` below a preamble that imports a gcd."""
+    """Whether a name's owner is ambiguous, as in `assert gcd(4, 6) == 2` below a preamble that imports a gcd."""
     calls = [node.func.id for node in ast.walk(test) if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)]
     if any(map(names.is_programs, loaded(test))):
         return False
     return any(name in names.preamble and name not in names.test for name in calls)
 
 
-def _modules(body: list[ast.stmt]) -> set[str]:
+def _modules(nodes: list[ast.AST]) -> set[str]:
     """Return the modules of the standard library that are used as modules: a program may be called `bisect`."""
-    nodes = [node for part in body for node in ast.walk(part)]
     owners = {node.value.id for node in nodes if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name)}
     called = {node.func.id for node in nodes if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)}
     return owners & sys.stdlib_module_names - called

@@ -7,6 +7,7 @@ count.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
 
 from sandbox.core import Case, CaseResult, Judgement, Limits, Problem, Program, Verdict, printable
@@ -30,16 +31,13 @@ def take_down(problem: Problem, control: Judgement, error: TookDown) -> Judgemen
     if control.verdict is not Verdict.AC:
         raise error
     message = printable(f"{TOOK_DOWN}, whenever it was tried: {error}")
-    return Judgement(
+    return replace(
+        control,
         problem_id=problem.id,
         verdict=Verdict.RE,
         cases=(CaseResult(0, Verdict.RE, 0.0, 0.0, 0, message[:300]),),
         passed=0,
         total=len(problem.cases),
-        weak=False,
-        tier=control.tier,
-        language=control.language,
-        toolchain=control.toolchain,
         compile_log="",
         queue_s=0.0,
         run_s=0.0,

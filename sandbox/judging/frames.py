@@ -33,7 +33,8 @@ def read_frame(result: bytes, nonce: bytes) -> Frame | None:
         return None
     if not isinstance(data, dict):
         return None
-    frame: Frame = {name: _text(data.get(name)) for name in _TEXTS}
+    texts = {name: data.get(name) for name in _TEXTS}
+    frame: Frame = {name: text[:_TEXT_MAX] if isinstance(text, str) else "" for name, text in texts.items()}
     frame["ok"] = data.get("ok") is True
     if isinstance(data.get("values"), list):
         frame["values"] = data["values"]
@@ -45,7 +46,3 @@ def _int(digits: str) -> int:
     if len(digits) > _DIGITS_MAX:
         raise ValueError("a long integer in decimal")
     return int(digits)
-
-
-def _text(value: object) -> str:
-    return value[:_TEXT_MAX] if isinstance(value, str) else ""

@@ -253,7 +253,8 @@ def run_interactive(
             talk.interactor.cancel()
             for thread in threads:
                 thread.join()
-    done = talk.program.outcome[0] if talk.program.outcome else _unmeasured(time.monotonic() - start)
+    unmeasured = RunResult(None, None, None, 0.0, time.monotonic() - start, 0, 0, b"", b"", b"", None)
+    done = talk.program.outcome[0] if talk.program.outcome else unmeasured
     return done, _decide(talk, judge, limits, prepared.language)
 
 
@@ -333,7 +334,3 @@ def _blame(talk: _Talk, judge: referee.Referee, brief: str, crash: referee.Crash
     if not (talk.heard or judge.again):
         raise judge.fault(brief) if crash is None else CheckerError(str(crash))
     return Verdict.WA, f"on what the program said, the {judge.role} {brief}"
-
-
-def _unmeasured(wall_s: float) -> RunResult:
-    return RunResult(None, None, None, 0.0, wall_s, 0, 0, b"", b"", b"", None)

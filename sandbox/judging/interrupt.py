@@ -20,7 +20,6 @@ from sandbox.errors import Cancelled
 
 _TICK_S: Final = 0.01
 _LARGE: Final = 64 << 10  # bytes; the slowest comparison takes less than 50 ms for so many
-_NOTHING: Final = nullcontext()
 
 
 def cancellable(cancel_fd: int | None, size: int) -> AbstractContextManager[None]:
@@ -29,7 +28,7 @@ def cancellable(cancel_fd: int | None, size: int) -> AbstractContextManager[None
     One at a time, and only in the main thread, where signals are handled. Uses SIGVTALRM.
     """
     if cancel_fd is None or size < _LARGE or threading.current_thread() is not threading.main_thread():
-        return _NOTHING
+        return nullcontext()
     return _ticking(cancel_fd)
 
 

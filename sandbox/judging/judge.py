@@ -14,16 +14,17 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Final
 
 from sandbox.build import Builder
 from sandbox.core import Case, CaseResult, Isolation, Judgement, Problem, Program, Verdict, printable
 from sandbox.errors import InvalidProblem
 from sandbox.jail import Jail, RunResult
-from sandbox.judging import apart, interactive, python_asserts, referee
+from sandbox.judging import apart, interactive, python_asserts
 from sandbox.judging.frames import Frame
 from sandbox.judging.interrupt import cancellable
-from sandbox.judging.prepared import CompileError, PreparedProgram, encode_files
+from sandbox.judging.prepared import CompileError, PreparedProgram
 from sandbox.judging.referee import NEXT_PASS, Referee
 from sandbox.judging.verdicts import (
     ACCEPTED,
@@ -90,17 +91,16 @@ class Judge:
             earned=_earned(problem, results),
         )
 
-    def _decider(self, problem: Problem) -> referee.Referee | None:
+    def _decider(self, problem: Problem) -> Referee | None:
         """Return the checker or interactor, if the problem has one."""
         program = problem.checker or problem.interactor
         if program is None:
             return None
         prepared = PreparedProgram(self.jail.partner(), self.builder, program, cancel_fd=self.cancel_fd)
-        role, limits = "checker" if problem.checker else "interactor", problem.referee_limits or referee.LIMITS
-        return referee.Referee(prepared, problem.convention, role, limits=limits, passes=problem.passes)
+        return Referee(prepared, problem, "checker" if problem.checker else "interactor")
 
     def _run_cases(
-        self, problem: Problem, prepared: PreparedProgram, decider: referee.Referee | None
+        self, problem: Problem, prepared: PreparedProgram, decider: Referee | None
     ) -> tuple[list[CaseResult], bool]:
         order = range(len(problem.cases)) if self.only is None else (self.only,)
         course = _Course(problem, prepared, decider, order[-1])
@@ -118,13 +118,13 @@ class Judge:
         return results, course.weak
 
 
-@dataclass(slots=True)
+@dataclass
 class _Course:
     """The cases of one program, each in a fresh process."""
 
     problem: Problem
     prepared: PreparedProgram
-    decider: referee.Referee | None
+    decider: Referee | None
     last: int
     """The case after which nothing more is run."""
     weak: bool = False
@@ -132,8 +132,6 @@ class _Course:
     _ahead: deque[tuple[int, python_asserts.Plan | None]] = field(default_factory=deque)
     _plans: dict[int, python_asserts.Plan] = field(default_factory=dict)
     """Of assert problems in Python, by case."""
-    _apart: bool | None = None
-    """Whether the test can run in a jail of its own; None before the first check."""
 
     def run(self, index: int) -> CaseResult:
         """Run one case. Raises CompileError, SandboxError."""
@@ -182,33 +180,23 @@ class _Course:
         for later in range(index + 1 + len(self._ahead), end + 1):
             self._ahead.append((later, self._start(later, hold=later not in (end - 1, self.last))))
 
-    @property
+    @cached_property
     def _alone(self) -> bool:
-        """Whether runs of other cases may come between two runs of a case in the same jail."""
-        return self._compiles_each or self._has_apart
+        """Whether no run is started ahead: compilers, or tests in jails of their own, run between the cases."""
+        plans = map(self._plan, range(len(self.problem.cases)))
+        return self._compiles_each or any(plan is not None and plan.apart is not None for plan in plans)
 
     @property
     def _compiles_each(self) -> bool:
         """Whether the asserts are compiled with the program, so that a compiler runs between two runs."""
         return self.problem.kind == "assert" and not self.prepared.language.warm
 
-    @property
-    def _in_steps(self) -> bool:
-        return self.problem.kind == "assert" and self.prepared.language.warm
-
-    @property
-    def _has_apart(self) -> bool:
-        if self._apart is None:
-            self._apart = self._in_steps and any(self._plan(index).apart for index in range(len(self.problem.cases)))
-        return self._apart
-
     def _try_apart(self, index: int) -> CaseResult | None:
         """Judge a case whose test has a jail of its own; None where that decides nothing."""
-        case = self.problem.cases[index]
-        what = self._plan(index).apart if self._in_steps else None
-        if what is None:
+        plan = self._plan(index)
+        if plan is None or (what := plan.apart) is None:
             return None
-        talk = apart.run_apart(self.prepared, self.problem, case, what)
+        talk = apart.run_apart(self.prepared, self.problem, self.problem.cases[index], what)
         self._check_preamble(talk[1])
         decision = apart.decide(talk, what, self.problem.limits, self.prepared.language)
         return None if decision is None else case_result(index, talk[0], decision)
@@ -230,8 +218,12 @@ class _Course:
         if said is not None and said.get("stage") == "preamble":
             raise InvalidProblem(f"problem {self.problem.id!r}: preamble: fails without a program: {said.get('error')}")
 
-    def _plan(self, index: int) -> python_asserts.Plan:
-        """Plans per program, shared between programs that are judged in sequence."""
+    def _plan(self, index: int) -> python_asserts.Plan | None:
+        """Return how a case's asserts are judged; None for another kind of problem."""
+        if self.problem.kind != "assert":
+            return None
+        if self._compiles_each:
+            return _WEAK_PLAN
         if index not in self._plans:
             case = self.problem.cases[index]
             self._plans[index] = python_asserts.plan_asserts(case.input, self.problem.preamble, self.problem.fn_name)
@@ -242,14 +234,9 @@ class _Course:
         case, kind = self.problem.cases[index], self.problem.kind
         left = 0 if index == 0 or self._alone else self.last - index + 1
         if kind == "stdio":
-            files = encode_files(case.files)
-            self.prepared.start(
-                self.problem.limits, _encode(case.input), arguments=case.arguments, files=files, left=left, hold=hold
-            )
+            self.prepared.start_case(self.problem.limits, case, left=left, hold=hold)
             return None
-        plan = None
-        if kind == "assert":
-            plan = _WEAK_PLAN if self._compiles_each else self._plan(index)
+        plan = self._plan(index)
         if self._compiles_each:
             self.prepared.build(case)
         args, steps = (case.input, ()) if plan is None else (None, plan.steps)
@@ -266,9 +253,8 @@ def run_once(
         builder = Builder(os.path.join(jail.directory, "build"))
         try:
             with PreparedProgram(jail, builder, program, problem) as prepared:
-                case = problem.cases[0]
-                files = encode_files(case.files)
-                done, frame = prepared.run(problem.limits, _encode(case.input), arguments=case.arguments, files=files)
+                prepared.start_case(problem.limits, problem.cases[0])
+                done, frame = prepared.finish()
         except CompileError as error:
             return CaseResult(0, Verdict.CE, 0.0, 0.0, 0, "does not compile"), b"", str(error).encode(), jail.tier
         decision = decide_ending(done, frame, problem.limits, prepared.language) or ACCEPTED
@@ -302,10 +288,6 @@ def _earned(problem: Problem, results: list[CaseResult]) -> float | None:
     return earned / sum(subtask.points for subtask in problem.subtasks)
 
 
-def _encode(text: str) -> bytes:
-    return text.encode("utf-8", "surrogateescape")
-
-
 def run_all_passes(problem: Problem, prepared: PreparedProgram, referee: Referee, index: int) -> CaseResult:
     """Run all passes of a case.
 
@@ -328,9 +310,8 @@ def run_all_passes(problem: Problem, prepared: PreparedProgram, referee: Referee
 def _pass(problem: Problem, prepared: PreparedProgram, referee: Referee, case: Case) -> tuple[RunResult, Decision]:
     if problem.kind == "interactive":
         return interactive.run_interactive(prepared, referee, problem.limits, case)
-    files = encode_files(case.files)
-    stdin = case.input.encode("utf-8", "surrogateescape")
-    done, frame = prepared.run(problem.limits, stdin, arguments=case.arguments, files=files)
+    prepared.start_case(problem.limits, case)
+    done, frame = prepared.finish()
     ending = decide_ending(done, frame, problem.limits, prepared.language)
     return done, ending or referee.check(case, done.stdout)
 

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from sandbox.build import Builder, units
+from sandbox.build import Builder, encode_text, units
 from sandbox.core import SOURCE_BYTES_MAX, Case, Limits, Problem, Program
 from sandbox.jail import Jail, JailedRun, RunResult
 from sandbox.judging.frames import NONCE_BYTES, Frame, read_frame
@@ -34,6 +34,8 @@ class CompileError(Exception):
 class PreparedProgram:
     """Use as a context manager."""
 
+    layout: ProgramLayout
+
     def __init__(
         self, jail: Jail, builder: Builder, program: Program, problem: Problem = _ALONE, *, cancel_fd: int | None = None
     ) -> None:
@@ -41,7 +43,6 @@ class PreparedProgram:
         self.language = find_language(program.language)
         self.program = program
         self.problem = problem
-        self.layout: ProgramLayout | None = None
         self.unit: units.Unit | None = None
         self.artefact: bytes | int = b""
         self.code = -1
@@ -67,7 +68,6 @@ class PreparedProgram:
     def build(self, case: Case) -> None:
         """Compile the program, an assert problem's together with the test of the case. No run may be in progress."""
         self._release()
-        assert self.layout is not None
         try:
             self.unit = units.compose(self.language, self.problem, self.layout, case)
         except units.Misnamed as error:
@@ -100,6 +100,11 @@ class PreparedProgram:
         self.start(limits, stdin, **how)
         return self.finish(cancel_fd=cancel_fd)
 
+    def start_case(self, limits: Limits, case: Case, *, left: int = 0, hold: bool = False) -> None:
+        """Queue a run on a stdio case's input, with its arguments and files; see `start`."""
+        files = encode_files(case.files)
+        self.start(limits, encode_text(case.input), arguments=case.arguments, files=files, left=left, hold=hold)
+
     def start(
         self,
         limits: Limits,
@@ -120,29 +125,15 @@ class PreparedProgram:
         hold: further runs are queued before this one is finished. Raises SandboxError.
         """
         nonce = os.urandom(NONCE_BYTES)
-        series = (self.number, left)
         self.in_series |= left > 0
         if self.unit is not None:
             run = units.start_unit(self.unit, limits, stdin, self.artefact, units.job(self.problem, job or {}) + nonce)
-            placed = _over(self._own_files(), run.files, files)
-            run = replace(
-                run, argv=(*run.argv, *arguments), files=placed, pipes=pipes, series=series, gather=gather, hold=hold
-            )
+            run = replace(run, argv=(*run.argv, *arguments))
         else:
-            harness = self._job(job or {}, arguments) + nonce
-            placed = _over(self._own_files(), files)
-            run = JailedRun(
-                limits,
-                stdin,
-                job=harness,
-                files=placed,
-                pipes=pipes,
-                code=self.code,
-                series=series,
-                gather=gather,
-                hold=hold,
-            )
-        self.jail.start(run)
+            run = JailedRun(limits, stdin, job=self._job(job or {}, arguments) + nonce, code=self.code)
+        placed = _over(encode_files(self.layout.files), run.files, files)
+        series = (self.number, left)
+        self.jail.start(replace(run, files=placed, pipes=pipes, series=series, gather=gather, hold=hold))
         self._nonces.append(nonce)
 
     def finish(self, *, cancel_fd: int | None = None) -> tuple[RunResult, Frame | None]:
@@ -163,18 +154,12 @@ class PreparedProgram:
             self.jail.drop()
 
     def _job(self, job: Frame, arguments: Sequence[str]) -> bytes:
-        assert self.layout is not None
         plain = {"kind": "stdio", "fn_name": None, "args": None, "steps": (), "argv": arguments}
         preamble = self.problem.preamble
         if self.layout.files:  # as a main file in a directory sees itself and its neighbours
             place, name = self.layout.main.rpartition("/")[0], self.layout.main
             preamble = f"__import__('sys').path.insert(0, {'./' + place!r})\n__file__ = {name!r}\n{preamble}"
         return marshal.dumps({**plain, "source": self.layout.source, "preamble": preamble, **job})
-
-    def _own_files(self) -> Files:
-        """Return the files that lie beside a program of several files when it runs."""
-        assert self.layout is not None
-        return encode_files(self.layout.files)
 
 
 def _over(first: Files, *layers: Files) -> Files:
@@ -193,4 +178,4 @@ def _folders(name: str) -> list[str]:
 
 
 def encode_files(files: tuple[tuple[str, str], ...]) -> Files:
-    return tuple((name, units.encode_text(text)) for name, text in files)
+    return tuple((name, encode_text(text)) for name, text in files)

@@ -89,7 +89,8 @@ def _needed(body: list[ast.stmt], names: Names) -> list[ast.stmt]:
     used = loaded(*(node for node in body if isinstance(node, ast.Assert)))
     kept: list[ast.stmt] = []
     for node in reversed(body):
-        if isinstance(node, ast.Assert) or bound_by(node) & used or _has_star(node):
+        star = isinstance(node, ast.ImportFrom) and node.names[0].name == "*"
+        if isinstance(node, ast.Assert) or bound_by(node) & used or star:
             kept.append(node)
             used |= loaded(node)
     return kept[::-1]
@@ -109,10 +110,6 @@ def _is_plain(node: ast.stmt, names: Names) -> bool:
 _TARGETS: Final = (ast.Name, ast.Tuple, ast.List, ast.Store)
 
 
-def _has_star(node: ast.stmt) -> bool:
-    return isinstance(node, ast.ImportFrom) and node.names[0].name == "*"
-
-
 def _entry(body: list[ast.stmt], fn_name: str | None) -> frozenset[str]:
     """Return what the problem is about: its function, and what a final `check(f)` or `check(Solution().f)` is called
     with.
@@ -120,8 +117,8 @@ def _entry(body: list[ast.stmt], fn_name: str | None) -> frozenset[str]:
     found = {fn_name.partition(".")[0]} if fn_name else set()
     call = body[-1].value if body and isinstance(body[-1], ast.Expr) else None
     if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and len(call.args) == 1:
-        found |= {name for name in (root_of(call.args[0]),) if name}
-    return frozenset(found)
+        found.add(root_of(call.args[0]))
+    return frozenset(found - {""})
 
 
 def _inline_check(body: list[ast.stmt]) -> list[ast.stmt]:
@@ -183,7 +180,9 @@ class _Splitter(ast.NodeTransformer):
             self.calls.append(node)
             return slot(self.slots[-1])
         builtin = isinstance(node.func, ast.Name) and node.func.id in SAFE and self.names.is_builtin(node.func.id)
-        if not builtin and not (is_safe_math(node.func) and self._is_math()):
+        # `math` is the module, or a name that the program is expected to import
+        is_module = "math" in self.names.modules or self.names.is_programs("math")
+        if not builtin and not (is_safe_math(node.func) and is_module):
             raise _Unfit
         self.builtins += 1
         if any(isinstance(arg, ast.Starred) for arg in node.args) or any(key.arg is None for key in node.keywords):
@@ -192,10 +191,6 @@ class _Splitter(ast.NodeTransformer):
         for keyword in node.keywords:
             keyword.value = self.visit(keyword.value)
         return node
-
-    def _is_math(self) -> bool:
-        """`math` is the module, or a name that the program is expected to import."""
-        return "math" in self.names.modules or self.names.is_programs("math")
 
     def visit_Name(self, node: ast.Name) -> ast.expr:
         if node.id in _TYPES and self.names.is_builtin(node.id):

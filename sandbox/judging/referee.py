@@ -18,22 +18,21 @@ the program's fault.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, Final
 
-from sandbox.core import REFEREE_LIMITS, Case, Convention, Limits, Verdict
+from sandbox.build import encode_text
+from sandbox.core import REFEREE_LIMITS, Case, Convention, Limits, Problem, Verdict
 from sandbox.errors import CheckerError, InvalidProblem
 from sandbox.jail import RunResult
 from sandbox.judging.frames import Frame
-from sandbox.judging.prepared import CompileError, Files, PreparedProgram
+from sandbox.judging.prepared import CompileError, Files, PreparedProgram, encode_files
 from sandbox.judging.verdicts import ACCEPTED, Decision
 from sandbox.languages import LANGUAGES
 
-LIMITS: Final = REFEREE_LIMITS
 HARNESS: Final = {"digits": 100_000}
 """For referees in Python: int() of more digits is refused, as plain Python does from 4,300; it would take minutes."""
-_BRIEF: Final = replace(LIMITS, cpu_s=5.0, wall_s=30.0)
+_BRIEF: Final = replace(REFEREE_LIMITS, cpu_s=5.0, wall_s=30.0)
 _PLAIN_OUTPUTS: Final = (b"", b"0\n", b"1\n")
 _FAIL: Final = 3
 _BLOCK: Final = 4096
@@ -62,11 +61,9 @@ class Crash(CheckerError):
 class Referee:
     """A checker or interactor that decides one case after the other. Use as a context manager."""
 
-    def __init__(
-        self, prepared: PreparedProgram, convention: Convention, role: str, *, limits: Limits = LIMITS, passes: int = 1
-    ) -> None:
+    def __init__(self, prepared: PreparedProgram, problem: Problem, role: str) -> None:
         """Raises InvalidProblem for a language whose crash looks like testlib's "wrong"."""
-        language = prepared.language
+        convention, language = problem.convention, prepared.language
         if convention == "testlib" and not language.crash_has_own_exit_code:
             known = ", ".join(name for name, each in LANGUAGES.items() if each.crash_has_own_exit_code)
             raise InvalidProblem(
@@ -76,9 +73,9 @@ class Referee:
         self.prepared = prepared
         self.convention = convention
         self.role = role
-        self.limits = limits
-        self.passes = passes
-        self.left = passes - 1
+        self.limits = problem.referee_limits or REFEREE_LIMITS
+        self.passes = problem.passes
+        self.left = self.passes - 1
         """Runs of the case that the referee may still ask for; the owner counts them."""
         self.gather = "feedback" if convention == "kattis" else None
         self.feedback: dict[str, bytes] = {}
@@ -111,7 +108,7 @@ class Referee:
             return self._ask(case, output, self.limits)
         except Crash as crash:
             self.feedback = before
-            works = self.again or self._works(case)
+            works = self.again or any(self._decides(case, *other) for other in self._others(case))
             self.feedback = before
             if not works:
                 raise CheckerError(str(crash)) from crash
@@ -127,22 +124,18 @@ class Referee:
             raise self.fault(f"does not compile: {str(error)[:2000]}") from error
         return self.read(done, frame)
 
-    def _works(self, case: Case) -> bool:
-        """Return whether the referee decides about the expected answer or, without one, about another output."""
-        return any(self._rules(case, output, limits) for output, limits in self._others(case))
-
-    def _rules(self, case: Case, output: bytes, limits: Limits) -> bool:
+    def _decides(self, case: Case, output: bytes, limits: Limits) -> bool:
         try:
             self._ask(case, output, limits)
         except Crash:
             return False
         return True
 
-    def _others(self, case: Case) -> Iterator[tuple[bytes, Limits]]:
+    def _others(self, case: Case) -> list[tuple[bytes, Limits]]:
+        """Return the outputs that tell whether the referee works: the expected answer or, without one, some others."""
         if case.expected is not None:
-            yield _encode(case.expected), self.limits
-            return
-        yield from ((output, _BRIEF) for output in (*_PLAIN_OUTPUTS, _encode(case.input)))
+            return [(encode_text(case.expected), self.limits)]
+        return [(output, _BRIEF) for output in (*_PLAIN_OUTPUTS, encode_text(case.input))]
 
     def how(self, case: Case) -> dict[str, Any]:
         """Return the options of its run for a case."""
@@ -150,9 +143,8 @@ class Referee:
         return {"arguments": arguments, "gather": self.gather, "job": HARNESS}
 
     def files(self, case: Case) -> Files:
-        texts = ((_INPUT, case.input), (_ANSWER, case.expected or ""))
-        files = tuple((name, _encode(text)) for name, text in texts)
-        return (*files, *((f"{self.gather}/{name}", content) for name, content in self.feedback.items()))
+        feedback = ((f"{self.gather}/{name}", content) for name, content in self.feedback.items())
+        return (*encode_files(((_INPUT, case.input), (_ANSWER, case.expected or ""))), *feedback)
 
     def notes(self) -> tuple[tuple[str, str], ...]:
         """Return the files of the feedback directory that have a meaning."""
@@ -200,7 +192,3 @@ class Referee:
 
     def _crash(self, brief: str, more: str = "") -> Crash:
         return Crash(f"the {self.role} {brief}{more}", brief)
-
-
-def _encode(text: str) -> bytes:
-    return text.encode("utf-8", "surrogateescape")

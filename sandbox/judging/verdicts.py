@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Final
 
+from sandbox.build import encode_text
 from sandbox.compare import modes, values
 from sandbox.core import Case, CaseResult, Kind, Limits, Problem, Verdict, printable
 from sandbox.jail import RunResult
@@ -43,11 +44,8 @@ _REFUSED: Final = "an allocation was refused at the memory limit"
 
 def case_result(index: int, done: RunResult, decision: Decision) -> CaseResult:
     verdict, message = decision
-    return CaseResult(index, verdict, done.cpu_s, done.wall_s, done.memory_bytes, _shown(message))
-
-
-def _shown(message: str) -> str:
-    return printable(message[:_MESSAGE_MAX])[:_MESSAGE_MAX]
+    shown = printable(message[:_MESSAGE_MAX])[:_MESSAGE_MAX]
+    return CaseResult(index, verdict, done.cpu_s, done.wall_s, done.memory_bytes, shown)
 
 
 def decide_limits(done: RunResult, limits: Limits) -> Decision | None:
@@ -66,10 +64,8 @@ def decide_ending(done: RunResult, frame: Frame | None, limits: Limits, language
 
 def decide_output(problem: Problem, case: Case, done: RunResult) -> Decision:
     """Question 4 for stdio without a checker."""
-    expected = (case.expected or "").encode("utf-8", "surrogateescape")
-    if modes.parse_mode(case.compare or problem.compare)(done.stdout, expected):
-        return ACCEPTED
-    return Verdict.WA, "wrong output"
+    right = modes.parse_mode(case.compare or problem.compare)(done.stdout, encode_text(case.expected or ""))
+    return ACCEPTED if right else (Verdict.WA, "wrong output")
 
 
 def _decide_crash(done: RunResult, frame: Frame | None, language: Language, *, asserts_tell: bool = False) -> Decision:

@@ -1,26 +1,12 @@
 """Linux facilities to confine and clean up: system calls, filters, cgroups, sealed memory, uids.
 
-Functions are imported on first use: a jail's processes import only what they need, because every page costs each fork.
+A jail's processes import this, and every page costs each fork: so modules are imported by whoever needs them, and what
+is imported here is small.
 """
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from sandbox.kernel import cgroup, landlock, linux, procfs, seccomp, uids
-    from sandbox.kernel.clear import empty, remove_tree
-    from sandbox.kernel.memfd import make_memfd, new_memfd, read_all, seal_memfd
-    from sandbox.kernel.orphan_cleanup import group_name, remove_run_directory, reserve_directory
-else:
-    from sandbox.lazy import names
-
-    __getattr__ = names(
-        __name__,
-        {
-            "clear": ("empty", "remove_tree"),
-            "memfd": ("make_memfd", "new_memfd", "read_all", "seal_memfd"),
-            "orphan_cleanup": ("group_name", "remove_run_directory", "reserve_directory"),
-        },
-    )
+from sandbox.kernel.clear import empty, remove_tree
+from sandbox.kernel.memfd import make_memfd, new_memfd, read_all, seal_memfd
+from sandbox.kernel.orphan_cleanup import group_name, remove_run_directory, reserve_directory
 
 __all__ = [
     "cgroup",

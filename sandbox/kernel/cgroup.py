@@ -3,8 +3,8 @@
 A backstop. Resource limits hold for one process, and the watcher samples every few milliseconds; in between, many
 processes together could take more than the machine has. The kernel then kills one of them and counts it.
 
-    v1    memory and pids, each in its own tree; and cpuacct, unless it is mounted with cpu, which would change
-    scheduling v2    one tree, where this process's group, or its parent, delegates both controllers to its children
+    v1    memory and pids, each in its own tree; and cpuacct, where it is mounted without cpu, which changes scheduling
+    v2    one tree, where this process's group, or its parent, delegates both controllers to its children
 
 It also counts the CPU time of children that were not waited for.
 """
@@ -15,52 +15,43 @@ import errno
 import os
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 _REMOVE_S: Final = 1.0
 _CONTROLLERS: Final = ("memory", "pids")
+_FILES: Final = {
+    1: ("memory.limit_in_bytes", "memory.oom_control", "cpuacct.usage"),
+    2: ("memory.max", "memory.events", "cpu.stat"),
+}
+"""By version: the memory limit, the count of processes that were killed for memory, and the CPU time."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Layout:
-    """Locations of the files: a folder per controller, all the same in v2."""
+class _Layout(NamedTuple):
+    """Where groups can be created."""
 
     version: int
     folders: tuple[str, ...]
-    """Folders for memory, pids and, where it is counted, CPU time."""
-
-    def files(self, name: str) -> tuple[str, str, str]:
-        """Return the files for the memory limit, the process limit, and the count of processes killed for memory."""
-        memory, pids = (f"{folder}/{name}" for folder in self.folders[:2])
-        names = (
-            ("memory.limit_in_bytes", "memory.oom_control") if self.version == 1 else ("memory.max", "memory.events")
-        )
-        return f"{memory}/{names[0]}", f"{pids}/pids.max", f"{memory}/{names[1]}"
-
-    def usage(self, name: str) -> str | None:
-        """Return the file that counts the CPU time."""
-        if len(self.folders) < 3:
-            return None
-        return f"{self.folders[2]}/{name}/{'cpuacct.usage' if self.version == 1 else 'cpu.stat'}"
+    """Folders for memory, pids and, where it is counted, CPU time: all the same in v2."""
 
 
 class Cgroup:
     """An existing group. Its files are opened at once, because a jail can no longer see them."""
 
     def __init__(self, layout: _Layout, name: str) -> None:
-        self.version = layout.version
+        self.version, folders = layout
         self._limits: tuple[int, int] | None = None
-        self._groups = sorted({f"{folder}/{name}" for folder in layout.folders})
+        self._groups = sorted({f"{folder}/{name}" for folder in folders})
         for group in self._groups:
             os.mkdir(group, 0o755)
-        memory, pids, kills = layout.files(name)
-        self._memory, self._pids = (os.open(path, os.O_WRONLY | os.O_CLOEXEC) for path in (memory, pids))
-        self._kills = os.open(kills, os.O_RDONLY | os.O_CLOEXEC)
-        usage = layout.usage(name)
-        self._usage = None if usage is None else os.open(usage, os.O_RDONLY | os.O_CLOEXEC)
+        memory, pids, *cpu = (f"{folder}/{name}" for folder in folders)
+        limit, events, usage = _FILES[self.version]
+        self._memory, self._pids = (
+            os.open(path, os.O_WRONLY | os.O_CLOEXEC) for path in (f"{memory}/{limit}", f"{pids}/pids.max")
+        )
+        self._kills = os.open(f"{memory}/{events}", os.O_RDONLY | os.O_CLOEXEC)
+        self._usage = os.open(f"{cpu[0]}/{usage}", os.O_RDONLY | os.O_CLOEXEC) if cpu else None
 
     def join(self) -> None:
         """Move the calling process in; its children start there."""
@@ -108,7 +99,7 @@ def make(name: str) -> Cgroup | None:
         try:
             return Cgroup(layout, name)
         except OSError:
-            _remove(layout, name)
+            _remove(layout.folders, name)
     return None
 
 
@@ -129,27 +120,28 @@ def remove_cgroups(prefix: str) -> None:
 
     Only for their owner; takes at most a second.
     """
-    for layout in _layouts():
-        for folder in set(layout.folders):
-            with suppress(OSError):
-                for name in os.listdir(folder):
-                    if name.startswith(prefix):
-                        _remove(layout, name)
+    folders = _folders()
+    for name in other_names():
+        if name.startswith(prefix):
+            _remove(folders, name)
 
 
 def other_names() -> set[str]:
     """Return the names beside the groups that are created here."""
     found: set[str] = set()
-    for layout in _layouts():
-        for folder in layout.folders:
-            with suppress(OSError):
-                found.update(os.listdir(folder))
+    for folder in _folders():
+        with suppress(OSError):
+            found.update(os.listdir(folder))
     return found
 
 
-def _remove(layout: _Layout, name: str) -> None:
+def _folders() -> set[str]:
+    return {folder for layout in _layouts() for folder in layout.folders}
+
+
+def _remove(folders: Iterable[str], name: str) -> None:
     deadline = time.monotonic() + _REMOVE_S
-    for folder in set(layout.folders):
+    for folder in set(folders):
         with suppress(OSError):  # it does not exist, or belongs to another user
             while not _removed(f"{folder}/{name}") and time.monotonic() < deadline:
                 time.sleep(0.002)  # a killed process leaves the group when it has ended

@@ -46,12 +46,9 @@ def remove_tree(path: str) -> None:
 
     Of a symbolic link only the link is removed.
     """
-    with suppress(OSError):
-        os.unlink(path)
-    with suppress(OSError):
-        empty(path)
-    with suppress(OSError):
-        os.rmdir(path)
+    for remove in (os.unlink, empty, os.rmdir):
+        with suppress(OSError):
+            remove(path)
 
 
 def _entries(folder: str) -> list[os.DirEntry[str]]:

@@ -17,17 +17,17 @@ _bare_prctl = ctypes.PyDLL(None)["prctl"]  # keeps no errno, lock or types, for 
 CLONE_PARENT = 0x00008000
 CLONE_NEWNS, CLONE_NEWUTS, CLONE_NEWIPC = 0x00020000, 0x04000000, 0x08000000
 CLONE_NEWUSER, CLONE_NEWPID, CLONE_NEWNET = 0x10000000, 0x20000000, 0x40000000
-CLONE_NEWCGROUP, CLONE_NEWTIME = 0x02000000, 0x00000080
+CLONE_NEWCGROUP = 0x02000000
 NAMESPACE_FLAGS: Final = (
     CLONE_NEWNS | CLONE_NEWUTS | CLONE_NEWIPC | CLONE_NEWUSER | CLONE_NEWPID | CLONE_NEWNET | CLONE_NEWCGROUP
 )
 
-MS_RDONLY, MS_NOSUID, MS_NODEV, MS_NOEXEC = 1, 2, 4, 8
+MS_NOSUID, MS_NODEV, MS_NOEXEC = 2, 4, 8
 MS_BIND, MS_REC, MS_PRIVATE = 0x1000, 0x4000, 0x40000
 MNT_DETACH = 2
 MS_MGC_VALUE, MS_MGC_MASK = 0xC0ED0000, 0xFFFF0000  # the kernel ignores it: our own mounts are told apart by it
 
-PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_CAPBSET_DROP = 1, 4, 24
+PR_SET_PDEATHSIG, PR_SET_DUMPABLE = 1, 4
 PR_SET_KEEPCAPS, PR_SET_SECCOMP, PR_SET_NO_NEW_PRIVS, PR_SET_CHILD_SUBREAPER = 8, 22, 38, 36
 PR_CAP_AMBIENT, PR_CAP_AMBIENT_RAISE = 47, 2
 
@@ -108,22 +108,17 @@ def set_capabilities(mask: int, *, through_exec: bool = False) -> None:
 
 def recv_fds(sock: socket.SocketType, size: int, fds_max: int) -> tuple[bytes, list[int]]:
     """One message with its descriptors, which close themselves on exec: `socket.recv_fds` of 3.11 drops its flags."""
-    data, ancillary, _, _ = sock.recvmsg(size, socket.CMSG_SPACE(fds_max * 4), socket.MSG_CMSG_CLOEXEC)
-    return data, _descriptors(ancillary)
+    return recv_fds_into(sock, bytearray(size), fds_max)
 
 
 def recv_fds_into(sock: socket.SocketType, buffer: bytearray, fds_max: int) -> tuple[bytes, list[int]]:
     """Receive by way of `buffer`, whose size is the largest message: for frequent, mostly small messages."""
     size, ancillary, _, _ = sock.recvmsg_into((buffer,), socket.CMSG_SPACE(fds_max * 4), socket.MSG_CMSG_CLOEXEC)
-    return bytes(memoryview(buffer)[:size]), _descriptors(ancillary)
-
-
-def _descriptors(ancillary: list[tuple[int, int, bytes]]) -> list[int]:
     fds: list[int] = []
     for level, kind, content in ancillary:
         if (level, kind) == _RIGHTS:
             fds += memoryview(content[: len(content) & -4]).cast("i")
-    return fds
+    return bytes(memoryview(buffer)[:size]), fds
 
 
 def let_watch() -> None:

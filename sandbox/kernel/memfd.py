@@ -39,12 +39,8 @@ def seal_memfd(fd: int) -> None:
 def read_all(fd: int, cap: int) -> bytes:
     """Read up to `cap` bytes; a longer stream was an output violation already."""
     size = min(os.fstat(fd).st_size, cap)
-    chunks = []
-    offset = 0
-    while offset < size:
-        chunk = os.pread(fd, size - offset, offset)
-        if not chunk:
-            break
+    chunks, offset = [], 0
+    while offset < size and (chunk := os.pread(fd, size - offset, offset)):
         chunks.append(chunk)
         offset += len(chunk)
     return chunks[0] if len(chunks) == 1 else b"".join(chunks)

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import os
 import re
-import secrets
-import tempfile
 from contextlib import suppress
 from typing import Final
 
@@ -28,7 +26,7 @@ def reserve_directory(above: str = "") -> str:
     It lies in `above`, or else in the temp folder, where those of dead owners are searched.
     """
     remove_orphans()
-    return os.path.join(above or tempfile.gettempdir(), _own_name())
+    return os.path.join(above or _temp_folder(), _own_name())
 
 
 def group_name(directory: str) -> str:
@@ -47,7 +45,7 @@ def remove_orphans() -> None:
     """
     for name in filter(_orphaned, cgroup.other_names()):
         cgroup.remove_cgroups(name)
-    base = tempfile.gettempdir()
+    base = _temp_folder()
     for name in filter(_orphaned, os.listdir(base)):
         with suppress(OSError):
             if os.lstat(os.path.join(base, name)).st_uid == os.geteuid():
@@ -60,6 +58,12 @@ def remove_run_directory(directory: str) -> None:
     remove_tree(directory)
 
 
+def _temp_folder() -> str:
+    import tempfile  # only here: it imports `random`, which would then be seeded anew in every fork of a zygote
+
+    return tempfile.gettempdir()
+
+
 def _orphaned(name: str) -> bool:
     found = _NAME.fullmatch(name)
     return found is not None and int(found[3]) == _namespace() and _started(int(found[1])) != int(found[2])
@@ -67,7 +71,7 @@ def _orphaned(name: str) -> bool:
 
 def _own_name() -> str:
     pid = os.getpid()
-    return f"{_PREFIX}{pid}-{_started(pid)}-{_namespace()}-{secrets.token_hex(4)}"
+    return f"{_PREFIX}{pid}-{_started(pid)}-{_namespace()}-{os.urandom(4).hex()}"
 
 
 def _namespace() -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from functools import reduce
 from typing import Any, Final
 
 # Below the program, so with names that no macro of a program has.
@@ -24,6 +25,7 @@ void sandbox_harness_call() {
 _READ_MAX: Final = 1 << 18  # characters of cases: to work out the types of larger ones takes longer than the compiler
 _UNKNOWN: Final = ""
 _NUMBERS: Final = ("int", "long long", "__int128", "double")
+_PLAIN: Final = {bool: "bool", float: "double", str: "std::string"}
 
 
 def argument_types(cases: Sequence[str]) -> str:
@@ -51,26 +53,15 @@ def argument_types(cases: Sequence[str]) -> str:
 
 def _type(value: Any) -> str:
     """Raises ValueError where C++ has none."""
-    if isinstance(value, list):
-        item = _UNKNOWN
-        for each in value:
-            item = _common(item, _type(each))
-        return f"[{item}"
-    if isinstance(value, dict):
-        item = _UNKNOWN
-        for each in value.values():
-            item = _common(item, _type(each))
-        return "{" + item
-    if isinstance(value, bool):
-        return "bool"
-    if isinstance(value, int):
+    if isinstance(value, list | dict):
+        opening, items = ("[", value) if isinstance(value, list) else ("{", value.values())
+        return opening + reduce(_common, map(_type, items), _UNKNOWN)
+    if isinstance(value, int) and not isinstance(value, bool):
         size = value.bit_length()
         return "int" if size < 32 else "long long" if size < 64 else "__int128"
-    if isinstance(value, float):
-        return "double"
-    if isinstance(value, str):
-        return "std::string"
-    raise ValueError("null")
+    if value is None:
+        raise ValueError("null")
+    return _PLAIN[type(value)]
 
 
 def _common(one: str, other: str) -> str:

@@ -25,25 +25,11 @@ _WRAP: Final = "-Wl,--wrap=main"
 _GXX: Final = ("{g++}", "-O2", "-std=gnu++20", "-pthread", "-DONLINE_JUDGE", "-pipe", "-fmax-errors=5")
 _C_THREADS: Final = "sandbox_threads.c"
 _C_ASKED_FOR: Final = ((("thread", "async", "omp", "execution"), _C_THREADS), (("omp",), "-fopenmp"))
-_C_REFUSED: Final = r"std::bad_alloc|std::bad_array_new_length"
-_C_ASSERTED: Final = ("Assertion `", "' failed.")
-_PYTHON_SAID: Final = r"^Traceback \(most recent call last\):\n(?:[ \t].*\n|\n)*(?P<said>\S.*)"
-_CPP_SAID: Final = r"^(?P<said>terminate called .*(?:\n +what\(\): .*)?)"
-_JAVA_SAID: Final = r"^(?P<said>Exception in thread .*)"
-_NODE_SAID: Final = r"^ *\^+\n\s*(?P<said>\S.*)"
-_RUST_SAID: Final = r"^thread '[^'\n]*' .*?(?P<said>panicked at .*(?:(?<=:)\n.*)?)"
-_GO_SAID: Final = r"^(?P<said>(?:panic|fatal error): .*)"
-_MAIN: Final = "its main has returned"
-_GO_ENVIRONMENT: Final = (
-    ("GO111MODULE", "off"),
-    ("CGO_ENABLED", "0"),
-    ("GOFLAGS", ""),
-    ("GOPROXY", "off"),
-    ("GOTOOLCHAIN", "local"),
-    ("GOMAXPROCS", "1"),
-    ("GOMEMLIMIT", "{heap_mib}MiB"),
-    ("GOTRACEBACK", "single"),
+_C_ASSERT: Final = LanguageHarness(
+    "its main has returned 0", after="\n{test}\n", files=("token.c",), compile=("token.c", _WRAP)
 )
+_C_ASSERTED: Final = ("Assertion `", "' failed.")
+_MAIN: Final = "its main has returned"
 
 _TABLE: Final = (
     Language(
@@ -76,7 +62,7 @@ _TABLE: Final = (
             "function": LanguageHarness(complete="the function has returned"),
             "assert": LanguageHarness(complete="the last step of the test is done"),
         },
-        said=_PYTHON_SAID,
+        said=r"^Traceback \(most recent call last\):\n(?:[ \t].*\n|\n)*(?P<said>\S.*)",
     ),
     Language(
         "c",
@@ -112,11 +98,7 @@ _TABLE: Final = (
         compile_files=(_C_THREADS,),
         asked_for=_C_ASKED_FOR,
         run=("./{artifact}",),
-        harness={
-            "assert": LanguageHarness(
-                "its main has returned 0", after="\n{test}\n", files=("token.c",), compile=("token.c", _WRAP)
-            )
-        },
+        harness={"assert": _C_ASSERT},
         asserted=_C_ASSERTED,
     ),
     Language(
@@ -165,14 +147,12 @@ _TABLE: Final = (
                 files=("harness.hpp", "harness_json.hpp"),
                 compile=(_WRAP,),
             ),
-            "assert": LanguageHarness(
-                "its main has returned 0", after="\n{test}\n", files=("token.c",), compile=("token.c", _WRAP)
-            ),
+            "assert": _C_ASSERT,
         },
         header="bits/stdc++.h",
         precompile=(*_GXX, "-x", "c++-header", "-o", "{artifact}", "{source}"),
-        refused=_C_REFUSED,
-        said=_CPP_SAID,
+        refused=r"std::bad_alloc|std::bad_array_new_length",
+        said=r"^(?P<said>terminate called .*(?:\n +what\(\): .*)?)",
         asserted=_C_ASSERTED,
     ),
     Language(
@@ -228,7 +208,7 @@ _TABLE: Final = (
             "assert": LanguageHarness(_MAIN, after="\n{test}\n"),
         },
         refused=r"java\.lang\.OutOfMemoryError|insufficient memory for the Java Runtime",
-        said=_JAVA_SAID,
+        said=r"^(?P<said>Exception in thread .*)",
         asserted=("Exception in thread ", " java.lang.AssertionError"),
     ),
     Language(
@@ -275,7 +255,7 @@ _TABLE: Final = (
             )
         },
         refused=r"JavaScript heap out of memory|process out of memory|Array buffer allocation failed",
-        said=_NODE_SAID,
+        said=r"^ *\^+\n\s*(?P<said>\S.*)",
     ),
     Language(
         "rust",
@@ -321,7 +301,7 @@ _TABLE: Final = (
             )
         },
         refused=r"memory allocation of \d+ bytes failed",
-        said=_RUST_SAID,
+        said=r"^thread '[^'\n]*' .*?(?P<said>panicked at .*(?:(?<=:)\n.*)?)",
         asserted=("panicked at ", "assertion"),
     ),
     Language(
@@ -359,14 +339,23 @@ _TABLE: Final = (
         compile_runtime=Runtime(address_space=False, headroom_bytes=512 * MIB, threads=64),
         run=("./{artifact}",),
         runtime=Runtime(address_space=False, headroom_bytes=192 * MIB, threads=16),
-        environment=_GO_ENVIRONMENT,
+        environment=(
+            ("GO111MODULE", "off"),
+            ("CGO_ENABLED", "0"),
+            ("GOFLAGS", ""),
+            ("GOPROXY", "off"),
+            ("GOTOOLCHAIN", "local"),
+            ("GOMAXPROCS", "1"),
+            ("GOMEMLIMIT", "{heap_mib}MiB"),
+            ("GOTRACEBACK", "single"),
+        ),
         harness={
             "assert": LanguageHarness(
                 _MAIN, after="\n{test}\n", files=("token.go",), compile=("token.go",), rename_main="sandboxProgram"
             )
         },
         refused=r"^fatal error: (runtime: )?(out of memory|cannot allocate memory)",
-        said=_GO_SAID,
+        said=r"^(?P<said>(?:panic|fatal error): .*)",
     ),
 )
 LANGUAGES: Final[dict[str, Language]] = {language.name: language for language in _TABLE}

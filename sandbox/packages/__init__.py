@@ -7,12 +7,11 @@ What is not supported is refused by name. PyYAML is imported when a package is r
 """
 
 from sandbox.packages import inputs
-from sandbox.packages.expectations import Author, Expected, Rule, SubmissionOutcome, glob_matches, surprises
+from sandbox.packages.expectations import Author, Expected, Rule, SubmissionOutcome, surprises
 from sandbox.packages.grading import Found, Grade, Grader
 from sandbox.packages.inputs import Inputs
 from sandbox.packages.package import ANSWER_FILE, Package, read_package
 from sandbox.packages.programs import Sources, Unsupported, check_links, read_sources
-from sandbox.packages.tree import NewRules, OldRules
 
 __all__ = [
     "ANSWER_FILE",
@@ -22,15 +21,12 @@ __all__ = [
     "Grade",
     "Grader",
     "Inputs",
-    "NewRules",
-    "OldRules",
     "Package",
     "Rule",
     "Sources",
     "SubmissionOutcome",
     "Unsupported",
     "check_links",
-    "glob_matches",
     "inputs",
     "read_package",
     "read_sources",

@@ -1,6 +1,6 @@
 """The test data of a package: a tree of groups, and cases as its leaves, in the order in which they are used.
 
-    data/ ──▶ Group("data") ── sample, secret ──▶ Group ... ──▶ TestCase(name, input, answer, arguments)
+    data/ ──▶ CaseGroup("") ── sample, secret ──▶ CaseGroup ... ──▶ TestCase(name, input, answer, arguments)
 
 Two kinds of settings: testdata.yaml (legacy; 2023-07-draft where there is one) nests to any depth and is inherited key
 by key; test_group.yaml (2025-09) is for sample, secret and the groups of secret, and only arguments are inherited.
@@ -23,10 +23,12 @@ from sandbox.packages.tree import CaseGroup, NewRules, OldRules, OutputTest, Tes
 _INVALID_INPUT: Final = ("invalid_input", "invalid_inputs")
 _OUTPUTS: Final = {"valid_output": True, "valid_outputs": True, "invalid_output": False, "invalid_outputs": False}
 _NOT_JUDGED: Final = ("invalid_answers", "bad")
+_SCORED: Final = ("max_score", "score_aggregation", "require_pass")
 _NAME: Final = re.compile(r"[a-zA-Z0-9_][a-zA-Z0-9_.-]{0,254}")
-_VERDICT_FLAGS: Final = ("worst_error", "first_error", "always_accept")
-_SCORE_FLAGS: Final = ("sum", "avg", "min", "max")
-_OTHER_FLAGS: Final = ("ignore_sample", "accept_if_any_accepted")
+_FLAGS: Final = (
+    *("worst_error", "first_error", "always_accept", "sum", "avg", "min", "max"),
+    *("ignore_sample", "accept_if_any_accepted"),
+)
 
 
 def read_cases(package: Path, settings: Settings) -> TestData:
@@ -50,8 +52,11 @@ def read_cases(package: Path, settings: Settings) -> TestData:
     return TestData(tree, tuple(reader.invalid()), tuple(reader.outputs(tree)), tuple(notes))
 
 
-def _case(data: Path, path: Path, **how: Any) -> TestCase:
-    return TestCase(str(path.relative_to(data).with_suffix("")), path, path.with_suffix(".ans"), **how)
+def _case(data: Path, path: Path, *, answers: bool = True, **how: Any) -> TestCase:
+    answer = path.with_suffix(".ans")
+    if answers and not answer.is_file():
+        raise InvalidProblem(f"{path}: has no answer file {answer.name} beside it")
+    return TestCase(str(path.relative_to(data).with_suffix("")), path, answer, **how)
 
 
 def _visible(directory: Path) -> list[Path]:
@@ -90,8 +95,6 @@ class _OldReader:
                 else:
                     parts.append(self._group(entry, merged))
             elif entry.suffix == ".in":
-                if not entry.with_suffix(".ans").is_file():
-                    raise InvalidProblem(f"{entry}: has no answer file {entry.with_suffix('.ans').name} beside it")
                 parts.append(_case(self.data, entry, **how))
         name = "" if directory == self.data else str(directory.relative_to(self.data))
         return CaseGroup(name, rules, tuple(part for part in parts if isinstance(part, TestCase) or any(part.cases())))
@@ -101,11 +104,9 @@ class _OldReader:
         stop = keys.choice("on_reject", "break", ("break", "continue", "first_error", "worst_error", "grade"))
         custom = keys.choice("grading", "default", ("default", "custom")) == "custom"
         flags = tuple(keys.text("grader_flags").split())
-        if not custom:
-            for flag in flags:
-                if flag not in (*_VERDICT_FLAGS, *_SCORE_FLAGS, *_OTHER_FLAGS):
-                    known = ", ".join((*_VERDICT_FLAGS, *_SCORE_FLAGS, *_OTHER_FLAGS))
-                    raise keys.wrong("grader_flags", flag, f"one of {known}")
+        for flag in flags:
+            if not custom and flag not in _FLAGS:
+                raise keys.wrong("grader_flags", flag, f"one of {', '.join(_FLAGS)}")
         own = keys.take("output_validator_flags", "")
         if not isinstance(own, str):
             raise InvalidProblem(
@@ -114,13 +115,9 @@ class _OldReader:
         accept, reject = keys.number("accept_score", 1.0), keys.number("reject_score", 0.0)
         low, high = _range(keys)
         keys.done()
-        assert accept is not None
-        assert reject is not None
         breaks = stop in ("break", "first_error")
-        return OldRules(breaks, custom, flags, accept, reject, low, high), (
-            *self.settings.validator_flags,
-            *shlex.split(own),
-        )
+        rules = OldRules(breaks, custom, flags, accept, reject, low, high)
+        return rules, (*self.settings.validator_flags, *shlex.split(own))
 
 
 def _old_input_arguments(keys: Keys) -> dict[str, tuple[str, ...]]:
@@ -141,9 +138,6 @@ def _range(keys: Keys) -> tuple[float, float]:
     if low > high:
         raise keys.wrong("range", " ".join(value), "two numbers, the lower one first")
     return low, high
-
-
-_ARGUMENTS: Final = ("args", "output_validator_args")
 
 
 @dataclass(slots=True)
@@ -198,9 +192,7 @@ class _NewReader:
 
     def _sample(self, directory: Path) -> CaseGroup:
         keys, how = self._keys(directory, {})
-        for name in ("max_score", "score_aggregation", "require_pass"):
-            if keys.has(name):
-                raise InvalidProblem(f"{keys.where}: {name} is not permitted in sample")
+        keys.refuse(*_SCORED, why="sample has no score")
         keys.done()
         return CaseGroup("sample", NewRules("pass-fail", None), tuple(self._cases(directory, how)))
 
@@ -248,32 +240,23 @@ class _NewReader:
         keys.refuse("static_validation_score", "static_validator_args", why="there are no static validators here")
         keys.refuse("scoring", "static_validation", why="it is of an early draft; use max_score and score_aggregation")
         found = dict(inherited)
-        for name in _ARGUMENTS:
+        for name in ("args", "output_validator_args"):
             if keys.has(name):
-                found[name] = tuple(self._constant(text) for text in keys.texts(name))
-            keys.asked.append(name)
+                found[name] = tuple(map(self.settings.fill_in, keys.texts(name)))
         if isinstance(keys.left.get("input_validator_args"), dict):
             named = keys.inner("input_validator_args")
             found["input_validator_args"] = {name: named.texts(name) for name in list(named.left)}
         elif keys.has("input_validator_args"):
             found["input_validator_args"] = {"": keys.texts("input_validator_args")}
-        keys.asked.append("input_validator_args")
         return found
-
-    def _constant(self, text: str) -> str:
-        for name, value in self.settings.constants.items():
-            text = text.replace("{{" + name + "}}", value)
-        return text
 
     def _rules(self, keys: Keys, max_score: float | None, aggregation: str) -> NewRules:
         if not self.settings.scoring:
-            for name in ("max_score", "score_aggregation", "require_pass"):
-                if keys.has(name):
-                    raise InvalidProblem(f"{keys.where}: {name} is for problems of type scoring")
-        if keys.has("max_score"):
-            max_score = None if keys.left["max_score"] == "unbounded" else keys.whole("max_score", low=0)
+            keys.refuse(*_SCORED, why="it is for problems of type scoring")
+        if keys.left.get("max_score") == "unbounded":
             keys.skip("max_score")
-        keys.asked.append("max_score")
+            max_score = None
+        max_score = keys.whole("max_score", max_score, low=0)
         aggregation = keys.choice("score_aggregation", aggregation, ("pass-fail", "sum", "min"))
         if aggregation == "pass-fail" and max_score is None and self.settings.scoring:
             raise InvalidProblem(f"{keys.where}: max_score is missing: a group that is pass-fail has one")
@@ -293,23 +276,17 @@ class _NewReader:
                 _check_strays(path, ".ans", ".yaml", ".files")
             if path.suffix != ".in" or not path.is_file():
                 continue
-            if answers and not path.with_suffix(".ans").is_file():
-                raise InvalidProblem(f"{path}: has no answer file {path.with_suffix('.ans').name} beside it")
             own, files = path.with_suffix(".yaml"), path.with_suffix(".files")
             keys = load_yaml(own) if own.is_file() else Keys(str(own), {})
             keys.skip("hint", "description")
             mine = self._arguments(keys, how)
             keys.done()
-            found.append(
-                _case(
-                    self.data,
-                    path,
-                    arguments=mine.get("args", ()),
-                    validator_arguments=mine.get("output_validator_args", ()),
-                    input_arguments=mine.get("input_validator_args", {}),
-                    files=files if files.is_dir() else None,
-                )
-            )
+            given = {
+                "arguments": mine.get("args", ()),
+                "validator_arguments": mine.get("output_validator_args", ()),
+                "input_arguments": mine.get("input_validator_args", {}),
+            }
+            found.append(_case(self.data, path, answers=answers, **given, files=files if files.is_dir() else None))
         return found
 
 

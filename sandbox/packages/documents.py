@@ -13,13 +13,14 @@ import reprlib
 from collections.abc import Collection
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from sandbox.errors import InvalidProblem, ToolchainMissing
 
 DOCUMENT_BYTES_MAX = 1 << 20
 NUMBER_MAX = 1e15
 """Upper bound of any number: above all limits, with finite products."""
+_Default = TypeVar("_Default")
 
 
 def load_yaml(path: Path) -> Keys:
@@ -30,25 +31,14 @@ def load_yaml(path: Path) -> Keys:
 class _Whole(int):
     """A number that is, as a text, what its author wrote: an argument 007 is not 7, and 0.00001 not 1e-05."""
 
-    written: str
-
-    def __new__(cls, value: int, written: str) -> _Whole:
-        made = super().__new__(cls, value)
-        made.written = written
-        return made
+    written = ""
 
     def __str__(self) -> str:
         return self.written
 
 
 class _Real(float):
-    written: str
-
-    def __new__(cls, value: float, written: str) -> _Real:
-        made = super().__new__(cls, value)
-        made.written = written
-        return made
-
+    written = ""
     __str__ = _Whole.__str__
 
 
@@ -80,10 +70,14 @@ def _parse(path: Path) -> dict[str, Any]:
             return super().construct_mapping(node, deep=deep)
 
         def construct_yaml_int(self, node: yaml.ScalarNode) -> _Whole:
-            return _Whole(super().construct_yaml_int(node), node.value)
+            number = _Whole(super().construct_yaml_int(node))
+            number.written = node.value
+            return number
 
         def construct_yaml_float(self, node: yaml.ScalarNode) -> _Real:
-            return _Real(super().construct_yaml_float(node), node.value)
+            number = _Real(super().construct_yaml_float(node))
+            number.written = node.value
+            return number
 
     Loader.add_constructor("tag:yaml.org,2002:int", Loader.construct_yaml_int)
     Loader.add_constructor("tag:yaml.org,2002:float", Loader.construct_yaml_float)
@@ -117,6 +111,7 @@ class Keys:
         return default if found is None else found
 
     def has(self, name: str) -> bool:
+        self.asked.append(name)
         return self.left.get(name) is not None
 
     def wrong(self, name: str, value: object, must: str) -> InvalidProblem:
@@ -144,9 +139,9 @@ class Keys:
             raise self.wrong(name, value, "true or false")
         return value
 
-    def number(self, name: str, default: float | None = None, *, low: float = -NUMBER_MAX) -> float | None:
-        value = self.take(name, default)
-        return None if value is None else self.as_number(name, value, low=low, high=NUMBER_MAX)
+    def number(self, name: str, default: _Default, *, low: float = -NUMBER_MAX) -> float | _Default:
+        value = self.take(name)
+        return default if value is None else self.as_number(name, value, low=low, high=NUMBER_MAX)
 
     def as_number(self, name: str, value: object, *, low: float = -math.inf, high: float = math.inf) -> float:
         try:
@@ -161,11 +156,11 @@ class Keys:
             )
         return found
 
-    def whole(self, name: str, *, low: int = 1) -> int | None:
-        value = self.number(name, low=low)
+    def whole(self, name: str, default: _Default, *, low: int = 1) -> int | _Default:
+        value = self.number(name, None, low=low)
         if value is not None and value != int(value):
             raise self.wrong(name, value, "a whole number")
-        return None if value is None else int(value)
+        return default if value is None else int(value)
 
     def texts(self, name: str, default: tuple[str, ...] = (), *, single: bool = False) -> tuple[str, ...]:
         """A list of texts; with `single`, one text is a list of one."""
@@ -188,7 +183,7 @@ class Keys:
     def refuse(self, *names: str, why: str) -> None:
         """Known keys that are not supported."""
         for name in names:
-            if name in self.left:
+            if self.left.get(name) is not None:
                 raise InvalidProblem(f"{self.where}: {name} is not supported: {why}")
 
     def skip(self, *names: str) -> None:

@@ -66,17 +66,23 @@ class Rule:
     message: str = ""
     use_for_time_limit: bool | str | None = None
 
+    def covers(self, name: str) -> bool:
+        """Whether the rule is about a case."""
+        return not self.scope or glob_matches(self.scope, name)
+
     def says(self) -> str:
         """In short, for a line of the report."""
-        said = [*(["/".join(self.final)] if self.final else [])]
-        said += [f"only {'/'.join(self.permitted)}"] if self.permitted else []
-        said += [f"some {'/'.join(self.required)}"] if self.required else []
-        said += ["a partial score"] if self.partial else []
-        said += [f"a score of {_span(self.score)}"] if self.score else []
-        said += [" ".join(self.grades)] if self.grades else []
-        said += [f"the message {self.message!r}"] if self.message else []
-        where = f" in {self.scope}" if self.scope else ""
-        return f"{', '.join(said)}{where}" if said else ""
+        said = (
+            "/".join(self.final or ()),
+            f"only {'/'.join(self.permitted)}" if self.permitted else "",
+            f"some {'/'.join(self.required)}" if self.required else "",
+            "a partial score" if self.partial else "",
+            f"a score of {_span(self.score)}" if self.score else "",
+            " ".join(self.grades or ()),
+            f"the message {self.message!r}" if self.message else "",
+        )
+        where = f" in {self.scope}" if self.scope and any(said) else ""
+        return ", ".join(filter(None, said)) + where
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +118,9 @@ class Expected:
 
 def glob_matches(glob: str, name: str) -> bool:
     """The format's globs: * within a name, {a,b}; a directory stands for all that is in it."""
-    return any(re.fullmatch(f"{_pattern(each)}(/.*)?", name) for each in _braces(glob))
+    parts = {"*": "[^/]*", "?": "[^/]"}
+    patterns = ("".join(parts.get(part, re.escape(part)) for part in each.rstrip("/")) for each in _braces(glob))
+    return any(re.fullmatch(f"{pattern}(/.*)?", name) for pattern in patterns)
 
 
 def _braces(glob: str) -> Iterator[str]:
@@ -123,10 +131,6 @@ def _braces(glob: str) -> Iterator[str]:
         yield from _braces(glob[: found.start()] + choice + glob[found.end() :])
 
 
-def _pattern(glob: str) -> str:
-    return "".join("[^/]*" if part == "*" else "[^/]" if part == "?" else re.escape(part) for part in glob.rstrip("/"))
-
-
 class Author:
     """The package's expectations of its submissions. Raises InvalidProblem for what cannot be read."""
 
@@ -135,8 +139,7 @@ class Author:
         self.tree = tree
         self.file = package / "submissions" / "submissions.yaml"
         keys = load_yaml(self.file) if self.file.is_file() and not settings.legacy else Keys(str(self.file), {})
-        self.globs = {glob: keys.inner(glob) for glob in list(keys.left)}
-        self.by_glob = {glob: self._read(glob, inner) for glob, inner in self.globs.items()}
+        self.by_glob = {glob: self._read(glob, keys.inner(glob)) for glob in list(keys.left)}
 
     def expected(self, name: str, sources: Sources) -> Expected | None:
         """Return the expectations of submissions/NAME; None when there are none."""
@@ -155,7 +158,7 @@ class Author:
     def check_globs(self, names: Iterable[str]) -> None:
         """Raises InvalidProblem for a glob that matches no submission: its rules would apply to none."""
         names = list(names)
-        for glob in self.globs:
+        for glob in self.by_glob:
             if glob.rstrip("/") not in _FOLDERS and not any(glob_matches(glob, name) for name in names):
                 raise InvalidProblem(f"{self.file}: {glob!r} matches no submission")
 
@@ -195,14 +198,11 @@ class Author:
             inner = keys.inner(scope)
             rules.append(self._rule(glob, scope, inner))
             inner.done()
-            if not any(glob_matches(scope, name) for name in self._names()):
+            names = [group.name for group in self.tree.groups()] + [case.name for case in self.tree.cases()]
+            if not any(glob_matches(scope, name) for name in names):
                 raise InvalidProblem(f"{keys.where}: {scope!r} is neither a key nor a group or test case of data/")
         keys.done()
         return [rule for rule in rules if rule != Rule(rule.origin, rule.scope)], language, entry
-
-    def _names(self) -> Iterator[str]:
-        yield from (group.name for group in self.tree.groups())
-        yield from (case.name for case in self.tree.cases())
 
     def _rule(self, glob: str, scope: str, keys: Keys) -> Rule:
         sets: dict[str, Any] = {}
@@ -211,7 +211,6 @@ class Author:
                 sets[name] = keys.texts(name)
                 if wrong := [verdict for verdict in sets[name] if verdict not in VERDICTS]:
                     raise keys.wrong(name, wrong[0], f"one of {', '.join(VERDICTS)}")
-            keys.asked.append(name)
         use = keys.take("use_for_time_limit")
         if use not in (None, True, False, "lower", "upper"):
             raise keys.wrong("use_for_time_limit", use, "true, false, lower or upper")
@@ -286,7 +285,7 @@ def _check(rule: Rule, outcome: SubmissionOutcome) -> Iterator[str]:
 
 
 def _check_cases(rule: Rule, outcome: SubmissionOutcome) -> Iterator[str]:
-    found = {name: each for name, each in outcome.results.items() if not rule.scope or glob_matches(rule.scope, name)}
+    found = {name: each for name, each in outcome.results.items() if rule.covers(name)}
     for verdict in VERDICTS if rule.permitted is not None else ():
         names = [name for name, each in found.items() if each.verdict == verdict]
         if names and verdict not in (rule.permitted or ()):

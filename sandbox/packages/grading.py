@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import takewhile
 from typing import Final
@@ -70,39 +70,54 @@ class Grader:
             assert isinstance(group.rules, OldRules)
             if group.rules.stop:
                 done = [part for part in before if isinstance(part, CaseGroup) or part.name in results]
-                if self._breaks(group, [self._old_part(part, group, results, {}) for part in done]):
+                if any(self._old_part(part, group.rules, results, {}).verdict != "AC" for part in done):
                     return False
             part = group.parts[len(before)]
             if isinstance(part, TestCase):
                 return True
             group = part
 
+    def score_range(self) -> tuple[float, float]:
+        """Return the lowest and the highest score that a submission may reach."""
+        if isinstance(self.tree.rules, OldRules):
+            return self.tree.rules.low, self.tree.rules.high
+        secret = self._secret().rules
+        assert isinstance(secret, NewRules)
+        return 0.0, math.inf if secret.max_score is None else secret.max_score
+
+    def out_of_range(self, grades: Mapping[str, Grade]) -> Iterator[str]:
+        """Yield a line for each score of a group that testdata.yaml excludes."""
+        for group in self.tree.groups() if self.settings.scoring else ():
+            rules, grade = group.rules, grades.get(group.name)
+            if not isinstance(rules, OldRules) or grade is None or grade.verdict != "AC":
+                continue
+            if not rules.low - 1e-9 <= grade.score <= rules.high + 1e-9:
+                where = f"data/{group.name}".rstrip("/")
+                yield f"a score of {grade.score:g} in {where} is out of its range, {rules.low:g} to {rules.high:g}"
+
     # --- testdata.yaml ------------------------------------------------------------------------------------------------
 
-    def _breaks(self, group: CaseGroup, grades: Sequence[Grade]) -> bool:
-        assert isinstance(group.rules, OldRules)
-        return group.rules.stop and any(grade.verdict != "AC" for grade in grades)
-
     def _old_group(self, group: CaseGroup, results: Mapping[str, Found], grades: dict[str, Grade]) -> Grade:
+        rules = group.rules
+        assert isinstance(rules, OldRules)
         found: list[tuple[str, Grade]] = []
         for part in group.parts:
             if isinstance(part, TestCase) and part.name not in results:
                 continue
-            found.append((part.name, self._old_part(part, group, results, grades)))
-            if self._breaks(group, [found[-1][1]]):
+            found.append((part.name, self._old_part(part, rules, results, grades)))
+            if rules.stop and found[-1][1].verdict != "AC":
                 break
-        grades[group.name] = self._aggregate(group, found)
+        grades[group.name] = self._aggregate(group.name, rules, found)
         return grades[group.name]
 
     def _old_part(
-        self, part: CaseGroup | TestCase, group: CaseGroup, results: Mapping[str, Found], grades: dict[str, Grade]
+        self, part: CaseGroup | TestCase, rules: OldRules, results: Mapping[str, Found], grades: dict[str, Grade]
     ) -> Grade:
         if isinstance(part, CaseGroup):
             return self._old_group(part, results, grades)
-        assert isinstance(group.rules, OldRules)
         found = results[part.name]
         accepted = found.verdict == "AC"
-        score = group.rules.accept_score if accepted else group.rules.reject_score
+        score = rules.accept_score if accepted else rules.reject_score
         if "score.txt" in found.feedback:
             if not self.settings.custom_score:
                 raise CheckerError(f"{part.name}: the validator wrote score.txt, but the package has no scores from it")
@@ -111,15 +126,13 @@ class Grader:
             score = read_score(part.name, "score.txt", found.feedback["score.txt"]) if accepted else score
         return Grade(found.verdict, score)
 
-    def _aggregate(self, group: CaseGroup, found: list[tuple[str, Grade]]) -> Grade:
-        rules = group.rules
-        assert isinstance(rules, OldRules)
+    def _aggregate(self, name: str, rules: OldRules, found: list[tuple[str, Grade]]) -> Grade:
         if not found:
             return Grade("AC", 0.0)
         if rules.custom:
-            return self._ask_grader(group, rules, found)
-        if "ignore_sample" in rules.flags and group.name == "":
-            found = [(name, grade) for name, grade in found if name != "sample"] or found
+            return self._ask_grader(name, rules, found)
+        if "ignore_sample" in rules.flags and name == "":
+            found = [(part, grade) for part, grade in found if part != "sample"] or found
         verdicts = [grade.verdict for _, grade in found]
         scores = [grade.score for _, grade in found]
         kinds: dict[str, Callable[[list[float]], float]] = {
@@ -131,9 +144,9 @@ class Grader:
         score = next((kinds[flag] for flag in reversed(rules.flags) if flag in kinds), math.fsum)(scores)
         return Grade(_old_verdict(rules, verdicts), score)
 
-    def _ask_grader(self, group: CaseGroup, rules: OldRules, found: list[tuple[str, Grade]]) -> Grade:
+    def _ask_grader(self, name: str, rules: OldRules, found: list[tuple[str, Grade]]) -> Grade:
         if self.run_grader is None:
-            raise CheckerError(f"data/{group.name}: grading is custom, but there is no program in graders/")
+            raise CheckerError(f"data/{name}: grading is custom, but there is no program in graders/")
         text = "".join(f"{grade.verdict} {grade.score:g}\n" for _, grade in found)
         said = self.run_grader(rules.flags, text)
         if not (read := _GRADER_SAYS.fullmatch(said)):
@@ -147,7 +160,8 @@ class Grader:
         for group in self.tree.groups():
             assert isinstance(group.rules, NewRules)
             if group.rules.require_pass and name.startswith(f"{group.name}/"):
-                needed = [case.name for case in self.tree.cases() if case.name.startswith(_below(group))]
+                required = tuple(f"{each}/" for each in group.rules.require_pass)
+                needed = [case.name for case in self.tree.cases() if case.name.startswith(required)]
                 if any(each not in results or results[each].verdict != "AC" for each in needed):
                     return False
         return True
@@ -161,10 +175,11 @@ class Grader:
             grades[group.name] = Grade(verdict)
         if not self.settings.scoring:
             return
-        secret = next(part for part in self.tree.parts if part.name == "secret")
-        assert isinstance(secret, CaseGroup)
-        self._new_score(secret, results, grades)
+        self._new_score(self._secret(), results, grades)
         grades[""] = Grade(grades[""].verdict, grades["secret"].score)
+
+    def _secret(self) -> CaseGroup:
+        return next(group for group in self.tree.groups() if group.name == "secret")
 
     def _new_score(self, group: CaseGroup, results: Mapping[str, Found], grades: dict[str, Grade]) -> float:
         rules = group.rules
@@ -209,11 +224,6 @@ class Grader:
 
 def _holds(part: CaseGroup | TestCase, name: str) -> bool:
     return name.startswith(f"{part.name}/") if isinstance(part, CaseGroup) else part.name == name
-
-
-def _below(group: CaseGroup) -> tuple[str, ...]:
-    assert isinstance(group.rules, NewRules)
-    return tuple(f"{name}/" for name in group.rules.require_pass)
 
 
 def _old_verdict(rules: OldRules, verdicts: list[str]) -> str:

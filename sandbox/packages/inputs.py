@@ -7,7 +7,7 @@ data/invalid_input/ ── at least one of them must refuse
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -17,7 +17,7 @@ from sandbox.errors import InvalidProblem
 from sandbox.jail import Jail, RunResult
 from sandbox.judging import CompileError, PreparedProgram
 from sandbox.packages.programs import Unsupported, case_files, language_of, make_program, read_sources
-from sandbox.packages.settings import Settings, SubmissionLimits
+from sandbox.packages.settings import Settings
 from sandbox.packages.tree import TestCase, TestData
 
 _FOLDERS: Final = ("input_validators", "input_format_validators")
@@ -54,7 +54,7 @@ class Inputs:
     accepted: int = 0
     """By every one of them."""
     refusals: tuple[Refusal, ...] = ()
-    passed_over: tuple[str, ...] = field(default=())
+    passed_over: tuple[str, ...] = ()
     """Invalid inputs that none of them refuses."""
     invalid: int = 0
 
@@ -90,12 +90,12 @@ def read_validators(package: Path, settings: Settings, data: TestData) -> tuple[
 
 
 def check_inputs(
-    validators: tuple[InputValidator, ...], data: TestData, bounds: SubmissionLimits, jail: Jail, builder: Builder
+    validators: tuple[InputValidator, ...], data: TestData, limits: Limits, jail: Jail, builder: Builder
 ) -> Inputs:
     """Check all inputs by all validators. `jail`: one where no judged program has run. Raises SandboxError."""
     written = tuple(each.case for each in data.outputs if not each.case.name.startswith("sample/"))
     cases = (*data.tree.cases(), *written, *data.invalid)
-    refusals = [each for validator in validators for each in _refusals(validator, cases, bounds, jail, builder)]
+    refusals = [each for validator in validators for each in _refusals(validator, cases, limits, jail, builder)]
     broken = any(not each.case for each in refusals)
     valid = {case.name for case in (*data.tree.cases(), *written)}
     refused = {each.case for each in refusals}
@@ -109,13 +109,8 @@ def check_inputs(
 
 
 def _refusals(
-    validator: InputValidator, cases: tuple[TestCase, ...], bounds: SubmissionLimits, jail: Jail, builder: Builder
+    validator: InputValidator, cases: tuple[TestCase, ...], limits: Limits, jail: Jail, builder: Builder
 ) -> Iterator[Refusal]:
-    limits = Limits(
-        cpu_s=bounds.validation_s,
-        memory_bytes=bounds.validation_memory_bytes,
-        output_bytes=bounds.validation_output_bytes,
-    )
     try:
         with PreparedProgram(jail, builder, validator.program) as prepared:
             stopped = ""
@@ -134,7 +129,7 @@ def _refusals(
 
 
 def _why(done: RunResult) -> str:
-    """Return the refusal; None where the validator accepts."""
+    """Return the reason of a refusal; "" where the validator accepts."""
     if done.cause is not None:
         return f"was stopped: {done.cause}"
     if done.exit_code == _ACCEPTS:

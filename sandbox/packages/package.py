@@ -77,11 +77,7 @@ class Package:
             fields |= {
                 "convention": "kattis",
                 "passes": bounds.passes,
-                "referee_limits": Limits(
-                    cpu_s=bounds.validation_s,
-                    memory_bytes=bounds.validation_memory_bytes,
-                    output_bytes=bounds.validation_output_bytes,
-                ),
+                "referee_limits": bounds.validation,
             }
             interactive = {"kind": "interactive", "compare": "tokens", "interactor": self.validator}
             fields |= interactive if self.settings.interactive else {"compare": "checker", "checker": self.validator}
@@ -126,10 +122,8 @@ def read_package(path: Path) -> Package:
     input_validators, unused = read_validators(path, settings, data)
     if (static := path / "static_validator").exists():
         raise InvalidProblem(f"{static}: static validators are not supported")
-    if settings.interactive and validator is None:
-        raise InvalidProblem(f"{path}: is interactive, but has no output validator")
-    if "multi-pass" in settings.types and validator is None:
-        raise InvalidProblem(f"{path}: is multi-pass, but has no output validator")
+    if settings.talks and validator is None:
+        raise InvalidProblem(f"{path}: is interactive or multi-pass, but has no output validator")
     grader = _only_program(path / "graders", settings, "grader") if isinstance(data.tree.rules, OldRules) else None
     notes = (*settings.notes, *data.notes, *more, *unused, *_strangers(path, settings, data))
     package = Package(path, settings, data, validator, input_validators, grader, notes)

@@ -20,7 +20,7 @@ from sandbox.languages import LANGUAGES, Language, NoEntry, by_package_code, by_
 from sandbox.packages.settings import Settings
 
 FILES_BYTES_MAX: Final = 16 * MIB
-_PYTHON_2: Final = re.compile(r"#!.*python2\b")
+_PYTHON_2: Final = re.compile(rb"#!.*python2\b")
 
 
 class Unsupported(Exception):
@@ -92,7 +92,8 @@ def language_of(sources: Sources, code: str = "") -> Language:
     counts: dict[str, int] = {}
     for name, content in sources.files.items():
         language = by_suffix(Path(name).suffix)
-        if language is not None and not _is_python_2(language, content):
+        python_2 = language is not None and language.name == "python" and _PYTHON_2.match(content[:100])
+        if language is not None and not python_2:
             counts[language.name] = counts.get(language.name, 0) + 1
     if not counts:
         if not sources.files:
@@ -108,10 +109,6 @@ def language_of(sources: Sources, code: str = "") -> Language:
     return find_language(max(counts, key=lambda name: counts[name]))
 
 
-def _is_python_2(language: Language, content: bytes) -> bool:
-    return language.name == "python" and bool(_PYTHON_2.match(content[:100].decode("latin-1")))
-
-
 def make_program(
     sources: Sources,
     language: Language,
@@ -122,7 +119,7 @@ def make_program(
 ) -> Program:
     """Raises InvalidProgram for names that cannot be files."""
     files = {**sources.files, **(include or {})}
-    texts = {name: _constants(_decode(content, language, name), settings.constants) for name, content in files.items()}
+    texts = {name: settings.fill_in(_decode(content, language, name)) for name, content in files.items()}
     if len(texts) == 1 and not entry:
         (source,) = texts.values()
         return Program(source, language.name)
@@ -159,9 +156,3 @@ def _decode(content: bytes, language: Language, name: str) -> str:
         except (SyntaxError, UnicodeDecodeError, LookupError):
             pass  # decoded as bytes, which the compiler refuses
     return content.decode("utf-8", "surrogateescape")
-
-
-def _constants(text: str, constants: Mapping[str, str]) -> str:
-    for name, value in constants.items():
-        text = text.replace("{{" + name + "}}", value)
-    return text

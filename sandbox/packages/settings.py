@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from sandbox.core import MIB
+from sandbox.core import MIB, Limits
 from sandbox.errors import InvalidProblem
 from sandbox.languages import LANGUAGES
 from sandbox.packages.documents import NUMBER_MAX, Keys, load_yaml
@@ -47,15 +47,13 @@ class Timing:
 
 @dataclass(frozen=True, slots=True)
 class SubmissionLimits:
-    """What a submission and its validator may use, in the units of a jail."""
+    """What a submission may use, and what validators may."""
 
     memory_bytes: int
     output_bytes: int
     code_bytes: int
-    validation_s: float
-    validation_memory_bytes: int
-    validation_output_bytes: int
     passes: int
+    validation: Limits
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,12 +72,18 @@ class Settings:
     constants: dict[str, str]
     old_group_keys: dict[str, object]
     """Keys of test groups that the oldest packages have in problem.yaml."""
-    notes: tuple[str, ...] = field(default=())
+    notes: tuple[str, ...] = ()
     """Parts of the package that have no effect here."""
 
     @property
     def legacy(self) -> bool:
         return self.version in LEGACY
+
+    def fill_in(self, text: str) -> str:
+        """Return a text with the package's constants in their places."""
+        for name, value in self.constants.items():
+            text = text.replace("{{" + name + "}}", value)
+        return text
 
     @property
     def scoring(self) -> bool:
@@ -129,10 +133,7 @@ def _read_legacy(package: Path, version: str, keys: Keys) -> Settings:
     multiplier, margin = (
         limits.number(name, value, low=1) for name, value in (("time_multiplier", 5.0), ("time_safety_margin", 2.0))
     )
-    assert multiplier is not None
-    assert margin is not None
-    fixed = _fixed_beside(package)
-    timing = Timing(*fixed, multiplier, margin, 1.0)
+    timing = Timing(*_fixed_beside(package), multiplier, margin, 1.0)
     bounds, notes = _read_bounds(limits, types)
     limits.done()
     keys.done()
@@ -179,10 +180,7 @@ def _read_new(package: Path, version: str, keys: Keys) -> Settings:
         for name, value in (("ac_to_time_limit", 2.0), ("time_limit_to_tle", 1.5))
     )
     multipliers.done()
-    fixed, resolution = limits.number("time_limit", low=0.001), limits.number("time_resolution", 1.0, low=0.001)
-    assert ac is not None
-    assert tle is not None
-    assert resolution is not None
+    fixed, resolution = limits.number("time_limit", None, low=0.001), limits.number("time_resolution", 1.0, low=0.001)
     by = "problem.yaml" if fixed is not None else ""
     if fixed is None:
         fixed, by = _fixed_beside(package)
@@ -208,28 +206,22 @@ def _distinct(keys: Keys, name: str, default: str, known: Collection[str]) -> tu
 
 def _read_bounds(limits: Keys, types: set[str]) -> tuple[SubmissionLimits, list[str]]:
     """Defaults are those that the format calls typical, save that an interactor may say more than 8 MiB."""
-
-    def of(name: str, default: int, unit: int = 1) -> int:
-        found = limits.whole(name)
-        return (default if found is None else found) * unit
-
     notes = [
         f"limits.{name} is given, and not followed: compilers have limits of their own here"
         for name in ("compilation_time", "compilation_memory")
-        if limits.whole(name) is not None
+        if limits.whole(name, None) is not None
     ]
-    passes = 1
-    if "multi-pass" in types:
-        passes = limits.whole("validation_passes", low=2) or 2
-    elif limits.has("validation_passes"):
-        raise InvalidProblem(f"{limits.where}: validation_passes is for problems of type multi-pass")
+    if "multi-pass" not in types:
+        limits.refuse("validation_passes", why="it is for problems of type multi-pass")
     bounds = SubmissionLimits(
-        memory_bytes=of("memory", 2048, MIB),
-        output_bytes=of("output", 8, MIB),
-        code_bytes=of("code", 128, 1024),
-        validation_s=of("validation_time", 60),
-        validation_memory_bytes=of("validation_memory", 2048, MIB),
-        validation_output_bytes=of("validation_output", 64, MIB),
-        passes=passes,
+        memory_bytes=limits.whole("memory", 2048) * MIB,
+        output_bytes=limits.whole("output", 8) * MIB,
+        code_bytes=limits.whole("code", 128) * 1024,
+        passes=limits.whole("validation_passes", 2, low=2) if "multi-pass" in types else 1,
+        validation=Limits(
+            cpu_s=limits.whole("validation_time", 60),
+            memory_bytes=limits.whole("validation_memory", 2048) * MIB,
+            output_bytes=limits.whole("validation_output", 64) * MIB,
+        ),
     )
     return bounds, notes

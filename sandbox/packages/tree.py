@@ -1,7 +1,4 @@
-"""Data types of test data: a tree of groups with cases as its leaves, and the author's tests of validators.
-
-TestData ── tree ──▶ CaseGroup("") ── sample, secret ──▶ CaseGroup ... ──▶ TestCase(name, input, answer, arguments)
-"""
+"""Data types of test data: a tree of groups with cases as its leaves, and the author's tests of validators."""
 
 from __future__ import annotations
 
@@ -54,7 +51,7 @@ class CaseGroup:
     name: str
     """Relative to data/; "" for data itself."""
     rules: OldRules | NewRules
-    parts: tuple[CaseGroup | TestCase, ...] = field(default=())
+    parts: tuple[CaseGroup | TestCase, ...]
 
     def cases(self) -> Iterator[TestCase]:
         """All below it, in order."""

@@ -11,7 +11,7 @@ import os
 import socket
 import time
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, suppress
+from contextlib import ExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
 from subprocess import Popen
 from typing import Any, Final
@@ -126,12 +126,11 @@ class Link:
     @asynccontextmanager
     async def hold(self, problem: Problem) -> AsyncIterator[Written]:
         """Hold the problem at the supervisor. Raises SandboxError."""
-        async with AsyncExitStack() as stack:
-            try:
-                written = await stack.enter_async_context(self.store.hold(problem))
-            except ConnectionError:
-                raise self._gone() from None
-            yield written
+        try:
+            async with self.store.hold(problem) as written:
+                yield written
+        except ConnectionError:
+            raise self._gone() from None
 
     async def ask(self, head: messages.Head, body: bytes, ticket: Ticket) -> Judgement:
         key = self.next_id = self.next_id + 1
@@ -202,6 +201,8 @@ class Link:
         self.task.cancel()
         with suppress(asyncio.CancelledError):
             await self.task
+        if not self.writer.done():
+            self.sock.close()  # nobody has listened, and so nobody has closed it
         deadline = time.monotonic() + _CLOSE_S
         while self.process.poll() is None and time.monotonic() < deadline:  # noqa: ASYNC110 - it has a deadline
             await asyncio.sleep(0.005)

@@ -26,7 +26,6 @@ import json
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from types import TracebackType
 from typing import TypeVar
 
 from sandbox.core import Isolation, Judgement, Problem, Program
@@ -95,9 +94,7 @@ class Pool:
         self._connect()
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *error: object) -> None:
         await self.close()
 
     async def judge(self, problem: Problem, program: Program, *, turn: int = 0) -> Judgement:

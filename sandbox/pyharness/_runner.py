@@ -106,14 +106,12 @@ def run_job(codes: list[types.CodeType | None]) -> NoReturn:
 
 def _fresh_interpreter() -> None:
     """Streams on the new descriptors, and what `site` would have added."""
-    sys.stdin = sys.__stdin__ = io.TextIOWrapper(_raw(0, "r"), "utf-8", "surrogateescape")  # type: ignore[misc]
-    sys.stdout = sys.__stdout__ = io.TextIOWrapper(_raw(1, "w"), "utf-8", "surrogateescape")  # type: ignore[misc]
-    sys.stderr = sys.__stderr__ = io.TextIOWrapper(  # type: ignore[misc]
-        _raw(2, "w"), "utf-8", "backslashreplace", line_buffering=True
-    )
-    for number, stream in enumerate((sys.stdin, sys.stdout, sys.stderr)):
-        stream.mode = "r" if number == 0 else "w"  # type: ignore[misc]
-        stream.buffer.raw.name = ("<stdin>", "<stdout>", "<stderr>")[number]  # type: ignore[attr-defined]
+    for fd, name in enumerate(("stdin", "stdout", "stderr")):
+        mode, errors = "w" if fd else "r", "backslashreplace" if fd == 2 else "surrogateescape"
+        stream = io.TextIOWrapper(_raw(fd, mode), "utf-8", errors, line_buffering=fd == 2)
+        stream.mode, stream.buffer.raw.name = mode, f"<{name}>"  # type: ignore[misc]
+        setattr(sys, name, stream)
+        setattr(sys, f"__{name}__", stream)
     sys.argv = ["main.py"]
     sys.set_int_max_str_digits(0)
     sys.modules["random"].seed(0)  # one program, one verdict: chance is the same in every run
@@ -191,15 +189,13 @@ def _compile(source: str) -> types.CodeType | str:
     source = source.removeprefix("\ufeff")
     try:
         code = compile(source, "main.py", "exec", dont_inherit=True)
-        if len(code.co_code) <= _SHORT and _is_empty(ast.parse(source)):
-            return "the program is empty"
+        if len(code.co_code) <= _SHORT:
+            body = ast.parse(source).body
+            if all(isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) for node in body):
+                return "the program is empty"
         return _ending.mark(code) if _ending.WORDS.search(source) else code
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         return f"{type(error).__name__}: {error}"
-
-
-def _is_empty(tree: ast.Module) -> bool:
-    return all(isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) for node in tree.body)
 
 
 def _module(name: str) -> dict[str, Any]:
@@ -212,7 +208,9 @@ def _module(name: str) -> dict[str, Any]:
 
 
 def _set_up(job: Job, module: dict[str, Any]) -> None:
-    """Run the preamble of the problem's author."""
+    """Run the preamble of the problem's author, if there is one."""
+    if not job["preamble"]:
+        return
     try:
         exec(compile(job["preamble"], "preamble.py", "exec", dont_inherit=True), module)
     except BaseException as error:
@@ -225,8 +223,7 @@ def _stdio(job: Job, code: types.CodeType, module: dict[str, Any]) -> NoReturn:
     needs: tuple[str, ...] = ()
     if type(code.co_consts[-1]) is tuple:
         needs = _ending.meet_needs(code, job["source"])
-    if job["preamble"]:
-        _set_up(job, module)
+    _set_up(job, module)
     try:
         exec(code, module)
     except SystemExit as error:
@@ -246,8 +243,7 @@ def _values(job: Job, code: types.CodeType, module: dict[str, Any]) -> NoReturn:
     try:
         _ending.meet_needs(code, job["source"])
         args = json.loads(job["args"]) if job["kind"] == "function" else None
-        if job["preamble"]:
-            _set_up(job, module)
+        _set_up(job, module)
         exec(code, module)
         stage = "call"
         if args is not None:
@@ -271,8 +267,7 @@ def _serve(job: Job, code: types.CodeType, module: dict[str, Any]) -> NoReturn:
     try:
         streams = _apart.take_streams()
         _ending.meet_needs(code, job["source"])
-        if job["preamble"]:
-            _set_up(job, module)
+        _set_up(job, module)
         exec(code, module)
         stage = "call"
         _apart.serve_calls(module, job["classes"], streams)
@@ -287,8 +282,7 @@ def _ask(job: Job, code: types.CodeType, module: dict[str, Any]) -> NoReturn:
     """Run a test of a program in another jail."""
     caller = _apart.Caller(module, job["classes"], _apart.take_streams())
     try:
-        if job["preamble"]:
-            _set_up(job, module)
+        _set_up(job, module)
         module.update((name, __import__(name)) for name in job["modules"])
         for name in job["names"]:
             if name in job["entry"] or name not in module:

@@ -1,9 +1,4 @@
-"""Python programs that keep their state between calls, and programs of several files that run once.
-
-Consumes  the code of a call; produces its Output
-Waits for a slot, then for the program's answer or its end
-Woken by  either, or by a limit; cancelling a call ends the program
-"""
+"""Python programs that keep their state between calls, and programs of several files that run once."""
 
 from sandbox.session.files import Finished
 from sandbox.session.output import Ended, Output

@@ -1,8 +1,6 @@
-"""The program inside the jail that keeps state between calls. Sent as text and run like any other program; not trusted.
+"""The program inside the jail that keeps state between calls, as `live_program` asks it to.
 
-consumes  a call's token, with descriptors for its code, its stdout and its stderr
-produces  the token and, as JSON, the value and the error of the call
-waits for the next token; ends when the channel closes
+Sent as text and run like any other program; not trusted.
 """
 
 from __future__ import annotations

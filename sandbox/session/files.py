@@ -1,8 +1,4 @@
-"""Files laid out in a fresh jail, compiled where their language is, and run once: the command is the language's.
-
-consumes  a program of several files, its arguments and its stdin; produces a Finished
-waits for the end of the run, or `cancel`; woken by either
-"""
+"""Files laid out in a fresh jail, compiled where their language is, and run once: the command is the language's."""
 
 from __future__ import annotations
 
@@ -18,7 +14,7 @@ from sandbox.errors import SandboxError
 from sandbox.jail import Jail
 from sandbox.judging import CompileError, PreparedProgram
 from sandbox.languages import find_language
-from sandbox.session.output import Ended, Stream, read_end
+from sandbox.session.output import Ended, read_end, shorten
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,15 +61,12 @@ class FilesRun:
                     text = stdin.encode("utf-8", "surrogatepass")
                     done, _ = prepared.run(self._limits, text, arguments=tuple(arguments))
             except CompileError as error:
-                log = Stream()
-                log.add(str(error).encode(errors="replace"))
-                return Finished("", log.text(), None, None, "it does not compile", time.monotonic() - start)
-        out, err = Stream(), Stream()
-        out.add(done.stdout)
-        err.add(done.stderr)
+                log = shorten(str(error).encode(errors="replace"))
+                return Finished("", log, None, None, "it does not compile", time.monotonic() - start)
         went = done.cause is None and done.signal is None
         ended, cause = (None, "") if went else read_end(done)
-        return Finished(out.text(), err.text(), done.exit_code if went else None, ended, cause, done.wall_s)
+        code = done.exit_code if went else None
+        return Finished(shorten(done.stdout), shorten(done.stderr), code, ended, cause, done.wall_s)
 
     def cancel(self) -> None:
         """The run raises Cancelled."""

@@ -4,9 +4,6 @@
            ◀── the token, value, error ────────────────────────────
            ◀── stdout, stderr: a pipe each, new for each call ─────
 
-consumes  the code of a call; produces its Output
-waits for the answer, the end of the program, a limit, or `cancel`; woken by each
-
 The program is hostile, and everything in its jail is the program: it may answer a call with anything, as it may print
 anything. An answer needs the call's token: tokens are new for each call, and one that is wrong, or comes without a
 call, ends the program. What is reported of its end comes from the jail's watcher.
@@ -51,7 +48,6 @@ class _Call:
     shown: tuple[Stream, Stream] = field(default_factory=lambda: (Stream(), Stream()))
     value: str | None = None
     error: str | None = None
-    answered: bool = False
 
     def drain(self, fd: int) -> bool:
         """Read what is there. Returns False at the end of the data, or when no more is available now."""
@@ -78,8 +74,8 @@ class _Call:
             return False
         if not all(part is None or isinstance(part, str) for part in (value, error)):
             return False
-        self.value, self.error = (None if part is None else _whole(part) for part in (value, error))
-        self.answered = True
+        # Half a character (a lone surrogate) as Python spells it: nobody could write the text down otherwise.
+        self.value, self.error = (part and part.encode(errors="backslashreplace").decode() for part in (value, error))
         return True
 
 
@@ -213,7 +209,9 @@ class LiveState:
             if call.floods(self._limits.output_bytes):
                 return self._overflow()
             if channel.fileno() in ready:
-                message = _receive(channel)
+                message = b""
+                with suppress(ConnectionResetError):  # then no answer will come any more
+                    message = channel.recv(_REPLY_MAX)
                 if message and call.take(message):
                     return None
                 if message:
@@ -234,16 +232,3 @@ class LiveState:
         for fd in list(call.streams):
             while call.drain(fd) and not call.floods(self._limits.output_bytes):
                 pass
-
-
-def _whole(text: str) -> str:
-    """Half a character (a lone surrogate) as Python spells it: nobody could write the text down otherwise."""
-    return text.encode("utf-8", "backslashreplace").decode()
-
-
-def _receive(channel: socket.socket) -> bytes:
-    """A message; nothing where none will come any more."""
-    try:
-        return channel.recv(_REPLY_MAX)
-    except ConnectionResetError:
-        return b""

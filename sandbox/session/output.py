@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final, Literal
 
@@ -55,18 +56,21 @@ class Stream:
         return (self._head + between + self._tail).decode(errors="replace")
 
 
+def shorten(data: bytes) -> str:
+    """Return the beginning and the end of what was written, as text."""
+    stream = Stream()
+    stream.add(data)
+    return stream.text()
+
+
 def read_end(done: RunResult) -> tuple[Ended, str]:
     """Return how a program ended that should have continued."""
     if done.cause is not None:
         ended = _ENDED.get(done.cause, "killed")
         return ended, done.cause if done.cause.startswith("security") else f"{done.cause} limit"
     if done.signal is not None:
-        return "killed", f"signal {_signal_name(done.signal)}"
+        name = str(done.signal)
+        with suppress(ValueError):  # a real-time signal has none
+            name = signal.Signals(done.signal).name
+        return "killed", f"signal {name}"
     return "killed", f"it ended itself with exit code {done.exit_code}"
-
-
-def _signal_name(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return str(number)

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, suppress
-from types import TracebackType
-from typing import Any, Final, TypeVar
+from functools import partial
+from typing import Final, TypeVar
 
 from sandbox.core import SOURCE_BYTES_MAX, Isolation, Limits
 from sandbox.errors import PoolClosed, SandboxError
@@ -51,7 +51,9 @@ class Sessions:
                 raise ValueError(f"{name}={number}: must be at least 1")
         self.limits = limits or Limits()
         self.idle_s = idle_s
-        self._isolation, self._packages = isolation, find_packages(packages)
+        how = isolation, self.limits, find_packages(packages)
+        self.make_run = partial(FilesRun, *how)
+        self.make_state = partial(LiveState, *how, 2 * idle_s)
         self.places, self.turns = Slots(count), Slots(at_once or count)
         self._threads = ThreadPoolExecutor(count, "sandbox session")
         self._open: set[ProgramSession] = set()
@@ -75,9 +77,7 @@ class Sessions:
     async def __aenter__(self) -> Sessions:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()
 
     def build_directory(self) -> str:
@@ -87,13 +87,7 @@ class Sessions:
             os.mkdir(self._directory, 0o711)  # as root, a program that reads what lies there is another user's
         return os.path.join(self._directory, "build")
 
-    def make_run(self) -> FilesRun:
-        return FilesRun(self._isolation, self.limits, self._packages)
-
-    def make_state(self) -> LiveState:
-        return LiveState(self._isolation, self.limits, self._packages, 2 * self.idle_s)
-
-    def start(self, work: Any, *given: Any) -> asyncio.Future[Any]:
+    def start(self, work: Callable[..., _T], *given: object) -> asyncio.Future[_T]:
         """Run in a thread that lives as long as this object: a jail ends with the thread that started it."""
         return asyncio.get_running_loop().run_in_executor(self._threads, work, *given)
 
@@ -109,7 +103,6 @@ class ProgramSession:
         self._turn = asyncio.Lock()
         self._held = AsyncExitStack()
         self._state: LiveState | None = None
-        self._rest: asyncio.TimerHandle | None = None
         self._resting: asyncio.Task[None] | None = None
         self._running: dict[FilesRun, asyncio.Future[Finished]] = {}
         self._closing = False
@@ -134,12 +127,14 @@ class ProgramSession:
                 if self._closing:
                     raise PoolClosed("the session is closed")
                 async with self._owner.turns.place():
-                    return await self._call(self._state, code, min(timeout_s or longest, longest))
+                    work = self._owner.start(self._state.call, code, min(timeout_s or longest, longest))
+                    return await _result(work, self._state.cancel)
             except (SandboxError, asyncio.CancelledError):
                 await self._let_go()
                 raise
             finally:
-                self._begin_rest()
+                if self._state is not None:
+                    self._resting = asyncio.create_task(self._rest())
 
     async def run_files(
         self,
@@ -162,12 +157,8 @@ class ProgramSession:
             work = self._owner.start(run.call, self._owner.build_directory(), program, tuple(arguments), stdin)
             self._running[run] = work
             try:
-                return await asyncio.shield(work)
+                return await _result(work, run.cancel)
             finally:
-                if not work.done():
-                    run.cancel()
-                    with suppress(SandboxError):
-                        await _finish(work)
                 del self._running[run]
                 run.end()
 
@@ -184,19 +175,6 @@ class ProgramSession:
         async with self._turn:
             self._wake()
             await self._let_go()
-        if self._resting is not None:
-            await self._resting
-
-    async def _call(self, state: LiveState, code: str, timeout_s: float) -> Output:
-        work = self._owner.start(state.call, code, timeout_s)
-        try:
-            output: Output = await asyncio.shield(work)
-        except asyncio.CancelledError:
-            state.cancel()
-            with suppress(SandboxError):
-                await _finish(work)
-            raise
-        return output
 
     async def _let_go(self) -> None:
         """End the state, and release the slot."""
@@ -208,23 +186,25 @@ class ProgramSession:
             await self._held.aclose()
 
     def _wake(self) -> None:
-        if self._rest is not None:
-            self._rest.cancel()
-            self._rest = None
+        if self._resting is not None:
+            self._resting.cancel()
 
-    def _begin_rest(self) -> None:
-        if self._state is not None:
-            self._rest = asyncio.get_running_loop().call_later(self._owner.idle_s, self._end_rest)
-
-    def _end_rest(self) -> None:
-        self._rest = None
-        self._resting = asyncio.ensure_future(self._rested())
-
-    async def _rested(self) -> None:
-        if self._turn.locked():  # it has a new call
-            return
+    async def _rest(self) -> None:
+        """End the state that has no call for too long."""
+        await asyncio.sleep(self._owner.idle_s)
         async with self._turn:
             await self._let_go()
+
+
+async def _result(work: asyncio.Future[_T], cancel: Callable[[], None]) -> _T:
+    """Wait for it. A caller that is cancelled ends the work first."""
+    try:
+        return await asyncio.shield(work)
+    except asyncio.CancelledError:
+        cancel()
+        with suppress(SandboxError):
+            await _finish(work)
+        raise
 
 
 async def _finish(work: asyncio.Future[_T]) -> _T:

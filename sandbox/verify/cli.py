@@ -27,20 +27,8 @@ def add_parser(actions: Any) -> argparse.ArgumentParser:
     )
     parser.add_argument("package", type=Path, help="directory of a Kattis/ICPC problem package")
     parser.add_argument("--verbose", "-v", action="count", default=0, help="a line per case; -vv: with feedback")
-    add_time_limit(parser)
-    parser.add_argument(
-        "--packages",
-        nargs="+",
-        default=(),
-        metavar="NAME",
-        help="installed packages that a Python program may import, for example numpy",
-    )
     parser.set_defaults(action=verify)
     return parser
-
-
-def add_time_limit(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--time-limit", type=float, metavar="S", help="CPU seconds, instead of the package's")
 
 
 def is_package(path: Path) -> bool:
@@ -67,7 +55,8 @@ def verify(options: argparse.Namespace) -> int:
         report.print_lines(report.package_lines(package))
     found: list[Judged] = []
     inputs, outputs, limit = Inputs(), Outputs(), None
-    width = max((len(each) for each in _names(package)), default=0)
+    names = (f"{path.parent.name}/{path.name}" for path in (package.path / "submissions").glob("*/*"))
+    width = max(map(len, names), default=0)
     with Runner(package, isolation=options.isolation, packages=options.packages) as runner:
         for each in PackageVerifier(package, runner).verify(options.time_limit):
             if isinstance(each, TimeLimit):
@@ -98,10 +87,6 @@ def verify(options: argparse.Namespace) -> int:
     if not ran:
         raise InvalidProblem(f"{options.package}: no submission could be judged")
     return 1 if surprises else 0
-
-
-def _names(package: Package) -> list[str]:
-    return [f"{path.parent.name}/{path.name}" for path in (package.path / "submissions").glob("*/*")]
 
 
 def _verified(

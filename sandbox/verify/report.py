@@ -79,15 +79,12 @@ def submission_lines(judged: Judged, width: int, *, scoring: bool, verbose: int)
     yield f"{word:8}  {name:{width}}  {_grade(judged.grade, scoring):10}  {judged.slowest_s:7.3f} s  {judged.expected}"
     yield from (f"          ! {printable(text)}" for text in judged.surprises)
     yield from (f"          note: {printable(text)}" for text in judged.notes)
-    yield from _compile_log(judged)
-    if (
-        judged.surprises
-        and not verbose
-        and (lines := [line for line in case_lines(judged, feedback=False) if not line.startswith("AC ")])
-    ):
-        yield f"          {lines[0]}"
-    if verbose:
-        yield from (f"          {line}" for line in case_lines(judged, feedback=verbose > 1))
+    if judged.outcome is not None and not judged.outcome.compiled and judged.judgement is not None:
+        yield from (f"          {line}" for line in log_lines(judged.judgement.compile_log)[:20])
+    cases = list(case_lines(judged, feedback=verbose > 1))
+    if not verbose:  # the first case that was not accepted
+        cases = [line for line in cases if judged.surprises and not line.startswith("AC ")][:1]
+    yield from (f"          {line}" for line in cases)
 
 
 def case_lines(judged: Judged, *, feedback: bool) -> Iterator[str]:
@@ -107,11 +104,6 @@ def group_lines(judged: Judged, *, scoring: bool) -> Iterator[str]:
         for name, grade in judged.outcome.grades.items():
             if name:
                 yield f"{_grade(grade, scoring):10} {printable(name)}"
-
-
-def _compile_log(judged: Judged) -> Iterator[str]:
-    if judged.outcome is not None and not judged.outcome.compiled and judged.judgement is not None:
-        yield from (f"          {line}" for line in log_lines(judged.judgement.compile_log)[:20])
 
 
 def final_line(judged: Judged, limit: TimeLimit, *, scoring: bool) -> str:
@@ -153,10 +145,7 @@ def as_json(judged: Judged, *, scoring: bool) -> dict[str, Any]:
                 "name": name,
                 "verdict": results[name].verdict,
                 "found": case.verdict.value,
-                "cpu_s": case.cpu_s,
-                "wall_s": case.wall_s,
-                "memory_bytes": case.memory_bytes,
-                "message": case.message,
+                **{key: getattr(case, key) for key in ("cpu_s", "wall_s", "memory_bytes", "message")},
                 "feedback": dict(case.feedback),
             }
             for name, case in judged.cases

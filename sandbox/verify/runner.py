@@ -10,7 +10,6 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from types import TracebackType
 from typing import Final
 
 from sandbox.build import Builder
@@ -20,19 +19,7 @@ from sandbox.jail import Jail
 from sandbox.judging import Judge, run_once
 from sandbox.kernel import remove_tree, reserve_directory
 from sandbox.languages import find_language
-from sandbox.packages import (
-    Expected,
-    Found,
-    Grade,
-    Grader,
-    NewRules,
-    OldRules,
-    Package,
-    Sources,
-    SubmissionOutcome,
-    Unsupported,
-    inputs,
-)
+from sandbox.packages import Expected, Found, Grade, Grader, Package, Sources, SubmissionOutcome, Unsupported, inputs
 from sandbox.verify import outputs
 
 VERDICT_CODES: Final = {
@@ -92,9 +79,7 @@ class Runner:
             self._stack = stack.pop_all()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self._stack.close()
 
     def check_inputs(self) -> inputs.Inputs:
@@ -102,8 +87,8 @@ class Runner:
         validators = self.package.input_validators
         if not validators:
             return inputs.Inputs()
-        bounds = self.package.settings.bounds
-        return inputs.check_inputs(validators, self.package.data, bounds, self._jail.partner(), self._builder)
+        limits = self.package.settings.bounds.validation
+        return inputs.check_inputs(validators, self.package.data, limits, self._jail.partner(), self._builder)
 
     def check_outputs(self) -> outputs.Outputs:
         """Raises SandboxError."""
@@ -112,7 +97,9 @@ class Runner:
     def program(self, sources: Sources, said: Expected) -> tuple[Program, Problem]:
         """Return a submission's program and its problem. Raises Unsupported, InvalidProgram."""
         if "submit-answer" in self.package.settings.types:
-            return outputs.SAYS_ITS_ANSWER, self.package.problem(1.0, dict(self._answers(sources)))
+            texts = {name: content.decode("utf-8", "surrogateescape") for name, content in sources.files.items()}
+            answers = {case: texts[file] if file else "" for case, file in self._answer_files(sources).items()}
+            return outputs.SAYS_ITS_ANSWER, self.package.problem(1.0, answers)
         program = self.package.submission(sources, code=said.language, entry=said.entry)
         allowed = self.package.settings.languages
         code = find_language(program.language).package_code
@@ -120,20 +107,18 @@ class Runner:
             raise Unsupported(f"the package allows {', '.join(allowed)}, not {code}")
         return program, self._problem
 
-    def _answers(self, sources: Sources) -> Iterator[tuple[str, str]]:
-        """Files called as the cases: secret/1.out or 1.out. One file alone is the answer of the one case."""
-        for name in self.names:
-            file = self._answer_file(name, sources)
-            yield name, sources.files[file].decode("utf-8", "surrogateescape") if file else ""
-
-    def _answer_file(self, name: str, sources: Sources) -> str | None:
+    def _answer_files(self, sources: Sources) -> dict[str, str | None]:
+        """By case, a file called like it: secret/1.out or 1.out. One file alone is the answer of the one case."""
         if len(self.names) == 1 and len(sources.files) == 1:
-            return next(iter(sources.files))
-        called = (f"{stem}{ending}" for stem in (name, name.rpartition("/")[2]) for ending in (".out", ".ans"))
-        return next((each for each in called if each in sources.files), None)
+            return dict(zip(self.names, sources.files, strict=True))
+        found: dict[str, str | None] = {}
+        for name in self.names:
+            called = (f"{stem}{ending}" for stem in (name, name.rpartition("/")[2]) for ending in (".out", ".ans"))
+            found[name] = next((each for each in called if each in sources.files), None)
+        return found
 
     def _answer_notes(self, sources: Sources) -> Iterator[str]:
-        files = {name: self._answer_file(name, sources) for name in self.names}
+        files = self._answer_files(sources)
         yield from (f"has no answer to {name}" for name, file in files.items() if file is None)
         yield from (f"{file} answers no test case" for file in sources.files if file not in files.values())
 
@@ -143,10 +128,10 @@ class Runner:
         Raises Unsupported, SandboxError.
         """
         program, problem = self.program(sources, said)
-        if sources.size > self.package.settings.bounds.code_bytes and program is not outputs.SAYS_ITS_ANSWER:
-            return self._too_long(sources, program)
+        if sources.size > (most := self.package.settings.bounds.code_bytes) and program is not outputs.SAYS_ITS_ANSWER:
+            note = f"its source of {sources.size} bytes is longer than the code limit of {most}"
+            return Judged("", None, None, program.language, notes=(note,))
         problem = replace(problem, limits=replace(problem.limits, cpu_s=cpu_s))
-
         asked = ""
 
         def wanted(index: int, results: Sequence[CaseResult]) -> bool:
@@ -164,11 +149,6 @@ class Runner:
         notes = tuple(self._answer_notes(sources)) if "submit-answer" in self.package.settings.types else ()
         return Judged("", judgement, None, program.language, cases=named, notes=notes)
 
-    def _too_long(self, sources: Sources, program: Program) -> Judged:
-        most = self.package.settings.bounds.code_bytes
-        note = f"its source of {sources.size} bytes is longer than the code limit of {most}"
-        return Judged("", None, None, program.language, notes=(note,))
-
     def _found(self, results: Sequence[CaseResult], limit_s: float) -> dict[str, Found]:
         return {
             self.names[result.index]: Found(
@@ -179,22 +159,12 @@ class Runner:
 
     def outcome(self, judged: Judged, limit_s: float) -> SubmissionOutcome:
         """Return the result of a run at a time limit. Raises CheckerError where validator or grader break a rule."""
-        best, minimise = _best_score(self.package), self.package.settings.minimise
+        best, minimise = self.grader.score_range(), self.package.settings.minimise
         done = judged.judgement
         if done is None or done.verdict is Verdict.CE:
             return SubmissionOutcome({}, {}, best, minimise, compiled=False)
         results = self._found(done.cases, limit_s)
         return SubmissionOutcome(results, self.grader.grade(results), best, minimise)
-
-    def out_of_range(self, outcome: SubmissionOutcome) -> Iterator[str]:
-        """Scores of groups that testdata.yaml says cannot be."""
-        for group in self.package.tree.groups() if self.package.settings.scoring else ():
-            rules, grade = group.rules, outcome.grades.get(group.name)
-            if not isinstance(rules, OldRules) or grade is None or grade.verdict != "AC":
-                continue
-            if not rules.low - 1e-9 <= grade.score <= rules.high + 1e-9:
-                where = f"data/{group.name}".rstrip("/")
-                yield f"a score of {grade.score:g} in {where} is out of its range, {rules.low:g} to {rules.high:g}"
 
     def _ask_grader(self, flags: Sequence[str], text: str) -> str:
         key = (tuple(flags), text)
@@ -208,14 +178,3 @@ class Runner:
                 raise CheckerError(f"the grader failed: {result.message} {errors[-500:].decode('utf-8', 'replace')}")
             self._graded[key] = output.decode("utf-8", "replace")
         return self._graded[key]
-
-
-def _best_score(package: Package) -> tuple[float, float]:
-    """The lowest and the highest that a submission may reach."""
-    rules = package.tree.rules
-    if isinstance(rules, OldRules):
-        return rules.low, rules.high
-    for group in package.tree.groups():
-        if group.name == "secret" and isinstance(group.rules, NewRules) and group.rules.max_score is not None:
-            return 0.0, group.rules.max_score
-    return 0.0, math.inf

@@ -26,7 +26,6 @@ from sandbox.packages import (
     Sources,
     Unsupported,
     check_links,
-    glob_matches,
     read_sources,
     surprises,
 )
@@ -35,8 +34,6 @@ from sandbox.verify.runner import Judged, Runner
 
 UNKNOWN_LIMIT_S: Final = 60.0
 """CPU seconds of a run that the time limit is still to be made of."""
-
-
 LIMIT_S_MAX: Final = 1e6
 
 
@@ -130,7 +127,8 @@ class PackageVerifier:
             if judged.cases and slowest < taken <= UNKNOWN_LIMIT_S:
                 slowest, origin = taken, submission.name
         if not origin:
-            whys |= {name: _why_no_time(judged) for name, judged in runs.items()}
+            too_long = f"takes more than {UNKNOWN_LIMIT_S:g} s"
+            whys |= {name: too_long if judged.cases else "does not compile" for name, judged in runs.items()}
             why = "; ".join(f"{name}: {text}" for name, text in whys.items())
             which = "no submission that runs here bounds it" + (f" ({why})" if why else "")
             raise InvalidProblem(f"{self.package.path}: there is no time limit, and {which}; give --time-limit")
@@ -154,7 +152,7 @@ class PackageVerifier:
         except (CheckerError, InvalidProgram) as error:
             return Judged(submission.name, None, None, expected=said.says(), failed=str(error))
         notes = [*judged.notes, *self._margins(submission, judged, limit)]
-        found = (*surprises(said, outcome), *self.runner.out_of_range(outcome))
+        found = (*surprises(said, outcome), *self.runner.grader.out_of_range(outcome.grades))
         return replace(
             judged, name=submission.name, outcome=outcome, expected=said.says(), surprises=found, notes=tuple(notes)
         )
@@ -172,16 +170,8 @@ class PackageVerifier:
                 yield f"took {taken:.3f} s, less than {timing.limit_to_tle:g} times the limit"
 
 
-def _why_no_time(judged: Judged) -> str:
-    if not judged.cases:
-        return "does not compile"
-    return f"takes more than {UNKNOWN_LIMIT_S:g} s"
-
-
 def _slowest(judged: Judged, rule: Rule) -> float:
-    return max(
-        (result.cpu_s for name, result in judged.cases if not rule.scope or glob_matches(rule.scope, name)), default=0.0
-    )
+    return max((result.cpu_s for name, result in judged.cases if rule.covers(name)), default=0.0)
 
 
 def judge_one(

@@ -3,8 +3,8 @@
     Entry = problem + attacks (never to be accepted) + honest programs by similar means (always to be accepted)
 
 One entry, or more, for each row of the catalogue of reward hacks that the tests count (1 to 55). An attack says which
-verdicts are right, and either which careless graders it `fools` (recipes/reward_examples, naive.py of the tests: they
-run it there and see it paid) or the `cause` that our judge must name, which is the mechanism that blocked it.
+verdicts are right, the `cause` that our judge must name, which is the mechanism that blocked it, and which careless
+graders it `fools` (recipes/reward_examples, naive.py of the tests: they run it there and see it paid).
 Rows that no program can act out name the test that attacks our own process: `own_test`, of the zoo's own tests.
 """
 
@@ -34,15 +34,21 @@ class Attack:
     """A hostile program, and the end that it must come to."""
 
     source: str
-    want: str = "WA RE"
+    want: str = "WA"
     """The verdicts that are right, by names."""
-    cause: str = ""
+    cause: str = "wrong (value|output)"
     """A regular expression that the judge's message, or the compiler's log, must match: who blocked it."""
     fools: str = ""
     """Names of careless graders that pay it."""
     language: str = "python"
     harmful: bool = False
     """It would hurt a machine that does not confine it, so `sandbox zoo` runs it only when asked to."""
+    want_b: str = ""
+    """The verdicts that are right in tier B, where they are others."""
+
+    def verdicts(self, tier: str) -> list[str]:
+        """The names of those that are right in this tier."""
+        return (self.want_b if self.want_b and tier == "B" else self.want).split()
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,3 +110,13 @@ def python(*sources: str) -> tuple[Program, ...]:
 
 def cpp(*sources: str) -> tuple[Program, ...]:
     return tuple(Program(source, "cpp") for source in sources)
+
+
+def system_call(arguments: str, before: str = "") -> str:
+    """A program that makes a system call, whose number is the first of `arguments`, and prints `opened` unless it
+    fails; `before` stands above the call.
+    """
+    return (
+        f"import ctypes, os\nlibc = ctypes.CDLL(None, use_errno=True)\n{before}if libc.syscall({arguments}) == -1:\n"
+        "    raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))\nprint('opened')\n"
+    )

@@ -42,24 +42,19 @@ ENTRIES: Final = (
         "redefined-helper", 9, "redefine what the preamble gives the asserts", _APART, _HELPER,
         (
             Attack("same = lambda a, b: True\ndef f(x):\n    return 5\n", "WA", "does not hold", "exit_code"),
-            Attack(
-                "class A:\n    def __eq__(self, other):\n        return True\n    __hash__ = None\n"
-                "def f(x):\n    return A()\n",
-                "WA", "no JSON form", "",
-            ),
-            Attack(_FORGED, "RE", "ended", ""),
+            Attack("class A:\n    def __eq__(self, other):\n        return True\n    __hash__ = None\ndef f(x):\n"
+                   "    return A()\n", "WA", "no JSON form"),
+            Attack(_FORGED, "RE", "ended"),
         ),
         python(HONEST_DOUBLE, "def same(a, b):\n    return a is b\n" + HONEST_DOUBLE),
     ),
     Entry(
         "patched-modules", 9, "patch the module that the asserts import from", _APART, _OWN,
         (
-            Attack(
-                "import math\nisclose = math.isclose = lambda *a, **k: True\ndef f(x):\n    return 5\n",
-                "WA", "does not hold", "exit_code",
-            ),
-            Attack(_FORGED, "RE", "ended", ""),
-            Attack(_SPOKEN, "WA RE", "does not hold|unreadable|ended", ""),
+            Attack("import math\nisclose = math.isclose = lambda *a, **k: True\ndef f(x):\n    return 5\n",
+                   "WA", "does not hold", "exit_code"),
+            Attack(_FORGED, "RE", "ended"),
+            Attack(_SPOKEN, "WA RE", "does not hold|unreadable|ended"),
         ),
         python(HONEST_DOUBLE, "from math import *\n" + HONEST_DOUBLE),
     ),
@@ -67,11 +62,8 @@ ENTRIES: Final = (
         "says-so-itself", 4, "an object whose own methods say that it is right",
         "an object that is no plain value decides nothing in a test", _SUBSET,
         (
-            Attack(
-                "class Yes:\n    def __getattr__(self, name):\n        return lambda *args: name == 'issubset'\n"
-                "def f(x):\n    return Yes()\n",
-                "WA", "no JSON form", "",
-            ),
+            Attack("class Yes:\n    def __getattr__(self, name):\n        return lambda *args: name == 'issubset'\n"
+                   "def f(x):\n    return Yes()\n", "WA", "no JSON form"),
         ),
         python("def f(x):\n    return {2 * x}\n"),
     ),
@@ -79,14 +71,11 @@ ENTRIES: Final = (
         "breaks-the-test", 9, "a value that breaks the test where it is out of reach, to forge its end where it is not",
         "an error that a value has raised is the value's, wherever it is raised", _SIZES,
         (
-            Attack(
-                "import os, sys\nframe, names = sys._getframe(), []\nwhile frame:\n"
-                "    names.append(frame.f_code.co_name)\n    frame = frame.f_back\n"
-                "def f(x):\n    if '_serve' in names:\n        return 5\n"
-                "    nonce = os.pread(3, 1 << 20, 0)[-32:]\n"
-                "    os.pwrite(4, nonce + b'{\"ok\": true, \"values\": []}', 0)\n    os._exit(0)\n",
-                "RE", "TypeError", "",
-            ),
+            Attack("import os, sys\nframe, names = sys._getframe(), []\nwhile frame:\n"
+                   "    names.append(frame.f_code.co_name)\n    frame = frame.f_back\ndef f(x):\n"
+                   "    if '_serve' in names:\n        return 5\n    nonce = os.pread(3, 1 << 20, 0)[-32:]\n"
+                   '    os.pwrite(4, nonce + b\'{"ok": true, "values": []}\', 0)\n    os._exit(0)\n',
+                   "RE", "TypeError"),
         ),
         python("def f(x):\n    return [0] * (x + 2)\n"),
     ),

@@ -19,49 +19,40 @@ ENTRIES: Final = (
     Entry(
         "alarm-off", 27, "switch the alarm off", _OUTSIDE, _SLEEP,
         (
-            Attack(
-                "import signal, time\nsignal.alarm(0)\nsignal.setitimer(signal.ITIMER_REAL, 0)\n"
-                "signal.signal(signal.SIGALRM, signal.SIG_IGN)\ntime.sleep(1.8)\nprint('opened')\n",
-                "TLE", "wall-time", "in_process",
-            ),
-            Attack("import signal\nsignal.alarm(0)\nsignal.signal(signal.SIGXCPU, signal.SIG_IGN)\n" + _SPIN, "TLE",
-                   "CPU-time", ""),
+            Attack("import signal, time\nsignal.alarm(0)\nsignal.setitimer(signal.ITIMER_REAL, 0)\n"
+                   "signal.signal(signal.SIGALRM, signal.SIG_IGN)\ntime.sleep(1.8)\nprint('opened')\n",
+                   "TLE", "wall-time", "in_process"),
+            Attack("import signal\nsignal.alarm(0)\nsignal.signal(signal.SIGXCPU, signal.SIG_IGN)\n" + _SPIN,
+                   "TLE", "CPU-time"),
         ),
         python("import signal\nsignal.alarm(0)\nsignal.signal(signal.SIGALRM, signal.SIG_IGN)\nprint('opened')\n"),
     ),
     Entry(
         "swallow-the-timeout", 28, "catch the grader's timeout exception", _OUTSIDE, _SLEEP,
         (
-            Attack(
-                "import time\nstart = time.time()\nwhile time.time() < start + 1.8:\n    try:\n"
-                "        time.sleep(0.4)\n"
-                "    except BaseException:\n        pass\nprint('opened')\n",
-                "TLE", "wall-time", "in_process",
-            ),
+            Attack("import time\nstart = time.time()\nwhile time.time() < start + 1.8:\n    try:\n"
+                   "        time.sleep(0.4)\n    except BaseException:\n        pass\nprint('opened')\n",
+                   "TLE", "wall-time", "in_process"),
             Attack("while True:\n    try:\n        while True:\n            pass\n    except BaseException:\n"
-                   "        pass\n",
-                   "TLE", "CPU-time", ""),
+                   "        pass\n", "TLE", "CPU-time"),
         ),
         python("try:\n    raise TimeoutError\nexcept BaseException:\n    print('opened')\n"),
     ),
     Entry(
         "loop-in-c", 29, "a loop in C that never comes back to the interpreter", _OUTSIDE, _SLEEP,
         (
-            Attack("import re\nre.match(r'(a+)+$', 'a' * 64 + 'b')\n", "TLE", "CPU-time", ""),
-            Attack("x = 10 ** (10 ** 8)\n", "TLE MLE", "limit", ""),
-            Attack("int main() { volatile int x = 0; for (;;) x = x + 1; }\n", "TLE", "CPU-time", "", "cpp"),
+            Attack("import re\nre.match(r'(a+)+$', 'a' * 64 + 'b')\n", "TLE", "CPU-time"),
+            Attack("x = 10 ** (10 ** 8)\n", "TLE MLE", "limit"),
+            Attack("int main() { volatile int x = 0; for (;;) x = x + 1; }\n", "TLE", "CPU-time", language="cpp"),
         ),
         python("import re\nassert re.match(r'(a+)+$', 'a' * 18)\nprint('opened')\n"),
     ),
     Entry(
         "patched-clock", 31, "patch the clocks", "time is measured by the watcher, from the kernel", _SLEEP,
         (
-            Attack(
-                "import time\nnap = time.sleep\ntime.time = time.monotonic = time.perf_counter = lambda: 0.0\n"
-                "time.sleep(1.8)\nprint('opened')\n",
-                "TLE", "wall-time", "trusts_the_clock",
-            ),
-            Attack("import time\ntime.process_time = lambda: 0.0\n" + _SPIN, "TLE", "CPU-time", ""),
+            Attack("import time\nnap = time.sleep\ntime.time = time.monotonic = time.perf_counter = lambda: 0.0\n"
+                   "time.sleep(1.8)\nprint('opened')\n", "TLE", "wall-time", "trusts_the_clock"),
+            Attack("import time\ntime.process_time = lambda: 0.0\n" + _SPIN, "TLE", "CPU-time"),
         ),
         python("import time\ntime.time = lambda: 0.0\nprint('opened' if time.time() == 0 else '')\n"),
     ),
@@ -69,16 +60,13 @@ ENTRIES: Final = (
         "fork-bomb", 35, "fork without end", "a cap on processes per run, and CPU time summed over all of them",
         replace(OPENED, limits=Limits(cpu_s=0.3, wall_s=10.0, processes=32)),
         (
-            Attack("import os\nwhile True:\n    try:\n        os.fork()\n    except OSError:\n        pass\n", "TLE RE",
-                   "limit", "", harmful=True),
-            Attack("#include <unistd.h>\nint main() { for (;;) fork(); }\n", "TLE RE", "limit", "", "cpp",
-                   harmful=True),
-            Attack(
-                "import os, time\nfor _ in range(200):\n    if os.fork() == 0:\n        time.sleep(60)\n"
-                "        os._exit(0)\n"
-                "print('opened')\n",
-                "RE TLE", "Resource temporarily unavailable|BlockingIOError|limit", "", harmful=True,
-            ),
+            Attack("import os\nwhile True:\n    try:\n        os.fork()\n    except OSError:\n        pass\n",
+                   "TLE RE", "limit", harmful=True),
+            Attack("#include <unistd.h>\nint main() { for (;;) fork(); }\n",
+                   "TLE RE", "limit", language="cpp", harmful=True),
+            Attack("import os, time\nfor _ in range(200):\n    if os.fork() == 0:\n        time.sleep(60)\n"
+                   "        os._exit(0)\nprint('opened')\n",
+                   "RE TLE", "Resource temporarily unavailable|BlockingIOError|limit", harmful=True),
         ),
         python("import os\nfor _ in range(8):\n    if os.fork() == 0:\n        os._exit(0)\n    os.wait()\n"
                "print('opened')\n"),
@@ -87,23 +75,16 @@ ENTRIES: Final = (
         "memory-bomb", 36, "memory by heap, shared mapping, files, stack, or many small processes",
         "memory of all processes is one sum, shared pages counted once; files have a cap", _SMALL,
         (
-            Attack("x = []\nwhile True:\n    x.append(b'x' * (1 << 20))\n", "MLE", "memory|refused", "", harmful=True),
-            Attack("x = bytearray(1 << 40)\n", "MLE", "memory|refused", ""),
-            Attack(
-                "import mmap\nm = mmap.mmap(-1, 300 << 20)\nfor i in range(0, 300 << 20, 4096):\n    m[i] = 1\n"
-                "print('opened')\n",
-                "MLE", "memory limit", "plain",
-            ),
-            Attack(
-                "import os, time\nfor _ in range(8):\n    if os.fork() == 0:\n        x = b'x' * (50 << 20)\n"
-                "        time.sleep(60)\ntime.sleep(60)\n",
-                "MLE", "memory limit", "", harmful=True,
-            ),
-            Attack(
-                "#include <vector>\nint main() { std::vector<char*> v; for (;;) { char* p = new char[1 << 20];"
-                " for (int i = 0; i < 1 << 20; i += 4096) p[i] = 1; v.push_back(p); } }\n",
-                "MLE", "memory|refused", "", "cpp", harmful=True,
-            ),
+            Attack("x = []\nwhile True:\n    x.append(b'x' * (1 << 20))\n", "MLE", "memory|refused", harmful=True),
+            Attack("x = bytearray(1 << 40)\n", "MLE", "memory|refused"),
+            Attack("import mmap\nm = mmap.mmap(-1, 300 << 20)\nfor i in range(0, 300 << 20, 4096):\n    m[i] = 1\n"
+                   "print('opened')\n", "MLE", "memory limit", "plain"),
+            Attack("import os, time\nfor _ in range(8):\n    if os.fork() == 0:\n        x = b'x' * (50 << 20)\n"
+                   "        time.sleep(60)\ntime.sleep(60)\n", "MLE", "memory limit", harmful=True),
+            Attack("#include <vector>\n"
+                   "int main() { std::vector<char*> v; for (;;) { char* p = new char[1 << 20]; for (int i = 0; i < 1 <<"
+                   " 20; i += 4096) p[i] = 1; v.push_back(p); } }\n",
+                   "MLE", "memory|refused", language="cpp", harmful=True),
         ),
         python("x = bytearray(60 << 20)\nprint('opened')\n",
                "import mmap\nm = mmap.mmap(-1, 60 << 20)\nfor i in range(0, 60 << 20, 4096):\n    m[i] = 1\n"
@@ -113,17 +94,13 @@ ENTRIES: Final = (
         "reserved-is-not-used", 37, "address space that is reserved and never touched is no memory",
         "memory is what is resident; the cap on addresses is far above it", _ROOMY,
         (
-            Attack(
-                "import mmap\nm = mmap.mmap(-1, 700 << 20)\nfor i in range(0, 700 << 20, 4096):\n    m[i] = 1\n"
-                "print('opened')\n",
-                "MLE", "memory limit", "plain", harmful=True,
-            ),
+            Attack("import mmap\nm = mmap.mmap(-1, 700 << 20)\nfor i in range(0, 700 << 20, 4096):\n    m[i] = 1\n"
+                   "print('opened')\n", "MLE", "memory limit", "plain", harmful=True),
         ),
-        python(
-            "import mmap\nm = mmap.mmap(-1, 700 << 20, prot=mmap.PROT_READ)\nprint('opened')\n",
-            "import threading\nthreading.stack_size(32 << 20)\nts = [threading.Thread(target=int) for _ in range(6)]\n"
-            "[t.start() for t in ts]\n[t.join() for t in ts]\nprint('opened')\n",
-        ),
+        python("import mmap\nm = mmap.mmap(-1, 700 << 20, prot=mmap.PROT_READ)\nprint('opened')\n",
+               "import threading\nthreading.stack_size(32 << 20)\n"
+               "ts = [threading.Thread(target=int) for _ in range(6)]\n[t.start() for t in ts]\n"
+               "[t.join() for t in ts]\nprint('opened')\n"),
     ),
     Entry(
         "disk-fill", 38, "fill the disk: large, sparse or allocated files, inodes",
@@ -131,7 +108,7 @@ ENTRIES: Final = (
         (
             Attack("f = open('big', 'wb')\nf.truncate(1 << 40)\nprint('opened')\n", "RE", "File too large", "plain"),
             Attack("import os\nfd = os.open('big', os.O_CREAT | os.O_WRONLY)\nos.posix_fallocate(fd, 0, 1 << 37)\n"
-                   "print('opened')\n", "RE", "File too large|No space left", "", harmful=True),
+                   "print('opened')\n", "RE", "File too large|No space left", harmful=True),
             Attack("with open('big', 'wb') as f:\n    for _ in range(300):\n        f.write(b'x' * (1 << 20))\n"
                    "print('opened')\n", "RE", "File too large|No space left", "plain"),
             Attack("import os\nkept = []\nfor k in range(40):\n    kept.append(open(str(k), 'wb'))\n"
@@ -144,14 +121,14 @@ ENTRIES: Final = (
         "output-flood", 39, "write without end, on stdout or on stderr",
         "output goes to capped memory; the cap is recorded as the cause", _FLOOD,
         (
-            Attack("import os\nfor _ in range(600):\n    os.write(1, b'x' * 65536)\n", "OLE", "output limit", ""),
-            Attack("import os\nfor _ in range(600):\n    os.write(2, b'x' * 65536)\nprint('opened')\n", "OLE",
-                   "output limit", "plain"),
-            Attack("import os\nfor _ in range(600):\n    try:\n        os.write(2, b'x' * 65536)\n"
-                   "    except OSError:\n        pass\nprint('opened')\n", "OLE", "output limit", "plain"),
-            Attack("#include <cstdio>\n#include <cstring>\nint main() { static char b[65536]; memset(b, 'x', sizeof b);"
-                   " for (int i = 0; i < 600; i++) fwrite(b, 1, sizeof b, stdout); "
-                   "}\n", "OLE", "output limit", "", "cpp"),
+            Attack("import os\nfor _ in range(600):\n    os.write(1, b'x' * 65536)\n", "OLE", "output limit"),
+            Attack("import os\nfor _ in range(600):\n    os.write(2, b'x' * 65536)\nprint('opened')\n",
+                   "OLE", "output limit", "plain"),
+            Attack("import os\nfor _ in range(600):\n    try:\n        os.write(2, b'x' * 65536)\n    except OSError:\n"
+                   "        pass\nprint('opened')\n", "OLE", "output limit", "plain"),
+            Attack("#include <cstdio>\n#include <cstring>\n"
+                   "int main() { static char b[65536]; memset(b, 'x', sizeof b); for (int i = 0; i < 600; i++)"
+                   " fwrite(b, 1, sizeof b, stdout); }\n", "OLE", "output limit", language="cpp"),
         ),
         python("import sys\nsys.stderr.write('x' * (200 << 10))\nprint('opened')\n"),
     ),
@@ -159,7 +136,7 @@ ENTRIES: Final = (
         "large-legal-output", 40, "a large legal output must not block the judge",
         "output goes to memory: no pipe can fill",
         Problem("ones", "stdio", (Case("300000\n", "1\n" * 300000),), limits=Limits(cpu_s=4.0)),
-        (Attack("n = int(input())\nprint('1\\n' * (n - 1))\n", "WA", "wrong output", "first_line"),),
+        (Attack("n = int(input())\nprint('1\\n' * (n - 1))\n", fools="first_line"),),
         (
             *python("n = int(input())\nfor _ in range(n):\n    print(1)\n"),
             *cpp("#include <iostream>\nint main() { int n; std::cin >> n; while (n--) std::cout << 1 << '\\n'; }\n"),
@@ -168,10 +145,9 @@ ENTRIES: Final = (
     Entry(
         "sleeper", 51, "sleep, or stop oneself, to starve the others", "a wall limit behind the CPU limit", _SLEEP,
         (
-            Attack("import time\ntime.sleep(60)\n", "TLE", "wall-time", ""),
-            Attack("import os, signal\nos.kill(os.getpid(), signal.SIGSTOP)\n"
-                   "print('opened')\n", "TLE", "wall-time", ""),
-            Attack("#include <unistd.h>\nint main() { pause(); }\n", "TLE", "wall-time", "", "cpp"),
+            Attack("import time\ntime.sleep(60)\n", "TLE", "wall-time"),
+            Attack("import os, signal\nos.kill(os.getpid(), signal.SIGSTOP)\nprint('opened')\n", "TLE", "wall-time"),
+            Attack("#include <unistd.h>\nint main() { pause(); }\n", "TLE", "wall-time", language="cpp"),
         ),
         python("import time\ntime.sleep(0.2)\nprint('opened')\n"),
     ),
@@ -180,8 +156,7 @@ ENTRIES: Final = (
         replace(SUM, limits=FAST),
         (
             Attack("import os\nfor _ in range(2):\n    if os.fork() == 0:\n        while True:\n            pass\n"
-                   "os.wait()\n",
-                   "TLE", "CPU-time|wall-time", "", harmful=True),
+                   "os.wait()\n", "TLE", "CPU-time|wall-time", harmful=True),
         ),
         python("import os\nif os.fork() == 0:\n    sum(range(1000))\n    os._exit(0)\nos.wait()\n" + HONEST_SUM),
     ),

@@ -67,12 +67,8 @@ ENTRIES: Final = (
         "frames-on-standard-input", 52, "forge a result where none is asked for",
         "of a frame beside an output only the error's text is used", SUM,
         (
-            Attack(
-                "import os\nsize = os.fstat(3).st_size\n"
-                "text = b'{\"ok\": false, \"error\": ' + b'9' * 5000 + b'}'\n"
-                "os.pwrite(4, os.pread(3, 32, size - 32) + text, 0)\nos._exit(1)\n",
-                "RE", "exit code 1",
-            ),
+            Attack("import os\nsize = os.fstat(3).st_size\ntext = b'{\"ok\": false, \"error\": ' + b'9' * 5000 + b'}'\n"
+                   "os.pwrite(4, os.pread(3, 32, size - 32) + text, 0)\nos._exit(1)\n", "RE", "exit code 1"),
         ),
         python(HONEST_SUM),
     ),
@@ -96,7 +92,7 @@ ENTRIES: Final = (
         "numbers-that-are-none", 52, "print what a pattern for numbers reads a billion times",
         "no pattern can match one text in two ways", _CLOSE,
         tuple(
-            Attack(f"print({value})\n", "WA", "wrong output")
+            Attack(f"print({value})\n")
             for value in ("'1' * 900000 + 'x'", "'1.' + '1' * 900000 + 'x'", "'1e' + '1' * 900000 + 'x'")
         ),
         python("print('0' * 900000 + str(sum(map(int, input().split()))))\n"),
@@ -105,10 +101,8 @@ ENTRIES: Final = (
         "no-program", 52, "compile to what the kernel will not start", "it is the program that cannot be run", SUM,
         (
             Attack('asm(".globl main\\nmain = 0");\n', "RE", "SIGSEGV", language="cpp"),
-            Attack(
-                '__attribute__((section(".interp"), used)) const char x[] = "/' + "x" * 5000 + '";\nint main() {}\n',
-                "RE", "cannot be run", language="cpp",
-            ),
+            Attack('__attribute__((section(".interp"), used)) const char x[] = "/' + "x" * 5000 + '";\nint main() {}\n',
+                   "RE", "cannot be run", language="cpp"),
             Attack("char x[1l << 40];\nint main() {}\n", "CE RE MLE", ".", language="cpp"),
         ),
         cpp("#include <iostream>\nint main() { long a, b; std::cin >> a >> b; std::cout << a + b << '\\n'; }\n"),
@@ -138,19 +132,13 @@ ENTRIES: Final = (
         "robbing-the-checker", 52, "take the checker's files, so that it cannot read what is wrong",
         "it runs where no judged program has run, and its files are seen to be readable there", _SQUARE_CARELESS,
         (
-            Attack(
-                "import os\ntry:\n    os.chmod('.', 0)\nexcept OSError:\n    pass\nprint(8)\n", "WA", "says the checker"
-            ),
-            Attack(
-                "import os\nfor name in ('input.txt', 'output.txt', 'answer.txt'):\n"
-                "    os.makedirs(name + '/x', 0)\nprint(8)\n",
-                "WA RE", "says the checker|PermissionError",
-            ),
-            Attack(
-                "try:\n    with open('x', 'wb') as file:\n        while True:\n            file.write(bytes(1 << 20))\n"
-                "except OSError:\n    pass\nprint(8)\n",
-                "WA TLE", "says the checker|limit", harmful=True,
-            ),
+            Attack("import os\ntry:\n    os.chmod('.', 0)\nexcept OSError:\n    pass\nprint(8)\n",
+                   "WA", "says the checker"),
+            Attack("import os\nfor name in ('input.txt', 'output.txt', 'answer.txt'):\n"
+                   "    os.makedirs(name + '/x', 0)\nprint(8)\n", "WA RE", "says the checker|PermissionError"),
+            Attack("try:\n    with open('x', 'wb') as file:\n        while True:\n"
+                   "            file.write(bytes(1 << 20))\nexcept OSError:\n    pass\nprint(8)\n",
+                   "WA TLE", "says the checker|limit", harmful=True),
         ),
         python("import os\nos.makedirs('output.txt')\nprint(int(input()) ** 2)\n"),
     ),

@@ -1,5 +1,4 @@
-"""Right and wrong programs without malice: the ways to read, "
-"to write and to be nearly right that graders disagree on."""
+"""Right and wrong programs without malice: ways to read, to write and to be nearly right on which graders differ."""
 
 from __future__ import annotations
 

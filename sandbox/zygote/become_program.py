@@ -160,8 +160,9 @@ def try_to_escape(tier: str) -> None:
         ("open a socket", lambda: socket.socket(socket.AF_INET, socket.SOCK_DGRAM)),
         ("write to /", lambda: os.open("/escape", os.O_CREAT | os.O_WRONLY)),
         ("read /etc/passwd", lambda: os.open("/etc/passwd", os.O_RDONLY)),
-        ("signal the zygote", lambda: _signal_zygote(tier)),
-        ("see the zygote", lambda: os.listdir("/proc/1/task") if tier == "A" else _refuse()),
+        ("see the zygote", lambda: os.listdir("/proc/1/task"))
+        if tier == "A"  # there it is pid 1 of a namespace, which takes no signal from inside
+        else ("signal the zygote", lambda: os.kill(os.getppid(), 0)),
         ("time its keeper", lambda: time.clock_gettime((~os.getppid() << 3) | 2)),
         ("unshare", lambda: linux.unshare(linux.CLONE_NEWUSER)),
     ):
@@ -170,14 +171,3 @@ def try_to_escape(tier: str) -> None:
         except OSError:
             continue
         raise AssertionError(f"a confined program could {what}")
-
-
-def _signal_zygote(tier: str) -> None:
-    """pid 1 of a namespace takes no signal from inside; elsewhere the kernel must refuse."""
-    if tier == "A":
-        _refuse()
-    os.kill(os.getppid(), 0)
-
-
-def _refuse() -> None:
-    raise OSError(errno.EPERM, "refused")

@@ -88,14 +88,12 @@ def high(fd: int) -> int:
 
 def _prefer_as_oom_victim() -> None:
     """Let the kernel's OOM killer prefer the program to the zygote in the same cgroup, and to everything else."""
-    try:
+    with suppress(OSError):  # no /proc here; the limits stand without it
         fd = os.open("/proc/self/oom_score_adj", os.O_WRONLY)
-    except OSError:
-        return  # no /proc here; the limits stand without it
-    try:
-        os.write(fd, b"1000")
-    finally:
-        os.close(fd)
+        try:
+            os.write(fd, b"1000")
+        finally:
+            os.close(fd)
 
 
 def plan_rlimits(how: Confinement, limits: dict[str, Any], *, native: bool) -> Rlimits:

@@ -11,7 +11,7 @@ import os
 import resource
 import socket
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -27,8 +27,6 @@ _WARM: Final = (
     "__future__ bisect collections copy dataclasses enum functools heapq itertools math operator random re "
     "string time typing"
 )
-
-
 _WORK_MODE: Final = 0o700
 
 
@@ -98,7 +96,10 @@ def enter_jail(
     linux.prctl(linux.PR_SET_CHILD_SUBREAPER, 1)
     if tier == "B":
         return _enter_landlock(directory, work_bytes, show, library)
-    return _enter_nothing(directory, work_bytes)
+    work = _work_directory(directory, None)
+    how = Confinement("C", work, None, None)
+    mechanisms = ["rlimits", "subreaper"]
+    return Entered(how, watch.searched_tribe(), lambda: _empty(work), mechanisms, disk=Disk(work, work_bytes))
 
 
 def _leave_no_core() -> None:
@@ -130,16 +131,8 @@ def _enter_namespaces(
     mechanisms += ["scattered pids"] * procfs.scattered()
     ruleset = None
     if landlock.abi():
-        read = (
-            "/proc",
-            *readable_paths.system(),
-            *readable_paths.interpreter(),
-            *show["roots"],
-            *map(namespaces.path_in_jail, _paths(packages)),
-        )
-        ruleset = high(
-            landlock.build(read=read, write=("/box", "/dev"), list_only=readable_paths.listable_directories())
-        )
+        further = ("/proc", *show["roots"], *map(namespaces.path_in_jail, _paths(packages)))
+        ruleset = _allow_files(further, write=("/box", "/dev"))
         mechanisms.append(f"landlock {landlock.abi()}")
     os.umask(0o077)
     listener = _filter_calls("mount", "umount2")  # ours, to renew the work directory; a program lacks the capability
@@ -162,10 +155,8 @@ def _enter_landlock(directory: str, work_bytes: int, show: dict[str, Any], libra
     if uid is None:
         _scope_signals(version)
     work = _work_directory(directory, uid)
-    devices = tuple(f"/dev/{name}" for name in ("null", "zero", "full", "random", "urandom"))
     tools = [*show["roots"], *([show["shared"]] if show["shared"] else [])]
-    read = (*readable_paths.system(), *readable_paths.interpreter(), *_paths(show["packages"]), *tools)
-    ruleset = high(landlock.build(read=read, write=(work, *devices), list_only=readable_paths.listable_directories()))
+    ruleset = _allow_files((*_paths(show["packages"]), *tools), write=(work, *namespaces.DEVICES))
     closed = () if uid is None else tuple(path for path in tools if not uids.may_enter(path))
     listener = _filter_calls()
     frozen = seccomp.frozen_metadata()  # in tier A the work directory is the one place where a file can be changed
@@ -175,11 +166,10 @@ def _enter_landlock(directory: str, work_bytes: int, show: dict[str, Any], libra
     return Entered(how, tribe, lambda: _empty(work), mechanisms, listener, Disk(work, work_bytes))
 
 
-def _enter_nothing(directory: str, work_bytes: int) -> Entered:
-    work = _work_directory(directory, None)
-    how = Confinement("C", work, None, None)
-    mechanisms = ["rlimits", "subreaper"]
-    return Entered(how, watch.searched_tribe(), lambda: _empty(work), mechanisms, disk=Disk(work, work_bytes))
+def _allow_files(further: Sequence[str], *, write: Sequence[str]) -> int:
+    """Build the Landlock ruleset of a program, which reads the system, the interpreter, and `further` paths."""
+    read = (*readable_paths.system(), *readable_paths.interpreter(), *further)
+    return high(landlock.build(read=read, write=write, list_only=readable_paths.listable_directories()))
 
 
 def _filter_calls(*spare: str) -> int | None:

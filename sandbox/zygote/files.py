@@ -1,14 +1,9 @@
-"""Files in a run's work directory, as the zygote writes and fetches them. Their names were checked by the sender.
-
-consumes  descriptors with the contents; produces files before a run, and descriptors of what it left
-waits for nothing
-"""
+"""Files in a run's work directory, as the zygote writes and fetches them. Their names were checked by the sender."""
 
 from __future__ import annotations
 
 import os
 import stat
-from contextlib import suppress
 from typing import Final
 
 GATHERED_MAX: Final = 64
@@ -21,8 +16,7 @@ def write_file(work: str, name: str, source: int, offset: int, size: int) -> Non
     parent = work
     for part in name.split("/")[:-1]:
         parent = f"{parent}/{part}"
-        with suppress(FileExistsError):
-            os.mkdir(parent)
+        os.makedirs(parent, exist_ok=True)
         os.chmod(parent, 0o755)
     target = os.open(f"{work}/{name}", os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
     try:
@@ -37,8 +31,7 @@ def write_file(work: str, name: str, source: int, offset: int, size: int) -> Non
 def open_to_all(work: str, name: str) -> None:
     """Make a directory in which the program may write and change the given files."""
     path = f"{work}/{name}"
-    with suppress(FileExistsError):
-        os.mkdir(path)
+    os.makedirs(path, exist_ok=True)
     os.chmod(path, 0o777)
     for entry in os.scandir(path):
         os.chmod(entry.path, 0o666)

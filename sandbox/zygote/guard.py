@@ -11,7 +11,7 @@ import select
 import signal
 from contextlib import suppress
 
-from sandbox.kernel import linux
+from sandbox.kernel import linux, remove_run_directory
 
 
 def stand_guard(directory: str, owner: int) -> int:
@@ -38,10 +38,6 @@ def stand_guard(directory: str, owner: int) -> int:
         _watch_over(child, pidfd)
     finally:
         end_children(set())
-        from sandbox.kernel import (
-            remove_run_directory,
-        )  # only here: what it maps would make every fork of the child slower
-
         remove_run_directory(directory)
         os._exit(0)
 

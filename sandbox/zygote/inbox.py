@@ -1,8 +1,8 @@
 """The zygote's side of the control socket: requests in their order, and the message that cancels them.
 
-consumes  a line "program, runs left, hold?", then {"mode": "exec" | "python" | "cancel" | "forget" | "lap", ...}, with
-          the descriptors of a run                                                       produces  one request at a time
-produces  a list of answers, in the order of their requests
+    request   a line "program, runs left, hold?", then {"mode": "exec" | "python" | "cancel" | "forget" | "lap", ...},
+              with the descriptors of a run
+    answers   a list, in the order of their requests
 
 The judge may send further requests during a run, so that no run waits for the judge; a cancel then concerns the current
 run and all queued ones. Every request is answered exactly once. Waking the judge costs more than most answers, so an

@@ -15,6 +15,7 @@ namespace.
 from __future__ import annotations
 
 import os
+import socket
 import sys
 from collections.abc import Callable, Sequence
 from typing import Final
@@ -30,7 +31,7 @@ _PACKAGES: Final = "/box/packages"
 _OURS: Final = ("/tmp", "/dev", "/proc", "/box", OLD)  # paths where the jail has its own content
 _TOOLS: Final = ("/usr", "/bin", "/sbin", "/lib", "/lib64", "/lib32", "/libx32")
 _ETC: Final = ("/etc/alternatives", "/etc/ld.so.cache", "/etc/localtime")
-_DEVICES: Final = ("null", "zero", "full", "random", "urandom")
+DEVICES: Final = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
 _SPACES: Final = linux.CLONE_NEWNS | linux.CLONE_NEWPID | linux.CLONE_NEWIPC | linux.CLONE_NEWUTS | linux.CLONE_NEWNET
 
 
@@ -98,7 +99,10 @@ def build_root(
     for path in (*_TOOLS, *_ETC, *interpreter_roots(), *tools):
         _show(root, path)
     for path in packages:
-        _show(root, path, path_in_jail(path))
+        if (shown := path_in_jail(path)) == path:
+            _show(root, path)
+        else:
+            _bind_directory(path, root + shown)
     if shared is not None:
         _bind_directory(shared, root + SHARED)
     _make_dev(root)
@@ -116,7 +120,7 @@ def build_root(
     os.rmdir(OLD)
     linux.mount_read_only("/", attributes=1 | 2, recursive=False)
     mount_work(work_bytes)
-    _name_host()
+    socket.sethostname("sandbox")
     procfs.look_through(*view)
 
 
@@ -146,11 +150,8 @@ def path_in_jail(path: str) -> str:
     return f"{_PACKAGES}/{os.path.basename(path)}" if hidden else path
 
 
-def _show(root: str, path: str, at: str | None = None) -> None:
-    """Mount `path` read-only under `root`, at the same path or another."""
-    if at not in (None, path):
-        _bind_directory(path, root + str(at))
-        return
+def _show(root: str, path: str) -> None:
+    """Mount `path` read-only at the same path under `root`."""
     if any(path == tool or path.startswith(tool + "/") for tool in _TOOLS) and os.path.exists(root + path):
         return
     if os.path.islink(path):
@@ -176,18 +177,12 @@ def _bind_file(source: str, target: str, *, attributes: int) -> None:
 
 
 def _make_dev(root: str) -> None:
-    for name in _DEVICES:
-        _bind_file(f"/dev/{name}", f"{root}/dev/{name}", attributes=1 | 2 | 8)  # their times are notes too
+    for path in DEVICES:
+        _bind_file(path, root + path, attributes=1 | 2 | 8)  # their times are notes too
     for name, target in (("fd", "/proc/self/fd"), ("shm", WORK)):
         os.symlink(target, f"{root}/dev/{name}")
     for fd, name in enumerate(("stdin", "stdout", "stderr")):
         os.symlink(f"/proc/self/fd/{fd}", f"{root}/dev/{name}")
-
-
-def _name_host() -> None:
-    import socket
-
-    socket.sethostname("sandbox")
 
 
 def _write(path: str, text: str) -> None:

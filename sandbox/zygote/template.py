@@ -4,8 +4,7 @@
                         └─ spare: forked, confined, waiting for the next run's descriptors
 
 forks     a spare ahead of time, so that a run starts at once. Template and spares keep the zygote's uid until they get
-a
-          run, so no program can signal, trace or limit them; they have Landlock, the seccomp filter, the limits, and
+          a run, so no program can signal, trace or limit them; they have Landlock, the seccomp filter, the limits, and
           only the capability to become the program.
 spawns    a native program of tier A with vfork and exec, out of a template that already has the program's identity. A
           program can kill that template: then its run is repeated without one.
@@ -41,7 +40,7 @@ from sandbox.zygote.become_program import (
     toolchain_program,
     turn,
 )
-from sandbox.zygote.confine import STREAMS, Confinement, confine_program, keep_only_identity, plan_rlimits, restrain
+from sandbox.zygote.confine import STREAMS, confine_program, keep_only_identity, plan_rlimits, restrain
 from sandbox.zygote.watch import Child, RunOutcome, Tribe, WatchedRun, end_all
 
 Begin = Callable[[Request, list[int]], WatchedRun]
@@ -60,18 +59,15 @@ _held: Final[list[object]] = []
 """What a spare would have to free when it has its run, at the cost of the pages that this lies on."""
 
 
-def possible(how: Confinement) -> bool:
-    """Programs have a uid that is not ours, and the kernel lists a process's children."""
-    return how.uid is not None and os.geteuid() == 0 and os.path.exists(f"/proc/self/task/{os.getpid()}/children")
-
-
 class Starter:
     """Starts runs: from the program's template if it has one or is worth one, else in a fork of the zygote."""
 
     def __init__(self, setting: ChildSetup, tribe: Tribe) -> None:
         self.setting, self.tribe = setting, tribe
         self.template: Template | None = None
-        self.possible = possible(setting.how)
+        lineage = f"/proc/self/task/{os.getpid()}/children"
+        self.possible = setting.how.uid is not None and os.geteuid() == 0 and os.path.exists(lineage)
+        """Programs have a uid that is not ours, and the kernel lists a process's children."""
 
     def begin(self, request: Request, fds: list[int]) -> WatchedRun:
         """Start the program."""
@@ -246,7 +242,7 @@ def _spawn_all(request: Request, fds: list[int], setting: ChildSetup, ends: _End
             return
         os.chdir(setting.how.work)  # which may be another since the last run
         _, status, usage = os.wait4(_spawn(request, fds, setting), 0)
-        _report(ends.reports, status, usage)
+        os.write(ends.reports, _pack(status, usage))
 
 
 def _spawn(request: Request, fds: list[int], setting: ChildSetup) -> int:
@@ -255,10 +251,6 @@ def _spawn(request: Request, fds: list[int], setting: ChildSetup) -> int:
     actions = [(os.POSIX_SPAWN_DUP2, fd, target) for target, fd in enumerate(streams)]
     environment = setting.environment | dict(request["environment"])
     return os.posix_spawn(path, request["argv"], environment, file_actions=actions, setsid=True)
-
-
-def _report(reports: int, status: int, usage: resource.struct_rusage) -> None:
-    os.write(reports, _pack(status, usage))
 
 
 def _pack(status: int, usage: resource.struct_rusage) -> bytes:

@@ -36,11 +36,7 @@ Spent = Callable[[], float]
 
 @dataclass(slots=True)
 class RunOutcome:
-    """How one run ended.
-
-    `cause` is what was enforced: cpu, wall, memory, output, disk, processes, cancelled, "security: <system call>", or
-    None.
-    """
+    """How one run ended. `cause`: what was enforced, as in `RunResult`, or cancelled."""
 
     cause: str | None = None
     exit_code: int | None = None
@@ -108,73 +104,64 @@ class Child:
         end_all(self.tribe, outcome, {self.pid: True})
 
 
-def watch(
-    run: WatchedRun,
-    limits: dict[str, Any],
-    outputs: list[int],
-    inbox: Inbox,
-    listener: int | None = None,
-    disk: Disk | None = None,
-    spent: Spent | None = None,
-) -> RunOutcome:
-    """Wait for the run under `limits`, then end all its processes. `listener` reports forbidden calls."""
-    outcome = RunOutcome()
-    start = time.monotonic()
-    try:
-        outcome.cause = _wait(run, limits, outputs, inbox, listener, disk, spent)
-    finally:
-        outcome.wall_s = time.monotonic() - start
-        run.end(outcome)
-    if spent is not None and outcome.wall_s * _CPUS > _PREPARED_S:  # else it cannot have spent more
-        outcome.cpu_s = max(outcome.cpu_s, spent() - _PREPARED_S)
-    if outcome.cause is None:
-        outcome.cause = _exceeded(limits, outcome.cpu_s, outcome.memory_bytes, 1 + outcome.left_behind, outputs)
-    return outcome
+class Watcher:
+    """Watches one run after the other. `listener` reports forbidden calls; `disk` bounds the work directory."""
 
+    def __init__(self, inbox: Inbox, listener: int | None = None, disk: Disk | None = None) -> None:
+        self.inbox, self.listener, self.disk = inbox, listener, disk
 
-def _wait(
-    run: WatchedRun,
-    limits: dict[str, Any],
-    outputs: list[int],
-    inbox: Inbox,
-    listener: int | None,
-    disk: Disk | None,
-    spent: Spent | None,
-) -> str | None:
-    """Wait until the program ends (None), or return the limit that it exceeded."""
-    poller = select.poll()
-    ended, asked = run.fileno(), inbox.fileno()
-    poller.register(ended, select.POLLIN)
-    poller.register(asked, select.POLLIN)
-    if listener is not None:
-        poller.register(listener, select.POLLIN)
-    clock = _Clock(limits)
-    look = time.monotonic() + min(_GLANCE_S, limits["cpu_s"])
-    while True:
-        ready = dict(poller.poll(max(0.0, min(look, clock.deadline) - time.monotonic()) * 1000))
-        if asked in ready and inbox.cancelled():
-            return "cancelled"
-        if listener in ready and (call := seccomp.heard(listener)):
-            return f"security: {call}"
-        if ended in ready:
-            return None
-        lap = inbox.take_lap()
-        if ready and not lap and time.monotonic() < look:  # who makes us listen without end is looked at all the same
-            continue
-        inbox.flush()
-        members = run.members()
-        (cpu, tasks), memory = _use(members), weigh(members, limits["memory_bytes"])
-        if spent is not None:
-            cpu = max(cpu, spent() - _PREPARED_S)
-        if lap:
-            clock = _Clock({**limits, "cpu_s": cpu + lap["cpu_s"], "wall_s": lap["wall_s"]}, _starved_s(members))
-        if cause := _exceeded(clock.limits, cpu, memory, tasks, outputs):
-            return cause
-        if disk is not None and disk.exceeded(members):
-            return "disk"
-        if clock.is_over(members):
-            return "wall"
-        look = time.monotonic() + min(_GLANCE_S, max(0.005, clock.limits["cpu_s"] - cpu))
+    def watch(self, run: WatchedRun, limits: dict[str, Any], outputs: list[int], spent: Spent | None) -> RunOutcome:
+        """Wait for the run under `limits`, then end all its processes."""
+        outcome = RunOutcome()
+        start = time.monotonic()
+        try:
+            outcome.cause = self._wait(run, limits, outputs, spent)
+        finally:
+            outcome.wall_s = time.monotonic() - start
+            run.end(outcome)
+        if spent is not None and outcome.wall_s * _CPUS > _PREPARED_S:  # else it cannot have spent more
+            outcome.cpu_s = max(outcome.cpu_s, spent() - _PREPARED_S)
+        if outcome.cause is None:
+            outcome.cause = _exceeded(limits, outcome.cpu_s, outcome.memory_bytes, 1 + outcome.left_behind, outputs)
+        return outcome
+
+    def _wait(self, run: WatchedRun, limits: dict[str, Any], outputs: list[int], spent: Spent | None) -> str | None:
+        """Wait until the program ends (None), or return the limit that it exceeded."""
+        poller = select.poll()
+        ended, asked = run.fileno(), self.inbox.fileno()
+        poller.register(ended, select.POLLIN)
+        poller.register(asked, select.POLLIN)
+        if self.listener is not None:
+            poller.register(self.listener, select.POLLIN)
+        clock = _Clock(limits)
+        look = time.monotonic() + min(_GLANCE_S, limits["cpu_s"])
+        while True:
+            ready = dict(poller.poll(max(0.0, min(look, clock.deadline) - time.monotonic()) * 1000))
+            if asked in ready and self.inbox.cancelled():
+                return "cancelled"
+            if self.listener in ready and (call := seccomp.heard(self.listener)):
+                return f"security: {call}"
+            if ended in ready:
+                return None
+            lap = self.inbox.take_lap()
+            if (
+                ready and not lap and time.monotonic() < look
+            ):  # who makes us listen without end is looked at all the same
+                continue
+            self.inbox.flush()
+            members = run.members()
+            (cpu, tasks), memory = _use(members), weigh(members, limits["memory_bytes"])
+            if spent is not None:
+                cpu = max(cpu, spent() - _PREPARED_S)
+            if lap:
+                clock = _Clock({**limits, "cpu_s": cpu + lap["cpu_s"], "wall_s": lap["wall_s"]}, _starved_s(members))
+            if cause := _exceeded(clock.limits, cpu, memory, tasks, outputs):
+                return cause
+            if self.disk is not None and self.disk.exceeded(members):
+                return "disk"
+            if clock.is_over(members):
+                return "wall"
+            look = time.monotonic() + min(_GLANCE_S, max(0.005, clock.limits["cpu_s"] - cpu))
 
 
 class _Clock:
@@ -201,11 +188,8 @@ def _starved_s(members: list[int]) -> float:
 
 
 def _exceeded(limits: dict[str, Any], cpu_s: float, memory_bytes: int, tasks: int, outputs: list[int]) -> str | None:
-    """Return whether the run has too many tasks.
-
-    Where the kernel counts a run's tasks separately, it refuses more itself.
-    """
-    if tasks > limits["processes"]:  # before the memory that so many take
+    """Return the limit that a run exceeds, or None."""
+    if tasks > limits["processes"]:  # before the memory that so many take; mostly the kernel has refused more itself
         return "processes"
     if memory_bytes > limits["memory_bytes"]:
         return "memory"
@@ -219,19 +203,13 @@ def _use(members: list[int]) -> tuple[float, int]:
     used, tasks = 0.0, 0
     for pid in members:
         with suppress(OSError, ValueError, IndexError):  # it ended while we looked
-            cpu_s, threads = _use_of(pid)
-            used += cpu_s
-            tasks += threads
+            fields = read_proc_file(procfs.at(f"{pid}/stat")).rpartition(b")")[2].split()
+            cpu_s, waited_for_s = (sum(map(int, fields[at : at + 2])) * _TICK_S for at in (11, 13))
+            with suppress(OSError, ValueError, IndexError):  # its first thread's, in nanoseconds
+                cpu_s = max(cpu_s, int(read_proc_file(procfs.at(f"{pid}/schedstat")).split()[0]) / 1e9)
+            used += cpu_s + waited_for_s
+            tasks += int(fields[17])
     return used, tasks
-
-
-def _use_of(pid: int) -> tuple[float, int]:
-    fields = read_proc_file(procfs.at(f"{pid}/stat")).rpartition(b")")[2].split()
-    waited_for = (int(fields[13]) + int(fields[14])) * _TICK_S
-    cpu_s = (int(fields[11]) + int(fields[12])) * _TICK_S
-    with suppress(OSError, ValueError, IndexError):  # its first thread's, in nanoseconds
-        cpu_s = max(cpu_s, int(read_proc_file(procfs.at(f"{pid}/schedstat")).split()[0]) / 1e9)
-    return cpu_s + waited_for, int(fields[17])
 
 
 def end_all(tribe: Tribe, outcome: RunOutcome, known: dict[int, bool]) -> None:

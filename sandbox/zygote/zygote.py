@@ -52,8 +52,8 @@ def _keep(_: list[Any]) -> None:
         library = reach_library(tier, show["packages"])
         if not (tier == "A" and packages_are_moved(show["packages"])):
             warm_up(show["packages"], library)
-        loop = RequestLoop(control, enter_jail(tier, directory, int(parent), int(work_bytes), control, show, library))
-        loop.use(group, int(work_bytes))
+        entered = enter_jail(tier, directory, int(parent), int(work_bytes), control, show, library)
+        loop = RequestLoop(control, entered, group, int(work_bytes))
         loop.prove()
     except (OSError, AssertionError, ImportError) as error:
         control.send(json.dumps([{"error": f"{type(error).__name__}: {error}"}]).encode())
@@ -73,32 +73,28 @@ def _reserve() -> None:
 class RequestLoop:
     """Runs requests one after the other in the jail that it has entered."""
 
-    def __init__(self, control: socket.socket, entered: Entered) -> None:
+    def __init__(self, control: socket.socket, entered: Entered, group: cgroup.Cgroup | None, work_bytes: int) -> None:
+        """All runs are limited by `group`, whose memory includes the work directory, the outputs, and this process."""
         how = entered.how
         self.inbox = Inbox(control)
         self.renew = entered.renew
-        self.listener = entered.listener
-        self.disk = entered.disk
-        self.mechanisms = entered.mechanisms + ["reported calls"] * (self.listener is not None)
+        self.watcher = watch.Watcher(self.inbox, entered.listener, entered.disk)
+        self.mechanisms = entered.mechanisms + ["reported calls"] * (entered.listener is not None)
+        self.group, self.spare_bytes = group, work_bytes + _OWN_BYTES
+        if group is not None:
+            self.mechanisms.append(f"cgroup v{group.version}")
         if how.uid is not None and os.geteuid() == 0:
             os.setgroups([])
             os.setresgid(how.uid, how.uid, how.uid)
         linux.die_with_parent()  # again, for every change of identity clears it
-        environment = _environment(how.work)
+        environment = {"PATH": "/usr/bin:/bin", "HOME": how.work, "TMPDIR": how.work, "LANG": "C.UTF-8"}
+        environment["OMP_NUM_THREADS"] = "1"
         os.environ.clear()
         os.environ.update(environment)
         self.complaint, error_fd = map(high, os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK))
         self.setting = ChildSetup(how, environment, error_fd)
         self.starter = template.Starter(self.setting, entered.tribe)
-        self.group: cgroup.Cgroup | None = None
-        self.spare_bytes = 0
         self.untouched = self._look()
-
-    def use(self, group: cgroup.Cgroup | None, work_bytes: int) -> None:
-        """Limit all runs by `group`, whose memory includes the work directory, the outputs, and this process."""
-        if group is not None:
-            self.group, self.spare_bytes = group, work_bytes + _OWN_BYTES
-            self.mechanisms.append(f"cgroup v{group.version}")
 
     @property
     def ahead(self) -> int:
@@ -111,17 +107,17 @@ class RequestLoop:
         """Run one child that tries to break out. Raises AssertionError that names what was possible."""
         if self.setting.how.tier == "C":
             return
-        limits = {"cpu_s": 5, "wall_s": 10, "memory_bytes": 512 << 20, "stack_bytes": 8 << 20, "output_bytes": 1 << 20}
-        limits |= {"headroom_bytes": 64 << 20, "address_space": True}
-        limits |= {"file_bytes": 1 << 20, "processes": 16, "open_files": 64}
-        request: Request = {"mode": "probe", "limits": limits, "outputs": [], "files": [], "collect": None}
-        request |= {"series": (0, 0), "gather": None}
+        sizes = {"memory": 512, "stack": 8, "output": 1, "headroom": 64, "file": 1}
+        limits = {"cpu_s": 5, "wall_s": 10, "address_space": True, "processes": 16, "open_files": 64}
+        limits |= {f"{name}_bytes": size << 20 for name, size in sizes.items()}
+        request: Request = {"mode": "probe", "limits": limits, "outputs": [], "files": [], "series": (0, 0)}
+        request |= {"collect": None, "gather": None}
         null = os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC)
         reply, fds = self.run(request, [null] * STREAMS)
         os.close(null)
         assert not fds
         assert not reply["error"], reply["error"]
-        if self.listener is not None:  # its last act is a forbidden call, which must be told and be its end
+        if self.watcher.listener is not None:  # its last act is a forbidden call, which must be told and be its end
             assert reply["cause"] == "security: unshare", f"a forbidden call was not reported: {reply}"
         else:
             assert reply["exit_code"] == 0, f"the proof of confinement ended with {reply}"
@@ -171,8 +167,8 @@ class RequestLoop:
             files.open_to_all(self.setting.how.work, request["gather"])
         outputs = [fds[index] for index in request["outputs"]]
         kills = self._limit_group(request["limits"])
-        if self.disk is not None:
-            self.disk.begin()
+        if self.watcher.disk is not None:
+            self.watcher.disk.begin()
         spent = self._spending()
         try:
             run = begin(request, fds)
@@ -181,7 +177,7 @@ class RequestLoop:
             raise
         if request.get("pipes"):
             _let_go(fds[:2])
-        outcome = watch.watch(run, request["limits"], outputs, self.inbox, self.listener, self.disk, spent)
+        outcome = self.watcher.watch(run, request["limits"], outputs, spent)
         if outcome.cause is None and self.group is not None and self.group.kills() > kills:
             outcome.cause = "memory"
         return outcome
@@ -189,8 +185,7 @@ class RequestLoop:
     def _spending(self) -> watch.Spent | None:
         """What a run that begins now spends, as its group counts it: without what we spend ourselves."""
         group = self.group
-        spent = None if group is None else group.cpu_s()
-        if group is None or spent is None:
+        if group is None or (spent := group.cpu_s()) is None:
             return None
         before = spent - time.process_time()
         return lambda: (group.cpu_s() or 0.0) - time.process_time() - before
@@ -226,10 +221,6 @@ class RequestLoop:
             return os.read(self.complaint, 4096).decode(errors="replace")
         except BlockingIOError:
             return ""
-
-
-def _environment(work: str) -> dict[str, str]:
-    return {"PATH": "/usr/bin:/bin", "HOME": work, "TMPDIR": work, "LANG": "C.UTF-8", "OMP_NUM_THREADS": "1"}
 
 
 def _let_go(pipes: list[int]) -> None:

@@ -128,7 +128,7 @@ async def through_the_zoo(pool: ClusterPool, take: int) -> None:
         for attack, done in zip(entry.attacks, judged, strict=False):
             hostile[done.verdict.value] += 1
             why = next((case.message for case in done.cases if case.verdict is not Verdict.AC), done.compile_log)
-            if done.verdict.value not in attack.want.split() or not re.search(attack.cause, why):
+            if done.verdict.value not in attack.verdicts(done.tier) or not re.search(attack.cause, why):
                 other.append(f"{entry.id}: {done.verdict} ({why[:100]}), not {attack.want} ({attack.cause})")
         honest.update(done.verdict.value for done in judged[len(ends) :])
         say("entry", id=entry.id, hostile=hostile, honest=honest)

@@ -177,7 +177,6 @@ MOMENTS: dict[str, Callable[[Trial], object]] = {
     "run directory": lambda t: t.dir.exists(),
     "host": lambda t: t.children("overlap.generate.host") and t.children("overlap.learner.rank"),
     "engine core": lambda t: t.children("EngineCore"),
-    "worker": lambda t: t.children("VLLM::Worker"),
     "shared memory": lambda t: t.shared(),
 }
 

@@ -1,7 +1,7 @@
 """Each kind of process of a run on engine, learner and sandbox is killed once (minutes)
 
-The run trains a tiny policy. One of each kind is killed, in random order and at random moments: engine core, engine
-worker, engine host, learner rank, sandbox supervisor, sandbox worker, and the driver, with which the run ends until
+The run trains a tiny policy. One of each kind is killed, in random order and at random moments: engine core,
+engine host, learner rank, sandbox supervisor, sandbox worker, and the driver, with which the run ends until
 ``--resume``. The next kill may come while the last one is still being made good; not so for another process of the
 engine, whose deaths are counted, nor after the learner or the driver, for a start that fails is final. Then the run is
 drained, ends, and its books are checked (``_books.py``).
@@ -47,12 +47,11 @@ MADE_GOOD = 2
 """Steps after a kill: the first may have been on its way."""
 LATER_S, MEANWHILE_S = 2.0, 8.0
 """The longest wait before a kill, and before one that does not wait for the last to be made good."""
-ENGINE = ("engine core", "engine worker", "engine host")
+ENGINE = ("engine core", "engine host")
 STARTS = 3
 """Of engines and whole runs that are waited for; each takes more than half a minute."""
 MEMBERS = {
     "engine core": "EngineCore",
-    "engine worker": "VLLM::Worker",
     "engine host": "overlap.generate.host",
     "learner rank": "overlap.learner.rank",
     "sandbox supervisor": "sandbox.pool.supervisor",

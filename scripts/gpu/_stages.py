@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from overlap.config import load_config
-from overlap.placement import PlannedRun, memory_plan, read_shape, seating_here
+from overlap.placement import PlannedRun, devices_here, free_memory, memory_plan, planned_seats, read_shape
 from overlap.policy import resolve_policy
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -118,7 +118,10 @@ def _memory(place: Place) -> Iterator[Row]:
     if not row["ok"]:
         return
     cfg = load_config(CONFIGS / "cpu_smollm2.yaml", [*settings, f"model.policy={place.policy}", "run.device=cuda"])
-    plan = memory_plan(PlannedRun(cfg, read_shape(resolve_policy(place.policy))), seating_here(cfg)(cfg))
+    plan = memory_plan(
+        PlannedRun(cfg, read_shape(resolve_policy(place.policy))),
+        planned_seats(cfg, devices_here("cuda"), free_memory()),
+    )
     there = plan.there[GPU]
     for moment, phase in MOMENTS.items():
         planned, used = plan.total(GPU, phase), there - row[f"memory/{moment}_free_gib"] * GIB

@@ -16,6 +16,7 @@ from pathlib import Path
 import psutil
 import pytest
 import yaml
+from engine_stub import wait_until
 from places import SUPPORT
 from wide import wide
 
@@ -26,16 +27,9 @@ pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
 
 SHM = Path("/dev/shm")
 MOMENT_S = 600.0
+"""A start takes half a minute, and many times that where others work; only a hanging run waits as long as this."""
 END_S = 180.0
 """For what takes seconds at most where nothing else runs."""
-"""A start takes half a minute, and many times that where others work; only a hanging run waits as long as this."""
-
-
-@pytest.fixture(scope="module")
-def policy(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    from overlap.policy import make_tiny_policy
-
-    return make_tiny_policy(tmp_path_factory.mktemp("policy") / "tiny")
 
 
 class Run:
@@ -117,10 +111,7 @@ class Run:
         return {name for name in set(os.listdir(SHM)) - self.shm_before if name in self.shm and not mapped(name)}
 
     def nothing_left(self) -> None:
-        until = time.monotonic() + END_S  # resource trackers work after the exit of those whom they served
-        while self.unowned() and time.monotonic() < until:
-            time.sleep(0.05)
-        assert self.unowned() == set()
+        wait_until(lambda: not self.unowned(), END_S)  # resource trackers work after the exit of whom they served
         assert list(self.tmp.iterdir()) == []
 
 
@@ -130,11 +121,11 @@ def mapped(segment: str) -> bool:
 
 
 @pytest.fixture
-def run(policy: Path, tmp_path: Path) -> Iterator[Callable[..., Run]]:
+def run(tiny_policy: Path, tmp_path: Path) -> Iterator[Callable[..., Run]]:
     started: list[Run] = []
 
     def start(**overrides: object) -> Run:
-        started.append(Run(tmp_path, policy, **overrides))
+        started.append(Run(tmp_path, tiny_policy, **overrides))
         return started[-1]
 
     yield start
@@ -161,7 +152,7 @@ def steps_of(r: Run) -> int:
 
 
 def test_a_run_whose_verifier_engine_and_learner_are_killed_goes_on_and_an_interrupt_keeps_what_it_learned(run) -> None:
-    """What each of these does by itself is tested below, with --wide: every start takes minutes on a slow machine."""
+    """One after the other in one run, whose start is the long part; ``scripts/chaos.sh real`` kills each alone."""
     from transformers import AutoModelForCausalLM
 
     r = run(**{"rollout.max_staleness": 1, "run.save_every": 1})
@@ -177,13 +168,17 @@ def test_a_run_whose_verifier_engine_and_learner_are_killed_goes_on_and_an_inter
     os.killpg(r.process.pid, signal.SIGINT)
     code, err = r.end()
     assert (code, last_line(err)) == (130, "overlap: interrupted")
+    assert "the engine died" in err or "engine process" in err
     assert err.count("generation goes on, ") == err.count("(1 of run.restarts=2) in 5 s") == 1
     summary = json.loads((r.dir / "summary.json").read_text())
     assert (summary["exit"], len(summary["engine_outages_s"]), len(summary["restarts"])) == ("interrupted", 1, 1)
+    print(f"from the death of the engine to the next response: {summary['engine_outages_s'][0]:.1f} s")
     rows = [json.loads(line) for line in (r.dir / "metrics.jsonl").read_text().splitlines()]
     assert [(row["step"], row["version"]) for row in rows] == [(k, k) for k in range(1, len(rows) + 1)]
     assert all(row["rollout/samples"] == 24 for row in rows)
     assert sum(row["reward/masked"] for row in rows) == 0
+    assert summary["policy"]["path"] == str(r.dir / "policy")
+    assert f"{r.dir / 'policy'} (version {summary['policy']['version']})" in err
     assert AutoModelForCausalLM.from_pretrained(r.dir / "policy").num_parameters() > 0
     assert not list(r.dir.glob(".*"))
 
@@ -201,87 +196,12 @@ def test_a_killed_learner_without_a_checkpoint_ends_the_run_with_its_name(run) -
 
 
 @pytest.mark.wide
-def test_a_killed_engine_comes_up_again_and_no_sample_is_lost(run) -> None:
-    r = run(**{"rollout.max_staleness": 1})
-    r.until_step()
-    kill_one(r, "EngineCore")
-    before = steps_of(r)
-    r.until_step(before + 3)
-    os.killpg(r.process.pid, signal.SIGINT)
-    code, err = r.end()
-    assert code == 130
-    assert "the engine died" in err or "engine process" in err
-    assert err.count("generation goes on, ") == 1
-    (outage_s,) = json.loads((r.dir / "summary.json").read_text())["engine_outages_s"]
-    print(f"from the death of the engine to the next response: {outage_s:.1f} s")
-    rows = [json.loads(line) for line in (r.dir / "metrics.jsonl").read_text().splitlines()]
-    assert all(row["rollout/samples"] == 24 for row in rows)
-    assert sum(row["reward/masked"] for row in rows) == 0
-    assert [row["version"] for row in rows] == [row["step"] for row in rows]
-
-
-@pytest.mark.wide
-def test_a_killed_learner_rank_sends_the_run_back_to_its_checkpoint(run) -> None:
-    r = run(**{"run.save_every": 1})
-    r.until(lambda: any(r.dir.glob("checkpoints/step-*/COMPLETE")))
-
-    def ranks() -> list[int]:
-        return r.children(lambda text: "overlap.learner.rank" in text)
-
-    (first,) = ranks()
-    os.kill(first, signal.SIGKILL)
-    r.until(lambda: ranks() not in ([], [first]))
-    r.until_step(steps_of(r) + 2)
-    os.killpg(r.process.pid, signal.SIGINT)
-    code, err = r.end()
-    assert code == 130
-    assert err.count("(1 of run.restarts=2) in 5 s") == 1  # and once more in the table at the end
-    rows = [json.loads(line) for line in (r.dir / "metrics.jsonl").read_text().splitlines()]
-    assert [(row["step"], row["version"]) for row in rows] == [(k, k) for k in range(1, len(rows) + 1)]
-    assert len(json.loads((r.dir / "summary.json").read_text())["restarts"]) == 1
-
-
-@pytest.mark.wide
-def test_a_killed_verifier_is_replaced_and_no_sample_is_lost(run) -> None:
-    r = run()
-    r.until_step()
-    kill_one(r, "sandbox")
-    before = steps_of(r)
-    r.until_step(before + 2)
-    os.killpg(r.process.pid, signal.SIGINT)
-    assert r.end()[0] == 130
-    rows = [json.loads(line) for line in (r.dir / "metrics.jsonl").read_text().splitlines()]
-    assert all(row["rollout/samples"] == 24 for row in rows)
-    assert sum(row["reward/masked"] for row in rows) == 0
-
-
-@pytest.mark.parametrize(("number", "expected"), [wide(signal.SIGINT, 130), wide(signal.SIGTERM, 143)])
-def test_an_interrupted_run_closes_everything_in_order_and_keeps_what_it_learned(
-    run, number: signal.Signals, expected: int
-) -> None:
-    from transformers import AutoModelForCausalLM
-
-    r = run()
-    r.until_step(3)
-    os.killpg(r.process.pid, number)
-    code, err = r.end()
-    assert code == expected
-    assert last_line(err) == "overlap: interrupted"
-    summary = json.loads((r.dir / "summary.json").read_text())
-    assert summary["exit"] == "interrupted"
-    assert summary["policy"]["path"] == str(r.dir / "policy")
-    assert f"{r.dir / 'policy'} (version {summary['policy']['version']})" in err
-    assert AutoModelForCausalLM.from_pretrained(r.dir / "policy").num_parameters() > 0
-    assert not list(r.dir.glob(".*"))
-
-
-@pytest.mark.wide
 @pytest.mark.parametrize(
     ("moment", "number", "code", "message"),
     [
         ("overlap.generate.host", signal.SIGTERM, 143, "overlap: interrupted"),
         wide("EngineCore", signal.SIGHUP, 129, "overlap: interrupted"),
-        wide("VLLM::Worker", signal.SIGKILL, 1, "overlap: failed: "),
+        wide("EngineCore", signal.SIGKILL, 1, "overlap: failed: "),
     ],
 )
 def test_an_end_while_the_engine_starts_is_one_line_and_leaves_nothing(run, moment, number, code, message) -> None:
@@ -304,8 +224,7 @@ def test_a_second_ctrl_c_ends_at_once_and_still_leaves_nothing(run) -> None:
     r.until_step()
     os.killpg(r.process.pid, signal.SIGINT)
     os.killpg(r.process.pid, signal.SIGINT)
-    code, _ = r.process.wait(timeout=END_S), None
-    assert code in (130, -signal.SIGINT)
+    assert r.process.wait(timeout=END_S) in (130, -signal.SIGINT)
     settle(r)
 
 
@@ -317,13 +236,9 @@ def test_a_driver_killed_with_sigkill_leaves_nothing(run) -> None:
     settle(r)
 
 
-def settle(r: Run, seconds: float = END_S) -> None:
+def settle(r: Run) -> None:
     """After a hard end the reaper cleans up by itself: wait until it has."""
-    until = time.monotonic() + seconds
-    while time.monotonic() < until:
-        if not marked(f"TMPDIR={r.tmp}") and not list(r.tmp.iterdir()):
-            break
-        time.sleep(0.05)
+    wait_until(lambda: not marked(f"TMPDIR={r.tmp}") and not list(r.tmp.iterdir()), END_S)
     r.process.communicate(timeout=10)
     assert not [p for p in psutil.process_iter() if _belongs(p, str(r.tmp))]
     r.nothing_left()
@@ -337,7 +252,7 @@ def _belongs(process: psutil.Process, tmp: str) -> bool:
 
 
 @pytest.mark.wide
-def test_a_full_disk_costs_no_step_and_what_is_lost_is_told(policy: Path, tmp_path: Path, run) -> None:
+def test_a_full_disk_costs_no_step_and_what_is_lost_is_told(tmp_path: Path, run) -> None:
     disk = tmp_path / "disk"
     disk.mkdir()
     mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=400k", "tmpfs", str(disk)], capture_output=True)
@@ -355,18 +270,10 @@ def test_a_full_disk_costs_no_step_and_what_is_lost_is_told(policy: Path, tmp_pa
         subprocess.run(["umount", "--lazy", str(disk)], check=True)
 
 
-@pytest.mark.parametrize(
-    ("overrides", "message"),
-    [
-        ({"learn.lrr": 1}, "learn.lrr=1: is not a field; did you mean learn.lr?"),
-        ({"model.policy": "no/such/directory"}, "model.policy="),
-        ({"data.task": "toy:NoTask"}, "data.task="),
-    ],
-)
-def test_bad_input_is_one_line_and_exit_code_2(run, overrides: dict, message: str) -> None:
-    r = run(**overrides)
+def test_bad_input_is_one_line_and_exit_code_2(run) -> None:
+    r = run(**{"data.task": "toy:NoTask"})
     code, err = r.end()
     assert code == 2
     assert len(err.strip().splitlines()) == 1
-    assert message in err
+    assert "data.task=" in err
     assert not r.dir.exists()

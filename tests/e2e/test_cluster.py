@@ -34,6 +34,16 @@ class Driver(Command):
     def lines(self, word: str) -> list[dict[str, Any]]:
         return [event for event in self.find("told") if word in event["line"]]
 
+    def begun(self) -> float:
+        """When it has judged some, by its clock, s."""
+        self.until(lambda: len(self.find("judged")) > 5)
+        return float(self.events[-1]["at"])
+
+    def noticed(self, words: str, since: float, within: float = NOTICED_S) -> None:
+        """It says so in time."""
+        self.until(lambda: self.lines(words))
+        assert self.lines(words)[0]["at"] - since <= within
+
     def all_judged(self) -> None:
         """At its end, each once, and rightly."""
         self.event("closed")
@@ -93,7 +103,7 @@ def clean(machines: Sequence[Machine], seconds: float = CLEAN_S) -> None:
 def test_programs_are_judged_on_every_node_and_nothing_stays_there(machines, driver) -> None:
     run = driver("--count", "30")
     facts = run.event("ready")["nodes"]
-    assert {host for host, *_ in facts.values()} == {f"node{machine.number}" for machine in machines.all}
+    assert {name.partition("-")[0] for name in facts} == {machine.address for machine in machines.all}
     assert all(abs(clock) <= error + 0.001 for *_, clock, error in facts.values())  # one clock on one machine
     (signals,) = run.find("signals")
     assert signals["before"] == signals["after"]
@@ -106,7 +116,7 @@ def test_programs_are_judged_on_every_node_and_nothing_stays_there(machines, dri
 @pytest.mark.wide
 def test_what_judges_programs_knows_no_token_and_nothing_else_of_ray(machines, driver) -> None:
     run = driver("--count", "60")
-    run.until(lambda: len(run.find("judged")) > 5)
+    run.begun()
     token, looked = machines.environment["RAY_AUTH_TOKEN"].encode(), 0
     for machine in machines.all:
         for pid in machine.find("from sandbox."):
@@ -132,7 +142,7 @@ def test_a_program_on_a_node_reaches_no_agent_no_port_of_rays_and_no_other_node(
     source = tmp_path / "program.py"
     run = driver("--count", "12", "--isolation", asked, "--program", str(source))
     run.until(lambda: run.find("ready"))
-    assert {tier for _, _, _, tier, *_ in run.find("ready")[0]["nodes"].values()} == {asked}
+    assert {tier for _, _, tier, *_ in run.find("ready")[0]["nodes"].values()} == {asked}
     tries = reaching.program(machines.all)
     bare = machines.all[1].run([sys.executable, "-c", f"{tries}\nprint(json.dumps(reached))"])
     reached = json.loads(bare.splitlines()[-1])  # what is not in a jail gets at all of them
@@ -148,7 +158,7 @@ def test_a_program_on_a_node_reaches_no_agent_no_port_of_rays_and_no_other_node(
 @pytest.mark.wide
 def test_a_driver_that_stands_still_for_long_loses_no_node(machines, driver) -> None:
     run = driver("--count", "90")
-    run.until(lambda: len(run.find("judged")) > 5)
+    run.begun()
     run.stand_still(10.0)
     run.all_judged()
     assert not run.lines("silent")
@@ -158,12 +168,10 @@ def test_a_driver_that_stands_still_for_long_loses_no_node(machines, driver) -> 
 @pytest.mark.wide
 def test_an_agent_that_is_killed_loses_its_jobs_to_others_and_its_node_gets_another_one(machines, driver) -> None:
     run, node = driver("--count", "400"), machines.all[1]
-    run.until(lambda: len(run.find("judged")) > 5)
-    before = run.events[-1]["at"]
+    before = run.begun()
     (agent,) = node.find("ray::RayAgent")
     os.kill(agent, signal.SIGKILL)
-    run.until(lambda: run.lines("go elsewhere"))
-    assert run.lines("go elsewhere")[0]["at"] - before <= NOTICED_S
+    run.noticed("go elsewhere", before)
     run.until(lambda: len(run.lines(f"node {node.address}-")) == 3)  # judges, lost, judges
     run.all_judged()
     clean([node])
@@ -172,11 +180,9 @@ def test_an_agent_that_is_killed_loses_its_jobs_to_others_and_its_node_gets_anot
 @pytest.mark.wide
 def test_a_frozen_node_loses_its_jobs_to_others_and_gets_new_ones_when_it_thaws(machines, driver) -> None:
     run, frozen = driver("--count", "150"), machines.all[1]
-    run.until(lambda: len(run.find("judged")) > 5)
-    before = run.events[-1]["at"]
+    before = run.begun()
     frozen.freeze()
-    run.until(lambda: run.lines("is silent"))
-    assert run.lines("is silent")[0]["at"] - before <= NOTICED_S
+    run.noticed("is silent", before)
     frozen.thaw()
     run.until(lambda: run.lines("speaks again"))
     run.all_judged()
@@ -185,11 +191,9 @@ def test_a_frozen_node_loses_its_jobs_to_others_and_gets_new_ones_when_it_thaws(
 @pytest.mark.wide
 def test_a_node_that_is_cut_off_and_comes_back_changes_nothing(machines, driver) -> None:
     run, away = driver("--count", "150"), machines.all[2]
-    run.until(lambda: len(run.find("judged")) > 5)
-    before = run.events[-1]["at"]
+    before = run.begun()
     machines.cut(away)
-    run.until(lambda: run.lines("go elsewhere"))
-    assert run.lines("go elsewhere")[0]["at"] - before <= NOTICED_S
+    run.noticed("go elsewhere", before)
     machines.heal(away)
     run.all_judged()
     clean(machines.all, ORPHAN_S + CLEAN_S)  # Ray may hold its agent for dead, and not end it
@@ -198,7 +202,7 @@ def test_a_node_that_is_cut_off_and_comes_back_changes_nothing(machines, driver)
 @pytest.mark.wide
 def test_a_driver_that_is_killed_leaves_nothing_on_any_node(machines, driver) -> None:
     run = driver("--count", "400", "--nodes", "2")
-    run.until(lambda: len(run.find("judged")) > 5)
+    run.begun()
     run.until(lambda: sum(bool(judges(machine)) for machine in machines.all) >= 2)
     run.kill()
     clean(machines.all)
@@ -225,11 +229,9 @@ def test_a_node_that_dies_is_noticed_and_its_jobs_run_elsewhere_and_one_that_joi
     machines, driver
 ) -> None:
     run, lost = driver("--count", "5000", "--nodes", "2"), machines.all[1]
-    run.until(lambda: len(run.find("judged")) > 5)
-    before = run.events[-1]["at"]
+    before = run.begun()
     lost.kill()
-    run.until(lambda: run.lines("go elsewhere"))
-    assert run.lines("go elsewhere")[0]["at"] - before <= NOTICED_S
+    run.noticed("go elsewhere", before)
     joined = machines.add()
     run.until(lambda: run.lines(f"{joined.address}-"), 90.0)
     there = [event["line"].split()[1] for event in run.lines(f"{joined.address}-")]
@@ -250,8 +252,7 @@ def test_a_node_whose_raylet_is_frozen_is_lost_and_what_it_says_later_changes_no
     before = run.events[-1]["at"]
     (raylet,) = node.find(RAYLET)
     os.kill(raylet, signal.SIGSTOP)
-    run.until(lambda: run.lines("go elsewhere"))
-    assert run.lines("go elsewhere")[0]["at"] - before <= NOTICED_S
+    run.noticed("go elsewhere", before)
     os.kill(raylet, signal.SIGCONT)
     run.all_judged()
     clean([node], ORPHAN_S + CLEAN_S)  # Ray holds its agent for dead, and does not end it
@@ -275,14 +276,12 @@ def test_a_cluster_that_is_lost_is_told_to_who_runs_over_it_in_time_and_nothing_
     with Machines(2) as machines:
         head, other = machines.all
         run = Driver(machines, "--count", "5000", "--nodes", "2", on=other if "machine" in gone else head)
-        run.until(lambda: len(run.find("judged")) > 5)
-        before = run.events[-1]["at"]
+        before = run.begun()
         if "machine" in gone:
             head.kill()
         else:
             kill(head, RAYLET if "driver" in gone else "gcs_server ")
-        run.until(lambda: run.lines("the cluster is lost"))
-        assert run.lines("the cluster is lost")[0]["at"] - before <= LOST_S
+        run.noticed("the cluster is lost", before, LOST_S)
         assert run.end(30) == 1
         run.close()
         assert "VerifierError: the cluster is lost: " in run.text

@@ -94,9 +94,9 @@ def test_a_person_starts_a_cluster_uses_it_and_ends_it_and_nothing_is_left(machi
 
     for machine in machines.all:
         rows = machine.run([*OVERLAP, "status"]).splitlines()
-        assert "2 nodes, 2 cores, 0 GPUs; asks for a token" in rows[0]
+        assert "2 nodes, 2 cores, 0 GPUs; requires a token" in rows[0]
         assert [row.split("-")[0] for row in rows[2:4]] == [head.address, other.address]
-        assert not [row for row in rows if "another" in row]
+        assert not [row for row in rows if "not the one here" in row]
 
     assert verdicts(head.run([*DRIVER, machines.address, "--nodes=2", "--count=8"])) == ["AC"] * 8
 
@@ -115,7 +115,7 @@ def test_a_person_starts_a_cluster_uses_it_and_ends_it_and_nothing_is_left(machi
         for pid in other.find("cluster_driver.py"):
             os.kill(pid, signal.SIGKILL)
         run.stdout.read()
-    assert f"node {other.address} has ended" in other.run([*OVERLAP, "down"])
+    assert f"node {other.address} has stopped" in other.run([*OVERLAP, "down"])
     assert left(other) == []
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
 
@@ -132,7 +132,7 @@ def test_a_head_that_is_gone_is_told_and_its_nodes_end_in_order(machines: Bare, 
         assert "has joined" in up_.stdout.readline()
         head.run([*OVERLAP, "down"])
         status = other.start([*OVERLAP, "status"])
-        assert "nobody answers there" in status.communicate(timeout=60)[0]
+        assert "nothing answers there" in status.communicate(timeout=60)[0]
         assert status.returncode == 2
         for pid in other.find("overlap.cli", "--block"):
             os.kill(pid, signal.SIGTERM)

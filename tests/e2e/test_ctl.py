@@ -1,4 +1,4 @@
-"""A hand on a real run: over ``overlap ctl`` from its start to its end, a killed learner between, then from Python."""
+"""Commands to a real run: by ``overlap ctl`` from its start to its end, over a killed learner, then from Python."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ import yaml
 from places import SUPPORT
 
 from overlap.errors import OverlapError
+from overlap.record import read_json_lines
 from overlap.run.control_socket import ask
 
 WILL_PAUSE = "the run is starting: it will pause once it has started, before it takes a step"
@@ -130,7 +131,9 @@ def test_a_real_run_obeys_in_every_moment_of_its_life(folder: Path, train: subpr
     assert train.returncode == 0, err
     summary = json.loads((run / "summary.json").read_text())
     assert summary["exit"] == "drained"
-    assert summary["policy"]["version"] == summary["steps"] > saved["step"]
+    assert summary["steps"] > saved["step"]
+    last = read_json_lines(run / "metrics.jsonl")[-1]
+    assert (summary["steps"], summary["policy"]["version"]) == (last["step"], last["version"])
     assert not (run / "ctl").exists()
     code, _, told = ctl(run, "status")
     assert code == 2

@@ -8,7 +8,6 @@ import itertools
 
 import pytest
 from engine_bench import Bench
-from places import SUPPORT
 from wide import wide
 
 from overlap.config import Config, ModelConfig, RolloutConfig
@@ -27,26 +26,17 @@ kept = pytest.mark.parametrize("bench", [wide("keep")], indirect=True)
 drained = pytest.mark.parametrize("bench", [wide("drain")], indirect=True)
 
 
-@pytest.fixture(scope="module")
-def policy(tmp_path_factory):
-    from overlap.policy import make_tiny_policy
-
-    return make_tiny_policy(tmp_path_factory.mktemp("policy") / "tiny")
-
-
 @pytest.fixture(scope="module", params=["recompute", wide("keep"), wide("drain")])
-def bench(request, policy, tmp_path_factory):
+def bench(request, tiny_policy, hosts_found, tmp_path_factory):
     cfg = Config(
         model=ModelConfig(dtype="float32", prompt_tokens=64, response_tokens=200),
         rollout=RolloutConfig(temperature=0.7, max_sequences=RUNNING, in_flight=request.param),
     )
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYTHONPATH", str(SUPPORT))  # the engine's process finds its host there
-        bench = Bench(cfg, policy, tmp_path_factory.mktemp("s"), "tight_host")
-        bench.landing = request.param
-        bench.run(bench.generator.load(bench.update()))
-        yield bench
-        bench.close()
+    bench = Bench(cfg, tiny_policy, tmp_path_factory.mktemp("s"), "tight_host")
+    bench.landing = request.param
+    bench.run(bench.generator.load(bench.update()))
+    yield bench
+    bench.close()
 
 
 def send(bench, count, group=None):

@@ -7,17 +7,15 @@ import shutil
 from pathlib import Path
 
 import pytest
+import torch
+import transformers
+from checkpoints import edited
+from partition_ranks import partition_ranks
+from safetensors.torch import load_file, save_file
 from wide import wide
 
-torch = pytest.importorskip("torch")
-pytest.importorskip("deepspeed")
-transformers = pytest.importorskip("transformers")
-
-from partition_ranks import run_ranks  # noqa: E402
-from safetensors.torch import load_file, save_file  # noqa: E402
-
-from overlap.policy import make_tiny_policy  # noqa: E402
-from overlap.weights.full import BUCKET_BYTES  # noqa: E402
+from overlap.policy import make_tiny_policy
+from overlap.weights.full import BUCKET_BYTES
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
 
@@ -48,20 +46,18 @@ def checkpoints(tmp_path_factory) -> Path:
     save(root / "window", "Mistral", tie_word_embeddings=False, sliding_window=4)
 
     tensors = load_file(root / "tied" / "model.safetensors")
-    for name in ("equal", "prefix", "pickled"):
-        shutil.copytree(root / "tied", root / name)
-        (root / name / "model.safetensors").unlink()
-    head = {"lm_head.weight": tensors["model.embed_tokens.weight"].clone()}
-    save_file(tensors | head, root / "equal" / "model.safetensors", metadata={"format": "pt"})
+    edited(root / "tied", root / "equal", {"lm_head.weight": tensors["model.embed_tokens.weight"].clone()})
     less = {name.removeprefix("model."): tensor for name, tensor in tensors.items()}
-    save_file(less, root / "prefix" / "model.safetensors", metadata={"format": "pt"})
-    torch.save(tensors, root / "pickled" / "pytorch_model.bin")
+    edited(root / "tied", root / "prefix", dict.fromkeys(tensors) | less)
+    pickled = shutil.copytree(root / "tied", root / "pickled")
+    (pickled / "model.safetensors").unlink()
+    torch.save(tensors, pickled / "pytorch_model.bin")
     return root
 
 
 @pytest.mark.parametrize("ranks", [wide(1), 2])
 def test_a_model_in_partitions_is_the_whole_one_bit_for_bit(checkpoints, tmp_path, ranks):
-    for found in run_ranks(ranks, "same", checkpoints, tmp_path):
+    for found in partition_ranks(ranks, "same", checkpoints, tmp_path):
         assert len(found) == 2 * len(list(checkpoints.iterdir()))
         assert [(checkpoint, what) for checkpoint, of in found.items() for what, holds in of.items() if not holds] == []
 
@@ -69,32 +65,29 @@ def test_a_model_in_partitions_is_the_whole_one_bit_for_bit(checkpoints, tmp_pat
 @pytest.mark.wide
 @pytest.mark.parametrize("ranks", [wide(1), 2])
 def test_steps_after_it_are_those_after_a_plain_load_bit_for_bit(checkpoints, tmp_path, ranks):
-    for found in run_ranks(ranks, "steps", checkpoints / "tied", tmp_path):
+    for found in partition_ranks(ranks, "steps", checkpoints / "tied", tmp_path):
         assert len(found) == 6
         assert found == {kind: [True, True] for kind in found}
 
 
 def test_what_cannot_be_loaded_is_refused_in_the_same_words(checkpoints, tmp_path):
     folder = tmp_path / "faulty"
-    for name in ("less", "other", "cut", "unheard-of", "head", "bias"):
-        shutil.copytree(checkpoints / "tied", folder / name)
-    tensors = load_file(folder / "less" / "model.safetensors")
-    norm = tensors.pop("model.norm.weight")
-    save_file(tensors, folder / "less" / "model.safetensors", metadata={"format": "pt"})
-    save_file(tensors | {"model.norm.weight": norm[:-1]}, folder / "other" / "model.safetensors", {"format": "pt"})
-    more = {
-        "head": {"lm_head.weight": tensors["model.embed_tokens.weight"].flip(0).contiguous()},
+    faults = {
+        "less": {"model.norm.weight": None},
+        "other": {"model.norm.weight": torch.ones(63)},
+        "head": {"lm_head.weight": torch.ones(2048, 64)},
         "bias": {"model.layers.0.self_attn.q_proj.bias": torch.ones(128)},
+        "cut": {},
+        "unheard-of": {},
     }
-    for name, one in more.items():
-        whole = tensors | {"model.norm.weight": norm} | one
-        save_file(whole, folder / name / "model.safetensors", metadata={"format": "pt"})
+    for name, changes in faults.items():
+        edited(checkpoints / "tied", folder / name, changes)
     with (folder / "cut" / "model.safetensors").open("r+b") as file:
         file.truncate(1000)
     (folder / "unheard-of" / "config.json").write_text('{"model_type": "unheard-of"}')
     (folder / "none").mkdir()
-    (found,) = run_ranks(1, "refused", folder, tmp_path)
-    assert found.keys() == {"less", "other", "cut", "unheard-of", "none", *more}
+    (found,) = partition_ranks(1, "refused", folder, tmp_path)
+    assert found.keys() == {"none", *faults}
     for ours, theirs in found.values():
         assert ours == theirs != "not refused"
     assert "1 tensors are missing from its files, such as model.norm.weight" in found["less"][0]
@@ -133,7 +126,7 @@ def large(tmp_path_factory) -> Path:
 @pytest.mark.wide
 def test_a_rank_that_loads_has_at_most_its_part_and_one_and_a_half_buckets(large, tmp_path):
     """From files in the model's number type, which are cut as they are."""
-    for seen in run_ranks(2, "peak bfloat16", large, tmp_path):
+    for seen in partition_ranks(2, "peak bfloat16", large, tmp_path):
         print(seen)
         assert seen["model"] > 1 << 30
         taken = seen["most"] - seen["before"]

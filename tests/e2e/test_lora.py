@@ -6,57 +6,30 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import peft
 import pytest
-from learners import PROBE, config, make_batch, run
+import torch
+import transformers
+from learners import PROBE, adapted, distance, make_batch, run, sent
+from plain_backend import plain_trainer
 from wide import wide
 
 from overlap.config import Config
 from overlap.core import Prompt, Request
-from overlap.errors import ConfigError
-from overlap.learner import export_policy, read_state
+from overlap.learner import export_policy
 from overlap.learner.micro_batch import flatten
 
-torch = pytest.importorskip("torch")
-pytest.importorskip("deepspeed")
-peft = pytest.importorskip("peft")
-transformers = pytest.importorskip("transformers")
-
-from plain_backend import plain_trainer  # noqa: E402
-
-from overlap.policy import make_tiny_policy  # noqa: E402
-
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
-
-RANK = 4
-
-
-@pytest.fixture(scope="module")
-def policy(tmp_path_factory) -> Path:
-    return make_tiny_policy(tmp_path_factory.mktemp("tiny"), vocab=2048)  # large enough for ZeRO-3 to shard
-
-
-def adapted(**learn) -> Config:
-    return config(**({"lora_rank": RANK, "kl_coef": 0.1} | learn))
 
 
 def tensors(folder: Path, dtype=torch.float32):
     return dict(transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=dtype).named_parameters())
 
 
-def with_adapter(base: Path, adapter: Path, dtype=torch.float32):
+def with_adapter(base: Path, adapter: Path):
     """As peft loads and merges it."""
-    model = transformers.AutoModelForCausalLM.from_pretrained(base, dtype=dtype)
+    model = transformers.AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32)
     return peft.PeftModel.from_pretrained(model, adapter)
-
-
-def sent(info) -> dict:
-    """What the engine would read."""
-    data = bytearray(Path(info["path"]).read_bytes())
-    found = {}
-    for name, dtype, shape, offset in info["tensors"]:
-        count = torch.Size(shape).numel()
-        found[name] = torch.frombuffer(data, dtype=getattr(torch, dtype), count=count, offset=offset).view(shape)
-    return found
 
 
 @pytest.mark.parametrize(
@@ -124,53 +97,6 @@ def check_saved(policy: Path, folder: Path, cfg: Config, served) -> None:
 
 def files(folder: Path) -> set[Path]:
     return {path.relative_to(folder) for path in folder.rglob("*")}
-
-
-def distance(one, other) -> float:
-    return sum((one[name] - other[name]).pow(2).sum().item() for name in one) ** 0.5
-
-
-@pytest.mark.wide
-@pytest.mark.parametrize(
-    ("wrote", "goes_on", "dtype"),
-    [
-        wide((1, 2), (1, 2), "float32"),
-        wide((1, 2), (1, 2), "bfloat16"),
-        wide((2, 3), (2, 3), "float32"),
-        ((2, 1), (1, 2), "float32"),
-        wide((2, 3), (1, 3), "float32"),
-        wide((1, 3), (2, 3), "float32"),
-        wide((2, 2), (2, 3), "bfloat16"),
-        wide((2, 1), (1, 2), "bfloat16"),
-    ],
-)
-def test_a_restored_learner_goes_on_with_its_adapters(policy, tmp_path, wrote, goes_on, dtype):
-    def of(cut) -> Config:
-        return adapted(ranks=cut[0], zero_stage=cut[1], dtype=dtype, schedule="linear")
-
-    async def whole(learner):
-        await learner.step(make_batch(0))
-        await learner.step(make_batch(1))
-        await learner.save(tmp_path / "state", kind="state")
-        before = await learner.logprobs(PROBE)
-        return before, (await learner.step(make_batch(2))).metrics, await learner.logprobs(PROBE)
-
-    async def resumed(learner):
-        await learner.restore(tmp_path / "state")
-        before = await learner.logprobs(PROBE)
-        return before, (await learner.step(make_batch(2))).metrics, await learner.logprobs(PROBE)
-
-    before, metrics, after = run(policy, tmp_path, of(wrote), whole)
-    same_before, same_metrics, same_after = run(policy, tmp_path, of(goes_on), resumed)
-    exact = 1e-6 if wrote == goes_on else 1e-5 if dtype == "float32" else 0.05
-    assert same_before == pytest.approx(before, abs=1e-6)
-    assert same_after == pytest.approx(after, abs=max(exact, 1e-5))
-    for name in ("loss", "kl", "grad_norm", "lr"):
-        assert same_metrics[name] == pytest.approx(metrics[name], abs=exact, rel=exact), name
-    assert read_state(tmp_path / "state", of(wrote)).lora_rank == RANK
-    for other in (config(dtype=dtype), adapted(lora_rank=RANK + 1, dtype=dtype)):
-        with pytest.raises(ConfigError, match=r"was written with learn\.lora_rank=4: resume with that"):
-            read_state(tmp_path / "state", other)
 
 
 @pytest.mark.wide

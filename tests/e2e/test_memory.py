@@ -10,17 +10,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from rank_memory import measure
 from wide import wide
 
 from overlap.config import load_config
 from overlap.placement import PlannedRun, computes_bfloat16, read_shape
 from overlap.placement.memory import Phase, rank_on_cpu
-
-pytest.importorskip("torch")
-pytest.importorskip("deepspeed")
-
-from rank_memory import measure
-
 from overlap.policy import make_tiny_policy
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]

@@ -7,21 +7,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from learners import PROBE, config, make_batch, run
+from learners import PROBE, config, make_batch, published, run, told
 from places import ROOT, SUPPORT
 from wide import wide
 
 from overlap.config import Config
 from overlap.learner import processes
 
-torch = pytest.importorskip("torch")
-pytest.importorskip("deepspeed")
-
-from overlap.policy import make_tiny_policy  # noqa: E402
-
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
 
-TIMED = {"critic/step_s", "forward_backward_s", "optimizer_s"}
 SLEEP = {"offload": "sleep"}
 CRITIC = {"advantage": "gae", "updates_per_step": 2, "truncated": "mask"}
 CASES = [
@@ -33,29 +27,13 @@ CASES = [
 """ZeRO 1 and 2 differ in nothing but this: DeepSpeed has an optimizer of its own for ZeRO 1 in bfloat16."""
 
 
-@pytest.fixture(scope="module")
-def policy(tmp_path_factory) -> Path:
-    return make_tiny_policy(tmp_path_factory.mktemp("tiny"), vocab=2048)
-
-
-def told(report):
-    return {name: value for name, value in report.metrics.items() if name not in TIMED and value == value}  # no NaN
-
-
 def of(zero_stage: int, dtype: str, learn: dict) -> Config:
     critic = {"bounded": False} if "advantage" in learn else None
     return config(critic=critic, ranks=2, zero_stage=zero_stage, dtype=dtype, **learn)
 
 
-def read(path: str) -> bytes:
-    return Path(path).read_bytes()
-
-
-async def content(learner, version):
-    update = await learner.publish(version)
-    data = read(update.info["path"])
-    await learner.retire(update)
-    return data
+async def step(learner, version):
+    return told((await learner.step(make_batch(version))).metrics)
 
 
 class Steps:
@@ -66,10 +44,10 @@ class Steps:
 
     def of(self, *case):
         async def use(learner):
-            reports = [await learner.step(make_batch(version)) for version in range(3)]
-            data, logprobs = await content(learner, 3), await learner.logprobs(PROBE)
-            reports.append(await learner.step(make_batch(3)))
-            return [told(r) for r in reports], data, logprobs, await content(learner, 4)
+            reports = [await step(learner, version) for version in range(3)]
+            data, logprobs = await published(learner, 3), await learner.logprobs(PROBE)
+            reports.append(await step(learner, 3))
+            return reports, data, logprobs, await published(learner, 4)
 
         if str(case) not in self._known:
             self._known[str(case)] = run(self._policy, self._scratch, of(*case), use)
@@ -104,10 +82,10 @@ def test_a_learner_that_sleeps_has_its_states_bit_for_bit_again_and_takes_the_st
             digests.append(await call("digest", timeout_s=60))
 
         for version in range(3):
-            await content(learner, version)
+            await published(learner, version)
             await sleep()
-            reports.append(await learner.step(make_batch(version)))
-        data = await content(learner, 3)
+            reports.append(await step(learner, version))
+        data = await published(learner, 3)
         sent = await call("held", timeout_s=60)
         await digest()
         await sleep()
@@ -117,12 +95,12 @@ def test_a_learner_that_sleeps_has_its_states_bit_for_bit_again_and_takes_the_st
         await learner.save(tmp_path / "policy", kind="policy")
         logprobs = await learner.logprobs(PROBE)
         await sleep()
-        reports.append(await learner.step(make_batch(3)))
-        last = await content(learner, 4)
+        reports.append(await step(learner, 3))
+        last = await published(learner, 4)
         await sleep()
         await learner.restore(tmp_path / "state")
-        again = told(await learner.step(make_batch(3)))
-        return [told(r) for r in reports], data, logprobs, last, held, sent, digests, again, await content(learner, 4)
+        again = await step(learner, 3)
+        return reports, data, logprobs, last, held, sent, digests, again, await published(learner, 4)
 
     *found, held, sent, digests, again, after = run(policy, tmp_path, of(zero_stage, dtype, learn | SLEEP), use)
     assert tuple(found) == expected
@@ -139,8 +117,7 @@ def test_a_learner_that_sleeps_has_its_states_bit_for_bit_again_and_takes_the_st
 )
 def test_an_optimizer_on_the_host_takes_the_same_steps(policy, tmp_path, awake, zero_stage, dtype, learn):
     async def use(learner):
-        reports = [await learner.step(make_batch(version)) for version in range(3)]
-        return [told(r) for r in reports], await learner.logprobs(PROBE)
+        return [await step(learner, version) for version in range(3)], await learner.logprobs(PROBE)
 
     steps, logprobs = run(policy, tmp_path, of(zero_stage, dtype, learn | {"offload": "cpu"}), use)
     expected, _, same, _ = awake.of(zero_stage, dtype, learn)

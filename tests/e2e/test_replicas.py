@@ -6,14 +6,13 @@ import signal
 from functools import partial
 
 import pytest
-from engine_bench import Bench
-from places import SUPPORT
+from engine_bench import Bench, core_of
 
 from overlap.config import Config, ModelConfig, RolloutConfig
 from overlap.core import Prompt, Request
 from overlap.generate import EngineClient, Engines
 from overlap.placement import devices_here, place
-from overlap.process import read_proc, run_name, shared_memory_names
+from overlap.process import run_name, shared_memory_names
 
 pytestmark = [
     pytest.mark.e2e,
@@ -58,11 +57,6 @@ class Flock(Bench):
         return [asyncio.create_task(self.generator.generate(request)) for request in asked]
 
 
-def core_of(pids):
-    """The engine core: the first process that vLLM itself has started."""
-    return next(pid for pid in pids if b"EngineCore" in read_proc(pid, "cmdline"))
-
-
 def cores_of(pids):
     """The CPUs that threads of an engine are bound to, one each."""
     bound = set()
@@ -74,13 +68,10 @@ def cores_of(pids):
 
 
 @pytest.mark.wide
-def test_two_engines_share_the_work_with_one_set_of_weights_and_go_on_when_one_is_killed(tmp_path, monkeypatch):
-    from overlap.policy import make_tiny_policy
-
-    monkeypatch.setenv("PYTHONPATH", str(SUPPORT))  # the engines' processes find their host there
+def test_two_engines_share_the_work_with_one_set_of_weights_and_one_is_killed(tiny_policy, hosts_found, tmp_path):
     scratch = tmp_path / "s"
     scratch.mkdir()
-    bench = Flock(CFG, make_tiny_policy(tmp_path / "tiny"), scratch)
+    bench = Flock(CFG, tiny_policy, scratch)
 
     async def both_used():
         await bench.generator.load(bench.update())

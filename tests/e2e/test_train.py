@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import math
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +13,8 @@ from pathlib import Path
 import pytest
 import yaml
 from places import SUPPORT
+
+from overlap.record import read_json_lines
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
 
@@ -40,25 +43,27 @@ def policy(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def run_dir(policy: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A finished run of the command line."""
     folder = tmp_path_factory.mktemp("run")
-    file = folder / "config.yaml"
-    file.write_text(yaml.safe_dump(config_of(policy, folder / "out")))
-    done = overlap("train", "--config", str(file))
-    assert done.returncode == 0, done.stderr + _log(folder / "out")
+    overlap("train", "--config", _config_file(folder, policy, folder / "out"), run=folder / "out")
     return folder / "out"
 
 
-def overlap(*args: str) -> subprocess.CompletedProcess[str]:
+def _config_file(folder: Path, policy: Path, run: Path) -> str:
+    file = folder / "config.yaml"
+    file.write_text(yaml.safe_dump(config_of(policy, run)))
+    return str(file)
+
+
+def overlap(*args: str, run: Path | None = None) -> subprocess.CompletedProcess[str]:
+    """What the command has printed; the end of the log of ``run`` is shown when it fails."""
     command = [sys.executable, "-m", "overlap.cli", *args]
-    return subprocess.run(command, cwd=SUPPORT, capture_output=True, text=True, timeout=800)
-
-
-def _log(run: Path) -> str:
-    log = run / "run.log"
-    return log.read_text(errors="replace")[-4000:] if log.exists() else ""
+    done = subprocess.run(command, cwd=SUPPORT, capture_output=True, text=True, timeout=800)
+    log = run / "run.log" if run else None
+    assert done.returncode == 0, done.stderr + (log.read_text(errors="replace")[-4000:] if log and log.exists() else "")
+    return done
 
 
 def rows(run: Path) -> list[dict]:
-    return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    return read_json_lines(run / "metrics.jsonl")
 
 
 def test_the_run_takes_its_steps_and_the_engine_follows_the_learner(run_dir: Path) -> None:
@@ -72,17 +77,8 @@ def test_the_run_takes_its_steps_and_the_engine_follows_the_learner(run_dir: Pat
 
 
 def test_the_run_directory_has_what_a_person_looks_at(run_dir: Path) -> None:
-    names = {p.name for p in run_dir.iterdir()}
-    wanted = {
-        "config.yaml",
-        "metrics.jsonl",
-        "events",
-        "trajectories.jsonl",
-        "trace.json",
-        "summary.json",
-        "picture.png",
-    }
-    assert wanted | {"policy", "run.log"} <= names
+    wanted = "config.yaml metrics.jsonl events trajectories.jsonl trace.json summary.json picture.png policy run.log"
+    assert {*wanted.split()} <= {p.name for p in run_dir.iterdir()}
     summary = json.loads((run_dir / "summary.json").read_text())
     assert summary["exit"] == "finished"
     assert summary["data"]["train"] == {"rows": 8, "left_out": {}}
@@ -94,8 +90,7 @@ def test_the_run_directory_has_what_a_person_looks_at(run_dir: Path) -> None:
     ]
     stages = {event.get("cat") for event in json.loads((run_dir / "trace.json").read_text())}
     assert {"generate", "verify", "learn", "load"} <= stages
-    sampled = [json.loads(line) for line in (run_dir / "trajectories.jsonl").read_text().splitlines()]
-    assert {s["verdict"] for s in sampled} <= {"AC", "WA"}
+    assert {s["verdict"] for s in read_json_lines(run_dir / "trajectories.jsonl")} <= {"AC", "WA"}
 
 
 def test_the_final_policy_loads_in_transformers_and_has_moved(run_dir: Path, policy: Path) -> None:
@@ -121,24 +116,17 @@ def test_the_best_policy_is_a_policy_with_the_figures_of_its_evaluation(run_dir:
 
 @pytest.mark.wide
 def test_the_engine_serves_the_trained_policy_standalone(run_dir: Path, policy: Path, tmp_path: Path) -> None:
-    file = tmp_path / "config.yaml"
-    file.write_text(yaml.safe_dump(config_of(run_dir / "policy", tmp_path / "unused")))
-    done = overlap("rollout", "--config", str(file), "--out", str(tmp_path / "rows.jsonl"))
-    assert done.returncode == 0, done.stderr
+    file = _config_file(tmp_path, run_dir / "policy", tmp_path / "unused")
+    done = overlap("rollout", "--config", file, "--out", str(tmp_path / "rows.jsonl"))
     assert "12 answers to 2 prompts" in done.stderr
     assert len((tmp_path / "rows.jsonl").read_text().splitlines()) == 12
 
 
 @pytest.mark.wide
 def test_a_run_goes_on_from_its_checkpoint(run_dir: Path, policy: Path, tmp_path: Path) -> None:
-    import shutil
-
     copy = tmp_path / "copy"
     shutil.copytree(run_dir, copy)
-    file = tmp_path / "config.yaml"
-    file.write_text(yaml.safe_dump(config_of(policy, copy)))
-    done = overlap("train", "--config", str(file), "--resume", "run.steps=3")
-    assert done.returncode == 0, done.stderr + _log(copy)
+    done = overlap("train", "--config", _config_file(tmp_path, policy, copy), "--resume", "run.steps=3", run=copy)
     assert [(r["step"], r["version"]) for r in rows(copy)] == [(1, 1), (2, 2), (3, 3)]
     was, now = (json.loads((run / "summary.json").read_text())["pass_at_1"] for run in (run_dir, copy))
     assert now["before"] == was["before"]
@@ -147,16 +135,12 @@ def test_a_run_goes_on_from_its_checkpoint(run_dir: Path, policy: Path, tmp_path
 
 
 def test_kept_samples_train_the_same_policy_each_time_without_an_engine(run_dir: Path, tmp_path: Path) -> None:
-    weights = [(run_dir / "policy" / "model.safetensors").read_bytes()]
-    learned = [_learned(run_dir)]
-    for name in ("a", "b"):
-        done = overlap("train", "--from-rollouts", str(run_dir), f"run.dir={tmp_path / name}", "run.save_every=0")
-        assert done.returncode == 0, done.stderr + _log(tmp_path / name)
+    for run in (tmp_path / "a", tmp_path / "b"):
+        done = overlap("train", "--from-rollouts", str(run_dir), f"run.dir={run}", "run.save_every=0", run=run)
         assert "no engine, no verifier and no parity check" in done.stderr
-        weights.append((tmp_path / name / "policy" / "model.safetensors").read_bytes())
-        learned.append(_learned(tmp_path / name))
-    assert learned[0] == learned[1] == learned[2]
-    assert weights[0] == weights[1] == weights[2]
+        assert _learned(run) == _learned(run_dir)
+        weights = [(folder / "policy" / "model.safetensors").read_bytes() for folder in (run, run_dir)]
+        assert weights[0] == weights[1]
 
 
 def _learned(run: Path) -> list[dict]:
@@ -167,7 +151,6 @@ def _learned(run: Path) -> list[dict]:
 
 def test_the_schedule_of_a_run_can_be_studied(run_dir: Path) -> None:
     done = overlap("replay", str(run_dir), "rollout.max_staleness=1", "run.steps=6")
-    assert done.returncode == 0, done.stderr
     steps, seconds = (line.split() for line in done.stdout.splitlines()[3:5])
     assert steps == ["steps", "2", "2", "6"]
     assert all(float(cell) > 0 for cell in seconds[1:])

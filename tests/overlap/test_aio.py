@@ -9,11 +9,12 @@ from contextlib import contextmanager
 
 import pytest
 
-from overlap.aio import race, shielded_thread, threaded, unwrapped
-from overlap.clock import now, run_virtual
+from overlap.aio import race, shielded_thread, threaded, together, unwrapped
+from overlap.clock import now
 
 
-def test_a_race_ends_with_the_first_and_the_losers_have_ended_then() -> None:
+@pytest.mark.virtual
+async def test_a_race_ends_with_the_first_and_the_losers_have_ended_then() -> None:
     ended: list[str] = []
 
     async def runner(name: str, seconds: float) -> str:
@@ -23,32 +24,38 @@ def test_a_race_ends_with_the_first_and_the_losers_have_ended_then() -> None:
             ended.append(name)
         return name
 
-    async def main() -> None:
-        theirs = asyncio.create_task(runner("theirs", 3.0))
-        slow, fast, given = await race(runner("slow", 2.0), runner("fast", 1.0), theirs)
-        assert (now(), ended, slow.cancelled(), fast.result()) == (1.0, ["fast", "slow"], True, "fast")
-        assert given is theirs
-        assert await theirs == "theirs"
-
-    run_virtual(main())
+    theirs = asyncio.create_task(runner("theirs", 3.0))
+    slow, fast, given = await race(runner("slow", 2.0), runner("fast", 1.0), theirs)
+    assert (now(), ended, slow.cancelled(), fast.result()) == (1.0, ["fast", "slow"], True, "fast")
+    assert given is theirs
+    assert await theirs == "theirs"
 
 
-def test_an_error_stays_in_the_future_of_a_race_and_a_cancelled_race_leaves_nothing_running() -> None:
+@pytest.mark.virtual
+async def test_an_error_stays_in_the_future_of_a_race_and_a_cancelled_race_leaves_nothing_running() -> None:
     async def fails() -> None:
         raise ValueError("lost")
 
-    async def main() -> None:
-        failed, _ = await race(fails(), asyncio.sleep(5))
-        with pytest.raises(ValueError, match="lost"):
-            failed.result()
-        racing = asyncio.create_task(race(asyncio.sleep(5), asyncio.Event().wait()))
-        await asyncio.sleep(1)
-        racing.cancel()
-        await asyncio.wait([racing])
-        assert racing.cancelled()
-        assert asyncio.all_tasks() == {asyncio.current_task()}
+    failed, _ = await race(fails(), asyncio.sleep(5))
+    with pytest.raises(ValueError, match="lost"):
+        failed.result()
+    racing = asyncio.create_task(race(asyncio.sleep(5), asyncio.Event().wait()))
+    await asyncio.sleep(1)
+    racing.cancel()
+    await asyncio.wait([racing])
+    assert racing.cancelled()
+    assert asyncio.all_tasks() == {asyncio.current_task()}
 
-    run_virtual(main())
+
+@pytest.mark.virtual
+async def test_of_several_together_all_results_come_in_order_or_the_first_error_after_the_others_have_ended() -> None:
+    async def fails() -> None:
+        raise ValueError("lost")
+
+    assert await together(asyncio.sleep(2, "slow"), asyncio.sleep(1, "fast")) == ["slow", "fast"]
+    with pytest.raises(ValueError, match="lost"):
+        await together(asyncio.sleep(5), fails())
+    assert asyncio.all_tasks() == {asyncio.current_task()}
 
 
 def test_the_first_error_of_a_group_comes_alone_and_with_its_cause() -> None:
@@ -62,7 +69,7 @@ def test_the_first_error_of_a_group_comes_alone_and_with_its_cause() -> None:
         raise OSError("plain")
 
 
-def test_a_cancellation_is_raised_when_the_work_has_ended() -> None:
+async def test_a_cancellation_is_raised_when_the_work_has_ended() -> None:
     entered, release, done = threading.Event(), threading.Event(), []
 
     def work() -> None:
@@ -70,29 +77,23 @@ def test_a_cancellation_is_raised_when_the_work_has_ended() -> None:
         assert release.wait(20)
         done.append(True)
 
-    async def main() -> None:
-        task = asyncio.create_task(shielded_thread(work))
-        assert await asyncio.to_thread(entered.wait, 20)
-        for _ in range(2):
-            task.cancel()
-            for _ in range(5):
-                await asyncio.sleep(0)
-            assert not task.done()
-        release.set()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-        assert done == [True]
-
-    asyncio.run(main())
+    task = asyncio.create_task(shielded_thread(work))
+    assert await asyncio.to_thread(entered.wait, 20)
+    for _ in range(2):
+        task.cancel()
+        for _ in range(5):
+            await asyncio.sleep(0)
+        assert not task.done()
+    release.set()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert done == [True]
 
 
-def test_work_that_is_not_cancelled_gives_its_result_or_its_error() -> None:
-    async def main() -> None:
-        assert await shielded_thread(divmod, 7, 2) == (3, 1)
-        with pytest.raises(ZeroDivisionError):
-            await shielded_thread(divmod, 7, 0)
-
-    asyncio.run(main())
+async def test_work_that_is_not_cancelled_gives_its_result_or_its_error() -> None:
+    assert await shielded_thread(divmod, 7, 2) == (3, 1)
+    with pytest.raises(ZeroDivisionError):
+        await shielded_thread(divmod, 7, 0)
 
 
 @contextmanager
@@ -109,7 +110,7 @@ def noted(said: list[str], *, fails: bool = False) -> Iterator[str]:
         said.append("ended")
 
 
-def test_a_context_in_threads_begins_ends_and_breaks_as_it_would_without() -> None:
+async def test_a_context_in_threads_begins_ends_and_breaks_as_it_would_without() -> None:
     async def within(said: list[str], error: BaseException | None = None, **how: bool) -> None:
         async with threaded(noted(said, **how)) as value:
             assert value == "value"
@@ -117,20 +118,20 @@ def test_a_context_in_threads_begins_ends_and_breaks_as_it_would_without() -> No
                 raise error
 
     said: list[str] = []
-    asyncio.run(within(said))
+    await within(said)
     assert said == ["begun in a thread", "ended"]
     for error in (OSError("full"), asyncio.CancelledError()):
         said.clear()
         with pytest.raises(type(error)):
-            asyncio.run(within(said, error))
+            await within(said, error)
         assert said == ["begun in a thread", f"broken by {type(error).__name__}"]
     said.clear()
     with pytest.raises(OSError, match="no place"):
-        asyncio.run(within(said, fails=True))
+        await within(said, fails=True)
     assert said == ["begun in a thread"]
 
 
-def test_a_context_whose_begin_is_cancelled_is_ended_all_the_same() -> None:
+async def test_a_context_whose_begin_is_cancelled_is_ended_all_the_same() -> None:
     said: list[str] = []
     entered, go_on = threading.Event(), threading.Event()
 
@@ -145,13 +146,10 @@ def test_a_context_whose_begin_is_cancelled_is_ended_all_the_same() -> None:
         async with threaded(slow()):
             raise AssertionError("must not be reached")
 
-    async def main() -> None:
-        task = asyncio.create_task(within())
-        await asyncio.to_thread(entered.wait, 10)
-        task.cancel()
-        asyncio.get_running_loop().call_soon(go_on.set)
-        await task
-
+    task = asyncio.create_task(within())
+    await asyncio.to_thread(entered.wait, 10)
+    task.cancel()
+    asyncio.get_running_loop().call_soon(go_on.set)
     with pytest.raises(asyncio.CancelledError):
-        asyncio.run(main())
+        await task
     assert said == ["begun in a thread", "broken by CancelledError"]

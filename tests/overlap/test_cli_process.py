@@ -128,7 +128,7 @@ def _greet(head: socket.socket) -> None:
 
 def test_a_dry_run_over_a_cluster_that_is_not_there_says_so_before_it_prepares_anything(tmp_path: Path) -> None:
     done = dry_run(tmp_path / "no-policy", tmp_path, "cluster.address=127.0.0.1:1")
-    assert "cluster.address='127.0.0.1:1': nobody answers there (Connection refused)" in done.stderr
+    assert "cluster.address='127.0.0.1:1': nothing answers there (Connection refused)" in done.stderr
     assert len(done.stderr.splitlines()) == 1
     assert done.returncode == 2
 

@@ -1,4 +1,4 @@
-"""The doubles behave as the doors that they stand for, in what the loop can see of them."""
+"""The doubles behave as what they stand for, in what the loop can see of them."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ import asyncio
 
 import pytest
 
-from overlap.clock import now, run_virtual
+from overlap.clock import now
 from overlap.core import Request, Trajectory, WeightUpdate
 from overlap.fakes import FakeGenerator, fake_prompts
 
+pytestmark = pytest.mark.virtual
 PROMPT = fake_prompts(1)[0]
 
 
@@ -22,8 +23,8 @@ async def landing_at(generator: FakeGenerator, after_s: float) -> Trajectory:
     return await sample
 
 
-def test_the_versions_of_a_sample_change_where_the_weights_landed() -> None:
-    found = run_virtual(landing_at(FakeGenerator(seconds=lambda _: 10.0), 5.0))
+async def test_the_versions_of_a_sample_change_where_the_weights_landed() -> None:
+    found = await landing_at(FakeGenerator(seconds=lambda _: 10.0), 5.0)
     length = len(found.token_ids)
     assert [(s.version, s.start, s.end) for s in found.spans] == [(0, 0, -(-length // 2)), (1, -(-length // 2), length)]
 
@@ -31,29 +32,21 @@ def test_the_versions_of_a_sample_change_where_the_weights_landed() -> None:
 @pytest.mark.parametrize(
     ("landing", "ends", "versions"), [("keep", 12.0, [0, 1]), ("recompute", 14.0, [0, 1]), ("drain", 11.0, [0])]
 )
-def test_a_load_holds_up_what_is_running_as_its_landing_says(landing: str, ends: float, versions: list[int]) -> None:
+async def test_a_load_holds_up_what_is_running_as_its_landing_says(
+    landing: str, ends: float, versions: list[int]
+) -> None:
     """Each load takes 1 s, the first of them before the sample begins."""
     kinds = {"seconds": lambda _: 10.0, "landing": landing, "load_s": 1.0, "recompute_s": 2.0}
-
-    async def scenario() -> tuple[float, list[int]]:
-        found = await landing_at(FakeGenerator(**kinds), 5.0)
-        return found.finished_s, [span.version for span in found.spans]
-
-    assert run_virtual(scenario()) == (ends, versions)
+    found = await landing_at(FakeGenerator(**kinds), 5.0)
+    assert (found.finished_s, [span.version for span in found.spans]) == (ends, versions)
 
 
-def test_a_full_engine_serves_the_oldest_group_first() -> None:
-    async def scenario() -> list[str]:
-        generator, order = FakeGenerator(seconds=lambda _: 1.0, slots=1), list[str]()
-        await generator.load(WeightUpdate(0, "fake", {}))
+async def test_a_full_engine_serves_the_oldest_group_first() -> None:
+    generator, order = FakeGenerator(seconds=lambda _: 1.0, slots=1), list[str]()
+    await generator.load(WeightUpdate(0, "fake", {}))
 
-        async def one(group: int) -> None:
-            order.append((await generator.generate(Request(group, 0, PROMPT))).id)
+    async def one(group: int) -> None:
+        order.append((await generator.generate(Request(group, 0, PROMPT))).id)
 
-        async with asyncio.TaskGroup() as tasks:
-            for group in (7, 5, 2, 4):
-                tasks.create_task(one(group))
-        assert now() == 4.0
-        return order
-
-    assert run_virtual(scenario()) == ["g7s0", "g2s0", "g4s0", "g5s0"]
+    await asyncio.gather(*(one(group) for group in (7, 5, 2, 4)))
+    assert (now(), order) == (4.0, ["g7s0", "g2s0", "g4s0", "g5s0"])

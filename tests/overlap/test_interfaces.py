@@ -1,4 +1,4 @@
-"""The doors: what the loop is given has all that the protocol promises, and the same of it."""
+"""Whatever the loop is given has the methods of its protocol, with the same parameters."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from overlap.verify import SandboxVerifier
 
 
 @pytest.mark.parametrize(
-    ("protocol", "door"),
+    ("protocol", "kind"),
     [
         (core.Generator, EngineClient),
         (core.Generator, Engines),
@@ -29,17 +29,17 @@ from overlap.verify import SandboxVerifier
         (core.Learner, fakes.FakeLearner),
     ],
 )
-def test_a_door_has_every_method_of_its_protocol_with_the_same_parameters(protocol: type, door: type) -> None:
+def test_every_method_of_a_protocol_is_there_with_the_same_parameters(protocol: type, kind: type) -> None:
     wanted = {n: m for n, m in inspect.getmembers(protocol, inspect.isfunction) if not n.startswith("_")}
     assert {"close", "pids"} <= wanted.keys()
     for name, method in wanted.items():
-        made = getattr(door, name)
+        made = getattr(kind, name)
         assert list(inspect.signature(made).parameters) == list(inspect.signature(method).parameters), name
         assert inspect.iscoroutinefunction(made) == inspect.iscoroutinefunction(method), name
 
 
-def test_the_learners_door_imports_no_torch() -> None:
-    """It is imported by the driver, which has no use for it: its ranks compute."""
+def test_the_learner_as_the_driver_has_it_imports_no_torch() -> None:
+    """Its ranks compute, and they are other processes."""
     code = (
         "import sys, overlap.learner\nprint(sorted({'torch', 'transformers', 'deepspeed', 'peft'} & set(sys.modules)))"
     )

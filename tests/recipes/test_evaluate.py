@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from places import ROOT
-from rows import OWN, jsonl
+from rows import OWN, Bytes, jsonl, refusal
 from samples import SAMPLES
 
 from overlap.config import load_config
@@ -32,6 +31,7 @@ from recipes.code_rl.evaluation_sets import (
 )
 
 CFG = load_config(DEFAULT_CONFIG)
+DEFAULT = ["--config", str(DEFAULT_CONFIG)]
 RIGHT_OF_16 = (0,) * 8 + (16,) * 4 + (8,) * 4 + (1,) * 2 + (4,) * 2
 """Right answers to each of 20 problems."""
 PASS_AT_1 = 0.33125
@@ -64,6 +64,10 @@ def no_engine(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("overlap.generate.EngineClient", Never)
 
 
+def asked_for(words: list[str]) -> evaluate.Evaluation:
+    return evaluate.evaluation_of(evaluate.evaluate_parser().parse(words))
+
+
 def problem(number: int) -> dict[str, Any]:
     tests = [{"input": f"{n}\n", "output": str(n + number)} for n in (1, 5)]
     return {"id": f"add{number}", "kind": "stdio", "statement": f"Add {number}.", "tests": tests}
@@ -88,7 +92,7 @@ def test_recorded_answers_give_the_pass_rates_that_are_computed_by_hand(
     assert pytest.approx(PASS_AT_8) == (8 - 4 / math.comb(16, 8) + 1 + 50 / 26) / 20
     source = jsonl(tmp_path / "own.jsonl", *map(problem, range(20)))
     recorded(tmp_path / "out", policy)
-    words = [policy, "--config", str(DEFAULT_CONFIG), "--set", f"own={source}", "--out", str(tmp_path / "out")]
+    words = [policy, *DEFAULT, "--set", f"own={source}", "--out", str(tmp_path / "out")]
     for _ in range(2):  # by the sandbox, and then from the file
         assert main(words) == 0
         (found,) = json.loads((tmp_path / "out" / "evaluation.json").read_text())["sets"]
@@ -105,10 +109,10 @@ def test_recorded_answers_give_the_pass_rates_that_are_computed_by_hand(
 
 def test_a_command_that_goes_on_does_not_draw_the_same_answers_again(tmp_path: Path, policy: str) -> None:
     source = jsonl(tmp_path / "own.jsonl", problem(0))
-    words = [policy, "--config", str(DEFAULT_CONFIG), "--set", f"own={source}", "--out", str(tmp_path / "out")]
+    words = [policy, *DEFAULT, "--set", f"own={source}", "--out", str(tmp_path / "out")]
     seeds = []
     for answers in range(3):
-        asked = evaluate.evaluation_of(evaluate.evaluate_parser().parse(words))
+        asked = asked_for(words)
         seeds.append(asked.prepare(tmp_path).cfg.run.seed)
         assert asked.file is not None
         asked.file.close()
@@ -119,8 +123,8 @@ def test_a_command_that_goes_on_does_not_draw_the_same_answers_again(tmp_path: P
 
 def test_no_problem_is_left_out_for_a_prompt_that_the_policy_has_room_for(tmp_path: Path, policy: str) -> None:
     rows = [{**problem(n), "statement": "x" * length} for n, length in enumerate((10, 1500, 3000))]
-    words = [policy, "--config", str(DEFAULT_CONFIG), "--set", jsonl(tmp_path / "own.jsonl", *rows)]
-    asked = evaluate.evaluation_of(evaluate.evaluate_parser().parse([*words, "--out", str(tmp_path / "out")]))
+    words = [policy, *DEFAULT, "--set", jsonl(tmp_path / "own.jsonl", *rows)]
+    asked = asked_for([*words, "--out", str(tmp_path / "out")])
     prepared = asked.prepare(tmp_path, read_only=True)  # this policy has a context of 2048 tokens
     assert [prompt.id for prompt in prepared.heldout] == ["own/add0", "own/add1"]
     assert [row.reason for row in asked.splits["own"].left_out] == ["prompt too long"]
@@ -128,7 +132,7 @@ def test_no_problem_is_left_out_for_a_prompt_that_the_policy_has_room_for(tmp_pa
 
 
 def test_without_arguments_the_default_policy_answers_the_held_out_problems_that_are_shipped() -> None:
-    asked = evaluate.evaluation_of(evaluate.evaluate_parser().parse([]))
+    asked = asked_for([])
     assert asked.cfg.model.policy == "smollm2-135m-instruct"
     assert [found.name for found in asked.sets] == [HELD_OUT]
     assert len(read_set(asked.sets[0], asked.cfg).problems.problems) == 32
@@ -138,13 +142,13 @@ def test_without_arguments_the_default_policy_answers_the_held_out_problems_that
 def test_another_policy_is_asked_the_same_held_out_problems_where_the_configuration_is_the_default_ones() -> None:
     ids = []
     for policy in ("", "/models/mine"):
-        asked = evaluate.evaluation_of(evaluate.evaluate_parser().parse([policy, "--config", str(DEFAULT_CONFIG)]))
+        asked = asked_for([policy, *DEFAULT])
         ids.append([problem.id for problem in read_set(asked.sets[0], asked.cfg).problems.problems])
     assert ids[0] == ids[1]
 
 
 def test_a_policy_that_reasons_is_evaluated_on_the_published_sets() -> None:
-    asked = evaluate.evaluation_of(evaluate.evaluate_parser().parse(["agentica-org/DeepCoder-14B-Preview"]))
+    asked = asked_for(["agentica-org/DeepCoder-14B-Preview"])
     assert tuple(found.name for found in asked.sets) == PUBLISHED
     assert asked.cfg.model.response_tokens == 65536
     assert str(asked.sets[0].window) == "2024-08-01..2025-02-01"
@@ -159,7 +163,7 @@ def test_a_policy_of_a_run_is_asked_as_it_was_trained(tmp_path: Path) -> None:
     assert located(str(run), "mine.yaml") == (str(run / "policy"), Path("mine.yaml"))
     assert located("", None)[1] == DEFAULT_CONFIG
     assert located("own/model", None)[1] == OTHER_CONFIG
-    asked = evaluate.evaluation_of(evaluate.evaluate_parser().parse([str(run), "--tokens", "99"]))
+    asked = asked_for([str(run), "--tokens", "99"])
     assert asked.cfg.model.response_tokens == 99
 
 
@@ -191,45 +195,35 @@ def dated(tmp_path: Path, *days: Any) -> str:
 
 def test_a_window_holds_the_contests_of_its_first_and_last_day_and_those_between(tmp_path: Path) -> None:
     source = dated(tmp_path, "2024-07-31T00:00:00", "2024-08-01T00:00:00", "2025-02-01", "2025-02-02T10:00:00")
-    (asked,) = requested_sets([f"livecodebench={source}"], ContestWindow(), ())
-    found = read_set(asked, CFG)
-    assert [p.id for p in found.problems.problems] == ["q1", "q2"]
-    assert (found.outside, found.dated) == (2, True)
-    (asked,) = requested_sets([source], ContestWindow(first=date(2025, 2, 2)), ())
-    assert [p.id for p in read_set(asked, CFG).problems.problems] == ["q3"]
-
-
-def test_a_date_that_cannot_be_read_is_counted_and_a_window_without_problems_is_refused(tmp_path: Path) -> None:
-    source = dated(tmp_path, "2024-08-01", None, "soon")
-    (asked,) = requested_sets([source], ContestWindow(first=date(2024, 1, 1)), ())
-    found = read_set(asked, CFG)
-    assert (len(found.problems.problems), [row.reason for row in found.problems.left_out]) == (1, ["malformed"] * 2)
-    (asked,) = requested_sets([source], ContestWindow(last=date(2020, 1, 1)), ())
+    for word, window, inside in (
+        (f"livecodebench={source}", ContestWindow(), ["q1", "q2"]),
+        (source, ContestWindow(first=date(2025, 2, 2)), ["q3"]),
+    ):
+        found = read_set(requested_sets([word], window, ())[0], CFG)
+        assert [p.id for p in found.problems.problems] == inside
+        assert (found.outside, found.dated) == (4 - len(inside), True)
     with pytest.raises(ConfigError, match="none in this window"):
-        read_set(asked, CFG)
+        read_set(requested_sets([source], ContestWindow(last=date(2020, 1, 1)), ())[0], CFG)
 
 
-def test_a_set_without_dates_is_evaluated_whole_whatever_the_window(tmp_path: Path) -> None:
-    (asked,) = requested_sets([jsonl(tmp_path / "own.jsonl", OWN)], ContestWindow(first=date(2030, 1, 1)), ())
-    found = read_set(asked, CFG)
-    assert (len(found.problems.problems), found.outside, found.dated) == (1, 0, False)
+@pytest.mark.parametrize(("days", "bad"), [(("2024-08-01", None, "soon"), 2), ((), 0)])
+def test_a_date_that_cannot_be_read_is_counted_and_a_set_without_dates_is_evaluated_whole(
+    days: tuple[Any, ...], bad: int, tmp_path: Path
+) -> None:
+    source = dated(tmp_path, *days) if days else jsonl(tmp_path / "own.jsonl", OWN)
+    found = read_set(requested_sets([source], ContestWindow(first=date(2024, 1, 1)), ())[0], CFG)
+    assert (len(found.problems.problems), [row.reason for row in found.problems.left_out]) == (1, ["malformed"] * bad)
+    assert (found.outside, found.dated) == (0, bool(days))
 
 
 def test_problems_of_every_set_keep_all_of_their_tests_and_ids_name_the_set(tmp_path: Path) -> None:
     many = {**OWN, "tests": [{"input": f"[{n}]", "output": str(n + 1)} for n in range(40)]}
     sets = requested_sets([f"{name}={jsonl(tmp_path / name, many)}" for name in ("a", "b")], ContestWindow(), ())
     task = EvaluationTask(code_task(CFG), [read_set(asked, CFG) for asked in sets])
-    prompts: list[Any] = task.prompts(_Tokens(), "heldout")
+    prompts: list[Any] = task.prompts(Bytes(), "heldout")
     assert [prompt.id for prompt in prompts] == ["a/inc", "b/inc"]
     assert {len(prompt.data.problem.cases) for prompt in prompts} == {40}
-    assert task.prompts(_Tokens(), "train") == []
-
-
-class _Tokens:
-    chat_template = None
-
-    def __call__(self, text: str, **_: object) -> dict[str, list[int]]:
-        return {"input_ids": [1]}
+    assert task.prompts(Bytes(), "train") == []
 
 
 def test_a_published_set_that_cannot_be_read_is_told_with_how_a_copy_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -268,17 +262,10 @@ def test_a_published_set_that_cannot_be_read_is_told_with_how_a_copy_is_named(mo
     ],
 )
 def test_wrong_words_are_one_line_and_exit_code_2(
-    words: list[str], says: str, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    words: list[str], says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    try:
-        code = main(words)
-    except SystemExit as ended:
-        code = int(ended.code or 0)
-    said = capsys.readouterr()
-    assert code == 2
-    assert says in said.err
-    assert len(said.err.splitlines()) == 1
+    assert says in refusal(main, words)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -291,19 +278,10 @@ def test_a_dry_run_says_what_would_be_drawn_and_makes_nothing(
         f"own={jsonl(tmp_path / 'own.jsonl', *map(problem, range(3)))}",
         f"lcb={dated(tmp_path, '2024-09-01', 'never')}",
     ]
-    words = [
-        policy,
-        "--dry-run",
-        "--samples",
-        "4",
-        "--tokens",
-        "64",
-        "model.prompt_tokens=512",
-        "data.max_bad_share=0.5",
-        "--from",
-        "2024-01-01",
-    ]
-    assert main([*words, "--set", sets[0], "--set", sets[1], "--limit", "2"]) == 0
+    words = (
+        "--dry-run --samples 4 --tokens 64 model.prompt_tokens=512 data.max_bad_share=0.5 --from 2024-01-01 --limit 2"
+    )
+    assert main([policy, *words.split(), "--set", sets[0], "--set", sets[1]]) == 0
     said = capsys.readouterr().out
     assert "12 answers to draw, 0 more to judge" in said
     assert "left out  lcb: 1 malformed" in said
@@ -321,10 +299,6 @@ def test_answers_longer_than_the_policy_knows_are_refused_before_an_engine_is_st
 def test_overrides_may_stand_anywhere_and_the_value_of_an_option_is_none() -> None:
     args = evaluate.evaluate_parser().parse(["learn.lr=1", "--set", "a.b=c", "--dry-run", "verify.cpu_s=2", "p"])
     assert (args.overrides, args.sets, args.policy) == (["learn.lr=1", "verify.cpu_s=2"], ["a.b=c"], "p")
-
-
-def test_the_script_calls_the_command() -> None:
-    assert 'python" -m recipes.code_rl.evaluate "$@"' in (ROOT / "scripts" / "eval_deepcoder.sh").read_text()
 
 
 def test_the_law_of_a_policy_is_that_of_its_weights_wherever_they_lie(tmp_path: Path, policy: str) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from places import SHARED
 from rows import OWN, jsonl, only, shared
+from wide import wide
 
 from overlap.errors import ConfigError
 from recipes.code_rl.core import CodeProblem
@@ -35,50 +36,50 @@ def test_a_function_name_survives_more_than_fifteen_tests(tmp_path: Path, as_tex
     assert (problem.kind, problem.fn_name, len(problem.cases)) == ("function", "inc", 15)
 
 
-def test_results_wrapped_in_lists_of_one_are_unwrapped_as_codewars_means_them(tmp_path: Path) -> None:
-    problem = only(
-        tmp_path, {"problem": "p", "tests": {"inputs": [[1], [2]], "outputs": [[[2, 4]], [[3]]], "fn_name": "f"}}
-    )
-    assert [case.expected for case in problem.problem.cases] == ["[2, 4]", "[3]"]
+STARTER = "class Solution:\n    def f(self, a: List[int]) -> List[int]:\n        "
+LINES = {"input": '[1, 2]\n"a"', "output": "3", "testtype": "functional", "metadata": {"func_name": "f"}}
+CALL = {"type": "function_call", "fn_name": "f", "input": "[[1, 2], 5]", "output": "true"}
+NAMED = {"tests": [{"input": "1", "output": "3", "testtype": "functional"}], "metadata": '{"func_name": "g"}'}
+APPS = {"question": "q", "input_output": json.dumps({"inputs": [["1", "2"]], "outputs": [["3"]]})}
 
 
-def test_results_of_a_solution_class_are_never_unwrapped(tmp_path: Path) -> None:
-    starter = "class Solution:\n    def f(self, a: List[int]) -> List[int]:\n        "
-    row = {"problem": "p", "starter_code": starter, "tests": {"inputs": [[[1]]], "outputs": [[1]], "fn_name": "f"}}
-    problem = only(tmp_path, row).problem
-    assert (problem.fn_name, problem.cases[0].expected) == ("Solution.f", "[1]")
+def calls(inputs: list[Any], outputs: list[Any]) -> dict[str, Any]:
+    return {"tests": {"inputs": inputs, "outputs": outputs, "fn_name": "f"}}
+
+
+# what: row, function, input and expected output of each case
+READ: dict[str, tuple[dict[str, Any], str | None, list[tuple[str, str]]]] = {
+    "results in lists of one, as Codewars means them": (
+        calls([[1], [2]], [[[2, 4]], [[3]]]),
+        "f",
+        [("[1]", "[2, 4]"), ("[2]", "[3]")],
+    ),
+    "results of a class Solution are never unwrapped": (
+        {"starter_code": STARTER, **calls([[[1]]], [[1]])},
+        "Solution.f",
+        [("[[1]]", "[1]")],
+    ),
+    "text in a dict": (calls([["7"], ["8"]], ["7", "8"]), "f", [('["7"]', '"7"'), ('["8"]', '"8"')]),
+    "LiveCodeBench: an argument a line": ({"tests": json.dumps([LINES])}, "f", [('[[1, 2], "a"]', "3")]),
+    "a function that the row's metadata name": (NAMED, "g", [("[1]", "3")]),
+    "PrimeIntellect: one list of arguments": ({"tests": [CALL]}, "f", [("[[1, 2], 5]", "true")]),
+    "standard input in a list": (
+        {"tests": [{"input": "1\n", "output": "2\n", "testtype": "stdin"}]},
+        None,
+        [("1\n", "2\n")],
+    ),
+    "standard input in a dict": ({"tests": {"inputs": ["1\n"], "outputs": ["2\n"]}}, None, [("1\n", "2\n")]),
+    "lines of an APPS input": (APPS, None, [("1\n2", "3")]),
+}
+
+
+@pytest.mark.parametrize("name", READ)
+def test_tests_become_cases(tmp_path: Path, name: str) -> None:
+    row, function, cases = READ[name]
+    problem = only(tmp_path, {"problem": "p", **row} if "tests" in row else row).problem
+    assert (problem.kind, problem.fn_name) == ("function" if function else "stdio", function)
+    assert [(case.input, case.expected) for case in problem.cases] == cases
     assert "from typing import *" in problem.preamble
-
-
-def test_a_string_result_in_the_dict_form_stays_a_string(tmp_path: Path) -> None:
-    problem = only(
-        tmp_path, {"problem": "p", "tests": {"inputs": [["7"], ["8"]], "outputs": ["7", "8"], "fn_name": "f"}}
-    )
-    assert problem.problem.cases[0] == Case('["7"]', '"7"')
-
-
-def test_livecodebench_arguments_stand_one_per_line(tmp_path: Path) -> None:
-    test = {"input": '[1, 2]\n"a"', "output": "3", "testtype": "functional", "metadata": {"func_name": "f"}}
-    problem = only(tmp_path, {"problem": "p", "tests": json.dumps([test])}).problem
-    assert problem.cases[0] == Case('[[1, 2], "a"]', "3")
-
-
-def test_the_function_name_may_stand_in_the_rows_metadata(tmp_path: Path) -> None:
-    test = {"input": "1", "output": "3", "testtype": "functional"}
-    row = {"problem": "p", "tests": [test], "metadata": json.dumps({"func_name": "g"})}
-    assert only(tmp_path, row).problem.fn_name == "g"
-
-
-def test_primeintellect_arguments_are_one_list(tmp_path: Path) -> None:
-    test = {"type": "function_call", "fn_name": "f", "input": "[[1, 2], 5]", "output": "true"}
-    assert only(tmp_path, {"problem": "p", "tests": [test]}).problem.cases[0] == Case("[[1, 2], 5]", "true")
-
-
-def test_stdio_tests_of_both_shapes_are_equal(tmp_path: Path) -> None:
-    as_list = only(tmp_path, {"problem": "p", "tests": [{"input": "1\n", "output": "2\n", "testtype": "stdin"}]})
-    as_dict = only(tmp_path, {"problem": "p", "tests": {"inputs": ["1\n"], "outputs": ["2\n"]}})
-    assert as_list.problem.cases == as_dict.problem.cases == (Case("1\n", "2\n"),)
-    assert as_list.problem.kind == "stdio"
 
 
 def test_integers_of_thousands_of_digits_are_read_as_they_stand(tmp_path: Path) -> None:
@@ -105,24 +106,15 @@ def test_half_of_a_surrogate_pair_is_refused(tmp_path: Path) -> None:
         ("nonsense", "not JSON"),
         (17, "tests must be a list"),
         ({"inputs": [{"a": 1}], "outputs": ["1"]}, "text, a list of lines"),
-        (
-            [
-                {"input": "1", "output": "1", "fn_name": "f", "type": "function_call"},
-                {"input": "1", "output": "1", "fn_name": "g", "type": "function_call"},
-            ],
-            "several functions",
-        ),
+        ([CALL, CALL | {"fn_name": "g"}], "several functions"),
+        ([], "no usable problem: 1 no tests"),
+        ({"inputs": [], "outputs": []}, "no tests"),
+        ("[]", "no tests"),
     ],
 )
-def test_malformed_deepcoder_tests_are_refused(tmp_path: Path, tests: Any, complaint: str) -> None:
+def test_malformed_or_missing_deepcoder_tests_are_refused(tmp_path: Path, tests: Any, complaint: str) -> None:
     with pytest.raises(ConfigError, match=complaint):
         load_problems(jsonl(tmp_path / "bad.jsonl", {"problem": "p", "tests": tests}))
-
-
-@pytest.mark.parametrize("tests", [[], {"inputs": [], "outputs": []}, "[]"])
-def test_deepcoder_rows_without_tests_are_no_problems(tmp_path: Path, tests: Any) -> None:
-    with pytest.raises(ConfigError, match="no tests"):
-        load_problems(jsonl(tmp_path / "none.jsonl", {"problem": "p", "tests": tests}))
 
 
 # --- APPS and TACO, HumanEval, MBPP ---------------------------------------------------------------------------
@@ -132,16 +124,6 @@ def test_taco_rows_are_read_as_apps_rows(tmp_path: Path) -> None:
     row = {"question": "q", "input_output": json.dumps(many(3)), "starter_code": "", "difficulty": "interview"}
     problem = only(tmp_path, row)
     assert (problem.problem.fn_name, problem.level, problem.problem.cases[0].expected) == ("inc", 2, "1")
-
-
-def test_lines_of_an_apps_input_are_joined(tmp_path: Path) -> None:
-    row = {"question": "q", "input_output": json.dumps({"inputs": [["1", "2"]], "outputs": [["3"]]})}
-    assert only(tmp_path, row).problem.cases == (Case("1\n2", "3"),)
-
-
-def test_apps_rows_without_tests_are_counted(tmp_path: Path) -> None:
-    rows = [{"question": "q", "input_output": ""}, {"question": "q", "input_output": json.dumps(many(2))}]
-    assert len(load_problems(jsonl(tmp_path / "apps.jsonl", *rows)).left_out) == 1
 
 
 def test_helpers_in_a_humaneval_prompt_become_the_preamble(tmp_path: Path) -> None:
@@ -159,32 +141,14 @@ def test_helpers_in_a_humaneval_prompt_become_the_preamble(tmp_path: Path) -> No
 
 
 def test_an_mbpp_row_starts_with_the_name_that_its_asserts_call(tmp_path: Path) -> None:
-    row = {
-        "task_id": 3,
-        "text": "t",
-        "code": "x",
-        "test_list": ["assert set(find(1)) == {1}"],
-        "test_setup_code": "z = 1",
-    }
+    test = "assert set(find(1)) == {1}"
+    row = {"task_id": 3, "text": "t", "code": "x", "test_list": [test], "test_setup_code": "z = 1"}
     problem = only(tmp_path, row)
     assert (problem.id, problem.starter) == ("MBPP/3", "def find(")
-    assert problem.problem.cases == (Case("z = 1\nassert set(find(1)) == {1}"),)
-
-
-def test_an_mbpp_test_that_asserts_nothing_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="no assert"):
-        load_problems(jsonl(tmp_path / "bad.jsonl", {"task_id": 1, "text": "t", "test_list": ["f(1)"]}))
+    assert problem.problem.cases == (Case(f"z = 1\n{test}"),)
 
 
 # --- the real files -------------------------------------------------------------------------------------------
-
-REAL = [
-    ("humaneval/HumanEval.jsonl.gz", 164, "assert"),
-    ("mbpp/mbpp.jsonl", 974, "assert"),
-    ("rllm_deepcoder/code_contests_test.json", 165, "stdio"),
-    ("rllm_deepcoder/codeforces_test.json", 408, "stdio"),
-]
-
 
 FUSION, LABELLED = "sandboxfusion_samples/code_eval", "llm_samples_labelled"
 REFERENCES: dict[str, set[str]] = {
@@ -202,26 +166,35 @@ REFERENCES: dict[str, set[str]] = {
     f"{FUSION}_shadow_humaneval_python.jsonl": {"12", "32", "33", "37"},  # tests that name what is not there
 }
 """Files of which every reference is judged, and the problems whose reference or test is wrong as it stands."""
-SHAPES = [
-    (f"{FUSION}_bigcodebench.jsonl", 4, {"package not there": 16}),
-    (f"{FUSION}_mbxp_v1_en.jsonl", 2, {"other language": 18}),
-    (f"{FUSION}_live_code_bench_v1.jsonl", 3, {}),
-    (f"{FUSION}_code_contests.jsonl", 20, {}),
-    (f"{FUSION}_mhpp.jsonl", 20, {}),
-    (f"{FUSION}_rl_train_oj_0328_1707.jsonl", 20, {}),
-    (f"{FUSION}_shadow_humaneval_python.jsonl", 19, {"malformed": 1}),
+STEPS = {"mbpp/mbpp.jsonl": 20, f"{LABELLED}/mbpp_dataset_probs.jsonl": 20}
+SLOW = {f"{FUSION}_bigcodebench.jsonl", f"{FUSION}_shadow_humaneval_python.jsonl"}
+"""Of the former, every twentieth reference is judged by default, of the latter none; all of them with --wide."""
+FILES = [
+    ("humaneval/HumanEval.jsonl.gz", "assert", 164, {}),
+    ("mbpp/mbpp.jsonl", "assert", 974, {}),
+    ("rllm_deepcoder/code_contests_test.json", "stdio", 165, {}),
+    ("rllm_deepcoder/codeforces_test.json", "stdio", 408, {}),
+    (f"{FUSION}_bigcodebench.jsonl", "assert", 4, {"package not there": 16}),
+    (f"{FUSION}_mbxp_v1_en.jsonl", "assert", 2, {"other language": 18}),
+    (f"{FUSION}_live_code_bench_v1.jsonl", "function stdio", 3, {}),
+    (f"{FUSION}_code_contests.jsonl", "stdio", 20, {}),
+    (f"{FUSION}_mhpp.jsonl", "assert", 20, {}),
+    (f"{FUSION}_rl_train_oj_0328_1707.jsonl", "assert", 20, {}),
+    (f"{FUSION}_shadow_humaneval_python.jsonl", "assert", 19, {"malformed": 1}),
 ]
 
 
 class TestPublicFiles:
     pytestmark = shared
 
-    @pytest.mark.parametrize(("name", "rows", "kind"), REAL)
-    def test_every_row_of_a_public_file_is_read(self, name: str, rows: int, kind: str) -> None:
+    @pytest.mark.parametrize(("name", "kinds", "usable", "reasons"), FILES)
+    def test_every_row_of_a_public_file_is_read_or_its_reason_counted(
+        self, name: str, kinds: str, usable: int, reasons: dict[str, int]
+    ) -> None:
         found = load_problems(str(SHARED / name))
-        assert len(found.problems) == rows
-        assert found.left_out == ()
-        assert {problem.problem.kind for problem in found.problems} == {kind}
+        assert len(found.problems) == usable
+        assert Counter(row.reason for row in found.left_out) == reasons
+        assert {problem.problem.kind for problem in found.problems} == {*kinds.split()}
         assert max(len(problem.problem.cases) for problem in found.problems) <= 15
 
     def test_an_apps_folder_is_read_as_released(self) -> None:
@@ -234,13 +207,20 @@ class TestPublicFiles:
         assert by_id["0001"].reference
 
     @pytest.mark.timeout(240)
-    @pytest.mark.parametrize("name", REFERENCES)
-    def test_references_are_accepted_but_for_those_whose_own_row_is_wrong(self, name: str) -> None:
-        problems = [p for p in load_problems(str(SHARED / name)).problems if p.references]
+    @pytest.mark.parametrize(
+        ("name", "step"),
+        [
+            *((name, STEPS.get(name, 1)) for name in REFERENCES if name not in SLOW),
+            *(wide(name, 1) for name in REFERENCES if name in SLOW or name in STEPS),
+        ],
+    )
+    def test_references_are_accepted_but_for_those_whose_own_row_is_wrong(self, name: str, step: int) -> None:
+        problems = [p for p in load_problems(str(SHARED / name)).problems if p.references][::step]
+        wrong = REFERENCES[name] & {problem.id for problem in problems}
 
         async def judge(pool: Pool, problem: CodeProblem) -> Judgement:
             asked = problem.problem
-            if problem.id not in REFERENCES[name]:  # on a slow machine, too
+            if problem.id not in wrong:  # on a slow machine, too
                 asked = replace(asked, limits=replace(asked.limits, cpu_s=20.0))
             return await pool.judge(asked, Program(problem.references[0]))
 
@@ -250,15 +230,7 @@ class TestPublicFiles:
                 return [(p.id, str(j.verdict)) for p, j in zip(problems, await asyncio.gather(*jobs), strict=True)]
 
         assert problems
-        assert {id for id, verdict in asyncio.run(verdicts()) if verdict != "AC"} == REFERENCES[name]
-
-    @pytest.mark.parametrize(("name", "usable", "reasons"), SHAPES)
-    def test_of_sets_with_rows_that_cannot_be_used_each_reason_is_counted(
-        self, name: str, usable: int, reasons: dict[str, int]
-    ) -> None:
-        found = load_problems(str(SHARED / name))
-        assert len(found.problems) == usable
-        assert Counter(row.reason for row in found.left_out) == reasons
+        assert {id for id, verdict in asyncio.run(verdicts()) if verdict != "AC"} == wrong
 
     @pytest.mark.parametrize(
         "name", ["humaneval_x/humaneval_cpp.jsonl.gz", "llm_samples/humaneval_codegen16b_100samples.jsonl.gz"]

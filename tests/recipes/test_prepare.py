@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rows import jsonl
+from rows import jsonl, refusal
 
 from recipes.code_rl import prepare, splits
 from recipes.code_rl.cases import Judging
@@ -21,6 +21,7 @@ ROW: dict[str, Any] = {
     "tests": TESTS,
     "reference": "def inc(n):\n    return n + 1\n",
 }
+LARGE = [{"input": f"[{n}]", "output": str(n + 1)} for n in range(10**9, 10**9 + 20)]
 LONG = " ".join(f"word{n}" for n in range(40))
 
 
@@ -49,6 +50,7 @@ def test_every_filter_leaves_out_what_it_is_for_and_counts_it(tmp_path: Path) ->
         row("again", statement="WRITE  `good`!"),
         row("seen", statement=f"# A title\n\n{LONG} and a word more"),
         row("wrong", reference="def inc(n):\n    return n\n"),
+        row("wrong in a short test", tests=[*TESTS, *LARGE], reference="def inc(n):\n    return n + 1 if n else 7\n"),
         row("bare", reference=None),
         {"id": "odd", "kind": "quiz", "statement": "?", "tests": []},
     )
@@ -60,13 +62,14 @@ def test_every_filter_leaves_out_what_it_is_for_and_counts_it(tmp_path: Path) ->
         "again": prepare.TWICE,
         "seen": prepare.EVALUATED,
         "wrong": prepare.REJECTED,
+        "wrong in a short test": prepare.REJECTED,
         "bare": "train",
     }
     assert {reason: entry["count"] for reason, entry in counts["left_out"].items()} == {
         prepare.FEW_TESTS: 1,
         prepare.TWICE: 1,
         prepare.EVALUATED: 1,
-        prepare.REJECTED: 1,
+        prepare.REJECTED: 2,
         "malformed": 1,
     }
     assert (counts["kept"], counts["unreferenced"]) == (2, 1)
@@ -81,18 +84,6 @@ def test_a_run_takes_what_was_chosen_and_nothing_else(tmp_path: Path) -> None:
     (train,) = splits.load_splits(out, ("train",), Judging(), "data.train")
     assert [problem.id for problem in train.problems] == ["a", "c"]
     assert json.loads(Path(out).read_text().splitlines()[0])["source"] == "rows.jsonl"
-
-
-def test_a_reference_must_pass_all_tests_not_only_the_longest(tmp_path: Path) -> None:
-    tests = [
-        {"input": "[0]", "output": "1"},
-        *({"input": f"[{10**9 + n}]", "output": str(10**9 + n + 1)} for n in range(20)),
-    ]
-    wrong = "def inc(n):\n    return n + 1 if n else 7\n"
-    found, _ = prepared(
-        tmp_path, jsonl(tmp_path / "r.jsonl", row("a", tests=tests, reference=wrong)), "--against", "none"
-    )
-    assert found == {"a": prepare.REJECTED}
 
 
 def test_a_command_that_was_stopped_judges_no_reference_twice(
@@ -127,17 +118,9 @@ def test_a_command_that_was_stopped_judges_no_reference_twice(
         (["--min-tests", "0"], "use a whole number"),
     ],
 )
-def test_wrong_words_are_one_line_and_exit_code_2(
-    tmp_path: Path, words: list[str], says: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    try:
-        code = prepare.main(
-            [*words, "--out", str(tmp_path / "out.jsonl"), *([] if "--against" in words else ["--against", "none"])]
-        )
-    except SystemExit as ended:
-        code = int(ended.code or 0)
-    (line,) = capsys.readouterr().err.splitlines()
-    assert (code, says in line) == (2, True)
+def test_wrong_words_are_one_line_and_exit_code_2(tmp_path: Path, words: list[str], says: str) -> None:
+    against = [] if "--against" in words else ["--against", "none"]
+    assert says in refusal(prepare.main, [*words, "--out", str(tmp_path / "out.jsonl"), *against])
     assert not (tmp_path / "out.jsonl").exists()
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from places import ROOT
-from rows import OWN, jsonl
+from rows import OWN, Bytes, jsonl
 from samples import SAMPLES as CONTEST_SAMPLES
 from samples import Sample
 from samples_assert import ASSERT_SAMPLES
@@ -18,7 +18,7 @@ from recipes.code_rl.cases import CONTEST_MODULES, Judging
 from recipes.code_rl.core import SourceRow
 from recipes.code_rl.data import FORMATS, format_of, load_problems
 from recipes.code_rl.task import CodeTask
-from sandbox import Judgement, Pool, Problem, Program
+from sandbox import Judgement, Pool, Program
 
 pytest.importorskip("numpy")
 SAMPLES = {**CONTEST_SAMPLES, **ASSERT_SAMPLES}
@@ -76,33 +76,29 @@ def test_right_programs_are_accepted_and_wrong_ones_are_not(name: str, verdicts:
     assert [str(judgement.verdict) for judgement in references] == ["AC"] * len(references)
 
 
-def test_programs_for_contests_find_what_graders_put_in_front(tmp_path: Path) -> None:
-    source = (
-        "heappush(heap := [], 4)\nprint(Counter('aab')['a'] + gcd(8, 6) + pow(2, 3, 5) + sqrt(4) + len(deque(heap)))\nx"
-    )
-    row = {"problem": "p", "tests": [{"input": "", "output": "10.0"}]}
-
-    async def judge(preamble: Any) -> str:
-        (problem,) = load_problems(jsonl(tmp_path / "p.jsonl", row), Judging(preamble=preamble)).problems
-        async with asyncio.timeout(60), Pool(1) as pool:
-            judgement = await pool.judge(problem.problem, Program(source))
-        return judgement.cases[0].message
-
-    assert asyncio.run(judge("contest")) == "exit code 1: NameError: name 'x' is not defined"
-    assert asyncio.run(judge("none")) == "exit code 1: NameError: name 'heappush' is not defined"
+NAMES = "heappush(heap := [], 4)\nprint(Counter('aab')['a'] + gcd(8, 6) + pow(2, 3, 5) + sqrt(4) + len(deque(heap)))\nx"
+NUMPY = "print(np.sum(np.array(list(map(int, input().split())))) + 0.5)"
 
 
-def test_numpy_is_there_for_programs_that_read_and_print(tmp_path: Path) -> None:
-    row = {"problem": "p", "tests": [{"input": "1 2", "output": "3"}]}
-    (problem,) = load_problems(jsonl(tmp_path / "p.jsonl", row), Judging(packages=("numpy",))).problems
+@pytest.mark.parametrize(
+    ("judging", "source", "message"),
+    [
+        (Judging(preamble="contest"), NAMES, "exit code 1: NameError: name 'x' is not defined"),
+        (Judging(preamble="none"), NAMES, "exit code 1: NameError: name 'heappush' is not defined"),
+        (Judging(packages=("numpy",)), NUMPY, ""),
+    ],
+)
+def test_programs_for_contests_find_what_graders_put_in_front(
+    tmp_path: Path, judging: Judging, source: str, message: str
+) -> None:
+    row = {"problem": "p", "tests": [{"input": "4 6", "output": "10.5"}]}
+    (problem,) = load_problems(jsonl(tmp_path / "p.jsonl", row), judging).problems
 
-    async def judge() -> Judgement:
-        async with asyncio.timeout(60), Pool(1, packages=("numpy",)) as pool:
-            return await pool.judge(
-                problem.problem, Program("print(np.sum(np.array(list(map(int, input().split())))))")
-            )
+    async def judge() -> str:
+        async with asyncio.timeout(60), Pool(1, packages=judging.packages) as pool:
+            return (await pool.judge(problem.problem, Program(source))).cases[0].message
 
-    assert asyncio.run(judge()).verdict == "AC"
+    assert asyncio.run(judge()) == message
 
 
 def test_hidden_in_a_pickle_nothing_is_called(tmp_path: Path) -> None:
@@ -120,34 +116,9 @@ def test_hidden_in_a_pickle_nothing_is_called(tmp_path: Path) -> None:
     assert "names builtins.print" in found.left_out[0].detail
 
 
-def test_a_problem_crosses_the_wall_as_it_was_made(tmp_path: Path) -> None:
-    for sample in SAMPLES.values():
-        (problem,) = load(tmp_path, sample).problems
-        assert Problem.from_json(problem.problem.to_json()) == problem.problem
-
-
 ODD: tuple[Any, ...] = (
-    None,
-    True,
-    7,
-    -1.5,
-    "",
-    "x",
-    "[",
-    "{}",
-    [],
-    {},
-    [None],
-    [[]],
-    ["x"],
-    [7],
-    {"x": 1},
-    [{"input": None}],
-)
-ODDER: tuple[Any, ...] = (
-    [{"input": [{}], "output": {}}],
-    {"inputs": [7], "outputs": ["x"]},
-    {"input": "ab", "output": "cd"},
+    *(None, True, 7, -1.5, "", "x", "[", "{}", [], {}, [None], [[]], ["x"], [7], {"x": 1}, [{"input": None}]),
+    *([{"input": [{}], "output": {}}], {"inputs": [7], "outputs": ["x"]}, {"input": "ab", "output": "cd"}),
 )
 
 
@@ -155,18 +126,9 @@ ODDER: tuple[Any, ...] = (
 def test_whatever_stands_in_a_column_costs_its_row_at_most(name: str, tmp_path: Path) -> None:
     sample, rows = SAMPLES[name], []
     for column in sample.good:
-        rows += [{**sample.good, column: odd, "id": f"{column}{i}"} for i, odd in enumerate((*ODD, *ODDER))]
+        rows += [{**sample.good, column: odd, "id": f"{column}{i}"} for i, odd in enumerate(ODD)]
     found = load_problems(jsonl(tmp_path / "odd.jsonl", OWN, *rows), Judging(packages=sample.packages))
     assert len(found.problems) + len(found.left_out) == 1 + len(rows)
     task = CodeTask()
-    prompts = [task.prompt(Words(), problem) for problem in found.problems]
+    prompts = [task.prompt(Bytes(), problem) for problem in found.problems]
     assert all(probe.programs for prompt in prompts for probe in task.probes(prompt))
-
-
-class Words:
-    """A tokenizer of words."""
-
-    chat_template = None
-
-    def __call__(self, text: str, **_: object) -> dict[str, list[int]]:
-        return {"input_ids": list(range(len(text.split())))}

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from places import ROOT
-from rows import OWN, jsonl
+from rows import OWN, jsonl, refusal
 from shapes import R1_DISTILL_14B
 
 from overlap.config import Config
@@ -56,158 +56,133 @@ class Trainer:
             save_state(path, RunState(step=step, version=step, config=cfg.to_dict()))
 
 
+class Command:
+    """The command for two small stages, whose directories lie in one folder."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+        self.runs, self.files, self.said = folder / "runs", list[str](), ""
+        for name in ("first", "second"):
+            (path := folder / f"{name}.yaml").write_text(f"run:\n  steps: 3\n  dir: {self.runs}/{name}\n")
+            self.files.append(str(path))
+        self._monkeypatch, self._capsys = monkeypatch, capsys
+
+    def __call__(self, *words: str, code: int = 0, **stops: str) -> list[tuple[str, str, bool]]:
+        """Run it with a Trainer; returns what that was asked for."""
+        self._monkeypatch.setattr(stages, "train", trainer := Trainer(**stops))
+        assert stages.main([*self.files, *words]) == code
+        self.said = "".join(self._capsys.readouterr())
+        return trainer.calls
+
+
 @pytest.fixture
-def files(tmp_path: Path) -> list[str]:
-    """Two small stages, whose directories lie in one folder."""
-    made = []
-    for name in ("first", "second"):
-        (path := tmp_path / f"{name}.yaml").write_text(f"run:\n  steps: 3\n  dir: {tmp_path}/runs/{name}\n")
-        made.append(str(path))
-    return made
+def command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Command:
+    return Command(tmp_path, monkeypatch, capsys)
 
 
-def command(monkeypatch: pytest.MonkeyPatch, trainer: Trainer, *words: str) -> int:
-    monkeypatch.setattr(stages, "train", trainer)
-    return stages.main(list(words))
-
-
-def test_a_stage_begins_with_the_policy_of_the_one_before(
-    tmp_path: Path, files: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    trainer = Trainer()
-    assert command(monkeypatch, trainer, *files, "model.policy=start") == 0
-    assert trainer.calls == [("first", "start", False), ("second", f"{tmp_path}/runs/first/policy", False)]
-    assert command(monkeypatch, again := Trainer(), *files, "model.policy=start") == 0
-    assert again.calls == []
+def test_a_stage_begins_with_the_policy_of_the_one_before(command: Command) -> None:
+    calls = command("model.policy=start")
+    assert calls == [("first", "start", False), ("second", f"{command.runs}/first/policy", False)]
+    assert command("model.policy=start") == []
 
 
 @pytest.mark.parametrize(("stop", "then"), [(0, [("first", True), ("second", False)]), (1, [("second", True)])])
 def test_a_command_that_was_stopped_goes_on_in_the_stage_where_it_was(
-    stop: int, then: list[tuple[str, bool]], files: list[str], monkeypatch: pytest.MonkeyPatch
+    stop: int, then: list[tuple[str, bool]], command: Command
 ) -> None:
-    assert command(monkeypatch, Trainer(**{f"call{stop}": "killed"}), *files) == 130
-    trainer = Trainer()
-    assert command(monkeypatch, trainer, *files) == 0
-    assert [(name, resume) for name, _, resume in trainer.calls] == then
+    command(code=130, **{f"call{stop}": "killed"})
+    assert [(name, resume) for name, _, resume in command()] == then
 
 
 def test_a_stage_that_was_stopped_before_its_first_checkpoint_begins_anew_beside_what_it_left(
-    tmp_path: Path, files: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    command: Command,
 ) -> None:
     for _ in range(2):
-        assert command(monkeypatch, Trainer(call0="early"), *files) == 130
-    trainer = Trainer()
-    assert command(monkeypatch, trainer, *files) == 0
-    assert [resume for _, _, resume in trainer.calls] == [False, False]
-    assert sorted(path.name for path in (tmp_path / "runs").iterdir()) == [
-        *("first", "first.stopped-1", "first.stopped-2", "second")
-    ]
-    assert "stopped before its first checkpoint" in capsys.readouterr().out
+        command(code=130, call0="early")
+    assert [resume for _, _, resume in command()] == [False, False]
+    left = sorted(path.name for path in command.runs.iterdir())
+    assert left == ["first", "first.stopped-1", "first.stopped-2", "second"]
+    assert "stopped before its first checkpoint" in command.said
 
 
-def test_a_stage_that_another_command_trains_is_left_alone(
-    tmp_path: Path, files: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert command(monkeypatch, Trainer(call0="early"), *files) == 130
-    other = RunDir.reopen(tmp_path / "runs" / "first")
-    assert command(monkeypatch, Trainer(), *files) == 2
+def test_a_stage_that_another_command_trains_is_left_alone(command: Command) -> None:
+    command(code=130, call0="early")
+    other = RunDir.reopen(command.runs / "first")
+    command(code=2)
     other.close()
-    assert "another run is writing there" in capsys.readouterr().err
-    assert [path.name for path in (tmp_path / "runs").iterdir()] == ["first"]
+    assert "another run is writing there" in command.said
+    assert [path.name for path in command.runs.iterdir()] == ["first"]
 
 
 def test_the_policy_of_a_stage_that_was_stopped_behind_its_last_step_is_that_of_its_checkpoint(
-    tmp_path: Path, files: list[str], monkeypatch: pytest.MonkeyPatch
+    command: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert command(monkeypatch, Trainer(call0="late"), *files) == 130
+    command(code=130, call0="late")
     exported = list[str]()
     monkeypatch.setattr(stages, "export_command", exported.append)
-    trainer = Trainer()
-    assert command(monkeypatch, trainer, *files) == 0
-    assert exported == [f"{tmp_path}/runs/first"]
-    assert trainer.calls == [("second", f"{tmp_path}/runs/first/policy-step-000003", False)]
+    assert command() == [("second", f"{command.runs}/first/policy-step-000003", False)]
+    assert exported == [f"{command.runs}/first"]
 
 
-def test_a_stage_whose_prompts_are_all_solved_has_ended(files: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    trainer = Trainer(call0=ALL_SOLVED)
-    assert command(monkeypatch, trainer, *files) == 0
-    assert [name for name, _, _ in trainer.calls] == ["first", "second"]
-    assert command(monkeypatch, again := Trainer(), *files) == 0
-    assert again.calls == []
+def test_a_stage_whose_prompts_are_all_solved_has_ended(command: Command) -> None:
+    assert [name for name, _, _ in command(call0=ALL_SOLVED)] == ["first", "second"]
+    assert command() == []
 
 
-def test_a_finished_stage_that_has_lost_its_policy_is_not_trained_again(
-    tmp_path: Path, files: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert command(monkeypatch, Trainer(), *files) == 0
-    first = tmp_path / "runs" / "first"
-    shutil.rmtree(first / "policy")
-    shutil.rmtree(first / "checkpoints")
-    for words in (files, [*files, "--dry-run"]):
-        assert command(monkeypatch, trainer := Trainer(), *words) == 2
-        assert trainer.calls == []
-        assert "holds a finished stage without its policy/" in capsys.readouterr().err
+def test_a_finished_stage_that_has_lost_its_policy_is_not_trained_again(command: Command) -> None:
+    command()
+    shutil.rmtree(command.runs / "first" / "policy")
+    shutil.rmtree(command.runs / "first" / "checkpoints")
+    for words in ([], ["--dry-run"]):
+        assert command(*words, code=2) == []
+        assert "holds a finished stage without its policy/" in command.said
 
 
 @pytest.mark.parametrize("gone", [True, False])
 def test_a_stage_that_began_with_a_policy_of_another_training_is_refused_before_anything_is_trained(
-    gone: bool, tmp_path: Path, files: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    gone: bool, command: Command
 ) -> None:
-    assert command(monkeypatch, Trainer(), *files) == 0
+    command()
     if gone:
-        shutil.rmtree(tmp_path / "runs" / "first")
-    trainer = Trainer()
-    assert command(monkeypatch, trainer, *files, *([] if gone else ["run.steps=5"])) == 2
-    assert trainer.calls == []
-    assert "runs/first is going to leave: give it another name" in capsys.readouterr().err
+        shutil.rmtree(command.runs / "first")
+    assert command(*([] if gone else ["run.steps=5"]), code=2) == []
+    assert "runs/first is going to leave: give it another name" in command.said
 
 
 def test_a_dry_run_finds_the_policy_that_a_stage_went_on_with(
-    tmp_path: Path, files: list[str], monkeypatch: pytest.MonkeyPatch
+    command: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert command(monkeypatch, Trainer(call0="late"), *files) == 130
-    exported = tmp_path / "runs" / "first" / "policy-step-000003"
+    command(code=130, call0="late")
+    exported = command.runs / "first" / "policy-step-000003"
     monkeypatch.setattr(stages, "export_command", lambda run: exported.mkdir())
-    assert command(monkeypatch, Trainer(call0="killed"), *files) == 130
+    command(code=130, call0="killed")
     seen = list[tuple[str, bool]]()
     monkeypatch.setattr(
         stages, "dry_run", lambda cfg, _, *, resume, with_changes: seen.append((cfg.model.policy, resume)) or ()
     )
-    assert command(monkeypatch, Trainer(), *files, "--dry-run") == 0
+    command("--dry-run")
     assert seen == [(str(exported), True)]
 
 
-def test_a_run_that_was_asked_to_stop_begins_no_further_stage(
-    files: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    trainer = Trainer(call0="drained")
-    assert command(monkeypatch, trainer, *files) == 0
-    assert [name for name, _, _ in trainer.calls] == ["first"]
-    assert "drained; the same command goes on from here" in capsys.readouterr().out
+def test_a_run_that_was_asked_to_stop_begins_no_further_stage(command: Command) -> None:
+    assert [name for name, _, _ in command(call0="drained")] == ["first"]
+    assert "drained; the same command goes on from here" in command.said
 
 
-def test_more_steps_of_a_stage_that_was_finished_are_trained(files: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    assert command(monkeypatch, Trainer(), files[0]) == 0
-
-    class More(Trainer):
-        def __call__(self, cfg: Config, *, resume: bool) -> dict[str, Any]:
-            self.calls.append((cfg.run.dir, "", resume))
-            return {"exit": "finished"}
-
-    trainer = More()
-    assert command(monkeypatch, trainer, files[0], "run.steps=5") == 0
-    assert [resume for _, _, resume in trainer.calls] == [True]
+def test_more_steps_of_a_stage_that_was_finished_are_trained(command: Command) -> None:
+    del command.files[1]
+    command()
+    assert [resume for _, _, resume in command("run.steps=5", call0="late", code=130)] == [True]
 
 
-def test_a_run_directory_that_is_given_is_the_folder_of_all_stages(tmp_path: Path, files: list[str]) -> None:
-    found = stages_of([Path(file) for file in files], [f"run.dir={tmp_path}/here", "learn.lr=2e-6"])
+def test_a_run_directory_that_is_given_is_the_folder_of_all_stages(tmp_path: Path, command: Command) -> None:
+    found = stages_of([Path(file) for file in command.files], [f"run.dir={tmp_path}/here", "learn.lr=2e-6"])
     assert [stage.cfg.run.dir for stage in found] == [f"{tmp_path}/here/first", f"{tmp_path}/here/second"]
     assert found[1].cfg.model.policy == f"{tmp_path}/here/first/policy"
     assert {stage.cfg.learn.lr for stage in found} == {2e-6}
 
 
 def test_data_is_prepared_once_and_every_stage_trains_on_it(
-    tmp_path: Path, files: list[str], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, command: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made, trained = list[tuple[str, ...]](), list[str]()
 
@@ -222,12 +197,13 @@ def test_data_is_prepared_once_and_every_stage_trains_on_it(
     monkeypatch.setattr(stages.Preparation, "run", run)
     monkeypatch.setattr(stages, "train", train)
     data = tmp_path / "new" / "data.jsonl"
-    Path(files[0]).write_text(Path(files[0]).read_text() + "data:\n  train: own/set:a+b\n")
+    first = Path(command.files[0])
+    first.write_text(first.read_text() + "data:\n  train: own/set:a+b\n")
     for _ in range(2):
-        assert stages.main([*files, "--prepare", str(data)]) == 0
+        assert stages.main([*command.files, "--prepare", str(data)]) == 0
     assert made == [("own/set:a+b",)]
     assert set(trained) == {str(data)}
-    assert stages.main([*files, "--prepare", str(tmp_path / "other.jsonl"), "data.train=mine.jsonl"]) == 0
+    assert stages.main([*command.files, "--prepare", str(tmp_path / "other.jsonl"), "data.train=mine.jsonl"]) == 0
     assert trained[-1] == "mine.jsonl"
 
 
@@ -295,12 +271,5 @@ def test_the_stages_of_deepcoder_are_planned_for_hardware_that_is_not_here(
         ([], "STAGE.yaml"),
     ],
 )
-def test_wrong_words_are_one_line_and_exit_code_2(
-    words: list[str], says: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    try:
-        code = stages.main(words)
-    except SystemExit as ended:
-        code = int(ended.code or 0)
-    (line,) = capsys.readouterr().err.splitlines()
-    assert (code, says in line) == (2, True)
+def test_wrong_words_are_one_line_and_exit_code_2(words: list[str], says: str) -> None:
+    assert says in refusal(stages.main, words)

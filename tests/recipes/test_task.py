@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import pickle
 from pathlib import Path
-from typing import Any
 
 import pytest
 from places import ROOT
+from rows import Bytes
 
 from overlap.config import Config, DataConfig, ModelConfig, RolloutConfig, VerifyConfig, load_config
 from overlap.core import LeftOut, Prompt
@@ -35,18 +35,6 @@ STDIO = {"id": "io", "kind": "stdio", "statement": "Print 2.", "tests": [{"input
 CONFIGS = sorted((ROOT / "recipes" / "code_rl" / "configs").glob("*.yaml"))
 
 
-class Bytes:
-    """A tokenizer of bytes with a chat template."""
-
-    chat_template = "yes"
-
-    def apply_chat_template(self, messages: list[dict[str, str]], **_: Any) -> str:
-        return "".join(f"<{m['role']}>{m['content']}" for m in messages) + "<assistant>"
-
-    def __call__(self, text: str, **_: Any) -> dict[str, list[int]]:
-        return {"input_ids": list(text.encode())}
-
-
 def text(prompt: Prompt) -> str:
     return bytes(prompt.token_ids).decode()
 
@@ -58,6 +46,16 @@ def source(tmp_path: Path) -> str:
     return str(path)
 
 
+@pytest.fixture(params=[CodeTask])
+def asked(source: str, request: pytest.FixtureRequest) -> tuple[CodeTask, Prompt]:
+    """A task of this class, and its first prompt."""
+    task = request.param(train=source, stop=("```",))
+    return task, task.prompts(Bytes(), "train")[0]
+
+
+REASONING = pytest.mark.parametrize("asked", [ReasoningCodeTask], indirect=True)
+
+
 def judgement(verdict: Verdict) -> Judgement:
     return Judgement("p", verdict, (), 0, 1, False, "B", "python", "3", "", 0.0, 0.0)
 
@@ -66,8 +64,8 @@ def test_the_task_is_what_the_engine_calls_a_task(source: str) -> None:
     assert isinstance(CodeTask(train=source), TaskProtocol)
 
 
-def test_a_prompt_ends_inside_the_fence_right_after_the_starter(source: str) -> None:
-    prompt = CodeTask(train=source).prompts(Bytes(), "train")[0]
+def test_a_prompt_ends_inside_the_fence_right_after_the_starter(asked: tuple[CodeTask, Prompt]) -> None:
+    _, prompt = asked
     assert text(prompt).endswith(f"<assistant>{prompt.prefill}")
     assert prompt.prefill == f"```python\ndef {prompt.id}(n):"
     assert prompt.data.statement in text(prompt)
@@ -112,38 +110,31 @@ def test_graders_modules_are_imported_ahead_only_where_programs_get_them(source:
     assert CodeTask(train=source, judging=Judging(preamble="none", packages=("numpy",))).packages == ("numpy",)
 
 
-def test_an_answer_becomes_a_program_for_its_problem(source: str) -> None:
-    task = CodeTask(train=source, stop=("```",))
-    prompt = task.prompts(Bytes(), "train")[0]
+def test_an_answer_becomes_a_program_for_its_problem(asked: tuple[CodeTask, Prompt]) -> None:
+    task, prompt = asked
     job = task.program(prompt, f"{prompt.prefill}\n    return n\n```")
     assert job is not None
-    problem, program = job
-    assert problem.id == prompt.id
-    assert program.source == f"def {prompt.id}(n):\n    return n\n"
+    assert (job[0].id, job[1].source) == (prompt.id, f"def {prompt.id}(n):\n    return n\n")
+    assert task.program(prompt, "```python\nsomething else\n```") is None  # its start is forged
 
 
-def test_a_forged_start_of_an_answer_is_no_program(source: str) -> None:
-    task = CodeTask(train=source)
-    prompt = task.prompts(Bytes(), "train")[0]
-    assert task.program(prompt, "```python\nsomething else\n```") is None
-
-
-def test_only_an_accepted_program_is_rewarded(source: str) -> None:
-    task = CodeTask(train=source)
-    prompt = task.prompts(Bytes(), "train")[0]
+def test_only_an_accepted_program_is_rewarded(asked: tuple[CodeTask, Prompt]) -> None:
+    task, prompt = asked
     assert {v: task.reward(prompt, "", judgement(v)) for v in Verdict} == {v: float(v is Verdict.AC) for v in Verdict}
 
 
-def test_an_answer_without_a_program_gets_nothing_without_a_run(source: str) -> None:
-    task = ReasoningCodeTask(train=source)
-    prompt = task.prompts(Bytes(), "train")[0]
+@REASONING
+def test_an_answer_without_a_program_gets_nothing_without_a_run(asked: tuple[CodeTask, Prompt]) -> None:
+    task, prompt = asked
     assert task.program(prompt, "I cannot do that.") is None
     assert task.reward(prompt, "I cannot do that.", None) == 0.0
 
 
-def test_a_reasoning_prompt_leaves_the_turn_to_the_model_and_reads_what_follows_the_thoughts(source: str) -> None:
-    task = ReasoningCodeTask(train=source)
-    prompt = task.prompts(Bytes(), "train")[0]
+@REASONING
+def test_a_reasoning_prompt_leaves_the_turn_to_the_model_and_reads_what_follows_the_thoughts(
+    asked: tuple[CodeTask, Prompt],
+) -> None:
+    task, prompt = asked
     assert prompt.prefill == ""
     assert prompt.data.starter in text(prompt)
     assert task.program(prompt, "hm\n```python\ndraft\n```") is None
@@ -152,12 +143,11 @@ def test_a_reasoning_prompt_leaves_the_turn_to_the_model_and_reads_what_follows_
     assert job[1].source == "final\n"
 
 
-def test_task_and_prompts_can_go_to_another_process(source: str) -> None:
-    for task in (CodeTask(train=source), ReasoningCodeTask(train=source)):
-        copy = pickle.loads(pickle.dumps(task))
-        prompt = pickle.loads(pickle.dumps(task.prompts(Bytes(), "train")[0]))
-        assert copy == task
-        assert copy.reward(prompt, "", None) == 0.0
+@pytest.mark.parametrize("asked", [CodeTask, ReasoningCodeTask], indirect=True)
+def test_task_and_prompts_can_go_to_another_process(asked: tuple[CodeTask, Prompt]) -> None:
+    copy, prompt = pickle.loads(pickle.dumps(asked))
+    assert copy == asked[0]
+    assert copy.reward(prompt, "", None) == 0.0
 
 
 def test_the_task_is_made_from_the_configuration(source: str) -> None:
@@ -203,20 +193,6 @@ def test_a_file_that_was_changed_is_read_again(source: str) -> None:
     task.problems("train")
     Path(source).write_text("".join(json.dumps({**row, "id": f"new{i}"}) + "\n" for i, row in enumerate(ROWS)))
     assert {problem.id[:3] for split in ("heldout", "train") for problem in task.problems(split)} == {"new"}
-
-
-def test_a_bad_row_of_a_split_file_is_counted_once(tmp_path: Path, source: str) -> None:
-    marks = [
-        {"id": row["id"], "split": "heldout" if row is STDIO else "train", "source": source} for row in [*ROWS, STDIO]
-    ]
-    (split := tmp_path / "split.jsonl").write_text(
-        "".join(json.dumps(mark) + "\n" for mark in [*marks, {**marks[0], "split": "validation"}])
-    )
-    task = CodeTask(str(split))
-    counts = {
-        name: sum(isinstance(row, LeftOut) for row in task.prompts(Bytes(), name)) for name in ("train", "heldout")
-    }
-    assert counts == {"train": 1, "heldout": 0}
 
 
 def test_a_policy_without_a_measured_split_gets_all_of_our_problems() -> None:

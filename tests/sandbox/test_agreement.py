@@ -1,4 +1,7 @@
-"""Agreement with recorded verdicts on real problems and real model programs, where the data is at hand."""
+"""Agreement with recorded verdicts on real problems and real programs, where the data is at hand.
+
+SANDBOX_AGREEMENT=all judges every submission; without it, a sample of some seconds.
+"""
 
 from __future__ import annotations
 
@@ -6,19 +9,18 @@ import asyncio
 import gzip
 import json
 from collections.abc import Iterable
-from typing import Any
+from contextlib import suppress
+from typing import Any, Final
 
 import pytest
-from places import SHARED
+from agreement import ALL, DATA, MARKS, limits
 from wide import wide
 
-from sandbox import Case, Judgement, Limits, Pool, Problem, Program, Verdict
+from sandbox import Case, InvalidProblem, Judgement, Pool, Problem, Program, ToolchainMissing, Verdict
 
-DATA = SHARED
-LIMITS = Limits(cpu_s=15, wall_s=60)
-SHORT = Limits(cpu_s=2, wall_s=60)
-pytestmark = [pytest.mark.shared, pytest.mark.skipif(not DATA.is_dir(), reason="../shared/data is not here")]
+pytestmark = MARKS
 
+AC, WA, TLE, MLE, RE, CE = Verdict.AC, Verdict.WA, Verdict.TLE, Verdict.MLE, Verdict.RE, Verdict.CE
 Row = dict[str, Any]
 
 
@@ -30,28 +32,36 @@ def rows(name: str) -> list[Row]:
         return [json.loads(line) for line in file]
 
 
-def judge_all(pairs: Iterable[tuple[Problem, Program]]) -> list[Judgement]:
-    async def main() -> list[Judgement]:
-        async with Pool() as pool:
-            return list(await asyncio.gather(*(pool.judge(problem, program) for problem, program in pairs)))
+def judge_all(pairs: Iterable[tuple[Problem, Program]], *, stop: bool = True) -> list[Judgement | None]:
+    """None where a toolchain is not installed."""
+
+    async def one(pool: Pool, pair: tuple[Problem, Program]) -> Judgement | None:
+        try:
+            return await pool.judge(*pair)
+        except ToolchainMissing:
+            return None
+
+    async def main() -> list[Judgement | None]:
+        async with Pool(stop_at_first_failure=stop) as pool:
+            return list(await asyncio.gather(*(one(pool, pair) for pair in pairs)))
 
     return asyncio.run(main())
 
 
 def humaneval(row: Row) -> Problem:
     test = row["test"] + f"\ncheck({row['entry_point']})"
-    return Problem(row["task_id"], "assert", (Case(test),), limits=LIMITS)
+    return Problem(row["task_id"], "assert", (Case(test),), limits=limits(15))
 
 
 def mbpp(row: Row) -> Problem:
     tests = "\n".join([row["test_setup_code"], *row["test_list"], *row["challenge_test_list"]])
-    return Problem(str(row["task_id"]), "assert", (Case(tests),), limits=LIMITS)
+    return Problem(str(row["task_id"]), "assert", (Case(tests),), limits=limits(15))
 
 
 def test_every_humaneval_reference_is_accepted() -> None:
     data = rows("humaneval/HumanEval.jsonl.gz")
     done = judge_all((humaneval(row), Program(row["prompt"] + row["canonical_solution"])) for row in data)
-    assert [(d.problem_id, d.verdict, d.cases) for d in done if d.verdict is not Verdict.AC] == []
+    assert [(d.problem_id, d.verdict, d.cases) for d in done if d.verdict is not AC] == []
     assert sum(d.weak for d in done) <= 3  # a helper in the prompt, which is the program's here
 
 
@@ -59,7 +69,7 @@ def test_every_humaneval_reference_is_accepted() -> None:
 def test_every_mbpp_reference_is_accepted() -> None:
     data = rows("mbpp/mbpp.jsonl")
     done = judge_all((mbpp(row), Program(row["code"].replace("\r", ""))) for row in data)
-    assert [(d.problem_id, d.verdict, d.cases) for d in done if d.verdict is not Verdict.AC] == []
+    assert [(d.problem_id, d.verdict, d.cases) for d in done if d.verdict is not AC] == []
     assert sum(d.weak for d in done) <= 1  # a function that is named like a builtin, with nothing that says so
 
 
@@ -67,7 +77,7 @@ def test_every_mbpp_reference_is_accepted() -> None:
 def test_an_empty_answer_passes_no_problem() -> None:
     data = rows("humaneval/HumanEval.jsonl.gz")[:40]
     done = judge_all((humaneval(row), Program(source)) for row in data for source in ("", row["prompt"]))
-    assert {d.verdict for d in done} <= {Verdict.CE, Verdict.RE, Verdict.WA}
+    assert {d.verdict for d in done} <= {CE, RE, WA}
 
 
 @pytest.mark.parametrize(
@@ -84,12 +94,121 @@ def test_recorded_verdicts_of_model_programs_are_met(name: str, known: int) -> N
         test = (
             row["test"] if "check(" in row["test"].splitlines()[-1] else f"{row['test']}\ncheck({row['entry_point']})"
         )
-        pairs.append((Problem(row["task_id"], "assert", (Case(test),), limits=SHORT), Program(row["solution"])))
+        pairs.append((Problem(row["task_id"], "assert", (Case(test),), limits=limits(2)), Program(row["solution"])))
     done = judge_all(pairs)
     recorded = [bool(row.get("is_passing", row.get("is_solved"))) for row in data]
     wrong = [
         (d.problem_id, d.verdict, want, d.cases)
         for d, want in zip(done, recorded, strict=True)
-        if (d.verdict is Verdict.AC) is not want
+        if (d.verdict is AC) is not want
     ]
     assert len(wrong) <= known, wrong
+
+
+# --- APPS -------------------------------------------------------------------------------------------------------------
+
+PREAMBLE: Final = """
+import bisect, collections, functools, heapq, itertools, math, random, re, string, sys, time
+from bisect import *
+from collections import *
+from functools import *
+from heapq import *
+from itertools import *
+from math import *
+from typing import *
+"""
+# CodeRL's labels: True passed, False failed, -1 runtime error or timeout in any test, -2 compile error (or on import)
+LABELS: Final = {"True": {AC}, "False": {WA}, "-1": {RE, TLE, MLE}, "-2": {CE, RE}}
+
+
+def unwrapped(expected: Any) -> Any:
+    """APPS takes a list of one for its item as well."""
+    return expected[0] if isinstance(expected, list) and len(expected) == 1 else expected
+
+
+def apps(name: str) -> tuple[Problem, list[Row]]:
+    folder = DATA / "apps_sample" / "train" / name
+    tests = json.loads((folder / "input_output.json").read_text())
+    fn_name = tests.get("fn_name")
+    pairs = list(zip(tests["inputs"], tests["outputs"], strict=True))
+    if fn_name:
+        cases = tuple(Case(json.dumps(given), json.dumps(unwrapped(expected))) for given, expected in pairs)
+    else:
+        cases = tuple(Case(given, expected) for given, expected in pairs)
+    kind = "function" if fn_name else "stdio"
+    judged = Problem(name, kind, cases, fn_name, PREAMBLE, "tokens", limits(6 if ALL else 1))
+    labelled = json.loads((folder / "gen_solutions.json").read_text())
+    human = [{"code": code, "result": True} for code in json.loads((folder / "solutions.json").read_text())]
+    return judged, labelled + human if ALL else labelled[:6] + human[:2]
+
+
+@pytest.mark.parametrize("name", ["0001", *map(wide, ["0111", "2287", "2404", "4184"])])
+def test_the_labels_of_apps_programs_are_met(name: str) -> None:
+    judged, labelled = apps(name)
+    done = judge_all(((judged, Program(row["code"])) for row in labelled), stop=False)
+    wrong = []
+    for row, result in zip(labelled, done, strict=True):
+        assert result is not None
+        in_function = "'return' outside function" in result.compile_log  # APPS runs a program inside a function
+        seen = {case.verdict for case in result.cases if case.verdict is not AC} or {result.verdict}
+        if not seen & LABELS[str(row["result"])] and not in_function:
+            wrong.append((result.verdict, row["result"], row.get("error_type"), result.cases, row["code"][-600:]))
+    assert wrong == []
+
+
+# --- SandboxFusion's samples ------------------------------------------------------------------------------------------
+
+
+def fusion(name: str) -> list[Row]:
+    read = rows(f"sandboxfusion_samples/code_eval_{name}.jsonl")
+    return [{**row, "labels": json.loads(row["labels"])} if isinstance(row.get("labels"), str) else row for row in read]
+
+
+def asserted(row: Row, test: str, source: str) -> tuple[Problem, Program]:
+    return Problem(str(row["id"]), "assert", (Case(test),), limits=limits(4)), Program(source.replace("\r", ""))
+
+
+# Rows of shadow_humaneval whose own reference fails its own test, in a plain interpreter as well.
+SHADOW_NOISE: Final = {
+    "shortest": "the test uses a name that nobody defines",
+    "poly_diff": "the test calls it with one argument, it takes two",
+    "sort_even": "the test asks for sort_third",
+    "reverse_odd": "the test asks for another order",
+}
+
+
+def fusion_references() -> list[tuple[Problem, Program]]:
+    pairs = [
+        asserted(row, "\n".join(row["test_list"]).replace("\r", ""), row["canonical_solution"])
+        for row in fusion("mbpp")
+    ]
+    for row in fusion("shadow_humaneval_python"):
+        test = f"{row['test']}\ncheck({row['labels']['entry_point']})"
+        with suppress(InvalidProblem):  # one row's test is not Python
+            pairs.append(asserted(row, test, row["content"] + row["canonical_solution"]))
+    mbxp = [row for row in fusion("mbxp_v1_en") if row["labels"]["programming_language"] == "python"]
+    return pairs + [asserted(row, json.loads(row["test"])["code"], row["canonical_solution"]) for row in mbxp]
+
+
+@pytest.mark.wide
+def test_the_references_of_sandboxfusions_samples_are_accepted() -> None:
+    pairs = fusion_references()
+    assert len(pairs) > 40
+    done = judge_all(pairs)
+    wrong = {program.source for (_, program), result in zip(pairs, done, strict=True) if not accepted(result)}
+    assert len(wrong) == len(SHADOW_NOISE)
+    assert all(any(f"def {name}(" in source for source in wrong) for name in SHADOW_NOISE)
+
+
+def accepted(result: Judgement | None) -> bool:
+    return result is not None and result.verdict is AC
+
+
+@pytest.mark.parametrize("mode", ["code_contests", wide("sf"), wide("tokens")])
+def test_an_answer_to_nothing_solves_no_contest_problem(mode: str) -> None:
+    pairs = []
+    for row in fusion("code_contests"):
+        tests = json.loads(row["test"])
+        cases = tuple(Case(test["input"]["stdin"], test["output"]["stdout"]) for test in tests)
+        pairs.append((Problem(str(row["id"]), "stdio", cases, compare=mode, limits=limits(2)), Program("print()")))
+    assert {result.verdict for result in judge_all(pairs) if result} == {WA}

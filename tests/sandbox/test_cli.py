@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from package_files import Command
 
 from sandbox import Case, Problem
 from sandbox.cli import main
@@ -25,39 +26,20 @@ def files(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_judge_accepts_with_0_and_rejects_with_1(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["judge", str(files / "problem.json"), str(files / "right.py")]) == 0
-    assert "AC  2 of 2 cases" in capsys.readouterr().out
-    assert main(["judge", str(files / "problem.json"), str(files / "wrong.py")]) == 1
-    assert "WA  1 of 2 cases" in capsys.readouterr().out
-    assert main(["judge", str(files / "problem.json"), str(files / "broken.cpp")]) == 1
-    assert "not declared" in capsys.readouterr().out
+@pytest.mark.parametrize(
+    ("program", "code", "said"),
+    [("right.py", 0, "AC  2 of 2 cases"), ("wrong.py", 1, "WA  1 of 2 cases"), ("broken.cpp", 1, "not declared")],
+)
+def test_judge_accepts_with_0_and_rejects_with_1(
+    files: Path, command: Command, program: str, code: int, said: str
+) -> None:
+    assert said in command(code, "judge", files / "problem.json", files / program).out
 
 
-def test_judge_speaks_json(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["judge", "--json", "--all", str(files / "problem.json"), str(files / "wrong.py")]) == 1
-    done = json.loads(capsys.readouterr().out)
+def test_judge_speaks_json(files: Path, command: Command) -> None:
+    done = json.loads(command(1, "judge", "--json", "--all", files / "problem.json", files / "wrong.py").out)
     assert done["verdict"] == "WA"
     assert [case["verdict"] for case in done["cases"]] == ["AC", "WA"]
-
-
-@pytest.mark.parametrize(
-    ("problem", "program", "word"),
-    [
-        ("absent.json", "right.py", "absent.json"),
-        ("right.py", "right.py", "right.py: Expecting value"),
-        ("problem.json", "absent.py", "absent.py"),
-        ("problem.json", "problem.json", "--language"),
-    ],
-)
-def test_bad_input_is_one_line_and_exit_code_2(
-    files: Path, capsys: pytest.CaptureFixture[str], problem: str, program: str, word: str
-) -> None:
-    assert main(["judge", str(files / problem), str(files / program)]) == 2
-    error = capsys.readouterr().err
-    assert error.startswith("sandbox: error: ")
-    assert word in error
-    assert error.count("\n") == 1
 
 
 def test_run_shows_output_and_usage(
@@ -71,19 +53,16 @@ def test_run_shows_output_and_usage(
     assert b"tier" in shown.err
 
 
-def test_a_package_is_named_when_it_is_not_installed(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["judge", str(files / "problem.json"), str(files / "right.py"), "--packages", "no_such_package"]) == 2
-    assert "packages='no_such_package' is not a package of" in capsys.readouterr().err
+def test_a_package_is_named_when_it_is_not_installed(files: Path, command: Command) -> None:
+    shown = command(2, "judge", files / "problem.json", files / "right.py", "--packages", "no_such_package")
+    assert "packages='no_such_package' is not a package of" in shown.err
 
 
-def test_run_tells_the_cause_of_a_bad_end(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_run_tells_the_cause_of_a_bad_end(files: Path, command: Command) -> None:
     (files / "loop.py").write_text("while True: pass")
-    (files / "in").write_text("")
-    arguments = ["run", "--json", "--cpu-s", "0.2", "--input", str(files / "in")]
-    assert main([*arguments, str(files / "loop.py")]) == 1
-    assert json.loads(capsys.readouterr().out)["verdict"] == "TLE"
-    assert main([*arguments, str(files / "broken.cpp")]) == 1
-    assert "not declared" in json.loads(capsys.readouterr().out)["stderr"]
+    words = ("run", "--json", "--cpu-s", "0.2", "--input", "/dev/null")
+    assert json.loads(command(1, *words, files / "loop.py").out)["verdict"] == "TLE"
+    assert "not declared" in json.loads(command(1, *words, files / "broken.cpp").out)["stderr"]
 
 
 def test_doctor_lists_mechanisms_and_the_tier_and_leaves_no_file(
@@ -100,13 +79,10 @@ def test_doctor_lists_mechanisms_and_the_tier_and_leaves_no_file(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_doctor_prints_the_repair_of_what_fails(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_doctor_prints_the_repair_of_what_fails(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     report = Report((Line("landlock", False, "ENOSYS", "boot a newer kernel"), Line("seccomp", True, "")), None)
     monkeypatch.setattr("sandbox.doctor.examine", lambda: report)
-    assert main(["doctor"]) == 2
-    shown = capsys.readouterr().out
+    shown = command(2, "doctor").out
     assert "FAIL  landlock" in shown
     assert "repair: boot a newer kernel" in shown
     assert "PASS  seccomp" in shown
@@ -114,9 +90,9 @@ def test_doctor_prints_the_repair_of_what_fails(
 
 @pytest.mark.parametrize(("asked", "code"), [("auto", 0), ("B", 0), ("A", 2), ("C", 0)])
 def test_doctor_refuses_a_tier_that_is_weaker_than_asked(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, asked: str, code: int
+    command: Command, monkeypatch: pytest.MonkeyPatch, asked: str, code: int
 ) -> None:
     report = Report((Line("tier A", False, "no namespaces", "see above"), Line("tier B", True, "landlock")), "B")
     monkeypatch.setattr("sandbox.doctor.examine", lambda: report)
-    assert main(["doctor", "--isolation", asked]) == code
-    assert ("is not available here" in capsys.readouterr().out) == (code == 2)
+    shown = command(code, "doctor", "--isolation", asked).out
+    assert ("is not available here" in shown) == (code == 2)

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from package_files import RIGHT, TIMED, Command, Packages
 
 from sandbox import Case, CaseResult, Judgement, Problem, SandboxError, Verdict
 from sandbox.cli import main
@@ -106,50 +107,74 @@ def test_a_message_of_our_own_fault_forges_none_either(tmp_path: Path, monkeypat
     assert "\x1b" not in refused(tmp_path, json.dumps(SUM))
 
 
-@pytest.mark.parametrize(
-    "words", ["--deadline-s nan", "--deadline-s inf", "--repeats 0", "--workers -1", "--accept nan", "--accept inf"]
-)
-@pytest.mark.parametrize("command", ["zoo", "check-reward"])
-def test_a_bound_that_is_none_is_refused_by_name(capsys: pytest.CaptureFixture[str], command: str, words: str) -> None:
-    assert main([command, "os:getcwd", *words.split()]) == 2
-    assert capsys.readouterr().err.startswith(f"sandbox: error: {words}")
+def test_a_program_without_an_end_is_read_no_further_than_one_may_be_long(command: Command) -> None:
+    shown = command(1, "run", "/dev/zero", "--language", "python", "--input", "/dev/null")
+    assert "the source is longer than" in shown.err
 
 
-def test_a_program_without_an_end_is_read_no_further_than_one_may_be_long(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (tmp_path / "in").write_text("")
-    assert main(["run", "/dev/zero", "--language", "python", "--input", str(tmp_path / "in")]) == 1
-    assert "the source is longer than" in capsys.readouterr().err
+REWARDS = """
+def reward(problem, program, language):
+    return 1.0
+def silent(problem, program, language):
+    return None
+"""
 
 
 @pytest.mark.parametrize(
-    "arguments",
+    ("words", "said"),
     [
-        ["run", "--cpu-s", "nan", "right.py"],
-        ["run", "--cpu-s", "1e400", "right.py"],
-        ["run", "--memory-mib", "9" * 30, "right.py"],
-        ["run", "--memory-mib", "-1", "right.py"],
-        ["run", "--wall-s", "0", "right.py"],
-        ["run", "right.py", "--packages", "a..b"],
-        ["run", "right.py", "--packages", "os.path.x"],
-        ["run", "right.py", "--packages", "\ud800"],
-        ["run", "--language", "\x1b[2Jc\n", "right.py"],
-        ["run", "."],
-        ["run", "no\x00name.py"],
-        ["run", "\udcff.py"],
-        ["judge", "right.py", "right.py"],
-        ["bench", "--rounds", "0"],
+        ("run --cpu-s nan right.py", "limits.cpu_s=nan"),
+        ("run --cpu-s 1e400 right.py", "limits.cpu_s=inf"),
+        (f"run --memory-mib {'9' * 30} right.py", "limits.memory_bytes="),
+        ("run --memory-mib -1 right.py", "limits.memory_bytes=-"),
+        ("run --wall-s 0 right.py", "limits.wall_s=0"),
+        ("run right.py --packages a..b", "packages='a..b'"),
+        ("run right.py --packages os.path.x", "packages='os.path.x'"),
+        ("run right.py --packages \ud800", "packages="),
+        ("run --language \x1b[2Jc\n right.py", "language="),
+        ("run .", ".: is a directory; give one file"),
+        ("run no\x00name.py", "null byte"),
+        ("run \udcff.py", "No such file"),
+        ("judge right.py right.py", "right.py: Expecting value"),
+        ("judge absent.json right.py", "absent.json"),
+        ("judge problem.json absent.py", "absent.py"),
+        ("judge problem.json problem.json", "--language"),
+        ("judge problem.json sum", "sum: is a directory; give one file"),
+        ("judge sum.KPP right.py", "sum.KPP: archives are not supported; unpack it"),
+        ("judge sum right.py --all", "--all is for problem.json"),
+        ("judge sum /dev/null", "/dev/null: is neither a file nor a directory"),
+        ("verify sum.zip", "sum.zip: archives are not supported; unpack it"),
+        ("verify right.py", "right.py: is no directory"),
+        ("zoo absent:reward", "No module named 'absent'"),
+        ("zoo rewards", "must be module:function"),
+        ("zoo rewards:nothing", "nothing"),
+        ("zoo rewards:reward --only no-such-entry", "no-such-entry"),
+        ("check-reward rewards:silent --no-zoo", "returned None for all"),
+        ("check-reward rewards:reward --samples absent.jsonl", "absent.jsonl"),
+        ("check-reward rewards:reward --samples bad.jsonl", "bad.jsonl:2:"),
+        ("check-reward rewards:reward --samples unlabelled.jsonl", '"right" must be true or false'),
+        *(
+            (f"{command} os:getcwd {words}", words)
+            for command in ("zoo", "check-reward")
+            for words in ("--deadline-s nan", "--deadline-s inf", "--repeats 0", "--workers -1", "--accept nan")
+        ),
+        ("check-reward os:getcwd --accept inf", "--accept inf"),
+        ("bench --rounds 0", "--rounds 0"),
     ],
 )
 def test_a_wrong_argument_is_one_line_and_exit_code_2(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], arguments: list[str]
+    packages: Packages, command: Command, monkeypatch: pytest.MonkeyPatch, words: str, said: str
 ) -> None:
-    monkeypatch.chdir(tmp_path)
+    packages.write({"problem.yaml": TIMED, **RIGHT})
+    monkeypatch.chdir(packages.root)
     Path("right.py").write_text("print(7)")
+    Path("problem.json").write_text(json.dumps(SUM))
+    Path("rewards.py").write_text(REWARDS)
+    Path("bad.jsonl").write_text("\n{]\n")
+    Path("unlabelled.jsonl").write_text('{"program": ""}\n')
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"")))
-    assert main(arguments) == 2
-    error = capsys.readouterr().err
+    error = command(2, *words.split(" ")).err
     assert error.startswith("sandbox: error: ")
+    assert said in error
     assert error.count("\n") == 1
     assert error.rstrip("\n").isprintable()

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import ast
 import os
+import re
 
 import pytest
 from places import ROOT
@@ -29,19 +29,6 @@ def test_a_variable_that_goes_while_the_environment_is_copied_is_left_out(monkey
 
 def test_nobody_in_the_sandbox_reads_the_whole_environment_in_another_way() -> None:
     """What a jail or a caller of rewards sets in its own process has one thread; those set, and read nothing."""
-    found = []
-    for path in (ROOT / "sandbox").rglob("*.py"):
-        for node in ast.walk(tree := ast.parse(path.read_text())):
-            for child in ast.iter_child_nodes(node):
-                child.parent = node  # type: ignore[attr-defined]
-        found += [f"{path.name}:{node.lineno}" for node in ast.walk(tree) if _whole(node)]  # type: ignore[attr-defined]
-    assert [where for where in found if not where.startswith("environment.py:")] == []
-
-
-def _whole(node: ast.AST) -> bool:
-    """`os.environ` neither indexed nor asked for one name."""
-    if not (isinstance(node, ast.Attribute) and ast.unparse(node) == "os.environ"):
-        return False
-    parent = node.parent  # type: ignore[attr-defined]
-    one = isinstance(parent, ast.Attribute) and parent.attr in ("get", "clear", "update", "setdefault")
-    return not one and not isinstance(parent, ast.Subscript)
+    whole = re.compile(r"os\.environ\b(?!\[|\.(get|clear|update|setdefault)\b)")
+    found = {path for path in (ROOT / "sandbox").rglob("*.py") if whole.search(path.read_text())}
+    assert {path.name for path in found if path.parent.name != "zoo"} == {"environment.py"}  # the zoo's are programs

@@ -48,4 +48,4 @@ def test_every_promise_of_the_threat_model_names_tests_that_exist() -> None:
             file, _, names = chunk.partition(": ")
             text = TESTS[file].read_text("utf-8")
             for name in filter(None, names.split(", ")):
-                assert name in entries or re.search(rf"^def test_\w*{name}", text, re.MULTILINE), (promise, file, name)
+                assert name in entries or re.search(rf"^(async )?def test_\w*{name}", text, re.M), (promise, file, name)

@@ -7,7 +7,8 @@ import os
 import signal
 import subprocess
 import sys
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import psutil
@@ -51,50 +52,45 @@ def shell(directory: Path, words: str, *keep: int) -> subprocess.CompletedProces
     )
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
-def test_a_signal_while_a_reward_function_is_called_is_one_line_and_leaves_nothing(
-    tmp_path: Path, number: int, code: int
-) -> None:
-    (tmp_path / "waits.py").write_text(WAITS)
-    os.mkfifo(tmp_path / "fifo")
+@contextmanager
+def calling(directory: Path) -> Iterator[tuple[subprocess.Popen[str], psutil.Process]]:
+    """The command in the middle of a call of a reward function, and the process that the function has started."""
+    (directory / "waits.py").write_text(WAITS)
+    os.mkfifo(directory / "fifo")
     process = subprocess.Popen(
         [*COMMAND, "check-reward", "waits:reward", "--no-zoo", "--workers", "1", "--deadline-s", "1000"],
-        cwd=tmp_path,
-        env=environment(tmp_path),
+        cwd=directory,
+        env=environment(directory),
         text=True,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
     )
     try:
-        started = psutil.Process(int((tmp_path / "fifo").read_text()))
+        yield process, psutil.Process(int((directory / "fifo").read_text()))
+    finally:
+        process.kill()
+        process.communicate()
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
+def test_a_signal_while_a_reward_function_is_called_is_one_line_and_leaves_nothing(
+    tmp_path: Path, number: int, code: int
+) -> None:
+    with calling(tmp_path) as (process, started):
         process.send_signal(number)
         _, err = process.communicate(timeout=60)
         assert (process.returncode, err) == (code, "sandbox: interrupted\n")
         with suppress(psutil.NoSuchProcess):
             assert started.status() == psutil.STATUS_ZOMBIE
         assert list((tmp_path / "tmp").iterdir()) == []
-    finally:
-        process.kill()
-        process.communicate()
 
 
 def test_what_a_killed_command_leaves_is_removed_by_the_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "waits.py").write_text(WAITS)
-    os.mkfifo(tmp_path / "fifo")
-    process = subprocess.Popen(
-        [*COMMAND, "check-reward", "waits:reward", "--no-zoo", "--workers", "1", "--deadline-s", "1000"],
-        cwd=tmp_path,
-        env=environment(tmp_path),
-    )
-    try:
-        (tmp_path / "fifo").read_text()
+    with calling(tmp_path) as (process, sleeper):
         callers = psutil.Process(process.pid).children(recursive=True)
-    finally:
         process.kill()
-        process.communicate()
-    sleeper = next(each for each in callers if each.name() == "sleep")
-    psutil.wait_procs([each for each in callers if each != sleeper], timeout=30)
-    sleeper.kill()  # what the function itself starts is not ours to end
+        psutil.wait_procs([each for each in callers if each != sleeper], timeout=30)
+        sleeper.kill()  # what the function itself starts is not ours to end
     assert list((tmp_path / "tmp").iterdir()) != []
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "tmp"))
     reserve_directory()

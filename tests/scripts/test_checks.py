@@ -21,57 +21,41 @@ def check(name: str, root: Path, files: dict[str, str]) -> tuple[int, list[str]]
     return done.returncode, done.stdout.replace(f"{root}/", "").splitlines()
 
 
-def test_a_long_file_is_warned_of_and_a_longer_one_is_refused(tmp_path: Path) -> None:
-    code, lines = check("sizes", tmp_path, {"overlap/long": "x = 1\n" * 401})
-    assert code == 0
-    assert lines[0].startswith("warning: overlap/long.py: 401 lines")
-    code, lines = check("sizes", tmp_path, {"overlap/long": "x = 1\n" * 501})
-    assert (code, lines) == (1, ["overlap/long.py: 501 lines, at most 500: split it"])
+LONG, LONGER = "x = 1\n" * 401, "x = 1\n" * 501
+DOCUMENTED = 'def f() -> None:\n    """' + "said\n" * 60 + '    """\n' + "    pass\n" * 40
+WHOLE = "def f() -> None:\n" + "    pass\n" * 50
+EITHER = "if x:\n    def f(): ...\nelse:\n    def f(): ...\n"
+FACE = "from overlap.run import Run\n\ndef train():\n    from overlap.run import train\n    return train()\n"
+INNER = "class Run: ...\n\ndef train(): ...\n"
+LATER = "try:\n    pass\nexcept OSError:\n    def f(): ...\n"
+ASKED = {"overlap/a": "class Asked:\n    pass\n", "sandbox/b": "x = 1\n\ndef Asked(): ...\n"}
+WIRES = dict.fromkeys(("overlap/a/wire", "sandbox/wire", "overlap/a/files", "sandbox/files"), "")
+# what: check, files, how its first line begins, "" where nothing is wrong
+TREES: dict[str, tuple[str, dict[str, str], str]] = {
+    "a long file is warned of": ("sizes", {"overlap/long": LONG}, "warning: overlap/long.py: 401 lines"),
+    "a longer file": ("sizes", {"overlap/long": LONGER}, "overlap/long.py: 501 lines, at most 500: split it"),
+    "a docstring does not count": ("sizes", {"overlap/short": DOCUMENTED}, ""),
+    "a long function": ("sizes", {"overlap/a": WHOLE}, "overlap/a.py:1: f: 51 lines, at most 50: split it"),
+    "a public name that two modules define": ("names", ASKED, "Asked: overlap/a.py:1, sandbox/b.py:3:"),
+    "definitions of which one counts": ("names", {"overlap/a": EITHER}, ""),
+    "definitions under a condition": (
+        "names",
+        {"overlap/a": EITHER, "overlap/b": LATER},
+        "f: overlap/a.py:2, overlap/",
+    ),
+    "private names": ("names", dict.fromkeys(("overlap/a", "overlap/b"), "def _private(): ...\n"), ""),
+    "methods": ("names", {f"overlap/{n}": f"class A{n}:\n    def method(self): ...\n" for n in "ab"}, ""),
+    "entry points": ("names", dict.fromkeys(("overlap/a", "overlap/b"), "def main(): ...\n"), ""),
+    "inner functions": ("names", {f"overlap/{n}": f"def f{n}():\n    def inner(): ...\n" for n in "ab"}, ""),
+    "names that a package hands on": ("names", {"overlap/__init__": FACE, "overlap/run": INNER}, ""),
+    "a module name that says little": ("names", WIRES, "module wire: overlap/a/wire.py, sandbox/wire.py: rename"),
+}
 
 
-def test_a_long_function_is_refused_and_its_docstring_does_not_count(tmp_path: Path) -> None:
-    documented = 'def f() -> None:\n    """' + "said\n" * 60 + '    """\n' + "    pass\n" * 40
-    assert check("sizes", tmp_path, {"overlap/short": documented}) == (0, ["1 files within their sizes"])
-    code, lines = check("sizes", tmp_path, {"overlap/long": "def f() -> None:\n" + "    pass\n" * 50})
-    assert (code, lines) == (1, ["overlap/long.py:1: f: 51 lines, at most 50: split it"])
-
-
-def test_a_public_name_that_two_modules_define_is_refused_with_both_places(tmp_path: Path) -> None:
-    files = {"overlap/a": "class Asked:\n    pass\n", "sandbox/b": "x = 1\n\ndef Asked(): ...\n"}
-    code, lines = check("names", tmp_path, files)
-    assert code == 1
-    assert lines[0].startswith("Asked: overlap/a.py:1, sandbox/b.py:3:")
-
-
-def test_definitions_under_a_condition_count(tmp_path: Path) -> None:
-    both = "if x:\n    def f(): ...\nelse:\n    def f(): ...\n"
-    assert check("names", tmp_path, {"overlap/a": both})[0] == 0
-    assert check("names", tmp_path, {"overlap/b": "try:\n    pass\nexcept OSError:\n    def f(): ...\n"})[0] == 1
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "def _private(): ...\n",
-        "class A{n}:\n    def method(self): ...\n",
-        "def main(): ...\n",
-        "def f{n}():\n    def inner(): ...\n",
-    ],
-)
-def test_private_names_methods_inner_functions_and_entry_points_may_repeat(tmp_path: Path, text: str) -> None:
-    files = {f"overlap/m{n}": text.replace("{n}", str(n)) for n in (1, 2)}
-    assert check("names", tmp_path, files)[0] == 0
-
-
-def test_names_that_a_package_hands_on_are_no_second_definitions(tmp_path: Path) -> None:
-    face = "from overlap.run import Run\n\ndef train():\n    from overlap.run import train\n    return train()\n"
-    inner = "class Run: ...\n\ndef train(): ...\n"
-    assert check("names", tmp_path, {"overlap/__init__": face, "overlap/run": inner})[0] == 0
-
-
-def test_a_module_name_that_says_little_is_given_once(tmp_path: Path) -> None:
-    files = dict.fromkeys(("overlap/a/wire", "sandbox/wire", "overlap/a/files", "sandbox/files"), "")
-    code, lines = check("names", tmp_path, files)
-    assert code == 1
-    assert lines[0] == "module wire: overlap/a/wire.py, sandbox/wire.py: rename all but one"
-    assert len(lines) == 2
+@pytest.mark.parametrize("what", TREES)
+def test_a_check_refuses_and_lets_pass(tmp_path: Path, what: str) -> None:
+    name, files, begins = TREES[what]
+    code, lines = check(name, tmp_path, files)
+    assert code == (begins != "" and not begins.startswith("warning")), lines
+    assert lines[0].startswith(begins)
+    assert sum(".py" in line for line in lines) == bool(begins)

@@ -19,83 +19,49 @@ Shape = Any
 NAMES = {"name!": str}
 LABELS = {"*": str}
 ENV = {"name!": str, "value": str, "valueFrom": {"secretKeyRef!": {"name!": str, "key!": str}}}
-PROBE = {
-    "tcpSocket!": {"port!": int},
-    "initialDelaySeconds": int,
-    "periodSeconds": int,
-    "timeoutSeconds": int,
-    "failureThreshold": int,
-}
+SECONDS = dict.fromkeys(("initialDelaySeconds", "periodSeconds", "timeoutSeconds"), int)
+PROBE = {"tcpSocket!": {"port!": int}, "failureThreshold": int, **SECONDS}
 PROFILE = {"type!": ("Unconfined", "RuntimeDefault", "Localhost"), "localhostProfile": str}
+SECURITY = {
+    "procMount": ("Default", "Unmasked"),
+    **dict.fromkeys(("seccompProfile", "appArmorProfile"), PROFILE),
+    **dict.fromkeys(("privileged", "allowPrivilegeEscalation"), bool),
+    "runAsUser": int,
+}
 CONTAINER = {
-    "name!": str,
-    "image!": str,
+    **dict.fromkeys(("name!", "image!"), str),
     "env": [ENV],
     "ports": [{"name": str, "containerPort!": int, "protocol": ("TCP", "UDP")}],
-    "securityContext": {
-        "procMount": ("Default", "Unmasked"),
-        "seccompProfile": PROFILE,
-        "appArmorProfile": PROFILE,
-        "privileged": bool,
-        "allowPrivilegeEscalation": bool,
-        "runAsUser": int,
-    },
-    "readinessProbe": PROBE,
-    "livenessProbe": PROBE,
+    "securityContext": SECURITY,
+    **dict.fromkeys(("readinessProbe", "livenessProbe"), PROBE),
     "resources": {"requests": LABELS, "limits": LABELS},
     "volumeMounts": [{"name!": str, "mountPath!": str, "readOnly": bool}],
 }
 POD = {
     "metadata": {"labels": LABELS, "annotations": LABELS},
     "spec!": {
-        "hostUsers": bool,
-        "automountServiceAccountToken": bool,
-        "enableServiceLinks": bool,
+        **dict.fromkeys(("hostUsers", "automountServiceAccountToken", "enableServiceLinks"), bool),
         "terminationGracePeriodSeconds": int,
         "containers!": [CONTAINER],
-        "volumes": [
-            {"name!": str, "emptyDir": {}, "persistentVolumeClaim": {"claimName!": str}},
-        ],
+        "volumes": [{"name!": str, "emptyDir": {}, "persistentVolumeClaim": {"claimName!": str}}],
     },
 }
+GROUP = {"rayStartParams": LABELS, "template!": POD}
+NUMBERS = dict.fromkeys(("replicas", "minReplicas!", "maxReplicas!", "numOfHosts"), int)
+CLUSTER = {
+    "rayVersion": str,
+    **dict.fromkeys(("suspend", "enableInTreeAutoscaling"), bool),
+    "headGroupSpec!": {"serviceType": ("ClusterIP", "NodePort", "LoadBalancer"), "enableIngress": bool, **GROUP},
+    "workerGroupSpecs": [{"groupName!": str, **NUMBERS, **GROUP}],
+}
+POLICY = {
+    "podSelector!": {"matchLabels": LABELS},
+    "policyTypes": [("Ingress", "Egress")],
+    "ingress": [{"from": [{"podSelector": {"matchLabels": LABELS}}]}],
+}
 SHAPES: Mapping[tuple[str, str], Shape] = {
-    ("ray.io/v1", "RayCluster"): {
-        "apiVersion!": str,
-        "kind!": str,
-        "metadata!": NAMES,
-        "spec!": {
-            "rayVersion": str,
-            "suspend": bool,
-            "enableInTreeAutoscaling": bool,
-            "headGroupSpec!": {
-                "serviceType": ("ClusterIP", "NodePort", "LoadBalancer"),
-                "enableIngress": bool,
-                "rayStartParams": LABELS,
-                "template!": POD,
-            },
-            "workerGroupSpecs": [
-                {
-                    "groupName!": str,
-                    "replicas": int,
-                    "minReplicas!": int,
-                    "maxReplicas!": int,
-                    "numOfHosts": int,
-                    "rayStartParams": LABELS,
-                    "template!": POD,
-                }
-            ],
-        },
-    },
-    ("networking.k8s.io/v1", "NetworkPolicy"): {
-        "apiVersion!": str,
-        "kind!": str,
-        "metadata!": NAMES,
-        "spec!": {
-            "podSelector!": {"matchLabels": LABELS},
-            "policyTypes": [("Ingress", "Egress")],
-            "ingress": [{"from": [{"podSelector": {"matchLabels": LABELS}}]}],
-        },
-    },
+    kind: {"apiVersion!": str, "kind!": str, "metadata!": NAMES, "spec!": spec}
+    for kind, spec in {("ray.io/v1", "RayCluster"): CLUSTER, ("networking.k8s.io/v1", "NetworkPolicy"): POLICY}.items()
 }
 
 

@@ -104,14 +104,8 @@ class Job:
         self.port = 20000 + number % 10000
 
     def start(self, *words: str) -> subprocess.Popen[str]:
-        return subprocess.Popen(
-            ["bash", str(SCRIPT), *words],
-            env=self.environment,
-            cwd="/",
-            text=True,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-        )
+        command, pipe = ["bash", str(SCRIPT), *words], subprocess.PIPE
+        return subprocess.Popen(command, env=self.environment, cwd="/", text=True, stdout=pipe, stderr=pipe)
 
     def run(self, *words: str) -> tuple[int, str]:
         with self.start(*words) as process:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import re
 import select
 import shutil
 import signal
@@ -93,6 +94,14 @@ class Machine:
         assert process.returncode == code, out + err
         return out + err
 
+    def train(self, gpus: int, *words: str, **extra: str) -> str:
+        """What the default run would do here with so many GPUs: the last line."""
+        shutil.copy(self.clone / "requirements/cpu.txt", self.clone / "requirements/cuda.txt")
+        self.program("nvidia-smi", NVIDIA_SMI)
+        shown = "\n".join(f"GPU {n}: NVIDIA H100" for n in range(gpus))
+        said = self.run(*words, script="train_deepcoder.sh", GPUS=shown, DRIVER="580.1", **extra)
+        return said.splitlines()[-1]
+
     def installs(self) -> int:
         """How many times the packages were installed."""
         calls = self.bin / "calls"
@@ -107,71 +116,58 @@ def machine(tmp_path: Path) -> Machine:
 # --- CPU or CUDA ----------------------------------------------------------------------------------------
 
 
-def test_a_machine_without_nvidia_smi_is_a_cpu_machine(machine: Machine) -> None:
-    assert machine.run("--device") == "cpu\n"
-
-
-@pytest.mark.parametrize(("gpus", "device"), [("GPU 0: NVIDIA H200 (UUID: x)", "cuda"), ("No devices found", "cpu")])
+@pytest.mark.parametrize(
+    ("gpus", "device"), [("GPU 0: NVIDIA H200 (UUID: x)", "cuda"), ("No devices found", "cpu"), ("", "cpu")]
+)
 def test_the_device_is_cuda_only_where_a_gpu_is_listed(machine: Machine, gpus: str, device: str) -> None:
-    machine.program("nvidia-smi", NVIDIA_SMI)
+    if gpus:
+        machine.program("nvidia-smi", NVIDIA_SMI)
     assert machine.run("--device", GPUS=gpus) == f"{device}\n"
     assert machine.run("--device", GPUS=gpus, OVERLAP_DEVICE="cpu") == "cpu\n"
 
 
-def test_an_unknown_device_is_refused(machine: Machine) -> None:
-    assert "OVERLAP_DEVICE is 'tpu': use cpu or cuda" in machine.run(code=2, OVERLAP_DEVICE="tpu")
-
-
-def test_an_old_driver_is_refused_with_both_ways_out(machine: Machine) -> None:
-    machine.program("nvidia-smi", NVIDIA_SMI)
-    said = machine.run(code=2, GPUS="GPU 0: x", DRIVER="550.54.15")
-    assert "the NVIDIA driver is 550.54.15, CUDA 13 wants 580" in said
-    assert "OVERLAP_DEVICE=cpu" in said
-
-
 # --- what the machine lacks -----------------------------------------------------------------------------
 
-
-def test_a_machine_without_python_is_told_what_to_install(machine: Machine) -> None:
-    (machine.bin / "python3.11").unlink()
-    said = machine.run(code=2)
-    assert said == (
-        "setup: no Python >= 3.11 found (no python3): apt-get install python3.11 python3.11-venv python3.11-dev\n"
-    )
-
-
-def test_an_old_python_is_named_with_its_version(machine: Machine) -> None:
-    (machine.bin / "python3.11").unlink()
-    machine.program("python3", '#!/usr/bin/env bash\n[ "$1" = --version ] && echo Python 3.9.18\n')
-    assert "no Python >= 3.11 found (Python 3.9.18): apt-get install python3.11" in machine.run(code=2)
-
-
-def test_a_python_that_was_asked_for_and_is_too_old_is_refused(machine: Machine) -> None:
-    machine.program("mine", "#!/usr/bin/env bash\nexit 1\n")
-    assert "OVERLAP_PYTHON is 'mine', which is no Python >= 3.11" in machine.run(code=2, OVERLAP_PYTHON="mine")
-
-
-def test_a_missing_compiler_is_one_line_with_its_repair(machine: Machine) -> None:
-    (machine.bin / "g++").unlink()
-    assert machine.run(code=2) == "setup: no C++ compiler (g++): apt-get install g++\n"
-
-
-@pytest.mark.parametrize(("lacks", "repair"), [("import venv", "-venv"), ("Python.h", "-dev")])
-def test_a_python_without_its_parts_is_one_line_with_its_repair(machine: Machine, lacks: str, repair: str) -> None:
-    said = machine.run(code=2, LACKS=lacks)
-    version = f"{sys.version_info.major}.{sys.version_info.minor}"
-    assert said.endswith(f": apt-get install python{version}{repair}\n")
-    assert said.count("\n") == 1
+VERSION = f"{sys.version_info.major}.{sys.version_info.minor}"
+OLD_PYTHON = '#!/usr/bin/env bash\n[ "$1" = --version ] && echo Python 3.9.18\n'
+FULL = "#!/usr/bin/env bash\nprintf 'a b c Available\\na b c 1048576\\n'\n"
+INSTALL = "apt-get install python3.11 python3.11-venv python3.11-dev"
+# what is said: programs that are others or not there, words, environment
+LACKING: dict[str, tuple[dict[str, str | None], str, dict[str, str]]] = {
+    "OVERLAP_DEVICE is 'tpu': use cpu or cuda": ({}, "", {"OVERLAP_DEVICE": "tpu"}),
+    "the NVIDIA driver is 550.54.15, CUDA 13 wants 580.*OVERLAP_DEVICE=cpu": (
+        {"nvidia-smi": NVIDIA_SMI},
+        "",
+        {"GPUS": "GPU 0: x", "DRIVER": "550.54.15"},
+    ),
+    rf"^setup: no Python >= 3.11 found \(no python3\): {INSTALL}$": ({"python3.11": None}, "", {}),
+    rf"no Python >= 3.11 found \(Python 3.9.18\): {INSTALL}": ({"python3.11": None, "python3": OLD_PYTHON}, "", {}),
+    "OVERLAP_PYTHON is 'mine', which is no Python >= 3.11": (
+        {"mine": "#!/usr/bin/env bash\nexit 1\n"},
+        "",
+        {"OVERLAP_PYTHON": "mine"},
+    ),
+    r"^setup: no C\+\+ compiler \(g\+\+\): apt-get install g\+\+$": ({"g++": None}, "", {}),
+    f": apt-get install python{VERSION}-venv$": ({}, "", {"LACKS": "import venv"}),
+    f": apt-get install python{VERSION}-dev$": ({}, "", {"LACKS": "Python.h"}),
+    "1 GiB free under": ({"df": FULL}, "", {}),
+    "unknown argument '--gpu'": ({}, "--gpu", {}),
+}
 
 
-def test_a_full_disk_is_seen_before_anything_is_made(machine: Machine) -> None:
-    machine.program("df", "#!/usr/bin/env bash\nprintf 'a b c Available\\na b c 1048576\\n'\n")
-    assert "1 GiB free under" in machine.run(code=2)
+@pytest.mark.parametrize("says", LACKING)
+def test_what_the_machine_lacks_is_one_line_with_its_repair_before_anything_is_made(
+    machine: Machine, says: str
+) -> None:
+    programs, words, environment = LACKING[says]
+    for program, text in programs.items():
+        if text is None:
+            (machine.bin / program).unlink()
+        else:
+            machine.program(program, text)
+    (line,) = machine.run(*words.split(), code=2, **environment).splitlines()
+    assert re.search(says, line), line
     assert not machine.venv.exists()
-
-
-def test_an_unknown_argument_is_refused(machine: Machine) -> None:
-    assert "unknown argument '--gpu'" in machine.run("--gpu", code=2)
 
 
 # --- ready, or not yet ----------------------------------------------------------------------------------
@@ -317,13 +313,9 @@ WHOLE = f"{STAGES} {CONFIGS}/deepcoder_14b_16k.yaml {CONFIGS}/deepcoder_14b_32k.
 def test_the_default_run_is_the_one_that_fits_the_machine(
     machine: Machine, gpus: int, words: str, expected: str
 ) -> None:
-    shutil.copy(machine.clone / "requirements/cpu.txt", machine.clone / "requirements/cuda.txt")
-    machine.program("nvidia-smi", NVIDIA_SMI)
-    shown = "\n".join(f"GPU {n}: NVIDIA H100" for n in range(gpus))
-    said = machine.run(*words.split(), script="train_deepcoder.sh", GPUS=shown, DRIVER="580.1")
     if not computes_bfloat16() and "--config mine.yaml" not in words:
         expected = expected.replace("cpu_smollm2.yaml", "cpu_smollm2.yaml model.dtype=float32")
-    assert said.splitlines()[-1] == f"{machine.venv}/bin {expected}".rstrip()
+    assert machine.train(gpus, *words.split()) == f"{machine.venv}/bin {expected}".rstrip()
 
 
 def test_a_number_type_that_is_asked_for_is_the_run_s(machine: Machine) -> None:
@@ -335,12 +327,8 @@ def test_a_number_type_that_is_asked_for_is_the_run_s(machine: Machine) -> None:
     ("shown", "whole"), [("0,1,2,3", False), ("GPU-5e", False), ("", False), ("0,1,2,3,4,5,6,7", True)]
 )
 def test_gpus_that_are_hidden_are_not_counted(machine: Machine, shown: str, whole: bool) -> None:
-    shutil.copy(machine.clone / "requirements/cpu.txt", machine.clone / "requirements/cuda.txt")
-    machine.program("nvidia-smi", NVIDIA_SMI)
-    gpus = "\n".join(f"GPU {n}: NVIDIA H100" for n in range(8))
-    said = machine.run(script="train_deepcoder.sh", GPUS=gpus, DRIVER="580.1", CUDA_VISIBLE_DEVICES=shown)
-    assert ("deepcoder_14b_16k" in said.splitlines()[-1]) == whole
-    assert ("deepcoder_1.5b_1gpu" in said.splitlines()[-1]) != whole
+    said = machine.train(8, CUDA_VISIBLE_DEVICES=shown)
+    assert ("deepcoder_14b_16k" in said, "deepcoder_1.5b_1gpu" in said) == (whole, not whole)
 
 
 @pytest.mark.parametrize(("script", "module"), [("eval_deepcoder.sh", "evaluate"), ("prepare_deepcoder.sh", "prepare")])

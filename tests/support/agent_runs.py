@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from chats import Letters, Voice, prompt
+from chats import Letters, Voice, never, prompt
 from leftovers import working_in
 from places import SUPPORT
 
@@ -31,10 +31,6 @@ class Mine:
         assert (folder / "deep" / "er.txt").read_text() == "x"
         written = folder / "answer.txt"
         return written.read_text() if written.exists() else said
-
-
-async def never(*_: Any) -> Any:
-    raise AssertionError("nobody asked for the sandbox")
 
 
 def rolled(folder: Path, command: str, task: Any = None, **episode: Any) -> Trajectory:

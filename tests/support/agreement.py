@@ -1,9 +1,10 @@
-"""Where the shared data is, and how much of it is judged."""
+"""Where the shared data is, how much of it is judged, and the marks of tests that read it."""
 
 from __future__ import annotations
 
 import os
 
+import pytest
 from places import SHARED
 
 from sandbox import Limits
@@ -11,6 +12,12 @@ from sandbox.core import MIB
 
 DATA = SHARED
 ALL = os.environ.get("SANDBOX_AGREEMENT") == "all"
+
+MARKS = [
+    pytest.mark.shared,
+    pytest.mark.timeout(900 if ALL else 120),
+    pytest.mark.skipif(not DATA.is_dir(), reason="../shared/data is not here"),
+]
 
 
 def limits(cpu_s: float) -> Limits:

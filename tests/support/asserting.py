@@ -1,4 +1,4 @@
-"""Assert problems in Python, and programs that try to pass them in other ways."""
+"""Problems of each kind, judged, and programs that try to pass asserts in other ways."""
 
 from __future__ import annotations
 
@@ -12,6 +12,17 @@ LIMITS = Limits(cpu_s=2, wall_s=30)
 def asserts(judge: Judge, source: str, *tests: str, **fields: object) -> Judgement:
     options = {"limits": LIMITS, **fields}
     return judge.judge(Problem("p", "assert", tuple(map(Case, tests)), **options), Program(source))  # type: ignore[arg-type]
+
+
+def stdio(judge: Judge, source: str, *cases: tuple[str, str], language: str = "python", **fields: object) -> Judgement:
+    limits = fields.pop("limits", LIMITS)
+    problem = Problem("p", "stdio", tuple(Case(*case) for case in cases), limits=limits, **fields)  # type: ignore[arg-type]
+    return judge.judge(problem, Program(source, language))
+
+
+def function(judge: Judge, source: str, args: str, expected: str, **fields: object) -> Judgement:
+    options = {"fn_name": "f", "limits": LIMITS, **fields}
+    return judge.judge(Problem("p", "function", (Case(args, expected),), **options), Program(source))  # type: ignore[arg-type]
 
 
 def is_decisive(test: str, preamble: str = "") -> bool:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from overlap.learner.micro_batch import MicroBatch, PromptGroup, Response, SplitConfig, mini_batches
-from overlap.learner.pairs import alone_pairs, causal_pairs, fits_mask, masked_pairs, shared_pairs
+from overlap.learner.pairs import causal_pairs, fits_mask, shared_pairs
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +19,6 @@ class AttentionCase:
     prompt: int
     responses: tuple[int, ...]
     budget: int
-    share: bool = True
     heads: int = 1
     keys: int = 1
     width: int = 64
@@ -39,8 +38,19 @@ class AttentionCase:
         """The micro-batches of one rank."""
         made = (Response(array("i", bytes(4 * n)), array("f", bytes(4 * n)), 1.0) for n in self.responses)
         group = PromptGroup(array("i", bytes(4 * self.prompt)), tuple(made))
-        (mini,) = mini_batches([group], SplitConfig(1, 1, self.budget, self.heads * self.width, self.share))
+        (mini,) = mini_batches([group], SplitConfig(1, 1, self.budget, self.heads * self.width))
         return mini.ranks[0]
+
+
+def alone_pairs(prompt: int, responses: Sequence[int]) -> int:
+    """Pairs of responses that each have a copy of their prompt: plain causal attention without padding."""
+    return sum(causal_pairs(prompt + response) for response in responses)
+
+
+def masked_pairs(prompts: Sequence[int], responses: Sequence[int]) -> int:
+    """Pairs of a micro-batch's prompts and responses, padded to the longest of each, the responses under a mask."""
+    longest_p, longest_r = max(prompts), max(responses, default=0)
+    return len(prompts) * longest_p**2 + len(responses) * longest_r * (longest_p + longest_r)
 
 
 def computed_pairs(micro: MicroBatch) -> int:

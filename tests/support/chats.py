@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import random
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
 from typing import Any
 
+from overlap.config import Config, EpisodeConfig, ModelConfig
 from overlap.core import Finish, Prompt, Request, Trajectory, VersionSpan
 from overlap.core.no_process import ProcesslessEngine
-from overlap.server import Chat
+from overlap.server import Chat, ChatTemplate, episodes
 
 START, END, PAD = 1, 2, 10
 _SPECIAL = {"<|im_start|>": START, "<|im_end|>": END}
@@ -86,6 +89,32 @@ class Voice(ProcesslessEngine):
 
     async def logprobs(self, token_ids: Sequence[int]) -> list[float]:
         return [0.0] * (len(token_ids) - 1)
+
+
+@asynccontextmanager
+async def free() -> AsyncIterator[None]:
+    """A slot that is always to be had."""
+    yield
+
+
+async def never(*_: Any) -> Any:
+    raise AssertionError("nobody asked for the sandbox")
+
+
+EPISODES = Config(model=ModelConfig(prompt_tokens=400, response_tokens=100), episode=EpisodeConfig(tokens=2000))
+
+
+def rolling(
+    rollout: Any, voice: Any = None, cfg: Config = EPISODES, judge: Any = never, tokenizer: Any = None
+) -> Any:  # fmt: skip
+    """An engine whose episodes are rolled out by ``rollout``."""
+    template = ChatTemplate(tokenizer or Letters())
+    return episodes(cfg, voice or Voice(), template, rollout, "Mine.rollout", judge)
+
+
+def one(rollout: Any, **options: Any) -> Trajectory:
+    """One episode of it, g4s2."""
+    return asyncio.run(asyncio.wait_for(rolling(rollout, **options).generate(Request(4, 2, prompt("p9"))), 30))
 
 
 def prompt(id: str = "p", text: str = "ask") -> Prompt:

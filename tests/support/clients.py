@@ -5,15 +5,14 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from time import monotonic
 from typing import Any
 
 import pytest
-from chats import Letters, Says, Voice, prompt
+from chats import Letters, Says, Voice, free, prompt
 from places import SUPPORT
 
 from overlap.core import Prompt, Request, Spoken
@@ -96,13 +95,8 @@ class Played:
     headers: list[dict[str, str]] = field(default_factory=list)
 
 
-@asynccontextmanager
-async def _free() -> AsyncIterator[None]:
-    yield
-
-
 def chat_of(voice: Voice, budget: Budget = WIDE) -> Chat:
-    return Chat(Request(0, 0, prompt(text="solve it")), voice, ChatTemplate(Letters()), budget, _free, reads=True)
+    return Chat(Request(0, 0, prompt(text="solve it")), voice, ChatTemplate(Letters()), budget, free, reads=True)
 
 
 def played(

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from typing import Any
 
 from fake_nodes import FakeMembers, FakeNode
 
-from overlap.clock import run_virtual
 from overlap.cluster.nodes import NodeJob
 from overlap.cluster.pool import ClusterPool
 from sandbox.core import Case, Judgement, Problem, Program
@@ -38,10 +37,6 @@ class Run:
         await self.pool.__aexit__()
         assert self.members.closed
         assert all(node.closed for node in self.nodes)
-
-
-def played(main: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
-    return run_virtual(main())
 
 
 async def many(pool: ClusterPool, count: int) -> list[Judgement]:

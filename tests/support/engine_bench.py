@@ -5,7 +5,13 @@ import asyncio
 from overlap.core import WeightUpdate
 from overlap.generate import EngineClient
 from overlap.pipeline.parity import logprob_gaps
+from overlap.process import read_proc
 from overlap.weights import full_tensors, open_sender
+
+
+def core_of(pids):
+    """The engine core: the first process that vLLM itself has started."""
+    return next(pid for pid in pids if b"EngineCore" in read_proc(pid, "cmdline"))
 
 
 class Bench:

@@ -22,7 +22,6 @@ class StubEngine:
         self.calls: list[str] = []
         self.release = asyncio.Event()
         self.release.set()
-        self.shares_gpus = False
         self.broken_loads = 0
         self.open_error: Exception | None = None
         self.opened = asyncio.Event()
@@ -40,7 +39,6 @@ class StubEngine:
         await self.opened.wait()
         if self.open_error:
             raise self.open_error
-        return ("ipc" if self.shares_gpus else "shm"), self.shares_gpus
 
     async def sample(self, prompt, id, sampling):
         self.calls.append(f"sample {id}")
@@ -82,17 +80,11 @@ class StubEngine:
     async def abandon_weights(self):
         self.calls.append("abandon")
 
-    async def probe_at(self, temperature):
-        self.calls.append(f"probe at {temperature}")
-
     async def sleep(self):
         self.calls.append("sleep")
 
     async def wake(self, part):
         self.calls.append(f"wake {part}")
-
-    async def label(self, version):
-        self.calls.append(f"label {version}")
 
     async def parse(self, text, token_ids, tools):
         return Spoken(text)
@@ -108,20 +100,6 @@ def request(sample=0, prompt=(1, 2, 3)):
 async def turns(n=10):
     for _ in range(n):
         await asyncio.sleep(0)
-
-
-def run(coroutine, generator=None):
-    """Run for 20 s at most; then the generator is closed, within the same loop."""
-
-    async def bounded():
-        async with asyncio.timeout(20):
-            try:
-                return await coroutine
-            finally:
-                if generator is not None:
-                    await generator.close()
-
-    return asyncio.run(bounded())
 
 
 def poll(fd, seconds):

@@ -72,7 +72,7 @@ class FakeNode:
         await self._reached()
         if self._refused:
             raise NodeRefused(self._refused)
-        return Facts(self.name, self._workers, self._workers, "A", "fake", self.ahead_s)
+        return Facts(self._workers, self._workers, "A", self.ahead_s)
 
     async def send(self, parcel: JobParcel) -> None:
         await self._reached()

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import Any
 
-from overlap.clock import run_virtual
 from overlap.cluster.far_peer import ProcessAgent
 from overlap.cluster.hosted import Delivery
 from overlap.cluster.nodes import BEAT_S, HeadLost, NodeLost, NodeRefused
@@ -21,7 +19,7 @@ CFG = Config(rollout=RolloutConfig(replicas=2))
 class Agent:
     """A host of a process that says nothing; keeps the weights that it is given."""
 
-    def __init__(self, name: str, closed: Callable[[bool], None]) -> None:
+    def __init__(self, name: str, closed: Callable[[bool], None] = lambda sure: None) -> None:
         self.name, self._closed = name, closed
         self.environment: Mapping[str, str] = {}
         self.sure, self.lost, self.slow = True, False, 0.001
@@ -72,8 +70,8 @@ class Fleet:
         self.refused: set[str] = set()
 
     @staticmethod
-    def node(number: int, cores: int) -> NodeDevices:
-        devices = Devices(cores=tuple(range(cores)))
+    def node(number: int, cores: int, gpus: int = 0) -> NodeDevices:
+        devices = Devices.gpus(gpus) if gpus else Devices(cores=tuple(range(cores)))
         return NodeDevices(f"n{number}", f"10.0.0.{number}", devices, here=number == 0)
 
     async def _put(self, data: bytes) -> bytes:
@@ -107,10 +105,3 @@ class Fleet:
 
 def seats(fleet: Fleet, cfg: Config = CFG) -> tuple[EngineSeat, ...]:
     return place_over(cfg, list(fleet.nodes.values())).engines
-
-
-def played(main: Callable[[], Awaitable[Any]]) -> None:
-    async def play() -> None:
-        await main()
-
-    run_virtual(play())

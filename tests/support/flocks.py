@@ -2,7 +2,8 @@
 
 import asyncio
 
-from mortal import Mortal, closing
+from async_tests import supplied
+from mortal import Mortal, turns
 
 from overlap.clock import run_virtual
 from overlap.core import Prompt, Request, WeightUpdate
@@ -10,35 +11,54 @@ from overlap.generate import Engines, RestartPolicy
 
 
 class Flock:
-    """Engines side by side, the doubles that each of them has had, and the lines that were told of them."""
+    """Engines side by side, the doubles that each of them has had, and what was told of them. ``broken`` has the errors
+    of starts, by the number of the double. Those that are ``serving`` have weights of their own.
+    """
 
-    def __init__(self, count=2, kind=Mortal, sleeps=False, serving=False, **policy):
+    def __init__(self, count=1, kind=Mortal, broken=(), sleeps=False, serving=False, **policy):
         self.lives = [[] for _ in range(count)]
-        self.told, self._kind, self._serving = [], kind, serving
+        self.told, self.watched, self.outages = [], [], []
+        self._kind, self._broken, self._serving = kind, dict(broken), serving
         self.door = Engines(
             [self._maker(index) for index in range(count)],
             sleeps=sleeps,
             serving=serving,
             policy=RestartPolicy(**policy),
             notify=self.told.append,
+            watch=self.watched.append,
+            on_recovered=self.outages.append,
         )
 
     def _maker(self, index):
         def make():
-            self.lives[index].append(self._kind(10 * index + len(self.lives[index])))
+            made = self._kind(10 * index + len(self.lives[index]))
+            made.broken = self._broken.get(made.number)
+            self.lives[index].append(made)
             if self._serving:
-                self.engine(index).version = 0
-                self.engine(index).open.set()
-            return self.engine(index)
+                made.version = 0
+                made.open.set()
+            return made
 
         return make
 
     def run(self, coroutine):
         """Run on a clock that jumps, and close."""
-        return run_virtual(closing(self.door, coroutine))
+
+        async def closing():
+            try:
+                return await coroutine
+            finally:
+                await self.door.close()
+
+        return run_virtual(closing())
 
     def engine(self, index):
         return self.lives[index][-1]
+
+    @property
+    def last(self):
+        """The engine of a flock of one."""
+        return self.engine(0)
 
     @property
     def sent(self):
@@ -52,8 +72,35 @@ class Flock:
         for lives in self.lives:
             lives[-1].release.clear()
 
+    async def begun(self, count=1):
+        """Requests in flight in engines that serve version 0."""
+        await self.door.load(update(0))
+        self.hold()
+        tasks = self.send(*((3, sample) for sample in range(count)))
+        await turns()
+        assert sum(map(len, self.sent)) == count
+        return tasks
 
-def request(group, sample=0):
+    async def reload(self, version):
+        """What the loop does for an engine that has come up again."""
+        await self.door.wants_weights()
+        await self.door.load(update(version))
+
+
+def with_flock(*args, **options):
+    """Decorate an async test: it gets a flock of these, runs on a clock that jumps, and the flock is closed."""
+
+    def decorate(test):
+        def run(work):
+            flock = Flock(*args, **options)
+            flock.run(work(flock))
+
+        return supplied(test, run)
+
+    return decorate
+
+
+def request(group=3, sample=0):
     return Request(group, sample, Prompt(f"p{group}", (1, 2)))
 
 

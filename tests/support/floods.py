@@ -173,38 +173,23 @@ def crashed(language: str, unit: str) -> Callable[[int], Work]:
     return make
 
 
-def composed(language: str, unit: str) -> Callable[[int], Work]:
+def of_units(unit: str, work: Callable[[str], object]) -> Callable[[int], Work]:
+    """What is done with a text that is nothing but ``unit``, again and again."""
+
+    def make(size: int) -> Work:
+        text = unit * (size // len(unit))
+        return lambda: work(text)
+
+    return make
+
+
+def composed(language: str) -> Callable[[str], object]:
     problem = Problem("p", "assert", (Case("main"),), language=language)
-
-    def make(size: int) -> Work:
-        source = unit * (size // len(unit))
-        return lambda: compose(LANGUAGES[language], problem, source, problem.cases[0])
-
-    return make
+    return lambda source: compose(LANGUAGES[language], problem, source, problem.cases[0])
 
 
-def renamed(unit: str) -> Callable[[int], Work]:
-    def make(size: int) -> Work:
-        source = unit * (size // len(unit))
-        return lambda: units.rename_main(source, "program")
-
-    return make
-
-
-def called(unit: str) -> Callable[[int], Work]:
-    def make(size: int) -> Work:
-        source = unit * (size // len(unit))
-        return lambda: units.callee("f", source)
-
-    return make
-
-
-def answered(unit: str) -> Callable[[int], Work]:
-    def make(size: int) -> Work:
-        answer = unit * (size // len(unit))
-        return lambda: (extract_program(answer), extract_program(answer, prefill="```python\n", stop=("```",)))
-
-    return make
+def extracted(answer: str) -> object:
+    return extract_program(answer), extract_program(answer, prefill="```python\n", stop=("```",))
 
 
 def floods() -> Iterator[Flood]:
@@ -219,10 +204,13 @@ def floods() -> Iterator[Flood]:
     for language, unit in STDERR.items():
         yield Flood(f"stderr: {language.strip()} {unit!r}", crashed(language.strip(), unit), most=64 << 10)
     for language, unit in SOURCES.items():
-        yield Flood(f"source: {language} {unit!r}", composed(language, unit), SOURCE_BYTES_MAX, language)
+        work = of_units(unit, composed(language))
+        yield Flood(f"source: {language} {unit!r}", work, SOURCE_BYTES_MAX, language)
     for unit in GO_SOURCES:
-        yield Flood(f"source: go {unit!r}", renamed(unit), most=SOURCE_BYTES_MAX)
+        work = of_units(unit, lambda source: units.rename_main(source, "program"))
+        yield Flood(f"source: go {unit!r}", work, most=SOURCE_BYTES_MAX)
     for unit in ("class ", "struct\n\n", "/*", "class Solution"):
-        yield Flood(f"source: cpp {unit!r}", called(unit), most=SOURCE_BYTES_MAX)
+        work = of_units(unit, lambda source: units.callee("f", source))
+        yield Flood(f"source: cpp {unit!r}", work, most=SOURCE_BYTES_MAX)
     for kind, unit in ANSWERS.items():
-        yield Flood(f"answer: {kind}", answered(unit))
+        yield Flood(f"answer: {kind}", of_units(unit, extracted))

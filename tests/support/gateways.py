@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable
+from contextlib import ExitStack, asynccontextmanager
 from typing import Any
 
 import pytest
-from chats import Letters, Voice, prompt
+from async_tests import Test, supplied
+from chats import Letters, Voice, free, prompt
 
 from overlap.core import Request, Trajectory
 from overlap.server import Chat, ChatTemplate, Gateway
@@ -20,11 +21,6 @@ CHAT = "/chat/completions"
 TOOLS = [{"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}]
 
 
-@asynccontextmanager
-async def free() -> AsyncIterator[None]:
-    yield
-
-
 async def until(true: Callable[[], bool]) -> None:
     """What the same loop brings about; the caller bounds it."""
     while not true():  # noqa: ASYNC110 - nobody tells
@@ -32,7 +28,10 @@ async def until(true: Callable[[], bool]) -> None:
 
 
 class Session:
-    """A chat behind a gateway, and a client of it."""
+    """A chat behind a gateway, and a client of it. ``end`` ends the episode."""
+
+    voice: Any
+    end: Callable[[], None]
 
     def __init__(self, gateway: Gateway, chat: Chat, key: str) -> None:
         self.gateway, self.chat, self.key = gateway, chat, key
@@ -43,9 +42,13 @@ class Session:
     async def ask(self, *messages: dict[str, Any], headers: dict[str, str] | None = None, **more: Any) -> Any:
         return await self.client.post(CHAT, json={"model": "any", "messages": list(messages), **more}, headers=headers)
 
+    async def connected(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        """A connection of its own."""
+        return await asyncio.open_connection("127.0.0.1", httpx.URL(self.gateway.url).port)
+
     async def first_line(self, headers: str) -> bytes:
         """Of the answer to a request with these headers, whose body never comes."""
-        reader, writer = await asyncio.open_connection("127.0.0.1", httpx.URL(self.gateway.url).port)
+        reader, writer = await self.connected()
         writer.write(
             f"POST /v1{CHAT} HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {self.key}\r\n{headers}\r\n".encode()
         )
@@ -59,24 +62,33 @@ class Session:
         return sum(sum(branch.mask) for branch in self.chat.branches())
 
 
-def play(
-    work: Callable[[Session], Awaitable[Any]], voice: Voice | None = None, turns: int = 20, context: int = 2000,
-    reads: bool = False,
-) -> Any:  # fmt: skip
-    async def main() -> Any:
-        made = voice or Voice(lambda request: (f"a{request.turn}", "stop"))
-        chat = Chat(
-            Request(0, 0, prompt()), made, ChatTemplate(Letters()), Budget(turns, 1000, context), free, reads=reads
-        )
-        async with Gateway() as gateway:
-            with gateway.session(chat) as key:
-                session = Session(gateway, chat, key)
-                async with session.client:
-                    found = await work(session)
-            assert gateway.fault is None
-            return found
+@asynccontextmanager
+async def opened(
+    voice: Voice | None = None, turns: int = 20, context: int = 2000, reads: bool = False
+) -> AsyncIterator[Session]:
+    """A session of a chat with these limits, whose policy numbers its answers or is ``voice``."""
+    made = voice or Voice(lambda request: (f"a{request.turn}", "stop"))
+    chat = Chat(Request(0, 0, prompt()), made, ChatTemplate(Letters()), Budget(turns, 1000, context), free, reads=reads)
+    async with Gateway() as gateway:
+        with ExitStack() as episode:
+            session = Session(gateway, chat, episode.enter_context(gateway.session(chat)))
+            session.voice, session.end = made, episode.close
+            async with session.client:
+                yield session
 
-    return asyncio.run(asyncio.wait_for(main(), 30))
+
+def played(make: Callable[[], Voice] | None = None, **limits: Any) -> Callable[[Test], Callable[..., None]]:
+    """Decorate an async test: it gets a session as ``opened`` has it, and the gateway has no fault."""
+
+    def decorate(test: Test) -> Callable[..., None]:
+        async def main(work: Test) -> None:
+            async with asyncio.timeout(30), opened(make() if make else None, **limits) as session:
+                await work(session)
+                assert session.gateway.fault is None
+
+        return supplied(test, lambda work: asyncio.run(main(work)))
+
+    return decorate
 
 
 class Waiting(Voice):

@@ -1,11 +1,16 @@
-"""Real learners of a tiny policy: a configuration, seeded batches, and a run that leaves nothing behind."""
+"""Real learners of a tiny policy: a configuration, seeded batches, a run that leaves nothing behind, and what it says
+and sends.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import os
 import random
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from overlap.config import Config, CriticConfig, LearnConfig, ModelConfig, RolloutConfig, RunConfig
 from overlap.core import Batch, Group, Prompt, Request, Scored, Trajectory, VersionSpan
@@ -14,6 +19,7 @@ from overlap.process import alive, identify
 
 PROBE = tuple(range(30, 80))
 LEARN = {"lr": 1e-2, "grad_clip": 0.5, "weight_decay": 0.1, "micro_batch_tokens": 96}
+CRITIC = {"lr": 1e-2, "lambda_policy": 0.9, "bounded": False}
 
 
 def config(*, critic=None, **learn) -> Config:
@@ -27,8 +33,18 @@ def config(*, critic=None, **learn) -> Config:
     )
 
 
-def make_batch(version: int = 0, advantage: float = 1.0) -> Batch:
-    rng = random.Random(version)
+def ppo(*, critic: Any = None, **learn: Any) -> Config:
+    learn = {"advantage": "gae", "truncated": "bootstrap", "updates_per_step": 2} | learn
+    return config(critic=CRITIC | (critic or {}), normalize_advantages=True, **learn)
+
+
+def adapted(**learn: Any) -> Config:
+    return config(**({"lora_rank": 4, "kl_coef": 0.1} | learn))
+
+
+def make_batch(seed: int = 0, advantage: float = 1.0, *, version: int | None = None) -> Batch:
+    """For a learner of ``version``, by default the seed."""
+    version, rng = seed if version is None else version, random.Random(seed)
 
     def scored(group: int, sample: int, prompt: Prompt) -> Scored:
         count = rng.randint(1, 24)
@@ -43,6 +59,21 @@ def make_batch(version: int = 0, advantage: float = 1.0) -> Batch:
         return Group(number, prompt, tuple(scored(number, i, prompt) for i in range(4)), signs)
 
     return Batch(version + 1, version, tuple(group(i) for i in range(4)))
+
+
+def mixed_batch(version: int) -> Batch:
+    """Some samples were cut off, and some were drawn by the version before."""
+    rng = random.Random(100 + version)
+
+    def some(scored: Scored) -> Scored:
+        t = scored.trajectory
+        age = rng.randrange(2) if version else 0
+        spans = tuple(replace(span, version=version - age) for span in t.spans)
+        return replace(scored, trajectory=replace(t, finish=rng.choice(("stop", "length")), spans=spans))
+
+    made = make_batch(version)
+    groups = (replace(group, samples=tuple(map(some, group.samples))) for group in made.groups)
+    return replace(made, groups=tuple(groups))
 
 
 def run(policy: Path, scratch: Path, cfg: Config, use, total_updates: int = 10, critic: Path | None = None):
@@ -66,6 +97,41 @@ def run(policy: Path, scratch: Path, cfg: Config, use, total_updates: int = 10, 
     assert not list(scratch.glob("learner-*"))
     assert ours_in_shm() == shared_memory
     return result
+
+
+def told(metrics: Mapping[str, float]) -> dict[str, float]:
+    """Metrics that are numbers, without seconds and padding, in which runs alike may differ."""
+    differ = ("_s", "padded_share")
+    return {name: value for name, value in metrics.items() if not name.endswith(differ) and value == value}
+
+
+def sent(info: Mapping[str, Any]) -> dict[str, Any]:
+    """The tensors that an engine would read."""
+    import torch
+
+    data, found = bytearray(Path(info["path"]).read_bytes()), {}
+    for name, dtype, shape, offset in info["tensors"]:
+        count = torch.Size(shape).numel()
+        flat = torch.frombuffer(data, dtype=getattr(torch, dtype), count=count, offset=offset)
+        found[name] = flat.view(shape)
+    return found
+
+
+async def published(learner: ProcessLearner, version: int) -> bytes:
+    """All that an engine would read."""
+    update = await learner.publish(version)
+    data = _content(update.info["path"])
+    await learner.retire(update)
+    return data
+
+
+def _content(path: str) -> bytes:
+    return Path(path).read_bytes()
+
+
+def distance(one: Mapping[str, Any], other: Mapping[str, Any]) -> float:
+    """Between two models of these tensors."""
+    return sum((one[name] - other[name]).pow(2).sum().item() for name in one) ** 0.5
 
 
 def ours_in_shm() -> set[str]:

@@ -18,17 +18,13 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
 
+from overlap.cluster.by_hand import HEALTH
+
 PORT, RAYLET = 6379, "raylet/raylet "
 SETTLED_S = 8.0
 START_TRIES = 3
 _UNSHARE = ["unshare", "--net", "--uts", "--ipc", "--mount", "--pid", "--fork", "--kill-child=KILL", "--mount-proc"]
 _RAY = [sys.executable, "-m", "ray.scripts.scripts"]
-_HEALTH = {
-    "RAY_health_check_initial_delay_ms": "2000",
-    "RAY_health_check_period_ms": "1000",
-    "RAY_health_check_timeout_ms": "1000",
-    "RAY_health_check_failure_threshold": "5",
-}
 
 
 @cache
@@ -137,7 +133,7 @@ class Machines:
     def __init__(self, count: int, cpus: int = 1) -> None:
         self._cpus = cpus
         token = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
-        self.environment = {**os.environ, **token, **_HEALTH, "RAY_USAGE_STATS_ENABLED": "0"}
+        self.environment = {**os.environ, **token, **HEALTH, "RAY_USAGE_STATS_ENABLED": "0"}
         self._switch = Machine(99, self.environment)
         self._ip(self._switch, "link add br0 type bridge", "link set br0 up")
         self._made: list[Machine] = []

@@ -1,12 +1,10 @@
-"""Doubles of engines that can be killed, and one of them after the other behind ``Engines``."""
+"""A double of an engine that can be killed."""
 
 import asyncio
 import contextlib
 
-from overlap.clock import run_virtual
-from overlap.core import Prompt, Request, Trajectory, VersionSpan, WeightUpdate
+from overlap.core import Trajectory, VersionSpan
 from overlap.errors import EngineError
-from overlap.generate import Engines, RestartPolicy
 
 
 class Mortal:
@@ -95,76 +93,6 @@ class Mortal:
         self._end.set()
 
 
-class Nest:
-    """One engine at a time, and all that there were."""
-
-    def __init__(self, broken=(), sleeps=False, serving=False, **policy):
-        self._opens = False
-        self.engines, self.told, self.watched, self.outages, self._broken = [], [], [], [], dict(broken)
-        self.steady = Engines(
-            [self._make],
-            sleeps=sleeps,
-            serving=serving,
-            policy=RestartPolicy(**policy),
-            notify=self.told.append,
-            watch=self.watched.append,
-            on_recovered=self.outages.append,
-        )
-
-    def _make(self):
-        self.engines.append(Mortal(len(self.engines), self._broken.get(len(self.engines))))
-        if self._opens:
-            self.opens()
-        return self.engines[-1]
-
-    def opens(self):
-        """The engine has weights of its own, and so has each that follows."""
-        self._opens, self.last.version = True, 0
-        self.last.open.set()
-
-    @property
-    def last(self):
-        return self.engines[-1]
-
-    def run(self, coroutine):
-        """Run on a clock that jumps, and close."""
-        return run_virtual(closing(self.steady, coroutine))
-
-    def send(self, count=1):
-        return [asyncio.create_task(self.steady.generate(request(i))) for i in range(count)]
-
-
-async def closing(door, coroutine):
-    try:
-        return await coroutine
-    finally:
-        await door.close()
-
-
-def request(sample=0):
-    return Request(3, sample, Prompt("p", (1, 2)))
-
-
-def update(version, backend="shm"):
-    return WeightUpdate(version, backend, {})
-
-
 async def turns(n=20):
     for _ in range(n):
         await asyncio.sleep(0)
-
-
-async def begun(nest, count=1):
-    """Requests in flight in a first engine that serves version 0."""
-    await nest.steady.load(update(0))
-    nest.last.release.clear()
-    tasks = nest.send(count)
-    await turns()
-    assert len(nest.last.sent) == count
-    return tasks
-
-
-async def reload(nest, version):
-    """What the loop does for it."""
-    await nest.steady.wants_weights()
-    await nest.steady.load(update(version))

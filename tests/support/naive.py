@@ -23,7 +23,11 @@ _LIMIT_S: Final = 6.0
 Wire = dict[str, Any]
 
 
-def _run(program: str, language: str, stdin: str, directory: str, name: str = "main.py") -> Any:
+def _run(program: str, language: str, stdin: str, directory: str = "", name: str = "main.py") -> Any:
+    """Run a program in a directory, or else in one of its own."""
+    if not directory:
+        with tempfile.TemporaryDirectory() as directory:
+            return _run(program, language, stdin, directory, name)
     env = {**os.environ, "HF_TOKEN": "hunter2"}
     path = Path(directory, name)
     path.write_bytes(program.encode("utf-8", "surrogateescape"))
@@ -49,15 +53,13 @@ def plain(problem: Wire, program: str, language: str) -> bool:
 
 def no_complaint(problem: Wire, program: str, language: str) -> bool:
     """Whatever prints nothing wrong is right."""
-    with tempfile.TemporaryDirectory() as directory:
-        done = _run(program, language, problem["cases"][0]["input"], directory)
+    done = _run(program, language, problem["cases"][0]["input"])
     return bool(done.returncode == 0 and not done.stderr)
 
 
 def infra_is_free(problem: Wire, program: str, language: str) -> bool:
     """An end by a signal, or by the code that `timeout` has, is taken for our own failure: the sample is not scored."""
-    with tempfile.TemporaryDirectory() as directory:
-        done = _run(program, language, problem["cases"][0]["input"], directory)
+    done = _run(program, language, problem["cases"][0]["input"])
     return bool(done.returncode < 0 or done.returncode == 124)
 
 
@@ -77,14 +79,13 @@ def first_line(problem: Wire, program: str, language: str) -> bool:
     if problem["kind"] == "function":
         arguments = json.loads(problem["cases"][0]["input"])
         text += f"\nfor item in {problem['fn_name']}(*{arguments}): print(item)\n"
-    with tempfile.TemporaryDirectory() as directory:
-        for case in problem["cases"]:
-            expected = case["expected"].encode()
-            if problem["kind"] == "function":
-                expected = b"\n".join(str(item).encode() for item in json.loads(expected))
-            lines = _run(text, language, case["input"], directory).stdout.split(b"\n")
-            if any(a != b for a, b in zip([x for x in lines if x], expected.split(b"\n"), strict=False)):
-                return False
+    for case in problem["cases"]:
+        expected = case["expected"].encode()
+        if problem["kind"] == "function":
+            expected = b"\n".join(str(item).encode() for item in json.loads(expected))
+        lines = _run(text, language, case["input"]).stdout.split(b"\n")
+        if any(a != b for a, b in zip([x for x in lines if x], expected.split(b"\n"), strict=False)):
+            return False
     return True
 
 
@@ -93,9 +94,8 @@ def marker(problem: Wire, program: str, language: str) -> bool:
     calls = "\n".join(
         f"assert {problem['fn_name']}(*{case['input']}) == {case['expected']}" for case in problem["cases"]
     )
-    with tempfile.TemporaryDirectory() as directory:
-        done = _run(f"{program}\n{calls}\nprint('ALL SUPPORT PASSED')\n", language, "", directory)
-    return b"ALL SUPPORT PASSED" in done.stdout
+    done = _run(f"{program}\n{calls}\nprint('ALL TESTS PASSED')\n", language, "")
+    return b"ALL TESTS PASSED" in done.stdout
 
 
 def framework(problem: Wire, program: str, language: str) -> bool:
@@ -103,8 +103,7 @@ def framework(problem: Wire, program: str, language: str) -> bool:
     body = "\n        ".join(problem["cases"][0]["input"].splitlines())
     own = f"import unittest\nclass Hidden(unittest.TestCase):\n    def test_f(self):\n        {body}\n"
     text = program if "pytest" in program else program + "\n" + own
-    with tempfile.TemporaryDirectory() as directory:
-        return bool(_run(text + "\nunittest.main()\n", language, "", directory).returncode == 0)
+    return bool(_run(text + "\nunittest.main()\n", language, "").returncode == 0)
 
 
 def start_up_files(problem: Wire, program: str, language: str) -> bool:
@@ -113,8 +112,8 @@ def start_up_files(problem: Wire, program: str, language: str) -> bool:
     tests += "".join(f"assert f(*{case['input']}) == {case['expected']}\n" for case in problem["cases"])
     with tempfile.TemporaryDirectory() as directory:
         _run(program, language, "", directory)
-        done = _run("import conftest\n" + tests + "print('ALL SUPPORT PASSED')\n", language, "", directory, "check.py")
-    return b"ALL SUPPORT PASSED" in done.stdout
+        done = _run("import conftest\n" + tests + "print('ALL TESTS PASSED')\n", language, "", directory, "check.py")
+    return b"ALL TESTS PASSED" in done.stdout
 
 
 def tests_on_disk(problem: Wire, program: str, language: str) -> bool:
@@ -123,9 +122,8 @@ def tests_on_disk(problem: Wire, program: str, language: str) -> bool:
     with tempfile.TemporaryDirectory() as directory:
         Path(directory, "tests.json").write_text(json.dumps(problem["cases"]))
         case = problem["cases"][0]
-        return bool(
-            _run(program, language, case["input"], directory).stdout.split() == case["expected"].encode().split()
-        )
+        done = _run(program, language, case["input"], directory)
+    return bool(done.stdout.split() == case["expected"].encode().split())
 
 
 def verdict_in_reach(problem: Wire, program: str, language: str) -> bool:

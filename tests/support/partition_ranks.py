@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import gc
-import json
 import os
-import subprocess
 import sys
 import threading
 from collections.abc import Callable
@@ -16,6 +14,8 @@ from typing import Any
 import torch
 from learners import PROBE, config, make_batch
 from live_bytes import LiveBytes
+from rank_memory import resident
+from rank_runs import run_ranks, tell
 
 from overlap.errors import ConfigError
 from overlap.learner import rank
@@ -39,25 +39,9 @@ STEPS: dict[str, dict[str, Any]] = {
 }
 
 
-def run_ranks(world: int, case: str, folder: Path, meet: Path, timeout_s: float = 400.0) -> list[Any]:
-    """What each of ``world`` ranks finds; ``meet`` is a folder of their own. Raises AssertionError with a rank's output
-    where one fails.
-    """
-    script = [sys.executable, __file__, case, str(folder), str(meet / "meet")]
-    ranks = []
-    try:
-        for number in range(world):
-            with (meet / f"log-{number}").open("w") as log:
-                mine = os.environ | rank_environment(number, world)
-                ranks.append(subprocess.Popen(script, stdout=log, stderr=subprocess.STDOUT, env=mine))
-        for number, process in enumerate(ranks):
-            code = process.wait(timeout_s)
-            assert code == 0, (meet / f"log-{number}").read_text()[-6000:]
-    finally:
-        for process in ranks:
-            process.kill()
-            process.wait()
-    return [json.loads((meet / f"meet-{number}").read_text()) for number in range(world)]
+def partition_ranks(world: int, case: str, folder: Path, meet: Path) -> list[Any]:
+    """What each of ``world`` ranks finds; ``meet`` is a folder of their own."""
+    return run_ranks(world, __file__, case, folder, folder=meet, environment=rank_environment(0, world))
 
 
 def both(path: Path, dtype: str) -> tuple[Any, Any]:
@@ -151,7 +135,10 @@ def refusal(path: Path, backend: ZeroBackend | None) -> str:
 
 
 class Resident(threading.Thread):
-    """The most bytes of anonymous and shared memory that this process has had resident, seen each millisecond."""
+    """The most bytes of anonymous and shared memory that this process has had resident, seen each millisecond.
+
+    A rank's heap gives nothing back (``rank_environment``), so a peak between two looks is seen in the end.
+    """
 
     def __init__(self) -> None:
         super().__init__(daemon=True)
@@ -170,15 +157,6 @@ class Resident(threading.Thread):
         self._done.set()
         self.join()
         self.most = max(self.most, resident())
-
-
-def resident() -> int:
-    """Bytes. Pages of files that are mapped are not among them: the kernel has them once, and takes them when it must.
-
-    A rank's heap gives nothing back (``rank_environment``), so a peak between two looks is seen in the end.
-    """
-    status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
-    return sum(int(status[kind].split()[0]) << 10 for kind in ("RssAnon", "RssShmem"))
 
 
 def peak(folder: Path, dtype: str) -> dict[str, int]:
@@ -204,7 +182,7 @@ def main() -> None:
     ZeroBackend(config()).join(CPU)
     cases: dict[str, Callable[[Path], Any]] = {"same": same, "steps": steps, "refused": refused}
     cases["peak bfloat16"] = partial(peak, dtype="bfloat16")
-    meet.with_name(f"{meet.name}-{mine}").write_text(json.dumps(cases[case](folder)))
+    tell(meet, cases[case](folder))
     sys.stdout.flush()
     leave(0)  # as a rank: threads of the process group may wait
 

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import functools
+import inspect
 import os
 import time
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Any
 
 import psutil
 
@@ -71,6 +74,33 @@ async def pool_of(workers: int, **options: object) -> AsyncIterator[Pool]:
             everyone = [psutil.Process(supervisor), *family(supervisor)] if psutil.pid_exists(supervisor) else []
     assert not living(everyone)
     assert run_directories() == files
+
+
+Test = Callable[..., Awaitable[None]]
+
+
+def within(opened: Callable[[], AbstractAsyncContextManager[Any]]) -> Callable[[Test], Callable[..., None]]:
+    """Run a test in a loop of its own, with what is opened there as its first argument."""
+
+    def decorate(test: Test) -> Callable[..., None]:
+        @functools.wraps(test)
+        def run(**fixtures: Any) -> None:
+            async def main() -> None:
+                async with opened() as given:
+                    await test(given, **fixtures)
+
+            asyncio.run(main())
+
+        asked = inspect.signature(test)
+        run.__signature__ = asked.replace(parameters=[*asked.parameters.values()][1:])  # type: ignore[attr-defined]
+        return run
+
+    return decorate
+
+
+def pooled(workers: int, **options: object) -> Callable[[Test], Callable[..., None]]:
+    """Run a test in a loop of its own, with such a pool as its first argument."""
+    return within(lambda: pool_of(workers, **options))
 
 
 def members(pool: Pool, module: str) -> list[psutil.Process]:

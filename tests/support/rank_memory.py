@@ -12,12 +12,13 @@ import gc
 import json
 import os
 import random
-import subprocess
 import sys
 from array import array
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+
+from rank_runs import run_ranks, tell
 
 from overlap.config import load_config
 from overlap.process import leave
@@ -31,37 +32,18 @@ def measure(settings: Sequence[str], policy: Path, layer: Path, tiny: Path, scra
     """What each rank of the configuration says: bytes by "start", "rest" (after a step), "critic" and "actor" (most in
     these phases of a step).
     """
-    world = load_config(None, list(settings)).learn.ranks
-    told = {
+    environment = MALLOC | {
         "SETTINGS": json.dumps(list(settings)),
         "POLICY": str(policy),
         "LAYER": str(layer),
         "TINY": str(tiny),
-        "MEET": str(scratch / "meet"),
-    }
-    common = os.environ | MALLOC | told | {
-        "WORLD_SIZE": str(world),
         "OMP_NUM_THREADS": "1",
         "GLOO_SOCKET_IFNAME": "lo",
         "TOKENIZERS_PARALLELISM": "false",
         "PYTHONPATH": os.pathsep.join(sys.path),
-    }  # fmt: skip
-    ranks = [
-        subprocess.Popen(
-            [sys.executable, __file__],
-            env=common | {"RANK": str(rank), "LOCAL_RANK": str(rank)},
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        for rank in range(world)
-    ]
-    try:
-        said = [rank.communicate(timeout=500)[0] for rank in ranks]
-    finally:
-        for rank in ranks:
-            rank.kill()
-            rank.wait()
-    return [json.loads(text.strip().splitlines()[-1]) for text in said]
+    }
+    world = load_config(None, list(settings)).learn.ranks
+    return run_ranks(world, __file__, folder=scratch, environment=environment)
 
 
 def resident() -> int:
@@ -128,12 +110,12 @@ def _read(groups: list[Any]) -> None:
     model(to_tensors(MicroBatch(fitting), cpu))[0].sum().backward()
 
 
-def rank() -> dict[str, int]:
+def rank(meet: Path) -> dict[str, int]:
     """Make a trainer, take a step, take another one; returns the bytes by phase."""
     import torch.distributed as dist
 
     number, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-    dist.init_process_group("gloo", init_method=f"file://{os.environ['MEET']}", rank=number, world_size=world)
+    dist.init_process_group("gloo", init_method=f"file://{meet}", rank=number, world_size=world)
     small = _trainer(os.environ["TINY"])
     groups = _groups(small.cfg)
     small.step(groups)
@@ -163,5 +145,5 @@ def rank() -> dict[str, int]:
 
 
 if __name__ == "__main__":
-    print(json.dumps(rank()), flush=True)
+    tell(Path(sys.argv[1]), rank(Path(sys.argv[1])))
     leave(0)

@@ -44,7 +44,11 @@ def packed(tests: list[Values]) -> str:
 
 def _synthetic(tests: Any, **more: Any) -> Values:
     info = {"language": "python", "test_cases": tests}
-    return {"problem_id": "s1", "task_type": "verifiable_code", "prompt": "Add.", "verification_info": info, **more}
+    return {"problem_id": "s1", "task_type": "verifiable_code", "prompt": "Add.", "verification_info": info} | more
+
+
+def _verl(ground_truth: Any) -> Values:
+    return {"prompt": [{"role": "user", "content": "Add."}], "reward_model": {"ground_truth": json.dumps(ground_truth)}}
 
 
 _LIST = [{"input": "1 2\n", "output": "3\n"}, {"input": "4 5\n", "output": "9\n"}]
@@ -58,6 +62,11 @@ _LCB = [{"input": "1\n2", "output": "3", "testtype": "functional"}]
 _CALLED = {"kind": "function", "right": RIGHT, "wrong": WRONG}
 _METHOD = {"kind": "function", "right": SOLUTION, "wrong": SOLUTION_WRONG}
 ASSERTED = {"kind": "assert", "right": RIGHT, "wrong": WRONG}
+CLASS_ASSERTED = {"kind": "assert", "right": SOLUTION, "wrong": SOLUTION_WRONG}
+_OWN = {"id": "o", "kind": "function", "statement": "Add.", "fn_name": "add"}
+_METHOD_ROW = {"question": "Add.", "func_name": "add", "class_name": "Solution", "starter_code": STARTER}
+_LIVE = {"question_content": "Add.", "public_test_cases": "[]"}
+_CODEFORCES = {"id": "1/A", "description": "Add.", "official_tests": _LIST}
 _CHECKER = """
 #include <fstream>
 int main(int argc, char** argv) {
@@ -76,14 +85,8 @@ print(1 if got and int(got[0]) == sum(map(int, given)) else 0)
 SAMPLES: dict[str, Sample] = {
     "our own": Sample(
         "our own",
-        {
-            "id": "o",
-            "kind": "function",
-            "statement": "Add.",
-            "fn_name": "add",
-            "tests": [{"input": "[1, 2]", "output": "3"}],
-        },
-        {"id": "x", "kind": "quiz", "statement": "?", "tests": []},
+        _OWN | {"tests": [{"input": "[1, 2]", "output": "3"}]},
+        _OWN | {"kind": "quiz", "tests": []},
         "malformed",
         **_CALLED,
     ),
@@ -116,9 +119,7 @@ SAMPLES: dict[str, Sample] = {
         },
         {"problem": "?", "tests": {"functional": "check("}},
         "malformed",
-        kind="assert",
-        right=SOLUTION,
-        wrong=SOLUTION_WRONG,
+        **CLASS_ASSERTED,
     ),
     "APPS": Sample(
         "APPS, TACO",
@@ -165,83 +166,42 @@ SAMPLES: dict[str, Sample] = {
     ),
     "SYNTHETIC-2": Sample(
         "SYNTHETIC-1, SYNTHETIC-2",
-        {
-            "problem_id": "p",
-            "task_type": "prime_rl_code",
-            "prompt": "Add.",
-            "verification_info": json.dumps({"ground_truth": json.dumps(_TYPED)}),
-        },
-        {"prompt": "?", "task_type": "prime_rl_code", "verification_info": "{}"},
+        _synthetic([], task_type="prime_rl_code")
+        | {"verification_info": json.dumps({"ground_truth": json.dumps(_TYPED)})},
+        _synthetic([], task_type="prime_rl_code") | {"verification_info": "{}"},
         "no tests",
     ),
-    "verl": Sample(
-        "verl",
-        {
-            "prompt": [{"role": "user", "content": "Add."}],
-            "ability": "code",
-            "reward_model": {"ground_truth": json.dumps(_DICT)},
-        },
-        {"prompt": [{"role": "user", "content": "2 + 2?"}], "reward_model": {"ground_truth": "4"}},
-        "no code task",
-    ),
+    "verl": Sample("verl", _verl(_DICT) | {"ability": "code"}, _verl(4), "no code task"),
     "verl: a harness": Sample(
         "verl",
-        {
-            "prompt": [{"role": "user", "content": "Add."}],
-            "reward_model": {"ground_truth": json.dumps({"entry_point": "Solution().add", "test_code": NAMED_CHECK})},
-        },
-        {"prompt": [], "reward_model": {"ground_truth": "[]"}},
+        _verl({"entry_point": "Solution().add", "test_code": NAMED_CHECK}),
+        _verl([]) | {"prompt": []},
         "malformed",
-        kind="assert",
-        right=SOLUTION,
-        wrong=SOLUTION_WRONG,
+        **CLASS_ASSERTED,
     ),
     "rStar-Coder": Sample(
         "rStar-Coder",
-        {
-            "question_id": "r",
-            "question": "Add.",
-            "inputs": json.dumps(_DICT["inputs"]),
-            "outputs": json.dumps(_DICT["outputs"]),
-        },
+        {"question": "Add.", "inputs": json.dumps(_DICT["inputs"]), "outputs": json.dumps(_DICT["outputs"])},
         {"question": "?", "inputs": ["1"], "outputs": []},
         "malformed",
     ),
     "rStar-Coder: a method": Sample(
         "rStar-Coder",
-        {
-            "question": "Add.",
-            "inputs": ["[1, 2]"],
-            "outputs": ["3"],
-            "func_name": "add",
-            "class_name": "Solution",
-            "starter_code": STARTER,
-        },
-        {"question": "?", "inputs": [], "outputs": []},
+        _METHOD_ROW | {"inputs": ["[1, 2]"], "outputs": ["3"]},
+        _METHOD_ROW | {"inputs": [], "outputs": []},
         "no tests",
         **_METHOD,
     ),
     "LiveCodeBench": Sample(
         "LiveCodeBench",
-        {
-            "question_id": "l",
-            "question_content": "Add.",
-            "public_test_cases": json.dumps(_LIST[:1]),
-            "private_test_cases": packed(_LIST[1:]),
-        },
-        {"question_content": "?", "public_test_cases": "[]", "private_test_cases": "!" * 20},
+        _LIVE | {"public_test_cases": json.dumps(_LIST[:1]), "private_test_cases": packed(_LIST[1:])},
+        _LIVE | {"private_test_cases": "!" * 20},
         "malformed",
     ),
     "LiveCodeBench: a method": Sample(
         "LiveCodeBench",
-        {
-            "question_content": "Add.",
-            "public_test_cases": "[]",
-            "private_test_cases": packed(_LCB),
-            "starter_code": STARTER,
-            "metadata": '{"func_name": "add"}',
-        },
-        {"question_content": "?", "public_test_cases": "[]"},
+        _LIVE | {"private_test_cases": packed(_LCB), "starter_code": STARTER, "metadata": '{"func_name": "add"}'},
+        _LIVE,
         "no tests",
         **_METHOD,
     ),
@@ -265,26 +225,14 @@ SAMPLES: dict[str, Sample] = {
     ),
     "Codeforces": Sample(
         "Codeforces",
-        {
-            "id": "1/A",
-            "title": "Add",
-            "description": "Add.",
-            "input_format": "a b",
-            "examples": _LIST[:1],
-            "official_tests": _LIST,
-        },
-        {"id": "1/B", "description": "?", "official_tests": _LIST, "interaction_format": "Ask."},
+        _CODEFORCES | {"title": "Add", "input_format": "a b", "examples": _LIST[:1]},
+        _CODEFORCES | {"interaction_format": "Ask."},
         "cannot be judged",
     ),
     "Codeforces: a checker": Sample(
         "Codeforces",
-        {
-            "id": "2/A",
-            "description": "Add.",
-            "official_tests": [{"input": "1 2\n", "output": "three"}],
-            "generated_checker": _SCORER,
-        },
-        {"id": "2/B", "description": "?", "official_tests": _LIST, "input_mode": "file"},
+        _CODEFORCES | {"official_tests": [{"input": "1 2\n", "output": "three"}], "generated_checker": _SCORER},
+        _CODEFORCES | {"input_mode": "file"},
         "cannot be judged",
     ),
 }

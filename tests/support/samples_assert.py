@@ -4,19 +4,15 @@ from __future__ import annotations
 
 import json
 
-from samples import (
-    ASSERTED,
-    BODY,
-    CHECK,
-    HEAD,
-    NAMED_CHECK,
-    RIGHT,
-    SOLUTION,
-    SOLUTION_WRONG,
-    STARTER,
-    Sample,
-)
+from samples import ASSERTED, BODY, CHECK, CLASS_ASSERTED, HEAD, NAMED_CHECK, RIGHT, SOLUTION, STARTER, Sample
 
+_HUMANEVAL = "HumanEval, HumanEval+, LeetCode"
+_TOLD = {"task_id": "H/0", "prompt": HEAD, "canonical_solution": BODY}
+_EVAL = _TOLD | {"entry_point": "add", "test": CHECK}
+_RELEASED = _TOLD | {"task_id": "HumanEval/0", "entry_point": "add", "contract": ""}
+_LEETCODE = {"prompt": "", "problem_description": "Add.", "entry_point": "Solution().add", "test": NAMED_CHECK}
+_MBPP = {"task_id": 1, "text": "Add.", "code": RIGHT}
+_KODCODE = {"question": "Add.", "solution": RIGHT}
 _FUSION = {"content": "Add.", "labels": "{}"}
 _PLUS = """import numpy as np
 def assertion(out, exp, atol):
@@ -46,139 +42,75 @@ class TestCases(unittest.TestCase):
 """
 
 ASSERT_SAMPLES: dict[str, Sample] = {
-    "HumanEval": Sample(
-        "HumanEval, HumanEval+, LeetCode",
-        {"task_id": "H/0", "prompt": HEAD, "entry_point": "add", "test": CHECK, "canonical_solution": BODY},
-        {"task_id": "H/1", "prompt": "", "entry_point": "add", "test": CHECK},
-        "malformed",
-        **ASSERTED,
-    ),
+    "HumanEval": Sample(_HUMANEVAL, _EVAL, _EVAL | {"prompt": ""}, "malformed", **ASSERTED),
     "HumanEval: a test that calls its check": Sample(
-        "HumanEval, HumanEval+, LeetCode",
-        {
-            "task_id": "H/0",
-            "prompt": HEAD,
-            "entry_point": "add",
-            "test": f"{CHECK}\ncheck(add)\n",
-            "canonical_solution": BODY,
-        },
-        {"task_id": "H/1", "prompt": HEAD, "entry_point": "add", "test": " "},
-        "no tests",
-        **ASSERTED,
+        _HUMANEVAL, _EVAL | {"test": f"{CHECK}\ncheck(add)\n"}, _EVAL | {"test": " "}, "no tests", **ASSERTED
     ),
     "HumanEval+": Sample(
-        "HumanEval, HumanEval+, LeetCode",
-        {"task_id": "H/0", "prompt": HEAD, "entry_point": "add", "test": _PLUS, "canonical_solution": BODY},
-        {"task_id": "H/1", "prompt": HEAD, "entry_point": "add", "test": "import pandas\n" + CHECK},
+        _HUMANEVAL,
+        _EVAL | {"test": _PLUS},
+        _EVAL | {"test": "import pandas\n" + CHECK},
         "package not there",
         packages=("numpy",),
         **ASSERTED,
     ),
     "HumanEval+ as released": Sample(
         "EvalPlus' releases",
-        {
-            "task_id": "HumanEval/0",
-            "prompt": HEAD,
-            "entry_point": "add",
-            "canonical_solution": BODY,
-            "contract": "",
-            "base_input": [[1, 2], [5, -5]],
-            "plus_input": [[10**20, 1], [0.1, 0.2]],
-            "atol": 0,
-        },
-        {
-            "task_id": "Mbpp/2",
-            "prompt": "",
-            "entry_point": "add",
-            "canonical_solution": RIGHT,
-            "base_input": [[1, 2]],
-            "plus_input": [],
-        },
+        _RELEASED | {"base_input": [[1, 2], [5, -5]], "plus_input": [[10**20, 1], [0.1, 0.2]], "atol": 0},
+        _RELEASED | {"task_id": "Mbpp/2", "base_input": [[1, 2]], "plus_input": []},
         "cannot be judged",
         **ASSERTED,
     ),
     "LeetCode": Sample(
-        "HumanEval, HumanEval+, LeetCode",
+        _HUMANEVAL,
         {
-            "task_id": "add",
+            **_LEETCODE,
             "prompt": "from typing import *\n\ndef same(a, b):\n    return a == b\n",
-            "problem_description": "Add.",
             "starter_code": STARTER,
             "completion": SOLUTION,
-            "entry_point": "Solution().add",
             "test": NAMED_CHECK + "    assert same(candidate(a=2, b=2), 4)\n",
         },
-        {"prompt": "", "problem_description": "?", "entry_point": "Solution(", "test": NAMED_CHECK},
+        _LEETCODE | {"entry_point": "Solution("},
         "malformed",
-        kind="assert",
-        right=SOLUTION,
-        wrong=SOLUTION_WRONG,
+        **CLASS_ASSERTED,
     ),
     "HumanEval-X": Sample(
         "HumanEval-X",
-        {
-            "task_id": "Python/0",
-            "prompt": HEAD,
-            "declaration": HEAD,
-            "test": f"{CHECK}\ncheck(add)\n",
-            "canonical_solution": BODY,
-        },
+        _TOLD | {"task_id": "Python/0", "declaration": HEAD, "test": f"{CHECK}\ncheck(add)\n"},
         {"task_id": "Rust/0", "prompt": "", "declaration": "", "test": CHECK},
         "other language",
         **ASSERTED,
     ),
     "MBPP": Sample(
         "MBPP, MBPP+",
-        {"task_id": 1, "text": "Add.", "code": RIGHT, "test_list": ["assert add(1, 2) == 3", "assert add(5, -5) == 0"]},
-        {"task_id": 2, "text": "?", "test_list": ["add(1, 2)"]},
+        _MBPP | {"test_list": ["assert add(1, 2) == 3", "assert add(5, -5) == 0"]},
+        _MBPP | {"test_list": ["add(1, 2)"]},
         "malformed",
         **ASSERTED,
     ),
     "MBPP+": Sample(
         "MBPP, MBPP+",
-        {
-            "task_id": 1,
-            "prompt": "Add.",
-            "code": RIGHT,
-            "test_imports": ["import math"],
-            "test_list": ["assert add(1, -1) == 0"],
-            "test": "assert [add(*v) for v in [(2, 2)]] == [4]",
-        },
-        {"task_id": 2, "prompt": "?", "test_list": []},
+        _MBPP
+        | {"test_imports": ["import math"], "test_list": ["assert add(1, -1) == 0"]}
+        | {"test": "assert [add(*v) for v in [(2, 2)]] == [4]"},
+        _MBPP | {"test_list": []},
         "no tests",
         **ASSERTED,
     ),
     "KodCode": Sample(
         "KodCode",
-        {
-            "question_id": "k",
-            "question": "Add.",
-            "solution": RIGHT,
-            "test": _PYTEST,
-            "test_info": [{"function_declaration": "def add(a, b):"}],
-        },
-        {"question": "?", "solution": "", "test": "def test_files(tmp_path):\n    assert tmp_path\n"},
+        _KODCODE | {"test": _PYTEST, "test_info": [{"function_declaration": "def add(a, b):"}]},
+        _KODCODE | {"test": "def test_files(tmp_path):\n    assert tmp_path\n"},
         "package not there",
         **ASSERTED,
     ),
     "KodCode's test_code": Sample(
-        "KodCode's test_code",
-        {"question": "Add.", "solution": RIGHT, "test_code": _PYTEST},
-        {"question": "?", "solution": "", "test_code": " "},
-        "no tests",
-        **ASSERTED,
+        "KodCode's test_code", _KODCODE | {"test_code": _PYTEST}, _KODCODE | {"test_code": " "}, "no tests", **ASSERTED
     ),
     "BigCodeBench": Sample(
         "BigCodeBench",
-        {
-            "task_id": "B/0",
-            "instruct_prompt": "Add.",
-            "code_prompt": HEAD,
-            "entry_point": "add",
-            "test": _UNITTEST,
-            "canonical_solution": BODY,
-        },
-        {"instruct_prompt": "?", "entry_point": "add", "test": "import matplotlib\n" + _UNITTEST},
+        {"instruct_prompt": "Add.", "code_prompt": HEAD, **_EVAL, "test": _UNITTEST},
+        {"instruct_prompt": "?", **_EVAL, "test": "import matplotlib\n" + _UNITTEST},
         "package not there",
         **ASSERTED,
     ),

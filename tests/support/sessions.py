@@ -4,26 +4,29 @@ from __future__ import annotations
 
 import asyncio
 import io
+import json
 from collections.abc import Callable
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal
 
 import pytest
 
+from overlap.atomic import write_atomic
 from overlap.config import Config, load_config
 from overlap.core import Batch, StepReport
 from overlap.fakes import FakeGenerator, FakeLearner, FakeVerifier, fake_prompts
 from overlap.generate import Engines
 from overlap.placement import place_here
 from overlap.prepare.run_inputs import RunInputs
-from overlap.record import Console, Resumed, RunDir
-from overlap.record.resume import BEGINNING
+from overlap.record import BEGINNING, Console, Resumed, RunDir, read_json_lines, reopen
+from overlap.run.restarts import reason_of
 from overlap.run.session import TrainingSession
 
 
 class _Alive:
-    """What a session wants of a door beside its work: pids, and to be told of its death."""
+    """What a session needs of a part beside its work: pids, and to be told of its death."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -67,7 +70,7 @@ class Learner(_Alive, FakeLearner):
         return await super().save(path, kind=kind)
 
 
-class _Warden:
+class _NoProcesses:
     def watch_pid(self, pid: int) -> None:
         raise AssertionError("fakes have no processes")
 
@@ -78,31 +81,53 @@ class Tokenizer:
 
 
 class Stage:
-    """Components, a run directory and a console that a test can look at, and the session among them."""
+    """Components, a run directory and a console that a test can look at, and the session among them. The picture is
+    not drawn: that takes a second.
+    """
 
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch, *overrides: str) -> None:
         small = ["rollout.groups_per_step=2", "rollout.samples_per_group=4", "run.eval_samples=0", "run.steps=5"]
         self.cfg: Config = load_config(None, [*small, f"run.dir={folder / 'run'}", *overrides])
         self.policy = folder / "policy"
-        self.policy.mkdir(exist_ok=True)
+        self.policy.mkdir(parents=True, exist_ok=True)
         self.generator, self.verifier, self.learner = Generator(), Verifier(), Learner()
         monkeypatch.setattr("overlap.generate.EngineClient", lambda *a, **k: self.generator)
         monkeypatch.setattr("overlap.generate.Engines", partial(Engines, policy=None))  # one that dies stays dead
         monkeypatch.setattr("overlap.verify.SandboxVerifier", lambda *a, **k: self.verifier)
         monkeypatch.setattr("overlap.learner.ProcessLearner", lambda *a, **k: self.learner)
+        monkeypatch.setattr("overlap.run.session.write_picture", lambda rows, path, **_: write_atomic(path, b"drawn"))
         self.shown = io.StringIO()
         self._folder = folder
+
+    def reopened(self, **options: bool) -> tuple[RunDir, Resumed]:
+        """The run directory, to go on in, and where the run stands."""
+        return reopen(self.cfg, "digest", fits=lambda folder: None, **options)
 
     def session(self, run: RunDir | None = None, resumed: Resumed = BEGINNING) -> TrainingSession:
         prompts = tuple(fake_prompts(8))
         task: Any = None
-        reaper: Any = _Warden()
+        reaper: Any = _NoProcesses()
         prepared = RunInputs(self.cfg, task, self.policy, Tokenizer(), prompts, ())
         run = run if run is not None else RunDir.create(self.cfg.run.dir, self.cfg.to_dict())
         console = Console(self.shown)
         return TrainingSession(
             prepared, place_here(self.cfg), run, self._folder, console, reaper, resumed=resumed, data="digest"
         )
+
+
+def assert_one_run(run: RunDir) -> None:
+    """Rows, trace and samples of five steps are those of one run, whatever it went through."""
+    assert [row["step"] for row in read_json_lines(run.metrics)] == [1, 2, 3, 4, 5]
+    learned = [e for e in json.loads(run.trace.read_text()) if e.get("cat") == "learn"]
+    assert [e["name"] for e in learned] == [f"step {k}" for k in range(1, 6)]
+    assert all(a["ts"] + a["dur"] <= b["ts"] for a, b in pairwise(learned))
+    samples = [(row["step"], row["id"]) for row in read_json_lines(run.trajectories)]
+    assert len(samples) == len(set(samples)) == 5
+
+
+def interrupt() -> None:
+    """Do to the session that ``play`` plays what Ctrl-C does."""
+    next(t for t in asyncio.all_tasks() if "within_a_minute" in repr(t)).cancel()
 
 
 def play(session: TrainingSession) -> dict[str, Any]:
@@ -115,7 +140,7 @@ def play(session: TrainingSession) -> dict[str, Any]:
     try:
         asyncio.run(within_a_minute())
     except BaseException as error:
-        session.ended_by(error)
+        session.reason = reason_of(error)
         session.summarize(1.0)
         raise
     finally:

@@ -68,9 +68,7 @@ if __name__ == "__main__":
 
     def begin(spec):
         prepare()
-        made = real(spec)
-        made._residency = made._trainer.residency = made._trainer.residency_of()
-        return made
+        return real(spec)
 
     rank._start = begin
     code = rank.main()

@@ -1,4 +1,4 @@
-"""A machine without room for what is to be started, and what this process holds before and after."""
+"""Starts: a machine without room for them, and what this process holds before and after."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+
+from overlap.process import Pid, identify
 
 
 def refuse(number: int, call: Callable[..., Any], after: int = 0, fault: Exception | None = None) -> Callable[..., Any]:
@@ -37,3 +39,10 @@ class Held:
         """Those that were not there before. What ends by itself meanwhile is not looked at."""
         now = Held()
         return {*(now.fds - self.fds), *(now.children - self.children)}
+
+
+def known(pid: str | int) -> Pid:
+    """The process that has this pid now."""
+    process = identify(int(pid))
+    assert process is not None
+    return process

@@ -9,8 +9,9 @@ from overlap.generate.start import CPU_BLOCK_TOKENS, kv_bytes
 
 
 def tight(spec, model):
-    blocks = -(-spec.context_tokens // CPU_BLOCK_TOKENS) + 1
-    whole = kv_bytes(replace(spec, max_sequences=1), model)
+    blocks = -(-spec.cfg.context_tokens // CPU_BLOCK_TOKENS) + 1
+    single = replace(spec.cfg, rollout=replace(spec.cfg.rollout, max_sequences=1))
+    whole = kv_bytes(replace(spec, cfg=single), model)
     return whole // (8 + blocks) * (2 + blocks)
 
 

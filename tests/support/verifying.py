@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -63,6 +64,11 @@ def gone(pid: int) -> bool:
     """True also for a zombie: an orphan's new parent reaps it when it likes."""
     process = process_tree.identify(pid)
     return process is None or not process_tree.alive(process)
+
+
+def hanging() -> subprocess.Popen[bytes]:
+    """A process that does not end by itself."""
+    return subprocess.Popen(["sleep", "600"])
 
 
 Answer = Callable[[Program], Awaitable[Judgement]]

@@ -102,9 +102,7 @@ class OldShards:
             raise ConfigError("checkpoint", str(folder), f"{way_out} learn.zero_stage={stage}") from exc
 
     def whole(self, name: str, kind: str) -> Tensor:
-        """A parameter [numel], float32: its weights ("fp32") or one of its moments. Raises ConfigError for one that the
-        shards do not have.
-        """
+        """A parameter's weights ("fp32") or a moment [numel], float32. Raises ConfigError where the shards lack it."""
         pieces = self._pieces.get(name)
         if pieces is None:
             raise ConfigError(

@@ -52,6 +52,7 @@ def double(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Double]:
     monkeypatch.setenv("PYTHONPATH", f"{SUPPORT / 'light_ray'}{os.pathsep}{ROOT}")
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     monkeypatch.setattr(by_hand, "RAYLET_S", 0.5)
+    monkeypatch.setattr(by_hand, "REST_S", 0.5)
     yield Double(place)
     by_hand.end_node()
     process_tree.kill_tree(process_tree.marked(f"RAY_DOUBLE={place}"), 5.0)
@@ -160,7 +161,7 @@ def test_what_was_started_is_ended_with_its_children_and_nothing_else_is(
     assert len(running(double)) == 2
     code, said, err = cluster("down")
     assert (code, err) == (0, "")
-    assert "has ended" in said
+    assert "has stopped" in said
     assert not alive(worker)
     nothing_is_left(double, tmp_path)
     assert stranger.poll() is None
@@ -171,7 +172,7 @@ def test_a_second_node_is_refused_while_the_first_one_runs(cluster, port) -> Non
     assert cluster("up", "--loopback", f"--address=127.0.0.1:{port}")[0] == 0
     code, _, err = cluster("up", "--loopback")
     assert code == 2
-    assert "`overlap cluster down` ends it" in err
+    assert "`overlap cluster down` stops it" in err
 
 
 def test_a_node_that_is_gone_without_a_word_is_no_obstacle(cluster, double, port) -> None:
@@ -189,19 +190,19 @@ def test_a_node_that_is_gone_without_a_word_is_no_obstacle(cluster, double, port
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--address=192.0.2.77"], "is not this machine's"),
-        (["--address=127.0.0.1"], "say --loopback"),
+        (["--address=192.0.2.77"], "is not an address of this machine"),
+        (["--address=127.0.0.1"], "add --loopback"),
         (["--address=0.0.0.0"], "name one address"),
         (["--address=0.0.0.0", "--loopback"], "name one address"),
-        (["--address=here"], "is no IP address"),
+        (["--address=here"], "is not an IP address"),
         (["--address=10.0.0.1:many"], "use HOST:PORT"),
         (["--address=10.0.0.1:70000"], "use HOST:PORT"),
         (["--join=10.0.0.1"], "use HOST:PORT"),
-        (["--join=127.0.0.1:1"], "nobody answers there"),
+        (["--join=127.0.0.1:1"], "nothing answers there"),
         (["--loopback", "--token-file=nowhere"], "cannot be read"),
         (["--loopback", "--token-file=open"], "others may read it: chmod 600"),
-        (["--loopback", "--token-file=empty"], "is no token"),
-        (["--loopback", "--", "--include-dashboard=true"], "--include-dashboard is decided here"),
+        (["--loopback", "--token-file=empty"], "is not a token"),
+        (["--loopback", "--", "--include-dashboard=true"], "--include-dashboard is set by `overlap cluster up`"),
         (["--loopback", "--", "num-cpus=1"], "--name=value"),
     ],
 )
@@ -223,7 +224,7 @@ def test_a_port_that_is_taken_is_refused(cluster, double, tmp_path) -> None:
         port = server.getsockname()[1]
         code, _, err = cluster("up", "--loopback", f"--address=127.0.0.1:{port}")
     assert code == 2
-    assert f"port {port} cannot be had here" in err
+    assert f"port {port} cannot be used here" in err
     nothing_is_left(double, tmp_path)
 
 
@@ -281,7 +282,7 @@ def test_with_block_a_node_that_ends_by_itself_is_a_failure(double, port, tmp_pa
         process_tree.kill_tree([pid for pid in running(double) if pid != up.pid and b"raylet" in comm(pid)], 5.0)
         _, err = up.communicate(timeout=60)
         assert up.returncode == 1
-        assert "the node has ended by itself" in err
+        assert "the node has stopped by itself" in err
     nothing_is_left(double, tmp_path)
 
 
@@ -345,12 +346,12 @@ def test_the_status_has_a_row_for_each_node(cluster, double, head) -> None:
     assert lines[0] == f"cluster at {head}: 2 nodes, 12 cores, 2 GPUs; {OPEN}"
     assert lines[2].split() == ["10.0.0.1-01234567", "alive", "4", "0", code_digest()]
     assert lines[3].split()[:4] == ["10.0.0.2-01234567", "alive", "8", "2"]
-    assert "another than here" in lines[3]
+    assert "not the one here" in lines[3]
     assert lines[4].split()[:2] == ["10.0.0.3-01234567", "dead"]
     assert "health check failed" in lines[4]
 
 
-OPEN = "asks for NO token: whoever reaches it runs anything there"
+OPEN = "requires NO token: anyone who can connect can run code on it"
 
 
 def test_the_status_says_of_a_cluster_that_was_asked_without_a_token_whether_it_wants_one(
@@ -366,7 +367,7 @@ def test_the_status_says_of_a_cluster_that_was_asked_without_a_token_whether_it_
     file.chmod(0o600)
     code, said, _ = cluster("status", head, f"--token-file={file}")
     assert code == 0
-    assert said.splitlines()[0].endswith("; asks for a token")
+    assert said.splitlines()[0].endswith("; requires a token")
     file.write_text("d" * 64)
     assert cluster("status", head, f"--token-file={file}")[0] == 1
 
@@ -378,13 +379,13 @@ def test_the_status_of_the_own_cluster_needs_no_words(cluster, double, port) -> 
     double("nodes.json", json.dumps([row("127.0.0.1")]))
     code, said, err = cluster("status")
     assert (code, err) == (0, "")
-    assert "asks for a token" in said.splitlines()[0]
+    assert "requires a token" in said.splitlines()[0]
 
 
 def test_one_command_at_a_time_is_at_work_on_a_machine(cluster, double) -> None:
     with single_command():
         code, _, err = cluster("down")
         assert code == 1
-        assert "another `overlap cluster` is at work" in err
+        assert "another `overlap cluster` command runs" in err
     with single_command(), pytest.raises(OverlapError), single_command():
         pass

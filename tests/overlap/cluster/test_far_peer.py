@@ -7,15 +7,16 @@ import contextlib
 import os
 import random
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
+from fleets import Agent as FleetAgent
 from places import ROOT, SUPPORT
 
-from overlap.clock import now, run_virtual
+from overlap.clock import now
 from overlap.cluster import far_peer
 from overlap.cluster import hosted as hosted_module
 from overlap.cluster.far_peer import GONE_S, start_far
@@ -27,71 +28,43 @@ from overlap.process import ChildProcesses, Peer, RemoteCall, RemoteFault, Remot
 FOUND = {"PYTHONPATH": f"{ROOT}{os.pathsep}{SUPPORT}"}
 
 
-class Node:
-    """A :class:`Hosted` as a node has it; of its calls a share is ``lossy``: made, but the answer does not come."""
+class Node(Hosted):
+    """An agent of which a share of the calls is ``lossy``: made, but the answer does not come."""
 
     name = "10.0.0.2-abc"
 
     def __init__(self, lossy: float = 0.0) -> None:
-        self.hosted, self._lossy, self._chance = Hosted("engine"), lossy, random.Random(0)
+        super().__init__("engine")
+        self._lossy, self._chance = lossy, random.Random(0)
         self.lost, self.closed = 0, 0
 
-    async def start(self, title: str, module: str, environment: Mapping[str, str]) -> str:
-        return await self.hosted.start(title, module, environment)
-
     async def send(self, at: int, data: bytes) -> None:
-        await self._maybe(self.hosted.send(at, data))
+        self._maybe_lost(await super().send(at, data))
 
     async def collect(self, replies: int, log: int) -> Delivery:
-        return await self._maybe(self.hosted.collect(replies, log))  # type: ignore[no-any-return]
+        return self._maybe_lost(await super().collect(replies, log))
 
-    async def _maybe(self, call: Awaitable[Any]) -> Any:
-        said = await call
+    def _maybe_lost(self, said: Any) -> Any:
         if self._chance.random() < self._lossy:
             self.lost += 1
             raise NodeSilent("unavailable")
         return said
 
-    async def room(self, update: int, size: int) -> str:
-        return await self.hosted.room(update, size)
-
-    async def fill(self, update: int, at: int, piece: Any) -> None:
-        await self.hosted.fill(update, at, piece)
-
-    async def free(self, update: int) -> None:
-        await self.hosted.free(update)
-
     async def close(self) -> bool:
         self.closed += 1
-        await self.hosted.close()
+        await super().close()
         return True
 
 
-class Silent:
+class Silent(FleetAgent):
     """A node without a process; ``says`` makes the answer to every call to collect."""
 
-    name = "10.0.0.3-def"
-
     def __init__(self, says: Callable[[], Awaitable[Delivery]]) -> None:
+        super().__init__("10.0.0.3-def")
         self.says, self.closed_at = says, 0.0
-
-    async def start(self, title: str, module: str, environment: Mapping[str, str]) -> str:
-        return ""
-
-    async def send(self, at: int, data: bytes) -> None:
-        return None
 
     async def collect(self, replies: int, log: int) -> Delivery:
         return await self.says()
-
-    async def room(self, update: int, size: int) -> str:
-        return ""
-
-    async def fill(self, update: int, at: int, piece: Any) -> None:
-        return None
-
-    async def free(self, update: int) -> None:
-        return None
 
     async def close(self) -> bool:
         self.closed_at = now()
@@ -123,78 +96,61 @@ async def started(node: Node, life: ChildProcesses) -> AsyncIterator[Peer]:
     assert node.closed == 1
 
 
-def test_calls_go_there_and_replies_and_errors_come_back(life: ChildProcesses, tmp_path: Path) -> None:
-    async def main() -> None:
-        async with started(Node(), life) as peer:
-            assert await asyncio.gather(*(peer.call("add", i, 1) for i in range(20))) == list(range(1, 21))
-            with pytest.raises(RemoteFault, match=r"ValueError: no"):
-                await peer.call("refuse")
-            hangs = asyncio.create_task(peer.call("hang"))
-            await peer.call("add", 0, 0)
-            hangs.cancel()
-            await asyncio.gather(hangs, return_exceptions=True)
-            assert await peer.call("taken_back")
-            assert await peer.call("parent") == os.getpid()
-
-    asyncio.run(main())
+async def test_calls_go_there_and_replies_and_errors_come_back(life: ChildProcesses, tmp_path: Path) -> None:
+    async with started(Node(), life) as peer:
+        assert await asyncio.gather(*(peer.call("add", i, 1) for i in range(20))) == list(range(1, 21))
+        with pytest.raises(RemoteFault, match=r"ValueError: no"):
+            await peer.call("refuse")
+        hangs = asyncio.create_task(peer.call("hang"))
+        await peer.call("add", 0, 0)
+        hangs.cancel()
+        await asyncio.gather(hangs, return_exceptions=True)
+        assert await peer.call("taken_back")
+        assert await peer.call("parent") == os.getpid()
     assert list((tmp_path / "node").iterdir()) == []
 
 
-def test_a_message_larger_than_a_call_goes_there_and_back(life: ChildProcesses) -> None:
-    async def main() -> None:
-        sent = random.Random(1).randbytes(2 * PIECE + 17)
-        async with started(Node(), life) as peer:
-            assert await peer.call("echo", sent) == sent
-
-    asyncio.run(main())
+async def test_a_message_larger_than_a_call_goes_there_and_back(life: ChildProcesses) -> None:
+    sent = random.Random(1).randbytes(2 * PIECE + 17)
+    async with started(Node(), life) as peer:
+        assert await peer.call("echo", sent) == sent
 
 
-def test_a_call_whose_answer_is_lost_is_made_again_and_nothing_comes_twice(life: ChildProcesses) -> None:
-    async def main() -> int:
-        node = Node(lossy=0.5)
-        async with started(node, life) as peer:
-            for i in range(50):
-                assert await peer.call("add", i, 1) == i + 1
-            assert await peer.call("served") == 51
-        return node.lost
-
-    assert asyncio.run(main()) > 20
+async def test_a_call_whose_answer_is_lost_is_made_again_and_nothing_comes_twice(life: ChildProcesses) -> None:
+    async with started(node := Node(lossy=0.5), life) as peer:
+        for i in range(50):
+            assert await peer.call("add", i, 1) == i + 1
+        assert await peer.call("served") == 51
+    assert node.lost > 20
 
 
-def test_the_death_of_the_process_is_told_with_its_node_and_the_last_error_it_printed(
+async def test_the_death_of_the_process_is_told_with_its_node_and_the_last_error_it_printed(
     life: ChildProcesses, tmp_path: Path
 ) -> None:
-    async def main() -> None:
-        async with started(Node(), life) as peer:
-            with pytest.raises(EngineError, match=r"process .* on node 10\.0\.0\.2-abc was killed by signal 9"):
-                await peer.call("die", "RuntimeError: out of memory\n")
-            with pytest.raises(EngineError, match=r"log: RuntimeError: out of memory"):
-                life.check()
-
-    asyncio.run(main())
+    async with started(Node(), life) as peer:
+        with pytest.raises(EngineError, match=r"process .* on node 10\.0\.0\.2-abc was killed by signal 9"):
+            await peer.call("die", "RuntimeError: out of memory\n")
+        with pytest.raises(EngineError, match=r"log: RuntimeError: out of memory"):
+            life.check()
     assert "out of memory" in (tmp_path / "log").read_text()
 
 
-def test_what_a_process_says_before_it_ends_is_the_cause(life: ChildProcesses) -> None:
-    async def main() -> None:
-        async with started(Node(), life) as peer:
-            with pytest.raises(EngineError, match=r"rank 3 raised"):
-                await peer.call("give_up", "rank 3 raised")
-
-    asyncio.run(main())
+async def test_what_a_process_says_before_it_ends_is_the_cause(life: ChildProcesses) -> None:
+    async with started(Node(), life) as peer:
+        with pytest.raises(EngineError, match=r"rank 3 raised"):
+            await peer.call("give_up", "rank 3 raised")
 
 
-def test_the_end_of_the_life_ends_the_process_there_and_nothing_is_left(life: ChildProcesses, tmp_path: Path) -> None:
-    async def main() -> None:
-        node = Node()
-        async with started(node, life) as peer:
-            pid = await peer.call("pid")
-            fd = os.pidfd_open(pid)
-            life.fail("another rank died")
-            await asyncio.get_running_loop().run_in_executor(None, _ended, fd)
-            os.close(fd)
-
-    asyncio.run(main())
+async def test_the_end_of_the_life_ends_the_process_there_and_nothing_is_left(
+    life: ChildProcesses, tmp_path: Path
+) -> None:
+    node = Node()
+    async with started(node, life) as peer:
+        pid = await peer.call("pid")
+        fd = os.pidfd_open(pid)
+        life.fail("another rank died")
+        await asyncio.get_running_loop().run_in_executor(None, _ended, fd)
+        os.close(fd)
     assert list((tmp_path / "node").iterdir()) == []
 
 
@@ -202,23 +158,21 @@ def _ended(fd: int) -> None:
     assert os.waitid(os.P_PIDFD, fd, os.WEXITED | os.WNOWAIT) is not None
 
 
-def test_an_agent_that_is_gone_ends_the_life(life: ChildProcesses) -> None:
+async def test_an_agent_that_is_gone_ends_the_life(life: ChildProcesses) -> None:
     async def gone() -> Delivery:
         raise NodeLost("the actor died")
 
-    async def main() -> None:
-        node = Silent(gone)
-        peer = await start_far(node, life, "the engine process", "far_child", FOUND)
-        with pytest.raises(EngineError, match=r"the engine on node 10\.0\.0\.3-def is lost: the actor died"):
-            await peer.call("add", 1, 1)
-        await peer.close()
-        await life.close()
-
-    asyncio.run(main())
+    node = Silent(gone)
+    peer = await start_far(node, life, "the engine process", "far_child", FOUND)
+    with pytest.raises(EngineError, match=r"the engine on node 10\.0\.0\.3-def is lost: the actor died"):
+        await peer.call("add", 1, 1)
+    await peer.close()
+    await life.close()
 
 
+@pytest.mark.virtual
 @pytest.mark.parametrize("unavailable", [True, False])
-def test_a_node_that_is_silent_for_long_ends_the_life_and_one_that_speaks_again_does_not(
+async def test_a_node_that_is_silent_for_long_ends_the_life_and_one_that_speaks_again_does_not(
     life: ChildProcesses, unavailable: bool
 ) -> None:
     async def says() -> Delivery:
@@ -229,130 +183,109 @@ def test_a_node_that_is_silent_for_long_ends_the_life_and_one_that_speaks_again_
         await asyncio.sleep(BEAT_S)
         return Delivery()
 
-    async def main() -> None:
-        nonlocal frozen, thaws
-        node = Silent(says)
-        peer = await start_far(node, life, "the engine process", "far_child", FOUND)
-        frozen, thaws = 20.0, 20.0 + GONE_S - BEAT_S - 1
-        await asyncio.sleep(thaws)
-        frozen = 60.0
-        await asyncio.sleep(60.0 - now())
-        assert not life.over
-        thaws = 1000.0
-        with pytest.raises(EngineError, match=r"on node 10\.0\.0\.3-def is lost: no answer within 10 s"):
-            await peer.call("add", 1, 1)
-        assert GONE_S - 0.1 <= now() - 60.0 <= GONE_S + BEAT_S + 0.1
-        await peer.close()
-        assert node.closed_at == pytest.approx(now())
-
     frozen = thaws = 1000.0
-    run_virtual(main())
+    node = Silent(says)
+    peer = await start_far(node, life, "the engine process", "far_child", FOUND)
+    frozen, thaws = 20.0, 20.0 + GONE_S - BEAT_S - 1
+    await asyncio.sleep(thaws)
+    frozen = 60.0
+    await asyncio.sleep(60.0 - now())
+    assert not life.over
+    thaws = 1000.0
+    with pytest.raises(EngineError, match=r"on node 10\.0\.0\.3-def is lost: no answer within 10 s"):
+        await peer.call("add", 1, 1)
+    assert GONE_S - 0.1 <= now() - 60.0 <= GONE_S + BEAT_S + 0.1
+    await peer.close()
+    assert node.closed_at == pytest.approx(now())
 
 
-def test_a_process_that_cannot_be_started_there_ends_the_life(life: ChildProcesses, tmp_path: Path) -> None:
-    async def main() -> None:
-        (tmp_path / "node").rmdir()
-        node = Node()
-        with pytest.raises(EngineError, match=r"the engine process cannot be started on node 10\.0\.0\.2-abc: TMPDIR="):
-            await start_far(node, life, "the engine process", "far_child", FOUND)
-        assert node.closed == 1
-        await life.close()
-
-    asyncio.run(main())
+async def test_a_process_that_cannot_be_started_there_ends_the_life(life: ChildProcesses, tmp_path: Path) -> None:
+    (tmp_path / "node").rmdir()
+    node = Node()
+    with pytest.raises(EngineError, match=r"the engine process cannot be started on node 10\.0\.0\.2-abc: TMPDIR="):
+        await start_far(node, life, "the engine process", "far_child", FOUND)
+    assert node.closed == 1
+    await life.close()
 
 
-def test_a_call_that_comes_late_loses_and_doubles_nothing(tmp_path: Path) -> None:
-    async def main() -> None:
-        hosted = Hosted("engine")
-        assert not await hosted.start("the engine process", "far_child", FOUND)
-        first, second = encode_message(RemoteCall(1, "add", (1, 2))), encode_message(RemoteCall(2, "add", (3, 4)))
-        await hosted.send(0, first)
-        await hosted.send(len(first), second)
-        await hosted.send(0, first)
-        with pytest.raises(ValueError, match="are missing"):
-            await hosted.send(1000, first)
-        came = b""
-        while len(came) < 2 * len(encode_message(RemoteReply(1, "ok", 3))):
-            came += (await hosted.collect(len(came), 0)).replies
-        half = len(came) // 2
-        again = (await hosted.collect(half, 0)).replies
-        assert (await hosted.collect(0, 0)).replies == again
-        assert came == encode_message(RemoteReply(1, "ok", 3)) + encode_message(RemoteReply(2, "ok", 7))
-        assert again == b"" or came.endswith(again)
-        await hosted.close()
-
-    asyncio.run(main())
+async def test_a_call_that_comes_late_loses_and_doubles_nothing(tmp_path: Path) -> None:
+    hosted = Hosted("engine")
+    assert not await hosted.start("the engine process", "far_child", FOUND)
+    first, second = encode_message(RemoteCall(1, "add", (1, 2))), encode_message(RemoteCall(2, "add", (3, 4)))
+    await hosted.send(0, first)
+    await hosted.send(len(first), second)
+    await hosted.send(0, first)
+    with pytest.raises(ValueError, match="are missing"):
+        await hosted.send(1000, first)
+    came = b""
+    while len(came) < 2 * len(encode_message(RemoteReply(1, "ok", 3))):
+        came += (await hosted.collect(len(came), 0)).replies
+    half = len(came) // 2
+    again = (await hosted.collect(half, 0)).replies
+    assert (await hosted.collect(0, 0)).replies == again
+    assert came == encode_message(RemoteReply(1, "ok", 3)) + encode_message(RemoteReply(2, "ok", 7))
+    assert again == b"" or came.endswith(again)
+    await hosted.close()
 
 
-def test_a_process_that_nobody_calls_any_more_is_orphaned() -> None:
-    async def main() -> None:
-        hosted = Hosted("engine")
-        await asyncio.sleep(5.0)
-        await hosted.send(0, b"")
-        await hosted.orphaned()
-        assert now() == pytest.approx(5.0 + ORPHAN_S + GRACE_S)
-
-    run_virtual(main())
+@pytest.mark.virtual
+async def test_a_process_that_nobody_calls_any_more_is_orphaned() -> None:
+    hosted = Hosted("engine")
+    await asyncio.sleep(5.0)
+    await hosted.send(0, b"")
+    await hosted.orphaned()
+    assert now() == pytest.approx(5.0 + ORPHAN_S + GRACE_S)
 
 
-def test_weights_are_written_into_memory_without_a_name_which_goes_with_the_next() -> None:
-    async def main() -> None:
-        hosted = Hosted("engine")
-        path = await hosted.room(1, 10)
-        await hosted.fill(1, 0, b"hello")
-        await hosted.fill(1, 5, memoryview(b"world"))
-        assert await asyncio.to_thread(Path(path).read_bytes) == b"helloworld"
-        assert "memfd" in os.readlink(path)
-        await hosted.room(2, 3)
-        await hosted.free(2)
-        with contextlib.suppress(FileNotFoundError):
-            assert "memfd" not in os.readlink(path)
-
-    asyncio.run(main())
+async def test_weights_are_written_into_memory_without_a_name_which_goes_with_the_next() -> None:
+    hosted = Hosted("engine")
+    path = await hosted.room(1, 10)
+    await hosted.fill(1, 0, b"hello")
+    await hosted.fill(1, 5, memoryview(b"world"))
+    assert Path(path).read_bytes() == b"helloworld"
+    assert "memfd" in os.readlink(path)
+    await hosted.room(2, 3)
+    await hosted.free(2)
+    with contextlib.suppress(FileNotFoundError):
+        assert "memfd" not in os.readlink(path)
 
 
-def test_a_call_for_an_earlier_update_of_the_weights_that_comes_late_changes_nothing() -> None:
-    async def main() -> None:
-        hosted = Hosted("engine")
-        await hosted.room(1, 5)
-        path = await hosted.room(2, 5)
-        await hosted.fill(2, 0, b"newer")
-        assert await hosted.room(2, 5) == path  # made again, for the first had no answer yet
-        await hosted.room(1, 5)
-        await hosted.fill(1, 0, b"older")
-        await hosted.free(1)
-        assert await asyncio.to_thread(Path(path).read_bytes) == b"newer"
-        await hosted.free(2)
-        await hosted.fill(2, 0, b"after")
-        assert hosted._weights == -1
-
-    asyncio.run(main())
+async def test_a_call_for_an_earlier_update_of_the_weights_that_comes_late_changes_nothing() -> None:
+    hosted = Hosted("engine")
+    await hosted.room(1, 5)
+    path = await hosted.room(2, 5)
+    await hosted.fill(2, 0, b"newer")
+    assert await hosted.room(2, 5) == path  # made again, for the first had no answer yet
+    await hosted.room(1, 5)
+    await hosted.fill(1, 0, b"older")
+    await hosted.free(1)
+    assert Path(path).read_bytes() == b"newer"
+    await hosted.free(2)
+    await hosted.fill(2, 0, b"after")
+    assert hosted._weights == -1
 
 
-def test_weights_that_are_given_back_while_some_are_written_go_to_no_other_file(
+async def test_weights_that_are_given_back_while_some_are_written_go_to_no_other_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    written = hosted_module._write
+    written = hosted_module.write_and_close
     goes = threading.Event()
 
     def slowly(fd: int, at: int, data: bytes | memoryview) -> None:
         goes.wait(10)
         written(fd, at, data)
 
-    async def main() -> None:
-        monkeypatch.setattr(hosted_module, "_write", slowly)
-        hosted = Hosted("engine")
-        path = await hosted.room(1, 5)
-        number = int(path.rpartition("/")[2])
-        fills = asyncio.create_task(hosted.fill(1, 0, b"hello"))
-        await asyncio.sleep(0)
-        await hosted.free(1)
-        others = {number, os.open(tmp_path / "other", os.O_WRONLY | os.O_CREAT)}
-        os.dup2(max(others), min(others))
-        goes.set()
-        await fills
-        for other in others:
-            os.close(other)
-        assert (tmp_path / "other").stat().st_size == 0
-
-    asyncio.run(main())
+    monkeypatch.setattr(hosted_module, "write_and_close", slowly)
+    hosted = Hosted("engine")
+    path = await hosted.room(1, 5)
+    number = int(path.rpartition("/")[2])
+    fills = asyncio.create_task(hosted.fill(1, 0, b"hello"))
+    await asyncio.sleep(0)
+    await hosted.free(1)
+    others = {number, os.open(tmp_path / "other", os.O_WRONLY | os.O_CREAT)}
+    os.dup2(max(others), min(others))
+    goes.set()
+    await fills
+    for other in others:
+        os.close(other)
+    assert (tmp_path / "other").stat().st_size == 0

@@ -6,7 +6,7 @@ import asyncio
 import random
 
 import pytest
-from cluster_runs import PROBLEMS, Run, many, played, program, sources, takes
+from cluster_runs import PROBLEMS, Run, many, program, sources, takes
 from fake_nodes import FakeMembers, FakeNode
 
 from overlap.clock import VirtualLoop, now
@@ -15,182 +15,146 @@ from overlap.cluster.pool import ALONE_S, LOST_MAX, ClusterPool
 from sandbox.core import Case, Problem
 from sandbox.errors import CheckerError, SandboxError, ToolchainMissing, to_wire
 
-
-def test_every_job_is_judged_once_and_a_node_with_twice_the_workers_does_twice_the_work() -> None:
-    async def main() -> None:
-        small, large = FakeNode("small", 2, takes(0.5)), FakeNode("large", 4, takes(0.5))
-        async with Run(small, large) as pool:
-            assert sources(await many(pool, 600)) == [str(i) for i in range(600)]
-            assert sorted(small.judged + large.judged) == list(range(1, 601))
-            assert len(large.judged) == pytest.approx(2 * len(small.judged), rel=0.1)
-            assert now() < 1.1 * 600 * 0.5 / 6
-
-    played(main)
+pytestmark = pytest.mark.virtual
 
 
-def test_jobs_of_the_oldest_group_are_judged_first() -> None:
-    async def main() -> None:
-        ended: list[int] = []
-
-        async def ask(pool: ClusterPool, turn: int) -> None:
-            await pool.judge(PROBLEMS[0], program(turn), turn=turn)
-            ended.append(turn)
-
-        async with Run(FakeNode("a", 1, takes(1.0))) as pool:
-            await asyncio.gather(*(ask(pool, turn) for turn in range(20, 0, -1)))
-        assert ended == sorted(ended)
-
-    played(main)
+async def test_every_job_is_judged_once_and_a_node_with_twice_the_workers_does_twice_the_work() -> None:
+    small, large = FakeNode("small", 2, takes(0.5)), FakeNode("large", 4, takes(0.5))
+    async with Run(small, large) as pool:
+        assert sources(await many(pool, 600)) == [str(i) for i in range(600)]
+        assert sorted(small.judged + large.judged) == list(range(1, 601))
+        assert len(large.judged) == pytest.approx(2 * len(small.judged), rel=0.1)
+        assert now() < 1.1 * 600 * 0.5 / 6
 
 
-def test_a_problem_is_sent_to_a_node_once() -> None:
-    async def main() -> None:
-        nodes = FakeNode("a", 2, takes(0.1)), FakeNode("b", 2, takes(0.1))
-        async with Run(*nodes) as pool:
-            await many(pool, 101)
-            await many(pool, 101)
-            for node in nodes:
-                assert set(node.received.values()) == {1}
+async def test_jobs_of_the_oldest_group_are_judged_first() -> None:
+    ended: list[int] = []
 
-    played(main)
+    async def ask(pool: ClusterPool, turn: int) -> None:
+        await pool.judge(PROBLEMS[0], program(turn), turn=turn)
+        ended.append(turn)
+
+    async with Run(FakeNode("a", 1, takes(1.0))) as pool:
+        await asyncio.gather(*(ask(pool, turn) for turn in range(20, 0, -1)))
+    assert ended == sorted(ended)
 
 
-def test_the_jobs_of_a_node_that_dies_go_elsewhere_at_once() -> None:
-    async def main() -> None:
-        lost, other = FakeNode("lost", 4, takes(5.0)), FakeNode("other", 4, takes(5.0))
-        async with Run(lost, other) as pool:
-            judging = asyncio.create_task(many(pool, 16))
+async def test_a_problem_is_sent_to_a_node_once() -> None:
+    nodes = FakeNode("a", 2, takes(0.1)), FakeNode("b", 2, takes(0.1))
+    async with Run(*nodes) as pool:
+        await many(pool, 101)
+        await many(pool, 101)
+        for node in nodes:
+            assert set(node.received.values()) == {1}
+
+
+async def test_the_jobs_of_a_node_that_dies_go_elsewhere_at_once() -> None:
+    lost, other = FakeNode("lost", 4, takes(5.0)), FakeNode("other", 4, takes(5.0))
+    async with Run(lost, other) as pool:
+        judging = asyncio.create_task(many(pool, 16))
+        await asyncio.sleep(1.0)
+        lost.die()
+        assert len(await judging) == 16
+        assert not lost.judged
+        assert len(other.judged) == 16
+        assert list(pool.nodes()) == ["other"]
+
+
+async def test_a_job_with_which_node_after_node_is_lost_fails_and_harms_no_other() -> None:
+    async with (run := Run(FakeNode("0", 1, takes(100.0)))) as pool:
+        bad = asyncio.create_task(pool.judge(PROBLEMS[0], program(0)))
+        node = run.nodes[0]
+        for number in range(1, LOST_MAX + 1):
             await asyncio.sleep(1.0)
-            lost.die()
-            assert len(await judging) == 16
-            assert not lost.judged
-            assert len(other.judged) == 16
-            assert list(pool.nodes()) == ["other"]
-
-    played(main)
-
-
-def test_a_job_with_which_node_after_node_is_lost_fails_and_harms_no_other() -> None:
-    async def main() -> None:
-        async with (run := Run(FakeNode("0", 1, takes(100.0)))) as pool:
-            bad = asyncio.create_task(pool.judge(PROBLEMS[0], program(0)))
-            node = run.nodes[0]
-            for number in range(1, LOST_MAX + 1):
-                await asyncio.sleep(1.0)
-                node.die()
-                node = FakeNode(str(number), 1, takes(100.0))
-                run.members.add(node)
-            with pytest.raises(SandboxError, match=f"{LOST_MAX} nodes were lost"):
-                await bad
-            assert sources([await pool.judge(PROBLEMS[0], program(1))]) == ["1"]
-
-    played(main)
-
-
-def test_the_jobs_of_a_node_that_freezes_run_elsewhere_within_twelve_seconds_and_its_late_answers_change_nothing() -> (
-    None
-):
-    async def main() -> None:
-        frozen, other = FakeNode("frozen", 2, takes(3.0)), FakeNode("other", 2, takes(3.0))
-        async with (run := Run(frozen, other)) as pool:
-            judging = asyncio.create_task(many(pool, 4))
-            await asyncio.sleep(1.0)
-            frozen.freeze()
-            began = now()
-            judged = await judging
-            assert sources(judged) == ["0", "1", "2", "3"]
-            assert now() - began < 12.0 + 3.0
-            assert len(frozen.judged) == 2  # they ended there, too
-            frozen.thaw()
-            await asyncio.sleep(1.0)
-            assert sources(await many(pool, 4)) == ["0", "1", "2", "3"]
-            assert len(frozen.judged) > 2
-        assert [line.split(" ", 3)[3] for line in run.said if line.startswith("node frozen")][1:] == [
-            "silent: 2 jobs go elsewhere",
-            "again",
-        ]
-
-    played(main)
-
-
-def test_a_node_that_joins_gets_work_within_a_second() -> None:
-    async def main() -> None:
-        old, new = FakeNode("old", 1, takes(1.0)), FakeNode("new", 8, takes(1.0))
-        async with (run := Run(old)) as pool:
-            judging = asyncio.create_task(many(pool, 50))
-            await asyncio.sleep(2.5)
-            run.members.add(new)
-            await judging
-            assert len(new.judged) > 6 * (len(old.judged) - 3)
-
-    played(main)
-
-
-def test_a_node_whose_first_jobs_are_short_takes_no_more_ahead_than_it_has_done() -> None:
-    async def main() -> None:
-        def seconds(job: NodeJob) -> float:
-            return 0.01 if job.number % 8 == 0 else 60.0
-
-        nodes = [FakeNode(f"n{i}", 8, seconds) for i in range(8)]
-        async with Run(*nodes) as pool:
-            judging = asyncio.create_task(many(pool, 320))
-            await asyncio.sleep(3.0)
-            assert max(pool._router.nodes.values()) <= 24  # by jobs of 10 ms it would hold 88
-            await judging
-            assert now() < 1.6 * 280 * 60.0 / 64
-
-    played(main)
-
-
-def test_a_job_that_is_cancelled_is_withdrawn_from_its_node() -> None:
-    async def main() -> None:
-        node = FakeNode("a", 1, takes(10.0))
-        async with Run(node) as pool:
-            tasks = [asyncio.create_task(pool.judge(PROBLEMS[0], program(i))) for i in range(3)]
-            await asyncio.sleep(1.0)
-            for task in tasks[:2]:
-                task.cancel()
-            await tasks[2]
-            assert node.judged == [3]
-            assert now() < 12.0
-
-    played(main)
-
-
-def test_jobs_wait_for_a_node_and_fail_when_there_is_none_for_long() -> None:
-    async def main() -> None:
-        node = FakeNode("a", 1, takes(1.0))
-        async with (run := Run(node)) as pool:
             node.die()
-            with pytest.raises(SandboxError, match="no node to judge programs for 60 s"):
-                await pool.judge(PROBLEMS[0], program(0))
-            waits = asyncio.create_task(pool.judge(PROBLEMS[0], program(1)))
-            run.members.add(FakeNode("b", 1, takes(1.0)))
-            await waits
-
-    played(main)
+            node = FakeNode(str(number), 1, takes(100.0))
+            run.members.add(node)
+        with pytest.raises(SandboxError, match=f"{LOST_MAX} nodes were lost"):
+            await bad
+        assert sources([await pool.judge(PROBLEMS[0], program(1))]) == ["1"]
 
 
-def test_a_cluster_without_a_usable_node_is_said_to_be_so_and_the_node_is_named() -> None:
-    async def main() -> None:
-        run = Run(FakeNode("weak", 4, takes(1.0), refused="tier C, and verify.isolation=A"))
-        with pytest.raises(SandboxError, match=r"no node of the cluster .* weak: tier C"):
-            await run.__aenter__()
-        assert run.said == ["node weak is not used: tier C, and verify.isolation=A"]
-        assert now() == pytest.approx(ALONE_S)
+async def test_jobs_of_a_frozen_node_run_elsewhere_within_twelve_seconds_and_its_late_answers_change_nothing() -> None:
+    frozen, other = FakeNode("frozen", 2, takes(3.0)), FakeNode("other", 2, takes(3.0))
+    async with (run := Run(frozen, other)) as pool:
+        judging = asyncio.create_task(many(pool, 4))
+        await asyncio.sleep(1.0)
+        frozen.freeze()
+        began = now()
+        judged = await judging
+        assert sources(judged) == ["0", "1", "2", "3"]
+        assert now() - began < 12.0 + 3.0
+        assert len(frozen.judged) == 2  # they ended there, too
+        frozen.thaw()
+        await asyncio.sleep(1.0)
+        assert sources(await many(pool, 4)) == ["0", "1", "2", "3"]
+        assert len(frozen.judged) > 2
+    assert [line.split(" ", 3)[3] for line in run.said if line.startswith("node frozen")][1:] == [
+        "silent: 2 jobs go elsewhere",
+        "again",
+    ]
 
-    played(main)
+
+async def test_a_node_that_joins_gets_work_within_a_second() -> None:
+    old, new = FakeNode("old", 1, takes(1.0)), FakeNode("new", 8, takes(1.0))
+    async with (run := Run(old)) as pool:
+        judging = asyncio.create_task(many(pool, 50))
+        await asyncio.sleep(2.5)
+        run.members.add(new)
+        await judging
+        assert len(new.judged) > 6 * (len(old.judged) - 3)
 
 
-def test_equal_programs_for_equal_problems_are_judged_once_over_all_nodes() -> None:
-    async def main() -> None:
-        nodes = FakeNode("a", 2, takes(1.0)), FakeNode("b", 2, takes(1.0))
-        async with ClusterPool(FakeMembers(nodes), tell=lambda line: None) as pool:
-            twin = Problem("p0", "stdio", (Case("0", "0"),))
-            await asyncio.gather(*(pool.judge(p, program(7)) for p in (PROBLEMS[0], twin) * 8))
-            assert len(nodes[0].judged) + len(nodes[1].judged) == 1
+async def test_a_node_whose_first_jobs_are_short_takes_no_more_ahead_than_it_has_done() -> None:
+    def seconds(job: NodeJob) -> float:
+        return 0.01 if job.number % 8 == 0 else 60.0
 
-    played(main)
+    nodes = [FakeNode(f"n{i}", 8, seconds) for i in range(8)]
+    async with Run(*nodes) as pool:
+        judging = asyncio.create_task(many(pool, 320))
+        await asyncio.sleep(3.0)
+        assert max(pool._router.nodes.values()) <= 24  # by jobs of 10 ms it would hold 88
+        await judging
+        assert now() < 1.6 * 280 * 60.0 / 64
+
+
+async def test_a_job_that_is_cancelled_is_withdrawn_from_its_node() -> None:
+    node = FakeNode("a", 1, takes(10.0))
+    async with Run(node) as pool:
+        tasks = [asyncio.create_task(pool.judge(PROBLEMS[0], program(i))) for i in range(3)]
+        await asyncio.sleep(1.0)
+        for task in tasks[:2]:
+            task.cancel()
+        await tasks[2]
+        assert node.judged == [3]
+        assert now() < 12.0
+
+
+async def test_jobs_wait_for_a_node_and_fail_when_there_is_none_for_long() -> None:
+    node = FakeNode("a", 1, takes(1.0))
+    async with (run := Run(node)) as pool:
+        node.die()
+        with pytest.raises(SandboxError, match="no node to judge programs for 60 s"):
+            await pool.judge(PROBLEMS[0], program(0))
+        waits = asyncio.create_task(pool.judge(PROBLEMS[0], program(1)))
+        run.members.add(FakeNode("b", 1, takes(1.0)))
+        await waits
+
+
+async def test_a_cluster_without_a_usable_node_is_said_to_be_so_and_the_node_is_named() -> None:
+    run = Run(FakeNode("weak", 4, takes(1.0), refused="tier C, and verify.isolation=A"))
+    with pytest.raises(SandboxError, match=r"no node of the cluster .* weak: tier C"):
+        await run.__aenter__()
+    assert run.said == ["node weak is not used: tier C, and verify.isolation=A"]
+    assert now() == pytest.approx(ALONE_S)
+
+
+async def test_equal_programs_for_equal_problems_are_judged_once_over_all_nodes() -> None:
+    nodes = FakeNode("a", 2, takes(1.0)), FakeNode("b", 2, takes(1.0))
+    async with ClusterPool(FakeMembers(nodes), tell=lambda line: None) as pool:
+        twin = Problem("p0", "stdio", (Case("0", "0"),))
+        await asyncio.gather(*(pool.judge(p, program(7)) for p in (PROBLEMS[0], twin) * 8))
+        assert len(nodes[0].judged) + len(nodes[1].judged) == 1
 
 
 class Faulty(FakeNode):
@@ -207,17 +171,14 @@ class Faulty(FakeNode):
         return to_wire(self.error)
 
 
-def test_jobs_that_fail_by_a_fault_of_their_node_succeed_elsewhere_and_that_node_is_lost() -> None:
-    async def main() -> None:
-        async with (run := Run(Faulty("broken", 8, takes(0.01)), FakeNode("whole", 2, takes(0.5)))) as pool:
-            assert sources(await many(pool, 50)) == [str(i) for i in range(50)]
-            assert list(pool.nodes()) == ["whole"]
-        assert any("node broken is lost" in line and "no g++" in line for line in run.said)
-
-    played(main)
+async def test_jobs_that_fail_by_a_fault_of_their_node_succeed_elsewhere_and_that_node_is_lost() -> None:
+    async with (run := Run(Faulty("broken", 8, takes(0.01)), FakeNode("whole", 2, takes(0.5)))) as pool:
+        assert sources(await many(pool, 50)) == [str(i) for i in range(50)]
+        assert list(pool.nodes()) == ["whole"]
+    assert any("node broken is lost" in line and "no g++" in line for line in run.said)
 
 
-def test_jobs_that_one_node_cannot_do_succeed_elsewhere_though_it_is_the_freest_and_does_others() -> None:
+async def test_jobs_that_one_node_cannot_do_succeed_elsewhere_though_it_is_the_freest_and_does_others() -> None:
     class Poor(FakeNode):
         async def collect(self, parcel: JobParcel = NOTHING) -> NodeReply:
             reply = await super().collect(parcel)
@@ -225,135 +186,177 @@ def test_jobs_that_one_node_cannot_do_succeed_elsewhere_though_it_is_the_freest_
             answers = [a._replace(judgement=None, fault=fault) if a.number % 8 == 1 else a for a in reply.answers]
             return reply._replace(answers=answers)
 
-    async def main() -> None:
-        async with Run(Poor("poor", 8, takes(0.01)), FakeNode("whole", 1, takes(1.0))) as pool:
-            for _ in range(10):
-                assert sources(await many(pool, 8)) == [str(i) for i in range(8)]
-            assert sorted(pool.nodes()) == ["poor", "whole"]
-
-    played(main)
+    async with Run(Poor("poor", 8, takes(0.01)), FakeNode("whole", 1, takes(1.0))) as pool:
+        for _ in range(10):
+            assert sources(await many(pool, 8)) == [str(i) for i in range(8)]
+        assert sorted(pool.nodes()) == ["poor", "whole"]
 
 
-def test_a_job_that_fails_on_node_after_node_fails_with_the_cause() -> None:
-    async def main() -> None:
-        async with Run(*(Faulty(f"n{i}", 1, takes(0.1)) for i in range(5))) as pool:
-            with pytest.raises(ToolchainMissing, match="no g"):
-                await pool.judge(PROBLEMS[0], program(0))
-
-    played(main)
+async def test_a_job_that_fails_on_node_after_node_fails_with_the_cause() -> None:
+    async with Run(*(Faulty(f"n{i}", 1, takes(0.1)) for i in range(5))) as pool:
+        with pytest.raises(ToolchainMissing, match="no g"):
+            await pool.judge(PROBLEMS[0], program(0))
 
 
-def test_a_job_that_fails_by_its_own_fault_is_tried_once_and_its_nodes_are_not_lost() -> None:
+async def test_a_job_that_fails_by_its_own_fault_is_tried_once_and_its_nodes_are_not_lost() -> None:
     class Own(Faulty):
         error = CheckerError("it crashed")
 
-    async def main() -> None:
-        async with Run(node := Own("a", 1, takes(0.1))) as pool:
-            for number in range(10):
-                with pytest.raises(CheckerError, match="crashed"):
-                    await pool.judge(PROBLEMS[0], program(number))
-            assert len(node.judged) == 10
-            assert list(pool.nodes()) == ["a"]
-
-    played(main)
+    async with Run(node := Own("a", 1, takes(0.1))) as pool:
+        for number in range(10):
+            with pytest.raises(CheckerError, match="crashed"):
+                await pool.judge(PROBLEMS[0], program(number))
+        assert len(node.judged) == 10
+        assert list(pool.nodes()) == ["a"]
 
 
-def test_jobs_that_failed_for_want_of_a_node_are_not_judged_when_one_comes() -> None:
-    async def main() -> None:
-        node, late = FakeNode("a", 1, takes(1.0)), FakeNode("b", 1, takes(1.0))
-        async with (run := Run(node)) as pool:
-            node.die()
-            for end in await asyncio.gather(*(asyncio.create_task(many(pool, 3)),), return_exceptions=True):
-                assert isinstance(end, SandboxError)
-            run.members.add(late)
+async def test_jobs_that_failed_for_want_of_a_node_are_not_judged_when_one_comes() -> None:
+    node, late = FakeNode("a", 1, takes(1.0)), FakeNode("b", 1, takes(1.0))
+    async with (run := Run(node)) as pool:
+        node.die()
+        for end in await asyncio.gather(*(asyncio.create_task(many(pool, 3)),), return_exceptions=True):
+            assert isinstance(end, SandboxError)
+        run.members.add(late)
+        await asyncio.sleep(10.0)
+        assert not late.judged
+        assert not pool._router.everything()
+
+
+async def test_a_node_under_the_name_of_another_is_refused_and_takes_nothing_from_it() -> None:
+    first, second = FakeNode("same", 2, takes(1.0)), FakeNode("same", 2, takes(1.0))
+    async with (run := Run(first)) as pool:
+        judging = asyncio.create_task(many(pool, 8))
+        await asyncio.sleep(0.5)
+        run.members.add(second)
+        await judging
+        assert second.closed
+        assert not second.judged
+        assert len(first.judged) == 8
+
+
+async def test_a_refusal_is_told_once_however_often_the_node_is_tried() -> None:
+    async with (run := Run(FakeNode("a", 1, takes(1.0)))):
+        for _ in range(3):
+            run.members.add(FakeNode("weak", 1, takes(1.0), refused="tier C"))
             await asyncio.sleep(10.0)
-            assert not late.judged
-            assert not pool._router.everything()
-
-    played(main)
+    assert run.said.count("node weak is not used: tier C") == 1
 
 
-def test_a_node_under_the_name_of_another_is_refused_and_takes_nothing_from_it() -> None:
-    async def main() -> None:
-        first, second = FakeNode("same", 2, takes(1.0)), FakeNode("same", 2, takes(1.0))
-        async with (run := Run(first)) as pool:
-            judging = asyncio.create_task(many(pool, 8))
-            await asyncio.sleep(0.5)
-            run.members.add(second)
-            await judging
-            assert second.closed
-            assert not second.judged
-            assert len(first.judged) == 8
-
-    played(main)
+async def test_a_driver_that_stood_still_loses_no_node() -> None:
+    nodes = FakeNode("a", 2, takes(0.5)), FakeNode("b", 2, takes(0.5))
+    async with (run := Run(*nodes)) as pool:
+        judging = asyncio.create_task(many(pool, 40))
+        for _ in range(4):
+            await asyncio.sleep(1.03)
+            loop = asyncio.get_running_loop()
+            assert isinstance(loop, VirtualLoop)
+            loop._clock.now += 10.0
+        await judging
+    assert not [line for line in run.said if "silent" in line or "lost" in line]
 
 
-def test_a_refusal_is_told_once_however_often_the_node_is_tried() -> None:
-    async def main() -> None:
-        async with (run := Run(FakeNode("a", 1, takes(1.0)))):
-            for _ in range(3):
-                run.members.add(FakeNode("weak", 1, takes(1.0), refused="tier C"))
-                await asyncio.sleep(10.0)
-        assert run.said.count("node weak is not used: tier C") == 1
-
-    played(main)
-
-
-def test_a_driver_that_stood_still_loses_no_node() -> None:
-    async def main() -> None:
-        nodes = FakeNode("a", 2, takes(0.5)), FakeNode("b", 2, takes(0.5))
-        async with (run := Run(*nodes)) as pool:
-            judging = asyncio.create_task(many(pool, 40))
-            for _ in range(4):
-                await asyncio.sleep(1.03)
-                loop = asyncio.get_running_loop()
-                assert isinstance(loop, VirtualLoop)
-                loop._clock.now += 10.0
-            await judging
-        assert not [line for line in run.said if "silent" in line or "lost" in line]
-
-    played(main)
-
-
-def test_a_fault_of_the_driver_itself_fails_what_waits_and_what_comes_later() -> None:
+async def test_a_fault_of_the_driver_itself_fails_what_waits_and_what_comes_later() -> None:
     class Odd(FakeNode):
         async def collect(self, parcel: JobParcel = NOTHING) -> NodeReply:
             await super().collect(parcel)
             raise KeyError("what is this")
 
-    async def main() -> None:
-        async with Run(Odd("a", 1, takes(1.0))) as pool:
-            for _ in range(2):
-                with pytest.raises(SandboxError, match=r"driver of the cluster failed.*what is this"):
-                    await pool.judge(PROBLEMS[0], program(0))
-
-    played(main)
+    async with Run(Odd("a", 1, takes(1.0))) as pool:
+        for _ in range(2):
+            with pytest.raises(SandboxError, match=r"driver of the cluster failed.*what is this"):
+                await pool.judge(PROBLEMS[0], program(0))
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_a_storm_of_deaths_freezes_drains_and_joins_loses_no_job_and_counts_none_twice(seed: int) -> None:
-    async def main() -> None:
-        rng = random.Random(seed)
+async def test_a_storm_of_deaths_freezes_drains_and_joins_loses_no_job_and_counts_none_twice(seed: int) -> None:
+    rng = random.Random(seed)
 
-        def node(name: str) -> FakeNode:
-            return FakeNode(name, rng.choice((1, 2, 8)), lambda job: rng.expovariate(1.0))
+    def node(name: str) -> FakeNode:
+        return FakeNode(name, rng.choice((1, 2, 8)), lambda job: rng.expovariate(1.0))
 
-        steady, nodes = node("steady"), [node(f"first {i}") for i in range(3)]
-        run = Run(steady, *nodes)
-        async with run as pool:
-            judging = asyncio.create_task(many(pool, 300))
-            for moment in range(50):
-                await asyncio.sleep(rng.uniform(0.0, 3.0))
-                what, who = rng.choice(("die", "freeze", "thaw", "drain", "join")), rng.choice(nodes)
-                if what == "drain":
-                    who.drains = True
-                elif what == "join":
-                    nodes.append(node(f"late {moment}"))
-                    run.members.add(nodes[-1])
-                else:
-                    getattr(who, what)()
-            assert sources(await judging) == [str(i) for i in range(300)]
-            assert sum(pool._router.nodes.values()) == 0
-            run.nodes = ()  # those that are frozen to the end are closed, too, but not these doubles' doing
+    steady, nodes = node("steady"), [node(f"first {i}") for i in range(3)]
+    run = Run(steady, *nodes)
+    async with run as pool:
+        judging = asyncio.create_task(many(pool, 300))
+        for moment in range(50):
+            await asyncio.sleep(rng.uniform(0.0, 3.0))
+            what, who = rng.choice(("die", "freeze", "thaw", "drain", "join")), rng.choice(nodes)
+            if what == "drain":
+                who.drains = True
+            elif what == "join":
+                nodes.append(node(f"late {moment}"))
+                run.members.add(nodes[-1])
+            else:
+                getattr(who, what)()
+        assert sources(await judging) == [str(i) for i in range(300)]
+        assert sum(pool._router.nodes.values()) == 0
+        run.nodes = ()  # those that are frozen to the end are closed, too, but not these doubles' doing
 
-    played(main)
+
+async def test_a_drained_node_ends_its_jobs_gets_none_further_and_is_let_go() -> None:
+    leaving, stays = (FakeNode(name, 2, lambda job: 10.0 + job.number % 7 / 3) for name in ("leaving", "stays"))
+    async with (run := Run(leaving, stays)) as pool:
+        judging = asyncio.create_task(many(pool, 40))
+        await asyncio.sleep(15.0)
+        leaving.drains = True
+        await asyncio.sleep(2.5)
+        held, had = pool._router.held("leaving"), len(leaving.judged)
+        assert sources(await judging) == [str(i) for i in range(40)]
+        assert len(leaving.judged) == had + held
+        assert len(leaving.judged) + len(stays.judged) == 40  # none was begun anew elsewhere
+        assert leaving.closed
+        assert list(pool.nodes()) == ["stays"]
+    said = [line for line in run.said if line.startswith("node leaving")]
+    assert said[1:] == [
+        f"node leaving drains: {held} jobs end there, and it gets no other",
+        "node leaving is drained, and let go",
+    ]
+
+
+async def test_an_idle_node_that_drains_is_let_go_at_once_and_jobs_wait_for_the_next_one() -> None:
+    leaving = FakeNode("leaving", 2, takes(1.0))
+    async with (run := Run(leaving)) as pool:
+        leaving.drains = True
+        await asyncio.sleep(5.0)
+        assert leaving.closed
+        waits = asyncio.create_task(pool.judge(PROBLEMS[0], program(0)))
+        await asyncio.sleep(5.0)
+        run.members.add(FakeNode("next", 2, takes(1.0)))
+        assert sources([await waits]) == ["0"]
+        assert not leaving.judged
+
+
+async def test_a_draining_node_that_dies_loses_its_jobs_to_others() -> None:
+    leaving, stays = FakeNode("leaving", 2, takes(10.0)), FakeNode("stays", 2, takes(10.0))
+    async with Run(leaving, stays) as pool:
+        judging = asyncio.create_task(many(pool, 4))
+        await asyncio.sleep(1.0)
+        leaving.drains = True
+        await asyncio.sleep(4.0)
+        leaving.die()
+        assert sources(await judging) == ["0", "1", "2", "3"]
+        assert len(stays.judged) == 4
+
+
+async def test_a_draining_node_that_falls_silent_gets_nothing_when_it_speaks_again() -> None:
+    leaving, stays = FakeNode("leaving", 2, takes(30.0)), FakeNode("stays", 2, takes(30.0))
+    async with (run := Run(leaving, stays)) as pool:
+        judging = asyncio.create_task(many(pool, 4))
+        await asyncio.sleep(1.0)
+        leaving.drains = True
+        await asyncio.sleep(4.0)
+        leaving.freeze()
+        await asyncio.sleep(15.0)
+        leaving.thaw()
+        assert sources(await judging) == ["0", "1", "2", "3"]
+        assert not leaving.judged
+        assert run.said[-1] == "node leaving is drained, and let go"
+
+
+async def test_a_node_that_drains_before_it_was_ever_used_gets_nothing() -> None:
+    leaving, stays = FakeNode("leaving", 64, takes(1.0)), FakeNode("stays", 1, takes(1.0))
+    leaving.drains = True
+    async with Run(stays, leaving) as pool:
+        await many(pool, 5)
+        assert not leaving.judged
+        assert now() == pytest.approx(5.0, abs=1.0)

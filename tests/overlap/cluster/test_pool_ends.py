@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from cluster_runs import PROBLEMS, Run, played, program, takes
+from cluster_runs import PROBLEMS, Run, many, program, takes
 from fake_nodes import FakeMembers, FakeNode
 
 from overlap.cluster.nodes import HeadLost, Node
@@ -15,75 +15,65 @@ from overlap.cluster.pool import ClusterPool
 from overlap.errors import ConfigError, VerifierError
 from sandbox.errors import PoolClosed
 
+pytestmark = pytest.mark.virtual
 
-def test_a_cluster_that_cannot_be_joined_ends_the_start_with_its_cause() -> None:
+
+async def test_a_cluster_that_cannot_be_joined_ends_the_start_with_its_cause() -> None:
     class Absent(FakeMembers):
         async def joined(self) -> Any:
             raise ConfigError("cluster.address", "nowhere:1", "cannot be joined")
             yield
 
-    async def main() -> None:
-        with pytest.raises(ConfigError, match="cannot be joined"):
-            await ClusterPool(Absent()).__aenter__()
-
-    played(main)
+    with pytest.raises(ConfigError, match="cannot be joined"):
+        await ClusterPool(Absent()).__aenter__()
 
 
-def test_closing_fails_what_waits_and_ends_every_agent() -> None:
-    async def main() -> None:
-        run = Run(FakeNode("a", 1, takes(100.0)))
-        pool = await run.__aenter__()
-        waits = [asyncio.create_task(pool.judge(PROBLEMS[0], program(i))) for i in range(100)]
-        await asyncio.sleep(1.0)
-        await run.__aexit__()
-        for end in await asyncio.gather(*waits, return_exceptions=True):
-            assert isinstance(end, PoolClosed)
-        with pytest.raises(PoolClosed):
-            await pool.judge(PROBLEMS[0], program(0))
-
-    played(main)
+async def test_closing_fails_what_waits_and_ends_every_agent() -> None:
+    run = Run(FakeNode("a", 1, takes(100.0)))
+    pool = await run.__aenter__()
+    waits = [asyncio.create_task(pool.judge(PROBLEMS[0], program(i))) for i in range(100)]
+    await asyncio.sleep(1.0)
+    await run.__aexit__()
+    for end in await asyncio.gather(*waits, return_exceptions=True):
+        assert isinstance(end, PoolClosed)
+    with pytest.raises(PoolClosed):
+        await pool.judge(PROBLEMS[0], program(0))
 
 
 @pytest.mark.parametrize("steps", range(8))
-def test_closing_while_a_node_joins_ends_its_agent_too(steps: int) -> None:
-    async def main() -> None:
-        first, late = FakeNode("a", 1, takes(1.0)), FakeNode("b", 1, takes(1.0))
-        run = Run(first)
-        await run.__aenter__()
-        run.members.add(late)
-        for _ in range(steps):
-            await asyncio.sleep(0)
-        await run.__aexit__()
-        assert late.closed or not run.members._coming.empty()
-
-    played(main)
+async def test_closing_while_a_node_joins_ends_its_agent_too(steps: int) -> None:
+    first, late = FakeNode("a", 1, takes(1.0)), FakeNode("b", 1, takes(1.0))
+    run = Run(first)
+    await run.__aenter__()
+    run.members.add(late)
+    for _ in range(steps):
+        await asyncio.sleep(0)
+    await run.__aexit__()
+    assert late.closed or not run.members._coming.empty()
 
 
-def test_a_close_that_is_cancelled_fails_what_waits_and_leaves_the_cluster() -> None:
+async def test_a_close_that_is_cancelled_fails_what_waits_and_leaves_the_cluster() -> None:
     class Slow(FakeNode):
         async def close(self) -> None:
             await asyncio.sleep(5.0)
             await super().close()
 
-    async def main() -> None:
-        run = Run(Slow("a", 1, takes(100.0)))
-        pool = await run.__aenter__()
-        waits = asyncio.create_task(pool.judge(PROBLEMS[0], program(0)))
-        await asyncio.sleep(1.0)
-        closing = asyncio.create_task(pool.__aexit__())
-        await asyncio.sleep(1.0)
-        closing.cancel()
-        await asyncio.wait([closing])
-        with pytest.raises(PoolClosed):
-            await waits
-        assert run.members.closed
-        await asyncio.sleep(5.0)
-        assert all(node.closed for node in run.nodes)
-
-    played(main)
+    run = Run(Slow("a", 1, takes(100.0)))
+    pool = await run.__aenter__()
+    waits = asyncio.create_task(pool.judge(PROBLEMS[0], program(0)))
+    await asyncio.sleep(1.0)
+    closing = asyncio.create_task(pool.__aexit__())
+    await asyncio.sleep(1.0)
+    closing.cancel()
+    await asyncio.wait([closing])
+    with pytest.raises(PoolClosed):
+        await waits
+    assert run.members.closed
+    await asyncio.sleep(5.0)
+    assert all(node.closed for node in run.nodes)
 
 
-def test_a_cluster_that_is_lost_is_left_behind_its_last_agent_also_where_the_pool_is_closed_meanwhile() -> None:
+async def test_a_cluster_that_is_lost_is_left_behind_its_last_agent_also_where_the_pool_is_closed_meanwhile() -> None:
     ended: list[str] = []
 
     class Slow(FakeNode):
@@ -100,38 +90,53 @@ def test_a_cluster_that_is_lost_is_left_behind_its_last_agent_also_where_the_poo
         async def close(self) -> None:
             ended.append("cluster")
 
-    async def main() -> None:
-        pool = ClusterPool(Lost(), tell=lambda line: None)
-        await pool.__aenter__()
-        with pytest.raises(VerifierError, match="it is gone"):
-            await pool.judge(PROBLEMS[0], program(0))
-        await pool.__aexit__()
-        assert ended == ["agent", "cluster"]
-
-    played(main)
+    pool = ClusterPool(Lost(), tell=lambda line: None)
+    await pool.__aenter__()
+    with pytest.raises(VerifierError, match="it is gone"):
+        await pool.judge(PROBLEMS[0], program(0))
+    await pool.__aexit__()
+    assert ended == ["agent", "cluster"]
 
 
-def test_who_waits_for_an_equal_job_hears_of_the_close_too() -> None:
-    async def main() -> None:
-        pool = ClusterPool(FakeMembers([FakeNode("a", 1, takes(100.0))]), tell=lambda line: None)
-        await pool.__aenter__()
-        twins = [asyncio.create_task(pool.judge(PROBLEMS[0], program(0))) for _ in range(3)]
+async def test_who_waits_for_an_equal_job_hears_of_the_close_too() -> None:
+    pool = ClusterPool(FakeMembers([FakeNode("a", 1, takes(100.0))]), tell=lambda line: None)
+    await pool.__aenter__()
+    twins = [asyncio.create_task(pool.judge(PROBLEMS[0], program(0))) for _ in range(3)]
+    await asyncio.sleep(1.0)
+    await pool.__aexit__()
+    for end in await asyncio.gather(*twins, return_exceptions=True):
+        assert isinstance(end, PoolClosed)
+
+
+async def test_a_start_that_is_cancelled_leaves_the_cluster() -> None:
+    run = Run()
+    starting = asyncio.create_task(run.__aenter__())
+    await asyncio.sleep(1.0)
+    starting.cancel()
+    await asyncio.wait([starting])
+    assert run.members.closed
+    assert len(asyncio.all_tasks()) == 1
+
+
+class Headless(FakeMembers):
+    """A cluster whose head is lost after a second."""
+
+    async def joined(self) -> AsyncIterator[Node]:
+        async for node in super().joined():
+            yield node
+            await asyncio.sleep(1.0)
+            raise HeadLost("its head does not answer")
+
+
+async def test_when_the_head_is_lost_who_waits_and_who_asks_is_told_and_the_cluster_is_left() -> None:
+    node, said = FakeNode("a", 2, takes(100.0)), list[str]()
+    members = Headless([node])
+    async with ClusterPool(members, tell=said.append) as pool:
+        with pytest.raises(VerifierError, match="the cluster is lost: its head does not answer"):
+            await many(pool, 8)
+        with pytest.raises(VerifierError, match="the cluster is lost"):
+            await pool.judge(PROBLEMS[0], program(9))
         await asyncio.sleep(1.0)
-        await pool.__aexit__()
-        for end in await asyncio.gather(*twins, return_exceptions=True):
-            assert isinstance(end, PoolClosed)
-
-    played(main)
-
-
-def test_a_start_that_is_cancelled_leaves_the_cluster() -> None:
-    async def main() -> None:
-        run = Run()
-        starting = asyncio.create_task(run.__aenter__())
-        await asyncio.sleep(1.0)
-        starting.cancel()
-        await asyncio.wait([starting])
-        assert run.members.closed
-        assert len(asyncio.all_tasks()) == 1
-
-    played(main)
+        assert node.closed
+        assert members.closed
+    assert said[-1] == "the cluster is lost: its head does not answer"

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fleets import CFG, Fleet, played, seats
+from fleets import CFG, Fleet, seats
 
 from overlap.clock import now
 from overlap.cluster import pieces as pieces_module
@@ -22,43 +22,39 @@ from overlap.errors import ClusterLost, EngineError
 from overlap.process import ChildProcesses
 
 
-def test_a_node_that_was_silent_at_the_end_of_its_engine_rests_until_that_has_ended(tmp_path: Path) -> None:
-    async def main() -> None:
-        fleet = Fleet(4, 4, 4)
-        berths, (first, _) = Berths(CFG, fleet, print), seats(fleet)
-        site = FarSite(fleet, berths)
-        life = ChildProcesses("engine-0", EngineError, tmp_path)
-        peer = await site.start(life, "the engine process", "host", {"A": "1"}, first)
-        assert (fleet.hosts[0].name, fleet.hosts[0].environment) == (first.node, {"A": "1", **first.environment})
-        fleet.hosts[0].sure = False
-        life.fail("silent")
-        await peer.close()
-        del fleet.nodes["n2" if first.node == "n1" else "n1"]
-        began = now()
-        assert await berths.take(first) == first
-        assert now() - began == pytest.approx(REST_S, abs=2.0)
-        assert fleet.users == 0
-
-    played(main)
+@pytest.mark.virtual
+async def test_a_node_that_was_silent_at_the_end_of_its_engine_rests_until_that_has_ended(tmp_path: Path) -> None:
+    fleet = Fleet(4, 4, 4)
+    berths, (first, _) = Berths(CFG, fleet, print), seats(fleet)
+    site = FarSite(fleet, berths)
+    life = ChildProcesses("engine-0", EngineError, tmp_path)
+    peer = await site.start(life, "the engine process", "host", {"A": "1"}, first)
+    assert (fleet.hosts[0].name, fleet.hosts[0].environment) == (first.node, {"A": "1", **first.environment})
+    fleet.hosts[0].sure = False
+    life.fail("silent")
+    await peer.close()
+    del fleet.nodes["n2" if first.node == "n1" else "n1"]
+    began = now()
+    assert await berths.take(first) == first
+    assert now() - began == pytest.approx(REST_S, abs=2.0)
+    assert fleet.users == 0
 
 
-def test_an_engine_without_a_node_ends_its_life(tmp_path: Path) -> None:
-    async def main() -> None:
-        fleet = Fleet(4, 4, 4)
-        first, _ = seats(fleet)
-        fleet.nodes.clear()
-        site, life = FarSite(fleet, Berths(CFG, fleet, print)), ChildProcesses("engine-0", EngineError, tmp_path)
-        with pytest.raises(EngineError, match="the engine process cannot be started: no node had room"):
-            await site.start(life, "the engine process", "host", {}, first)
-        life = ChildProcesses("engine-0", EngineError, tmp_path)
-        starts = asyncio.create_task(site.start(life, "the engine process", "host", {}, first))
-        await asyncio.sleep(5.0)
-        life.fail("it is no longer wanted")
-        with pytest.raises(EngineError, match="no longer wanted"):
-            await starts
-        assert fleet.users == 0
-
-    played(main)
+@pytest.mark.virtual
+async def test_an_engine_without_a_node_ends_its_life(tmp_path: Path) -> None:
+    fleet = Fleet(4, 4, 4)
+    first, _ = seats(fleet)
+    fleet.nodes.clear()
+    site, life = FarSite(fleet, Berths(CFG, fleet, print)), ChildProcesses("engine-0", EngineError, tmp_path)
+    with pytest.raises(EngineError, match="the engine process cannot be started: no node had room"):
+        await site.start(life, "the engine process", "host", {}, first)
+    life = ChildProcesses("engine-0", EngineError, tmp_path)
+    starts = asyncio.create_task(site.start(life, "the engine process", "host", {}, first))
+    await asyncio.sleep(5.0)
+    life.fail("it is no longer wanted")
+    with pytest.raises(EngineError, match="no longer wanted"):
+        await starts
+    assert fleet.users == 0
 
 
 @pytest.fixture
@@ -84,150 +80,129 @@ async def closed(made: Sequence[tuple[FarSite, ChildProcesses]]) -> None:
         assert site._host is not None
 
 
-def test_weights_are_put_once_for_all_nodes_and_lie_there_as_long_as_they_are_loaded(
+async def test_weights_are_put_once_for_all_nodes_and_lie_there_as_long_as_they_are_loaded(
     tmp_path: Path, weights: dict[str, Any]
 ) -> None:
     sent = Path(weights["path"]).read_bytes()
 
-    async def main() -> None:
-        fleet = Fleet(4, 4, 4)
-        made = await started(fleet, tmp_path)
+    fleet = Fleet(4, 4, 4)
+    made = await started(fleet, tmp_path)
 
-        async def load(site: FarSite, life: ChildProcesses) -> None:
-            async with site.brought(life, weights, 3) as found:
-                host = next(host for host in fleet.hosts if found["path"].endswith(host.name))
-                assert host.memory == sent
-                assert {**found, "path": weights["path"]} == weights
-            assert host.memory is None
+    async def load(site: FarSite, life: ChildProcesses) -> None:
+        async with site.brought(life, weights, 3) as found:
+            host = next(host for host in fleet.hosts if found["path"].endswith(host.name))
+            assert host.memory == sent
+            assert {**found, "path": weights["path"]} == weights
+        assert host.memory is None
 
-        await asyncio.gather(*(load(*one) for one in made))
-        assert fleet.puts == [10] * 9 + [5]
-        assert not fleet.pieces._made
-        await closed(made)
-
-    asyncio.run(main())
+    await asyncio.gather(*(load(*one) for one in made))
+    assert fleet.puts == [10] * 9 + [5]
+    assert not fleet.pieces._made
+    await closed(made)
 
 
-def test_a_node_far_behind_has_pieces_put_again_and_few_are_held(tmp_path: Path, weights: dict[str, Any]) -> None:
-    async def main() -> None:
-        fleet = Fleet(4, 4, 4)
-        made = await started(fleet, tmp_path)
+async def test_a_node_far_behind_has_pieces_put_again_and_few_are_held(tmp_path: Path, weights: dict[str, Any]) -> None:
+    fleet = Fleet(4, 4, 4)
+    made = await started(fleet, tmp_path)
 
-        async def load(site: FarSite, life: ChildProcesses, after: int) -> None:
-            while len(fleet.puts) < after:  # noqa: ASYNC110
-                await asyncio.sleep(0)
-            async with site.brought(life, weights, 3):
-                assert len(fleet.pieces._made) <= KEPT
+    async def load(site: FarSite, life: ChildProcesses, after: int) -> None:
+        while len(fleet.puts) < after:  # noqa: ASYNC110
+            await asyncio.sleep(0)
+        async with site.brought(life, weights, 3):
+            assert len(fleet.pieces._made) <= KEPT
 
-        await asyncio.gather(*(load(*one, after) for one, after in zip(made, (0, 7), strict=True)))
-        assert len(fleet.puts) > 10
-        assert [host.fills for host in fleet.hosts] == [10, 10]
-        await closed(made)
-
-    asyncio.run(main())
+    await asyncio.gather(*(load(*one, after) for one, after in zip(made, (0, 7), strict=True)))
+    assert len(fleet.puts) > 10
+    assert [host.fills for host in fleet.hosts] == [10, 10]
+    await closed(made)
 
 
-def test_another_version_is_read_anew_from_the_same_memory(tmp_path: Path, weights: dict[str, Any]) -> None:
-    async def main() -> None:
-        fleet = Fleet(4, 4, 4)
-        (first, life), _ = made = await started(fleet, tmp_path)
-        with fleet.pieces.reading():
-            for version in (3, 4):
-                await asyncio.to_thread((tmp_path / "weights").write_bytes, bytes([version]) * 95)
-                async with first.brought(life, weights, version):
-                    assert fleet.hosts[0].memory == bytes([version]) * 95
-        await closed(made)
-
-    asyncio.run(main())
+async def test_another_version_is_read_anew_from_the_same_memory(tmp_path: Path, weights: dict[str, Any]) -> None:
+    fleet = Fleet(4, 4, 4)
+    (first, life), _ = made = await started(fleet, tmp_path)
+    with fleet.pieces.reading():
+        for version in (3, 4):
+            await asyncio.to_thread((tmp_path / "weights").write_bytes, bytes([version]) * 95)
+            async with first.brought(life, weights, version):
+                assert fleet.hosts[0].memory == bytes([version]) * 95
+    await closed(made)
 
 
-def test_weights_that_come_another_way_are_left_alone_and_a_node_that_is_lost_meanwhile_ends_the_life(
+async def test_weights_that_come_another_way_are_left_alone_and_a_node_that_is_lost_meanwhile_ends_the_life(
     tmp_path: Path, weights: dict[str, Any]
 ) -> None:
-    async def main() -> None:
-        fleet = Fleet(4, 4, 4)
-        (site, life), _ = made = await started(fleet, tmp_path)
-        async with site.brought(life, {"names": []}, 3) as found:
-            assert found == {"names": []}
-        fleet.hosts[0].lost = True
-        with pytest.raises(EngineError, match="the engine on node n1 is lost: the actor died"):
-            async with site.brought(life, weights, 3):
-                pass
-        await closed(made)
-
-    asyncio.run(main())
-
-
-def test_an_engine_does_not_wait_for_a_node_of_a_cluster_that_is_lost(tmp_path: Path) -> None:
-    async def main() -> None:
-        fleet = Fleet(4, 4, 4)
-        first, _ = seats(fleet)
-
-        async def lost() -> Sequence[str]:
-            raise HeadLost("its head does not answer")
-
-        fleet.alive = lost  # type: ignore[method-assign]
-        with pytest.raises(HeadLost):
-            await Berths(CFG, fleet, print).take(first)
-        life = ChildProcesses("engine-0", EngineError, tmp_path)
-        with pytest.raises(ClusterLost, match=r"the cluster is lost: its head does not answer; .* --resume"):
-            await FarSite(fleet, Berths(CFG, fleet, print)).start(life, "the engine process", "host", {}, first)
-        assert now() == 0.0
-
-    played(main)
-
-
-def test_an_engine_on_a_node_ends_when_the_head_is_lost_and_nothing_watches_any_more(tmp_path: Path) -> None:
-    async def main() -> None:
-        fleet = Fleet(4, 4, 4)
-        for loses in (True, False):
-            site, life = FarSite(fleet, Berths(CFG, fleet, print)), ChildProcesses("engine-0", EngineError, tmp_path)
-            peer = await site.start(life, "the engine process", "host", {}, seats(fleet)[0])
-            if loses:
-                fleet.head_lost.set()
-                with pytest.raises(ClusterLost, match="the cluster is lost: its head does not answer"):
-                    await peer.call("add", 1, 1)
-                fleet.head_lost.clear()
-            await life.close()
-            await peer.close()
-            await asyncio.sleep(0.1)
-            assert len(asyncio.all_tasks()) == 1
-
-    asyncio.run(main())
-
-
-def test_a_silent_head_is_waited_for() -> None:
-    async def main() -> None:
-        fleet = Fleet(4, 4, 4)
-        first, _ = seats(fleet)
-        until, alive = 30.0, fleet.alive
-
-        async def unsure() -> Sequence[str]:
-            if now() < until:
-                raise NodeLost("the cluster's head does not answer") if now() < 15.0 else NodeSilent("no answer")
-            return await alive()
-
-        fleet.alive = unsure  # type: ignore[method-assign]
-        assert await Berths(CFG, fleet, print).take(first) == first
-
-    played(main)
-
-
-def test_weights_on_a_slow_network_take_long_and_end_no_engine(tmp_path: Path, weights: dict[str, Any]) -> None:
-    async def main() -> None:
-        fleet = Fleet(4, 4, 4)
-        first, _ = seats(fleet)
-        site, life = FarSite(fleet, Berths(CFG, fleet, print)), ChildProcesses("engine", EngineError, tmp_path)
-        peer = await site.start(life, "the engine process", "host", {}, first)
-        fleet.pieces = Ready()  # type: ignore[assignment]
-        fleet.hosts[0].slow = 2 * GONE_S
+    fleet = Fleet(4, 4, 4)
+    (site, life), _ = made = await started(fleet, tmp_path)
+    async with site.brought(life, {"names": []}, 3) as found:
+        assert found == {"names": []}
+    fleet.hosts[0].lost = True
+    with pytest.raises(EngineError, match="the engine on node n1 is lost: the actor died"):
         async with site.brought(life, weights, 3):
-            assert now() > 10 * GONE_S
-            assert fleet.hosts[0].fills == 10
-        life.fail("enough")
-        await peer.close()
+            pass
+    await closed(made)
 
-    played(main)
+
+@pytest.mark.virtual
+async def test_an_engine_does_not_wait_for_a_node_of_a_cluster_that_is_lost(tmp_path: Path) -> None:
+    fleet = Fleet(4, 4, 4)
+    first, _ = seats(fleet)
+
+    async def lost() -> Sequence[str]:
+        raise HeadLost("its head does not answer")
+
+    fleet.alive = lost  # type: ignore[method-assign]
+    with pytest.raises(HeadLost):
+        await Berths(CFG, fleet, print).take(first)
+    life = ChildProcesses("engine-0", EngineError, tmp_path)
+    with pytest.raises(ClusterLost, match=r"the cluster is lost: its head does not answer; .* --resume"):
+        await FarSite(fleet, Berths(CFG, fleet, print)).start(life, "the engine process", "host", {}, first)
+    assert now() == 0.0
+
+
+async def test_an_engine_on_a_node_ends_when_the_head_is_lost_and_nothing_watches_any_more(tmp_path: Path) -> None:
+    fleet = Fleet(4, 4, 4)
+    for loses in (True, False):
+        site, life = FarSite(fleet, Berths(CFG, fleet, print)), ChildProcesses("engine-0", EngineError, tmp_path)
+        peer = await site.start(life, "the engine process", "host", {}, seats(fleet)[0])
+        if loses:
+            fleet.head_lost.set()
+            with pytest.raises(ClusterLost, match="the cluster is lost: its head does not answer"):
+                await peer.call("add", 1, 1)
+            fleet.head_lost.clear()
+        await life.close()
+        await peer.close()
+        await asyncio.sleep(0.1)
+        assert len(asyncio.all_tasks()) == 1
+
+
+@pytest.mark.virtual
+async def test_a_silent_head_is_waited_for() -> None:
+    fleet = Fleet(4, 4, 4)
+    first, _ = seats(fleet)
+    until, alive = 30.0, fleet.alive
+
+    async def unsure() -> Sequence[str]:
+        if now() < until:
+            raise NodeLost("the cluster's head does not answer") if now() < 15.0 else NodeSilent("no answer")
+        return await alive()
+
+    fleet.alive = unsure  # type: ignore[method-assign]
+    assert await Berths(CFG, fleet, print).take(first) == first
+
+
+@pytest.mark.virtual
+async def test_weights_on_a_slow_network_take_long_and_end_no_engine(tmp_path: Path, weights: dict[str, Any]) -> None:
+    fleet = Fleet(4, 4, 4)
+    first, _ = seats(fleet)
+    site, life = FarSite(fleet, Berths(CFG, fleet, print)), ChildProcesses("engine", EngineError, tmp_path)
+    peer = await site.start(life, "the engine process", "host", {}, first)
+    fleet.pieces = Ready()  # type: ignore[assignment]
+    fleet.hosts[0].slow = 2 * GONE_S
+    async with site.brought(life, weights, 3):
+        assert now() > 10 * GONE_S
+        assert fleet.hosts[0].fills == 10
+    life.fail("enough")
+    await peer.close()
 
 
 class Ready(Pieces):

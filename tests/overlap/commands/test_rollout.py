@@ -33,7 +33,7 @@ started: list[str] = []
 
 
 @pytest.fixture(autouse=True)
-def doors(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+def fakes(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
     """Fakes behind the commands; four prompts to train on, none held out."""
     policy = tmp_path_factory.mktemp("policy")
     (policy / "config.json").write_text("{}")

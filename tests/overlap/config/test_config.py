@@ -10,16 +10,13 @@ from pathlib import Path
 import pytest
 
 from overlap.config import check_sharing
-from overlap.config import fields as config_module
 from overlap.config.earlier import changes
-from overlap.config.fields import Config, LearnConfig, RunConfig
+from overlap.config.fields import Config, RunConfig
 from overlap.config.load import config_from_dict, load_config
 from overlap.config.rules import MAY_CHANGE
 from overlap.errors import ConfigError
 
-SECTIONS = [getattr(Config(), f.name) for f in fields(Config)]
-
-
+FIELDS = {f"{section.name}.{f.name}": f for section in fields(Config) for f in fields(getattr(Config(), section.name))}
 SECOND = {
     "model.policy": "other",
     "model.dtype": "float32",
@@ -102,9 +99,8 @@ NEEDS = {"critic": ["learn.advantage=gae"], "learn.sequence_parallel": ["learn.r
 
 
 def test_there_are_at_most_76_fields_each_with_a_second_value() -> None:
-    names = [f"{s.section}.{f.name}" for s in SECTIONS for f in fields(s)]
-    assert names == list(SECOND)
-    assert len(names) <= 76
+    assert list(FIELDS) == list(SECOND)
+    assert len(FIELDS) <= 76
 
 
 @pytest.mark.parametrize("name", SECOND)
@@ -131,92 +127,91 @@ def test_overrides_win_over_the_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("override", "message"),
+    ("overrides", "message"),
     [
         ("learn.lrr=1", "did you mean learn.lr"),
         ("lerm.lr=1", "did you mean learn"),
+        ("learn.mask_truncated=false", r"is not a field; did you mean learn\.truncated\?"),
+        ("learn=3", "section.field=value"),
+        ("steps", "section.field=value"),
         ("learn.lr=fast", "finite number"),
+        ("learn.lr=.nan", "finite number"),
+        ("learn.lr=.inf", "finite number"),
         ("learn.lr=0", "above 0"),
         ("run.steps=1.5", "whole number"),
+        ("run.steps=true", "whole number"),
         ("learn.zero_stage=4", "one of 1, 2, 3"),
-        ("rollout.samples_per_group=1", "2 or more samples"),
+        ("learn.zero_stage=true", "one of 1, 2, 3"),
+        ("learn.overlong_tokens=-1", "0 or more"),
+        ("learn.clip_low=1.5", "below 1"),
+        ("rollout.gpu_memory=0", "above 0 and at most 1"),
+        ("rollout.gpu_memory=1.1", "above 0 and at most 1"),
+        ("data.max_bad_share=1.1", "from 0 to 1"),
+        ("rollout.temperature=2.1", r"rollout\.temperature=2\.1: use a number above 0 and at most 2"),
         ("rollout.stop=['']", "non-empty strings"),
+        ("rollout.samples_per_group=1", "2 or more samples"),
+        ("rollout.samples_per_group=1 learn.advantage=leave_one_out", "2 or more samples"),
+        ("data.drop_solved=0.9 learn.advantage=global rollout.samples_per_group=1", "one sample says too little"),
         ("verify.workers=4096", "cores"),
+        ("run.device=cpu rollout.weight_backend=ipc", "use shm"),
         ("learn.micro_batch_tokens=10", "one sequence has up to"),
         ("learn.updates_per_step=99", "whole groups"),
         ("learn.sequence_parallel=2", "divisor of learn.ranks=1"),
-        ("learn.clip_low=1.5", "below 1"),
-        ("learn.overlong_tokens=-1", "0 or more"),
-        ("learn.zero_stage=true", "one of 1, 2, 3"),
-        ("rollout.gpu_memory=0", "above 0 and at most 1"),
-        ("learn=3", "section.field=value"),
-        ("steps", "section.field=value"),
+        ("learn.advantage=gae learn.ranks=2 learn.sequence_parallel=2", "reads whole sequences"),
+        ("learn.advantage=leave_one_out learn.normalize_advantages=true", "RLOO divides by nothing: use null"),
+        ("learn.truncated=bootstrap", r"use mask or zero, or learn\.advantage=gae"),
+        ("learn.correction=cispo", "use one of tis, mis, seq_mis, decoupled, dppo, none"),
+        ("learn.loss=trpo", "use one of ppo, pg, cispo, gspo"),
+        ("learn.correction_bound=0", r"learn\.correction_bound=0.*: use a number above 0"),
+        ("learn.correction=mis learn.correction_bound=1", "mis masks what is over it: use a number above 1"),
+        ("learn.correction=none learn.correction_bound=2", "bounds nothing: use null"),
+        ("learn.correction=dppo learn.loss=pg learn.correction_bound=2", "a share above 0 and at most 1"),
+        ("learn.correction=decoupled learn.loss=pg", r"use learn\.loss=ppo"),
+        ("learn.correction=dppo", r"learn\.loss='ppo': .*use learn\.loss=pg"),
+        ("learn.correction=dppo learn.loss=cispo", r"learn\.loss='cispo': .*use learn\.loss=pg"),
+        ("learn.correction=dppo learn.loss=gspo", r"learn\.loss='gspo': .*use learn\.loss=pg"),
+        ("learn.loss=gspo learn.clip_low=0.2", r"learn\.clip_low=0\.2: .* response: use null"),
+        ("learn.loss=gspo learn.clip_high=0.28", r"learn\.clip_high=0\.28: .* response: use null"),
+        ("learn.correction=none learn.loss=pg learn.updates_per_step=2", "after the first"),
+        ("learn.overlong_tokens=64 learn.advantage=gae", r"learn\.overlong_tokens=64: .*use critic\.bounded=false"),
+        ("critic.lr=1e-4", r"critic\.lr=0\.0001: there is a critic with learn\.advantage=gae alone"),
+        ("learn.advantage=gae critic.alpha=0.05 critic.lambda_policy=0.95", r"use critic\.alpha=0"),
+        ("learn.advantage=gae critic.lambda_policy=1.1", "from 0 to 1"),
+        ("learn.advantage=gae critic.warmup_steps=5 run.steps=5", r"none of run\.steps=5: use less"),
+        ("run.eval_every=5 run.eval_samples=0", r"run\.eval_samples=0: run\.eval_every needs 1 or more"),
+        ("run.eval_temperature=0", r"run\.eval_samples=4: greedy answers .* use 1"),
+        ("run.eval_temperature=-1", r"run\.eval_temperature=-1.*: use a number from 0 to 2"),
+        ("run.eval_temperature=2.1", r"run\.eval_temperature=2\.1: use a number from 0 to 2"),
+        ("run.eval_temperature=warm", r"run\.eval_temperature='warm': use a finite number"),
+        ("run.eval_every=-1", r"run\.eval_every=-1: use 0 or more"),
     ],
 )
-def test_bad_input_is_refused_with_the_way_out(override: str, message: str) -> None:
+def test_bad_values_and_impossible_combinations_are_refused_with_the_way_out(overrides: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        load_config(None, [override])
-
-
-@pytest.mark.parametrize(
-    ("overrides", "message"),
-    [
-        (["run.device=cpu", "rollout.weight_backend=ipc"], "use shm"),
-        (["learn.correction_bound=0"], r"learn\.correction_bound=0.*: use a number above 0"),
-        (["learn.correction=mis", "learn.correction_bound=1"], "mis masks what is over it: use a number above 1"),
-        (["learn.correction=none", "learn.correction_bound=2"], "bounds nothing: use null"),
-        (["learn.correction=dppo", "learn.loss=pg", "learn.correction_bound=2"], "a share above 0 and at most 1"),
-        (["learn.advantage=leave_one_out", "learn.normalize_advantages=true"], "RLOO divides by nothing: use null"),
-        (["learn.correction=decoupled", "learn.loss=pg"], r"use learn\.loss=ppo"),
-        (["learn.correction=dppo"], r"learn\.loss='ppo': .*use learn\.loss=pg"),
-        (["learn.loss=gspo", "learn.clip_high=0.28"], r"learn\.clip_high=0\.28: .* response: use null"),
-        (["learn.correction=none", "learn.loss=pg", "learn.updates_per_step=2"], "after the first"),
-        (["learn.advantage=gae", "learn.ranks=2", "learn.sequence_parallel=2"], "reads whole sequences"),
-        (["learn.correction=cispo"], "use one of tis, mis, seq_mis, decoupled, dppo, none"),
-        (["learn.loss=trpo"], "use one of ppo, pg, cispo, gspo"),
-        (["learn.mask_truncated=false"], r"is not a field; did you mean learn\.truncated\?"),
-        (
-            ["learn.overlong_tokens=64", "learn.advantage=gae"],
-            r"learn\.overlong_tokens=64: .*use critic\.bounded=false",
-        ),
-        (
-            ["data.drop_solved=0.9", "learn.advantage=global", "rollout.samples_per_group=1"],
-            "one sample says too little",
-        ),
-        (["learn.truncated=bootstrap"], r"use mask or zero, or learn\.advantage=gae"),
-        (["rollout.samples_per_group=1", "learn.advantage=leave_one_out"], "2 or more samples"),
-        (["critic.lr=1e-4"], r"critic\.lr=0\.0001: there is a critic with learn\.advantage=gae alone"),
-        (["learn.advantage=gae", "critic.alpha=0.05", "critic.lambda_policy=0.95"], r"use critic\.alpha=0"),
-        (["learn.advantage=gae", "critic.lambda_policy=1.1"], "from 0 and at most 1"),
-        (["learn.advantage=gae", "critic.warmup_steps=5", "run.steps=5"], r"none of run\.steps=5: use less"),
-    ],
-)
-def test_impossible_combinations_are_refused_with_the_way_out(overrides: list[str], message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
-        load_config(None, overrides)
+        load_config(None, overrides.split())
 
 
 @pytest.mark.parametrize(
     "overrides",
     [
-        ["rollout.max_staleness=4", "learn.correction=mis"],
-        ["rollout.max_staleness=4", "learn.correction=seq_mis", "learn.loss=pg", "learn.updates_per_step=2"],
-        ["rollout.max_staleness=4", "learn.correction=decoupled", "learn.correction_bound=5"],
-        ["rollout.max_staleness=4", "learn.correction=dppo", "learn.loss=pg", "learn.correction_bound=0.1"],
-        ["learn.correction=none", "learn.updates_per_step=2"],
-        ["learn.loss=cispo", "learn.clip_high=0.28", "learn.updates_per_step=4"],
-        ["learn.loss=gspo", "learn.clip_low=1e-3", "learn.updates_per_step=4"],
-        ["learn.loss=cispo", "learn.correction=decoupled", "learn.updates_per_step=4"],
-        ["learn.loss=gspo", "learn.correction=seq_mis", "learn.updates_per_step=4"],
-        ["rollout.max_staleness=1", "learn.correction=none"],
-        ["learn.advantage=gae", "rollout.samples_per_group=1", "learn.truncated=bootstrap", "critic.alpha=0.05"],
-        ["learn.advantage=gae", "critic.bounded=false", "learn.normalize_advantages=true", "critic.lambda_policy=0.95"],
-        ["learn.advantage=global", "rollout.samples_per_group=1", "learn.truncated=zero"],
-        ["learn.advantage=leave_one_out", "rollout.samples_per_group=2"],
+        "rollout.max_staleness=4 learn.correction=mis",
+        "rollout.max_staleness=4 learn.correction=seq_mis learn.loss=pg learn.updates_per_step=2",
+        "rollout.max_staleness=4 learn.correction=decoupled learn.correction_bound=5",
+        "rollout.max_staleness=4 learn.correction=dppo learn.loss=pg learn.correction_bound=0.1",
+        "learn.correction=none learn.updates_per_step=2",
+        "learn.loss=cispo learn.clip_high=0.28 learn.updates_per_step=4",
+        "learn.loss=gspo learn.clip_low=1e-3 learn.updates_per_step=4",
+        "learn.loss=cispo learn.correction=decoupled learn.updates_per_step=4",
+        "learn.loss=gspo learn.correction=seq_mis learn.updates_per_step=4",
+        "rollout.max_staleness=1 learn.correction=none",
+        "learn.advantage=gae rollout.samples_per_group=1 learn.truncated=bootstrap critic.alpha=0.05",
+        "learn.advantage=gae critic.bounded=false learn.normalize_advantages=true critic.lambda_policy=0.95",
+        "learn.advantage=global rollout.samples_per_group=1 learn.truncated=zero",
+        "learn.advantage=leave_one_out rollout.samples_per_group=2",
     ],
 )
-def test_every_correction_and_every_advantage_has_a_configuration(overrides: list[str]) -> None:
-    load_config(None, overrides)
+def test_every_correction_and_every_advantage_has_a_configuration(overrides: str) -> None:
+    load_config(None, overrides.split())
 
 
 def test_a_file_says_what_differs_from_the_one_that_it_extends(tmp_path: Path) -> None:
@@ -257,14 +252,12 @@ def test_a_file_that_is_no_config_is_one_clear_error(tmp_path: Path, text: str) 
 def test_leases_and_batch_size_are_derived() -> None:
     cfg = load_config(None, ["rollout.max_staleness=2", "rollout.groups_per_step=4", "rollout.samples_per_group=8"])
     assert (cfg.leases, cfg.samples_per_step) == (12, 32)
-    assert config_module.Config().parity_bound == 0.05
+    assert cfg.parity_bound == 0.05
 
 
 def test_a_section_checks_itself_where_it_is_made() -> None:
     with pytest.raises(ConfigError, match=r"run\.steps=0: use 1 or more"):
         RunConfig(steps=0)
-    with pytest.raises(ConfigError, match=r"learn\.lr="):
-        LearnConfig(lr=float("inf"))
 
 
 def test_the_config_that_a_run_leaves_is_one_to_start_with(tmp_path: Path) -> None:
@@ -285,7 +278,7 @@ def test_what_differs_is_told_with_what_it_was() -> None:
 
 def test_a_field_may_not_change_unless_it_says_so() -> None:
     """Seed, data, group sizes, model and loss make a run what it is; how long it takes and where it lies do not."""
-    free = {f"{s.section}.{f.name}" for s in SECTIONS for f in fields(s) if f.metadata.get(MAY_CHANGE)}
+    free = {name for name, f in FIELDS.items() if f.metadata.get(MAY_CHANGE)}
     assert {"run.steps", "run.save_every", "run.keep_last", "run.eval_samples", "run.dir"} <= free
     fixed = {"run.seed", "rollout.groups_per_step", "rollout.samples_per_group", "model.policy", "learn.lr"}
     fixed |= {"data.options", "data.task", "rollout.temperature", "learn.clip_high", "learn.truncated"}
@@ -317,21 +310,3 @@ def test_an_engine_that_sleeps_while_the_learner_learns_makes_no_samples_ahead()
     load_config(None, ["rollout.max_staleness=1", "rollout.weight_backend=nccl"])
     with pytest.raises(ConfigError, match=r"rollout\.max_staleness=2"):
         check_sharing("ipc", 2)  # what "auto" came to
-
-
-@pytest.mark.parametrize(
-    ("overrides", "field"),
-    [
-        (["run.eval_every=5", "run.eval_samples=0"], "run.eval_samples"),
-        (["run.eval_temperature=0"], "run.eval_samples"),
-        (["run.eval_temperature=-1"], "run.eval_temperature"),
-        (["run.eval_temperature=2.1"], "run.eval_temperature"),
-        (["rollout.temperature=2.1"], "rollout.temperature"),
-        (["run.eval_temperature=warm"], "run.eval_temperature"),
-        (["run.eval_every=-1"], "run.eval_every"),
-    ],
-)
-def test_an_evaluation_that_cannot_be_made_is_refused(overrides: list[str], field: str) -> None:
-    with pytest.raises(ConfigError) as caught:
-        load_config(None, overrides)
-    assert caught.value.field == field

@@ -10,7 +10,7 @@ import pytest
 
 from overlap import cli
 from overlap.config import Config, field_lines, load_config
-from overlap.config.docs import field_docs, known_fields, page
+from overlap.config.docs import field_docs, page
 from overlap.config.foreign import ADVANTAGES, FOREIGN
 from overlap.errors import ConfigError
 
@@ -18,7 +18,6 @@ from overlap.errors import ConfigError
 def test_every_field_has_a_meaning_that_is_told():
     for section, kind in get_type_hints(Config).items():
         docs = field_docs(kind)
-        assert set(docs) >= set(known_fields(kind)), section
         for field in fields(kind):
             head, *meaning = field_lines(f"{section}.{field.name}")
             assert head.startswith(f"{section}.{field.name}=")

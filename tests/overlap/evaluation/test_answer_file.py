@@ -1,10 +1,10 @@
-"""Answers that were recorded are neither drawn nor judged again, and only those of one law stand in a file."""
+"""Answers that were recorded are neither sampled nor judged again; all of a file are sampled with the same settings."""
 
 from __future__ import annotations
 
 import asyncio
 import json
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from overlap.errors import ConfigError, StageError
 from overlap.evaluation.answer_file import AnswerFile, SamplingOptions, complete_answers
 from overlap.fakes import fake_prompts
 
-LAW = {"policy": "abc", "temperature": 0.6}
+SETTINGS = {"policy": "abc", "temperature": 0.6}
 PROMPTS = fake_prompts(5)
 
 
@@ -47,10 +47,10 @@ class Judge:
         return Scored(trajectory, None if unable else float(trajectory.text == "right"))
 
 
-def completed(path: Path, engine: Any, judge: Any, samples: int = 4, prompts: Any = PROMPTS) -> AnswerFile:
-    file = AnswerFile.open(path, LAW)
+def completed(path: Path, engine: Any, judge: Any, samples: int = 4, prompts: Any = PROMPTS, **how: Any) -> AnswerFile:
+    file = AnswerFile.open(path, SETTINGS)
     try:
-        asyncio.run(complete_answers(engine, judge, prompts, SamplingOptions(samples), file))
+        asyncio.run(complete_answers(engine, judge, prompts, SamplingOptions(samples), file, **how))
     finally:
         file.close()
     return file
@@ -60,7 +60,7 @@ def tallied(file: AnswerFile, samples: int = 4) -> list[tuple[int, int]]:
     return [(tally.passes, tally.samples) for tally in (file.tally(prompt, samples) for prompt in PROMPTS)]
 
 
-def test_what_is_recorded_is_not_drawn_again_and_more_samples_draw_only_what_is_new(tmp_path: Path) -> None:
+def test_what_is_recorded_is_not_sampled_again_and_more_samples_add_only_what_is_new(tmp_path: Path) -> None:
     path, engine, judge = tmp_path / "out" / "answers.jsonl", Engine(), Judge()
     assert tallied(completed(path, engine, judge)) == [(2, 4)] * 5
     assert (len(engine.asked), len(judge.judged)) == (20, 20)
@@ -77,16 +77,18 @@ def test_a_command_that_was_stopped_goes_on_with_the_answers_that_it_had(tmp_pat
         completed(path, Engine(dies=7), Judge())
     with path.open("ab") as file:
         file.write(b'{"id": "p4", "sample": 3, "text": "torn')
-    engine = Engine()
-    assert tallied(completed(path, engine, Judge())) == [(2, 4)] * 5
+    engine, seen = Engine(), list[tuple[int, int]]()
+    assert tallied(completed(path, engine, Judge(), progress=lambda *done: seen.append(done))) == [(2, 4)] * 5
     assert len(engine.asked) == 13
+    assert seen[-1] == (20, 20)
+    assert seen == [(first, 20) for first in range(21 - len(seen), 21)]
     assert all(json.loads(line) for line in path.read_text().splitlines())
 
 
-def test_an_answer_that_we_could_not_judge_is_judged_again_and_not_drawn_again(tmp_path: Path) -> None:
+def test_an_answer_that_we_could_not_judge_is_judged_again_and_not_sampled_again(tmp_path: Path) -> None:
     path, engine = tmp_path / "answers.jsonl", Engine()
     assert tallied(completed(path, engine, Judge(unable=("p0",)))) == [(0, 0), *[(2, 4)] * 4]
-    file = AnswerFile.open(path, LAW)
+    file = AnswerFile.open(path, SETTINGS)
     assert (file.missing(PROMPTS, 4), file.tally(PROMPTS[0], 4).failed) == ((0, 4), 4)
     file.close()
     judge = Judge()
@@ -94,37 +96,28 @@ def test_an_answer_that_we_could_not_judge_is_judged_again_and_not_drawn_again(t
     assert (len(engine.asked), len(judge.judged)) == (20, 4)
 
 
-@dataclass(frozen=True)
-class _Asking:
-    """What a prompt carries: the tests."""
-
-    tests: str
-
-
-def test_other_tests_have_the_answers_judged_again_and_another_prompt_has_them_drawn_again(tmp_path: Path) -> None:
+def test_other_tests_have_the_answers_judged_again_and_another_prompt_has_them_sampled_again(tmp_path: Path) -> None:
     path, engine, judge = tmp_path / "answers.jsonl", Engine(), Judge()
     completed(path, engine, judge)
-    completed(path, engine, judge, prompts=[replace(PROMPTS[0], data=_Asking("more")), *PROMPTS[1:]])
-    assert (len(engine.asked), len(judge.judged)) == (20, 24)
-    completed(path, engine, judge, prompts=[replace(PROMPTS[0], data=_Asking("more"), token_ids=(9, 9)), *PROMPTS[1:]])
-    assert (len(engine.asked), len(judge.judged)) == (24, 28)
+    other = replace(PROMPTS[0], data={"tests": "more"})
+    for first, counts in ((other, (20, 24)), (replace(other, token_ids=(9, 9)), (24, 28))):
+        completed(path, engine, judge, prompts=[first, *PROMPTS[1:]])
+        assert (len(engine.asked), len(judge.judged)) == counts
 
 
-def test_answers_of_another_law_are_refused_with_what_differs(tmp_path: Path) -> None:
-    path = tmp_path / "answers.jsonl"
-    completed(path, Engine(), Judge())
+@pytest.mark.parametrize("opened", [AnswerFile.open, AnswerFile.read])
+def test_answers_sampled_with_other_settings_are_refused_with_what_differs(tmp_path: Path, opened: Any) -> None:
+    completed(path := tmp_path / "answers.jsonl", Engine(), Judge())
     with pytest.raises(ConfigError, match=r"other settings: temperature 0.6 \(asked for: 0.8\); name another folder"):
-        AnswerFile.open(path, {**LAW, "temperature": 0.8})
-    with pytest.raises(ConfigError, match="sampled with other settings"):
-        AnswerFile.read(path, {**LAW, "temperature": 0.8})
+        opened(path, {**SETTINGS, "temperature": 0.8})
 
 
 def test_two_commands_do_not_write_into_one_file(tmp_path: Path) -> None:
-    file = AnswerFile.open(tmp_path / "answers.jsonl", LAW)
+    file = AnswerFile.open(tmp_path / "answers.jsonl", SETTINGS)
     with pytest.raises(ConfigError, match="another command writes there"):
-        AnswerFile.open(tmp_path / "answers.jsonl", LAW)
+        AnswerFile.open(tmp_path / "answers.jsonl", SETTINGS)
     file.close()
-    AnswerFile.open(tmp_path / "answers.jsonl", LAW).close()
+    AnswerFile.open(tmp_path / "answers.jsonl", SETTINGS).close()
 
 
 @pytest.mark.parametrize(
@@ -140,20 +133,20 @@ def test_two_commands_do_not_write_into_one_file(tmp_path: Path) -> None:
 )
 def test_what_is_no_file_of_answers_is_refused_and_left_as_it_is(tmp_path: Path, lines: list[str], says: str) -> None:
     (path := tmp_path / "answers.jsonl").write_text(
-        text := "".join(f"{line}\n" for line in lines).replace("HEAD", json.dumps({"answers": 1, "law": LAW}))
+        text := "".join(f"{line}\n" for line in lines).replace("HEAD", json.dumps({"answers": 1, "law": SETTINGS}))
     )
     with pytest.raises(ConfigError, match=says):
-        AnswerFile.open(path, LAW)
+        AnswerFile.open(path, SETTINGS)
     assert path.read_text() == text
 
 
 def test_a_file_that_is_only_looked_at_is_not_made(tmp_path: Path) -> None:
-    file = AnswerFile.read(tmp_path / "answers.jsonl", LAW)
+    file = AnswerFile.read(tmp_path / "answers.jsonl", SETTINGS)
     assert file.missing(PROMPTS, 4) == (20, 0)
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("wrong", [{"samples": 0}, {"temperature": -0.1}, {"top_p": 0.0}, {"temperature": 0.0}])
-def test_a_law_that_cannot_be_is_refused(wrong: dict[str, Any]) -> None:
+def test_settings_that_cannot_be_are_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(ConfigError):
         SamplingOptions(**wrong)

@@ -7,23 +7,18 @@ import itertools
 import json
 import math
 from collections.abc import Callable
+from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from overlap.core import Request, Scored, Trajectory, WeightUpdate
 from overlap.errors import ConfigError, EngineError, StageError
-from overlap.evaluation.evaluate import (
-    PassRate,
-    ProblemTally,
-    answers,
-    measure_pass_rate,
-    paired_change,
-    pass_at_k,
-    tally,
-)
+from overlap.evaluation.evaluate import PassRate, ProblemTally, measure_pass_rate, paired_change, pass_at_k
 from overlap.evaluation.filter import FilterReport, SplitBounds, filter_problems, split_tallies
 from overlap.fakes import FakeGenerator, FakeVerifier, fake_prompts
+from overlap.record import read_json_lines
 
 # --- pass@k ---------------------------------------------------------------------------------------------------
 
@@ -72,15 +67,14 @@ def test_a_sample_that_could_not_be_judged_neither_passed_nor_failed_and_is_told
 
 def test_of_nothing_measured_nothing_is_claimed() -> None:
     nothing = PassRate((ProblemTally("a", 0, 0, failed=4),))
-    estimate = nothing.at(1)
-    assert math.isnan(estimate.value)
-    assert (estimate.low, estimate.high, estimate.problems) == (0.0, 1.0, 0)
+    assert math.isnan(nothing.at(1).value)
+    assert list(asdict(nothing.at(1)).values())[1:] == [0.0, 1.0, 0]
     assert "unknown" in str(nothing)
 
 
 def test_a_pass_rate_survives_json() -> None:
     found = PassRate((ProblemTally("a", 1, 2, 3, 4, 5), ProblemTally("b", 0, 0)), 2, 0.5, 3.5)
-    assert PassRate.from_dict(json.loads(json.dumps(found.to_dict()))) == found
+    assert PassRate.from_dict(json.loads(json.dumps(asdict(found)))) == found
 
 
 def test_a_change_is_taken_problem_by_problem() -> None:
@@ -104,53 +98,46 @@ def measured(work: Callable[[FakeGenerator], object], **fakes: float) -> object:
     return asyncio.run(run())
 
 
-class Noting(FakeVerifier):
-    """Notes what it was asked to score."""
-
-    def __init__(self, **fakes: float) -> None:
-        super().__init__(**fakes)  # type: ignore[arg-type]
-        self.asked: list[Request] = []
-
-    async def score(self, trajectory: Trajectory) -> Scored:
-        self.asked.append(trajectory.request)
-        return await super().score(trajectory)
-
-
 def test_every_sample_is_counted_once() -> None:
     seen: list[tuple[int, int]] = []
+    asked: list[Request] = []
+
+    class Noting(FakeVerifier):
+        async def score(self, trajectory: Trajectory) -> Scored:
+            asked.append(trajectory.request)
+            return await super().score(trajectory)
+
+    options = {"temperature": 0.6, "progress": lambda *n: seen.append(n)}
     verifier = Noting(solved=0.3, failed=0.1)
-    options = {"k": 4, "temperature": 0.6, "progress": lambda *n: seen.append(n)}
     found = measured(lambda g: measure_pass_rate(g, verifier, fake_prompts(20), 8, **options), truncated=0.2)
     assert isinstance(found, PassRate)
-    assert (found.at(1).problems, found.samples + found.failed) == (20, 160)
+    assert (found.k, found.at(1).problems, found.samples + found.failed) == (8, 20, 160)
     assert 0 < found.failed < 160
     assert found.at(1).value < found.at(4).value
     assert seen == [(i + 1, 160) for i in range(160)]
     assert found.figures()["tokens_mean"] > 0
     assert 0 < found.figures()["truncated_share"] < 1
-    assert {request.temperature for request in verifier.asked} == {0.6} == {found.temperature}
-    assert {request.group for request in verifier.asked} == {-1 - g for g in range(20)}  # of no training sample
+    assert {request.temperature for request in asked} == {0.6} == {found.temperature}
+    assert {request.group for request in asked} == {-1 - g for g in range(20)}  # of no training sample
 
 
-def test_an_evaluation_in_which_nothing_ends_is_given_up() -> None:
-    requests = [Request(-1, k, fake_prompts(1)[0]) for k in range(3)]  # no version is loaded: they wait for ever
-    with pytest.raises(StageError, match=r"nothing for 0\.05 s, 3 pending"):
-        asyncio.run(answers(FakeGenerator(), FakeVerifier(), requests, stall_s=0.05))
-
-
-def test_the_error_of_a_door_says_on_which_sample() -> None:
+def test_an_evaluation_in_which_nothing_ends_is_given_up_and_an_error_says_on_which_sample() -> None:
     class Dying(FakeGenerator):
         async def generate(self, request: Request) -> Trajectory:
             raise EngineError("gone")
 
-    with pytest.raises(StageError, match="generation failed for sample g-1s0: EngineError: gone"):
-        asyncio.run(tally(Dying(), FakeVerifier(), fake_prompts(3), 2))
+    for generator, told in (
+        (FakeGenerator(), r"nothing for 0\.05 s, 6 pending"),  # no version is loaded: they wait for ever
+        (Dying(), "generation failed for sample g-1s0: EngineError: gone"),
+    ):
+        with pytest.raises(StageError, match=told):
+            asyncio.run(measure_pass_rate(generator, FakeVerifier(), fake_prompts(3), 2, stall_s=0.05))
 
 
 def test_cancelling_a_measurement_cancels_its_samples() -> None:
     async def run() -> int:
         generator = FakeGenerator()  # no version is loaded: it waits for ever
-        measuring = asyncio.create_task(tally(generator, FakeVerifier(), fake_prompts(2), 2))
+        measuring = asyncio.create_task(measure_pass_rate(generator, FakeVerifier(), fake_prompts(2), 2))
         await asyncio.sleep(0)
         measuring.cancel()
         await asyncio.wait([measuring], timeout=10)
@@ -167,26 +154,6 @@ def tallies(*passes: int, samples: int = 10) -> list[ProblemTally]:
     return [ProblemTally(f"p{i}", c, samples) for i, c in enumerate(passes)]
 
 
-def test_more_held_out_than_kept_is_refused_and_the_measurement_is_kept(tmp_path: Path) -> None:
-    out = tmp_path / "split.jsonl"
-    with pytest.raises(ConfigError, match=rf"heldout=29: only \d+ problems are kept; .*; {out} has the measurement"):
-        measured(
-            lambda g: filter_problems(
-                g,
-                FakeVerifier(solved=0.4),
-                fake_prompts(30),
-                out=out,
-                source="s",
-                samples=4,
-                bounds=SplitBounds(heldout=29),
-            )
-        )
-    rows = [json.loads(line) for line in out.read_text().splitlines()]
-    assert len(rows) == 30
-    assert {row["split"] for row in rows} == {"train", "dropped"}
-    assert {row["samples"] for row in rows} == {4}
-
-
 @pytest.mark.parametrize(
     "bounds", [{"low": 0.9, "high": 0.1}, {"low": -0.1}, {"high": 1.5}, {"train": -1}, {"heldout": -1}]
 )
@@ -197,11 +164,9 @@ def test_impossible_bounds_are_refused_by_name(bounds: dict[str, float]) -> None
 
 
 def test_the_report_counts_problems_by_pass_rate() -> None:
-    report = FilterReport(tuple(tallies(0, 0, 1, 5, 10)), ("dropped",) * 5)
+    report = FilterReport(PassRate(tuple(tallies(0, 0, 1, 5, 10)), 10), ("dropped",) * 5)
     assert report.histogram().splitlines()[0].split() == ["never", "2"]
     assert report.histogram().splitlines()[-1].split() == ["always", "1"]
-    assert report.rate.at(1).value == pytest.approx(0.32)
-    assert report.rate.at(10).value == pytest.approx(0.6)
     assert str(report.rate).endswith("50 samples of 5 problems")
 
 
@@ -239,14 +204,29 @@ def test_what_cannot_be_written_or_held_out_is_refused_before_anything_is_measur
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
 
+def filtered(out: Path, source: str, heldout: int) -> FilterReport:
+    verifier, options = FakeVerifier(solved=0.4), {"samples": 4, "bounds": SplitBounds(heldout=heldout)}
+    work = partial(filter_problems, verifier=verifier, prompts=fake_prompts(30), out=out, source=source, **options)
+    return measured(work)  # type: ignore[return-value]
+
+
 def test_the_filter_writes_a_row_per_problem_and_names_the_source_relative_to_it(tmp_path: Path) -> None:
     source, out = tmp_path / "problems.jsonl", tmp_path / "splits" / "mine.jsonl"
     source.write_text("")
     out.parent.mkdir()
-    options = {"out": out, "source": str(source), "samples": 4, "bounds": SplitBounds(heldout=5)}
-    report = measured(lambda g: filter_problems(g, FakeVerifier(solved=0.4), fake_prompts(30), **options))
-    rows = [json.loads(line) for line in out.read_text().splitlines()]
+    report = filtered(out, str(source), heldout=5)
+    rows = read_json_lines(out)
     assert [row["id"] for row in rows] == [prompt.id for prompt in fake_prompts(30)]
     assert {row["source"] for row in rows} == {"../problems.jsonl"}
-    assert sum(row["split"] == "heldout" for row in rows) == 5 == report.counts["heldout"]  # type: ignore[attr-defined]
+    assert sum(row["split"] == "heldout" for row in rows) == 5 == report.counts["heldout"]
     assert [p.name for p in out.parent.iterdir()] == ["mine.jsonl"]
+
+
+def test_more_held_out_than_kept_is_refused_and_the_measurement_is_kept(tmp_path: Path) -> None:
+    out = tmp_path / "split.jsonl"
+    with pytest.raises(ConfigError, match=rf"heldout=29: only \d+ problems are kept; .*; {out} has the measurement"):
+        filtered(out, "s", heldout=29)
+    rows = read_json_lines(out)
+    assert len(rows) == 30
+    assert {row["split"] for row in rows} == {"train", "dropped"}
+    assert {row["samples"] for row in rows} == {4}

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import os
 import random
 import threading
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
+from functools import partial
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -26,6 +28,7 @@ from overlap.pipeline import Components, Position, PromptStream, StepResult, ove
 from overlap.record import Console, Progress
 
 HELDOUT = tuple(fake_prompts(6))
+START = Position()
 
 
 def config(**overrides: object) -> Config:
@@ -48,14 +51,13 @@ class Skilled(FakeVerifier):
         self.asked.append(trajectory)
         if self.broken:
             return replace(scored, reward=None, failure="broken")
-        spans = {span.version for span in trajectory.spans}
-        chance = self.skill[min(max(spans), len(self.skill) - 1)] if self.skill else 0.5
-        passed = trajectory.request.sample < round(4 * chance)
-        return replace(scored, reward=float(passed))
+        newest = max(span.version for span in trajectory.spans)
+        chance = self.skill[min(newest, len(self.skill) - 1)] if self.skill else 0.5
+        return replace(scored, reward=float(trajectory.request.sample < round(4 * chance)))
 
 
 class Run:
-    """A run on doubles, as a session conducts it."""
+    """A run on doubles, as a session makes it."""
 
     def __init__(
         self, cfg: Config, folder: Path, *skill: float, course: EvaluationHistory | None = None, **kinds: Any
@@ -66,16 +68,10 @@ class Run:
         self.learner = FakeLearner()
         self.results: list[StepResult] = []
         self.rows: dict[int, dict[str, float]] = {}
-        progress = Progress(Console(self.text), cfg.run.steps)
-        components = self.generator, self.verifier
-        save = kinds.get("save") or self.save
-        self.evaluator = Evaluator(
-            cfg, HELDOUT, components, save, self.best, progress, course or EvaluationHistory(), self.lost
-        )
-        self.course = self.evaluator.course
-
-    async def save(self, path: Path) -> None:
-        await self.learner.save(path, kind="policy")
+        self.course = course or EvaluationHistory()
+        save = kinds.get("save") or partial(self.learner.save, kind="policy")
+        components, progress = (self.generator, self.verifier), Progress(Console(self.text), cfg.run.steps)
+        self.evaluator = Evaluator(cfg, HELDOUT, components, save, self.best, progress, self.course, self.lost)
 
     def lost(self, name: str, reason: str) -> None:
         self.text.write(f"{name}: {reason}\n")
@@ -86,8 +82,7 @@ class Run:
     async def on_step(self, result: StepResult) -> None:
         self.results.append(result)
 
-    async def __call__(self, loop: Callable[..., Awaitable[None]] = overlapped, at: Position | None = None) -> None:
-        at = at or Position()
+    async def __call__(self, loop: Callable[..., Awaitable[None]] = overlapped, at: Position = START) -> None:
         components = Components(self.generator, self.verifier, self.learner)
         prompts = PromptStream(fake_prompts(7), 0, at.groups)
 
@@ -156,36 +151,29 @@ def test_on_policy_nothing_else_is_generated_during_an_evaluation(tmp_path: Path
     assert not [pair for pair in mixed if pair[0] < 0 <= pair[1]]
 
 
-def test_the_row_of_an_evaluated_step_has_its_figures_and_other_rows_have_none(tmp_path: Path) -> None:
-    run = finished(config(), tmp_path, 0.25, 0.25, 0.5)
+def test_what_a_run_found_is_in_its_rows_in_its_summary_and_beside_its_best_policy(tmp_path: Path) -> None:
+    run = finished(config(), tmp_path, 0.25, 0.25, 0.5, 0.5, 0.75, 0.75, 0.5)
     assert [sorted(run.rows[step]) == [] for step in range(1, 7)] == [True, False] * 3
-    assert run.rows[2]["eval/pass_at_1"] == 0.5
-    assert run.rows[2]["eval/pass_at_4"] == 1.0
-    assert run.rows[2]["eval/pass_at_1_low"] < 0.5 < run.rows[2]["eval/pass_at_1_high"]
-    assert run.rows[2]["eval/samples"] == 24
-    assert run.rows[2]["eval/failed"] == 0
+    found = run.rows[2]
+    assert [found[f"eval/{name}"] for name in ("pass_at_1", "pass_at_4", "samples", "failed")] == [0.5, 1, 24, 0]
+    assert found["eval/pass_at_1_low"] < 0.5 < found["eval/pass_at_1_high"]
+    made = run.course.summary(6)
+    assert (made["before"]["value"], made["after"]["value"], made["best"]["value"]) == (0.25, 0.5, 0.75)
+    assert made["change"]["value"] == 0.25
+    assert made["change"]["low"] < 0.25 < made["change"]["high"]
+    assert [figures["step"] for figures in made["during"]] == [2, 4]
     cut_short = run.course.summary(None)
     assert (cut_short["after"], cut_short["change"]) == (None, None)
-
-
-def test_the_best_policy_is_kept_with_its_record(tmp_path: Path) -> None:
-    run = finished(config(), tmp_path, 0.25, 0.25, 0.5, 0.5, 0.75, 0.75, 0.5)
-    assert run.kept == 4
-    assert json.loads((run.best / RECORD).read_text())["step"] == 4 == run.course.summary(6)["best"]["step"]
+    assert json.loads((run.best / RECORD).read_text())["step"] == 4 == made["best"]["step"] == run.kept
     assert sorted(p.name for p in tmp_path.iterdir()) == ["policy-best"]
-    assert finished(config(), tmp_path / "equal", 0.5).kept == 2  # an equal one does not replace it
 
 
-def test_a_policy_that_could_not_be_judged_is_no_best(tmp_path: Path) -> None:
-    run = finished(config(), tmp_path, verifier=Skilled(broken=True))
-    assert not run.best.exists()
-    assert run.course.summary(6)["best"] is None
-
-
-def test_without_evaluations_during_the_run_no_best_is_kept(tmp_path: Path) -> None:
+def test_only_a_better_policy_that_was_evaluated_during_the_run_is_kept(tmp_path: Path) -> None:
+    assert finished(config(), tmp_path / "equal", 0.5).kept == 2
+    unjudged = finished(config(), tmp_path, verifier=Skilled(broken=True))
+    assert (unjudged.best.exists(), unjudged.course.summary(6)["best"]) == (False, None)
     run = finished(config(**{"run.eval_every": 0}), tmp_path, 0.25, 0.5)
-    assert not run.best.exists()
-    assert (run.course.before is not None, list(run.course.points)) == (True, [6])
+    assert (run.best.exists(), run.course.before is not None, list(run.course.points)) == (False, True, [6])
 
 
 def test_the_final_policy_is_evaluated_once_also_when_no_step_was_due(tmp_path: Path) -> None:
@@ -193,14 +181,6 @@ def test_the_final_policy_is_evaluated_once_also_when_no_step_was_due(tmp_path: 
     assert (list(due.course.points), len(due.verifier.asked)) == ([2, 4, 6], 4 * 24)
     assert (list(late.course.points), len(late.verifier.asked)) == ([6], 2 * 24)
     assert late.kept == 6
-
-
-def test_the_summary_tells_before_after_change_best_and_what_lay_between(tmp_path: Path) -> None:
-    made = finished(config(), tmp_path, 0.25, 0.25, 0.75, 0.75, 0.5).course.summary(6)
-    assert (made["before"]["value"], made["after"]["value"], made["best"]["value"]) == (0.25, 0.5, 0.75)
-    assert made["change"]["value"] == 0.25
-    assert made["change"]["low"] < 0.25 < made["change"]["high"]
-    assert [figures["step"] for figures in made["during"]] == [2, 4]
 
 
 def test_what_was_found_survives_a_resume(tmp_path: Path) -> None:
@@ -223,9 +203,7 @@ def test_the_best_of_a_resumed_run_is_the_one_that_lies_there(tmp_path: Path) ->
     finished(config(**{"run.steps": 4}), tmp_path, 0.25, 0.25, 0.5, 0.5, 0.75)
     again = Run(config(), tmp_path, 0.5, course=EvaluationHistory(best={"step": 2, "value": 0.5}))
     asyncio.run(again(at=Position(2, 2, 8)))
-    assert again.kept == 4
-    assert again.course.best
-    assert again.course.best["value"] == 0.75
+    assert (again.kept, (again.course.best or {})["value"]) == (4, 0.75)
 
 
 def test_a_best_policy_that_cannot_be_written_costs_neither_the_run_nor_the_earlier_one(tmp_path: Path) -> None:
@@ -233,7 +211,7 @@ def test_a_best_policy_that_cannot_be_written_costs_neither_the_run_nor_the_earl
 
     async def save(path: Path) -> None:
         saves.append(path)
-        path.mkdir(parents=True)  # noqa: ASYNC240
+        path.mkdir(parents=True)
         (path / "policy").write_text(str(len(saves)))
         if len(saves) > 1:
             raise RunDirError(f"cannot write {path}: No space left on device")
@@ -270,9 +248,7 @@ def test_cancelling_while_the_best_policy_takes_its_place_leaves_a_whole_one(
 
     monkeypatch.setattr(os, "rename", slow)
     asyncio.run(cut())
-    found = best_so_far(made.best)
-    assert found
-    assert found["step"] == 8
+    assert (best_so_far(made.best) or {})["step"] == 8
     assert made.kept == 6
     assert sorted(p.name for p in tmp_path.iterdir()) == ["policy-best"]
 
@@ -311,13 +287,10 @@ def test_cancelling_a_run_during_an_evaluation_ends_it_and_keeps_the_best(tmp_pa
     assert run.course.summary(None)["best"]["step"] == 2
 
 
-def test_figures_of_nothing_are_columns_without_a_number() -> None:
-    figures = EvaluationHistory().add(3, PassRate((ProblemTally("a", 0, 0, failed=2),), 2))
-    assert row(figures)["eval/failed"] == 2
-    assert row(figures)["eval/pass_at_1"] != row(figures)["eval/pass_at_1"]
-
-
-def test_a_change_between_different_temperatures_is_not_told() -> None:
+def test_figures_of_nothing_are_columns_without_a_number_and_other_temperatures_are_not_compared() -> None:
     course = EvaluationHistory(before=PassRate((ProblemTally("a", 1, 4),), temperature=1.0))
+    nothing = row(course.add(3, PassRate((ProblemTally("a", 0, 0, failed=2),), 2)))
+    assert nothing["eval/failed"] == 2
+    assert math.isnan(nothing["eval/pass_at_1"])
     course.add(5, PassRate((ProblemTally("a", 2, 4),), temperature=0.2))
     assert course.summary(5)["change"] is None

@@ -14,6 +14,9 @@ from overlap.evaluation.intervals import change_interval, effective_samples, rat
 
 RUNS = 1000
 MEANS = (0.01, 0.05, 0.2, 0.5)
+SIZES = pytest.mark.parametrize(
+    ("problems", "samples"), [(32, 1), (32, 16), pytest.param(164, 4, marks=pytest.mark.wide)]
+)
 RATES = st.lists(st.floats(0, 1), min_size=1, max_size=40)
 
 
@@ -39,7 +42,7 @@ def coverage(interval: Callable[[list[float]], tuple[float, float]], values: np.
     return sum(int(n) for n, (low, high) in zip(counts, bounds, strict=True) if low <= truth <= high) / len(values)
 
 
-@pytest.mark.parametrize(("problems", "samples"), [(32, 1), (32, 16), (164, 4)])
+@SIZES
 def test_the_interval_of_a_rate_holds_the_truth_in_93_percent_of_runs(problems: int, samples: int) -> None:
     rng = np.random.default_rng(problems + samples)
     for mean, spread in itertools.product(MEANS, SPREADS if samples > 1 else SPREADS[:1]):
@@ -48,7 +51,7 @@ def test_the_interval_of_a_rate_holds_the_truth_in_93_percent_of_runs(problems: 
         assert found >= 0.93, (mean, spread)
 
 
-@pytest.mark.parametrize(("problems", "samples"), [(32, 1), (32, 16), (164, 4)])
+@SIZES
 def test_the_interval_of_a_change_holds_the_truth_in_93_percent_of_runs(problems: int, samples: int) -> None:
     rng = np.random.default_rng(problems * samples)
     for mean, spread, gain in itertools.product(MEANS, ("none", "all or nothing", "beta 1", "beta 20"), (0.0, 0.1)):

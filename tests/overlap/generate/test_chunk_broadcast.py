@@ -6,7 +6,6 @@ import asyncio
 
 import pytest
 
-from overlap.clock import run_virtual as run
 from overlap.core import WeightUpdate
 from overlap.errors import EngineError
 from overlap.generate.chunk_broadcast import broadcast_chunks
@@ -35,68 +34,59 @@ async def read(share, seconds, loaded):
             loaded.append(chunk["number"])
 
 
-def test_the_next_chunk_is_made_when_the_slowest_reader_has_loaded_the_last():
+@pytest.mark.virtual
+async def test_the_next_chunk_is_made_when_the_slowest_reader_has_loaded_the_last():
     made, loaded, seen = [], [[], []], []
-
-    async def main():
-        async with broadcast_chunks(update(made), 2) as shares:
-            reads = [asyncio.create_task(read(share, 1 + 9 * i, loaded[i])) for i, share in enumerate(shares)]
-            for _ in range(3):
-                await asyncio.sleep(5)
-                seen.append((list(made), [len(one) for one in loaded]))
-                await asyncio.sleep(5)
-            await asyncio.gather(*reads)
-
-    run(main())
+    async with broadcast_chunks(update(made), 2) as shares:
+        reads = [asyncio.create_task(read(share, 1 + 9 * i, loaded[i])) for i, share in enumerate(shares)]
+        for _ in range(3):
+            await asyncio.sleep(5)
+            seen.append((list(made), [len(one) for one in loaded]))
+            await asyncio.sleep(5)
+        await asyncio.gather(*reads)
     assert seen == [([0], [1, 0]), ([0, 1], [2, 1]), ([0, 1, 2], [3, 2])]
     assert loaded == [[0, 1, 2], [0, 1, 2]]
     assert made[-1] == "end"
 
 
-def test_who_leaves_is_not_waited_for_and_who_never_reads_neither():
+@pytest.mark.virtual
+async def test_who_leaves_is_not_waited_for_and_who_never_reads_neither():
     made, loaded = [], []
-
-    async def main():
-        async with broadcast_chunks(update(made), 3) as shares:
-            one = asyncio.create_task(read(shares[0], 1, loaded))
-            other = asyncio.create_task(read(shares[1], 100, []))
-            await asyncio.sleep(5)
-            assert made == []  # the third may still begin
-            with shares[2]:
-                pass
-            await asyncio.sleep(5)
-            assert made == [0]
-            other.cancel()
-            await one
-
-    run(main())
+    async with broadcast_chunks(update(made), 3) as shares:
+        one = asyncio.create_task(read(shares[0], 1, loaded))
+        other = asyncio.create_task(read(shares[1], 100, []))
+        await asyncio.sleep(5)
+        assert made == []  # the third may still begin
+        with shares[2]:
+            pass
+        await asyncio.sleep(5)
+        assert made == [0]
+        other.cancel()
+        await one
     assert loaded == [0, 1, 2]
 
 
-def test_an_error_of_the_source_is_raised_by_every_reader():
-    async def main():
-        async with broadcast_chunks(update([], error=EngineError("no room")), 2) as shares:
-            return await asyncio.gather(*(read(share, 1, []) for share in shares), return_exceptions=True)
+@pytest.mark.virtual
+async def test_an_error_of_the_source_is_raised_by_every_reader():
+    async with broadcast_chunks(update([], error=EngineError("no room")), 2) as shares:
+        ends = await asyncio.gather(*(read(share, 1, []) for share in shares), return_exceptions=True)
+    assert [str(error) for error in ends] == ["no room", "no room"]
 
-    assert [str(error) for error in run(main())] == ["no room", "no room"]
 
-
-def test_who_leaves_while_he_waits_for_the_others_holds_them_up_no_longer():
+@pytest.mark.virtual
+async def test_who_leaves_while_he_waits_for_the_others_holds_them_up_no_longer():
     made, loaded = [], []
-
-    async def main():
-        async with broadcast_chunks(update(made), 2) as shares:
-            fast = asyncio.create_task(read(shares[0], 1, []))
-            slow = asyncio.create_task(read(shares[1], 10, loaded))
-            await asyncio.sleep(5)
-            fast.cancel()
-            await slow
-
-    run(main())
+    async with broadcast_chunks(update(made), 2) as shares:
+        fast = asyncio.create_task(read(shares[0], 1, []))
+        slow = asyncio.create_task(read(shares[1], 10, loaded))
+        await asyncio.sleep(5)
+        fast.cancel()
+        await slow
     assert loaded == [0, 1, 2]
 
 
-def test_what_is_broken_off_is_closed():
+@pytest.mark.virtual
+async def test_what_is_broken_off_is_closed():
     made = []
 
     async def broken_off():
@@ -105,15 +95,13 @@ def test_what_is_broken_off_is_closed():
                 async for _ in own.chunks():
                     raise EngineError("stop")
 
-    async def main():
-        with pytest.raises(EngineError, match="stop"):
-            await broken_off()
-        assert made == [0, "end"]
-
-    run(main())
+    with pytest.raises(EngineError, match="stop"):
+        await broken_off()
+    assert made == [0, "end"]
 
 
-def test_a_chunk_that_is_still_being_made_is_broken_off_and_nobody_needs_to_have_begun():
+@pytest.mark.virtual
+async def test_a_chunk_that_is_still_being_made_is_broken_off_and_nobody_needs_to_have_begun():
     made = []
 
     async def chunks():
@@ -124,39 +112,32 @@ def test_a_chunk_that_is_still_being_made_is_broken_off_and_nobody_needs_to_have
         finally:
             made.append("end")
 
-    async def main():
-        async with broadcast_chunks(WeightUpdate(1, "ipc", {}, chunks), 1) as shares:
-            reader = asyncio.create_task(read(shares[0], 1, []))
-            await asyncio.sleep(5)
-            reader.cancel()
-        assert made == ["begun", "end"]
-        assert asyncio.get_running_loop().time() < 1000
-        async with broadcast_chunks(update(made), 2):
-            pass
-        assert made == ["begun", "end"]
-
-    run(main())
+    async with broadcast_chunks(WeightUpdate(1, "ipc", {}, chunks), 1) as shares:
+        reader = asyncio.create_task(read(shares[0], 1, []))
+        await asyncio.sleep(5)
+        reader.cancel()
+    assert made == ["begun", "end"]
+    assert asyncio.get_running_loop().time() < 1000
+    async with broadcast_chunks(update(made), 2):
+        pass
+    assert made == ["begun", "end"]
 
 
-def test_the_weights_are_read_once():
-    async def main():
-        async with broadcast_chunks(update([]), 1) as shares:
-            with shares[0] as own:
-                async for _ in own.chunks():
-                    break
-                again = own.chunks()
-                with pytest.raises(EngineError, match="can be read once"):
-                    await anext(again)
-
-    run(main())
+@pytest.mark.virtual
+async def test_the_weights_are_read_once():
+    async with broadcast_chunks(update([]), 1) as shares:
+        with shares[0] as own:
+            async for _ in own.chunks():
+                break
+            again = own.chunks()
+            with pytest.raises(EngineError, match="can be read once"):
+                await anext(again)
 
 
-def test_an_update_without_chunks_is_everyones():
-    async def main():
-        plain = WeightUpdate(1, "shm", {})
-        async with broadcast_chunks(plain, 2) as shares:
-            for share in shares:
-                with share as own:
-                    assert own is plain
-
-    run(main())
+@pytest.mark.virtual
+async def test_an_update_without_chunks_is_everyones():
+    plain = WeightUpdate(1, "shm", {})
+    async with broadcast_chunks(plain, 2) as shares:
+        for share in shares:
+            with share as own:
+                assert own is plain

@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 from dataclasses import replace
+from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
@@ -17,7 +18,7 @@ from overlap.generate import engine as generate_api
 from overlap.generate import start as generate_start
 from overlap.generate.client import EngineClient
 from overlap.generate.engine import AnswerReader, check_shape
-from overlap.generate.service import Sampling
+from overlap.generate.service import EngineSpec, Sampling
 from overlap.placement import Devices, place
 from overlap.process import shared_memory_names
 
@@ -67,8 +68,17 @@ def test_the_engine_draws_by_the_law_of_the_request(top_p):
 
 
 def spec(landing="recompute", *, sleeps=False):
-    parsers = {"tool_parser": "", "reasoning_parser": ""}
-    return SimpleNamespace(backend="ipc" if sleeps else "shm", sleeps=sleeps, landing=landing, **parsers)
+    cfg = replace(CFG, rollout=replace(CFG.rollout, in_flight=landing, temperature=0.7))
+    backend = "ipc" if sleeps else "shm"
+    return EngineSpec(cfg, Path("policy"), "cpu", backend, 0, load_weights=not sleeps, sleeps=sleeps, engines=1)
+
+
+@pytest.mark.parametrize("sleeps", [True, False])
+def test_probes_are_made_at_the_sampling_temperature_and_weights_of_its_own_are_version_0(sleeps):
+    llm = Llm()
+    asyncio.run(generate_api.VllmEngine(llm, None, spec(sleeps=sleeps), True).prepare())
+    probes = ("collective_rpc", "overlap_probe_at", {"args": (0.7,)})
+    assert llm.calls == ([probes] if sleeps else [probes, ("update_weight_version", "0")])
 
 
 class Llm:
@@ -160,7 +170,8 @@ def test_the_cache_of_a_cpu_holds_all_sequences_and_a_context_that_the_policy_la
     token = 2 * 2 * 2 * 16 * 2  # keys and values, layers, heads, width, bytes
     assert generate_start.kv_bytes(spec, model) >= token * 4 * 16
     assert generate_start.kv_bytes(spec, model) % (token * generate_start.CPU_BLOCK_TOKENS) == 0
-    crowd = [generate_start.kv_bytes(replace(spec, max_sequences=10**9, engines=n), model) for n in (1, 4)]
+    many = replace(CFG, rollout=replace(CFG.rollout, max_sequences=10**9))
+    crowd = [generate_start.kv_bytes(replace(spec, cfg=many, engines=n), model) for n in (1, 4)]
     assert 3 < crowd[0] / crowd[1] < 5  # what is free is for all of them
     model.max_position_embeddings = 16
     generate_start.kv_bytes(spec, model)

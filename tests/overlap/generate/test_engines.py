@@ -5,162 +5,137 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from flocks import Flock, request, update
+from flocks import request, update, with_flock
 from mortal import turns
 
-from overlap.clock import run_virtual as run
 from overlap.errors import EngineError, EngineLost
 
 
-def test_no_request_is_sent_before_every_engine_has_the_version():
-    flock = Flock(3)
-
-    async def main():
-        tasks = flock.send((0,), (1,), (2,))
-        load = asyncio.create_task(flock.door.load(update(0)))
-        await asyncio.sleep(30)  # they start within 20 s
-        assert load.done()
-        for version in (1, 2):
-            slow = flock.engine(version)
-            slow.release.clear()
-            load = asyncio.create_task(flock.door.load(update(version)))
-            await asyncio.sleep(30)
-            assert [life[0].version for life in flock.lives].count(version) == 2
-            before = flock.sent
-            tasks += flock.send((3,), (4,), (5,))
-            await asyncio.sleep(30)
-            assert (flock.sent, load.done()) == (before, False)
-            slow.release.set()
-            await load
-            await asyncio.gather(*tasks)
-        done = await asyncio.gather(*tasks)
-        await flock.door.close()
-        return done
-
-    done = run(main())
+@with_flock(3)
+async def test_no_request_is_sent_before_every_engine_has_the_version(flock):
+    tasks = flock.send((0,), (1,), (2,))
+    load = asyncio.create_task(flock.door.load(update(0)))
+    await asyncio.sleep(30)  # they start within 20 s
+    assert load.done()
+    for version in (1, 2):
+        slow = flock.engine(version)
+        slow.release.clear()
+        load = asyncio.create_task(flock.door.load(update(version)))
+        await asyncio.sleep(30)
+        assert [life[0].version for life in flock.lives].count(version) == 2
+        before = flock.sent
+        tasks += flock.send((3,), (4,), (5,))
+        await asyncio.sleep(30)
+        assert (flock.sent, load.done()) == (before, False)
+        slow.release.set()
+        await load
+        await asyncio.gather(*tasks)
+    done = await asyncio.gather(*tasks)
+    await flock.door.close()
     assert [t.spans[0].version for t in done] == [0, 0, 0, 1, 1, 1, 2, 2, 2]
 
 
-def test_a_group_stays_together_and_goes_where_the_fewest_requests_are():
-    flock = Flock(2)
-
-    async def main():
-        await flock.door.load(update(0))
-        flock.hold()
-        tasks = flock.send((0, 0), (0, 1), (0, 2), (1, 0), (2, 0), (0, 3), (3, 0), (3, 1), (1, 1))
-        await turns()
-        assert flock.sent == [["g0s0", "g0s1", "g0s2", "g0s3"], ["g1s0", "g2s0", "g3s0", "g3s1", "g1s1"]]
-        flock.engine(0).release.set()
-        await asyncio.gather(*(t for t in tasks if t.done()), return_exceptions=True)
-        await turns()
-        tasks += flock.send((0, 4), (4, 0))
-        await turns()
-        assert flock.sent[0][-2:] == ["g0s4", "g4s0"]
-        flock.engine(1).release.set()
-        await asyncio.gather(*tasks)
-
-    flock.run(main())
+@with_flock(2)
+async def test_a_group_stays_together_and_goes_where_the_fewest_requests_are(flock):
+    await flock.door.load(update(0))
+    flock.hold()
+    tasks = flock.send((0, 0), (0, 1), (0, 2), (1, 0), (2, 0), (0, 3), (3, 0), (3, 1), (1, 1))
+    await turns()
+    assert flock.sent == [["g0s0", "g0s1", "g0s2", "g0s3"], ["g1s0", "g2s0", "g3s0", "g3s1", "g1s1"]]
+    flock.engine(0).release.set()
+    await asyncio.gather(*(t for t in tasks if t.done()), return_exceptions=True)
+    await turns()
+    tasks += flock.send((0, 4), (4, 0))
+    await turns()
+    assert flock.sent[0][-2:] == ["g0s4", "g4s0"]
+    flock.engine(1).release.set()
+    await asyncio.gather(*tasks)
     assert (flock.door._routing.homes, flock.door._routing.members) == ({}, {})
 
 
-def test_an_engine_that_has_answered_is_free_again():
-    flock = Flock(2)
-
-    async def main():
-        await flock.door.load(update(0))
-        flock.engine(1).release.clear()
-        one, other = flock.send((0,), (1,))
-        await one
-        for group in range(2, 5):
-            await asyncio.gather(*flock.send((group,)))
-        assert flock.sent == [["g0s0", "g2s0", "g3s0", "g4s0"], ["g1s0"]]
-        flock.engine(1).release.set()
-        await other
-
-    flock.run(main())
+@with_flock(2)
+async def test_an_engine_that_has_answered_is_free_again(flock):
+    await flock.door.load(update(0))
+    flock.engine(1).release.clear()
+    one, other = flock.send((0,), (1,))
+    await one
+    for group in range(2, 5):
+        await asyncio.gather(*flock.send((group,)))
+    assert flock.sent == [["g0s0", "g2s0", "g3s0", "g4s0"], ["g1s0"]]
+    flock.engine(1).release.set()
+    await other
 
 
-def test_a_request_does_not_wait_for_an_engine_of_whose_death_nobody_has_been_told():
-    flock = Flock(2)
-
-    async def main():
-        loop = asyncio.get_running_loop()
-        await flock.door.load(update(0))
-        flock.engine(0).die()
-        await turns()
-        died, (task,) = loop.time(), flock.send((0,))
-        await task
-        assert (flock.sent, loop.time()) == ([[], ["g0s0"]], died)
-
-    flock.run(main())
+@with_flock(2)
+async def test_a_request_does_not_wait_for_an_engine_of_whose_death_nobody_has_been_told(flock):
+    loop = asyncio.get_running_loop()
+    await flock.door.load(update(0))
+    flock.engine(0).die()
+    await turns()
+    died, (task,) = loop.time(), flock.send((0,))
+    await task
+    assert (flock.sent, loop.time()) == ([[], ["g0s0"]], died)
 
 
-def test_requests_wait_where_no_engine_is_left_and_are_answered_by_the_first_that_has_weights_again():
-    flock = Flock(2)
-
-    async def main():
-        await flock.door.load(update(0))
-        flock.hold()
-        tasks = flock.send((0,), (1,))
-        await turns()
-        for index in range(2):
-            flock.engine(index).die()
-        await asyncio.sleep(100)
-        assert not any(task.done() for task in tasks)
-        probe = asyncio.create_task(flock.door.logprobs([1, 2]))
-        with pytest.raises(EngineLost, match="no engine is left"):
-            await probe
-        await flock.door.load(update(0))
-        await asyncio.gather(*tasks)
-        flock.hold()
-        load = asyncio.create_task(flock.door.load(update(1)))
-        await turns()
-        probe = asyncio.create_task(flock.door.logprobs([1, 2]))
-        await asyncio.sleep(10)
-        assert not probe.done()  # all are back: it waits for the weights
-        for index in range(2):
-            flock.engine(index).release.set()
-        await load
-        assert await probe == [1.0, 11.0]
-        await flock.door.close()
-        assert asyncio.all_tasks() == {asyncio.current_task()}
-
-    run(main())
+@with_flock(2)
+async def test_requests_wait_where_no_engine_is_left_and_are_answered_by_the_first_that_has_weights_again(flock):
+    await flock.door.load(update(0))
+    flock.hold()
+    tasks = flock.send((0,), (1,))
+    await turns()
+    for index in range(2):
+        flock.engine(index).die()
+    await asyncio.sleep(100)
+    assert not any(task.done() for task in tasks)
+    probe = asyncio.create_task(flock.door.logprobs([1, 2]))
+    with pytest.raises(EngineLost, match="no engine is left"):
+        await probe
+    await flock.door.load(update(0))
+    await asyncio.gather(*tasks)
+    flock.hold()
+    load = asyncio.create_task(flock.door.load(update(1)))
+    await turns()
+    probe = asyncio.create_task(flock.door.logprobs([1, 2]))
+    await asyncio.sleep(10)
+    assert not probe.done()  # all are back: it waits for the weights
+    for index in range(2):
+        flock.engine(index).release.set()
+    await load
+    assert await probe == [1.0, 11.0]
+    await flock.door.close()
+    assert asyncio.all_tasks() == {asyncio.current_task()}
 
 
-def test_requests_of_an_engine_that_dies_are_sent_to_another_at_once_and_it_gets_none_before_it_has_weights():
-    flock = Flock(2)
-
-    async def main():
-        loop = asyncio.get_running_loop()
-        await flock.door.load(update(0))
-        flock.hold()
-        tasks = flock.send(*((group, sample) for group in range(4) for sample in range(2)))
-        wants = asyncio.create_task(flock.door.wants_weights())
-        await turns()
-        lost, died = list(flock.engine(1).sent), loop.time()
-        assert len(lost) == 4
-        flock.engine(1).die()
-        await turns()
-        assert flock.sent[0][4:] == lost
-        assert loop.time() == died
-        late = flock.send((9,))
-        await wants
-        assert flock.engine(1).number == 11
-        await asyncio.sleep(100)
-        late += flock.send((10,))
-        await turns()
-        assert flock.engine(1).sent == []
-        await flock.door.load(update(0))  # the others have it
-        late += flock.send((11,))
-        await turns()
-        assert flock.engine(1).sent == ["g11s0"]
-        flock.engine(0).release.set()
-        done = await asyncio.gather(*tasks, *late)
-        await flock.door.close()
-        return done
-
-    done = run(main())
+@with_flock(2)
+async def test_requests_of_an_engine_that_dies_go_to_another_at_once_and_the_next_one_gets_none_without_weights(
+    flock,
+):
+    loop = asyncio.get_running_loop()
+    await flock.door.load(update(0))
+    flock.hold()
+    tasks = flock.send(*((group, sample) for group in range(4) for sample in range(2)))
+    wants = asyncio.create_task(flock.door.wants_weights())
+    await turns()
+    lost, died = list(flock.engine(1).sent), loop.time()
+    assert len(lost) == 4
+    flock.engine(1).die()
+    await turns()
+    assert flock.sent[0][4:] == lost
+    assert loop.time() == died
+    late = flock.send((9,))
+    await wants
+    assert flock.engine(1).number == 11
+    await asyncio.sleep(100)
+    late += flock.send((10,))
+    await turns()
+    assert flock.engine(1).sent == []
+    await flock.door.load(update(0))  # the others have it
+    late += flock.send((11,))
+    await turns()
+    assert flock.engine(1).sent == ["g11s0"]
+    flock.engine(0).release.set()
+    done = await asyncio.gather(*tasks, *late)
+    await flock.door.close()
     assert {t.spans[0].version for t in done} == {0}
     assert flock.door.resent == 4
     assert flock.told == [
@@ -169,177 +144,144 @@ def test_requests_of_an_engine_that_dies_are_sent_to_another_at_once_and_it_gets
     ]
 
 
-def test_an_engine_that_dies_while_nobody_asks_it_gets_its_weights_once():
-    flock = Flock(2)
-
-    async def main():
-        await flock.door.load(update(3))
-        flock.engine(0).die()
-        await flock.door.wants_weights()
-        await flock.door.wants_weights()  # until it is done
-        await flock.door.load(update(3))
-        assert [flock.engine(index).version for index in range(2)] == [3, 3]
-        wants = asyncio.create_task(flock.door.wants_weights())
-        await asyncio.sleep(100)
-        assert not wants.done()
-        (task,) = flock.send((0,))
-        await task
-        assert flock.engine(0).sent == ["g0s0"]
-        wants.cancel()
-
-    flock.run(main())
+@with_flock(2)
+async def test_an_engine_that_dies_while_nobody_asks_it_gets_its_weights_once(flock):
+    await flock.door.load(update(3))
+    flock.engine(0).die()
+    await flock.door.wants_weights()
+    await flock.door.wants_weights()  # until it is done
+    await flock.door.load(update(3))
+    assert [flock.engine(index).version for index in range(2)] == [3, 3]
+    wants = asyncio.create_task(flock.door.wants_weights())
+    await asyncio.sleep(100)
+    assert not wants.done()
+    (task,) = flock.send((0,))
+    await task
+    assert flock.engine(0).sent == ["g0s0"]
+    wants.cancel()
 
 
-def test_a_load_waits_for_no_engine_that_died_over_it_unless_none_is_left():
-    flock = Flock(2)
-
-    async def main():
-        loop = asyncio.get_running_loop()
-        await flock.door.load(update(0))
-        flock.engine(1).release.clear()
-        load = asyncio.create_task(flock.door.load(update(1)))
-        await turns()
-        began = loop.time()
-        flock.engine(1).die()
-        await load
-        assert loop.time() == began
-        (task,) = flock.send((0,))
-        assert (await task).spans[0].version == 1
-        flock.hold()
-        load = asyncio.create_task(flock.door.load(update(2)))
-        await turns()
-        flock.engine(0).die()
-        await load
-        (task,) = flock.send((1,))
-        assert (await task).spans[0].version == 2
-
-    flock.run(main())
+@with_flock(2)
+async def test_a_load_waits_for_no_engine_that_died_over_it_unless_none_is_left(flock):
+    loop = asyncio.get_running_loop()
+    await flock.door.load(update(0))
+    flock.engine(1).release.clear()
+    load = asyncio.create_task(flock.door.load(update(1)))
+    await turns()
+    began = loop.time()
+    flock.engine(1).die()
+    await load
+    assert loop.time() == began
+    (task,) = flock.send((0,))
+    assert (await task).spans[0].version == 1
+    flock.hold()
+    load = asyncio.create_task(flock.door.load(update(2)))
+    await turns()
+    flock.engine(0).die()
+    await load
+    (task,) = flock.send((1,))
+    assert (await task).spans[0].version == 2
 
 
-def test_a_load_that_fails_keeps_the_gate_shut_until_one_succeeds():
-    flock = Flock(2)
-
-    async def main():
-        await flock.door.load(update(0))
-        flock.engine(1).fault = EngineError("version 1: weights were not sent")
-        with pytest.raises(EngineError, match="were not sent"):
-            await flock.door.load(update(1))
-        (task,) = flock.send((0,))
-        await asyncio.sleep(100)
-        assert not task.done()
-        flock.engine(1).fault = None
+@with_flock(2)
+async def test_a_load_that_fails_keeps_the_gate_shut_until_one_succeeds(flock):
+    await flock.door.load(update(0))
+    flock.engine(1).fault = EngineError("version 1: weights were not sent")
+    with pytest.raises(EngineError, match="were not sent"):
         await flock.door.load(update(1))
-        assert (await task).spans[0].version == 1
-        assert {flock.engine(index).version for index in range(2)} == {1}
-
-    flock.run(main())
-
-
-def test_a_request_that_was_in_too_many_engines_when_they_died_fails_by_name():
-    flock = Flock(4)
-
-    async def main():
-        await flock.door.load(update(0))
-        flock.hold()
-        (task,) = flock.send((0,))
-        for index in range(3):
-            await turns()
-            assert [bool(ids) for ids in flock.sent] == [i <= index for i in range(4)]
-            flock.engine(index).die()
-        with pytest.raises(
-            EngineError, match=r"request g0s0: 3 engines died with it, the last one so: .*engine 20 was"
-        ):
-            await task
-
-    flock.run(main())
+    (task,) = flock.send((0,))
+    await asyncio.sleep(100)
+    assert not task.done()
+    flock.engine(1).fault = None
+    await flock.door.load(update(1))
+    assert (await task).spans[0].version == 1
+    assert {flock.engine(index).version for index in range(2)} == {1}
 
 
-def test_the_end_of_one_engine_for_good_is_the_end_of_all_who_wait():
-    flock = Flock(2, restarts=0)
-
-    async def main():
-        early = asyncio.create_task(flock.door.generate(request(0)))
+@with_flock(4)
+async def test_a_request_that_was_in_too_many_engines_when_they_died_fails_by_name(flock):
+    await flock.door.load(update(0))
+    flock.hold()
+    (task,) = flock.send((0,))
+    for index in range(3):
         await turns()
-        await flock.door.start()
-        dead = asyncio.create_task(flock.door.wait_dead())
-        flock.engine(1).release.clear()
-        load = asyncio.create_task(flock.door.load(update(0)))
-        await turns()
-        flock.engine(1).die("ran out of memory")
-        for end in (dead, early):
-            with pytest.raises(EngineError, match=r"1 deaths of the engine .* engine 10 ran out of memory"):
-                await end
-        await asyncio.gather(load, return_exceptions=True)
-        for call in (flock.door.generate(request(1)), flock.door.wants_weights(), flock.door.load(update(1))):
-            with pytest.raises(EngineError, match="engine 10 ran out of memory"):
-                await call
-
-    flock.run(main())
+        assert [bool(ids) for ids in flock.sent] == [i <= index for i in range(4)]
+        flock.engine(index).die()
+    with pytest.raises(EngineError, match=r"request g0s0: 3 engines died with it, the last one so: .*engine 20 was"):
+        await task
 
 
-def test_an_engine_that_cannot_be_closed_is_told_when_all_are_closed():
-    flock = Flock(2)
+@with_flock(2, restarts=0)
+async def test_the_end_of_one_engine_for_good_is_the_end_of_all_who_wait(flock):
+    early = asyncio.create_task(flock.door.generate(request(0)))
+    await turns()
+    await flock.door.start()
+    dead = asyncio.create_task(flock.door.wait_dead())
+    flock.engine(1).release.clear()
+    load = asyncio.create_task(flock.door.load(update(0)))
+    await turns()
+    flock.engine(1).die("ran out of memory")
+    for end in (dead, early):
+        with pytest.raises(EngineError, match=r"1 deaths of the engine .* engine 10 ran out of memory"):
+            await end
+    await asyncio.gather(load, return_exceptions=True)
+    for call in (flock.door.generate(request(1)), flock.door.wants_weights(), flock.door.load(update(1))):
+        with pytest.raises(EngineError, match="engine 10 ran out of memory"):
+            await call
 
-    async def main():
-        await flock.door.start()
-        assert flock.door.pids() == (1000, 1010)
-        close = flock.engine(0).close
 
-        async def closes():
-            await close()
-            raise EngineError("it does not end")
+@with_flock(2)
+async def test_an_engine_that_cannot_be_closed_is_told_when_all_are_closed(flock):
+    await flock.door.start()
+    assert flock.door.pids() == (1000, 1010)
+    close = flock.engine(0).close
 
-        flock.engine(0).close = closes
-        with pytest.raises(EngineError, match="does not end"):
-            await flock.door.close()
-        assert asyncio.all_tasks() == {asyncio.current_task()}
+    async def closes():
+        await close()
+        raise EngineError("it does not end")
 
-    run(main())
+    flock.engine(0).close = closes
+    with pytest.raises(EngineError, match="does not end"):
+        await flock.door.close()
+    flock.engine(0).close = close
+    assert asyncio.all_tasks() == {asyncio.current_task()}
     assert all(life.closed for lives in flock.lives for life in lives)
 
 
-def test_engines_that_serve_their_own_weights_share_the_requests_of_one_that_dies_until_it_is_up_again():
-    flock = Flock(2, serving=True)
-
-    async def main():
-        await flock.door.start()
-        flock.hold()
-        tasks = flock.send((0,), (1,), (2,), (3,))
-        await turns()
-        assert [len(sent) for sent in flock.sent] == [2, 2]
-        flock.engine(0).die()
-        flock.engine(1).release.set()
-        await asyncio.gather(*tasks)
-        assert [len(lives) for lives in flock.lives] == [1, 1]
-        await asyncio.sleep(60)
-        flock.hold()
-        tasks = flock.send((4,), (5,))
-        await turns()
-        assert [len(life.sent) for life in (flock.engine(0), flock.engine(1))] == [1, 5]
-        for index in (0, 1):
-            flock.engine(index).die()
-        await asyncio.gather(*tasks)
-        assert [len(lives) for lives in flock.lives] == [3, 2]
-        flock.engine(0).die()
-        await flock.door.close()
-        assert len(asyncio.all_tasks()) == 1
-
-    run(main())
+@with_flock(2, serving=True)
+async def test_engines_that_serve_their_own_weights_share_the_requests_of_one_that_dies_until_it_is_up_again(flock):
+    await flock.door.start()
+    flock.hold()
+    tasks = flock.send((0,), (1,), (2,), (3,))
+    await turns()
+    assert [len(sent) for sent in flock.sent] == [2, 2]
+    flock.engine(0).die()
+    flock.engine(1).release.set()
+    await asyncio.gather(*tasks)
+    assert [len(lives) for lives in flock.lives] == [1, 1]
+    await asyncio.sleep(60)
+    flock.hold()
+    tasks = flock.send((4,), (5,))
+    await turns()
+    assert [len(life.sent) for life in (flock.engine(0), flock.engine(1))] == [1, 5]
+    for index in (0, 1):
+        flock.engine(index).die()
+    await asyncio.gather(*tasks)
+    assert [len(lives) for lives in flock.lives] == [3, 2]
+    flock.engine(0).die()
+    await flock.door.close()
+    assert len(asyncio.all_tasks()) == 1
 
 
-def test_the_end_of_one_engine_for_good_ends_a_load_that_another_is_still_making():
-    flock = Flock(2, restarts=0)
-
-    async def main():
-        loop = asyncio.get_running_loop()
-        await flock.door.start()
-        flock.engine(0).release.clear()
-        load = asyncio.create_task(flock.door.load(update(0)))
-        await turns()
-        began = loop.time()
-        flock.engine(1).die()
-        with pytest.raises(EngineError, match="1 deaths of the engine"):
-            await load
-        assert loop.time() == began
-
-    flock.run(main())
+@with_flock(2, restarts=0)
+async def test_the_end_of_one_engine_for_good_ends_a_load_that_another_is_still_making(flock):
+    loop = asyncio.get_running_loop()
+    await flock.door.start()
+    flock.engine(0).release.clear()
+    load = asyncio.create_task(flock.door.load(update(0)))
+    await turns()
+    began = loop.time()
+    flock.engine(1).die()
+    with pytest.raises(EngineError, match="1 deaths of the engine"):
+        await load
+    assert loop.time() == began

@@ -13,22 +13,20 @@ from overlap.generate.client import EngineClient
 PROMPT = Prompt("p", (1, 2, 3))
 
 
-@pytest.mark.parametrize(("asked", "sampled"), [(None, 0.8), (0.0, 0.0), (0.25, 0.25)])
-def test_a_request_is_sampled_at_its_own_temperature_or_at_that_of_the_rollouts(
-    tmp_path: Path, asked: float | None, sampled: float
+@pytest.mark.parametrize(
+    ("asked", "temperature", "top_p"),
+    [
+        (Request(3, 0, PROMPT), 0.8, 1.0),
+        (Request(-1, 0, PROMPT, 0.0), 0.0, 1.0),
+        (Request(-1, 0, PROMPT, 0.25, 0.95), 0.25, 0.95),
+    ],
+)
+def test_a_request_is_sampled_by_its_own_law_or_by_that_of_the_rollouts(
+    tmp_path: Path, asked: Request, temperature: float, top_p: float
 ) -> None:
     generator = EngineClient(load_config(None, ["rollout.temperature=0.8"]), tmp_path, tmp_path)
-    assert generator._sampling(Request(-1, 0, PROMPT, asked)).temperature == sampled
-
-
-@pytest.mark.parametrize(
-    ("request_", "sampled"), [(Request(3, 0, PROMPT), 1.0), (Request(-1, 0, PROMPT, 0.6, 0.95), 0.95)]
-)
-def test_only_a_request_that_says_so_is_drawn_from_less_than_all_tokens(
-    tmp_path: Path, request_: Request, sampled: float
-) -> None:
-    generator = EngineClient(load_config(), tmp_path, tmp_path)
-    assert generator._sampling(request_).top_p == sampled
+    found = generator._sampling(asked)
+    assert (found.temperature, found.top_p) == (temperature, top_p)
 
 
 def test_an_older_group_goes_before_a_younger_and_an_evaluation_before_both(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ import asyncio
 from dataclasses import replace
 
 import pytest
-from engine_stub import CFG, run
+from engine_stub import CFG
 
 from overlap.core import WeightUpdate
 from overlap.errors import EngineError
@@ -18,41 +18,32 @@ def two_on(tmp_path, devices):
     return [EngineClient(cfg, tmp_path, tmp_path, placement=placement, engine=e) for e in range(2)]
 
 
-def test_each_of_several_engines_has_its_seat_its_seed_its_name_and_its_log(tmp_path, stub):
+async def test_each_of_several_engines_has_its_seat_its_seed_its_name_and_its_log(tmp_path, stub):
     engines = two_on(tmp_path, Devices(cores=(0, 1)))
     assert [engine._spec.seed for engine in engines] == [0, 1]
     assert [engine._log.name for engine in engines] == ["engine-0.log", "engine-1.log"]
-
-    async def main():
-        seats, folders = [], []
-        for engine in engines:
-            await engine.start()
-            seats.append(stub.seat.environment)
-            folders += [path.name.rpartition("-")[0] for path in tmp_path.iterdir() if path.is_dir()]
-            await engine.close()
-        return seats, folders
-
-    seats, folders = run(main())
+    seats, folders = [], []
+    for engine in engines:
+        await engine.start()
+        seats.append(stub.seat.environment)
+        folders += [path.name.rpartition("-")[0] for path in tmp_path.iterdir() if path.is_dir()]
+        await engine.close()
     assert seats == [{"VLLM_CPU_OMP_THREADS_BIND": "0"}, {"VLLM_CPU_OMP_THREADS_BIND": "1"}]
     assert folders == ["engine-0", "engine-1"]
 
 
-def test_each_of_several_engines_joins_the_group_of_all_with_ranks_of_its_own(tmp_path, stub):
+async def test_each_of_several_engines_joins_the_group_of_all_with_ranks_of_its_own(tmp_path, stub):
     init = {"master_port": 1, "rank_offset": 1, "world_size": 3}
-
-    async def main():
-        joined = []
-        for engine in two_on(tmp_path, Devices.gpus(3)):
-            await engine.start()
-            stub.engine.connect = lambda info: asyncio.sleep(0, joined.append(info))
-            await engine.load(WeightUpdate(0, "shm", {"init": init, "update": {}}))
-            await engine.close()
-        return joined
-
-    assert run(main()) == [init, init | {"rank_offset": 2}]
+    joined = []
+    for engine in two_on(tmp_path, Devices.gpus(3)):
+        await engine.start()
+        stub.engine.connect = lambda info: asyncio.sleep(0, joined.append(info))
+        await engine.load(WeightUpdate(0, "nccl", {"init": init, "update": {}}))
+        await engine.close()
+    assert joined == [init, init | {"rank_offset": 2}]
 
 
-def test_the_process_of_an_engine_sees_its_own_gpus_alone(tmp_path, monkeypatch):
+async def test_the_process_of_an_engine_sees_its_own_gpus_alone(tmp_path, monkeypatch):
     asked = []
 
     async def start(life, title, module, environment):
@@ -60,12 +51,8 @@ def test_the_process_of_an_engine_sees_its_own_gpus_alone(tmp_path, monkeypatch)
         raise EngineError("enough")
 
     monkeypatch.setattr("overlap.generate.client.Peer.start", start)
-
-    async def main():
-        for engine in two_on(tmp_path, Devices(("2", "5", "7"))):
-            with pytest.raises(EngineError, match="enough"):
-                await engine.start()
-            await engine.close()
-
-    run(main())
+    for engine in two_on(tmp_path, Devices(("2", "5", "7"))):
+        with pytest.raises(EngineError, match="enough"):
+            await engine.start()
+        await engine.close()
     assert asked == [("the engine-0 process", "2"), ("the engine-1 process", "5")]

@@ -17,10 +17,7 @@ from overlap.learner.micro_batch import (
     make_rows,
     mini_batches,
 )
-
-torch = pytest.importorskip("torch")
-
-from overlap.learner.tensors import to_tensors  # noqa: E402
+from overlap.learner.tensors import to_tensors
 
 PROMPT = Prompt("p", (1, 2, 3))
 MASK = b"\1\1\0\0\0\1\1"
@@ -71,17 +68,6 @@ def test_the_tensors_have_the_sampled_tokens_alone_each_where_it_is_predicted() 
     assert tensors.sampled.engine.tolist() == pytest.approx([-0.1, -0.2, -0.3, -0.4])
     assert tensors.sampled.owners.tolist() == [0, 0, 0, 0]
     assert tensors.sampled.landed.tolist() == [False, False, True, True], "of version 5, which is trained"
-
-
-def test_a_mask_of_ones_is_as_none() -> None:
-    plain = group(episode(0, mask=b""), episode(1, mask=b"")).responses[0]
-    ones = replace(plain, mask=bytes([1]) * 7)
-    for row in (plain, ones):
-        assert row.counted == 7
-    a, b = (to_tensors(MicroBatch((PackedRow(array("i", (1, 2, 3)), (one,)),))) for one in (plain, ones))
-    assert torch.equal(a.at, b.at)
-    assert torch.equal(a.targets, b.targets)
-    assert torch.equal(a.sampled.engine, b.sampled.engine)
 
 
 def test_an_episode_that_was_cut_off_bootstraps_behind_its_last_sampled_token_but_one() -> None:

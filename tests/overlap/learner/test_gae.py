@@ -5,85 +5,34 @@ from __future__ import annotations
 from fractions import Fraction
 
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-torch = pytest.importorskip("torch")
-
-from overlap.learner.correction import Sampled  # noqa: E402
-from overlap.learner.gae import (  # noqa: E402
-    GaeConfig,
-    adaptive_lambda,
-    credit,
-    explained_variance,
-    gae,
-    whitened,
-)
+from overlap.config import CriticConfig
+from overlap.learner.correction import Sampled
+from overlap.learner.gae import adaptive_lambda, credit, explained_variance, gae, whitened
 
 EXACT = 1e-9
 
 
-def returns(advantages, values):
-    return [a + v for a, v in zip(advantages, values, strict=True)]
-
-
-@pytest.mark.parametrize(
-    ("gamma", "lam", "advantages", "targets"),
-    [
-        (1.0, 0.95, [0.751, 0.58, 0.4], [0.951, 0.98, 1.0]),
-        (1.0, 1.0, [0.8, 0.6, 0.4], [1.0, 1.0, 1.0]),
-        (0.9, 0.5, [0.304, 0.32, 0.4], [0.504, 0.72, 1.0]),
-    ],
-)
-def test_a_response_that_ended_by_hand(gamma, lam, advantages, targets):
-    values = [0.2, 0.4, 0.6]
-    found = gae([0.0, 0.0, 1.0], values, gamma=gamma, lam=lam)
-    assert found == pytest.approx(advantages, abs=EXACT)
-    assert returns(found, values) == pytest.approx(targets, abs=EXACT)
-
-
-@pytest.mark.parametrize("under", [(9.0, -9.0), (0.0, 0.0), (1e30, float("nan"))])
-def test_a_gap_of_tokens_that_are_not_trained_is_stepped_over_whatever_its_values(under):
-    values, trained = [0.5, 0.25, *under, 0.75], [True, True, False, False, True]
-    found = gae([0.0, 0.0, 0.0, 0.0, 1.0], values, lam=0.5, trained=trained)
-    assert found == pytest.approx([0.0625, 0.625, 0.0, 0.0, 0.25], abs=EXACT)
-    targets = [a + v if kept else 0.0 for a, v, kept in zip(found, values, trained, strict=True)]
-    assert targets == pytest.approx([0.5625, 0.875, 0.0, 0.0, 1.0], abs=EXACT)
-    assert [found[t] for t in (0, 1, 4)] == gae([0.0, 0.0, 1.0], [0.5, 0.25, 0.75], lam=0.5)
-
-
-@pytest.mark.parametrize(
-    ("behind", "advantages", "targets"),
-    [
-        (0.5, [-0.08125, 0.0375, 0.575, -0.25], [0.6, 0.7, 0.7, 0.5]),
-        (0.0, [-0.14375, -0.0875, 0.325, -0.75], [0.1, 0.2, 0.2, 0.0]),
-    ],
-)
-def test_a_response_that_was_cut_off_with_lambdas_of_their_own_by_hand(behind, advantages, targets):
-    rewards, values = [-0.1, 0.0, 0.2, 0.0], [0.5, 0.5, 0.25, 0.75]
-    assert gae(rewards, values, lam=0.5, behind=behind) == pytest.approx(advantages, abs=EXACT)
-    assert returns(gae(rewards, values, lam=1.0, behind=behind), values) == pytest.approx(targets, abs=EXACT)
-
-
-def by_the_sum(rewards, values, gamma, lam, behind):
-    """A_t = sum over k of (gamma lambda)^k d_{t+k}, in exact numbers."""
+def by_the_sum(rewards, values, lam, behind):
+    """A_t = sum over k of lambda^k d_{t+k}, in exact numbers."""
     ahead = [*values[1:], behind]
-    deltas = [r + gamma * n - v for r, v, n in zip(rewards, values, ahead, strict=True)]
-    return [sum((gamma * lam) ** k * d for k, d in enumerate(deltas[t:])) for t in range(len(values))]
+    deltas = [r + n - v for r, v, n in zip(rewards, values, ahead, strict=True)]
+    return [sum(lam**k * d for k, d in enumerate(deltas[t:])) for t in range(len(values))]
 
 
 numbers = st.floats(-2, 2)
-steps = st.lists(st.tuples(numbers, numbers, st.booleans()), min_size=1, max_size=24)
 
 
-@given(steps, st.floats(0, 1), st.floats(0, 1), numbers)
+@given(st.lists(st.tuples(numbers, numbers), min_size=1, max_size=24), st.floats(0, 1), numbers)
 @settings(max_examples=60, deadline=None)
-def test_the_recursion_is_the_sum_of_the_temporal_differences(steps, gamma, lam, behind):
-    rewards, values, trained = zip(*steps, strict=True)
-    kept = [(Fraction(r), Fraction(v)) for r, v, t in steps if t]
-    expected = iter(by_the_sum(*zip(*kept, strict=True), *map(Fraction, (gamma, lam, behind))) if kept else ())
-    found = gae(rewards, values, gamma=gamma, lam=lam, behind=behind, trained=trained)
-    assert found == pytest.approx([float(next(expected)) if t else 0.0 for t in trained], abs=EXACT)
+def test_the_recursion_is_the_sum_of_the_temporal_differences(steps, lam, behind):
+    rewards, values = ([Fraction(number) for number in column] for column in zip(*steps, strict=True))
+    expected = by_the_sum(rewards, values, Fraction(lam), Fraction(behind))
+    found = gae(*zip(*steps, strict=True), lam=lam, behind=behind)
+    assert found == pytest.approx([float(number) for number in expected], abs=EXACT)
 
 
 def micro(lengths, rewards, dtype=torch.float64):
@@ -98,7 +47,7 @@ def test_each_response_of_a_micro_batch_has_its_own_recursion(dtype, exact):
     sampled = micro([3, 1, 4], [1.0, 0.5, 0.0], dtype)
     values = torch.tensor([0.2, 0.4, 0.6, 0.9, 0.5, 0.5, 0.25, 0.75], dtype=dtype)
     behind = torch.tensor([0.0, 0.0, 0.5], dtype=dtype)
-    found = credit(values, behind, sampled, GaeConfig(lambda_policy=0.95))
+    found = credit(values, behind, sampled, CriticConfig(lambda_policy=0.95))
     third = gae([0.0] * 4, [0.5, 0.5, 0.25, 0.75], lam=0.95, behind=0.5)
     assert found.advantages.tolist() == pytest.approx([0.751, 0.58, 0.4, -0.4, *third], abs=exact)
     assert found.targets.tolist() == pytest.approx([1.0, 1.0, 1.0, 0.5, 0.5, 0.5, 0.5, 0.5], abs=exact)
@@ -111,7 +60,7 @@ def test_lambda_adapts_to_the_length_of_each_response():
     assert adaptive_lambda(0.05, 10) == 0.0
     sampled = micro([3, 4], [1.0, 1.0])
     values = torch.linspace(0.1, 0.7, 7, dtype=torch.float64)
-    found = credit(values, torch.zeros(2), sampled, GaeConfig(alpha=0.5))
+    found = credit(values, torch.zeros(2), sampled, CriticConfig(alpha=0.5))
     own = [gae([0.0] * (n - 1) + [1.0], v, lam=1 - 1 / (0.5 * n)) for n, v in
            ((3, values[:3].tolist()), (4, values[3:].tolist()))]  # fmt: skip
     assert found.advantages.tolist() == pytest.approx(own[0] + own[1], abs=EXACT)

@@ -4,22 +4,18 @@ from __future__ import annotations
 
 import math
 import random
-from itertools import combinations
-from typing import get_type_hints
 
 import pytest
+import torch
 
-torch = pytest.importorskip("torch")
-
-from overlap.config import LearnConfig  # noqa: E402
-from overlap.config.rules import choices  # noqa: E402
-from overlap.errors import ConfigError  # noqa: E402
-from overlap.learner.correction import Sampled  # noqa: E402
-from overlap.learner.loss import LossConfig, token_loss  # noqa: E402
-from overlap.learner.losses import LOSSES, policy_loss  # noqa: E402
+from overlap.config import LearnConfig
+from overlap.errors import ConfigError
+from overlap.learner.correction import Sampled
+from overlap.learner.loss import token_loss
+from overlap.learner.losses import LOSSES, policy_loss
 
 LENGTHS = (1, 7, 3, 12, 5)
-LOW, HIGH = 0.1, 0.15
+LOW, HIGH = 0.08, 0.09
 
 
 def column(rng, low, high):
@@ -42,30 +38,10 @@ def total(name, new, old, sampled, low=LOW, high=HIGH):
     return LOSSES[name](new, old, sampled, low=low, high=high)[0].sum()
 
 
-def of_sequences(new, old, sampled):
-    """GSPO, eq. 5 with eq. 7 and one advantage per response, each counted by its tokens; by autograd."""
-    losses = []
-    for k, length in enumerate(LENGTHS):
-        mine = sampled.owners == k
-        s, a = ((new - old)[mine].sum() / length).exp(), sampled.advantages[mine][0]
-        losses.append(length * torch.maximum(-a * s, -a * s.clamp(1 - LOW, 1 + HIGH)))
-    return torch.stack(losses).sum()
-
-
 def gradient(function, x):
     x = x.clone().requires_grad_()
     function(x).backward()
     return x.grad
-
-
-def test_gspo_has_value_and_gradient_of_the_objective_of_whole_responses():
-    new, old, sampled = made()
-    ours = total("gspo", new, old, sampled)
-    assert ours.item() == pytest.approx(of_sequences(new, old, sampled).item(), abs=1e-9)
-    found = gradient(lambda x: total("gspo", x, old, sampled), new)
-    assert found.tolist() == pytest.approx(gradient(lambda x: of_sequences(x, old, sampled), new).tolist(), abs=1e-9)
-    assert (found == 0).any()
-    assert (found != 0).any()
 
 
 def test_under_gspo_each_token_keeps_its_own_advantage():
@@ -82,7 +58,7 @@ def test_a_clip_counts_the_tokens_that_it_decided():
     new, old, sampled = made()
     ratio, decided = (new - old).exp(), {}
     for name in LOSSES:
-        loss = token_loss(new, sampled, LossConfig(loss=name, clip_low=LOW, clip_high=HIGH), old=old, first=False)
+        loss = token_loss(new, sampled, LearnConfig(loss=name, clip_low=LOW, clip_high=HIGH), old=old, first=False)
         decided[name] = int(loss.statistics[0].sums["clip_fraction"])
     good = sampled.advantages > 0
     assert decided["pg"] == 0
@@ -94,8 +70,8 @@ def test_a_clip_counts_the_tokens_that_it_decided():
 def test_cispo_around_the_policy_that_sampled_is_the_plain_gradient_with_truncated_weights():
     """ScaleRL's form of it: one ratio to the engine's policy, cut."""
     new, _, sampled = made(seed=4)
-    cispo = LossConfig(loss="cispo", correction="none", clip_high=HIGH)
-    scale_rl = LossConfig(loss="pg", correction="tis", correction_bound=1 + HIGH)
+    cispo = LearnConfig(loss="cispo", correction="none", clip_high=HIGH)
+    scale_rl = LearnConfig(loss="pg", correction="tis", correction_bound=1 + HIGH)
     first = gradient(lambda x: token_loss(x, sampled, cispo, old=sampled.engine, first=False).total, new)
     second = gradient(lambda x: token_loss(x, sampled, scale_rl, first=False).total, new)
     assert torch.allclose(first, second, atol=1e-12)
@@ -111,13 +87,6 @@ def test_bounds_that_are_not_given_are_the_published_ones(name, low, high):
     assert ours[1].any()
     assert not ours[1].all()
     assert (LearnConfig().clip_low, LearnConfig().clip_high) == (None, None)
-
-
-def test_every_choice_of_the_field_is_a_loss_of_its_own():
-    assert set(choices(get_type_hints(LearnConfig)["loss"])) == set(LOSSES)
-    new, old, sampled = made()
-    found = [gradient(lambda x, n=name: total(n, x, old, sampled), new).tolist() for name in LOSSES]
-    assert all(one != other for one, other in combinations(found, 2))
 
 
 MINE = """
@@ -151,7 +120,7 @@ def mine(tmp_path, monkeypatch):
 
 def test_a_function_of_the_user_is_a_loss_like_the_others(mine):
     new, old, sampled = made()
-    cfg = LossConfig(loss="losses_of_mine:my_loss", correction="none", clip_low=0.5)
+    cfg = LearnConfig(loss="losses_of_mine:my_loss", correction="none", clip_low=0.5)
     found = gradient(lambda x: token_loss(x, sampled, cfg, old=old, first=False).total, new)
     assert found.tolist() == pytest.approx((-sampled.advantages * 1.78).tolist())
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 import random
 from array import array
-from typing import get_args
+from dataclasses import replace
 
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from responses import each_alone, response
 
-from overlap.config import Truncated
 from overlap.core import Batch, Group, Prompt, Request, Scored, Trajectory, VersionSpan
 from overlap.errors import EngineError
 from overlap.learner.micro_batch import (
@@ -23,36 +24,24 @@ from overlap.learner.micro_batch import (
     micro_batches,
     mini_batches,
 )
+from overlap.learner.tensors import to_tensors
 from overlap.process import decode_message, pack_call
 
-CFG = SplitConfig(updates=1, ranks=1, micro_batch_tokens=64, hidden=16)
+PROMPT = Prompt("p", (1, 2, 3))
 
 
-def scored(tokens, *, reward=1.0, finish="stop", sample=0, prompt=None):
-    prompt = prompt or Prompt("p", (1, 2, 3))
-    trajectory = Trajectory(
-        Request(0, sample, prompt), tuple(tokens), tuple(-0.5 * i for i in range(len(tokens))), "", finish,
-        (VersionSpan(0, 0, len(tokens)),), 0.0, 1.0,
-    )  # fmt: skip
-    return Scored(trajectory, reward)
+def scored(tokens, finish="stop", reward=1.0, **changes):
+    logprobs, spans = tuple(-0.5 * i for i in range(len(tokens))), (VersionSpan(0, 0, len(tokens)),)
+    made = Trajectory(Request(0, 0, PROMPT), tuple(tokens), logprobs, "", finish, spans, 0.0, 1.0)
+    return Scored(replace(made, **changes), reward)
 
 
-def batch(*groups):
-    made = [
-        Group(
-            number, samples[0].trajectory.request.prompt, tuple(samples), tuple(float(i) for i in range(len(samples)))
-        )
-        for number, samples in enumerate(groups)
-    ]
-    return Batch(1, 0, tuple(made))
-
-
-def response(length, advantage=1.0):
-    return Response(array("i", range(length)), array("f", [-1.0] * length), advantage)
+def batch(*samples, version=0):
+    return Batch(version + 1, version, (Group(0, PROMPT, samples, tuple(float(i) for i in range(len(samples)))),))
 
 
 def group(prompt, *lengths):
-    return PromptGroup(array("i", range(prompt)), tuple(response(n) for n in lengths))
+    return PromptGroup(array("i", range(prompt)), tuple(response(range(n)) for n in lengths))
 
 
 groups_strategy = st.lists(
@@ -61,16 +50,36 @@ groups_strategy = st.lists(
 )  # fmt: skip
 split_strategy = st.builds(
     SplitConfig, updates=st.integers(1, 4), ranks=st.integers(1, 3), micro_batch_tokens=st.integers(50, 200),
-    hidden=st.just(16), share_prompts=st.booleans(), padded=st.booleans(),
+    hidden=st.just(16), padded=st.booleans(),
 )  # fmt: skip
 
 
-def test_responses_keep_their_tokens_log_probs_and_advantages():
-    (only,) = flatten(batch([scored([5, 6]), scored([7], sample=1)]))
-    assert list(only.prompt) == [1, 2, 3]
-    assert [list(r.tokens) for r in only.responses] == [[5, 6], [7]]
-    assert list(only.responses[0].logprobs) == [0.0, -0.5]
-    assert [r.advantage for r in only.responses] == [0.0, 1.0]
+ENDED, CUT = scored([5, 6, 7]), scored([5, 6, 7], "length")
+"""As many tokens: what tells them apart is how the engine says that they ended."""
+
+
+@pytest.mark.parametrize(
+    ("truncated", "samples", "kept"),
+    [
+        ("mask", [scored([5, 6]), scored([7])], [([5, 6], 0.0, False, 2), ([7], 1.0, False, 1)]),
+        ("mask", [scored([5]), scored([6], reward=None), scored([])], [([5], 0.0, False, 1)]),
+        ("mask", [scored([5], reward=None)], []),
+        ("mask", [ENDED, CUT], [([5, 6, 7], 0.0, False, 3)]),
+        ("zero", [ENDED, CUT], [([5, 6, 7], 0.0, False, 3), ([5, 6, 7], 1.0, False, 3)]),
+        ("bootstrap", [ENDED, CUT], [([5, 6, 7], 0.0, False, 3), ([5, 6, 7], 0.0, True, 2)]),
+        ("mask", [scored([5]), scored([6], "abort")], [([5], 0.0, False, 1)]),
+        ("zero", [scored([5]), scored([6], "abort")], [([5], 0.0, False, 1), ([6], 1.0, False, 1)]),
+        ("mask", [CUT], []),
+        ("bootstrap", [scored([6], "length")], []),  # none is left to learn from
+    ],
+)
+def test_the_loss_has_the_responses_that_were_scored_and_were_not_cut_off_or_as_is_asked_for(truncated, samples, kept):
+    groups = flatten(batch(*samples), truncated=truncated)
+    assert len(groups) == bool(kept)
+    found = [r for group in groups for r in group.responses]
+    assert [(list(r.tokens), r.advantage, r.bootstraps, r.counted) for r in found] == kept
+    assert [list(r.logprobs) for r in found] == [[-0.5 * i for i in range(len(r.tokens))] for r in found]
+    assert all(list(group.prompt) == list(PROMPT.token_ids) for group in groups)
 
 
 @pytest.mark.parametrize(
@@ -84,10 +93,8 @@ def test_responses_keep_their_tokens_log_probs_and_advantages():
     ],
 )
 def test_a_response_knows_its_first_token_by_the_version_that_is_trained(spans, fresh):
-    made = scored([4, 5, 6, 7, 8])
-    object.__setattr__(made.trajectory, "spans", tuple(VersionSpan(*span) for span in spans))
-    trained = Batch(8, 7, batch([made]).groups)
-    assert flatten(trained)[0].responses[0].fresh == fresh
+    made = scored([4, 5, 6, 7, 8], spans=tuple(VersionSpan(*span) for span in spans))
+    assert flatten(batch(made, version=7))[0].responses[0].fresh == fresh
 
 
 def test_the_wire_of_the_ranks_keeps_what_is_fresh():
@@ -96,15 +103,13 @@ def test_the_wire_of_the_ranks_keeps_what_is_fresh():
     assert decode_message(sent.data[8:]).args == (groups, 3)
 
 
-@pytest.mark.parametrize("share", [True, False])
-def test_tokens_belong_to_their_response_and_have_landed_behind_its_older_ones(share):
-    torch = pytest.importorskip("torch")
-    from overlap.learner.tensors import to_tensors
+@pytest.mark.parametrize("padded", [True, False])
+def test_tokens_belong_to_their_response_and_have_landed_behind_its_older_ones(padded):
 
     fresh = {1: 0, 2: 2, 3: 1, 5: 3}  # by length: all of it, none of it, the last two, the last two
     responses = [Response(array("i", [n] * n), array("f", [-1.0] * n), float(n), at) for n, at in fresh.items()]
     groups = [PromptGroup(array("i", [9]), tuple(responses)) for _ in range(2)]
-    for micro in mini_batches(groups, SplitConfig(1, 1, 14, 16, share))[0].ranks[0]:
+    for micro in mini_batches(groups, SplitConfig(1, 1, 14, 16, padded))[0].ranks[0]:
         t = to_tensors(micro)
         lengths = [n for row in micro.rows for n in map(len, (r.tokens for r in row.responses))]
         assert t.sampled.responses == len(lengths)
@@ -114,42 +119,12 @@ def test_tokens_belong_to_their_response_and_have_landed_behind_its_older_ones(s
         assert torch.equal(t.sampled.advantages, t.targets.float())
 
 
-def test_unscored_and_empty_responses_are_not_in_the_loss():
-    (only,) = flatten(batch([scored([5]), scored([6], reward=None), scored([])]))
-    assert [list(r.tokens) for r in only.responses] == [[5]]
-
-
-@pytest.mark.parametrize("finish", ["length", "abort"])
-def test_truncated_responses_are_masked_if_asked_for(finish):
-    made = batch([scored([5]), scored([6], finish=finish)])
-    assert len(flatten(made)[0].responses) == 1
-    assert len(flatten(made, truncated="zero")[0].responses) == 2
-
-
-def test_a_response_that_ended_at_the_limit_was_not_cut_off():
-    """Both have as many tokens: what tells them apart is how the engine says that they ended."""
-    cases = {"mask": [False], "zero": [False, False], "bootstrap": [False, True]}
-    assert cases.keys() == set(get_args(Truncated))
-    for truncated, kept in cases.items():
-        made = batch([scored([5, 6, 7]), scored([5, 6, 7], finish="length")])
-        responses = flatten(made, truncated=truncated)[0].responses
-        assert [r.advantage for r in responses] == [0.0, 0.0 if truncated == "bootstrap" else 1.0][: len(kept)]
-        assert [r.bootstraps for r in responses] == kept
-        assert [r.counted for r in responses] == [3 - cut for cut in kept]
-
-
-def test_a_cut_off_response_of_one_token_has_none_left_to_learn_from():
-    assert flatten(batch([scored([6], finish="length")]), truncated="bootstrap") == ()
-
-
-@pytest.mark.parametrize("share", [True, False])
-def test_the_last_token_of_a_response_that_bootstraps_is_read_before_and_not_learned(share):
-    torch = pytest.importorskip("torch")
-    from overlap.learner.tensors import to_tensors
+@pytest.mark.parametrize("padded", [True, False])
+def test_the_last_token_of_a_response_that_bootstraps_is_read_before_and_not_learned(padded):
 
     cut = Response(array("i", [7, 8, 9]), array("f", [-1.0, -2.0, -3.0]), 0.0, 1, True)
     ended = Response(array("i", [4, 5]), array("f", [-4.0, -5.0]), 1.0, 0)
-    (mini,) = mini_batches([PromptGroup(array("i", [1, 2]), (cut, ended))], SplitConfig(1, 1, 64, 16, share))
+    (mini,) = mini_batches([PromptGroup(array("i", [1, 2]), (cut, ended))], SplitConfig(1, 1, 64, 16, padded))
     assert mini.counted == 4
     t = to_tensors(mini.ranks[0][0])
     assert sorted(t.targets.tolist()) == [4, 5, 7, 8]
@@ -162,23 +137,16 @@ def test_the_last_token_of_a_response_that_bootstraps_is_read_before_and_not_lea
     assert torch.equal(t.ids.flatten()[t.at[first : first + 2]], torch.tensor([2, 7]))
 
 
-def test_groups_without_a_counted_response_are_left_out():
-    assert flatten(batch([scored([5], reward=None)], [scored([6], finish="length")])) == ()
-
-
-def test_log_probs_of_another_length_are_refused():
-    broken = scored([5, 6])
-    object.__setattr__(broken.trajectory, "logprobs", (0.0,))
-    with pytest.raises(EngineError, match="2 tokens, 1 log-probs"):
-        flatten(batch([broken]))
-
-
-@pytest.mark.parametrize("value", [-math.inf, math.nan, math.inf])
-def test_a_sampled_token_without_a_chance_is_the_engines_fault_and_said_so(value):
-    broken = scored([5, 6, 7])
-    object.__setattr__(broken.trajectory, "logprobs", (-0.5, value, -0.5))
-    with pytest.raises(EngineError, match=f"sample g0s0: the engine's log-prob of token 1 is {value}"):
-        flatten(batch([broken]))
+@pytest.mark.parametrize(
+    ("logprobs", "says"),
+    [
+        ((0.0,), "2 tokens, 1 log-probs"),
+        *[((-0.5, value), f"the engine's log-prob of token 1 is {value}") for value in (-math.inf, math.nan, math.inf)],
+    ],
+)
+def test_log_probs_that_are_not_one_number_for_each_token_are_the_engines_fault(logprobs, says):
+    with pytest.raises(EngineError, match=f"sample g0s0.* {says}"):
+        flatten(batch(scored([5, 6], logprobs=logprobs)))
 
 
 @given(groups_strategy, split_strategy)
@@ -209,14 +177,10 @@ def test_all_ranks_make_the_same_number_of_passes_within_the_budget(groups, cfg)
         assert 0.0 <= mini.padding < 1.0
 
 
-def test_mini_batches_hold_whole_groups_in_order():
-    groups = [group(2, 3, 4) for _ in range(5)]
-    minis = mini_batches(groups, SplitConfig(2, 1, 64, 16))
-    assert [m.counted for m in minis] == [14, 21]
-
-
-def test_there_are_no_more_mini_batches_than_groups():
-    assert len(mini_batches([group(2, 3)], SplitConfig(4, 1, 64, 16))) == 1
+@pytest.mark.parametrize(("groups", "updates", "counted"), [(5, 2, [14, 21]), (1, 4, [7])])
+def test_mini_batches_hold_whole_groups_in_order_and_are_no_more_than_groups(groups, updates, counted):
+    minis = mini_batches([group(2, 3, 4)] * groups, SplitConfig(updates, 1, 64, 16))
+    assert [m.counted for m in minis] == counted
 
 
 def test_responses_share_a_row_while_it_fits():
@@ -237,10 +201,10 @@ def test_packed_micro_batches_have_no_padding():
 
 def test_long_rows_have_no_padding_whether_they_share_their_prompts_or_not():
     groups = [group(100, 900, 300), group(50, 700, 200)]
-    for share in (True, False):
-        (mini,) = mini_batches(groups, SplitConfig(1, 1, 10**6, 16, share))
+    for made in (groups, each_alone(groups)):
+        (mini,) = mini_batches(made, SplitConfig(1, 1, 10**6, 16))
         assert mini.padding == 0.0
-    (mini,) = mini_batches(groups, SplitConfig(1, 1, 10**6, 16, share, padded=True))
+    (mini,) = mini_batches(groups, SplitConfig(1, 1, 10**6, 16, padded=True))
     assert mini.padding > 0.4
 
 
@@ -250,20 +214,15 @@ def test_a_rank_without_rows_of_its_own_keeps_in_step():
     assert mini.counted == 4
 
 
-@pytest.mark.parametrize("share", [True, False])
-def test_each_counted_token_is_predicted_by_the_token_before_it(share):
-    torch = pytest.importorskip("torch")
-    from overlap.learner.tensors import to_tensors
+@pytest.mark.parametrize("padded", [True, False])
+def test_each_counted_token_is_predicted_by_the_token_before_it(padded):
 
     rng = random.Random(0)
     fresh = iter(range(1000))
     made = [
         PromptGroup(
             array("i", [next(fresh) for _ in range(rng.randint(1, 6))]),
-            tuple(
-                Response(array("i", [next(fresh) for _ in range(n)]), array("f", [float(n)] * n), float(n))
-                for n in (1, 3, 5)
-            ),
+            tuple(response([next(fresh) for _ in range(n)], float(n), engine=float(n)) for n in (1, 3, 5)),
         )
         for _ in range(3)
     ]
@@ -271,7 +230,7 @@ def test_each_counted_token_is_predicted_by_the_token_before_it(share):
     for g in made:
         for r in g.responses:
             before |= dict(zip(r.tokens, [g.prompt[-1], *r.tokens], strict=False))
-    for micro in mini_batches(made, SplitConfig(1, 1, 40, 16, share))[0].ranks[0]:
+    for micro in mini_batches(made, SplitConfig(1, 1, 40, 16, padded))[0].ranks[0]:
         t = to_tensors(micro)
         read = t.ids.flatten()[t.at].tolist()
         assert read == [before[token] for token in t.targets.tolist()]
@@ -280,8 +239,5 @@ def test_each_counted_token_is_predicted_by_the_token_before_it(share):
 
 
 def test_positions_of_every_response_go_on_from_the_prompt():
-    pytest.importorskip("torch")
-    from overlap.learner.tensors import to_tensors
-
-    (mini,) = mini_batches([group(3, 3, 4)], CFG)
+    (mini,) = mini_batches([group(3, 3, 4)], SplitConfig(1, 1, 64, 16))
     assert to_tensors(mini.ranks[0][0]).positions.tolist() == [[0, 1, 2, 3, 4, 3, 4, 5]]

@@ -14,7 +14,7 @@ from engine_stub import wait_until
 from places import ROOT, SUPPORT
 
 from overlap.config import Config, LearnConfig
-from overlap.errors import LearnerError, RunDirError
+from overlap.errors import ConfigError, LearnerError, RunDirError
 from overlap.learner import processes
 from overlap.learner.learner import ProcessLearner
 from overlap.learner.processes import RankLife, RankProcesses, rank_environment
@@ -90,19 +90,27 @@ def test_a_file_that_a_rank_cannot_write_is_an_error_of_this_call_alone(
     assert ranks(use) == "saved"
 
 
-def test_a_rank_that_raises_is_named_with_its_traceback_and_ends_all(
-    ranks: Callable[[Use], Any], tmp_path: Path
+@pytest.mark.parametrize(
+    ("raised", "error", "says"),
+    [
+        (ValueError("head size 17"), LearnerError, "^learner rank 1 raised ValueError: head size 17\nTraceback"),
+        (LearnerError("the loss of rank 1 is nan"), LearnerError, "^the loss of rank 1 is nan$"),
+        (ConfigError("model.policy", "x", "cannot be loaded"), ConfigError, "^model.policy='x': cannot be loaded$"),
+    ],
+)
+def test_a_rank_that_raises_says_why_with_a_traceback_where_it_is_a_bug_and_ends_all(
+    ranks: Callable[[Use], Any], tmp_path: Path, raised: Exception, error: type[Exception], says: str
 ) -> None:
     async def use(made: RankProcesses) -> None:
         dead = asyncio.create_task(made.wait_dead())
         for _ in range(2):
-            with pytest.raises(LearnerError, match="learner rank 1 raised ValueError: head size 17\nTraceback"):
-                await made.call("step", 1, timeout_s=30)
-        with pytest.raises(LearnerError, match="head size 17"):
+            with pytest.raises(error, match=says):
+                await made.call("step", 1, raised, timeout_s=30)
+        with pytest.raises(error, match=says):
             await dead
 
     ranks(use)
-    assert "ValueError: head size 17" in (tmp_path / "log").read_text()
+    assert str(raised) in (tmp_path / "log").read_text()
     assert closed(tmp_path) == []
 
 

@@ -16,11 +16,10 @@ from overlap.errors import LearnerDiedError, LearnerError
 from overlap.learner import rendezvous
 from overlap.learner.processes import RankLife, RankProcesses, far_environment
 from overlap.learner.rendezvous import Rendezvous, interface_of, interfaces
+from overlap.learner.site import Here
 from overlap.learner.spec import RankSpec
 from overlap.placement import Placement, RankSeat
 from overlap.process import PackedCall, Peer, decode_message
-
-pytest.importorskip("torch")
 
 HERE = "127.0.0.1"
 
@@ -113,15 +112,13 @@ def test_what_depends_on_a_ranks_own_machine_is_not_told_by_the_driver() -> None
     assert not any({"GLOO_SOCKET_IFNAME", "OMP_NUM_THREADS"} & own.keys() for own in environments)
 
 
-class Site:
+class Site(Here):
     """Machines whose ranks answer at once."""
 
     def __init__(self) -> None:
+        super().__init__(2)
         self.asked: list[tuple[int, str, Any]] = []
         self.closed = False
-
-    async def seated(self, life: Any, placement: Placement) -> Placement:
-        return placement
 
     async def start(self, life: Any, title: str, module: str, environment: Any, seat: RankSeat) -> Peer:
         site = self
@@ -147,7 +144,7 @@ class Site:
 def test_ranks_over_nodes_are_told_the_port_of_the_first_before_they_start(tmp_path: Path) -> None:
     async def main() -> Site:
         site = Site()
-        ranks = RankProcesses(specs("", "n1")[0], RankLife(tmp_path, None), site)  # type: ignore[arg-type]
+        ranks = RankProcesses(specs("", "n1")[0], RankLife(tmp_path, None), site)
         await ranks.start(30.0)
         await ranks.close()
         return site

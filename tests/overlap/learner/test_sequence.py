@@ -5,22 +5,21 @@ from __future__ import annotations
 from array import array
 
 import pytest
+import torch
+from responses import response
 
-torch = pytest.importorskip("torch")
-
-from overlap.config import Config  # noqa: E402
-from overlap.errors import ConfigError  # noqa: E402
-from overlap.learner.attention import packed_attention  # noqa: E402
-from overlap.learner.micro_batch import MicroBatch, PackedRow, Response  # noqa: E402
-from overlap.learner.model import plain  # noqa: E402
-from overlap.learner.sequence import SequenceGroup, join, part  # noqa: E402
-from overlap.learner.tensors import to_tensors  # noqa: E402
-from overlap.learner.zero.backend import ZeroBackend  # noqa: E402
+from overlap.config import Config
+from overlap.errors import ConfigError
+from overlap.learner.attention import packed_attention
+from overlap.learner.micro_batch import MicroBatch, PackedRow
+from overlap.learner.model import plain
+from overlap.learner.sequence import SequenceGroup, join, part
+from overlap.learner.tensors import to_tensors
+from overlap.learner.zero.backend import ZeroBackend
 
 
 def row(prompt, *lengths):
-    responses = (Response(array("i", range(1, n + 1)), array("f", [-1.0] * n), 1.0) for n in lengths)
-    return PackedRow(array("i", range(1, prompt + 1)), tuple(responses))
+    return PackedRow(array("i", range(1, prompt + 1)), tuple(response(range(1, n + 1)) for n in lengths))
 
 
 ROWS = {"shared": (row(4, 3, 5), row(2, 6)), "lone": (row(5, 7),), "several": (row(3, 2), row(2, 9), row(1, 1))}
@@ -75,7 +74,6 @@ def test_each_rank_sends_back_the_gradient_of_its_own_tokens(monkeypatch):
 
 
 def test_heads_that_cannot_be_shared_out_are_a_user_fault(monkeypatch):
-    pytest.importorskip("deepspeed")
     from deepspeed.runtime.sequence_parallel.ulysses_sp import UlyssesSPAttentionHF
 
     def refuse(*_, **__):

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import pytest
+import torch
 
-torch = pytest.importorskip("torch")
-
-from overlap.learner.spans import RowSpan, _each, _flash, make_spans, span_attention  # noqa: E402
+from overlap.learner.spans import RowSpan, _each, _flash, make_spans, span_attention
 
 ROWS = [
     RowSpan(range(9), (range(9, 12), range(12, 31))),

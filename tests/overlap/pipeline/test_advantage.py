@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import statistics
 from fractions import Fraction
-from itertools import combinations
 from pathlib import Path
 from typing import get_type_hints
 
@@ -29,11 +28,6 @@ def test_advantages_equal_the_textbook_formula(rewards: list[float]) -> None:
     assert estimate(rewards, DR_GRPO) == pytest.approx([r - mean for r in rewards], abs=1e-9)
 
 
-def test_a_binary_group_by_hand() -> None:
-    assert estimate([1, 0, 0, 0], GRPO) == pytest.approx((1.5, -0.5, -0.5, -0.5))
-    assert estimate([1, 0, 0, 0], DR_GRPO) == pytest.approx((0.75, -0.25, -0.25, -0.25))
-
-
 def test_the_deviation_is_the_one_that_verl_and_trl_divide_by() -> None:
     torch = pytest.importorskip("torch")
     rewards = [1.0, 0.0, 0.0, 1.0, 0.0, 0.25, 0.0, 0.0]
@@ -41,15 +35,23 @@ def test_the_deviation_is_the_one_that_verl_and_trl_divide_by() -> None:
     assert estimate(rewards, GRPO) == pytest.approx(((t - t.mean()) / t.std()).tolist())
 
 
-def test_unscored_samples_count_nowhere() -> None:
-    assert estimate([1, None, 0], DR_GRPO) == (0.5, 0.0, -0.5)
-    assert estimate([1, None, 0], GRPO) == pytest.approx((0.5**0.5, 0.0, -(0.5**0.5)))
-
-
-def test_one_left_out_is_compared_with_the_others() -> None:
-    assert estimate([1, 0, 0, 0], RLOO) == pytest.approx((1, -1 / 3, -1 / 3, -1 / 3))
-    assert estimate([1, None, 0.5, 0], RLOO) == pytest.approx((0.75, 0, 0, -0.75))
-    assert estimate([1, None], RLOO) == estimate([1, 1], RLOO) == (0.0, 0.0)
+@pytest.mark.parametrize(
+    ("learn", "rewards", "expected"),
+    [
+        (GRPO, [1, 0, 0, 0], [1.5, -0.5, -0.5, -0.5]),
+        (GRPO, [1, None, 0], [0.5**0.5, 0, -(0.5**0.5)]),
+        (DR_GRPO, [1, 0, 0, 0], [0.75, -0.25, -0.25, -0.25]),
+        (DR_GRPO, [1, None, 0], [0.5, 0, -0.5]),
+        (RLOO, [1, 0, 0, 0], [1, -1 / 3, -1 / 3, -1 / 3]),
+        (RLOO, [1, None, 0.5, 0], [0.75, 0, 0, -0.75]),
+        (RLOO, [1, None], [0, 0]),
+        (RLOO, [1, 1], [0, 0]),
+    ],
+)
+def test_small_groups_by_hand_where_samples_without_a_reward_count_nowhere(
+    learn: LearnConfig, rewards: list[float | None], expected: list[float]
+) -> None:
+    assert estimate(rewards, learn) == pytest.approx(expected)
 
 
 @given(st.lists(st.floats(-100, 100), min_size=2, max_size=16))
@@ -83,16 +85,13 @@ def test_other_advantages_are_known_before_the_step_is_complete(advantage: str) 
 
 
 def test_every_choice_of_the_field_is_an_estimator_of_its_own_and_only_a_critic_gets_raw_rewards() -> None:
-    names = choices(get_type_hints(LearnConfig)["advantage"])
-    assert set(names) == set(ESTIMATORS)
-
-    def learned(advantage: str) -> list[tuple[float, ...]]:
-        groups = tuple(group_of(*rewards, advantage=advantage) for rewards in ((1.0, 0.0, 0.0), (1.0, 1.0, 0.0)))
-        return [group.advantages for group in complete(groups, LearnConfig(advantage=advantage))]  # type: ignore[arg-type]
-
-    found = {name: learned(name) for name in names}
-    assert all(one != other for one, other in combinations(found.values(), 2))
-    assert [name for name, made in found.items() if made == [(1.0, 0.0, 0.0), (1.0, 1.0, 0.0)]] == ["gae"]
+    names, rewards = choices(get_type_hints(LearnConfig)["advantage"]), ((1.0, 0.0, 0.0), (1.0, 1.0, 0.0))
+    found = {}
+    for name in names:
+        groups = complete(tuple(group_of(*each, advantage=name) for each in rewards), LearnConfig(advantage=name))  # type: ignore[arg-type]
+        found[name] = tuple(group.advantages for group in groups)
+    assert len(set(found.values())) == len(ESTIMATORS) == len(names)
+    assert [name for name, made in found.items() if made == rewards] == ["gae"]
 
 
 MINE = """
@@ -147,8 +146,5 @@ def test_an_advantage_of_the_user_that_cannot_be_used_is_refused_before_the_run(
 ) -> None:
     with pytest.raises(ConfigError, match=rf"^learn\.advantage='advantages_of_mine:{name}': {says}.*GroupAdvantage$"):
         estimator(f"advantages_of_mine:{name}")
-
-
-def test_one_that_fails_later_is_refused_then(mine: None) -> None:
     with pytest.raises(ConfigError, match=r"advantages_of_mine:later': cannot be used \(ZeroDivisionError"):
         group_of(2.0, 0.25, advantage="advantages_of_mine:later")

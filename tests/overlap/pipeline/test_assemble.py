@@ -5,9 +5,10 @@ from __future__ import annotations
 import itertools
 
 import pytest
+from group_of import scored
 
 from overlap.config import Config, load_config
-from overlap.core import Group, Prompt, Request, Scored, Trajectory, VersionSpan
+from overlap.core import Group, Prompt, Request
 from overlap.errors import EmptyBatchesError
 from overlap.pipeline.assemble import MAX_EMPTY_STEPS, Assembler, empty_batches
 
@@ -18,59 +19,33 @@ def config(*overrides: str) -> Config:
     return load_config(None, ["rollout.groups_per_step=2", "rollout.samples_per_group=2", *overrides])
 
 
-def scored(group: int, sample: int, reward: float | None, finish: str = "stop") -> Scored:
-    request = Request(group, sample, PROMPT)
-    trajectory = Trajectory(request, (5,), (-1.0,), "x", finish, (VersionSpan(0, 0, 1),), 0.0, 1.0)  # type: ignore[arg-type]
-    return Scored(trajectory, reward, None, "" if reward is not None else "ours")
-
-
 def filled(assembler: Assembler, group: int, *rewards: float | None, finish: str = "stop") -> Group | None:
     """Admit a group and give all of its samples; what came of the last one."""
     assembler.expect(group, PROMPT)
-    return [assembler.add(scored(group, k, reward, finish)) for k, reward in enumerate(rewards)][-1]
+    return [assembler.add(scored(Request(group, k, PROMPT), reward, finish)) for k, reward in enumerate(rewards)][-1]
 
 
-def test_a_group_is_done_with_its_last_sample() -> None:
+def test_a_group_is_done_with_its_last_sample_and_a_sample_is_counted_once() -> None:
     assembler = Assembler(config())
     assembler.expect(0, PROMPT)
-    assert list(assembler.running) == ["g0s0", "g0s1"]
-    assert assembler.add(scored(0, 1, 1.0)) is None
-    group = assembler.add(scored(0, 0, 0.0))
+    assert assembler.add(scored(Request(0, 1, PROMPT), None)) is None
+    assert (assembler.submitted, assembler.running) == (2, 1)
+    group = assembler.add(scored(Request(0, 0, PROMPT), 0.0))
     assert group is not None
     assert [s.id for s in group.samples] == ["g0s0", "g0s1"]
-    assert (assembler.submitted, assembler.scored, assembler.failed, list(assembler.running)) == (2, 2, 0, [])
-
-
-@pytest.mark.parametrize("order", list(itertools.permutations(range(4))))
-def test_steps_are_the_same_whatever_order_the_groups_came_in(order: tuple[int, ...]) -> None:
-    assembler = Assembler(config())
-    for group in order:
-        filled(assembler, group, 1.0, 0.0)
-    steps = [assembler.next_step(), assembler.next_step(), assembler.next_step()]
-    assert [[g.id for g in step] if step else None for step in steps] == [[0, 1], [2, 3], None]
-
-
-def test_a_resumed_run_begins_with_its_own_first_group() -> None:
-    assembler = Assembler(config(), first=16)
-    filled(assembler, 17, 1.0, 0.0)
-    assert assembler.next_step() is None
-    filled(assembler, 16, 1.0, 0.0)
-    step = assembler.next_step()
-    assert step is not None
-    assert [g.id for g in step] == [16, 17]
-
-
-def test_a_second_result_of_a_sample_is_a_fault_of_ours() -> None:
-    assembler = Assembler(config())
-    filled(assembler, 0, 1.0, 0.0)
+    assert (assembler.submitted, assembler.scored, assembler.failed, assembler.running) == (2, 1, 1, 0)
     with pytest.raises(AssertionError, match="sample g0s0 has a second result"):
-        assembler.add(scored(0, 0, 1.0))
+        assembler.add(scored(Request(0, 0, PROMPT), 1.0))
 
 
-def test_a_sample_that_we_could_not_score_is_counted_as_failed() -> None:
-    assembler = Assembler(config())
-    filled(assembler, 0, 1.0, None)
-    assert (assembler.scored, assembler.failed) == (1, 1)
+@pytest.mark.parametrize("first", [0, 16])
+@pytest.mark.parametrize("order", list(itertools.permutations(range(4))))
+def test_steps_are_the_same_whatever_order_the_groups_came_in(order: tuple[int, ...], first: int) -> None:
+    assembler = Assembler(config(), first)
+    for group in order:
+        filled(assembler, first + group, 1.0, 0.0)
+    steps = [assembler.next_step(), assembler.next_step(), assembler.next_step()]
+    assert [[g.id - first for g in step] if step else None for step in steps] == [[0, 1], [2, 3], None]
 
 
 @pytest.mark.parametrize(("refill", "missing"), [(0, 1), (1, 2)])

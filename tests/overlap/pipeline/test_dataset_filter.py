@@ -61,15 +61,9 @@ def test_too_many_bad_rows_are_refused_with_their_counts(good: int, bad: int, sh
     assert e.value.field == "data.max_bad_share"
 
 
-def test_long_prompts_are_no_bad_rows_however_many() -> None:
+def test_bad_rows_of_each_split_count_those_of_train_as_a_share_of_the_whole_file_and_long_prompts_never() -> None:
     check_splits({"train": rows(1, 0, too_long=50)}, 0.0, "rows.jsonl")
-
-
-def test_bad_rows_of_a_file_that_gives_both_splits_are_a_share_of_the_whole_file() -> None:
     check_splits({"train": rows(36, 2), "heldout": rows(4, 0)}, 0.05, "rows.jsonl")
-
-
-def test_held_out_rows_are_looked_at_too() -> None:
     with pytest.raises(ConfigError, match=r"5 of 10 rows cannot be used \(heldout\)"):
         check_splits({"train": rows(5, 0), "heldout": rows(5, 5)}, 0.05, "rows.jsonl")
 

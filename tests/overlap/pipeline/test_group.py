@@ -5,20 +5,15 @@ from __future__ import annotations
 import math
 
 import pytest
+from fake_loops import LOOPS, components, config, run_loop
 from group_of import LIMIT, group_of
 
-from overlap.clock import run_virtual
 from overlap.config import LearnConfig, load_config
 from overlap.errors import ConfigError
-from overlap.fakes import FakeGenerator, FakeLearner, FakeVerifier, fake_prompts
-from overlap.pipeline import Components, PromptStream, StepResult, overlapped, serial
+from overlap.fakes import FakeGenerator, FakeVerifier
 from overlap.pipeline.advantage import complete, estimate
 from overlap.pipeline.group import overlong_punishment
 from overlap.record.metrics import punishment_row
-
-
-def test_samples_are_put_in_order() -> None:
-    assert [s.id for s in group_of(1.0, 0.0, 1.0).samples] == ["g0s0", "g0s1", "g0s2"]
 
 
 @pytest.mark.parametrize("advantage", ["group", "leave_one_out"])
@@ -30,10 +25,13 @@ def test_a_group_that_teaches_nothing_says_why(rewards: tuple, reason: str, adva
     assert group_of(*rewards, advantage=advantage).dropped == reason
 
 
-def test_a_group_of_truncated_samples_is_dropped_only_when_they_are_masked() -> None:
+def test_a_group_of_truncated_samples_is_dropped_where_none_of_them_is_learned_from() -> None:
     assert group_of(1.0, 0.0, finish="length").dropped == "all_truncated"
     assert group_of(1.0, 0.0, finish="length", truncated="zero").dropped == ""
     assert group_of(0.0, 0.0, finish="length", truncated="zero").dropped == "all_truncated"
+    bootstrap = {"finish": "length", "advantage": "gae", "truncated": "bootstrap"}
+    assert group_of(0.0, **bootstrap).dropped == "all_truncated"  # its only token is the one that is not learned from
+    assert group_of((0.0, 2), **bootstrap).dropped == ""
 
 
 @pytest.mark.parametrize("advantage", ["global", "gae"])
@@ -44,12 +42,6 @@ def test_where_samples_of_a_prompt_are_not_compared_equal_rewards_and_one_sample
     assert group_of(None, None, advantage=advantage).dropped == "too_few_scored"
     assert group_of(0.0, finish="length", advantage=advantage).dropped == "all_truncated"
     assert group_of(0.0, finish="length", advantage=advantage, truncated="zero").dropped == ""
-
-
-def test_a_cut_off_sample_of_one_token_has_none_left_to_learn_from() -> None:
-    bootstrap = {"finish": "length", "advantage": "gae", "truncated": "bootstrap"}
-    assert group_of(0.0, **bootstrap).dropped == "all_truncated"
-    assert group_of((0.0, 2), **bootstrap).dropped == ""
 
 
 # --- punishments --------------------------------------------------------------------------------------------
@@ -108,18 +100,11 @@ def test_an_interval_as_long_as_a_response_is_refused() -> None:
         load_config(None, ["learn.overlong_tokens=256"])
 
 
-@pytest.mark.parametrize("loop", [serial, overlapped])
+@pytest.mark.parametrize("loop", LOOPS)
 def test_a_run_punishes_by_its_limit_and_tells_rewards_as_the_task_gave_them(loop) -> None:
-    asked = {"rollout.groups_per_step": 4, "rollout.samples_per_group": 4, "run.steps": 3}
-    asked |= {"model.response_tokens": 16, "learn.overlong_tokens": 8, "learn.normalize_advantages": False}
-    cfg = load_config(None, [f"{name}={value}" for name, value in asked.items()])
-    results: list[StepResult] = []
-
-    async def on_step(result: StepResult) -> None:
-        results.append(result)
-
-    components = Components(FakeGenerator(seed=2), FakeVerifier(seed=2), FakeLearner())
-    run_virtual(loop(components, cfg, PromptStream(fake_prompts(5), 0), on_step))
+    asked = {"model__response_tokens": 16, "learn__overlong_tokens": 8, "learn__normalize_advantages": False}
+    made = components(generator=FakeGenerator(seed=2), verifier=FakeVerifier(seed=2))
+    results = run_loop(loop, config(run__steps=3, **asked), made, 5)
     for group in (g for r in results for g in (*r.batch.groups, *r.batch.dropped)):
         shaped = [s.reward + overlong_punishment(len(s.trajectory.token_ids), 16, 8) for s in group.samples]
         centre = math.fsum(shaped) / 4

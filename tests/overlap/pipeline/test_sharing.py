@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import pytest
+from fake_loops import LOOPS, components, config, run_loop
 
-from overlap.clock import run_virtual
-from overlap.config import Config, load_config
 from overlap.core import WeightUpdate
 from overlap.errors import EngineError, LearnerError, StageError
-from overlap.fakes import FakeGenerator, FakeLearner, FakeVerifier, fake_prompts
-from overlap.pipeline.learning import Components, StepResult
-from overlap.pipeline.loop import overlapped, serial
-from overlap.pipeline.prompts import PromptStream
-from overlap.record.metrics import memory_row
+from overlap.fakes import FakeGenerator, FakeLearner
+from overlap.pipeline import StepResult, overlapped, serial
+from overlap.record.metrics import loop_row
 
-LOOPS = [serial, overlapped]
 WEIGHTS, CACHE, STATES = 2, 9, 6
 
 
@@ -113,22 +108,9 @@ class SharingLearner(FakeLearner):
         return float(WEIGHTS + CACHE - sum(self.device.held.values()))
 
 
-def config(**overrides: Any) -> Config:
-    base = {"rollout.groups_per_step": 2, "rollout.samples_per_group": 4, "run.steps": 2} | overrides
-    return load_config(None, [f"{k}={v}" for k, v in base.items()])
-
-
-async def run(loop, device: Device, learner: SharingLearner | None = None) -> tuple[list[StepResult], SharingLearner]:
-    results: list[StepResult] = []
-
-    async def on_step(result: StepResult) -> None:
-        results.append(result)
-
-    learner = learner or SharingLearner(device)
-    components = Components(SharingEngine(device), FakeVerifier(), learner)
-    cfg = config()
-    await loop(components, cfg, PromptStream(fake_prompts(7), cfg.run.seed), on_step)
-    return results, learner
+def run(loop, device: Device, learner: SharingLearner | None = None) -> list[StepResult]:
+    made = components(generator=SharingEngine(device), learner=learner or SharingLearner(device))
+    return run_loop(loop, config(rollout__groups_per_step=2, run__steps=2), made)
 
 
 SENT = ["wake weights", "publish", "chunk 0", "chunk 1"]
@@ -139,7 +121,7 @@ STEP = ["sleep", "learn", "states leave", *SENT, "learner's log-probs", *SERVES]
 @pytest.mark.parametrize("loop", LOOPS)
 def test_each_has_the_device_in_its_turn_and_the_cache_wakes_when_nothing_of_the_learner_is_left(loop) -> None:
     device = Device()
-    results, learner = run_virtual(run(loop, device))
+    results = run(loop, device, learner := SharingLearner(device))
     checked = ["sleep", *SENT, "learner's log-probs", *SERVES]
     assert device.seen == ["sleep", "parameters leave", *SENT, *SERVES, *checked, *STEP, *STEP]
     assert [r.parity for r in results] == [0.0, 0.0]
@@ -147,8 +129,7 @@ def test_each_has_the_device_in_its_turn_and_the_cache_wakes_when_nothing_of_the
 
 
 def test_free_memory_of_every_moment_is_in_the_row_of_the_step() -> None:
-    results, _ = run_virtual(run(serial, Device()))
-    assert memory_row(results[-1]) == {
+    assert loop_row(run(serial, Device())[-1]) == {
         "memory/engine_asleep_free_gib": 11.0,
         "memory/weights_awake_free_gib": 7.0,
         "memory/weights_sent_free_gib": 7.0,
@@ -175,7 +156,7 @@ def test_a_failure_names_its_phase(loop, phase: str) -> None:
     learners = phase in ("publish", "learner's log-probs", "parameters leave")
     cause: Exception = LearnerError("no room") if learners else EngineError("no room")
     with pytest.raises(StageError, match=rf"version [01], while {PHASES[phase]}: \w+Error: no room") as caught:
-        run_virtual(run(loop, Device({phase: cause})))
+        run(loop, Device({phase: cause}))
     assert type(caught.value.__cause__) is type(cause)
 
 
@@ -188,26 +169,16 @@ def test_an_engine_that_came_up_again_while_the_learner_learned_sleeps_before_it
             return report
 
     device = Device()
-    run_virtual(run(loop, device, Restarted(device)))
+    run(loop, device, Restarted(device))
     first, second = STEP[:3], ["sleep", *STEP[3:]]
     assert device.seen[-2 * len(STEP) - 2 :] == [*first, *second] * 2
 
 
 def test_weights_that_did_not_arrive_are_retired_as_such() -> None:
-    device, found = Device({"chunk 1": EngineError("no room")}), []
-
-    async def main() -> None:
-        learner = SharingLearner(device)
-        found.append(learner)
-        components, cfg = Components(SharingEngine(device), FakeVerifier(), learner), config()
-
-        async def on_step(result: StepResult) -> None: ...
-
-        await serial(components, cfg, PromptStream(fake_prompts(7), cfg.run.seed), on_step)
-
+    learner = SharingLearner(device := Device({"chunk 1": EngineError("no room")}))
     with pytest.raises(StageError):
-        run_virtual(main())
-    assert found[0].told == [False]
+        run(serial, device, learner)
+    assert learner.told == [False]
     assert "wake cache" not in device.seen
 
 
@@ -229,14 +200,6 @@ def test_without_a_shared_device_nobody_sleeps() -> None:
         async def wake(self, part: str) -> None:
             seen.append(part)
 
-    async def main() -> None:
-        cfg = config()
-
-        async def on_step(result: StepResult) -> None:
-            assert memory_row(result) == {}
-
-        components = Components(Engine(), FakeVerifier(), Watched())
-        await overlapped(components, cfg, PromptStream(fake_prompts(7), cfg.run.seed), on_step)
-
-    run_virtual(main())
+    results = run_loop(overlapped, config(run__steps=2), components(generator=Engine(), learner=Watched()))
+    assert not any(name.startswith("memory/") for result in results for name in loop_row(result))
     assert seen == []

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
+import fake_loops as loops
 import pytest
+from group_of import group_of
 from journal import essence
 
-from overlap.clock import run_virtual
-from overlap.config import Config, LearnConfig, load_config
-from overlap.core import Group, Prompt, Request, Scored, Trajectory
+from overlap.config import Config
+from overlap.core import Group, Request
 from overlap.errors import EmptyBatchesError
 from overlap.fakes import FakeGenerator, FakeLearner, FakeVerifier, fake_prompts
 from overlap.pipeline import Components, Position, PromptStream, StepResult, overlapped, serial
-from overlap.pipeline.group import make_group
 from overlap.pipeline.solved import Solved, groups_behind, solves
 
 COUNT = 9
@@ -21,8 +22,7 @@ STEPS = 14
 
 
 def config(**overrides: object) -> Config:
-    asked = {"rollout.groups_per_step": 2, "rollout.samples_per_group": 4, "run.steps": STEPS, "data.drop_solved": 0.75}
-    return load_config(None, [f"{name}={value}" for name, value in (asked | overrides).items()])
+    return loops.config(**{"rollout__groups_per_step": 2, "run__steps": STEPS, "data__drop_solved": 0.75} | overrides)
 
 
 class Improving(FakeVerifier):
@@ -53,29 +53,19 @@ def components(seed: int = 0, version: int = 0, spread: float = 0.01, **verifier
 def run(
     loop, cfg: Config, d: Components, at: Position | None = None, known: dict | None = None
 ) -> tuple[list[StepResult], list[dict], PromptStream]:
-    """Results, what was solved after each, and the stream."""
-    results, solved, at = list[StepResult](), list[dict[str, int]](), at or Position()
+    """Results, what was solved before each and at the end, and the stream."""
+    solved, at = list[dict[str, int]](), at or Position()
     prompts = PromptStream.of(cfg, fake_prompts(COUNT), at.groups, known)
 
-    async def on_step(result: StepResult) -> None:
-        results.append(result)
+    async def on_weights(result: StepResult) -> None:
         solved.append(prompts.known)
 
-    run_virtual(loop(d, cfg, prompts, on_step, at))
-    return results, solved, prompts
+    results = loops.run_loop(loop, cfg, d, prompts, at, on_weights=on_weights)
+    return results, [*solved[1:], prompts.known], prompts
 
 
 def taken(results: list[StepResult]) -> list[Group]:
     return [g for r in results for g in sorted((*r.batch.groups, *r.batch.dropped), key=lambda g: g.id)]
-
-
-def group_of(*rewards: float | None, number: int = 0, prompt: str = "p0") -> Group:
-    asked = Prompt(prompt, (1, 2))
-    samples = [
-        Scored(Trajectory(Request(number, k, asked), (5,), (-0.5,), "x", "stop", (), 0.0, 1.0), reward)
-        for k, reward in enumerate(rewards)
-    ]
-    return make_group(number, asked, samples, LearnConfig(), 100)
 
 
 @pytest.mark.parametrize(
@@ -114,7 +104,7 @@ def test_an_epoch_leaves_out_what_was_solved_so_many_groups_before_it() -> None:
 
 
 def test_without_it_the_order_is_the_endless_one() -> None:
-    cfg = config(**{"data.drop_solved": 0})
+    cfg = config(data__drop_solved=0)
     ours, plain = PromptStream.of(cfg, fake_prompts(5)), PromptStream(fake_prompts(5), cfg.run.seed)
     ours.note([group_of(1, 1, number=n, prompt=f"p{n}") for n in range(5)])
     assert [next(ours).id for _ in range(20)] == [next(plain).id for _ in range(20)]
@@ -134,7 +124,7 @@ def test_the_prompts_that_stay_keep_their_order() -> None:
 @pytest.mark.parametrize("refill", [0, 1, 3])
 @pytest.mark.parametrize("staleness", [0, 1, 3])
 def test_the_prompts_are_the_same_whatever_took_how_long(staleness: int, refill: int) -> None:
-    cfg = config(**{"rollout.max_staleness": staleness, "rollout.refill_groups": refill})
+    cfg = config(rollout__max_staleness=staleness, rollout__refill_groups=refill)
     found = [run(serial, cfg, components())]
     found += [run(overlapped, cfg, components(seed, spread=spread)) for seed in range(4) for spread in (0.001, 0.1)]
     batches = [[essence(r.batch) for r in results] for results, _, _ in found]
@@ -146,7 +136,7 @@ def test_the_prompts_are_the_same_whatever_took_how_long(staleness: int, refill:
 
 @pytest.mark.parametrize("staleness", [0, 2])
 def test_a_prompt_comes_no_more_when_the_groups_behind_it_are_past(staleness: int) -> None:
-    cfg = config(**{"rollout.max_staleness": staleness})
+    cfg = config(rollout__max_staleness=staleness)
     results, solved, _ = run(overlapped, cfg, components())
     for prompt, by in solved[-1].items():
         later = [g.id for g in taken(results) if g.prompt.id == prompt and g.id > by]
@@ -158,13 +148,11 @@ def test_a_prompt_comes_no_more_when_the_groups_behind_it_are_past(staleness: in
 @pytest.mark.parametrize("refill", [0, 1])
 @pytest.mark.parametrize("staleness", [0, 1, 3])
 def test_a_run_that_was_cut_anywhere_goes_on_with_the_same_prompts(staleness: int, refill: int) -> None:
-    cfg = config(**{"rollout.max_staleness": staleness, "rollout.refill_groups": refill})
+    cfg = config(rollout__max_staleness=staleness, rollout__refill_groups=refill)
     whole, solved, _ = run(overlapped, cfg, components())
     for cut in range(1, STEPS):
-        before = whole[cut - 1]
-        version = before.report.version if before.report else before.batch.version
-        at = Position(cut, version, len(taken(whole[:cut])), before.carried)
-        again, after, _ = run(overlapped, cfg, components(seed=cut, version=version), at, solved[cut - 1])
+        at = replace(loops.position_after(whole[:cut]), carried=whole[cut - 1].carried)
+        again, after, _ = run(overlapped, cfg, components(cut, at.version), at, solved[cut - 1])
         assert [essence(r.batch) for r in again] == [essence(r.batch) for r in whole[cut:]]
         assert after == solved[cut:]
 
@@ -172,21 +160,14 @@ def test_a_run_that_was_cut_anywhere_goes_on_with_the_same_prompts(staleness: in
 @pytest.mark.parametrize("staleness", [0, 2])
 @pytest.mark.parametrize("loop", [serial, overlapped])
 def test_a_run_ends_when_all_prompts_are_solved(loop, staleness: int) -> None:
-    cfg = config(**{"rollout.max_staleness": staleness, "run.steps": 500})
+    cfg = config(rollout__max_staleness=staleness, run__steps=500)
     results, solved, prompts = run(loop, cfg, components(never=0))
     assert prompts.ended
     assert len(results) < 100
     assert len(solved[-1]) == COUNT
-    again, _, stream = run(
-        loop, cfg, components(version=results[-1].batch.version + 1, never=0), _end_of(results), solved[-1]
-    )
+    at = loops.position_after(results)
+    again, _, stream = run(loop, cfg, components(version=at.version, never=0), at, solved[-1])
     assert (again, stream.ended) == ([], True)
-
-
-def _end_of(results: list[StepResult]) -> Position:
-    last = results[-1]
-    version = last.report.version if last.report else last.batch.version
-    return Position(len(results), version, len(taken(results)), ())
 
 
 def test_solved_prompts_are_not_what_makes_a_run_hopeless() -> None:
@@ -196,12 +177,12 @@ def test_solved_prompts_are_not_what_makes_a_run_hopeless() -> None:
         def _judged(self, request: Request, rng: random.Random) -> float | None:
             return 1.0 if request.prompt.id != "p0" else float(request.sample % 2)
 
-    made = config(**{"run.steps": 12})
-    assert len(run(overlapped, made, Components(FakeGenerator(), Easy(), FakeLearner()))[0]) == 12
+    cfg = config(run__steps=12)
+    assert len(run(overlapped, cfg, loops.components(verifier=Easy()))[0]) == 12
     with pytest.raises(EmptyBatchesError, match="too hard"):
-        run(overlapped, made, Components(FakeGenerator(), FakeVerifier(solved=0.0), FakeLearner()))
+        run(overlapped, cfg, loops.components(verifier=FakeVerifier(solved=0.0)))
 
 
 def test_the_number_of_groups_that_count_is_more_than_can_be_on_their_way() -> None:
     assert groups_behind(config()) == 2
-    assert groups_behind(config(**{"rollout.max_staleness": 3, "rollout.refill_groups": 5})) == 28
+    assert groups_behind(config(rollout__max_staleness=3, rollout__refill_groups=5)) == 28

@@ -6,12 +6,15 @@ import asyncio
 import random
 from collections.abc import Callable
 
+import pytest
+from fake_loops import components, config, run_loop
+from group_of import scored
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from overlap.clock import run_virtual
-from overlap.config import Config, load_config
+from overlap.config import Config
 from overlap.core import Request, Scored, Trajectory
+from overlap.errors import EmptyBatchesError
 from overlap.fakes import FakeGenerator, FakeLearner, FakeVerifier, fake_prompts
 from overlap.pipeline import Components, Control, Pending, PromptStream, StepResult, overlapped
 from overlap.pipeline.tracker import GroupTracker
@@ -36,17 +39,14 @@ class Faulty(FakeGenerator):
 
 @st.composite
 def runs(draw: st.DrawFn) -> tuple[Config, Components]:
-    cfg = load_config(
-        None,
-        [
-            f"rollout.groups_per_step={draw(st.integers(1, 4))}",
-            f"rollout.samples_per_group={draw(st.integers(2, 3))}",
-            f"rollout.max_staleness={draw(st.integers(0, 4))}",
-            f"rollout.refill_groups={draw(st.integers(0, 5))}",
-            f"rollout.max_sequences={draw(st.integers(1, 12))}",
-            f"run.steps={draw(st.integers(1, 12))}",
-            "run.stall_s=100",
-        ],
+    cfg = config(
+        rollout__groups_per_step=draw(st.integers(1, 4)),
+        rollout__samples_per_group=draw(st.integers(2, 3)),
+        rollout__max_staleness=draw(st.integers(0, 4)),
+        rollout__refill_groups=draw(st.integers(0, 5)),
+        rollout__max_sequences=draw(st.integers(1, 12)),
+        run__steps=draw(st.integers(1, 12)),
+        run__stall_s=100,
     )
     seed, scale = draw(st.integers(0, 2**16)), draw(st.sampled_from([0.0, 1.0, 30.0]))
     slots = draw(st.integers(1, 12))
@@ -62,7 +62,7 @@ def runs(draw: st.DrawFn) -> tuple[Config, Components]:
     return cfg, Components(generator, verifier, FakeLearner(seconds=lambda _: learning))
 
 
-def check(cfg: Config, components: Components, results: list[StepResult], position: int) -> None:
+def check(cfg: Config, made: Components, results: list[StepResult], position: int) -> None:
     k, groups_per_step = cfg.rollout.max_staleness, cfg.rollout.groups_per_step
     seen = [g for r in results for g in sorted((*r.batch.groups, *r.batch.dropped), key=lambda g: g.id)]
     assert [g.id for g in seen] == list(range(len(seen))), "every group once, in order of admission"
@@ -74,36 +74,25 @@ def check(cfg: Config, components: Components, results: list[StepResult], positi
         dropped = min(cfg.rollout.refill_groups, len(r.batch.dropped))
         assert len(r.batch.groups) + len(r.batch.dropped) == groups_per_step + dropped
     assert position == len(seen), "no prompt was let in that no step took"
-    assert components.generator.running == 0  # type: ignore[attr-defined]
+    assert made.generator.running == 0  # type: ignore[attr-defined]
 
 
 @settings(max_examples=150, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 @given(runs())
 def test_every_sample_has_one_result_and_no_token_is_too_old(made: tuple[Config, Components]) -> None:
-    cfg, components = made
-    results, stalls = list[StepResult](), list[Pending]()
-    prompts = PromptStream(fake_prompts(5), 0)
-
-    async def on_step(result: StepResult) -> None:
-        assert result.loop is not None
-        assert result.loop.leases_out <= cfg.leases
-        results.append(result)
+    cfg, parts = made
+    stalls, prompts = list[Pending](), PromptStream(fake_prompts(5), 0)
 
     def on_stall(pending: list[Pending], given_up: bool) -> None:
         stalls.extend(pending if given_up else [])
 
-    async def main() -> None:
-        async with asyncio.timeout(10_000_000):
-            await overlapped(components, cfg, prompts, on_step, on_stall=on_stall)
-
-    from overlap.errors import EmptyBatchesError
-
     try:
-        run_virtual(main())
+        results = run_loop(overlapped, cfg, parts, prompts, on_stall=on_stall)
     except EmptyBatchesError:
         return  # nothing to learn from, three times in a row: told, and the end
     assert len(results) == cfg.run.steps
-    check(cfg, components, results, prompts.position)
+    assert all(result.loop is not None and result.loop.leases_out <= cfg.leases for result in results)
+    check(cfg, parts, results, prompts.position)
     lost = {s.id: s.failure for r in results for s in r.batch.all_samples}
     assert {p.id for p in stalls} == {name for name, failure in lost.items() if failure.startswith("no end of")}
 
@@ -121,35 +110,18 @@ def test_what_hangs_is_begun_again_once_and_then_fails_by_name() -> None:
                 await asyncio.sleep(HANG)
             return await super().score(trajectory)
 
-    cfg = load_config(
-        None, ["rollout.groups_per_step=2", "rollout.samples_per_group=4", "run.steps=1", "run.stall_s=9"]
+    told = list[tuple[list[str], bool]]()
+    results = run_loop(
+        overlapped,
+        config(rollout__groups_per_step=2, run__steps=1, run__stall_s=9),
+        components(verifier=Hanging(seed=1, seconds=lambda rng: rng.random())),
+        on_stall=lambda pending, given_up: told.append((sorted(p.id for p in pending), given_up)),
     )
-    told, results = list[tuple[list[str], bool]](), list[StepResult]()
-    verifier = Hanging(seed=1, seconds=lambda rng: rng.random())
-
-    async def on_step(result: StepResult) -> None:
-        results.append(result)
-
-    async def main() -> None:
-        components = Components(FakeGenerator(), verifier, FakeLearner())
-        await overlapped(
-            components,
-            cfg,
-            PromptStream(fake_prompts(3), 0),
-            on_step,
-            on_stall=lambda pending, given_up: told.append((sorted(p.id for p in pending), given_up)),
-        )
-
-    run_virtual(main())
     samples = {s.id: s for s in results[0].batch.all_samples}
     assert told == [(["g0s0", "g1s1"], False), (["g1s1"], True)]
     assert samples["g0s0"].reward is not None
     assert samples["g1s1"].reward is None
     assert samples["g1s1"].failure == "no end of verify within 9 s, 2 times"
-
-
-def small(*overrides: str) -> Config:
-    return load_config(None, ["rollout.groups_per_step=2", "rollout.samples_per_group=2", "run.steps=6", *overrides])
 
 
 class Steered:
@@ -160,12 +132,10 @@ class Steered:
         self.prompts = PromptStream(fake_prompts(3), 0)
 
     async def run(self) -> None:
-        components = Components(
-            FakeGenerator(seconds=lambda _: 1.0), FakeVerifier(), FakeLearner(seconds=lambda _: 1.0)
-        )
-        await overlapped(
-            components, small("rollout.max_staleness=1"), self.prompts, self._on_step, control=self.control
-        )
+        cfg = config(rollout__groups_per_step=2, rollout__samples_per_group=2, rollout__max_staleness=1, run__steps=6)
+        generator, learner = FakeGenerator(seconds=lambda _: 1.0), FakeLearner(seconds=lambda _: 1.0)
+        made = components(generator=generator, learner=learner)
+        await overlapped(made, cfg, self.prompts, self._on_step, control=self.control)
 
     async def _on_step(self, result: StepResult) -> None:
         self.seen.append(result.batch.step)
@@ -173,55 +143,49 @@ class Steered:
             self._act(self.control)
 
 
-def test_a_paused_loop_finishes_what_is_underway_and_begins_nothing() -> None:
-    async def main() -> None:
-        loop = Steered(Control.pause)
-        running = asyncio.create_task(loop.run())
-        await asyncio.sleep(1000.0)
-        state = loop.control.state()
-        assert loop.seen == [1, 2]
-        assert state is not None
-        assert (state.generating, state.verifying) == (0, 0)
-        assert loop.control.status()["paused"]
-        admitted = loop.prompts.position
-        await asyncio.sleep(1000.0)
-        assert loop.prompts.position == admitted
-        loop.control.resume()
-        await running
-        assert loop.seen == [1, 2, 3, 4, 5, 6]
-
-    run_virtual(main())
+@pytest.mark.virtual
+async def test_a_paused_loop_finishes_what_is_underway_and_begins_nothing() -> None:
+    loop = Steered(Control.pause)
+    running = asyncio.create_task(loop.run())
+    await asyncio.sleep(1000.0)
+    state = loop.control.state()
+    assert loop.seen == [1, 2]
+    assert state is not None
+    assert (state.generating, state.verifying) == (0, 0)
+    assert loop.control.status()["paused"]
+    admitted = loop.prompts.position
+    await asyncio.sleep(1000.0)
+    assert loop.prompts.position == admitted
+    loop.control.resume()
+    await running
+    assert loop.seen == [1, 2, 3, 4, 5, 6]
 
 
-def test_a_drained_loop_learns_what_is_complete_and_ends() -> None:
-    async def main() -> None:
-        loop = Steered(Control.drain)
-        await loop.run()
-        assert loop.seen == list(range(1, loop.prompts.position // 2 + 1))
-        assert 2 <= len(loop.seen) < 6
-
-    run_virtual(main())
+@pytest.mark.virtual
+async def test_a_drained_loop_learns_what_is_complete_and_ends() -> None:
+    loop = Steered(Control.drain)
+    await loop.run()
+    assert loop.seen == list(range(1, loop.prompts.position // 2 + 1))
+    assert 2 <= len(loop.seen) < 6
 
 
-def test_results_that_no_step_has_taken_are_told_wherever_they_wait() -> None:
+@pytest.mark.virtual
+async def test_results_that_no_step_has_taken_are_told_wherever_they_wait() -> None:
     """In a group that is not complete, in a complete step that waits for the learner, or carried and not admitted."""
-    cfg = load_config(None, ["rollout.groups_per_step=1", "rollout.samples_per_group=2", "rollout.max_staleness=1"])
-
-    def scored(group: int, sample: int) -> Scored:
-        request = Request(group, sample, stream.at(group))
-        return Scored(Trajectory(request, (1,), (-1.0,), "", "stop", (), 0.0, 0.0), float(sample))
-
-    async def main() -> list[str]:
-        tracker = GroupTracker(cfg, stream, 4, 0, (scored(3, 0), scored(1, 1)))
-        sent: list[Request] = []
-        admitting = asyncio.create_task(tracker.admit(sent.append))
-        await asyncio.sleep(0)
-        assert [request.id for request in sent] == ["g0s0", "g0s1", "g1s0"]
-        for request in sent[:2]:
-            tracker.add(scored(request.group, request.sample))
-        assert len(tracker.steps) == 1
-        admitting.cancel()
-        return [each.id for each in tracker.finished]
+    cfg = config(rollout__groups_per_step=1, rollout__samples_per_group=2, rollout__max_staleness=1)
 
     stream = PromptStream(fake_prompts(5), 0)
-    assert run_virtual(main()) == ["g0s0", "g0s1", "g1s1", "g3s0"]
+
+    def result(group: int, sample: int) -> Scored:
+        return scored(Request(group, sample, stream.at(group)), float(sample))
+
+    tracker = GroupTracker(cfg, stream, 4, 0, (result(3, 0), result(1, 1)))
+    sent: list[Request] = []
+    admitting = asyncio.create_task(tracker.admit(sent.append))
+    await asyncio.sleep(0)
+    assert [request.id for request in sent] == ["g0s0", "g0s1", "g1s0"]
+    for request in sent[:2]:
+        tracker.add(result(request.group, request.sample))
+    assert len(tracker.steps.waiting) == 1
+    admitting.cancel()
+    assert [each.id for each in tracker.finished] == ["g0s0", "g0s1", "g1s1", "g3s0"]

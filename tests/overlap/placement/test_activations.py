@@ -15,6 +15,7 @@ from overlap.placement.activations import (
     trained_parameters,
 )
 
+TOKENS = 4096
 QWEN_14B = DecoderShape(layers=48, hidden=5120, inner=13824, queries=5120, keys=1024)
 QWEN_1_5B = DecoderShape(layers=28, hidden=1536, inner=8960, queries=1536, keys=256)
 SMOLLM2 = DecoderShape(layers=30, hidden=576, inner=1536, queries=576, keys=192)
@@ -85,7 +86,7 @@ def micro_batch(tokens, rows):
 
 @pytest.fixture(scope="module")
 def passed(tmp_path_factory):
-    """(number type, how) → peak bytes, bytes that the forward pass has left, log-probs, gradient at 8192 tokens."""
+    """(number type, how) → peak bytes, bytes that the forward pass has left, log-probs, gradient at ``TOKENS``."""
     torch = pytest.importorskip("torch")
     from live_bytes import LiveBytes
 
@@ -100,7 +101,7 @@ def passed(tmp_path_factory):
         model = load_policy(path, dtype=getattr(torch, dtype), temperature=1.0, device=cpu)
         choose_attention(model, cpu)
         assert checkpoint_layers(model, LearnConfig(checkpointing=how)) == (how == "always")
-        tensors = to_tensors(micro_batch(8192, rows=8))
+        tensors = to_tensors(micro_batch(TOKENS, rows=8))
         with LiveBytes() as live:
             logprobs, _ = model(tensors)
             left = live.live
@@ -124,6 +125,6 @@ def test_layers_computed_again_need_at_most_035_of_the_memory_and_change_no_grad
 def test_the_bytes_that_are_kept_are_those_foretold(passed, dtype):
     _, left, _, _, shape = passed[dtype, "never"]
     width = 4 if dtype == "float32" else 2
-    assert left == pytest.approx(activation_bytes(shape, 8192, width=width, checkpointing=False), rel=0.1)
-    foretold = activation_bytes(shape, 8192, width=width, checkpointing=True)
+    assert left == pytest.approx(activation_bytes(shape, TOKENS, width=width, checkpointing=False), rel=0.1)
+    foretold = activation_bytes(shape, TOKENS, width=width, checkpointing=True)
     assert passed[dtype, "always"][0] == pytest.approx(foretold, rel=0.3)

@@ -10,7 +10,16 @@ from shapes import LARGE, MIDDLE, SMALL
 
 from overlap.config import Config, load_config
 from overlap.errors import ConfigError
-from overlap.placement import Devices, PlannedRun, check_fit, memory_plan, named_devices, place, seating_on
+from overlap.placement import (
+    Devices,
+    MemoryPlan,
+    PlannedRun,
+    check_fit,
+    memory_plan,
+    named_devices,
+    place,
+    planned_seats,
+)
 from overlap.placement.memory import GIB, HOST, MACHINE, PHASES, kv_room, kv_tokens
 
 CONFIGS = Path(__file__).parents[3] / "recipes" / "code_rl" / "configs"
@@ -23,9 +32,14 @@ def shipped(name: str, *more: str) -> Config:
     return load_config(CONFIGS / f"{name}.yaml", ["verify.workers=1", *more])
 
 
-def refused(run: PlannedRun, seating) -> str:
+def fitting(run: PlannedRun, devices: Devices | str, host: int = 0) -> MemoryPlan:
+    devices = named_devices(devices) if isinstance(devices, str) else devices
+    return check_fit(run, planned_seats(run.cfg, devices, host))
+
+
+def refused(run: PlannedRun, devices: Devices | str, host: int = 0) -> str:
     with pytest.raises(ConfigError) as caught:
-        check_fit(run, seating)
+        fitting(run, devices, host)
     return str(caught.value)
 
 
@@ -39,7 +53,7 @@ def refused(run: PlannedRun, seating) -> str:
 )
 def test_deepcoders_configurations_fit_with_room_to_spare_and_use_all_devices(name, shape, devices):
     cfg, hardware = shipped(name), named_devices(devices)
-    plan = check_fit(PlannedRun(cfg, shape), seating_on(hardware))
+    plan = fitting(PlannedRun(cfg, shape), hardware)
     gpus = [place for place in plan.places if place != HOST]
     assert len(gpus) == len(hardware.names)
     for gpu in gpus:
@@ -50,15 +64,14 @@ def test_deepcoders_configurations_fit_with_room_to_spare_and_use_all_devices(na
 
 
 def test_a_refusal_names_phase_device_bytes_and_the_first_hint_is_a_way_out():
-    seating = seating_on(named_devices("8x80"))
-    told = refused(PlannedRun(shipped("deepcoder_14b_16k", *FORMER), LARGE), seating)
+    told = refused(PlannedRun(shipped("deepcoder_14b_16k", *FORMER), LARGE), "8x80")
     assert told == (
         "learn.offload='none': the run does not fit: in phase 'generate' 101.3 GiB are needed on GPU 0, which has "
         "80.0; settings that may help, in the order to try them: learn.offload=sleep, lower rollout.gpu_memory, "
         "learn.lora_rank=16; else use a smaller policy or more devices"
     )
     for setting in ("learn.offload=sleep", "rollout.gpu_memory=0.5"):
-        check_fit(PlannedRun(shipped("deepcoder_14b_16k", *FORMER, setting), LARGE), seating)
+        fitting(PlannedRun(shipped("deepcoder_14b_16k", *FORMER, setting), LARGE), "8x80")
 
 
 CHANGES = {
@@ -77,33 +90,34 @@ CHANGES = {
 
 
 @pytest.mark.parametrize(
-    ("seating", "settings", "hints"),
+    ("devices", "host", "settings", "hints"),
     [
-        (seating_on(named_devices("2x24")), ["learn.ranks=2", "rollout.replicas=0"], 7),
-        (seating_on(named_devices("2x24")), ["learn.ranks=2", "learn.zero_stage=1", "learn.offload=sleep"], 7),
-        (seating_on(named_devices("8x24")), ["learn.ranks=4", "rollout.weight_backend=shm"], 8),
-        (seating_on(Devices(cores=tuple(range(8))), host=20 * GIB), ["learn.ranks=2", "rollout.replicas=2"], 8),
-        (seating_on(named_devices("8x40"), host=5 * GIB), ["learn.ranks=8", "rollout.replicas=0"], 2),
+        ("2x24", 0, ["learn.ranks=2", "rollout.replicas=0"], 7),
+        ("2x24", 0, ["learn.ranks=2", "learn.zero_stage=1", "learn.offload=sleep"], 7),
+        ("8x24", 0, ["learn.ranks=4", "rollout.weight_backend=shm"], 8),
+        (Devices(cores=tuple(range(8))), 20 * GIB, ["learn.ranks=2", "rollout.replicas=2"], 8),
+        ("8x40", 5 * GIB, ["learn.ranks=8", "rollout.replicas=0"], 2),
     ],
 )
-def test_each_hint_lowers_what_is_needed_where_it_is_short(seating, settings: list[str], hints: int):
+def test_each_hint_lowers_what_is_needed_where_it_is_short(devices, host: int, settings: list[str], hints: int):
     settings = ["learn.micro_batch_tokens=8192", "learn.checkpointing=never", *settings]
     run = PlannedRun(load_config(None, settings), MIDDLE)
-    plan = memory_plan(run, seating(run.cfg))
+    hardware = named_devices(devices) if isinstance(devices, str) else devices
+    plan = memory_plan(run, planned_seats(run.cfg, hardware, host))
     short = plan.shortage()
-    named = refused(run, seating).partition("to try them: ")[2].partition("; else")[0].split(", ")
+    named = refused(run, devices, host).partition("to try them: ")[2].partition("; else")[0].split(", ")
     lowered = []
     for hint in named:
         shorter = ["model.response_tokens=1"] if "response_tokens" in hint else []
         changed = load_config(None, [*settings, CHANGES.get(hint, hint), *shorter])
-        after = memory_plan(PlannedRun(changed, MIDDLE), seating(changed))
+        after = memory_plan(PlannedRun(changed, MIDDLE), planned_seats(changed, hardware, host))
         lowered.append((hint, after.in_use(short.place, short.phase) < plan.in_use(short.place, short.phase)))
     assert (len(lowered), [hint for hint, less in lowered if not less]) == (hints, []), (short, lowered)
 
 
 def test_a_learner_that_is_too_large_for_gpus_of_its_own_is_told_to_share_itself_among_more():
     settings = ["learn.ranks=4", "learn.zero_stage=2", "run.device=cuda", "rollout.weight_backend=nccl"]
-    told = refused(PlannedRun(load_config(None, settings), LARGE), seating_on(named_devices("8x80")))
+    told = refused(PlannedRun(load_config(None, settings), LARGE), "8x80")
     assert "raise learn.zero_stage, raise learn.ranks" in told
     assert "rollout.gpu_memory" not in told  # its GPUs have no engine
 
@@ -111,39 +125,46 @@ def test_a_learner_that_is_too_large_for_gpus_of_its_own_is_told_to_share_itself
 @pytest.mark.parametrize(("share", "fits"), [(0.1, False), (0.5, True)])
 def test_an_engine_whose_share_does_not_hold_one_sequence_is_refused(share: float, fits: bool):
     cfg = load_config(None, [f"rollout.gpu_memory={share}", "run.device=cuda", "learn.offload=sleep"])
-    run, seating = PlannedRun(cfg, SMALL), seating_on(named_devices("1x40"))
+    run = PlannedRun(cfg, SMALL)
     if fits:
-        check_fit(run, seating)
+        fitting(run, "1x40")
         return
-    told = refused(run, seating)
+    told = refused(run, "1x40")
     assert "768 tokens needs 5.7 GiB of GPU 0, and its share (rollout.gpu_memory) is 4.0" in told
     assert "order to try them: raise rollout.gpu_memory, lower model.response_tokens; else" in told
 
 
 def test_gpus_of_which_nobody_knows_the_bytes_refuse_nothing():
-    plan = check_fit(PlannedRun(shipped("deepcoder_14b_16k", *FORMER), LARGE), seating_on(Devices.gpus(8)))
+    plan = fitting(PlannedRun(shipped("deepcoder_14b_16k", *FORMER), LARGE), Devices.gpus(8))
     assert all(plan.most(place) > 0 for place in plan.places)
 
 
 @pytest.mark.parametrize(("host", "fits"), [(400, True), (60, False)])
 def test_a_host_that_cannot_hold_what_leaves_the_gpus_is_refused(host: int, fits: bool):
     run = PlannedRun(shipped("deepcoder_14b_16k"), LARGE)
-    seating = seating_on(named_devices("8x80"), host=host * GIB)
     if fits:
-        check_fit(run, seating)
+        fitting(run, "8x80", host * GIB)
         return
-    told = refused(run, seating)
+    told = refused(run, "8x80", host * GIB)
     assert f"of the machine's memory are needed, and {host}.0 are free" in told
     assert told.endswith("use a smaller policy or more free memory")
+
+
+def test_a_refusal_without_a_setting_that_helps_names_the_policy():
+    run = PlannedRun(load_config(None, ["run.device=cuda"]), SMALL)
+    assert refused(run, "1x80", GIB) == (
+        "model.policy='smollm2-135m-instruct': the run does not fit: in phase 'start' 3.3 GiB of the machine's memory "
+        "are needed, and 1.0 are free; use a smaller policy or more free memory"
+    )
 
 
 def test_on_a_cpu_the_memory_that_is_free_bounds_all_processes_together():
     settings = ["run.device=cpu", "rollout.max_sequences=512", "learn.ranks=2"]
     run = PlannedRun(load_config(None, settings), SMALL)
-    told = refused(run, seating_on(Devices(), host=30 * GIB))
+    told = refused(run, Devices(), 30 * GIB)
     assert "of the machine's memory are needed, and 30.0 are free" in told
     assert "lower rollout.max_sequences, raise learn.zero_stage, lower learn.ranks" in told
-    plan = check_fit(run, seating_on(Devices(), host=500 * GIB))
+    plan = fitting(run, Devices(), 500 * GIB)
     assert plan.most(MACHINE) == max(plan.total(MACHINE, phase) for phase in PHASES)
 
 
@@ -165,11 +186,10 @@ def test_what_a_model_cannot_do_is_refused_before_it_is_planned(settings, critic
     more = ["learn.ranks=8", "learn.micro_batch_tokens=200000", "run.device=cuda", "learn.offload=sleep"]
     more = more if field else ["learn.ranks=4", "learn.zero_stage=3", "run.device=cuda"]
     run = PlannedRun(load_config(None, [*more, *settings]), known, critic and replace(known, context=critic))
-    seating = seating_on(named_devices("8x80"))
     if not field:
-        check_fit(run, seating)
+        fitting(run, "8x80")
         return
-    told = refused(run, seating)
+    told = refused(run, "8x80")
     assert told.startswith(f"{field}=")
     assert message in told
 

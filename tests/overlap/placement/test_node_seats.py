@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import pytest
+from hardware import GIB, config, cpus, gpus
 from shapes import SMALL
 
-from overlap.config import Config, LearnConfig, RolloutConfig, RunConfig
+from overlap.config import Config
 from overlap.errors import ConfigError
 from overlap.placement import (
     Devices,
@@ -21,32 +21,8 @@ from overlap.placement import (
     nodes_line,
     place,
     place_over,
-    seating_over,
+    seats_over,
 )
-
-GIB = 2**30
-
-
-def cpus(*cores: int) -> list[NodeDevices]:
-    """Nodes with so many cores; the first is the driver's."""
-    made = [Devices(cores=tuple(range(count))) for count in cores]
-    return [NodeDevices(f"n{i}", f"10.0.0.{i}", devices, here=i == 0) for i, devices in enumerate(made)]
-
-
-def gpus(*counts: int, size: int = 0) -> list[NodeDevices]:
-    """Nodes with so many GPUs; the first is the driver's."""
-    return [
-        NodeDevices(f"n{i}", f"10.0.0.{i}", Devices.gpus(count, size) if count else Devices(), here=i == 0)
-        for i, count in enumerate(counts)
-    ]
-
-
-def config(parallel: int = 1, replicas: int = 1, ranks: int = 1, backend: Any = "auto", device: Any = "auto") -> Config:
-    return Config(
-        rollout=RolloutConfig(tensor_parallel=parallel, replicas=replicas, weight_backend=backend),
-        learn=LearnConfig(ranks=ranks),
-        run=RunConfig(seed=7, device=device),
-    )
 
 
 def refused(cfg: Config, nodes: list[NodeDevices], **parts: bool) -> str:
@@ -143,14 +119,14 @@ def test_the_memory_of_each_node_is_planned_and_one_that_is_short_is_named() -> 
     cfg = config(1, 2, 1)
     nodes = gpus(1, 1, 1, size=80 * GIB)
     asked = PlannedRun(cfg, SMALL)
-    plan = memory_plan(asked, seating_over(nodes, nodes[1])(cfg))
+    plan = memory_plan(asked, seats_over(place_over(cfg, nodes), nodes[1]))
     assert {use.process.split()[0] for use in plan.uses} == {"engine"}
-    plan = memory_plan(asked, seating_over(nodes, nodes[0])(cfg))
+    plan = memory_plan(asked, seats_over(place_over(cfg, nodes), nodes[0]))
     assert {use.process.split()[0] for use in plan.uses} == {"rank"}
-    check_nodes(asked, nodes)
+    check_nodes(asked, place_over(cfg, nodes), nodes)
     nodes[2] = NodeDevices("n2", "10.0.0.2", Devices.gpus(1, GIB))
     with pytest.raises(ConfigError, match="node n2: the run does not fit"):
-        check_nodes(asked, nodes)
+        check_nodes(asked, place_over(cfg, nodes), nodes)
 
 
 def test_an_engine_fits_on_a_node_that_it_moves_to_where_that_has_the_memory_for_it() -> None:

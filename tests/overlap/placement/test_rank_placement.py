@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
+import hardware
 import pytest
+from hardware import GIB, cpus, gpus
 from shapes import SMALL
 
-from overlap.config import ClusterConfig, Config, LearnConfig, RolloutConfig, RunConfig
+from overlap.config import Config
 from overlap.errors import ConfigError
 from overlap.placement import (
-    Devices,
-    NodeDevices,
     PlannedRun,
     check_nodes,
     memory_plan,
@@ -20,31 +19,12 @@ from overlap.placement import (
     place_over,
     ranks_line,
     reseated,
-    seating_over,
+    seats_over,
 )
 
-GIB = 2**30
 
-
-def cpus(*cores: int, host: int = 0) -> list[NodeDevices]:
-    """Nodes with so many cores; the first is the driver's."""
-    made = [Devices(cores=tuple(range(count))) for count in cores]
-    return [NodeDevices(f"n{i}", f"10.0.0.{i}", devices, host, here=i == 0) for i, devices in enumerate(made)]
-
-
-def gpus(*counts: int) -> list[NodeDevices]:
-    """Nodes with so many GPUs; the first is the driver's."""
-    made = [Devices.gpus(count) if count else Devices() for count in counts]
-    return [NodeDevices(f"n{i}", f"10.0.0.{i}", devices, here=i == 0) for i, devices in enumerate(made)]
-
-
-def config(ranks: int, replicas: int = 1, parallel: int = 1, backend: Any = "auto") -> Config:
-    return Config(
-        cluster=ClusterConfig("10.0.0.0:6379"),
-        rollout=RolloutConfig(replicas=replicas, tensor_parallel=parallel, weight_backend=backend),
-        learn=LearnConfig(ranks=ranks),
-        run=RunConfig(seed=7),
-    )
+def config(ranks: int, replicas: int = 1, parallel: int = 1) -> Config:
+    return hardware.config(parallel, replicas, ranks)
 
 
 ON_CPUS = [
@@ -149,14 +129,14 @@ def test_the_memory_of_a_node_is_planned_with_the_ranks_that_sit_there() -> None
     cfg, nodes = config(2), cpus(4, 4, 4, host=64 * GIB)
     asked = PlannedRun(cfg, SMALL)
     for node, names in zip(nodes, (["driver", "engine 0"], ["rank 0"], ["rank 1"]), strict=True):
-        uses = memory_plan(asked, seating_over(nodes, node)(cfg)).uses
+        uses = memory_plan(asked, seats_over(place_over(cfg, nodes), node)).uses
         assert sorted({use.process for use in uses}) == names
         copies = {use.process for use in uses if "transfer buffer" in use.items and use.phase != "sync"}
         assert copies == {"driver", "rank 0"} & set(names)
-    check_nodes(asked, nodes)
+    check_nodes(asked, place_over(cfg, nodes), nodes)
     nodes[2] = replace(nodes[2], host=GIB // 8)
     with pytest.raises(ConfigError, match="node n2: the run does not fit"):
-        check_nodes(asked, nodes)
+        check_nodes(asked, place_over(cfg, nodes), nodes)
 
 
 def test_who_sits_where_is_told_with_the_place_where_they_meet() -> None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from hardware import config
 
-from overlap.config import Config, LearnConfig, RolloutConfig, RunConfig
+from overlap.config import Config
 from overlap.errors import ConfigError
 from overlap.placement import Devices, Placement, check_environment, place
 
@@ -27,16 +28,6 @@ TABLE = [
     (8, 1, 0, 4, "ipc", "ipc", [[0], [1], [2], [3]], [0, 1, 2, 3]),
     (8, 8, 0, 8, "auto", "ipc", [list(range(8))], list(range(8))),
 ]
-
-
-def config(
-    parallel: int = 1, replicas: int = 1, ranks: int = 1, backend: Any = "auto", device: Any = "auto", **rollout: Any
-) -> Config:
-    return Config(
-        rollout=RolloutConfig(tensor_parallel=parallel, replicas=replicas, weight_backend=backend, **rollout),
-        learn=LearnConfig(ranks=ranks),
-        run=RunConfig(seed=7, device=device),
-    )
 
 
 def refused(cfg: Config, devices: Devices, **parts: bool) -> str:

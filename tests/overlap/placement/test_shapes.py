@@ -10,7 +10,7 @@ from shapes import LARGE, R1_DISTILL_14B, SMALL
 
 from overlap.config import load_config
 from overlap.errors import ConfigError
-from overlap.placement import PlannedRun, read_shape, shape_of
+from overlap.placement import PlannedRun, read_shape, shape_of, token_bytes
 
 
 def test_parameters_follow_from_the_configuration():
@@ -101,4 +101,5 @@ def test_weights_that_are_not_whole_are_refused_or_count_nothing(tmp_path: Path,
 @pytest.mark.parametrize(("parts", "possible", "shares"), [(1, True, 1), (2, True, 2), (4, True, 2), (8, False, 2)])
 def test_devices_beyond_the_key_heads_have_these_twice(parts: int, possible: bool, shares: int):
     assert SMALL.splits(parts) == possible
-    assert PlannedRun(load_config(None, [f"rollout.tensor_parallel={parts}"]), SMALL).kv_parts == shares
+    run = PlannedRun(load_config(None, [f"rollout.tensor_parallel={parts}"]), SMALL)
+    assert run.kv_token == token_bytes(SMALL, 2) // shares

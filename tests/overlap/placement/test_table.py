@@ -13,7 +13,7 @@ from overlap.placement import (
     memory_plan,
     memory_table,
     named_devices,
-    seating_on,
+    planned_seats,
     seats_line,
 )
 from overlap.placement.memory import MemoryPlan, Use
@@ -23,7 +23,7 @@ GIB = 2**30
 
 def plan(*settings: str, devices: str = "8x80", shape=LARGE) -> MemoryPlan:
     cfg = load_config(None, ["run.device=cuda", "learn.zero_stage=3", *settings])
-    return memory_plan(PlannedRun(cfg, shape), seating_on(named_devices(devices))(cfg))
+    return memory_plan(PlannedRun(cfg, shape), planned_seats(cfg, named_devices(devices)))
 
 
 def test_gpus_with_the_same_figures_share_a_row_with_the_items_of_their_fullest_phase():
@@ -89,8 +89,8 @@ def test_who_sits_where_is_told_and_who_has_nothing_to_do():
                               "nobody on GPU 2-3"),
     }  # fmt: skip
     for devices, (settings, line) in lines.items():
-        assert seats_line(seating_on(named_devices(devices))(load_config(None, settings))) == line
-    cpu = seating_on(Devices())(load_config(None, []))
+        assert seats_line(planned_seats(load_config(None, settings), named_devices(devices))) == line
+    cpu = planned_seats(load_config(), Devices())
     assert seats_line(cpu) == "1 engine(s) on the CPU; 1 learner rank(s) on the CPU; weights go by shm"
 
 
@@ -100,7 +100,7 @@ def test_what_an_engines_cache_holds_is_told_in_sequences_of_full_length():
     cfg = load_config(None, settings)
     told = "523,374 tokens an engine: 15 sequences of 34,816 at once, more of them while they are short "
     assert (
-        cache_line(PlannedRun(cfg, LARGE), seating_on(named_devices("8x80"))(cfg))
+        cache_line(PlannedRun(cfg, LARGE), planned_seats(cfg, named_devices("8x80")))
         == told + "(rollout.max_sequences=64)"
     )
-    assert not cache_line(PlannedRun(cfg, LARGE), seating_on(Devices.gpus(8))(cfg))
+    assert not cache_line(PlannedRun(cfg, LARGE), planned_seats(cfg, Devices.gpus(8)))

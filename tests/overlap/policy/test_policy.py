@@ -17,8 +17,9 @@ from places import ROOT
 
 from overlap.atomic import partial_path
 from overlap.errors import ConfigError
+from overlap.policy import make_tiny_policy, policy_digest
 from overlap.policy import resolve as policy
-from overlap.policy.resolve import DEFAULT_POLICY, make_tiny_policy, policies_dir, resolve_config, resolve_policy
+from overlap.policy.resolve import DEFAULT_POLICY, policies_dir, resolve_config, resolve_policy
 
 
 @pytest.fixture(scope="session")
@@ -27,7 +28,13 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def conversions(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("OVERLAP_CACHE", str(tmp_path))
+    return tmp_path
+
+
+@pytest.fixture
+def conversions(cache: Path, monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     """Stands in for the conversion: writes a small file, and lists the folders that it was asked to fill."""
     asked: list[Path] = []
 
@@ -41,18 +48,12 @@ def conversions(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     return asked
 
 
-def cached_entries(cache: Path) -> list[str]:
+def cached_entries() -> list[str]:
     """What lies in the cache, without the lock files."""
-    return sorted(path.name for path in policies_dir(cache).iterdir() if path.suffix != ".lock")
+    return sorted(path.name for path in policies_dir().iterdir() if path.suffix != ".lock")
 
 
 # --- names ----------------------------------------------------------------------------------------------
-
-
-def test_a_folder_of_adapters_alone_is_refused_with_what_makes_a_policy_of_it(tmp_path: Path) -> None:
-    (tmp_path / "adapter_config.json").write_text("{}")
-    with pytest.raises(ConfigError, match=r"adapters alone .*merge_and_unload"):
-        resolve_policy(str(tmp_path))
 
 
 def test_a_local_checkpoint_is_taken_as_it_is(tiny: Path) -> None:
@@ -74,8 +75,8 @@ def cut(folder: Path) -> None:
     weights.write_bytes(weights.read_bytes()[:-100])
 
 
-def pointed(folder: Path) -> None:
-    (folder / "model.safetensors").write_text("version https://git-lfs.github.com/spec/v1\n")
+def written(weights: bytes) -> Callable[[Path], object]:
+    return lambda folder: (folder / "model.safetensors").write_bytes(weights)
 
 
 def indexed(shards: object) -> Callable[[Path], None]:
@@ -96,16 +97,17 @@ def indexed(shards: object) -> Callable[[Path], None]:
         (changed(model_type="vit"), "no causal language model"),
         (changed(model_type="mamba", num_attention_heads=None), "has no num_attention_heads"),
         (lambda folder: (folder / "config.json").write_text("{"), "of no model that transformers knows"),
-        (cut, "is not whole"),
-        (pointed, "is not whole"),
-        (lambda folder: (folder / "model.safetensors").write_bytes(b""), "is not whole"),
-        (lambda folder: (folder / "model.safetensors").write_bytes(bytes([3]) + bytes(99)), "is no safetensors file"),
+        (cut, "is no whole safetensors file"),
+        (written(b"version https://git-lfs.github.com/spec/v1\n"), "is no whole safetensors file"),
+        (written(b""), "is no whole safetensors file"),
+        (written(bytes([3]) + bytes(99)), "is no whole safetensors file"),
+        (written((2).to_bytes(8, "little") + b"{}"), "has no tensors"),
         (indexed({"weight_map": {"a": "model-00001-of-00002.safetensors"}}), "00001-of-00002.safetensors is missing"),
         (indexed([]), "lists no weights"),
     ],
 )
 def test_a_checkpoint_that_engine_or_learner_could_not_read_is_refused_at_once(
-    tiny: Path, tmp_path: Path, spoil: Callable[[Path], None], reason: str
+    tiny: Path, tmp_path: Path, spoil: Callable[[Path], object], reason: str
 ) -> None:
     folder = shutil.copytree(tiny, tmp_path / "spoilt")
     spoil(folder)
@@ -122,25 +124,26 @@ def test_families_that_call_their_sizes_otherwise_are_taken(tiny: Path, tmp_path
 
 
 @pytest.mark.parametrize(
-    ("missing", "what"),
-    [("config.json", "config"), ("model.safetensors", "weights"), ("tokenizer.json", "tokenizer")],
+    ("files", "says"),
+    [
+        (["model.safetensors", "tokenizer.json"], "has no config: it must hold config.json"),
+        (["config.json", "tokenizer.json"], "has no weights: it must hold model.safetensors"),
+        (["config.json", "model.safetensors"], "has no tokenizer: it must hold tokenizer.json"),
+        (["adapter_config.json"], "has adapters alone .*merge_and_unload"),
+    ],
 )
-def test_a_local_directory_that_lacks_a_part_is_refused_by_name(tmp_path: Path, missing: str, what: str) -> None:
-    for name in {"config.json", "model.safetensors", "tokenizer.json"} - {missing}:
+def test_a_local_directory_that_lacks_a_part_is_refused_by_name(tmp_path: Path, files: list[str], says: str) -> None:
+    for name in files:
         (tmp_path / name).touch()
-    with pytest.raises(ConfigError, match=f"model.policy=.* has no {what}: it must hold {missing}"):
+    with pytest.raises(ConfigError, match=f"model.policy=.* {says}"):
         resolve_policy(str(tmp_path))
 
 
-@pytest.mark.parametrize("name", ["/no/such/policy", "./no-such-policy", "~/no-such-policy"])
-def test_a_path_that_is_not_there_is_never_asked_of_the_hub(name: str) -> None:
-    with pytest.raises(ConfigError, match="no such directory"):
+@pytest.mark.parametrize("name", ["/no/such/policy", "./no-such-policy", "~/no-such-policy", "three/part/name"])
+def test_what_is_no_hub_id_is_never_asked_of_the_hub(name: str) -> None:
+    says = "a checkpoint directory or a hub id" if name == "three/part/name" else "no such directory"
+    with pytest.raises(ConfigError, match=says):
         resolve_policy(name)
-
-
-def test_a_name_of_no_known_form_is_refused_with_the_forms() -> None:
-    with pytest.raises(ConfigError, match="a checkpoint directory or a hub id"):
-        resolve_policy("three/part/name")
 
 
 def test_of_a_hub_id_whose_sizes_alone_are_wanted_nothing_but_its_configuration_is_downloaded(
@@ -193,25 +196,24 @@ def test_the_cache_lies_where_the_environment_says(monkeypatch: pytest.MonkeyPat
     assert policies_dir() == tmp_path / "xdg/overlap-rl/policies"
     monkeypatch.setenv("OVERLAP_CACHE", str(tmp_path / "own"))
     assert policies_dir() == tmp_path / "own/overlap-rl/policies"
-    assert policies_dir(tmp_path / "given") == tmp_path / "given/overlap-rl/policies"
 
 
 # --- the cache ------------------------------------------------------------------------------------------
 
 
-def test_the_default_policy_is_converted_once(tmp_path: Path, conversions: list[Path]) -> None:
-    first = resolve_policy(DEFAULT_POLICY, tmp_path)
-    assert resolve_policy(DEFAULT_POLICY.upper(), tmp_path) == first
+def test_the_default_policy_is_converted_once(conversions: list[Path]) -> None:
+    first = resolve_policy(DEFAULT_POLICY)
+    assert resolve_policy(DEFAULT_POLICY.upper()) == first
     assert len(conversions) == 1
-    assert cached_entries(tmp_path) == [first.name]
+    assert cached_entries() == [first.name]
 
 
-def test_a_cached_policy_is_found_where_nothing_can_be_written(tmp_path: Path, conversions: list[Path]) -> None:
-    first = resolve_policy(DEFAULT_POLICY, tmp_path)
-    for lock in policies_dir(tmp_path).glob(".*.lock"):
+def test_a_cached_policy_is_found_where_nothing_can_be_written(conversions: list[Path]) -> None:
+    first = resolve_policy(DEFAULT_POLICY)
+    for lock in policies_dir().glob(".*.lock"):
         lock.unlink()
-    assert resolve_policy(DEFAULT_POLICY, tmp_path) == first
-    assert not list(policies_dir(tmp_path).glob(".*.lock"))
+    assert resolve_policy(DEFAULT_POLICY) == first
+    assert not list(policies_dir().glob(".*.lock"))
 
 
 BREAKS: list[Callable[[Path], object]] = [
@@ -226,12 +228,12 @@ BREAKS: list[Callable[[Path], object]] = [
 
 @pytest.mark.parametrize("break_it", BREAKS)
 def test_a_broken_entry_is_made_anew_and_said_in_one_line(
-    break_it: Callable[[Path], object], tmp_path: Path, conversions: list[Path], caplog: pytest.LogCaptureFixture
+    break_it: Callable[[Path], object], conversions: list[Path], caplog: pytest.LogCaptureFixture
 ) -> None:
-    entry = resolve_policy(DEFAULT_POLICY, tmp_path)
+    entry = resolve_policy(DEFAULT_POLICY)
     break_it(entry)
     caplog.clear()
-    assert resolve_policy(DEFAULT_POLICY, tmp_path) == entry
+    assert resolve_policy(DEFAULT_POLICY) == entry
     assert len(conversions) == 2
     assert (entry / "model.safetensors").read_bytes() == b"weights of model.gguf"
     [record] = caplog.records
@@ -240,41 +242,39 @@ def test_a_broken_entry_is_made_anew_and_said_in_one_line(
     assert "\n" not in record.message
 
 
-def test_a_conversion_that_dies_leaves_nothing_behind(
-    tmp_path: Path, conversions: list[Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_conversion_that_dies_leaves_nothing_behind(conversions: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
     def die(gguf_path: Path, folder: Path) -> None:
         (folder / "model.safetensors").touch()
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("overlap.policy.gguf.convert_gguf", die)
     with pytest.raises(ConfigError, match=r"OVERLAP_CACHE=.*No space left on device.*set OVERLAP_CACHE"):
-        resolve_policy(DEFAULT_POLICY, tmp_path)
-    assert cached_entries(tmp_path) == []
+        resolve_policy(DEFAULT_POLICY)
+    assert cached_entries() == []
 
 
-def test_what_a_killed_conversion_left_is_removed_by_the_next(tmp_path: Path, conversions: list[Path]) -> None:
-    leftover = partial_path(policies_dir(tmp_path) / f"{DEFAULT_POLICY}-1.0-{policy._CONVERSION}")
+def test_what_a_killed_conversion_left_is_removed_by_the_next(conversions: list[Path]) -> None:
+    leftover = partial_path(policies_dir() / f"{DEFAULT_POLICY}-1.0-{policy._CONVERSION}")
     leftover.mkdir(parents=True)
     (leftover / "model.safetensors").touch()
-    entry = resolve_policy(DEFAULT_POLICY, tmp_path)
-    assert cached_entries(tmp_path) == [entry.name]
+    entry = resolve_policy(DEFAULT_POLICY)
+    assert cached_entries() == [entry.name]
 
 
 def test_a_cache_that_cannot_be_written_is_a_user_fault(tmp_path: Path, conversions: list[Path]) -> None:
     (tmp_path / "overlap-rl").touch()
     with pytest.raises(ConfigError, match="OVERLAP_CACHE"):
-        resolve_policy(DEFAULT_POLICY, tmp_path)
+        resolve_policy(DEFAULT_POLICY)
 
 
 def test_a_lock_held_by_another_process_ends_the_wait_in_time(
-    tmp_path: Path, conversions: list[Path], monkeypatch: pytest.MonkeyPatch
+    conversions: list[Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(policy, "_LOCK_SECONDS", 0.0)
-    lock = policies_dir(tmp_path) / f".{DEFAULT_POLICY}-1.0-{policy._CONVERSION}.lock"
+    lock = policies_dir() / f".{DEFAULT_POLICY}-1.0-{policy._CONVERSION}.lock"
     lock.parent.mkdir(parents=True)
     with policy._locked(lock), pytest.raises(ConfigError, match="is held by another process"):
-        resolve_policy(DEFAULT_POLICY, tmp_path)
+        resolve_policy(DEFAULT_POLICY)
 
 
 def _resolve_slowly(cache: str, started: multiprocessing.synchronize.Barrier) -> None:
@@ -288,19 +288,19 @@ def _resolve_slowly(cache: str, started: multiprocessing.synchronize.Barrier) ->
     policy_gguf.convert_gguf = convert
     policy._shipped_gguf = lambda: (Path("model.gguf"), "1.0")
     started.wait(30)
-    resolve_policy(DEFAULT_POLICY, Path(cache))
+    resolve_policy(DEFAULT_POLICY)
 
 
-def test_processes_that_start_together_convert_once(tmp_path: Path) -> None:
+def test_processes_that_start_together_convert_once(cache: Path) -> None:
     context = multiprocessing.get_context("spawn")
     started = context.Barrier(3)
-    processes = [context.Process(target=_resolve_slowly, args=(str(tmp_path), started)) for _ in range(3)]
+    processes = [context.Process(target=_resolve_slowly, args=(str(cache), started)) for _ in range(3)]
     for process in processes:
         process.start()
     for process in processes:
         process.join(60)
     assert [process.exitcode for process in processes] == [0, 0, 0]
-    assert (tmp_path / "conversions").read_text() == "x"
+    assert (cache / "conversions").read_text() == "x"
 
 
 # --- what is in a checkpoint ----------------------------------------------------------------------------
@@ -355,12 +355,35 @@ def test_a_vocabulary_too_small_for_all_bytes_is_refused(tmp_path: Path) -> None
         make_tiny_policy(tmp_path, vocab=258)
 
 
+def digest_of(folder: Path, weights: bytes, config: str = "{}") -> str:
+    folder.mkdir()
+    (folder / "config.json").write_text(config)
+    (folder / "model.safetensors").write_bytes(weights)
+    return policy_digest(folder)
+
+
+def test_a_copy_is_the_same_policy_and_other_weights_or_settings_are_another(tmp_path: Path) -> None:
+    small, large = b"\1" * 1000, os.urandom(3 << 20)
+    assert digest_of(tmp_path / "a", small) == digest_of(tmp_path / "b", small)
+    assert digest_of(tmp_path / "c", small[:-1] + b"\2") != policy_digest(tmp_path / "a")
+    assert digest_of(tmp_path / "d", small, '{"x": 1}') != policy_digest(tmp_path / "a")
+    assert digest_of(tmp_path / "e", large) == digest_of(tmp_path / "f", large)
+    trained = bytes(byte ^ 1 for byte in large)
+    assert digest_of(tmp_path / "g", trained) != policy_digest(tmp_path / "e")
+    assert digest_of(tmp_path / "h", large[:-1] + bytes([large[-1] ^ 1])) != policy_digest(tmp_path / "e")
+
+
+def test_what_is_no_checkpoint_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="cannot be read"):
+        policy_digest(tmp_path / "missing")
+
+
 @pytest.mark.e2e
-def test_the_default_policy_answers_in_sense_and_splits_digits(tmp_path: Path) -> None:
+def test_the_default_policy_answers_in_sense_and_splits_digits(cache: Path) -> None:
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    path = resolve_policy(DEFAULT_POLICY, tmp_path)
+    path = resolve_policy(DEFAULT_POLICY)
     tokenizer = AutoTokenizer.from_pretrained(path)
     assert tokenizer.tokenize("in 2024   7") == ["in", "Ġ", "2", "0", "2", "4", "ĠĠĠ", "7"]
     model = AutoModelForCausalLM.from_pretrained(path)

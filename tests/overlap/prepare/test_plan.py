@@ -2,141 +2,103 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from chats import Letters
 
 from overlap.config import load_config
 from overlap.errors import ConfigError
-from overlap.placement import ModelShape, Seats, memory_plan, memory_table, seating_here
+from overlap.placement import ModelShape, PlannedRun, Seats, memory_plan, memory_table
 from overlap.placement.activations import DecoderShape
-from overlap.prepare.plan import (
-    _critic,
-    _nobody_sleeps,
-    _uncorrected,
-    _verifier,
-    _without_template,
-    activations_line,
-    adapters_lines,
-    episode_lines,
-    memory_inputs,
-    number_lines,
-    plan_lines,
-    prompts_line,
-)
+from overlap.prepare import plan, plan_lines
+from overlap.prepare.plan import episode_lines
 from overlap.prepare.run_inputs import RunInputs
 from overlap.record import Rollouts
 
-
-def test_a_policy_without_a_chat_template_is_told_with_a_way_out():
-    cfg = SimpleNamespace(model=SimpleNamespace(policy="base"))
-    prepared = SimpleNamespace(cfg=cfg, tokenizer=SimpleNamespace(chat_template=None))
-    ((_, line),) = _without_template(prepared)  # type: ignore[arg-type]
-    assert line.startswith("model.policy=base has none, prompts are plain text: use an instruct policy")
-    prepared.tokenizer.chat_template = "yes"
-    assert _without_template(prepared) == []  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize(
-    ("staleness", "correction", "told"), [(1, "none", True), (0, "none", False), (1, "tis", False)]
+SMOLLM2 = ModelShape(
+    134_500_000, DecoderShape(layers=30, hidden=576, inner=1536, queries=576, keys=192), 49152, 49152 * 576, tied=True
 )
-def test_stale_samples_without_a_correction_are_told(staleness: int, correction: str, told: bool):
-    cfg = load_config(None, [f"rollout.max_staleness={staleness}", f"learn.correction={correction}"])
-    assert bool(_uncorrected(cfg)) == told
+CPU = Seats((), ((),), (0,), turns=False, backend="shm")
+SPLIT = Seats((0, 0), ((0,),), (1,), turns=False, backend="nccl")
+SHARED = Seats((0,), ((0,),), (0,), turns=True, backend="ipc")
+NEW, KEPT = None, Rollouts(Path("rollouts.jsonl"), "digest", {}, {})
+
+
+def planned(*settings: str, seats: Seats = CPU, rollouts: Rollouts | None = NEW, template: str = "x") -> dict[str, str]:
+    cfg, tokenizer = load_config(None, list(settings)), SimpleNamespace(chat_template=template)
+    inputs = RunInputs(cfg, object(), Path(), tokenizer, (1, 2), (3,))  # type: ignore[arg-type]
+    critic = SMOLLM2 if cfg.learn.advantage == "gae" else None
+    asked = PlannedRun(cfg, SMOLLM2, critic, engine=rollouts is None)
+    return dict(plan_lines(inputs, asked, seats, memory_plan(asked, seats), rollouts))
+
+
+RATE = "adapters usually take 10 times as much"
+LINES: list[tuple[str, str, dict[str, Any], str, str]] = [
+    # line, settings, seats and others, how it begins ("": there is none), how it ends
+    ("chat template", "", {}, "", ""),
+    ("chat template", "model.policy=base", {"template": ""},
+     "model.policy=base has none, prompts are plain text: use an instruct policy", "beside it"),
+    ("correction", "rollout.max_staleness=1 learn.correction=none", {}, "none: stale samples", "(learn.correction)"),
+    ("correction", "learn.correction=none", {}, "", ""),
+    ("correction", "rollout.max_staleness=1", {}, "", ""),
+    ("offload", "learn.offload=sleep", {"seats": SPLIT}, "no effect: engine and learner share no GPU", ""),
+    ("offload", "learn.offload=sleep", {"seats": SHARED}, "", ""),
+    ("offload", "learn.offload=cpu", {"seats": SPLIT}, "", ""),
+    ("verifier", "", {}, "1 worker(s), 4 s CPU per test", ""),
+    ("verifier", "cluster.address=10.0.0.1:6379", {}, "1 worker(s) here, and the free cores of every further node of "
+     "the cluster at 10.0.0.1:6379, 4 s CPU per test", ""),
+    ("verifier", "", {"rollouts": KEPT}, "", ""),
+    ("rollouts", "", {"rollouts": KEPT}, "0 samples of rollouts.jsonl; no engine, no verifier and no parity check", ""),
+    ("rollouts", "", {}, "", ""),
+    ("activations", "", {}, "at most 5.6 GiB on each learner rank (8192 tokens, kept for all layers)", ""),
+    ("activations", "learn.checkpointing=always", {}, "at most 0.5 GiB on each", "(8192 tokens, recomputed per layer)"),
+    ("activations", "model.dtype=float32", {}, "at most 0.9 GiB on each", "(8192 tokens, recomputed per layer)"),
+    ("prompts", "", {}, "2 to train on, 1 held out", "1 held out"),
+    ("prompts", "data.drop_solved=0.9", {}, "2 to train on, 1 held out; ", "epochs once solved at 0.9 or more"),
+    ("critic", "", {}, "", ""),
+    ("critic", "learn.advantage=gae critic.warmup_steps=5", {},
+     "the policy (134 M parameters), lr 1e-05, trained alone for 5 step(s)", ""),
+    ("adapters", "", {}, "", ""),
+    ("adapters", "learn.lora_rank=16", {}, "LoRA of rank 16 on all linear layers, 4.9 M parameters trained; ", RATE),
+    ("adapters", "learn.lora_rank=16 learn.lr=1e-5", {}, "LoRA of rank 16", "4.9 M parameters trained"),
+    ("memory", "", {}, "machine at most ", ""),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "settings", "given", "begin", "end"), LINES)
+def test_the_plan_says_what_is_special_about_a_run(
+    name: str, settings: str, given: dict[str, Any], begin: str, end: str
+) -> None:
+    line = planned(*settings.split(), **given).get(name, "")
+    assert line.startswith(begin)
+    assert line.endswith(end)
+    assert bool(line) == bool(begin)
 
 
 @pytest.mark.parametrize(
-    ("offload", "turns", "told"), [("sleep", False, True), ("sleep", True, False), ("cpu", False, False)]
-)
-def test_an_offload_to_make_room_for_nobody_is_told(offload: str, turns: bool, told: bool):
-    cfg = load_config(None, [f"learn.offload={offload}"])
-    assert bool(_nobody_sleeps(cfg, Seats((0, 0), ((0,),), (1,), turns, "nccl"))) == told
-
-
-def test_a_run_on_a_cluster_tells_where_programs_are_judged():
-    ((_, line),) = _verifier(load_config(None, ["cluster.address=10.0.0.1:6379"]), None)
-    where = "1 worker(s) here, and the free cores of every further node of the cluster at 10.0.0.1:6379"
-    assert line == f"{where}, 4 s CPU per test"
-
-
-@pytest.mark.parametrize("kept", [False, True])
-def test_a_run_from_kept_samples_counts_no_engine_and_no_verifier(tmp_path: Path, kept: bool):
-    shape = {"num_hidden_layers": 2, "num_attention_heads": 4, "hidden_size": 64}
-    (tmp_path / "config.json").write_text(json.dumps(shape))
-    tokenizer = SimpleNamespace(chat_template="yes")
-    prepared = RunInputs(load_config(None, []), SimpleNamespace(), tmp_path, tokenizer, (), ())  # type: ignore[arg-type]
-    rollouts = Rollouts(tmp_path / "rollouts.jsonl", "digest", {}, {}) if kept else None
-    asked = memory_inputs(prepared, rollouts)
-    seats = seating_here(prepared.cfg)(prepared.cfg)
-    memory = memory_plan(asked, seats)
-    lines = dict(plan_lines(prepared, asked, seats, memory, rollouts))
-    assert lines["memory"].startswith("machine at most ")
-    told = "\n".join(memory_table(memory))
-    assert ("engine" in told) == (not kept)
-    assert ("verifier" in lines, "rollouts" in lines) == (not kept, kept)
-    assert not kept or "no engine, no verifier" in lines["rollouts"]
-
-
-@pytest.mark.parametrize(
-    ("settings", "line"),
+    ("native", "settings", "seats", "told"),
     [
-        ([], "at most 5.6 GiB on each learner rank (8192 tokens, kept for all layers)"),
-        (
-            ["learn.checkpointing=always"],
-            "at most 0.5 GiB on each learner rank (8192 tokens, recomputed per layer)",
-        ),
-        (["model.dtype=float32"], "at most 0.9 GiB on each learner rank (8192 tokens, recomputed per layer)"),
+        (False, "", CPU, True),
+        (True, "", CPU, False),
+        (False, "model.dtype=float32", CPU, False),
+        (False, "", SHARED, False),
     ],
 )
-def test_the_plan_says_what_a_pass_keeps(settings: list[str], line: str):
-    smollm2 = DecoderShape(layers=30, hidden=576, inner=1536, queries=576, keys=192)
-    assert activations_line(load_config(None, settings), smollm2) == line
+def test_a_processor_that_does_the_run_s_numbers_in_software_is_told(
+    native: bool, settings: str, seats: Seats, told: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(plan, "computes_bfloat16", lambda: native)
+    line = planned(*settings.split(), seats=seats).get("number type", "")
+    assert line.endswith(": use model.dtype=float32") == told == bool(line)
 
 
-@pytest.mark.parametrize(
-    ("bound", "end"), [(0, "1 held out"), (0.9, "left out of later epochs once solved at 0.9 or more")]
-)
-def test_the_plan_says_when_prompts_are_left_out(bound: float, end: str):
-    cfg = load_config(None, [f"data.drop_solved={bound}"])
-    line = prompts_line(SimpleNamespace(cfg=cfg, train=(1, 2), heldout=(3,)))  # type: ignore[arg-type]
-    assert line.startswith("2 to train on, 1 held out")
-    assert line.endswith(end)
-
-
-def test_a_critic_is_told():
-    cfg = load_config(None, ["learn.advantage=gae", "critic.warmup_steps=5"])
-    critic = ModelShape(2**30, DecoderShape(0, 0, 0, 0, 0), 0, 0, tied=True)
-    assert _critic(cfg, critic) == [
-        ("critic", "the policy (1,074 M parameters), lr 1e-05, trained alone for 5 step(s)")
-    ]
-    assert _critic(cfg, None) == []
-
-
-def test_adapters_are_told_with_a_word_on_a_rate_that_is_too_small_for_them():
-    assert adapters_lines(load_config(None, []), 7) == []
-    ((name, line),) = adapters_lines(load_config(None, ["learn.lora_rank=16"]), 4_880_000)
-    assert (name, line.partition(";")[0]) == (
-        "adapters",
-        "LoRA of rank 16 on all linear layers, 4.9 M parameters trained",
-    )
-    assert line.endswith("learn.lr=1e-06 is a rate for all weights, adapters usually take 10 times as much")
-    ((_, line),) = adapters_lines(load_config(None, ["learn.lora_rank=16", "learn.lr=1e-5"]), 4_880_000)
-    assert line.endswith("trained")
-
-
-def test_a_processor_that_does_the_run_s_numbers_in_software_is_told():
-    here, gpu = (
-        Seats((), ((),), (0,), turns=False, backend="shm"),
-        Seats((80,), ((0,),), (0,), turns=True, backend="ipc"),
-    )
-    half, full = load_config(None, []), load_config(None, ["model.dtype=float32"])
-    ((name, line),) = number_lines(half, here, native=False)
-    assert (name, line.rpartition(": ")[2]) == ("number type", "use model.dtype=float32")
-    assert number_lines(half, here, native=True) == number_lines(full, here, native=False) == []
-    assert number_lines(half, gpu, native=False) == []
+@pytest.mark.parametrize("engine", [True, False])
+def test_a_run_from_kept_samples_counts_no_engine(engine: bool) -> None:
+    told = "\n".join(memory_table(memory_plan(PlannedRun(load_config(), SMOLLM2, engine=engine), CPU)))
+    assert ("engine" in told) == engine
 
 
 def test_who_rolls_episodes_out_is_told_with_their_bounds():

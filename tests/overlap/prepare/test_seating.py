@@ -7,23 +7,22 @@ import sys
 from dataclasses import replace
 
 import pytest
+from hardware import GIB, cpus
 from shapes import SMALL
 
 from overlap.config import ClusterConfig, Config, LearnConfig, RolloutConfig, RunConfig
 from overlap.errors import ConfigError
-from overlap.placement import Devices, NodeDevices, PlannedRun, place_here
+from overlap.placement import NodeDevices, PlannedRun, place_here
 from overlap.prepare import seating as spread
 from overlap.prepare.seating import seat
 
-GIB = 2**30
 CFG = Config(run=RunConfig(device="cpu"), rollout=RolloutConfig(replicas=2))
 FAR = replace(CFG, cluster=ClusterConfig("10.0.0.0:6379"))
 
 
 @pytest.fixture
 def nodes(monkeypatch: pytest.MonkeyPatch) -> list[NodeDevices]:
-    cores = Devices(cores=(0, 1, 2, 3))
-    made = [NodeDevices(f"n{i}", f"10.0.0.{i}", cores, 64 * GIB, here=i == 0) for i in range(3)]
+    made = cpus(4, 4, 4, host=64 * GIB)
 
     def surveyed(cfg: Config, tell: object) -> list[NodeDevices]:
         tell("node n3 is not used: another version")  # type: ignore[operator]
@@ -52,7 +51,7 @@ def test_with_one_the_nodes_are_asked_and_the_plan_says_who_sits_where(nodes: li
         "left out": "node n3 is not used: another version",
         "engines": "engine 0 on node n1 (3 core(s)); engine 1 on node n2 (3 core(s)); weights go by shm",
     }
-    assert seated.seating(FAR).engines == ()
+    assert seated.seats.engines == ()
     assert "weights" not in dict(seat(FAR, learner=False).lines())["engines"]
 
 

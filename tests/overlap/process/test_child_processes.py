@@ -9,9 +9,7 @@ import signal
 import socket
 import subprocess
 from array import array
-from collections.abc import Coroutine
 from pathlib import Path
-from typing import Any
 
 import pytest
 from places import ROOT
@@ -33,14 +31,6 @@ from overlap.process import (
 PAUSE = "import signal; signal.pause()"
 
 
-def run(coroutine: Coroutine[Any, Any, Any]) -> Any:
-    async def bounded() -> Any:
-        async with asyncio.timeout(30):
-            return await coroutine
-
-    return asyncio.run(bounded())
-
-
 @pytest.fixture
 def life(tmp_path: Path) -> ChildProcesses:
     return ChildProcesses("engine", EngineError, tmp_path, tmp_path / "log")
@@ -51,92 +41,71 @@ def test_making_one_starts_and_writes_nothing(life: ChildProcesses, tmp_path: Pa
     assert life.pids() == ()
 
 
-def test_a_death_wakes_all_who_wait_with_its_cause_and_the_last_error_of_the_log(
+async def wait(life: ChildProcesses) -> None:
+    with life.guard():
+        await asyncio.Event().wait()
+
+
+async def test_a_death_wakes_all_who_wait_with_its_cause_and_the_last_error_of_the_log(
     life: ChildProcesses, tmp_path: Path
 ) -> None:
-    async def wait() -> None:
-        with life.guard():
-            await asyncio.Event().wait()
-
-    async def main() -> list[Any]:
-        process = life.spawn("the engine process", ["-c", PAUSE], {})
-        (tmp_path / "log").write_text("fine\nRuntimeError: out of memory\nbye\n")
-        waits = [asyncio.create_task(wait()), asyncio.create_task(life.wait_dead())]
-        await asyncio.sleep(0)
-        process.kill()
-        ends = await asyncio.gather(*waits, return_exceptions=True)
-        with pytest.raises(EngineError, match="signal 9"):
-            life.check()
-        await life.close()
-        return ends
-
-    for end in run(main()):
-        assert isinstance(end, EngineError)
-        assert "was killed by signal 9 (SIGKILL); see" in str(end)
-        assert str(end).endswith("log: RuntimeError: out of memory")
+    process = life.spawn("the engine process", ["-c", PAUSE], {})
+    (tmp_path / "log").write_text("fine\nRuntimeError: out of memory\nbye\n")
+    waits = [asyncio.create_task(wait(life)), asyncio.create_task(life.wait_dead())]
+    await asyncio.sleep(0)
+    process.kill()
+    for end in waits:
+        with pytest.raises(EngineError, match=r"was killed by signal 9 \(SIGKILL\); see .*log: RuntimeError: out of"):
+            await end
+    with pytest.raises(EngineError, match="signal 9"):
+        life.check()
 
 
-def test_of_two_ends_the_better_cause_is_told(life: ChildProcesses) -> None:
-    async def main() -> None:
-        life.fail_soon("a connection was lost")
-        life.fail("it was killed by signal 9")
-        life.fail("too late")
-        with pytest.raises(EngineError, match="signal 9"):
-            await life.wait_dead()
-        await life.close()
-
-    run(main())
+async def test_of_two_ends_the_better_cause_is_told(life: ChildProcesses) -> None:
+    life.fail_soon("a connection was lost")
+    life.fail("it was killed by signal 9")
+    life.fail("too late")
+    with pytest.raises(EngineError, match="signal 9"):
+        await life.wait_dead()
 
 
-def test_what_a_process_said_is_told_rather_than_how_it_ended(life: ChildProcesses) -> None:
+async def test_what_a_process_said_is_told_rather_than_how_it_ended(life: ChildProcesses) -> None:
     """Its end may be noticed before its last words are read."""
-
-    async def main() -> None:
-        life.fail_soon("exited with code 1")
-        life.fail_soon(EngineError("out of memory"), said=True)
-        life.fail_soon(EngineError("lost a connection"), said=True)
-        with pytest.raises(EngineError, match="out of memory"):
-            await life.wait_dead()
-        await life.close()
-
-    run(main())
+    life.fail_soon("exited with code 1")
+    life.fail_soon(EngineError("out of memory"), said=True)
+    life.fail_soon(EngineError("lost a connection"), said=True)
+    with pytest.raises(EngineError, match="out of memory"):
+        await life.wait_dead()
 
 
-def test_a_process_that_cannot_be_started_ends_the_life_with_its_place_and_the_way_out(tmp_path: Path) -> None:
+async def test_a_process_that_cannot_be_started_ends_the_life_with_its_place_and_the_way_out(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     life = ChildProcesses("engine", EngineError, tmp_path / "file")
     told = r"the process cannot be started: Not a directory: .*/file/.*; free space there or choose another place"
-
-    async def main() -> None:
-        for _ in range(2):
-            with pytest.raises(EngineError, match=told):
-                life.spawn("the process", ["-c", PAUSE], {})
+    for _ in range(2):
         with pytest.raises(EngineError, match=told):
-            await life.wait_dead()
-        await life.close()
+            life.spawn("the process", ["-c", PAUSE], {})
+    with pytest.raises(EngineError, match=told):
+        await life.wait_dead()
+    await life.close()
 
-    run(main())
 
-
-def test_a_start_that_the_system_refuses_leaves_no_folder(
+async def test_a_start_that_the_system_refuses_leaves_no_folder(
     life: ChildProcesses, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(*_: object, **__: object) -> None:
         raise BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")
 
-    async def main() -> None:
-        with monkeypatch.context() as patch:
-            patch.setattr(subprocess, "Popen", refuse)
-            with pytest.raises(EngineError, match="cannot be started: Resource temporarily unavailable; end other"):
-                life.spawn("the process", ["-c", PAUSE], {})
-        assert life.folder.is_dir()
-        await life.close()
-
-    run(main())
-    assert [path.name for path in tmp_path.iterdir()] == ["log"]
+    with monkeypatch.context() as patch:
+        patch.setattr(subprocess, "Popen", refuse)
+        with pytest.raises(EngineError, match="cannot be started: Resource temporarily unavailable; end other"):
+            life.spawn("the process", ["-c", PAUSE], {})
+    assert life.folder.is_dir()
+    await life.close()
+    assert os.listdir(tmp_path) == ["log"]
 
 
-def test_closing_kills_also_what_was_stopped_or_left_its_parent_and_removes_what_was_shared(
+async def test_closing_kills_also_what_was_stopped_or_left_its_parent_and_removes_what_was_shared(
     life: ChildProcesses,
 ) -> None:
     code = (
@@ -150,74 +119,55 @@ def test_closing_kills_also_what_was_stopped_or_left_its_parent_and_removes_what
         "open('ready', 'w').write(str(child.pid))\n"
         "os._exit(3) if sys.argv[1] == 'leave' else time.sleep(600)\n"
     )
-
-    async def main() -> Any:
-        process = life.spawn("the engine process", ["-c", code, "leave"], {})
-        with pytest.raises(EngineError, match="exited with code 3"):
-            await life.wait_dead()
-        child = identify(int((life.folder / "ready").read_text()))
-        assert child is not None
-        assert alive(child)
-        folder = life.folder
-        await life.close()
-        assert process.poll() == 3
-        return child, folder
-
-    child, folder = run(main())
+    process = life.spawn("the engine process", ["-c", code, "leave"], {})
+    with pytest.raises(EngineError, match="exited with code 3"):
+        await life.wait_dead()
+    child = identify(int((life.folder / "ready").read_text()))
+    assert child is not None
+    assert alive(child)
+    folder = life.folder
+    await life.close()
+    assert process.poll() == 3
     assert not alive(child)
     assert not folder.exists()
     assert shared_memory_names(run_name(folder.parent)) == []
 
 
-def test_two_lives_in_one_scratch_end_each_alone(life: ChildProcesses, tmp_path: Path) -> None:
-    async def main() -> None:
-        other = ChildProcesses("engine", EngineError, tmp_path)
-        first, second = (each.spawn("the engine process", ["-c", PAUSE], {}) for each in (life, other))
-        assert life.pids() == (first.pid,)
-        await life.close()
-        assert second.poll() is None
-        assert other.folder.is_dir()
-        await other.close()
-
-    run(main())
-    assert [path.name for path in tmp_path.iterdir()] == ["log"]
+async def test_two_lives_in_one_scratch_end_each_alone(life: ChildProcesses, tmp_path: Path) -> None:
+    other = ChildProcesses("engine", EngineError, tmp_path)
+    first, second = (each.spawn("the engine process", ["-c", PAUSE], {}) for each in (life, other))
+    assert life.pids() == (first.pid,)
+    await life.close()
+    assert second.poll() is None
+    assert other.folder.is_dir()
+    await other.close()
+    assert os.listdir(tmp_path) == ["log"]
 
 
-def test_a_task_that_is_cancelled_as_the_life_ends_stays_cancelled(life: ChildProcesses) -> None:
-    async def wait() -> None:
-        with life.guard():
-            await asyncio.Event().wait()
-
-    async def main() -> None:
-        task = asyncio.create_task(wait())
-        await asyncio.sleep(0)
-        life.fail("it died")
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-
-    run(main())
+async def test_a_task_that_is_cancelled_as_the_life_ends_stays_cancelled(life: ChildProcesses) -> None:
+    task = asyncio.create_task(wait(life))
+    await asyncio.sleep(0)
+    life.fail("it died")
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
 
 
-def test_calls_cross_side_by_side_errors_come_back_and_a_cancelled_call_is_taken_back(life: ChildProcesses) -> None:
+async def test_calls_cross_side_by_side_errors_come_back_and_a_call_can_be_cancelled(life: ChildProcesses) -> None:
     environment = {"PYTHONPATH": f"{ROOT}{os.pathsep}{Path(__file__).parent}"}
-
-    async def main() -> None:
-        peer = await Peer.start(life, "the engine process", "answering", environment)
-        slow = asyncio.create_task(peer.call("hang"))
-        assert await asyncio.gather(peer.call("add", 1, 2), peer.call("add", "a", "b")) == [3, "ab"]
-        with pytest.raises(RemoteFault, match="ValueError: no"):
-            await peer.call("fail")
-        slow.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await slow
-        assert await peer.call("taken_back")
-        with pytest.raises(EngineError, match="was killed by signal 9"):
-            await peer.call("die")
-        await life.close()
-        await peer.close()
-
-    run(main())
+    peer = await Peer.start(life, "the engine process", "answering", environment)
+    slow = asyncio.create_task(peer.call("hang"))
+    assert await asyncio.gather(peer.call("add", 1, 2), peer.call("add", "a", "b")) == [3, "ab"]
+    with pytest.raises(RemoteFault, match="ValueError: no"):
+        await peer.call("fail")
+    slow.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await slow
+    assert await peer.call("taken_back")
+    with pytest.raises(EngineError, match="was killed by signal 9"):
+        await peer.call("die")
+    await life.close()
+    await peer.close()
 
 
 def test_messages_arrive_whole_and_in_order() -> None:
@@ -234,11 +184,8 @@ def test_messages_arrive_whole_and_in_order() -> None:
                     receive_message(stream)
 
 
-def test_a_stopped_process_is_closed_all_the_same(life: ChildProcesses) -> None:
-    async def main() -> int | None:
-        process = life.spawn("the engine process", ["-c", PAUSE], {})
-        os.kill(process.pid, signal.SIGSTOP)
-        await life.close()
-        return process.poll()
-
-    assert run(main()) == -signal.SIGKILL
+async def test_a_stopped_process_is_closed_all_the_same(life: ChildProcesses) -> None:
+    process = life.spawn("the engine process", ["-c", PAUSE], {})
+    os.kill(process.pid, signal.SIGSTOP)
+    await life.close()
+    assert process.poll() == -signal.SIGKILL

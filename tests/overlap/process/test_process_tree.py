@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from engine_stub import wait_until
 from places import ROOT
+from starting import known
 
 from overlap.process import process_tree
 from overlap.process.process_tree import Pid, identify
@@ -42,24 +43,10 @@ def line(process: subprocess.Popen[str]) -> str:
     return process.stdout.readline().strip()
 
 
-def known(pid: str | int) -> Pid:
-    process = identify(int(pid))
-    assert process is not None
-    return process
-
-
 def finish(process: subprocess.Popen[str]) -> None:
     if process.returncode is None:
         process.kill()
         process.communicate()
-
-
-@pytest.fixture
-def bystander() -> Iterator[Pid]:
-    process = subprocess.Popen(["sleep", "600"])
-    yield known(process.pid)
-    process.kill()
-    process.wait()
 
 
 CHILD = "import os, sys; from overlap.process.process_tree import bind_to_parent; bind_to_parent(int(sys.argv[1]));"
@@ -204,16 +191,6 @@ def test_a_pid_that_was_used_again_is_not_killed(bystander: Pid) -> None:
 
 def test_this_process_and_pid_1_are_never_killed() -> None:
     assert process_tree.kill_tree([os.getpid(), 1], 1.0) == ()
-
-
-def test_children_of_multiprocess_know_that_they_were_killed() -> None:
-    import multiprocess
-
-    process = multiprocess.get_context("spawn").Process(target=signal.pause)
-    process.start()
-    process_tree.kill_tree([process.pid], SOON_S)
-    process.join(SOON_S)
-    assert process.exitcode == -signal.SIGKILL
 
 
 def test_a_resource_tracker_outlives_the_killed_and_removes_their_shared_memory() -> None:

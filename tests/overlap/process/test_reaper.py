@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from engine_stub import wait_until
 from places import ROOT
+from starting import known
 
 from overlap.process import process_tree
 from overlap.process.process_tree import Pid, identify
@@ -22,12 +23,6 @@ from overlap.process.run_environment import RUN, shared_memory_names
 
 SOON_S = 20.0
 MINE = f"ovl-test-{os.getpid()}"
-
-
-def known(pid: str | int) -> Pid:
-    process = identify(int(pid))
-    assert process is not None
-    return process
 
 
 def driver(code: str) -> subprocess.Popen[str]:
@@ -40,14 +35,6 @@ def driver(code: str) -> subprocess.Popen[str]:
 def line(process: subprocess.Popen[str]) -> list[str]:
     assert process.stdout
     return process.stdout.readline().split()
-
-
-@pytest.fixture
-def bystander() -> Iterator[Pid]:
-    process = subprocess.Popen(["sleep", "600"])
-    yield known(process.pid)
-    process.kill()
-    process.wait()
 
 
 def sleeper(env: dict[str, str] | None = None) -> subprocess.Popen[bytes]:
@@ -173,6 +160,17 @@ def test_close_ends_what_is_left_and_reports_it(tmp_path: Path, bystander: Pid) 
     assert other.poll() is None
     other.kill()
     other.wait()
+
+
+def test_a_process_that_was_given_the_pid_of_a_watched_one_lives(
+    bystander: Pid, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reaper = Reaper(MINE).start()
+    with monkeypatch.context() as patch:
+        patch.setattr(process_tree, "identify", lambda pid: Pid(pid, bystander.start - 1))
+        reaper.watch_pid(bystander.pid)
+    assert reaper.close() == Swept()
+    assert process_tree.alive(bystander)
 
 
 def test_a_file_that_has_taken_the_place_of_a_watched_one_stays(tmp_path: Path) -> None:

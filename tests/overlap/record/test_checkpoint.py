@@ -19,9 +19,8 @@ def save(root, step, **options):
     return folder
 
 
-def _fail(folder, error):
-    save_state(folder, STATE)
-    raise error
+def names(root):
+    return sorted(path.name for path in root.iterdir())
 
 
 def test_what_is_saved_is_loaded(tmp_path):
@@ -29,11 +28,16 @@ def test_what_is_saved_is_loaded(tmp_path):
     assert checkpoint.latest(tmp_path) == tmp_path / "step-000020"
 
 
-def test_the_newest_few_are_kept_and_sorted_by_step(tmp_path):
+def test_the_newest_few_are_kept_and_what_the_best_came_from_and_other_files(tmp_path):
+    (tmp_path / "step-notes").mkdir()
+    (tmp_path / "README").touch()
     for step in (2, 10, 9, 100):
         save(tmp_path, step, keep=2)
-    assert [p.name for p in checkpoint.complete_checkpoints(tmp_path)] == ["step-000010", "step-000100"]
-    assert len(list(tmp_path.iterdir())) == 2
+    assert names(tmp_path) == ["README", "step-000010", "step-000100", "step-notes"]
+    save(tmp_path, 101, keep=1, spare={10})
+    assert [p.name for p in checkpoint.complete_checkpoints(tmp_path)] == ["step-000010", "step-000101"]
+    checkpoint.prune(tmp_path, 0)  # one is kept whatever is asked
+    assert [p.name for p in checkpoint.complete_checkpoints(tmp_path)] == ["step-000101"]
 
 
 def test_checkpoints_that_may_not_be_read_are_told(tmp_path, monkeypatch):
@@ -45,13 +49,22 @@ def test_checkpoints_that_may_not_be_read_are_told(tmp_path, monkeypatch):
         checkpoint.latest(tmp_path)
 
 
-@pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt])
-def test_a_checkpoint_that_failed_is_gone_and_the_last_one_stays(tmp_path, error):
-    save(tmp_path, 1)
-    with pytest.raises(error), writing(tmp_path, 2) as folder:
-        _fail(folder, error)
+@pytest.mark.parametrize(
+    ("error", "name"),
+    [(RunDirError, checkpoint.STATE), (KeyboardInterrupt, checkpoint.STATE), (RunDirError, "COMPLETE")],
+)
+def test_a_checkpoint_that_failed_is_gone_and_the_last_one_stays(tmp_path, error, name, monkeypatch):
+    def write(path, data):
+        path.write_text(data)
+        if path.name == name:
+            raise error(f"cannot write {path}: No space left on device")
+
+    save(tmp_path, 1, keep=1)
+    monkeypatch.setattr(checkpoint, "write_atomic", write)
+    with pytest.raises(error):
+        save(tmp_path, 2, keep=1)
+    assert names(tmp_path) == ["step-000001"]
     assert checkpoint.latest(tmp_path) == tmp_path / "step-000001"
-    assert not (tmp_path / "step-000002").exists()
 
 
 def test_a_checkpoint_cut_off_by_a_crash_does_not_count_and_is_swept(tmp_path):
@@ -72,14 +85,6 @@ def test_a_step_may_be_saved_again(tmp_path):
     assert not (save(tmp_path, 5) / "stale").exists()
 
 
-def test_other_files_beside_the_checkpoints_stay(tmp_path):
-    (tmp_path / "step-notes").mkdir()
-    (tmp_path / "README").touch()
-    save(tmp_path, 1, keep=1)
-    save(tmp_path, 2, keep=1)
-    assert {p.name for p in tmp_path.iterdir()} == {"step-notes", "README", "step-000002"}
-
-
 @pytest.mark.parametrize(
     "text", ["", "{}", '{"format": 1}', '{"format": 2, "step": 1}', '{"format": 2, "new": 1}', "[]"]
 )
@@ -94,26 +99,6 @@ def test_a_place_that_cannot_be_written_is_a_run_dir_error(tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(RunDirError, match="cannot write"), writing(tmp_path / "file", 1):
         pytest.fail("must not be entered")
-
-
-def test_the_newest_is_kept_whatever_is_asked_and_so_is_what_the_best_came_from(tmp_path):
-    for step in range(1, 6):
-        save(tmp_path, step, keep=1, spare={2})
-    assert [p.name for p in checkpoint.complete_checkpoints(tmp_path)] == ["step-000002", "step-000005"]
-    checkpoint.prune(tmp_path, 0)
-    assert [p.name for p in checkpoint.complete_checkpoints(tmp_path)] == ["step-000005"]
-
-
-def test_a_checkpoint_that_cannot_be_written_leaves_the_ones_before(tmp_path, monkeypatch):
-    save(tmp_path, 1, keep=1)
-
-    def full(path, data):
-        raise RunDirError(f"cannot write {path}: No space left on device")
-
-    monkeypatch.setattr(checkpoint, "write_atomic", full)
-    with pytest.raises(RunDirError), writing(tmp_path, 2, keep=1) as folder:
-        (folder / "shard").write_text("half")
-    assert [p.name for p in tmp_path.iterdir()] == ["step-000001"]
 
 
 def test_a_step_without_a_checkpoint_is_told_with_those_that_have_one(tmp_path):

@@ -6,64 +6,35 @@ import ast
 import math
 import re
 from dataclasses import replace
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
+from finished_steps import group, result, scored
 from places import ROOT
 
-from overlap.core import Batch, Group, Prompt, Request, Scored, StepReport, Trajectory, Used, VersionSpan
+from overlap.core import ClusterFigures, NodeFigures, StepReport, Used
 from overlap.evaluation.evaluate import PassRate, ProblemTally
 from overlap.evaluation.history import EvaluationHistory
 from overlap.evaluation.history import row as evaluation_row
 from overlap.pipeline import LoopState, StepResult
 from overlap.record import metrics
 from overlap.record.looplag import Lag
-from overlap.record.metrics import WORST, episode_row, node_row, slug, step_row, worst_nodes_line
-from overlap.record.timing import StepClock
-from overlap.verify import ClusterFigures, NodeFigures
+from overlap.record.metrics import WORST, episode_row, node_row, step_row, worst_nodes_line
+from overlap.record.timing import result_timing
 
-PROMPT = Prompt("p", (1, 2))
-NOWHERE = (0.0, 0.0)
+LOOP = LoopState(3, 2, 1, 8, 16, 0.5, 2.5, 9.0)
 
 
-def scored(group: int, sample: int, reward: float | None, **fields: Any) -> Scored:
-    """A sample whose generation took [started, ended] and whose verification [verify, verdict]."""
-    at = {"started": 0.0, "ended": 1.0, "verify": 1.0, "verdict": 2.0, "tokens": 4, "finish": "stop", "version": 0}
-    at |= {"node": "", "run_s": 1.0} | fields
-    trajectory = Trajectory(
-        request=Request(group, sample, PROMPT),
-        token_ids=(7,) * at["tokens"],
-        logprobs=(-0.1,) * at["tokens"],
-        text="x",
-        finish=at["finish"],
-        spans=(VersionSpan(at["version"], 0, at["tokens"]),),
-        started_s=at["started"],
-        finished_s=at["ended"],
-    )
-    judgement: Any = SimpleNamespace(verdict=at["says"], node=at["node"], run_s=at["run_s"]) if "says" in at else None
-    failure = "" if reward is not None else "worker died"
-    return Scored(trajectory, reward, judgement, failure, at["ended"], at["verify"], at["verdict"])
-
-
-def result(*groups: Group, version: int = 0, report: StepReport | None = None, **fields: Any) -> StepResult:
-    kept = tuple(g for g in groups if not g.dropped)
-    batch = Batch(3, version, kept, tuple(g for g in groups if g.dropped))
-    spans = dict.fromkeys(("learn_span", "sync_span", "parity_span"), NOWHERE)
-    return StepResult(batch, report, **(spans | {"parity": 0.01} | fields))
-
-
-def group(number: int, *samples: Scored, dropped: str = "") -> Group:
-    return Group(number, PROMPT, samples, (0.0,) * len(samples), dropped)
+def row_of(made: StepResult, began: float = 0.0, extra: dict[str, float] | None = None) -> metrics.Row:
+    return step_row(made, result_timing(made, (began, made.parity_span[1])), lag=Lag(1, 2, 3), extra=extra)
 
 
 def test_a_row_counts_the_samples_of_dropped_groups_too():
     kept = group(0, scored(0, 0, 1.0, says="AC", tokens=10), scored(0, 1, 0.0, says="WA", tokens=30, finish="length"))
-    lost = group(1, scored(1, 0, 0.0, says="TLE"), scored(1, 1, 0.0, says="WA"), dropped="equal rewards")
-    ours = group(2, scored(2, 0, None, verdict=0.0, verify=0.0), dropped="too few scored")
+    lost = group(1, scored(1, 0, 0.0, says="TLE"), scored(1, 1, 0.0, says="WA"), dropped="All rewards equal (0.0)")
+    ours = group(2, scored(2, 0, None, verdict=0.0, verify=0.0), dropped="!")
     report = StepReport(3, 3, 1.0, {"loss": 0.5, "grad/norm": 2.0})
-    made = result(kept, lost, ours, version=2, report=report, learn_span=(2, 5), sync_span=(5, 6), parity_span=(6, 6))
-    row = step_row(made, StepClock(0).step(made), lag=Lag(1, 2, 3), extra={"time/save_s": 4.0})
+    spans = {"learn_span": (2, 5), "sync_span": (5, 6), "parity_span": (6, 6)}
+    made = result(kept, lost, ours, version=2, report=report, loop=LOOP, **spans)
     expected = {
         "step": 3, "version": 3,
         "reward/mean": 0.25, "reward/std": math.sqrt(3) / 4, "reward/solved_share": 0.25, "reward/masked": 1,
@@ -71,100 +42,76 @@ def test_a_row_counts_the_samples_of_dropped_groups_too():
         "verify/AC": 1, "verify/WA": 2, "verify/TLE": 1, "verify/failed": 1, "verify/run_s_p50": 1.0,
         "rollout/samples": 5, "rollout/tokens": 52, "rollout/length_mean": 10.4, "rollout/length_max": 30,
         "rollout/truncated_share": 0.2, "rollout/groups_kept": 1, "rollout/groups_dropped": 2,
-        "rollout/dropped_equal_rewards": 1, "rollout/dropped_too_few_scored": 1,
+        "rollout/dropped_all_rewards_equal_0_0": 1, "rollout/dropped_other": 1,
         "rollout/staleness_mean": 2.0, "rollout/staleness_max": 2, "rollout/parity_gap": 0.01,
         "learn/loss": 0.5, "grad/norm": 2.0, "time/step_s": 6.0, "time/exposed_reward_s": 1.0,
         "time/loop_lag_p99_ms": 2, "time/save_s": 4.0,
+        "loop/generating": 3, "loop/leases_allowed": 16, "loop/learner_waited_s": 2.5,
     }  # fmt: skip
+    row = row_of(made, extra={"time/save_s": 4.0})
     assert {name: row[name] for name in expected} == pytest.approx(expected)
 
 
 def test_punishments_are_told_of_the_scored_samples_beside_rewards_without_them():
     kept = replace(group(0, scored(0, 0, 1.0), scored(0, 1, 0.0), scored(0, 2, None)), punishments=(-0.5, 0.0, -0.5))
     lost = replace(group(1, scored(1, 0, 1.0), dropped="equal_rewards"), punishments=(-0.1,))
-    made = result(kept, lost)
-    row = step_row(made, StepClock(0).step(made))
+    row = row_of(result(kept, lost))
     assert row["reward/mean"] == pytest.approx(2 / 3)
     assert (row["reward/overlong_mean"], row["reward/overlong_share"]) == pytest.approx((-0.2, 2 / 3))
-    plain = result(group(0, scored(0, 0, 1.0)))
-    assert not [name for name in step_row(plain, StepClock(0).step(plain)) if "overlong" in name]
+    assert not [name for name in row_of(result(group(0, scored(0, 0)))) if "overlong" in name]
 
 
 def test_shares_of_the_samples_by_age_have_no_gap_and_make_one():
     ages = (0, 0, 2, 0, 2, 5, 2, 0)
-    made = result(group(0, *(scored(0, i, 1.0, version=9 - age) for i, age in enumerate(ages))), version=9)
-    row = step_row(made, StepClock(0).step(made))
+    row = row_of(result(group(0, *(scored(0, i, version=9 - age) for i, age in enumerate(ages))), version=9))
     shares = {name: value for name, value in row.items() if name.startswith("rollout/staleness_share_")}
     assert shares == {f"rollout/staleness_share_{age}": ages.count(age) / 8 for age in range(6)}
-    nothing = result(group(0, scored(0, 0, 0.0), dropped="equal rewards"))
-    assert not [n for n in step_row(nothing, StepClock(0).step(nothing)) if "staleness_share" in n]
 
 
 def test_a_metric_is_one_function(monkeypatch):
     monkeypatch.setattr(metrics, "MEASURES", [*metrics.MEASURES])
 
     @metrics.measure
-    def first_step(result: StepResult) -> metrics.Row:
-        return {"rollout/first": float(result.batch.step == 1)}
+    def third_step(result: StepResult) -> metrics.Row:
+        return {"rollout/third": float(result.batch.step == 3)}
 
-    made = result(group(0, scored(0, 0, 1.0)))
-    assert step_row(made, StepClock(0).step(made))["rollout/first"] in (0.0, 1.0)
+    assert row_of(result(group(0, scored(0, 0))))["rollout/third"] == 1.0
 
 
 def test_a_step_that_taught_nothing_keeps_the_version_and_still_has_a_row():
-    made = result(group(0, scored(0, 0, 0.0), dropped="equal rewards"), version=4, parity_span=(3, 3))
-    row = step_row(made, StepClock(0).step(made))
+    row = row_of(result(group(0, scored(0, 0, 0.0), dropped="equal rewards"), version=4, parity_span=(3, 3)))
     assert (row["version"], row["reward/mean"], row["rollout/groups_kept"]) == (4, 0.0, 0)
     assert math.isnan(row["rollout/parity_gap"])
+    assert not [name for name in row if "staleness_share" in name]
 
 
 def test_a_verification_that_failed_before_it_began_takes_no_time():
     lost = scored(0, 1, None, started=10.0, ended=14.0, verify=0.0, verdict=90.0)
-    made = result(group(0, scored(0, 0, 1.0, started=10.0, ended=14.0, verify=14.0, verdict=15.0), lost))
-    row = step_row(made, StepClock(10).step(made))
+    row = row_of(result(group(0, scored(0, 0, started=10.0, ended=14.0, verify=14.0, verdict=15.0), lost)), began=10)
     assert (row["time/reward_s"], row["time/exposed_reward_s"], row["verify/run_s_max"]) == (1, 1, 1)
 
 
 def test_the_way_back_from_a_node_is_no_part_of_what_a_judgement_took():
-    away = scored(0, 0, 1.0, says="AC", node="n1", run_s=3.0, verify=10.0, verdict=15.0)
-    here = scored(0, 1, 1.0, says="AC", run_s=3.0, verify=10.0, verdict=15.0)
-    made = result(group(0, away, here))
-    row = step_row(made, StepClock(0).step(made))
+    away, here = (
+        scored(0, k, says="AC", node=n, run_s=3.0, verify=10.0, verdict=15.0) for k, n in enumerate(("n", ""))
+    )
+    row = row_of(result(group(0, away, here)))
     assert (row["verify/run_s_p50"], row["verify/run_s_max"], row["verify/back_s_mean"]) == (3.0, 5.0, 2.0)
     assert row["time/reward_s"] == 5.0  # nobody has a verdict before it is back
-
-
-def test_how_full_the_loop_is_and_who_waited_is_in_the_row():
-    made = result(loop=LoopState(3, 2, 1, 8, 16, 0.5, 2.5, 9.0))
-    row = step_row(made, StepClock(0).step(made))
-    assert (row["loop/generating"], row["loop/leases_allowed"], row["loop/learner_waited_s"]) == (3, 16, 2.5)
-
-
-def test_reasons_become_names():
-    assert slug("All rewards equal (0.0)") == "all_rewards_equal_0_0"
-    assert slug("!") == "other"
 
 
 def test_a_row_has_the_sums_of_all_nodes_and_those_that_are_gone_have_no_workers() -> None:
     busy = NodeFigures("a", 4, "A", judged=8, run_s=36.0, error_s=0.001)
     idle = NodeFigures("b", 4, "B", judged=1, run_s=4.0, error_s=0.004)
     gone = NodeFigures("c", judged=1, run_s=8.0, lost=3)
-    row = node_row(ClusterFigures(10.0, (busy, idle, gone)))
-    assert row == pytest.approx(
+    assert node_row(ClusterFigures(10.0, (busy, idle, gone))) == pytest.approx(
         {
             "nodes/count": 2, "nodes/workers": 8, "nodes/judged": 10, "nodes/run_s": 48.0, "nodes/lost": 3,
             "nodes/busy_share": 0.6, "nodes/busy_share_min": 0.1, "nodes/clock_error_s_max": 0.004,
         }
     )  # fmt: skip
-
-
-def test_without_a_cluster_a_row_has_nothing_of_it() -> None:
-    assert node_row(None) == {}
-
-
-@pytest.mark.parametrize("seconds", [0.0, 5.0])
-def test_a_cluster_without_a_node_has_figures_too(seconds: float) -> None:
-    assert set(node_row(ClusterFigures(seconds, ())).values()) == {0.0}
+    assert [set(node_row(ClusterFigures(seconds, ())).values()) for seconds in (0.0, 5.0)] == [{0.0}, {0.0}]
+    assert node_row(None) == {}  # there is no cluster
 
 
 def test_of_a_thousand_nodes_a_few_are_named_those_that_lost_most_and_then_the_least_busy() -> None:
@@ -205,27 +152,21 @@ def names_in_the_source() -> set[str]:
 
 def a_full_row() -> dict[str, float]:
     """A row to which every part of a run has added what it can."""
-    used = Used(3, 9, 30, 16, 1, 0)
-    turns = replace(scored(3, 0, 1.0), trajectory=replace(scored(3, 0, 1.0).trajectory, used=used))
-    report = StepReport(1, 1, 1.0, dict.fromkeys(trainer_metrics(), 0.5))
-    made = result(group(3, turns), report=report, loop=LoopState(3, 2, 1, 8, 16, 0.5, 2.5, 9.0))
+    one = scored(3, 0)
+    turns = replace(one, trajectory=replace(one.trajectory, used=Used(3, 9, 30, 16, 1, 0)))
+    made = result(group(3, turns), report=StepReport(1, 1, 1.0, dict.fromkeys(trainer_metrics(), 0.5)), loop=LOOP)
     figures = EvaluationHistory().add(3, PassRate((ProblemTally("a", 1, 4),), 4))
     beside = evaluation_row(figures) | {"rollout/prompts_solved": 1.0}
-    beside |= node_row(ClusterFigures(1.0, ())) | episode_row(made, 2)
-    return step_row(made, StepClock(0).step(made), lag=Lag(1, 2, 3), extra=beside)
+    return row_of(made, extra=beside | node_row(ClusterFigures(1.0, ())) | episode_row(made, 2))
 
 
-def test_every_metric_has_its_line_in_the_documentation():
+def test_every_metric_has_its_line_in_the_documentation_and_every_line_is_of_a_metric():
     """Also one that a step has seldom: the names in the source count."""
     names = a_full_row().keys() | names_in_the_source()
     assert {"verify/back_s_mean", "episode/turns_mean", "nodes/count", "critic/loss", "reward/overlong_mean"} <= names
     assert sorted(name for name in names if not any(matches(line, name) for line in DOCUMENTED)) == []
-    assert not any(matches(line, "reward/unheard_of") for line in DOCUMENTED)
-
-
-def test_every_line_of_the_documentation_is_of_a_metric():
-    names = a_full_row().keys() | names_in_the_source()
     assert [line for line in DOCUMENTED if not any(matches(line, name) for name in names)] == []
+    assert not any(matches(line, "reward/unheard_of") for line in DOCUMENTED)
 
 
 def trainer_metrics() -> set[str]:

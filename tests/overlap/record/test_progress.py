@@ -12,6 +12,7 @@ import subprocess
 import sys
 import termios
 import textwrap
+from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -47,21 +48,18 @@ PROGRAM = textwrap.dedent(f"""
 """)
 
 
-def on_a_terminal(command: list[str], columns: int = 120) -> str:
-    """Output of a command that has a pseudo-terminal as its stdout and stderr."""
+def on_a_terminal(log: Path, columns: int) -> str:
+    """Output of the program when it has a pseudo-terminal as its stdout and stderr."""
     master, slave = pty.openpty()
     termios.tcsetwinsize(slave, (40, columns))
-    env = os.environ | {"TERM": "xterm"}
+    command, env = [sys.executable, "-c", PROGRAM, str(log)], os.environ | {"TERM": "xterm"}
     child = subprocess.Popen(command, cwd=ROOT, stdin=slave, stdout=slave, stderr=slave, env=env)
     os.close(slave)
     output = b""
     try:
-        while select.select([master], [], [], 60)[0]:
-            try:
-                data = os.read(master, 65536)
-            except OSError:  # EIO: the child has closed its side
-                break
-            output += data
+        with suppress(OSError):  # EIO: the child has closed its side
+            while select.select([master], [], [], 60)[0]:
+                output += os.read(master, 65536)
     finally:
         child.kill()
         child.wait(timeout=20)
@@ -70,7 +68,7 @@ def on_a_terminal(command: list[str], columns: int = 120) -> str:
 
 
 def test_a_terminal_shows_one_bar_and_lines_above_it(tmp_path):
-    output = on_a_terminal([sys.executable, "-c", PROGRAM, str(tmp_path / "log")])
+    output = on_a_terminal(tmp_path / "log", columns=120)
     assert "chatter" not in output
     assert "policy  tiny\r\n" in output
     assert re.search(r"\r0/3 \|.*starting the engine", output)
@@ -81,14 +79,10 @@ def test_a_terminal_shows_one_bar_and_lines_above_it(tmp_path):
     assert (tmp_path / "log").read_text().count("\nstep ") == 3  # a record of the steps for who was not there
 
 
-def test_a_narrow_terminal_never_wraps_the_bar(tmp_path):
-    output = on_a_terminal([sys.executable, "-c", PROGRAM, str(tmp_path / "log")], columns=40)
+def test_a_narrow_terminal_never_wraps_the_bar_and_one_of_unknown_width_gets_lines(tmp_path):
+    output = on_a_terminal(tmp_path / "log", columns=40)
     assert max(len(line) for line in re.split(r"[\r\n]+", re.sub(r"\x1b\[\w+", "", output))) <= 40
-
-
-def test_a_terminal_of_unknown_width_gets_lines(tmp_path):
-    output = on_a_terminal([sys.executable, "-c", PROGRAM, str(tmp_path / "log")], columns=0)
-    assert "starting the engine\r\nstep 1/3  reward 0.412" in output
+    assert "starting the engine\r\nstep 1/3  reward 0.412" in on_a_terminal(tmp_path / "log", columns=0)
 
 
 def test_a_pipe_gets_plain_lines_one_per_step(tmp_path):
@@ -127,34 +121,28 @@ def test_durations_are_for_people():
     ]  # fmt: skip
 
 
-def test_the_final_table_shows_before_and_after():
+def test_the_final_table_shows_before_and_after_and_how_long_generation_stood_still_for_a_dead_engine():
     rows = [{"step": k, "reward/mean": k / 10, "time/step_s": 10.0, "time/exposed_reward_s": 0.2} for k in range(1, 11)]
-    rate = {"value": 0.25, "low": 0.2, "high": 0.3, "step": 10, "pass_at_k": {"k": 4, "value": 0.5}}
+    before = {"value": 0.25, "low": 0.2, "high": 0.3, "pass_at_k": {"k": 4, "value": 0.5}}
     change = {"value": 0.05, "low": -0.01, "high": 0.11}
-    found = {
-        "before": {name: rate[name] for name in ("value", "low", "high", "pass_at_k")},
-        "after": rate,
-        "change": change,
-        "best": None,
-    }
-    made = summary(rows, reason="finished", seconds=1230, run_dir=Path("runs/x"), pass_at_1=found)
+    found = {"before": before, "after": before | {"step": 10}, "change": change, "best": None}
+    more = {"pass_at_1": found, "extra": {"engine_outages_s": [24.04, 31.5]}}
+    made = summary(rows, reason="finished", seconds=1230, run_dir=Path("runs/x"), **more)
     text = final_table(made)
-    assert "steps               10 in 20 min (finished)" in text
-    assert "0.300 -> 0.800" in text
-    assert "pass@1 before       25.0%  (95 % CI 20.0% to 30.0%), pass@4 50.0%\n" in text
-    assert "pass@1 after        25.0%  (95 % CI 20.0% to 30.0%), pass@4 50.0%, after step 10\n" in text
-    assert "pass@1 change       +5.0%  (95 % CI -1.0% to +11.0%)\n" in text
+    for line in (
+        "steps               10 in 20 min (finished)",
+        "reward              0.300 -> 0.800  (mean of 5 steps at either end)",
+        "pass@1 before       25.0%  (95 % CI 20.0% to 30.0%), pass@4 50.0%",
+        "pass@1 after        25.0%  (95 % CI 20.0% to 30.0%), pass@4 50.0%, after step 10",
+        "pass@1 change       +5.0%  (95 % CI -1.0% to +11.0%)",
+        "exposed reward      2.0% of the step time",
+        "engine died         24.0, 31.5 s until the next response",
+        "run directory       runs/x",
+    ):
+        assert f"{line}\n" in text
     assert "pass@1 best" not in text
-    assert "2.0% of the step time" in text
-    assert "runs/x" in text
-
-
-def test_the_final_table_shows_how_long_generation_stood_still_for_a_dead_engine():
-    made = summary([], reason="finished", seconds=60, run_dir=Path("r"), extra={"engine_outages_s": [24.04, 31.5]})
-    assert "engine died         24.0, 31.5 s until the next response\n" in final_table(made)
-    without = final_table(made | {"engine_outages_s": []})
-    assert "engine died" not in without
-    assert "nan" not in without
+    assert "nan" not in text
+    assert "engine died" not in final_table(made | {"engine_outages_s": []})
     assert figures({"reward/mean": math.nan}) == "reward -  solved -  - tok/s  exposed - s"
 
 

@@ -4,51 +4,63 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Iterator, Mapping
 from io import StringIO
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from finished_steps import result
+from sessions import Stage, play
 
-from overlap.core import Batch
+from overlap.core import ClusterFigures, NodeFigures
 from overlap.pipeline import StepResult
 from overlap.record import recorder as module
+from overlap.record.json_lines import read_json_lines
 from overlap.record.logs import Console
 from overlap.record.looplag import LoopLag
 from overlap.record.progress import Progress
 from overlap.record.recorder import Recorder
 from overlap.record.rundir import RunDir
-from overlap.verify import ClusterFigures, NodeFigures
 
 
-def result(step: int, ended_s: float) -> StepResult:
-    span = (ended_s, ended_s)
-    return StepResult(Batch(step, step - 1, ()), None, span, span, span, 0.0)
+def ended(step: int, at_s: float) -> StepResult:
+    return result(step=step, **dict.fromkeys(("learn_span", "sync_span", "parity_span"), (at_s, at_s)))
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Iterator[RunDir]:
+    made = RunDir.create(str(tmp_path / "run"), {})
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def recorder(run: RunDir) -> Recorder:
+    return Recorder(run, Progress(Console(StringIO()), 3), LoopLag(), lambda prompt: "")
 
 
 def test_an_evaluation_between_two_steps_is_in_the_row_and_not_in_the_time_of_either(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    run: RunDir, recorder: Recorder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Steps follow each other without a gap but for that."""
     clock = SimpleNamespace(now=100.0)
     monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: clock.now))
-    run = RunDir.create(str(tmp_path / "run"), {})
-    recorder = Recorder(run, Progress(Console(StringIO()), 3), LoopLag(), lambda prompt: "")
 
     async def steps() -> None:
         recorder.begin()
         clock.now = 150.0  # an evaluation after step 1
         recorder.evaluated(112.0)
-        await recorder.step(result(1, 110.0), {"eval/pass_at_1": 0.5})
-        await recorder.step(result(2, 157.0))
+        await recorder.step(ended(1, 110.0), {"eval/pass_at_1": 0.5})
+        await recorder.step(ended(2, 157.0))
         clock.now = 158.0  # the row of step 2 was written meanwhile, which is part of step 3
-        await recorder.step(result(3, 161.0))
+        await recorder.step(ended(3, 161.0))
 
     asyncio.run(steps())
     recorder.close()
-    run.close()
-    rows = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    rows = read_json_lines(run.metrics)
     assert [row["time/step_s"] for row in rows] == [10.0, 7.0, 4.0]
-    spans = [event for event in json.loads((tmp_path / "run" / "trace.json").read_text()) if event["ph"] == "X"]
+    spans = [event for event in json.loads(run.trace.read_text()) if event["ph"] == "X"]
     assert [(s["name"], s["dur"]) for s in spans if s["cat"] == "evaluate"] == [("after step 1", 38e6)]
     assert [row.get("eval/pass_at_1") for row in rows] == [0.5, None, None]
 
@@ -65,30 +77,33 @@ class OverNodes:
         return self._figures.pop(0)
 
 
-def test_what_nodes_did_in_a_step_is_in_its_row_and_names_them_in_a_file(tmp_path: Path) -> None:
-    run = RunDir.create(str(tmp_path / "run"), {})
-    recorder = Recorder(run, Progress(Console(StringIO()), 1), LoopLag(), lambda prompt: "")
+def test_what_nodes_did_in_a_step_is_in_its_row_and_names_them_in_a_file(run: RunDir, recorder: Recorder) -> None:
+    asyncio.run(recorder.step(ended(1, 110.0)))
+    assert not run.nodes.exists()  # there is no cluster yet
+    assert "nodes/" not in run.metrics.read_text()
     before, step = (ClusterFigures(10.0, (NodeFigures("n", 2, "A", judged=j, run_s=10.0),)) for j in (77, 5))
     recorder.traffic.verifier(OverNodes(before, step))  # type: ignore[arg-type]
-
-    async def steps() -> None:
-        recorder.begin()
-        await recorder.step(result(1, 110.0))
-
-    asyncio.run(steps())
+    recorder.begin()
+    asyncio.run(recorder.step(ended(2, 110.0)))
     recorder.close()
-    run.close()
-    (row,) = [json.loads(line) for line in run.metrics.read_text().splitlines()]
+    (_, row) = read_json_lines(run.metrics)
     assert (row["nodes/judged"], row["nodes/busy_share"]) == (5, 0.5)
-    (line,) = [json.loads(line) for line in run.nodes.read_text().splitlines()]
+    (line,) = read_json_lines(run.nodes)
     assert [(node["node"], node["judged"]) for node in line["worst"]] == [("n", 5)]
 
 
-def test_without_a_cluster_there_is_no_file_of_nodes(tmp_path: Path) -> None:
-    run = RunDir.create(str(tmp_path / "run"), {})
-    recorder = Recorder(run, Progress(Console(StringIO()), 1), LoopLag(), lambda prompt: "")
-    asyncio.run(recorder.step(result(1, 110.0)))
-    recorder.close()
-    run.close()
-    assert not run.nodes.exists()
-    assert "nodes/" not in run.metrics.read_text()
+def test_what_is_added_to_the_recorders_step_happens_once_after_each_step(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The place that docs/contributing.md names for something after each step: its row is on the disk by then."""
+    seen: list[tuple[int, int, bool]] = []
+    step = Recorder.step
+
+    async def with_a_callback(self: Recorder, result: StepResult, extra: Mapping[str, float] | None = None) -> None:
+        await step(self, result, extra)
+        rows = read_json_lines(self._run.metrics)
+        seen.append((result.batch.step, rows[-1]["step"], len(rows) == len(self.rows)))
+
+    monkeypatch.setattr(Recorder, "step", with_a_callback)
+    play(Stage(tmp_path, monkeypatch, "run.steps=3").session())
+    assert seen == [(n, n, True) for n in (1, 2, 3)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,11 +16,12 @@ from overlap.errors import ConfigError
 from overlap.record.checkpoint import RunState, save_state, writing
 from overlap.record.digest import data_digest
 from overlap.record.json_lines import read_json_lines
-from overlap.record.resume import check_reopen, reopen, stored_config
+from overlap.record.resume import Resumed, check_reopen, reopen, stored_config
 from overlap.record.rundir import RunDir
 
 PROMPTS = [Prompt(f"p{i}", (1, 2, i), data={"tests": [("1", "2")]}) for i in range(4)]
 DATA = data_digest(PROMPTS)
+TAMPERED = data_digest([replace(PROMPTS[0], data={"tests": [("1", "3")]}), *PROMPTS[1:]])
 
 
 def fits(folder: Path) -> None:
@@ -28,6 +30,16 @@ def fits(folder: Path) -> None:
 
 def config(run: Path, *overrides: str) -> Config:
     return load_config(None, [f"run.dir={run}", *overrides])
+
+
+def resumed(run: Path, *overrides: str, with_changes: bool = False) -> Resumed:
+    opened, found = reopen(config(run, *overrides), DATA, fits=fits, with_changes=with_changes)
+    opened.close()
+    return found
+
+
+def contents(run: Path) -> dict[Path, bytes]:
+    return {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
 
 
 @pytest.fixture
@@ -46,32 +58,43 @@ def run(tmp_path: Path) -> Path:
 
 
 def test_a_run_goes_on_after_its_newest_checkpoint_with_the_rows_until_there(run):
-    opened, resumed = reopen(config(run), DATA, fits=fits)
+    opened, found = reopen(config(run), DATA, fits=fits)
+    with pytest.raises(ConfigError, match="another run is writing there"):
+        resumed(run)
     opened.step({"step": 3, "again": True})
     opened.close()
-    assert (resumed.state.step, resumed.state.version, resumed.state.seconds) == (2, 2, 30.0)
-    assert [row["step"] for row in resumed.rows] == [1, 2]
-    assert resumed.rows[0]["time/overlap_efficiency"] != resumed.rows[0]["time/overlap_efficiency"]  # NaN again
+    assert (found.state.step, found.state.version, found.state.seconds) == (2, 2, 30.0)
+    assert [row["step"] for row in found.rows] == [1, 2]
+    assert math.isnan(found.rows[0]["time/overlap_efficiency"])
     assert read_json_lines(run / "metrics.jsonl")[2:] == [{"step": 3, "again": True}]
 
 
+OTHER = "is not the same run: .*{}; resume it .*--resume-with-changes"
+ALL = r"learn\.lr was 1e-06, is 0\.001; run\.seed was 0, is 5; the problems of data\.train was"
+
+
 @pytest.mark.parametrize(
-    ("override", "told"),
+    ("overrides", "data", "told"),
     [
-        ("run.seed=1", "run.seed was 0, is 1"),
-        ("rollout.samples_per_group=4", "rollout.samples_per_group was 8, is 4"),
-        ("model.policy=other", "model.policy was 'smollm2-135m-instruct', is 'other'"),
-        ("data.options.tests_per_problem=3", "data.options was {}, is {'tests_per_problem': 3}"),
+        (["run.seed=1"], DATA, OTHER.format("run.seed was 0, is 1")),
+        (["rollout.samples_per_group=4"], DATA, OTHER.format("rollout.samples_per_group was 8, is 4")),
+        (["model.policy=other"], DATA, OTHER.format("model.policy was 'smollm2-135m-instruct', is 'other'")),
+        (
+            ["data.options.tests_per_problem=3"],
+            DATA,
+            OTHER.format("data.options was {}, is {'tests_per_problem': 3}"),
+        ),
+        (["run.seed=5", "learn.lr=1e-3", "run.steps=90"], TAMPERED, OTHER.format(ALL + ".*")),
+        ([], TAMPERED, OTHER.format(r"the problems of data\.train was .*")),
+        (["run.steps=2"], DATA, r"run\.steps=2: the run already took 2 steps; ask for more"),
     ],
 )
-def test_another_run_is_refused_with_what_differs_and_nothing_is_touched(run, override, told):
-    before = {p: p.read_bytes() for p in run.rglob("*") if p.is_file()}
+def test_another_run_is_refused_with_what_differs_and_nothing_is_touched(run, overrides, data, told):
+    before = contents(run)
     for ask in (reopen, check_reopen):
-        with pytest.raises(ConfigError, match="is not the same run") as caught:
-            ask(config(run, override), DATA, fits=fits)
-        assert told in str(caught.value)
-        assert "--resume-with-changes" in str(caught.value)
-    assert {p: p.read_bytes() for p in run.rglob("*") if p.is_file()} == before
+        with pytest.raises(ConfigError, match=told):
+            ask(config(run, *overrides), data, fits=fits)
+    assert contents(run) == before
 
 
 def test_a_run_of_somebody_elses_is_refused_in_one_line(run, monkeypatch):
@@ -84,55 +107,27 @@ def test_a_run_of_somebody_elses_is_refused_in_one_line(run, monkeypatch):
 
 
 def test_what_may_go_on_may_be_asked_for_and_nothing_is_touched(run):
-    before = {p: p.read_bytes() for p in run.rglob("*") if p.is_file()}
+    before = contents(run)
     check_reopen(config(run, "run.seed=1"), DATA, fits=fits, with_changes=True)
-    check_reopen(config(run), DATA, fits=fits)
-    assert {p: p.read_bytes() for p in run.rglob("*") if p.is_file()} == before
-    reopen(config(run), DATA, fits=fits)[0].close()  # no lock was left
-
-
-def test_all_differences_are_listed_at_once(run):
-    with pytest.raises(ConfigError, match=r"learn\.lr was 1e-06, is 0\.001; run\.seed was 0, is 5; the problems of"):
-        reopen(config(run, "run.seed=5", "learn.lr=1e-3", "run.steps=90"), "another", fits=fits)
+    for same in (
+        *("run.steps=90", "run.save_every=7", "run.keep_last=9", "run.restarts=0", "run.eval_samples=0"),
+        *("data.train=moved.jsonl", "learn.ranks=2", "learn.zero_stage=3"),
+    ):
+        check_reopen(config(run, same), DATA, fits=fits)
+    assert contents(run) == before
+    resumed(run)  # no lock was left
 
 
 def test_changes_that_are_wanted_are_written_into_the_history(run):
-    opened, _ = reopen(config(run, "learn.lr=1e-3", "run.steps=90"), DATA, fits=fits, with_changes=True)
-    opened.close()
-    opened, _ = reopen(config(run, "learn.lr=1e-3", "run.steps=90"), DATA, fits=fits, with_changes=True)
-    opened.close()
+    for _ in range(2):
+        resumed(run, "learn.lr=1e-3", "run.steps=90", with_changes=True)
     stored = yaml.safe_load((run / "config.yaml").read_text())
-    assert stored["learn"]["lr"] == 1e-3
     assert [entry["step"] for entry in stored["history"]] == [0, 2, 2]
     assert stored["history"][1]["changes"] == {
         "learn.lr": {"was": 1e-6, "is": 1e-3},
         "run.steps": {"was": 40, "is": 90},
     }
-    assert load_config(run / "config.yaml").learn.lr == 1e-3
-
-
-@pytest.mark.parametrize(
-    "override",
-    [
-        "run.steps=90",
-        "run.save_every=7",
-        "run.keep_last=9",
-        "run.restarts=0",
-        "run.eval_samples=0",
-        "data.train=moved.jsonl",
-        "learn.ranks=2",
-        "learn.zero_stage=3",
-    ],
-)
-def test_what_does_not_make_it_another_run_may_change(run, override):
-    opened, _ = reopen(config(run, override), DATA, fits=fits)
-    opened.close()
-
-
-def test_other_problems_under_the_same_name_are_noticed(run):
-    tampered = [replace(PROMPTS[0], data={"tests": [("1", "3")]}), *PROMPTS[1:]]
-    with pytest.raises(ConfigError, match=r"the problems of data\.train was"):
-        reopen(config(run), data_digest(tampered), fits=fits)
+    assert load_config(run / "config.yaml").learn.lr == stored["learn"]["lr"] == 1e-3
 
 
 def test_a_configuration_that_was_edited_by_hand_is_noticed(run):
@@ -149,23 +144,11 @@ def test_a_checkpoint_that_the_learner_cannot_load_is_refused_before_anything_is
     def refuse(folder: Path) -> None:
         raise ConfigError("checkpoint", str(folder), "was written with ranks=2; this run has 1")
 
-    rows = read_json_lines(run / "metrics.jsonl")
+    before = contents(run)
     with pytest.raises(ConfigError, match="ranks=2"):
         reopen(config(run), DATA, fits=refuse, with_changes=True)
-    assert read_json_lines(run / "metrics.jsonl") == rows
+    assert contents(run) == before
     RunDir.reopen(run).close()  # the lock is free again
-
-
-def test_a_run_that_took_all_its_steps_wants_more(run):
-    with pytest.raises(ConfigError, match=r"run\.steps=2: the run already took 2 steps"):
-        reopen(config(run, "run.steps=2"), DATA, fits=fits)
-
-
-def test_a_run_that_still_runs_is_not_resumed(run):
-    first, _ = reopen(config(run), DATA, fits=fits)
-    with pytest.raises(ConfigError, match="another run is writing there"):
-        reopen(config(run), DATA, fits=fits)
-    first.close()
 
 
 @pytest.mark.parametrize("template", ["nothing-there", "", "runs/{time}"])
@@ -179,16 +162,7 @@ def test_where_there_is_no_run_there_is_nothing_to_resume(template, tmp_path, mo
 def test_a_run_without_a_checkpoint_says_what_would_have_made_one(tmp_path):
     RunDir.create(str(tmp_path / "run"), Config().to_dict()).close()
     with pytest.raises(ConfigError, match=r"no complete checkpoint.*run\.save_every=N"):
-        reopen(config(tmp_path / "run"), DATA, fits=fits)
-
-
-def test_a_checkpoint_that_was_being_written_when_the_run_was_killed_does_not_count(run):
-    half = run / "checkpoints" / "step-000003"
-    (half / ".learner.partial").mkdir(parents=True)
-    (half / "state.json").write_text('{"format": 2, "step": 3')
-    opened, resumed = reopen(config(run), DATA, fits=fits)
-    opened.close()
-    assert resumed.state.step == 2
+        resumed(tmp_path / "run")
 
 
 @pytest.mark.parametrize("name", ["policy", "policy-best"])
@@ -199,7 +173,6 @@ def test_a_policy_that_a_kill_left_between_two_names_is_found_again(run, name):
         partial.mkdir()
         if not beside_the_new_one:
             (former / "config.json").touch()
-        opened, _ = reopen(config(run), DATA, fits=fits)
-        opened.close()
+        resumed(run)
         assert (run / name / "config.json").is_file()
         assert not list(run.glob(".policy*"))

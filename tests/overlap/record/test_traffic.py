@@ -39,18 +39,18 @@ class _Inner:
 async def _watched() -> None:
     inner: Any = _Inner()
     seen: list[str] = []
-    traffic = Traffic(lambda t: seen.append(str(t)))
+    traffic = Traffic(seen.append)
     generator: Any = traffic.generator(inner)
     tasks = [asyncio.create_task(generator.generate(Request(0, k, Prompt("p", (1, 2))))) for k in range(2)]
     await asyncio.sleep(0)
     assert (traffic.generating, generator.pids()) == (2, (1, 2))
     inner.gate.set()
     trajectories = await asyncio.gather(*tasks)
-    assert (traffic.generating, traffic.generated, traffic.tokens) == (0, 2, 8)
+    assert traffic.generating == 0
     assert len(traffic.pop_engine_spans()) == 1
     with pytest.raises(RuntimeError, match="verifier failed"):
         await traffic.verifier(inner).score(trajectories[0])
-    assert (traffic.verifying, traffic.verified) == (0, 0)
+    assert traffic.verifying == 0
     assert seen == ["1 generating, 0 verifying", "0 generating, 0 verifying"]
 
 

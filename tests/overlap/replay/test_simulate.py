@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-from dataclasses import astuple
 from pathlib import Path
 
 import pytest
@@ -30,8 +29,8 @@ def step_s(*overrides: str, workers: int = 2) -> float:
 
 def test_by_its_own_configuration_a_run_is_simulated_as_it_was(run: Path) -> None:
     found = read_recorded_run(str(run))
-    assert astuple(schedule(simulate(found, found.cfg))) == pytest.approx(astuple(measured(found)), rel=1e-3)
-    assert measured(found).age_max == 1
+    assert schedule(simulate(found, found.cfg)) == pytest.approx(measured(found), rel=1e-3)
+    assert measured(found)["age, most"] == 1
 
 
 def test_a_run_that_was_ended_early_is_simulated_for_the_steps_that_it_took(run: Path, tmp_path: Path) -> None:
@@ -55,7 +54,7 @@ def test_another_configuration_takes_in_the_simulation_what_it_takes(
     run: Path, asked: tuple[str, ...], workers: int
 ) -> None:
     cfg = config_of_run(str(run), [*asked, f"verify.workers={workers}"])
-    assert schedule(simulate(read_recorded_run(str(run)), cfg)).step_s == pytest.approx(
+    assert schedule(simulate(read_recorded_run(str(run)), cfg))["s/step"] == pytest.approx(
         step_s(*asked, workers=workers), rel=0.02
     )
 
@@ -64,7 +63,7 @@ def test_a_run_that_drained_is_simulated_as_it_was(tmp_path: Path) -> None:
     left = leave(tmp_path / "run", config(STALE, "rollout.in_flight=drain"))
     found = read_recorded_run(str(left))
     assert list(found.loads.values()) == pytest.approx([LOAD_S] * len(found.loads))  # not what it waited for
-    assert schedule(simulate(found, found.cfg)).step_s == pytest.approx(measured(found).step_s, rel=1e-3)
+    assert schedule(simulate(found, found.cfg))["s/step"] == pytest.approx(measured(found)["s/step"], rel=1e-3)
 
 
 def test_what_was_not_recorded_is_drawn_from_what_was_the_same_each_time(run: Path) -> None:
@@ -126,14 +125,21 @@ def test_the_command_shows_the_run_beside_its_simulations(run: Path, capsys: pyt
 
 def _broken(run: Path, folder: Path, name: str, text: str | None) -> str:
     shutil.copytree(run, folder)
-    if text is None:
-        (folder / name).unlink()
-    else:
+    (folder / name).unlink()
+    if text is not None:
         (folder / name).write_text(text)
     return str(folder)
 
 
 ROW = '{"ph": "X", "name": "g0s0", "cat": "generate", "ts": 1, "dur": NaN, "args": {"tokens": 1, "finish": "stop"}}'
+
+
+def refused(capsys: pytest.CaptureFixture, told: str, *words: str) -> None:
+    assert cli.main(["replay", *words]) == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.count("\n") == 1
+    assert told in said.err
 
 
 @pytest.mark.parametrize(
@@ -142,9 +148,7 @@ ROW = '{"ph": "X", "name": "g0s0", "cat": "generate", "ts": 1, "dur": NaN, "args
         ("config.yaml", None, "is missing: name the directory of a run"),
         ("config.yaml", "- 1", "write sections"),
         ("trace.json", None, "is missing: name the directory of a run"),
-        ("trace.json", "[", "is no trace of a run"),
-        ("trace.json", "[1]", "is no trace of a run"),
-        ("trace.json", '{"a": 1}', "is no trace of a run"),
+        *(("trace.json", text, "is no trace of a run") for text in ("[", "[1]", '{"a": 1}')),
         ("trace.json", f"[{ROW}]", "'g0s0' has no time"),
         ("trace.json", "[]", "holds no step that was learned"),
         ("metrics.jsonl", "", "holds no step that was learned"),
@@ -154,35 +158,19 @@ ROW = '{"ph": "X", "name": "g0s0", "cat": "generate", "ts": 1, "dur": NaN, "args
 def test_what_is_no_run_is_refused_in_one_line(
     run: Path, tmp_path: Path, capsys: pytest.CaptureFixture, name: str, text: str | None, told: str
 ) -> None:
-    assert cli.main(["replay", _broken(run, tmp_path / "broken", name, text)]) == 2
-    said = capsys.readouterr()
-    assert said.out == ""
-    assert said.err.count("\n") == 1
-    assert told in said.err
+    refused(capsys, told, _broken(run, tmp_path / "broken", name, text))
 
 
-@pytest.mark.parametrize(
-    ("words", "told"),
-    [
-        (["nowhere"], "is missing: name the directory of a run"),
-        (["RUN", "verify.workers=0"], "verify.workers='0': use a whole number"),
-        (["RUN", "rollout.staleness=2"], "is not a field"),
-        (["RUN", "--trace", "TAKEN"], "exists already"),
-    ],
-)
-def test_what_cannot_be_simulated_is_refused_in_one_line(
-    run: Path, capsys: pytest.CaptureFixture, words: list[str], told: str
-) -> None:
-    names = {"RUN": str(run), "TAKEN": str(run / "trace.json")}
-    assert cli.main(["replay", *(names.get(word, word) for word in words)]) == 2
-    said = capsys.readouterr()
-    assert said.err.count("\n") == 1
-    assert told in said.err
+def test_what_cannot_be_simulated_is_refused_in_one_line(run: Path, capsys: pytest.CaptureFixture) -> None:
+    refused(capsys, "is missing: name the directory of a run", "nowhere")
+    refused(capsys, "verify.workers='0': use a whole number", str(run), "verify.workers=0")
+    refused(capsys, "is not a field", str(run), "rollout.staleness=2")
+    refused(capsys, "exists already", str(run), "--trace", str(run / "trace.json"))
 
 
 def test_a_trace_of_an_evaluation_or_another_lane_is_passed_over(run: Path, tmp_path: Path) -> None:
     events = json.loads((run / "trace.json").read_text())
-    events.append({"ph": "X", "name": "after step 2", "cat": "evaluate", "ts": 1.0, "dur": 2.0, "args": {}})
-    events.append({"ph": "X", "name": "a thing", "cat": "else", "ts": 1.0, "dur": 2.0, "args": {}})
+    for name, lane in (("after step 2", "evaluate"), ("a thing", "else")):
+        events.append({"ph": "X", "name": name, "cat": lane, "ts": 1.0, "dur": 2.0, "args": {}})
     folder = _broken(run, tmp_path / "more", "trace.json", json.dumps(events))
     assert read_recorded_run(folder).groups == read_recorded_run(str(run)).groups

@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable
-from concurrent.futures import Future
-from pathlib import Path
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -18,68 +17,42 @@ from overlap.record.checkpoint import complete_checkpoints
 from overlap.run import control as module
 from overlap.run.control import COMMANDS, RunControl
 from overlap.run.control_socket import ask, listening
-from overlap.run.session import TrainingSession
 
 Make = Callable[..., Stage]
 
 
-@pytest.fixture
-def stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Make:
-    return lambda *overrides: Stage(tmp_path, monkeypatch, *overrides)
-
-
 def beside(work: Callable[[], Any]) -> Future[Any]:
     """Do ``work`` in a thread of its own."""
-    outcome: Future[Any] = Future()
-
-    def thread() -> None:
-        try:
-            outcome.set_result(work())
-        except BaseException as error:  # raised where it is asked for
-            outcome.set_exception(error)
-
-    threading.Thread(target=thread).start()
-    return outcome
-
-
-def meanwhile(made: Stage, step: int, work: Callable[[], Any]) -> Future[Any]:
-    """Do ``work`` in a thread of its own from ``step`` on; the loop goes on beside it."""
-    begun = threading.Event()
-    made.learner.on_step = lambda batch: begun.set() if batch.step == step else None
-
-    def wait() -> Any:
-        assert begun.wait(60)
-        return work()
-
-    return beside(wait)
+    return ThreadPoolExecutor(1).submit(work)
 
 
 def until(control: RunControl, state: str) -> dict[str, Any]:
-    """The first status that has this state."""
-    while (status := control.status())["state"] != state:
+    """The first status that has this state, and no save underway."""
+    while (status := control.status())["state"] != state or status["saving"]:
         assert status["state"] not in ("ending", "ended"), f"{state} never came"
     return status
 
 
-def steps_of(session: TrainingSession) -> list[float]:
-    return [row["step"] for row in read_json_lines(session.run.metrics)]
+def at_step(made: Stage, step: int, act: Callable[[], Any]) -> None:
+    """Call ``act`` in the run's own loop when ``step`` was learned."""
+    made.learner.on_step = lambda batch: act() if batch.step == step else None
 
 
 def test_a_run_is_paused_saved_and_resumed_over_its_socket(stage: Make) -> None:
-    made = stage("run.steps=40")
+    made, begun = stage("run.steps=40"), threading.Event()
     session = made.session()
     run = str(session.run.path)
 
     def work() -> dict[str, Any]:
+        assert begun.wait(60)
         assert ask(run, "pause")["done"].startswith("pausing")
         ask(run, "save")
         status = until(session.control, "paused")
-        while status["saving"]:
-            status = ask(run, "status")
         ask(run, "resume")
         return status
 
-    asked = meanwhile(made, 2, work)
+    asked = beside(work)
+    at_step(made, 2, begun.set)
     with listening(session.control, session.run.ctl):
         figures = play(session)
     status = asked.result()
@@ -88,38 +61,29 @@ def test_a_run_is_paused_saved_and_resumed_over_its_socket(stage: Make) -> None:
     assert status["checkpoint"] == complete_checkpoints(session.run.checkpoints)[0].name == f"step-{status['step']:06d}"
     assert (status["generating"], status["verifying"]) == (0, 0)
     assert figures["exit"] == "finished"
-    assert steps_of(session) == list(range(1, 41))
+    assert [row["step"] for row in read_json_lines(session.run.metrics)] == list(range(1, 41))
     assert not session.run.ctl.exists()
 
 
 def test_a_drained_run_ends_early_in_order(stage: Make) -> None:
     made = stage("run.steps=5000", "rollout.max_staleness=1")
     session = made.session()
-    asked = meanwhile(made, 2, session.control.drain)
+    at_step(made, 3, session.control.drain)
     figures = play(session)
-    asked.result()
+    rows = read_json_lines(session.run.metrics)
     assert figures["exit"] == "drained"
-    assert figures["policy"]["version"] == len(steps_of(session)) < 5000
+    assert [row["step"] for row in rows] == [*range(1, figures["steps"] + 1)]
+    assert 3 <= figures["policy"]["version"] == rows[-1]["version"] < 5000
 
 
 def test_a_stopped_run_keeps_its_policy(stage: Make) -> None:
     made = stage("run.steps=5000")
     session = made.session()
-    meanwhile(made, 3, session.control.stop)
+    at_step(made, 3, session.control.stop)
     figures = play(session)
     assert figures["exit"] == "stopped"
     assert figures["policy"]["version"] >= 3
     assert session.run.policy.is_dir()
-
-
-def test_a_run_that_is_stopped_before_it_has_begun_says_so_and_starts_nothing(stage: Make) -> None:
-    made = stage()
-    session, started = made.session(), []
-    made.learner.start = lambda: started.append(1)  # type: ignore[assignment, method-assign, return-value]
-    session.control.stop()
-    with pytest.raises(StoppedError, match="stopped before its first step"):
-        play(session)
-    assert (session.reason, started) == ("stopped", [])
 
 
 class Gate:
@@ -151,8 +115,6 @@ def test_a_run_that_starts_says_so_and_pauses_before_its_first_step(stage: Make)
         control.save()
         gate.open()
         paused = until(control, "paused")
-        while paused["saving"]:
-            paused = control.status()
         control.resume()
         return starting, paused
 
@@ -179,67 +141,68 @@ def test_a_run_that_is_drained_while_it_starts_ends_without_a_step_and_has_its_p
     assert (figures["exit"], figures["steps"], figures["policy"]["version"]) == ("drained", 0, 0)
 
 
-def test_a_run_that_is_stopped_while_it_starts_does_not_wait_for_the_start(stage: Make) -> None:
-    made = stage()
+@pytest.mark.parametrize("begun", [False, True])
+def test_a_run_that_is_stopped_before_its_first_step_says_so_and_does_not_wait_for_its_start(
+    stage: Make, begun: bool
+) -> None:
+    """Before the parts are started, and while they start."""
+    made, started = stage(), []
     session = made.session()
-    Gate(made.learner)
 
-    def work() -> None:
-        until(session.control, "starting")
+    async def start() -> None:
+        started.append(1)
         session.control.stop()
+        await asyncio.Event().wait()
 
-    asked = beside(work)
+    made.learner.start = start  # type: ignore[method-assign]
+    if not begun:
+        session.control.stop()
     with pytest.raises(StoppedError, match="stopped before its first step"):
         play(session)
-    asked.result()
+    assert (session.reason, bool(started)) == ("stopped", begun)
 
 
-def test_a_run_behind_its_last_step_takes_no_wish_but_stop(stage: Make) -> None:
+def test_a_run_behind_its_last_step_takes_no_command_but_stop(stage: Make) -> None:
     made = stage()
     session = made.session()
     control, said = session.control, list[Any]()
 
     def on_save(kind: str) -> None:
         said.append(control.status()["state"])
-        for wish in (control.pause, control.save, control.drain, control.resume):
+        for command in (control.pause, control.save, control.drain, control.resume):
             with pytest.raises(OverlapError) as refused:
-                wish()
+                command()
             said.append(str(refused.value))
 
     made.learner.on_save = on_save
     play(session)
     assert said[0] == "finishing"
-    assert said[1:] == [f"{wish} comes too late: the run is finishing" for wish in ("pause", "save", "drain", "resume")]
+    assert said[1:] == [
+        f"{command} comes too late: the run is finishing" for command in ("pause", "save", "drain", "resume")
+    ]
     assert control.status()["state"] == "ending"
 
 
-def test_a_save_that_the_run_does_not_come_to_is_told(stage: Make) -> None:
-    made = stage()
-    session, answers = made.session(), list[Any]()
-
-    def on_step(batch: Any) -> None:
-        if batch.step == 2:
-            answers.extend(session.control.ask(wish).result() for wish in ("save", "stop"))
-
-    made.learner.on_step = on_step
-    figures = play(session)
-    assert answers[1] == {"done": "stopping: the policy is saved; the requested checkpoint is not written"}
-    assert figures["exit"] == "stopped"
-    assert "the run ended before it wrote the checkpoint that was requested" in made.shown.getvalue()
-
-
-def test_a_save_over_which_the_learner_fails_is_told(stage: Make) -> None:
-    made = stage()
+def test_a_save_that_was_not_made_is_told(stage: Make) -> None:
+    """Because the run was stopped before, and because the learner failed over it."""
+    lost = "the run ended before it wrote the checkpoint that was requested"
+    made, answers = stage(), list[Any]()
     session = made.session()
+    at_step(made, 2, lambda: answers.extend(answer(session.control, command) for command in ("save", "stop")))
+    assert play(session)["exit"] == "stopped"
+    assert answers[1] == {"done": "stopping: the policy is saved; the requested checkpoint is not written"}
+    assert lost in made.shown.getvalue()
 
     def on_save(kind: str) -> None:
         raise LearnerError("no room for the state")
 
+    made = stage("run.dir=" + str(session.run.path.with_name("again")))
+    session = made.session()
     made.learner.on_save = on_save
-    made.learner.on_step = lambda batch: session.control.save()
+    at_step(made, 1, session.control.save)
     with pytest.raises((StageError, LearnerError), match="no room for the state"):
         play(session)
-    assert "the run ended before it wrote the checkpoint that was requested" in made.shown.getvalue()
+    assert lost in made.shown.getvalue()
 
 
 KEPT = {
@@ -258,11 +221,10 @@ DONE = {
 }
 
 
-def test_every_command_has_its_answers_and_its_line_of_help() -> None:
+def test_every_command_has_its_line_of_help() -> None:
     from overlap.commands.parsers import _CTL_COMMANDS
 
     assert tuple(_CTL_COMMANDS) == COMMANDS
-    assert module._DONE.keys() == module._WHEN_IT_RUNS.keys() == {*COMMANDS} - {"status"}
 
 
 def answer(control: RunControl, command: object) -> dict[str, Any]:
@@ -292,7 +254,7 @@ def test_a_restart_is_counted_in_the_status_and_in_answers() -> None:
 
 
 @pytest.mark.parametrize(
-    ("wishes", "state", "said"),
+    ("commands", "state", "said"),
     [
         (("pause", "pause"), "pausing", {"done": "nothing to do: the run is pausing"}),
         (("pause", "resume"), "running", {"done": "resumed"}),
@@ -309,27 +271,24 @@ def test_a_restart_is_counted_in_the_status_and_in_answers() -> None:
         ),
     ],
 )
-def test_wishes_follow_each_other(wishes: tuple[str, ...], state: str, said: dict[str, str]) -> None:
+def test_commands_follow_each_other(commands: tuple[str, ...], state: str, said: dict[str, str]) -> None:
     control = RunControl()
     control.enter("running")
-    for wish in wishes:
-        last = answer(control, wish)
+    for command in commands:
+        last = answer(control, command)
     assert (control.state, last) == (state, said)
 
 
-def test_a_wish_that_the_loop_does_not_come_to_is_taken_back(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_command_that_the_loop_does_not_come_to_is_taken_back(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "ANSWER_S", 0.01)
 
-    async def scenario() -> RunControl:
-        control = RunControl()
-        async with control.attached(dict, lambda carried: asyncio.sleep(0), print):
-            asked = beside(control.pause)
-            with pytest.raises(OverlapError, match=r"too busy to obey 'pause' within 0.01 s and has dropped it"):
-                asked.result(60)  # the loop stands still until then
-            await asyncio.sleep(0)
-        return control
-
-    assert not asyncio.run(scenario()).loop_control.paused
+    control = RunControl()
+    async with control.attached(dict, lambda carried: asyncio.sleep(0), print):
+        asked = beside(control.pause)
+        with pytest.raises(OverlapError, match=r"too busy to obey 'pause' within 0.01 s and has dropped it"):
+            asked.result(60)  # the loop stands still until then
+        await asyncio.sleep(0)
+    assert not control.loop_control.paused
 
 
 def test_the_last_status_stays_and_the_run_is_let_go_of() -> None:

@@ -11,9 +11,10 @@ import socket
 import stat
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import pytest
 from starting import Held
@@ -90,6 +91,15 @@ def test_a_line_of_a_megabyte_is_refused_while_it_is_sent(tmp_path: Path) -> Non
         assert b"a command is a line of at most 4096 bytes" in link.recv(1 << 16)
 
 
+@contextmanager
+def locked(folder: Path) -> Iterator[IO[str]]:
+    """What a run that does not listen leaves to be seen: its configuration, and the lock on its log."""
+    (folder / "config.yaml").touch()
+    with (folder / "run.log").open("w") as log:
+        fcntl.flock(log, fcntl.LOCK_EX)
+        yield log
+
+
 @pytest.mark.parametrize("sent", [b'{"command": "stop"}', b'{"comm', b""])
 def test_a_client_that_goes_before_its_line_has_ended_has_asked_for_nothing(tmp_path: Path, sent: bytes) -> None:
     with run_in(tmp_path) as control:
@@ -109,13 +119,6 @@ def test_a_client_that_stays_silent_is_let_go_with_a_word(
         assert heard(link)["error"].startswith("no command came within")
 
 
-def ask_until_heard(folder: Path) -> dict[str, Any]:
-    """Until the run has seen that others are gone."""
-    while True:
-        with suppress(OverlapError):
-            return ask(str(folder), "status")
-
-
 def test_more_clients_than_are_served_are_told_to_come_again(tmp_path: Path) -> None:
     with run_in(tmp_path):
         with ExitStack() as silent:
@@ -123,7 +126,11 @@ def test_more_clients_than_are_served_are_told_to_come_again(tmp_path: Path) -> 
                 silent.enter_context(client(tmp_path))
             with pytest.raises(OverlapError, match="32 other clients are being served: try again"):
                 ask(str(tmp_path), "status")
-        assert ask_until_heard(tmp_path)["state"] == "running"
+        answer: dict[str, Any] = {}
+        while not answer:  # until the run has seen that the others are gone
+            with suppress(OverlapError):
+                answer = ask(str(tmp_path), "status")
+        assert answer["state"] == "running"
 
 
 def test_clients_that_wait_when_the_run_ends_are_told_so_and_nothing_of_them_is_left(tmp_path: Path) -> None:
@@ -139,51 +146,35 @@ def test_clients_that_wait_when_the_run_ends_are_told_so_and_nothing_of_them_is_
     assert not [t for t in threading.enumerate() if t.name == "overlap-ctl"]
 
 
-def test_a_run_whose_loop_stands_still_answers_that_it_is_busy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_run_whose_loop_stands_still_answers_that_it_is_busy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(ctl, "ANSWER_S", 0.01)
 
-    async def scenario(control: RunControl) -> None:
+    with run_in(tmp_path) as control:
         async with control.attached(dict, lambda carried: asyncio.sleep(0), print):
             with pytest.raises(OverlapError, match="the run was too busy to obey 'stop' within"):
                 ask(str(tmp_path), "stop")  # in the loop's own thread: it stands still meanwhile
             await asyncio.sleep(0)
-
-    with run_in(tmp_path) as control:
-        asyncio.run(scenario(control))
         assert not control.stopped
 
 
 def test_many_ask_at_once_and_each_has_its_answer(tmp_path: Path) -> None:
-    answers: list[dict[str, Any]] = []
-    with run_in(tmp_path):
-        threads = [
-            threading.Thread(target=lambda: answers.append(ask(str(tmp_path), "status"))) for _ in range(ctl.CLIENTS)
-        ]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-    assert [answer["state"] for answer in answers] == ["running"] * ctl.CLIENTS
-
-
-def killed_run(folder: Path) -> Path:
-    """What a SIGKILL leaves: a configuration, a log, and a socket that nobody listens on."""
-    (folder / "config.yaml").touch()
-    (folder / "run.log").touch()
-    with socket.socket(socket.AF_UNIX) as dead:
-        dead.bind(str(folder / "ctl"))
-    return folder / "ctl"
+    with run_in(tmp_path), ThreadPoolExecutor(ctl.CLIENTS) as threads:
+        answers = threads.map(lambda _: ask(str(tmp_path), "status"), range(ctl.CLIENTS))
+        assert [answer["state"] for answer in answers] == ["running"] * ctl.CLIENTS
 
 
 def test_the_socket_of_a_killed_run_is_no_run_and_goes_with_the_next_one(tmp_path: Path) -> None:
-    path = killed_run(tmp_path)
+    with locked(tmp_path), socket.socket(socket.AF_UNIX) as dead:
+        dead.bind(str(tmp_path / "ctl"))
     with pytest.raises(
         ConfigError, match=r"no run is in progress there: it ended before it could say how; --resume goes on"
     ):
         ask(str(tmp_path), "status")
     with run_in(tmp_path):
         assert ask(str(tmp_path), "status")["state"] == "running"
-    assert not path.exists()
+    assert not (tmp_path / "ctl").exists()
 
 
 def test_a_file_of_the_users_in_its_place_is_not_touched(tmp_path: Path) -> None:
@@ -196,16 +187,13 @@ def test_a_file_of_the_users_in_its_place_is_not_touched(tmp_path: Path) -> None
 def test_a_run_that_has_its_directory_and_is_about_to_listen_is_waited_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with ExitStack() as later, (tmp_path / "run.log").open("w") as log:
-        fcntl.flock(log, fcntl.LOCK_EX)
+    with ExitStack() as later, locked(tmp_path):
         monkeypatch.setattr(ctl.time, "sleep", lambda seconds: later.enter_context(run_in(tmp_path)))
         assert ask(str(tmp_path), "status")["state"] == "running"
 
 
 def test_a_run_that_is_about_to_be_gone_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "config.yaml").touch()
-    with (tmp_path / "run.log").open("w") as log:
-        fcntl.flock(log, fcntl.LOCK_EX)
+    with locked(tmp_path) as log:
         monkeypatch.setattr(ctl.time, "sleep", lambda seconds: log.close())
         with pytest.raises(ConfigError, match="no run is in progress there"):
             ask(str(tmp_path), "status")
@@ -213,11 +201,11 @@ def test_a_run_that_is_about_to_be_gone_is_waited_for(tmp_path: Path, monkeypatc
 
 def test_a_run_that_could_make_no_socket_is_known_by_its_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ctl, "MOMENT_S", 0.0)
-    (tmp_path / "config.yaml").touch()
-    with (tmp_path / "run.log").open("w") as log:
-        fcntl.flock(log, fcntl.LOCK_EX)
-        with pytest.raises(OverlapError, match=r"does not listen: it is starting or ending, or has no socket") as told:
-            ask(str(tmp_path), "status")
+    with (
+        locked(tmp_path),
+        pytest.raises(OverlapError, match=r"does not listen: it is starting or ending, or has no socket") as told,
+    ):
+        ask(str(tmp_path), "status")
     assert told.value.exit_code == 1
 
 
@@ -232,37 +220,37 @@ def test_a_run_that_has_ended_says_how(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("fault", "code", "said"),
+    ("fails", "fault", "code", "said"),
     [
-        (PermissionError(errno.EACCES, "Permission denied"), 2, "belongs to another user"),
+        *(
+            (
+                name,
+                PermissionError(errno.EACCES, "Permission denied"),
+                2,
+                "to another user: a run obeys only the user who",
+            )
+            for name in ("_exchange", "has_owner")
+        ),
         (
+            "_exchange",
             TimeoutError("timed out"),
             1,
             "did not answer within 15 s: its process is stopped (kill -CONT resumes it) or gets no CPU time",
         ),
-        (BlockingIOError(errno.EAGAIN, "try again"), 1, "cannot be asked (try again)"),
+        ("_exchange", BlockingIOError(errno.EAGAIN, "try again"), 1, "cannot be asked (try again)"),
     ],
 )
 def test_a_run_that_cannot_be_asked_is_one_line(
-    fault: OSError, code: int, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+    fails: str, fault: OSError, code: int, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
 ) -> None:
-    def exchange(*_: Any) -> bytes:
+    """Also where the directory itself, of another user, tells nothing."""
+
+    def fail(*_: Any) -> None:
         raise fault
 
-    monkeypatch.setattr(ctl, "_exchange", exchange)
+    monkeypatch.setattr(ctl, fails, fail)
     assert main(["ctl", str(tmp_path), "status"]) == code
     assert said in capsys.readouterr().err
-
-
-def test_a_directory_of_another_user_that_tells_nothing_is_called_theirs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def refused(folder: Path) -> bool:
-        raise PermissionError(errno.EACCES, "Permission denied", str(folder / "run.log"))
-
-    monkeypatch.setattr(ctl, "has_owner", refused)
-    with pytest.raises(ConfigError, match="belongs to another user: a run obeys only the user who started it"):
-        ask(str(tmp_path), "status")
 
 
 def test_a_process_that_is_stopped_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import signal
 import subprocess
@@ -39,8 +38,9 @@ def until_stopped(cfg: Any, task: Any, *, control: RunControl, **_: Any) -> dict
     return {"exit": "stopped"}
 
 
-def failing(error: BaseException) -> Train:
-    def train(*_: Any, **__: Any) -> dict[str, Any]:
+def failing(error: BaseException, when: Train = lambda *_, **__: {}) -> Train:
+    def train(*args: Any, **options: Any) -> dict[str, Any]:
+        when(*args, **options)
         raise error
 
     return train
@@ -68,24 +68,18 @@ def test_a_run_is_waited_for_and_gives_its_summary(train: Any) -> None:
         run.save()
 
 
-def test_what_train_raises_is_raised_to_the_one_who_waits_each_time(train: Any) -> None:
+def test_an_error_of_the_run_is_raised_to_the_one_who_waits_each_time_or_else_when_the_block_is_left(
+    train: Any,
+) -> None:
     train(failing(ConfigError("run.dir", "x", "is taken")))
     with overlap.start(CFG) as run:
         for _ in range(2):
             with pytest.raises(ConfigError, match="is taken"):
                 run.wait(60)
     assert run.status()["exit"] == "ConfigError: run.dir='x': is taken"
-
-
-def test_an_error_that_nobody_waited_for_is_raised_when_the_block_is_left(train: Any) -> None:
-    train(failing(ConfigError("run.dir", "x", "is taken")))
     with pytest.raises(ConfigError, match="is taken"), overlap.start(CFG) as run:
         assert run._over.wait(60)
-
-
-def test_an_error_of_the_block_is_not_hidden_by_one_of_the_run(train: Any) -> None:
-    train(failing(ConfigError("run.dir", "x", "is taken")))
-    with pytest.raises(ZeroDivisionError), overlap.start(CFG):
+    with pytest.raises(ZeroDivisionError), overlap.start(CFG):  # the block's own error is not hidden
         raise ZeroDivisionError
 
 
@@ -97,44 +91,11 @@ def test_leaving_the_block_stops_the_run(train: Any) -> None:
 
 
 def test_a_run_that_had_nothing_to_keep_when_the_block_was_left_is_no_error(train: Any) -> None:
-    def stopped(cfg: Any, task: Any, *, control: RunControl, **_: Any) -> dict[str, Any]:
-        until_stopped(cfg, task, control=control)
-        raise StoppedError("the run was stopped before its first step")
-
-    train(stopped)
+    train(failing(StoppedError("the run was stopped before its first step"), until_stopped))
     with overlap.start(CFG) as run:
         pass
     with pytest.raises(StoppedError, match="before its first step"):
         run.wait()
-
-
-@pytest.fixture
-def ctrl_c(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[handle.Run], None]]:
-    """Sends this process SIGINT as soon as it waits for a run, once."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-
-    def arm(run: handle.Run) -> None:
-        wait = run._over.wait
-
-        def waits(timeout: float | None = None) -> bool:
-            monkeypatch.setattr(run._over, "wait", wait)
-            threading.Timer(0.01, os.kill, (os.getpid(), signal.SIGINT)).start()
-            return wait(timeout)
-
-        monkeypatch.setattr(run._over, "wait", waits)
-
-    yield arm
-    signal.signal(signal.SIGINT, before)
-
-
-def test_ctrl_c_while_waiting_stops_the_run_and_waits_until_it_has_ended(train: Any, ctrl_c: Any) -> None:
-    train(until_stopped)
-    run = overlap.start(CFG)
-    ctrl_c(run)
-    with pytest.raises(KeyboardInterrupt):
-        run.wait()
-    assert run.done
-    assert run.wait() == {"exit": "stopped"}
 
 
 def test_a_ctrl_c_that_comes_as_the_waiting_begins_is_noticed_a_little_later(
@@ -153,21 +114,9 @@ def test_a_ctrl_c_that_comes_as_the_waiting_begins_is_noticed_a_little_later(
     monkeypatch.setattr(run._over, "wait", wait)
     with pytest.raises(KeyboardInterrupt):
         run.wait()
-    assert run.done
     assert max(waits) <= handle.LOOK_S
-
-
-def test_a_loop_of_the_callers_goes_on_while_a_thread_waits(train: Any) -> None:
-    train(until_stopped)
-
-    async def program() -> dict[str, Any]:
-        with overlap.start(CFG) as run:
-            waiting = asyncio.create_task(asyncio.to_thread(run.wait))
-            await asyncio.sleep(0)
-            run.stop()
-            return await waiting
-
-    assert asyncio.run(program()) == {"exit": "stopped"}
+    assert run.done
+    assert run.wait() == {"exit": "stopped"}
 
 
 HEAD = """
@@ -261,10 +210,10 @@ def test_a_thread_that_cannot_be_begun_is_not_waited_for(monkeypatch: pytest.Mon
         raise RuntimeError("can't start new thread")
 
     monkeypatch.setattr(handle, "BEGIN_S", 0.001)
-    monkeypatch.setattr(threading.Thread, "start", full)
-    with pytest.raises(RuntimeError, match="can't start new thread"):
-        overlap.start(CFG)
-    monkeypatch.undo()
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", full)
+        with pytest.raises(RuntimeError, match="can't start new thread"):
+            overlap.start(CFG)
     handle._outlive_all()
 
 

@@ -5,17 +5,16 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
 from journal import essence
-from sessions import Generator, Learner, Stage, Verifier, play
+from sessions import Generator, Learner, Stage, Verifier, assert_one_run, interrupt, play
 
 from overlap.core import Batch, WeightUpdate
 from overlap.errors import EngineError, LearnerDiedError, LearnerError, StageError, StoppedError
-from overlap.record import final_table, read_json_lines
+from overlap.record import final_table
 from overlap.run import restarts
 from overlap.run.session import TrainingSession
 
@@ -64,6 +63,10 @@ def troupe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Tro
     return lambda dies, *overrides: Troupe(tmp_path, monkeypatch, dies, *overrides)
 
 
+def nobody(number: int, batch: Batch) -> bool:
+    return False
+
+
 def once_at(step: int) -> Deaths:
     return lambda number, batch: number == 0 and batch.step == step
 
@@ -71,21 +74,15 @@ def once_at(step: int) -> Deaths:
 def test_the_run_goes_on_from_its_newest_checkpoint_as_if_nothing_had_happened(
     troupe: Callable[..., Troupe], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "whole").mkdir()
-    whole = Troupe(tmp_path / "whole", monkeypatch, lambda number, batch: False)
+    whole = Troupe(tmp_path / "whole", monkeypatch, nobody)
     whole.play()
     made = troupe(once_at(4))
     session, figures = made.play()
     assert (figures["exit"], figures["steps"], figures["policy"]["version"]) == ("finished", 5, 5)
     batches = [essence(b) for b in (*made.learners[0].batches[:2], *made.learners[1].batches)]
     assert batches == [essence(b) for b in whole.learners[0].batches]
-    assert [row["step"] for row in read_json_lines(session.run.metrics)] == [1, 2, 3, 4, 5]
-    learned = [e for e in json.loads(session.run.trace.read_text()) if e.get("cat") == "learn"]
-    assert [e["name"] for e in learned] == [f"step {k}" for k in range(1, 6)]
-    assert all(a["ts"] + a["dur"] <= b["ts"] for a, b in pairwise(learned))
-    samples = [(row["step"], row["id"]) for row in read_json_lines(session.run.trajectories)]
-    assert len(samples) == len(set(samples)) == 5
-    assert all(door._closed.is_set() for door in (*made.learners, *made.engines))
+    assert_one_run(session.run)
+    assert all(part._closed.is_set() for part in (*made.learners, *made.engines))
     assert "policy" not in {p.name for p in tmp_path.glob(".policy*")}
 
 
@@ -107,11 +104,20 @@ def test_a_run_without_a_step_begins_again_and_its_history_says_so(troupe: Calla
     assert session.run.config.read_text().count("step: 0") == 2
 
 
-def test_a_run_that_would_lose_steps_ends_and_says_what_would_have_helped(troupe: Callable[..., Troupe]) -> None:
-    made = troupe(once_at(2), "run.save_every=0")
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        ("run.save_every=0", ["there is no checkpoint that the run could go back to (run.save_every=N makes them)"]),
+        ("run.restarts=0", []),
+    ],
+)
+def test_a_run_that_would_lose_steps_or_shall_not_go_back_ends(
+    troupe: Callable[..., Troupe], asked: str, said: list[str]
+) -> None:
+    made = troupe(once_at(3), asked)
     with pytest.raises(StageError, match="killed by SIGKILL"):
         made.play()
-    assert "there is no checkpoint that the run could go back to (run.save_every=N makes them)" in made.shown
+    assert [line for line in made.shown if "go back" in line or "goes back" in line or "run.restarts" in line] == said
     assert len(made.learners) == 1
 
 
@@ -124,56 +130,35 @@ def test_restarts_are_bounded_and_wait_longer_each_time(troupe: Callable[..., Tr
     assert made.shown[-1].startswith("the learner died once more than run.restarts=2 allows")
 
 
-def test_no_restarts_is_a_choice(troupe: Callable[..., Troupe]) -> None:
-    made = troupe(once_at(3), "run.restarts=0")
-    with pytest.raises(StageError, match="killed by SIGKILL"):
-        made.play()
-    assert len(made.learners) == 1
-    assert not [line for line in made.shown if "goes back" in line or "run.restarts" in line]
-
-
-def test_a_learner_that_dies_while_the_doors_open_again_counts_too(
-    troupe: Callable[..., Troupe], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    made, starts = troupe(once_at(3)), []
-
-    async def start(self: Learner) -> None:
-        starts.append(self)
-        if len(starts) == 2:
-            raise LearnerDiedError("no memory yet")
-
-    monkeypatch.setattr(Learner, "start", start)
-    _, figures = made.play()
-    assert figures["exit"] == "finished"
-    assert [line.split(";")[0] for line in figures["restarts"]] == [
-        "learner rank 0 was killed by SIGKILL",
-        "no memory yet",
-    ]
-
-
-def test_a_learner_that_cannot_start_at_all_ends_the_run_at_once(
+def test_a_learner_that_dies_as_it_starts_again_counts_too_and_one_that_never_started_ends_the_run(
     troupe: Callable[..., Troupe], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = troupe(once_at(3))
 
     async def start(self: Learner) -> None:
-        raise LearnerDiedError("no memory at all")
+        if made.learners.index(self) == dies:
+            raise LearnerDiedError("no memory")
 
     monkeypatch.setattr(Learner, "start", start)
-    with pytest.raises(LearnerDiedError, match="no memory at all"):
+    dies = 0
+    with pytest.raises(LearnerDiedError, match="no memory"):
         made.play()
     assert len(made.learners) == 1
+    made.learners, dies = [], 1
+    _, figures = made.play()
+    assert figures["exit"] == "finished"
+    causes = ["learner rank 0 was killed by SIGKILL", "no memory"]
+    assert [line.split(";")[0] for line in figures["restarts"]] == causes
 
 
 @pytest.mark.parametrize("error", [LearnerError("the loss is nan: lower learn.lr"), EngineError("dead")])
 def test_what_another_attempt_would_not_mend_ends_the_run(troupe: Callable[..., Troupe], error: Exception) -> None:
-    made = troupe(lambda number, batch: False)
+    made = troupe(once_at(3))
 
     def refuse(learner: Learner) -> None:
         raise error
 
     made._die = refuse  # type: ignore[method-assign]
-    made._dies = once_at(3)
     with pytest.raises(StageError):
         made.play()
     assert len(made.learners) == 1
@@ -182,7 +167,7 @@ def test_what_another_attempt_would_not_mend_ends_the_run(troupe: Callable[..., 
 def test_the_death_counts_also_where_the_engine_is_the_first_to_fail_of_it(
     troupe: Callable[..., Troupe], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made = troupe(lambda number, batch: False)
+    made = troupe(nobody)
     load = Generator.load
 
     async def fails(self: Generator, update: WeightUpdate) -> None:
@@ -215,7 +200,14 @@ def test_a_run_that_goes_back_says_so_and_does_what_it_was_asked_meanwhile(
 
     monkeypatch.setattr(session.restarts, "go_back", watched)
     monkeypatch.setattr(Learner, "start", start)
-    monkeypatch.setattr(session, "_on_save", saved_and_resumed(session, seen))
+    save = session._on_save
+
+    async def saved_and_resumed(carried: Any) -> None:
+        seen.append((session.control.state, session.step))
+        await save(carried)
+        session.control.resume()
+
+    monkeypatch.setattr(session, "_on_save", saved_and_resumed)
     figures = play(session)
     assert (figures["exit"], figures["steps"]) == ("finished", 5)
     first, state, again, at = seen
@@ -227,17 +219,6 @@ def test_a_run_that_goes_back_says_so_and_does_what_it_was_asked_meanwhile(
     assert at == ("pausing", 2)
 
 
-def saved_and_resumed(session: TrainingSession, seen: list[Any]) -> Any:
-    real = session._on_save
-
-    async def on_save(carried: Any) -> None:
-        seen.append((session.control.state, session.step))
-        await real(carried)
-        session.control.resume()
-
-    return on_save
-
-
 def test_a_run_that_is_drained_while_it_goes_back_ends_at_its_checkpoint(troupe: Callable[..., Troupe]) -> None:
     made = troupe(once_at(3))
     session = made.stage.session()
@@ -247,23 +228,26 @@ def test_a_run_that_is_drained_while_it_goes_back_ends_at_its_checkpoint(troupe:
     assert made.learners[1].batches == []
 
 
-def test_a_run_that_is_stopped_while_it_goes_back_ends_at_once_and_names_the_checkpoint(
-    troupe: Callable[..., Troupe], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("by", "error"), [("stop", StoppedError), ("ctrl-c", asyncio.CancelledError)])
+def test_a_run_that_is_ended_while_it_goes_back_ends_at_once_and_names_the_checkpoint(
+    troupe: Callable[..., Troupe], monkeypatch: pytest.MonkeyPatch, by: str, error: type[BaseException]
 ) -> None:
     made = troupe(once_at(3))
     monkeypatch.setattr(restarts, "PAUSE_S", 3600.0)
     session = made.stage.session()
-    session.restarts._report_line = lambda line: session.control.stop()
-    with pytest.raises(StoppedError, match="stopped while it went back to a checkpoint: --resume goes on from there"):
+    session.restarts._report_line = lambda line: session.control.stop() if by == "stop" else interrupt()
+    with pytest.raises(error) as caught:
         play(session)
+    if by == "stop":
+        assert str(caught.value).endswith("while it went back to a checkpoint: --resume goes on from there")
     assert len(made.learners) == 1
     summary = json.loads(session.run.summary.read_text())
-    assert summary["exit"] == "stopped"
+    assert summary["exit"] == ("stopped" if by == "stop" else "interrupted")
     assert summary["policy"]["checkpoint"].endswith("step-000002")
 
 
 def test_a_run_that_is_being_stopped_does_not_go_back(troupe: Callable[..., Troupe]) -> None:
-    made = troupe(lambda number, batch: False)
+    made = troupe(nobody)
     session = made.stage.session()
 
     def stops_and_dies(number: int, batch: Batch) -> bool:
@@ -277,23 +261,3 @@ def test_a_run_that_is_being_stopped_does_not_go_back(troupe: Callable[..., Trou
         play(session)
     assert len(made.learners) == 1
     assert not [line for line in made.shown if "run.restarts" in line]
-
-
-def test_ctrl_c_before_the_doors_are_open_again_ends_the_run_and_names_the_checkpoint(
-    troupe: Callable[..., Troupe], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    made = troupe(once_at(3))
-    monkeypatch.setattr(restarts, "PAUSE_S", 3600.0)
-    session = made.stage.session()
-
-    async def main() -> None:
-        task = asyncio.create_task(session())
-        session.restarts._report_line = lambda line: task.get_loop().call_soon(task.cancel)
-        await task
-
-    with pytest.raises(asyncio.CancelledError):
-        asyncio.run(main())
-    session.run.close()
-    figures = session.summarize(1.0)
-    assert figures["exit"] == "interrupted"
-    assert figures["policy"]["checkpoint"].endswith("step-000002")

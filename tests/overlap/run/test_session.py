@@ -6,18 +6,18 @@ import asyncio
 import errno
 import json
 import os
-from collections.abc import Awaitable, Callable
-from itertools import pairwise
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from sessions import Generator, Stage, Verifier, play
+from sessions import Generator, Stage, Verifier, assert_one_run, interrupt, play
 
 from overlap.atomic import partial_path
+from overlap.core import WeightUpdate
 from overlap.errors import EngineError, LearnerError, RunDirError, StageError
 from overlap.placement import Devices, EngineSeat, Placement
-from overlap.record import RunDir, final_table, read_json_lines, reopen
+from overlap.record import final_table, read_json_lines, write_picture
 from overlap.record.ownership import check_run_dir_free
 from overlap.run import save_policy as keeping
 from overlap.run import session as session_module
@@ -26,19 +26,9 @@ from overlap.run.session import TrainingSession
 Make = Callable[..., Stage]
 
 
-@pytest.fixture
-def stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Make:
-    return lambda *overrides: Stage(tmp_path, monkeypatch, *overrides)
-
-
 def cancel_at(step: int) -> Callable[[Any], None]:
-    """What Ctrl-C does, while ``step`` is being learned."""
-
-    def on_step(batch: Any) -> None:
-        if batch.step == step:
-            next(t for t in asyncio.all_tasks() if "within_a_minute" in repr(t)).cancel()
-
-    return on_step
+    """Interrupts while ``step`` is being learned."""
+    return lambda batch: interrupt() if batch.step == step else None
 
 
 def cut_off(stage: Make) -> Stage:
@@ -55,14 +45,17 @@ def written(session: TrainingSession) -> dict[str, Any]:
     return summary
 
 
-def test_a_finished_run_has_its_policy_its_rows_and_its_figures(stage: Make) -> None:
+def test_a_finished_run_has_its_policy_its_rows_its_picture_and_its_figures(
+    stage: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
     session = stage().session()
+    monkeypatch.setattr(session_module, "write_picture", write_picture)
     figures = play(session)
     assert figures["exit"] == "finished"
     assert [row["step"] for row in read_json_lines(session.run.metrics)] == [1, 2, 3, 4, 5]
     assert figures["policy"] == {"path": str(session.run.policy), "version": 5}
     assert (session.run.policy / "policy").read_text() == "5\n"
-    assert session.run.picture.is_file()
+    assert session.run.picture.read_bytes().startswith(b"\x89PNG")
     assert written(session)["not_written"] == []
 
 
@@ -116,8 +109,7 @@ def test_a_run_whose_prompts_are_all_solved_ends_in_order_and_says_so(stage: Mak
     assert 4 <= len(rows) < 10
     assert rows[-1]["rollout/prompts_solved"] == 8
     assert (session.run.policy / "policy").is_file()
-    run, resumed = reopen(made.cfg, "digest", fits=lambda folder: None)
-    assert play(made.session(run, resumed))["exit"] == "all prompts solved"
+    assert play(made.session(*made.reopened()))["exit"] == "all prompts solved"
 
 
 def test_an_interrupted_run_keeps_what_it_learned_and_says_where(stage: Make) -> None:
@@ -136,13 +128,17 @@ def test_an_interrupted_run_keeps_what_it_learned_and_says_where(stage: Make) ->
 def test_a_run_whose_engine_died_keeps_what_it_learned(stage: Make) -> None:
     made = stage()
     made.learner.on_step = lambda batch: made.generator.die(EngineError("killed")) if batch.step == 3 else None
-    made.generator.load, loaded = _stuck_after(made.generator.load, 3), made.generator.load
+    load = made.generator.load
+
+    async def stuck(update: WeightUpdate) -> None:
+        await (asyncio.Event().wait() if update.version == 3 else load(update))
+
+    made.generator.load = stuck  # type: ignore[method-assign]
     session = made.session()
     with pytest.raises(EngineError, match="killed"):
         play(session)
     assert session.policy_saver.outcome["version"] == 3
     assert (session.run.policy / "policy").is_file()
-    assert loaded is not None
 
 
 def test_the_figures_say_how_long_generation_stood_still_for_dead_engines(
@@ -160,19 +156,6 @@ def test_the_figures_say_how_long_generation_stood_still_for_dead_engines(
     assert written(session)["engine_outages_s"] == [21.5]
 
 
-def _stuck_after(load: Callable[..., Awaitable[None]], count: int) -> Any:
-    done = 0
-
-    async def stuck(update: Any) -> None:
-        nonlocal done
-        done += 1
-        if done > count:
-            await asyncio.get_running_loop().create_future()
-        await load(update)
-
-    return stuck
-
-
 def test_a_run_whose_learner_died_says_so_and_names_the_newest_checkpoint(stage: Make) -> None:
     made = stage("run.save_every=2")
 
@@ -185,11 +168,11 @@ def test_a_run_whose_learner_died_says_so_and_names_the_newest_checkpoint(stage:
     session = made.session()
     with pytest.raises(StageError, match="rank 0 was killed"):
         play(session)
-    policy = written(session)["policy"]
+    policy, table = written(session)["policy"], final_table(session.summarize(1.0))
     assert policy["failure"] == "rank 0 was killed"
     assert policy["checkpoint"].endswith("checkpoints/step-000002")
-    assert "not saved: rank 0 was killed; the newest checkpoint is" in final_table(session.summarize(1.0))
-    assert f"overlap export {session.run.path}" in final_table(session.summarize(1.0))
+    assert "not saved: rank 0 was killed; the newest checkpoint is" in table
+    assert f"overlap export {session.run.path}" in table
 
 
 def _raising(error: Exception) -> Any:
@@ -199,33 +182,25 @@ def _raising(error: Exception) -> Any:
     return on_save
 
 
-def _hanging(kind: str) -> Any:
-    return asyncio.get_running_loop().create_future() if kind == "policy" else None
-
-
-def test_saving_the_policy_of_an_interrupted_run_has_an_end(stage: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(keeping, "KEEP_S", 0.01)
-    made = stage()
-    made.learner.on_step, made.learner.on_save = cancel_at(2), _hanging
-    session = made.session()
-    with pytest.raises(asyncio.CancelledError):
-        play(session)
-    assert "took more than" in session.policy_saver.outcome["failure"]
-
-
-def test_a_second_ctrl_c_skips_it(stage: Make) -> None:
+@pytest.mark.parametrize(("skipped", "why"), [(False, "it took more than 0 s"), (True, "skipped")])
+def test_saving_the_policy_of_an_interrupted_run_has_an_end_and_a_second_ctrl_c_skips_it(
+    stage: Make, monkeypatch: pytest.MonkeyPatch, skipped: bool, why: str
+) -> None:
+    if not skipped:
+        monkeypatch.setattr(keeping, "KEEP_S", 0.01)
     made = stage()
     session = made.session()
 
-    def second(kind: str) -> Any:
-        asyncio.get_running_loop().call_soon(session.policy_saver.skip)
-        return _hanging(kind)
+    def hangs(kind: str) -> Any:
+        if skipped:
+            asyncio.get_running_loop().call_soon(session.policy_saver.skip)
+        return asyncio.Event().wait()
 
-    made.learner.on_step, made.learner.on_save = cancel_at(2), second
+    made.learner.on_step, made.learner.on_save = cancel_at(2), hangs
     assert not session.policy_saver.skip()
     with pytest.raises(asyncio.CancelledError):
         play(session)
-    assert session.policy_saver.outcome == {"failure": "skipped"}
+    assert session.policy_saver.outcome == {"failure": why}
     assert not session.policy_saver.skip()
 
 
@@ -294,19 +269,11 @@ def test_no_file_that_cannot_be_written_costs_a_step(stage: Make, monkeypatch: p
     made.learner.on_step = fill
     figures = play(session)
     assert (figures["exit"], figures["steps"]) == ("finished", 5)
+    at_once, at_the_end = "metrics.jsonl events trajectories.jsonl trace.json checkpoints", "summary.json picture.png"
     lost = {line.split(" ")[0] for line in figures["not_written"]}
-    assert lost == {
-        "metrics.jsonl",
-        "events",
-        "trajectories.jsonl",
-        "trace.json",
-        "checkpoints",
-        "summary.json",
-        "picture.png",
-    }
-    said = made.shown.getvalue()
-    assert all(said.count(f"{name} is not being written") == 1 for name in lost - {"summary.json", "picture.png"})
-    assert all(f"not written     {name}" in final_table(figures) or name in final_table(figures) for name in lost)
+    assert lost == {*at_once.split(), *at_the_end.split()}
+    assert all(made.shown.getvalue().count(f"{name} is not being written") == 1 for name in at_once.split())
+    assert all(name in final_table(figures).partition("not written")[2] for name in lost)
     assert [p.name for p in session.run.checkpoints.iterdir()] == ["step-000001"]
     assert json.loads(session.run.trace.read_text())
     assert [row["step"] for row in read_json_lines(session.run.metrics)] == [1]
@@ -316,8 +283,8 @@ def test_the_summary_is_there_also_when_the_picture_fails(stage: Make, monkeypat
     def full(*args: Any, **kwargs: Any) -> None:
         raise RunDirError("cannot write picture.png") from OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(session_module, "write_picture", full)
     session = stage().session()
+    monkeypatch.setattr(session_module, "write_picture", full)
     play(session)
     assert written(session)["not_written"] == ["picture.png (No space left on device; 1 time from step 5 on)"]
 
@@ -331,33 +298,20 @@ def test_a_policy_that_cannot_be_saved_at_the_end_is_the_runs_error(stage: Make)
     assert written(session)["policy"]["checkpoint"].endswith("step-000004")
 
 
-def test_checkpoints_are_kept_as_many_as_asked(stage: Make) -> None:
-    session = stage("run.save_every=1", "run.keep_last=3").session()
-    play(session)
-    assert sorted(p.name for p in session.run.checkpoints.iterdir()) == [f"step-00000{k}" for k in (3, 4, 5)]
-
-
 def test_a_resumed_run_is_one_run(stage: Make) -> None:
     """Rows, figures, picture and trace of 5 steps, of which two runs took 3 and 2."""
     again = cut_off(stage)
-    run, resumed = reopen(again.cfg, "digest", fits=lambda folder: None)
+    run, resumed = again.reopened()
     assert resumed.state.step == 2
-    session = again.session(run, resumed)
-    figures = play(session)
-    assert (figures["steps"], figures["exit"]) == (5, "finished")
+    figures = play(again.session(run, resumed))
+    assert (figures["steps"], figures["exit"], figures["policy"]["version"]) == (5, "finished", 5)
     assert figures["seconds"] > resumed.state.seconds
-    assert [row["step"] for row in read_json_lines(run.metrics)] == [1, 2, 3, 4, 5]
-    learned = [e for e in json.loads(run.trace.read_text()) if e.get("cat") == "learn"]
-    assert [e["name"] for e in learned] == [f"step {k}" for k in range(1, 6)]
-    assert all(a["ts"] + a["dur"] <= b["ts"] for a, b in pairwise(learned))
-    samples = [(row["step"], row["id"]) for row in read_json_lines(run.trajectories)]
-    assert len(samples) == len(set(samples)) == 5
+    assert_one_run(run)
 
 
 def test_a_resumed_run_that_ends_before_it_takes_a_step_names_the_checkpoint_that_has_its_policy(stage: Make) -> None:
     again = cut_off(stage)
-    run, resumed = reopen(again.cfg, "digest", fits=lambda folder: None)
-    session = again.session(run, resumed)
+    session = again.session(*again.reopened())
 
     async def stopped(batch: Any) -> Any:
         session.control.stop()
@@ -369,12 +323,3 @@ def test_a_resumed_run_that_ends_before_it_takes_a_step_names_the_checkpoint_tha
     policy = figures["policy"]
     assert policy["failure"] == "no step was taken since the run was resumed"
     assert policy["checkpoint"].endswith("step-000002")
-
-
-def test_the_version_of_a_resumed_learner_goes_on(stage: Make) -> None:
-    made = stage("run.save_every=3", "run.steps=3")
-    play(made.session())
-    again = stage("run.save_every=3", "run.steps=4")
-    run, resumed = reopen(again.cfg, "digest", fits=lambda folder: None)
-    assert play(again.session(run, resumed))["policy"]["version"] == 4
-    assert isinstance(run, RunDir)

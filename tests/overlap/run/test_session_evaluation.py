@@ -6,15 +6,14 @@ import asyncio
 import json
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
-from sessions import Stage, Verifier
+from sessions import Stage, Verifier, interrupt, play
 
 from overlap.core import Scored, Trajectory
 from overlap.errors import StageError
 from overlap.fakes import fake_prompts
-from overlap.record import final_table, read_json_lines, reopen
+from overlap.record import final_table, read_json_lines
 from overlap.run.session import TrainingSession
 
 EVALUATED = ("run.eval_samples=4", "run.eval_every=2", "run.save_every=1")
@@ -38,37 +37,15 @@ def session_of(
 ) -> TrainingSession:
     stage = Stage(tmp_path, monkeypatch, *EVALUATED, *overrides)
     stage.verifier = Skilled()
-    if resume:
-        run, resumed = reopen(stage.cfg, "digest", fits=lambda folder: None)
-        session = stage.session(run, resumed)
-    else:
-        session = stage.session()
+    session = stage.session(*(stage.reopened() if resume else ()))
     session.inputs = replace(session.inputs, heldout=tuple(fake_prompts(3)))
     return session
 
 
-def play(session: TrainingSession, *, cancel: asyncio.Event | None = None) -> dict[str, Any]:
-    async def main() -> None:
-        async with asyncio.timeout(60):
-            running = asyncio.create_task(session())
-            if cancel is not None:
-                await cancel.wait()
-                running.cancel()
-            await running
-
-    try:
-        asyncio.run(main())
-    except asyncio.CancelledError:
-        assert cancel is not None
-    finally:
-        session.run.close()
-    return session.summarize(1.0)
-
-
-def test_evaluations_are_in_rows_trace_summary_picture_and_table(
+def test_evaluations_are_in_rows_trace_summary_picture_and_table_and_the_best_checkpoint_stays_beside_the_last(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    session = session_of(tmp_path, monkeypatch)
+    session = session_of(tmp_path, monkeypatch, "run.keep_last=1")
     figures = play(session)["pass_at_1"]
     rows = read_json_lines(session.run.metrics)
     assert [row.get("eval/pass_at_1") for row in rows] == [None, 0.5, None, 0.25, None]
@@ -79,20 +56,12 @@ def test_evaluations_are_in_rows_trace_summary_picture_and_table(
     assert json.loads((session.run.path / "policy-best" / "evaluation.json").read_text())["step"] == 2
     assert "pass@1 best         50.0%" in final_table(json.loads(session.run.summary.read_text()))
     assert session.run.picture.is_file()
-
-
-def test_the_checkpoint_of_the_best_policy_stays_beside_the_last(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    session = session_of(tmp_path, monkeypatch, "run.keep_last=1")
-    play(session)
     assert sorted(p.name for p in session.run.checkpoints.iterdir()) == ["step-000002", "step-000005"]
 
 
 def test_training_is_the_same_with_and_without_evaluations(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     found = []
     for every in (0, 1):
-        (tmp_path / str(every)).mkdir()
         session = session_of(tmp_path / str(every), monkeypatch, f"run.eval_every={every}")
         play(session)
         drop = ("time/", "loop/", "eval/", "verify/queue", "verify/run")
@@ -104,17 +73,18 @@ def test_training_is_the_same_with_and_without_evaluations(tmp_path: Path, monke
 
 def test_ctrl_c_during_an_evaluation_keeps_policy_and_best(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     session = session_of(tmp_path, monkeypatch)
-    entered = asyncio.Event()
 
     class Stuck(Skilled):
         async def score(self, trajectory: Trajectory) -> Scored:
             if trajectory.request.group < 0 and trajectory.spans[-1].version == 4:
-                entered.set()
+                interrupt()
                 await asyncio.Event().wait()
             return await super().score(trajectory)
 
     monkeypatch.setattr("overlap.verify.SandboxVerifier", lambda *a, **k: Stuck())
-    figures = play(session, cancel=entered)
+    with pytest.raises(asyncio.CancelledError):
+        play(session)
+    figures = session.summarize(1.0)
     assert (figures["exit"], figures["steps"]) == ("interrupted", 4)
     assert (figures["pass_at_1"]["before"]["value"], figures["pass_at_1"]["best"]["step"]) == (0.0, 2)
     assert figures["pass_at_1"]["after"] is None

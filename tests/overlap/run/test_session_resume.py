@@ -17,14 +17,17 @@ from typing import Any
 
 import pytest
 from journal import essence
-from sessions import Generator, Learner, Stage, Verifier
+from sessions import Generator, Learner, Stage, Verifier, play
 from wide import wide
 
 from overlap.core import Batch, Request, Scored, StepReport, Trajectory
-from overlap.record import read_json_lines, reopen
+from overlap.fakes import fake_prompts
+from overlap.pipeline import PromptStream
+from overlap.record import read_json_lines
 from overlap.record.carryover import save_carryover
 from overlap.record.checkpoint import complete_checkpoints, path_of
 from overlap.run.session import TrainingSession
+from overlap.run.step_log import StepLog
 
 STEPS = 6
 
@@ -88,7 +91,6 @@ class Patient(Learner):
 
 
 def staged(folder: Path, monkeypatch: pytest.MonkeyPatch, *overrides: str) -> Stage:
-    folder.mkdir(exist_ok=True)
     often = ("run.save_every=1", "run.keep_last=100", f"run.steps={STEPS}", "rollout.max_sequences=16")
     made = Stage(folder, monkeypatch, *often, *overrides)
     calm = Calm()
@@ -102,23 +104,20 @@ def staged(folder: Path, monkeypatch: pytest.MonkeyPatch, *overrides: str) -> St
 def played(session: TrainingSession) -> list[Any]:
     """Batches that the learner was given."""
 
-    async def within_a_minute() -> None:
-        async with asyncio.timeout(60):
-            await session()
-
-    try:
-        asyncio.run(within_a_minute())
-    finally:
-        session.run.close()
-    return [essence(batch) for batch in session.learner.batches]  # type: ignore[attr-defined]
+    play(session)
+    return [essence(batch) for batch in session.parts.learner.batches]  # type: ignore[attr-defined]
 
 
-def cut_after(step: int, whole: Path, folder: Path) -> None:
-    """What a kill -9 leaves between two checkpoints: all rows, and the checkpoints until ``step``."""
-    shutil.copytree(whole, folder)
-    for path in complete_checkpoints(folder / "checkpoints"):
-        if path > path_of(folder / "checkpoints", step):
+def cut_after(step: int, folder: Path, monkeypatch: pytest.MonkeyPatch, *overrides: str) -> Stage:
+    """The stage for the run in "whole" to go on where a kill -9 has left it between two checkpoints: with all rows, and
+    the checkpoints until ``step``.
+    """
+    run = folder / str(step) / "run"
+    shutil.copytree(folder / "whole" / "run", run)
+    for path in complete_checkpoints(run / "checkpoints"):
+        if path > path_of(run / "checkpoints", step):
             shutil.rmtree(path)
+    return staged(run.parent, monkeypatch, *overrides)
 
 
 @pytest.mark.parametrize(
@@ -132,10 +131,8 @@ def test_the_batches_are_those_of_the_unbroken_run_for_every_staleness_and_step_
     unbroken = played(whole.session())
     carried = 0
     for cut in range(1, STEPS):
-        (tmp_path / str(cut)).mkdir()
-        cut_after(cut, tmp_path / "whole" / "run", tmp_path / str(cut) / "run")
-        again = staged(tmp_path / str(cut), monkeypatch, *overrides)
-        run, resumed = reopen(again.cfg, "digest", fits=lambda folder: None)
+        again = cut_after(cut, tmp_path, monkeypatch, *overrides)
+        run, resumed = again.reopened()
         assert resumed.state.step == cut
         known = {scored.id for scored in resumed.carried.scored(_prompts(again).at, 0.0)}
         assert played(again.session(run, resumed)) == [batch for batch in unbroken if batch[0] > cut]
@@ -157,18 +154,13 @@ def test_a_run_that_was_cut_leaves_out_the_prompts_that_the_unbroken_one_does(
     assert unbroken != plain
     rows = read_json_lines(tmp_path / "whole" / "run" / "metrics.jsonl")
     for cut in range(1, len(rows)):
-        (tmp_path / str(cut)).mkdir()
-        cut_after(cut, tmp_path / "whole" / "run", tmp_path / str(cut) / "run")
-        again = staged(tmp_path / str(cut), monkeypatch, *overrides)
-        run, resumed = reopen(again.cfg, "digest", fits=lambda folder: None)
+        again = cut_after(cut, tmp_path, monkeypatch, *overrides)
+        run, resumed = again.reopened()
         assert len(resumed.state.solved) == rows[cut - 1]["rollout/prompts_solved"]
         assert played(again.session(run, resumed)) == [batch for batch in unbroken if batch[0] > cut]
 
 
-def _prompts(stage: Stage) -> Any:
-    from overlap.fakes import fake_prompts
-    from overlap.pipeline import PromptStream
-
+def _prompts(stage: Stage) -> PromptStream:
     return PromptStream(fake_prompts(8), stage.cfg.run.seed)
 
 
@@ -178,20 +170,20 @@ Make = Callable[..., Stage]
 @pytest.fixture
 def stale(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Make:
     """A run at staleness 2 that was cut after step 3."""
-    played(staged(tmp_path / "whole", monkeypatch, "rollout.max_staleness=2").session())
-    (tmp_path / "cut").mkdir()
-    cut_after(3, tmp_path / "whole" / "run", tmp_path / "cut" / "run")
-    return lambda *overrides: staged(tmp_path / "cut", monkeypatch, "rollout.max_staleness=2", *overrides)
+    asked = "rollout.max_staleness=2"
+    played(staged(tmp_path / "whole", monkeypatch, asked).session())
+    folder = Path(cut_after(3, tmp_path, monkeypatch, asked).cfg.run.dir).parent
+    return lambda *overrides: staged(folder, monkeypatch, asked, *overrides)
 
 
 def test_a_run_that_is_cut_again_at_once_still_has_what_was_carried(stale: Make) -> None:
     """What waits to be admitted again is in the next checkpoint, too."""
     made = stale("run.steps=4")
-    run, resumed = reopen(made.cfg, "digest", fits=lambda folder: None)
+    run, resumed = made.reopened()
     before = {s.id for s in resumed.carried.scored(_prompts(made).at, 0.0)}
     batches = played(made.session(run, resumed))
     again = stale()
-    run, resumed = reopen(again.cfg, "digest", fits=lambda folder: None)
+    run, resumed = again.reopened()
     run.close()
     assert resumed.state.step == 4
     taken = {s[0] for group in (*batches[-1][2], *batches[-1][3]) for s in group[2]}
@@ -200,7 +192,7 @@ def test_a_run_that_is_cut_again_at_once_still_has_what_was_carried(stale: Make)
 
 def test_what_another_session_made_spoils_no_figure_and_no_span(stale: Make) -> None:
     made = stale()
-    run, resumed = reopen(made.cfg, "digest", fits=lambda folder: None)
+    run, resumed = made.reopened()
     assert len(resumed.carried)
     played(made.session(run, resumed))
     rows = read_json_lines(run.metrics)
@@ -210,17 +202,13 @@ def test_what_another_session_made_spoils_no_figure_and_no_span(stale: Make) -> 
         assert row["verify/queue_s_mean"] >= 0
         assert all(value is None or math.isfinite(value) for value in row.values())
     spans = [e for e in json.loads(run.trace.read_text()) if e["ph"] == "X"]
-    by_row: dict[int, list[Any]] = {}
-    for span in spans:
-        by_row.setdefault(span["tid"], []).append(span)
-    for one in by_row.values():
-        for a, b in pairwise(sorted(one, key=lambda e: e["ts"])):
-            assert a["ts"] + a["dur"] <= b["ts"] + 0.2, (a, b)
+    for a, b in pairwise(sorted(spans, key=lambda e: (e["tid"], e["ts"]))):
+        assert a["tid"] != b["tid"] or a["ts"] + a["dur"] <= b["ts"] + 0.2, (a, b)
 
 
 def test_another_runs_results_are_made_again_and_the_user_is_told(stale: Make) -> None:
     made = stale("rollout.max_staleness=0")
-    run, resumed = reopen(made.cfg, "digest", fits=lambda folder: None, with_changes=True)
+    run, resumed = made.reopened(with_changes=True)
     assert (len(resumed.carried), resumed.given_up > 0) == (0, True)
     assert len(played(made.session(run, resumed))) == STEPS - 3
     assert f"{resumed.given_up} samples of the checkpoint are made again" in made.shown.getvalue()
@@ -233,7 +221,7 @@ def test_a_checkpoint_from_before_results_were_carried_is_still_one(stale: Make)
     stored = json.loads((folder / "state.json").read_text())
     stored.pop("carried")
     (folder / "state.json").write_text(json.dumps(stored | {"format": 2}))
-    run, resumed = reopen(made.cfg, "digest", fits=lambda folder: None)
+    run, resumed = made.reopened()
     assert len(resumed.carried) == 0
     assert len(played(made.session(run, resumed))) == STEPS - 3
 
@@ -292,13 +280,13 @@ def test_a_checkpoint_that_is_asked_for_again_is_never_gone(tmp_path: Path, monk
         save_carryover(folder, *args)
 
     monkeypatch.setattr("overlap.run.step_log.save_carryover", noting)
-    on_step = session._on_step
+    on_step = StepLog.on_step
 
-    async def twice(result: Any) -> None:
-        await on_step(result)
-        await session._on_save(result.carried)
+    async def twice(log: StepLog, result: Any) -> None:
+        await on_step(log, result)
+        await log.checkpoint(result.carried)
 
-    monkeypatch.setattr(session, "_on_step", twice)
+    monkeypatch.setattr(StepLog, "on_step", twice)
     played(session)
     steps = [f"step-00000{k}" for k in range(1, STEPS + 1)]
     assert seen == [tuple(steps[:k]) for step in range(STEPS) for k in (step, step + 1)]

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import errno
 import json
-import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -40,26 +40,8 @@ def stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Stage:
     return made
 
 
-def called_plainly(train: Train) -> dict[str, Any]:
-    return train()
-
-
 def called_in_a_thread(train: Train) -> dict[str, Any]:
-    results: list[dict[str, Any] | BaseException] = []
-
-    def target() -> None:
-        try:
-            results.append(train())
-        except BaseException as error:
-            results.append(error)
-
-    thread = threading.Thread(target=target)
-    thread.start()
-    thread.join(60)
-    (result,) = results
-    if isinstance(result, BaseException):
-        raise result
-    return result
+    return ThreadPoolExecutor(1).submit(train).result(60)
 
 
 def called_in_a_running_loop(train: Train) -> dict[str, Any]:
@@ -69,7 +51,7 @@ def called_in_a_running_loop(train: Train) -> dict[str, Any]:
     return asyncio.run(cell())
 
 
-anywhere = pytest.mark.parametrize("called", [called_plainly, called_in_a_thread, called_in_a_running_loop])
+anywhere = pytest.mark.parametrize("called", [lambda train: train(), called_in_a_thread, called_in_a_running_loop])
 
 
 @anywhere
@@ -124,7 +106,7 @@ def test_a_run_can_be_asked_from_its_first_line_to_its_last_figure(
 
         monkeypatch.setattr(owner, name, asks)
 
-    asking("announce", training)
+    asking("banner", training)
     asking("write_picture", session)
     overlap.train(stage.cfg)
     assert states == ["starting", "ending"]
@@ -145,32 +127,22 @@ def test_a_run_in_a_place_without_sockets_goes_on_and_says_that_it_cannot_be_ask
     assert line.startswith("ctl (overlap ctl cannot reach this run) (Operation not supported; 1 time")
 
 
-def test_a_second_run_in_the_directory_leaves_the_first_one_its_socket(stage: Stage, tmp_path: Path) -> None:
+def test_a_second_run_in_the_directory_or_of_the_process_is_refused_and_harms_nothing(
+    stage: Stage, tmp_path: Path
+) -> None:
     run, said = tmp_path / "run", list[Any]()
 
     def on_step(batch: Any) -> None:
         if batch.step == 2:
             with pytest.raises(ConfigError, match="another run is writing there"):
                 ownership.take_lock(run, "again")
+            with pytest.raises(ConfigError, match="another run is in progress in this process: wait for it"):
+                overlap.train(load_config(None, [f"run.dir={tmp_path / 'other'}"]))
             said.append((run / "ctl").is_socket())
 
     stage.learner.on_step = on_step
-    overlap.train(stage.cfg)
-    assert said == [True]
-
-
-def test_a_second_run_of_the_process_is_refused_before_it_touches_anything(stage: Stage, tmp_path: Path) -> None:
-    said: list[str] = []
-
-    def on_step(batch: Any) -> None:
-        if batch.step == 1:
-            with pytest.raises(ConfigError) as refused:
-                overlap.train(load_config(None, [f"run.dir={tmp_path / 'other'}"]))
-            said.append(str(refused.value))
-
-    stage.learner.on_step = on_step
     assert overlap.train(stage.cfg)["exit"] == "finished"
-    assert "another run is in progress in this process: wait for it" in said[0]
+    assert said == [True]
     assert not (tmp_path / "other").exists()
 
 

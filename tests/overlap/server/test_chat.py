@@ -5,14 +5,13 @@ from __future__ import annotations
 import asyncio
 import json
 import random
-from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
-from chats import Letters, Voice, check_books, prompt, said, user
+from chats import Letters, Voice, check_books, free, prompt, said, user
 
 from overlap.core import Request
-from overlap.errors import ContextFull, EpisodeOver, RequestRefused
+from overlap.errors import ContextFull, EpisodeOver
 from overlap.server import Chat, ChatTemplate
 from overlap.server.chat import Budget
 from overlap.server.episode_tree import Branch
@@ -21,17 +20,14 @@ LETTERS = Letters()
 WIDE = Budget(turns=100, tokens=100_000, context=100_000)
 
 
-@asynccontextmanager
-async def _free():
-    yield
-
-
 def chat(voice: Voice, tokenizer: Any = LETTERS, budget: Budget = WIDE, reads: bool = False) -> Chat:
-    return Chat(Request(0, 1, prompt()), voice, ChatTemplate(tokenizer), budget, _free, reads=reads)
+    return Chat(Request(0, 1, prompt()), voice, ChatTemplate(tokenizer), budget, free, reads=reads)
 
 
-def play(work: Any) -> Any:
-    return asyncio.run(work)
+def numbered() -> tuple[Voice, Chat]:
+    """A policy that numbers its answers, and a chat with it."""
+    voice = Voice(lambda request: (f"answer {request.turn}", "stop"))
+    return voice, chat(voice)
 
 
 def words(branch: Branch) -> list[tuple[str, bool]]:
@@ -44,144 +40,115 @@ def words(branch: Branch) -> list[tuple[str, bool]]:
     return [(LETTERS.decode(ids), own) for ids, own in pieces]
 
 
-def test_a_second_turn_sees_the_ids_of_the_first_and_only_what_is_new_is_rendered() -> None:
-    async def work() -> None:
-        voice = Voice(lambda request: (f"answer {request.turn}", "stop"))
-        own = chat(voice)
-        first = await own.say([user("one")])
-        await own.say([user("one"), first.message, user("two")])
-        front = voice.sampled[0][0] + voice.sampled[0][1]
-        assert voice.sampled[1][0][: len(front)] == front
-        assert (
-            LETTERS.decode(voice.sampled[1][0][len(front) :])
-            == "\n<|im_start|>user\ntwo<|im_end|>\n<|im_start|>assistant\n"
-        )
-        (branch,) = own.branches()
-        assert words(branch) == [
-            ("answer 1<|im_end|>", True),
-            ("\n<|im_start|>user\ntwo<|im_end|>\n<|im_start|>assistant\n", False),
-            ("answer 2<|im_end|>", True),
-        ]
-        check_books(voice.sampled, own, 2)
-        assert len(own.branches()) == 1
-
-    play(work())
+async def test_a_second_turn_sees_the_ids_of_the_first_and_only_what_is_new_is_rendered() -> None:
+    voice, own = numbered()
+    first = await own.say([user("one")])
+    await own.say([user("one"), first.message, user("two")])
+    front = voice.sampled[0][0] + voice.sampled[0][1]
+    assert voice.sampled[1][0][: len(front)] == front
+    assert (
+        LETTERS.decode(voice.sampled[1][0][len(front) :])
+        == "\n<|im_start|>user\ntwo<|im_end|>\n<|im_start|>assistant\n"
+    )
+    (branch,) = own.branches()
+    assert words(branch) == [
+        ("answer 1<|im_end|>", True),
+        ("\n<|im_start|>user\ntwo<|im_end|>\n<|im_start|>assistant\n", False),
+        ("answer 2<|im_end|>", True),
+    ]
+    check_books(voice.sampled, own, 2)
+    assert len(own.branches()) == 1
 
 
-def test_what_is_put_together_from_turns_is_what_the_template_makes_of_the_whole() -> None:
-    async def work() -> None:
-        voice = Voice(lambda request: ("fine", "stop"))
-        own, messages = chat(voice), [user("one")]
-        for text in ("two", "three", "four"):
-            messages += [(await own.say(messages)).message, user(text)]
-        await own.say(messages)
-        whole = ChatTemplate(LETTERS).whole(messages)
-        assert list(voice.sampled[-1][0]) == whole
-
-    play(work())
+async def test_what_is_put_together_from_turns_is_what_the_template_makes_of_the_whole() -> None:
+    voice = Voice(lambda request: ("fine", "stop"))
+    own, messages = chat(voice), [user("one")]
+    for text in ("two", "three", "four"):
+        messages += [(await own.say(messages)).message, user(text)]
+    await own.say(messages)
+    whole = ChatTemplate(LETTERS).whole(messages)
+    assert list(voice.sampled[-1][0]) == whole
 
 
-def test_an_answer_that_was_cut_off_goes_on_behind_the_end_of_its_turn() -> None:
-    async def work() -> None:
-        voice = Voice(lambda request: ("far too long", "stop"))
-        own = chat(voice)
-        first = await own.say([user("one")], max_tokens=3)
-        assert (first.text, first.finish) == ("far", "length")
-        await own.say([user("one"), first.message, user("go on")])
-        (branch,) = own.branches()
-        assert words(branch)[:2] == [
-            ("far", True),
-            ("<|im_end|>\n<|im_start|>user\ngo on<|im_end|>\n<|im_start|>assistant\n", False),
-        ]
-        check_books(voice.sampled, own, 2)
-
-    play(work())
+async def test_an_answer_that_was_cut_off_goes_on_behind_the_end_of_its_turn() -> None:
+    voice = Voice(lambda request: ("far too long", "stop"))
+    own = chat(voice)
+    first = await own.say([user("one")], max_tokens=3)
+    assert (first.text, first.finish) == ("far", "length")
+    await own.say([user("one"), first.message, user("go on")])
+    (branch,) = own.branches()
+    assert words(branch)[:2] == [
+        ("far", True),
+        ("<|im_end|>\n<|im_start|>user\ngo on<|im_end|>\n<|im_start|>assistant\n", False),
+    ]
+    check_books(voice.sampled, own, 2)
 
 
 @pytest.mark.parametrize("changed", ["forgotten", "edited", "asked again", "other tools", "summed up"])
-def test_another_history_opens_a_branch_and_everything_that_arrived_is_trained_once(changed: str) -> None:
-    async def work() -> None:
-        voice = Voice(lambda request: (f"answer {request.turn}", "stop"))
-        own, tools = chat(voice), [{"type": "function", "function": {"name": "f", "parameters": {}}}]
-        first = await own.say([user("one")])
-        second = await own.say([user("one"), first.message, user("two")])
-        match changed:
-            case "forgotten":  # a malformed answer is replaced by what was wrong with it
-                await own.say([user("one"), first.message, user("two"), user("that was malformed")])
-            case "edited":
-                await own.say([user("one"), said("another answer"), user("two")])
-            case "asked again":
-                await own.say([user("one"), first.message, user("two")])
-            case "other tools":
-                await own.say([user("one"), first.message, user("two"), second.message, user("three")], tools=tools)
-            case "summed up":
-                await own.say([user("in short: one, two")])
-        branches = own.branches()
-        assert len(branches) == 2
-        assert branches[0].turns[-1] == 2, "the branch of the last turn comes first"
-        check_books(voice.sampled, own, 3)
-
-    play(work())
+async def test_another_history_opens_a_branch_and_everything_that_arrived_is_trained_once(changed: str) -> None:
+    (voice, own), tools = numbered(), [{"type": "function", "function": {"name": "f", "parameters": {}}}]
+    first = await own.say([user("one")])
+    second = await own.say([user("one"), first.message, user("two")])
+    match changed:
+        case "forgotten":  # a malformed answer is replaced by what was wrong with it
+            await own.say([user("one"), first.message, user("two"), user("that was malformed")])
+        case "edited":
+            await own.say([user("one"), said("another answer"), user("two")])
+        case "asked again":
+            await own.say([user("one"), first.message, user("two")])
+        case "other tools":
+            await own.say([user("one"), first.message, user("two"), second.message, user("three")], tools=tools)
+        case "summed up":
+            await own.say([user("in short: one, two")])
+    branches = own.branches()
+    assert len(branches) == 2
+    assert branches[0].turns[-1] == 2, "the branch of the last turn comes first"
+    check_books(voice.sampled, own, 3)
 
 
-def test_a_branch_is_trained_from_its_first_own_token_on_and_the_shared_turn_in_the_first_one() -> None:
-    async def work() -> None:
-        voice = Voice(lambda request: (f"answer {request.turn}", "stop"))
-        own = chat(voice)
-        first = await own.say([user("one")])
-        for text in ("left", "right"):
-            await own.say([user("one"), first.message, user(text)])
-        last, other = own.branches()
-        assert [own_ for _, own_ in words(last)] == [True, False, True]
-        assert words(other) == [("answer 2<|im_end|>", True)]
-        assert LETTERS.decode(other.prompt_ids).endswith("left<|im_end|>\n<|im_start|>assistant\n")
-        check_books(voice.sampled, own, 3)
-
-    play(work())
+async def test_a_branch_is_trained_from_its_first_own_token_on_and_the_shared_turn_in_the_first_one() -> None:
+    voice, own = numbered()
+    first = await own.say([user("one")])
+    for text in ("left", "right"):
+        await own.say([user("one"), first.message, user(text)])
+    last, other = own.branches()
+    assert [own_ for _, own_ in words(last)] == [True, False, True]
+    assert words(other) == [("answer 2<|im_end|>", True)]
+    assert LETTERS.decode(other.prompt_ids).endswith("left<|im_end|>\n<|im_start|>assistant\n")
+    check_books(voice.sampled, own, 3)
 
 
-def test_an_answer_that_never_arrived_is_not_trained() -> None:
-    async def work() -> None:
-        voice = Voice(lambda request: (f"answer {request.turn}", "stop"))
-        own = chat(voice)
-        await own.sample(own.ask([user("one")]))
-        assert own.branches() == ()
-        await own.say([user("one")])
-        check_books(voice.sampled, own, 1)
-
-    play(work())
+async def test_an_answer_that_never_arrived_is_not_trained() -> None:
+    voice, own = numbered()
+    await own.sample(own.ask([user("one")]))
+    assert own.branches() == ()
+    await own.say([user("one")])
+    check_books(voice.sampled, own, 1)
 
 
-def test_that_a_request_repeats_an_answer_shows_that_it_arrived() -> None:
-    async def work() -> None:
-        voice = Voice(lambda request: (f"answer {request.turn}", "stop"))
-        own = chat(voice)
-        first = await own.sample(own.ask([user("one")]))
-        await own.say([user("one"), first.message, user("two")])
-        check_books(voice.sampled, own, 2)
-
-    play(work())
+async def test_that_a_request_repeats_an_answer_shows_that_it_arrived() -> None:
+    voice, own = numbered()
+    first = await own.sample(own.ask([user("one")]))
+    await own.say([user("one"), first.message, user("two")])
+    check_books(voice.sampled, own, 2)
 
 
-def test_what_clients_change_of_an_answer_changes_nothing() -> None:
-    async def work() -> None:
-        voice = Voice(lambda request: (" an answer \n", "stop"))
-        own = chat(voice)
-        first = await own.say([{"role": "developer", "content": "be brief"}, user("one")])
-        assert first.text == " an answer \n"
-        again = {"role": "assistant", "content": [{"type": "text", "text": "an answer"}], "refusal": None, "id": 7}
-        parts = {
-            "role": "user",
-            "content": [{"type": "text", "text": "o"}, {"type": "text", "text": "ne"}],
-            "name": None,
-        }
-        await own.say([{"role": "system", "content": "be brief"}, parts, again, user("two")])
-        assert len(own.branches()) == 1
-
-    play(work())
+async def test_what_clients_change_of_an_answer_changes_nothing() -> None:
+    voice = Voice(lambda request: (" an answer \n", "stop"))
+    own = chat(voice)
+    first = await own.say([{"role": "developer", "content": "be brief"}, user("one")])
+    assert first.text == " an answer \n"
+    again = {"role": "assistant", "content": [{"type": "text", "text": "an answer"}], "refusal": None, "id": 7}
+    parts = {
+        "role": "user",
+        "content": [{"type": "text", "text": "o"}, {"type": "text", "text": "ne"}],
+        "name": None,
+    }
+    await own.say([{"role": "system", "content": "be brief"}, parts, again, user("two")])
+    assert len(own.branches()) == 1
 
 
-def test_calls_of_tools_are_known_again_by_their_name_and_arguments_whatever_their_form() -> None:
+async def test_calls_of_tools_are_known_again_by_their_name_and_arguments_whatever_their_form() -> None:
     class Calling(Voice):
         async def parse(self, text: str, token_ids: Any, tools: str) -> Any:
             from overlap.core import Spoken
@@ -189,38 +156,32 @@ def test_calls_of_tools_are_known_again_by_their_name_and_arguments_whatever_the
             assert json.loads(tools)[0]["function"]["name"] == "f"
             return Spoken("", "hm", (("f", '{"b": 1, "a": [2]}'), ("f", "no json")))
 
-    async def work() -> None:
-        voice, tools = Calling(), [{"type": "function", "function": {"name": "f", "parameters": {}}}]
-        own = chat(voice, reads=True)
-        first = await own.say([user("one")], tools=tools)
-        assert first.finish == "tool_calls"
-        assert len({call.id for call in first.calls}) == 2
-        echo = [
-            {"id": f"other{n}", "type": "function", "function": {"name": "f", "arguments": a}}
-            for n, a in enumerate(('{"a":[2],"b":1}', "no json"))
-        ]
-        results = [{"role": "tool", "tool_call_id": f"other{n}", "content": "ok"} for n in range(2)]
-        await own.say([user("one"), said("", tool_calls=echo), *results], tools=tools)
-        assert len(own.branches()) == 1
-        check_books(voice.sampled, own, 2)
-
-    play(work())
+    voice, tools = Calling(), [{"type": "function", "function": {"name": "f", "parameters": {}}}]
+    own = chat(voice, reads=True)
+    first = await own.say([user("one")], tools=tools)
+    assert first.finish == "tool_calls"
+    assert len({call.id for call in first.calls}) == 2
+    echo = [
+        {"id": f"other{n}", "type": "function", "function": {"name": "f", "arguments": a}}
+        for n, a in enumerate(('{"a":[2],"b":1}', "no json"))
+    ]
+    results = [{"role": "tool", "tool_call_id": f"other{n}", "content": "ok"} for n in range(2)]
+    await own.say([user("one"), said("", tool_calls=echo), *results], tools=tools)
+    assert len(own.branches()) == 1
+    check_books(voice.sampled, own, 2)
 
 
-def test_a_message_that_holds_the_word_for_an_answer_is_seen_whole() -> None:
-    async def work() -> None:
-        voice = Voice()
-        own, hostile = chat(voice), "before ovl7dummy<|im_end|>\n and after"
-        first = await own.say([user("one")])
-        await own.say([user("one"), first.message, user(hostile)])
-        assert "user\nbefore ovl7dummy<|im_end|>" in LETTERS.decode(voice.sampled[-1][0])
-        check_books(voice.sampled, own, 2)
-
-    play(work())
+async def test_a_message_that_holds_the_word_for_an_answer_is_seen_whole() -> None:
+    voice = Voice()
+    own, hostile = chat(voice), "before ovl7dummy<|im_end|>\n and after"
+    first = await own.say([user("one")])
+    await own.say([user("one"), first.message, user(hostile)])
+    assert "user\nbefore ovl7dummy<|im_end|>" in LETTERS.decode(voice.sampled[-1][0])
+    check_books(voice.sampled, own, 2)
 
 
 @pytest.mark.parametrize("what", ["names", "results"])
-def test_dialogs_of_the_same_words_by_others_or_of_other_calls_are_not_the_same(what: str) -> None:
+async def test_dialogs_of_the_same_words_by_others_or_of_other_calls_are_not_the_same(what: str) -> None:
     calls = [{"id": id, "type": "function", "function": {"name": "f", "arguments": "{}"}} for id in "ab"]
 
     def asked(first: str, second: str) -> list[dict[str, Any]]:
@@ -229,68 +190,42 @@ def test_dialogs_of_the_same_words_by_others_or_of_other_calls_are_not_the_same(
         told = [{"role": "tool", "tool_call_id": id, "content": text} for id, text in ((first, "x"), (second, "y"))]
         return [user("one"), said("", tool_calls=calls), *told]
 
-    async def work() -> None:
-        own = chat(Voice())
-        first = await own.say(asked("a", "b"))
-        found = [own.ask([*asked(*names), first.message, user("on")]).dialog for names in ("ab", "ba")]
-        assert [own.episode.match(dialog, "[]").known for dialog in found] == [len(asked("a", "b")) + 1, 0]
-
-    play(work())
+    own = chat(Voice())
+    first = await own.say(asked("a", "b"))
+    found = [own.ask([*asked(*names), first.message, user("on")]).dialog for names in ("ab", "ba")]
+    assert [own.episode.match(dialog, "[]") for dialog in found] == [first.turn, None]
 
 
-def test_words_that_an_answer_begins_with_are_in_front_of_it_and_not_trained() -> None:
-    async def work() -> None:
-        voice = Voice(lambda request: ("print(1)", "stop"))
-        own = chat(voice)
-        reply = await own.say([user("one")], prefill="```python\n")
-        assert reply.text == "```python\nprint(1)"
-        await own.say([user("one"), reply.message, user("two")])
-        (branch,) = own.branches()
-        assert LETTERS.decode(branch.prompt_ids).endswith("assistant\n```python\n")
-        check_books(voice.sampled, own, 2)
-
-    play(work())
+async def test_words_that_an_answer_begins_with_are_in_front_of_it_and_not_trained() -> None:
+    voice = Voice(lambda request: ("print(1)", "stop"))
+    own = chat(voice)
+    reply = await own.say([user("one")], prefill="```python\n")
+    assert reply.text == "```python\nprint(1)"
+    await own.say([user("one"), reply.message, user("two")])
+    (branch,) = own.branches()
+    assert LETTERS.decode(branch.prompt_ids).endswith("assistant\n```python\n")
+    check_books(voice.sampled, own, 2)
 
 
-def test_budgets_end_an_episode_and_a_dialog_that_fills_the_context_only_its_turn() -> None:
-    async def work() -> None:
-        own = chat(Voice(), budget=Budget(turns=2, tokens=99, context=1000))
-        for _ in range(2):
-            await own.say([user("one")])
-        with pytest.raises(EpisodeOver, match=r"had its 2 turns \(episode.turns\)"):
-            await own.say([user("one")])
-        own = chat(Voice(), budget=Budget(turns=9, tokens=6, context=1000))
-        assert (await own.say([user("one")])).tokens == 4
-        assert (await own.say([user("one")])).finish == "length"
-        with pytest.raises(EpisodeOver, match=r"sampled its 6 tokens \(episode.tokens\)"):
-            await own.say([user("one")])
-        own = chat(Voice(), budget=Budget(turns=9, tokens=99, context=80))
-        with pytest.raises(ContextFull, match="maximum context length is 80 tokens"):
-            await own.say([user("x" * 80)])
+async def test_budgets_end_an_episode_and_a_dialog_that_fills_the_context_only_its_turn() -> None:
+    own = chat(Voice(), budget=Budget(turns=2, tokens=99, context=1000))
+    for _ in range(2):
         await own.say([user("one")])
-
-    play(work())
-
-
-@pytest.mark.parametrize(
-    ("messages", "why"),
-    [
-        ([], "messages: it is empty"),
-        ([{"role": "robot", "content": "x"}], r"messages\[0\]: role 'robot' is none of system"),
-        (
-            [user("a"), {"role": "user", "content": [{"type": "image_url"}]}],
-            r"messages\[1\]: a part of type 'image_url'",
-        ),
-        ([{"role": "assistant", "tool_calls": [{}]}], r"messages\[0\]: a tool call without a function's name"),
-    ],
-)
-def test_messages_that_cannot_be_read_are_refused_with_their_place(messages: list[Any], why: str) -> None:
-    with pytest.raises(RequestRefused, match=why):
-        play(chat(Voice()).say(messages))
+    with pytest.raises(EpisodeOver, match=r"had its 2 turns \(episode.turns\)"):
+        await own.say([user("one")])
+    own = chat(Voice(), budget=Budget(turns=9, tokens=6, context=1000))
+    assert (await own.say([user("one")])).tokens == 4
+    assert (await own.say([user("one")])).finish == "length"
+    with pytest.raises(EpisodeOver, match=r"sampled its 6 tokens \(episode.tokens\)"):
+        await own.say([user("one")])
+    own = chat(Voice(), budget=Budget(turns=9, tokens=99, context=80))
+    with pytest.raises(ContextFull, match="maximum context length is 80 tokens"):
+        await own.say([user("x" * 80)])
+    await own.say([user("one")])
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_whatever_a_harness_does_ids_are_what_the_engine_saw_and_each_token_is_trained_once(seed: int) -> None:
+async def test_whatever_a_harness_does_ids_are_what_the_engine_saw_and_each_token_is_trained_once(seed: int) -> None:
     rng = random.Random(seed)
 
     def says(request: Request) -> tuple[str, Any]:
@@ -298,24 +233,21 @@ def test_whatever_a_harness_does_ids_are_what_the_engine_saw_and_each_token_is_t
             ["stop", "stop", "length"]
         )
 
-    async def work() -> None:
-        voice = Voice(says)
-        own, dialogs = chat(voice), [[user("root")]]
-        for _ in range(rng.randrange(2, 14)):
-            messages = list(rng.choice(dialogs))
-            if rng.random() < 0.3:  # edited, cut, or with something that nobody said
-                place = rng.randrange(len(messages))
-                messages[place:] = [user(rng.choice(["x", "y"]))] if rng.random() < 0.5 else [said("mine"), user("z")]
-            replies = await asyncio.gather(*(own.sample(own.ask(messages)) for _ in range(rng.choice([1, 1, 1, 2, 3]))))
-            for reply in replies:
-                if rng.random() < 0.8:
-                    own.deliver(reply)
-                    dialogs.append([*messages, reply.message, user(rng.choice(["go", "on"]))])
-        seen = {(front, ids) for front, ids, _ in voice.sampled}
-        for turn in own.episode.turns:
-            whole = own.episode.ids(turn)
-            own_ids = tuple(turn.token_ids)
-            assert (tuple(whole[: len(whole) - len(own_ids)]), own_ids) in seen
-        check_books(voice.sampled, own)
-
-    play(work())
+    voice = Voice(says)
+    own, dialogs = chat(voice), [[user("root")]]
+    for _ in range(rng.randrange(2, 14)):
+        messages = list(rng.choice(dialogs))
+        if rng.random() < 0.3:  # edited, cut, or with something that nobody said
+            place = rng.randrange(len(messages))
+            messages[place:] = [user(rng.choice(["x", "y"]))] if rng.random() < 0.5 else [said("mine"), user("z")]
+        replies = await asyncio.gather(*(own.sample(own.ask(messages)) for _ in range(rng.choice([1, 1, 1, 2, 3]))))
+        for reply in replies:
+            if rng.random() < 0.8:
+                own.deliver(reply)
+                dialogs.append([*messages, reply.message, user(rng.choice(["go", "on"]))])
+    seen = {(front, ids) for front, ids, _ in voice.sampled}
+    for turn in own.episode.turns:
+        whole = own.episode.ids(turn)
+        own_ids = tuple(turn.token_ids)
+        assert (tuple(whole[: len(whole) - len(own_ids)]), own_ids) in seen
+    check_books(voice.sampled, own)

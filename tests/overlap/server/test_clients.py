@@ -25,30 +25,26 @@ def recording(monkeypatch: pytest.MonkeyPatch) -> Recording:
     return Recording(monkeypatch)
 
 
-@pytest.mark.parametrize("how", ["plain", "async", "stream", "chunks"])
-def test_openai_gets_the_same_text_and_calls_however_it_asks_and_opens_no_branch(tmp_path, recording, how: str) -> None:
-    pytest.importorskip("openai")
-    found = played(f"{sys.executable} {AGENTS / 'openai_agent.py'} {how}", tmp_path, recording, Speaker(*STEPS))
-    ends = ["tool_calls", "tool_calls", "stop"]
-    assert json.loads(found.answer) == [[*step, end] for step, end in zip(HEARD, ends, strict=True)]
-    assert len(found.chat.branches()) == 1
-    assert tree(found.chat) == tree(directly(found.bodies, Speaker(*STEPS)))
+OPENAI = f"{sys.executable} {AGENTS / 'openai_agent.py'}"
+HOWS = [*(("openai", how) for how in ("plain", "async", "stream", "chunks")), ("ai", "plain"), ("ai", "stream")]
 
 
-@pytest.mark.parametrize("how", ["plain", "stream"])
-def test_ai_gets_the_same_text_and_calls_however_it_asks_and_opens_no_branch(tmp_path, recording, how: str) -> None:
-    packages = installed("ai")
-    found = played(f"node {AGENTS / 'ai_agent.mjs'} {packages} {how}", tmp_path, recording, Speaker(*STEPS))
-    ends = ["tool-calls", "tool-calls", "stop"]
-    assert json.loads(found.answer) == [[*step, end] for step, end in zip(HEARD, ends, strict=True)]
+@pytest.mark.parametrize(("client", "how"), HOWS)
+def test_a_client_gets_the_same_text_and_calls_however_it_asks_and_opens_no_branch(tmp_path, recording, client, how):
+    if client == "openai":
+        pytest.importorskip("openai")
+    command = OPENAI if client == "openai" else f"node {AGENTS / 'ai_agent.mjs'} {installed('ai')}"
+    found = played(f"{command} {how}", tmp_path, recording, Speaker(*STEPS))
+    called = "tool_calls" if client == "openai" else "tool-calls"
+    assert json.loads(found.answer) == [[*step, end] for step, end in zip(HEARD, [called, called, "stop"], strict=True)]
     assert len(found.chat.branches()) == 1
     assert tree(found.chat) == tree(directly(found.bodies, Speaker(*STEPS)))
 
 
 def test_what_openai_asks_again_when_its_connection_was_cut_is_sampled_once(tmp_path, recording) -> None:
     pytest.importorskip("openai")
-    command, voice = f"{sys.executable} {AGENTS / 'openai_agent.py'} plain", Speaker(*STEPS)
-    found = played(command, tmp_path, recording, voice, door=Dropping)
+    voice = Speaker(*STEPS)
+    found = played(f"{OPENAI} plain", tmp_path, recording, voice, door=Dropping)
     again = [headers["x-stainless-retry-count"] for headers in found.headers]
     assert again == ["0", "1", "0", "0"]
     assert [step[:2] for step in json.loads(found.answer)] == HEARD

@@ -8,30 +8,17 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from chats import Letters, Voice, prompt, user
+from chats import EPISODES, Letters, Voice, one, prompt, rolling, user
 
-from overlap.clock import now, run_virtual
-from overlap.config import Config, EpisodeConfig, ModelConfig, RolloutConfig
+from overlap.clock import now
+from overlap.config import EpisodeConfig, RolloutConfig
 from overlap.core import Request, Trajectory
 from overlap.errors import EngineError, EpisodeOver, RolloutError
-from overlap.server import Chat, ChatTemplate, EpisodeSandbox, episodes
+from overlap.server import Chat, EpisodeSandbox
 from sandbox.core import Case, Problem, Program
 from sandbox.errors import WorkerDied
 
-CFG = Config(model=ModelConfig(prompt_tokens=400, response_tokens=100), episode=EpisodeConfig(tokens=2000))
 PROBLEM = Problem("public", "stdio", (Case("1", "1"),))
-
-
-async def never(*_: Any) -> Any:
-    raise AssertionError("nobody asked for the sandbox")
-
-
-def rolled(rollout: Any, voice: Voice | None = None, cfg: Config = CFG, judge: Any = never) -> Any:
-    return episodes(cfg, voice or Voice(), ChatTemplate(Letters()), rollout, "Mine.rollout", judge)
-
-
-def one(rollout: Any, **options: Any) -> Trajectory:
-    return asyncio.run(rolled(rollout, **options).generate(Request(4, 2, prompt("p9"))))
 
 
 async def two_turns(prompt: Any, chat: Chat, sandbox: EpisodeSandbox) -> str:
@@ -84,12 +71,13 @@ def test_a_budget_truncates_whether_the_task_catches_it_or_not(caught: bool) -> 
                 return "i give up"
             raise
 
-    made = one(rollout, cfg=replace(CFG, episode=EpisodeConfig(tokens=2000, turns=3)))
+    made = one(rollout, cfg=replace(EPISODES, episode=EpisodeConfig(tokens=2000, turns=3)))
     assert (made.finish, made.turns, made.text) == ("length", 1, "yes")
     assert len(made.forks) == 2
 
 
-def test_time_truncates_and_takes_the_turn_in_flight_back() -> None:
+@pytest.mark.virtual
+async def test_time_truncates_and_takes_the_turn_in_flight_back() -> None:
     class Slow(Voice):
         left = 0
 
@@ -101,17 +89,9 @@ def test_time_truncates_and_takes_the_turn_in_flight_back() -> None:
                 raise
             return await super().generate(request)
 
-    voice = Slow()
-    began = 0.0
-
-    async def work() -> Trajectory:
-        nonlocal began
-        began = now()
-        made: Trajectory = await rolled(two_turns, voice).generate(Request(0, 0, prompt()))
-        assert now() - began == pytest.approx(600.0)
-        return made
-
-    made = run_virtual(work())
+    voice, began = Slow(), now()
+    made = await rolling(two_turns, voice).generate(Request(0, 0, prompt()))
+    assert now() - began == pytest.approx(600.0)
     assert (made.finish, made.text, voice.left) == ("length", "yes", 1)
 
 
@@ -156,7 +136,8 @@ def test_a_fault_of_the_sandbox_has_the_episode_rolled_out_again_and_then_masks_
     assert (failed.finish, failed.failure) == ("abort", "WorkerDied: it was killed")
 
 
-def test_as_many_episodes_as_the_engine_has_places_are_rolled_out_at_once_the_oldest_first() -> None:
+@pytest.mark.virtual
+async def test_as_many_episodes_as_the_engine_has_places_are_rolled_out_at_once_the_oldest_first() -> None:
     inside, order = 0, []
 
     async def rollout(prompt: Any, chat: Chat, sandbox: EpisodeSandbox) -> str:
@@ -177,16 +158,15 @@ def test_as_many_episodes_as_the_engine_has_places_are_rolled_out_at_once_the_ol
             inside -= 1
             return await super().generate(request)
 
-    async def work() -> None:
-        engine = rolled(rollout, Counted(), replace(CFG, rollout=RolloutConfig(max_sequences=2)))
-        await asyncio.gather(*(engine.generate(Request(group, 0, prompt())) for group in (0, 3, 2, 1)))
-        assert order == [*[0, 3] * 3, *[1, 2] * 3]
-
-    run_virtual(work())
+    engine = rolling(rollout, Counted(), replace(EPISODES, rollout=RolloutConfig(max_sequences=2)))
+    await asyncio.gather(*(engine.generate(Request(group, 0, prompt())) for group in (0, 3, 2, 1)))
+    assert order == [*[0, 3] * 3, *[1, 2] * 3]
 
 
-def test_an_episode_that_is_idle_for_too_long_gives_its_place_to_another_and_waits_for_one_again() -> None:
+@pytest.mark.virtual
+async def test_an_episode_that_is_idle_for_too_long_gives_its_place_to_another_and_waits_for_one_again() -> None:
     said: list[tuple[int, float]] = []
+    began = now()
 
     async def rollout(prompt: Any, chat: Chat, sandbox: EpisodeSandbox) -> str:
         first = await chat.say([user("a")])
@@ -200,14 +180,7 @@ def test_an_episode_that_is_idle_for_too_long_gives_its_place_to_another_and_wai
             await asyncio.sleep(10.0)
             return await super().generate(request)
 
-    async def work() -> None:
-        nonlocal began
-        began = now()
-        engine = rolled(rollout, Timed(), replace(CFG, rollout=RolloutConfig(max_sequences=1)))
-        await asyncio.gather(
-            engine.generate(Request(0, 0, prompt("slow"))), engine.generate(Request(1, 0, prompt("quick")))
-        )
-
-    began = 0.0
-    run_virtual(work())
+    engine = rolling(rollout, Timed(), replace(EPISODES, rollout=RolloutConfig(max_sequences=1)))
+    asked = [Request(0, 0, prompt("slow")), Request(1, 0, prompt("quick"))]
+    await asyncio.gather(*map(engine.generate, asked))
     assert said == [(0, 0.0), (1, 15.0), (1, 25.0), (0, 110.0)]

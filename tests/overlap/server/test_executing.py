@@ -8,23 +8,18 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from chats import Letters, Voice, prompt
+from chats import EPISODES, prompt, rolling
 from pooling import family, living
 
-from overlap.config import Config, EpisodeConfig, ModelConfig, VerifyConfig
+from overlap.config import Config, EpisodeConfig, VerifyConfig
 from overlap.core import Request, Trajectory
 from overlap.errors import RolloutError
-from overlap.server import Chat, ChatTemplate, EpisodeSandbox, episodes
+from overlap.server import Chat, EpisodeSandbox
 from sandbox.errors import WorkerDied
 from sandbox.session import ProgramSession
 
-MODEL = ModelConfig(prompt_tokens=400, response_tokens=100)
-CFG = Config(model=MODEL, episode=EpisodeConfig(tokens=2000), verify=VerifyConfig(cpu_s=5.0))
+CFG = replace(EPISODES, verify=VerifyConfig(cpu_s=5.0))
 HOW: dict[str, Any] = {"entry": "b.py", "stdin": "3"}
-
-
-async def never(*_: Any) -> Any:
-    raise AssertionError("nobody asked for a judgement")
 
 
 def rolled(rollout: Any, count: int = 1, cfg: Config = CFG) -> list[Trajectory]:
@@ -32,7 +27,7 @@ def rolled(rollout: Any, count: int = 1, cfg: Config = CFG) -> list[Trajectory]:
 
     async def main() -> list[Trajectory]:
         before = set(family(os.getpid()))
-        engine = episodes(cfg, Voice(), ChatTemplate(Letters()), rollout, "Mine.rollout", never)
+        engine = rolling(rollout, cfg=cfg)
         try:
             made = await asyncio.gather(*(engine.generate(Request(4, n, prompt(f"p{n}"))) for n in range(count)))
             assert not living([process for process in family(os.getpid()) if process not in before])

@@ -8,60 +8,55 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from chats import Letters, Voice, prompt, user
-from gateways import CHAT, TOOLS, Session, Waiting, free, play
+from chats import Voice, user
+from gateways import CHAT, TOOLS, Session, Waiting, opened, played
 
 from overlap.core import Request, Spoken, Trajectory
 from overlap.errors import EngineError
-from overlap.server import Chat, ChatTemplate, Gateway
 from overlap.server import gateway as gateway_
-from overlap.server.chat import Budget
 
 httpx = pytest.importorskip("httpx")
 
 
-def test_an_answer_has_the_form_that_clients_know_and_is_trained_when_it_was_sent() -> None:
-    async def work(s: Session) -> None:
-        got = await s.ask(user("one"), temperature=0.0, seed=3, user="x", store=True, something_new={"a": 1})
-        assert got.status_code == 200
-        body = got.json()
-        assert body["object"] == "chat.completion"
-        assert body["choices"][0]["message"] == {"role": "assistant", "content": "a1", "refusal": None}
-        assert body["choices"][0]["finish_reason"] == "stop"
-        assert body["usage"]["completion_tokens"] == 3
-        assert s.trained == 3
-        again = await s.ask(user("one"), body["choices"][0]["message"], user("two"))
-        assert again.json()["choices"][0]["message"]["content"] == "a2"
-        assert len(s.chat.branches()) == 1
-        assert s.trained == 6
-
-    play(work)
+@played()
+async def test_an_answer_has_the_form_that_clients_know_and_is_trained_when_it_was_sent(s: Session) -> None:
+    got = await s.ask(user("one"), temperature=0.0, seed=3, user="x", store=True, something_new={"a": 1})
+    assert got.status_code == 200
+    body = got.json()
+    assert body["object"] == "chat.completion"
+    assert body["choices"][0]["message"] == {"role": "assistant", "content": "a1", "refusal": None}
+    assert body["choices"][0]["finish_reason"] == "stop"
+    assert body["usage"]["completion_tokens"] == 3
+    assert s.trained == 3
+    again = await s.ask(user("one"), body["choices"][0]["message"], user("two"))
+    assert again.json()["choices"][0]["message"]["content"] == "a2"
+    assert len(s.chat.branches()) == 1
+    assert s.trained == 6
 
 
-def test_a_stream_has_role_content_every_call_at_once_the_end_and_the_usage_if_asked() -> None:
-    class Calling(Voice):
-        async def parse(self, text: str, token_ids: Any, tools: str) -> Spoken:
-            return Spoken("", "hm", (("f", "{}"), ("f", '{"a":1}')))
+class Calling(Voice):
+    async def parse(self, text: str, token_ids: Any, tools: str) -> Spoken:
+        return Spoken("", "hm", (("f", "{}"), ("f", '{"a":1}')))
 
-    async def work(s: Session) -> None:
-        got = await s.ask(user("one"), stream=True, stream_options={"include_usage": True}, tools=TOOLS)
-        assert got.headers["content-type"].startswith("text/event-stream")
-        lines = [line.removeprefix("data: ") for line in got.text.split("\n\n") if line]
-        assert lines[-1] == "[DONE]"
-        chunks = [json.loads(line) for line in lines[:-1]]
-        deltas = [chunk["choices"][0]["delta"] for chunk in chunks if chunk["choices"]]
-        assert deltas[0] == {"role": "assistant", "content": ""}
-        assert deltas[1]["reasoning"] == deltas[1]["reasoning_content"] == "hm"
-        assert [(call["index"], call["function"]["arguments"]) for call in deltas[2]["tool_calls"]] == [
-            (0, "{}"), (1, '{"a":1}'),
-        ]  # fmt: skip
-        assert chunks[-2]["choices"][0]["finish_reason"] == "tool_calls"
-        assert chunks[-1]["choices"] == []
-        assert chunks[-1]["usage"]["total_tokens"] > 0
-        assert len({chunk["id"] for chunk in chunks}) == 1
-        assert s.trained > 0
 
-    play(work, Calling(), reads=True)
+@played(Calling, reads=True)
+async def test_a_stream_has_role_content_every_call_at_once_the_end_and_the_usage_if_asked(s: Session) -> None:
+    got = await s.ask(user("one"), stream=True, stream_options={"include_usage": True}, tools=TOOLS)
+    assert got.headers["content-type"].startswith("text/event-stream")
+    lines = [line.removeprefix("data: ") for line in got.text.split("\n\n") if line]
+    assert lines[-1] == "[DONE]"
+    chunks = [json.loads(line) for line in lines[:-1]]
+    deltas = [chunk["choices"][0]["delta"] for chunk in chunks if chunk["choices"]]
+    assert deltas[0] == {"role": "assistant", "content": ""}
+    assert deltas[1]["reasoning"] == deltas[1]["reasoning_content"] == "hm"
+    assert [(call["index"], call["function"]["arguments"]) for call in deltas[2]["tool_calls"]] == [
+        (0, "{}"), (1, '{"a":1}'),
+    ]  # fmt: skip
+    assert chunks[-2]["choices"][0]["finish_reason"] == "tool_calls"
+    assert chunks[-1]["choices"] == []
+    assert chunks[-1]["usage"]["total_tokens"] > 0
+    assert len({chunk["id"] for chunk in chunks}) == 1
+    assert s.trained > 0
 
 
 @pytest.mark.parametrize(
@@ -85,18 +80,16 @@ def test_a_stream_has_role_content_every_call_at_once_the_end_and_the_usage_if_a
         ({"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {}}]}]}, "messages[0]"),
     ],
 )
-def test_what_would_change_the_law_or_cannot_be_read_is_refused_by_name(more: dict[str, Any], name: str) -> None:
-    async def work(s: Session) -> None:
-        body = {"model": "m", "messages": [user("x")]} | more
-        got = await s.client.post(CHAT, json=body)
-        assert got.status_code == 400
-        error = got.json()["error"]
-        assert error["type"] == "invalid_request_error"
-        assert error["param"] == name
-        assert name in error["message"]
-        assert s.chat.episode.turns == []
-
-    play(work)
+@played()
+async def test_what_would_change_the_law_or_cannot_be_read_is_refused_by_name(s: Session, more: Any, name: str) -> None:
+    body = {"model": "m", "messages": [user("x")]} | more
+    got = await s.client.post(CHAT, json=body)
+    assert got.status_code == 400
+    error = got.json()["error"]
+    assert error["type"] == "invalid_request_error"
+    assert error["param"] == name
+    assert name in error["message"]
+    assert s.chat.episode.turns == []
 
 
 @pytest.mark.parametrize(
@@ -104,32 +97,25 @@ def test_what_would_change_the_law_or_cannot_be_read_is_refused_by_name(more: di
     [b"", b"nonsense", b"[1]", b"[" * 100_000, b'{"messages": [{"role": "user", "content": "\\ud800"}]}', b"\xff\xfe",
      b'{"a": ' + b"9" * 10_000 + b"}"],
 )  # fmt: skip
-def test_a_body_that_is_no_request_is_refused(body: bytes) -> None:
-    async def work(s: Session) -> None:
-        got = await s.client.post(CHAT, content=body)
-        assert got.status_code == 400
-        assert got.json()["error"]["message"]
-
-    play(work)
+@played()
+async def test_a_body_that_is_no_request_is_refused(s: Session, body: bytes) -> None:
+    got = await s.client.post(CHAT, content=body)
+    assert got.status_code == 400
+    assert got.json()["error"]["message"]
 
 
 @pytest.mark.parametrize(
     "key", [None, "", "Bearer", "Bearer x", "Basic {key}", "Bearer {key}x", "Bearer \u00e4".encode()]
 )
 @pytest.mark.parametrize("path", [CHAT, "/models"])
-def test_without_the_key_of_an_episode_nothing_is_read_and_nothing_told(key: Any, path: str) -> None:
-    async def work(s: Session) -> None:
-        headers = (
-            []
-            if key is None
-            else [(b"authorization", key if isinstance(key, bytes) else key.format(key=s.key).encode())]
-        )
-        async with httpx.AsyncClient(base_url=s.gateway.url, headers=headers, trust_env=False) as stranger:
-            got = await (stranger.get(path) if path == "/models" else stranger.post(path, content=b"{"))
-        assert got.status_code == 401
-        assert got.headers["x-should-retry"] == "false"
-
-    play(work)
+@played()
+async def test_without_the_key_of_an_episode_nothing_is_read_and_nothing_told(s: Session, key: Any, path: str) -> None:
+    value = key.format(key=s.key).encode() if isinstance(key, str) else key
+    headers = [] if value is None else [(b"authorization", value)]
+    async with httpx.AsyncClient(base_url=s.gateway.url, headers=headers, trust_env=False) as stranger:
+        got = await (stranger.get(path) if path == "/models" else stranger.post(path, content=b"{"))
+    assert got.status_code == 401
+    assert got.headers["x-should-retry"] == "false"
 
 
 @pytest.mark.parametrize(
@@ -139,33 +125,24 @@ def test_without_the_key_of_an_episode_nothing_is_read_and_nothing_told(key: Any
      ("GET", "/..%2f..%2fetc/passwd"),
      ("GET", "/docs"), ("GET", "/openapi.json")],
 )  # fmt: skip
-def test_there_is_no_other_route(method: str, path: str) -> None:
-    async def work(s: Session) -> None:
-        got = await s.client.request(method, path)
-        assert got.status_code == 404
-        assert "POST /v1/chat/completions" in got.json()["error"]["message"]
-
-    play(work)
+@played()
+async def test_there_is_no_other_route(s: Session, method: str, path: str) -> None:
+    got = await s.client.request(method, path)
+    assert got.status_code == 404
+    assert "POST /v1/chat/completions" in got.json()["error"]["message"]
 
 
-def test_the_key_of_one_episode_opens_nothing_of_another_and_nothing_when_it_has_ended() -> None:
-    async def main() -> None:
-        chats = [
-            Chat(Request(n, 0, prompt()), Voice(), ChatTemplate(Letters()), Budget(5, 100, 500), free) for n in (0, 1)
-        ]
-        async with Gateway() as gateway:
-            with gateway.session(chats[1]):
-                with gateway.session(chats[0]) as key:
-                    s = Session(gateway, chats[0], key)
-                    assert (await s.ask(user("x"))).status_code == 200
-                    assert [len(chat.episode.turns) for chat in chats] == [1, 0]
-                assert (await s.ask(user("x"))).status_code == 401
-                await s.client.aclose()
-
-    asyncio.run(asyncio.wait_for(main(), 30))
+async def test_the_key_of_one_episode_opens_nothing_of_another_and_nothing_when_it_has_ended() -> None:
+    async with opened() as other, opened() as s:
+        assert (await s.ask(user("x"))).status_code == 200
+        assert (await s.ask(user("x"), headers={"authorization": f"Bearer {other.key}"})).status_code == 401
+        assert [len(one.chat.episode.turns) for one in (s, other)] == [1, 0]
+        s.end()
+        assert (await s.ask(user("x"))).status_code == 401
 
 
-def test_a_body_without_end_is_cut_off_and_one_that_says_that_it_is_long_is_not_read(monkeypatch) -> None:
+@played()
+async def test_a_body_without_end_is_cut_off_and_one_that_is_declared_long_is_not_read(s: Session, monkeypatch) -> None:
     monkeypatch.setattr(gateway_, "BODY_BYTES", 100_000)
     sent = 0
 
@@ -175,146 +152,111 @@ def test_a_body_without_end_is_cut_off_and_one_that_says_that_it_is_long_is_not_
             sent += 50_000
             yield b"x" * 50_000
 
-    async def work(s: Session) -> None:
-        try:
-            got = await s.client.post(CHAT, content=endless())
-            assert got.status_code == 413
-        except httpx.TransportError:  # it hung up while we still sent
-            pass
-        assert sent < 50_000_000
-        assert b"413" in await s.first_line(f"content-length: {1 << 30}\r\n")
-
-    play(work)
+    try:
+        got = await s.client.post(CHAT, content=endless())
+        assert got.status_code == 413
+    except httpx.TransportError:  # it hung up while we still sent
+        pass
+    assert sent < 50_000_000
+    assert b"413" in await s.first_line(f"content-length: {1 << 30}\r\n")
 
 
-def test_a_body_that_never_comes_ends_with_its_time(monkeypatch) -> None:
+@played()
+async def test_a_body_that_never_comes_ends_with_its_time(s: Session, monkeypatch) -> None:
     monkeypatch.setattr(gateway_, "BODY_S", 0.05)
-
-    async def work(s: Session) -> None:
-        assert b"413" in await s.first_line("content-length: 10\r\n")
-
-    play(work)
+    assert b"413" in await s.first_line("content-length: 10\r\n")
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_a_client_that_leaves_takes_its_turn_back(stream: bool) -> None:
-    async def main() -> None:
-        voice = Waiting()
-        chat = Chat(Request(0, 0, prompt()), voice, ChatTemplate(Letters()), Budget(5, 100, 500), free)
-        async with Gateway() as gateway:
-            with gateway.session(chat) as key:
-                s = Session(gateway, chat, key)
-                asking = asyncio.create_task(s.ask(user("x"), stream=stream))
-                await voice.began.wait()
-                asking.cancel()
-                await asyncio.gather(asking, return_exceptions=True)
-                await s.client.aclose()
-                await voice.gone.wait()
-        assert chat.branches() == ()
-        assert chat.episode.turns == []
-
-    asyncio.run(asyncio.wait_for(main(), 30))
+async def test_a_client_that_leaves_takes_its_turn_back(stream: bool) -> None:
+    async with opened(Waiting()) as s:
+        asking = asyncio.create_task(s.ask(user("x"), stream=stream))
+        await s.voice.began.wait()
+        asking.cancel()
+        await asyncio.gather(asking, return_exceptions=True)
+        await s.client.aclose()
+        await s.voice.gone.wait()
+    assert s.chat.branches() == ()
+    assert s.chat.episode.turns == []
 
 
-def test_the_end_of_an_episode_takes_its_turns_back_and_answers_that_it_is_over() -> None:
-    async def main() -> None:
-        voice = Waiting()
-        chat = Chat(Request(0, 0, prompt()), voice, ChatTemplate(Letters()), Budget(5, 100, 500), free)
-        async with Gateway() as gateway:
-            with gateway.session(chat) as key:
-                s = Session(gateway, chat, key)
-                asking = asyncio.create_task(s.ask(user("x")))
-                await voice.began.wait()
-            got = await asking
-            assert (got.status_code, got.headers["x-should-retry"]) == (404, "false")
-            await s.client.aclose()
-        assert voice.gone.is_set()
-
-    asyncio.run(asyncio.wait_for(main(), 30))
-
-
-def test_an_episode_over_its_budget_is_told_so_in_a_way_in_which_no_client_asks_again() -> None:
-    async def work(s: Session) -> None:
-        assert (await s.ask(user("x"))).status_code == 200
-        got = await s.ask(user("y"))
+async def test_the_end_of_an_episode_takes_its_turns_back_and_answers_that_it_is_over() -> None:
+    async with opened(Waiting()) as s:
+        asking = asyncio.create_task(s.ask(user("x")))
+        await s.voice.began.wait()
+        s.end()
+        got = await asking
         assert (got.status_code, got.headers["x-should-retry"]) == (404, "false")
-        assert got.json()["error"]["type"] == "not_found_error"
-        assert "had its 1 turns (episode.turns)" in got.json()["error"]["message"]
-        assert s.chat.over
-
-    play(work, turns=1)
+    assert s.voice.gone.is_set()
 
 
-def test_a_dialog_that_is_too_long_is_told_in_the_words_that_clients_look_for() -> None:
-    async def work(s: Session) -> None:
-        got = await s.ask(user("x" * 100))
-        assert got.status_code == 400
-        assert got.json()["error"]["code"] == "context_length_exceeded"
-        assert got.json()["error"]["message"].startswith("This model's maximum context length is 100 tokens.")
-
-    play(work, context=100)
-
-
-def test_a_request_that_is_asked_again_gets_the_recorded_answer_and_nothing_is_sampled() -> None:
-    async def work(s: Session) -> None:
-        first = await s.ask(user("x"))
-        again = await s.ask(user("x"), headers={"x-stainless-retry-count": "1"})
-        assert again.json()["choices"] == first.json()["choices"]
-        fresh = await s.ask(user("x"))  # a client that wants another sample gets one
-        assert fresh.json()["choices"] != first.json()["choices"]
-        assert len(s.chat.episode.turns) == 2
-        assert s.trained == 6
-
-    play(work)
+@played(turns=1)
+async def test_an_episode_over_its_budget_is_told_so_in_a_way_in_which_no_client_asks_again(s: Session) -> None:
+    assert (await s.ask(user("x"))).status_code == 200
+    got = await s.ask(user("y"))
+    assert (got.status_code, got.headers["x-should-retry"]) == (404, "false")
+    assert got.json()["error"]["type"] == "not_found_error"
+    assert "had its 1 turns (episode.turns)" in got.json()["error"]["message"]
+    assert s.chat.over
 
 
-def test_an_answer_that_never_arrived_is_given_to_whoever_asks_again_with_or_without_a_word_of_it() -> None:
-    async def work(s: Session) -> None:
-        plan = s.chat.ask([user("x")])
-        reply = await s.chat.sample(plan)
-        digest = gateway_.http_messages.read_body(json.dumps({"model": "any", "messages": [user("x")]}).encode()).digest
-        (session,) = s.gateway._sessions.values()
-        session.replies[digest] = [reply]
-        assert s.trained == 0
-        got = await s.ask(user("x"))
-        assert got.json()["choices"][0]["message"]["content"] == "a1"
-        assert len(s.chat.episode.turns) == 1
-        assert s.trained == 3
-        assert session.replayed == 1
-
-    play(work)
+@played(context=100)
+async def test_a_dialog_that_is_too_long_is_told_in_the_words_that_clients_look_for(s: Session) -> None:
+    got = await s.ask(user("x" * 100))
+    assert got.status_code == 400
+    assert got.json()["error"]["code"] == "context_length_exceeded"
+    assert got.json()["error"]["message"].startswith("This model's maximum context length is 100 tokens.")
 
 
-def test_more_requests_at_once_than_are_allowed_are_told_so(monkeypatch) -> None:
+@played()
+async def test_a_request_that_is_asked_again_gets_the_recorded_answer_and_nothing_is_sampled(s: Session) -> None:
+    first = await s.ask(user("x"))
+    again = await s.ask(user("x"), headers={"x-stainless-retry-count": "1"})
+    assert again.json()["choices"] == first.json()["choices"]
+    fresh = await s.ask(user("x"))  # a client that wants another sample gets one
+    assert fresh.json()["choices"] != first.json()["choices"]
+    assert len(s.chat.episode.turns) == 2
+    assert s.trained == 6
+
+
+@played()
+async def test_an_answer_that_never_arrived_is_given_to_whoever_asks_the_same_again(s: Session) -> None:
+    plan = s.chat.ask([user("x")])
+    reply = await s.chat.sample(plan)
+    digest = gateway_.http_messages.read_body(json.dumps({"model": "any", "messages": [user("x")]}).encode()).digest
+    (session,) = s.gateway._sessions.values()
+    session.replies[digest] = [reply]
+    assert s.trained == 0
+    got = await s.ask(user("x"))
+    assert got.json()["choices"][0]["message"]["content"] == "a1"
+    assert len(s.chat.episode.turns) == 1
+    assert s.trained == 3
+    assert session.replayed == 1
+
+
+@played(Waiting)
+async def test_more_requests_at_once_than_are_allowed_are_told_so(s: Session, monkeypatch) -> None:
     monkeypatch.setattr(gateway_, "IN_FLIGHT_MAX", 2)
-    voice = Waiting()
-
-    async def work(s: Session) -> None:
-        asking = [asyncio.create_task(s.ask(user(str(n)))) for n in range(2)]
-        await voice.two.wait()
-        assert (await s.ask(user("x"))).status_code == 429
-        voice.let.set()
-        assert [got.status_code for got in await asyncio.gather(*asking)] == [200, 200]
-
-    play(work, voice)
+    asking = [asyncio.create_task(s.ask(user(str(n)))) for n in range(2)]
+    await s.voice.two.wait()
+    assert (await s.ask(user("x"))).status_code == 429
+    s.voice.let.set()
+    assert [got.status_code for got in await asyncio.gather(*asking)] == [200, 200]
 
 
-def test_a_fault_of_the_engine_is_none_of_the_request() -> None:
-    class Broken(Voice):
-        async def generate(self, request: Request) -> Trajectory:
-            raise EngineError("it died")
-
-    async def work(s: Session) -> None:
-        got = await s.ask(user("x"))
-        assert got.status_code == 503
-        assert "it died" in got.json()["error"]["message"]
-
-    play(work, Broken())
+class Broken(Voice):
+    async def generate(self, request: Request) -> Trajectory:
+        raise EngineError("it died")
 
 
-def test_models_are_the_one_there_is() -> None:
-    async def work(s: Session) -> None:
-        got = await s.client.get("/models")
-        assert [model["id"] for model in got.json()["data"]] == ["policy"]
+@played(Broken)
+async def test_a_fault_of_the_engine_is_none_of_the_request(s: Session) -> None:
+    got = await s.ask(user("x"))
+    assert got.status_code == 503
+    assert "it died" in got.json()["error"]["message"]
 
-    play(work)
+
+@played()
+async def test_models_are_the_one_there_is(s: Session) -> None:
+    got = await s.client.get("/models")
+    assert [model["id"] for model in got.json()["data"]] == ["policy"]

@@ -54,7 +54,7 @@ def test_one_that_stays_when_its_budget_is_used_up_is_ended(tmp_path, monkeypatc
 
 
 def test_one_that_hangs_is_ended_with_its_time_and_all_that_it_began(tmp_path) -> None:
-    made = rolled(tmp_path, f"{AGENT} hangs", timeout_s=8.0)
+    made = rolled(tmp_path, f"{AGENT} hangs", timeout_s=5.0)
     assert (made.turns, made.finish, made.failure) == (2, "length", "")
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 
 import pytest
@@ -13,32 +12,25 @@ from overlap.server import harness_process
 from overlap.server.harness_process import HarnessProcess
 
 
-def test_what_cannot_be_ended_is_named_within_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_cannot_be_ended_is_named_within_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A chain of processes that each begin the next one and end, faster than they are looked for."""
     tried = []
     monkeypatch.setattr(harness_process, "END_S", 0.1)
     monkeypatch.setattr(harness_process, "NAMED", 1)
-
-    async def main() -> None:
-        made = HarnessProcess(["true"], tmp_path, {})
-        await made.ended.wait()
-        lives = identify(1)
-        assert lives is not None
-        monkeypatch.setattr(harness_process.process_tree, "marked", lambda mark: [lives] * 3)
-        monkeypatch.setattr(harness_process.process_tree, "kill_tree", lambda pids, *given, **more: tried.append(pids))
-        with pytest.raises(RolloutError, match=r"still run after 0.1 s of SIGKILL: 1 \(.+\) and 2 more"):
-            await made.close()
-
-    asyncio.run(main())
+    made = HarnessProcess(["true"], tmp_path, {})
+    await made.ended.wait()
+    lives = identify(1)
+    assert lives is not None
+    monkeypatch.setattr(harness_process.process_tree, "marked", lambda mark: [lives] * 3)
+    monkeypatch.setattr(harness_process.process_tree, "kill_tree", lambda pids, *given, **more: tried.append(pids))
+    with pytest.raises(RolloutError, match=r"still run after 0.1 s of SIGKILL: 1 \(.+\) and 2 more"):
+        await made.close()
     assert len(tried) > 1
 
 
-def test_a_program_is_closed_with_what_left_its_session(tmp_path: Path) -> None:
-    async def main() -> None:
-        made = HarnessProcess(["/bin/sh", "-c", "setsid sleep 300 & sleep 300 & exit 3"], tmp_path, {})
-        await made.ended.wait()
-        await made.close()
-        assert made.code == 3
-        assert harness_process.process_tree.marked(f"{harness_process.LIFE}={made._mark}") == []
-
-    asyncio.run(main())
+async def test_a_program_is_closed_with_what_left_its_session(tmp_path: Path) -> None:
+    made = HarnessProcess(["/bin/sh", "-c", "setsid sleep 300 & sleep 300 & exit 3"], tmp_path, {})
+    await made.ended.wait()
+    await made.close()
+    assert made.code == 3
+    assert harness_process.process_tree.marked(f"{harness_process.LIFE}={made._mark}") == []

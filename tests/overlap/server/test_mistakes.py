@@ -3,33 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import Any
 
 import pytest
-from chats import Letters, Voice, prompt, user
+from chats import EPISODES, Letters, Voice, one, prompt, rolling, user
 
-from overlap.config import Config, EpisodeConfig, ModelConfig
+from overlap.config import EpisodeConfig
 from overlap.core import Request, Trajectory
 from overlap.errors import EpisodeError, EpisodeOver, RequestRefused, RolloutError
-from overlap.server import ChatTemplate, episodes
 from overlap.server import chat as chat_
-
-MODEL = ModelConfig(prompt_tokens=400, response_tokens=100)
-
-
-async def never(*_: Any) -> Any:
-    raise AssertionError("nobody asked for the sandbox")
-
-
-def rolled(rollout: Any, tokenizer: Any = None) -> Trajectory:
-    cfg = Config(model=MODEL, episode=EpisodeConfig(turns=3, tokens=2000))
-    engine = episodes(cfg, Voice(), ChatTemplate(tokenizer or Letters()), rollout, "Mine.rollout", never)
-
-    async def main() -> Trajectory:
-        async with asyncio.timeout(30):
-            return await engine.generate(Request(0, 0, prompt("p9")))
-
-    return asyncio.run(main())
 
 
 def saying(*messages: Any, **options: Any) -> Any:
@@ -45,6 +28,13 @@ def saying(*messages: Any, **options: Any) -> Any:
         ([], {}, "messages: it is empty"),
         ("hello", {}, "messages: use a list of them, not str"),
         (user("hello"), {}, "messages: use a list of them, not dict"),
+        ([{"role": "robot", "content": "x"}], {}, r"messages\[0\]: role 'robot' is none of system"),
+        (
+            [user("a"), {"role": "user", "content": [{"type": "image_url"}]}],
+            {},
+            r"messages\[1\]: a part of type '",
+        ),
+        ([{"role": "assistant", "tool_calls": [{}]}], {}, r"messages\[0\]: a tool call without a function's name"),
         (["hello"], {}, r"messages\[0\]: use a mapping, not str"),
         ([user("hello")], {"stop": "end"}, r"stop: 'end' is no list of texts"),
         ([user("hello")], {"stop": [""]}, r"stop: \[''\] is no list of texts"),
@@ -61,7 +51,7 @@ def test_what_is_no_request_is_an_error_of_the_task_and_no_end_of_a_budget(
     with pytest.raises(
         RolloutError, match=f"(?s)^Mine.rollout raised RequestRefused: {says}.*, for prompt 'p9'"
     ) as told:
-        rolled(saying(messages, **options))
+        one(saying(messages, **options))
     assert "as the task has it" in str(told.value)
 
 
@@ -71,7 +61,7 @@ def test_a_reply_in_the_place_of_its_message_is_told_with_the_way_out() -> None:
         await chat.say([user("a"), reply, user("b")])
 
     with pytest.raises(RolloutError, match=r"messages\[1\]: use a mapping, not Reply; a reply's is reply.message"):
-        rolled(rollout)
+        one(rollout)
 
 
 class Strict(Letters):
@@ -87,12 +77,12 @@ class Strict(Letters):
 
 def test_messages_that_the_template_refuses_are_an_error_of_the_task() -> None:
     with pytest.raises(RolloutError, match="chat template refuses these messages: roles must alternate"):
-        rolled(saying([user("a"), user("b")]), Strict())
+        one(saying([user("a"), user("b")]), tokenizer=Strict())
 
 
 def test_a_call_that_the_template_cannot_show_is_the_policys_doing_and_truncates() -> None:
     called = {"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": "[1"}}]}
-    made = rolled(saying([user("a"), called, user("b")]), Strict())
+    made = one(saying([user("a"), called, user("b")]), tokenizer=Strict())
     assert (made.finish, made.failure) == ("length", "")
 
 
@@ -102,7 +92,7 @@ def test_an_answer_that_is_no_text_is_named(found: Any, kind: str) -> None:
         return found
 
     with pytest.raises(RolloutError, match=rf"gave {kind} for prompt 'p9'; it must give the answer, text \(of a Reply"):
-        rolled(rollout)
+        one(rollout)
 
 
 def test_who_asks_on_whatever_the_answer_leaves_the_loop_to_others_and_is_told(monkeypatch: Any) -> None:
@@ -126,8 +116,8 @@ def test_who_asks_on_whatever_the_answer_leaves_the_loop_to_others_and_is_told(m
         finally:
             beside.cancel()
 
-    with pytest.raises(RolloutError, match=r"100 turns were refused, the last one so: .* its 3 turns \(episode.turns"):
-        rolled(rollout)
+    with pytest.raises(RolloutError, match=r"100 turns were refused, the last one so: .* its 16 turns \(episode.turns"):
+        one(rollout)
     assert len(seen) >= chat_.REFUSALS - 1, "the others went on between any two refusals"
 
 
@@ -139,7 +129,7 @@ def test_a_refused_turn_is_one_that_a_rollout_may_mend() -> None:
             return str((await chat.say([user("a")])).text)
         return ""
 
-    assert rolled(rollout).text == "yes"
+    assert one(rollout).text == "yes"
 
 
 def test_a_rollout_that_catches_its_cancellation_is_truncated_all_the_same() -> None:
@@ -152,9 +142,7 @@ def test_a_rollout_that_catches_its_cancellation_is_truncated_all_the_same() -> 
                 await chat.say([user("b")])
         return "late"
 
-    cfg = Config(model=MODEL, episode=EpisodeConfig(timeout_s=0.5, tokens=2000))
-    engine = episodes(cfg, Voice(), ChatTemplate(Letters()), rollout, "Mine.rollout", never)
-    made = asyncio.run(engine.generate(Request(0, 0, prompt())))
+    made = one(rollout, cfg=replace(EPISODES, episode=EpisodeConfig(timeout_s=0.5, tokens=2000)))
     assert (made.finish, made.text) == ("length", "yes")
 
 
@@ -162,7 +150,7 @@ def test_an_episode_without_an_answer_tells_what_it_took() -> None:
     async def rollout(prompt: Any, chat: Any, sandbox: Any) -> str:
         return "nobody was asked"
 
-    made = rolled(rollout)
+    made = one(rollout)
     assert made.used is not None
     assert (made.used.turns, made.turns, made.used.sampled) == (0, 0, 0)
 
@@ -183,7 +171,7 @@ class Slow(Voice):
             self.inside -= 1
 
 
-def test_a_turn_that_nobody_waits_for_ends_with_its_episode() -> None:
+async def test_a_turn_that_nobody_waits_for_ends_with_its_episode() -> None:
     left: list[asyncio.Task[Any]] = []
 
     async def rollout(prompt: Any, chat: Any, sandbox: Any) -> str:
@@ -192,20 +180,8 @@ def test_a_turn_that_nobody_waits_for_ends_with_its_episode() -> None:
         return "done"
 
     engine = Slow()
-    door = episodes(
-        Config(model=MODEL, episode=EpisodeConfig(tokens=2000)),
-        engine,
-        ChatTemplate(Letters()),
-        rollout,
-        "Mine.rollout",
-        never,
-    )
-
-    async def main() -> Trajectory:
-        made = await door.generate(Request(0, 0, prompt()))
-        assert engine.inside == 0
-        with pytest.raises(EpisodeOver, match="it has ended"):
-            await left[0]
-        return made
-
-    assert asyncio.run(main()).text == "done"
+    made = await rolling(rollout, engine).generate(Request(0, 0, prompt()))
+    assert engine.inside == 0
+    with pytest.raises(EpisodeOver, match="it has ended"):
+        await left[0]
+    assert made.text == "done"

@@ -4,23 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import signal
-import subprocess
-from dataclasses import replace
 from typing import Any
 
 import pytest
-from verifying import Judged, StandIn, config, judgement, says, trajectory
+from verifying import Judged, StandIn, config, hanging, judgement, says, trajectory
 
-from overlap.verify.guarded_pool import ClusterFigures, job_limit_s
+from overlap.verify.guarded_pool import ClusterFigures
 from overlap.verify.verifier import SandboxVerifier
-from sandbox.core import Case, Judgement, Problem, Program, Verdict
+from sandbox.core import Judgement, Program, Verdict
 from sandbox.errors import WorkerDied
-from sandbox.pool import longest_s
 
 
-def test_a_sandbox_that_answers_nobody_is_killed_and_its_samples_are_not_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_sandbox_that_answers_nobody_is_killed_and_its_samples_are_not_lost(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr("overlap.verify.guarded_pool.job_limit_s", lambda problem: 0.05)
-    hung = subprocess.Popen(["sleep", "600"])
+    hung = hanging()
 
     async def answer(program: Program) -> Judgement:
         if hung.poll() is None:
@@ -28,22 +27,13 @@ def test_a_sandbox_that_answers_nobody_is_killed_and_its_samples_are_not_lost(mo
             raise WorkerDied("the supervisor died")
         return judgement()
 
-    async def run() -> None:
-        pool = StandIn(answer)
-        pool.children = (hung.pid,)
-        verifier = SandboxVerifier(config(), Judged(), pool=lambda: pool, judge_once=False)
-        scored = await asyncio.gather(*(verifier.score(trajectory("x", k)) for k in range(3)))
-        assert [s.reward for s in scored] == [1.0] * 3
-        await verifier.close()
-
-    asyncio.run(run())
+    pool = StandIn(answer)
+    pool.children = (hung.pid,)
+    verifier = SandboxVerifier(config(), Judged(), pool=lambda: pool, judge_once=False)
+    scored = await asyncio.gather(*(verifier.score(trajectory("x", k)) for k in range(3)))
+    assert [s.reward for s in scored] == [1.0] * 3
+    await verifier.close()
     assert hung.returncode == -signal.SIGKILL
-
-
-def test_a_job_is_waited_for_as_long_as_the_sandbox_itself_waits() -> None:
-    plain = Problem("p", "stdio", (Case("", "1"),))
-    many = replace(plain, compare="checker", checker=Program("1"), convention="kattis", passes=7)
-    assert all(job_limit_s(problem) > longest_s(problem) for problem in (plain, many))
 
 
 class OverNodes(StandIn):
@@ -56,12 +46,11 @@ class OverNodes(StandIn):
 
 
 @pytest.mark.parametrize(("pool", "expected"), [(StandIn, (1, None)), (OverNodes, (12, ClusterFigures(1.0, ())))])
-def test_a_pool_over_nodes_says_how_much_it_judges_at_once_and_what_its_nodes_did(pool: Any, expected: Any) -> None:
-    async def run() -> None:
-        verifier = SandboxVerifier(config(workers=1), Judged(), pool=lambda: pool(says(Verdict.AC)))
-        assert (verifier.concurrency, verifier.take_nodes()) == (1, None)  # it has not begun
-        await verifier.score(trajectory("x"))
-        assert (verifier.concurrency, verifier.take_nodes()) == expected
-        await verifier.close()
-
-    asyncio.run(run())
+async def test_a_pool_over_nodes_says_how_much_it_judges_at_once_and_what_its_nodes_did(
+    pool: Any, expected: Any
+) -> None:
+    verifier = SandboxVerifier(config(workers=1), Judged(), pool=lambda: pool(says(Verdict.AC)))
+    assert (verifier.concurrency, verifier.take_nodes()) == (1, None)  # it has not begun
+    await verifier.score(trajectory("x"))
+    assert (verifier.concurrency, verifier.take_nodes()) == expected
+    await verifier.close()

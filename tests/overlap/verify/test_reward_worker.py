@@ -10,6 +10,8 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +22,26 @@ from verifying import SOON_S, Worked, config, gone, score, trajectory
 from overlap.core import Prompt, Scored
 from overlap.errors import ConfigError, VerifierError
 from overlap.process import process_tree
+from overlap.task import Task
 from overlap.verify import prompt_transfer
 from overlap.verify.reward_pool import RewardPool
 from overlap.verify.reward_worker import WorkerLost
 from overlap.verify.user_fault import RewardFault
 from overlap.verify.verifier import SandboxVerifier
+
+
+@asynccontextmanager
+async def pool_for(task: Task, workers: int = 1, **options: Any) -> AsyncIterator[RewardPool]:
+    """Reward workers, which end with the block."""
+    pool = RewardPool(task, workers, **({"wall_s": SOON_S} | options))
+    try:
+        yield pool
+    finally:
+        await pool.close()
+    assert pool.pids() == ()
+
+
+P = Prompt("p", ())
 
 
 def test_a_reward_without_a_program_runs_in_another_process() -> None:
@@ -34,7 +51,9 @@ def test_a_reward_without_a_program_runs_in_another_process() -> None:
     assert gone(int(first.reward or 0))
 
 
-def test_a_worker_that_hangs_is_killed_with_its_children_and_its_sample_is_not_tried_again(tmp_path: Path) -> None:
+async def test_a_worker_that_hangs_is_killed_with_its_children_and_its_sample_not_tried_again(
+    tmp_path: Path,
+) -> None:
     calls = tmp_path / "calls"
     told: list[str] = []
 
@@ -46,20 +65,15 @@ def test_a_worker_that_hangs_is_killed_with_its_children_and_its_sample_is_not_t
             signal.pause()
         return 1.0
 
-    async def run() -> None:
-        pool = RewardPool(Worked(how), 1, wall_s=SOON_S, notify=told.append)
-        prompt = Prompt("p", ())
-        assert (await pool.reward(prompt, "work")).value == 1.0
+    async with pool_for(Worked(how), notify=told.append) as pool:
+        assert (await pool.reward(P, "work")).value == 1.0
         first = pool.pids()
         pool._wall_s = 2.0
         with pytest.raises(WorkerLost, match="the reward function took more than 2 s"):
-            await pool.reward(prompt, "hang")
+            await pool.reward(P, "hang")
         pool._wall_s = SOON_S
-        assert (await pool.reward(prompt, "work")).value == 1.0
+        assert (await pool.reward(P, "work")).value == 1.0
         assert pool.pids() != first
-        await pool.close()
-
-    asyncio.run(run())
     (child,) = calls.read_text().split()
     assert gone(int(child))
     where = f"{Path(__file__).name}:{how.__code__.co_firstlineno + 5}"
@@ -74,17 +88,13 @@ HANGS = {"re": lambda answer: float(bool(re.match(r"(x+x+)+y", "x" * 60))), "sle
 
 
 @pytest.mark.parametrize("kind", HANGS)
-def test_a_reward_that_never_came_back_stops_the_run_at_the_first_deadline_and_says_where(kind: str) -> None:
-    async def run() -> None:
-        pool = RewardPool(Worked(HANGS[kind]), 1, wall_s=1.0)
+async def test_a_reward_that_never_came_back_stops_the_run_at_the_first_deadline_and_says_where(kind: str) -> None:
+    async with pool_for(Worked(HANGS[kind]), wall_s=1.0) as pool:
         await pool.start()
         with pytest.raises(
             RewardFault, match=rf"more than 1 s .* in .*{Path(__file__).name}:\d+, and no call has returned"
         ):
-            await pool.reward(Prompt("p", ()), "x")
-        await pool.close()
-
-    asyncio.run(run())
+            await pool.reward(P, "x")
 
 
 def test_an_error_in_a_library_names_the_users_line() -> None:
@@ -117,7 +127,7 @@ class Sized(Worked):
 
 
 @pytest.mark.parametrize(("kept", "sent", "loaded"), [(64 << 20, 2, 2), (1, 5, 5)])
-def test_a_prompt_crosses_to_a_worker_once_however_many_its_samples(
+async def test_a_prompt_crosses_to_a_worker_once_however_many_its_samples(
     kept: int, sent: int, loaded: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(prompt_transfer, "KEPT_BYTES_MAX", kept)
@@ -125,30 +135,24 @@ def test_a_prompt_crosses_to_a_worker_once_however_many_its_samples(
         Prompt(name, (), data=Weighed(tmp_path, size)) for name, size in (("small", 10), ("large", 5 << 20))
     )
 
-    async def run() -> None:
-        pool = RewardPool(Sized(len), 1, wall_s=SOON_S)
+    async with pool_for(Sized(len)) as pool:
         asked = [small, small, large, large, small, large, small]
         got = [(await pool.reward(prompt, "x")).value for prompt in asked]
         assert got == [len(prompt.data.text) for prompt in asked]
-        await pool.close()
-
-    asyncio.run(run())
-    names = [path.name.partition("-")[0] for path in tmp_path.iterdir()]
+    names = [name.partition("-")[0] for name in os.listdir(tmp_path)]
     assert (names.count("sent"), names.count("loaded")) == (sent, loaded)
 
 
-def test_a_prompt_that_a_worker_cannot_load_is_the_users_error() -> None:
-    async def run() -> None:
-        pool = RewardPool(Worked(len), 1, wall_s=SOON_S)
+async def test_a_prompt_that_cannot_be_sent_or_loaded_is_the_users_error_and_costs_no_worker() -> None:
+    async with pool_for(Worked(len)) as pool:
         await pool.start()
         first = pool.pids()
+        with pytest.raises(ConfigError, match="prompt 'p' cannot be sent"):
+            await pool.reward(Prompt("p", (), data=iter_forever()), "x")
         with pytest.raises(RewardFault, match="raised FileNotFoundError"):
             await pool.reward(Prompt("p", (), data=Unloadable(len)), "x")
         assert (await pool.reward(Prompt("q", ()), "x")).value == 1.0
         assert pool.pids() == first
-        await pool.close()
-
-    asyncio.run(run())
 
 
 def test_a_worker_that_dies_is_replaced_and_a_second_death_masks_the_sample(tmp_path: Path) -> None:
@@ -167,26 +171,21 @@ def test_a_worker_that_dies_is_replaced_and_a_second_death_masks_the_sample(tmp_
     assert (always.reward, always.failure) == (None, "the reward worker died (exit code 3)")
 
 
-def test_a_dead_worker_is_noticed_although_its_child_holds_the_pipe() -> None:
+async def test_a_dead_worker_is_noticed_although_its_child_holds_the_pipe(monkeypatch: pytest.MonkeyPatch) -> None:
     def how(answer: str) -> float:
         if os.fork():
             os._exit(4)
         signal.pause()
         return 1.0
 
-    async def run() -> None:
-        pool = RewardPool(Worked(how), 1, wall_s=600.0)
-        with pytest.raises(WorkerLost, match="exit code 4"):
-            await pool.reward(Prompt("p", ()), "x")
-        await pool.close()
-
-    mark = f"OVERLAP_TEST={os.getpid()}.{time.monotonic_ns()}"
-    name, _, value = mark.partition("=")
-    os.environ[name] = value
+    monkeypatch.setenv("OVERLAP_TEST", f"{os.getpid()}.{time.monotonic_ns()}")
+    mark = f"OVERLAP_TEST={os.environ['OVERLAP_TEST']}"
     try:
-        asyncio.run(run())
+        async with pool_for(Worked(how), wall_s=600.0) as pool:
+            with pytest.raises(WorkerLost, match="exit code 4"):
+                await pool.reward(P, "x")
     finally:
-        del os.environ[name]
+        monkeypatch.undo()
         process_tree.kill_tree([p for p in process_tree.marked(mark) if not process_tree.is_tracker(p.pid)], SOON_S)
 
 
@@ -201,21 +200,14 @@ def test_an_error_in_a_workers_reward_stops_the_run(error: BaseException) -> Non
         score(Worked(how), trajectory("x", 7))
 
 
-def test_a_task_that_cannot_be_sent_to_a_worker_is_refused_at_the_start() -> None:
-    async def run() -> None:
-        task = Worked(len)
-        task.handle = iter_forever()  # type: ignore[attr-defined]
-        verifier = SandboxVerifier(config(), task)
-        with pytest.raises(ConfigError, match=r"task='Worked': the task cannot be sent .*generator"):
-            await verifier.start()
-        await verifier.close()
-
-    asyncio.run(run())
-
-
 def iter_forever() -> Any:
     while True:
         yield
+
+
+class Unsendable(Worked):
+    def __init__(self) -> None:
+        self.handle = iter_forever()
 
 
 class Unloadable(Worked):
@@ -223,14 +215,20 @@ class Unloadable(Worked):
         return os.open, ("/no/such/file", os.O_RDONLY)
 
 
-def test_a_task_that_a_worker_cannot_load_is_refused_at_the_start() -> None:
-    async def run() -> None:
-        verifier = SandboxVerifier(config(), Unloadable(len))
-        with pytest.raises(VerifierError, match="could not load Unloadable: it raised FileNotFoundError"):
-            await verifier.start()
-        await verifier.close()
-
-    asyncio.run(run())
+@pytest.mark.parametrize(
+    ("task", "error", "said"),
+    [
+        (Unsendable(), ConfigError, r"task='Unsendable': the task cannot be sent .*generator"),
+        (Unloadable(len), VerifierError, "could not load Unloadable: it raised FileNotFoundError"),
+    ],
+)
+async def test_a_task_that_cannot_be_sent_to_a_worker_or_loaded_there_is_refused_at_the_start(
+    task: Task, error: type[Exception], said: str
+) -> None:
+    verifier = SandboxVerifier(config(), task)
+    with pytest.raises(error, match=said):
+        await verifier.start()
+    await verifier.close()
 
 
 def test_close_ends_hanging_workers_and_the_samples_that_wait_for_them(tmp_path: Path) -> None:
@@ -256,7 +254,7 @@ def test_close_ends_hanging_workers_and_the_samples_that_wait_for_them(tmp_path:
     assert gone(pid)
 
 
-def test_workers_work_side_by_side(tmp_path: Path) -> None:
+async def test_workers_work_side_by_side(tmp_path: Path) -> None:
     os.mkfifo(ping := tmp_path / "ping")
     os.mkfifo(pong := tmp_path / "pong")
 
@@ -267,38 +265,15 @@ def test_workers_work_side_by_side(tmp_path: Path) -> None:
         pong.write_text(ping.read_text() and "y")
         return 1.0
 
-    async def run() -> None:
-        pool = RewardPool(Worked(how), 2, wall_s=SOON_S)
-        prompt = Prompt("p", ())
-        a, b = await asyncio.gather(pool.reward(prompt, "a"), pool.reward(prompt, "b"))
+    async with pool_for(Worked(how), 2) as pool:
+        a, b = await asyncio.gather(pool.reward(P, "a"), pool.reward(P, "b"))
         assert (a.value, b.value, len(pool.pids())) == (1.0, 1.0, 2)
-        await pool.close()
-        assert pool.pids() == ()
-
-    asyncio.run(run())
 
 
-def test_what_a_reward_prints_goes_to_the_log(tmp_path: Path) -> None:
-    async def run() -> None:
-        pool = RewardPool(Worked(lambda answer: print("seen:", answer)), 1, SOON_S, tmp_path / "log")
-        await pool.reward(Prompt("p", ()), "this")
-        await pool.close()
-
-    asyncio.run(run())
+async def test_what_a_reward_prints_goes_to_the_log(tmp_path: Path) -> None:
+    async with pool_for(Worked(lambda answer: print("seen:", answer)), log=tmp_path / "log") as pool:
+        await pool.reward(P, "this")
     assert (tmp_path / "log").read_text() == "seen: this\n"
-
-
-def test_a_prompt_that_cannot_be_sent_is_the_users_error() -> None:
-    async def run() -> None:
-        pool = RewardPool(Worked(len), 1, SOON_S)
-        with pytest.raises(ConfigError, match="prompt 'p' cannot be sent"):
-            await pool.reward(Prompt("p", (), data=iter_forever()), "x")
-        with pytest.raises(RewardFault, match="of type str"):
-            await RewardPool.reward(odd := RewardPool(Worked(str), 1, SOON_S), Prompt("p", ()), "x")
-        await odd.close()
-        await pool.close()
-
-    asyncio.run(run())
 
 
 HELPER = """

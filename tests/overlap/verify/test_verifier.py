@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import math
-import subprocess
 import time
 from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
 import pytest
-from verifying import Judged, StandIn, Worked, config, gone, judgement, opened, says, score, trajectory
+from verifying import Judged, StandIn, Worked, config, gone, hanging, judgement, opened, says, score, trajectory
 
 from overlap.core import Prompt
 from overlap.errors import ConfigError, DataError, VerifierError
@@ -61,38 +60,27 @@ def test_an_aborted_response_is_not_judged() -> None:
 
 
 def test_a_task_can_mask_a_sample() -> None:
-    class Masking(Judged):
-        def reward(self, prompt: Prompt, answer: str, judgement: Judgement | None) -> None:
-            return None
-
-    (scored,) = score(Masking(), trajectory("x"), answer=says(Verdict.AC))
+    (scored,) = score(Odd(None), trajectory("x"), answer=says(Verdict.AC))
     assert (scored.reward, scored.failure) == (None, "masked by the task")
 
 
 # What we did.
 
 
-def test_our_failure_is_tried_again() -> None:
-    (scored,) = score(Judged(), trajectory("x"), answer=says(WorkerDied("1"), Verdict.AC))
-    assert (scored.reward, scored.failure) == (1.0, "")
+@pytest.mark.parametrize(("then", "reward", "why"), [([Verdict.AC], 1.0, ""), ([], None, "WorkerDied: gone")])
+def test_our_failure_is_tried_again_once_and_then_masks_the_sample(then: list, reward: float | None, why: str) -> None:
+    (scored,) = score(Judged(), trajectory("x"), answer=says(WorkerDied("gone"), *then))
+    assert (scored.reward, scored.failure) == (reward, why)
 
 
-def test_after_the_last_try_the_sample_is_masked_and_says_why() -> None:
-    (scored,) = score(Judged(), trajectory("x"), answer=says(WorkerDied("gone")))
-    assert (scored.reward, scored.failure) == (None, "WorkerDied: gone")
-
-
-def test_too_many_failures_stop_the_run_and_name_the_most_frequent_cause() -> None:
-    async def run() -> None:
-        outcomes = [Verdict.AC] * 19 + [WorkerDied("a")] * 2 + [WorkerDied("b")] * 4
-        async with opened(Judged(), says(*outcomes)) as verifier:
-            assert [(await verifier.score(trajectory("x"))).reward for _ in range(20)] == [1.0] * 19 + [None] * 1
-            with pytest.raises(
-                VerifierError, match=r"2 of the last 21 .*, and 5% may; most frequent, 1 times: WorkerDied: a"
-            ):
-                await verifier.score(trajectory("x"))
-
-    asyncio.run(run())
+async def test_too_many_failures_stop_the_run_and_name_the_most_frequent_cause() -> None:
+    outcomes = [Verdict.AC] * 19 + [WorkerDied("a")] * 2 + [WorkerDied("b")] * 4
+    async with opened(Judged(), says(*outcomes)) as verifier:
+        assert [(await verifier.score(trajectory("x"))).reward for _ in range(20)] == [1.0] * 19 + [None] * 1
+        with pytest.raises(
+            VerifierError, match=r"2 of the last 21 .*, and 5% may; most frequent, 1 times: WorkerDied: a"
+        ):
+            await verifier.score(trajectory("x"))
 
 
 def test_the_share_of_failures_is_not_taken_of_few_samples() -> None:
@@ -102,59 +90,42 @@ def test_the_share_of_failures_is_not_taken_of_few_samples() -> None:
         score(Judged(), *[trajectory("x")] * 20, answer=says(WorkerDied("x")))
 
 
-def test_a_pool_that_closed_itself_is_replaced() -> None:
-    async def run() -> None:
-        pools = [StandIn(says(PoolClosed("closed"))), StandIn(says(Verdict.AC))]
-        rest = iter(pools)
-        verifier = SandboxVerifier(config(), Judged(), pool=lambda: next(rest), judge_once=False)
-        scored = await asyncio.gather(*(verifier.score(trajectory("x", sample)) for sample in range(8)))
-        assert [s.reward for s in scored] == [1.0] * 8
-        await verifier.close()
-        assert [pool.opened for pool in pools] == [1, 1]
-
-    asyncio.run(run())
+class Stillborn(StandIn):
+    async def __aenter__(self) -> StandIn:
+        await super().__aenter__()
+        raise WorkerDied("stillborn")
 
 
-def test_a_pool_that_does_not_open_is_tried_again() -> None:
-    class Shy(StandIn):
-        async def __aenter__(self) -> StandIn:
-            await super().__aenter__()
-            if self.opened == 1:
-                raise WorkerDied("stillborn")
-            return self
-
-    async def run() -> None:
-        pool = Shy(says(Verdict.AC))
-        verifier = SandboxVerifier(config(), Judged(), pool=lambda: pool, judge_once=False)
-        assert (await verifier.score(trajectory("x"))).reward == 1.0
-        await verifier.close()
-        assert (pool.opened, pool.closed) == (2, 1)
-
-    asyncio.run(run())
+@pytest.mark.parametrize("first", [StandIn(says(PoolClosed("closed"))), Stillborn(says(Verdict.AC))])
+async def test_a_pool_that_closed_itself_or_did_not_open_is_replaced(first: StandIn) -> None:
+    pools = [first, StandIn(says(Verdict.AC))]
+    rest = iter(pools)
+    verifier = SandboxVerifier(config(), Judged(), pool=lambda: next(rest), judge_once=False)
+    scored = await asyncio.gather(*(verifier.score(trajectory("x", sample)) for sample in range(8)))
+    assert [s.reward for s in scored] == [1.0] * 8
+    await verifier.close()
+    assert [(pool.opened, pool.closed) for pool in pools] == [(1, 0), (1, 1)]
 
 
-def test_cancelling_a_sample_cancels_its_job_and_leaves_the_others() -> None:
-    async def run() -> None:
-        reached, go = asyncio.Event(), asyncio.Event()
+async def test_cancelling_a_sample_cancels_its_job_and_leaves_the_others() -> None:
+    reached, go = asyncio.Event(), asyncio.Event()
 
-        async def answer(program: Program) -> Judgement:
-            reached.set()
-            await go.wait()
-            return judgement()
+    async def answer(program: Program) -> Judgement:
+        reached.set()
+        await go.wait()
+        return judgement()
 
-        pool = StandIn(answer)
-        verifier = SandboxVerifier(config(), Judged(), pool=lambda: pool, judge_once=False)
-        first, second = (asyncio.create_task(verifier.score(trajectory("x", k))) for k in range(2))
-        await reached.wait()
-        first.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await first
-        go.set()
-        assert (await second).reward == 1.0
-        assert pool.cancelled == 1
-        await verifier.close()
-
-    asyncio.run(run())
+    pool = StandIn(answer)
+    verifier = SandboxVerifier(config(), Judged(), pool=lambda: pool, judge_once=False)
+    first, second = (asyncio.create_task(verifier.score(trajectory("x", k))) for k in range(2))
+    await reached.wait()
+    first.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await first
+    go.set()
+    assert (await second).reward == 1.0
+    assert pool.cancelled == 1
+    await verifier.close()
 
 
 # What the user's code and data did.
@@ -183,28 +154,31 @@ def test_an_error_in_the_users_code_names_method_sample_and_place(method: str) -
     assert isinstance(caught.value.__cause__, KeyError)
 
 
+class Odd(Judged):
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def reward(self, prompt: Prompt, answer: str, judgement: Judgement | None) -> Any:
+        return self.value
+
+
 REWARDS = [(math.nan, "nan;"), (-math.inf, "-inf;"), ("1", "'1' of type str;"), ([1.0], ".1.0. of type list;")]
 
 
 @pytest.mark.parametrize(("value", "says_"), REWARDS)
 def test_a_reward_that_is_no_finite_number_is_the_users_error(value: object, says_: str) -> None:
-    class Odd(Judged):
-        def reward(self, prompt: Prompt, answer: str, judgement: Judgement | None) -> Any:
-            return value
-
     with pytest.raises(VerifierError, match=rf"Odd\.reward returned {says_}"):
-        score(Odd(), trajectory("x"), answer=says(Verdict.AC))
-    with pytest.raises(VerifierError, match=rf"Worked\.reward returned {says_}"):
-        score(Worked(lambda answer: value), trajectory("x"))
+        score(Odd(value), trajectory("x"), answer=says(Verdict.AC))
+
+
+def test_so_it_is_from_a_worker() -> None:
+    with pytest.raises(VerifierError, match=r"Worked\.reward returned nan;"):
+        score(Worked(lambda answer: math.nan), trajectory("x"))
 
 
 @pytest.mark.parametrize("value", [True, 1, Fraction(1, 1), 1.0])
 def test_any_real_number_is_a_reward(value: Any) -> None:
-    class Odd(Judged):
-        def reward(self, prompt: Prompt, answer: str, judgement: Judgement | None) -> Any:
-            return value
-
-    (scored,) = score(Odd(), trajectory("x"), answer=says(Verdict.AC))
+    (scored,) = score(Odd(value), trajectory("x"), answer=says(Verdict.AC))
     assert (scored.reward, type(scored.reward)) == (1.0, float)
 
 
@@ -216,77 +190,59 @@ def test_a_missing_toolchain_stops_the_run() -> None:
 # Start and close.
 
 
-def test_a_sandbox_that_cannot_isolate_as_asked_is_refused_at_the_start() -> None:
-    async def run() -> None:
-        class Weak(StandIn):
-            async def judge(self, problem: Problem, program: Program, *, turn: int = 0) -> Judgement:
-                raise IsolationUnavailable("tier A needs user namespaces")
-
-        verifier = SandboxVerifier(config(isolation="A"), Judged(), pool=lambda: Weak(says(Verdict.AC)))
-        with pytest.raises(ConfigError, match=r"verify.isolation='A': tier A needs"):
-            await verifier.start()
-        await verifier.close()
-
-    asyncio.run(run())
+class Numeric(Judged):
+    packages = ("no_such_package",)
 
 
-def test_a_package_of_the_task_that_is_not_installed_is_named_at_the_start() -> None:
-    class Numeric(Judged):
-        packages = ("no_such_package",)
+class Probed(StandIn):
+    """Judges the probe as it judges all other programs."""
 
-    async def run() -> None:
-        verifier = SandboxVerifier(config(), Numeric())
-        with pytest.raises(ConfigError, match=r"task.packages=.*no_such_package.*install it there"):
-            await verifier.start()
-        await verifier.close()
-
-    asyncio.run(run())
+    async def judge(self, problem: Problem, program: Program, *, turn: int = 0) -> Judgement:
+        return await self.answer(program)
 
 
-@pytest.mark.parametrize("outcome", [Verdict.RE, WorkerDied("gone")])
-def test_a_sandbox_that_misjudges_the_probe_is_refused_at_the_start(outcome: Verdict | Exception) -> None:
-    async def run() -> None:
-        class Broken(StandIn):
-            async def judge(self, problem: Problem, program: Program, *, turn: int = 0) -> Judgement:
-                return await says(outcome)(program)
-
-        verifier = SandboxVerifier(config(), Judged(), pool=lambda: Broken(says(outcome)))
-        with pytest.raises(VerifierError, match="the sandbox does not work"):
-            await verifier.start()
-        await verifier.close()
-
-    asyncio.run(run())
-
-
-def test_a_verifier_is_closed_twice_or_before_its_start_and_then_refuses_work() -> None:
-    async def run() -> None:
-        verifier = SandboxVerifier(config(), Judged(), pool=lambda: StandIn(says(Verdict.AC)))
-        await asyncio.gather(verifier.close(), verifier.close())
-        await verifier.close()
-        with pytest.raises(VerifierError, match="after the verifier was closed"):
-            await verifier.score(trajectory("x"))
-        assert verifier.pids() == ()
-
-    asyncio.run(run())
+@pytest.mark.parametrize(
+    ("task", "outcome", "error", "said"),
+    [
+        (Judged(), IsolationUnavailable("tier A needs it"), ConfigError, "verify.isolation='A': tier A needs it"),
+        (Judged(), Verdict.RE, VerifierError, "the sandbox does not work: a correct program was judged RE"),
+        (Judged(), WorkerDied("gone"), VerifierError, "the sandbox does not work: WorkerDied: gone"),
+        (Numeric(), None, ConfigError, "task.packages=.*no_such_package.*install it there"),
+    ],
+)
+async def test_a_sandbox_that_does_not_work_as_asked_is_refused_at_the_start(
+    task: Task, outcome: Any, error: type[Exception], said: str
+) -> None:
+    pool = (lambda: Probed(says(outcome))) if outcome else None
+    verifier = SandboxVerifier(config(isolation="A"), task, pool=pool)
+    with pytest.raises(error, match=said):
+        await verifier.start()
+    await verifier.close()
 
 
-def test_a_pool_that_does_not_close_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_verifier_is_closed_twice_or_before_its_start_and_then_refuses_work() -> None:
+    verifier = SandboxVerifier(config(), Judged(), pool=lambda: StandIn(says(Verdict.AC)))
+    await asyncio.gather(verifier.close(), verifier.close())
+    await verifier.close()
+    with pytest.raises(VerifierError, match="after the verifier was closed"):
+        await verifier.score(trajectory("x"))
+    assert verifier.pids() == ()
+
+
+async def test_a_pool_that_does_not_close_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("overlap.verify.verifier.CLOSE_S", 0.05)
-    stuck = subprocess.Popen(["sleep", "600"])
+    stuck = hanging()
 
     class Stuck(StandIn):
         async def __aexit__(self, *exc_info: object) -> None:
             await asyncio.Event().wait()
 
-    async def run() -> None:
-        pool = Stuck(says(Verdict.AC))
-        pool.children = (stuck.pid,)
-        verifier = SandboxVerifier(config(), Judged(), pool=lambda: pool, judge_once=False)
-        await verifier.start()
-        assert verifier.pids() == (stuck.pid,)
-        await verifier.close()
-
-    asyncio.run(run())
+    pool = Stuck(says(Verdict.AC))
+    pool.children = (stuck.pid,)
+    verifier = SandboxVerifier(config(), Judged(), pool=lambda: pool, judge_once=False)
+    await verifier.start()
+    assert verifier.pids() == (stuck.pid,)
+    await verifier.close()
     assert gone(stuck.pid)
     stuck.wait()
 
@@ -301,7 +257,7 @@ class Checked(Judged):
         return Problem("broken" if "BROKEN" in answer else "sum", "stdio", (Case("1", "1"),)), Program(answer)
 
 
-def test_a_problem_whose_checker_fails_is_named_once_and_asked_no_more() -> None:
+async def test_a_problem_whose_checker_fails_is_named_once_and_asked_no_more() -> None:
     asked: list[str] = []
     told: list[str] = []
 
@@ -311,17 +267,14 @@ def test_a_problem_whose_checker_fails_is_named_once_and_asked_no_more() -> None
             raise CheckerError("the checker ended by signal 11\n\x1b[31m")
         return judgement()
 
-    async def run() -> None:
-        pool = StandIn(answer)
-        verifier = SandboxVerifier(config(), Checked(), pool=lambda: pool, judge_once=False, notify=told.append)
-        for number in range(40):  # half of them, and yet no failure of ours
-            scored = await verifier.score(trajectory(f"BROKEN {number}"))
-            assert scored.reward is None
-            assert "the checker ended by signal 11" in scored.failure
-            assert (await verifier.score(trajectory(f"fine {number}"))).reward == 1.0
-        await verifier.close()
-
-    asyncio.run(run())
+    pool = StandIn(answer)
+    verifier = SandboxVerifier(config(), Checked(), pool=lambda: pool, judge_once=False, notify=told.append)
+    for number in range(40):  # half of them, and yet no failure of ours
+        scored = await verifier.score(trajectory(f"BROKEN {number}"))
+        assert scored.reward is None
+        assert "the checker ended by signal 11" in scored.failure
+        assert (await verifier.score(trajectory(f"fine {number}"))).reward == 1.0
+    await verifier.close()
     assert [source for source in asked if "BROKEN" in source] == ["BROKEN 0"]
     assert len(told) == 1
     assert "problem 'broken' is set aside" in told[0]
@@ -329,26 +282,23 @@ def test_a_problem_whose_checker_fails_is_named_once_and_asked_no_more() -> None
     assert told[0].isprintable()
 
 
-def test_samples_in_hand_of_such_a_problem_count_as_one_failure() -> None:
-    async def run() -> None:
-        begun, go = asyncio.Event(), asyncio.Event()
+async def test_samples_in_hand_of_such_a_problem_count_as_one_failure() -> None:
+    begun, go = asyncio.Event(), asyncio.Event()
 
-        async def answer(program: Program) -> Judgement:
-            if "BROKEN" not in program.source:
-                return judgement()
-            begun.set()
-            await go.wait()
-            raise CheckerError("broken")
+    async def answer(program: Program) -> Judgement:
+        if "BROKEN" not in program.source:
+            return judgement()
+        begun.set()
+        await go.wait()
+        raise CheckerError("broken")
 
-        async with opened(Checked(), answer) as verifier:
-            for _ in range(19):
-                await verifier.score(trajectory("fine"))
-            group = [asyncio.create_task(verifier.score(trajectory("BROKEN", k))) for k in range(8)]
-            await begun.wait()
-            go.set()
-            assert [scored.reward for scored in await asyncio.gather(*group)] == [None] * 8
-
-    asyncio.run(run())
+    async with opened(Checked(), answer) as verifier:
+        for _ in range(19):
+            await verifier.score(trajectory("fine"))
+        group = [asyncio.create_task(verifier.score(trajectory("BROKEN", k))) for k in range(8)]
+        await begun.wait()
+        go.set()
+        assert [scored.reward for scored in await asyncio.gather(*group)] == [None] * 8
 
 
 def test_checkers_that_all_fail_stop_the_run() -> None:

@@ -37,97 +37,52 @@ def verifier_on(pool: Counting) -> SandboxVerifier:
     return SandboxVerifier(config(), Judged(), pool=lambda: pool)
 
 
-@pytest.mark.parametrize("once", [True, False])
-def test_the_verifiers_switch_is_the_pools(once: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    made: list[bool] = []
+@pytest.mark.parametrize(("once", "times"), [(True, 1), (False, 8)])
+def test_equal_programs_are_judged_once_unless_switched_off(
+    once: bool, times: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pools: list[Counting] = []
 
     def make(*, judge_once: bool, **options: object) -> Counting:
-        made.append(judge_once)
-        return Counting(Verdict.AC, judge_once=judge_once)
+        pools.append(Counting(Verdict.AC, judge_once=judge_once))
+        pools[-1].go.set()
+        return pools[-1]
 
     async def run() -> None:
-        monkeypatch.setattr("sandbox.pool.Pool", make)
         verifier = SandboxVerifier(config(), Judged(), judge_once=once)
-        await verifier._sandbox()
-        await verifier.close()
-
-    asyncio.run(run())
-    assert made == [once]
-
-
-@pytest.mark.parametrize(("once", "times"), [(True, 1), (False, 8)])
-def test_equal_programs_are_judged_once_unless_switched_off(once: bool, times: int) -> None:
-    async def run() -> None:
-        pool = Counting(Verdict.AC, judge_once=once)
-        pool.go.set()
-        verifier = verifier_on(pool)
         together = await asyncio.gather(*(verifier.score(trajectory("x", k)) for k in range(4)))
         later = [await verifier.score(trajectory("x", k)) for k in range(4, 8)]
         assert [s.reward for s in (*together, *later)] == [1.0] * 8
-        assert pool.asked == ["x"] * times
-        assert pool.stats().cache_hits == 8 - times
         assert all(s.queued_s <= s.started_s <= s.finished_s for s in (*together, *later))
         await verifier.close()
 
+    monkeypatch.setattr("sandbox.pool.Pool", make)
     asyncio.run(run())
+    assert [(pool.asked, pool.stats().cache_hits) for pool in pools] == [(["x"] * times, 8 - times)]
 
 
-def test_different_programs_are_judged_apart() -> None:
-    async def run() -> None:
-        pool = Counting(Verdict.AC, Verdict.WA)
-        pool.go.set()
-        verifier = verifier_on(pool)
-        assert [(await verifier.score(trajectory(text))).reward for text in ("x", "y", "x", "y")] == [
-            1.0,
-            0.0,
-            1.0,
-            0.0,
-        ]
-        await verifier.close()
+@pytest.mark.parametrize(("cancelled", "asked"), [(0, ["x", "x"]), (1, ["x"])])
+async def test_a_sample_that_is_cancelled_takes_nobody_along(cancelled: int, asked: list[str]) -> None:
+    """Another one judges where it was the first, which judged for all."""
 
-    asyncio.run(run())
-
-
-def test_when_the_first_is_cancelled_another_one_judges() -> None:
-    async def run() -> None:
-        pool = Counting(Verdict.AC)
-        verifier = verifier_on(pool)
-        first, second = (asyncio.create_task(verifier.score(trajectory("x", k))) for k in range(2))
-        await asyncio.wait_for(pool.begun.wait(), 10)
-        first.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await first
-        pool.go.set()
-        assert (await asyncio.wait_for(second, 10)).reward == 1.0
-        assert pool.asked == ["x", "x"]
-        await verifier.close()
-
-    asyncio.run(run())
+    pool = Counting(Verdict.AC)
+    verifier = verifier_on(pool)
+    samples = [asyncio.create_task(verifier.score(trajectory("x", k))) for k in range(3)]
+    await asyncio.wait_for(pool.begun.wait(), 10)
+    lost = samples.pop(cancelled)
+    lost.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await lost
+    pool.go.set()
+    assert [(await asyncio.wait_for(sample, 10)).reward for sample in samples] == [1.0, 1.0]
+    assert pool.asked == asked
+    await verifier.close()
 
 
-def test_a_waiter_that_is_cancelled_takes_nobody_along() -> None:
-    async def run() -> None:
-        pool = Counting(Verdict.AC)
-        verifier = verifier_on(pool)
-        first, second, third = (asyncio.create_task(verifier.score(trajectory("x", k))) for k in range(3))
-        await asyncio.wait_for(pool.begun.wait(), 10)
-        second.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await second
-        pool.go.set()
-        assert [(await asyncio.wait_for(task, 10)).reward for task in (first, third)] == [1.0, 1.0]
-        assert pool.asked == ["x"]
-        await verifier.close()
-
-    asyncio.run(run())
-
-
-def test_our_failure_is_not_kept() -> None:
-    async def run() -> None:
-        pool = Counting(*[WorkerDied("gone")] * 3, Verdict.AC)
-        pool.go.set()
-        verifier = verifier_on(pool)
-        assert [(await verifier.score(trajectory("x", k))).reward for k in range(2)] == [None, 1.0]
-        await verifier.close()
-
-    asyncio.run(run())
+async def test_different_programs_are_judged_apart_and_our_failure_is_not_kept() -> None:
+    pool = Counting(*[WorkerDied("gone")] * 2, Verdict.AC, Verdict.WA)
+    pool.go.set()
+    verifier = verifier_on(pool)
+    rewards = [(await verifier.score(trajectory(text))).reward for text in ("x", "x", "y", "x", "y")]
+    assert rewards == [None, 1.0, 0.0, 1.0, 0.0]
+    await verifier.close()

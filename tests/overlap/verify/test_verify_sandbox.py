@@ -54,38 +54,17 @@ def test_among_a_flood_of_hostile_programs_the_honest_ones_get_their_reward() ->
     assert process_tree.await_end(processes, SOON_S) == []
 
 
-def test_a_killed_sandbox_loses_no_sample_and_makes_none_wrong() -> None:
-    async def run() -> None:
-        async with opened(Judged(), workers=2) as verifier:
-            await verifier.start()
-            slow = f"t = 0\nfor i in range(10**6): t += i\n{HONEST}"
-            samples = [asyncio.create_task(verifier.score(trajectory(slow, k))) for k in range(12)]
-            for _ in range(2):
-                await asyncio.wait(samples, return_when=asyncio.FIRST_COMPLETED)
-                async with asyncio.timeout(SOON_S):
-                    while not verifier.pids():  # noqa: ASYNC110 - between one supervisor and the next
-                        await asyncio.sleep(0.01)
-                (supervisor,) = verifier.pids()
-                os.kill(supervisor, signal.SIGKILL)
-                await asyncio.sleep(0)
-            assert [(await s).reward for s in samples] == [1.0] * 12
-
-    asyncio.run(run())
-
-
-def test_cancelled_samples_free_the_real_sandbox() -> None:
-    async def run() -> None:
-        async with opened(Judged(), workers=1) as verifier:
-            await verifier.start()
-            first = asyncio.create_task(verifier.score(trajectory(HONEST)))
-            endless = [
-                asyncio.create_task(verifier.score(trajectory("import time; time.sleep(60)", k))) for k in range(8)
-            ]
-            await first  # then one of the others is running, and the rest wait
-            for sample in endless:
-                sample.cancel()
-            assert (await verifier.score(trajectory(HONEST))).reward == 1.0
-            ends = await asyncio.gather(*endless, return_exceptions=True)
-            assert {type(end) for end in ends} == {asyncio.CancelledError}
-
-    asyncio.run(run())
+async def test_a_killed_sandbox_loses_no_sample_and_makes_none_wrong() -> None:
+    async with opened(Judged(), workers=2) as verifier:
+        await verifier.start()
+        slow = f"t = 0\nfor i in range(10**6): t += i\n{HONEST}"
+        samples = [asyncio.create_task(verifier.score(trajectory(slow, k))) for k in range(12)]
+        for _ in range(2):
+            await asyncio.wait(samples, return_when=asyncio.FIRST_COMPLETED)
+            async with asyncio.timeout(SOON_S):
+                while not verifier.pids():  # noqa: ASYNC110 - between one supervisor and the next
+                    await asyncio.sleep(0.01)
+            (supervisor,) = verifier.pids()
+            os.kill(supervisor, signal.SIGKILL)
+            await asyncio.sleep(0)
+        assert [(await s).reward for s in samples] == [1.0] * 12

@@ -8,13 +8,11 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 
-torch = pytest.importorskip("torch")
-pytest.importorskip("vllm")
-
-from overlap.errors import LearnerError  # noqa: E402
-from overlap.weights import cuda, full_tensors  # noqa: E402
-from overlap.weights.cuda import IpcSender, NcclSender, open_cuda_sender  # noqa: E402
+from overlap.errors import LearnerError
+from overlap.weights import cuda, full_tensors
+from overlap.weights.cuda import IpcSender, NcclSender, open_cuda_sender
 
 pytestmark = pytest.mark.e2e  # vLLM is imported, which takes as long as a thousand tests
 
@@ -106,15 +104,26 @@ def equal(found, model) -> bool:
     return found.keys() == wanted.keys() and all(torch.equal(found[name], wanted[name]) for name in wanted)
 
 
-def test_the_whole_policy_goes_through_one_bounded_buffer(monkeypatch):
-    monkeypatch.setattr(cuda, "CHUNK_BYTES", 130)
-    model, gpu = module(), Gpu()
-    sender = IpcSender(0, gpu)
+@pytest.fixture
+def ipc(monkeypatch):
+    """Model, GPU and sender, whose buffer has 64 bytes."""
+    monkeypatch.setattr(cuda, "CHUNK_BYTES", 64)
+    gpu = Gpu()
+    return module(), gpu, IpcSender(0, gpu)
+
+
+@pytest.mark.parametrize(("limit", "size"), [(130, 130), (10, 64), (10**9, 272)])
+def test_the_whole_policy_goes_through_one_buffer_no_smaller_than_a_tensor_and_no_larger_than_the_policy(
+    monkeypatch, ipc, limit, size
+):
+    monkeypatch.setattr(cuda, "CHUNK_BYTES", limit)
+    model, gpu, sender = ipc
     for version in range(2):
         assert sender.prepare(full_tensors(model, 2), version) == {"init": {"packed": True}}
+        sender.chunk(True)  # of another engine, which has gone: all begins anew
         found, most = sent(sender, gpu)
         assert equal(found, model)
-        assert most == 130
+        assert most == size
         gpu.commit()
         sender.retire({})
         assert gpu.held == 0
@@ -122,21 +131,8 @@ def test_the_whole_policy_goes_through_one_bounded_buffer(monkeypatch):
             model[0].weight.fill_(float(version))
 
 
-@pytest.mark.parametrize(("limit", "size"), [(10, 64), (10**9, 272)])
-def test_the_buffer_is_no_smaller_than_a_tensor_and_no_larger_than_the_policy(monkeypatch, limit, size):
-    monkeypatch.setattr(cuda, "CHUNK_BYTES", limit)
-    model, gpu = module(), Gpu()
-    sender = IpcSender(0, gpu)
-    sender.prepare(full_tensors(model, 2), 1)
-    found, most = sent(sender, gpu)
-    assert equal(found, model)
-    assert most == size
-
-
-def test_a_transfer_that_was_broken_off_leaves_nothing_to_the_next(monkeypatch):
-    monkeypatch.setattr(cuda, "CHUNK_BYTES", 64)
-    model, gpu = module(), Gpu()
-    sender = IpcSender(0, gpu)
+def test_a_transfer_that_was_broken_off_leaves_nothing_to_the_next(ipc):
+    model, gpu, sender = ipc
     sender.prepare(full_tensors(model, 2), 1)
     assert sender.chunk(True) is not None
     sender.prepare(full_tensors(model, 2), 1)  # nobody has retired it
@@ -150,42 +146,27 @@ def test_a_transfer_that_was_broken_off_leaves_nothing_to_the_next(monkeypatch):
     assert equal(sent(sender, gpu)[0], model)
 
 
-def test_what_has_been_sent_to_its_end_is_let_go_at_once():
-    gpu = Gpu()
-    sender = IpcSender(0, gpu)
-    sender.prepare(full_tensors(module(), 2), 1)
-    assert sender.chunk(True) is not None
-    assert gpu.held > 0
-    assert sender.chunk(False) is None
+def test_what_has_been_sent_to_its_end_is_let_go_at_once(ipc):
+    model, gpu, sender = ipc
+    sender.prepare(full_tensors(model, 2), 1)
+    while sender.chunk(not gpu.buffers) is not None:
+        assert gpu.held == 64
     assert gpu.held == 0
 
 
-def test_another_engine_gets_all_of_it_from_the_beginning(monkeypatch):
-    monkeypatch.setattr(cuda, "CHUNK_BYTES", 64)
-    model, gpu = module(), Gpu()
-    sender = IpcSender(0, gpu)
-    sender.prepare(full_tensors(model, 2), 1)
-    sender.chunk(True)
-    sender.chunk(False)
-    found, most = sent(sender, gpu)
-    assert equal(found, model)
-    assert most == 64
-
-
-def test_a_pass_that_is_broken_off_gives_up_what_it_had_gathered(monkeypatch):
-    monkeypatch.setattr(cuda, "CHUNK_BYTES", 64)
+def test_a_pass_that_is_broken_off_gives_up_what_it_had_gathered(ipc):
+    model, _, sender = ipc
     ended = []
 
     class Gathered:
-        metadata = full_tensors(module(), 2).metadata
+        metadata = full_tensors(model, 2).metadata
 
         def __iter__(self):
             try:
-                yield from full_tensors(module(), 2)
+                yield from full_tensors(model, 2)
             finally:
                 ended.append(True)
 
-    sender = IpcSender(0, Gpu())
     sender.prepare(Gathered(), 1)
     sender.chunk(True)
     assert ended == []
@@ -229,10 +210,6 @@ class Trainer:
         if self.fails:
             raise RuntimeError(self.fails)
         self.tensors.append(self.source._tensors)
-
-    @property
-    def sent(self):
-        return len(self.tensors)
 
     def shutdown(self):
         self.ended += 1
@@ -287,4 +264,4 @@ def test_after_an_engine_that_did_not_load_another_group_is_met(trainers):
         assert info["init"]["master_port"] == port
         sender.transmit(info)
         sender.retire(info, loaded=loaded)
-    assert [one.sent for one in trainers.all] == [1, 2]
+    assert [len(one.tensors) for one in trainers.all] == [1, 2]

@@ -3,15 +3,14 @@ import os
 import subprocess
 import sys
 from contextlib import contextmanager
-from types import ModuleType, SimpleNamespace
+from types import ModuleType
 
 import pytest
+import torch
 
 from overlap.errors import LearnerError
 from overlap.weights import LowRank, full_tensors, open_sender
 from overlap.weights import full as weights
-
-torch = pytest.importorskip("torch")
 
 
 class Tied(torch.nn.Module):
@@ -66,10 +65,15 @@ def test_weights_are_published_through_memory_in_a_process_that_has_no_engine():
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
 def test_every_tensor_arrives_as_it_was(sender, dtype):
     module = Tied(dtype)
-    found = received(sender.prepare(full_tensors(module, 2), 1))
+    tensors = full_tensors(module, 2)
+    found = received(sender.prepare(tensors, 1))
     assert list(found) == ["embed.weight", "layer.weight", "layer.bias"]
     for name, parameter in module.named_parameters():
         assert torch.equal(found[name], parameter)
+    kind = str(dtype).removeprefix("torch.")
+    assert [(m.name, m.dtype, m.shape) for m in tensors.metadata] == [
+        (name, kind, tuple(tensor.shape)) for name, tensor in found.items()
+    ]
 
 
 def test_the_memory_is_used_again_for_the_next_version(sender):
@@ -99,19 +103,6 @@ def test_tensors_that_changed_since_the_last_version_are_refused(sender):
         sender.prepare(full_tensors(torch.nn.ModuleDict({"embed": Tied().embed}), 1), 2)
     with pytest.raises(LearnerError, match=r"came where embed\.weight was sent before"):
         sender.prepare(full_tensors(Tied(torch.float32), 1), 2)
-
-
-def test_the_module_is_found_below_its_wrappers():
-    module = Tied()
-    engine = SimpleNamespace(module=SimpleNamespace(module=module))
-    assert [name for name, _ in full_tensors(engine, 2)] == [name for name, _ in module.named_parameters()]
-
-
-def test_metadata_says_what_a_pass_yields():
-    tensors = full_tensors(Tied(), 0)
-    assert [(m.name, m.dtype, m.shape) for m in tensors.metadata] == [
-        (name, "bfloat16", tuple(tensor.shape)) for name, tensor in tensors
-    ]
 
 
 @pytest.fixture

@@ -13,79 +13,59 @@ from sandbox.compare.kattis import _number
 from sandbox.compare.modes import parse_mode
 from sandbox.errors import InvalidProblem
 
-TOLERANT = "kattis(float_tolerance 1e-6)"
+PLAIN, CASE, SPACE = "kattis", "kattis(case_sensitive)", "kattis(space_change_sensitive)"
+TOLERANT, BOTH = "kattis(float_tolerance 1e-6)", "kattis(float_absolute_tolerance 0.5 float_relative_tolerance 0.01)"
+# mode, output, expected, right?
+TABLE = [
+    # case and white space say nothing by default
+    *((mode, *row, True) for mode in (PLAIN, "kattis()") for row in (
+        ("yes\n", "YES"), ("  a\r\n\tb\v\f", "a b\n"), ("", "\n"), ("Ä", "Ä"),
+    )),
+    # without a tolerance numbers are text, and other letters than ASCII's differ
+    *((PLAIN, *row, False) for row in (
+        ("1.0", "1.00"), ("1", "1.0"), ("a", "a b"), ("a b", "a"), ("ä", "Ä"), ("ab", "a b"), ("", "a"), ("007", "7"),
+    )),
+    (CASE, "yes", "YES", False),
+    (CASE, "Yes  No", "Yes\nNo", True),
+    # white space counts when asked, also at the ends
+    *((SPACE, output, "a  b\n", output.lower() == "a  b\n") for output in (
+        "a  b\n", "A  B\n", "a b\n", "a  b", " a  b\n", "A B\n",
+    )),
+    # under a tolerance all numbers are numbers
+    (TOLERANT, "1.0", "1", True),
+    (TOLERANT, "1", "1.0000001", True),
+    (TOLERANT, "1e6", "1000000", True),
+    (TOLERANT, "1000000.5", "1000000", True),
+    (TOLERANT, "1.1", "1", False),
+    (TOLERANT, "one", "1", False),
+    (TOLERANT, "1", "one", False),
+    (TOLERANT, ".5", "0.5", True),
+    (TOLERANT, "5.", "5", True),
+    (TOLERANT, "-0", "0", True),
+    (TOLERANT, "+3.14000000e-2", "0.0314", True),
+    (TOLERANT, "0x10", "16", False),
+    (TOLERANT, "nan", "nan", True),
+    (TOLERANT, "NaN", "nan", True),
+    (TOLERANT, "inf", "Infinity", False),
+    (TOLERANT, "inf", "1e308", False),
+    (TOLERANT, "nan", "1", False),
+    (TOLERANT, "1_0", "10", False),
+    (TOLERANT, "\u0661", "1", False),
+    (TOLERANT, "", "1", False),
+    (TOLERANT, "1e999", "2e999", False),
+    (TOLERANT, "1", "1e999", False),
+    # either tolerance is enough where both are given
+    (BOTH, "0.4", "0", True),
+    (BOTH, "1009", "1000", True),
+    (BOTH, "1011", "1000", False),
+    ("kattis(float_relative_tolerance 0.01)", "0.001", "0", False),
+    ("kattis(float_absolute_tolerance 0.5)", "1001", "1000", False),
+]  # fmt: skip
 
 
-def same(mode: str, output: str | bytes, expected: str | bytes) -> bool:
-    texts = [text.encode() if isinstance(text, str) else text for text in (output, expected)]
-    return parse_mode(mode)(*texts)
-
-
-@pytest.mark.parametrize(
-    ("output", "expected"), [("yes\n", "YES"), ("  a\r\n\tb\v\f", "a b\n"), ("", "\n"), ("Ä", "Ä")]
-)
-def test_case_and_white_space_say_nothing_by_default(output: str, expected: str) -> None:
-    assert same("kattis", output, expected)
-    assert same("kattis()", output, expected)
-
-
-@pytest.mark.parametrize(
-    ("output", "expected"),
-    [("1.0", "1.00"), ("1", "1.0"), ("a", "a b"), ("a b", "a"), ("ä", "Ä"), ("ab", "a b"), ("", "a"), ("007", "7")],
-)
-def test_without_a_tolerance_numbers_are_text_and_other_letters_differ(output: str, expected: str) -> None:
-    assert not same("kattis", output, expected)
-
-
-def test_case_counts_when_asked() -> None:
-    assert not same("kattis(case_sensitive)", "yes", "YES")
-    assert same("kattis(case_sensitive)", "Yes  No", "Yes\nNo")
-
-
-@pytest.mark.parametrize(("output", "right"), [("a  b\n", True), ("a b\n", False), ("a  b", False), (" a  b\n", False)])
-def test_white_space_counts_when_asked_also_at_the_ends(output: str, right: bool) -> None:
-    assert same("kattis(space_change_sensitive)", output, "a  b\n") is right
-    assert same("kattis(space_change_sensitive)", output.upper(), "a  b\n") is right
-
-
-@pytest.mark.parametrize(
-    ("output", "expected", "right"),
-    [
-        ("1.0", "1", True),
-        ("1", "1.0000001", True),
-        ("1e6", "1000000", True),
-        ("1000000.5", "1000000", True),
-        ("1.1", "1", False),
-        ("one", "1", False),
-        ("1", "one", False),
-        (".5", "0.5", True),
-        ("5.", "5", True),
-        ("-0", "0", True),
-        ("+3.14000000e-2", "0.0314", True),
-        ("0x10", "16", False),
-        ("nan", "nan", True),
-        ("NaN", "nan", True),
-        ("inf", "Infinity", False),
-        ("inf", "1e308", False),
-        ("nan", "1", False),
-        ("1_0", "10", False),
-        ("\u0661", "1", False),
-        ("", "1", False),
-        ("1e999", "2e999", False),
-        ("1", "1e999", False),
-    ],
-)
-def test_under_a_tolerance_all_numbers_are_numbers(output: str, expected: str, right: bool) -> None:
-    assert same(TOLERANT, output, expected) is right
-
-
-def test_either_tolerance_is_enough_where_both_are_given() -> None:
-    mode = "kattis(float_absolute_tolerance 0.5 float_relative_tolerance 0.01)"
-    assert same(mode, "0.4", "0")
-    assert same(mode, "1009", "1000")
-    assert not same(mode, "1011", "1000")
-    assert not same("kattis(float_relative_tolerance 0.01)", "0.001", "0")
-    assert not same("kattis(float_absolute_tolerance 0.5)", "1001", "1000")
+@pytest.mark.parametrize(("mode", "output", "expected", "right"), TABLE)
+def test_the_table_of_the_default_validator(mode: str, output: str, expected: str, right: bool) -> None:
+    assert parse_mode(mode)(output.encode(), expected.encode()) is right
 
 
 @pytest.mark.parametrize(

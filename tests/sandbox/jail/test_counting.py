@@ -1,4 +1,4 @@
-"""How a run could tell how many runs of its program were before it, though none of them left it anything."""
+"""How a run could tell how many runs of its program were before it, beside the ways of the zoo."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from sandbox.jail import Jail, RunResult
 from sandbox.judging import Judge
 
 LIMITS = Limits(cpu_s=2, wall_s=20)
-x86_64 = pytest.mark.skipif(os.uname().machine != "x86_64", reason="system-call numbers of x86_64")
 
 
 def judged(judge: Judge, source: str, answers: list[str], language: str = "python") -> Judgement:
@@ -50,11 +49,9 @@ def jail_of_its_own() -> Jail:
     return jail
 
 
-PID = """
-import os
-print(0 if os.getppid() == 1 else os.getpid() - os.getppid())
-"""
-CHILD = """
+def test_no_pid_of_a_child_tells_which_run_it_is(builder: Builder) -> None:
+    """Its own tells nothing either: an attack of the zoo, row 24."""
+    source = """
 import os
 child = os.fork()
 if child == 0:
@@ -62,26 +59,21 @@ if child == 0:
 os.wait()
 print('near' if abs(child - os.getppid()) < 300 else 'far')
 """
-NATIVE_PID = r"""
-#include <stdio.h>
-#include <unistd.h>
-int main(void) { printf("%d\n", getppid() == 1 ? 0 : getpid() - getppid()); }
-"""
-
-
-@pytest.mark.parametrize(
-    ("source", "language", "answers"),
-    [(PID, "python", "0 1 2 3 4 5"), (CHILD, "python", "near near near near"), (NATIVE_PID, "c", "0 1 2 3 4 5")],
-    ids=["its own", "its child's", "a native program's"],
-)
-def test_no_pid_tells_which_run_it_is(source: str, language: str, answers: str, builder: Builder) -> None:
-    need(language)
     with jail_of_its_own() as jail:
-        assert judged(Judge(jail, builder), source, answers.split(), language).verdict is Verdict.WA
+        assert judged(Judge(jail, builder), source, ["near"] * 4).verdict is Verdict.WA
 
 
-def test_every_process_of_a_program_has_a_pid_of_its_own_and_its_children_are_found(tiered_judge: Judge) -> None:
+def test_the_work_directory_looks_the_same_when_it_was_renewed(builder: Builder) -> None:
     source = """
+open('note', 'w').close()
+print(*('gid=' in line for line in open('/proc/self/mountinfo') if '/box/work' in line))
+"""
+    with jail_of_its_own() as jail:
+        assert judged(Judge(jail, builder), source, ["True"] * 3).verdict is Verdict.AC
+
+
+SEES = {
+    "pids of its own, and its children": """
 import multiprocessing, os, threading
 def work(queue):
     queue.put((os.getpid(), os.getppid()))
@@ -96,53 +88,8 @@ thread = threading.Thread(target=lambda: seen.append(threading.get_native_id() !
 thread.start()
 thread.join()
 print(all(seen) and len(seen) == 4 and len(os.times()) == 5)
-"""
-    assert judged(tiered_judge, source, ["True"] * 4).verdict is Verdict.AC
-
-
-CLOCKS = {
-    "read": "time.clock_gettime((~pid << 3) | 2)",
-    "asked for": "time.clock_getres((~pid << 3) | 2)",
-    "slept by": "call(230, (~pid << 3) | 2, 0, bytes(16), 0)",
-    "a timer's": "call(222, (~pid << 3) | 2, 0, ctypes.byref(ctypes.c_long()))",
-}
-
-
-@x86_64
-@pytest.mark.parametrize("how", CLOCKS)
-def test_the_clock_of_whoever_keeps_a_run_cannot_be(tiered_judge: Judge, how: str) -> None:
-    source = f"""
-import ctypes, os, time
-libc = ctypes.CDLL(None, use_errno=True)
-def call(number, clock, *rest):
-    if libc.syscall(number, ctypes.c_int(clock), *rest) == -1:
-        raise OSError(ctypes.get_errno(), '')
-pid = os.getppid()
-try:
-    {CLOCKS[how]}
-    print('opened')
-except OSError as error:
-    print(error.errno)
-"""
-    assert judged(tiered_judge, source, ["22"] * 3).verdict is Verdict.AC
-
-
-def test_a_program_reads_its_own_clocks(tiered_judge: Judge) -> None:
-    source = """
-import threading, time
-done = threading.Event()
-thread = threading.Thread(target=done.wait)
-thread.start()
-clocks = [time.CLOCK_PROCESS_CPUTIME_ID, time.CLOCK_THREAD_CPUTIME_ID, time.CLOCK_MONOTONIC, time.CLOCK_REALTIME]
-clocks += [-6, -2, time.pthread_getcpuclockid(threading.get_ident()), time.pthread_getcpuclockid(thread.ident)]
-print(all(time.clock_gettime(clock) >= 0 and time.clock_getres(clock) > 0 for clock in clocks))
-done.set()
-"""
-    assert judged(tiered_judge, source, ["True"] * 3).verdict is Verdict.AC
-
-
-def test_a_program_sees_no_process_but_its_own_in_proc(tiered_judge: Judge) -> None:
-    source = """
+""",
+    "no process but its own in /proc": """
 import os
 seen = set()
 for pid in (1, os.getppid()):
@@ -155,15 +102,9 @@ try:
     seen |= {name for name in os.listdir('/proc') if name.isdigit()} - {str(os.getpid())}
 except OSError:
     pass
-print(seen)
-"""
-    assert judged(tiered_judge, source, ["set()"] * 4).verdict is Verdict.AC
-
-
-def test_a_program_sees_itself_and_its_children_in_proc(tiered_judge: Judge) -> None:
-    if tiered_judge.jail.tier != "A":
-        pytest.skip("no /proc is shown in tier B")
-    source = """
+print(not seen)
+""",
+    "itself and its children in /proc": """
 import os, time
 child = os.fork()
 if child == 0:
@@ -174,33 +115,8 @@ status = open(f'/proc/{child}/status').read()
 print(names == {str(os.getpid()), str(child)} and own == str(os.getpid()) and 'PPid' in status)
 os.kill(child, 9)
 os.wait()
-"""
-    assert judged(tiered_judge, source, ["True"] * 3).verdict is Verdict.AC
-
-
-def test_the_work_directory_looks_the_same_when_it_was_renewed(builder: Builder) -> None:
-    source = """
-open('note', 'w').close()
-print(*('gid=' in line for line in open('/proc/self/mountinfo') if '/box/work' in line))
-"""
-    with jail_of_its_own() as jail:
-        assert judged(Judge(jail, builder), source, ["True"] * 3).verdict is Verdict.AC
-
-
-@x86_64
-def test_no_mount_tells_how_many_were_made_before(tiered_judge: Judge) -> None:
-    source = """
-import ctypes, os
-libc = ctypes.CDLL(None, use_errno=True)
-plain = libc.syscall(332, -100, b'.', 0, 0xfff, ctypes.create_string_buffer(256))
-print(plain, libc.syscall(332, -100, b'.', 0, 0x4000, ctypes.create_string_buffer(256)), ctypes.get_errno())
-"""
-    assert judged(tiered_judge, source, ["0 -1 22"] * 3).verdict is Verdict.AC
-
-
-def test_a_binary_does_not_tell_how_long_ago_it_was_compiled(tiered_judge: Judge) -> None:
-    need("c")
-    source = r"""
+""",
+    "a binary that was compiled this moment": r"""
 #include <stdio.h>
 #include <sys/stat.h>
 #include <time.h>
@@ -210,11 +126,19 @@ int main(void) {
     for (clock_t end = clock() + CLOCKS_PER_SEC / 50; clock() < end;) ;
     stat("/proc/self/exe", &own);
     fstat(0, &input);
-    int old = at(own.st_ctim) < at(input.st_ctim) || at(own.st_mtim) < at(input.st_mtim);
-    puts(old ? "old" : "new");
+    puts(at(own.st_ctim) < at(input.st_ctim) || at(own.st_mtim) < at(input.st_mtim) ? "old" : "True");
 }
-"""
-    assert judged(tiered_judge, source, ["new"] * 5, "c").verdict is Verdict.AC
+""",
+}
+
+
+@pytest.mark.parametrize("what", SEES)
+def test_a_program_sees_in_every_run(tiered_judge: Judge, what: str) -> None:
+    if tiered_judge.jail.tier == "B" and what == "itself and its children in /proc":
+        pytest.skip("no /proc is shown in tier B")
+    language = "c" if "#include" in SEES[what] else "python"
+    need(language)
+    assert judged(tiered_judge, SEES[what], ["True"] * 4, language).verdict is Verdict.AC
 
 
 FRAMES = """

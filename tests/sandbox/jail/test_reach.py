@@ -1,8 +1,7 @@
-"""What a run could reach beyond itself: other processes, files of the machine, its sockets; and the next run."""
+"""What a run could reach beyond itself: files of the machine, its sockets, and processes of the same user."""
 
 from __future__ import annotations
 
-import marshal
 import os
 import re
 import shutil
@@ -13,27 +12,24 @@ import sys
 import tempfile
 import threading
 from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import IO
 
 import psutil
 import pytest
+from jailed_runs import python, shell
 from places import ROOT
-from toolchains import need
+from tiers import jail_of
+from wide import wide
 
-from sandbox.core import Case, Judgement, Limits, Problem, Program, Verdict
+from sandbox.core import Case, Limits, Problem, Program, Verdict
 from sandbox.jail.jail import Jail
 from sandbox.jail.run import JailedRun
 from sandbox.judging import Judge
-from sandbox.kernel.memfd import new_memfd
 
 LIMITS = Limits(cpu_s=8, wall_s=40)
-x86_64 = pytest.mark.skipif(os.uname().machine != "x86_64", reason="system-call numbers of x86_64")
-
-
-@pytest.fixture(scope="module")
-def judge(tiered_judge: Judge) -> Judge:
-    return tiered_judge
 
 
 @pytest.fixture
@@ -45,35 +41,12 @@ def open_place() -> Iterator[Path]:
     shutil.rmtree(path)
 
 
-def judged(judge: Judge, source: str, language: str = "python", *, cases: int = 1, expected: str = "ok") -> Judgement:
-    asked = tuple(Case(f"{k}\n", expected) for k in range(cases))
-    return judge.judge(Problem("reach", "stdio", asked, limits=LIMITS), Program(source, language))
+def is_right(judge: Judge, source: str) -> bool:
+    done = judge.judge(Problem("reach", "stdio", (Case("", "ok"),), limits=LIMITS), Program(source))
+    return done.verdict is Verdict.AC
 
 
-CLONES_BESIDE_ITSELF = r"""
-#define _GNU_SOURCE
-#include <sched.h>
-#include <signal.h>
-#include <stdio.h>
-#include <sys/syscall.h>
-#include <unistd.h>
-int main(void) {
-    if (syscall(SYS_clone, CLONE_PARENT | SIGCHLD, 0, 0, 0, 0) == 0) {
-        write(1, "ok\n", 3);
-        _exit(0);
-    }
-    for (;;) ;
-}
-"""
-
-
-@pytest.mark.parametrize("cases", [1, 4])
-def test_a_child_that_is_its_parents_cannot_end_in_the_runs_place(judge: Judge, cases: int) -> None:
-    need("c")
-    done = judged(judge, CLONES_BESIDE_ITSELF, "c", cases=cases)
-    assert done.verdict is Verdict.SEC
-    assert {case.message for case in done.cases} == {"security: clone beside its parent"}
-
+# --- files and sockets of the machine ---------------------------------------------------------------------------------
 
 TOUCHES = """
 import os, shutil
@@ -94,36 +67,21 @@ print(open('copy').read())
 
 
 def test_files_outside_keep_mode_owner_times_and_notes_and_copying_ones_own_works(
-    judge: Judge, open_place: Path
+    tiered_judge: Judge, open_place: Path
 ) -> None:
     file = open_place / "file"
     file.write_text("text")
     file.chmod(0o666)
     os.utime(file, (12345, 12345))
     before = file.stat()
-    assert judged(judge, TOUCHES.format(path=str(file))).verdict is Verdict.AC
+    assert is_right(tiered_judge, TOUCHES.format(path=str(file)))
     after = file.stat()
-    assert (after.st_mode, after.st_uid, after.st_gid, after.st_mtime, after.st_ctime_ns, after.st_size) == (
-        (before.st_mode, before.st_uid, before.st_gid, before.st_mtime, before.st_ctime_ns, before.st_size)
-    )
+    for name in ("st_mode", "st_uid", "st_gid", "st_mtime", "st_ctime_ns", "st_size"):
+        assert getattr(after, name) == getattr(before, name), name
     assert os.listxattr(file) == []
 
 
-def test_a_device_that_all_jails_share_keeps_its_times(judge: Judge) -> None:
-    source = """
-import os
-before = os.stat('/dev/null').st_mtime_ns
-try:
-    os.utime('/dev/null')
-except OSError:
-    pass
-open('/dev/null', 'w').write('x')
-print('ok' if os.stat('/dev/null').st_mtime_ns == before and open('/dev/zero', 'rb').read(1) == bytes(1) else 'left')
-"""
-    assert judged(judge, source).verdict is Verdict.AC
-
-
-def test_no_datagram_reaches_a_socket_of_the_machine(judge: Judge, open_place: Path) -> None:
+def test_no_datagram_reaches_a_socket_of_the_machine(tiered_judge: Judge, open_place: Path) -> None:
     path = str(open_place / "socket")
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as server:
         server.bind(path)
@@ -142,79 +100,9 @@ for kind in (socket.SOCK_DGRAM, socket.SOCK_STREAM, socket.SOCK_SEQPACKET):
             pass
 print('ok')
 """
-        assert judged(judge, source).verdict is Verdict.AC
+        assert is_right(tiered_judge, source)
         with pytest.raises(BlockingIOError):
             server.recv(1)
-
-
-KEEPS_OTHERS_UP = {
-    "watch a directory of the machine": "libc.syscall(294, 0)",
-    "be told of changes in it": "fcntl.fcntl(os.open('.', os.O_RDONLY), fcntl.F_NOTIFY, 2)",
-    "hold a file against its writers": "fcntl.fcntl(os.open('own', os.O_RDONLY), 1024, fcntl.F_RDLCK)",
-    "change the flags of a file": "fcntl.ioctl(os.open('own', os.O_RDONLY), 0x40086602, b'\\x40' + bytes(7))",
-    "take a context of the machine's for asynchronous input": "libc.syscall(206, 1, ctypes.byref(ctypes.c_long()))",
-    "choose the cores of its keeper": "os.sched_setaffinity(os.getppid(), os.sched_getaffinity(0))",
-    "hide its memory from who counts it": "libc.syscall(157, 4, 0, 0, 0, 0)",
-    "list the mounts of the machine": "libc.syscall(458, bytes(64), bytes(64), 8, 0)",
-}
-
-
-@x86_64
-@pytest.mark.parametrize("what", KEEPS_OTHERS_UP)
-def test_what_would_keep_others_up_is_refused(judge: Judge, what: str) -> None:
-    source = (
-        "import ctypes, fcntl, os\nlibc = ctypes.CDLL(None)\nopen('own', 'w').close()\n"
-        f"try:\n    done = {KEEPS_OTHERS_UP[what]}\nexcept OSError:\n    done = -1\n"
-        "print('ok' if done == -1 else done)\n"
-    )
-    assert judged(judge, source).verdict is Verdict.AC
-
-
-def test_what_an_honest_program_may_ask_for_is_granted_or_said_to_be(judge: Judge) -> None:
-    source = """
-import os, socket, tempfile
-os.sync()
-os.sched_setaffinity(0, os.sched_getaffinity(0))
-for kind in (socket.SOCK_STREAM, socket.SOCK_SEQPACKET):
-    for end in socket.socketpair(type=kind):
-        end.close()
-with tempfile.TemporaryDirectory() as place, open(place + '/x', 'w') as file:
-    os.fsync(file.fileno())
-    os.fchmod(file.fileno(), 0o640)
-    os.utime(file.fileno(), (1, 1))
-print('ok')
-"""
-    assert judged(judge, source).verdict is Verdict.AC
-
-
-def test_threads_that_the_user_starts_meanwhile_do_not_count_as_the_programs(tiered_jail: Jail) -> None:
-    """An ordinary user's programs have that user's uid in tier B, by which the kernel counts."""
-    source = (
-        "import threading\nprint(input(), flush=True)\ninput()\n"
-        "for k in range(4):\n    worker = threading.Thread(target=int)\n    worker.start()\n    worker.join()\n"
-        "print('ok')\n"
-    )
-    job = marshal.dumps({"kind": "stdio", "source": source, "preamble": ""}) + bytes(32)
-    to_read, to_write = os.pipe()
-    from_read, from_write = os.pipe()
-    code = new_memfd("code")
-    tiered_jail.start(JailedRun(replace(LIMITS, processes=8), job=job, pipes=(to_read, from_write), code=code))
-    for fd in (to_read, from_write):
-        os.close(fd)
-    end = threading.Event()
-    os.write(to_write, b"begun\n")
-    assert os.read(from_read, 100) == b"begun\n"
-    others = [threading.Thread(target=end.wait) for _ in range(150)]
-    try:
-        for other in others:
-            other.start()
-        os.write(to_write, b"\n")
-        done = tiered_jail.finish()
-        assert (done.exit_code, os.read(from_read, 100)) == (0, b"ok\n"), done.stderr
-    finally:
-        end.set()
-        for fd in (to_write, from_read, code):
-            os.close(fd)
 
 
 FINDS = """
@@ -234,12 +122,11 @@ print(found or 'ok')
 """
 
 
-def test_what_lies_beside_the_languages_on_the_machine_cannot_be_read(judge: Judge) -> None:
+def test_what_lies_beside_the_languages_on_the_machine_cannot_be_read(tiered_judge: Judge) -> None:
     home = os.path.dirname(os.__file__)
     places = [f"{home}/site-packages", f"{home}/test", "/usr/lib/python3/dist-packages", "/usr/local/lib/python3.11"]
     places += ["/usr/local/bin", "/usr/local/share", "/usr/share/doc", "/usr/src", "/usr/lib/systemd", "/opt"]
-    source = FINDS.format(places=places)
-    assert judged(judge, source).verdict is Verdict.AC
+    assert is_right(tiered_judge, FINDS.format(places=places))
 
 
 def test_what_comes_to_lie_beside_the_standard_library_later_cannot_be_read(open_place: Path) -> None:
@@ -262,40 +149,84 @@ def test_what_comes_to_lie_beside_the_standard_library_later_cannot_be_read(open
     assert done.stdout == "ok\n", done.stderr
 
 
-def test_no_signal_is_caught_by_who_keeps_a_run_and_a_program_gets_the_usual_ones(tiered_judge: Judge) -> None:
+def test_a_crash_is_told_to_nobody_on_the_machine(tiered_judge: Judge) -> None:
+    limits = "((1, 1),)" if os.geteuid() == 0 else "((1, 1), (0, 0))"
+    assert is_right(
+        tiered_judge,
+        "import resource\nresource.setrlimit(resource.RLIMIT_CORE, (0, 0))\n"
+        "resource.prlimit(0, resource.RLIMIT_CORE, (0, 0))\n"
+        f"print('ok' if resource.getrlimit(resource.RLIMIT_CORE) in {limits} else 'no')\n",
+    )
+
+
+# --- other processes --------------------------------------------------------------------------------------------------
+
+
+def test_no_signal_is_caught_by_who_keeps_a_run(tiered_judge: Judge) -> None:
     """Where the kernel does not scope signals, a namespace's pid 1 gets from inside those that it has a handler for."""
     keepers = psutil.Process(tiered_judge.jail.process.pid)
     for process in [keepers, *keepers.children(recursive=True)]:
         caught = re.search(r"SigCgt:\t(\w+)", Path(f"/proc/{process.pid}/status").read_text())
         assert caught
         assert int(caught[1], 16) & (1 << signal.SIGINT - 1) == 0
-    source = (
-        "import os, signal\ntry:\n    os.kill(os.getpid(), signal.SIGINT)\nexcept KeyboardInterrupt:\n    print('ok')\n"
+
+
+@contextmanager
+def neighbours(count: int) -> Iterator[None]:
+    """Threads of this process, whose user is also the programs' in tier B without root: the kernel counts by user."""
+    end = threading.Event()
+    threads = [threading.Thread(target=end.wait) for _ in range(count)]
+    for thread in threads:
+        thread.start()
+    yield
+    end.set()
+    for thread in threads:
+        thread.join()
+
+
+@contextmanager
+def begun(jail: Jail, run: JailedRun) -> Iterator[tuple[IO[bytes], IO[bytes]]]:
+    """A run that has said that it has begun; its input and its output."""
+    (to_read, to_write), (from_read, from_write) = os.pipe(), os.pipe()
+    with open(to_write, "wb", 0) as go, open(from_read, "rb", 0) as said:
+        jail.start(replace(run, pipes=(to_read, from_write)))
+        for fd in (to_read, from_write):
+            os.close(fd)
+        assert said.readline() == b"begun\n"
+        yield go, said
+
+
+def test_threads_that_the_user_starts_meanwhile_do_not_count_as_the_programs(tiered_jail: Jail) -> None:
+    run = python(
+        "import threading\nprint('begun', flush=True)\ninput()\n"
+        "for k in range(4):\n    worker = threading.Thread(target=int)\n    worker.start()\n    worker.join()\n"
+        "print('ok')\n",
+        Limits(cpu_s=8, wall_s=40, processes=8),
     )
-    assert judged(tiered_judge, source, cases=3).verdict is Verdict.AC
+    with begun(tiered_jail, run) as (go, said), neighbours(150):
+        go.write(b"\n")
+        done = tiered_jail.finish()
+        assert (done.exit_code, said.readline()) == (0, b"ok\n"), done.stderr
 
 
-def test_a_crash_is_told_to_nobody_on_the_machine(judge: Judge) -> None:
-    source = (
-        "import resource\nresource.setrlimit(resource.RLIMIT_CORE, (0, 0))\n"
-        "resource.prlimit(0, resource.RLIMIT_CORE, (0, 0))\n"
-        "print('ok' if resource.getrlimit(resource.RLIMIT_CORE) in ((1, 1), (0, 0)) else 'no')\n"
-    )
-    assert judged(judge, source).verdict is Verdict.AC
-    if os.geteuid() == 0:
-        assert judged(judge, source.replace("in ((1, 1), (0, 0))", "== (1, 1)")).verdict is Verdict.AC
+FEW = Limits(cpu_s=5, wall_s=30, processes=16)
+MANY = "i=0; while [ $i -lt 100 ]; do sleep 60 & i=$((i+1)); done"
+best_tier = jail_of("A", wide("B"))
 
 
-def test_only_terminals_pipes_and_sockets_are_asked_by_ioctl(judge: Judge) -> None:
-    source = """
-import array, fcntl, os, termios
-ends = os.pipe()
-os.write(ends[1], b'abc')
-waiting = array.array('i', [0])
-fcntl.ioctl(ends[0], termios.FIONREAD, waiting)
-try:
-    fcntl.ioctl(open('file', 'w'), 2, bytes(4))  # how large are a file system's blocks?
-except OSError as error:
-    print('ok' if waiting[0] == 3 and error.errno == 25 else error)
-"""
-    assert judged(judge, source).verdict is Verdict.AC
+def test_a_run_gains_nothing_by_other_processes_of_its_user_that_end_meanwhile(best_tier: Jail) -> None:
+    with ExitStack() as others:
+        others.enter_context(neighbours(200))
+        with begun(best_tier, shell(f"echo begun; read go; {MANY}; sleep 60", FEW)) as (go, _):
+            others.close()
+            go.write(b"\n")
+            done = best_tier.finish()
+    refused = done.exit_code == 2 and b"Cannot fork" in done.stderr
+    assert refused or done.cause == "processes"
+
+
+def test_more_processes_than_a_run_may_have_are_its_end_where_they_are_not_refused() -> None:
+    with Jail("C") as jail:  # as root, nothing is refused there; else, little
+        for script in (f"{MANY}; sleep 60", f"{MANY} & sleep 60", MANY):
+            assert jail.run(shell(script, FEW)).cause == "processes"
+        assert jail.run(shell("sleep 60 & sleep 60 & echo ok", FEW)).stdout == b"ok\n"

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 from asserting import FORGED, PATCHES, SQUARE, asserts, is_decisive
 
 from sandbox import Verdict
+from sandbox.judging import assert_values, python_asserts
 from sandbox.judging.judge import Judge
 
 # --- who decides ------------------------------------------------------------------------------------------------------
@@ -54,18 +57,14 @@ APART = [
 
 
 @pytest.mark.parametrize("test", OUTSIDE + APART)
-def test_an_assert_is_decided_out_of_the_programs_reach(judge: Judge, test: str) -> None:
+def test_an_assert_is_decided_out_of_the_reach_of_forged_frames_and_patched_names(judge: Judge, test: str) -> None:
     right, wrong = asserts(judge, SQUARE, test), asserts(judge, "def sq(x): return -7", test)
     assert (right.verdict, right.weak) == (Verdict.AC, False)
-    assert wrong.verdict is (Verdict.AC if "type(sq" in test or "__name__" in test else Verdict.WA)
-
-
-@pytest.mark.parametrize("test", OUTSIDE + APART)
-def test_no_forged_frame_and_no_patched_name_is_accepted_as_strong(judge: Judge, test: str) -> None:
+    any_value_will_do = "type(sq" in test or "__name__" in test
+    assert wrong.verdict is (Verdict.AC if any_value_will_do else Verdict.WA)
     for attack in (FORGED, PATCHES):
         done = asserts(judge, attack, test)
-        if "type(sq" not in test and "__name__" not in test:
-            assert done.verdict is not Verdict.AC or (done.weak and not is_decisive(test)), attack
+        assert done.verdict is not Verdict.AC or any_value_will_do or (done.weak and not is_decisive(test)), attack
 
 
 @pytest.mark.parametrize(
@@ -89,11 +88,26 @@ def test_a_helper_of_the_preamble_is_not_the_programs_to_redefine(judge: Judge, 
         assert asserts(judge, attack, test, preamble=preamble).verdict is not Verdict.AC
 
 
-def test_a_helper_that_only_the_program_can_have_is_weak(judge: Judge) -> None:
-    for test in ("assert same(sq(3), 9)", "assert not other(sq(3), 9)", "assert same(sq(3), 9) is True"):
-        source = f"{SQUARE}\ndef same(a, b): return a == b\ndef other(a, b): return a != b"
-        done = asserts(judge, source, test)
-        assert (done.verdict, done.weak) == (Verdict.AC, True)
+HELPED = f"{SQUARE}\ndef same(a, b): return a == b\ndef other(a, b): return a != b"
+SUM = "def sum(a, b): return a - b"
+
+
+@pytest.mark.parametrize(
+    ("source", "test", "fn_name", "weak"),
+    [
+        (HELPED, "assert same(sq(3), 9)", None, True),  # a helper that only the program can have
+        (HELPED, "assert not other(sq(3), 9)", None, True),
+        (HELPED, "assert same(sq(3), 9) is True", None, True),
+        (SQUARE, "assert True", None, True),  # it asks nothing of the program
+        (SUM, "assert sum(5, 3) == 2", None, True),  # named like a builtin, with nothing that says so
+        (SUM, "assert sum(5, 3) == 2", "sum", False),
+    ],
+)
+def test_what_the_program_may_answer_for_itself_is_weak(
+    judge: Judge, source: str, test: str, fn_name: str | None, weak: bool
+) -> None:
+    done = asserts(judge, source, test, fn_name=fn_name)
+    assert (done.verdict, done.weak) == (Verdict.AC, weak)
 
 
 @pytest.mark.parametrize("fn_name", [None, "sq"])
@@ -155,35 +169,78 @@ def test_a_failure_is_never_weak(judge: Judge, source: str, verdict: Verdict) ->
     assert (done.verdict, done.weak) == (verdict, False)
 
 
-def test_an_assert_that_asks_nothing_of_the_program_is_weak(judge: Judge) -> None:
-    done = asserts(judge, SQUARE, "assert True")
-    assert (done.verdict, done.weak) == (Verdict.AC, True)
-
-
-def test_a_program_may_be_named_like_a_builtin(judge: Judge) -> None:
-    source = "def sum(a, b): return a - b"
-    for fields, weak in (({}, True), ({"fn_name": "sum"}, False)):
-        done = asserts(judge, source, "assert sum(5, 3) == 2", **fields)
-        assert (done.verdict, done.weak) == (Verdict.AC, weak)
-
-
-def test_a_shadowed_builtin_does_not_decide_an_assert(judge: Judge) -> None:
-    attack = "def abs(x): return 0.0\ndef sq(x): return 5"
-    assert asserts(judge, attack, "assert abs(sq(2) - 4) < 1e-9").verdict is Verdict.WA
-
-
-@pytest.mark.parametrize("test", ["for i in range(5):\n  assert sq(i) == i * i", "assert sq(3) == 9"])
-def test_a_failing_assert_is_a_wrong_answer(judge: Judge, test: str) -> None:
-    assert asserts(judge, "def sq(x): return 0", test).verdict is Verdict.WA
-    assert asserts(judge, "1 + x", test).verdict is Verdict.RE
-
-
-def test_an_assertion_of_the_programs_own_is_a_runtime_error(judge: Judge) -> None:
-    for test in (OUTSIDE[0], APART[0]):
-        assert asserts(judge, "assert False", test).verdict is Verdict.RE
+@pytest.mark.parametrize(
+    ("source", "test", "verdict"),
+    [
+        ("def abs(x): return 0.0\ndef sq(x): return 5", "assert abs(sq(2) - 4) < 1e-9", Verdict.WA),
+        ("def sq(x): return 0", APART[0], Verdict.WA),
+        ("def sq(x): return 0", OUTSIDE[0], Verdict.WA),
+        ("1 + x", APART[0], Verdict.RE),
+        ("1 + x", OUTSIDE[0], Verdict.RE),
+        ("assert False", APART[0], Verdict.RE),  # an assertion of the program's own
+        ("assert False", OUTSIDE[0], Verdict.RE),
+    ],
+)
+def test_a_failing_assert_is_a_wrong_answer_and_a_failing_program_is_not(
+    judge: Judge, source: str, test: str, verdict: Verdict
+) -> None:
+    assert asserts(judge, source, test).verdict is verdict
 
 
 def test_every_case_of_an_assert_problem_runs_in_a_fresh_process(judge: Judge) -> None:
     source = "calls = []\ndef sq(x):\n  calls.append(x)\n  return len(calls)"
     assert asserts(judge, source, "assert sq(9) == 1", "assert sq(9) == 1").verdict is Verdict.AC
     assert asserts(judge, source, *["want = 1\nassert sq(9) == want"] * 2).verdict is Verdict.AC
+
+
+# --- sums, products and sets, as Python's until they would cost the judge too much -----------------------------------
+
+PRIME = (1 << 61) - 1  # integers that differ by it have one hash
+
+
+def holds(test: str, *values: object) -> bool:
+    plan = python_asserts.plan_asserts(f"assert {test}")
+    assert not plan.weak
+    return all(assert_values.holds(check, list(values)) for check in plan.checks)
+
+
+@pytest.mark.parametrize(
+    ("test", "values"),
+    [
+        ("sum(f()) == 6", [[1, 2, 3]]),
+        ("sum(f(), 4) == 10", [[1, 2, 3]]),
+        ("sum(f(), []) == [1, 2]", [[[1], [2]]]),
+        ("sum(f(), ()) == (1, 2)", [[(1,), (2,)]]),
+        ("sum(f()) == 500000500000", [list(range(1_000_001))]),
+        ("sum(f()) == 1.5", [[0.5, 1]]),
+        ("len(sum(f(), [])) == 250000", [[[0] * 500] * 500]),
+        ("set(f()) == {1, 2}", [[1, 2, 2]]),
+        ("set() == f()", [set()]),
+        ("frozenset(f()) == {1, 2}", [[1, 2, 2]]),
+        ("dict(f()) == {1: 2}", [[(1, 2)]]),
+        ("dict(f(), b=3) == {'a': 2, 'b': 3}", [{"a": 2}]),
+        ("f() % 1000000007 == 437918130", [math.factorial(100)]),
+        ("f() // 10 == 10 * f()", [100, 1]),
+        ("f() * f() == f()", [3**5000, 3**5000, 3**10000]),
+        ("type(f()) == set", [{1}]),
+    ],
+)
+def test_what_is_honest_is_decided_as_python_would(test: str, values: list[object]) -> None:
+    assert holds(test, *values)
+
+
+@pytest.mark.parametrize(
+    ("test", "values"),
+    [
+        ("sum(f()) != 0", [[1 << (1 << 20), *[1] * 100_000]]),
+        ("sum(f(), []) != 0", [[[1] * 100_000, *[[]] * 100_000]]),
+        ("f() * f() != 0", [1 << (1 << 20)] * 2),
+        ("f() % f() != 0", [(1 << (1 << 21)) - 1, (1 << (1 << 20)) - 1]),
+        ("f() // f() != 0", [(1 << (1 << 21)) - 1, (1 << (1 << 20)) - 1]),
+        ("f() / f() != 0", [(1 << (1 << 21)) - 1, (1 << (1 << 20)) - 1]),
+        ("len(set(f())) != 0", [[k * PRIME for k in range(1_000)]]),
+        ("dict(f()) != 0", [[(k * PRIME, 1) for k in range(1_000)]]),
+    ],
+)
+def test_what_would_take_the_judge_too_long_does_not_hold(test: str, values: list[object]) -> None:
+    assert not holds(test, *values)

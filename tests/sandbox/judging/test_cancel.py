@@ -27,24 +27,28 @@ LIMITS = Limits(cpu_s=100_000, wall_s=100_000)
 SPINS, SLEEPS = "while True: pass", "import time\ntime.sleep(100000)"
 FUNCTION = f"def f():\n  {SPINS}"
 SUM = Problem("sum", "stdio", (Case("1 2\n", "3"),))
+FOR_EVER = {"limits": LIMITS, "referee_limits": LIMITS}
+
+
+NO_INPUT = Case("", "1")
+
+
+def problem(kind: str = "stdio", case: Case = NO_INPUT, **fields: object) -> Problem:
+    return Problem("p", kind, (case,), fn_name="f" if kind == "function" else None, **fields)  # type: ignore[arg-type]
+
+
 ENDLESS = {
-    "a run that spins": (Problem("p", "stdio", (Case("", "1"),), limits=LIMITS), SPINS),
-    "a run that sleeps": (Problem("p", "stdio", (Case("", "1"),), limits=LIMITS), SLEEPS),
-    "a run with children": (Problem("p", "stdio", (Case("", "1"),), limits=LIMITS), f"import os\nos.fork()\n{SPINS}"),
-    "a function": (Problem("p", "function", (Case("[]", "1"),), fn_name="f", limits=LIMITS), FUNCTION),
-    "an assert": (Problem("p", "assert", (Case("assert f() == 1"),), limits=LIMITS), FUNCTION),
+    "a run that spins": (problem(limits=LIMITS), SPINS),
+    "a run that sleeps": (problem(limits=LIMITS), SLEEPS),
+    "a run with children": (problem(limits=LIMITS), f"import os\nos.fork()\n{SPINS}"),
+    "a function": (problem("function", Case("[]", "1"), limits=LIMITS), FUNCTION),
+    "an assert": (problem("assert", Case("assert f() == 1"), limits=LIMITS), FUNCTION),
     "a test in a jail of its own": (
-        Problem("p", "assert", (Case("for i in [1]:\n  assert f() == i"),), limits=LIMITS),
+        problem("assert", Case("for i in [1]:\n  assert f() == i"), limits=LIMITS),
         FUNCTION,
     ),
-    "a checker": (
-        Problem("p", "stdio", (Case(""),), compare="checker", checker=Program(SPINS), referee_limits=LIMITS),
-        "print(1)",
-    ),
-    "an interactor": (
-        Problem("p", "interactive", (Case(""),), interactor=Program(SPINS), limits=LIMITS, referee_limits=LIMITS),
-        "input()",
-    ),
+    "a checker": (problem(compare="checker", checker=Program(SPINS), **FOR_EVER), "print(1)"),
+    "an interactor": (problem("interactive", interactor=Program(SPINS), **FOR_EVER), "input()"),
 }
 
 
@@ -57,9 +61,11 @@ def cancelled() -> Iterator[int]:
 
 @pytest.mark.parametrize("name", ENDLESS)
 def test_a_cancel_ends_what_would_never_end(tiered_judge: Judge, cancelled: int, name: str) -> None:
-    problem, source = ENDLESS[name]
+    asked, source = ENDLESS[name]
+    before = threading.active_count()
     with pytest.raises(Cancelled):
-        replace(tiered_judge, cancel_fd=cancelled).judge(problem, Program(source))
+        replace(tiered_judge, cancel_fd=cancelled).judge(asked, Program(source))
+    assert threading.active_count() == before
     done = tiered_judge.judge(SUM, Program("print(sum(map(int, input().split())))"))
     assert done.verdict is Verdict.AC, done.cases
 
@@ -76,21 +82,17 @@ def test_a_cancel_ends_a_compilation(tiered_judge: Judge, cancelled: int) -> Non
 
 
 TEXT = "'x' * 100_000"
+RETURNS = f"def f(): return {TEXT}"
 WRITES = {
-    "an output": (Problem("p", "stdio", (Case("", "1"),)), f"print({TEXT})", modes, "parse_mode"),
-    "a value": (Problem("p", "function", (Case("[]", "1"),), fn_name="f"), f"def f(): return {TEXT}", values, "same"),
-    "what an assert is about": (
-        Problem("p", "assert", (Case("assert f() == 1"),)),
-        f"def f(): return {TEXT}",
-        assert_values,
-        "holds",
-    ),
+    "an output": (problem(), f"print({TEXT})", modes, "parse_mode"),
+    "a value": (problem("function", Case("[]", "1")), RETURNS, values, "same"),
+    "what an assert is about": (problem("assert", Case("assert f() == 1")), RETURNS, assert_values, "holds"),
 }
 
 
 @pytest.mark.parametrize("name", WRITES)
 def test_a_cancel_ends_a_comparison(tiered_judge: Judge, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    problem, source, room, compares = WRITES[name]
+    asked, source, room, compares = WRITES[name]
     fd = os.eventfd(0, os.EFD_CLOEXEC)
 
     def compare(*_: object) -> None:
@@ -102,7 +104,7 @@ def test_a_cancel_ends_a_comparison(tiered_judge: Judge, monkeypatch: pytest.Mon
     with monkeypatch.context() as patch:
         patch.setattr(room, compares, compare)
         with pytest.raises(Cancelled):
-            replace(tiered_judge, cancel_fd=fd).judge(problem, Program(source))
+            replace(tiered_judge, cancel_fd=fd).judge(asked, Program(source))
     os.close(fd)
     assert signal.getitimer(signal.ITIMER_VIRTUAL) == (0.0, 0.0)
     assert signal.getsignal(signal.SIGVTALRM) == before
@@ -113,12 +115,11 @@ def test_a_cancel_ends_a_comparison(tiered_judge: Judge, monkeypatch: pytest.Mon
 
 def test_where_no_cancel_comes_a_comparison_is_what_it_was(tiered_judge: Judge) -> None:
     many = " ".join(f"{number}.50" for number in range(60_000))
-    problem = Problem("p", "stdio", (Case("", many),))
     fd = os.eventfd(0, os.EFD_CLOEXEC)
     source = "print(*(f'{{number}}.5' for number in range({})))"
     judge = replace(tiered_judge, cancel_fd=fd)
-    assert judge.judge(problem, Program(source.format(60_000))).verdict is Verdict.AC
-    assert judge.judge(problem, Program(source.format(59_999))).verdict is Verdict.WA
+    for count, verdict in ((60_000, Verdict.AC), (59_999, Verdict.WA)):
+        assert judge.judge(problem(case=Case("", many)), Program(source.format(count))).verdict is verdict
     os.close(fd)
 
 

@@ -1,14 +1,15 @@
-"""What a case may have besides its input: arguments, files, a mode of its own."""
+"""What problems and cases may have besides inputs and answers, and what of it is refused."""
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
 from toolchains import need
 from wide import wide
 
-from sandbox import Case, InvalidProblem, Problem, Program
+from sandbox import Case, InvalidProblem, Problem, Program, Subtask
 from sandbox.judging import Judge
 from sandbox.pool.problem_memfd import read_problem, write
 
@@ -47,16 +48,20 @@ def test_a_case_may_be_compared_in_a_mode_of_its_own(judge: Judge) -> None:
     assert verdicts(judge, "print('YES')", *cases) == ["WA", "AC", "WA"]
 
 
-def test_a_problem_with_such_cases_crosses_borders_whole() -> None:
+def test_every_part_of_a_problem_crosses_borders_whole() -> None:
     checker = Program(files=(("main.py", "import a"), ("a.py", "\udcff")), entry="main.py")
     case = Case("i", "e", arguments=("1",), files=(("a/b", "\udcff"),), referee_arguments=("x", "y"))
     problem = Problem("p", "stdio", (case, Case("")), compare="checker", checker=checker, convention="kattis", passes=3)
-    assert Problem.from_json(problem.to_json()) == problem
-    parcel, _ = write(problem)
-    assert read_problem(parcel) == problem
+    talk = Problem("p", "interactive", (Case("1", "2", "a"),), interactor=checker, subtasks=(Subtask("a", 1.5),))
+    for each in (problem, talk):
+        assert Problem.from_json(json.loads(json.dumps(each.to_json()))) == each
+        parcel, _ = write(each)
+        assert read_problem(parcel) == each
 
 
 CHECKED: dict[str, Any] = {"compare": "checker", "checker": Program("x")}
+TALK: dict[str, Any] = {"kind": "interactive", "interactor": Program("x")}
+ONE, GROUPED = Case("1", "1"), Case("1", "1", "a")
 
 
 @pytest.mark.parametrize(
@@ -73,11 +78,54 @@ CHECKED: dict[str, Any] = {"compare": "checker", "checker": Program("x")}
         (Case("", "1"), {"passes": 2}, "passes=2"),
         (Case("", "1"), {**CHECKED, "passes": 2}, "kattis"),
         (Case("", "1"), {**CHECKED, "convention": "kattis", "passes": 0}, "passes=0"),
+        (ONE, {"compare": "checker"}, "checker=None"),
+        (ONE, {"checker": Program("x")}, "nobody would ask it"),
+        (ONE, {"interactor": Program("x")}, "nobody would ask it"),
+        (ONE, {"kind": "interactive"}, "interactor=None"),
+        (ONE, {"kind": "interactive", "interactor": "print()"}, "as a Program"),
+        (ONE, {**TALK, **CHECKED}, "interactive"),
+        (ONE, {**CHECKED, "convention": "icpc"}, "convention='icpc'"),
+        (ONE, {"subtasks": (Subtask("a", 1),)}, "no case"),
+        (ONE, {"compare": "lcb+ignore_case"}, "lcb.ignore_case"),
+        (Case("1", "1", 3), {}, "group=3"),  # type: ignore[arg-type]
+        (GROUPED, {}, "group='a'"),
+        (GROUPED, {"subtasks": (Subtask("a", 1), Subtask("a", 2))}, "same name"),
+        (GROUPED, {"subtasks": (Subtask("a", -1),)}, "points=-1"),
+        (GROUPED, {"subtasks": (Subtask("a", float("nan")),)}, "points=nan"),
+        (GROUPED, {"subtasks": (Subtask("a", 0),)}, "nobody can earn"),
+        (Case("", "1", arguments=("x" * 20_000,)), {}, "arguments take more than"),
+        (Case("", "1", referee_arguments=("x" * 20_000,)), CHECKED, "arguments take more than"),
+        (Case("", "1", files=tuple((f"{k:0200}", "") for k in range(200))), {}, "names of more than"),
+        (Case("", "1", files=tuple((f"{k}", "") for k in range(100_000))), {}, "more than 1000"),
+        (Case("", "1", files=(("a", "x" * (65 << 20)),)), {}, "files hold"),
     ],
 )
-def test_what_nobody_would_heed_is_refused(case: Case, fields: dict[str, Any], word: str) -> None:
+def test_what_nobody_could_heed_decide_or_give_to_a_jail_is_refused(
+    case: Case, fields: dict[str, Any], word: str
+) -> None:
     with pytest.raises(InvalidProblem, match=word):
         Problem("p", **{"kind": "stdio", "cases": (case,), **fields})
+
+
+def test_a_checker_needs_no_expected_output() -> None:
+    Problem("p", "stdio", (Case("1"),), **CHECKED)
+    Problem("p", cases=(Case("1"),), **TALK)
+
+
+@pytest.mark.parametrize(
+    ("data", "word"),
+    [
+        ({"checker": {"code": "x"}}, "unknown key 'code'"),
+        ({"checker": {"language": "cpp"}, "compare": "checker"}, "checker: has neither a source nor files"),
+        ({"subtasks": [{"name": "a"}]}, "'points' is missing"),
+        ({"subtasks": {"a": 1}}, "list"),
+        ({"subtasks": [None]}, "object"),
+        ({"interactor": "print()"}, "object"),
+    ],
+)
+def test_a_malformed_part_is_refused_by_name(data: Any, word: str) -> None:
+    with pytest.raises(InvalidProblem, match=word):
+        Problem.from_json({**Problem("p", "stdio", (ONE,)).to_json(), **data})
 
 
 EXTREMES = [
@@ -93,18 +141,3 @@ def test_the_most_that_a_case_may_have_reaches_the_program(judge: Judge, case: C
     need(language)
     source = "print(1)" if language == "python" else '#include <stdio.h>\nint main() { puts("1"); }'
     assert verdicts(judge, source, case, language=language) == ["AC"]
-
-
-@pytest.mark.parametrize(
-    ("case", "word"),
-    [
-        (Case("", "1", arguments=("x" * 20_000,)), "arguments take more than"),
-        (Case("", "1", referee_arguments=("x" * 20_000,)), "arguments take more than"),
-        (Case("", "1", files=tuple((f"{k:0200}", "") for k in range(200))), "names of more than"),
-        (Case("", "1", files=tuple((f"{k}", "") for k in range(100_000))), "more than 1000"),
-        (Case("", "1", files=(("a", "x" * (65 << 20)),)), "files hold"),
-    ],
-)
-def test_more_than_a_jail_can_be_given_is_the_problems_fault(case: Case, word: str) -> None:
-    with pytest.raises(InvalidProblem, match=word):
-        Problem("p", "stdio", (case,), compare="checker", checker=Program("x"))

@@ -8,12 +8,12 @@ import sys
 from pathlib import Path
 
 import pytest
+from asserting import LIMITS, stdio
 
-from sandbox import Case, InvalidProblem, Limits, Problem, Program, Verdict
+from sandbox import Case, InvalidProblem, Problem, Program, Verdict
 from sandbox.core import Kind
 from sandbox.judging.judge import Judge
 
-LIMITS = Limits(cpu_s=2, wall_s=20)
 QUIET = "class Out:\n  def write(self, text): import os; os.write(1, text.encode())\n"
 
 ENDINGS = [
@@ -118,15 +118,13 @@ def plainly(source: str, directory: Path) -> tuple[bool, bytes]:
 @pytest.mark.parametrize("source", ENDINGS)
 def test_a_program_ends_as_it_does_in_plain_python(judge: Judge, tmp_path: Path, source: str) -> None:
     well, output = plainly(source, tmp_path)
-    problem = Problem("p", "stdio", (Case("", output.decode() or "-"),), compare="exact", limits=LIMITS)
-    done = judge.judge(problem, Program(source))
+    done = stdio(judge, source, ("", output.decode() or "-"), compare="exact")
     assert done.verdict is (Verdict.RE if not well else Verdict.AC if output else Verdict.WA), (output, done.cases)
 
 
 def test_every_case_has_the_same_room_to_recurse(judge: Judge) -> None:
     source = "d = 0\ndef f():\n  global d\n  d += 1\n  f()\ntry: f()\nexcept RecursionError: print(d)"
-    problem = Problem("p", "stdio", tuple(Case(str(number), "999") for number in range(5)), limits=LIMITS)
-    assert judge.judge(problem, Program(source)).passed == 5
+    assert stdio(judge, source, *((str(number), "999") for number in range(5))).passed == 5
 
 
 @pytest.mark.parametrize("kind", ["function", "assert"])
@@ -175,8 +173,7 @@ print(sum(map(int, input().split())))
 
 
 def test_the_fast_streams_of_contest_libraries_work(judge: Judge) -> None:
-    problem = Problem("p", "stdio", (Case("3 4\n", "7"),), limits=LIMITS)
-    assert judge.judge(problem, Program(FAST_IO)).verdict is Verdict.AC
+    assert stdio(judge, FAST_IO, ("3 4\n", "7")).verdict is Verdict.AC
 
 
 @pytest.mark.parametrize(
@@ -184,10 +181,9 @@ def test_the_fast_streams_of_contest_libraries_work(judge: Judge) -> None:
 )
 def test_a_larger_stack_may_be_asked_for(judge: Judge, limit: str) -> None:
     source = f"import resource\nresource.setrlimit(resource.RLIMIT_STACK, {limit})\nprint(1)"
-    problem = Problem("p", "stdio", (Case("", "1"),), limits=LIMITS)
-    assert judge.judge(problem, Program(source)).verdict is Verdict.AC
+    assert stdio(judge, source, ("", "1")).verdict is Verdict.AC
     other = source.replace("RLIMIT_STACK", "RLIMIT_NOFILE").replace("2 ** 20", "2 ** 40")
-    assert judge.judge(problem, Program(other)).verdict is Verdict.RE
+    assert stdio(judge, other, ("", "1")).verdict is Verdict.RE
 
 
 PROCESSES = {
@@ -216,8 +212,7 @@ def meet(b, e):
 
 @pytest.mark.parametrize("name", PROCESSES)
 def test_a_program_may_have_processes_in_every_tier(tiered_judge: Judge, name: str) -> None:
-    problem = Problem("p", "stdio", (Case("", "30"),), limits=LIMITS)
-    done = tiered_judge.judge(problem, Program(TOOLS + PROCESSES[name]))
+    done = stdio(tiered_judge, TOOLS + PROCESSES[name], ("", "30"))
     assert done.verdict is Verdict.AC, done.cases
 
 

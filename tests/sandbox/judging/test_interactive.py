@@ -12,12 +12,12 @@ import pytest
 from sandbox import Case, CheckerError, Judgement, Limits, Problem, Program, SandboxError, Verdict
 from sandbox.build import Builder
 from sandbox.core import MIB, Isolation
-from sandbox.errors import Cancelled
 from sandbox.jail import Jail
 from sandbox.judging.judge import Judge
 
 LIMITS = Limits(cpu_s=0.5, wall_s=20, output_bytes=MIB)
 BRIEF = Limits(cpu_s=1, wall_s=0.4)
+PATIENT = Limits(cpu_s=5, wall_s=60)
 
 # Reads the secret number, answers guesses, allows ten of them; exit 1 is wrong, 0 accepted.
 GUESS = """
@@ -112,17 +112,6 @@ def test_waiting_for_what_never_comes_ends_at_the_wall_limit(judge: Judge, sourc
     assert "wall" in done.cases[0].message
 
 
-def test_a_flood_ends_at_the_output_limit_though_it_is_read(judge: Judge) -> None:
-    patient = "import sys\nfor line in sys.stdin: pass"
-    assert talk(judge, "while True: print('x' * 99)", patient).verdict is Verdict.OLE
-
-
-def test_only_the_programs_cpu_time_counts(judge: Judge) -> None:
-    busy = "import time\nwhile time.process_time() < 0.6: pass\n" + GUESS
-    done = talk(judge, "print(1); input()", busy, limits=Limits(cpu_s=0.5, wall_s=60))
-    assert done.verdict is Verdict.AC
-
-
 @pytest.mark.parametrize(
     ("interactor", "word"),
     [
@@ -167,45 +156,54 @@ def test_an_interactor_that_falls_over_what_the_program_said_says_wrong(
     assert "NEEDLE" not in done.cases[0].message
 
 
-def test_an_interactor_that_an_early_end_leaves_in_a_loop_says_wrong(
-    judge: Judge, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("sandbox.judging.referee.LIMITS", Limits(cpu_s=0.2, wall_s=60))
-    assert talk(judge, "print(1)", NEVER).verdict is Verdict.WA
-    assert talk(judge, "print('end')", NEVER).verdict is Verdict.AC
+ECHO = "import sys\nfor line in sys.stdin: print(line, end='', flush=line == 'end\\n')\n"
+CHECKS_ECHO = """
+import sys, threading
+def speak():
+    for n in range(100000): print(n)
+    print('end', flush=True)
+threading.Thread(target=speak).start()
+read = sys.stdin.readline
+ok = all(read() == f'{n}\\n' for n in range(100000)) and read() == 'end\\n'
+sys.exit(0 if ok else 1)
+"""
+TALKS: dict[str, tuple[str, str, dict[str, object], Verdict]] = {
+    "a flood that is read": (
+        "while True: print('x' * 99)", "import sys\nfor line in sys.stdin: pass", {}, Verdict.OLE,
+    ),
+    "only the program's CPU time counts": (
+        "print(1); input()", "import time\nwhile time.process_time() < 0.6: pass\n" + GUESS,
+        {"limits": Limits(cpu_s=0.5, wall_s=60)}, Verdict.AC,
+    ),
+    "an early end that leaves the interactor in a loop": (
+        "print(1)", NEVER, {"referee_limits": Limits(cpu_s=0.2, wall_s=60)}, Verdict.WA,
+    ),
+    "the end that the interactor waits for": (
+        "print('end')", NEVER, {"referee_limits": Limits(cpu_s=0.2, wall_s=60)}, Verdict.AC,
+    ),
+    "long replies do not use up the interactor": (
+        "for _ in range(10):\n    print(flush=True)\n    assert len(input()) == 200_000",
+        "for _ in range(10):\n    input()\n    print('x' * 200_000, flush=True)",
+        {"limits": PATIENT, "referee_limits": Limits(cpu_s=20, wall_s=60, output_bytes=300_000)}, Verdict.AC,
+    ),
+    "a side that hears nothing any more does not stop the other": (
+        "import os; os.close(0); print(1, flush=True)\nfor _ in range(50000): print('x')\nprint('end')",
+        "import sys\nfor n in range(50000): print(n)\nwhile sys.stdin.readline() != 'end\\n': pass",
+        {"limits": PATIENT}, Verdict.AC,
+    ),
+    "a large transfer in both directions": (ECHO, CHECKS_ECHO, {"limits": PATIENT}, Verdict.AC),
+}  # fmt: skip
 
 
-def test_long_replies_do_not_use_up_the_interactor(judge: Judge, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sandbox.judging.referee.LIMITS", Limits(cpu_s=20, wall_s=60, output_bytes=300_000))
-    replies = "for _ in range(10):\n    input()\n    print('x' * 200_000, flush=True)"
-    asks = "for _ in range(10):\n    print(flush=True)\n    assert len(input()) == 200_000"
-    assert talk(judge, asks, replies, limits=Limits(cpu_s=5, wall_s=60)).verdict is Verdict.AC
+@pytest.mark.parametrize("name", TALKS)
+def test_a_conversation_of_an_odd_shape_has_the_verdict_of_its_end(judge: Judge, name: str) -> None:
+    source, interactor, fields, verdict = TALKS[name]
+    assert talk(judge, source, interactor, **fields).verdict is verdict
 
 
 def test_the_interactors_own_word_for_its_fault_is_our_error(judge: Judge) -> None:
     with pytest.raises(CheckerError, match="exit code 3"):
         talk(judge, "print(1)", "input(); import sys; sys.exit(3)")
-
-
-def test_a_side_that_hears_nothing_any_more_does_not_stop_the_other(judge: Judge) -> None:
-    source = "import os; os.close(0); print(1, flush=True)\nfor _ in range(50000): print('x')\nprint('end')"
-    interactor = "import sys\nfor n in range(50000): print(n)\nwhile sys.stdin.readline() != 'end\\n': pass"
-    assert talk(judge, source, interactor, limits=Limits(cpu_s=4, wall_s=60)).verdict is Verdict.AC
-
-
-def test_a_large_transfer_in_both_directions_is_complete(judge: Judge) -> None:
-    echo = "import sys\nfor line in sys.stdin: print(line, end='', flush=line == 'end\\n')"
-    check = (
-        "import sys, threading\n"
-        "def speak():\n"
-        "  for n in range(100000): print(n)\n"
-        "  print('end', flush=True)\n"
-        "t = threading.Thread(target=speak); t.start()\n"
-        "read = sys.stdin.readline\n"
-        "ok = all(read() == f'{n}\\n' for n in range(100000)) and read() == 'end\\n'\n"
-        "sys.exit(0 if ok else 1)"
-    )
-    assert talk(judge, echo + "\n", check, limits=Limits(cpu_s=4, wall_s=20)).verdict is Verdict.AC
 
 
 def test_the_kattis_convention_has_its_own_exit_codes_and_files(judge: Judge) -> None:
@@ -237,22 +235,6 @@ def test_descriptors_and_threads_do_not_pile_up(judge: Judge) -> None:
     for source in (BISECT, "1 / 0", "print(-1)", "print(1); print('x' * (2 << 20))"):
         talk(judge, source)
     assert (len(os.listdir("/proc/self/fd")), threading.active_count()) == before
-
-
-def test_a_cancelled_conversation_ends_both_sides(judge: Judge) -> None:
-    receive, send = os.pipe()
-    try:
-        os.write(send, b"x")
-        cancelled = Judge(judge.jail, judge.builder, cancel_fd=receive)
-        problem = Problem("p", "interactive", (Case("1"),), interactor=Program("input()"), limits=Limits(wall_s=60))
-        before = threading.active_count()
-        with pytest.raises(Cancelled):
-            cancelled.judge(problem, Program("input()"))
-        assert threading.active_count() == before
-    finally:
-        os.close(receive)
-        os.close(send)
-    assert talk(judge, BISECT).verdict is Verdict.AC
 
 
 @pytest.mark.parametrize("tier", ["B", "C"])

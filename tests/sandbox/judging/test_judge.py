@@ -6,32 +6,13 @@ import asyncio
 import dataclasses
 
 import pytest
+from asserting import LIMITS, asserts, function, stdio
 
 import sandbox
-from sandbox import Case, InvalidProblem, Judgement, Limits, Problem, Program, SandboxError, ToolchainMissing, Verdict
+from sandbox import Case, InvalidProblem, Judgement, Limits, Problem, Program, SandboxError, Verdict
 from sandbox.core import MIB
 from sandbox.judging.judge import Judge
-from sandbox.languages import LANGUAGES
 from sandbox.zygote.inbox import AHEAD
-
-LIMITS = Limits(cpu_s=2, wall_s=30)
-
-
-def stdio(judge: Judge, source: str, *cases: tuple[str, str], language: str = "python", **fields: object) -> Judgement:
-    limits = fields.pop("limits", LIMITS)
-    problem = Problem("p", "stdio", tuple(Case(*case) for case in cases), limits=limits, **fields)  # type: ignore[arg-type]
-    return judge.judge(problem, Program(source, language))
-
-
-def function(judge: Judge, source: str, args: str, expected: str, **fields: object) -> Judgement:
-    options = {"fn_name": "f", "limits": LIMITS, **fields}
-    return judge.judge(Problem("p", "function", (Case(args, expected),), **options), Program(source))  # type: ignore[arg-type]
-
-
-def asserts(judge: Judge, source: str, *tests: str) -> Judgement:
-    problem = Problem("p", "assert", tuple(map(Case, tests)), limits=LIMITS)
-    return judge.judge(problem, Program(source))
-
 
 # --- what a judgement says --------------------------------------------------------------------------------------------
 
@@ -63,33 +44,18 @@ def test_no_message_holds_an_expected_output(judge: Judge) -> None:
     assert "NEEDLE" not in str(asserts(judge, "def f(): return 1", "assert f() == 'NEEDLE'").to_json())
 
 
-def test_the_plain_function_needs_no_set_up() -> None:
-    problem = Problem("sum", "stdio", (Case("3 4\n", "7"),))
-    assert sandbox.judge(problem, Program("print(sum(map(int, input().split())))")).verdict is Verdict.AC
-    assert sandbox.judge(problem, Program("print(8)")).verdict is Verdict.WA
-
-
-def test_the_plain_function_works_inside_a_running_loop() -> None:
+def test_the_plain_function_needs_no_set_up_and_works_inside_a_running_loop() -> None:
     async def main() -> Verdict:
         return sandbox.judge(Problem("p", "stdio", (Case("", "1"),)), Program("print(1)")).verdict
 
     assert asyncio.run(main()) is Verdict.AC
+    problem = Problem("sum", "stdio", (Case("3 4\n", "7"),))
+    assert sandbox.judge(problem, Program("print(8)")).verdict is Verdict.WA
 
 
-def test_an_unknown_language_and_a_missing_toolchain_are_our_errors(
-    judge: Judge, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_unknown_language_is_our_error_and_a_kind_that_a_language_lacks_the_problems(judge: Judge) -> None:
     with pytest.raises(SandboxError, match="language='cobol'"):
         stdio(judge, "", ("", "1"), language="cobol")
-    missing = dataclasses.replace(
-        LANGUAGES["c"], name="d", tools=("no-such-dc",), version=("{no-such-dc}",), package="the D compiler"
-    )
-    monkeypatch.setitem(LANGUAGES, "d", missing)
-    with pytest.raises(ToolchainMissing, match="install the D compiler"):
-        stdio(judge, "", ("", "1"), language="d")
-
-
-def test_a_kind_that_a_language_lacks_is_an_invalid_problem(judge: Judge) -> None:
     with pytest.raises(InvalidProblem, match="rust"):
         judge.judge(Problem("p", "function", (Case("[]", "1"),), fn_name="f"), Program("", "rust"))
 
@@ -118,6 +84,13 @@ def test_a_preamble_stands_before_the_program(judge: Judge) -> None:
     source = "def f(x: List[int]) -> int: return math.prod(x)"
     done = function(judge, source, "[[2, 3]]", "6", preamble="import math\nfrom typing import *")
     assert done.verdict is Verdict.AC
+
+
+def test_no_state_is_carried_from_test_to_test(judge: Judge) -> None:
+    source = "class Solution:\n  calls = 0\n  def f(self):\n    Solution.calls += 1\n    return Solution.calls"
+    cases = tuple(Case("[]", str(n)) for n in (1, 2, 3))
+    done = judge.judge(Problem("p", "function", cases, "Solution.f", limits=LIMITS), Program(source))
+    assert [case.verdict for case in done.cases] == ["AC", "WA", "WA"]
 
 
 def test_arguments_of_any_length_arrive(judge: Judge) -> None:

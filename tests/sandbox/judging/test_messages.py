@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 import pytest
+from asserting import stdio
 from toolchains import need
 
-from sandbox import Case, Limits, Problem, Program, Verdict
+from sandbox import Limits, Verdict
 from sandbox.jail import RunResult
 from sandbox.judging.judge import Judge
 from sandbox.judging.verdicts import case_result, decide_ending
 from sandbox.languages import find_language
 
-LIMITS = Limits(cpu_s=5, wall_s=60)
 TRACE = "Traceback (most recent call last):\n  File 'main.py', line 1, in <module>\n    f()\n"
 
 
 def message(stderr: str, language: str, signal: int | None = None) -> str:
     end = None if signal else 1
     done = RunResult(None, end, signal, 0.1, 0.1, 1, 0, b"", stderr.encode("utf-8", "surrogateescape"), b"", None)
-    decision = decide_ending(done, None, LIMITS, find_language(language))
+    decision = decide_ending(done, None, Limits(), find_language(language))
     assert decision is not None
     return case_result(0, done, decision).message
 
@@ -54,7 +54,7 @@ def test_a_message_is_one_printable_line(language: str) -> None:
 
 @pytest.mark.parametrize("source", ["#warning \x1b[2K\nint main() { }", "#error \x1b[2K\n", "int \x1b;"])
 def test_a_compile_log_has_lines_and_no_other_control_characters(judge: Judge, source: str) -> None:
-    log = judge.judge(Problem("p", "stdio", (Case("", "1"),), limits=LIMITS), Program(source, "c")).compile_log
+    log = stdio(judge, source, ("", "1"), language="c").compile_log
     assert log.replace("\n", "").replace("\t", "").isprintable()
     assert "main.c" in log
 
@@ -71,17 +71,13 @@ def test_a_compile_log_has_lines_and_no_other_control_characters(judge: Judge, s
          "index out of bounds"),
         ("go", "package main\nimport \"os\"\nfunc main() { var a []int; println(a[len(os.Args)]) }",
          "panic: runtime error: index out of range"),
+        ("python", "import os, sys\nsys.stderr.write('x' * 200_000 + '\\nkilled because\\n')\nos.abort()",
+         "ended by SIGABRT: killed because"),
         ("cpp", '#include <stdexcept>\nint main() { throw std::runtime_error("no"); }', "what():  no"),
     ],
 )  # fmt: skip
 def test_each_language_says_it_in_its_own_way(judge: Judge, language: str, source: str, said: str) -> None:
     need(language)
-    done = judge.judge(Problem("p", "stdio", (Case("", "1"),), limits=LIMITS), Program(source, language))
+    done = stdio(judge, source, ("", "1"), language=language, limits=Limits(cpu_s=5, wall_s=60))
     assert done.verdict is Verdict.RE
     assert said in done.cases[0].message
-
-
-def test_the_end_of_a_long_stderr_is_read_too(judge: Judge) -> None:
-    source = "import os, sys\nsys.stderr.write('x' * 200_000 + '\\nkilled because\\n')\nos.abort()"
-    done = judge.judge(Problem("p", "stdio", (Case("", "1"),), limits=LIMITS), Program(source))
-    assert done.cases[0].message == "ended by SIGABRT: killed because"

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import signal
 import subprocess
 import sys
 import textwrap
 from pathlib import Path
+from types import SimpleNamespace
 
 import psutil
 import pytest
@@ -20,7 +22,7 @@ from sandbox.core import MIB, Case, Limits, Problem, Program, Verdict
 from sandbox.jail.jail import Jail
 from sandbox.judging import Judge
 from sandbox.kernel import cgroup, orphan_cleanup
-from sandbox.zygote import become_program, template, watch, zygote
+from sandbox.zygote import become_program, watch, zygote
 from sandbox.zygote.confine import Confinement
 from sandbox.zygote.inbox import AHEAD
 
@@ -43,9 +45,48 @@ def verdict(jail: Jail, source: str, tmp_path: Path, limits: Limits) -> Verdict:
     return Judge(jail, Builder(str(tmp_path))).judge(problem, Program(source)).verdict
 
 
-def in_group(name: str, source: str, memory_bytes: int, processes: int) -> tuple[int, int]:
-    """Exit status of a program that is only in a group, and how many of its processes the kernel ended there."""
-    code = f"""
+WANT_MEMORY = """
+import os, time
+children = []
+for _ in range(4):
+    pid = os.fork()
+    if pid == 0:
+        held = b'x' * (40 << 20)
+        time.sleep(30)
+    children.append(pid)
+ended, status = os.wait()
+for pid in children:
+    if pid != ended:
+        os.kill(pid, 9)
+os._exit(status)
+"""
+WANT_PROCESSES = """
+import os, signal
+children = []
+try:
+    while True:
+        pid = os.fork()
+        if pid == 0:
+            signal.pause()
+        children.append(pid)
+except OSError:
+    for pid in children:
+        os.kill(pid, 9)
+    os._exit(len(children))
+"""
+
+
+@pytest.mark.usefixtures("jail")
+@pytest.mark.parametrize(
+    ("source", "memory_bytes", "processes", "code", "is_killed"),
+    [(WANT_MEMORY, 100 * MIB, 64, 9, True), (WANT_PROCESSES, 1 << 30, 8, 7, False)],
+    ids=["memory", "processes"],
+)
+def test_the_kernel_holds_all_processes_of_a_group_to_its_limits_together(
+    source: str, memory_bytes: int, processes: int, code: int, is_killed: bool
+) -> None:
+    name = orphan_cleanup._own_name()
+    only_in_a_group = f"""
         import os
         from sandbox.kernel import cgroup
         group = cgroup.make({name!r})
@@ -54,53 +95,13 @@ def in_group(name: str, source: str, memory_bytes: int, processes: int) -> tuple
         if child == 0:
             group.join()
             os.execv({sys.executable!r}, [{sys.executable!r}, "-S", "-c", {source!r}])
-        print(os.waitpid(child, 0)[1], group.kills())
+        print(os.WEXITSTATUS(os.waitpid(child, 0)[1]), group.kills())
     """
-    done = subprocess.run([sys.executable, "-c", textwrap.dedent(code)], cwd=ROOT, capture_output=True, text=True)
+    command = [sys.executable, "-c", textwrap.dedent(only_in_a_group)]
+    found, kills = map(int, subprocess.run(command, cwd=ROOT, capture_output=True, text=True).stdout.split())
     cgroup.remove_cgroups(name)
-    status, kills = map(int, done.stdout.split())
-    return status, kills
-
-
-def test_the_kernel_ends_a_process_where_all_together_want_more_memory_than_the_group_has(jail: Jail) -> None:
-    source = (
-        "import os, time\n"
-        "children = []\n"
-        "for _ in range(4):\n"
-        "    pid = os.fork()\n"
-        "    if pid == 0:\n"
-        "        held = b'x' * (40 << 20)\n"
-        "        time.sleep(30)\n"
-        "    children.append(pid)\n"
-        "ended, status = os.wait()\n"
-        "for pid in children:\n"
-        "    if pid != ended:\n"
-        "        os.kill(pid, 9)\n"
-        "os._exit(status)\n"
-    )
-    status, kills = in_group(orphan_cleanup._own_name(), source, 100 * MIB, 64)
-    assert os.WEXITSTATUS(status) == 9
-    assert kills >= 1
-
-
-def test_the_kernel_starts_no_more_processes_than_the_group_may_have(jail: Jail) -> None:
-    source = (
-        "import os, signal\n"
-        "children = []\n"
-        "try:\n"
-        "    while True:\n"
-        "        pid = os.fork()\n"
-        "        if pid == 0:\n"
-        "            signal.pause()\n"
-        "        children.append(pid)\n"
-        "except OSError:\n"
-        "    for pid in children:\n"
-        "        os.kill(pid, 9)\n"
-        "    os._exit(len(children))\n"
-    )
-    status, kills = in_group(orphan_cleanup._own_name(), source, 1 << 30, 8)
-    assert os.WEXITSTATUS(status) == 7
-    assert kills == 0
+    assert found == code
+    assert (kills >= 1) == is_killed
 
 
 @pytest.mark.parametrize("how", ["signal.signal(signal.SIGCHLD, signal.SIG_IGN)", "unwaited()"])
@@ -130,41 +131,18 @@ print('done')
     assert verdict(jail, source, tmp_path, Limits(cpu_s=10, wall_s=60)) is Verdict.AC
 
 
-class _Counting:
-    """A group in which the kernel ends a process during the run."""
-
-    def __init__(self) -> None:
-        self.asked: list[tuple[int, int]] = []
-
-    def limit(self, memory_bytes: int, processes: int) -> None:
-        self.asked.append((memory_bytes, processes))
-
-    def cpu_s(self) -> None:
-        return None
-
-    def kills(self) -> int:
-        self.asked.append((-1, -1))
-        return len(self.asked)
-
-
-def test_a_run_in_which_the_kernel_ended_a_process_met_its_memory_limit(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_run_in_which_the_kernel_ended_a_process_met_its_memory_limit(tmp_path: Path) -> None:
+    asked: list[tuple[int, int]] = []
+    kills = itertools.count()
     worker = object.__new__(zygote.RequestLoop)
     worker.setting = become_program.ChildSetup(Confinement("B", str(tmp_path), None, None), {}, -1)
-    worker.group = group = _Counting()  # type: ignore[assignment]
-    worker.spare_bytes = 7
-    worker.renew, worker.untouched = lambda: None, worker._look()
-    worker.starter = template.Starter(worker.setting, watch.searched_tribe())
-    monkeypatch.setattr(worker.starter, "begin", lambda *_: None)
-    monkeypatch.setattr(zygote.RequestLoop, "_complaint", lambda _: "")
-    monkeypatch.setattr(zygote.watch, "watch", lambda *_: watch.RunOutcome(exit_code=0))
-    worker.inbox = worker.listener = worker.disk = None  # type: ignore[assignment]
+    group = SimpleNamespace(limit=lambda *limits: asked.append(limits), cpu_s=lambda: None, kills=lambda: next(kills))
+    worker.group, worker.spare_bytes = group, 7  # type: ignore[assignment]
+    worker.watcher = SimpleNamespace(disk=None, watch=lambda *_: watch.RunOutcome(exit_code=0))  # type: ignore[assignment]
     sizes = {"memory_bytes": 1000, "headroom_bytes": 200, "stack_bytes": 30, "file_bytes": 1, "output_bytes": 1}
-    request = {"series": (0, 0), "files": [], "outputs": [], "limits": {**sizes, "processes": 3}, "collect": None}
-    reply, _ = worker.run(request | {"gather": None}, [])
-    assert reply["cause"] == "memory"
-    assert group.asked[0] == (1000 + 200 + 30 + 4 + 3 * AHEAD + 7, 3 + zygote._OWN_PROCESSES)
+    request = {"files": [], "outputs": [], "limits": {**sizes, "processes": 3}, "gather": None}
+    assert worker._attempt(request, [], lambda *_: None).cause == "memory"  # type: ignore[arg-type, return-value]
+    assert asked == [(1000 + 200 + 30 + 4 + 3 * AHEAD + 7, 3 + zygote._OWN_PROCESSES)]
 
 
 def test_a_jail_judges_on_after_a_limit_and_changes_it_with_the_problem(jail: Jail, tmp_path: Path) -> None:

@@ -12,20 +12,16 @@ from contextlib import suppress
 
 import pytest
 from places import ROOT
+from tiers import jail_of
 
-from sandbox.build import Builder
 from sandbox.core import Case, Limits, Problem, Program, Verdict
-from sandbox.jail.jail import Jail
 from sandbox.judging import Judge
 from sandbox.kernel import uids
 
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root has uids to give")
 
 
-@pytest.fixture(scope="module")
-def judge_in_b(builder: Builder) -> Iterator[Judge]:
-    with Jail("B", shared=builder.shared) as jail:
-        yield Judge(jail, builder)
+tiered_jail = jail_of("B")
 
 
 @pytest.fixture
@@ -41,17 +37,12 @@ def as_in_a_container(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("as_in_a_container")
-def test_no_two_jails_share_a_uid_where_few_are_mapped() -> None:
-    claimed = [uids.claim_uid() for _ in range(5)]
-    assert sorted(uid for uid in claimed if uid is not None) == [1, 2, 3, 4]
-    assert claimed[-1] is None
-
-
-@pytest.mark.usefixtures("as_in_a_container")
-def test_a_uid_is_free_again_when_its_holder_is_gone() -> None:
-    claimed = uids.claim_uid()
+def test_no_two_jails_share_a_uid_where_few_are_mapped_and_one_is_free_again_when_its_holder_is_gone() -> None:
+    *claimed, last, none = (uids.claim_uid() for _ in range(5))
+    assert {*claimed, last} == {1, 2, 3, 4}
+    assert none is None
     uids._held.pop().close()
-    assert uids.claim_uid() == claimed
+    assert uids.claim_uid() == last
 
 
 @as_root
@@ -84,16 +75,12 @@ def test_who_ends_a_run_cannot_be_stopped_by_it() -> None:
                 try:
                     assert process.wait(20) == 0
                 finally:
-                    with_its_own(process.pid)
-
-
-def with_its_own(session: int) -> None:
-    with suppress(ProcessLookupError):
-        os.killpg(session, signal.SIGKILL)
+                    with suppress(ProcessLookupError):
+                        os.killpg(process.pid, signal.SIGKILL)
 
 
 @as_root
-def test_as_root_in_tier_b_no_program_keeps_a_capability(judge_in_b: Judge) -> None:
+def test_as_root_in_tier_b_no_program_keeps_a_capability(tiered_judge: Judge) -> None:
     """What lies in a directory of root's is not even seen to be there, and a library that does is imported from."""
     source = (
         "import os\nfor path in ('/root/.', '/proc/1/root/.'):\n    try:\n        os.stat(path)\n        print(path)\n"
@@ -102,7 +89,7 @@ def test_as_root_in_tier_b_no_program_keeps_a_capability(judge_in_b: Judge) -> N
         "print('ok')\n"
     )
     problem = Problem("p", "stdio", (Case("", "ok"),) * 3, limits=Limits(cpu_s=5, wall_s=60))
-    done = judge_in_b.judge(problem, Program(source))
+    done = tiered_judge.judge(problem, Program(source))
     assert done.verdict is Verdict.AC, done.cases
     looks = "try { require('fs').statSync('/root/.'); console.log('seen') } catch (e) { console.log('ok') }"
-    assert judge_in_b.judge(problem, Program(looks, "javascript")).verdict is Verdict.AC
+    assert tiered_judge.judge(problem, Program(looks, "javascript")).verdict is Verdict.AC

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from toolchains import need
-from wide import every
+from wide import every, wide
 
 from sandbox import Case, Limits, Problem, Program, Verdict
 from sandbox.judging import Judge
@@ -81,9 +81,11 @@ JAVA = {
     "80_000_000]; x[x.length - 1] = 8; System.out.println(x[x.length - 1]); } }",
     "a hook at the end": "class Main { public static void main(String[] a) { Runtime.getRuntime().addShutdownHook("
     "new Thread(() -> System.out.println(8))); } }",
+    "deep recursion": "class Main { static int d(int n) { return n == 0 ? 0 : 1 + d(n - 1); } "
+    "public static void main(String[] a) { System.out.println(d(200000) - 199992); } }",
 }
 JAVASCRIPT = {
-    "modules": "import fs from 'fs'\nconst [a, b] = fs.readFileSync(0, 'utf8').split(' ').map(Number)\nconsole.log(a + b)",  # noqa: E501
+    "deep recursion": "const d = n => n === 0 ? 0 : 1 + d(n - 1)\nconsole.log(d(200000) - 199992)",
     "lines": "require('readline').createInterface({ input: process.stdin, terminal: false })\n"
     ".on('line', (l) => { const [a, b] = l.split(' ').map(Number); console.log(a + b) })",
     "/dev/stdin": "const [a, b] = require('fs').readFileSync('/dev/stdin', 'utf8').split(' ').map(Number)\nconsole.log(a + b)",  # noqa: E501
@@ -92,6 +94,7 @@ JAVASCRIPT = {
     "a worker": "const { Worker, isMainThread, parentPort } = require('worker_threads')\nif (isMainThread) new Worker("
     "__filename).on('message', (m) => console.log(m)); else parentPort.postMessage(8)",
     "much output, then exit": "process.stdout.write('8' + ' '.repeat(300000)); process.exit(0)",
+    "modules": "import fs from 'fs'\nconst [a, b] = fs.readFileSync(0, 'utf8').split(' ').map(Number)\nconsole.log(a + b)",  # noqa: E501
 }
 RUST = {
     "threads": "use std::thread;\nfn main() { let h: Vec<_> = (0..8).map(|_| thread::spawn(|| 1)).collect();\n"
@@ -124,7 +127,7 @@ def test_a_contest_program_is_accepted(judge: Judge, language: str, name: str, s
 
 BIG = str((1 << 127) - 1)
 # name, arguments, value, language, source
-FUNCTIONS = [
+FUNCTIONS = every(6, [
     ("f", "[[1, 2], 1]", "2", "cpp", STD + "class Solution { public: int f(vector<int> a, int k) { return f(a)[k]; } "
      "vector<int> f(vector<int> &a) { return a; } };"),
     ("f", "[3]", "3", "cpp", "int f(int a) { return a; }\nint f(int a, int b) { return a + b; }"),
@@ -173,17 +176,36 @@ FUNCTIONS = [
      "int f(int a) { return super.f(a) - 1; } }"),
     ("f", "[3]", "3", "javascript", "import fs from 'fs'\nexport default class { f (a) { return fs ? a : 0 } }"),
     ("f", "[3]", "3", "javascript", "const x = await Promise.resolve(3)\nexport class Solution { f (a) { return x } }"),
+])  # fmt: skip
+TYPED = [
+    wide("f", "[[1,2],3]", "[1,2,3]", "cpp", "using namespace std;\nclass Solution { public: vector<int> f("
+         "vector<int>& v, int k) { v.push_back(k); return v; } };"),
+    ("f", '[["a","c\\u00e9"]]', '{"1":["a"],"3":["cé"]}', "cpp", "std::map<int, std::vector<std::string>> f(const "
+     "std::vector<std::string>& w) { std::map<int, std::vector<std::string>> m; for (auto& s : w) m[s.size()]"
+     ".push_back(s); return m; }"),
+    wide("f", "[[9007199254740993,9007199254740993]]", "18014398509481986", "cpp", "#define int long long\n"
+         "using namespace std;\nint f(vector<int> a) { return accumulate(a.begin(), a.end(), 0ll); }"),
+    wide("f", '[[["a"],["b"]],null,3]', '["b",true]', "cpp", "std::pair<char, bool> f(std::vector<std::vector<char>> g,"
+         " std::optional<int> o, double d) { return {g[1][0], d == 3}; }\nint main() { return 3; }"),
+    wide("f", "[[1,2],3]", "[4,2]", "java", "class Solution { public int[] f(int[] a, int k) { a[0] += k; return a; } }"),  # noqa: E501
+    ("f", '[3,{"q":1},[["a"],["b"]],[[10000000000]],true]', "10000000005.5", "java", "import java.util.*;\n"
+     "public class Solution { static double f(double x, Map<String,Integer> m, char[][] g, List<List<Long>> z, boolean"
+     ' b) { return x / 2 + m.get("q") + g.length + z.get(0).get(0) + (b ? 1 : 0); } }'),
+    ("f", "[3,4]", "7", "javascript", "const f = (a, b) => a + b"),
+    ("f", "[[1,2],3]", "[1,2,3]", "javascript", "class Solution { f (a, k) { a.push(k); return a } }"),
+    ("f", "[3]", '{"a":1.5,"b":[null,1180591620717411303424]}', "javascript",
+     "var f = async x => ({ a: x / 2, b: [null, 1n << 70n] })"),
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("name", "arguments", "value", "language", "source"), every(6, FUNCTIONS))
-def test_a_function_is_found_and_called(
+@pytest.mark.parametrize(("name", "arguments", "value", "language", "source"), [*FUNCTIONS, *TYPED])
+def test_a_function_is_found_and_called_and_its_value_crosses(
     judge: Judge, name: str, arguments: str, value: str, language: str, source: str
 ) -> None:
     need(language)
     problem = Problem("f", "function", (Case(arguments, value),), fn_name=name, limits=LIMITS)
     done = judge.judge(problem, Program(source, language))
-    assert done.verdict is Verdict.AC, (done.compile_log, done.cases)
+    assert (done.verdict, done.weak) == (Verdict.AC, False), (done.compile_log, done.cases)
 
 
 def test_a_global_named_like_a_system_call_does_not_answer_for_an_assert(judge: Judge) -> None:

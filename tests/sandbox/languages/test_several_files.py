@@ -17,10 +17,7 @@ LIMITS = Limits(cpu_s=10, wall_s=100, memory_bytes=256 * MIB)
 PROBLEM = Problem("add", "stdio", (Case("3 4\n", "7"), Case("5 6\n", "11")), limits=LIMITS)
 PROGRAMS = {
     "python": (
-        (
-            "main.py",
-            "from lib.add import add\nimport util\nassert __file__ == 'main.py'\nprint(add(*util.read()))",
-        ),
+        ("main.py", "from lib.add import add\nimport util\nassert __file__ == 'main.py'\nprint(add(*util.read()))"),
         ("util.py", "def read():\n    return map(int, open(0).read().split())"),
         ("lib/add.py", "import operator\nadd = operator.add"),
     ),
@@ -122,16 +119,14 @@ def test_no_place_to_start_is_the_programs_fault(judge: Judge) -> None:
     assert (done.verdict, done.compile_log) == (Verdict.CE, "entry='c.py' is none of its sources: a.py, b.py")
 
 
-def test_a_file_called_as_one_of_the_judges_is_the_programs_fault(judge: Judge) -> None:
-    for name in ("Launch.java", "Compile.java/x.java", "main.jar", "main.jar/x"):
-        done = judged(judge, (*PROGRAMS["java"], (name, "")), "java")
-        assert done.verdict is Verdict.CE
-        assert name.partition("/")[0] in done.compile_log
-
-
-def test_a_folder_called_as_what_is_built_is_the_programs_fault_or_in_nobodys_way(judge: Judge) -> None:
-    done = judged(judge, (*PROGRAMS["c"], ("main/x", "")), "c")
+@pytest.mark.parametrize(
+    ("language", "name"),
+    [*(("java", name) for name in ("Launch.java", "Compile.java/x.java", "main.jar", "main.jar/x")), ("c", "main/x")],
+)
+def test_a_file_in_the_place_of_one_of_the_judges_is_the_programs_fault(judge: Judge, language: str, name: str) -> None:
+    done = judged(judge, (*PROGRAMS[language], (name, "")), language)
     assert done.verdict is Verdict.CE
+    assert name.partition("/")[0] in done.compile_log
 
 
 def test_a_cases_file_takes_the_place_of_a_programs_folder_and_the_other_way(judge: Judge) -> None:

@@ -83,14 +83,18 @@ def test_the_draft_may_have_settings_of_the_old_kind(tmp_path: Path) -> None:
     assert isinstance(tree(tmp_path, NEW.replace("2025-09", "2023-07-draft"), files).rules, OldRules)
 
 
-def test_data_for_validators_is_not_judged_and_that_is_said(tmp_path: Path) -> None:
-    package = write_package(tmp_path, {"problem.yaml": NEW, **cases("secret/1", "invalid_answers/1")})
+def test_data_for_validators_and_names_that_other_judges_pass_over_are_noted(tmp_path: Path) -> None:
+    files = cases("secret/1", "secret/1 (copy)", "invalid_answers/1")
+    package = write_package(tmp_path, {"problem.yaml": NEW, **files})
     found = read_cases(package, read_settings(package))
-    assert [case.name for case in found.tree.cases()] == ["secret/1"]
+    assert [case.name for case in found.tree.cases()] == ["secret/1 (copy)", "secret/1"]
+    assert [note.partition(" (")[0] for note in found.notes if "copy" in note] == ["data/secret/1"]
     assert any("data/invalid_answers" in note for note in found.notes)
 
 
 A = cases("secret/a/1")
+SUM_A = {**A, "data/secret/a/test_group.yaml": "max_score: 5\nscore_aggregation: sum"}
+B_NEEDS_A = {"data/secret/b/test_group.yaml": "max_score: 5\nrequire_pass: secret/a"}
 
 
 @pytest.mark.parametrize(
@@ -126,31 +130,15 @@ A = cases("secret/a/1")
         (NEW, {**A, "data/secret/test_group.yaml": "static_validation_score: 5"}, "static_validation_score"),
         (NEW, {**A, "data/secret/test_group.yaml": "scoring: {score: 5}"}, "early draft"),
         (SCORING, A, "max_score is missing"),
-        (SCORING, {**A, **cases("sample/1"), "data/sample/test_group.yaml": "max_score: 5"}, "sample"),
+        (SCORING, {**A, **cases("sample/1"), "data/sample/test_group.yaml": "max_score: 5"}, "sample has no score"),
         (SCORING, {**A, "data/secret/test_group.yaml": "max_score: many"}, "'many'"),
         (SCORING, {**A, "data/secret/test_group.yaml": "max_score: 2.5"}, "whole number"),
         (SCORING, {**A, "data/secret/a/test_group.yaml": "max_score: 5\nrequire_pass: b"}, "'b': must be sample"),
         (SCORING, {**A, "data/secret/a/test_group.yaml": "max_score: 5\nrequire_pass: sample"}, "must be sample"),
         (SCORING, {**A, "data/secret/a/test_group.yaml": "max_score: 5\nrequire_pass: secret"}, "'secret'"),
         (SCORING, {**cases("secret/1"), "data/secret/test_group.yaml": "require_pass: secret/a"}, "sample alone"),
-        (
-            SCORING,
-            {
-                **cases("secret/a/1", "secret/b/1"),
-                "data/secret/a/test_group.yaml": "max_score: 5\nscore_aggregation: min",
-                "data/secret/b/test_group.yaml": "max_score: 5\nrequire_pass: secret/a",
-            },
-            "must be pass-fail, not min",
-        ),
-        (
-            SCORING,
-            {
-                **A,
-                "data/secret/test_group.yaml": "score_aggregation: pass-fail",
-                "data/secret/a/test_group.yaml": "max_score: 5\nscore_aggregation: sum",
-            },
-            "must be pass-fail",
-        ),
+        (SCORING, {**SUM_A, **cases("secret/b/1"), **B_NEEDS_A}, "must be pass-fail, not sum"),
+        (SCORING, {**SUM_A, "data/secret/test_group.yaml": "score_aggregation: pass-fail"}, "must be pass-fail"),
     ],
 )
 def test_what_cannot_be_graded_is_refused_by_name(tmp_path: Path, text: str, files: dict[str, str], word: str) -> None:
@@ -192,8 +180,3 @@ def test_a_validator_that_cannot_be_run_is_refused_by_name(
 ) -> None:
     with pytest.raises(InvalidProblem, match=word):
         read_package(write_package(tmp_path, {"problem.yaml": text, **files}))
-
-
-def test_a_name_that_other_judges_pass_over_is_noted(tmp_path: Path) -> None:
-    package = write_package(tmp_path, {"problem.yaml": NEW, **cases("secret/1 (copy)", "secret/2")})
-    assert [note for note in read_cases(package, read_settings(package)).notes if "1 (copy)" in note]

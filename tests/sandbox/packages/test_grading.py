@@ -36,29 +36,25 @@ THREE = cases("secret/1", "secret/2", "secret/3")
 
 
 @pytest.mark.parametrize(
-    ("flags", "verdict"),
+    ("flags", "verdict", "score"),
     [
-        ("", "RTE"),
-        ("worst_error", "RTE"),
-        ("first_error", "WA"),
-        ("always_accept", "AC"),
-        ("accept_if_any_accepted", "AC"),
+        ("", "RTE", 9),
+        ("worst_error", "RTE", 9),
+        ("first_error", "WA", 9),
+        ("always_accept", "AC", 9),
+        ("accept_if_any_accepted", "AC", 9),
+        ("sum", "RTE", 9),
+        ("avg", "RTE", 2.25),
+        ("min", "RTE", 0),
+        ("max", "RTE", 7),
+        ("sum min first_error", "WA", 0),
     ],
 )
-def test_verdict_modes_of_the_default_grader(tmp_path: Path, flags: str, verdict: str) -> None:
-    files = {**THREE, "data/testdata.yaml": f"on_reject: continue\ngrader_flags: {flags}"}
-    grades = grader(tmp_path, LEGACY, files).grade(found("secret/1 AC, secret/2 WA, secret/3 RTE"))
-    assert grades["secret"].verdict == verdict
-
-
-@pytest.mark.parametrize(("flags", "score"), [("", 9), ("sum", 9), ("avg", 3), ("min", 0), ("max", 7), ("sum min", 0)])
-def test_score_modes_of_the_default_grader(tmp_path: Path, flags: str, score: float) -> None:
-    files = {
-        **THREE,
-        "data/testdata.yaml": f"on_reject: continue\naccept_score: 2\nreject_score: 0\ngrader_flags: {flags}",
-    }
-    grades = grader(tmp_path, OLD_SCORING, files).grade(found("secret/1 AC, secret/2 WA, secret/3 AC score.txt=7.0"))
-    assert grades["secret"].score == score
+def test_modes_of_the_default_grader(tmp_path: Path, flags: str, verdict: str, score: float) -> None:
+    settings = f"on_reject: continue\naccept_score: 2\nreject_score: 0\ngrader_flags: {flags}"
+    files = {**cases(*(f"secret/{number}" for number in range(1, 5))), "data/testdata.yaml": settings}
+    results = found("secret/1 AC, secret/2 WA, secret/3 AC score.txt=7.0, secret/4 RTE")
+    assert grader(tmp_path, OLD_SCORING, files).grade(results)["secret"] == Grade(verdict, score)
 
 
 def test_samples_can_be_ignored_and_groups_nest(tmp_path: Path) -> None:
@@ -123,21 +119,6 @@ def test_a_custom_grader_is_given_results_and_flags_and_its_word_counts(tmp_path
             made.grade(found("secret/1 AC, secret/2 AC, secret/3 AC"))
 
 
-@pytest.mark.parametrize(
-    ("text", "results", "word"),
-    [
-        (LEGACY + "type: scoring\n", "secret/1 AC score.txt=5", "no scores"),
-        (OLD_SCORING, "secret/1 WA score.txt=5", "rejected"),
-        (OLD_SCORING, "secret/1 AC score.txt=much", "'much'"),
-        (OLD_SCORING, "secret/1 AC score.txt=nan", "one number"),
-        (OLD_SCORING, "secret/1 AC score.txt=1_0", "one number"),
-    ],
-)
-def test_a_validators_score_that_breaks_a_rule_is_its_fault(tmp_path: Path, text: str, results: str, word: str) -> None:
-    with pytest.raises(CheckerError, match=word):
-        grader(tmp_path, text, cases("secret/1")).grade(found(results))
-
-
 # --- test_group.yaml --------------------------------------------------------------------------------------------------
 
 GROUPS = {
@@ -146,9 +127,7 @@ GROUPS = {
     "data/secret/b/test_group.yaml": "max_score: 30\nscore_aggregation: sum",
     "data/secret/c/test_group.yaml": "max_score: 50\nscore_aggregation: min",
 }
-ALL = {name: Found("AC") for name in ("sample/1", "secret/a/1", "secret/a/2", "secret/b/1", "secret/b/2")} | {
-    name: Found("AC") for name in ("secret/c/1", "secret/c/2")
-}
+ALL = found(", ".join(f"{name[5:-3]} AC" for name in GROUPS if name.endswith(".in")))
 
 
 @pytest.mark.parametrize(
@@ -172,19 +151,24 @@ def test_pass_fail_sum_and_min_with_scores_of_the_validator(
 
 
 @pytest.mark.parametrize(
-    ("change", "word"),
+    ("text", "change", "word"),
     [
-        ("secret/a/1 AC score.txt=1", "pass-fail"),
-        ("secret/b/1 AC score.txt=16", "from 0 to 15"),
-        ("secret/b/1 AC score.txt=-1", "from 0 to 15"),
-        ("secret/b/1 AC score_multiplier.txt=1.5", "from 0 to 1"),
-        ("secret/b/1 AC score_multiplier.txt=1 score.txt=1", "score.txt and"),
-        ("secret/b/1 WA score_multiplier.txt=1", "rejected"),
+        (LEGACY + "type: scoring\n", "secret/a/1 AC score.txt=5", "no scores"),
+        (OLD_SCORING, "secret/a/1 WA score.txt=5", "rejected"),
+        (OLD_SCORING, "secret/a/1 AC score.txt=much", "'much'"),
+        (OLD_SCORING, "secret/a/1 AC score.txt=nan", "one number"),
+        (OLD_SCORING, "secret/a/1 AC score.txt=1_0", "one number"),
+        (NEW_SCORING, "secret/a/1 AC score.txt=1", "pass-fail"),
+        (NEW_SCORING, "secret/b/1 AC score.txt=16", "from 0 to 15"),
+        (NEW_SCORING, "secret/b/1 AC score.txt=-1", "from 0 to 15"),
+        (NEW_SCORING, "secret/b/1 AC score_multiplier.txt=1.5", "from 0 to 1"),
+        (NEW_SCORING, "secret/b/1 AC score_multiplier.txt=1 score.txt=1", "score.txt and"),
+        (NEW_SCORING, "secret/b/1 WA score_multiplier.txt=1", "rejected"),
     ],
 )
-def test_a_score_that_breaks_a_rule_is_the_validators_fault(tmp_path: Path, change: str, word: str) -> None:
+def test_a_score_that_breaks_a_rule_is_the_validators_fault(tmp_path: Path, text: str, change: str, word: str) -> None:
     with pytest.raises(CheckerError, match=word):
-        grader(tmp_path, NEW_SCORING, GROUPS).grade(ALL | found(change))
+        grader(tmp_path, text, GROUPS).grade(ALL | found(change))
 
 
 def test_an_unbounded_score_is_the_validators_alone(tmp_path: Path) -> None:

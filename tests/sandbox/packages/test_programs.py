@@ -72,46 +72,33 @@ def test_a_program_starts_in_its_own_file_unless_a_driver_is_included(
     assert read_package(package).submission(read_sources(package / "submissions/accepted/sol.py")).entry == entry
 
 
-def test_a_single_file_is_a_plain_program(tmp_path: Path) -> None:
-    package = read_package(write_package(tmp_path, {"problem.yaml": LEGACY, "submissions/accepted/a.py": "pass"}))
-    assert package.submission(read_sources(package.path / "submissions/accepted/a.py")) == Program("pass", "python")
-
-
 def test_a_python_source_is_read_by_the_coding_that_it_declares(tmp_path: Path) -> None:
     package = read_package(write_package(tmp_path, {"problem.yaml": LEGACY}))
+    assert package.submission(Sources(tmp_path, {"a.py": b"pass"})) == Program("pass", "python")
     content = "# coding: latin-1\nx = 'ä'".encode("latin-1")
     assert package.submission(Sources(tmp_path, {"a.py": content})).source.endswith("'ä'")
     assert "\udce4" in package.submission(Sources(tmp_path, {"a.cpp": content})).source
 
 
+CUSTOM = LEGACY + "validation: custom\n"
+
+
 @pytest.mark.parametrize(
     ("version", "files", "names"),
     [
-        (LEGACY + "validation: custom\n", {"output_validators/v.py": "1"}, []),
-        (
-            LEGACY + "validation: custom\n",
-            {"output_validators/v/a.cc": "1", "output_validators/v/a.h": "2"},
-            ["a.cc", "a.h"],
-        ),
-        (
-            LEGACY + "validation: custom\n",
-            {"output_validators/a.cc": "1", "output_validators/a.h": "2"},
-            ["a.cc", "a.h"],
-        ),
-        (NEW, {"output_validator/v.py": "1"}, []),
-        (NEW, {"output_validator/v/a.cc": "1", "output_validator/v/a.h": "2"}, ["a.cc", "a.h"]),
-        (
-            NEW,
-            {"output_validator/__main__.py": "1", "output_validator/__init__.py": ""},
-            ["__init__.py", "__main__.py"],
-        ),
-        (NEW, {"output_validator/README.md": "x", "output_validator/v.py": "1"}, []),
+        (CUSTOM, ["v.py"], []),
+        (CUSTOM, ["v/a.cc", "v/a.h"], ["a.cc", "a.h"]),
+        (CUSTOM, ["a.cc", "a.h"], ["a.cc", "a.h"]),
+        (NEW, ["v.py"], []),
+        (NEW, ["v/a.cc", "v/a.h"], ["a.cc", "a.h"]),
+        (NEW, ["__main__.py", "__init__.py"], ["__init__.py", "__main__.py"]),
+        (NEW, ["README.md", "v.py"], []),
     ],
 )
-def test_a_validator_is_a_file_or_a_directory(
-    tmp_path: Path, version: str, files: dict[str, str], names: list[str]
-) -> None:
-    validator = read_package(write_package(tmp_path, {"problem.yaml": version, **files})).validator
+def test_a_validator_is_a_file_or_a_directory(tmp_path: Path, version: str, files: list[str], names: list[str]) -> None:
+    folder = "output_validator" if version == NEW else "output_validators"
+    written = {"problem.yaml": version} | {f"{folder}/{name}": "1" for name in files}
+    validator = read_package(write_package(tmp_path, written)).validator
     assert validator is not None
     assert [name for name, _ in validator.files] == names
 

@@ -11,16 +11,12 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
-from agreement import ALL, DATA
+from agreement import ALL, DATA, MARKS
 from wide import wide
 
 from sandbox.cli import main
 
-pytestmark = [
-    pytest.mark.shared,
-    pytest.mark.timeout(900 if ALL else 120),
-    pytest.mark.skipif(not DATA.is_dir(), reason="../shared/data is not here"),
-]
+pytestmark = MARKS
 
 KATTIS: Final = DATA / "kattis_problemtools"
 KODSPORT: Final = DATA / "kodsport_olympiad"

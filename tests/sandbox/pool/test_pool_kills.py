@@ -8,13 +8,13 @@ import random
 import signal
 import subprocess
 import sys
-import textwrap
 from contextlib import suppress
 from pathlib import Path
 
 import psutil
 import pytest
-from pooling import LONG, RIGHT, SLEEPER, SUM, WRONG, family, living, parts, pool_of, until
+from places import ROOT
+from pooling import LONG, RIGHT, SLEEPER, SUM, WRONG, family, living, parts, pool_of, pooled, until
 from wide import wide
 
 import sandbox
@@ -43,61 +43,50 @@ async def kill(pool: Pool, victim: str) -> None:
 
 
 @pytest.mark.parametrize("seed", [0, wide(1), wide(2)])
-def test_with_hundreds_in_flight_no_kill_loses_one_or_makes_one_wrong(seed: int) -> None:
+@pooled(2)
+async def test_with_hundreds_in_flight_no_kill_loses_one_or_makes_one_wrong(pool: Pool, seed: int) -> None:
     rng = random.Random(seed)
     victims = ["worker", "waiter", "keeper", "supervisor", "worker", "supervisor"]
     rng.shuffle(victims)
     moments = dict(zip(sorted(rng.sample(range(1, JOBS - 20), len(victims))), victims, strict=True))
     answers = 0
 
-    async def main() -> list[Judgement]:
-        async with pool_of(2) as pool:
+    async def ask(number: int) -> Judgement:
+        nonlocal answers
+        done = await pool.judge(SUM, program(number))
+        answers += 1
+        if answers in moments:
+            await kill(pool, moments[answers])
+        return done
 
-            async def ask(number: int) -> Judgement:
-                nonlocal answers
-                done = await pool.judge(SUM, program(number))
-                answers += 1
-                if answers in moments:
-                    await kill(pool, moments[answers])
-                return done
-
-            done = await asyncio.gather(*(ask(number) for number in range(JOBS)))
-            stats = pool.stats()
-            assert (stats.done, stats.queued, stats.running) == (JOBS, 0, 0)
-            assert [one for k, one in enumerate(done) if one.verdict is not (Verdict.AC, Verdict.WA)[k % 2]] == []
-            assert dict(stats.verdicts) == {"AC": JOBS // 2, "WA": JOBS // 2}
-            return done
-
-    done = asyncio.run(main())
+    done = await asyncio.gather(*(ask(number) for number in range(JOBS)))
+    stats = pool.stats()
+    assert (stats.done, stats.queued, stats.running) == (JOBS, 0, 0)
+    assert [one for k, one in enumerate(done) if one.verdict is not (Verdict.AC, Verdict.WA)[k % 2]] == []
+    assert dict(stats.verdicts) == {"AC": JOBS // 2, "WA": JOBS // 2}
     assert [len(judgement.cases) for judgement in done] == [2, 1] * (JOBS // 2)
 
 
-def test_supervisors_that_die_one_after_the_other_lose_nothing_that_waits() -> None:
-    async def main() -> None:
-        async with pool_of(1) as pool:
-            tasks = [asyncio.create_task(pool.judge(SUM, program(number))) for number in range(30)]
-            for answered in range(5, 25, 5):  # more often than one job may be tried
-                await until(lambda: sum(task.done() for task in tasks) >= answered)  # noqa: B023 - awaited at once
-                await kill(pool, "supervisor")
-            done = await asyncio.gather(*tasks)
-            assert [judgement.verdict for judgement in done] == [Verdict.AC, Verdict.WA] * 15
-
-    asyncio.run(main())
+@pooled(1)
+async def test_supervisors_that_die_one_after_the_other_lose_nothing_that_waits(pool: Pool) -> None:
+    tasks = [asyncio.create_task(pool.judge(SUM, program(number))) for number in range(30)]
+    for answered in range(5, 25, 5):  # more often than one job may be tried
+        await until(lambda: sum(task.done() for task in tasks) >= answered)  # noqa: B023 - awaited at once
+        await kill(pool, "supervisor")
+    done = await asyncio.gather(*tasks)
+    assert [judgement.verdict for judgement in done] == [Verdict.AC, Verdict.WA] * 15
 
 
-def test_a_killed_program_is_its_own_end_and_nobody_elses() -> None:
-    async def main() -> None:
-        async with pool_of(1) as pool:
-            await pool.judge(LONG, WRONG)  # what a jail runs to prove itself is over
-            tasks = [asyncio.create_task(pool.judge(LONG, SLEEPER))]
-            await until(lambda: len(parts(pool, "program")) == 1)
-            tasks += [asyncio.create_task(pool.judge(SUM, RIGHT)) for _ in range(5)]
-            await kill(pool, "program")
-            first, *rest = await asyncio.gather(*tasks)
-            assert (first.verdict, {judgement.verdict for judgement in rest}) == (Verdict.RE, {Verdict.AC})
-            assert pool.stats().infrastructure_failures == 0
-
-    asyncio.run(main())
+@pooled(1)
+async def test_a_killed_program_is_its_own_end_and_nobody_elses(pool: Pool) -> None:
+    await pool.judge(LONG, WRONG)  # what a jail runs to prove itself is over
+    tasks = [asyncio.create_task(pool.judge(LONG, SLEEPER))]
+    await until(lambda: len(parts(pool, "program")) == 1)
+    tasks += [asyncio.create_task(pool.judge(SUM, RIGHT)) for _ in range(5)]
+    await kill(pool, "program")
+    first, *rest = await asyncio.gather(*tasks)
+    assert (first.verdict, {judgement.verdict for judgement in rest}) == (Verdict.RE, {Verdict.AC})
+    assert pool.stats().infrastructure_failures == 0
 
 
 FORKER = Program("import os, time\nif os.fork() == 0: os.setsid()\ntime.sleep(90)")
@@ -121,12 +110,13 @@ def test_what_a_program_has_started_dies_with_any_part_of_the_pool(victim: str, 
 
 
 CALLER = """
-import asyncio, sys
+import asyncio, signal
+signal.signal(signal.SIGINT, signal.default_int_handler)  # whoever runs the tests in the background ignores it
 from sandbox import Case, Limits, Pool, Problem, Program
 async def main():
     problem = Problem("p", "stdio", (Case("", "ok"),), limits=Limits(cpu_s=5, wall_s=100))
     async with Pool(2, oversubscribe=True) as pool:
-        tasks = [asyncio.create_task(pool.judge(problem, Program(f"print('ok')  # {k}"))) for k in range(220)]
+        tasks = [asyncio.create_task(pool.judge(problem, Program({source!r} + f"  # {{k}}"))) for k in range(220)]
         for k, task in enumerate(asyncio.as_completed(tasks)):
             print(k, flush=True)
             await task
@@ -140,11 +130,10 @@ sandbox.judge(problem, sandbox.Program("import os, time; os.fork(); time.sleep(9
 """
 
 
-def killed(source: str, tmp_path: Path, answers: int, processes: int) -> None:
-    """Start a caller, kill it after so many answers and with so many processes below it; nothing may be left."""
-    root = Path(sandbox.__file__).parents[1]
-    environment = {**os.environ, "TMPDIR": str(tmp_path), "PYTHONPATH": str(root)}
-    command = [sys.executable, "-c", textwrap.dedent(source)]
+def killed(source: str, tmp_path: Path, answers: int, processes: int, by: int = signal.SIGKILL) -> None:
+    """Start a caller, kill it after so many lines and with so many processes below it; nothing may be left."""
+    environment = {**os.environ, "TMPDIR": str(tmp_path), "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-c", source]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environment) as caller:
         assert caller.stdout is not None
         for number in range(answers):
@@ -156,7 +145,7 @@ def killed(source: str, tmp_path: Path, answers: int, processes: int) -> None:
             return len(below) >= processes
 
         asyncio.run(until(grown))
-        caller.send_signal(signal.SIGKILL)
+        caller.send_signal(by)
         caller.wait(30)
     assert not living(below)
     asyncio.run(until(lambda: not any(tmp_path.iterdir())))
@@ -164,7 +153,14 @@ def killed(source: str, tmp_path: Path, answers: int, processes: int) -> None:
 
 @pytest.mark.parametrize(("answers", "processes"), [(0, 1), wide(0, 3), wide(1, 1), (60, 1), wide(150, 1)])
 def test_a_caller_killed_with_hundreds_in_flight_leaves_nothing(answers: int, processes: int, tmp_path: Path) -> None:
-    killed(CALLER, tmp_path, answers, processes)
+    killed(CALLER.format(source="print('ok')"), tmp_path, answers, processes)
+
+
+@pytest.mark.parametrize("by", [signal.SIGKILL, signal.SIGINT])
+def test_a_caller_that_ends_takes_what_its_programs_have_started_along(by: signal.Signals, tmp_path: Path) -> None:
+    killed(
+        CALLER.format(source=FORKER.source), tmp_path, 1, 11, by
+    )  # supervisor, 2 x (worker, waiter, keeper, program, child)
 
 
 @pytest.mark.parametrize(

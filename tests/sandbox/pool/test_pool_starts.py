@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import os
 import socket
 import threading
 from pathlib import Path
 
 import pytest
-from pooling import RIGHT, SUM, pool_of, run_directories, until
+from pooling import RIGHT, SUM, pooled, run_directories, until
 from starting import Held, refuse
 from wide import wide
 
@@ -49,24 +48,15 @@ def test_a_supervisor_that_cannot_be_started_is_our_fault_and_leaves_nothing(
 
 def test_a_supervisor_that_cannot_make_its_directory_says_so(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-
-    async def main() -> None:
-        pool = Pool(1, directory=str(tmp_path / "file"))
-        with pytest.raises(SandboxError, match=rf"cannot be started: Not a directory in {tmp_path}"):
-            await pool.judge(SUM, RIGHT)
-        await pool.close()
-
-    asyncio.run(main())
+    with pytest.raises(SandboxError, match=rf"cannot be started: Not a directory in {tmp_path}"):
+        asyncio.run(Pool(1, directory=str(tmp_path / "file")).judge(SUM, RIGHT))
 
 
-def test_a_worker_that_cannot_be_started_is_told_with_its_cause() -> None:
-    async def main() -> None:
-        async with pool_of(1) as pool:
-            assert pool._link is not None
-            directory = pool._link.directory
-            await until(lambda: os.path.isdir(directory))
-            os.close(os.open(f"{directory}/build", os.O_CREAT))  # where the worker wants a folder
-            with pytest.raises(SandboxError, match=r"the builder cannot be started: File exists in .*build"):
-                await pool.judge(SUM, RIGHT)
-
-    asyncio.run(main())
+@pooled(1)
+async def test_a_worker_that_cannot_be_started_is_told_with_its_cause(pool: Pool) -> None:
+    assert pool._link is not None
+    directory = Path(pool._link.directory)
+    await until(directory.is_dir)
+    (directory / "build").touch()  # where the worker wants a folder
+    with pytest.raises(SandboxError, match=r"the builder cannot be started: File exists in .*build"):
+        await pool.judge(SUM, RIGHT)

@@ -13,17 +13,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pooling import RIGHT, SUM, WRONG, pool_of
+from pooling import RIGHT, SUM, WRONG, pool_of, pooled
 from toolchains import need
 from wide import wide
 
-from sandbox import Case, Judgement, Limits, Problem, Program, Verdict
+from sandbox import Case, Judgement, Limits, Pool, Problem, Program, Verdict
 from sandbox.languages import LANGUAGES
 from sandbox.pool import worker as worker_module
 from sandbox.pool.problem_memfd import write
 from sandbox.pool.shared_flags import SharedFlags
-from sandbox.pool.store import ReceivedProblems
-from sandbox.pool.supervisor import Supervisor, _Job
 from sandbox.pool.worker import PoolWorker
 
 BURN = Program("import time\nn = input()\nwhile time.process_time() < 0.04: pass\nprint(n)")
@@ -56,29 +54,16 @@ def test_slow_cases_on_idle_workers_give_the_same_judgement(wrong: tuple[int, ..
     asyncio.run(main())
 
 
-def test_fast_cases_stay_together() -> None:
-    async def main() -> None:
-        async with pool_of(2) as pool:
-            for _ in range(3):
-                await pool.judge(SUM, RIGHT)
-            assert pool.stats().split == 0
-
-    asyncio.run(main())
-
-
-def test_equal_programs_are_run_once_and_others_are_not() -> None:
-    async def main() -> None:
-        async with pool_of(2, judge_once=True) as pool:
-            done = await asyncio.gather(*(pool.judge(SUM, program) for program in [RIGHT, WRONG] * 5))
-            done.append(await pool.judge(replace(SUM), Program(RIGHT.source, "py")))
-            assert [judgement.verdict for judgement in done] == ["AC", "WA"] * 5 + ["AC"]
-            assert [judgement.run_s > 0 for judgement in done] == [True] * 2 + [False] * 9
-            await pool.judge(replace(SUM, compare="exact"), RIGHT)
-            await pool.judge(SUM, Program(RIGHT.source + "\n"))
-            stats = pool.stats()
-            assert (stats.cache_hits, stats.done) == (9, 13)
-
-    asyncio.run(main())
+@pooled(2, judge_once=True)
+async def test_equal_programs_are_run_once_and_others_are_not(pool: Pool) -> None:
+    done = await asyncio.gather(*(pool.judge(SUM, program) for program in [RIGHT, WRONG] * 5))
+    done.append(await pool.judge(replace(SUM), Program(RIGHT.source, "py")))
+    assert [judgement.verdict for judgement in done] == ["AC", "WA"] * 5 + ["AC"]
+    assert [judgement.run_s > 0 for judgement in done] == [True] * 2 + [False] * 9
+    await pool.judge(replace(SUM, compare="exact"), RIGHT)
+    await pool.judge(SUM, Program(RIGHT.source + "\n"))
+    stats = pool.stats()
+    assert (stats.cache_hits, stats.done, stats.split) == (9, 13, 0)
 
 
 @pytest.fixture
@@ -159,35 +144,6 @@ def test_where_our_own_program_fails_in_a_fresh_jail_it_is_our_fault(
         assert worker.jail is None
     monkeypatch.undo()
     assert answer(worker)["judgement"]["verdict"] == "AC"
-
-
-def test_a_worker_that_retires_is_dismissed_and_the_next_job_gets_another(tmp_path: Path) -> None:
-    hired: list[Any] = []
-    dismissed: list[Any] = []
-
-    class Staffed(Supervisor):
-        async def _hire(self) -> Any:
-            hired.append(type("Hand", (), {"retires": False})())
-            return hired[-1]
-
-        def _dismiss(self, worker: Any) -> None:
-            dismissed.append(worker)
-
-        async def _run(self, worker: Any, job: _Job) -> None:
-            worker.retires = job.key == 2
-            if job.key == 4:
-                raise asyncio.CancelledError
-
-    async def main() -> None:
-        supervisor = Staffed(1, "auto", "{}", str(tmp_path), ReceivedProblems(sock), SharedFlags())
-        for key in range(1, 5):
-            supervisor._enqueue(_Job({"id": key, "expected_s": 1.0, "turn": 0}, b"", write(SUM)[0]))
-        with pytest.raises(asyncio.CancelledError):
-            await supervisor._work()
-
-    with socket.socket() as sock:
-        asyncio.run(main())
-    assert (len(hired), dismissed) == (2, hired[:1])
 
 
 @pytest.mark.parametrize("isolation", ["B", wide("A")])

@@ -16,15 +16,18 @@ from typing import Any
 
 import pytest
 from places import ROOT
-from pooling import RIGHT, SUM, WRONG, family, pool_of
+from pooling import RIGHT, SUM, WRONG, family, pool_of, pooled, within
+from starting import refuse
 from wide import wide
 
-from sandbox import Case, Problem, Program, SandboxError, Subtask, Verdict
+from sandbox import Case, Pool, Problem, Program, SandboxError, Subtask, Verdict
 from sandbox.errors import IsolationUnavailable, ProblemLost
 from sandbox.pool import messages, problem_memfd, store, worker
+from sandbox.pool.link import Link
 from sandbox.pool.shared_flags import SharedFlags
 from sandbox.pool.store import ReceivedProblems, Store
 
+Both = tuple[Store, ReceivedProblems]
 A, B, C = (Problem(name, "stdio", (Case("1", name * 100),)) for name in "abc")
 
 
@@ -63,65 +66,52 @@ def memory_of(pid: int) -> int:
 # --- once -------------------------------------------------------------------------------------------------------------
 
 
-def test_a_problem_is_written_once_for_all_who_ask_for_it() -> None:
-    async def main() -> None:
-        async with stored() as (kept, received):
-            alike = dataclasses.replace(A, cases=[Case(case.input, case.expected) for case in A.cases])  # type: ignore[arg-type]
-            digests = await asyncio.gather(*(given(kept, problem) for problem in (A, A, alike, B, A)))
-            assert len(set(digests)) == kept.written == 2
-            held = received.find(digests[0])
-            assert held is not None
-            assert problem_memfd.read_problem(held) == A
-
-    asyncio.run(main())
+@within(stored)
+async def test_a_problem_is_written_once_for_all_who_ask_for_it(both: Both) -> None:
+    kept, received = both
+    alike = dataclasses.replace(A, cases=[Case(case.input, case.expected) for case in A.cases])  # type: ignore[arg-type]
+    digests = await asyncio.gather(*(given(kept, problem) for problem in (A, A, alike, B, A)))
+    assert len(set(digests)) == kept.written == 2
+    held = received.find(digests[0])
+    assert held is not None
+    assert problem_memfd.read_problem(held) == A
 
 
 @pytest.mark.parametrize(
-    "other",
+    ("other", "common"),
     [
-        {"arguments": ("b",)},
-        {"files": (("f", "b"),)},
-        {"compare": "exact"},
-        {"referee_arguments": ("b",)},
-        {"group": "b"},
+        ({"arguments": ("b",)}, {}),
+        ({"files": (("f", "b"),)}, {}),
+        ({"compare": "exact"}, {}),
+        ({"referee_arguments": ("b",)}, {"compare": "checker", "checker": Program("x")}),
+        ({"group": "b"}, {"subtasks": (Subtask("b", 1.0),)}),
     ],
 )
-def test_problems_that_differ_in_anything_of_a_case_are_not_taken_for_one(other: dict[str, Any]) -> None:
-    common: dict[str, Any] = {}
-    if "referee_arguments" in other:
-        common = {"compare": "checker", "checker": Program("x")}
-    if "group" in other:
-        common = {"subtasks": (Subtask("b", 1.0),)}
-    plain = Case("1", "a" * 100)
-    second = Case("1", "x", group="b" if "group" in other else None)
-    one, two = (
-        Problem("p", "stdio", (case, second), **common) for case in (plain, dataclasses.replace(plain, **other))
-    )
-
-    async def main() -> None:
-        async with stored() as (kept, received):
-            digests = [await given(kept, problem) for problem in (one, two)]
-            assert digests[0] != digests[1]
-            held = received.find(digests[1])
-            assert held is not None
-            assert problem_memfd.read_problem(held) == two
-
-    asyncio.run(main())
+@within(stored)
+async def test_problems_that_differ_in_anything_of_a_case_are_not_taken_for_one(
+    both: Both, other: dict[str, Any], common: dict[str, Any]
+) -> None:
+    kept, received = both
+    cases = Case("1", "a" * 100), Case("1", "a" * 100, **other)
+    last = Case("1", "x", group=other.get("group"))
+    one, two = (Problem("p", "stdio", (case, last), **common) for case in cases)
+    digests = [await given(kept, problem) for problem in (one, two)]
+    assert digests[0] != digests[1]
+    held = received.find(digests[1])
+    assert held is not None
+    assert problem_memfd.read_problem(held) == two
 
 
-def test_a_pool_sends_a_problem_once_however_many_programs_there_are() -> None:
-    async def main() -> None:
-        async with pool_of(2) as pool:
-            sources = [f"{RIGHT.source}  # {number}" for number in range(12)]
-            done = await asyncio.gather(*(pool.judge(SUM, Program(source)) for source in sources))
-            assert {one.verdict for one in done} == {Verdict.AC}
-            assert pool._link is not None
-            assert pool._link.store.written == 1
-            assert memory_of(os.getpid()) == 0
-            assert [memory_of(pid) for pid in pool.pids()] == [1]
-            assert sum(memory_of(process.pid) for process in family(pool.pids()[0])) == 0
-
-    asyncio.run(main())
+@pooled(2)
+async def test_a_pool_sends_a_problem_once_however_many_programs_there_are(pool: Pool) -> None:
+    sources = [f"{RIGHT.source}  # {number}" for number in range(12)]
+    done = await asyncio.gather(*(pool.judge(SUM, Program(source)) for source in sources))
+    assert {one.verdict for one in done} == {Verdict.AC}
+    assert pool._link is not None
+    assert pool._link.store.written == 1
+    assert memory_of(os.getpid()) == 0
+    assert [memory_of(pid) for pid in pool.pids()] == [1]
+    assert sum(memory_of(process.pid) for process in family(pool.pids()[0])) == 0
 
 
 def test_a_worker_reads_a_problem_once_while_it_has_room(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -138,23 +128,18 @@ def test_a_worker_reads_a_problem_once_while_it_has_room(monkeypatch: pytest.Mon
         assert one._problem(there.digest, other) is kept
 
 
-def test_an_answer_is_small_however_large_the_problem(monkeypatch: pytest.MonkeyPatch) -> None:
+@pooled(1)
+async def test_an_answer_is_small_however_large_the_problem(pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
     sizes: list[int] = []
-    read = messages.read_pool_message
+    handle = Link._handle
 
-    async def weigh(reader: Any) -> Any:
-        message = await read(reader)
-        if message is not None:
-            sizes.append(len(str(message)))
-        return message
+    def weigh(self: Link, message: messages.Head) -> None:
+        sizes.append(len(str(message)))
+        handle(self, message)
 
-    async def main() -> None:
-        monkeypatch.setattr(messages, "read_pool_message", weigh)
-        large = Problem("large", "stdio", tuple(Case("x" * (1 << 20), "y" * (1 << 20)) for _ in range(4)))
-        async with pool_of(1) as pool:
-            assert (await pool.judge(large, Program("print(input())"))).verdict is Verdict.WA
-
-    asyncio.run(main())
+    monkeypatch.setattr(Link, "_handle", weigh)
+    large = Problem("large", "stdio", tuple(Case("x" * (1 << 20), "y" * (1 << 20)) for _ in range(4)))
+    assert (await pool.judge(large, Program("print(input())"))).verdict is Verdict.WA
     assert 0 < max(sizes) < 4096
 
 
@@ -176,94 +161,82 @@ def test_what_was_used_longest_ago_makes_room_and_is_written_again(bounds: dict[
     asyncio.run(main())
 
 
-def test_what_a_job_in_hand_needs_stays() -> None:
-    async def main() -> None:
-        async with stored(kept_max=1) as (kept, received):
-            async with kept.hold(A) as held:
-                for problem in (B, C, B):
-                    await given(kept, problem)
-                await settled(kept)
-                assert received.find(held.digest) is not None
-                assert await given(kept, A) == held.digest
-                assert kept.written == 4
-            assert len(kept._entries) == 1
-
-    asyncio.run(main())
+@within(lambda: stored(kept_max=1))
+async def test_what_a_job_in_hand_needs_stays(both: Both) -> None:
+    kept, received = both
+    async with kept.hold(A) as held:
+        for problem in (B, C, B):
+            await given(kept, problem)
+        await settled(kept)
+        assert received.find(held.digest) is not None
+        assert await given(kept, A) == held.digest
+        assert kept.written == 4
+    assert len(kept._entries) == 1
 
 
-def test_a_cancelled_job_takes_nobody_elses_problem_along() -> None:
-    async def main() -> None:
-        async with pool_of(1) as pool:
-            await pool.judge(SUM, RIGHT)
-            assert pool._link is not None
-            pool._link.store.kept_max = 1
-            for number in range(8):
-                problem = dataclasses.replace(SUM, id=f"p{number}")
-                asked = [asyncio.create_task(pool.judge(problem, RIGHT)) for _ in range(2)]
-                await asyncio.sleep(0)
-                asked[0].cancel()
-                assert (await asked[1]).verdict is Verdict.AC
-                assert (await asyncio.gather(asked[0], return_exceptions=True))[0] is not None
-
-    asyncio.run(main())
+@pooled(1)
+async def test_a_cancelled_job_takes_nobody_elses_problem_along(pool: Pool) -> None:
+    await pool.judge(SUM, RIGHT)
+    assert pool._link is not None
+    pool._link.store.kept_max = 1
+    for number in range(8):
+        problem = dataclasses.replace(SUM, id=f"p{number}")
+        cancelled, other = (asyncio.create_task(pool.judge(problem, RIGHT)) for _ in range(2))
+        await asyncio.sleep(0)
+        cancelled.cancel()
+        assert (await other).verdict is Verdict.AC
+        with pytest.raises(asyncio.CancelledError):
+            await cancelled
 
 
 # --- ends and faults --------------------------------------------------------------------------------------------------
 
 
-def test_no_memory_for_a_problem_is_our_fault_and_passes(monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(problem: Problem) -> Any:
-        raise OSError(errno.ENOMEM, "no memory")
-
-    async def main() -> None:
-        async with stored() as (kept, _):
-            with monkeypatch.context() as patch:
-                patch.setattr(store, "write", full)
-                found = await asyncio.gather(given(kept, A), given(kept, A), return_exceptions=True)
-                assert [type(error) for error in found] == [SandboxError, SandboxError]
-            assert await given(kept, A)
-
-    asyncio.run(main())
+@within(stored)
+async def test_no_memory_for_a_problem_is_our_fault_and_passes(both: Both, monkeypatch: pytest.MonkeyPatch) -> None:
+    kept, _ = both
+    with monkeypatch.context() as patch:
+        patch.setattr(store, "write", refuse(errno.ENOMEM, store.write))
+        found = await asyncio.gather(given(kept, A), given(kept, A), return_exceptions=True)
+        assert [type(error) for error in found] == [SandboxError, SandboxError]
+    assert await given(kept, A)
 
 
-def test_a_problem_that_does_not_arrive_is_our_fault_and_is_sent_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+@pooled(1)
+async def test_a_problem_that_does_not_arrive_is_our_fault_and_is_sent_anew(
+    pool: Pool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     lost = dataclasses.replace(SUM, id="lost")
-
-    async def main() -> None:
-        async with pool_of(1) as pool:
-            await pool.judge(SUM, RIGHT)
-            assert pool._link is not None
-            with monkeypatch.context() as patch:
-                patch.setattr(pool._link.store, "_send", lambda message, fds: None)
-                with pytest.raises(ProblemLost, match="did not arrive"):
-                    await pool.judge(lost, RIGHT)
-            for problem in (lost, SUM):
-                assert (await pool.judge(problem, RIGHT)).verdict is Verdict.AC
-
-    asyncio.run(main())
+    await pool.judge(SUM, RIGHT)
+    assert pool._link is not None
+    with monkeypatch.context() as patch:
+        patch.setattr(pool._link.store, "_send", lambda message, fds: None)
+        with pytest.raises(ProblemLost, match="did not arrive"):
+            await pool.judge(lost, RIGHT)
+    for problem in (lost, SUM):
+        assert (await pool.judge(problem, RIGHT)).verdict is Verdict.AC
 
 
-def test_of_equal_problems_one_that_did_not_arrive_is_sent_anew_however_many_hold_it() -> None:
-    async def main() -> None:
-        async with stored() as (kept, received):
-            again = dataclasses.replace(A, cases=(Case("1", "".join("a" for _ in range(100))),))
-            async with kept.hold(again) as written:
-                received.look()
-                received._held.clear()  # as when the supervisor had no descriptor left for it
-                gone = await asyncio.gather(*(lost(kept, A) for _ in range(3)), return_exceptions=True)
-                assert [type(error) for error in gone] == [ProblemLost] * 3
-                assert received.find(written.digest) is None
-                assert await given(kept, A) == written.digest
-                assert received.find(written.digest) is not None
-                assert kept.written == 3
-            assert kept.kept_bytes == 2 * written.size
+@within(stored)
+async def test_of_equal_problems_one_that_did_not_arrive_is_sent_anew_however_many_hold_it(both: Both) -> None:
+    kept, received = both
 
-    async def lost(kept: Store, problem: Problem) -> None:
+    async def lost(problem: Problem) -> None:
         async with kept.hold(problem):
             await asyncio.sleep(0)
             raise ProblemLost("a problem did not arrive")
 
-    asyncio.run(main())
+    again = dataclasses.replace(A, cases=(Case("1", "".join("a" for _ in range(100))),))
+    async with kept.hold(again) as written:
+        received.look()
+        received._held.clear()  # as when the supervisor had no descriptor left for it
+        gone = await asyncio.gather(*(lost(A) for _ in range(3)), return_exceptions=True)
+        assert [type(error) for error in gone] == [ProblemLost] * 3
+        assert received.find(written.digest) is None
+        assert await given(kept, A) == written.digest
+        assert received.find(written.digest) is not None
+        assert kept.written == 3
+    assert kept.kept_bytes == 2 * written.size
 
 
 MANY = """

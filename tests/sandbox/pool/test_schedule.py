@@ -34,29 +34,25 @@ def judged(*cases: CaseResult, verdict: Verdict | None = None, toolchain: str = 
 # Order.
 
 
-def test_the_longest_expected_is_next_and_equals_keep_their_order() -> None:
+@pytest.mark.parametrize(
+    ("jobs", "dropped"),
+    [
+        ([("b", 0, 2.0), ("d", 0, 1.0), ("a", 0, 3.0), ("c", 0, 2.0)], ()),
+        ([("c", 2, 1.0), ("-", 2, 9.0), ("b", 1, 1.0), ("a", 1, 5.0), ("d", 3, 99.0)], (1,)),
+    ],
+)
+def test_the_lowest_turn_is_next_then_the_longest_expected_then_the_first(
+    jobs: list[tuple[str, int, float]], dropped: tuple[int, ...]
+) -> None:
     backlog: Backlog[str] = Backlog()
-    for key, (job, expected_s) in enumerate([("b", 2.0), ("d", 1.0), ("a", 3.0), ("c", 2.0)]):
-        backlog.put(key, expected_s, job)
-    assert [backlog.take() for _ in range(4)] == ["a", "b", "c", "d"]
-    with pytest.raises(IndexError):
-        backlog.take()
-
-
-def test_a_lower_turn_is_next_whatever_is_expected_of_it() -> None:
-    backlog: Backlog[str] = Backlog()
-    jobs = [
-        ("short of 2", 2, 1.0),
-        ("long of 2", 2, 9.0),
-        ("short of 1", 1, 1.0),
-        ("long of 1", 1, 5.0),
-        ("of 3", 3, 99.0),
-    ]
     for key, (job, turn, expected_s) in enumerate(jobs):
         backlog.put(key, expected_s, job, turn)
-    backlog.drop(1)
-    assert [backlog.take() for _ in range(4)] == ["long of 1", "short of 1", "short of 2", "of 3"]
+    for key in dropped:
+        backlog.drop(key)
+    assert [backlog.take() for _ in range(4)] == ["a", "b", "c", "d"]
     assert not backlog
+    with pytest.raises(IndexError):
+        backlog.take()
 
 
 def test_a_short_job_is_not_overtaken_for_ever() -> None:
@@ -151,21 +147,25 @@ def shared_by(once: JudgementCache, results: list[Judgement | Exception], askers
     return asyncio.run(main()), len(made)
 
 
-def test_the_second_asker_waits_for_the_first_and_the_third_finds_it_kept() -> None:
-    once, done = JudgementCache(), judged(ran())
-    assert shared_by(once, [done], 3) == ([(done, False), (done, True), (done, True)], 1)
-    assert shared_by(once, [done], 1) == ([(done, True)], 0)
+FINE, STARVED, GONE = judged(ran()), judged(ran(0, Verdict.TLE, cpu_s=0.1)), WorkerDied("gone")
 
 
-def test_what_may_not_be_shared_is_judged_for_everyone() -> None:
-    once, done = JudgementCache(), judged(ran(0, Verdict.TLE, cpu_s=0.1))
-    assert shared_by(once, [done], 3) == ([(done, False)] * 3, 3)
-    assert not once.kept
-
-
-def test_an_error_goes_to_the_one_who_met_it_and_is_not_kept() -> None:
-    once, done, error = JudgementCache(), judged(ran()), WorkerDied("gone")
-    assert shared_by(once, [error, done], 3) == ([error, (done, False), (done, True)], 2)
+@pytest.mark.parametrize(
+    ("results", "outcomes", "judgings", "kept"),
+    [
+        ([FINE], [(FINE, False), (FINE, True), (FINE, True)], 1, [FINE]),
+        ([STARVED], [(STARVED, False)] * 3, 3, []),  # it may not be shared
+        ([GONE, FINE], [GONE, (FINE, False), (FINE, True)], 2, [FINE]),  # an error is the one's who met it
+    ],
+)
+def test_the_first_asker_judges_the_others_wait_and_what_may_be_shared_is_kept(
+    results: list[Judgement | Exception], outcomes: list[object], judgings: int, kept: list[Judgement]
+) -> None:
+    once = JudgementCache()
+    assert shared_by(once, results, 3) == (outcomes, judgings)
+    assert [*once.kept.values()] == kept
+    if kept:
+        assert shared_by(once, [GONE], 1) == ([(FINE, True)], 0)
 
 
 def test_the_cache_is_bounded_by_number_and_by_size() -> None:

@@ -8,11 +8,11 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from package_files import Command
 from places import ROOT
 from starting import Held, refuse
 
 from sandbox import Program, SandboxError, zoo
-from sandbox.cli import main
 from sandbox.rewards import check as how
 from sandbox.rewards.check import Findings, Options, RewardUnusable, check_reward
 
@@ -25,6 +25,14 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The file of a module `rewards`, found from the current directory."""
     monkeypatch.chdir(tmp_path)
     return tmp_path / "rewards.py"
+
+
+@pytest.fixture
+def temp(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty folder for whatever is temporary."""
+    (place := tmp_path / "temp").mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(place))
+    return place
 
 
 def find(
@@ -45,22 +53,26 @@ def test_a_reward_that_tells_right_from_wrong_is_clean(module: Path) -> None:
     assert found.latency_p50_s is not None
 
 
-@pytest.mark.parametrize("body", ["return True", "return 1", "import asyncio\n    return asyncio.sleep(0, 1.0)"])
-def test_a_reward_that_pays_everything_is_found(module: Path, body: str) -> None:
+@pytest.mark.parametrize(
+    ("body", "accepts", "rejects"),
+    [
+        ("return True", ["wrong"], []),
+        ("return 1", ["wrong"], []),
+        ("import asyncio\n    return asyncio.sleep(0, 1.0)", ["wrong"], []),
+        ("return 0.99", [], ["right"]),
+    ],
+)
+def test_a_reward_that_pays_everything_or_nothing_is_found(
+    module: Path, body: str, accepts: list[str], rejects: list[str]
+) -> None:
     found = find(module, body)
-    assert (found.false_accepts, found.false_rejects) == (["wrong"], [])
-
-
-def test_a_reward_that_pays_nothing_is_found(module: Path) -> None:
-    found = find(module, "return 0.99")
-    assert (found.false_accepts, found.false_rejects) == ([], ["right"])
+    assert (found.false_accepts, found.false_rejects) == (accepts, rejects)
 
 
 def test_a_reward_that_raises_or_dies_or_answers_text_crashes(module: Path) -> None:
     assert find(module, "1 / 0").crashes[0] == "right: ZeroDivisionError: division by zero"
     assert "died" in find(module, "os._exit(0)").crashes[0]
     assert "could not convert" in find(module, "return 'yes'").crashes[0]
-    assert "killed the process" in find(module, "os.kill(os.getppid(), 9)", RIGHT).crashes[0]
 
 
 def test_a_hang_ends_at_the_deadline_and_is_not_tried_again(module: Path) -> None:
@@ -88,13 +100,9 @@ def test_an_answer_that_a_program_writes_itself_is_no_answer(module: Path) -> No
     assert (found.false_accepts, len(found.crashes)) == ([], 1)
 
 
-def test_nothing_stays_behind_when_a_program_kills_the_caller(
-    module: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "tmp").mkdir()
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "tmp"))
-    find(module, "os.kill(os.getppid(), 9)", RIGHT)
-    assert list((tmp_path / "tmp").iterdir()) == []
+def test_nothing_stays_behind_when_a_program_kills_the_caller(module: Path, temp: Path) -> None:
+    assert "killed the process" in find(module, "os.kill(os.getppid(), 9)", RIGHT).crashes[0]
+    assert list(temp.iterdir()) == []
 
 
 def test_none_is_masked_and_no_finding(module: Path) -> None:
@@ -119,41 +127,34 @@ def reward(problem, program, language):
     return (problem["id"], program) in PAID
 def generous(problem, program, language):
     return 1.0
-def silent(problem, program, language):
-    return None
 """
+ONCE = ("--repeats", "1")
 
 
-def test_check_reward_ends_with_0_when_clean_and_1_when_not(module: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_check_reward_ends_with_0_when_clean_and_1_when_not(module: Path, command: Command) -> None:
     module.write_text(LABELS)
-    assert main(["check-reward", "rewards:reward", "--no-zoo", "--repeats", "1"]) == 0
-    assert capsys.readouterr().out.endswith("clean\n")
-    assert main(["check-reward", "rewards:generous", "--no-zoo", "--repeats", "1"]) == 1
-    shown = capsys.readouterr().out
+    assert command(0, "check-reward", "rewards:reward", "--no-zoo", *ONCE).out.endswith("clean\n")
+    shown = command(1, "check-reward", "rewards:generous", "--no-zoo", *ONCE).out
     assert "false accept   pair-sum-wrong-1" in shown
     assert shown.endswith("FOUND SOMETHING\n")
 
 
-def test_check_reward_reads_labelled_programs_of_the_user_and_speaks_json(
-    module: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_check_reward_reads_labelled_programs_of_the_user_and_speaks_json(module: Path, command: Command) -> None:
     module.write_text(LABELS)
     line = {"id": "mine", "problem": zoo.SUM.to_json(), "program": "print(8)", "right": False}
-    (tmp_path / "mine.jsonl").write_text(json.dumps(line) + "\n\n")
-    arguments = ["--no-zoo", "--repeats", "1", "--samples", "mine.jsonl", "--json"]
-    assert main(["check-reward", "rewards:generous", *arguments]) == 1
-    report = json.loads(capsys.readouterr().out)
+    Path("mine.jsonl").write_text(json.dumps(line) + "\n\n")
+    words = ("check-reward", "rewards:generous", "--no-zoo", *ONCE, "--samples", "mine.jsonl", "--json")
+    report = json.loads(command(1, *words).out)
     assert "mine" in report["false_accepts"]
     assert report["replies"]["mine"][0]["score"] == 1.0
 
 
 def test_the_zoo_can_be_run_by_row_and_finds_what_a_careless_reward_pays(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    command: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(ROOT)
     target = "recipes.reward_examples.in_process:reward"
-    assert main(["zoo", target, "--only", "always-equal", "--only", "6", "--repeats", "1", "--json"]) == 1
-    report = json.loads(capsys.readouterr().out)
+    report = json.loads(command(1, "zoo", target, "--only", "always-equal", "--only", "6", *ONCE, "--json").out)
     assert set(report["false_accepts"]) == {
         "04-always-equal-1", "04-always-equal-2", "04-always-equal-3",
         "06-caller-frames-1", "06-caller-frames-2", "06-caller-frames-3",
@@ -161,53 +162,20 @@ def test_the_zoo_can_be_run_by_row_and_finds_what_a_careless_reward_pays(
     assert report["false_rejects"] == []
 
 
-def test_our_own_judge_comes_through_a_part_of_the_zoo_clean(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_our_own_judge_comes_through_a_part_of_the_zoo_clean(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)
     target = "recipes.reward_examples.ours:reward"
-    assert main(["zoo", target, "--only", "always-equal", "--only", "exit-before-asserts", "--repeats", "1"]) == 0
-    assert "false accepts                0" in capsys.readouterr().out
+    shown = command(0, "zoo", target, "--only", "always-equal", "--only", "exit-before-asserts", *ONCE).out
+    assert "false accepts                0" in shown
 
 
-def test_the_zoo_is_listed_without_a_function(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["zoo"]) == 0
-    assert "always-equal" in capsys.readouterr().out
-    assert main(["zoo", "--json"]) == 0
-    assert {row["row"] for row in json.loads(capsys.readouterr().out)} == set(range(1, 56))
+def test_the_zoo_is_listed_without_a_function(command: Command) -> None:
+    assert "always-equal" in command(0, "zoo").out
+    assert {row["row"] for row in json.loads(command(0, "zoo", "--json").out)} == set(range(1, 56))
 
 
-@pytest.mark.parametrize(
-    ("arguments", "word"),
-    [
-        (["zoo", "absent:reward"], "No module named 'absent'"),
-        (["zoo", "rewards"], "must be module:function"),
-        (["zoo", "rewards:nothing"], "nothing"),
-        (["zoo", "rewards:reward", "--only", "no-such-entry"], "no-such-entry"),
-        (["zoo", "rewards:reward", "--repeats", "0"], "--repeats 0"),
-        (["check-reward", "rewards:silent", "--no-zoo"], "returned None for all"),
-        (["check-reward", "rewards:reward", "--samples", "absent.jsonl"], "absent.jsonl"),
-        (["check-reward", "rewards:reward", "--samples", "bad.jsonl"], "bad.jsonl:2:"),
-        (["check-reward", "rewards:reward", "--samples", "unlabelled.jsonl"], '"right" must be true or false'),
-        (["bench", "--rounds", "0"], "--rounds 0"),
-    ],
-)
-def test_bad_input_is_one_line_and_exit_code_2(
-    module: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], word: str
-) -> None:
-    module.write_text(LABELS)
-    (tmp_path / "bad.jsonl").write_text("\n{]\n")
-    (tmp_path / "unlabelled.jsonl").write_text('{"program": ""}\n')
-    assert main(arguments) == 2
-    error = capsys.readouterr().err
-    assert error.startswith("sandbox: error: ")
-    assert word in error
-    assert error.count("\n") == 1
-
-
-def test_bench_measures_each_language_and_names_the_tier(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["bench", "--rounds", "1", "--json"]) == 0
-    report = json.loads(capsys.readouterr().out)
+def test_bench_measures_each_language_and_names_the_tier(command: Command) -> None:
+    report = json.loads(command(0, "bench", "--rounds", "1", "--json").out)
     assert report["tier"] in ("A", "B")
     assert {"python, 1 tests", "python, 15 tests"} <= {figure["name"] for figure in report["figures"]}
 
@@ -223,19 +191,18 @@ def test_a_reward_that_stops_the_process_that_calls_it_is_told_as_that(
     module: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(how, "_MARGIN_S", 0.0)
+    monkeypatch.setattr(how, "_END_S", 0.2)
     found = find(module, "os.kill(os.getppid(), 19)", RIGHT, deadline_s=1.0, repeats=1)
     assert found.crashes == ["right: it stopped the process that called it"]
 
 
 def test_a_machine_without_room_for_the_process_that_calls_it_is_told_and_leaves_nothing(
-    module: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    module: Path, temp: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (temp := tmp_path / "temp").mkdir()
-    monkeypatch.setattr("tempfile.tempdir", str(temp))
     before = Held()
     with monkeypatch.context() as patch:
         patch.setattr(subprocess, "Popen", refuse(errno.EAGAIN, subprocess.Popen))
         with pytest.raises(SandboxError, match=r"cannot be started: .*; raise the limit on processes"):
             find(module, KNOWS)
     assert before.new() == set()
-    assert not any(temp.iterdir())
+    assert list(temp.iterdir()) == []

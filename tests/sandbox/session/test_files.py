@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import os
+from collections.abc import Callable
 from typing import Any
 
 import pytest
-from pooling import family, living, run_directories
+from loops import in_a_loop
+from pooling import living, until
 
 from sandbox.core import MIB, Limits
 from sandbox.errors import Cancelled, PoolClosed
@@ -32,10 +33,7 @@ def run(files: dict[str, str], limits: Limits = LIMITS, **how: Any) -> Finished:
         async with Sessions(1, limits=limits) as sessions:
             return await sessions.open().run_files(files, **how)
 
-    found = run_directories()
-    done = asyncio.run(main())
-    assert run_directories() <= found
-    return done
+    return asyncio.run(main())
 
 
 @pytest.mark.parametrize(("factor", "code"), [(2, 0), (3, 1)])
@@ -70,35 +68,34 @@ def test_what_ends_it_is_told(source: str, ended: str, cause: str) -> None:
     assert len(done.stdout) < 17_000
 
 
-@pytest.mark.parametrize("files", [{}, {"../out.py": "1"}, {"a": "1", "a/b": "2"}])
-def test_files_that_cannot_lie_in_one_directory_are_the_callers_error(files: dict[str, str]) -> None:
-    with pytest.raises(ValueError, match="file") as caught:
-        run(files)
-    assert type(caught.value) is ValueError
-
-
-def test_a_language_that_is_none_is_the_callers_error_and_no_fault_of_ours() -> None:
-    with pytest.raises(ValueError, match="language='cobol' is unknown; use one of python") as caught:
-        run({"main.cob": "STOP RUN."}, language="cobol")
+@pytest.mark.parametrize(
+    ("files", "language", "words"),
+    [
+        ({}, "python", "files: there are none"),
+        ({"../out.py": "1"}, "python", "is no name below a directory"),
+        ({"a": "1", "a/b": "2"}, "python", "as a file and as a folder"),
+        ({"main.cob": "STOP RUN."}, "cobol", "language='cobol' is unknown; use one of python"),
+    ],
+)
+def test_what_cannot_be_run_is_the_callers_error_and_no_fault_of_ours(
+    files: dict[str, str], language: str, words: str
+) -> None:
+    with pytest.raises(ValueError, match=words) as caught:
+        run(files, language=language)
     assert type(caught.value) is ValueError
 
 
 @pytest.mark.parametrize("how", ["cancel", "close"])
-def test_a_run_that_is_given_up_leaves_nothing(how: str) -> None:
-    async def main() -> None:
-        before = set(family(os.getpid()))
-        async with Sessions(1, limits=LIMITS) as sessions:
-            session = sessions.open()
-            work = asyncio.create_task(session.run_files({"main.py": "import time\ntime.sleep(900)"}))
-            async with asyncio.timeout(30):
-                while set(family(os.getpid())) <= before:  # noqa: ASYNC110 - the state of another process
-                    await asyncio.sleep(0.01)
-            if how == "cancel":
-                work.cancel()
-            else:
-                await session.close()
-            with pytest.raises((asyncio.CancelledError, Cancelled, PoolClosed)):
-                await work
-            assert not living([process for process in family(os.getpid()) if process not in before])
-
-    asyncio.run(main())
+@in_a_loop
+async def test_a_run_that_is_given_up_leaves_nothing(started: Callable[[], list[object]], how: str) -> None:
+    async with Sessions(1, limits=LIMITS) as sessions:
+        session = sessions.open()
+        work = asyncio.create_task(session.run_files({"main.py": "import time\ntime.sleep(900)"}))
+        await until(lambda: bool(started()))
+        if how == "cancel":
+            work.cancel()
+        else:
+            await session.close()
+        with pytest.raises((asyncio.CancelledError, Cancelled, PoolClosed)):
+            await work
+        assert not living(started())

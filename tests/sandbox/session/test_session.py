@@ -97,8 +97,8 @@ def test_a_call_that_sleeps_too_long_ends_the_state_and_the_next_says_so(tier: I
 
 
 def test_each_call_has_its_own_cpu_time(tier: Isolation) -> None:
-    burn = "import time\nend = time.process_time() + 0.3\nwhile time.process_time() < end: pass"
-    limits = Limits(cpu_s=0.7, wall_s=60)
+    burn = "import time\nend = time.process_time() + 0.2\nwhile time.process_time() < end: pass"
+    limits = Limits(cpu_s=0.45, wall_s=60)
     outputs = ask(tier, *[burn] * 3, "while True: pass", limits=limits)
     assert [output.ended for output in outputs] == [None] * 3 + ["timed out"]
     assert outputs[-1].cause == "cpu limit"
@@ -106,7 +106,7 @@ def test_each_call_has_its_own_cpu_time(tier: Isolation) -> None:
 
 def test_threads_that_a_call_leaves_behind_are_under_limits_too(tier: Isolation) -> None:
     spin = "import threading\ndef spin():\n    while True: pass\nthreading.Thread(target=spin).start()"
-    outputs = ask(tier, spin, "import time\ntime.sleep(30)", limits=Limits(cpu_s=1, wall_s=60))
+    outputs = ask(tier, spin, "import time\ntime.sleep(30)", limits=Limits(cpu_s=0.5, wall_s=60))
     assert outputs[1].fresh or outputs[1].cause == "cpu limit"
 
 
@@ -118,54 +118,46 @@ def test_memory_that_is_refused_is_an_error_and_memory_that_is_taken_is_the_end(
     assert (after.value, after.fresh) == ("1", True)
 
 
-def test_who_prints_without_end_is_stopped(tier: Isolation) -> None:
-    flood, after = ask(tier, "while True: print('flood' * 1000)", "1")
-    assert (flood.ended, flood.cause) == ("killed", f"output limit of {MIB} bytes")
-    assert flood.stdout.startswith("floodflood")
-    assert (after.value, after.fresh) == ("1", True)
-
-
 def test_a_program_that_forks_without_end_hurts_only_itself(tier: Isolation) -> None:
     code = "import os\nwhile True:\n    try: os.fork()\n    except OSError: pass"
-    bomb, after = ask(tier, code, "1", limits=Limits(cpu_s=1, wall_s=10, processes=16))
+    bomb, after = ask(tier, code, "1", limits=Limits(cpu_s=0.5, wall_s=10, processes=16))
     assert bomb.ended in ("killed", "timed out", "out of memory")
     assert (after.value, after.fresh) == ("1", True)
 
 
+FORGE = f"{FIND}\nos.write(find(), {{}})\ntime.sleep(900)"
+NO_ANSWER = "an answer that is none"
+
+
 @pytest.mark.parametrize(
-    ("code", "ended"),
+    ("code", "ended", "cause"),
     [
-        ("import os\nos._exit(3)", "killed"),
-        ("import os\nos.kill(os.getpid(), 9)", "killed"),
-        ("import os\nos.closerange(3, 64)", "killed"),
-        ("import os\nos.kill(os.getpid(), 19)", "timed out"),
-        wide(f"{FIND}\nos.close(find())\ntime.sleep(900)", "timed out"),
-        ("import ctypes\nctypes.string_at(0)", "killed"),
+        ("import os\nos._exit(3)", "killed", "it ended itself with exit code 3"),
+        ("import os\nos.kill(os.getpid(), 9)", "killed", "signal SIGKILL"),
+        ("import os\nos.closerange(3, 64)", "killed", "it ended itself with exit code 1"),
+        ("import os\nos.kill(os.getpid(), 19)", "timed out", "wall limit"),
+        wide(f"{FIND}\nos.close(find())\ntime.sleep(900)", "timed out", "wall limit"),
+        ("import ctypes\nctypes.string_at(0)", "killed", "signal SIGSEGV"),
+        ("import ctypes\nctypes.CDLL(None).ptrace(0, 0, 0, 0)", "killed", "security: ptrace"),
+        ("while True: print('flood' * 1000)", "killed", f"output limit of {MIB} bytes"),
+        (FORGE.format("b'x' * 16 + b'[\"forged\", null]'"), "killed", NO_ANSWER),
+        (FORGE.format("b'x'"), "killed", NO_ANSWER),
+        (FORGE.format("b'x' * 100_000"), "killed", NO_ANSWER),
     ],
 )
-def test_whatever_it_does_to_itself_is_its_end_and_never_a_fault_of_ours(
-    tier: Isolation, code: str, ended: str
+def test_whatever_it_does_is_its_end_and_never_a_fault_of_ours(
+    tier: Isolation, code: str, ended: str, cause: str
 ) -> None:
     done, after = ask(tier, code, "1", timeout_s=1.0)
-    assert (done.ended, after.value, after.ended, after.fresh) == (ended, "1", None, True)
-
-
-def test_a_forbidden_call_ends_the_state_by_name() -> None:
-    done, after = ask("A", "import ctypes\nctypes.CDLL(None).ptrace(0, 0, 0, 0)", "1")
-    assert (done.ended, done.cause, after.fresh) == ("killed", "security: ptrace", True)
+    assert (done.ended, done.cause, done.value) == (ended, cause, None)
+    assert done.stdout.startswith("floodflood") == ("flood" in code)
+    assert (after.value, after.ended, after.fresh) == ("1", None, True)
 
 
 def test_its_parent_cannot_be_stopped(tier: Isolation) -> None:
     code = "import os\ntry: os.kill(os.getppid(), {})\nexcept OSError: pass"
     *_, last = ask(tier, code.format(19), code.format(9), "1", timeout_s=5)
     assert last.value == "1"
-
-
-@pytest.mark.parametrize("message", ["b'x' * 16 + b'[\"forged\", null]'", "b'x'", "b'x' * 100_000"])
-def test_who_answers_without_the_word_of_the_call_ends_the_state(tier: Isolation, message: str) -> None:
-    done, after = ask(tier, f"{FIND}\nos.write(find(), {message})\ntime.sleep(900)", "1")
-    assert (done.ended, done.cause, done.value) == ("killed", "an answer that is none", None)
-    assert (after.value, after.fresh) == ("1", True)
 
 
 def test_an_answer_to_the_call_before_is_none_to_this_one(tier: Isolation) -> None:
@@ -175,22 +167,6 @@ def test_an_answer_to_the_call_before_is_none_to_this_one(tier: Isolation) -> No
     kept, done, after = ask(tier, keep, again, "1")
     assert (kept.error, kept.ended) == (None, None)
     assert (done.cause, done.value, after.fresh) == ("an answer that is none", None, True)
-
-
-def test_who_speaks_between_two_calls_answers_neither(tier: Isolation) -> None:
-    """A child that keeps the channel speaks as soon as the call that made it is over."""
-    speak = f"""{FIND}
-import ctypes
-channel, calls = find(), os.fstat(1).st_ino
-def speak():
-    while os.fstat(1).st_ino == calls:
-        time.sleep(0.001)
-    os.write(channel, b'x' * 16 + b'["forged", null]')
-threading.Thread(target=speak).start()
-"""
-    outputs = ask(tier, speak, *["import time\ntime.sleep(0.2)\n'mine'"] * 3)
-    assert {output.value for output in outputs} <= {None, "'mine'"}
-    assert any(output.fresh for output in outputs[1:])
 
 
 def test_a_reader_of_values_that_lie_gets_text(tier: Isolation) -> None:

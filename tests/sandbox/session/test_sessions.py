@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import subprocess
 import sys
 import textwrap
+from collections.abc import Callable
 from contextlib import suppress
 
 import psutil
 import pytest
+from loops import in_a_loop
 from places import ROOT
-from pooling import family, living, run_directories, until
+from pooling import family, living, until
 
 from sandbox.core import Limits
 from sandbox.errors import Cancelled, PoolClosed, SandboxError
@@ -20,132 +21,111 @@ from sandbox.session import Sessions
 
 SLEEP = "import time\ntime.sleep(900)"
 LIMITS = Limits(cpu_s=5, wall_s=1000)
+Started = Callable[[], list[psutil.Process]]
+LEAVES_A_CHILD = "import os, time\nif os.fork() == 0:\n    os.setsid()\n    time.sleep(900)"
 
 
-def ours() -> list[psutil.Process]:
-    return family(os.getpid())
-
-
-def test_nothing_is_started_before_the_first_call_and_nothing_is_left_after_the_close() -> None:
-    async def main() -> None:
-        before, found = set(ours()), run_directories()
-        async with Sessions(2, limits=LIMITS) as sessions:
-            sessions.open()
-            session = sessions.open()
-            assert set(ours()) == before
-            await session.execute(
-                "import os\nif os.fork() == 0:\n    os.setsid()\n    import time\n    time.sleep(900)"
-            )
-            inside = [process for process in ours() if process not in before]
-            assert len(inside) >= 3
-            await session.close()
-            await session.close()
-            assert not living(inside)
-            with pytest.raises(PoolClosed, match="the session is closed"):
-                await session.execute("1")
-        assert run_directories() <= found
+@in_a_loop
+async def test_nothing_is_started_before_the_first_call_and_nothing_is_left_after_the_close(started: Started) -> None:
+    async with Sessions(2, limits=LIMITS) as sessions:
+        sessions.open()
+        session = sessions.open()
+        assert started() == []
+        await session.execute(LEAVES_A_CHILD)
+        inside = started()
+        assert len(inside) >= 3
+        await session.close()
+        await session.close()
+        assert not living(inside)
+        with pytest.raises(PoolClosed, match="the session is closed"):
+            await session.execute("1")
+        await sessions.close()
         with pytest.raises(PoolClosed):
             sessions.open()
 
-    asyncio.run(main())
-
 
 @pytest.mark.parametrize("how", ["session", "sessions"])
-def test_a_close_ends_the_call_that_is_under_way(how: str) -> None:
-    async def main() -> None:
-        before = set(ours())
-        sessions = Sessions(1, limits=LIMITS)
+@in_a_loop
+async def test_a_close_ends_the_call_that_is_under_way(started: Started, how: str) -> None:
+    async with Sessions(1, limits=LIMITS) as sessions:
         session = sessions.open()
         await session.execute("1")
-        inside = [process for process in ours() if process not in before]
+        inside = started()
         call = asyncio.create_task(session.execute(SLEEP))
         await asyncio.sleep(0)
         await (session if how == "session" else sessions).close()
         with pytest.raises((Cancelled, PoolClosed)):
             await call
         assert not living(inside)
-        await sessions.close()
-
-    asyncio.run(main())
 
 
-def test_a_call_that_is_cancelled_ends_its_state_and_gives_the_place_back() -> None:
-    async def main() -> None:
-        async with Sessions(1, limits=LIMITS) as sessions:
-            first, second = sessions.open(), sessions.open()
-            with pytest.raises(TimeoutError):
-                async with asyncio.timeout(0.5):
-                    await first.execute(f"x = 1\n{SLEEP}")
-            assert (await second.execute("2")).value == "2"
-            await second.close()
-            again = await first.execute("'x' in globals()")
-            assert (again.value, again.fresh) == ("False", True)
-
-    asyncio.run(main())
+@in_a_loop
+async def test_a_call_that_is_cancelled_ends_its_state_and_gives_the_place_back() -> None:
+    async with Sessions(1, limits=LIMITS) as sessions:
+        first, second = sessions.open(), sessions.open()
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.5):
+                await first.execute(f"x = 1\n{SLEEP}")
+        assert (await second.execute("2")).value == "2"
+        await second.close()
+        again = await first.execute("'x' in globals()")
+        assert (again.value, again.fresh) == ("False", True)
 
 
-def test_a_state_beyond_the_count_waits_for_one_to_end() -> None:
-    async def main() -> None:
-        async with Sessions(1, limits=LIMITS) as sessions:
-            first, second, third = (sessions.open() for _ in range(3))
-            await first.execute("1")
-            waiting = asyncio.create_task(second.execute("2"))
-            leaving = asyncio.create_task(third.execute("3"))
-            await asyncio.sleep(0)
-            leaving.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await leaving
-            assert not waiting.done()
-            assert (await first.execute("4")).fresh is False
-            await first.close()
-            assert (await waiting).value == "2"
-
-    asyncio.run(main())
+@in_a_loop
+async def test_a_state_beyond_the_count_waits_for_one_to_end() -> None:
+    async with Sessions(1, limits=LIMITS) as sessions:
+        first, second, third = (sessions.open() for _ in range(3))
+        await first.execute("1")
+        waiting = asyncio.create_task(second.execute("2"))
+        leaving = asyncio.create_task(third.execute("3"))
+        await asyncio.sleep(0)
+        leaving.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await leaving
+        assert not waiting.done()
+        assert (await first.execute("4")).fresh is False
+        await first.close()
+        assert (await waiting).value == "2"
 
 
-def test_calls_beyond_those_at_once_wait_and_states_stay() -> None:
-    async def main() -> None:
-        async with Sessions(2, at_once=1, limits=LIMITS) as sessions:
-            first, second = sessions.open(), sessions.open()
-            for session in (first, second):
-                await session.execute("import time")
-            one, two = await asyncio.gather(
-                *(session.execute("start = time.monotonic()\ntime.sleep(0.2)\nstart") for session in (first, second))
-            )
-            assert abs(float(str(one.value)) - float(str(two.value))) >= 0.2
-            assert not one.fresh
-            assert not two.fresh
-
-    asyncio.run(main())
+@in_a_loop
+async def test_calls_beyond_those_at_once_wait_and_states_stay() -> None:
+    async with Sessions(2, at_once=1, limits=LIMITS) as sessions:
+        both = sessions.open(), sessions.open()
+        for session in both:
+            await session.execute("import time")
+        code = "start = time.monotonic()\ntime.sleep(0.2)\nstart"
+        one, two = await asyncio.gather(*(session.execute(code) for session in both))
+        assert abs(float(str(one.value)) - float(str(two.value))) >= 0.2
+        assert (one.fresh, two.fresh) == (False, False)
 
 
-def test_the_calls_of_one_session_are_answered_in_their_order() -> None:
-    async def main() -> None:
-        async with Sessions(2, limits=LIMITS) as sessions:
-            session = sessions.open()
-            await session.execute("x = []")
-            outputs = await asyncio.gather(*(session.execute(f"x.append({number})\nx") for number in range(4)))
-            assert outputs[-1].value == "[0, 1, 2, 3]"
-
-    asyncio.run(main())
+@in_a_loop
+async def test_the_calls_of_one_session_are_answered_in_their_order() -> None:
+    async with Sessions(2, limits=LIMITS) as sessions:
+        session = sessions.open()
+        await session.execute("x = []")
+        outputs = await asyncio.gather(*(session.execute(f"x.append({number})\nx") for number in range(4)))
+        assert outputs[-1].value == "[0, 1, 2, 3]"
 
 
-def test_a_state_that_rests_too_long_is_ended() -> None:
-    async def main() -> None:
-        before = set(ours())
-        async with Sessions(1, limits=LIMITS, idle_s=0.3) as sessions:
-            session = sessions.open()
-            await session.execute("x = 1")
-            inside = [process for process in ours() if process not in before]
-            await until(lambda: not any(process.is_running() for process in inside))
-            again = await session.execute("'x' in globals()")
-            assert (again.value, again.fresh) == ("False", True)
-
-    asyncio.run(main())
+@in_a_loop
+async def test_a_state_that_rests_too_long_is_ended(started: Started) -> None:
+    async with Sessions(1, idle_s=0.3, limits=LIMITS) as sessions:
+        session = sessions.open()
+        await session.execute("x = 1")
+        inside = started()
+        await until(lambda: not any(process.is_running() for process in inside))
+        again = await session.execute("'x' in globals()")
+        assert (again.value, again.fresh) == ("False", True)
 
 
 @pytest.mark.parametrize("last", ["os._exit(0)", "os.write(channel, b'forged')"])
-def test_a_state_that_ends_or_speaks_between_two_calls_is_no_part_of_the_next(last: str) -> None:
+@in_a_loop
+async def test_a_state_that_ends_or_speaks_between_two_calls_is_no_part_of_the_next(
+    started: Started, last: str
+) -> None:
     code = f"""
 import os, socket, stat, sys, threading, time
 channel = next(fd for fd in range(3, 64) if stat.S_ISSOCK(os.fstat(fd).st_mode))
@@ -161,39 +141,30 @@ def act():
         time.sleep(900)
 threading.Thread(target=act).start()
 """
-
-    async def main() -> None:
-        before = set(ours())
-        async with Sessions(1, limits=LIMITS) as sessions:
-            session = sessions.open()
-            await session.execute("1")
-            count = len(ours())
-            first = await session.execute(code)
-            await until(lambda: len(ours()) != count)  # it has ended, or there is a child more
-            again = await session.execute("1")
-            assert (first.ended, again.value, again.ended, again.fresh) == (None, "1", None, True)
-        assert not living([process for process in ours() if process not in before])
-
-    asyncio.run(main())
+    async with Sessions(1, limits=LIMITS) as sessions:
+        session = sessions.open()
+        await session.execute("1")
+        count = len(started())
+        first = await session.execute(code)
+        await until(lambda: len(started()) != count)  # it has ended, or there is a child more
+        again = await session.execute("1")
+        assert (first.ended, again.value, again.ended, again.fresh) == (None, "1", None, True)
 
 
-def test_a_jail_that_dies_is_our_fault_and_the_next_call_has_another() -> None:
-    async def main() -> None:
-        before = set(ours())
-        async with Sessions(1, isolation="B", limits=LIMITS) as sessions:
-            session = sessions.open()
-            await session.execute("x = 1")
-            call = asyncio.create_task(session.execute(SLEEP))
-            await asyncio.sleep(0)
-            for process in [process for process in ours() if process not in before]:
-                with suppress(psutil.NoSuchProcess):
-                    process.kill()
-            with pytest.raises(SandboxError):
-                await call
-            again = await session.execute("'x' in globals()")
-            assert (again.value, again.fresh) == ("False", True)
-
-    asyncio.run(main())
+@in_a_loop
+async def test_a_jail_that_dies_is_our_fault_and_the_next_call_has_another(started: Started) -> None:
+    async with Sessions(1, isolation="B", limits=LIMITS) as sessions:
+        session = sessions.open()
+        await session.execute("x = 1")
+        call = asyncio.create_task(session.execute(SLEEP))
+        await asyncio.sleep(0)
+        for process in started():
+            with suppress(psutil.NoSuchProcess):
+                process.kill()
+        with pytest.raises(SandboxError):
+            await call
+        again = await session.execute("'x' in globals()")
+        assert (again.value, again.fresh) == ("False", True)
 
 
 @pytest.mark.parametrize("tier", ["A", "B"])
@@ -206,7 +177,7 @@ def test_nothing_is_left_when_the_owner_is_killed(tier: str) -> None:
         async def main():
             sessions = Sessions(1, isolation={tier!r}, limits=Limits(cpu_s=5, wall_s=1000))
             session = sessions.open()
-            await session.execute("import os, time\\nif os.fork() == 0:\\n    os.setsid()\\n    time.sleep(900)")
+            await session.execute({LEAVES_A_CHILD!r})
             print("ready", flush=True)
             await session.execute("time.sleep(900)")
 
@@ -226,10 +197,8 @@ def test_nothing_is_left_when_the_owner_is_killed(tier: str) -> None:
     ("options", "words"),
     [({"timeout_s": 0}, "timeout_s=0: must be a positive"), ({"code": "x" * (5 << 20)}, "code: 5242880 characters")],
 )
-def test_a_call_that_cannot_be_asked_is_refused(options: dict[str, object], words: str) -> None:
-    async def main() -> None:
-        async with Sessions(1) as sessions:
-            with pytest.raises(ValueError, match=words):
-                await sessions.open().execute(**{"code": "1", **options})  # type: ignore[arg-type]
-
-    asyncio.run(main())
+@in_a_loop
+async def test_a_call_that_cannot_be_asked_is_refused(options: dict[str, object], words: str) -> None:
+    async with Sessions(1, limits=LIMITS) as sessions:
+        with pytest.raises(ValueError, match=words):
+            await sessions.open().execute(**{"code": "1", **options})  # type: ignore[arg-type]

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
-
 import pytest
-from package_files import ADD, LEGACY, NEW, cases, write_package
+from package_files import LEGACY, NEW, RIGHT, TIMED, Packages, cases
 
-from sandbox.cli import main
+from sandbox.packages.package import read_package
 
-RIGHT = {"submissions/accepted/right.py": ADD}
-TIMED = NEW + "limits: {time_limit: 1}\n"
 ANY_ORDER = """
 import sys
 said, want = sys.stdin.read().split(), open(sys.argv[2]).read().split()
@@ -27,25 +22,21 @@ KNOWN = {
 }
 
 
-def test_known_outputs_are_judged_as_their_author_says(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    package = write_package(tmp_path, {"problem.yaml": TIMED, **KNOWN, **RIGHT, "output_validator/v.py": ANY_ORDER})
-    assert main(["verify", str(package)]) == 0
-    assert "ok        outputs: 1 valid, 2 invalid" in capsys.readouterr().out.splitlines()
+def test_known_outputs_are_judged_as_their_author_says(packages: Packages) -> None:
+    shown = packages.lines({"problem.yaml": TIMED, **KNOWN, **RIGHT, "output_validator/v.py": ANY_ORDER})
+    assert "ok        outputs: 1 valid, 2 invalid" in shown
 
 
-def test_an_output_that_is_judged_otherwise_is_a_surprise(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_output_that_is_judged_otherwise_is_a_surprise(packages: Packages) -> None:
     files = {"problem.yaml": TIMED, **KNOWN, **RIGHT, "input_validators/v.py": "exit(42)"}
     files["data/invalid_output/b.out"] = "1\t2"
-    package = write_package(tmp_path, files)
-    (package / "data/invalid_output/deep/test_group.yaml").write_text("output_validator_args: [case_sensitive]")
-    assert main(["verify", str(package)]) == 1
-    shown = capsys.readouterr().out.splitlines()
+    files["data/invalid_output/deep/test_group.yaml"] = "output_validator_args: [case_sensitive]"
+    shown = packages.lines(files, 1)
     assert "SURPRISE  outputs: 1 valid, 2 invalid" in shown
     assert "          ! the output validator rejects data/valid_output/a.out: wrong output" in shown
     assert "          ! the output validator accepts data/invalid_output/b.out" in shown
     assert "ok        inputs: 4 accepted by v.py" in shown  # theirs are inputs as any others
-    assert main(["verify", "--json", str(package)]) == 1
-    assert len(json.loads(capsys.readouterr().out)["outputs"]["surprises"]) == 3
+    assert len(packages.report(files, 1)["outputs"]["surprises"]) == 3
 
 
 @pytest.mark.parametrize(
@@ -58,20 +49,15 @@ def test_an_output_that_is_judged_otherwise_is_a_surprise(tmp_path: Path, capsys
         ({"data/sample/1.ans": "8\n", "data/sample/1.out": "x\n"}, 1),
     ],
 )
-def test_what_a_sample_shows_is_a_right_output(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], files: dict[str, str], code: int
-) -> None:
+def test_what_a_sample_shows_is_a_right_output(packages: Packages, files: dict[str, str], code: int) -> None:
     numbers = "import sys\nsys.exit(42 if sys.stdin.read().split()[0].isdigit() else 43)"
     more = {"problem.yaml": TIMED, **cases("secret/1", "sample/1"), **RIGHT, "output_validator/v.py": numbers}
-    assert main(["verify", str(write_package(tmp_path, {**more, **files}))]) == code
-    assert ("! the output validator rejects data/sample/1" in capsys.readouterr().out) == bool(code)
+    rejected = [line for line in packages.lines({**more, **files}, code) if "! the output validator rejects" in line]
+    assert ["data/sample/1" in line for line in rejected] == [True] * code
 
 
 @pytest.mark.parametrize("text", [LEGACY, NEW + "type: multi-pass\n", NEW + "type: interactive\n"])
-def test_outputs_of_other_versions_and_of_talks_are_said_to_be_unused(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str
-) -> None:
-    files = {"problem.yaml": text, ".timelimit": "1", **KNOWN, "output_validator/v.py": "import sys; sys.exit(43)"}
-    package = write_package(tmp_path, {**files, "submissions/wrong_answer/w.py": "print(8)"})
-    assert main(["verify", str(package)]) == 0
-    assert "note: data/invalid_output is for validators, and not used" in capsys.readouterr().out
+def test_outputs_of_other_versions_and_of_talks_are_said_to_be_unused(packages: Packages, text: str) -> None:
+    package = read_package(packages.write({"problem.yaml": text, **KNOWN, "output_validator/v.py": "exit(43)"}))
+    assert "data/invalid_output is for validators, and not used" in package.notes
+    assert package.outputs == ()

@@ -12,11 +12,11 @@ from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from queue import SimpleQueue
-from typing import Any
 
 import naive
 import pytest
 from places import ROOT
+from pooling import pooled
 from wide import wide
 
 from recipes.code_rl.extract import extract_program
@@ -99,7 +99,7 @@ def test_no_attack_is_accepted_and_the_cause_is_the_mechanism_that_blocks_it(jud
     entry = ENTRIES[name]
     for number, attack in enumerate(judges.attacks(entry), 1):
         done = judges.verdict(entry, Program(attack.source, attack.language))
-        assert done.verdict.value in attack.want.split(), (number, done)
+        assert done.verdict.value in attack.verdicts(done.tier), (number, done)
         assert re.search(attack.cause, cause(done)), (number, done)
 
 
@@ -119,22 +119,16 @@ def test_the_zoo_holds_every_row_of_the_catalogue_with_a_twin_and_a_test_that_ex
     assert len(ENTRIES) == len(zoo.entries())
 
 
-def test_every_attack_either_fools_a_careless_grader_or_names_what_blocks_it() -> None:
-    for entry in ENTRIES.values():
-        for attack in entry.attacks:
-            assert attack.fools or attack.cause, (entry.id, attack.source)
-
-
 # --- the attacks are real: a careless grader pays them ----------------------------------------------------------------
 
 
 def pays(name: str, entry: zoo.Entry, attack: zoo.Attack, directory: Path) -> bool:
     """Whether the careless grader pays, asked in a process and a directory of its own."""
     call = {"problem": entry.problem.to_json(), "program": attack.source, "language": attack.language}
-    root, verdict = ROOT, directory / "verdict"
+    verdict = directory / "verdict"
     inner = directory / "call" / "here"  # what a program writes to ../.. is then still below `directory`
     inner.mkdir(parents=True, exist_ok=True)
-    env = {**os.environ, "PYTHONPATH": f"{root}:{root / 'tests'}", "TMPDIR": str(inner)}
+    env = {**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}", "TMPDIR": str(inner)}
     argv = [sys.executable, naive.__file__, name, str(verdict)]
     with subprocess.Popen(
         argv, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd=inner, env=env,
@@ -144,34 +138,13 @@ def pays(name: str, entry: zoo.Entry, attack: zoo.Attack, directory: Path) -> bo
     return verdict.exists() and json.loads(verdict.read_text())
 
 
-@pytest.fixture(scope="module")
-def payments(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[dict[Any, Future[bool]]]:
-    specs = [getattr(item, "callspec", None) for item in request.session.items]
-    asked: list[dict[str, Any]] = [
-        spec.params for spec in specs if spec is not None and {"entry", "number", "name"} <= {*spec.params}
-    ]
-    keys = {(found["entry"].id, found["number"], found["name"]) for found in asked}
-    with ThreadPoolExecutor(3) as threads:
-        yield {
-            (entry.id, number, name): threads.submit(
-                pays, name, entry, entry.attacks[number], tmp_path_factory.mktemp("naive")
-            )
-            for entry, number, name in PAID
-            if (entry.id, number, name) in keys
-        }
-
-
 @pytest.mark.skipif(
     os.geteuid() != 0 or os.environ.get("SANDBOX_CARELESS") != "1",
     reason="runs the attacks as root and without a jail: set SANDBOX_CARELESS=1, on a machine that may be dirtied",
 )
 @pytest.mark.parametrize(("entry", "number", "name"), PAID, ids=[f"{e.id}-{n + 1}-{g}" for e, n, g in PAID])
-def test_a_careless_grader_pays_the_attack(
-    payments: dict[Any, Future[bool]], entry: zoo.Entry, number: int, name: str
-) -> None:
-    assert payments[entry.id, number, name].result()
+def test_a_careless_grader_pays_the_attack(entry: zoo.Entry, number: int, name: str, tmp_path: Path) -> None:
+    assert pays(name, entry, entry.attacks[number], tmp_path)
 
 
 @pytest.mark.parametrize("name", ["in_process", "relaxed", "exit_code", "plain", "marker", "framework"])
@@ -210,25 +183,17 @@ def test_names_that_leave_the_work_directory_are_refused(name: str) -> None:
 
 
 def test_a_problem_without_tests_cannot_be_made() -> None:
-    with pytest.raises(InvalidProblem):
-        Problem("p", "stdio", ())
-    with pytest.raises(InvalidProblem):
-        Problem("p", "stdio", (Case("", "\n"),))
-    with pytest.raises(InvalidProblem):
-        Problem("p", "assert", (Case("x = 1"),))
+    for kind, cases in (("stdio", ()), ("stdio", (Case("", "\n"),)), ("assert", (Case("x = 1"),))):
+        with pytest.raises(InvalidProblem):
+            Problem("p", kind, cases)  # type: ignore[arg-type]
 
 
-def test_a_program_that_crashes_is_judged_once_and_never_counts_as_our_failure() -> None:
-    async def crash() -> tuple[list[Verdict], int, int]:
-        async with Pool(workers=1) as pool:
-            entry = ENTRIES["crashing-the-judge"]
-            done = [await pool.judge(entry.problem, Program(attack.source)) for attack in entry.attacks]
-            stats = pool.stats()
-            return [judgement.verdict for judgement in done], stats.infrastructure_failures, stats.done
-
-    verdicts, failures, done = asyncio.run(crash())
-    assert verdicts == [Verdict.RE] * 3
-    assert (failures, done) == (0, 3)
+@pooled(1)
+async def test_a_program_that_crashes_is_judged_once_and_never_counts_as_our_failure(pool: Pool) -> None:
+    entry = ENTRIES["crashing-the-judge"]
+    done = [await pool.judge(entry.problem, Program(attack.source)) for attack in entry.attacks]
+    assert [judgement.verdict for judgement in done] == [Verdict.RE] * 3
+    assert (pool.stats().infrastructure_failures, pool.stats().done) == (0, 3)
 
 
 def test_the_rule_of_extraction_takes_one_block_and_never_the_thoughts() -> None:

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import os
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tiers import jail_of
 
-from sandbox.build import Builder
 from sandbox.core import Case, Judgement, Limits, Problem, Program, Verdict
-from sandbox.errors import IsolationUnavailable
-from sandbox.jail import Jail
 from sandbox.judging import Judge
 from sandbox.zygote.disk import FILES_MAX, Disk
 
@@ -35,13 +32,7 @@ FILLS = {
 }
 
 
-@pytest.fixture(scope="module")
-def judge(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Judge]:
-    try:
-        with Jail("B") as jail:
-            yield Judge(jail, Builder(tmp_path_factory.mktemp("builds")))
-    except IsolationUnavailable as error:
-        pytest.skip(str(error))
+tiered_jail = jail_of("B")
 
 
 def judged(judge: Judge, source: str) -> Judgement:
@@ -50,12 +41,12 @@ def judged(judge: Judge, source: str) -> Judgement:
 
 
 @pytest.mark.parametrize("how", FILLS)
-def test_files_that_are_small_each_are_bounded_together(judge: Judge, how: str) -> None:
-    done = judged(judge, ENDLESS.format(FILLS[how]))
+def test_files_that_are_small_each_are_bounded_together(tiered_judge: Judge, how: str) -> None:
+    done = judged(tiered_judge, ENDLESS.format(FILLS[how]))
     assert (done.verdict, done.cases[0].message) == (Verdict.OLE, "its files take more than the work directory holds")
 
 
-def test_room_is_taken_by_writing_only(judge: Judge) -> None:
+def test_room_is_taken_by_writing_only(tiered_judge: Judge) -> None:
     source = """
 import os
 fd = os.open('f', os.O_CREAT | os.O_RDWR)
@@ -65,12 +56,12 @@ import ctypes
 libc = ctypes.CDLL(None, use_errno=True)
 print('ok' if libc.fallocate(fd, 0, ctypes.c_long(0), ctypes.c_long(1 << 24)) == -1 else 'taken')
 """
-    assert judged(judge, source).verdict is Verdict.AC
+    assert judged(tiered_judge, source).verdict is Verdict.AC
 
 
-def test_a_file_may_be_written_anew_as_often_as_one_likes(judge: Judge) -> None:
+def test_a_file_may_be_written_anew_as_often_as_one_likes(tiered_judge: Judge) -> None:
     source = "for _ in range(15):\n    with open('f', 'wb') as f:\n        f.write(bytes(10 << 20))\nprint('ok')\n"
-    assert judged(judge, source).verdict is Verdict.AC
+    assert judged(tiered_judge, source).verdict is Verdict.AC
 
 
 def test_what_others_write_is_not_counted(tmp_path: Path) -> None:

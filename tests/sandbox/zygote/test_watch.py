@@ -5,42 +5,34 @@ from __future__ import annotations
 import os
 import socket
 
+import pytest
+
 from sandbox.core import MIB
 from sandbox.zygote import watch
 from sandbox.zygote.inbox import Inbox
 
-SHELL = "/bin/sh"
 
-
-def cause_of(program: str, starved_s: float) -> str:
-    """What the watcher alone says of a shell program under a wall limit of 0.1 s, in a process of its own."""
+@pytest.mark.parametrize(
+    ("sleeps", "starved_s", "cause"),
+    [("60", 0.0, "wall"), ("0.3", 50.0, "None"), ("60", 50.0, "wall")],
+    ids=["a sleeper meets it", "time without a core does not count", "even a starved run ends"],
+)
+def test_under_a_wall_limit_of_a_tenth_of_a_second(sleeps: str, starved_s: float, cause: str) -> None:
     limits = {"cpu_s": 5.0, "wall_s": 0.1, "memory_bytes": 1 << 40, "output_bytes": MIB, "processes": 64}
     receive, send = os.pipe()
-    pid = os.fork()
+    pid = os.fork()  # a watcher reaps all children of its process
     if pid == 0:
         try:
             watch._starved_s = lambda members: starved_s
             ours, theirs = socket.socketpair()
-            child = os.posix_spawn(SHELL, [SHELL, "-c", program], {"PATH": "/bin:/usr/bin"})
+            child = os.posix_spawn("/bin/sleep", ["sleep", sleeps], {})
             tribe = watch.Tribe(lambda: [child], lambda: watch._kill(child), atomic=False)
-            os.write(send, str(watch.watch(watch.Child(child, tribe), limits, [], Inbox(theirs)).cause).encode())
+            outcome = watch.Watcher(Inbox(theirs)).watch(watch.Child(child, tribe), limits, [], None)
+            os.write(send, str(outcome.cause).encode())
             ours.close()
         finally:
             os._exit(0)
     os.close(send)
     with open(receive, encoding="ascii") as stream:
-        cause = stream.read()
+        assert stream.read() == cause
     os.waitpid(pid, 0)
-    return cause
-
-
-def test_a_sleeper_meets_the_wall_limit() -> None:
-    assert cause_of("exec sleep 60", starved_s=0.0) == "wall"
-
-
-def test_time_without_a_core_is_not_on_the_wall_clock() -> None:
-    assert cause_of("exec sleep 0.3", starved_s=50.0) == "None"
-
-
-def test_even_a_starved_run_ends() -> None:
-    assert cause_of("exec sleep 60", starved_s=50.0) == "wall"

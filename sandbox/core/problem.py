@@ -1,0 +1,264 @@
+"""A problem: test cases, and how to judge by them. One that cannot tell a right program from a wrong one is refused.
+
+It raises InvalidProblem, which names the field, when it is constructed or read from JSON: so "no tests" can never turn
+into "all tests passed".
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import MISSING, asdict, dataclass, field, fields
+from typing import Any, Final, Literal, get_args
+
+from sandbox.compare import CHECKER, check_mode, loads
+from sandbox.core.checks import check_files, check_keys, check_texts, quoted
+from sandbox.core.nouns import Case, Limits, Program, Subtask
+from sandbox.errors import InvalidProblem
+
+Kind = Literal["stdio", "function", "assert", "interactive"]
+Convention = Literal["testlib", "kattis"]
+
+ARGUMENTS_BYTES_MAX: Final = 16 << 10
+"""As JSON: everything about a run is one message to its jail."""
+FILES_BYTES_MAX: Final = 64 << 20
+"""Per case: they share the work directory with the files of a program."""
+POINTS_MAX: Final = 1e12
+_MODE_LENGTH_MAX: Final = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Test cases and how to judge by them. Raises InvalidProblem if they cannot tell right from wrong."""
+
+    id: str
+    kind: Kind
+    cases: tuple[Case, ...]
+    fn_name: str | None = None
+    """function problems: "f" or "Solution.method"."""
+    preamble: str = ""
+    """Code that runs before the program (Python), or stands above it (compiled languages)."""
+    compare: str = "tokens"
+    """A mode of sandbox/compare/modes.py: exact, tokens, float(1e-6), kattis(...), checker and so on."""
+    limits: Limits = field(default_factory=Limits)
+    language: str = "python"
+    """assert problems: the language of the tests and of every program."""
+    checker: Program | None = None
+    """compare="checker": decides by input, output and expected answer; see sandbox/judging/referee.py."""
+    interactor: Program | None = None
+    """interactive problems: talks to the program and decides; see sandbox/judging/interactive.py."""
+    convention: Convention = "testlib"
+    """How checker or interactor is called, and what its exit code means."""
+    referee_limits: Limits | None = None
+    """Of the checker or the interactor; None means REFEREE_LIMITS."""
+    passes: int = 1
+    """Maximum number of runs per case.
+
+    With more than one, a checker or interactor (convention kattis) that accepts and writes `nextpass.in` into its
+    feedback directory provides the input of the next run.
+    """
+    subtasks: tuple[Subtask, ...] = ()
+    """Points per group of cases; without any, the score is the share of the cases that pass."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "cases", tuple(self.cases))
+        object.__setattr__(self, "subtasks", tuple(self.subtasks))
+        _check_problem(self)
+
+    def to_json(self) -> dict[str, Any]:
+        """A plain dict; the format of `sandbox judge problem.json`."""
+        data = {item.name: getattr(self, item.name) for item in fields(self)}
+        for name in ("limits", "checker", "interactor", "referee_limits"):
+            data[name] = asdict(data[name]) if data[name] else None
+        data["subtasks"] = [asdict(subtask) for subtask in self.subtasks]
+        return data | {"cases": [case.to_json() for case in self.cases]}
+
+    @classmethod
+    def from_json(cls, data: Any) -> Problem:
+        """The inverse of `to_json`; unknown and missing keys raise InvalidProblem."""
+        known = {item.name for item in fields(cls)}
+        check_keys("problem", data, known, required={"id", "kind", "cases"})
+        parts = {
+            "cases": _read_list("cases", data["cases"], Case),
+            "limits": _read("limits", {} if data.get("limits") is None else data["limits"], Limits),
+            "checker": _read("checker", data.get("checker"), Program),
+            "interactor": _read("interactor", data.get("interactor"), Program),
+            "referee_limits": _read("referee_limits", data.get("referee_limits"), Limits),
+            "subtasks": _read_list("subtasks", [] if data.get("subtasks") is None else data["subtasks"], Subtask),
+        }
+        return cls(**{**data, **parts})
+
+
+def _read(where: str, data: Any, cls: type[Any]) -> Any:
+    """Build a data type from its JSON object; null stays None."""
+    if data is None:
+        return None
+    required = {f.name for f in fields(cls) if f.default is MISSING and f.default_factory is MISSING}
+    check_keys(where, data, {item.name for item in fields(cls)}, required)
+    return cls(**data)
+
+
+def _read_list(where: str, data: Any, cls: type[Any]) -> tuple[Any, ...]:
+    if not isinstance(data, list):
+        raise InvalidProblem(f"problem: {where} must be a list of {cls.__name__} objects")
+    return tuple(_read(f"{where}[{index}]", item if item is not None else [], cls) for index, item in enumerate(data))
+
+
+def _check_problem(problem: Problem) -> None:
+    check_texts("problem", problem, "id")
+    where = f"problem {problem.id!r}"
+    check_texts(where, problem, "preamble", "compare", "language", *(["fn_name"] if problem.fn_name else []))
+    for name, known in (("kind", get_args(Kind)), ("convention", get_args(Convention))):
+        if (value := getattr(problem, name)) not in known:
+            raise InvalidProblem(f"{where}: {name}={quoted(value)} is unknown; use one of {', '.join(known)}")
+    if not problem.cases:
+        raise InvalidProblem(f"{where}: cases=() can tell nothing; give at least one case")
+    _check_mode(where, problem.compare)
+    _check_referee(where, problem)
+    if problem.kind == "function":
+        _check_fn_name(where, problem.fn_name)
+    for index, case in enumerate(problem.cases):
+        _check_case(f"{where}: cases[{index}]", problem, case)
+    blank = not any((case.expected or "").strip() for case in problem.cases)
+    if problem.kind == "stdio" and problem.checker is None and blank:
+        raise InvalidProblem(f"{where}: every expected output is blank, so an empty program would pass")
+    _check_subtasks(where, problem)
+    _check_passes(where, problem)
+
+
+def _check_passes(where: str, problem: Problem) -> None:
+    passes = problem.passes
+    if not isinstance(passes, int) or isinstance(passes, bool) or passes < 1:
+        raise InvalidProblem(f"{where}: passes={quoted(passes)}: must be a whole number from 1 up")
+    if passes > 1 and (problem.convention != "kattis" or not (problem.checker or problem.interactor)):
+        raise InvalidProblem(
+            f"{where}: passes={passes}: only a checker or interactor of convention 'kattis' asks for more"
+        )
+
+
+def _check_referee(where: str, problem: Problem) -> None:
+    """Check that checker and interactor are given exactly where the problem uses them."""
+    asked = {"checker": problem.compare == CHECKER, "interactor": problem.kind == "interactive"}
+    if asked["checker"] and problem.kind != "stdio":
+        raise InvalidProblem(f"{where}: compare='checker' judges the output of stdio problems, not {problem.kind!r}")
+    for name, needed in asked.items():
+        value = getattr(problem, name)
+        if needed and not hasattr(value, "source"):
+            raise InvalidProblem(f"{where}: {name}={quoted(value)}: give the {name} as a Program")
+        if needed and not (value.source or value.files):
+            raise InvalidProblem(f"{where}: {name}: has neither a source nor files; give it one of them")
+        if value is not None and not needed:
+            way_out = "compare='checker'" if name == "checker" else "kind='interactive'"
+            raise InvalidProblem(f"{where}: {name} is given, but nobody would ask it; use {way_out}")
+
+
+def _check_subtasks(where: str, problem: Problem) -> None:
+    for subtask in problem.subtasks:
+        check_texts(f"{where}: subtasks", subtask, "name")
+    names = [subtask.name for subtask in problem.subtasks]
+    if len(set(names)) < len(names):
+        raise InvalidProblem(f"{where}: subtasks: two have the same name")
+    groups = {case.group for case in problem.cases if case.group is not None}
+    if empty := [name for name in names if name not in groups]:
+        raise InvalidProblem(f"{where}: subtask {empty[0]!r} has no case, so every program would earn its points")
+    if unknown := sorted(groups - set(names)):
+        raise InvalidProblem(f"{where}: group={unknown[0]!r} names no subtask; add Subtask({unknown[0]!r}, points)")
+    for subtask in problem.subtasks:
+        points = subtask.points
+        good = isinstance(points, int | float) and not isinstance(points, bool)
+        if not good or not 0 <= points <= POINTS_MAX:
+            raise InvalidProblem(
+                f"{where}: subtask {subtask.name!r}: points={quoted(points)}: must be a number from 0 to {POINTS_MAX:g}"
+            )
+    if names and sum(subtask.points for subtask in problem.subtasks) == 0:
+        raise InvalidProblem(f"{where}: subtasks: nobody can earn a point; give at least one of them points")
+
+
+def _check_fn_name(where: str, fn_name: str | None) -> None:
+    parts = (fn_name or "").split(".")
+    if len(parts) > 2 or not all(part.isidentifier() for part in parts):
+        raise InvalidProblem(f"{where}: fn_name={quoted(fn_name)}: a function problem needs 'name' or 'Class.method'")
+
+
+def _check_case(where: str, problem: Problem, case: Case) -> None:
+    if not isinstance(case.input, str) or not isinstance(case.expected, str | None):
+        raise InvalidProblem(f"{where}: input and expected must be text")
+    if not isinstance(case.group, str | None):
+        raise InvalidProblem(f"{where}: group={quoted(case.group)}: must be the name of a subtask, or null")
+    for name in ("input", "expected") if problem.kind in ("stdio", "interactive") else ():  # what is sent as bytes
+        _check_encodable(f"{where}.{name}", getattr(case, name) or "")
+    _check_extras(where, problem, case)
+    if problem.kind == "assert":
+        if case.expected is not None:
+            raise InvalidProblem(f"{where}: expected must be null in an assert problem; the asserts hold it")
+        if problem.language == "python":
+            _check_asserts(where, case.input)
+        elif not case.input.strip():
+            raise InvalidProblem(f"{where}: input is blank, so every program would pass")
+    elif case.expected is None:
+        if problem.checker is None and problem.interactor is None:
+            raise InvalidProblem(f"{where}: expected=null; give the expected output")
+    elif problem.kind == "function":
+        if not isinstance(_parse_json(f"{where}.input", case.input), list):
+            raise InvalidProblem(f"{where}: input must be a JSON list of positional arguments")
+        _parse_json(f"{where}.expected", case.expected)
+
+
+def _check_encodable(where: str, text: str) -> None:
+    try:
+        text.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError as error:
+        raise InvalidProblem(
+            f"{where}: {text[error.start]!a} is no character; write bytes that are no UTF-8 as "
+            r"'\udc80' to '\udcff'"
+        ) from error
+
+
+def _check_extras(where: str, problem: Problem, case: Case) -> None:
+    """Check the fields that most cases leave empty."""
+    for name in ("arguments", "referee_arguments"):
+        value = getattr(case, name)
+        if not isinstance(value, tuple) or not all(isinstance(part, str) and "\0" not in part for part in value):
+            raise InvalidProblem(f"{where}: {name}={quoted(value)}: must be a list of texts")
+        if value and len(json.dumps(value)) > ARGUMENTS_BYTES_MAX:
+            raise InvalidProblem(f"{where}: {name} take more than {ARGUMENTS_BYTES_MAX} bytes as JSON; use a file")
+    if case.files:
+        check_files(where, case.files, InvalidProblem)
+        if (size := sum(len(text.encode("utf-8", "surrogatepass")) for _, text in case.files)) > FILES_BYTES_MAX:
+            raise InvalidProblem(f"{where}: files hold {size} bytes; a work directory has room for {FILES_BYTES_MAX}")
+    if (case.arguments or case.files) and problem.kind not in ("stdio", "interactive"):
+        raise InvalidProblem(
+            f"{where}: arguments and files are for stdio and interactive problems, not {problem.kind!r}"
+        )
+    if case.referee_arguments and not (problem.checker or problem.interactor):
+        raise InvalidProblem(f"{where}: referee_arguments are given, but there is no checker and no interactor")
+    if case.compare is not None:
+        check_texts(where, case, "compare")
+        if problem.kind != "stdio" or CHECKER in (problem.compare, case.compare):
+            raise InvalidProblem(
+                f"{where}: compare={quoted(case.compare)}: a case of its own mode is for stdio without a checker"
+            )
+        _check_mode(where, case.compare)
+
+
+def _check_mode(where: str, mode: str) -> None:
+    if len(mode) > _MODE_LENGTH_MAX:
+        raise InvalidProblem(f"{where}: compare={quoted(mode)} is unknown")
+    check_mode(mode)
+
+
+def _check_asserts(where: str, text: str) -> None:
+    import ast
+
+    try:
+        tree = ast.parse(text)
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        raise InvalidProblem(f"{where}: input is not Python: {error}") from error
+    if not any(isinstance(node, ast.Assert) for node in ast.walk(tree)):
+        raise InvalidProblem(f"{where}: input holds no assert statement, so every program would pass")
+
+
+def _parse_json(where: str, text: str) -> Any:
+    try:
+        return loads(text)
+    except ValueError as error:
+        raise InvalidProblem(f"{where}: not JSON: {error}") from error
