@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from finished_steps import PROMPT, scored
 from journal import essence
-from sessions import Generator, Stage, Tokenizer, Verifier
+from sessions import Episodic, Generator, Stage, Tokenizer, Verifier
 
 import overlap
 from overlap import cli
@@ -40,6 +40,7 @@ class Lab:
     folder: Path
     patch: pytest.MonkeyPatch
     source: Path = field(init=False)
+    engine: type[Generator] = Generator
 
     def __post_init__(self) -> None:
         self.source = self.folder / "run"
@@ -55,7 +56,7 @@ class Lab:
             self.patch.setattr(f"{module}.prepare", prepare)
         self.patch.setattr("overlap.run.session.write_picture", lambda *a, **k: None)
         (made.policy / "config.json").write_text("{}")
-        made.generator = Generator(seed=3, seconds=jitter, truncated=0.1, slots=16)
+        made.generator = self.engine(seed=3, seconds=jitter, truncated=0.1, slots=16)
         made.verifier = Verifier(seed=3, seconds=jitter, solved=0.3, failed=0.05, workers=8)
         return made
 
@@ -111,6 +112,18 @@ def test_the_batches_are_those_of_the_run_each_time(lab: Lab, staleness: int, re
     batches = lab.kept(f"rollout.max_staleness={staleness}", f"rollout.refill_groups={refill}")
     assert lab.again(name="a") == lab.again(name="b") == batches
     assert len(batches) > 1
+
+
+@pytest.mark.parametrize("staleness", [0, 1])
+def test_the_batches_of_episodes_are_those_of_the_run_with_what_each_fork_was_sampled_behind(
+    lab: Lab, staleness: int
+) -> None:
+    lab.engine = Episodic
+    batches = lab.kept(f"rollout.max_staleness={staleness}")
+    assert lab.again() == batches
+    text = (lab.source / "rollouts.jsonl").read_text()
+    (lab.source / "rollouts.jsonl").write_text(re.sub(r', "prompt_ids": "[^"]*"', "", text))
+    assert lab.learn(name="b") == 2
 
 
 @pytest.mark.parametrize(("staleness", "bound"), [(0, 0.3), (2, 0.25)])
