@@ -25,6 +25,7 @@ from overlap.core.nouns import (
     WeightUpdate,
 )
 from overlap.core.token_array import Packed
+from overlap.core.tolerance import equal_rewards, reaches
 
 __all__ = [
     "Batch",
@@ -52,5 +53,7 @@ __all__ = [
     "Verifier",
     "VersionSpan",
     "WeightUpdate",
+    "equal_rewards",
+    "reaches",
     "unicode_of",
 ]

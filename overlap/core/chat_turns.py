@@ -33,7 +33,7 @@ def unicode_of(text: str) -> str:
 class Used:
     """What an episode took: answers that arrived, tokens sampled (also for answers that did not), tokens in front of
     all its turns and how many of them the engine had in its cache, answers that were asked for again and not sampled,
-    and answers that a parser could make nothing of.
+    answers that a parser could make nothing of, and whether its time was up before it ended (``episode.timeout_s``).
     """
 
     turns: int
@@ -42,3 +42,4 @@ class Used:
     cached: int
     replayed: int
     unread: int
+    out_of_time: bool = False

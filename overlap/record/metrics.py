@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from overlap.core import reaches
 from overlap.record.timing import NAN, Row, StepTiming, judged, mean, quantile, run_span
 
 if TYPE_CHECKING:
@@ -98,7 +99,7 @@ def solved(sample: Scored) -> bool:
     """All tests passed (verdict AC); without a judgement: a reward of at least 1."""
     if sample.reward is None:
         return False
-    return sample.judgement.verdict == "AC" if sample.judgement else sample.reward >= 1
+    return sample.judgement.verdict == "AC" if sample.judgement else reaches(sample.reward, 1.0)
 
 
 @measure
@@ -148,8 +149,8 @@ def verify_row(result: StepResult) -> Row:
 
 
 def episode_row(result: StepResult, moved: int) -> Row:
-    """``episode/``: turns, branches, tokens sampled and trained, cache hits, and ``moved`` episodes; nothing where
-    rollouts have one turn.
+    """``episode/``: turns, branches, tokens sampled and trained, cache hits, ``moved`` episodes, and those out of time;
+    nothing where rollouts have one turn.
     """
     known = [(s.trajectory, s.trajectory.used) for s in result.batch.all_samples]
     episodes = [(trajectory, used) for trajectory, used in known if used is not None]
@@ -170,6 +171,7 @@ def episode_row(result: StepResult, moved: int) -> Row:
         "episode/replayed": sum(used.replayed for _, used in episodes),
         "episode/moved": moved,
         "episode/unread": sum(used.unread for _, used in episodes),
+        "episode/out_of_time": sum(used.out_of_time for _, used in episodes),
     }
 
 
