@@ -38,6 +38,10 @@ class Task(ABC):
     packages: tuple[str, ...] = ()
     """Installed packages that its Python programs may import beside the standard library; each makes runs slower."""
 
+    all_cases: bool = False
+    """Whether the sandbox judges all cases of a problem, so that ``judgement.score`` is the share that passes; else it
+    stops at the first failure, which is faster, and ``score`` raises ValueError for what is not known then."""
+
     options: ClassVar[type | None] = None
     """Dataclass of what ``data.options`` may set: its fields with types and defaults. ``from_config`` gets them by
     ``task_options(cfg, cls)``."""
@@ -187,6 +191,9 @@ def check_rollout(cfg: Config, task: core.Task) -> None:
             way_out = f"{kind} has no rollout of several turns, and there is no episode.command: leave it out"
             raise ConfigError(name, value, way_out)
         return
+    if overlong := cfg.learn.overlong_tokens:
+        way_out = f"rollouts are episodes ({command or f'{kind}.rollout'}), whose responses have one reward: use 0"
+        raise ConfigError("learn.overlong_tokens", overlong, way_out)
     if not command:
         _check_signature(rollout, f"{kind}.rollout")
     if cfg.episode.timeout_s >= cfg.run.stall_s:

@@ -119,6 +119,7 @@ class PartFactory:
             cluster_of(cfg),
             isolation=cfg.verify.isolation,
             packages=tuple(self.inputs.task.packages),
+            all_cases=getattr(self.inputs.task, "all_cases", False),
             workers=cfg.verify.workers,
             bound=lambda node: bound_cores(self.placement, node.name),
         )

@@ -234,6 +234,7 @@ class SandboxVerifier:
                 workers=verify.workers,
                 isolation=verify.isolation,
                 packages=packages,
+                stop_at_first_failure=not getattr(self._task, "all_cases", False),
                 judge_once=self._judge_once,
                 directory=str(self._scratch) if self._scratch else "",
             )

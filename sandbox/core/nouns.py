@@ -181,7 +181,8 @@ class Judgement:
     verdict: Verdict
     """AC iff every case passed, otherwise that of the first case that failed."""
     cases: tuple[CaseResult, ...]
-    """Results of the cases that ran, in order; empty when the program does not compile."""
+    """Results of the cases that ran, in order; empty when the program does not compile. Judging stops at the first
+    failure unless it was asked for all cases (``stop_at_first_failure=False``)."""
     passed: int
     """Cases that passed. Those after an early stop did not run, and do not count as passed."""
     total: int
@@ -200,14 +201,31 @@ class Judgement:
     """The machine that judged, in a cluster; otherwise ""."""
 
     @property
-    def score(self) -> float:
-        """The score from 0 to 1: by points where there are subtasks, otherwise the share of cases that passed."""
-        if self.earned is not None:
-            return self.earned
+    def share(self) -> float:
+        """The share of cases that passed, from 0 to 1; 0 for a program that does not compile.
+
+        Raises ValueError where judging stopped at a failure: nobody knows what the other cases would have said.
+        """
+        if not self._ran_all:
+            raise ValueError(
+                f"judging stopped after {len(self.cases)} of {self.total} cases, so the share that passes is not "
+                "known: judge with stop_at_first_failure=False (in a Task: all_cases = True)"
+            )
         return self.passed / self.total if self.total else 0.0
 
+    @property
+    def score(self) -> float:
+        """The score from 0 to 1: by points where there are subtasks, otherwise ``share``. Raises ValueError as that
+        does.
+        """
+        return self.share if self.earned is None else self.earned
+
+    @property
+    def _ran_all(self) -> bool:
+        return len(self.cases) == self.total or self.verdict is Verdict.CE
+
     def to_json(self) -> dict[str, Any]:
-        """A plain dict, the score included; ``node`` where there is one."""
+        """A plain dict; the score, None where it is not known; ``node`` where there is one."""
         data = {item.name: getattr(self, item.name) for item in fields(self)}
         if not self.node:
             del data["node"]
@@ -216,7 +234,7 @@ class Judgement:
             {**{f.name: getattr(case, f.name) for f in fields(case)}, "verdict": case.verdict.value}
             for case in self.cases
         ]
-        return {**data, "score": self.score}
+        return {**data, "score": self.score if self._ran_all or self.earned is not None else None}
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Judgement:

@@ -57,7 +57,7 @@ class Problem:
     feedback directory provides the input of the next run.
     """
     subtasks: tuple[Subtask, ...] = ()
-    """Points per group of cases; without any, the score is the share of the cases that pass."""
+    """Points per group of cases; without any, the score is the share of the cases that pass, if all were judged."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "cases", tuple(self.cases))

@@ -61,6 +61,13 @@ def test_an_agent_judges_on_the_free_cores_of_its_node_and_takes_them_of_rays_co
     assert cluster.made == [("1", 4, 4), ("2", 10, 10), ("3", 10, 10)]
 
 
+@pytest.mark.parametrize("all_cases", [False, True])
+def test_a_node_judges_all_cases_where_the_task_asks_for_them(all_cases: bool) -> None:
+    members = RayMembers(Cluster(free={}), all_cases=all_cases)  # type: ignore[arg-type]
+    pool = members._make_pool(1)
+    assert pool.stop_at_first_failure is not all_cases  # type: ignore[attr-defined]
+
+
 def test_a_node_that_drains_gets_no_agent_and_one_that_has_it_is_told_to_the_pool() -> None:
     cluster = Cluster(place("1"), place("2", drains=True), free={"1": 16, "2": 16})
     members = RayMembers(cluster)  # type: ignore[arg-type]
