@@ -65,6 +65,7 @@ SECOND = {
     "learn.checkpointing": "always",
     "learn.clip_low": 0.1,
     "learn.clip_high": 0.3,
+    "learn.dual_clip": 3.0,
     "learn.kl_coef": 0.1,
     "learn.entropy_coef": 0.01,
     "learn.advantage": "global",
