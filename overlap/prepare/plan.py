@@ -142,6 +142,8 @@ def episode_lines(inputs: RunInputs) -> list[tuple[str, str]]:
     if e.command:
         by = repr(e.command) + (f", in place of {own}" if own else "")
     bounds = f"up to {e.turns} turns, {cfg.behind_prompt} tokens after a prompt, {e.timeout_s:g} s"
+    if cfg.learn.truncated == "mask":
+        bounds += " (one that needs more is not learned from: learn.truncated=mask)"
     if e.turns > 1 and cfg.behind_prompt == cfg.model.response_tokens:
         bounds += "; one response may use up all tokens (episode.tokens)"
     return [("episodes", f"{by}: {bounds}"), *(("chat template", note) for note in _template_notes(inputs))]

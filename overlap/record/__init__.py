@@ -31,7 +31,7 @@ from overlap.record.ownership import (
     how_it_ended,
     resolve,
 )
-from overlap.record.progress import Progress, banner, final_table, stall_line
+from overlap.record.progress import Progress, banner, final_table, selection_line, stall_line
 from overlap.record.recorder import Recorder
 from overlap.record.report import hardware, summary, versions, write_picture
 from overlap.record.resume import BEGINNING, Resumed, check_reopen, go_back, reopen, stored_config
@@ -87,6 +87,7 @@ __all__ = [
     "result_timing",
     "save_carryover",
     "save_state",
+    "selection_line",
     "solved",
     "stall_line",
     "step_row",

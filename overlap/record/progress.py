@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from overlap.record.logs import Console
 
 if TYPE_CHECKING:
+    from overlap.core import Batch
     from overlap.pipeline import Pending
 
 
@@ -110,6 +111,20 @@ def nothing_learned(row: Mapping[str, float]) -> str:
     if row.get("rollout/truncated_share") == 1:
         return "  nothing learned: every response was cut off (model.response_tokens)"
     return "  nothing learned: all groups were dropped"
+
+
+def selection_line(batch: Batch, timeout_s: float) -> str:
+    """A warning where ``learn.truncated=mask`` leaves out what had too little time, which depends on how busy the
+    machine is; "" where nothing was out of time.
+    """
+    used = [s.trajectory.used for s in batch.all_samples if s.trajectory.used is not None]
+    if not (late := sum(each.out_of_time for each in used)):
+        return ""
+    return (
+        f"step {batch.step}: {late} of {len(used)} episodes ran out of episode.timeout_s={timeout_s:g} and are not "
+        "learned from (learn.truncated=mask); on a busy machine that selects for short episodes: allow more time, "
+        "or use learn.truncated=zero"
+    )
 
 
 def stall_line(pending: Sequence[Pending], stall_s: float, given_up: bool) -> str:

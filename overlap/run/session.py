@@ -183,6 +183,7 @@ class TrainingSession:
             at.groups,
             self.data,
             replayed=self.rollouts is not None,
+            report_line=self.console.print,
         )
         return components, self.steps
 
@@ -228,7 +229,7 @@ class TrainingSession:
     async def _train(self, components: Components, steps: StepLog) -> None:
         at = self.resumed.state
         if given_up := self.resumed.given_up:
-            self.console.print(f"{given_up} samples of the checkpoint are made again, for another run made them")
+            self.console.print(f"{given_up} samples of the checkpoint are made again: {self.resumed.why_given_up}")
         carried = await asyncio.to_thread(self.resumed.carried.scored, self._prompts.at, now())
         self.resumed = replace(self.resumed, carried=Carryover())  # tens of MB, which nobody needs any more
 

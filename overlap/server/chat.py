@@ -115,6 +115,7 @@ class Chat:
         self._flying, self._closed = set[asyncio.Task[tuple[Trajectory, Spoken]]](), False
         self.sampled = self.prompted = self.cached = self.unread = self.replayed = 0
         """As in ``Used``."""
+        self.out_of_time = False
 
     @property
     def last(self) -> Turn | None:
@@ -219,12 +220,17 @@ class Chat:
     def used(self) -> Used:
         """What the episode has used so far."""
         arrived = len(self.episode.delivered)
-        return Used(arrived, self.sampled, self.prompted, self.cached, self.replayed, self.unread)
+        return Used(arrived, self.sampled, self.prompted, self.cached, self.replayed, self.unread, self.out_of_time)
 
     def end(self, why: str) -> None:
         """Sample no more turns; ``why`` is the reason that EpisodeOver gives."""
         self.over = self.over or why
         self.ended.set()
+
+    def end_in_time(self, seconds: float) -> None:
+        """Sample no more turns, because ``episode.timeout_s`` has passed."""
+        self.out_of_time = True
+        self.end(f"its {seconds:g} s are up (episode.timeout_s)")
 
     def branches(self) -> tuple[Branch, ...]:
         """The branches of the delivered turns, that of the last turn first."""

@@ -170,6 +170,16 @@ def test_an_episode_has_less_time_than_what_hangs(tmp_path: Path) -> None:
     assert prepare(load_config(None, ["run.stall_s=60"]), TrainOnly(), tmp_path).train
 
 
+@pytest.mark.parametrize(("task", "settings"), [(Episodic, []), (TrainOnly, ["episode.command=echo"])])
+def test_no_length_of_one_response_is_held_against_an_episode_of_many(
+    task: type[Task], settings: list[str], tmp_path: Path
+) -> None:
+    cfg = load_config(None, ["learn.overlong_tokens=16", *settings])
+    with pytest.raises(ConfigError, match=r"^learn.overlong_tokens=16: rollouts are episodes \(.*use 0$"):
+        prepare(cfg, task(), tmp_path)
+    assert prepare(load_config(None, ["learn.overlong_tokens=16"]), TrainOnly(), tmp_path).train
+
+
 def test_an_episode_has_room_for_one_response() -> None:
     with pytest.raises(ConfigError, match=r"^episode.tokens=100: one response may have 256: use that or more"):
         load_config(None, ["episode.tokens=100"])

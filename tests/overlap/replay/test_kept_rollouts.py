@@ -26,6 +26,7 @@ from overlap.prepare.run_inputs import RunInputs
 from overlap.record import Rollouts, data_digest, read_json_lines
 from overlap.replay.kept_rollouts import SavedGenerator, SavedVerifier, check_rollouts
 
+BOOTSTRAP = ("learn.advantage=gae", "learn.truncated=bootstrap", "rollout.samples_per_group=1")
 KEPT = ("run.keep_rollouts=true", "run.steps=6", "rollout.max_sequences=16")
 
 
@@ -41,6 +42,7 @@ class Lab:
     patch: pytest.MonkeyPatch
     source: Path = field(init=False)
     engine: type[Generator] = Generator
+    truncated: float = 0.1
 
     def __post_init__(self) -> None:
         self.source = self.folder / "run"
@@ -56,7 +58,7 @@ class Lab:
             self.patch.setattr(f"{module}.prepare", prepare)
         self.patch.setattr("overlap.run.session.write_picture", lambda *a, **k: None)
         (made.policy / "config.json").write_text("{}")
-        made.generator = self.engine(seed=3, seconds=jitter, truncated=0.1, slots=16)
+        made.generator = self.engine(seed=3, seconds=jitter, truncated=self.truncated, slots=16)
         made.verifier = Verifier(seed=3, seconds=jitter, solved=0.3, failed=0.05, workers=8)
         return made
 
@@ -217,6 +219,14 @@ def test_a_step_without_anything_to_learn_leaves_the_version(lab: Lab) -> None:
     rewards = [1.0] * 8 + [1.0, 0.0] * 4  # two steps of two groups; the first are of equal rewards
     known = {divmod(i, 4): scored(*divmod(i, 4), reward) for i, reward in enumerate(rewards)}
     check_rollouts(Rollouts(lab.folder, "digest", known, {}), lab.staged("run.steps=2").cfg, "digest", [PROMPT])
+
+
+def test_a_cut_off_sample_that_bootstraps_is_learned_from_again_if_it_has_two_tokens(lab: Lab) -> None:
+    """A step of such samples makes a version or none, by their lengths."""
+    lab.truncated = 1.0
+    batches = lab.kept(*BOOTSTRAP)
+    assert len(batches) > 1
+    assert lab.again(*BOOTSTRAP) == batches
 
 
 @pytest.mark.parametrize("where", ["nowhere", "policy"])

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sessions import Generator, Stage, Verifier, assert_one_run, interrupt, play
+from sessions import Episodic, Generator, Stage, Verifier, assert_one_run, interrupt, play
 
 from overlap.atomic import partial_path
 from overlap.core import WeightUpdate
@@ -57,6 +57,24 @@ def test_a_finished_run_has_its_policy_its_rows_its_picture_and_its_figures(
     assert (session.run.policy / "policy").read_text() == "5\n"
     assert session.run.picture.read_bytes().startswith(b"\x89PNG")
     assert written(session)["not_written"] == []
+
+
+@pytest.mark.parametrize(("truncated", "warnings"), [("mask", 1), ("zero", 0)])
+def test_a_run_that_learns_from_the_fast_episodes_alone_says_so_once(
+    stage: Make, truncated: str, warnings: int
+) -> None:
+    made = stage(f"learn.truncated={truncated}")
+    made.generator = Episodic(seed=3)
+    session = made.session()
+    play(session)
+    rows = read_json_lines(session.run.metrics)
+    late = [row["episode/out_of_time"] for row in rows]
+    assert sum(count > 0 for count in late) > 1
+    told = [line for line in made.shown.getvalue().splitlines() if "selects for short episodes" in line]
+    assert len(told) == warnings
+    first = next(row for row in rows if row["episode/out_of_time"])
+    says = f"step {first['step']}: {first['episode/out_of_time']} of 8 episodes ran out of episode.timeout_s=600 and"
+    assert all(says in line for line in told)
 
 
 def test_engine_and_learner_sit_where_the_run_was_placed(stage: Make, monkeypatch: pytest.MonkeyPatch) -> None:
