@@ -10,7 +10,7 @@ _NAMES = {
     "learn.clip_low and learn.clip_high": "clip_ratio eps_clip",
     "learn.clip_high": "clip_ratio_high",
     "learn.clip_low": "clip_ratio_low",
-    "learn.dual_clip": "c_clip clip_ratio_c",
+    "learn.dual_clip": "c_clip clip_ratio_c delta",
     "none: the critic's loss is not clipped": "cliprange_value",
     "critic.lr": "critic_learning_rate",
     "critic.policy": "critic_pretrain",

@@ -113,7 +113,7 @@ def dual_clipped(losses: Tensor, decided: Tensor, advantages: Tensor, bound: flo
 
     Dual-clip PPO (Ye et al. 2020, arXiv 1912.09729, eq. 5): a token that has become much likelier although it is bad
     has no bound under PPO's clip, and one such token can outweigh a batch. verl ``compute_policy_loss_vanilla`` has it
-    with c = 3 (``clip_ratio_c``), AReaL as ``c_clip``.
+    with c = 3 (``clip_ratio_c``), AReaL as ``c_clip``, TRL as ``delta``.
     """
     most = -advantages * bound
     over = (advantages < 0) & (losses > most)

@@ -227,9 +227,9 @@ class Chat:
         self.over = self.over or why
         self.ended.set()
 
-    def end_in_time(self, seconds: float) -> None:
+    def end_by_time(self, seconds: float) -> None:
         """Sample no more turns, because ``episode.timeout_s`` has passed."""
-        self.out_of_time = True
+        self.out_of_time = not self.over  # one that another budget ended was no faster elsewhere
         self.end(f"its {seconds:g} s are up (episode.timeout_s)")
 
     def branches(self) -> tuple[Branch, ...]:

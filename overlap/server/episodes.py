@@ -170,7 +170,7 @@ class Episodes:
         sandbox = EpisodeSandbox(self._judge, request.group, session)
         try:
             rollout = self._rollout(request.prompt, chat, sandbox)
-            answer = await within(seconds, rollout, lambda: chat.end_in_time(seconds))
+            answer = await within(seconds, rollout, lambda: chat.end_by_time(seconds))
         except OutOfTime:
             return None
         except IgnoredCancel as error:
