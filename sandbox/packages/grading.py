@@ -118,12 +118,8 @@ class Grader:
         found = results[part.name]
         accepted = found.verdict == "AC"
         score = rules.accept_score if accepted else rules.reject_score
-        if "score.txt" in found.feedback:
-            if not self.settings.custom_score:
-                raise CheckerError(f"{part.name}: the validator wrote score.txt, but the package has no scores from it")
-            if not accepted and found.verdict == "WA":
-                raise CheckerError(f"{part.name}: the validator wrote score.txt, but rejected the output")
-            score = read_score(part.name, "score.txt", found.feedback["score.txt"]) if accepted else score
+        if accepted and self.settings.scoring and "score.txt" in found.feedback:
+            score = read_score(part.name, "score.txt", found.feedback["score.txt"])
         return Grade(found.verdict, score)
 
     def _aggregate(self, name: str, rules: OldRules, found: list[tuple[str, Grade]]) -> Grade:

@@ -55,8 +55,7 @@ def verify(options: argparse.Namespace) -> int:
         report.print_lines(report.package_lines(package))
     found: list[Judged] = []
     inputs, outputs, limit = Inputs(), Outputs(), None
-    names = (f"{path.parent.name}/{path.name}" for path in (package.path / "submissions").glob("*/*"))
-    width = max(map(len, names), default=0)
+    width = max((len(name) for name, _ in package.submissions()), default=0)
     with Runner(package, isolation=options.isolation, packages=options.packages) as runner:
         for each in PackageVerifier(package, runner).verify(options.time_limit):
             if isinstance(each, TimeLimit):
@@ -135,10 +134,11 @@ def judge_package(options: argparse.Namespace) -> int:
     except Unsupported as error:
         raise SandboxError(f"{options.program}: {error}") from error
     if options.json:
-        head = {"package": package.name, "time_limit_s": limit.seconds, "time_limit_from": limit.origin}
+        head: dict[str, Any] = {"package": package.name, "package_notes": list(package.notes)}
+        head |= {"time_limit_s": limit.seconds, "time_limit_from": limit.origin}
         print(json.dumps(head | report.as_json(judged, scoring=scoring)))
     else:
-        report.print_lines(_judged_lines(judged, limit, scoring))
+        report.print_lines([*report.note_lines(package), *_judged_lines(judged, limit, scoring)])
     return 0 if judged.grade.verdict == "AC" else 1
 
 
