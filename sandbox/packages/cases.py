@@ -46,6 +46,8 @@ def read_cases(package: Path, settings: Settings, leaving: frozenset[Path] = fro
     if not data.is_dir():
         raise InvalidProblem(f"{package}: has no directory data/")
     old = settings.legacy or (settings.version == "2023-07-draft" and any(data.rglob("testdata.yaml")))
+    if old and not settings.legacy and any(data.rglob("test_group.yaml")):
+        raise InvalidProblem(f"{data}: holds testdata.yaml and test_group.yaml; keep one of the two kinds")
     reader = _OldReader(data, settings, leaving) if old else _NewReader(data, settings, leaving)
     tree = reader.tree()
     if not any(tree.cases()):
@@ -119,7 +121,8 @@ class _OldReader(_Reader):
         keys = self.load(directory / "testdata.yaml")
         merged = {**inherited, **keys.left, **self.settings.old_group_keys}
         keys.left = {name: value for name, value in merged.items() if value is not None}
-        how: dict[str, Any] = {"input_arguments": _old_input_arguments(keys)}
+        keys.skip("input_visualizer_args", "output_visualizer_args")
+        how: dict[str, Any] = {"input_arguments": _old_flags(keys, "input")}
         rules, how["validator_arguments"] = self._rules(keys)
         below = {name: value for name, value in merged.items() if name in _OLD_KEYS}
         entries = self.entries(directory)
@@ -150,35 +153,36 @@ class _OldReader(_Reader):
         for flag in flags:
             if not custom and flag not in _FLAGS:
                 raise keys.wrong("grader_flags", flag, f"one of {', '.join(_FLAGS)}")
-        if isinstance(keys.left.get("output_validator_flags"), dict):  # there is one output validator, so no choice
-            named = keys.inner("output_validator_flags")
-            own = named.text("flags")
-            named.skip("name")
-            named.done()
-        else:
-            own = keys.text("output_validator_flags")
+        named = _old_flags(keys, "output")  # by name, but there is one output validator, so no choice
+        own = tuple(flag for flags in named.values() for flag in flags)
         accept, reject = keys.number("accept_score", 1.0), keys.number("reject_score", 0.0)
         low, high = _range(keys)
         keys.done()
         breaks = stop in ("break", "first_error")
         rules = OldRules(breaks, custom, flags, accept, reject, low, high)
-        return rules, (*self.settings.validator_flags, *words(own))
+        return rules, (*self.settings.validator_flags, *own)
 
 
 _OLD_KEYS: Final = (
     *("on_reject", "grading", "grader_flags", "input_validator_flags", "output_validator_flags"),
-    *("accept_score", "reject_score", "range"),
+    *("input_validator_args", "output_validator_args", "accept_score", "reject_score", "range"),
 )
 
 
-def _old_input_arguments(keys: Keys) -> dict[str, tuple[str, ...]]:
-    """Flags of each input validator, or of the one that is named."""
-    if isinstance(keys.left.get("input_validator_flags"), dict):
-        named = keys.inner("input_validator_flags")
-        found = {named.text("name"): words(named.text("flags"))}
-        named.done()
+def _old_flags(keys: Keys, role: str) -> dict[str, tuple[str, ...]]:
+    """Flags of each validator, under "", or of the one that is named; ..._args is their name in a draft."""
+    name = f"{role}_validator_args" if keys.has(f"{role}_validator_args") else f"{role}_validator_flags"
+    if isinstance(keys.left.get(name), dict):
+        inner = keys.inner(name)
+        found = {inner.text("name"): words(inner.text("flags"))}
+        inner.done()
         return found
-    return {"": words(keys.text("input_validator_flags"))}
+    return {"": _arguments(keys, name)}
+
+
+def _arguments(keys: Keys, name: str) -> tuple[str, ...]:
+    """A list of texts, or one text of several words."""
+    return keys.texts(name) if isinstance(keys.left.get(name), list) else words(keys.text(name))
 
 
 def _range(keys: Keys) -> tuple[float, float]:
@@ -292,9 +296,9 @@ class _NewReader(_Reader):
         keys = self.load(directory / "test_group.yaml")
         if (directory / "testdata.yaml").is_file():
             self.note(directory / "testdata.yaml", "is of another version, and not looked at")
-        return keys, self._arguments(keys, inherited)
+        return keys, self._how(keys, inherited)
 
-    def _arguments(self, keys: Keys, inherited: dict[str, Any]) -> dict[str, Any]:
+    def _how(self, keys: Keys, inherited: dict[str, Any]) -> dict[str, Any]:
         keys.skip("input_visualizer_args", "output_visualizer_args", "full_feedback", "hint", "description")
         keys.refuse("static_validation_score", "static_validator_args", why="there are no static validators here")
         if keys.left.get("static_validation") is not False:
@@ -306,12 +310,12 @@ class _NewReader(_Reader):
         found = dict(inherited)
         for name in ("args", "output_validator_args"):
             if keys.has(name):
-                found[name] = tuple(map(self.settings.fill_in, keys.texts(name)))
+                found[name] = tuple(map(self.settings.fill_in, _arguments(keys, name)))
         if isinstance(keys.left.get("input_validator_args"), dict):
             named = keys.inner("input_validator_args")
             found["input_validator_args"] = {name: named.texts(name) for name in list(named.left)}
         elif keys.has("input_validator_args"):
-            found["input_validator_args"] = {"": keys.texts("input_validator_args")}
+            found["input_validator_args"] = {"": _arguments(keys, "input_validator_args")}
         return found
 
     def _rules(self, keys: Keys, max_score: float | None, aggregation: str) -> NewRules:
@@ -346,7 +350,7 @@ class _NewReader(_Reader):
 
     def _new_case(self, path: Path, how: dict[str, Any], *, answers: bool) -> TestCase:
         keys, files = self.load(path.with_suffix(".yaml")), path.with_suffix(".files")
-        mine = self._arguments(keys, how)
+        mine = self._how(keys, how)
         keys.done()
         return self.case(
             path,

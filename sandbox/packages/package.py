@@ -207,6 +207,8 @@ def _only_program(folder: Path, settings: Settings, role: str, leaving: frozense
 
 
 def _is_program(path: Path) -> bool:
+    if not path.is_file():
+        return False  # a pipe, for one, which nobody may write to
     try:
         language_of(Sources(path, {path.name: path.read_bytes()[:100]}))
     except Unsupported:

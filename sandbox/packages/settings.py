@@ -150,7 +150,7 @@ def _types(keys: Keys, legacy: bool) -> set[str]:
 
 def _validation(keys: Keys, legacy: bool, types: set[str]) -> bool | None:
     """Whether the output validator is the package's own; None where that is not said. Adds to `types`."""
-    found = keys.text("validation").split() or (["default"] if legacy else [])
+    found = _validation_words(keys) or (["default"] if legacy else [])
     if not found:
         return None
     if not legacy:
@@ -165,6 +165,17 @@ def _validation(keys: Keys, legacy: bool, types: set[str]) -> bool | None:
     types |= {word for word in found[1:] if word != "score"}
     talks = not types.isdisjoint(("interactive", "multi-pass"))
     return found[0] == "custom" or talks
+
+
+def _validation_words(keys: Keys) -> list[str]:
+    """One text or, in an early draft, a map of words to whether they hold."""
+    if not isinstance(keys.left.get("validation"), dict):
+        return keys.text("validation").split()
+    inner = keys.inner("validation")
+    names = {"score": "scoring", "interactive": "interactive", "multi-pass": "multipass"}
+    found = [word for word, name in names.items() if inner.flag(name, default=False)]
+    inner.done()
+    return ["custom", *found]
 
 
 def _grading(keys: Keys, legacy: bool) -> tuple[bool, dict[str, object]]:
@@ -246,7 +257,8 @@ def _limits(package: Path, keys: Keys, legacy: bool, types: set[str]) -> tuple[T
     for name in foreign:
         if limits.left.get(name) is not None:
             limits.note(f"{name} is of {'later versions' if legacy else 'version legacy'}, and followed")
-    inner = limits.inner("time_multipliers")
+    in_draft = isinstance(limits.left.get("time_multiplier"), dict)
+    inner = limits.inner("time_multiplier" if in_draft else "time_multipliers")
     ac, tle = (
         inner.number(new, limits.number(old, value, low=1), low=1)
         for new, old, value in (

@@ -94,6 +94,7 @@ def test_data_for_validators_and_names_that_other_judges_pass_over_are_noted(tmp
 
 
 A = cases("secret/a/1")
+DRAFT = NEW.replace("2025-09", "2023-07-draft")
 SUM_A = {**A, "data/secret/a/test_group.yaml": "max_score: 5\nscore_aggregation: sum"}
 B_NEEDS_A = {"data/secret/b/test_group.yaml": "max_score: 5\nrequire_pass: secret/a"}
 
@@ -108,7 +109,17 @@ B_NEEDS_A = {"data/secret/b/test_group.yaml": "max_score: 5\nrequire_pass: secre
         (LEGACY, {**A, "data/testdata.yaml": "range: 5"}, "two numbers"),
         (LEGACY, {**A, "data/testdata.yaml": "range: 5 1"}, "the lower one first"),
         (NEW, {"data/secret/1.in": ""}, r"1\.ans"),
-        (NEW, {**A, "data/secret/a/test_group.yaml": "args: 5"}, "args"),
+        (NEW, {**A, "data/secret/a/test_group.yaml": "args: {a: 5}"}, "args"),
+        (
+            NEW,
+            {**A, "data/secret/a/test_group.yaml": "output_validator_flags: a"},
+            "did you mean 'output_validator_args'",
+        ),
+        (
+            DRAFT,
+            {**A, "data/testdata.yaml": "", "data/secret/test_group.yaml": "args: [a]"},
+            "keep one of the two kinds",
+        ),
         (NEW, {**A, "data/secret/test_group.yaml": "static_validation_score: 5"}, "static_validation_score"),
         (SCORING, A, "max_score is missing"),
         (SCORING, cases("sample/1"), "secret: holds no test case"),
@@ -207,13 +218,14 @@ def test_arguments_are_inherited_from_data_down_to_any_directory(tmp_path: Path)
 
 def test_old_flags_may_be_a_map_and_have_commas_and_quotes(tmp_path: Path) -> None:
     files = {
-        **cases("secret/a/1", "secret/b/1"),
+        **cases("secret/a/1", "secret/b/1", "secret/c/1"),
+        "data/secret/c/testdata.yaml": "output_validator_args: [a b]\noutput_visualizer_args: --draw",
         "data/testdata.yaml": "grader_flags: sum, ignore_sample",
         "data/secret/a/testdata.yaml": "output_validator_flags: {name: v, flags: a 'b c'}",
         "data/secret/b/testdata.yaml": "output_validator_flags: it's",
     }
     found = tree(tmp_path, LEGACY, files)
-    assert [case.validator_arguments for case in found.cases()] == [("a", "b c"), ("it's",)]
+    assert [case.validator_arguments for case in found.cases()] == [("a", "b c"), ("it's",), ("a b",)]
     assert isinstance(found.rules, OldRules)
     assert found.rules.flags == ("sum", "ignore_sample")
 
@@ -239,6 +251,13 @@ def test_links_that_make_a_few_directories_into_very_many_are_refused(tmp_path: 
             (folder / name).symlink_to(f"../{number + 1:02}" if number < 19 else "../z")
     with pytest.raises(InvalidProblem, match="lead to more than 1000 directories"):
         read_cases(package, read_settings(package))
+
+
+def test_a_pipe_is_no_validator(tmp_path: Path) -> None:
+    package = write_package(tmp_path, {"problem.yaml": NEW, "output_validator/README": ""})
+    os.mkfifo(package / "output_validator/v.py")
+    with pytest.raises(InvalidProblem, match="output validator cannot be run"):
+        read_package(package)
 
 
 def test_a_pipe_is_no_test_case(tmp_path: Path) -> None:

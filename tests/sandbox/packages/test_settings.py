@@ -183,6 +183,16 @@ def test_what_another_version_has_is_followed_and_noted(tmp_path: Path) -> None:
         assert all(any(f"{word} is of" in note and "followed" in note for note in found.notes) for word in said)
 
 
+def test_an_early_drafts_maps_are_followed(tmp_path: Path) -> None:
+    text = (
+        DRAFT.replace("-draft", "")
+        + "type: scoring\nvalidation: {interactive: true, multipass: true, scoring: false}\n"
+    )
+    found = settings(tmp_path, text + "limits: {time_multiplier: {ac_to_time_limit: 3, time_limit_to_tle: 1.4}}\n")
+    assert (found.types, found.custom_validator) == ({"scoring", "interactive", "multi-pass"}, True)
+    assert (found.timing.ac_to_limit, found.timing.limit_to_tle) == (3, 1.4)
+
+
 @pytest.mark.parametrize(
     ("written", "read"),
     [("2023-07", "2023-07-draft"), ("2025-09-draft", "2025-09"), ("2023-07-draft", "2023-07-draft")],

@@ -190,6 +190,13 @@ def test_what_is_wrong_with_one_submission_is_said_of_it_alone(packages: Package
     assert [len(found[name]["notes"]) for name in ("accepted/prose.py", "mixed/manual.py")] == [1, 1]
 
 
+@pytest.mark.parametrize("text", [LEGACY, TIMED])
+def test_samples_alone_are_judged(packages: Packages, text: str) -> None:
+    wrong = {"submissions/wrong_answer/w.py": "print(8)"}
+    files = {"problem.yaml": text, ".timelimit": "1", **cases("sample/1"), **RIGHT, **wrong}
+    assert packages.verdicts(files) == {"right.py": "AC", "w.py": "WA"}
+
+
 def test_an_empty_submission_prints_nothing(packages: Packages) -> None:
     files = {"problem.yaml": TIMED, **RIGHT}
     for name, source in (("empty", ""), ("blank", " \n"), ("comment", "# pass"), ("coding", "# coding: latin-1\n")):
