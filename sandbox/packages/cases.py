@@ -242,7 +242,7 @@ class _NewReader(_Reader):
             try:
                 yield from self._cases(directory, self._unscored(directory, {}), answers=answers, below=False)
             except InvalidProblem as error:
-                self.notes.append(f"{error}; what is in {directory} is not used")
+                self.notes.append(f"{error}; what is in {directory.relative_to(self.data.parent)} is not used")
 
     def _sample(self, directory: Path, inherited: dict[str, Any]) -> CaseGroup:
         cases = self._cases(directory, self._unscored(directory, inherited))

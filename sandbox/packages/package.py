@@ -145,7 +145,7 @@ def read_package(path: Path) -> Package:
     grader = _only_program(path / "graders", settings, "grader", leaving) if old else None
     author = Author(path, settings, data.tree, [submission_name(each) for each in submission_paths(path, leaving)])
     notes += (*settings.notes, *data.notes, *more, *unused, *_strangers(path, settings, data), *author.notes)
-    said = tuple(dict.fromkeys(note.replace(f"{path}/", "") for note in notes))
+    said = tuple(dict.fromkeys(note.removeprefix(f"{path}/") for note in notes))
     package = Package(path, settings, data, validator, input_validators, grader, author, leaving, said)
     package.problem(1.0)  # so that arguments and answers are checked before anything is run
     return package

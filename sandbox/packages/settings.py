@@ -139,7 +139,9 @@ def words(text: str) -> tuple[str, ...]:
 
 
 def _types(keys: Keys, legacy: bool) -> set[str]:
-    types = set(_known(keys, "type", "pass-fail", _TYPES))
+    types = set(_words_of(keys, "type", "pass-fail"))
+    for word in sorted(types.difference(_TYPES)):
+        raise keys.wrong("type", word, f"one of {', '.join(_TYPES)}")
     for pair in _EXCLUDE:
         if types.issuperset(pair):
             raise keys.wrong("type", sorted(types), f"without {pair[0]} or without {pair[1]}")
@@ -196,9 +198,11 @@ def _new_keys(keys: Keys, legacy: bool) -> tuple[tuple[str, ...] | None, dict[st
     if legacy:
         keys.without_effect("languages", "constants", "allow_file_writing", why="it is of later versions")
         return None, {}
-    languages = _known(
-        keys, "languages", "all", ("all", *_LANGUAGES, *(each.package_code for each in LANGUAGES.values()))
-    )
+    languages = _words_of(keys, "languages", "all")
+    known = ("all", *_LANGUAGES, *(each.package_code for each in LANGUAGES.values()))
+    for name in languages:
+        if name not in known:
+            keys.note(f"languages: {quoted_briefly(name)} is no language of the format, so no submission is in it")
     writing = keys.left.get("allow_file_writing")
     keys.skip("allow_file_writing")
     if writing not in (None, True, False):
@@ -223,12 +227,9 @@ def _constants(keys: Keys) -> dict[str, str]:
     return found
 
 
-def _known(keys: Keys, name: str, default: str, known: tuple[str, ...]) -> tuple[str, ...]:
-    """Words, or a list of some: each known. One that is there twice counts once."""
+def _words_of(keys: Keys, name: str, default: str) -> tuple[str, ...]:
+    """Words, or a list of some. One that is there twice counts once."""
     values = tuple(dict.fromkeys(word for text in keys.texts(name, (default,), single=True) for word in text.split()))
-    for value in values:
-        if value not in known:
-            raise keys.wrong(name, value, f"one of {', '.join(known)}")
     if not values:
         raise keys.wrong(name, [], "one or more")
     return values

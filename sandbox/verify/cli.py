@@ -23,10 +23,18 @@ if TYPE_CHECKING:
 
 def add_parser(actions: Any) -> argparse.ArgumentParser:
     parser: argparse.ArgumentParser = actions.add_parser(
-        "verify", help="judge all submissions of a problem package, expected against found"
+        "verify",
+        help="judge all submissions of a problem package, expected against found",
+        description="Judge all submissions of a Kattis/ICPC problem package, and hold what is found against what its "
+        "authors expect.",
+        epilog="Each submission has a line: ok, SURPRISE (found is not what is expected), skipped (and why) or FAILED "
+        "(the validator did). A note names a part of the package that is not followed. Exit code 0: as expected. 1: "
+        "surprises. 2: the package cannot be judged, or the sandbox or a validator failed.",
     )
     parser.add_argument("package", type=Path, help="directory of a Kattis/ICPC problem package")
-    parser.add_argument("--verbose", "-v", action="count", default=0, help="a line per case; -vv: with feedback")
+    parser.add_argument(
+        "--verbose", "-v", action="count", default=0, help="a line per case; -vv: with the validator's feedback"
+    )
     parser.set_defaults(action=verify)
     return parser
 

@@ -186,7 +186,7 @@ def judge_one(
     """One submission, which need not lie in the package. Raises Unsupported, SandboxError."""
     if path.is_dir():
         check_links(path)
-    sources = read_sources(path)
+    sources = read_sources(path.absolute(), [link.absolute() for link in package.leaving])
     code = find_language(language).package_code if language else ""
     said = Expected((), code)
     with Runner(package, isolation=isolation, packages=packages) as runner:

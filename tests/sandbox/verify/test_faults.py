@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 
@@ -164,6 +165,30 @@ def test_a_link_out_of_a_package_is_not_reached_by_another_link(packages: Packag
     os.symlink(f"../../{hidden}", package / "data/secret/b")
     with pytest.raises(InvalidProblem, match=r"2\.in: is a symbolic link .*; .*secret/b may lead there"):
         read_package(package)
+
+
+def test_a_link_out_of_a_package_is_not_judged_by_its_name_either(packages: Packages, command: Command) -> None:
+    package = packages.write({"problem.yaml": TIMED, **RIGHT})
+    os.symlink("/etc/passwd", package / "submissions/accepted/link.py")
+    assert "link.py: is a symbolic link" in command(2, "judge", package, package / "submissions/accepted/link.py").err
+
+
+def test_notes_name_files_within_the_package_wherever_it_is_read_from(
+    packages: Packages, command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = {"problem.yaml": TIMED + "colour: red\n", **RIGHT, "data/secret/2.ans": "", **cases("secret/1")}
+    package = packages.write(files)
+    os.symlink("../../doc/a.pdf", package / "problem.pdf")
+    monkeypatch.chdir(package)
+    for path in (".", package, f"../{package.name}/"):
+        shown = command(0, "verify", path).out.splitlines()
+        assert "note: problem.yaml: unknown key 'colour', and not looked at" in shown
+        assert "note: data/secret/2.ans has no input file 2.in beside it, and is not used" in shown
+        assert "note: problem.pdf is a symbolic link out of the package ('../../doc/a.pdf'), and not followed" in shown
+    judged = command(0, "judge", ".", "submissions/accepted/right.py").out.splitlines()
+    assert "note: problem.yaml: unknown key 'colour', and not looked at" in judged
+    found = json.loads(command(0, "judge", ".", "submissions/accepted/right.py", "--json").out)
+    assert "problem.yaml: unknown key 'colour', and not looked at" in found["package_notes"]
 
 
 def test_what_is_wrong_with_one_submission_is_said_of_it_alone(packages: Packages) -> None:
