@@ -42,7 +42,7 @@ def check_followed(path: Path, leaving: Collection[Path]) -> None:
     """Raises InvalidProblem if a link that leads out of the package is `path`, or lies in it or above it."""
     for link in leaving:
         if link.is_relative_to(path) or path.is_relative_to(link):
-            raise InvalidProblem(f"{_leaves(link)}, which is not in the package")
+            raise InvalidProblem(f"{_leaves(link)}, which is not in the package; put the file itself there")
 
 
 def _links(root: Path) -> Iterator[Path]:

@@ -199,7 +199,9 @@ def _only_program(folder: Path, settings: Settings, role: str, leaving: frozense
     sources = read_sources(folder if alone else programs[0])
     for script in ("build", "run"):
         if script in sources.files:
-            raise InvalidProblem(f"{sources.path}: {role}s with a script {script!r} are not supported")
+            raise InvalidProblem(
+                f"{sources.path}: {role}s with a script {script!r} are not supported: give the sources alone"
+            )
     try:
         return make_program(sources, language_of(sources), settings)
     except Unsupported as error:
