@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from overlap.clock import run_virtual
-from overlap.cluster.nodes import NodeRefused
+from overlap.cluster.nodes import NodeRefused, code_digest
 from overlap.cluster.ray_cluster import RayNodeInfo
 from overlap.cluster.ray_members import RayMembers, RayNode
 
@@ -104,3 +105,17 @@ def test_a_node_that_died_and_one_of_the_same_address_that_came_are_two() -> Non
     cluster.places = [place("1")._replace(alive=False), place("2")]
     met(members, 1)
     assert [key for key, *_ in cluster.made] == ["1", "2"]
+
+
+@pytest.mark.parametrize(
+    ("asks", "code", "why"), [(True, "another", "another version"), (False, code_digest(), "lets everybody in")]
+)
+async def test_an_agent_with_other_code_or_whose_ray_asks_nobody_for_a_token_is_not_used(
+    asks: bool, code: str, why: str
+) -> None:
+    async def identity() -> tuple[bool, str]:
+        return asks, code
+
+    actor = SimpleNamespace(identity=SimpleNamespace(remote=identity))
+    with pytest.raises(NodeRefused, match=why):
+        await RayNode("n1", actor, authenticated=True).hello()

@@ -134,11 +134,15 @@ async def test_there_is_no_other_route(s: Session, method: str, path: str) -> No
 
 async def test_the_key_of_one_episode_opens_nothing_of_another_and_nothing_when_it_has_ended() -> None:
     async with opened() as other, opened() as s:
+        theirs = {"authorization": f"Bearer {other.key}"}
         assert (await s.ask(user("x"))).status_code == 200
-        assert (await s.ask(user("x"), headers={"authorization": f"Bearer {other.key}"})).status_code == 401
-        assert [len(one.chat.episode.turns) for one in (s, other)] == [1, 0]
-        s.end()
-        assert (await s.ask(user("x"))).status_code == 401
+        assert (await s.ask(user("x"), headers=theirs)).status_code == 401
+        with s.gateway.session(other.chat) as key:  # two episodes of one gateway
+            assert (await s.ask(user("x"), headers={"authorization": f"Bearer {key}"})).status_code == 200
+            assert [len(one.chat.episode.turns) for one in (s, other)] == [1, 1]
+            s.end()
+            assert (await s.ask(user("x"))).status_code == 401
+            assert (await s.ask(user("y"), headers={"authorization": f"Bearer {key}"})).status_code == 200
 
 
 @played()

@@ -47,6 +47,7 @@ def test_a_referee_that_fails_on_one_submission_leaves_the_others_their_verdicts
     [
         ({"problem.yaml": LEGACY + "validations: custom"}, "unknown key 'validations'; did you mean 'validation'?"),
         ({"problem.yaml": LEGACY + "validation: custom"}, "no output_validators/"),
+        ({"problem.yaml": TIMED + "languages: [cpp]\n"}, "no submission could be judged"),
         ({"problem.yaml": LEGACY, "submissions/accepted/right.py": "def f(:"}, "accepted/right.py: does not compile"),
         (
             {
@@ -70,12 +71,25 @@ def test_what_cannot_be_verified_is_one_line_and_exit_code_2(
     assert word in packages.refused({**RIGHT, **files})
 
 
-def test_a_submission_that_lies_in_no_folder_is_named(packages: Packages) -> None:
-    files = {"problem.yaml": TIMED, **RIGHT, "submissions/loose.py": ADD, "submissions/accepted/empty/.keep": ""}
+def test_a_submission_that_is_not_judged_is_named_with_the_reason(packages: Packages) -> None:
+    files = {"problem.yaml": TIMED + "languages: [python3]\n", **RIGHT, "submissions/loose.py": ADD}
+    files |= {"submissions/accepted/empty/.keep": "", "submissions/accepted/other.cpp": "int main() {}"}
     assert [line.split(maxsplit=2)[1:] for line in packages.lines(files) if "skipped  " in line] == [
         ["loose.py", "it lies in no folder that says what is expected of it"],
         ["accepted/empty", "it is an empty directory"],
+        ["accepted/other.cpp", "the package allows python3, not cpp"],
     ]
+
+
+def test_no_text_of_a_program_can_pose_as_a_line_of_ours(packages: Packages) -> None:
+    forged = "ok        right.py  AC"
+    files = {
+        "problem.yaml": TIMED,
+        "submissions/accepted/a.py": f"raise SystemExit('\\n{forged}')",
+        "submissions/accepted/b\n" + forged: ADD,
+        "submissions/accepted/c.py": f"def f(:\n{forged}",
+    }
+    assert not [line for line in packages.lines(files, 1, "-v") if line.startswith(forged)]
 
 
 def test_a_surprise_shows_the_case_that_it_comes_from(packages: Packages) -> None:
