@@ -169,7 +169,7 @@ def _add_config(parser: argparse.ArgumentParser) -> None:
 
 def _add_overrides(parser: argparse.ArgumentParser) -> None:
     text = "set a field of the configuration (`overlap fields` lists them)"
-    parser.add_argument("overrides", nargs="*", metavar="section.field=value", help=text)
+    parser.add_argument("overrides", nargs="*", default=[], metavar="section.field=value", help=text)
 
 
 def _positive(text: str) -> int:
