@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING
 from overlap.atomic import write_atomic
 from overlap.config import load_config
 from overlap.evaluation import DataReport, Finding, check_in_parts, open_pool, remember
-from overlap.pipeline import filter_prompts
-from overlap.prepare import checked_file
+from overlap.prepare import checked_file, task_prompts
 from overlap.process import handle_interrupts, run_to_end, scratch_directory
 from overlap.record import Progress, check_out, quiet
 from overlap.run import open_components
@@ -34,9 +33,7 @@ def check_data_command(args: argparse.Namespace) -> int:
         quiet(scratch / "run.log") as console,
     ):
         task = load_task(cfg.data.task, cfg)
-        splits = [
-            filter_prompts(task.prompts(_NoTokens(), split), cfg.model.prompt_tokens) for split in ("train", "heldout")
-        ]
+        splits = list(task_prompts(task, _NoTokens(), cfg.model.prompt_tokens).values())
         prompts = [prompt for intake in splits for prompt in intake.prompts][: args.limit]
         console.print(f"{sum(intake.rows for intake in splits)} rows, {len(prompts)} problems to judge")
         for line in (line for intake in splits for line in intake.lines()):

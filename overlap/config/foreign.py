@@ -25,8 +25,8 @@ _NAMES = {
     "data.train": "dataset_name train_dataset train_files prompt_data dataset train_dataset.path",
     "data.heldout": "eval_dataset val_files valid_dataset",
     "data.task, a class with prompts and reward": (
-        "reward_funcs reward_weights reward_model_path reward_model reward_pretrain remote_rm_url custom_reward_function "
-        "reward_manager reward_fn input_key label_key prompt_key reward_fn_key agent_func_path"
+        "reward_funcs reward_weights reward_model_path reward_model reward_pretrain remote_rm_url "
+        "custom_reward_function reward_manager reward_fn input_key label_key prompt_key reward_fn_key agent_func_path"
     ),
     "none: prompts are always shuffled, by run.seed": "shuffle shuffle_dataset",
     "none: longer prompts than model.prompt_tokens are always left out": "filter_overlong_prompts truncation",
@@ -51,8 +51,8 @@ _NAMES = {
         "top_p top_k min_p repetition_penalty generation_kwargs ignore_eos do_sample"
     ),
     "none: vLLM always samples, and who sits on which device follows from the fields of rollout and learn": (
-        "use_vllm vllm_mode vllm_model_impl rollout.name rollout.mode colocate_all_models colocate_actor_ref hybrid_engine "
-        "actor_num_nodes vllm_server_host vllm_server_port vllm_server_base_url"
+        "use_vllm vllm_mode vllm_model_impl rollout.name rollout.mode colocate_all_models colocate_actor_ref "
+        "hybrid_engine actor_num_nodes vllm_server_host vllm_server_port vllm_server_base_url"
     ),
     "none: an engine that shares GPUs with the learner always sleeps while that learns": (
         "vllm_enable_sleep_mode vllm_enable_sleep deepspeed_enable_sleep free_cache_engine"
@@ -96,7 +96,9 @@ _NAMES = {
     "none: adapters are on all linear layers, without dropout": "lora_dropout lora_target_modules target_modules",
     # advantage, loss, correction
     "learn.advantage": "adv_estimator advantage_estimator",
-    "learn.normalize_advantages": "scale_rewards norm_adv_by_std_in_grpo no_advantage_std_norm whiten_advantages adv_norm",
+    "learn.normalize_advantages": (
+        "scale_rewards norm_adv_by_std_in_grpo no_advantage_std_norm whiten_advantages adv_norm"
+    ),
     "none: a reward comes at the end of a response, and is not discounted (1)": "gamma discount",
     "learn.loss": "loss_mode policy_loss_type",
     "learn.loss=cispo for cispo; every other one is ppo, a mean over the tokens of a step (dapo)": "loss_type",
@@ -122,7 +124,8 @@ _NAMES = {
         "enable_vllm_is_correction"
     ),
     "learn.correction_bound": (
-        "vllm_importance_sampling_cap tis_imp_ratio_cap rollout_is_threshold behav_imp_weight_cap vllm_is_truncated_threshold"
+        "vllm_importance_sampling_cap tis_imp_ratio_cap rollout_is_threshold behav_imp_weight_cap "
+        "vllm_is_truncated_threshold"
     ),
     # the critic
     "critic.lr": "critic_learning_rate",

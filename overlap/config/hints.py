@@ -64,11 +64,3 @@ def near_name(name: str, full: Mapping[str, str], section: str = "") -> str:
 
 def _sections() -> dict[str, list[str]]:
     return {name: [f.name for f in fields(kind)] for name, kind in get_type_hints(Config).items()}
-
-
-def raise_all(errors: Sequence[ConfigError]) -> None:
-    """Raise one error with all of them, in one line; nothing where there is none."""
-    if not errors:
-        return
-    first, *rest = errors
-    raise ConfigError(first.field, first.value, "; ".join([first.way_out, *map(str, rest)])) if rest else first

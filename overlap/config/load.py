@@ -11,10 +11,10 @@ import yaml
 
 from overlap.config.earlier import carry_over, retired_error
 from overlap.config.fields import Config
-from overlap.config.hints import near_name, raise_all, wrong_names
+from overlap.config.hints import near_name, wrong_names
 from overlap.config.rules import check_section
 from overlap.config.yaml_file import read_yaml
-from overlap.errors import ConfigError, one_line
+from overlap.errors import ConfigError, one_line, raise_all
 
 HISTORY = "history"  # stands in a run directory's config.yaml beside the sections, and is no part of a configuration
 EXTENDS = "extends"
@@ -127,7 +127,9 @@ def _apply(tree: dict[str, Any], override: str) -> ConfigError | None:
     if (retired := retired_error(key.strip(), value)) is not None:
         return retired
     if not above and name in get_type_hints(Config):
-        return ConfigError("override", override, f"{name} is a section: write section.field=value, see `overlap fields`")
+        return ConfigError(
+            "override", override, f"{name} is a section: write section.field=value, see `overlap fields`"
+        )
     below = tree
     for number, section in enumerate(above):
         below = below.setdefault(section, {})

@@ -25,6 +25,7 @@ from overlap.core.nouns import (
     WeightUpdate,
 )
 from overlap.core.token_array import Packed
+from overlap.core.user_code import described_error, line_of, of_dump, shortened
 
 __all__ = [
     "Batch",
@@ -52,5 +53,9 @@ __all__ = [
     "Verifier",
     "VersionSpan",
     "WeightUpdate",
+    "described_error",
+    "line_of",
+    "of_dump",
+    "shortened",
     "unicode_of",
 ]

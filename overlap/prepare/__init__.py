@@ -14,6 +14,7 @@ from overlap.prepare.plan import (
 )
 from overlap.prepare.run_inputs import RunInputs, check_place, checked_file, load_tokenizer, prepare
 from overlap.prepare.seating import RunPlacement, cluster_of, seat
+from overlap.prepare.task_prompts import task_prompts
 
 __all__ = [
     "RunInputs",
@@ -31,4 +32,5 @@ __all__ = [
     "prepare",
     "seat",
     "seats_lines",
+    "task_prompts",
 ]
