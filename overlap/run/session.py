@@ -159,6 +159,7 @@ class TrainingSession:
             earlier=self.resumed.rows,
             traced=(at.trace_offset, at.trace_end_us),
             keep=self.data if p.cfg.run.keep_rollouts else None,
+            max_staleness=p.cfg.rollout.max_staleness,
         )
         stack.callback(recorder.close)
         stack.callback(self.policy_saver.clean_up)
@@ -249,7 +250,7 @@ class TrainingSession:
         )
         self._progress.phase("saving the policy")
         await self.policy_saver.save()
-        await steps.evaluator.end(self.step)
+        await steps.end()
 
     async def _on_save(self, carried: tuple[Scored, ...]) -> None:
         """Write a checkpoint that was requested, between two steps."""
@@ -299,7 +300,8 @@ class TrainingSession:
             seconds=self._earlier_s + seconds,
             run_dir=self.run.path,
             lag=self._lag.run() if self.recorder else None,
-            pass_at_1=self.course.summary(self.step if self.reason in ENDS else None),
+            evaluations=self.course.summary(self.step if self.reason in ENDS else None),
+            measure=self.course.measure,
             extra=self._extra(),
         )
         if self.taken:
@@ -307,7 +309,8 @@ class TrainingSession:
             lost = len(figures["not_written"])
             with self.run.failures.tolerate_write_errors(RunFile.PICTURE):
                 title = f"{self.inputs.cfg.model.policy}, {len(rows)} steps"
-                write_picture(rows, self.run.picture, title=title, evaluations=self.course.curve())
+                shown: dict[str, Any] = {"evaluations": self.course.curve(), "measure": self.course.measure}
+                write_picture(rows, self.run.picture, title=title, **shown)
             figures["not_written"] = list(self.run.failures)
             if len(figures["not_written"]) > lost:
                 self.run.finish(figures)
