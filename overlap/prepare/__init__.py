@@ -3,6 +3,7 @@
 Starts no engine, no learner and no verifier. Raises ConfigError where the run could not work.
 """
 
+from overlap.prepare.disk import disk_plan
 from overlap.prepare.plan import (
     devices_plan,
     devices_plan_lines,
@@ -24,6 +25,7 @@ __all__ = [
     "cluster_of",
     "devices_plan",
     "devices_plan_lines",
+    "disk_plan",
     "episode_lines",
     "left_out_lines",
     "load_tokenizer",

@@ -168,7 +168,8 @@ def _policy_rows(policy: Mapping[str, Any], run_dir: str) -> list[tuple[str, str
     if not policy:
         return []
     if not policy.get("failure"):
-        return [("policy", f"{policy['path']} (version {policy['version']})")]
+        why = f"; not in the run directory: {policy['instead']}" if policy.get("instead") else ""
+        return [("policy", f"{policy['path']} (version {policy['version']}){why}")]
     checkpoint = policy.get("checkpoint")
     instead = f"; the newest checkpoint is {checkpoint}: overlap export {run_dir}" if checkpoint else ""
     return [("policy", f"not saved: {policy['failure']}{instead}")]

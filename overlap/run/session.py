@@ -78,7 +78,7 @@ class TrainingSession:
 
     def __post_init__(self) -> None:
         self.course = EvaluationHistory.from_dict(self.resumed.state.evaluation)
-        self.policy_saver = PolicySaver(self.run, self.inputs.policy, self._save_policy)
+        self.policy_saver = PolicySaver(self.run, self.inputs.policy, self._save_policy, self.console.print)
         self.restarts = Restarts(self.run, self.inputs.cfg, self.console.print)
         self._earlier_s, self._taken = self.resumed.state.seconds, 0
         self._death: LearnerDiedError | None = None
