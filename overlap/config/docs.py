@@ -12,6 +12,7 @@ from typing import Any, get_args, get_type_hints
 
 from overlap.config.earlier import RETIRED, retired_error
 from overlap.config.fields import Config
+from overlap.config.foreign import FOREIGN
 from overlap.config.hints import name_hint
 from overlap.config.rules import MAY_CHANGE, choices, defaults
 from overlap.errors import ConfigError
@@ -57,6 +58,17 @@ def page() -> str:
     lines += ["", "## Fields of earlier versions", "", "A run of an earlier version is resumed with their values.", ""]
     lines += ["| earlier | now |", "|---|---|"]
     lines += [f"| `{name}` | {f'`{old.now}`' if old.moved else old.now} |" for name, old in RETIRED.items()]
+    lines += ["", "## Names of other trainers", ""]
+    lines += [
+        "Names of TRL, verl, OpenRLHF and AReaL are refused with what they are here:",
+        "",
+        "| there | here |",
+        "|---|---|",
+    ]
+    there: dict[str, list[str]] = {}
+    for name, here in FOREIGN.items():
+        there.setdefault(here, []).append(f"`{name}`")
+    lines += [f"| {', '.join(names)} | {here} |" for here, names in there.items()]
     return "\n".join(lines) + "\n"
 
 

@@ -54,8 +54,8 @@ def _listed(task: Task, split: str, entries: Any) -> Sequence[Prompt | LeftOut]:
             entries.close()
         what = f"returned {shortened(entries)} of type {type(entries).__name__} for split {split!r}"
         raise _fault(task, "prompts", f"{what}: return a list of prompts, an empty one for a split that has none")
-    entries = list(entries)
-    for number, entry in enumerate(entries):
+    found: list[Prompt | LeftOut] = list(entries)
+    for number, entry in enumerate(found):
         if not isinstance(entry, Prompt | LeftOut):
             what = (
                 f"entry {number} of split {split!r} is no Prompt, but {shortened(entry)} of type {type(entry).__name__}"
@@ -64,7 +64,7 @@ def _listed(task: Task, split: str, entries: Any) -> Sequence[Prompt | LeftOut]:
         if isinstance(entry, Prompt) and not (isinstance(entry.id, str) and entry.id):
             what = f"entry {number} of split {split!r} has the id {entry.id!r}"
             raise _fault(task, "prompts", f"{what}: use a string that no other prompt has")
-    return entries
+    return found
 
 
 def _check_ids(task: Task, split: str, entries: Sequence[Prompt | LeftOut]) -> None:
