@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
@@ -50,8 +49,6 @@ def _first(found: Iterable[Any]) -> Iterator[Any]:
 
 def _listed(task: Task, split: str, entries: Any) -> Sequence[Prompt | LeftOut]:
     if isinstance(entries, str | bytes | dict) or not isinstance(entries, Iterable):
-        if inspect.iscoroutine(entries):
-            entries.close()
         what = f"returned {shortened(entries)} of type {type(entries).__name__} for split {split!r}"
         raise _fault(task, "prompts", f"{what}: return a list of prompts, an empty one for a split that has none")
     found: list[Prompt | LeftOut] = list(entries)
