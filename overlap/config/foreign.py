@@ -149,7 +149,9 @@ _NAMES = {
         "report_to logger use_wandb wandb wandb_project wandb_run_name use_tensorboard log_completions logging_steps "
         "log_val_generations logging_strategy log_level"
     ),
-    "the flag --resume": "resume_from_checkpoint resume_mode load_checkpoint",
+    "the flag --resume": "resume_from_checkpoint resume_mode load_checkpoint resume",
+    "the flag --config": "config config_file config_path",
+    "the flag --dry-run": "dry_run dryrun",
     "none: it is sent nowhere; the policy is in RUN/policy": "push_to_hub hub_model_id",
 }
 FOREIGN = {name: here for here, names in _NAMES.items() for name in names.split()}

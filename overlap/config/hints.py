@@ -5,6 +5,7 @@ is spelt nearly so. A spelling is compared only where the meaning is not known.
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields
 from typing import Any, get_type_hints
@@ -36,7 +37,7 @@ def _wrong_leaves(path: tuple[str, ...], value: Any) -> Iterator[ConfigError]:
 
 def name_hint(path: Sequence[str], value: Any) -> str:
     """What to write in the place of a name that is no field; ``path`` is the name with its sections."""
-    path = [part.strip("+~-").replace("-", "_") for part in path]
+    path = [part for named in path for part in re.split("[.:/]", named.strip("+~-").replace("-", "_").lower())]
     known, name = _sections(), path[-1]
     if here := meaning(path, value):
         return f"here it is {here}"

@@ -116,7 +116,8 @@ def _apply(tree: dict[str, Any], override: str) -> ConfigError | None:
     key, equals, text = override.partition("=")
     *above, name = key.strip().lstrip("+").split(".")
     if not (equals and name and all(above)):
-        way_out = "write section.field=value, for instance learn.lr=2e-5"
+        is_field = len(above) == 1 and name in _fields(above[0])
+        way_out = f"write {key.strip()}=VALUE" if is_field else "write section.field=value, for instance learn.lr=2e-5"
         if override.endswith((".yaml", ".yml")):
             way_out = "a configuration is given with --config FILE"
         return ConfigError("override", override, way_out)
@@ -137,6 +138,11 @@ def _apply(tree: dict[str, Any], override: str) -> ConfigError | None:
             return ConfigError(".".join(above[: number + 1]), below, "is a section: write its fields below it")
     below[name] = value
     return None
+
+
+def _fields(section: str) -> list[str]:
+    kind = get_type_hints(Config).get(section)
+    return [f.name for f in fields(kind)] if kind is not None else []
 
 
 def _coerce(kind: Any, value: Any) -> Any:

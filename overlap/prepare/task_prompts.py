@@ -47,11 +47,11 @@ def _first(found: Iterable[Any]) -> Iterator[Any]:
         return
 
 
-def _listed(task: Task, split: str, entries: Any) -> Sequence[Prompt | LeftOut]:
+def _listed(task: Task, split: str, entries: object) -> Sequence[Prompt | LeftOut]:
     if isinstance(entries, str | bytes | dict) or not isinstance(entries, Iterable):
         what = f"returned {shortened(entries)} of type {type(entries).__name__} for split {split!r}"
         raise _fault(task, "prompts", f"{what}: return a list of prompts, an empty one for a split that has none")
-    found: list[Prompt | LeftOut] = list(entries)
+    found: list[Any] = list(entries)
     for number, entry in enumerate(found):
         if not isinstance(entry, Prompt | LeftOut):
             what = (
