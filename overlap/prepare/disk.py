@@ -41,13 +41,13 @@ class DiskPlan:
     @property
     def line(self) -> str:
         """For a person."""
-        parts = [f"policy {_gib(self.policy)}" + (f" x {self.policies}" if self.policies > 1 else "")]
+        parts = [f"policy {_gib(self.policy)} GiB" + (f" x {self.policies}" if self.policies > 1 else "")]
         if self.checkpoints:
-            parts.append(f"{self.checkpoints} checkpoint(s) of {_gib(self.checkpoint)}")
+            parts.append(f"{self.checkpoints} checkpoint(s) of {_gib(self.checkpoint)} GiB")
         if self.rollouts:
-            parts.append(f"rollouts up to {_gib(self.rollouts)}")
+            parts.append(f"rollouts up to {_gib(self.rollouts)} GiB")
         most = self.certain + self.rollouts
-        text = f"{', '.join(parts)}: {_gib(most)} of {_gib(self.free)} GiB that are free in {self.folder}"
+        text = f"{', '.join(parts)}: {_gib(most)} of the {_gib(self.free)} GiB that are free in {self.folder}"
         return text + ("; the rollouts may not fit: use fewer run.steps" if most > self.free >= self.certain else "")
 
     def check(self, run_dir: str) -> None:

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 from overlap.errors import OverlapError, RunDirError, one_line
-from overlap.policy import policies_dir
 from overlap.record import RunDir, latest
 
 KEEP_S = 30.0  # for an interrupted run to save its policy; larger policies get the time of KEEP_BYTES_PER_S
@@ -25,7 +24,7 @@ def other_places(run: Path, size: int) -> list[Path]:
     """Folders on other disks than that of ``run`` with room for ``size`` bytes; memory comes last."""
     found: dict[int, Path] = {}
     own = run.stat().st_dev
-    for place in (policies_dir(), Path.home(), Path(tempfile.gettempdir()), Path("/var/tmp"), Path("/dev/shm")):
+    for place in (Path.cwd(), Path.home(), Path("/var/tmp"), Path(tempfile.gettempdir()), Path("/dev/shm")):
         with suppress(OSError):
             device = place.stat().st_dev
             if device != own and os.access(place, os.W_OK) and shutil.disk_usage(place).free > size + _SPARE:
