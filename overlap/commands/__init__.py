@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING
 
+from overlap.commands.flags import OneLineParser, unknown_words
 from overlap.commands.parsers import add_commands
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ else:
 
 __all__ = [
     "ANY_CORES",
+    "OneLineParser",
     "SandboxComponent",
     "ServingParts",
     "add_commands",
@@ -32,4 +34,5 @@ __all__ = [
     "export_command",
     "plan_devices",
     "run_standalone",
+    "unknown_words",
 ]

@@ -72,11 +72,13 @@ def _filter(commands: Subparsers) -> None:
 def _check_data(commands: Subparsers) -> None:
     text = (
         "judge the reference solutions of a problem file, an empty answer and the first example printed; "
-        "exit code 1 if a problem looks wrong"
+        "exit code 1 if a row cannot be used or a problem looks wrong, 0 if there are notes alone"
     )
     check = _add(commands, "check-data", _later("check_data", "check_data_command"), text)
     check.add_argument("file", metavar="FILE", help="a source as in data.train: a file, a folder, a split, a hub id")
-    check.add_argument("--out", type=Path, default=None, metavar="JSONL", help="write a row of findings per problem")
+    check.add_argument(
+        "--out", type=Path, default=None, metavar="JSONL", help="write a row of findings and notes per row of the data"
+    )
     check.add_argument("--limit", type=_positive, default=None, metavar="N", help="judge the first N problems only")
     _add_config(check)
 
@@ -169,7 +171,7 @@ def _add_config(parser: argparse.ArgumentParser) -> None:
 
 def _add_overrides(parser: argparse.ArgumentParser) -> None:
     text = "set a field of the configuration (`overlap fields` lists them)"
-    parser.add_argument("overrides", nargs="*", metavar="section.field=value", help=text)
+    parser.add_argument("overrides", nargs="*", default=[], metavar="section.field=value", help=text)
 
 
 def _positive(text: str) -> int:

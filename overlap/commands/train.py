@@ -14,6 +14,7 @@ from overlap.prepare import (
     check_place,
     devices_plan,
     devices_plan_lines,
+    disk_plan,
     memory_inputs,
     plan_lines,
     prepare,
@@ -95,3 +96,4 @@ def dry_run(cfg: Config, rollouts: str, *, resume: bool, with_changes: bool) -> 
         yield f"{name:<11} {value}"
     yield from ("", *memory_table(memory))
     placed.check(asked)
+    disk_plan(asked, len(inputs.heldout)).check(cfg.run.dir)

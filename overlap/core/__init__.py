@@ -26,6 +26,7 @@ from overlap.core.nouns import (
 )
 from overlap.core.token_array import Packed
 from overlap.core.tolerance import equal_rewards, reaches
+from overlap.core.user_code import described_error, line_of, of_dump, shortened
 
 __all__ = [
     "Batch",
@@ -53,7 +54,11 @@ __all__ = [
     "Verifier",
     "VersionSpan",
     "WeightUpdate",
+    "described_error",
     "equal_rewards",
+    "line_of",
+    "of_dump",
     "reaches",
+    "shortened",
     "unicode_of",
 ]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import inspect
 import json
 import os
+import shutil
 from collections.abc import Mapping, Sequence
 from importlib import import_module
 from types import SimpleNamespace
@@ -240,6 +241,10 @@ def open_engine(spec: EngineSpec) -> VllmEngine:
     if spec.device == "cpu":
         # vLLM compiles one small function also when it runs eagerly, for 10 s in the first batch, to save 2 ms in each.
         os.environ["TORCH_COMPILE_DISABLE"] = "1"
+        if shutil.which("lscpu") is None:
+            raise EngineError(
+                "vLLM reads the processor's cores by lscpu, and there is none on the PATH: install util-linux"
+            )
     vllm = _import()
     check_shape(vllm.AsyncLLM, CALLS)
     if spec.cfg.rollout.in_flight == "keep":

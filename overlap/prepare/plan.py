@@ -19,6 +19,7 @@ from overlap.placement import (
     seats_line,
     trained_parameters,
 )
+from overlap.prepare.disk import disk_plan
 from overlap.prepare.run_inputs import RunInputs
 from overlap.record import Rollouts
 
@@ -53,7 +54,8 @@ def plan_lines(
         lines.append(("rollouts", f"{len(rollouts.known)} samples of {rollouts.path}; {unused}"))
     else:
         lines.append(("verifier", f"{_judges(cfg)}, {cfg.verify.cpu_s:g} s CPU per test"))
-    return [*lines, *seats_lines(asked, seats), ("memory", memory_line(memory)), _activations_line(asked)]
+    lines += [*seats_lines(asked, seats), ("memory", memory_line(memory)), _activations_line(asked)]
+    return [*lines, ("disk", disk_plan(asked, len(inputs.heldout)).line)]
 
 
 def devices_plan_lines(asked: PlannedRun, seats: Seats) -> list[tuple[str, str]]:

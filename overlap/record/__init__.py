@@ -21,7 +21,7 @@ from overlap.record.digest import data_digest
 from overlap.record.json_lines import JsonLines, parse_json_lines, read_json_lines, to_json_types
 from overlap.record.logs import Console, quiet
 from overlap.record.looplag import LoopLag
-from overlap.record.metrics import solved, step_row
+from overlap.record.metrics import is_step, solved, step_row
 from overlap.record.ownership import (
     check_out,
     check_run_dir_free,
@@ -33,7 +33,7 @@ from overlap.record.ownership import (
 )
 from overlap.record.progress import Progress, banner, final_table, selection_line, stall_line
 from overlap.record.recorder import Recorder
-from overlap.record.report import hardware, summary, versions, write_picture
+from overlap.record.report import PASS_AT_1, hardware, summary, versions, write_picture
 from overlap.record.resume import BEGINNING, Resumed, check_reopen, go_back, reopen, stored_config
 from overlap.record.rollouts import MARK, Rollouts, write_rollouts
 from overlap.record.run_files import RunFile, exported_policy
@@ -45,6 +45,7 @@ __all__ = [
     "BEGINNING",
     "LEARNER",
     "MARK",
+    "PASS_AT_1",
     "Carryover",
     "Console",
     "JsonLines",
@@ -73,6 +74,7 @@ __all__ = [
     "holds_run",
     "how_it_ended",
     "is_complete",
+    "is_step",
     "judged",
     "latest",
     "load_state",

@@ -22,6 +22,10 @@ if TYPE_CHECKING:
 
 WORST = 8
 """Nodes that a step names."""
+REASONS = ("equal_rewards", "all_truncated", "too_few_scored")
+"""Why a group is dropped (``pipeline.group``): each is counted in every row, so that a curve has no gap at zero."""
+VERDICTS = ("AC", "WA", "TLE", "MLE", "OLE", "RE", "CE", "SEC")
+"""Of ``sandbox.core.Verdict``."""
 Measure = Callable[["StepResult"], Row]
 MEASURES: list[Measure] = []
 
@@ -125,7 +129,7 @@ def rollout_row(result: StepResult) -> Row:
     }
     row |= {f"rollout/staleness_share_{age}": by_age[age] / len(ages) for age in range(max(ages, default=-1) + 1)}
     reasons = Counter(slug(g.dropped) for g in batch.dropped)
-    return row | {f"rollout/dropped_{reason}": count for reason, count in sorted(reasons.items())}
+    return row | {f"rollout/dropped_{reason}": reasons[reason] for reason in sorted({*REASONS, *reasons})}
 
 
 @measure
@@ -134,7 +138,8 @@ def verify_row(result: StepResult) -> Row:
     way back from another machine's.
     """
     samples = result.batch.all_samples
-    verdicts = Counter(str(s.judgement.verdict) for s in samples if s.judgement)
+    verdicts = Counter(dict.fromkeys(VERDICTS, 0))
+    verdicts.update(str(s.judgement.verdict) for s in samples if s.judgement)
     ended = judged(samples)
     run = [end - start for start, end in map(run_span, ended)]
     back = [s.finished_s - run_span(s)[1] for s in ended if s.judgement and s.judgement.node]
@@ -203,6 +208,14 @@ def worst_nodes_line(step: int, figures: ClusterFigures) -> dict[str, Any]:
     worst = sorted(figures.nodes, key=rank)[:WORST]
     rows = [{**node._asdict(), "busy_share": node.busy_share(figures.seconds)} for node in worst]
     return {"step": step, "seconds": figures.seconds, "nodes": len(figures.nodes), "worst": rows}
+
+
+def is_step(row: Mapping[str, Any]) -> bool:
+    """Whether a row of ``metrics.jsonl`` is of a step; those of evaluations before the first step and after the last
+    have columns of that evaluation alone.
+    """
+    others = [name for name in row if name != "step"]
+    return not others or not all(name.startswith("eval/") for name in others)
 
 
 def slug(reason: str) -> str:

@@ -1,4 +1,4 @@
-"""What a run prints: its plan, a progress bar (without a terminal: a line per step), a table at the end."""
+"""What a run prints: its plan, a line per step, on a terminal a progress bar below them, a table at the end."""
 
 from __future__ import annotations
 
@@ -73,12 +73,10 @@ class Progress:
         self._figures = f"{figures(row)}  left {duration(self.left_s())}"
         line = f"step {self.done}/{self.steps}  {self._figures}  step {_f(row.get('time/step_s'), '.1f')} s"
         line += nothing_learned(row)
-        if self._bar is None:
-            self.console.print(line)
-            return
-        self.console.note(line)
-        self._bar.n = self.done
-        self._show("")
+        self.console.print(line)
+        if self._bar is not None:
+            self._bar.n = self.done
+            self._show("")
 
     def left_s(self) -> float:
         """Seconds to the last step, by the mean of the last ten; NaN before the first."""
@@ -160,7 +158,7 @@ def final_table(summary: Mapping[str, Any]) -> str:
     rows = [
         ("steps", f"{summary['steps']} in {duration(summary['seconds'])} ({summary['exit']})"),
         ("reward", f"{_f(reward['first'])} -> {_f(reward['last'])}  (mean of {reward['window']} steps at either end)"),
-        *_pass_rows(summary.get("pass_at_1") or {}),
+        *_evaluation_rows(summary),
         ("exposed reward", f"{_f(timing['exposed_reward_share'], '.1%')} of the step time"),
         ("overlap efficiency", _f(timing["overlap_efficiency"], ".2f")),
         ("idle", f"generator {_f(timing['generator_idle_share'], '.0%')}, "
@@ -172,6 +170,7 @@ def final_table(summary: Mapping[str, Any]) -> str:
         *([("engine died", f"{outages} s until the next response")] if outages else []),
         *(("not written", line) for line in summary.get("not_written") or ()),
         ("run directory", str(summary["run_dir"])),
+        *(("WARNING", line) for line in summary.get("warnings") or ()),
     ]  # fmt: skip
     width = max(len(name) for name, _ in rows)
     lines = [f"{name:<{width}}  {value}" for name, value in rows]
@@ -184,20 +183,23 @@ def _policy_rows(policy: Mapping[str, Any], run_dir: str) -> list[tuple[str, str
     if not policy:
         return []
     if not policy.get("failure"):
-        return [("policy", f"{policy['path']} (version {policy['version']})")]
+        why = f"; not in the run directory: {policy['instead']}" if policy.get("instead") else ""
+        return [("policy", f"{policy['path']} (version {policy['version']}){why}")]
     checkpoint = policy.get("checkpoint")
     instead = f"; the newest checkpoint is {checkpoint}: overlap export {run_dir}" if checkpoint else ""
     return [("policy", f"not saved: {policy['failure']}{instead}")]
 
 
-def _pass_rows(evaluation: Mapping[str, Any]) -> list[tuple[str, str]]:
+def _evaluation_rows(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
     """ "before", "after", "change" and "best", each {"value", "low", "high", ...}, as lines."""
+    name, spec, evaluation = "pass@1", ".1%", summary.get("pass_at_1") or {}
+    if reward := summary.get("heldout_reward"):
+        name, spec, evaluation = "held-out reward", ".3f", reward
     found = {when: e for when in ("before", "after", "change", "best") if (e := evaluation.get(when))}
-    return [(f"pass@1 {when}", _rate(e, signed=when == "change")) for when, e in found.items()]
+    return [(f"{name} {when}", _rate(e, f"{'+' * (when == 'change')}{spec}")) for when, e in found.items()]
 
 
-def _rate(e: Mapping[str, Any], *, signed: bool) -> str:
-    spec = "+.1%" if signed else ".1%"
+def _rate(e: Mapping[str, Any], spec: str) -> str:
     text = f"{_f(e['value'], spec)}  (95 % CI {_f(e['low'], spec)} to {_f(e['high'], spec)})"
     if at_k := e.get("pass_at_k"):
         text += f", pass@{at_k['k']} {_f(at_k['value'], '.1%')}"

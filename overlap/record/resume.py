@@ -11,6 +11,7 @@ from overlap.errors import ConfigError
 from overlap.record.carryover import Carryover
 from overlap.record.checkpoint import RunState, latest, load_state
 from overlap.record.json_lines import read_json_lines
+from overlap.record.metrics import is_step
 from overlap.record.ownership import find_run_file, read_history
 from overlap.record.run_files import RunFile
 from overlap.record.rundir import RunDir
@@ -131,7 +132,9 @@ def _at(run: RunDir, state: RunState, folder: Path) -> Resumed:
         stored = read_json_lines(run.metrics, size=state.metrics_offset)
     except (OSError, ValueError) as exc:
         raise ConfigError("run.dir", str(run.metrics), f"cannot be read ({exc}); mend it or move it away") from exc
-    rows = tuple({name: NAN if value is None else value for name, value in row.items()} for row in stored)
+    rows = tuple(
+        {name: NAN if value is None else value for name, value in row.items()} for row in stored if is_step(row)
+    )
     resumed = Resumed(state, folder, rows, carried)
     why = "an earlier version wrote them without the prompts of their forks"
     return resumed.without_carried(why) if carried.lost_prompts else resumed

@@ -78,7 +78,7 @@ class TrainingSession:
 
     def __post_init__(self) -> None:
         self.course = EvaluationHistory.from_dict(self.resumed.state.evaluation)
-        self.policy_saver = PolicySaver(self.run, self.inputs.policy, self._save_policy)
+        self.policy_saver = PolicySaver(self.run, self.inputs.policy, self._save_policy, self.console.print)
         self.restarts = Restarts(self.run, self.inputs.cfg, self.console.print)
         self._earlier_s, self._taken = self.resumed.state.seconds, 0
         self._death: LearnerDiedError | None = None
@@ -159,6 +159,7 @@ class TrainingSession:
             earlier=self.resumed.rows,
             traced=(at.trace_offset, at.trace_end_us),
             keep=self.data if p.cfg.run.keep_rollouts else None,
+            max_staleness=p.cfg.rollout.max_staleness,
         )
         stack.callback(recorder.close)
         stack.callback(self.policy_saver.clean_up)
@@ -250,7 +251,7 @@ class TrainingSession:
         )
         self._progress.phase("saving the policy")
         await self.policy_saver.save()
-        await steps.evaluator.end(self.step)
+        await steps.end()
 
     async def _on_save(self, carried: tuple[Scored, ...]) -> None:
         """Write a checkpoint that was requested, between two steps."""
@@ -300,7 +301,8 @@ class TrainingSession:
             seconds=self._earlier_s + seconds,
             run_dir=self.run.path,
             lag=self._lag.run() if self.recorder else None,
-            pass_at_1=self.course.summary(self.step if self.reason in ENDS else None),
+            evaluations=self.course.summary(self.step if self.reason in ENDS else None),
+            measure=self.course.measure,
             extra=self._extra(),
         )
         if self.taken:
@@ -308,7 +310,8 @@ class TrainingSession:
             lost = len(figures["not_written"])
             with self.run.failures.tolerate_write_errors(RunFile.PICTURE):
                 title = f"{self.inputs.cfg.model.policy}, {len(rows)} steps"
-                write_picture(rows, self.run.picture, title=title, evaluations=self.course.curve())
+                shown: dict[str, Any] = {"evaluations": self.course.curve(), "measure": self.course.measure}
+                write_picture(rows, self.run.picture, title=title, **shown)
             figures["not_written"] = list(self.run.failures)
             if len(figures["not_written"]) > lost:
                 self.run.finish(figures)

@@ -58,8 +58,17 @@ class StepLog:
 
     async def begin(self) -> None:
         """Evaluate the policy before the first step, which starts when this returns."""
-        await self.evaluator.begin(self.step)
+        await self._note_evaluation(await self.evaluator.begin(self.step))
         self.recorder.begin()
+
+    async def end(self) -> None:
+        """Evaluate the policy that the run ends with."""
+        await self._note_evaluation(await self.evaluator.end(self.step))
+
+    async def _note_evaluation(self, found: Mapping[str, float]) -> None:
+        """Write an evaluation before the first or after the last step as a row of its own."""
+        if found:
+            await asyncio.to_thread(self.run.step, {"step": self.step, **found})
 
     async def on_weights(self, result: StepResult) -> None:
         """Evaluate the policy that a step has made, when that is due."""

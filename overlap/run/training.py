@@ -13,7 +13,7 @@ from typing import Any
 from overlap.config import Config
 from overlap.core import Task
 from overlap.errors import ConfigError
-from overlap.prepare import RunInputs, check_place, memory_inputs, plan_lines, prepare, seat
+from overlap.prepare import RunInputs, check_place, disk_plan, memory_inputs, plan_lines, prepare, seat
 from overlap.process import Interrupts, handle_interrupts, run_to_end, scratch_directory
 from overlap.record import (
     BEGINNING,
@@ -74,6 +74,7 @@ def train(
         kept = open_rollouts(inputs, rollouts, resume=resume) if rollouts else None
         asked = memory_inputs(inputs, kept)
         memory = placed.check(asked)
+        disk_plan(asked, len(inputs.heldout)).check(cfg.run.dir)
         control.raise_if_stopped()
         run, resumed, data = open_run(inputs, resume=resume, with_changes=with_changes)
         with ExitStack() as stack:

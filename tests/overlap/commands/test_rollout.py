@@ -150,7 +150,7 @@ def test_what_we_could_not_judge_is_no_fault_of_the_data(data: Path, capsys: pyt
     assert cli.main(["check-data", str(data)]) == 0
     err = capsys.readouterr().err
     assert "1 of 1 problems bring a reference, 0 of those are rejected" in err
-    assert f"1 could not be judged by our fault, first {data}:1 (SandboxError: no disk)" in err
+    assert f"1 could not be judged by our fault (a note), first {data}:1 (SandboxError: no disk)" in err
 
 
 def test_the_sandbox_of_a_check_lies_in_what_the_warden_removes(data: Path) -> None:

@@ -281,3 +281,11 @@ def test_a_parser_that_is_not_there_is_told_by_its_field(vllm) -> None:
         ConfigError, match=r"episode.tool_parser='none-such': which has not been registered; use a parser"
     ):
         AnswerReader(Tokenizer(), "none-such", "")
+
+
+def test_an_engine_without_lscpu_says_that_before_vllm_is_imported(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TORCH_COMPILE_DISABLE", "1")
+    monkeypatch.setattr("shutil.which", lambda name: None)
+    monkeypatch.setattr(generate_api, "_import", lambda: pytest.fail("vLLM is imported"))
+    with pytest.raises(EngineError, match="lscpu, and there is none on the PATH: install util-linux"):
+        generate_api.open_engine(SimpleNamespace(device="cpu"))  # type: ignore[arg-type]

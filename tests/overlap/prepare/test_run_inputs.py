@@ -140,9 +140,15 @@ def test_a_rollout_is_a_coroutine_of_three(task: type[Task], tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("task", "says"),
     [
-        (Sync, r"data.task='Sync.rollout': it is not async: write `async def rollout\(self, prompt, chat, sandbox\)`"),
-        (Yielding, r"data.task='Yielding.rollout': it yields: write `async def"),
-        (Short, r"data.task='Short.rollout': cannot be called \(too many positional arguments\): write `async def"),
+        (
+            Sync,
+            r"data.task='Sync.rollout': it is not async \(.*test_run_inputs.py:\d+\): write `async def rollout",
+        ),
+        (Yielding, r"data.task='Yielding.rollout': it yields \(.*\): write `async def"),
+        (
+            Short,
+            r"data.task='Short.rollout': cannot be called with prompt, chat, sandbox: too many .*; write `async def",
+        ),
     ],
 )
 def test_a_rollout_that_is_none_is_refused_before_anything_starts(task: type[Task], says: str, tmp_path: Path) -> None:

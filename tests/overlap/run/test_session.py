@@ -316,6 +316,36 @@ def test_a_policy_that_cannot_be_saved_at_the_end_is_the_runs_error(stage: Make)
     assert written(session)["policy"]["checkpoint"].endswith("step-000004")
 
 
+def test_a_policy_for_which_the_disk_has_no_room_is_saved_on_another_one_and_told(
+    stage: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made, saves = stage(), list[str]()
+
+    def on_save(kind: str) -> None:
+        saves.append(kind)
+        if len(saves) == 1:
+            raise RunDirError("disk full")
+
+    made.learner.on_save = on_save
+    monkeypatch.setattr("overlap.run.save_policy.other_places", lambda run, size: [tmp_path / "other"])
+    (tmp_path / "other").mkdir()
+    session = made.session()
+    play(session)
+    policy = written(session)["policy"]
+    assert Path(policy["path"]).parent == tmp_path / "other"
+    assert Path(policy["path"]).is_dir()
+    assert (policy["instead"], policy["version"], saves) == ("disk full", 5, ["policy", "policy"])
+    assert f"{policy['path']} (version 5); not in the run directory: disk full" in final_table(written(session))
+    said = made.shown.getvalue()
+    assert said.count(f"the policy is saved in {policy['path']}, since {session.run.policy} cannot be written") == 1
+
+
+def test_other_places_are_on_other_disks_and_have_room(tmp_path: Path) -> None:
+    own = tmp_path.stat().st_dev
+    assert all(place.stat().st_dev != own for place in keeping.other_places(tmp_path, 1))
+    assert keeping.other_places(tmp_path, 1 << 60) == []
+
+
 def test_a_resumed_run_is_one_run(stage: Make) -> None:
     """Rows, figures, picture and trace of 5 steps, of which two runs took 3 and 2."""
     again = cut_off(stage)
