@@ -12,8 +12,9 @@ from async_tests import Test, supplied
 from chats import Letters, Voice, free, prompt
 
 from overlap.core import Request, Trajectory
-from overlap.server import Chat, ChatTemplate, Gateway
+from overlap.server import Chat, ChatTemplate, Gateway, http_messages
 from overlap.server.chat import Budget
+from overlap.server.http_fields import AskedTurn, read_body
 
 httpx = pytest.importorskip("httpx")
 
@@ -41,6 +42,11 @@ class Session:
 
     async def ask(self, *messages: dict[str, Any], headers: dict[str, str] | None = None, **more: Any) -> Any:
         return await self.client.post(CHAT, json={"model": "any", "messages": list(messages), **more}, headers=headers)
+
+    def read(self, *messages: dict[str, Any]) -> AskedTurn:
+        """What the gateway makes of the body that ``ask`` sends."""
+        body = httpx.Request("POST", "http://x", json={"model": "any", "messages": list(messages)}).content
+        return read_body(body, http_messages.CHAT, self.chat.rules, {})
 
     async def connected(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         """A connection of its own."""
