@@ -10,8 +10,9 @@ of a dialog, is tried when it is made.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import Any
 
 from overlap.core import unicode_of
@@ -46,7 +47,7 @@ class ChatTemplate:
         self.ids = max(tokens.values(), default=IDS) + 1
         self.special = frozenset(getattr(tokenizer, "all_special_ids", ()))
         self.longest = max(map(len, tokens), default=LONGEST)
-        self._end = _behind(self._text([*ASKED, _answer()], (), False)) or ""
+        self._end = _around(self._text([*ASKED, _answer()], (), False))[1] or ""
         self.continues = self._tried()
         self.notes = tuple(template_notes(self))
 
@@ -85,7 +86,10 @@ class ChatTemplate:
         """The text behind the words and calls of an answer: the end of its turn, and all of ``new``."""
         calls = plain_message({"role": "assistant", "tool_calls": reply.get("tool_calls")}).get("tool_calls", ())
         plain = [plain_message(message) for message in new]
-        return next(filter(None, (self._tail(said, plain, tools) for said in _stand_ins(calls))), None)
+        for alike in _stand_ins(calls):
+            with suppress(EpisodeError):  # refused: others are tried, which are less alike
+                return next(filter(None, (self._tail(said, plain, tools) for said in alike)), None)
+        return None
 
     def says(self, text: str, *, special: bool = False) -> list[int]:
         """Ids of plain text; with ``special``, those that the tokenizer adds to a text of its own included."""
@@ -103,14 +107,13 @@ class ChatTemplate:
         return self.shows("", messages, tools)
 
     def _tail(self, said: Raw, new: Sequence[Raw], tools: Sequence[Raw]) -> str | None:
-        try:
-            shown = self._text([*ASKED, said], tools, False)
-            whole = self._text([*ASKED, said, *new], tools, True)
-        except EpisodeError:
-            return None
-        before, after = _behind(shown), _behind(whole)
+        shown = self._text([*ASKED, said], tools, False)
+        whole = self._text([*ASKED, said, *new], tools, True)
+        (front, before), (front_now, after) = _around(shown), _around(whole)
         if before is None or after is None or shown.count(DUMMY) != whole.count(DUMMY):
             return None  # also where one of the new messages holds the word
+        if len(front_now) > len(front):
+            return None  # something new stands in front of the answer's words
         calls = before.removesuffix(self._end)
         return after[len(calls) :] if after.startswith(calls) else None
 
@@ -145,9 +148,10 @@ class ChatTemplate:
         return [int(token) for token in self._tokenizer(text, add_special_tokens=special)["input_ids"]] if text else []
 
 
-def _behind(text: str) -> str | None:
-    _, found, rest = text.rpartition(DUMMY)
-    return rest if found else None
+def _around(text: str) -> tuple[str, str | None]:
+    """What stands in front of the stand-in and behind it; None behind one that is not there."""
+    front, found, rest = text.rpartition(DUMMY)
+    return front, rest if found else None
 
 
 def _answer(content: str = DUMMY, **more: Any) -> dict[str, Any]:
@@ -158,14 +162,13 @@ def _with_arguments(call: Raw, arguments: Raw) -> Raw:
     return {**call, "function": {**call["function"], "arguments": arguments}}
 
 
-def _stand_ins(calls: Sequence[Raw]) -> Iterator[Mapping[str, Any]]:
+def _stand_ins(calls: Sequence[Raw]) -> Iterator[tuple[Raw, ...]]:
     """Answers that may stand for one with these tool calls, the most alike first: some templates show no words beside
-    calls, and some take one call only. What a tool was called with is nothing that the text behind it depends on.
+    calls, some take one call only, or none. What a tool was called with is nothing that the text behind it depends on.
     """
     if calls:
         bare = [_with_arguments(call, {}) for call in calls]
         marked = _with_arguments(calls[-1], {"word": DUMMY})
-        yield _answer(tool_calls=bare)
-        yield _answer("", tool_calls=[*bare[:-1], marked])
-        yield _answer("", tool_calls=[marked])
-    yield _answer()
+        yield _answer(tool_calls=bare), _answer("", tool_calls=[*bare[:-1], marked])
+        yield (_answer("", tool_calls=[marked]),)
+    yield (_answer(),)

@@ -33,8 +33,12 @@ def _on_thoughts(template: ChatTemplate) -> Iterator[str]:
     """Earlier reasoning in a field of its own, or marked in the text."""
     apart = _said("ovl7said") | {"reasoning_content": "ovl7thought"}
     inline = _said("<think>\novl7thought\n</think>\n\novl7said")
-    kept_apart = template.shows("ovl7thought", [*ASKED, apart, *ASKED])
-    left_out = template.shows("ovl7thought", [*ASKED, apart]) and not kept_apart
+    answer, *results = _called(1)
+    called = [answer | {"reasoning_content": "ovl7thought"}, *results]
+    left_out = any(
+        template.shows("ovl7thought", [*ASKED, *dialog]) and not template.shows("ovl7thought", [*ASKED, *dialog, *more])
+        for dialog, more in (([apart], ASKED), (called, [_said("ovl7said"), *ASKED]))
+    )
     shown = template.shows("ovl7said", [*ASKED, inline, *ASKED])
     if left_out or (shown and not template.shows("ovl7thought", [*ASKED, inline, *ASKED])):
         yield "it leaves earlier reasoning out of a dialog; here that stays in the context as it was sampled"
@@ -46,14 +50,13 @@ def _on_tools(template: ChatTemplate) -> Iterator[str]:
     elif "ovl7tool" in (template.tail(_said("ovl7said"), ASKED, [_TOOL]) or ""):
         yield "it shows the tools with the last message of a user: in a dialog that goes on they stand once for each"
     one, two = ([*ASKED, *_called(count)] for count in (1, 2))
+    goes_on = all(template.tail(answer, results, [_TOOL]) is not None for _, answer, *results in (one, two))
     if not template.takes(one, [_TOOL]):
-        yield "it takes no tool calls with results: a turn behind one is refused"
-        return
-    if not template.takes(two, [_TOOL]):
+        behind = "behind one, only a history that is as it was can go on" if goes_on else "a turn behind one is refused"
+        yield f"it takes no tool calls: {behind}"
+    elif not template.takes(two, [_TOOL]):
         yield "it takes one tool call per answer: several are shown as answers of one call each"
-    if template.continues and any(
-        template.continuation(answer, None, results, [_TOOL]) is None for _, answer, *results in (one, two)
-    ):
+    if template.continues and template.takes(one, [_TOOL]) and not goes_on:
         yield f"it shows a tool call otherwise once its result is there: each turn behind one {_ANEW}"
 
 
