@@ -36,6 +36,8 @@ REFUSALS, REFUSED_S = 100, 1.0
 """So many refused turns of ``say`` in one episode are an error of the rollout, raised after REFUSED_S seconds."""
 SHORT = 8192
 """Characters that are rendered on the event loop, which takes some milliseconds; more are rendered in a thread."""
+ESCAPED_BYTES, BESIDE_BYTES = 6, 1 << 20
+"""Bytes of a character as JSON spells it out, and those of a body that are no text of messages."""
 P = ParamSpec("P")
 T = TypeVar("T")
 
@@ -294,6 +296,19 @@ class Chat:
         kept = len(self.episode.ids(parent))
         self.rerendered += max(0, len(self.episode.ids(turn)) - kept)
         return parent, ids[kept:]
+
+    @property
+    def most_bytes(self) -> int:
+        """Length of the longest body that may fit the context: each character as JSON spells it out, in the longest
+        tokens, and tools and names beside them.
+        """
+        return BESIDE_BYTES + ESCAPED_BYTES * self._budget.context * self._template.longest
+
+    def check_bytes(self, length: int) -> None:
+        """Raises ContextFull for a body that fills the context whatever it says; it need not be read for that."""
+        if length > self.most_bytes:
+            least = (length - BESIDE_BYTES) // (ESCAPED_BYTES * self._template.longest)
+            raise self._full(f"more than {least}")
 
     def _check_letters(self, letters: int) -> None:
         """Raises ContextFull for what is too long whatever its tokens are; the tokens need not be known for that."""

@@ -29,6 +29,7 @@ from overlap.errors import EpisodeError, EpisodeOver
 from overlap.server import http_messages
 from overlap.server.chat import Chat
 from overlap.server.gateway_answers import (
+    EarlyResponse,
     HeldResponse,
     as_body,
     as_events,
@@ -36,7 +37,6 @@ from overlap.server.gateway_answers import (
     ended_by,
     failed,
     refused,
-    too_early,
     unauthorized,
 )
 from overlap.server.gateway_session import GatewaySession
@@ -57,6 +57,7 @@ IN_FLIGHT_MAX = 256
 RETRY_S = 1
 """Seconds after which a client that has too many requests may ask again."""
 CLOSE_S = 5.0
+Answer = Response | HeldResponse | EarlyResponse
 
 
 class Gateway:
@@ -133,29 +134,34 @@ class Gateway:
             session.chat.refuse("route", told)
         return failed(404, told, "not_found_error", x_should_retry="false")
 
-    async def _complete(self, dialect: Dialect, request: Request) -> Response | HeldResponse:
+    async def _complete(self, dialect: Dialect, request: Request) -> Answer:
         session = self._session_of(request)
         if session is None:
             return unauthorized()
         if session.inside >= IN_FLIGHT_MAX or len(session.asking) >= IN_FLIGHT_MAX:
             told, wait = f"{IN_FLIGHT_MAX} requests of this episode are in flight", {"retry_after": str(RETRY_S)}
             session.chat.refuse("requests", told)
-            return too_early(429, told, "rate_limit_error", **wait)
+            return EarlyResponse(session, failed(429, told, "rate_limit_error", **wait))
         with contextlib.ExitStack() as held:
             held.enter_context(session.being_answered())
             return HeldResponse(await self._served(dialect, request, session, held), held.pop_all())
 
     async def _served(
         self, dialect: Dialect, request: Request, session: GatewaySession, held: contextlib.ExitStack
-    ) -> Response:
+    ) -> Response | EarlyResponse:
         chat = session.chat
         try:
-            async with session.reading if _length(request) > LONG_BYTES else contextlib.nullcontext():
+            if "content-length" in request.headers and _length(request) <= BODY_BYTES:
+                chat.check_bytes(_length(request))
+        except EpisodeError as error:
+            return EarlyResponse(session, refused(session, error))
+        try:
+            async with session.long if _length(request) > LONG_BYTES else contextlib.nullcontext(), session.reading:
                 body = await _body(request)
                 if body is None:
                     told = f"the body is longer than {BODY_BYTES} bytes, or took longer than {BODY_S:g} s"
                     chat.refuse("body", told)
-                    return too_early(413, told, connection="close")
+                    return EarlyResponse(session, failed(413, told, connection="close"))
                 if session.ended:  # while its body came
                     raise EpisodeOver(chat.over or "it has ended")
                 asked = await chat.in_thread(len(body), read_body, body, dialect, chat.rules, session.said)

@@ -20,14 +20,14 @@ from overlap.server.turn_request import parameter_of
 
 KEEP_S = 3.0
 """Seconds between two keep-alive comments on a stream whose turn is not ready."""
-LINGER_S, LINGER_BYTES = 5.0, 256 << 20
+LINGER_S, LINGER_BYTES = 30.0, 64 << 20
 """Limits within which a body that is not wanted is read, so that its client reads the answer."""
 
 
 class HeldResponse:
     """A response, and the contexts that stay open until it was sent or its client has left."""
 
-    def __init__(self, answer: Response, held: contextlib.ExitStack) -> None:
+    def __init__(self, answer: Response | EarlyResponse, held: contextlib.ExitStack) -> None:
         self._answer, self._held = answer, held
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
@@ -35,17 +35,21 @@ class HeldResponse:
             await self._answer(scope, receive, send)
 
 
-class EarlyResponse(JSONResponse):
-    """An answer to a request whose body was not read to its end. The rest is read and dropped: a client that is still
-    sending when the connection closes loses the answer, too.
+class EarlyResponse:
+    """An answer to a request whose body was not read to its end. The rest is read and dropped, one body of a session
+    at a time: a client that is still sending when the connection closes loses the answer, too.
     """
 
+    def __init__(self, session: GatewaySession, answer: Response) -> None:
+        self._session, self._answer = session, answer
+
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
-        await send({"type": "http.response.body", "body": self.body, "more_body": True})
+        answer = self._answer
+        await send({"type": "http.response.start", "status": answer.status_code, "headers": answer.raw_headers})
+        await send({"type": "http.response.body", "body": answer.body, "more_body": True})
         left = LINGER_BYTES
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(LINGER_S):
+            async with asyncio.timeout(LINGER_S), self._session.long:
                 while left > 0 and (part := await receive()).get("more_body"):
                     left -= len(part["body"])
         await send({"type": "http.response.body", "body": b"", "more_body": False})
@@ -116,12 +120,6 @@ def failed(status: int, message: str, kind: str = "invalid_request_error", **hea
     """An error, with its headers."""
     names = {name.replace("_", "-"): value for name, value in headers.items()}
     return JSONResponse(failure(message, kind), status, headers=names)
-
-
-def too_early(status: int, message: str, kind: str = "invalid_request_error", **headers: str) -> Response:
-    """The same for a request whose body was not read to its end."""
-    names = {name.replace("_", "-"): value for name, value in headers.items()}
-    return EarlyResponse(failure(message, kind), status, headers=names)
 
 
 def unauthorized() -> Response:

@@ -14,6 +14,7 @@ from overlap.server.http_fields import AskedTurn
 from overlap.server.http_responses import response_id
 from overlap.server.reply import Reply
 
+READ_AT_ONCE = 4
 SAMPLED_AT_ONCE = 32
 """Turns of one episode that may be in the engine; more wait for them."""
 
@@ -51,8 +52,11 @@ class GatewaySession:
     """Requests that are being read or answered."""
     replayed: int = 0
     ended: bool = False
-    reading: asyncio.Lock = field(default_factory=asyncio.Lock)
-    """Held while a long body is read: an episode holds one at a time in memory."""
+    long: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """Held while a long body is read: an episode has one at a time."""
+    reading: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(READ_AT_ONCE))
+    """Held while any is read, so that others have their turn on the event loop between those of one episode."""
+    _planning: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(READ_AT_ONCE))
     _sampling: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(SAMPLED_AT_ONCE))
 
     def known(self, asked: AskedTurn, again: bool) -> GatewayTurn | Reply | None:
@@ -87,7 +91,8 @@ class GatewaySession:
         return turn
 
     async def _answered(self, asked: AskedTurn, planned: asyncio.Event) -> Reply:
-        plan = await self.chat.ask(asked.turn)
+        async with self._planning:
+            plan = await self.chat.ask(asked.turn)
         planned.set()
         async with self._sampling:
             reply = await self.chat.sample(plan)
