@@ -165,7 +165,8 @@ class Episodes:
             await chat.close()
             await slot.close()
         if not chat.episode.delivered and (answer is not None or not chat.asked):
-            why = chat.refusal or chat.over or ("no answer reached it" if chat.asked else "it asked for none")
+            over = chat.over if answer is None else ""
+            why = chat.refusal or over or ("no answer reached it" if chat.asked else "it asked for none")
             failed = _failed(request, f"{self._name} had no turn: {why}", chat.used, started)
             return replace(failed, text=answer or "")
         return _trajectory(request, chat, answer, started)

@@ -150,7 +150,7 @@ def tool_choice(raw: Json, tools: tuple[Json, ...], rules: RequestRules) -> tupl
     return ("tool_choice",)
 
 
-def listed(raw: Json, name: str, most: int) -> tuple[Json, ...]:
+def listed_objects(raw: Json, name: str, most: int) -> tuple[Json, ...]:
     """A field that is a list of objects. Raises RequestRefused."""
     found = raw.get(name) or []
     if not isinstance(found, list) or not all(isinstance(entry, dict) for entry in found):

@@ -16,7 +16,7 @@ from overlap.server.http_fields import (
     failure,
     first_given,
     forced_form,
-    listed,
+    listed_objects,
     read_stop,
     tool_choice,
 )
@@ -27,7 +27,7 @@ _DONE = b"data: [DONE]\n\n"
 
 
 def _read_chat(raw: Json, rules: RequestRules, said: Mapping[str, Reply]) -> tuple[TurnRequest, tuple[str, ...]]:
-    tools = listed(raw, "tools", TOOLS)
+    tools = listed_objects(raw, "tools", TOOLS)
     for number, tool in enumerate(tools):
         function = tool.get("function")
         if tool.get("type", "function") != "function" or not isinstance(function, dict) or not function.get("name"):
@@ -38,7 +38,7 @@ def _read_chat(raw: Json, rules: RequestRules, said: Mapping[str, Reply]) -> tup
     )
     limit = first_given(raw, "max_completion_tokens", "max_tokens")
     offered = () if raw.get("tool_choice") == "none" else tools
-    messages = listed(raw, "messages", MESSAGES)
+    messages = listed_objects(raw, "messages", MESSAGES)
     return turn_request(messages, tools=offered, max_tokens=limit, stop=read_stop(raw.get("stop"))), ignored
 
 

@@ -14,7 +14,17 @@ from typing import Any
 
 from overlap.errors import RequestRefused
 from overlap.server.episode_tree import ChatMessage, text_of
-from overlap.server.http_fields import MESSAGES, MODEL, TOOLS, Dialect, Json, event_of, forced_form, listed, tool_choice
+from overlap.server.http_fields import (
+    MESSAGES,
+    MODEL,
+    TOOLS,
+    Dialect,
+    Json,
+    event_of,
+    forced_form,
+    listed_objects,
+    tool_choice,
+)
 from overlap.server.reply import Reply
 from overlap.server.turn_request import RequestRules, TurnRequest, turn_request
 
@@ -22,7 +32,7 @@ from overlap.server.turn_request import RequestRules, TurnRequest, turn_request
 def _read(raw: Json, rules: RequestRules, said: Mapping[str, Reply]) -> tuple[TurnRequest, tuple[str, ...]]:
     if raw.get("prompt") is not None:
         raise RequestRefused("prompt: no prompts are stored here; send their text as input")
-    tools = tuple(_tool(number, tool) for number, tool in enumerate(listed(raw, "tools", TOOLS)))
+    tools = tuple(_tool(number, tool) for number, tool in enumerate(listed_objects(raw, "tools", TOOLS)))
     text = raw.get("text")
     ignored = (
         *forced_form(text.get("format") if isinstance(text, dict) else None, "response_format", rules),
@@ -50,7 +60,7 @@ def _messages(given: Any) -> list[dict[str, Any]]:
     if isinstance(given, str):
         return [{"role": "user", "content": given}]
     found = list[dict[str, Any]]()
-    for number, item in enumerate(listed({"input": given}, "input", MESSAGES)):
+    for number, item in enumerate(listed_objects({"input": given}, "input", MESSAGES)):
         kind = item.get("type", "message")
         try:
             if kind == "message":

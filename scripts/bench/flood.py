@@ -21,7 +21,7 @@ from _shared import argument_parser
 
 from overlap.core import Prompt, Request, Trajectory
 from overlap.policy import resolve_policy
-from overlap.record.looplag import LoopLag
+from overlap.record import LoopLag
 from overlap.server import Chat, ChatTemplate, Gateway
 
 CLIENT = Path(__file__).with_name("_flood_client.py")

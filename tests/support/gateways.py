@@ -15,6 +15,7 @@ from overlap.core import Request, Trajectory
 from overlap.server import Chat, ChatTemplate, Gateway, http_messages
 from overlap.server.chat import Budget
 from overlap.server.http_fields import AskedTurn, read_body
+from overlap.server.turn_request import RequestRules
 
 httpx = pytest.importorskip("httpx")
 
@@ -70,11 +71,23 @@ class Session:
 
 @asynccontextmanager
 async def opened(
-    voice: Voice | None = None, turns: int = 20, context: int = 2000, reads: bool = False
+    voice: Voice | None = None,
+    turns: int = 20,
+    context: int = 2000,
+    reads: bool = False,
+    rules: RequestRules | None = None,
 ) -> AsyncIterator[Session]:
     """A session of a chat with these limits, whose policy numbers its answers or is ``voice``."""
     made = voice or Voice(lambda request: (f"a{request.turn}", "stop"))
-    chat = Chat(Request(0, 0, prompt()), made, ChatTemplate(Letters()), Budget(turns, 1000, context), free, reads=reads)
+    chat = Chat(
+        Request(0, 0, prompt()),
+        made,
+        ChatTemplate(Letters()),
+        Budget(turns, 1000, context),
+        free,
+        reads=reads,
+        rules=rules,
+    )
     async with Gateway() as gateway:
         with ExitStack() as episode:
             session = Session(gateway, chat, episode.enter_context(gateway.session(chat)))
