@@ -1,4 +1,4 @@
-"""The event loop of the gateway under a client that floods it: long messages, all at once, beside quiet episodes.
+"""The event loop of the gateway under a client that floods it, beside quiet episodes.
 
     flood    one episode sends REQUESTS messages of MEGABYTES at once    answers by status
     quiet    others hold short dialogs meanwhile                         s per turn, p99, beside what they take alone

@@ -25,7 +25,12 @@ def unset(*nouns: Any) -> set[str]:
 
 def test_everything_of_a_result_comes_back_bit_for_bit(tmp_path: Path) -> None:
     fork = awkward(prompt_ids=(7, 8, 9), mask=b"\1\0\1").trajectory
-    turns = {"turns": 2, "forks": (fork,), "failure": "it crashed", "used": Used(3, 9, 30, 16, 1, 0)}
+    turns = {
+        "turns": 2,
+        "forks": (fork,),
+        "failure": "it crashed",
+        "used": Used(3, 9, 30, 16, 1, 0, 5, {"n": 2}, {"tool_choice": 1}),
+    }
     episode = awkward(prompt_ids=(7, 8), mask=b"\1\0\1", **turns)  # of two turns, and one that was thrown away
     results = (awkward(), given_up(), episode)
     save_carryover(tmp_path, results, 0.0)
