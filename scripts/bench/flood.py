@@ -13,6 +13,7 @@ import json
 import sys
 import time
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from _shared import argument_parser
 from overlap.core import Prompt, Request, Trajectory
 from overlap.policy import resolve_policy
 from overlap.record import LoopLag
+from overlap.run import gc_frozen
 from overlap.server import Chat, ChatTemplate, Gateway
 
 CLIENT = Path(__file__).with_name("_flood_client.py")
@@ -43,12 +45,13 @@ def started(**how: Any) -> Any:
     return asyncio.create_subprocess_exec(sys.executable, str(CLIENT), json.dumps(how), **pipes)
 
 
-async def measured(template: ChatTemplate, requests: int, megabytes: float, text: str) -> str:
+async def measured(template: ChatTemplate, context: int, requests: int, megabytes: float, text: str) -> str:
     """What the clients found, and the loop's lag."""
     async with AsyncExitStack() as stack:
         gateway = await stack.enter_async_context(Gateway())
         engine: Any = Elsewhere()
-        chats = [Chat(Request(n, 0, Prompt(f"p{n}", (1,))), engine, template, WIDE, free) for n in range(QUIET + 1)]
+        budget = replace(WIDE, turns=10**9, context=context)
+        chats = [Chat(Request(n, 0, Prompt(f"p{n}", (1,))), engine, template, budget, free) for n in range(QUIET + 1)]
         keys = [stack.enter_context(gateway.session(chat)) for chat in chats]
         others = await started(url=gateway.url, keys=keys[1:])
         while not all(chat.sampled for chat in chats[1:]):  # noqa: ASYNC110 - nobody tells
@@ -67,13 +70,15 @@ def main() -> None:
     parser = argument_parser(__doc__)
     parser.add_argument("--requests", type=int, default=200)
     parser.add_argument("--megabytes", type=float, nargs="+", default=[0.0, 0.1, 1.0, 10.0])
+    parser.add_argument("--context", type=int, default=WIDE.context, help="tokens that a dialog may have")
     args = parser.parse_args()
     from transformers import AutoTokenizer
 
     template = ChatTemplate(AutoTokenizer.from_pretrained(resolve_policy("smollm2-135m-instruct")))
     for text in ("x", "words and more of them, "):
         for megabytes in args.megabytes:
-            found = asyncio.run(measured(template, args.requests, megabytes, text))
+            with gc_frozen():  # as in a run
+                found = asyncio.run(measured(template, args.context, args.requests, megabytes, text))
             print(f"{args.requests} x {megabytes:g} MB of {text!r}: {found}", flush=True)
 
 

@@ -17,10 +17,12 @@ ONE_CALL = (
     "{% if m.tool_calls | length != 1 %}{{ raise_exception('one call at a time') }}{% endif %}"
     "{% set f = m.tool_calls[0].function %}"
     '<|im_start|>assistant\n{"name": "{{ f.name }}", "parameters": {{ f.arguments | tojson }}}<|im_end|>\n'
-    "{% elif m.role == 'tool' %}<|im_start|>results\n{{ m.content | tojson }}<|im_end|>\n"
+    "{% elif m.role == 'tool' %}"
+    "{% if not loop.previtem.tool_calls and loop.previtem.role != 'tool' %}{{ raise_exception('no call') }}{% endif %}"
+    "<|im_start|>results\n{{ m.content | tojson }}<|im_end|>\n"
     f"{{% else %}}{_MESSAGE}{{% endif %}}{{% endfor %}}{_ASKS}"
 )
-"""Shows no words beside a call, and takes one call per answer."""
+"""Shows no words beside a call, takes one call per answer, and results only behind a call."""
 TOOLS_LAST = (
     "{% set ns = namespace(last=0) %}"
     "{% for m in messages %}{% if m.role == 'user' %}{% set ns.last = loop.index0 %}{% endif %}{% endfor %}"
