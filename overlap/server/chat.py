@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from typing import Any, ParamSpec, TypeVar
 
 from overlap.core import Generator, Packed, Prompt, Request, Spoken, Trajectory, Used
-from overlap.errors import ContextFull, EngineError, EpisodeError, EpisodeOver, RequestRefused
+from overlap.errors import EngineError, EpisodeError, EpisodeOver, RequestRefused
 from overlap.server.episode_tree import PLAIN, Branch, ChatMessage, EpisodeTree, Turn, message_of
 from overlap.server.reply import Reply, ReplyFinish, ToolCall
 from overlap.server.template import ChatTemplate
@@ -25,6 +25,7 @@ from overlap.server.turn_request import (
     Messages,
     RequestRules,
     TurnRequest,
+    context_full,
     letters_of,
     parameter_of,
     turn_request,
@@ -308,19 +309,13 @@ class Chat:
         """Raises ContextFull for a body that fills the context whatever it says; it need not be read for that."""
         if length > self.most_bytes:
             least = (length - BESIDE_BYTES) // (ESCAPED_BYTES * self._template.longest)
-            raise self._full(f"more than {least}")
+            raise context_full(self._budget.context, f"more than {least}")
 
     def _check_letters(self, letters: int) -> None:
         """Raises ContextFull for what is too long whatever its tokens are; the tokens need not be known for that."""
         least = letters // self._template.longest
         if least >= self._budget.context:
-            raise self._full(f"more than {least}")
-
-    def _full(self, tokens: str) -> ContextFull:
-        return ContextFull(
-            f"This model's maximum context length is {self._budget.context} tokens. However, your messages have "
-            f"{tokens} tokens. Please reduce their length."
-        )
+            raise context_full(self._budget.context, f"more than {least}")
 
     def _room(self, front: int, max_tokens: int | None) -> int:
         """Number of tokens that the answer may have. Raises EpisodeOver, ContextFull."""
@@ -332,7 +327,7 @@ class Chat:
         if self.over:
             raise EpisodeOver(self.over)
         if front >= self._budget.context:
-            raise self._full(str(front))
+            raise context_full(self._budget.context, str(front))
         return left if max_tokens is None else min(max_tokens, left)
 
     async def _read(self, trajectory: Trajectory, tools: str) -> Spoken:

@@ -20,11 +20,14 @@ from overlap.errors import EpisodeError, RequestRefused
 from overlap.server.episode_tree import text_of
 from overlap.server.template_messages import Raw, called_oddly, calls_apart, plain_message
 from overlap.server.template_notes import ASKED, template_notes
+from overlap.server.turn_request import context_full
 
 DUMMY = "ovl7dummy"
 """Stands for an answer: a word that no template contains or changes."""
 THREADS = 2
 """Threads that render and tokenize long texts, of all episodes."""
+MANY = 100_000
+"""A text of so many characters is tokenized without the rest of what a tokenizer makes of a text."""
 LONGEST = 256
 """Characters of the longest token, where a tokenizer does not list its tokens."""
 IDS = 1 << 20
@@ -37,11 +40,11 @@ class ChatTemplate:
     ``notes`` are sentences for the user: what this template does with dialogs of several turns. ``longest`` is the
     number of characters of the longest token: a text of N characters has at least N / ``longest`` tokens. ``special``
     are the ids that stand for no text, and ``ids`` is how many ids there are. ``threads`` are for work that is too long
-    for the event loop.
+    for the event loop. ``context`` is the number of tokens that a dialog may have, None where that is checked later.
     """
 
-    def __init__(self, tokenizer: Any) -> None:
-        self._tokenizer = tokenizer
+    def __init__(self, tokenizer: Any, context: int | None = None) -> None:
+        self._tokenizer, self.context = tokenizer, context
         self.threads = ThreadPoolExecutor(THREADS, "chat template")
         tokens = tokenizer.get_vocab() if hasattr(tokenizer, "get_vocab") else {}
         self.ids = max(tokens.values(), default=IDS) + 1
@@ -145,7 +148,15 @@ class ChatTemplate:
     def _ids(self, text: str, *, special: bool = False) -> list[int]:
         if unicode_of(text) != text:  # arguments of tools may hold it, spelt as JSON spells it
             raise RequestRefused("messages: they hold half a character (a lone surrogate), which no tokenizer takes")
-        return [int(token) for token in self._tokenizer(text, add_special_tokens=special)["input_ids"]] if text else []
+        if not text:
+            return []
+        backend = getattr(self._tokenizer, "backend_tokenizer", None)
+        if backend is None or len(text) < MANY:
+            return [int(token) for token in self._tokenizer(text, add_special_tokens=special)["input_ids"]]
+        (found,) = backend.encode_batch([text], add_special_tokens=special)
+        if self.context is not None and len(found) >= self.context:  # a list of millions would block all threads
+            raise context_full(self.context, str(len(found)))
+        return list(found.ids)
 
 
 def _around(text: str) -> tuple[str, str | None]:

@@ -73,6 +73,12 @@ def text_request(prompt: str | Sequence[int], max_tokens: Any, stop: Any) -> Tur
     return TurnRequest(messages, (), (ChatMessage("user", text),), PLAIN, max_tokens, tuple(stop))
 
 
+def context_full(context: int, tokens: str) -> ContextFull:
+    """The refusal of a dialog of so many tokens, in the words that clients look for."""
+    told = f"This model's maximum context length is {context} tokens. However, your messages have {tokens} tokens. "
+    return ContextFull(told + "Please reduce their length.")
+
+
 def parameter_of(error: EpisodeError) -> str:
     """The parameter of a request that a refusal is about: "messages[3]: ..." is about ``messages``."""
     if isinstance(error, ContextFull):

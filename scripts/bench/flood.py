@@ -50,6 +50,7 @@ async def measured(template: ChatTemplate, context: int, requests: int, megabyte
     async with AsyncExitStack() as stack:
         gateway = await stack.enter_async_context(Gateway())
         engine: Any = Elsewhere()
+        template.context = context
         budget = replace(WIDE, turns=10**9, context=context)
         chats = [Chat(Request(n, 0, Prompt(f"p{n}", (1,))), engine, template, budget, free) for n in range(QUIET + 1)]
         keys = [stack.enter_context(gateway.session(chat)) for chat in chats]

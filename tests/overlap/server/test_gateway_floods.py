@@ -144,3 +144,36 @@ async def test_a_long_request_whose_client_left_while_it_was_rendered_samples_no
     await until(lambda: session.inside == 0)
     tokenizer.let.set()
     assert session.flying == []
+
+
+class Counting(Letters):
+    """Its own tokenizer is the one behind it, and lists its ids only when it is asked for them."""
+
+    class Found:
+        def __init__(self, count: int) -> None:
+            self.count = count
+
+        def __len__(self) -> int:
+            return self.count
+
+        @property
+        def ids(self) -> list[int]:
+            assert self.count < 200_000, "a list of so many blocks all threads"
+            return [20] * self.count
+
+    @property
+    def backend_tokenizer(self) -> Any:
+        return self
+
+    def encode_batch(self, texts: list[str], add_special_tokens: bool) -> list[Found]:
+        return [self.Found(len(text)) for text in texts]
+
+
+@pytest.mark.parametrize("letters", [150_000, 300_000])
+def test_ids_that_fill_the_context_are_counted_and_not_listed(letters: int) -> None:
+    template = ChatTemplate(Counting(), context=200_000)
+    if letters < 200_000:
+        assert len(template.says("x" * letters)) == letters
+        return
+    with pytest.raises(ContextFull, match="maximum context length is 200000 tokens.* have 300000 tokens"):
+        template.says("x" * letters)
