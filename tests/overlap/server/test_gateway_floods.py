@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
+from typing import Any
 
 import pytest
 from chats import Letters, Voice, free, planned, prompt, user
@@ -175,5 +176,5 @@ def test_ids_that_fill_the_context_are_counted_and_not_listed(letters: int) -> N
     if letters < 200_000:
         assert len(template.says("x" * letters)) == letters
         return
-    with pytest.raises(ContextFull, match="maximum context length is 200000 tokens.* have 300000 tokens"):
+    with pytest.raises(ContextFull, match=r"maximum context length is 200000 tokens.* have 300000 tokens"):
         template.says("x" * letters)
