@@ -30,6 +30,9 @@ class ModelConfig(Section):
     """Longest prompt, tokens; longer ones are left out of the data and counted."""
     response_tokens: int = at_least(1, 256)
     """Longest response, tokens; of an episode of several turns, the longest of each."""
+    chat_template_kwargs: dict[str, Any] = field(default_factory=dict)
+    """Variables for the chat template wherever it renders, as a mapping: ``{enable_thinking: false}`` for Qwen3. A
+    request of an agent program may repeat it, and may not differ from it."""
 
 
 @dataclass(frozen=True, slots=True)

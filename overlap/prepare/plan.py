@@ -148,7 +148,18 @@ def episode_lines(inputs: RunInputs) -> list[tuple[str, str]]:
         bounds += " (one that needs more is not learned from: learn.truncated=mask)"
     if e.turns > 1 and cfg.behind_prompt == cfg.model.response_tokens:
         bounds += "; one response may use up all tokens (episode.tokens)"
-    return [("episodes", f"{by}: {bounds}"), *(("chat template", note) for note in _template_notes(inputs))]
+    asked = [("requests", _requests(cfg))] if e.command else []
+    return [("episodes", f"{by}: {bounds}"), *asked, *(("chat template", note) for note in _template_notes(inputs))]
+
+
+def _requests(cfg: Config) -> str:
+    """What becomes of requests that ask for more than an answer of the policy."""
+    forced = "JSON (response_format) and forced calls (tool_choice)"
+    what = "have no effect" if cfg.episode.structured == "ignore" else "are refused"
+    told = f"{forced} {what} (episode.structured={cfg.episode.structured})"
+    if not cfg.episode.tool_parser:
+        told += "; no tool call is read, so a forced one is refused (episode.tool_parser)"
+    return f"{told}; n, logprobs and what else would change the sampling is refused; counted in episode/refused"
 
 
 def _template_notes(inputs: RunInputs) -> tuple[str, ...]:

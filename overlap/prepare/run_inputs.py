@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +52,8 @@ def prepare(cfg: Config, task: Task | None, scratch: Path) -> RunInputs:
         check_cluster(cfg)
         policy = resolve_policy(cfg.model.policy)
         tokenizer = load_tokenizer(policy)
+        if given := cfg.model.chat_template_kwargs:
+            tokenizer.apply_chat_template = partial(tokenizer.apply_chat_template, **given)
         critic = resolve_critic(cfg, policy, tokenizer)
         task = load_task(cfg.data.task, cfg) if task is None else check_task(task, type(task).__name__, cfg)
         check_rollout(cfg, task)

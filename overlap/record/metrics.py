@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -177,7 +177,15 @@ def episode_row(result: StepResult, moved: int) -> Row:
         "episode/moved": moved,
         "episode/unread": sum(used.unread for _, used in episodes),
         "episode/out_of_time": sum(used.out_of_time for _, used in episodes),
+        "episode/rerendered_tokens": sum(used.rerendered for _, used in episodes),
+        "episode/refused": sum(sum(used.refused.values()) for _, used in episodes),
+        **{f"episode/refused_{name}": count for name, count in _summed(used.refused for _, used in episodes)},
+        **{f"episode/ignored_{name}": count for name, count in _summed(used.ignored for _, used in episodes)},
     }
+
+
+def _summed(counts: Iterable[Mapping[str, int]]) -> Iterable[tuple[str, int]]:
+    return sum(map(Counter, counts), Counter[str]()).items()
 
 
 def node_row(figures: ClusterFigures | None) -> dict[str, float]:

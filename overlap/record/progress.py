@@ -108,7 +108,25 @@ def nothing_learned(row: Mapping[str, float]) -> str:
         return ""
     if row.get("rollout/truncated_share") == 1:
         return "  nothing learned: every response was cut off (model.response_tokens)"
-    return "  nothing learned: all groups were dropped"
+    prefix = "episode/refused_"
+    refused = {name.removeprefix(prefix): int(n) for name, n in row.items() if name.startswith(prefix)}
+    return "".join(["  nothing learned: all groups were dropped", *(f"; {line}" for line in refusals(refused))])
+
+
+_BY = {
+    "response_format": "by episode.structured=refuse",
+    "tool_choice": "by episode.structured=refuse, or because no episode.tool_parser reads calls",
+    "context": "because the dialog filled the context (episode.tokens)",
+    "route": "because there is no such path",
+    "requests": "because too many were in flight",
+    "body": "because it was too long or no JSON",
+}
+
+
+def refusals(counts: Mapping[str, int]) -> list[str]:
+    """What was refused to the programs and rollouts of episodes, the most frequent first."""
+    most = sorted(counts.items(), key=lambda counted: -counted[1])
+    return [f"`{name}` was refused {n} time{'s' * (n != 1)}, {_BY.get(name, 'by the gateway')}" for name, n in most]
 
 
 def selection_line(batch: Batch, timeout_s: float) -> str:
@@ -165,6 +183,7 @@ def final_table(summary: Mapping[str, Any]) -> str:
                  f"learner {_f(timing['learner_idle_share'], '.0%')}"),
         ("throughput", f"{_f(timing['tokens_per_s'], ',.0f')} tok/s, {_f(timing['samples_per_s'], '.1f')} samples/s"),
         ("loop lag", f"p99 {_f(summary['loop_lag_ms'].get('p99'), '.1f')} ms"),
+        *_request_rows(summary.get("requests") or {}),
         *_policy_rows(summary.get("policy") or {}, str(summary["run_dir"])),
         *(("went back", line) for line in summary.get("restarts") or ()),
         *([("engine died", f"{outages} s until the next response")] if outages else []),
@@ -176,6 +195,13 @@ def final_table(summary: Mapping[str, Any]) -> str:
     lines = [f"{name:<{width}}  {value}" for name, value in rows]
     rule = "─" * min(100, max(map(len, lines)))
     return "\n".join((rule, *lines, rule))
+
+
+def _request_rows(counts: Mapping[str, Mapping[str, int]]) -> list[tuple[str, str]]:
+    """Requests of episodes that were refused, or of which a parameter had no effect."""
+    ignored = sorted(counts.get("ignored", {}).items())
+    lines = [f"`{name}` had no effect {n} time{'s' * (n != 1)} (episode.structured=ignore)" for name, n in ignored]
+    return [("requests", line) for line in (*refusals(counts.get("refused", {})), *lines)]
 
 
 def _policy_rows(policy: Mapping[str, Any], run_dir: str) -> list[tuple[str, str]]:

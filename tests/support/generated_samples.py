@@ -67,7 +67,7 @@ def _branch(rng: random.Random, request: Request, depth: int) -> Trajectory:
         forks=tuple(_branch(rng, request, depth - 1) for _ in range(rng.randrange(4) if depth else 0)),
         failure=_sometimes(rng, rng.choice(TEXTS), ""),
         cached_tokens=rng.choice((0, 0, 16)),
-        used=_sometimes(rng, Used(*(rng.randrange(100) for _ in range(6))), None),
+        used=_sometimes(rng, _used(rng), None),
     )
 
 
@@ -102,3 +102,9 @@ def _some(rng: random.Random, of: tuple[Any, ...], least: int, most: int) -> tup
 
 def _sometimes(rng: random.Random, value: T, other: T) -> T:
     return value if rng.randrange(2) else other
+
+
+def _used(rng: random.Random) -> Used:
+    counts = (rng.randrange(100) for _ in range(6))
+    refused, ignored = ({"n": rng.randrange(1, 9)} if rng.random() < 0.5 else {} for _ in range(2))
+    return Used(*counts, rng.random() < 0.5, rng.randrange(100), refused, ignored)

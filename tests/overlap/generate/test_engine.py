@@ -227,8 +227,9 @@ def vllm(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     given: list[Any] = []
 
     class Parser:
-        def __init__(self, tokenizer: Any, tools: Any) -> None:
+        def __init__(self, tokenizer: Any, tools: Any, **how: Any) -> None:
             self.tools = tools
+            given.extend(how.items())
 
         def parse(self, text: str, request: Any, auto: bool, ids: Any) -> Any:
             given.append((text, request.tools, auto, list(ids)))
@@ -270,6 +271,11 @@ def test_a_parser_gets_what_was_sampled_with_its_marks_but_for_the_one_that_ends
     assert (text, auto, ids) == ("1 2", True, [1, 2])
     assert tools[0]["function"]["name"] == "f"
     assert AnswerReader(Tokenizer(), "", "qwen3").read("text", (1, 2), "[]") == Spoken("1 2", "hm")
+
+
+def test_a_parser_is_told_by_which_variables_the_chat_template_rendered(vllm) -> None:
+    AnswerReader(Tokenizer(), "", "qwen3", {"enable_thinking": False}).read("text", (1, 2), "[]")
+    assert vllm[0] == ("chat_template_kwargs", {"enable_thinking": False})
 
 
 def test_what_a_parser_cannot_read_is_text_and_said_to_be(vllm) -> None:

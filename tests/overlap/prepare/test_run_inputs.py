@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -130,6 +131,17 @@ class Called:
 
 class Object(TrainOnly):
     rollout = Called()
+
+
+def test_variables_of_the_chat_template_hold_wherever_it_renders(tmp_path: Path, monkeypatch) -> None:
+    def render(messages, **given):
+        return given
+
+    made = SimpleNamespace(apply_chat_template=render)
+    monkeypatch.setattr("overlap.prepare.run_inputs.load_tokenizer", lambda policy: made)
+    cfg = load_config(None, ["model.chat_template_kwargs.enable_thinking=false"])
+    tokenizer = prepare(cfg, TrainOnly(), tmp_path).tokenizer
+    assert tokenizer.apply_chat_template([], tokenize=False) == {"enable_thinking": False, "tokenize": False}
 
 
 @pytest.mark.parametrize("task", [Episodic, Wrapped, Object])

@@ -170,11 +170,19 @@ def names_in_the_source() -> set[str]:
 def a_full_row() -> dict[str, float]:
     """A row to which every part of a run has added what it can."""
     one = scored(3, 0)
-    turns = replace(one, trajectory=replace(one.trajectory, used=Used(3, 9, 30, 16, 1, 0)))
+    used = Used(3, 9, 30, 16, 1, 0, rerendered=5, refused={"n": 2, "context": 1}, ignored={"tool_choice": 4})
+    turns = replace(one, trajectory=replace(one.trajectory, used=used))
     made = result(group(3, turns), report=StepReport(1, 1, 1.0, dict.fromkeys(trainer_metrics(), 0.5)), loop=LOOP)
     figures = EvaluationHistory().add(3, PassRate((ProblemTally("a", 1, 4),), 4))
     beside = evaluation_row(figures) | {"rollout/prompts_solved": 1.0}
     return row_of(made, extra=beside | node_row(ClusterFigures(1.0, ())) | episode_row(made, 2))
+
+
+def test_requests_of_episodes_are_counted_by_parameter():
+    row = a_full_row()
+    names = ("refused", "refused_n", "refused_context", "ignored_tool_choice", "rerendered_tokens")
+    per_episode = [row[f"episode/{name}"] / row["episode/refused_context"] for name in names]
+    assert per_episode == [3, 2, 1, 4, 5]
 
 
 def test_every_metric_has_its_line_in_the_documentation_and_every_line_is_of_a_metric():

@@ -151,4 +151,18 @@ def test_the_final_table_shows_before_and_after_and_how_long_generation_stood_st
 def test_a_step_that_taught_nothing_says_why():
     assert nothing_learned({**ROW, "rollout/groups_kept": 4}) == ""
     assert "every response was cut off" in nothing_learned({"rollout/groups_kept": 0, "rollout/truncated_share": 1.0})
-    assert "all groups were dropped" in nothing_learned({"rollout/groups_kept": 0, "rollout/truncated_share": 0.5})
+    dropped = {"rollout/groups_kept": 0, "rollout/truncated_share": 0.5}
+    assert "all groups were dropped" in nothing_learned(dropped)
+    told = nothing_learned(dropped | {"episode/refused": 212, "episode/refused_response_format": 212})
+    assert told.endswith("dropped; `response_format` was refused 212 times, by episode.structured=refuse")
+
+
+def test_the_final_table_tells_what_was_refused_to_episodes_and_what_had_no_effect():
+    rows = [ROW | {"episode/refused_n": 1, "episode/ignored_tool_choice": 2}, ROW | {"episode/refused_context": 3}]
+    text = final_table(summary(rows, reason="finished", seconds=9.0, run_dir=Path("runs/x")))
+    lines = [" ".join(line.split()) for line in text.splitlines() if line.startswith("requests")]
+    assert lines == [
+        "requests `context` was refused 3 times, because the dialog filled the context (episode.tokens)",
+        "requests `n` was refused 1 time, by the gateway",
+        "requests `tool_choice` had no effect 2 times (episode.structured=ignore)",
+    ]

@@ -26,7 +26,8 @@ def recording(monkeypatch: pytest.MonkeyPatch) -> Recording:
 
 
 OPENAI = f"{sys.executable} {AGENTS / 'openai_agent.py'}"
-HOWS = [*(("openai", how) for how in ("plain", "async", "stream", "chunks")), ("ai", "plain"), ("ai", "stream")]
+OPENAI_HOWS = ("plain", "async", "stream", "chunks", "items", "items-stream", "following")
+HOWS = [*(("openai", how) for how in OPENAI_HOWS), ("ai", "plain"), ("ai", "stream")]
 
 
 @pytest.mark.parametrize(("client", "how"), HOWS)
