@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
@@ -22,19 +23,35 @@ EXTENDS = "extends"
 T = TypeVar("T")
 
 
-def load_config(path: str | Path | None = None, overrides: Sequence[str] = ()) -> Config:
-    """Build a :class:`Config` from a YAML file (optional) and overrides such as ``"learn.lr=2e-5"``.
+Overrides = Sequence[str] | Mapping[str, Any]
+"""``["learn.lr=2e-5"]``, whose values are YAML; ``{"learn.lr": 2e-5}`` or ``{"learn": {"lr": 2e-5}}``."""
 
-    A file may begin with ``extends: FILE``, a path from its own folder on: it then says what differs from that one.
+
+def load_config(source: str | Path | Mapping[str, Any] | None = None, overrides: Overrides = ()) -> Config:
+    """Build a :class:`Config` from a YAML file or a mapping (None: the defaults) and overrides.
+
+    A file may begin with ``extends: FILE``, a path from its own folder on: it then says what differs from that one. A
+    mapping holds what a file would, or names of fields as in ``{"learn.lr": 2e-5}``; overrides are such a mapping, or a
+    list as in ``["learn.lr=2e-5"]``.
 
     Raises:
         ConfigError: the file cannot be read, a key is unknown (the nearest known one is named), a value has the wrong
             type, or the combination is impossible.
     """
-    tree = _read(Path(path)) if path is not None else {}
-    for override in overrides:
-        _apply(tree, override)
-    return config_from_dict(tree)
+    if isinstance(source, Mapping):
+        tree = _set_fields({}, source)
+        if EXTENDS in tree:
+            tree = _extended(tree, Path())
+    elif source is None or isinstance(source, str | os.PathLike):
+        tree = _read(Path(source)) if source is not None else {}
+    else:
+        raise ConfigError("source", source, "give the path of a YAML file, a mapping of fields, or None")
+    return config_from_dict(_overridden(tree, overrides))
+
+
+def replaced(cfg: Config, overrides: Overrides) -> Config:
+    """``cfg`` with other values of some fields; see :func:`load_config`."""
+    return config_from_dict(_overridden(cfg.to_dict(), overrides))
 
 
 def last_override(overrides: Iterable[str], name: str) -> str | None:
@@ -92,21 +109,50 @@ def _read(path: Path, below: tuple[Path, ...] = ()) -> dict[str, Any]:
         return {}
     if not isinstance(tree, dict):
         raise ConfigError("--config", str(path), "write sections (model:, data:, ...) at the top level")
+    return _extended(tree, path.parent, (*below, path.resolve()))
+
+
+def _extended(tree: dict[str, Any], folder: Path, below: tuple[Path, ...] = ()) -> dict[str, Any]:
+    """``tree`` with what the file that it extends has besides."""
     base = tree.pop(EXTENDS, None)
     if base is None:
         return tree
     if not isinstance(base, str):
         raise ConfigError(EXTENDS, base, "give the path of one YAML file, from the folder of this one on")
-    return _merged(_read(path.parent / base, (*below, path.resolve())), tree)
+    return _merged(_read(folder / base, below), tree)
 
 
 def _merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
     """Both, where each has a mapping in turn; else what ``over`` has."""
     found = dict(base)
     for key, value in over.items():
-        both = isinstance(value, Mapping) and isinstance(found.get(key), Mapping)
-        found[key] = _merged(found[key], value) if both else value
+        below = found.get(key)
+        below = below if isinstance(below, Mapping) else {}
+        found[key] = _merged(below, value) if isinstance(value, Mapping) else value
     return found
+
+
+def _overridden(tree: dict[str, Any], overrides: Overrides) -> dict[str, Any]:
+    if isinstance(overrides, Mapping):
+        return _set_fields(tree, overrides)
+    known = isinstance(overrides, Sequence) and not isinstance(overrides, str | bytes)
+    if not known or not all(isinstance(override, str) for override in overrides):
+        raise ConfigError(
+            "overrides", overrides, 'give a list as in ["learn.lr=2e-5"] or a mapping as {"learn.lr": 2e-5}'
+        )
+    for override in overrides:
+        _apply(tree, override)
+    return tree
+
+
+def _set_fields(tree: dict[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
+    """``tree`` with the values of a mapping of sections, or of names such as "learn.lr", in it."""
+    for key, value in values.items():
+        if isinstance(key, str) and "." in key:
+            _put(tree, key, value)
+        else:
+            tree = _merged(tree, {key: value})
+    return tree
 
 
 def _apply(tree: dict[str, Any], override: str) -> None:
@@ -121,7 +167,12 @@ def _apply(tree: dict[str, Any], override: str) -> None:
         value = yaml.safe_load(text) if text.strip() else ""
     except yaml.YAMLError as error:
         raise ConfigError(key, text, f"is not a YAML value: {one_line(error)}") from error
-    refuse_retired(key.strip(), value)
+    _put(tree, key.strip(), value)
+
+
+def _put(tree: dict[str, Any], key: str, value: Any) -> None:
+    refuse_retired(key, value)
+    *above, name = key.split(".")
     below = tree
     for number, section in enumerate(above):
         below = below.setdefault(section, {})
@@ -131,6 +182,7 @@ def _apply(tree: dict[str, Any], override: str) -> None:
 
 
 def _coerce(kind: Any, value: Any) -> Any:
+    value = os.fspath(value) if isinstance(value, os.PathLike) else value
     kind = float if kind == float | None else kind
     if kind is float and isinstance(value, str):  # YAML 1.1 reads 2e-5 as a string
         try:

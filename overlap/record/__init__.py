@@ -19,7 +19,7 @@ from overlap.record.checkpoint import (
 )
 from overlap.record.digest import data_digest
 from overlap.record.json_lines import JsonLines, parse_json_lines, read_json_lines, to_json_types
-from overlap.record.logs import Console, quiet
+from overlap.record.logs import Console, OpenConsole, guest, quiet
 from overlap.record.looplag import LoopLag
 from overlap.record.metrics import solved, step_row
 from overlap.record.ownership import (
@@ -37,6 +37,7 @@ from overlap.record.report import hardware, summary, versions, write_picture
 from overlap.record.resume import BEGINNING, Resumed, check_reopen, go_back, reopen, stored_config
 from overlap.record.rollouts import MARK, Rollouts, write_rollouts
 from overlap.record.run_files import RunFile, exported_policy
+from overlap.record.run_summary import PolicyFigures, RunSummary
 from overlap.record.rundir import RunDir, dialog_of, trajectory_row
 from overlap.record.timing import judged, mean, merge_spans, result_timing
 from overlap.record.trace import Tracer
@@ -49,6 +50,8 @@ __all__ = [
     "Console",
     "JsonLines",
     "LoopLag",
+    "OpenConsole",
+    "PolicyFigures",
     "Progress",
     "Recorder",
     "Resumed",
@@ -56,6 +59,7 @@ __all__ = [
     "RunDir",
     "RunFile",
     "RunState",
+    "RunSummary",
     "Tracer",
     "banner",
     "check_out",
@@ -68,6 +72,7 @@ __all__ = [
     "find_checkpoint",
     "find_run_file",
     "go_back",
+    "guest",
     "hardware",
     "has_owner",
     "holds_run",
