@@ -48,7 +48,7 @@ def _train(commands: Subparsers) -> None:
 
 def _rollout(commands: Subparsers) -> None:
     text = "sample answers to prompts and score them, without a learner"
-    rollout = _add(commands, "rollout", _later("rollout", "rollout_command"), text)
+    rollout = _add(commands, "rollout", _later("answering", "rollout_command"), text)
     _add_config(rollout)
     rollout.add_argument("--split", choices=("train", "heldout"), default="heldout", help="prompts to answer (heldout)")
     rollout.add_argument("--limit", type=_positive, default=None, metavar="N", help="answer the first N prompts only")
@@ -91,9 +91,9 @@ def _export(commands: Subparsers) -> None:
 
 
 def _run_export(args: argparse.Namespace) -> Iterator[str]:
-    from overlap.commands.export import export_command
+    from overlap.commands.exporting import export
 
-    folder, step, version = export_command(args.run, step=args.step, out=args.out)
+    folder, step, version = export(args.run, step=args.step, out=args.out)
     yield f"{folder}: the policy after step {step} (version {version})"
 
 

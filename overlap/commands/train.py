@@ -37,7 +37,7 @@ def train_command(args: argparse.Namespace) -> int | Iterator[str]:
     cfg = _kept_config(args) if args.from_rollouts else _resumed_config(args) if resume else config_of(args)
     if args.dry_run:
         return dry_run(cfg, args.from_rollouts, resume=resume, with_changes=args.resume_with_changes)
-    training.train(cfg, resume=resume, with_changes=args.resume_with_changes, rollouts=args.from_rollouts)
+    training.run_training(cfg, resume=resume, with_changes=args.resume_with_changes, rollouts=args.from_rollouts)
     return 0
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
@@ -22,17 +23,36 @@ EXTENDS = "extends"
 T = TypeVar("T")
 
 
-def load_config(path: str | Path | None = None, overrides: Sequence[str] = ()) -> Config:
-    """Build a :class:`Config` from a YAML file (optional) and overrides such as ``"learn.lr=2e-5"``.
+Overrides = Sequence[str] | Mapping[str, Any]
+"""``["learn.lr=2e-5"]``, whose values are YAML; ``{"learn.lr": 2e-5}`` or ``{"learn": {"lr": 2e-5}}``."""
 
-    A file may begin with ``extends: FILE``, a path from its own folder on: it then says what differs from that one.
+
+def load_config(source: str | Path | Mapping[str, Any] | None = None, overrides: Overrides = ()) -> Config:
+    """Build a :class:`Config` from a YAML file or a mapping (None: the defaults) and overrides.
+
+    A file may begin with ``extends: FILE``, a path from its own folder on: it then says what differs from that one. A
+    mapping holds what a file would, or names of fields as in ``{"learn.lr": 2e-5}``; overrides are such a mapping, or a
+    list as in ``["learn.lr=2e-5"]``.
 
     Raises:
         ConfigError: the file cannot be read, keys are unknown (each is named, with what it is here), a value has the
             wrong type, or the combination is impossible.
     """
-    tree = _read(Path(path)) if path is not None else {}
-    return _built(tree, [error for override in overrides if (error := _apply(tree, override)) is not None])
+    wrong: list[ConfigError] = []
+    if isinstance(source, Mapping):
+        tree, wrong = _with_fields({}, source)
+        if EXTENDS in tree:
+            tree = _extended(tree, Path())
+    elif source is None or isinstance(source, str | os.PathLike):
+        tree = _read(Path(source)) if source is not None else {}
+    else:
+        raise ConfigError("source", source, "give the path of a YAML file, a mapping of fields, or None")
+    return _overridden(tree, overrides, wrong)
+
+
+def replaced(cfg: Config, overrides: Overrides) -> Config:
+    """``cfg`` with other values of some fields; see :func:`load_config`."""
+    return _overridden(cfg.to_dict(), overrides)
 
 
 def last_override(overrides: Iterable[str], name: str) -> str | None:
@@ -94,21 +114,52 @@ def _read(path: Path, below: tuple[Path, ...] = ()) -> dict[str, Any]:
         return {}
     if not isinstance(tree, dict):
         raise ConfigError("--config", str(path), "write sections (model:, data:, ...) at the top level")
+    return _extended(tree, path.parent, (*below, path.resolve()))
+
+
+def _extended(tree: dict[str, Any], folder: Path, below: tuple[Path, ...] = ()) -> dict[str, Any]:
+    """``tree`` with what the file that it extends has besides."""
     base = tree.pop(EXTENDS, None)
     if base is None:
         return tree
     if not isinstance(base, str):
         raise ConfigError(EXTENDS, base, "give the path of one YAML file, from the folder of this one on")
-    return _merged(_read(path.parent / base, (*below, path.resolve())), tree)
+    return _merged(_read(folder / base, below), tree)
 
 
 def _merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
     """Both, where each has a mapping in turn; else what ``over`` has."""
     found = dict(base)
     for key, value in over.items():
-        both = isinstance(value, Mapping) and isinstance(found.get(key), Mapping)
-        found[key] = _merged(found[key], value) if both else value
+        below = found.get(key)
+        below = below if isinstance(below, Mapping) else {}
+        found[key] = _merged(below, value) if isinstance(value, Mapping) else value
     return found
+
+
+def _overridden(tree: dict[str, Any], overrides: Overrides, wrong: Sequence[ConfigError] = ()) -> Config:
+    """The configuration of ``tree`` and ``overrides``. Raises one ConfigError for all wrong names and for ``wrong``."""
+    if isinstance(overrides, Mapping):
+        tree, found = _with_fields(tree, overrides)
+        return _built(tree, [*wrong, *found])
+    known = isinstance(overrides, Sequence) and not isinstance(overrides, str | bytes)
+    if not known or not all(isinstance(override, str) for override in overrides):
+        raise ConfigError(
+            "overrides", overrides, 'give a list as in ["learn.lr=2e-5"] or a mapping as {"learn.lr": 2e-5}'
+        )
+    found = [error for override in overrides if (error := _apply(tree, override)) is not None]
+    return _built(tree, [*wrong, *found])
+
+
+def _with_fields(tree: dict[str, Any], values: Mapping[str, Any]) -> tuple[dict[str, Any], list[ConfigError]]:
+    """``tree`` with the values of a mapping of sections, or of names such as "learn.lr", in it; and what is wrong."""
+    wrong = []
+    for key, value in values.items():
+        if not (isinstance(key, str) and "." in key):
+            tree = _merged(tree, {key: value})
+        elif (error := _put(tree, key, value)) is not None:
+            wrong.append(error)
+    return tree, wrong
 
 
 def _apply(tree: dict[str, Any], override: str) -> ConfigError | None:
@@ -125,12 +176,18 @@ def _apply(tree: dict[str, Any], override: str) -> ConfigError | None:
         value = read_yaml(text) if text.strip() else ""
     except yaml.YAMLError as error:
         return ConfigError(key, text, f"is not a YAML value: {one_line(error)}")
-    if (retired := retired_error(key.strip(), value)) is not None:
-        return retired
-    if not above and name in get_type_hints(Config):
+    if not above and name in get_type_hints(Config) and retired_error(name, value) is None:
         return ConfigError(
             "override", override, f"{name} is a section: write section.field=value, see `overlap fields`"
         )
+    return _put(tree, key.strip().lstrip("+"), value)
+
+
+def _put(tree: dict[str, Any], key: str, value: Any) -> ConfigError | None:
+    """Put the value of a field into its place; returns why it has none."""
+    if (retired := retired_error(key, value)) is not None:
+        return retired
+    *above, name = key.split(".")
     below = tree
     for number, section in enumerate(above):
         below = below.setdefault(section, {})
@@ -146,6 +203,7 @@ def _fields(section: str) -> list[str]:
 
 
 def _coerce(kind: Any, value: Any) -> Any:
+    value = os.fspath(value) if isinstance(value, os.PathLike) else value
     kind = float if kind == float | None else kind
     if kind is float and isinstance(value, str):  # YAML 1.1 reads 2e-5 as a string
         try:

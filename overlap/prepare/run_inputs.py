@@ -16,7 +16,7 @@ from overlap.pipeline import PromptSplit, check_splits, estimator
 from overlap.placement import devices_here
 from overlap.prepare.seating import check_cluster
 from overlap.prepare.task_prompts import check_probes, task_prompts
-from overlap.record import quiet
+from overlap.record import OpenConsole, quiet
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,15 +37,17 @@ class RunInputs:
     """The checkpoint that a critic starts from, where there is one."""
 
 
-def prepare(cfg: Config, task: Task | None, scratch: Path) -> RunInputs:
-    """Load policy, tokenizer and prompts. Raises ConfigError, also where too many rows of the data cannot be used."""
+def prepare(cfg: Config, task: Task | None, scratch: Path, output: OpenConsole = quiet) -> RunInputs:
+    """Load policy, tokenizer and prompts. Raises ConfigError, also where too many rows of the data cannot be used.
+    ``output`` takes what libraries print meanwhile.
+    """
     from overlap.generate import check_parsers
     from overlap.learner import check_functions
     from overlap.policy import resolve_policy
     from overlap.prepare.agent_command import check_agent
     from overlap.task import check_rollout, check_task, load_task, user_code
 
-    with quiet(scratch / "prepare.log"):
+    with output(scratch / "prepare.log"):
         devices_here(cfg.run.device)  # refuses a GPU that is not there
         estimator(cfg.learn.advantage)
         check_functions(cfg.learn)

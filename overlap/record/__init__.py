@@ -19,7 +19,7 @@ from overlap.record.checkpoint import (
 )
 from overlap.record.digest import data_digest
 from overlap.record.json_lines import JsonLines, parse_json_lines, read_json_lines, to_json_types
-from overlap.record.logs import Console, quiet
+from overlap.record.logs import Console, OpenConsole, guest, quiet
 from overlap.record.looplag import LoopLag
 from overlap.record.metrics import is_step, solved, step_row
 from overlap.record.ownership import (
@@ -37,6 +37,7 @@ from overlap.record.report import PASS_AT_1, hardware, summary, versions, write_
 from overlap.record.resume import BEGINNING, Resumed, check_reopen, go_back, reopen, stored_config
 from overlap.record.rollouts import MARK, Rollouts, write_rollouts
 from overlap.record.run_files import RunFile, exported_policy
+from overlap.record.run_summary import PolicyFigures, RunSummary
 from overlap.record.rundir import RunDir, dialog_of, trajectory_row
 from overlap.record.timing import judged, mean, merge_spans, result_timing
 from overlap.record.trace import Tracer
@@ -50,6 +51,8 @@ __all__ = [
     "Console",
     "JsonLines",
     "LoopLag",
+    "OpenConsole",
+    "PolicyFigures",
     "Progress",
     "Recorder",
     "Resumed",
@@ -57,6 +60,7 @@ __all__ = [
     "RunDir",
     "RunFile",
     "RunState",
+    "RunSummary",
     "Tracer",
     "banner",
     "check_out",
@@ -69,6 +73,7 @@ __all__ = [
     "find_checkpoint",
     "find_run_file",
     "go_back",
+    "guest",
     "hardware",
     "has_owner",
     "holds_run",

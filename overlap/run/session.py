@@ -31,6 +31,7 @@ from overlap.record import (
     Rollouts,
     RunDir,
     RunFile,
+    RunSummary,
     stall_line,
     summary,
     write_picture,
@@ -290,7 +291,7 @@ class TrainingSession:
             "not_written": list(self.run.failures),
         }
 
-    def summarize(self, seconds: float) -> dict[str, Any]:
+    def summarize(self, seconds: float) -> RunSummary:
         """Return the figures of the whole run, ``seconds`` being those of this session. When a step was taken they are
         written down and drawn; a start that failed leaves its directory free.
         """
@@ -315,7 +316,7 @@ class TrainingSession:
             figures["not_written"] = list(self.run.failures)
             if len(figures["not_written"]) > lost:
                 self.run.finish(figures)
-        return figures
+        return cast(RunSummary, figures)
 
     def _extra(self) -> dict[str, Any]:
         p, solved = self.inputs, self._prompts.figures if self.recorder else {}

@@ -11,8 +11,8 @@ from dataclasses import dataclass, fields
 from enum import StrEnum
 from typing import Any, Final, Literal
 
-from sandbox.core.checks import check_files, check_texts, quoted
-from sandbox.errors import InvalidProblem, InvalidProgram
+from sandbox.core.checks import check_files, check_pairs, check_texts, quoted, wrong_type
+from sandbox.errors import InvalidProblem, InvalidProgram, WrongType
 
 Isolation = Literal["auto", "A", "B", "C"]
 
@@ -68,14 +68,16 @@ class Limits:
 
     def __post_init__(self) -> None:
         for item in fields(self):
-            value = getattr(self, item.name)
+            name, value = f"limits.{item.name}", getattr(self, item.name)
             if value is None and item.name == "wall_s":
                 continue
+            if isinstance(value, bool) or not isinstance(value, int | float):
+                raise WrongType(f"{name}={quoted(value)}: must be a positive number, not {type(value).__name__}")
             most = SECONDS_MAX if item.name.endswith("_s") else BYTES_MAX if item.name.endswith("_bytes") else COUNT_MAX
-            if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= most:
-                raise InvalidProblem(f"limits.{item.name}={quoted(value)}: must be a positive number, at most {most}")
+            if not 0 < value <= most:
+                raise InvalidProblem(f"{name}={quoted(value)}: must be a positive number, at most {most}")
             if not item.name.endswith("_s") and not isinstance(value, int):
-                raise InvalidProblem(f"limits.{item.name}={value!r}: must be a whole number")
+                raise WrongType(f"{name}={value!r}: must be a whole number, not {type(value).__name__}")
 
     @property
     def wall_limit_s(self) -> float:
@@ -88,6 +90,13 @@ COMPILE_LIMITS: Final = Limits(
 
 REFEREE_LIMITS: Final = Limits(cpu_s=30.0, wall_s=120.0, memory_bytes=1024 * MIB, output_bytes=64 * MIB)
 """For one run of a checker or an interactor."""
+
+
+_OPTIONAL_TEXTS: Final = {
+    "expected": "text (of a function problem: a JSON value) or None",
+    "group": "the name of a subtask, or None",
+    "compare": "a mode of comparison as text, or None",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +124,15 @@ class Case:
 
     def __post_init__(self) -> None:
         freeze(self, "arguments", "files", "referee_arguments")
+        check_texts("case", self, "input", form="text (of a function problem: a JSON list of its arguments)")
+        for name, form in _OPTIONAL_TEXTS.items():
+            if getattr(self, name) is not None:
+                check_texts("case", self, name, form=form)
+        for name in ("arguments", "referee_arguments"):
+            value = getattr(self, name)
+            if not isinstance(value, tuple) or not all(isinstance(part, str) for part in value):
+                raise wrong_type("case", name, value, "a list of texts")
+        check_pairs("case", self.files)
 
     def to_json(self) -> dict[str, Any]:
         """Return a plain dict without the fields that have their default, except input, expected and group."""
@@ -136,7 +154,7 @@ class Subtask:
 class Program:
     """A program: one source, or several files.
 
-    Raises InvalidProgram where the files cannot lie in one directory, InvalidProblem for a field that is no text.
+    Raises InvalidProgram where the files cannot lie in one directory, WrongType for a field that is no text.
     """
 
     source: str = ""

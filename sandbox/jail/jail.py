@@ -14,12 +14,12 @@ import os
 import sys
 import time
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Final
 
 from sandbox.core import MIB, Isolation
-from sandbox.errors import Cancelled, IsolationUnavailable, ToolchainMissing, WorkerDied
+from sandbox.errors import Cancelled, IsolationUnavailable, ToolchainMissing, WorkerDied, WrongType
 from sandbox.jail.run import JailedRun, RunResult, Sent
 from sandbox.jail.tree import Tree
 from sandbox.kernel import uids
@@ -205,8 +205,12 @@ class Jail:
 
 
 def find_packages(packages: Packages) -> dict[str, list[str]]:
-    """Each package of this interpreter with its directories. Raises ToolchainMissing."""
-    return dict(packages) if isinstance(packages, Mapping) else {name: package_paths(name) for name in packages}
+    """Each package of this interpreter with its directories. Raises ToolchainMissing, WrongType."""
+    if isinstance(packages, Mapping):
+        return dict(packages)
+    if isinstance(packages, str) or not isinstance(packages, Iterable) or not all(isinstance(x, str) for x in packages):
+        raise WrongType(f'packages={packages!r}: must be a list of names, as ("numpy",), not {type(packages).__name__}')
+    return {name: package_paths(name) for name in packages}
 
 
 def package_paths(name: str) -> list[str]:

@@ -118,7 +118,7 @@ def test_each_kind_of_end_has_its_exit_code(error, code: int, monkeypatch, capsy
     def fail(*args: object, **kwargs: object) -> None:
         raise error
 
-    monkeypatch.setattr("overlap.run.training.train", fail)
+    monkeypatch.setattr("overlap.run.training.run_training", fail)
     assert cli.main(["train"]) == code
     assert len(capsys.readouterr().err.strip().splitlines()) == 1
 
@@ -139,7 +139,7 @@ def test_the_order_of_arguments_does_not_matter(args, tmp_path, monkeypatch) -> 
     (tmp_path / "runs" / "a" / "config.yaml").write_text("run: {seed: 3, dir: elsewhere}\nhistory: []\n")
     (tmp_path / "c.yaml").write_text("run: {seed: 3}\n")
     taken = []
-    monkeypatch.setattr("overlap.run.training.train", lambda cfg, **options: taken.append((cfg, options)))
+    monkeypatch.setattr("overlap.run.training.run_training", lambda cfg, **options: taken.append((cfg, options)))
     assert cli.main(["train", *args]) == 0
     ((cfg, options),) = taken
     assert (cfg.run.dir, cfg.run.steps, cfg.run.seed, cfg.learn.lr) == ("runs/a", 9, 3, 1e-3)
@@ -151,7 +151,7 @@ def test_a_resumed_run_goes_by_what_it_left_when_no_configuration_is_given(tmp_p
     (tmp_path / "runs" / "latest").mkdir(parents=True)
     (tmp_path / "runs" / "latest" / "config.yaml").write_text("learn: {lr: 3.0e-5}\nrun: {dir: 'runs/{time}'}\n")
     taken = []
-    monkeypatch.setattr("overlap.run.training.train", lambda cfg, **options: taken.append((cfg, options)))
+    monkeypatch.setattr("overlap.run.training.run_training", lambda cfg, **options: taken.append((cfg, options)))
     assert cli.main(["train", "--resume-with-changes"]) == 0
     ((cfg, options),) = taken
     assert (cfg.learn.lr, cfg.run.dir) == (3e-5, "runs/latest")

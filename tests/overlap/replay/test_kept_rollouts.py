@@ -51,7 +51,7 @@ class Lab:
         """Eight prompts and a policy of nothing."""
         made = Stage(self.folder, self.patch, *KEPT, *overrides)
 
-        def prepare(cfg: Config, task: Any, scratch: Path) -> RunInputs:
+        def prepare(cfg: Config, task: Any, scratch: Path, output: Any = None) -> RunInputs:
             return RunInputs(cfg, task, made.policy, Tokenizer(), tuple(fake_prompts(8)), ())
 
         for module in ("overlap.run.training", "overlap.commands.train", "overlap.commands.standalone"):
