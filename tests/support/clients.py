@@ -19,6 +19,9 @@ from overlap.core import Prompt, Request, Spoken
 from overlap.server import Chat, ChatTemplate, Gateway, HarnessRollout
 from overlap.server import gateway as gateway_
 from overlap.server.chat import Budget
+from overlap.server.http_messages import CHAT
+from overlap.server.http_responses import RESPONSES
+from overlap.server.turn_request import RequestRules
 
 AGENTS = SUPPORT / "agents"
 CLIENTS = "OVERLAP_CLIENTS"
@@ -133,10 +136,10 @@ def directly(bodies: list[dict[str, Any]], voice: Voice) -> Chat:
     async def main() -> Chat:
         chat, known = chat_of(voice), dict[Any, Mapping[str, Any]]()
         for body in bodies:
-            messages = [known.get(_heard(message), message) for message in body["messages"]]
-            limit = body.get("max_completion_tokens", body.get("max_tokens"))
-            stop = body.get("stop") or ()
-            reply = await chat.say(messages, tools=body.get("tools") or (), max_tokens=limit, stop=stop)
+            dialect = RESPONSES if "input" in body else CHAT
+            asked, _ = dialect.read(body, RequestRules(), {})
+            messages = [known.get(_heard(message), message) for message in asked.messages]
+            reply = await chat.say(messages, tools=asked.tools, max_tokens=asked.max_tokens, stop=asked.stop)
             known[_heard(reply.message)] = reply.message
         return chat
 
