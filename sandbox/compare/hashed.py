@@ -18,19 +18,19 @@ class Crowded(ValueError):
     """Too many different values with one hash."""
 
 
-def make_set(items: Iterable[Any] = ()) -> set[Any]:
+def make_set(items: Iterable[Any] = (), /) -> set[Any]:
     """set(items). Raises Crowded, and TypeError as `set` does."""
     items = list(items)
     check_hashing_cost(items)
     return set(items)
 
 
-def make_frozenset(items: Iterable[Any] = ()) -> frozenset[Any]:
+def make_frozenset(items: Iterable[Any] = (), /) -> frozenset[Any]:
     """frozenset(items). Raises Crowded, and TypeError as `frozenset` does."""
     return frozenset(make_set(items))
 
 
-def make_dict(items: Any = (), **named: Any) -> dict[Any, Any]:
+def make_dict(items: Any = (), /, **named: Any) -> dict[Any, Any]:
     """dict(items, **named). Raises Crowded, and what `dict` raises."""
     if not isinstance(items, dict):
         items = [(key, value) for key, value in items]

@@ -159,7 +159,7 @@ _SUM_MAX: Final = 1 << 28  # words or items that are copied
 _PRODUCT_MAX: Final = 1 << 24  # words times words
 
 
-def total(items: Iterable[Any], start: Any = 0) -> Any:
+def total(items: Iterable[Any], /, start: Any = 0) -> Any:
     """sum(items, start)."""
     items = list(items)
     size, work = _size(start), 0

@@ -209,7 +209,7 @@ class Caller(_Wire):
         self.lost = self.lost or {"lost": whose, "error": why}
         raise Lost
 
-    def ask(self, what: str, target: Any, *args: Any, **keywords: Any) -> Any:
+    def ask(self, what: str, target: Any, /, *args: Any, **keywords: Any) -> Any:
         """The value of a call. Raises what the program raised, or Lost."""
         if self.lost:
             raise Lost
@@ -306,7 +306,7 @@ class Caller(_Wire):
         class Handle:
             __slots__ = ()
 
-            def __call__(_, *args: Any, **keywords: Any) -> Any:
+            def __call__(_, /, *args: Any, **keywords: Any) -> Any:
                 return self.ask("call", target, *args, **keywords)
 
             def __getattr__(_, name: str) -> Any:

@@ -51,6 +51,19 @@ def test_what_tests_do_with_programs_works_between_two_jails(judge: Judge, sourc
     assert (done.verdict, done.weak) == (Verdict.AC, False)
 
 
+KEYWORDS = ("self", "_", "what", "target", "name", "args", "keywords", "items", "caller", "value")
+
+
+@pytest.mark.parametrize("name", KEYWORDS)
+def test_a_keyword_of_any_name_reaches_the_program(judge: Judge, name: str) -> None:
+    source = f"def f(x, {name}=0): return x + {name}\nclass C:\n  def g(this, {name}): return {name}"
+    test = f"for k in (1, 2): assert f(k, {name}=3) == k + 3"
+    done = asserts(judge, source, test, fn_name="f")
+    assert (done.verdict, done.weak) == (Verdict.AC, False)
+    done = asserts(judge, source, f"c = C()\nfor k in (1, 2): assert c.g({name}=k) == k", fn_name="C")
+    assert (done.verdict, done.weak) == (Verdict.AC, False)
+
+
 def test_a_test_has_a_jail_of_its_own_in_every_tier(tiered_judge: Judge) -> None:
     for source, verdict in ((SQUARE, Verdict.AC), (PATCHES, Verdict.WA), (FORGED, Verdict.RE), (POSES, Verdict.RE)):
         done = asserts(tiered_judge, source, "for i in range(3):\n  assert sq(i) == i * i")
