@@ -84,9 +84,9 @@ def _decide_failure(tested: RunResult, said: Frame | None, limits: Limits) -> De
         return Verdict.WA, str(said.get("error"))
     if said.get("kind") == "memory":
         return Verdict.MLE, "its values do not fit into the test's memory"
-    if said.get("kind") == "assertion":
-        return Verdict.WA, "an assert does not hold"
     error, stage = str(said["error"]), said.get("stage")
+    if said.get("kind") == "assertion" and stage != "call":
+        return Verdict.WA, "an assert does not hold"
     own = stage == "preamble" or (stage == "test" and error.startswith(_OWN_FAULTS))
     return None if own else (Verdict.RE, error)
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import builtins
 import json
+import opcode
 import operator
 import os
 import sys
@@ -44,6 +45,11 @@ _DECIDES_AS_ARRAY: Final = frozenset({"all", "any", "equals"})
 """The same of what honest programs return too, and what has no other form."""
 _TOLD: Final = ("__name__", "__qualname__", "__doc__", "__dict__", "__module__", "__annotations__", "__wrapped__")
 """Of a handle's special names, what a test may read. Others are looked for by protocols, which it has no part in."""
+_PROTOCOL: Final[dict[str, tuple[type[BaseException], ...]]] = {
+    "next": (StopIteration,), "getitem": (LookupError,), "getattr": (AttributeError,), "len": (TypeError,),
+}  # fmt: skip
+"""What these raise to say no more than that they have nothing."""
+_RERAISE: Final = opcode.opmap["RERAISE"]
 _VIEWS: Final[tuple[type, ...]] = (type({}.keys()), type({}.values()), type({}.items()))
 
 
@@ -192,8 +198,8 @@ class Caller(_Wire):
         self.reader, self.writer = streams
         self.lost: dict[str, str] = {}
         """Whose doing it is that the test cannot be decided, and what."""
-        self.raised: BaseException | None = None
-        """By the program, last."""
+        self.raised: list[BaseException] = []
+        """By the program, but for what ends a loop over an iterator or a row of its own."""
         self.calls = 0
         self.turn = sys.modules["threading"].RLock()  # imported by our caller, who minds its hooks
         self.targets: dict[int, tuple[Any, Any]] = {}
@@ -235,10 +241,19 @@ class Caller(_Wire):
                 return self._taken(what, target, self.read(value))
             if kind == "lost":
                 self.fail("program", f"returned {value[:200]}, which has no JSON form")
-            self.raised = raised = self._error(value, rest)
+            raised = self._error(value, rest)
         except (ValueError, TypeError, LookupError, AttributeError, RecursionError, OSError):
             self.fail("program", "an unreadable result")
-        raise raised
+        if not isinstance(raised, _PROTOCOL.get(what, ())):
+            self.raised.append(raised)
+        try:
+            raise raised
+        finally:  # a handler is what gives it a traceback
+            del raised
+
+    def swallowed(self, ended_by: BaseException | None) -> BaseException | None:
+        """What the program raised and no handler of the test's caught: it ended a loop of the test's, or the like."""
+        return next((error for error in self.raised if error is not ended_by and not _is_caught(error)), None)
 
     def _is_own(self, target: dict[str, Any]) -> bool:
         return "p" in target or target["h"] in self.own
@@ -322,6 +337,16 @@ class Caller(_Wire):
         made = Handle()
         self.targets[id(made)] = (made, target)
         return made
+
+
+def _is_caught(error: BaseException) -> bool:
+    """Return whether a handler in the test's own code, or an assertRaises, has caught this."""
+    if (trace := error.__traceback__) is None:  # assertRaises takes it away
+        return True
+    frame = trace.tb_frame  # the last that it came to
+    code = frame.f_code
+    has_left = frame.f_lasti == trace.tb_lasti or code.co_code[frame.f_lasti] == _RERAISE
+    return not has_left and code.co_filename in ("main.py", "preamble.py", "<string>")
 
 
 def _asking(caller: Caller, what: str, target: Any) -> Callable[..., Any]:

@@ -288,10 +288,14 @@ def _ask(job: Job, code: types.CodeType, module: dict[str, Any]) -> NoReturn:
             if name in job["entry"] or name not in module:
                 module[name] = caller.proxy(name)
         exec(code, module)
+        swallowed = caller.swallowed(None)
     except BaseException as error:
-        if not caller.lost:
-            _report(error, "call" if error is caller.raised or type(error) is AssertionError else "test")
+        swallowed = caller.swallowed(error)
+        if not caller.lost and swallowed is None:
+            _report(error, "call" if any(error is other for other in caller.raised) else "test")
             _exit(1)
+    if swallowed is not None:
+        caller.lost = caller.lost or {"lost": "end", "error": _text(swallowed)}
     _answer(not caller.lost and caller.calls > 0, **caller.lost)
     _exit(0)
 
@@ -310,12 +314,16 @@ def _report(error: BaseException, stage: str) -> None:
         text = f"returned {error}, which has no JSON form"
         _answer(False, error=text, stage="value")
         return
-    try:
-        text = f"{type(error).__name__}: {error}"[:300]
-    except BaseException:
-        text = type(error).__name__
+    text = _text(error)
     kind = "memory" if type(error) is MemoryError else "assertion" if type(error) is AssertionError else "error"
     _answer(False, error=text, stage=stage, kind=kind)
+
+
+def _text(error: BaseException) -> str:
+    try:
+        return f"{type(error).__name__}: {error}"[:300]
+    except BaseException:
+        return type(error).__name__
 
 
 def _answer(ok: bool, **rest: Any) -> None:

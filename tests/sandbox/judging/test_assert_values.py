@@ -222,6 +222,64 @@ def test_whatever_a_program_does_to_its_caller_is_a_verdict(judge: Judge, attack
     assert asserts(judge, "def f(x): return 2", "want = 2\nassert f(1) == want").verdict is Verdict.AC
 
 
+LOOPS = [
+    ("class Its:\n  def __iter__(s): return s\n  def __next__(s): return f(1)\nfor x in Its(): assert x == 2",
+     "StopIteration"),
+    ("class Row:\n  def __getitem__(s, k): return f(k)\nfor x in Row(): assert x == 2", "IndexError"),
+    ("assert list(map(f, [1, 2])) in ([2, 4], [])", "StopIteration"),
+    ("for x in map(f, [1, 2]): assert x == 2", "StopIteration"),
+    ("x = next(map(f, [1]), 2)\nassert x == 2", "StopIteration"),
+    ("want = [2]\nassert [*filter(f, want)] in (want, [])", "StopIteration"),
+    ("class Its:\n  def __iter__(s): return s\n  def __next__(s):\n    try: return f(1)\n    except KeyError: pass\n"
+     "try:\n  for x in Its(): assert x == 2\nexcept KeyError: pass", "StopIteration"),
+    ("class Its:\n  def __iter__(s): return s\n  def __next__(s):\n    try: return f(1)\n    finally: pass\n"
+     "for x in Its(): assert x == 2", "StopIteration"),
+    ("def g():\n  try: yield\n  except GeneratorExit: assert f(1) == 2\nrow = g()\nnext(row)\nrow.close()",
+     "GeneratorExit"),
+    ("def g():\n  try: yield\n  finally: assert f(1) == 2\nrow = g()\nnext(row)\nrow.close()", "StopIteration"),
+    ("class Row:\n  @property\n  def x(s): return f(1)\nassert getattr(Row(), 'x', 2) == 2", "AttributeError"),
+    ("from collections.abc import Sequence\nclass Row(Sequence):\n  def __len__(s): return 3\n"
+     "  def __getitem__(s, k): return f(k)\nassert 7 not in Row()", "IndexError"),
+    ("import unittest\nclass T(unittest.TestCase):\n  def test(s): s.assertEqual(f(1), 2)\n"
+     "r = unittest.TestResult()\nT('test').run(r)\nassert not r.errors", "AssertionError"),
+    ("for x in (1, 2): assert f(x) == 2", "AssertionError"),
+    ("want = 2\nassert f(1) == want", "unittest.SkipTest"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("test", "error"), LOOPS)
+def test_what_a_program_raises_does_not_end_a_loop_of_the_tests(judge: Judge, test: str, error: str) -> None:
+    source = f"import unittest\ndef f(x): raise {error}"
+    for fn_name in (None, "f"):
+        assert asserts(judge, source, test, fn_name=fn_name).verdict is Verdict.RE
+
+
+@pytest.mark.parametrize(
+    ("body", "test"),
+    [
+        ("raise StopIteration", "try: f(1)\nexcept StopIteration: pass\nelse: assert False"),
+        ("assert False", "for x in (1, 2):\n  try: f(x)\n  except AssertionError: continue\n  assert False"),
+        ("[][x]", "def g():\n  try: f(1)\n  except IndexError: return 5\nassert g() == 5"),
+        ("[][x]", "def g():\n  try: f(1)\n  finally: pass\ntry: g()\nexcept IndexError: pass\nelse: assert False"),
+        ("[][x]", "try: f(1)\nexcept IndexError as e: g = e\nassert isinstance(g, LookupError)"),
+        ("return iter([x])", "assert [*f(3)] == [3] and next(f(3), 4) == 3"),
+        ("return type('R', (), {'__getitem__': lambda s, k: [x][k]})()", "assert [y for y in f(3)] == [3]"),
+        ("return type('R', (), {'__iter__': lambda s: iter([x])})()", "for x in (3,): assert list(f(x)) == [x]"),
+        ("return type('R', (), {'y': x})()", "assert not hasattr(f(3), 'z') and f(3).y == 3"),
+    ],
+)
+def test_what_a_test_expects_to_be_raised_may_be(judge: Judge, body: str, test: str) -> None:
+    done = asserts(judge, f"def f(x): {body}", test, fn_name="f")
+    assert (done.verdict, done.weak) == (Verdict.AC, False)
+
+
+@pytest.mark.parametrize("how", ["with unittest.TestCase().assertRaises(IndexError): f(1)",
+                                 "unittest.TestCase().assertRaises(IndexError, f, 1)",
+                                 "with contextlib.suppress(IndexError): f(1)"])  # fmt: skip
+def test_what_a_test_expects_by_assert_raises_may_be_raised(judge: Judge, how: str) -> None:
+    assert asserts(judge, "def f(x): [][x]", f"import contextlib, unittest\n{how}\nassert True").verdict is Verdict.AC
+
+
 PEEK = """
 import gc, os, sys
 def f(x):
