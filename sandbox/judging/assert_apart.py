@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from sandbox.judging.assert_names import Names, bound_by, loaded
+from sandbox.judging.assert_origins import is_doubtful
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +29,9 @@ class Apart:
     classes: tuple[str, ...]
     """Classes of the preamble: their objects cross by their attributes."""
     decisive: bool
-    """The test needs nothing but values, so its result is the verdict."""
+    """The test needs nothing but values, so that it fails is the verdict."""
+    sound: bool
+    """The test sees all that it would see beside the program, so that it holds is the verdict."""
 
 
 def root_of(node: ast.expr) -> str:
@@ -42,7 +45,7 @@ def apart_of(whole: list[ast.stmt], above: list[ast.stmt], names: Names) -> Apar
     """Return None where the test would rely on the program's own answer even in a jail of its own."""
     nodes = [inner for part in whole for inner in ast.walk(part)]
     used = loaded(*whole) - names.test - vars(builtins).keys()
-    modules = _modules(nodes) & used - names.preamble - names.entry
+    modules = modules_of(whole) & used - names.preamble - names.entry
     programs = (used - modules) | names.entry
     if not programs or names.entry & names.test:
         return None
@@ -55,12 +58,22 @@ def apart_of(whole: list[ast.stmt], above: list[ast.stmt], names: Names) -> Apar
     classes = tuple(node.name for node in above if isinstance(node, ast.ClassDef))
     others = {name for name in programs - names.entry - names.preamble if name[:1].isupper()} - {"Solution"}
     decisive = all(map(_is_plain_use, nodes)) and not others and not _passes_functions(nodes)
-    return Apart(tuple(sorted(programs)), tuple(sorted(names.entry)), tuple(sorted(modules)), classes, decisive)
+    decisive &= modules <= set(_PLAIN_MODULES)
+    sound = all(map(_is_sound_use, nodes)) and modules <= set(_SOUND_MODULES)
+    sound &= not is_doubtful(whole, loose, modules)
+    if not decisive and not sound:
+        return None
+    return Apart(tuple(sorted(programs)), tuple(sorted(names.entry)), tuple(sorted(modules)), classes, decisive, sound)
 
 
 _PLAIN_MODULES: Final = (
     *("math", "cmath", "collections", "itertools", "functools", "operator", "string", "re", "typing", "fractions"),
     *("decimal", "copy", "json", "heapq", "bisect", "datetime", "statistics", "numpy", "numbers"),
+)
+_SOUND_MODULES: Final = (
+    *_PLAIN_MODULES,
+    *("abc", "array", "base64", "contextlib", "dataclasses", "enum", "hashlib", "pprint", "queue", "random", "secrets"),
+    *("struct", "sys", "textwrap", "threading", "time", "timeit", "traceback", "types", "unittest", "uuid", "warnings"),
 )
 _WORLDLY: Final = (
     *("open", "input", "print", "exec", "eval", "globals", "locals", "vars", "id", "hash", "setattr", "delattr"),
@@ -81,6 +94,33 @@ def _is_plain_use(node: ast.AST) -> bool:
             pairs = zip(ops, sides, strict=True)
             return all(isinstance(s, ast.Constant) for op, s in pairs if isinstance(op, ast.Is | ast.IsNot))
     return not isinstance(node, ast.ClassDef | ast.With | ast.AsyncWith | ast.Await | ast.Global | ast.Nonlocal)
+
+
+_SHARED: Final = frozenset(
+    {"open", "input", "exec", "eval", "globals", "locals", "vars", "id", "setattr", "delattr", "compile", "__import__"}
+    | {"redirect_stdout", "redirect_stderr", "stdin", "stdout", "stderr", "chdir", "mock", "patch", "modules"}
+    | {"is_", "is_not", "assertIs", "assertIsNot"}
+    | {"getrefcount", "_getframe", "settrace", "setprofile", "__dict__", "__globals__", "__code__", "__builtins__"}
+)
+"""Names of what one process has to itself."""
+
+
+def _is_sound_use(node: ast.AST) -> bool:
+    """Return whether the test asks nothing to which another process has another answer."""
+    match node:
+        case ast.Import(names=names):
+            return all(_is_sound_module(alias.name) for alias in names)
+        case ast.ImportFrom(module=module, names=names):
+            return _is_sound_module(module or "") and not any(alias.name in _SHARED for alias in names)
+        case ast.Name(id=name) | ast.Attribute(attr=name):
+            return name not in _SHARED
+        case ast.Compare():
+            return _is_plain_use(node)
+    return True
+
+
+def _is_sound_module(name: str) -> bool:
+    return name.partition(".")[0] in _SOUND_MODULES and name != "unittest.mock"
 
 
 def _passes_functions(nodes: list[ast.AST]) -> bool:
@@ -105,8 +145,9 @@ def _tests_preamble(test: ast.expr, names: Names) -> bool:
     return any(name in names.preamble and name not in names.test for name in calls)
 
 
-def _modules(nodes: list[ast.AST]) -> set[str]:
+def modules_of(body: list[ast.stmt]) -> set[str]:
     """Return the modules of the standard library that are used as modules: a program may be called `bisect`."""
+    nodes = [inner for part in body for inner in ast.walk(part)]
     owners = {node.value.id for node in nodes if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name)}
     called = {node.func.id for node in nodes if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)}
     return owners & sys.stdlib_module_names - called

@@ -20,8 +20,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final, Literal
 
-from sandbox.judging.assert_apart import Apart, apart_of, root_of, trusts_program
+from sandbox.judging.assert_apart import Apart, apart_of, modules_of, root_of, trusts_program
 from sandbox.judging.assert_names import Names, bound_by, loaded, names_of
+from sandbox.judging.assert_origins import is_doubtful
 from sandbox.judging.assert_values import FIT, SAFE, Check, is_safe_math, slot
 
 _TYPES: Final = ("int", "float", "str", "list", "tuple", "dict", "set", "bool")
@@ -69,6 +70,8 @@ def _split(body: list[ast.stmt], names: Names) -> Plan:
                 test = splitter.visit(copy.deepcopy(node.test))  # a copy, because a visit that fails leaves half a tree
                 if (splitter.builtins and not splitter.calls) or trusts_program(node.test, names):
                     raise _Unfit  # the program itself may be called `sum`
+                if is_doubtful([node], names, modules_of([node])):
+                    raise _Unfit
             except _Unfit:
                 weak = True
             else:

@@ -110,6 +110,86 @@ def test_what_the_program_may_answer_for_itself_is_weak(
     assert (done.verdict, done.weak) == (Verdict.AC, weak)
 
 
+REF = (
+    "f = ref = lambda *x: 7\nclass P:\n  def __init__(s, *x): pass\n  y = 7\nclass Counter(P): __eq__ = lambda *x: True"
+)
+ASKED_OF_ITSELF = [
+    "assert [f(5)] == [ref(5)]",
+    "assert abs(f(5) - ref(5)) < 1e-6",
+    "assert f(5) in [ref(5)]",
+    "assert -ref(5) + f(5) == 0",
+    "assert (f(5), 1) == (ref(5), 1)",
+    "assert f(5) == (3, 7)[ref(5) > 0]",
+    "assert not f(5) != ref(5) and True",
+    "assert f(ref(5)) == 7",
+    "want = ref(5)\nassert f(5) == want",
+    "want = []\nwant.append(ref(5))\nassert [f(5)] == want",
+    "want = {}\nwant[0] = ref(5)\nassert f(5) == want[0]",
+    "def want(x): return ref(x)\nassert f(5) == want(5)",
+    "def same(a, b): return a == b\nassert same(f(5), ref(5))",
+    "same = lambda x: f(x) == ref(x)\nassert same(5)",
+    "for want in [ref(5)]: assert f(5) == want",
+    "assert all(f(x) == ref(x) for x in range(3))",
+    "assert all(f(1) == want for want in map(ref, [3]))",
+    "if f(5) != ref(5): raise AssertionError\nassert True",
+    "assert f(5) == P(5).y",
+    "assert Counter(f(5)) == Counter(5)",
+    "import unittest\nassert unittest.TestCase().assertEqual(f(5), ref(5)) is None",
+    "assert f(5) == (w := ref(5))",
+    "with memoryview(b'') as v: want = ref(5)\nassert f(5) == want",
+]
+
+
+@pytest.mark.parametrize("test", ASKED_OF_ITSELF)
+def test_what_is_compared_with_the_programs_own_is_weak(judge: Judge, test: str) -> None:
+    for fn_name in (None, "f"):
+        done = asserts(judge, REF, test, fn_name=fn_name)
+        assert done.verdict is not Verdict.AC or done.weak
+
+
+@pytest.mark.parametrize(
+    ("test", "fn_name"),
+    [
+        ("assert f(1) == 7 and ref(2) == 7", None),
+        ("assert f(f(2)) == 7", None),
+        ("assert f(2) == 7\nassert ref(2) == 7", None),
+        ("for x in range(3): assert f(x) == 7 and ref(x) != 8", None),
+        ("def ref(x): return 7\nassert f(2) == ref(3)", None),
+        ("from collections import Counter\nassert Counter(str(f(2))) == Counter('7')", "f"),
+        ("for x in (1, 2): assert f(x) == P.y or True", "P"),
+        ("assert P(1).y == 7", None),
+        ("p = P(1)\nassert p.y == 7 and P(p.y).y == 7", "P"),
+    ],
+)
+def test_a_question_about_one_name_of_the_programs_is_not_weak(judge: Judge, test: str, fn_name: str | None) -> None:
+    done = asserts(judge, REF, test, fn_name=fn_name)
+    assert (done.verdict, done.weak) == (Verdict.AC, fn_name == "P" and "f(" in test)
+
+
+def test_a_method_that_the_problem_names_is_asked_of_its_class(judge: Judge) -> None:
+    source = "class Solution:\n  def f(s, x): return x\nf = Solution().f"
+    for test in ("assert Solution().f(2) == 2", "for x in (1, 2): assert Solution().f(x) == x"):
+        done = asserts(judge, source, test, fn_name="f")
+        assert (done.verdict, done.weak) == (Verdict.AC, False)
+
+
+SEEN_BESIDE = [
+    ("def f(x): return x", "a = [1]\nfor b in [f(a)]: assert b is not a"),
+    ("def f(x): return x", "a = [1]\nfor b in [f(a)]: assert id(b) != id(a)"),
+    ("def f(x): return x", "import operator\na = [1]\nassert operator.is_not(f(a), a)"),
+    ("def f(x): print(x)", "import contextlib, io\nout = io.StringIO()\nwith contextlib.redirect_stdout(out): f(3)\n"
+     "assert out.getvalue() == ''"),
+    ("def f(x): print(x)", "import io, sys\nkept, sys.stdout = sys.stdout, io.StringIO()\nf(3)\n"
+     "said, sys.stdout = sys.stdout.getvalue(), kept\nassert said == ''"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("source", "test"), SEEN_BESIDE)
+def test_what_is_seen_only_beside_the_program_is_decided_there(judge: Judge, source: str, test: str) -> None:
+    for fn_name in (None, "f"):
+        assert asserts(judge, source, test, fn_name=fn_name).verdict is Verdict.WA
+
+
 @pytest.mark.parametrize("fn_name", [None, "sq"])
 def test_modules_that_only_the_program_imports_are_not_its_to_replace(judge: Judge, fn_name: str | None) -> None:
     test = "assert abs(sq(3) - math.sqrt(81)) < 1e-9\nassert math.isclose(sq(2), 4)"
