@@ -109,15 +109,15 @@ def _is_short(value: Decimal) -> bool:
     return not value.is_finite() or (abs(value.adjusted()) <= _BITS_MAX and len(value.as_tuple().digits) <= _BITS_MAX)
 
 
-def encode_lazy(value: Any, depth: int) -> Any:
-    """An iterator, by all that it has still to give, or a view of a dict. Raises Unencodable."""
+def encode_lazy(value: Any, depth: int, other: Other | None = None) -> Any:
+    """An iterator, by all that it has still to give, or a view of a dict; `other` as above. Raises Unencodable."""
     kind = type(value)
     if kind in _VIEWS:
-        return {_VIEWS[kind]: [encode_value(item, depth + 1) for item in value]}
+        return {_VIEWS[kind]: [encode_value(item, depth + 1, other) for item in value]}
     if isinstance(value, Iterator):
         items = list(islice(value, _ITEMS_MAX + 1))
         if len(items) <= _ITEMS_MAX:
-            return {"g": [encode_value(item, depth + 1, encode_lazy) for item in items]}
+            return {"g": [encode_value(item, depth + 1, other or encode_lazy) for item in items]}
     raise Unencodable(f"a {kind.__name__}")
 
 

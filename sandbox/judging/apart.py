@@ -66,7 +66,7 @@ def decide(talk: Talk, what: Apart, limits: Limits, language: Language) -> Decis
     if frame is None or not frame.get("ok"):
         return decide_frame(done, frame, language)
     if said is not None and said.get("ok") is True:
-        return ACCEPTED if what.sound else None
+        return ACCEPTED if what.sound and said.get("kind") != "doubt" else None
     if said is not None and said.get("lost") == "end":
         return Verdict.RE, str(said.get("error"))
     if not what.decisive or tested is None or (said is not None and said.get("lost") == "test"):

@@ -17,6 +17,7 @@ import opcode
 import operator
 import os
 import sys
+import types
 from collections import deque
 from collections.abc import Callable
 from typing import Any, BinaryIO, Final
@@ -35,14 +36,27 @@ _REFUSED: Final = (
     "format", "enter", "exit", "instancecheck", "subclasscheck", "missing", "reversed", "matmul", "floor", "ceil",
     "trunc", "complex", "bytes",
 )  # fmt: skip
-_DECIDES: Final = frozenset(
-    {name for name in dir(str) if name.startswith("is")}
-    | {"startswith", "endswith", "issubset", "issuperset", "isdisjoint", "is_integer"}
-    | {"difference", "symmetric_difference", "intersection", "union"}
+_CONTAINERS: Final = frozenset(
+    {
+        "get",
+        "pop",
+        "popitem",
+        "popleft",
+        "append",
+        "appendleft",
+        "extend",
+        "insert",
+        "add",
+        "remove",
+        "discard",
+        "clear",
+    }
+    | {"update", "copy", "keys", "values", "items", "index", "count", "find", "all", "any", "equals"}
 )
+"""What classes of programs are asked for too, and arrays."""
+_PLAIN: Final = (str, bytes, list, tuple, dict, set, int, float, complex, deque)
+_DECIDES: Final = frozenset(name for kind in _PLAIN for name in dir(kind) if name[:1] != "_") - _CONTAINERS
 """Methods of plain values, by which what a function has returned would say itself that it is right."""
-_DECIDES_AS_ARRAY: Final = frozenset({"all", "any", "equals"})
-"""The same of what honest programs return too, and what has no other form."""
 _TOLD: Final = ("__name__", "__qualname__", "__doc__", "__dict__", "__module__", "__annotations__", "__wrapped__")
 """Of a handle's special names, what a test may read. Others are looked for by protocols, which it has no part in."""
 _PROTOCOL: Final[dict[str, tuple[type[BaseException], ...]]] = {
@@ -171,6 +185,8 @@ class _Server(_Wire):
     def known(self, tag: str, body: Any) -> Any:
         if tag == "h":
             return self.kept[body]
+        if tag == "B":
+            return vars(builtins)[body]
         if tag == "x":
             return slice(*decode_value(body, 0, lambda inner, part, _: self.known(inner, part)))
         if body not in self.module:
@@ -179,7 +195,9 @@ class _Server(_Wire):
 
     def foreign(self, value: Any, depth: int) -> Any:
         if type(value) in _VIEWS:
-            return encode_lazy(value, depth)
+            return encode_lazy(value, depth, self.foreign)
+        if (name := _builtin_name(value)) is not None:
+            return {"B": name}
         for place, known in enumerate(self.kept):
             if known is value:
                 return {"h": place}
@@ -203,13 +221,20 @@ class Caller(_Wire):
         self.calls = 0
         self.turn = sys.modules["threading"].RLock()  # imported by our caller, who minds its hooks
         self.targets: dict[int, tuple[Any, Any]] = {}
-        self.handles: dict[int, Any] = {}
-        self.own: set[int] = set()
-        """Handles of what the test had made by a class of the program's, and of its attributes: those have an API."""
+        self.handles: dict[tuple[int, bool], Any] = {}
+        self.apis: set[int] = set()
+        """Targets that stand for no plain value: what the test had made by a class of the program's, and its
+        attributes, and what it asks for something that no plain value has."""
+        self.asked: set[str] = set()
+        """Names of methods that the classes of the program's have: those may return their object."""
+        self.doubt = False
+        """Something that may stand for a plain value was asked as one: the test holds, at best, weakly."""
 
     def proxy(self, name: str) -> Any:
         """What stands for a name of the program's."""
-        return self._handle({"p": name})
+        made = self._handle(target := {"p": name})
+        self.apis.add(id(target))
+        return made
 
     def fail(self, whose: str, why: str) -> Any:
         self.lost = self.lost or {"lost": whose, "error": why}
@@ -224,7 +249,9 @@ class Caller(_Wire):
             call = [what, target, [self.write(a) for a in args], {k: self.write(a) for k, a in keywords.items()}]
             data = json.dumps(call).encode()
         except (Unencodable, ValueError, RecursionError) as error:
-            if not self._is_own(target) or isinstance(error, RecursionError) or "deeper" in str(error):
+            if any(error is other for other in self.raised):  # by a call that an iterator of the test's has made
+                raise
+            if id(target) not in self.apis or isinstance(error, RecursionError) or "deeper" in str(error):
                 self.fail("program", "returned an object that has no JSON form")
             self.fail("test", f"calls the program with {error}")
         try:
@@ -255,24 +282,33 @@ class Caller(_Wire):
         """What the program raised and no handler of the test's caught: it ended a loop of the test's, or the like."""
         return next((error for error in self.raised if error is not ended_by and not _is_caught(error)), None)
 
-    def _is_own(self, target: dict[str, Any]) -> bool:
-        return "p" in target or target["h"] in self.own
-
     def _taken(self, what: str, target: dict[str, Any], value: Any) -> Any:
-        made = self.targets.get(id(value))
+        is_api = id(target) in self.apis
+        self.doubt |= what in ("getitem", "len") and not is_api
         is_made = what == "call" and str(target.get("p", ""))[:1].isupper()
-        if made is not None and (is_made or (what == "getattr" and self._is_own(target))):
-            self.own.add(made[1].get("h"))
+        if id(value) in self.targets and (is_made or (what == "getattr" and is_api)):
+            return self._known_handle(self.targets[id(value)][1]["h"], is_api=True)
         return value
+
+    def _known_handle(self, number: int, is_api: bool) -> Any:
+        if (number, is_api) not in self.handles:
+            self.handles[number, is_api] = self._handle(target := {"h": number})
+            if is_api:
+                self.apis.add(id(target))
+        return self.handles[number, is_api]
 
     def attribute(self, target: dict[str, Any], name: str) -> Any:
         """What a handle's attribute is. Raises AttributeError for a protocol's, and Lost."""
         if name[:2] == name[-2:] == "__" and name not in _TOLD:
             raise AttributeError(name)
-        if not self._is_own(target) and name in _DECIDES:
+        if id(target) in self.apis:
+            self.asked.add(name)
+        elif name in _CONTAINERS:
+            self.doubt |= name not in self.asked
+        elif name in _DECIDES and name not in self.asked:
             self.fail("program", "returned an object that has no JSON form")
-        if not self._is_own(target) and name in _DECIDES_AS_ARRAY:
-            self.fail("test", f"asks what was returned for {name!r}")
+        elif name not in _DECIDES and name[:2] != "__":
+            self.apis.add(id(target))
         return self.ask("getattr", target, name)
 
     def _error(self, names: list[str], texts: list[Any]) -> BaseException:
@@ -286,14 +322,17 @@ class Caller(_Wire):
     def foreign(self, value: Any, depth: int) -> Any:
         if type(value) is slice:
             return {"x": [encode_value(part, depth, self.foreign) for part in (value.start, value.stop, value.step)]}
-        return self.targets[id(value)][1] if id(value) in self.targets else encode_lazy(value, depth)
+        if id(value) in self.targets:
+            return self.targets[id(value)][1]
+        name = _builtin_name(value)
+        return encode_lazy(value, depth, self.foreign) if name is None else {"B": name}
 
     def known(self, tag: str, body: Any) -> Any:
+        if tag == "B" and _builtin_name(found := vars(builtins).get(body)) == body:
+            return found
         if tag != "h" or type(body) is not int:
             raise ValueError(f"not a tagged value: {tag!r}")
-        if body not in self.handles:
-            self.handles[body] = self._handle({"h": body})
-        return self.handles[body]
+        return self._known_handle(body, is_api=False)
 
     def _settle(self, old: Any, new: Any) -> Any:
         """Make a mutable argument what the program has made of it; returns what is to stand in its place."""
@@ -337,6 +376,14 @@ class Caller(_Wire):
         made = Handle()
         self.targets[id(made)] = (made, target)
         return made
+
+
+def _builtin_name(value: Any) -> str | None:
+    """Of a function or type of the interpreter's own, which both sides have."""
+    if not isinstance(value, type | types.BuiltinFunctionType):
+        return None
+    name = value.__name__
+    return name if vars(builtins).get(name) is value else None
 
 
 def _is_caught(error: BaseException) -> bool:

@@ -296,7 +296,7 @@ def _ask(job: Job, code: types.CodeType, module: dict[str, Any]) -> NoReturn:
             _exit(1)
     if swallowed is not None:
         caller.lost = caller.lost or {"lost": "end", "error": _text(swallowed)}
-    _answer(not caller.lost and caller.calls > 0, **caller.lost)
+    _answer(not caller.lost and caller.calls > 0, kind="doubt" if caller.doubt else "", **caller.lost)
     _exit(0)
 
 

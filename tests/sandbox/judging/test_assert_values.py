@@ -41,7 +41,7 @@ HONEST = [
     ("def f(a, *, k=1): return [x + k for x in a]", "want = [2, 3]\nassert f([1, 2]) == want == f(a=[1, 2], k=1)"),
     ("class Row:\n  def __init__(s, a): s.a = a\n  def union(s, b): return Row(s.a + b)\n"
      "  def issubset(s, b): return set(s.a) <= set(b)\n  def __getitem__(s, k): return s.a[k]",
-     "row = Row([1])\nassert row.issubset([1, 2])\nassert row.union([4])[:1] == [1]"),
+     "row = Row([1])\nassert row.issubset([1, 2])\nassert row[:1] == [1] and row.union([4]).a == [1, 4]"),
 ]  # fmt: skip
 
 
@@ -70,7 +70,14 @@ def test_a_test_has_a_jail_of_its_own_in_every_tier(tiered_judge: Judge) -> None
         assert (done.verdict, done.weak) == (verdict, False)
 
 
-SAYS_SO = "class Yes:\n  def __getattr__(self, name): return lambda *a: {}\ndef f(x): return Yes()"
+SAYS_SO = """
+class Solution:
+  def __getattr__(self, name): return lambda *a: {0}
+  def __getitem__(self, key): return {0}
+  def __len__(self): return 1
+  def f(self, x): return self
+def f(x): return Solution()
+"""
 
 
 @pytest.mark.parametrize(
@@ -82,12 +89,31 @@ SAYS_SO = "class Yes:\n  def __getattr__(self, name): return lambda *a: {}\ndef 
         ("found = f(2)\nfor _ in range(1): assert found.isdisjoint([3])", "def f(x): return {2}"),
         ("assert not f(2).difference({1, 2})", "def f(x): return {2}"),
         ("assert f(2).__eq__(4)", "def f(x): return 4"),
+        ("assert f(2).find('b') == 1", "def f(x): return 'abc'"),
+        ("assert f(2).rfind('b') == 1", "def f(x): return 'abc'"),
+        ("assert f(2).count(4) == 1", "def f(x): return [4]"),
+        ("assert f(2).index(4) == 1", "def f(x): return [3, 4]"),
+        ("assert f(2).get(4) == 1", "def f(x): return {4: 1}"),
+        ("assert f(2).pop() == 1", "def f(x): return {1}"),
+        ("assert f(2).union([3]) == {1, 3}", "def f(x): return {1}"),
+        ("assert f(2).bit_length() == 1", "def f(x): return 1"),
+        ("assert f(2)[0] == 1", "def f(x): return [1]"),
+        ("x = f(2)\nfor k in (1,): assert x[k] == 1", "def f(x): return [0, 1]"),
+        ("x = f(2)\nfor k in (1,): assert len(x) == 1", "def f(x): return [0]"),
+        ("assert Solution().f(2).startswith('ab')", "class Solution:\n  def f(s, x): return 'abc'"),
+        ("assert Solution().f(2).issubset({1, 2})", "class Solution:\n  def f(s, x): return {2}"),
+        ("assert Solution().f(2).find('b') == 1", "class Solution:\n  def f(s, x): return 'abc'"),
+        ("s = Solution()\nassert s.f(2)[0] == 1", "class Solution:\n  def f(s, x): return [1]"),
+        (
+            "s = Solution()\nfor k in (1,): assert s.f(2)[k:] == 1",
+            "class Solution:\n  def f(s, x): return type('R', (), {'__getitem__': lambda s, k: 1})()",
+        ),
         ("assert f(2).all()", "def f(x): return type('Row', (), {'all': lambda self: True})()"),
     ],
 )
 def test_no_object_of_the_programs_says_itself_that_it_is_right(judge: Judge, test: str, honest: str) -> None:
     assert asserts(judge, honest, test).verdict is Verdict.AC
-    for word in ("True", "False"):
+    for word in ("True", "False", "{1, 3}"):
         done = asserts(judge, SAYS_SO.format(word), test)
         assert done.verdict is not Verdict.AC or done.weak
 
@@ -220,6 +246,74 @@ def test_whatever_a_program_does_to_its_caller_is_a_verdict(judge: Judge, attack
     assert done.verdict is (verdict or done.verdict)
     assert done.verdict is not Verdict.AC
     assert asserts(judge, "def f(x): return 2", "want = 2\nassert f(1) == want").verdict is Verdict.AC
+
+
+CLASSES = [
+    ("class LRUCache:\n  def __init__(s, n): s.d = {}\n  def put(s, k, v): s.d[k] = v\n"
+     "  def get(s, k): return s.d.get(k)",
+     "c = LRUCache(2)\nc.put(1, 1)\nassert c.get(1) == 1"),
+    ("class Trie:\n  def __init__(s): s.d = []\n  def insert(s, w): s.d.append(w)\n"
+     "  def startswith(s, p): return any(w.startswith(p) for w in s.d)",
+     "t = Trie()\nt.insert('abc')\nassert t.startswith('ab') and not t.startswith('b')"),
+    ("class Sum:\n  def __init__(s, n): s.n = n\n  def add(s, k): s.n += k; return s\n  def result(s): return s.n",
+     "assert Sum(1).add(2).add(3).result() == 6"),
+    ("class Stack:\n  def __init__(s): s.d = []\n  def push(s, k): s.d.append(k); return s\n"
+     "  def pop(s): return s.d.pop()",
+     "s = Stack()\ns.push(1)\ns.push(2)\nassert s.pop() == 2"),
+    ("class Row:\n  def __init__(s, a): s.d = a\n  def __getitem__(s, k): return s.d[k]\n"
+     "  def __len__(s): return len(s.d)",
+     "r = Row([4, 5])\nassert r[1] == 5 and len(r) == 2 and list(r) == [4, 5]"),
+    ("class Node:\n  def __init__(s, v): s.val, s.next = v, None\n  def get(s): return s.val\n"
+     "class L:\n  def __init__(s): s.head = Node(3)\n  def first(s): return s.head",
+     "l = L()\nassert l.head.get() == 3 and l.first().val == 3 and l.first().next is None"),
+    ("def stack():\n  class S:\n    d = []\n    def push(s, k): s.d.append(k)\n"
+     "    def pop(s): return s.d.pop()\n  return S()",
+     "s = stack()\ns.push(2)\nassert s.pop() == 2"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("source", "test"), CLASSES)
+def test_a_class_that_the_problem_is_about_has_methods_of_any_name(judge: Judge, source: str, test: str) -> None:
+    done = asserts(judge, source, test)
+    assert (done.verdict, done.weak) == (Verdict.AC, False)
+
+
+GIVEN_BACK = [
+    "for k in (1,): s.put(s.get().values())",
+    "for k in (1,): s.put(s.get().items())",
+    "for k in (1,): s.put(x for x in s.get().values())",
+    "for k in (1,): s.put(iter([s.get()[1]]))",
+    "for k in (1,): s.put(map(s.chosen, [1]))",
+    "for k in (1,): s.put(zip([s.get()[1]], 'a'))",
+]
+
+
+@pytest.mark.parametrize("test", GIVEN_BACK)
+def test_a_value_that_the_test_gives_back_does_not_have_it_judged_weakly(judge: Judge, test: str) -> None:
+    source = (
+        f"{TWO_FACED.format(apart='pass')}\nclass S:\n  def get(s): return {{1: VALUE}}\n"
+        "  def chosen(s, x): raise ValueError(x)\n  def put(s, x):\n    if '_serve' not in names: f(x)\n"
+    )
+    test = f"s = S()\n{test}\nassert s.get()[1] == 4"
+    for value in ("object()", "S()", "iter([S()])"):
+        done = asserts(judge, source.replace("VALUE", value), test, fn_name="S")
+        assert done.verdict in (Verdict.WA, Verdict.RE)
+    honest = "class S:\n  def get(s): return {1: 4}\n  def put(s, x): s.x = list(x)\n  def chosen(s, x): return x"
+    done = asserts(judge, honest, test, fn_name="S")
+    assert (done.verdict, done.weak) == (Verdict.AC, False)
+
+
+@pytest.mark.parametrize(
+    ("source", "test"),
+    [
+        ("def f(g): return g", "for kind in (int, len, ValueError): assert f(kind) == kind"),
+        ("def f(g): return lambda x: g(x)", "for kind in (str, repr): assert f(kind)(3) == '3'"),
+        ("def f(g): return lambda h, x: h(x)", "for kind in (str, repr): assert f(3)(kind, 3) == '3'"),
+    ],
+)
+def test_functions_and_types_of_the_interpreter_cross(judge: Judge, source: str, test: str) -> None:
+    done = asserts(judge, source, test, fn_name="f")
+    assert (done.verdict, done.weak) == (Verdict.AC, False)
 
 
 LOOPS = [
