@@ -7,6 +7,7 @@ behind. `decode` and `same` run in the judge, on plain values that can no longer
     {"i": "0x.."}  {"t": [..]}  {"s": [..]}  {"z": [..]}    long int, tuple, set, frozenset
     {"d": [[k, v], ..]}  {"b": "hex"}  {"c": [re, im]}      dict, bytes, complex
     {"q": [..]}  {"f": [n, d]}  {"n": "1.50"}  {"r": [..]}  deque, Fraction, Decimal, range
+    {"y": [kind, ..]}                                       date, time and datetime without a zone, timedelta
     {"g": [..]}  {"k": [..]}  {"v": [..]}  {"m": [[k, v]]}  iterator, and a dict's keys, values and items: asserts only
 
 A namedtuple crosses as a tuple, a scalar of numpy and a member of IntEnum or StrEnum as its number or text.
@@ -38,6 +39,12 @@ _ROWS: Final[dict[str, Callable[[Any], Any]]] = {
     "t": tuple, "s": hashed.make_set, "z": hashed.make_frozenset, "q": deque, "g": iter,
 }  # fmt: skip
 _VIEWS: Final[dict[type, str]] = {type({}.keys()): "k", type({}.values()): "v", type({}.items()): "m"}
+_DATES: Final[dict[str, tuple[str, ...]]] = {
+    "date": ("year", "month", "day"),
+    "time": ("hour", "minute", "second", "microsecond"),
+    "datetime": ("year", "month", "day", "hour", "minute", "second", "microsecond"),
+    "timedelta": ("days", "seconds", "microseconds"),
+}
 _ITEMS_MAX: Final = 1 << 20  # of a range, and of an iterator that may have no end
 _BITS_MAX: Final = 1 << 16  # of a fraction's parts, and digits of a decimal: longer ones take the judge's time
 
@@ -81,6 +88,8 @@ def _encode_rare(value: Any, kind: type, depth: int, other: Other | None) -> Any
         return {"f": [encode_value(part) for part in value.as_integer_ratio()]}
     if _is(kind, "decimal", "Decimal") and _is_short(value):
         return {"n": str(value)}
+    if (name := kind.__name__) in _DATES and _is(kind, "datetime", name) and getattr(value, "tzinfo", None) is None:
+        return {"y": [name, *(getattr(value, part) for part in _DATES[name])]}
     if isinstance(value, tuple) and hasattr(kind, "_fields"):
         return {"t": [encode_value(item, depth + 1, other) for item in tuple.__iter__(value)]}
     plain = _scalar(value, kind)
@@ -167,6 +176,8 @@ def _decode_tagged(tag: str, body: Any, depth: int, other: Known | None) -> Any:
         return _ROWS[tag](decode_value(body, depth, other))
     if tag in ("k", "v", "m"):
         return _decode_view(tag, decode_value(body, depth, other))
+    if tag == "y":
+        return _decode_date(*body)
     if tag in ("r", "f", "n"):
         return _decode_number(tag, body)
     if other is not None:
@@ -180,6 +191,14 @@ def _decode_view(tag: str, items: list[Any]) -> Any:
     if tag == "k":
         return hashed.make_dict((item, None) for item in items).keys()
     return hashed.make_dict(items).items()
+
+
+def _decode_date(kind: str, *parts: int) -> Any:
+    import datetime
+
+    if kind not in _DATES or any(type(part) is not int for part in parts):
+        raise ValueError("not a date")
+    return getattr(datetime, kind)(*parts)
 
 
 def _decode_number(tag: str, body: Any) -> Any:

@@ -156,7 +156,7 @@ def modules_of(body: list[ast.stmt]) -> set[str]:
 def _is_helper(func: ast.expr, names: Names, modules: set[str]) -> bool:
     """A module that the program imports (`np.allclose(...)`), or a function of its own beside the one it is about."""
     root = root_of(func)
-    if root in names.entry or root in modules or root[:1].isupper() or not names.is_programs(root):
+    if not root or root in names.entry or root in modules or root[:1].isupper() or not names.is_programs(root):
         return False
     return bool(names.entry) or (isinstance(func, ast.Attribute) and isinstance(func.value, ast.Name))
 

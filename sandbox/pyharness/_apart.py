@@ -19,18 +19,20 @@ import os
 import sys
 import types
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from itertools import islice
 from typing import Any, BinaryIO, Final
 
-from sandbox.compare import Unencodable, decode_value, encode_lazy, encode_value, loads
+from sandbox.compare import Unencodable, encode_lazy, loads
+from sandbox.pyharness._wire import Module, Wire
 
-Module = dict[str, Any]
 _DOES: Final[dict[str, Callable[..., Any]]] = {
     "getattr": getattr, "setattr": setattr, "len": len, "iter": iter, "next": next, "getitem": operator.getitem,
     "setitem": operator.setitem, "str": str, "repr": repr,
+    "bool": bool,
 }  # fmt: skip
 _REFUSED: Final = (
-    "eq", "ne", "lt", "le", "gt", "ge", "hash", "bool", "contains", "add", "radd", "sub", "rsub", "mul", "rmul",
+    "eq", "ne", "lt", "le", "gt", "ge", "hash", "contains", "add", "radd", "sub", "rsub", "mul", "rmul",
     "truediv", "rtruediv", "floordiv", "rfloordiv", "mod", "rmod", "pow", "rpow", "and", "rand", "or", "ror", "xor",
     "rxor", "neg", "pos", "abs", "int", "float", "index", "round", "reduce_ex", "reduce", "copy", "deepcopy",
     "format", "enter", "exit", "instancecheck", "subclasscheck", "missing", "reversed", "matmul", "floor", "ceil",
@@ -63,7 +65,9 @@ _PROTOCOL: Final[dict[str, tuple[type[BaseException], ...]]] = {
     "next": (StopIteration,), "getitem": (LookupError,), "getattr": (AttributeError,), "len": (TypeError,),
 }  # fmt: skip
 """What these raise to say no more than that they have nothing."""
+_ITEMS_MAX: Final = 1 << 20
 _RERAISE: Final = opcode.opmap["RERAISE"]
+_TOLD_OF_ERRORS: Final = (str, int, float, bool, type(None), list, tuple, dict)
 _VIEWS: Final[tuple[type, ...]] = (type({}.keys()), type({}.values()), type({}.items()))
 
 
@@ -81,72 +85,6 @@ def take_streams() -> tuple[BinaryIO, BinaryIO]:
     return streams
 
 
-class _Wire:
-    """Encodes values and, in a table beside them, objects of the preamble's classes: a list of nodes may be long."""
-
-    def __init__(self, module: Module, classes: list[str]) -> None:
-        self.module, self.classes = module, classes
-
-    def foreign(self, value: Any, depth: int) -> Any:
-        """The form of what is no data. Raises Unencodable."""
-        raise NotImplementedError
-
-    def known(self, tag: str, body: Any) -> Any:
-        """The inverse of `foreign`. Raises ValueError."""
-        raise NotImplementedError
-
-    def attributes(self, value: Any) -> dict[str, Any] | None:
-        """Of an object of the preamble's classes; None of any other."""
-        cls = type(value)
-        if cls.__name__ not in self.classes or self.module.get(cls.__name__) is not cls:
-            return None
-        found = getattr(value, "__dict__", None)
-        return found if type(found) is dict else None
-
-    def own_class(self, name: str, attributes: Any) -> type:
-        """Raises ValueError for what is no class of the preamble, or hides what the class defines."""
-        cls = self.module.get(name) if name in self.classes else None
-        if not isinstance(cls, type):
-            raise ValueError(f"{name!r} is no class of the preamble")
-        annotated = {key for kind in cls.__mro__ for key in vars(kind).get("__annotations__", ())}
-        if any(hasattr(cls, key) and key not in annotated for key in attributes):
-            raise ValueError("an attribute that hides what its class defines")
-        return cls
-
-    def write(self, value: Any) -> Any:
-        """Raises Unencodable."""
-        objects: list[Any] = []
-        places: dict[int, int] = {}
-
-        def other(found: Any, depth: int) -> Any:
-            if self.attributes(found) is None:
-                return self.foreign(found, depth)
-            if id(found) not in places:
-                places[id(found)] = len(objects)
-                objects.append(found)
-            return {"@": places[id(found)]}
-
-        body, table = encode_value(value, 0, other), []
-        for made in objects:  # which grows meanwhile
-            items = (self.attributes(made) or {}).items()
-            table.append([type(made).__name__, {key: encode_value(item, 0, other) for key, item in items}])
-        return {"o": [body, table]} if table else body
-
-    def read(self, data: Any) -> Any:
-        """Raises ValueError, LookupError, TypeError."""
-        made: list[Any] = []
-
-        def known(tag: str, body: Any, depth: int) -> Any:
-            return made[body] if tag == "@" else self.known(tag, body)
-
-        if type(data) is dict and data.keys() == {"o"}:
-            data, table = data["o"]
-            made += [object.__new__(self.own_class(name, attributes)) for name, attributes in table]
-            for one, (_, attributes) in zip(made, table, strict=True):
-                one.__dict__.update({key: decode_value(item, 0, known) for key, item in attributes.items()})
-        return decode_value(data, 0, known)
-
-
 # --- the program's side -----------------------------------------------------------------------------------------------
 
 
@@ -154,33 +92,45 @@ def serve_calls(module: Module, classes: list[str], streams: tuple[BinaryIO, Bin
     """Answer calls until the test's side has ended."""
     reader, writer = streams
     server = _Server(module, classes)
-    server.kept = []
     while line := reader.readline():
         writer.write(json.dumps(server.answer(loads(line))).encode() + b"\n")
         writer.flush()
 
 
-class _Server(_Wire):
-    kept: list[Any]
+class _Server(Wire):
+    def __init__(self, module: Module, classes: list[str]) -> None:
+        super().__init__(module, classes, side=1)
+        self.kept: list[Any] = []
+        """What stays here, by its number in the test's handles."""
+        self.places: dict[int, int] = {}
 
     def answer(self, call: list[Any]) -> list[Any]:
-        what, target, args, keywords = call
+        """[kind, message, what is not used any more]."""
+        what, target, message, names, gone = call
         try:
-            done = self._do(what, self.read(target), args, keywords)
+            done = self._do(what, target, message, names, gone)
             json.dumps(done)
         except Unencodable as error:
-            return ["lost", str(error), None]
+            return ["lost", str(error), []]
         except BaseException as error:
-            texts = [arg if type(arg) in (str, int, float) else str(arg) for arg in error.args]
-            return ["raise", [cls.__name__ for cls in type(error).__mro__], texts]
-        return done
+            done = ["raise", self._told(error)]
+        unused = self.unused()
+        self.drop(unused)
+        return [*done, unused]
 
-    def _do(self, what: str, target: Any, args: list[Any], keywords: dict[str, Any]) -> list[Any]:
-        given = [self.read(arg) for arg in args]
-        named = {name: self.read(arg) for name, arg in keywords.items()}
-        value = target(*given, **named) if what == "call" else _DOES[what](target, *given)
-        after = [self.write(arg) for arg in (*given, *named.values())]
-        return ["value", self.write(value), None if after == [*args, *keywords.values()] else after]
+    def _do(self, what: str, target: Any, message: list[Any], names: list[str], gone: list[int] | None) -> list[Any]:
+        given = self.read(message)
+        self.drop(gone)
+        owner = self.known(*target.popitem())
+        named = dict(zip(names, given[len(given) - len(names) :], strict=True))
+        given = given[: len(given) - len(names)]
+        value = owner(*given, **named) if what == "call" else _DOES[what](owner, *given)
+        return ["value", self.write([value])]
+
+    def _told(self, error: BaseException) -> list[Any]:
+        texts = [arg if type(arg) in _TOLD_OF_ERRORS else str(arg) for arg in error.args]
+        attributes = {name: item for name, item in vars(error).items() if type(item) in _TOLD_OF_ERRORS}
+        return self.write([[cls.__name__ for cls in type(error).__mro__], texts, attributes])
 
     def known(self, tag: str, body: Any) -> Any:
         if tag == "h":
@@ -188,31 +138,30 @@ class _Server(_Wire):
         if tag == "B":
             return vars(builtins)[body]
         if tag == "x":
-            return slice(*decode_value(body, 0, lambda inner, part, _: self.known(inner, part)))
+            return slice(*map(self._decode, body))
         if body not in self.module:
             raise NameError(f"name {body!r} is not defined")
         return self.module[body]
 
     def foreign(self, value: Any, depth: int) -> Any:
         if type(value) in _VIEWS:
-            return encode_lazy(value, depth, self.foreign)
+            return encode_lazy(value, depth, self._other)
         if (name := _builtin_name(value)) is not None:
             return {"B": name}
-        for place, known in enumerate(self.kept):
-            if known is value:
-                return {"h": place}
-        self.kept.append(value)
-        return {"h": len(self.kept) - 1}
+        place = self.places.setdefault(id(value), len(self.kept))
+        if place == len(self.kept):
+            self.kept.append(value)
+        return {"h": place}
 
 
 # --- the test's side --------------------------------------------------------------------------------------------------
 
 
-class Caller(_Wire):
+class Caller(Wire):
     """Asks the program. `lost` stays, whatever the test catches."""
 
     def __init__(self, module: Module, classes: list[str], streams: tuple[BinaryIO, BinaryIO]) -> None:
-        super().__init__(module, classes)
+        super().__init__(module, classes, side=0)
         self.reader, self.writer = streams
         self.lost: dict[str, str] = {}
         """Whose doing it is that the test cannot be decided, and what."""
@@ -245,31 +194,14 @@ class Caller(_Wire):
         if self.lost:
             raise Lost
         self.calls += 1
+        given = [self._drained(arg) for arg in (*args, *keywords.values())]
+        with self.turn:  # a test may have threads
+            kind, values = self._exchange(what, target, given, list(keywords))
+        if kind == "value":
+            return self._taken(what, target, values[0])
         try:
-            call = [what, target, [self.write(a) for a in args], {k: self.write(a) for k, a in keywords.items()}]
-            data = json.dumps(call).encode()
-        except (Unencodable, ValueError, RecursionError) as error:
-            if any(error is other for other in self.raised):  # by a call that an iterator of the test's has made
-                raise
-            if id(target) not in self.apis or isinstance(error, RecursionError) or "deeper" in str(error):
-                self.fail("program", "returned an object that has no JSON form")
-            self.fail("test", f"calls the program with {error}")
-        try:
-            with self.turn:  # a test may have threads
-                self.writer.write(data + b"\n")
-                self.writer.flush()
-                line = self.reader.readline()
-            if not line:
-                self.fail("end", "ended before its result")
-            kind, value, rest = loads(line)
-            if kind == "value":
-                for arg, after in zip((*args, *keywords.values()), rest or (), strict=rest is not None):
-                    self._settle(arg, self.read(after))
-                return self._taken(what, target, self.read(value))
-            if kind == "lost":
-                self.fail("program", f"returned {value[:200]}, which has no JSON form")
-            raised = self._error(value, rest)
-        except (ValueError, TypeError, LookupError, AttributeError, RecursionError, OSError):
+            raised = self._error(*values)
+        except (ValueError, TypeError, LookupError, AttributeError):
             self.fail("program", "an unreadable result")
         if not isinstance(raised, _PROTOCOL.get(what, ())):
             self.raised.append(raised)
@@ -277,6 +209,39 @@ class Caller(_Wire):
             raise raised
         finally:  # a handler is what gives it a traceback
             del raised
+
+    def _drained(self, arg: Any) -> Any:
+        """Return an iterator with its items made: to make them may take calls of the program."""
+        if isinstance(arg, Iterator) and id(arg) not in self.targets and self.kind_of(arg) is None:
+            return iter(list(islice(arg, _ITEMS_MAX + 1)))
+        return arg
+
+    def _exchange(self, what: str, target: Any, given: list[Any], names: list[str]) -> tuple[str, list[Any]]:
+        """What kind of answer a call has, and its roots. Raises Lost."""
+        try:
+            message = self.write(given)
+            gone = self.unused()
+            self.drop(gone)
+            data = json.dumps([what, target, message, names, gone]).encode()
+        except (Unencodable, RecursionError) as error:
+            if id(target) not in self.apis or isinstance(error, RecursionError) or "deeper" in str(error):
+                self.fail("program", "returned an object that has no JSON form")
+            self.fail("test", f"calls the program with {error}")
+        try:
+            self.writer.write(data + b"\n")
+            self.writer.flush()
+            line = self.reader.readline()
+            if not line:
+                self.fail("end", "ended before its result")
+            kind, message, gone = loads(line)
+            if kind == "lost":
+                self.fail("program", f"returned {message[:200]}, which has no JSON form")
+            values = self.read(message)
+            self.drop(gone)
+        except (ValueError, TypeError, LookupError, AttributeError, RecursionError, OSError):
+            self.fail("program", "an unreadable result")
+        self.doubt |= self.is_tired
+        return kind, values
 
     def swallowed(self, ended_by: BaseException | None) -> BaseException | None:
         """What the program raised and no handler of the test's caught: it ended a loop of the test's, or the like."""
@@ -311,21 +276,23 @@ class Caller(_Wire):
             self.apis.add(id(target))
         return self.ask("getattr", target, name)
 
-    def _error(self, names: list[str], texts: list[Any]) -> BaseException:
-        """By the nearest class that is known here. Raises LookupError."""
+    def _error(self, names: list[str], texts: list[Any], attributes: dict[str, Any]) -> BaseException:
+        """By the nearest class that is known here. Raises LookupError, and TypeError for what makes no exception."""
         for name in names:
             cls = vars(builtins).get(name) or (self.module.get(name) if name in self.classes else None)
             if isinstance(cls, type) and issubclass(cls, BaseException):
-                return cls(*texts)
+                made = cls(*texts)
+                vars(made).update(attributes)
+                return made
         raise LookupError(names)
 
     def foreign(self, value: Any, depth: int) -> Any:
         if type(value) is slice:
-            return {"x": [encode_value(part, depth, self.foreign) for part in (value.start, value.stop, value.step)]}
+            return {"x": [self._encode(part, depth) for part in (value.start, value.stop, value.step)]}
         if id(value) in self.targets:
             return self.targets[id(value)][1]
         name = _builtin_name(value)
-        return encode_lazy(value, depth, self.foreign) if name is None else {"B": name}
+        return encode_lazy(value, depth, self._other) if name is None else {"B": name}
 
     def known(self, tag: str, body: Any) -> Any:
         if tag == "B" and _builtin_name(found := vars(builtins).get(body)) == body:
@@ -333,26 +300,6 @@ class Caller(_Wire):
         if tag != "h" or type(body) is not int:
             raise ValueError(f"not a tagged value: {tag!r}")
         return self._known_handle(body, is_api=False)
-
-    def _settle(self, old: Any, new: Any) -> Any:
-        """Make a mutable argument what the program has made of it; returns what is to stand in its place."""
-        if type(old) is not type(new):
-            return new
-        if type(old) in (list, deque):
-            items = [self._settle(a, b) for a, b in zip(old, new, strict=False)] + list(new)[len(old) :]
-            old.clear()
-            old.extend(items)
-        elif type(old) in (dict, set):
-            old.clear()
-            old.update(new)
-        elif type(old) is tuple and len(old) == len(new):
-            return tuple(self._settle(a, b) for a, b in zip(old, new, strict=True))
-        elif self.attributes(old) is not None:
-            old.__dict__.clear()
-            old.__dict__.update(new.__dict__)
-        else:
-            return new
-        return old
 
     def _handle(self, target: Any) -> Any:
         """Make a handle with a class of its own, so that two handles do not have the same type."""
@@ -365,6 +312,11 @@ class Caller(_Wire):
 
             def __getattr__(_, name: str) -> Any:
                 return self.attribute(target, name)
+
+            def __bool__(_) -> bool:
+                if id(target) not in self.apis:
+                    self.fail("program", "returned an object that has no JSON form")
+                return self.ask("bool", target) is True
 
             def __setattr__(_, name: str, value: Any) -> None:
                 self.ask("setattr", target, name, value)
