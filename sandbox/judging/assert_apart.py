@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 import builtins
 import sys
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
@@ -58,8 +59,10 @@ def apart_of(whole: list[ast.stmt], above: list[ast.stmt], names: Names) -> Apar
     classes = tuple(node.name for node in above if isinstance(node, ast.ClassDef))
     others = {name for name in programs - names.entry - names.preamble if name[:1].isupper()} - {"Solution"}
     decisive = all(map(_is_plain_use, nodes)) and not others and not _passes_functions(nodes)
+    decisive &= not _walks_objects(nodes, above)
     decisive &= modules <= set(_PLAIN_MODULES)
-    sound = all(map(_is_sound_use, nodes)) and modules <= set(_SOUND_MODULES)
+    kept = _held_identities(nodes)
+    sound = all(node in kept or _is_sound_use(node) for node in nodes) and modules <= set(_SOUND_MODULES)
     sound &= not is_doubtful(whole, loose, modules)
     if not decisive and not sound:
         return None
@@ -117,6 +120,32 @@ def _is_sound_use(node: ast.AST) -> bool:
         case ast.Compare():
             return _is_plain_use(node)
     return True
+
+
+def _held_identities(nodes: list[ast.AST]) -> set[ast.AST]:
+    """Comparisons `f(a) is a` that have to hold: what is one object here is one object beside the program too."""
+    todo = [node.test for node in nodes if isinstance(node, ast.Assert)]
+    for test in todo:  # which grows meanwhile
+        if isinstance(test, ast.BoolOp):
+            todo += test.values
+    compares = [test for test in todo if isinstance(test, ast.Compare)]
+    return {test for test in compares if not any(isinstance(op, ast.IsNot) for op in test.ops)}
+
+
+def _walks_objects(nodes: list[ast.AST], above: list[ast.stmt]) -> bool:
+    """Return whether the test goes from object to object of a class that only the program has: `while head:`."""
+    known = {inner.attr for part in above for inner in ast.walk(part) if isinstance(inner, ast.Attribute)}
+    for loop in nodes:
+        if isinstance(loop, ast.While):
+            asked = loaded(loop.test)
+            for node in ast.walk(loop):
+                if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in asked:
+                    if node.attr not in known and not any(hasattr(kind, node.attr) for kind in _PLAIN_TYPES):
+                        return True
+    return False
+
+
+_PLAIN_TYPES: Final = (str, bytes, list, tuple, dict, set, int, float, complex, deque)
 
 
 def _is_sound_module(name: str) -> bool:

@@ -5,50 +5,51 @@ both may still use. It crosses as its number, with its parts where they have cha
 object on the other, and a change on one side is seen on the other at the next message.
 
     message   [roots, [[number, kind, parts], ..]], and numbers that the sender does not use any more
+
+What a message says may be a lie: it is checked as far as the reader's own process needs it. Work is bounded by the
+limits of the two runs, for what one side spends on the other's objects is never a reason to judge another way.
 """
 
 from __future__ import annotations
 
+import gc
 import operator
 import sys
-from collections import Counter, OrderedDict, defaultdict, deque
+import types
+from collections import Counter, OrderedDict, defaultdict, deque, namedtuple
 from itertools import chain
 from typing import Any, Final
 
 from sandbox.compare import Unencodable, decode_value, encode_value, hashed
 
 Module = dict[str, Any]
-_KINDS: Final[dict[type, str]] = {
-    list: "l", deque: "q", set: "s", dict: "d", OrderedDict: "d", defaultdict: "d", Counter: "d",
-}  # fmt: skip
-_MAKE: Final[dict[str, type]] = {"l": list, "q": deque, "s": set, "d": dict}
-_RANKS: Final = {"l": 1, "q": 1, "s": 2, "d": 2}
-"""Objects are filled first, for their attributes may tell their hash, and what is hashed last."""
+_MADE: Final[dict[str, type]] = {
+    kind.__name__: kind for kind in (list, deque, set, dict, OrderedDict, defaultdict, Counter)
+}
+_KINDS: Final = {kind: name for name, kind in _MADE.items()}
+_VIEWS: Final[dict[type, str]] = {
+    type(getattr(kind(), name)()): name for kind in (dict, OrderedDict) for name in ("keys", "values", "items")
+}
 _AT_ONCE: Final = frozenset({int, str, float, bool, type(None)})
 _SHORT: Final = 1 << 53
-_WORK_MAX: Final = 30_000_000
-"""Parts that are looked at for changes in one test, about a second's work."""
-_HELD_BY_US: Final = 2  # our table, and the question itself
 _DEPTH_MAX: Final = 100  # of tuples in each other
+_HELD_BY_US: Final = 2  # our table, and the question itself
 
 
 class Wire:
-    """One side's end. `side`: 0 or 1."""
+    """One side's end. `side`: 0 or 1, which is also the parity of the numbers that it gives."""
 
     def __init__(self, module: Module, classes: list[str], side: int) -> None:
-        self.module, self.classes = module, classes
+        self.module, self.classes, self.side = module, frozenset(classes), side
         self.shared: dict[int, Any] = {}
         self.numbers: dict[int, int] = {}
         self.seen: dict[int, list[Any]] = {}
         """The parts that both sides know, by number."""
         self.inner: dict[int, list[int]] = {}
         """Those of them that have numbers."""
-        self.next, self.work = side, 0
-
-    @property
-    def is_tired(self) -> bool:
-        """Objects lose their identity with each message from here on."""
-        return self.work > _WORK_MAX
+        self.next, self.todo = side, [0]
+        self.slots: dict[type, tuple[str, ...] | None] = {}
+        self.rows: dict[Any, type] = {}
 
     def foreign(self, value: Any, depth: int) -> Any:
         """The form of what is no data. Raises Unencodable."""
@@ -58,23 +59,13 @@ class Wire:
         """The inverse of `foreign`. Raises ValueError."""
         raise NotImplementedError
 
-    def kind_of(self, value: Any) -> str | None:
-        """What has a number: its kind, or the name of its class; None of any other value."""
-        cls = type(value)
-        if cls in _KINDS:
-            return _KINDS[cls]
-        if cls.__name__ not in self.classes or self.module.get(cls.__name__) is not cls:
-            return None
-        return cls.__name__ if _is_simple(cls) and _fits(cls, value.__dict__) else None
-
     def write(self, roots: list[Any]) -> list[Any]:
         """Return roots and table of a message. Raises Unencodable."""
         body, table = [self._encode(root, 0) for root in roots], []
-        for number in _growing(self.shared):
-            made = self.shared[number]
-            parts = _parts(made)
-            self.work += len(parts)
-            old = self.seen.get(number)
+        self.todo = todo = list(self.shared)
+        for number in todo:  # which grows meanwhile
+            made, old = self.shared[number], self.seen.get(number)
+            parts = self._parts(made)
             if old is not None and len(old) == len(parts) and all(map(operator.is_, old, parts)):
                 continue
             table.append([number, self._kind(made), [self._encode(part, 0) for part in parts]])
@@ -82,37 +73,64 @@ class Wire:
         return [body, table]
 
     def read(self, message: list[Any]) -> list[Any]:
-        """The roots of a message. Raises ValueError, LookupError, TypeError."""
+        """The roots of a message. Raises ValueError, LookupError, TypeError, OverflowError."""
         roots, table = message
         changed = []
         for number, kind, parts in table:
+            if type(number) is not int or type(parts) is not list:
+                raise ValueError("not an object")
             if number not in self.shared:
-                made = _MAKE[kind]() if kind in _MAKE else object.__new__(self._own_class(kind))
-                self._keep(number, made)
+                if number % 2 == self.side:
+                    raise ValueError("a number that its sender does not give")
+                self._keep(number, self._make(kind, parts))
             elif self._kind(self.shared[number]) != kind:
                 raise ValueError("an object that has changed its kind")
-            changed.append((self.shared[number], kind, parts, number))
-        for made, kind, parts, number in sorted(changed, key=lambda one: _RANKS.get(one[1], 0)):
-            self._fill(made, kind, [self._decode(part) for part in parts])
-            self._see(number, _parts(made))
+            changed.append((self.shared[number], parts, number))
+        for made, parts, number in sorted(changed, key=lambda one: _rank(one[0])):
+            self._fill(made, [self._decode(part) for part in parts])
+            self._see(number, self._parts(made))
         return [self._decode(root) for root in roots]
 
-    def unused(self) -> list[int] | None:
-        """Return the numbers of what nothing on this side uses but we, None for all, from here on. Call it after `write`."""
+    def unused(self) -> list[int]:
+        """Return the numbers of what nothing on this side uses but we. Call it after `write`."""
+        if not self.shared:
+            return []
         inside = Counter(chain.from_iterable(self.inner.values()))
-        used = [n for n in self.shared if sys.getrefcount(self.shared[n]) > _HELD_BY_US + 2 * inside[n]]
-        for number in _growing(found := dict.fromkeys(used)):
-            found.update(dict.fromkeys(self.inner[number]))
-        return None if self.is_tired else [number for number in self.shared if number not in found]
+        todo = [n for n in self.shared if sys.getrefcount(self.shared[n]) > _HELD_BY_US + 2 * inside[n]]
+        used = set(todo)
+        for number in todo:  # which grows meanwhile
+            fresh = set(self.inner.get(number, ())) - used
+            used |= fresh
+            todo += fresh
+        return [number for number in self.shared if number not in used]
 
-    def drop(self, gone: list[int] | None) -> None:
-        """Forget these numbers, or all for good."""
-        if gone is None:
-            self.work = _WORK_MAX + 1
-        for number in list(self.shared) if gone is None else gone:
+    def drop(self, gone: list[int]) -> None:
+        """Forget these numbers."""
+        for number in gone:
             self.numbers.pop(id(self.shared.pop(number, None)), None)
             self.seen.pop(number, None)
             self.inner.pop(number, None)
+
+    def crosses(self, value: Any) -> bool:
+        """Return whether this is an object of the preamble's classes, with nothing but attributes."""
+        cls = type(value)
+        if cls.__name__ not in self.classes or self.module.get(cls.__name__) is not cls:
+            return False
+        return self.slots_of(cls) is not None and self._fits(cls, self._attributes(value))
+
+    def slots_of(self, cls: type) -> tuple[str, ...] | None:
+        """The names of a class's slots; None if its objects have more than slots and a dict."""
+        if cls not in self.slots:
+            names = [
+                name
+                for kind in cls.__mro__
+                for name, at in vars(kind).items()
+                if type(at) is types.MemberDescriptorType
+            ]
+            plain = all("__new__" not in vars(kind) for kind in cls.__mro__ if kind is not object)
+            plain &= type(cls).__module__ in ("builtins", "abc", "typing") and "__getattribute__" not in vars(cls)
+            self.slots[cls] = tuple(names) if plain else None
+        return self.slots[cls]
 
     def _see(self, number: int, parts: list[Any]) -> None:
         self.seen[number] = parts
@@ -121,35 +139,114 @@ class Wire:
     def _keep(self, number: int, made: Any) -> None:
         self.shared[number] = made
         self.numbers[id(made)] = number
+        self.todo.append(number)
 
     def _kind(self, made: Any) -> str:
-        return _KINDS.get(type(made)) or type(made).__name__
+        return _KINDS.get(type(made)) or f".{type(made).__name__}"
 
-    def _own_class(self, name: str) -> type:
-        cls = self.module.get(name) if name in self.classes else None
-        if not isinstance(cls, type) or not _is_simple(cls):
-            raise ValueError(f"{name!r} is no class of the preamble")
-        return cls
+    def _parts(self, made: Any) -> list[Any]:
+        cls = type(made)
+        if cls is list or cls is set:
+            return list(made)
+        if cls is deque:
+            return [made.maxlen, *made]
+        if cls in _KINDS:
+            factory = [made.default_factory] if cls is defaultdict else []
+            return [*factory, *chain.from_iterable(made.items())]
+        return list(chain.from_iterable(self._attributes(made).items()))
+
+    def _attributes(self, made: Any) -> dict[str, Any]:
+        found = dict(getattr(made, "__dict__", ()))
+        for name in self.slots_of(type(made)) or ():
+            if hasattr(made, name):
+                found[name] = getattr(made, name)
+        return found
+
+    def _make(self, kind: str, parts: list[Any]) -> Any:
+        if kind == "deque":
+            return deque((), parts[0])
+        if kind in _MADE:
+            return _MADE[kind]()
+        cls = self.module.get(kind[1:]) if kind[1:] in self.classes else None
+        if not isinstance(cls, type) or self.slots_of(cls) is None:
+            raise ValueError(f"{kind[1:]!r} is no class of the preamble")
+        return object.__new__(cls)
+
+    def _fill(self, made: Any, parts: list[Any]) -> None:
+        cls = type(made)
+        if cls is list:
+            made[:] = parts
+        elif cls is deque:
+            made.clear()
+            made.extend(parts[1:])
+        elif cls is set:
+            made.clear()
+            made.update(hashed.make_set(parts))
+        elif cls in _KINDS:
+            if cls is defaultdict:
+                made.default_factory = parts.pop(0)
+            made.clear()
+            for key, item in hashed.make_dict(zip(parts[::2], parts[1::2], strict=True)).items():
+                made[key] = item
+        else:
+            self._fill_object(made, dict(zip(parts[::2], parts[1::2], strict=True)))
+
+    def _fill_object(self, made: Any, attributes: dict[str, Any]) -> None:
+        cls = type(made)
+        if not self._fits(cls, attributes):
+            raise ValueError("an attribute that hides what its class defines")
+        for name in self.slots_of(cls) or ():
+            if name in attributes:
+                object.__setattr__(made, name, attributes.pop(name))
+            elif hasattr(made, name):
+                object.__delattr__(made, name)
+        if attributes or cls.__dictoffset__:
+            made.__dict__.clear()
+            made.__dict__.update(attributes)
+
+    def _fits(self, cls: type, attributes: dict[str, Any]) -> bool:
+        """Return whether no attribute hides a method or a property of the class."""
+        slots = self.slots_of(cls) or ()
+        for key in attributes:
+            found = getattr(cls, key, None)
+            if key not in slots and (callable(found) or hasattr(type(found), "__get__")):
+                return False
+        return True
 
     def _encode(self, value: Any, depth: int) -> Any:
         cls = type(value)
         if cls in _AT_ONCE and (cls is not int or -_SHORT < value < _SHORT):
             return value
         number = self.numbers.get(id(value))
-        if number is None and self.kind_of(value) is not None:
+        if number is None and (cls in _KINDS or self.crosses(value)):
             number, self.next = self.next, self.next + 2
             self._keep(number, value)
         if number is not None:
             return {"@": number}
+        if depth > _DEPTH_MAX:
+            raise Unencodable(f"a value nested deeper than {_DEPTH_MAX}")
         if cls is tuple:
-            if depth > _DEPTH_MAX:
-                raise Unencodable(f"a value nested deeper than {_DEPTH_MAX}")
             return {"t": [self._encode(item, depth + 1) for item in value]}
+        return self._encode_rare(value, cls, depth)
+
+    def _encode_rare(self, value: Any, cls: type, depth: int) -> Any:
+        name = cls.__name__
+        if isinstance(value, tuple) and type(fields := getattr(cls, "_fields", None)) is tuple:
+            return {"N": [name, fields, [self._encode(item, depth + 1) for item in tuple.__iter__(value)]]}
+        members = getattr(cls, "__members__", {}) if name in self.classes and self.module.get(name) is cls else {}
+        if members and members.get(value.name) is value:
+            return {"E": [name, value.name]}
+        if cls in _VIEWS and type(owner := gc.get_referents(value)[0]) in _KINDS:
+            return {"V": [_VIEWS[cls], self._encode(owner, depth)]}
+        return self.encode_plain(value)
+
+    def encode_plain(self, value: Any) -> Any:
+        """A value that nothing but its content tells from another. Raises Unencodable."""
         return encode_value(value, 0, self._other)
 
     def _other(self, value: Any, depth: int) -> Any:
-        if self.numbers.get(id(value)) is not None or self.kind_of(value) is not None:
-            return self._encode(value, 0)
+        if id(value) in self.numbers or self.crosses(value):
+            return self._encode(value, depth)
         return self.foreign(value, depth)
 
     def _decode(self, data: Any) -> Any:
@@ -158,53 +255,31 @@ class Wire:
         return decode_value(data, 0, self._known)
 
     def _known(self, tag: str, body: Any, depth: int) -> Any:
-        return self.shared[body] if tag == "@" else self.known(tag, body)
+        if tag == "@":
+            return self.shared[body]
+        if tag == "N":
+            name, fields, items = body
+            return tuple.__new__(self._row(name, tuple(fields)), [decode_value(i, depth, self._known) for i in items])
+        if tag == "E":
+            name, member = body
+            return self.module[name if name in self.classes else ""].__members__[member]
+        if tag == "V":
+            name, owner = body
+            if name not in _VIEWS.values() or type(made := self._decode(owner)) not in _KINDS:
+                raise ValueError("not a view")
+            return getattr(made, name)()
+        return self.known(tag, body)
 
-    def _fill(self, made: Any, kind: str, parts: list[Any]) -> None:
-        if kind not in _MAKE:
-            attributes = dict(zip(parts[::2], parts[1::2], strict=True))
-            if not _fits(type(made), attributes):
-                raise ValueError("an attribute that hides what its class defines")
-            made.__dict__.clear()
-            made.__dict__.update(attributes)
-            return
-        made.clear()
-        if kind == "d":
-            made.update(hashed.make_dict(zip(parts[::2], parts[1::2], strict=True)))
-        elif kind == "s":
-            made.update(hashed.make_set(parts))
-        else:
-            made.extend(parts)
-
-
-def _parts(made: Any) -> list[Any]:
-    found = made if type(made) in _KINDS else made.__dict__
-    return list(chain.from_iterable(found.items())) if isinstance(found, dict) else list(found)
-
-
-def _growing(numbers: dict[int, Any]) -> Any:
-    """The keys of a dict, also those that come meanwhile."""
-    done = 0
-    while done < len(numbers):
-        fresh = list(numbers)[done:]
-        done += len(fresh)
-        yield from fresh
+    def _row(self, name: str, fields: tuple[str, ...]) -> type:
+        """A namedtuple's class: our own, if it has these fields."""
+        own = self.module.get(name)
+        if isinstance(own, type) and issubclass(own, tuple) and getattr(own, "_fields", None) == fields:
+            return own
+        if (name, fields) not in self.rows:
+            self.rows[name, fields] = namedtuple(name, fields)  # type: ignore[misc]
+        return self.rows[name, fields]
 
 
-def _is_simple(cls: type) -> bool:
-    """Return whether the attributes of its objects are all that they have."""
-    return (
-        cls.__dictoffset__ != 0
-        and not any("__new__" in vars(kind) for kind in cls.__mro__ if kind is not object)
-        and type(cls).__module__ in ("builtins", "abc", "typing")
-        and not any("__slots__" in vars(kind) for kind in cls.__mro__ if kind.__module__ != "typing")
-    )
-
-
-def _fits(cls: type, attributes: dict[str, Any]) -> bool:
-    """Return whether no attribute hides a method or a property of the class."""
-    for key in attributes:
-        found = getattr(cls, key, None)
-        if callable(found) or hasattr(type(found), "__get__"):
-            return False
-    return True
+def _rank(made: Any) -> int:
+    """Objects are filled first, for their attributes may tell their hash, and what is hashed last."""
+    return 0 if type(made) not in _KINDS else 1 if type(made) in (list, deque) else 2
