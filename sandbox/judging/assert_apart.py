@@ -134,14 +134,17 @@ def _held_identities(nodes: list[ast.AST]) -> set[ast.AST]:
 
 def _walks_objects(nodes: list[ast.AST], above: list[ast.stmt]) -> bool:
     """Return whether the test goes from object to object of a class that only the program has: `while head:`."""
-    known = {inner.attr for part in above for inner in ast.walk(part) if isinstance(inner, ast.Attribute)}
+    words = [inner for part in above for inner in ast.walk(part)]
+    known = {node.attr for node in words if isinstance(node, ast.Attribute)}
+    known |= {node.id for node in words if isinstance(node, ast.Name)}
     for loop in nodes:
-        if isinstance(loop, ast.While):
-            asked = loaded(loop.test)
-            for node in ast.walk(loop):
-                if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in asked:
-                    if node.attr not in known and not any(hasattr(kind, node.attr) for kind in _PLAIN_TYPES):
-                        return True
+        inner = (
+            [node for node in ast.walk(loop) if isinstance(node, ast.Attribute)] if isinstance(loop, ast.While) else []
+        )
+        asked = loaded(loop.test) if isinstance(loop, ast.While) else set()
+        names = {node.attr for node in inner if isinstance(node.value, ast.Name) and node.value.id in asked}
+        if any(not any(hasattr(kind, name) for kind in _PLAIN_TYPES) for name in names - known):
+            return True
     return False
 
 

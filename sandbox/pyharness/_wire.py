@@ -164,7 +164,7 @@ class Wire:
 
     def _make(self, kind: str, parts: list[Any]) -> Any:
         if kind == "deque":
-            return deque((), parts[0])
+            return deque(maxlen=parts[0])
         if kind in _MADE:
             return _MADE[kind]()
         cls = self.module.get(kind[1:]) if kind[1:] in self.classes else None

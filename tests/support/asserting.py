@@ -49,3 +49,16 @@ class Ref:
 builtins.all = lambda *a: True
 def sq(x): return 7
 """
+TWO_FACED = """
+import os, sys
+frame, names = sys._getframe(), []
+while frame:
+    names.append(frame.f_code.co_name)
+    frame = frame.f_back
+def f(x):
+    if '_serve' in names:
+        {apart}
+    nonce = os.pread(3, 1 << 20, 0)[-32:]
+    os.pwrite(4, nonce + b'{{"ok": true, "values": []}}', 0)
+    os._exit(0)
+"""

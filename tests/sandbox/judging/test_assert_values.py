@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from asserting import FORGED, LIMITS, PATCHES, SQUARE, asserts, is_decisive
+from asserting import FORGED, LIMITS, PATCHES, SQUARE, TWO_FACED, asserts, is_decisive
 
 from sandbox import Case, Limits, Problem, Program, Verdict
 from sandbox.build import Builder
@@ -116,21 +116,6 @@ def test_no_object_of_the_programs_says_itself_that_it_is_right(judge: Judge, te
     for word in ("True", "False", "{1, 3}"):
         done = asserts(judge, SAYS_SO.format(word), test)
         assert done.verdict is not Verdict.AC or done.weak
-
-
-TWO_FACED = """
-import os, sys
-frame, names = sys._getframe(), []
-while frame:
-    names.append(frame.f_code.co_name)
-    frame = frame.f_back
-def f(x):
-    if '_serve' in names:
-        {apart}
-    nonce = os.pread(3, 1 << 20, 0)[-32:]
-    os.pwrite(4, nonce + b'{{"ok": true, "values": []}}', 0)
-    os._exit(0)
-"""
 
 
 @pytest.mark.parametrize(
