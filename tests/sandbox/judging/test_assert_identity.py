@@ -89,7 +89,7 @@ def holds(source: str, test: str) -> bool:
     """Plain Python's verdict."""
     with redirect_stdout(StringIO()):
         try:
-            exec(f"{NODES}\n{source}\n{test}", {"__name__": "oracle"})
+            exec(f"{NODES}\n{source}\n{test}", {"__name__": __name__})
         except Exception:
             return False
     return True
