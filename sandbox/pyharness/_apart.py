@@ -24,7 +24,7 @@ from itertools import islice
 from typing import Any, BinaryIO, Final
 
 from sandbox.compare import Unencodable, loads
-from sandbox.pyharness._wire import Module, Wire
+from sandbox.pyharness._wire import AT_ONCE, Module, Wire
 
 _DOES: Final[dict[str, Callable[..., Any]]] = {
     "getattr": getattr, "setattr": setattr, "len": len, "iter": iter, "next": next, "getitem": operator.getitem,
@@ -94,7 +94,7 @@ def serve_calls(module: Module, classes: list[str], streams: tuple[BinaryIO, Bin
     reader, writer = streams
     server = _Server(module, classes)
     while line := reader.readline():
-        writer.write(json.dumps(server.answer(loads(line))).encode() + b"\n")
+        writer.write(server.answer(loads(line)).encode() + b"\n")
         writer.flush()
 
 
@@ -105,28 +105,25 @@ class _Server(Wire):
         """What stays here, by its number in the test's handles."""
         self.places: dict[int, int] = {}
 
-    def answer(self, call: list[Any]) -> list[Any]:
-        """[kind, message, what is not used any more]."""
-        what, target, message, names, gone = call
+    def answer(self, call: list[Any]) -> str:
+        """Return [kind, message, what is not used any more] as JSON."""
         try:
-            done = self._do(what, target, message, names, gone)
-            json.dumps(done)
+            done = ["value", self._do(*call)]
+            return json.dumps([*done, self.unused()])
         except Unencodable as error:
-            return ["lost", str(error), []]
+            return json.dumps(["lost", str(error), []])
         except BaseException as error:
             done = ["raise", self._told(error)]
-        unused = self.unused()
-        self.drop(unused)
-        return [*done, unused]
+        return json.dumps([*done, self.unused()])
 
-    def _do(self, what: str, target: Any, message: list[Any], names: list[str], gone: list[int] | None) -> list[Any]:
+    def _do(self, what: str, target: Any, message: list[Any], names: list[str], gone: list[int]) -> list[Any]:
         given = self.read(message)
         self.drop(gone)
         owner = self.known(*target.popitem())
         named = dict(zip(names, given[len(given) - len(names) :], strict=True))
         given = given[: len(given) - len(names)]
         value = owner(*given, **named) if what == "call" else _DOES[what](owner, *given)
-        return ["value", self.write([value])]
+        return self.write([value])
 
     def _told(self, error: BaseException) -> list[Any]:
         args = [arg if type(arg) in _TOLD_OF_ERRORS else str(arg) for arg in error.args]
@@ -170,6 +167,7 @@ class Caller(Wire):
         self.turn = sys.modules["threading"].RLock()  # imported by our caller, who minds its hooks
         self.targets: dict[int, tuple[Any, Any]] = {}
         self.handles: dict[tuple[int, bool], Any] = {}
+        self.base = self._handle_class()
         self.apis: set[int] = set()
         """Targets that stand for no plain value: what the test had made by a class of the program's, and its
         attributes, and what it asks for something that no plain value has."""
@@ -224,7 +222,12 @@ class Caller(Wire):
 
     def _drained(self, arg: Any) -> Any:
         """Return an iterator with its items made: to make them may take calls of the program."""
-        if isinstance(arg, Iterator) and id(arg) not in self.targets and not self.crosses(arg):
+        if (
+            type(arg) not in AT_ONCE
+            and isinstance(arg, Iterator)
+            and id(arg) not in self.targets
+            and not self.crosses(arg)
+        ):
             return iter(list(islice(arg, _ITEMS_MAX + 1)))
         return arg
 
@@ -233,7 +236,6 @@ class Caller(Wire):
         try:
             message = self.write(given)
             gone = self.unused()
-            self.drop(gone)
             data = json.dumps([what, target, message, names, gone]).encode()
         except (Unencodable, RecursionError) as error:
             if id(target) not in self.apis or isinstance(error, RecursionError) or "deeper" in str(error):
@@ -330,31 +332,39 @@ class Caller(Wire):
 
     def _handle(self, target: Any) -> Any:
         """Make a handle with a class of its own, so that two handles do not have the same type."""
+        made = type("Handle", (self.base,), {"__slots__": ()})()
+        self.targets[id(made)] = (made, target)
+        return made
+
+    def _handle_class(self) -> type:
+        """What handles do, each with its target."""
 
         class Handle:
             __slots__ = ()
 
-            def __call__(_, /, *args: Any, **keywords: Any) -> Any:
-                return self.ask("call", target, *args, **keywords)
+            def __call__(handle, /, *args: Any, **keywords: Any) -> Any:
+                return self.ask("call", self.targets[id(handle)][1], *args, **keywords)
 
-            def __getattr__(_, name: str) -> Any:
-                return self.attribute(target, name)
+            def __getattr__(handle, name: str) -> Any:
+                return self.attribute(self.targets[id(handle)][1], name)
 
-            def __bool__(_) -> bool:
+            def __bool__(handle) -> bool:
+                target = self.targets[id(handle)][1]
                 if id(target) not in self.apis:
                     self.refuse()
                 return self.ask("bool", target) is True
 
-            def __setattr__(_, name: str, value: Any) -> None:
-                self.ask("setattr", target, name, value)
+            def __setattr__(handle, name: str, value: Any) -> None:
+                self.ask("setattr", self.targets[id(handle)][1], name, value)
 
         for name in ("len", "iter", "next", "getitem", "setitem", "str", "repr"):
-            setattr(Handle, f"__{name}__", _asking(self, name, target))
+            setattr(Handle, f"__{name}__", self._asking(name))
         for name in _REFUSED:
             setattr(Handle, f"__{name}__", lambda *_: self.refuse())
-        made = Handle()
-        self.targets[id(made)] = (made, target)
-        return made
+        return Handle
+
+    def _asking(self, what: str) -> Callable[..., Any]:
+        return lambda handle, *args: self.ask(what, self.targets[id(handle)][1], *args)
 
 
 def _raised(cls: type, args: list[Any], attributes: dict[str, Any]) -> Any:
@@ -381,7 +391,3 @@ def _is_caught(error: BaseException) -> bool:
     code = frame.f_code
     has_left = frame.f_lasti == trace.tb_lasti or code.co_code[frame.f_lasti] == _RERAISE
     return not has_left and code.co_filename in ("main.py", "preamble.py", "<string>")
-
-
-def _asking(caller: Caller, what: str, target: Any) -> Callable[..., Any]:
-    return lambda _, *args: caller.ask(what, target, *args)

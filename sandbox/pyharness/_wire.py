@@ -30,9 +30,10 @@ _KINDS: Final = {kind: name for name, kind in _MADE.items()}
 _VIEWS: Final[dict[type, str]] = {
     type(getattr(kind(), name)()): name for kind in (dict, OrderedDict) for name in ("keys", "values", "items")
 }
-_AT_ONCE: Final = frozenset({int, str, float, bool, type(None)})
+AT_ONCE: Final = frozenset({int, str, float, bool, type(None)})
 _SHORT: Final = 1 << 53
 _DEPTH_MAX: Final = 100  # of tuples in each other
+_WEIGHT_MIN: Final = 64
 _HELD_BY_US: Final = 2  # our table, and the question itself
 
 
@@ -48,6 +49,7 @@ class Wire:
         self.inner: dict[int, list[int]] = {}
         """Those of them that have numbers."""
         self.next, self.todo = side, [0]
+        self.weight, self.weight_max = 0, _WEIGHT_MIN
         self.slots: dict[type, tuple[str, ...] | None] = {}
         self.rows: dict[Any, type] = {}
 
@@ -62,12 +64,17 @@ class Wire:
     def write(self, roots: list[Any]) -> list[Any]:
         """Return roots and table of a message. Raises Unencodable."""
         body, table = [self._encode(root, 0) for root in roots], []
+        self.weight = 0
+        if not self.shared:
+            return [body, table]
         self.todo = todo = list(self.shared)
         for number in todo:  # which grows meanwhile
             made, old = self.shared[number], self.seen.get(number)
-            parts = self._parts(made)
+            parts = made if type(made) is list else self._parts(made)
+            self.weight += len(parts) + 1
             if old is not None and len(old) == len(parts) and all(map(operator.is_, old, parts)):
                 continue
+            parts = list(parts)
             table.append([number, self._kind(made), [self._encode(part, 0) for part in parts]])
             self._see(number, parts)
         return [body, table]
@@ -75,6 +82,8 @@ class Wire:
     def read(self, message: list[Any]) -> list[Any]:
         """The roots of a message. Raises ValueError, LookupError, TypeError, OverflowError."""
         roots, table = message
+        if not table:
+            return [self._decode(root) for root in roots]
         changed = []
         for number, kind, parts in table:
             if type(number) is not int or type(parts) is not list:
@@ -92,8 +101,11 @@ class Wire:
         return [self._decode(root) for root in roots]
 
     def unused(self) -> list[int]:
-        """Return the numbers of what nothing on this side uses but we. Call it after `write`."""
-        if not self.shared:
+        """Forget and return the numbers of what nothing on this side uses but we. Call it after `write`.
+
+        They are looked for when `write` has had twice the work that was left the last time.
+        """
+        if self.weight <= self.weight_max:
             return []
         inside = Counter(chain.from_iterable(self.inner.values()))
         todo = [n for n in self.shared if sys.getrefcount(self.shared[n]) > _HELD_BY_US + 2 * inside[n]]
@@ -102,7 +114,10 @@ class Wire:
             fresh = set(self.inner.get(number, ())) - used
             used |= fresh
             todo += fresh
-        return [number for number in self.shared if number not in used]
+        gone = [number for number in self.shared if number not in used]
+        self.drop(gone)
+        self.weight_max = _WEIGHT_MIN + 2 * (len(self.seen) + sum(map(len, self.seen.values())))
+        return gone
 
     def drop(self, gone: list[int]) -> None:
         """Forget these numbers."""
@@ -215,7 +230,7 @@ class Wire:
 
     def _encode(self, value: Any, depth: int) -> Any:
         cls = type(value)
-        if cls in _AT_ONCE and (cls is not int or -_SHORT < value < _SHORT):
+        if cls in AT_ONCE and (cls is not int or -_SHORT < value < _SHORT):
             return value
         number = self.numbers.get(id(value))
         if number is None and (cls in _KINDS or self.crosses(value)):
@@ -250,7 +265,7 @@ class Wire:
         return self.foreign(value, depth)
 
     def _decode(self, data: Any) -> Any:
-        if type(data) in _AT_ONCE:
+        if type(data) in AT_ONCE:
             return data
         return decode_value(data, 0, self._known)
 
