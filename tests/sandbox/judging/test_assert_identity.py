@@ -8,7 +8,7 @@ from io import StringIO
 import pytest
 from asserting import asserts
 
-from sandbox import Verdict
+from sandbox import Limits, Verdict
 from sandbox.judging.judge import Judge
 
 NODES = """
@@ -161,3 +161,71 @@ HARD = [
 def test_what_cannot_be_carried_is_never_wrong(judge: Judge, source: str, test: str) -> None:
     done = asserts(judge, source, test, preamble=CARRIED + NODES, fn_name="f")
     assert done.verdict is Verdict.AC
+
+
+SENDS = """
+import sys
+def f(*a):
+    frame = sys._getframe()
+    while "writer" not in frame.f_locals: frame = frame.f_back
+    frame.f_locals["writer"].write(b'''MESSAGE''' + b"\\n")
+    frame.f_locals["writer"].flush()
+    return 4
+"""
+STRAIGHT = "a = [1]\nx = f(a)\nfor k in (1,): assert x == [9] or f(a) == 9"
+STUBBORN = "a = [1]\nfor k in (1,):\n  try: x = f(a)\n  except Exception: x = f(a)\n  assert x == 5"
+CROWD = ",".join(f'{{"i": "{number * (2**61 - 1):#x}"}}' for number in range(9999))
+FORGED_MESSAGES = [
+    '["value", [[{"@": 99}], []], []]',  # a number that stands for nothing
+    '["value", [[{"@": 2}], [[2, "list", [4]]]], []]',  # one that the test's side gives
+    '["value", [[{"@": -1}], [[-1, "list", [4]]]], []]',
+    '["value", [[4], [[[1], "list", [4]]]], []]',
+    '["value", [[{"@": 1}], [[1, ["list"], [4]]]], []]',
+    '["value", [[{"@": 1}], [[1, ".Caller", []]]], []]',
+    '["value", [[{"@": 1}], [[1, ".Node", ["__eq__", 4, "__class__", 3]]]], []]',
+    '["value", [[{"@": 1}], [[1, ".Node", [3, 4]]]], []]',
+    '["value", [[{"@": 1}], [[1, "dict", [{"@": 1}, 3]]]], []]',
+    '["value", [[{"@": 1}], [[1, "deque", [1e99]]]], []]',
+    '["value", [[{"@": 1}], [[1, "defaultdict", []]]], []]',
+    '["value", [[{"@": 1}], [[1, "list", [{"@": 1}]]]], []]',
+    '["value", [[{"@": 1}], [[1, "set", [{"@": 1}]]]], []]',
+    '["value", [[{"@": 0}], [[0, "dict", []]]], []]',  # the argument is a list
+    '["value", [[4], [[0, "list", [1, 2, 3]]]], [0, 7, "x", null]]',
+    '["value", [[{"@": 3}], [[3, "list", [{"@": 1}]], [1, "list", []]]], [1]]',
+    '["value", [[3], []], null]',
+    '["value", [[], []], []]',
+    '["value", 3, []]',
+    '["value", [[{"N": ["P", ["class", "1"], [1, 2]]}], []], []]',
+    '["value", [[{"E": ["Node", "x"]}], []], []]',
+    '["value", [[{"V": ["clear", {"@": 1}]}], [[1, "dict", []]]], []]',
+    '["value", [[{"V": ["keys", {"@": 1}]}], [[1, "list", []]]], []]',
+    '["raise", [[["object"], [], {"d": []}, ""], []], []]',
+    '["raise", [[["ValueError"], [], {"d": [["__class__", 3]]}, 3], []], []]',
+    '["lost", 3, []]',
+    pytest.param('["value", [[' + "[" * 100_000 + "]" * 100_000 + "], []], []]", id="deep"),
+    pytest.param('["value", [[' + '{"V":["keys",' * 900 + "3" + "]}" * 900 + "], []], []]", id="views in views"),
+    pytest.param('["value", [[{"@": 1}], [[1, "set", [' + CROWD + "]]]], []]", id="one hash"),
+]
+
+
+@pytest.mark.parametrize("message", FORGED_MESSAGES)
+def test_a_forged_message_is_a_verdict_on_the_program(judge: Judge, message: str) -> None:
+    for test in STRAIGHT, STUBBORN:
+        done = asserts(judge, SENDS.replace("MESSAGE", message), test, preamble=NODES, fn_name="f")
+        assert done.verdict in (Verdict.WA, Verdict.RE)
+
+
+@pytest.mark.parametrize(
+    ("work", "verdict"),
+    [
+        ("return [[] for _ in range(10**8)]", (Verdict.TLE, Verdict.MLE)),
+        ("held.append([held[-1:] for _ in range(200_000)]); return held[-1]", (Verdict.TLE, Verdict.MLE)),
+        ("return [0] * 10**8", (Verdict.TLE, Verdict.MLE)),
+    ],
+)
+def test_objects_without_end_meet_the_limits(judge: Judge, work: str, verdict: tuple[Verdict, ...]) -> None:
+    limits = Limits(cpu_s=1, wall_s=20)
+    done = asserts(
+        judge, f"held = []\ndef f(x): {work}", "for k in range(99): assert f(k) != k", fn_name="f", limits=limits
+    )
+    assert done.verdict in verdict

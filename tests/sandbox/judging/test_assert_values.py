@@ -153,7 +153,8 @@ def test_objects_of_the_preambles_classes_cross(judge: Judge) -> None:
     [
         ("def f(): print(3)", "import contextlib, io\nout = io.StringIO()\nwith contextlib.redirect_stdout(out): f()\n"
          "assert out.getvalue() == '3\\n'"),
-        ("def f(a): return a", "a = [1]\nassert f(a) is a"),
+        ("def f(a): return a", "a = 'ab'\nassert f(a) is a"),
+        ("def f(a): return a", "a = [1]\nassert not f(a) is not a"),
         ("def f(g): return g(2)", "want = 3\nassert f(lambda x: x + 1) == want"),
         ("def f(g): return g(2)", "def g(x): return x + 1\nwant = 3\nassert f(g) == want"),
         ("class P:\n  def __init__(s, x): s.x = x\n  def __eq__(s, o): return s.x == o.x\ndef f(p): return P(p.x + 1)",
@@ -169,7 +170,7 @@ def test_objects_of_the_preambles_classes_cross(judge: Judge) -> None:
         ("from enum import Enum\nclass C(Enum):\n  RED = 1\ndef f(): return C.RED", "assert f() == C.RED"),
         ("class P:\n  def __init__(s, x): s.x = x\n  def __eq__(s, o): return s.x == o.x\ndef f(): return P(1)",
          "assert f() == P(1)"),
-        ("def f(): return len", "assert f() is len"),
+        ("def f(): return len", "assert f() is not max"),
     ],
 )  # fmt: skip
 def test_a_test_that_needs_the_program_beside_it_is_weak_and_not_wrong(judge: Judge, source: str, test: str) -> None:
