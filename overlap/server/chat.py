@@ -25,8 +25,8 @@ from overlap.server.turn_request import (
     Messages,
     RequestRules,
     TurnRequest,
+    characters_of,
     context_full,
-    letters_of,
     parameter_of,
     turn_request,
 )
@@ -150,7 +150,7 @@ class Chat:
         messages that the chat template refuses.
         """
         self._room(0, None)  # before a long text is rendered in vain
-        self._check_letters(wanted.letters)
+        self._check_characters(wanted.characters)
         parent, added = await self._continued(wanted)
         if wanted.prefill:
             added = [*added, *self._template.says(wanted.prefill)]
@@ -158,14 +158,14 @@ class Chat:
         front.extend(added)
         limit = self._room(len(front), wanted.max_tokens)
         return PlannedTurn(
-            wanted.dialog, wanted.known, parent, tuple(added), Packed("i", front), limit, wanted.stop, wanted.prefill
+            wanted.dialog, wanted.tools, parent, tuple(added), Packed("i", front), limit, wanted.stop, wanted.prefill
         )
 
-    async def in_thread(self, letters: int, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    async def in_thread(self, characters: int, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Do ``work`` on so many characters: on the event loop where it is short, else in a thread, one piece of work
         of this episode at a time. A cancellation leaves the thread to end its work, and the next one waits for that.
         """
-        if letters <= SHORT:
+        if characters <= SHORT:
             return work(*args, **kwargs)
         loop = asyncio.get_running_loop()
 
@@ -262,31 +262,30 @@ class Chat:
 
     async def _continued(self, wanted: TurnRequest) -> tuple[Turn | None, list[int]]:
         """Returns the turn that a request continues, and the ids between that turn and the answer."""
-        if wanted.known == PLAIN:
+        if wanted.tools == PLAIN:
             return await self._behind_text(wanted)
-        turn, messages = self.episode.match(wanted.dialog, wanted.known), wanted.messages
+        turn, messages = self.episode.match(wanted.dialog, wanted.tools), wanted.messages
         if turn is not None:
             end = len(turn.dialog)
-            letters = letters_of(wanted.dialog[end:]) + len(wanted.known)
+            characters = characters_of(wanted.dialog[end:]) + len(wanted.tools)
             last = turn.token_ids[-1] if len(turn.token_ids) else None
             rest = await self.in_thread(
-                letters, self._template.continuation, messages[end - 1], last, messages[end:], wanted.tools
+                characters, self._template.continuation, messages[end - 1], last, messages[end:], wanted.offered
             )
             if rest is not None:
                 return turn, rest
-        ids = await self.in_thread(wanted.letters, self._template.whole, messages, wanted.tools)
+        ids = await self.in_thread(wanted.characters, self._template.whole, messages, wanted.offered)
         return self._attached(ids, turn)
 
     async def _behind_text(self, wanted: TurnRequest) -> tuple[Turn | None, list[int]]:
         """As ``_continued``, for plain text, or ids: a turn is continued where its text is the beginning, and what
         follows begins with the token that ended it.
         """
-        text, given = wanted.dialog[0].text, wanted.messages
-        if given:
-            ids = list(given[0]["ids"])
-            if not all(0 <= id < self._template.ids for id in ids):
+        if wanted.ids:
+            if not all(0 <= id < self._template.ids for id in wanted.ids):
                 raise RequestRefused(f"prompt: ids of tokens are 0 to {self._template.ids - 1}")
-            return self._attached(ids, None)
+            return self._attached(list(wanted.ids), None)
+        text = wanted.dialog[0].text
         turn = self.episode.match_text(text)
         if turn is not None:
             rest = text[len(turn.dialog[0].text) + len(turn.dialog[1].text) :]
@@ -317,9 +316,9 @@ class Chat:
             least = (length - BESIDE_BYTES) // (ESCAPED_BYTES * self._template.longest)
             raise context_full(self._budget.context, f"more than {least}")
 
-    def _check_letters(self, letters: int) -> None:
+    def _check_characters(self, characters: int) -> None:
         """Raises ContextFull for what is too long whatever its tokens are; the tokens need not be known for that."""
-        least = letters // self._template.longest
+        least = characters // self._template.longest
         if least >= self._budget.context:
             raise context_full(self._budget.context, f"more than {least}")
 

@@ -50,7 +50,6 @@ class GatewaySession:
     asking: set[asyncio.Task[Any]] = field(default_factory=set)
     inside: int = 0
     """Requests that are being read or answered."""
-    replayed: int = 0
     ended: bool = False
     long: asyncio.Lock = field(default_factory=asyncio.Lock)
     """Held while a long body is read: an episode has one at a time."""
@@ -75,7 +74,7 @@ class GatewaySession:
         """The turn that answers this request, new or known."""
         known = self.known(asked, again)
         if known is not None:
-            self.replayed += 1
+            self.chat.replayed += 1
         if isinstance(known, GatewayTurn):
             return known
         planned = asyncio.Event()
@@ -132,4 +131,3 @@ class GatewaySession:
         self.ended = True
         for task in self.asking:
             task.cancel()
-        self.chat.replayed += self.replayed

@@ -18,7 +18,7 @@ from overlap.server.reply import Reply
 from overlap.server.turn_request import RequestRules, TurnRequest
 
 MODEL = "policy"
-MESSAGES, TOOLS, STOPS, STOP_LETTERS = 4096, 128, 16, 200
+MESSAGES, TOOLS, STOPS, STOP_CHARACTERS = 4096, 128, 16, 200
 VALUES = 100_000
 """Limits on one request. ``VALUES``: of a whole body, as more are read so slowly that everything else waits."""
 _ONLY_NULL = (
@@ -166,9 +166,9 @@ def read_stop(raw: Any) -> tuple[str, ...]:
     if (
         not isinstance(found, list)
         or len(found) > STOPS
-        or not all(isinstance(word, str) and 0 < len(word) <= STOP_LETTERS for word in found)
+        or not all(isinstance(word, str) and 0 < len(word) <= STOP_CHARACTERS for word in found)
     ):
-        raise RequestRefused(f"stop: use up to {STOPS} texts of 1 to {STOP_LETTERS} letters")
+        raise RequestRefused(f"stop: use up to {STOPS} texts of 1 to {STOP_CHARACTERS} characters")
     return tuple(found)
 
 

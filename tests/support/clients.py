@@ -136,7 +136,7 @@ def directly(bodies: list[dict[str, Any]], voice: Voice) -> Chat:
             dialect = http_responses.RESPONSES if "input" in body else http_messages.CHAT
             asked, _ = dialect.read(body, chat.rules, said)
             messages = [known.get(_heard(message), message) for message in asked.messages]
-            reply = await chat.say(messages, tools=asked.tools, max_tokens=asked.max_tokens, stop=asked.stop)
+            reply = await chat.say(messages, tools=asked.offered, max_tokens=asked.max_tokens, stop=asked.stop)
             known[_heard(reply.message)] = reply.message
             said[http_responses.response_id(reply)] = reply
         return chat
