@@ -23,6 +23,8 @@ class PolicyFigures(TypedDict, total=False):
     path: str
     """A directory that ``transformers`` loads."""
     version: int
+    instead: str
+    """Why it is on another disk than the run directory."""
     failure: str
     checkpoint: str | None
 

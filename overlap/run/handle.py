@@ -59,7 +59,7 @@ class Run(RunControl):
                 self._figures = run_training(
                     cfg, task, resume=resume, with_changes=with_changes, control=self, output=output
                 )
-                self.end(exit=self._figures.get("exit"))
+                self.end(exit=self._figures["exit"])
             except BaseException as error:  # it is raised where somebody waits
                 self._error = error
                 self.end(exit=f"{type(error).__name__}: {error}")

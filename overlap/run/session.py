@@ -138,7 +138,7 @@ class TrainingSession:
     async def _rescue(self) -> None:
         """Keep what this session has learned, if that can be."""
         if self.taken:
-            await self.policy_saver.rescue(self.console.print)
+            await self.policy_saver.rescue()
 
     def _how_it_ended(self) -> str:
         if self.control.stopped:
