@@ -12,12 +12,12 @@ import time
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Literal, get_args
+from typing import get_args
 
 from overlap.atomic import write_atomic
 from overlap.commands.standalone import ServingParts, run_standalone
 from overlap.config import Config, load_config
-from overlap.core import Prompt, Request, Scored, Task
+from overlap.core import Prompt, Request, Scored, Split, Task
 from overlap.errors import ConfigError
 from overlap.evaluation import PassRate, answers, measure_pass_rate, tallied
 from overlap.pipeline import PromptStream
@@ -35,8 +35,6 @@ from overlap.record import (
     trajectory_row,
     write_rollouts,
 )
-
-Split = Literal["train", "heldout"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from typing import Any, get_args
 
-from overlap.core import LeftOut, Probe, Prompt, Task, line_of, shortened
+from overlap.core import LeftOut, Probe, Prompt, Split, Task, line_of, shortened
 from overlap.errors import ConfigError
 from overlap.pipeline import PromptSplit, filter_prompts
 from overlap.task import user_code
 
-SPLITS = ("train", "heldout")
 _WAY_OUT = "make each with overlap.chat_prompt(tokenizer, id, text), or overlap.core.Prompt(id, token_ids)"
 
 
@@ -19,7 +18,7 @@ def task_prompts(task: Task, tokenizer: Any, prompt_tokens: int) -> dict[str, Pr
     method, for what is no prompt, for an id that two prompts of a split have, and for what the method raises.
     """
     found = {}
-    for split in SPLITS:
+    for split in get_args(Split):
         with user_code(f"{type(task).__qualname__}.prompts"):
             entries = _listed(task, split, task.prompts(tokenizer, split))
         _check_ids(task, split, entries)
