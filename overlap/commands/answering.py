@@ -79,7 +79,7 @@ def rollout(
     Prints its progress on stderr, and may be called where :func:`overlap.train` may. Raises ConfigError, OverlapError.
     """
     asked = PromptChoice(split, limit)
-    return sample_answers(cfg, task, asked, out, rollouts, output=partial(guest, stream=sys.stderr))
+    return _sample_answers(cfg, task, asked, out, rollouts, output=partial(guest, stream=sys.stderr))
 
 
 def evaluate(cfg: Config, task: Task | None = None, *, split: Split = "heldout", limit: int | None = None) -> PassRate:
@@ -115,7 +115,7 @@ def evaluate(cfg: Config, task: Task | None = None, *, split: Split = "heldout",
 def rollout_command(args: argparse.Namespace) -> int:
     """Run ``overlap rollout``; returns the exit code."""
     cfg, asked = load_config(args.config, args.overrides), PromptChoice(args.split, args.limit)
-    sample_answers(cfg, None, asked, args.out, args.rollouts, output=quiet)
+    _sample_answers(cfg, None, asked, args.out, args.rollouts, output=quiet)
     return 0
 
 
@@ -146,7 +146,7 @@ class PromptChoice:
         return prompts[: self.limit]
 
 
-def sample_answers(
+def _sample_answers(
     cfg: Config,
     task: Task | None,
     asked: PromptChoice,
@@ -169,7 +169,7 @@ def sample_answers(
     async def work(parts: ServingParts) -> None:
         p, prompts = parts.inputs, chosen(parts.inputs)
         began, samples = time.monotonic(), cfg.rollout.samples_per_group
-        scored = await answer(parts, prompts, samples)
+        scored = await _answer(parts, prompts, samples)
         rate = PassRate(tallied(scored), samples, cfg.rollout.temperature, time.monotonic() - began)
         done.append(ScoredAnswers(tuple(scored), rate))
         parts.console.print(str(done[0]))
@@ -183,7 +183,7 @@ def sample_answers(
     return done[0]
 
 
-async def answer(parts: ServingParts, prompts: tuple[Prompt, ...], samples: int) -> list[Scored]:
+async def _answer(parts: ServingParts, prompts: tuple[Prompt, ...], samples: int) -> list[Scored]:
     """Generate ``samples`` responses per prompt, and score them."""
     requests = [Request(group, k, prompt) for group, prompt in enumerate(prompts) for k in range(samples)]
     with Progress(parts.console, len(requests)) as progress:

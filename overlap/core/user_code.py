@@ -11,6 +11,7 @@ import re
 import sysconfig
 import traceback
 from collections.abc import Callable, Iterable
+from itertools import starmap
 from pathlib import Path
 from typing import Any, Final
 
@@ -52,7 +53,7 @@ def _choose(frames: Iterable[tuple[str, int]]) -> str:
     """
     known = list(frames)
     own = [frame for frame in known if not frame[0].startswith((*_LIBRARIES, "<frozen "))]
-    return next((_shown(path, line) for path, line in own or known), "")
+    return next(starmap(_shown, own or known), "")
 
 
 def line_of(function: Any) -> str:

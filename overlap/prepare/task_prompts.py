@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
+from itertools import islice
 from typing import Any, get_args
 
 from overlap.core import LeftOut, Probe, Prompt, Split, Task, line_of, shortened
@@ -34,16 +35,9 @@ def check_probes(task: Task, prompt: Prompt) -> None:
             raise _fault(
                 task, "probes", f"returned {shortened(found)} for prompt {prompt.id!r}: return a list of Probe"
             )
-        for probe in _first(found):
+        for probe in islice(found, 1):  # they are lazy, and those of a large problem take long
             if not isinstance(probe, Probe):
                 raise _fault(task, "probes", f"gave {shortened(probe)} for prompt {prompt.id!r}, which is no Probe")
-
-
-def _first(found: Iterable[Any]) -> Iterator[Any]:
-    """The first one alone: probes are lazy, and those of a large problem take long."""
-    for probe in found:
-        yield probe
-        return
 
 
 def _listed(task: Task, split: str, entries: object) -> Sequence[Prompt | LeftOut]:

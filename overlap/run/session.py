@@ -311,8 +311,8 @@ class TrainingSession:
             lost = len(figures["not_written"])
             with self.run.failures.tolerate_write_errors(RunFile.PICTURE):
                 title = f"{self.inputs.cfg.model.policy}, {len(rows)} steps"
-                shown: dict[str, Any] = {"evaluations": self.course.curve(), "measure": self.course.measure}
-                write_picture(rows, self.run.picture, title=title, **shown)
+                curve, measure = self.course.curve(), self.course.measure
+                write_picture(rows, self.run.picture, title=title, evaluations=curve, measure=measure)
             figures["not_written"] = list(self.run.failures)
             if len(figures["not_written"]) > lost:
                 self.run.finish(figures)

@@ -132,11 +132,9 @@ def _tree(name: str, value: str) -> dict[str, object]:
 def test_a_name_of_another_trainer_is_told_what_it_is_here(given: str, here: str, tmp_path: Path, refused) -> None:
     name, _, value = given.partition("=")
     (file := tmp_path / "theirs.yaml").write_text(yaml.safe_dump(_tree(name, value)))
-    last = name.rpartition(".")[2]
     ways = [["train", given], ["train", "--config", str(file)], ["train", f"+{given}"], ["train", f"--{given}"]]
-    ways += [["train", f"--{name.replace('_', '-')}", value], ["train", f"learn.{last}={value}"]][
-        : 2 if "." not in name else 1
-    ]
+    ways += [["train", f"--{name.replace('_', '-')}", value]]
+    ways += [["train", f"learn.{name}={value}"]] if "." not in name else []
     for way in ways:
         said = refused(*way)
         assert f"here it is {here}" in said or f"did you mean {here}?" in said, way
