@@ -12,7 +12,7 @@ import yaml
 
 from overlap.config.earlier import carry_over, retired_error
 from overlap.config.fields import Config
-from overlap.config.hints import near_name, wrong_names
+from overlap.config.hints import near_name, sections, wrong_names
 from overlap.config.rules import check_section
 from overlap.config.yaml_file import read_yaml
 from overlap.errors import ConfigError, one_line, raise_all
@@ -76,14 +76,14 @@ def _built(tree: Mapping[str, Any], wrong: Sequence[ConfigError]) -> Config:
     tree, stray = carry_over({name: values for name, values in tree.items() if name != HISTORY})
     found = [error for name, value in stray.items() if (error := retired_error(name, value)) is not None]
     raise_all([*wrong, *found, *wrong_names(tree)])
-    sections = {}
+    made = {}
     for name, kind in get_type_hints(Config).items():
         values = tree.get(name)
         values = {} if values is None else values
         if not isinstance(values, Mapping):
             raise ConfigError(name, values, f"write its fields below it, as in {name}.{fields(kind)[0].name}=...")
-        sections[name] = section_from(kind, values, name)
-    return Config(**sections)
+        made[name] = section_from(kind, values, name)
+    return Config(**made)
 
 
 def section_from(kind: type[T], values: Mapping[str, Any], name: str) -> T:
@@ -167,7 +167,7 @@ def _apply(tree: dict[str, Any], override: str) -> ConfigError | None:
     key, equals, text = override.partition("=")
     *above, name = key.strip().lstrip("+").split(".")
     if not (equals and name and all(above)):
-        is_field = len(above) == 1 and name in _fields(above[0])
+        is_field = len(above) == 1 and name in sections().get(above[0], ())
         way_out = f"write {key.strip()}=VALUE" if is_field else "write section.field=value, for instance learn.lr=2e-5"
         if override.endswith((".yaml", ".yml")):
             way_out = "a configuration is given with --config FILE"
@@ -176,7 +176,7 @@ def _apply(tree: dict[str, Any], override: str) -> ConfigError | None:
         value = read_yaml(text) if text.strip() else ""
     except yaml.YAMLError as error:
         return ConfigError(key, text, f"is not a YAML value: {one_line(error)}")
-    if not above and name in get_type_hints(Config) and retired_error(name, value) is None:
+    if not above and name in sections() and retired_error(name, value) is None:
         return ConfigError(
             "override", override, f"{name} is a section: write section.field=value, see `overlap fields`"
         )
@@ -195,11 +195,6 @@ def _put(tree: dict[str, Any], key: str, value: Any) -> ConfigError | None:
             return ConfigError(".".join(above[: number + 1]), below, "is a section: write its fields below it")
     below[name] = value
     return None
-
-
-def _fields(section: str) -> list[str]:
-    kind = get_type_hints(Config).get(section)
-    return [f.name for f in fields(kind)] if kind is not None else []
 
 
 def _coerce(kind: Any, value: Any) -> Any:

@@ -65,7 +65,7 @@ def summary(
         "timing": timing,
         "loop_lag_ms": {"p50": lag.p50_ms, "p99": lag.p99_ms, "max": lag.max_ms} if lag else {},
         "warnings": [warning] if (warning := _learned_nothing(rows)) else [],
-        "requests": {kind: _by_parameter(rows, f"episode/{kind}_") for kind in ("refused", "ignored")},
+        "requests": {kind: by_parameter(rows, f"episode/{kind}_") for kind in ("refused", "ignored")},
         "totals": {name: int(sum(finite(column(rows, f"rollout/{name}")))) for name in TOTALS},
         "versions": versions(),
         "hardware": hardware(),
@@ -89,7 +89,7 @@ def column(rows: Rows, name: str) -> list[float]:
     return [NAN if (value := row.get(name)) is None else float(value) for row in rows]
 
 
-def _by_parameter(rows: Rows, prefix: str) -> dict[str, int]:
+def by_parameter(rows: Rows, prefix: str) -> dict[str, int]:
     """Sums of the figures with this prefix, by the rest of their names."""
     names = sorted({name for row in rows for name in row if name.startswith(prefix)})
     return {name.removeprefix(prefix): int(sum(finite(column(rows, name)))) for name in names}

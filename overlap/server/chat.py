@@ -128,11 +128,11 @@ class Chat:
         """
         try:
             wanted = turn_request(messages, tools=tools, max_tokens=max_tokens, stop=stop, prefill=prefill)
-            asked = await self.ask(wanted)
+            planned = await self.plan(wanted)
         except EpisodeError as error:
             await self._refused(error)
             raise
-        reply = await self.sample(asked)
+        reply = await self.sample(planned)
         self.deliver(reply)
         return reply
 
@@ -145,7 +145,7 @@ class Chat:
         self.refused[parameter] += 1
         self.refusal = self.refusal or why
 
-    async def ask(self, wanted: TurnRequest) -> PlannedTurn:
+    async def plan(self, wanted: TurnRequest) -> PlannedTurn:
         """Plan a turn. Raises EpisodeOver when turns, tokens or time are used up, ContextFull, and RequestRefused for
         messages that the chat template refuses.
         """
@@ -182,19 +182,19 @@ class Chat:
         working.add_done_callback(leave)
         return await asyncio.wrap_future(working)
 
-    async def sample(self, asked: PlannedTurn) -> Reply:
+    async def sample(self, planned: PlannedTurn) -> Reply:
         """Have the engine answer; call ``deliver`` once the reply has arrived. Raises EpisodeOver, EngineError."""
-        limit = self._room(len(asked.front), asked.limit)  # others may have begun since this was asked for
+        limit = self._room(len(planned.front), planned.limit)  # others may have begun since this was asked for
         self.asked += 1
         turn = replace(
             self._request,
-            prompt=Prompt(self._request.prompt.id, asked.front),
+            prompt=Prompt(self._request.prompt.id, planned.front),
             turn=self.asked,
             max_tokens=limit,
-            stop=asked.stop,
+            stop=planned.stop,
         )
         self._asking += 1
-        made = asyncio.create_task(self._made(turn, asked.tools), name="a turn")
+        made = asyncio.create_task(self._made(turn, planned.tools), name="a turn")
         self._flying.add(made)
         try:
             trajectory, spoken = await made
@@ -207,7 +207,7 @@ class Chat:
             made.cancel()
             self._flying.discard(made)
             self._asking -= 1
-        return self._committed(asked, trajectory, spoken)
+        return self._committed(planned, trajectory, spoken)
 
     async def close(self) -> None:
         """End the episode: turns in the engine are cancelled, and everything that waits for one gets EpisodeOver."""
@@ -344,17 +344,17 @@ class Chat:
         self.unread += spoken.failed
         return spoken.whole
 
-    def _committed(self, asked: PlannedTurn, trajectory: Trajectory, spoken: Spoken) -> Reply:
-        text = asked.prefill + spoken.text
+    def _committed(self, planned: PlannedTurn, trajectory: Trajectory, spoken: Spoken) -> Reply:
+        text = planned.prefill + spoken.text
         id = f"{trajectory.request.turn % 100000:05d}"  # nine digits in all: some templates take no other ids
         calls = tuple(ToolCall(f"{id}{n % 10000:04d}", *call) for n, call in enumerate(spoken.calls))
         raw = [{"function": {"name": call.name, "arguments": call.arguments}} for call in calls]
         said = {"role": "assistant", "content": text, "tool_calls": raw, "reasoning": spoken.reasoning}
         turn = self.episode.commit(
-            asked.dialog, asked.tools, asked.parent, asked.added, made=trajectory, reply=message_of(said)
+            planned.dialog, planned.tools, planned.parent, planned.added, made=trajectory, reply=message_of(said)
         )
         self.sampled += len(trajectory.token_ids)
-        self.prompted += len(asked.front)
+        self.prompted += len(planned.front)
         self.cached += trajectory.cached_tokens
         finish: ReplyFinish = "length" if trajectory.truncated else "tool_calls" if calls else "stop"
-        return Reply(text, spoken.reasoning, calls, finish, len(asked.front), len(trajectory.token_ids), turn)
+        return Reply(text, spoken.reasoning, calls, finish, len(planned.front), len(trajectory.token_ids), turn)

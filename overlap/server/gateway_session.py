@@ -44,8 +44,8 @@ class GatewaySession:
     chat: Chat
     on_fault: Callable[[Exception], None]
     replies: dict[str, list[Reply]] = field(default_factory=dict)
-    said: dict[str, Reply] = field(default_factory=dict)
-    """Answers by the names that clients may repeat."""
+    by_id: dict[str, Reply] = field(default_factory=dict)
+    """Answers by the ids that clients may repeat."""
     flying: list[GatewayTurn] = field(default_factory=list)
     asking: set[asyncio.Task[Any]] = field(default_factory=set)
     inside: int = 0
@@ -91,12 +91,12 @@ class GatewaySession:
 
     async def _answered(self, asked: AskedTurn, planned: asyncio.Event) -> Reply:
         async with self._planning:
-            plan = await self.chat.ask(asked.turn)
+            plan = await self.chat.plan(asked.turn)
         planned.set()
         async with self._sampling:
             reply = await self.chat.sample(plan)
         self.replies.setdefault(asked.digest, []).append(reply)
-        self.said[response_id(reply)] = reply
+        self.by_id[response_id(reply)] = reply
         return reply
 
     def _forget(self, done: asyncio.Task[Reply]) -> None:

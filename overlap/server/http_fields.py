@@ -71,7 +71,7 @@ class Dialect:
     failed: Callable[[str], bytes]
 
 
-def read_body(body: bytes, dialect: Dialect, rules: RequestRules, said: Mapping[str, Reply]) -> AskedTurn:
+def read_body(body: bytes, dialect: Dialect, rules: RequestRules, by_id: Mapping[str, Reply]) -> AskedTurn:
     """Read a request's body. Raises RequestRefused, which names the wrong field."""
     raw = _parsed(body)
     for name, harmless in _REFUSED.items():
@@ -80,7 +80,7 @@ def read_body(body: bytes, dialect: Dialect, rules: RequestRules, said: Mapping[
                 f"{name}: it would change what the trainer samples, or is not spoken here; leave it out"
             )
     _check_template(raw.get("chat_template_kwargs"), rules)
-    turn, ignored = dialect.read(raw, rules, said)
+    turn, ignored = dialect.read(raw, rules, by_id)
     options = raw.get("stream_options")
     usage = bool(isinstance(options, dict) and options.get("include_usage"))
     return AskedTurn(turn, bool(raw.get("stream")), usage, ignored, hashlib.sha256(body).hexdigest())

@@ -26,7 +26,7 @@ from overlap.server.turn_request import RequestRules, TurnRequest, text_request,
 _DONE = b"data: [DONE]\n\n"
 
 
-def _read_chat(raw: Json, rules: RequestRules, said: Mapping[str, Reply]) -> tuple[TurnRequest, tuple[str, ...]]:
+def _read_chat(raw: Json, rules: RequestRules, by_id: Mapping[str, Reply]) -> tuple[TurnRequest, tuple[str, ...]]:
     tools = listed_objects(raw, "tools", TOOLS)
     for number, tool in enumerate(tools):
         function = tool.get("function")
@@ -64,7 +64,7 @@ def _chat_events(reply: Reply, created: int, usage: bool) -> Iterator[bytes]:
     yield _DONE
 
 
-def _read_text(raw: Json, rules: RequestRules, said: Mapping[str, Reply]) -> tuple[TurnRequest, tuple[str, ...]]:
+def _read_text(raw: Json, rules: RequestRules, by_id: Mapping[str, Reply]) -> tuple[TurnRequest, tuple[str, ...]]:
     prompt = raw.get("prompt")
     if isinstance(prompt, list) and len(prompt) == 1 and isinstance(prompt[0], str | list):
         prompt = prompt[0]

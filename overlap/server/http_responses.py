@@ -29,7 +29,7 @@ from overlap.server.reply import Reply
 from overlap.server.turn_request import RequestRules, TurnRequest, turn_request
 
 
-def _read(raw: Json, rules: RequestRules, said: Mapping[str, Reply]) -> tuple[TurnRequest, tuple[str, ...]]:
+def _read(raw: Json, rules: RequestRules, by_id: Mapping[str, Reply]) -> tuple[TurnRequest, tuple[str, ...]]:
     if raw.get("prompt") is not None:
         raise RequestRefused("prompt: no prompts are stored here; send their text as input")
     tools = tuple(_tool(number, tool) for number, tool in enumerate(listed_objects(raw, "tools", TOOLS)))
@@ -38,7 +38,7 @@ def _read(raw: Json, rules: RequestRules, said: Mapping[str, Reply]) -> tuple[Tu
         *forced_form(text.get("format") if isinstance(text, dict) else None, "response_format", rules),
         *tool_choice(raw, tools, rules),
     )
-    earlier = _earlier(raw.get("previous_response_id"), said)
+    earlier = _earlier(raw.get("previous_response_id"), by_id)
     messages = [*earlier, *_messages(raw.get("input"))]
     if raw.get("instructions"):
         own = {"role": "system", "content": raw["instructions"]}
@@ -114,11 +114,11 @@ def _thought(item: Json) -> str | None:
     return "".join(texts) if texts else None
 
 
-def _earlier(id: Any, said: Mapping[str, Reply]) -> list[dict[str, Any]]:
+def _earlier(id: Any, by_id: Mapping[str, Reply]) -> list[dict[str, Any]]:
     """The dialog up to an earlier answer, that answer included."""
     if id is None:
         return []
-    reply = said.get(id) if isinstance(id, str) else None
+    reply = by_id.get(id) if isinstance(id, str) else None
     if reply is None:
         raise RequestRefused(f"previous_response_id: {str(id)[:40]!r} is no answer of this episode")
     return [*_raw(reply.turn.dialog[:-1]), reply.message]
@@ -193,12 +193,12 @@ def _items(reply: Reply) -> list[dict[str, Any]]:
         message = {"type": "message", "id": f"msg_{own}", "role": "assistant", "status": status}
         found.append(message | {"content": [part]})
     for call in reply.calls:
-        told = {"call_id": call.id, "name": call.name, "arguments": call.arguments, "status": status}
-        found.append({"type": "function_call", "id": f"fc_{call.id}"} | told)
+        more = {"call_id": call.id, "name": call.name, "arguments": call.arguments, "status": status}
+        found.append({"type": "function_call", "id": f"fc_{call.id}"} | more)
     return found
 
 
-def _told(reply: Reply, created: int) -> dict[str, Any]:
+def _ended(reply: Reply, created: int) -> dict[str, Any]:
     return _response(reply, created, _items(reply), "incomplete" if reply.finish == "length" else "completed")
 
 
@@ -225,8 +225,8 @@ def _bodies(reply: Reply, created: int) -> Iterator[dict[str, Any]]:
         else:
             yield from _parts(item["content"], place, kind)
         yield {"type": "response.output_item.done", "output_index": index, "item": item}
-    told = _told(reply, created)
-    yield {"type": f"response.{told['status']}", "response": told}
+    ended = _ended(reply, created)
+    yield {"type": f"response.{ended['status']}", "response": ended}
 
 
 def _parts(parts: Sequence[Json], place: Json, kind: str) -> Iterator[dict[str, Any]]:
@@ -245,4 +245,4 @@ def _failed(message: str) -> bytes:
     return event_of(body, "error")
 
 
-RESPONSES = Dialect(_read, _told, _events, _failed)
+RESPONSES = Dialect(_read, _ended, _events, _failed)

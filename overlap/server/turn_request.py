@@ -76,8 +76,8 @@ def text_request(prompt: str | Sequence[int], max_tokens: Any, stop: Any) -> Tur
 
 def context_full(context: int, tokens: str) -> ContextFull:
     """The refusal of a dialog of so many tokens, in the words that clients look for."""
-    told = f"This model's maximum context length is {context} tokens. However, your messages have {tokens} tokens. "
-    return ContextFull(told + "Please reduce their length.")
+    message = f"This model's maximum context length is {context} tokens. However, your messages have {tokens} tokens. "
+    return ContextFull(message + "Please reduce their length.")
 
 
 def parameter_of(error: EpisodeError) -> str:
