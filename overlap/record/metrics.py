@@ -10,10 +10,12 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from overlap.core import reaches
 from overlap.pipeline import DROP_REASONS
+from overlap.record.json_lines import read_json_lines
 from overlap.record.timing import NAN, Row, StepTiming, judged, mean, quantile, run_span
 from sandbox.core import Verdict
 
@@ -215,10 +217,13 @@ def worst_nodes_line(step: int, figures: ClusterFigures) -> dict[str, Any]:
     return {"step": step, "seconds": figures.seconds, "nodes": len(figures.nodes), "worst": rows}
 
 
-def is_step(row: Mapping[str, Any]) -> bool:
-    """Whether a row of ``metrics.jsonl`` is of a step; those of evaluations before the first step and after the last
-    have columns of that evaluation alone.
-    """
+def read_steps(path: Path, *, size: int | None = None) -> list[dict[str, Any]]:
+    """The rows of the steps in the first ``size`` bytes of a ``metrics.jsonl``. Raises OSError, ValueError."""
+    return list(filter(_is_step, read_json_lines(path, size=size)))
+
+
+def _is_step(row: Mapping[str, Any]) -> bool:
+    """Those of evaluations before the first step and after the last have columns of that evaluation alone."""
     others = [name for name in row if name != "step"]
     return not others or not all(name.startswith("eval/") for name in others)
 

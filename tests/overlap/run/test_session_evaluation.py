@@ -13,7 +13,7 @@ from sessions import Stage, Verifier, interrupt, play
 from overlap.core import Scored, Trajectory
 from overlap.errors import StageError
 from overlap.fakes import fake_prompts
-from overlap.record import final_table, is_step, read_json_lines
+from overlap.record import final_table, read_json_lines, read_steps
 from overlap.run.session import TrainingSession
 
 EVALUATED = ("run.eval_samples=4", "run.eval_every=2", "run.save_every=1")
@@ -66,13 +66,7 @@ def test_training_is_the_same_with_and_without_evaluations(tmp_path: Path, monke
         session = session_of(tmp_path / str(every), monkeypatch, f"run.eval_every={every}")
         play(session)
         drop = ("time/", "loop/", "eval/", "verify/queue", "verify/run")
-        found.append(
-            [
-                {k: v for k, v in r.items() if not k.startswith(drop)}
-                for r in read_json_lines(session.run.metrics)
-                if is_step(r)
-            ]
-        )
+        found.append([{k: v for k, v in r.items() if not k.startswith(drop)} for r in read_steps(session.run.metrics)])
     assert found[0] == found[1]
 
 

@@ -45,10 +45,10 @@ async def test_an_episode_renders_one_long_text_at_a_time_in_a_thread_while_othe
     busy, other = chats(tokenizer, 2)
     try:
         asking = [asyncio.create_task(planned(busy, [user(LONG + str(n))])) for n in range(3)]
-        await asyncio.to_thread(tokenizer.began.acquire)
+        await asyncio.to_thread(tokenizer.began.acquire, timeout=20)
         assert (await other.say([user("short")])).text == "yes"
         beside = asyncio.create_task(planned(other, [user(LONG)]))
-        await asyncio.to_thread(tokenizer.began.acquire)
+        await asyncio.to_thread(tokenizer.began.acquire, timeout=20)
         assert len(tokenizer.threads) == 2, "one of each episode"
         asking[0].cancel()
         await asyncio.gather(asking[0], return_exceptions=True)
@@ -138,7 +138,7 @@ async def test_a_long_request_whose_client_left_while_it_was_rendered_samples_no
     s.chat._template = ChatTemplate(tokenizer)
     s.chat._budget = Budget(9, 9999, 99_999)
     asking = asyncio.create_task(s.ask(user(LONG)))
-    await asyncio.to_thread(tokenizer.began.acquire)
+    await asyncio.to_thread(tokenizer.began.acquire, timeout=20)
     asking.cancel()
     await asyncio.gather(asking, return_exceptions=True)
     (session,) = s.gateway._sessions.values()
