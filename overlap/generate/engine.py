@@ -123,10 +123,7 @@ class VllmEngine:
     async def prompt_logprobs(self, token_ids: Sequence[int], id: str) -> list[float]:
         # vLLM reads no prefix cache for these.
         params = self._vllm.SamplingParams(
-            max_tokens=1,
-            prompt_logprobs=0,
-            detokenize=False,
-            output_kind=self._vllm.RequestOutputKind.FINAL_ONLY,
+            max_tokens=1, prompt_logprobs=0, detokenize=False, output_kind=self._vllm.RequestOutputKind.FINAL_ONLY
         )
         rows = (await self._final(token_ids, id, params, _FIRST)).prompt_logprobs
         return [row[token].logprob for row, token in zip(rows[1:], token_ids[1:], strict=True)]

@@ -15,12 +15,7 @@ from typing import Any
 from overlap.errors import ConfigError, one_line
 
 FIELD = "model.policy"
-_WEIGHTS = (
-    "model.safetensors",
-    "model.safetensors.index.json",
-    "pytorch_model.bin",
-    "pytorch_model.bin.index.json",
-)
+_WEIGHTS = ("model.safetensors", "model.safetensors.index.json", "pytorch_model.bin", "pytorch_model.bin.index.json")
 _TOKENIZERS = ("tokenizer.json", "tokenizer.model", "vocab.json")
 _PIECES, _PIECE = 256, 4096
 _SUFFIXES = (".json", ".safetensors", ".bin", ".model", ".txt", ".jinja")

@@ -35,11 +35,7 @@ class PolicySaver:
     """Writes ``policy/`` of a run. All methods but ``skip`` are for the session's event loop."""
 
     def __init__(
-        self,
-        run: RunDir,
-        policy: Path,
-        save: Callable[[Path], Awaitable[int]],
-        report_line: Callable[[str], None],
+        self, run: RunDir, policy: Path, save: Callable[[Path], Awaitable[int]], report_line: Callable[[str], None]
     ) -> None:
         """``policy`` is the checkpoint that the run began with; ``save`` writes the learner's policy to a path and
         returns its version; ``report_line`` gets lines for a person.

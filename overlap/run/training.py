@@ -41,12 +41,7 @@ _ONE = threading.Lock()
 
 
 def train(
-    cfg: Config,
-    task: Task | None = None,
-    *,
-    resume: bool = False,
-    with_changes: bool = False,
-    rollouts: str = "",
+    cfg: Config, task: Task | None = None, *, resume: bool = False, with_changes: bool = False, rollouts: str = ""
 ) -> RunSummary:
     """Train a policy; returns the summary that is also in ``summary.json``.
 

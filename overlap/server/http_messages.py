@@ -32,10 +32,7 @@ def _read_chat(raw: Json, rules: RequestRules, by_id: Mapping[str, Reply]) -> tu
         function = tool.get("function")
         if tool.get("type", "function") != "function" or not isinstance(function, dict) or not function.get("name"):
             raise RequestRefused(f"tools[{number}]: only functions with a name can be offered")
-    ignored = (
-        *forced_form(raw.get("response_format"), "response_format", rules),
-        *tool_choice(raw, tools, rules),
-    )
+    ignored = (*forced_form(raw.get("response_format"), "response_format", rules), *tool_choice(raw, tools, rules))
     limit = first_given(raw, "max_completion_tokens", "max_tokens")
     offered = () if raw.get("tool_choice") == "none" else tools
     messages = listed_objects(raw, "messages", MESSAGES)

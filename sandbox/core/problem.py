@@ -107,12 +107,7 @@ class Problem:
 
 
 _LISTS: Final[dict[str, type]] = {"cases": Case, "subtasks": Subtask}
-_PARTS: Final[dict[str, type]] = {
-    "limits": Limits,
-    "checker": Program,
-    "interactor": Program,
-    "referee_limits": Limits,
-}
+_PARTS: Final[dict[str, type]] = {"limits": Limits, "checker": Program, "interactor": Program, "referee_limits": Limits}
 _NOT_NULL: Final = ("limits", "subtasks")
 """Fields whose null in JSON means their default."""
 

@@ -80,11 +80,7 @@ class Package:
         bounds = self.settings.bounds
         fields: dict[str, Any] = {"kind": "stdio", "compare": "kattis"}
         if self.validator is not None:
-            fields |= {
-                "convention": "kattis",
-                "passes": bounds.passes,
-                "referee_limits": bounds.validation,
-            }
+            fields |= {"convention": "kattis", "passes": bounds.passes, "referee_limits": bounds.validation}
             interactive = {"kind": "interactive", "compare": "tokens", "interactor": self.validator}
             fields |= interactive if self.settings.interactive else {"compare": "checker", "checker": self.validator}
         limits = Limits(cpu_s=cpu_s, memory_bytes=bounds.memory_bytes, output_bytes=bounds.output_bytes)
