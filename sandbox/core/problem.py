@@ -135,16 +135,8 @@ def _given_list(where: str, values: Any, kind: type[Any]) -> tuple[Any, ...]:
 def _check_problem(problem: Problem) -> None:
     check_texts("problem", problem, "id")
     where = f"problem {problem.id!r}"
-    check_texts(
-        where,
-        problem,
-        "kind",
-        "convention",
-        "preamble",
-        "compare",
-        "language",
-        *(["fn_name"] if problem.fn_name else []),
-    )
+    named = ("fn_name",) if problem.fn_name else ()
+    check_texts(where, problem, "kind", "convention", "preamble", "compare", "language", *named)
     for name, known in (("kind", get_args(Kind)), ("convention", get_args(Convention))):
         if (value := getattr(problem, name)) not in known:
             raise InvalidProblem(f"{where}: {name}={quoted(value)} is unknown; use one of {', '.join(known)}")
