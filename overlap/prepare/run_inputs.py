@@ -54,7 +54,7 @@ def prepare(cfg: Config, task: Task | None, scratch: Path, output: OpenConsole =
         check_cluster(cfg)
         policy = resolve_policy(cfg.model.policy)
         tokenizer = load_tokenizer(policy)
-        if given := cfg.model.chat_template_kwargs:
+        if given := cfg.model.chat_template_kwargs:  # for whoever renders: the task, the gateway
             tokenizer.apply_chat_template = partial(tokenizer.apply_chat_template, **given)
         critic = resolve_critic(cfg, policy, tokenizer)
         task = load_task(cfg.data.task, cfg) if task is None else check_task(task, type(task).__name__, cfg)

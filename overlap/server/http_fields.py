@@ -15,7 +15,7 @@ from typing import Any
 
 from overlap.errors import RequestRefused
 from overlap.server.reply import Reply
-from overlap.server.turn_request import RequestRules, TurnRequest
+from overlap.server.turn_request import Messages, RequestRules, TurnRequest
 
 MODEL = "policy"
 MESSAGES, TOOLS, STOPS, STOP_CHARACTERS = 4096, 128, 16, 200
@@ -61,17 +61,17 @@ class AskedTurn:
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
-    """How one route is spoken. ``read`` reads a body, given what requests may ask and the answers by their ids;
-    ``answer`` and ``events`` tell a reply made at a time; ``failed`` is the last event of a stream that failed.
+    """How one route is spoken. ``read`` reads a body, given what requests may ask and the dialogs by the ids of their
+    answers; ``answer`` and ``events`` tell a reply and when it was made; ``failed`` is the end of a stream that failed.
     """
 
-    read: Callable[[Json, RequestRules, Mapping[str, Reply]], tuple[TurnRequest, tuple[str, ...]]]
+    read: Callable[[Json, RequestRules, Mapping[str, Messages]], tuple[TurnRequest, tuple[str, ...]]]
     answer: Callable[[Reply, int], dict[str, Any]]
     events: Callable[[Reply, int, bool], Iterator[bytes]]
     failed: Callable[[str], bytes]
 
 
-def read_body(body: bytes, dialect: Dialect, rules: RequestRules, by_id: Mapping[str, Reply]) -> AskedTurn:
+def read_body(body: bytes, dialect: Dialect, rules: RequestRules, by_id: Mapping[str, Messages]) -> AskedTurn:
     """Read a request's body. Raises RequestRefused, which names the wrong field."""
     raw = _parsed(body)
     for name, harmless in _REFUSED.items():

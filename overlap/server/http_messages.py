@@ -21,12 +21,12 @@ from overlap.server.http_fields import (
     tool_choice,
 )
 from overlap.server.reply import Reply
-from overlap.server.turn_request import RequestRules, TurnRequest, text_request, turn_request
+from overlap.server.turn_request import Messages, RequestRules, TurnRequest, text_request, turn_request
 
 _DONE = b"data: [DONE]\n\n"
 
 
-def _read_chat(raw: Json, rules: RequestRules, by_id: Mapping[str, Reply]) -> tuple[TurnRequest, tuple[str, ...]]:
+def _read_chat(raw: Json, rules: RequestRules, by_id: Mapping[str, Messages]) -> tuple[TurnRequest, tuple[str, ...]]:
     tools = listed_objects(raw, "tools", TOOLS)
     for number, tool in enumerate(tools):
         function = tool.get("function")
@@ -61,7 +61,7 @@ def _chat_events(reply: Reply, created: int, usage: bool) -> Iterator[bytes]:
     yield _DONE
 
 
-def _read_text(raw: Json, rules: RequestRules, by_id: Mapping[str, Reply]) -> tuple[TurnRequest, tuple[str, ...]]:
+def _read_text(raw: Json, rules: RequestRules, by_id: Mapping[str, Messages]) -> tuple[TurnRequest, tuple[str, ...]]:
     prompt = raw.get("prompt")
     if isinstance(prompt, list) and len(prompt) == 1 and isinstance(prompt[0], str | list):
         prompt = prompt[0]
