@@ -25,7 +25,7 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from overlap.aio import race
-from overlap.errors import EpisodeError, EpisodeOver
+from overlap.errors import EpisodeError
 from overlap.server import http_messages
 from overlap.server.chat import Chat
 from overlap.server.gateway_answers import (
@@ -163,7 +163,7 @@ class Gateway:
                     chat.refuse("body", why)
                     return EarlyResponse(session, failed(413, why, connection="close"))
                 if session.ended:  # while its body came
-                    raise EpisodeOver(chat.over or "it has ended")
+                    raise session.over
                 asked = await chat.in_thread(len(body), read_body, body, dialect, chat.rules, session.by_id)
         except ClientDisconnect:
             return Response(status_code=499)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from overlap.errors import OverlapError
+from overlap.errors import EpisodeOver, OverlapError
 from overlap.server.chat import Chat
 from overlap.server.http_fields import AskedTurn
 from overlap.server.http_responses import response_id
@@ -126,6 +126,15 @@ class GatewaySession:
             yield
         finally:
             self.inside -= 1
+
+    @property
+    def over(self) -> EpisodeOver:
+        """The error for a request that the end of the episode leaves without an answer."""
+        return EpisodeOver(self.chat.over or "it has ended")
+
+    def error_of(self, turn: GatewayTurn) -> BaseException | None:
+        """Why a turn that is done has no answer; None where it has one."""
+        return self.over if turn.task.cancelled() else turn.task.exception()
 
     def end(self) -> None:
         """Take the turns of the episode back."""
