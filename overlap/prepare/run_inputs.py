@@ -48,6 +48,7 @@ def prepare(cfg: Config, task: Task | None, scratch: Path, output: OpenConsole =
     from overlap.task import check_rollout, check_task, load_task, user_code
 
     with output(scratch / "prepare.log"):
+        task = load_task(cfg.data.task, cfg) if task is None else check_task(task, _named(task), cfg)
         devices_here(cfg.run.device)  # refuses a GPU that is not there
         estimator(cfg.learn.advantage)
         check_functions(cfg.learn)
@@ -57,7 +58,6 @@ def prepare(cfg: Config, task: Task | None, scratch: Path, output: OpenConsole =
         if given := cfg.model.chat_template_kwargs:
             tokenizer.apply_chat_template = partial(tokenizer.apply_chat_template, **given)
         critic = resolve_critic(cfg, policy, tokenizer)
-        task = load_task(cfg.data.task, cfg) if task is None else check_task(task, type(task).__name__, cfg)
         check_rollout(cfg, task)
         if cfg.episode.reads:
             check_parsers(cfg)
@@ -73,6 +73,10 @@ def prepare(cfg: Config, task: Task | None, scratch: Path, output: OpenConsole =
     with user_code(f"{type(task).__qualname__}.probes"):
         references = recall(checked_file(), task, train)
     return RunInputs(cfg, task, policy, tokenizer, train, heldout, splits, references, critic)
+
+
+def _named(task: object) -> str:
+    return (task if isinstance(task, type) else type(task)).__name__
 
 
 def checked_file() -> Path:
