@@ -13,6 +13,7 @@ from overlap.config import Config, check_count_given, config_from_dict, path_giv
 from overlap.errors import ConfigError
 from overlap.learner import export_policy
 from overlap.policy import resolve_policy
+from overlap.process import import_whole
 from overlap.record import (
     LEARNER,
     RunFile,
@@ -53,6 +54,7 @@ def export(run: str | Path, *, step: int | None = None, out: str | Path | None =
     cfg = _config(state.config, folder)
     target = target or exported_policy(root.parent, state.step)
     check_out(target, folder=True)
+    import_whole("numpy", "torch")
     policy = resolve_policy(cfg.model.policy)
     partial = partial_path(target.absolute())
     try:

@@ -19,7 +19,7 @@ def check_config_given(cfg: object) -> None:
 
 
 def path_given(name: str, value: object, example: str) -> Path:
-    """The path that argument ``name`` got, ``~`` expanded. Raises ConfigError, with an ``example``, for what is none."""
+    """The path that argument ``name`` got, ``~`` expanded. Raises ConfigError with an ``example``."""
     path = os.fspath(value) if isinstance(value, str | os.PathLike) else ""
     if not isinstance(path, str) or not path:
         raise ConfigError(name, value, f"give a path, as in {example!r}")

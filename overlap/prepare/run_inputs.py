@@ -16,6 +16,7 @@ from overlap.pipeline import PromptSplit, check_splits, estimator
 from overlap.placement import devices_here
 from overlap.prepare.seating import check_cluster
 from overlap.prepare.task_prompts import check_probes, task_prompts
+from overlap.process import import_whole
 from overlap.record import OpenConsole, quiet
 
 
@@ -41,6 +42,7 @@ def prepare(cfg: Config, task: Task | None, scratch: Path, output: OpenConsole =
     """Load policy, tokenizer and prompts. Raises ConfigError, also where too many rows of the data cannot be used.
     ``output`` takes what libraries print meanwhile.
     """
+    import_whole("numpy", "torch")
     from overlap.generate import check_parsers
     from overlap.learner import check_functions
     from overlap.policy import resolve_policy

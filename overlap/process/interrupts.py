@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
+from importlib import import_module
 from types import FrameType
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -48,7 +49,8 @@ class Interrupts:
             self.check()  # not before: one that comes between would be missed by a loop in another thread
             await work()
         except asyncio.CancelledError:
-            self.check()
+            if self._number:
+                raise KeyboardInterrupt(self._number) from None  # where the work stood is of no account
             raise
         finally:
             self._cancel, self._again = before, None
@@ -99,6 +101,17 @@ def handle_interrupts() -> Iterator[Interrupts]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler if handler is not None else signal.SIG_DFL)
+
+
+def import_whole(*modules: str) -> None:
+    """Import modules whose import must not be broken off: NumPy and torch cannot be imported again after that. A signal
+    that comes meanwhile raises KeyboardInterrupt afterwards.
+    """
+    with handle_interrupts() as interrupts:
+        with interrupts.held():
+            for name in modules:
+                import_module(name)
+        interrupts.check()
 
 
 def exit_code(interrupt: KeyboardInterrupt) -> int:
