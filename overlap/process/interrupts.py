@@ -1,4 +1,5 @@
-"""Ctrl-C, SIGTERM and a closed terminal: the first signal ends the run in order, the second one at once.
+"""Ctrl-C, SIGTERM and a closed terminal: the first signal ends the run in order, the second one at once, except in an
+interactive interpreter (a REPL, IPython, a notebook), which would lose all that it holds.
 
 Python calls signal handlers in the main thread only, so elsewhere there is nothing to catch.
 """
@@ -8,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import sys
 import threading
 import time
 from collections.abc import Awaitable, Callable, Iterator
@@ -71,7 +73,8 @@ class Interrupts:
         first, self._number = not self._number, self._number or number
         at = time.monotonic()
         if not first:
-            if at - self._at > _SAME_S and not (self._again is not None and self._again()):
+            skipped = at - self._at > _SAME_S and self._again is not None and self._again()
+            if at - self._at > _SAME_S and not skipped and not hasattr(sys, "ps1"):
                 os._exit(128 + number)  # the reaper kills and removes what is left
             self._at = at
             return

@@ -64,7 +64,7 @@ def train(
         ConfigError: bad input; nothing was started and nothing written.
         OverlapError: the run ended early; the message says where and why, and the run directory has what was learned.
         KeyboardInterrupt: Ctrl-C, SIGTERM or SIGHUP (its number is in ``args``), after everything was closed. A second
-            signal kills.
+            signal skips the save of the policy or ends this process, unless it is an interactive one.
 
     May be called from a script, a notebook (inside its running event loop) or a thread; it blocks until the run has
     ended. Signals go to the main thread: a run in another one is not ended by Ctrl-C there.
