@@ -100,6 +100,8 @@ class PolicyFigures(TypedDict, total=False):
     path: str
     """A directory that ``transformers`` loads."""
     version: int
+    instead: str
+    """Why it is not in the run directory."""
     failure: str
     checkpoint: str | None
 
