@@ -14,6 +14,10 @@ def one_line(text: object, limit: int | None = None) -> str:
     return " ".join(str(text).split())[:limit]
 
 
+_SHOWN_MAX = 300
+"""Characters of a value that an error shows."""
+
+
 class OverlapError(Exception):
     """Base of every error that this package raises on purpose."""
 
@@ -26,7 +30,9 @@ class ConfigError(OverlapError, ValueError):
     exit_code = 2
 
     def __init__(self, field: str, value: object, way_out: str) -> None:
-        super().__init__(f"{field}={value!r}: {way_out}")
+        shown = one_line(repr(value))
+        shown = shown if len(shown) <= _SHOWN_MAX else f"{shown[: _SHOWN_MAX - 1]}…"
+        super().__init__(f"{field}={shown}: {way_out}")
         self.field, self.value, self.way_out = field, value, way_out
 
     def __reduce__(self) -> tuple[type, tuple[object, ...]]:

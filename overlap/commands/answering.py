@@ -16,7 +16,7 @@ from typing import get_args
 
 from overlap.atomic import write_atomic
 from overlap.commands.standalone import ServingParts, run_standalone
-from overlap.config import Config, load_config
+from overlap.config import Config, check_config_given, check_count_given, load_config, path_given
 from overlap.core import Prompt, Request, Scored, Split, Task
 from overlap.errors import ConfigError
 from overlap.evaluation import PassRate, answers, measure_pass_rate, tallied
@@ -88,6 +88,7 @@ def evaluate(cfg: Config, task: Task | None = None, *, split: Split = "heldout",
 
     The arguments are those of :func:`rollout`, and so is what it prints and raises.
     """
+    check_config_given(cfg)
     asked, run, measured = PromptChoice(split, limit), cfg.run, list[PassRate]()
     at_least_one = "evaluate draws 1 or more samples of each prompt"
     if not run.eval_samples:
@@ -129,8 +130,7 @@ class PromptChoice:
     def __post_init__(self) -> None:
         if self.split not in get_args(Split):
             raise ConfigError("split", self.split, f"use one of {', '.join(get_args(Split))}")
-        if self.limit is not None and (not isinstance(self.limit, int) or self.limit < 1):
-            raise ConfigError("limit", self.limit, "use a whole number, 1 or more, or None for all prompts")
+        check_count_given("limit", self.limit, "all prompts")
 
     def of(self, inputs: RunInputs, *, as_in_a_run: bool = False) -> tuple[Prompt, ...]:
         """The prompts, of which there is at least one; ``as_in_a_run``: in the order in which a run asks for them."""
@@ -156,8 +156,9 @@ def _sample_answers(
     output: OpenConsole,
 ) -> ScoredAnswers:
     """As ``rollout``; ``output``: see ``run_training``."""
-    out = Path(out) if out is not None else None
-    keep = Path(rollouts) if rollouts is not None else None
+    check_config_given(cfg)
+    out = path_given("out", out, "answers.jsonl") if out is not None else None
+    keep = path_given("rollouts", rollouts, "rollouts.jsonl") if rollouts is not None else None
     if out is not None:
         check_out(out, ours='"prompt_id": ')
     if keep is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
+from numbers import Integral, Real
 from pathlib import Path
 from typing import Any, TypeVar, get_type_hints
 
@@ -43,8 +44,10 @@ def load_config(source: str | Path | Mapping[str, Any] | None = None, overrides:
         tree, wrong = _with_fields({}, source)
         if EXTENDS in tree:
             tree = _extended(tree, Path())
-    elif source is None or isinstance(source, str | os.PathLike):
-        tree = _read(Path(source)) if source is not None else {}
+    elif source is None:
+        tree = {}
+    elif isinstance(source, str | os.PathLike) and source:
+        tree = _read(Path(source))
     else:
         raise ConfigError("source", source, "give the path of a YAML file, a mapping of fields, or None")
     return _overridden(tree, overrides, wrong)
@@ -205,8 +208,12 @@ def _coerce(kind: Any, value: Any) -> Any:
             return float(value)
         except ValueError:
             return value
-    if kind is float and isinstance(value, int) and not isinstance(value, bool):
+    if isinstance(value, bool):
+        return value
+    if kind is float and isinstance(value, Real):  # those of NumPy too, which YAML could not write
         return float(value)
+    if kind is int and isinstance(value, Integral):
+        return int(value)
     if kind == tuple[str, ...] and isinstance(value, list | tuple):
         return tuple(value)
     return value

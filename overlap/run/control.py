@@ -56,6 +56,14 @@ class _StatusAlways(TypedDict):
     saving: bool
 
 
+class WaitingSample(TypedDict):
+    """A sample that has no result yet (``overlap.pipeline.Pending``)."""
+
+    id: str
+    stage: str
+    age_s: float
+
+
 class RunStatus(_StatusAlways, total=False):
     """What a run is doing and where it stands; while it takes steps, with the figures of its loop (``LoopState``)."""
 
@@ -72,7 +80,7 @@ class RunStatus(_StatusAlways, total=False):
     submitted: int
     scored: int
     failed: int
-    oldest: list[dict[str, Any]]
+    oldest: list[WaitingSample]
     """The samples that have been in the loop for longest."""
 
 

@@ -22,6 +22,12 @@ path: str = run.wait()["policy"]["path"]
 passed: float = overlap.evaluate(cfg).at(1).value
 text: str = overlap.rollout(cfg, limit=1).samples[0].trajectory.text
 version: int = overlap.export("runs/first").version
+summary = overlap.train(cfg)
+after = summary["pass_at_1"]["after"]
+bounds: tuple[float, float] | None = (after["low"], after["high"]) if after else None
+prompts: int = summary["prompts"]["train"] + summary["data"]["train"]["left_out"]["long"]["count"]
+memory: float = summary["hardware"]["memory_gib"]
+age: float = run.status()["oldest"][0]["age_s"]
 left_out = overlap.core.LeftOut("a", "b")
 overlap.train(cfg)["rewards"]
 overlap.load_config(5)
