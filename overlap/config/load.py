@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
+from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar, get_type_hints
 
@@ -19,6 +21,9 @@ from overlap.errors import ConfigError, one_line, raise_all
 
 HISTORY = "history"  # stands in a run directory's config.yaml beside the sections, and is no part of a configuration
 EXTENDS = "extends"
+
+NAMED = 500
+"""Wrong names that one error tells."""
 
 T = TypeVar("T")
 
@@ -75,7 +80,7 @@ def _built(tree: Mapping[str, Any], wrong: Sequence[ConfigError]) -> Config:
     """The configuration. Raises one ConfigError for all wrong names, and for what is ``wrong`` already."""
     tree, stray = carry_over({name: values for name, values in tree.items() if name != HISTORY})
     found = [error for name, value in stray.items() if (error := retired_error(name, value)) is not None]
-    raise_all([*wrong, *found, *wrong_names(tree)])
+    raise_all([*wrong, *found, *islice(wrong_names(tree), NAMED)])
     sections = {}
     for name, kind in get_type_hints(Config).items():
         values = tree.get(name)
@@ -102,14 +107,15 @@ def section_from(kind: type[T], values: Mapping[str, Any], name: str) -> T:
 def _read(path: Path, below: tuple[Path, ...] = ()) -> dict[str, Any]:
     """The sections of a file and of those that it extends. ``below`` are the files that extend it."""
     try:
-        if path.resolve() in below:
-            raise ConfigError(EXTENDS, str(path), "is extended by itself: leave that out")
+        itself = path.resolve() in below
         tree = read_yaml(path.read_text(encoding="utf-8"))
     except OSError as error:
         field = EXTENDS if below else "--config"
         raise ConfigError(field, str(path), f"cannot be read ({error.strerror}); give a YAML file") from error
     except (yaml.YAMLError, ValueError) as error:  # also a name with a null byte, and what is not UTF-8
         raise ConfigError("--config", str(path), f"is not YAML: {one_line(error)}") from error
+    if itself:
+        raise ConfigError(EXTENDS, str(path), "is extended by itself: leave that out")
     if tree is None:
         return {}
     if not isinstance(tree, dict):
@@ -192,7 +198,9 @@ def _put(tree: dict[str, Any], key: str, value: Any) -> ConfigError | None:
     for number, section in enumerate(above):
         below = below.setdefault(section, {})
         if not isinstance(below, dict):
-            return ConfigError(".".join(above[: number + 1]), below, "is a section: write its fields below it")
+            full = ".".join(above[: number + 1])
+            way_out = f"is no section: write {full}=VALUE" if number else "is a section: write its fields below it"
+            return ConfigError(full, below, way_out)
     below[name] = value
     return None
 
@@ -211,7 +219,10 @@ def _coerce(kind: Any, value: Any) -> Any:
         except ValueError:
             return value
     if kind is float and isinstance(value, int) and not isinstance(value, bool):
-        return float(value)
+        try:
+            return float(value)
+        except OverflowError:
+            return math.inf
     if kind == tuple[str, ...] and isinstance(value, list | tuple):
         return tuple(value)
     return value
