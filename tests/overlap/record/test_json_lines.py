@@ -22,7 +22,7 @@ def test_a_torn_last_line_is_left_out(tmp_path):
 @pytest.mark.parametrize("line", ["5", "[1]", "null", "[" * 100_000, "{"], ids=lambda line: line[:4])
 def test_a_line_that_is_no_object_is_one_kind_of_error(tmp_path, line):
     (path := tmp_path / "rows.jsonl").write_text(f'{{"step": 1}}\n{line}\n')
-    with pytest.raises(ValueError):  # noqa: PT011 - of json too
+    with pytest.raises(ValueError):
         read_json_lines(path)
 
 
