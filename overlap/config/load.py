@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
+from itertools import islice
 from numbers import Integral, Real
 from pathlib import Path
 from typing import Any, TypeVar, get_type_hints
@@ -20,6 +22,9 @@ from overlap.errors import ConfigError, one_line, raise_all
 
 HISTORY = "history"  # stands in a run directory's config.yaml beside the sections, and is no part of a configuration
 EXTENDS = "extends"
+
+NAMED = 500
+"""Wrong names that one error tells."""
 
 T = TypeVar("T")
 
@@ -78,7 +83,7 @@ def _built(tree: Mapping[str, Any], wrong: Sequence[ConfigError]) -> Config:
     """The configuration. Raises one ConfigError for all wrong names, and for what is ``wrong`` already."""
     tree, stray = carry_over({name: values for name, values in tree.items() if name != HISTORY})
     found = [error for name, value in stray.items() if (error := retired_error(name, value)) is not None]
-    raise_all([*wrong, *found, *wrong_names(tree)])
+    raise_all([*wrong, *found, *islice(wrong_names(tree), NAMED)])
     made = {}
     for name, kind in get_type_hints(Config).items():
         values = tree.get(name)
@@ -105,14 +110,15 @@ def section_from(kind: type[T], values: Mapping[str, Any], name: str) -> T:
 def _read(path: Path, below: tuple[Path, ...] = ()) -> dict[str, Any]:
     """The sections of a file and of those that it extends. ``below`` are the files that extend it."""
     try:
-        if path.resolve() in below:
-            raise ConfigError(EXTENDS, str(path), "is extended by itself: leave that out")
+        itself = path.resolve() in below
         tree = read_yaml(path.read_text(encoding="utf-8"))
     except OSError as error:
         field = EXTENDS if below else "--config"
         raise ConfigError(field, str(path), f"cannot be read ({error.strerror}); give a YAML file") from error
     except (yaml.YAMLError, ValueError) as error:  # also a name with a null byte, and what is not UTF-8
         raise ConfigError("--config", str(path), f"is not YAML: {one_line(error)}") from error
+    if itself:
+        raise ConfigError(EXTENDS, str(path), "is extended by itself: leave that out")
     if tree is None:
         return {}
     if not isinstance(tree, dict):
@@ -195,7 +201,9 @@ def _put(tree: dict[str, Any], key: str, value: Any) -> ConfigError | None:
     for number, section in enumerate(above):
         below = below.setdefault(section, {})
         if not isinstance(below, dict):
-            return ConfigError(".".join(above[: number + 1]), below, "is a section: write its fields below it")
+            full = ".".join(above[: number + 1])
+            way_out = f"is no section: write {full}=VALUE" if number else "is a section: write its fields below it"
+            return ConfigError(full, below, way_out)
     below[name] = value
     return None
 
@@ -211,7 +219,10 @@ def _coerce(kind: Any, value: Any) -> Any:
     if isinstance(value, bool):
         return value
     if kind is float and isinstance(value, Real):  # those of NumPy too, which YAML could not write
-        return float(value)
+        try:
+            return float(value)
+        except OverflowError:
+            return math.inf
     if kind is int and isinstance(value, Integral):
         return int(value)
     if kind == tuple[str, ...] and isinstance(value, list | tuple):

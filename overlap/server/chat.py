@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from typing import Any, ParamSpec, TypeVar
 
 from overlap.core import Generator, Packed, Prompt, Request, Spoken, Trajectory, Used
-from overlap.errors import EngineError, EpisodeError, EpisodeOver, RequestRefused
+from overlap.errors import EngineError, EpisodeError, EpisodeOver, RequestRefused, one_line
 from overlap.server.episode_tree import PLAIN, Branch, ChatMessage, EpisodeTree, Turn, message_of
 from overlap.server.reply import Reply, ReplyFinish, ToolCall
 from overlap.server.template import ChatTemplate
@@ -30,11 +30,13 @@ from overlap.server.turn_request import (
     parameter_of,
     turn_request,
 )
+from sandbox.core import printable
 
 CLOSE_S = 10.0
 """Seconds within which the engine ends a turn that was cancelled."""
 REFUSALS, REFUSED_S = 100, 1.0
 """So many refused turns of ``say`` in one episode are an error of the rollout, raised after REFUSED_S seconds."""
+REFUSAL_LETTERS = 500
 SHORT = 8192
 """Characters that are rendered on the event loop, which takes some milliseconds; more are rendered in a thread."""
 ESCAPED_BYTES, BESIDE_BYTES = 6, 1 << 20
@@ -143,7 +145,7 @@ class Chat:
     def refuse(self, parameter: str, why: str) -> None:
         """Count a refused request; that the episode is over is no refusal."""
         self.refused[parameter] += 1
-        self.refusal = self.refusal or why
+        self.refusal = self.refusal or printable(one_line(why, REFUSAL_LETTERS))
 
     async def plan(self, wanted: TurnRequest) -> PlannedTurn:
         """Plan a turn. Raises EpisodeOver when turns, tokens or time are used up, ContextFull, and RequestRefused for

@@ -128,7 +128,8 @@ class Gateway:
         return JSONResponse(http_messages.model_of(request.path_params["name"]))
 
     async def _not_found(self, request: Request, error: Exception) -> Response:
-        why = f"there is no {request.method} {request.url.path[:80]}, only POST {', '.join(ROUTES)} and GET /v1/models"
+        asked = f"{request.method[:20]} {request.url.path[:80]}"
+        why = f"there is no {asked}, only POST {', '.join(ROUTES)} and GET /v1/models"
         session = self._session_of(request)
         if session is not None:
             session.chat.refuse("route", why)

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
+from overlap.core import shortened
 from overlap.errors import ContextFull, EpisodeError, RequestRefused
 from overlap.server.episode_tree import PLAIN, ChatMessage, canonical, message_of
 
@@ -93,9 +94,9 @@ def _check_options(tools: Any, max_tokens: Any, stop: Any, prefill: Any) -> None
     if not _is_list(tools) or not all(isinstance(tool, Mapping) for tool in tools):
         raise RequestRefused("tools: use a list of mappings, as /v1/chat/completions has them")
     if max_tokens is not None and (type(max_tokens) is not int or max_tokens < 1):
-        raise RequestRefused(f"max_tokens: {max_tokens!r} is no number of tokens; use 1 or more, or None")
+        raise RequestRefused(f"max_tokens: {shortened(max_tokens)} is no number of tokens; use 1 or more, or None")
     if not _is_list(stop) or not all(isinstance(word, str) and word for word in stop):
-        raise RequestRefused(f"stop: {stop!r} is no list of texts; use one, such as ['end']")
+        raise RequestRefused(f"stop: {shortened(stop)} is no list of texts; use one, such as ['end']")
     if not isinstance(prefill, str):
         raise RequestRefused(f"prefill: use text, not {type(prefill).__name__}")
 

@@ -198,6 +198,9 @@ MISTAKES: list[tuple[list[str], str]] = [
     (["train", "learn.lr="], "use a finite number"),
     (["train", "learn.lr=fast"], "use a finite number"),
     (["train", "learn.lr=-1"], "use a number above 0"),
+    (["train", "learn.lr=2024-13-45"], "is not a YAML value: a date, a number or what a tag names is none"),
+    (["train", "data.options=&a [*a]"], "is not a YAML value: more than 50 levels are nested"),
+    (["train", "learn.lr=1", "learn.lr.x=1"], "learn.lr=1: is no section: write learn.lr=VALUE"),
     (["train", "learn..lr=1"], "write section.field=value"),
     (["train", "run.steps=1e3"], "use a whole number"),
     (["train", "run.steps=0"], "use 1 or more"),
@@ -235,6 +238,10 @@ def test_a_mistake_is_one_line_with_the_way_out(words: list[str], told: str, ref
     assert told in refused(*words)
 
 
+REPEATED = "".join(f"b{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]\n" for n in range(1, 9))
+"""A document of 9 ** 8 values, by its aliases."""
+
+
 @pytest.mark.parametrize(
     ("text", "told"),
     [
@@ -249,7 +256,21 @@ def test_a_mistake_is_one_line_with_the_way_out(words: list[str], told: str, ref
         ("learn: [lr\n", "is not YAML"),
         ("extends: nowhere.yaml\n", "extends"),
         ("learn:\n\tlr: 1\n", "is not YAML"),
+        ("learn: {lr: 2024-13-45}\n", "is not YAML: a date, a number or what a tag names is none: month must be"),
+        ("learn: {lr: !!bool maybe}\n", "is not YAML: a date, a number or what a tag names is none"),
+        ("learn: {lr: !!timestamp now}\n", "is not YAML: a date, a number or what a tag names is none"),
+        ("learn: &a {lr: {x: *a}}\n", "is not YAML: more than 50 levels are nested"),
+        ("&a [*a]\n", "is not YAML: more than 50 levels are nested"),
+        ("learn: " + "[" * 3000, "is not YAML: more than 50 levels are nested"),
+        ("# " + "x" * (2 << 20), "is not YAML: longer than"),
+        (f"a: &a0 [x]\n{REPEATED}", "is not YAML: more than 100000 values, those that an alias repeats"),
+        (f"learn: {{lr: {'9' * 400}}}\n", "learn.lr=inf: use a finite number"),
+        (f"learn: {{loss: {'x' * 9000}}}\n", "…: use one of ppo"),
+        (f"{'x' * 900}: 1\n", "…=1: is not a field"),
+        ('"\\e[2J\\ud800": 1\n', r"\x1b[2J\ud800=1: is not a field"),
+        ("extends: c.yaml\n", "bad input: extends='"),
     ],
+    ids=lambda text: text[:30],
 )
 def test_a_wrong_file_is_one_line_with_the_way_out(text: str, told: str, tmp_path: Path, refused) -> None:
     (file := tmp_path / "c.yaml").write_text(text)

@@ -175,3 +175,33 @@ def test_ids_that_fill_the_context_are_counted_and_not_listed() -> None:
     assert len(template.says("x" * 150_000)) == 150_000
     with pytest.raises(ContextFull, match=r"maximum context length is 200000 tokens.* have 300000 tokens"):
         template.says("x" * 300_000)
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"messages": [{"role": "x" * 50_000}]},
+        {"messages": [{"role": "user", "content": [{"type": "x" * 50_000}]}]},
+        {"messages": [user("x")], "max_tokens": "x" * 50_000},
+        {"messages": [user("x")], "tool_choice": "x" * 50_000},
+        {"messages": [user("x")], "chat_template_kwargs": {"a": "x" * 50_000}},
+        {"messages": [user("x")], "response_format": "x" * 50_000},
+    ],
+)
+@played(context=1_000_000)
+async def test_what_a_request_holds_is_not_repeated_at_length_by_its_refusal(s: Session, asked: dict[str, Any]) -> None:
+    got = await s.client.post(CHAT, json=asked)
+    assert got.status_code == 400
+    assert len(got.text) < 500
+    assert len(s.chat.refusal) < 500
+
+
+@played()
+async def test_a_route_that_is_asked_for_at_length_or_with_a_line_of_its_own_is_one_short_line(s: Session) -> None:
+    reader, writer = await s.connected()
+    head = f"{'A' * 60_000} /v1/a%0a%1b[2Jb HTTP/1.1\r\nhost: x\r\nconnection: close\r\n"
+    writer.write(f"{head}authorization: Bearer {s.key}\r\n\r\n".encode())
+    assert (await reader.read()).startswith(b"HTTP/1.1 404")
+    writer.close()
+    assert len(s.chat.refusal) < 300
+    assert s.chat.refusal.isprintable()
