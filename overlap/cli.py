@@ -17,6 +17,7 @@ from types import FrameType
 
 from overlap.commands import OneLineParser, add_commands, unknown_words
 from overlap.errors import ConfigError, OverlapError, RunDirError, one_line
+from sandbox.core import printable
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -107,7 +108,7 @@ def _flush() -> None:
 
 def _error_line(error: OverlapError) -> str:
     kind = "bad input: " if isinstance(error, ConfigError) else "failed: "
-    return kind + one_line(error)
+    return printable(kind + one_line(error))  # a name or a value may hold a terminal's commands
 
 
 def _parse(argv: Sequence[str] | None) -> argparse.Namespace:

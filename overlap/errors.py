@@ -8,10 +8,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
+SHOWN = 500
+"""Characters of a field or a value that an error shows."""
+
 
 def one_line(text: object, limit: int | None = None) -> str:
     """Text on one line: each run of white space becomes a blank, and what exceeds ``limit`` characters is cut off."""
     return " ".join(str(text).split())[:limit]
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= SHOWN else f"{text[: SHOWN - 1]}…"
 
 
 class OverlapError(Exception):
@@ -26,7 +33,7 @@ class ConfigError(OverlapError, ValueError):
     exit_code = 2
 
     def __init__(self, field: str, value: object, way_out: str) -> None:
-        super().__init__(f"{field}={value!r}: {way_out}")
+        super().__init__(f"{_cut(field)}={_cut(one_line(repr(value)))}: {way_out}")
         self.field, self.value, self.way_out = field, value, way_out
 
     def __reduce__(self) -> tuple[type, tuple[object, ...]]:

@@ -43,11 +43,7 @@ def sandbox_pool(
     from sandbox.pool import Pool as SandboxPool
 
     return SandboxPool(
-        workers,
-        isolation=isolation,
-        packages=packages,
-        stop_at_first_failure=not all_cases,
-        judge_once=judge_once,
+        workers, isolation=isolation, packages=packages, stop_at_first_failure=not all_cases, judge_once=judge_once
     )
 
 

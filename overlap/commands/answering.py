@@ -12,12 +12,12 @@ import time
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Literal, get_args
+from typing import get_args
 
 from overlap.atomic import write_atomic
 from overlap.commands.standalone import ServingParts, run_standalone
-from overlap.config import Config, load_config
-from overlap.core import Prompt, Request, Scored, Task
+from overlap.config import Config, check_config_given, check_count_given, load_config, path_given
+from overlap.core import Prompt, Request, Scored, Split, Task
 from overlap.errors import ConfigError
 from overlap.evaluation import PassRate, answers, measure_pass_rate, tallied
 from overlap.pipeline import PromptStream
@@ -35,8 +35,6 @@ from overlap.record import (
     trajectory_row,
     write_rollouts,
 )
-
-Split = Literal["train", "heldout"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +79,7 @@ def rollout(
     Prints its progress on stderr, and may be called where :func:`overlap.train` may. Raises ConfigError, OverlapError.
     """
     asked = PromptChoice(split, limit)
-    return sample_answers(cfg, task, asked, out, rollouts, output=partial(guest, stream=sys.stderr))
+    return _sample_answers(cfg, task, asked, out, rollouts, output=partial(guest, stream=sys.stderr))
 
 
 def evaluate(cfg: Config, task: Task | None = None, *, split: Split = "heldout", limit: int | None = None) -> PassRate:
@@ -90,6 +88,7 @@ def evaluate(cfg: Config, task: Task | None = None, *, split: Split = "heldout",
 
     The arguments are those of :func:`rollout`, and so is what it prints and raises.
     """
+    check_config_given(cfg)
     asked, run, measured = PromptChoice(split, limit), cfg.run, list[PassRate]()
     at_least_one = "evaluate draws 1 or more samples of each prompt"
     if not run.eval_samples:
@@ -117,7 +116,7 @@ def evaluate(cfg: Config, task: Task | None = None, *, split: Split = "heldout",
 def rollout_command(args: argparse.Namespace) -> int:
     """Run ``overlap rollout``; returns the exit code."""
     cfg, asked = load_config(args.config, args.overrides), PromptChoice(args.split, args.limit)
-    sample_answers(cfg, None, asked, args.out, args.rollouts, output=quiet)
+    _sample_answers(cfg, None, asked, args.out, args.rollouts, output=quiet)
     return 0
 
 
@@ -131,8 +130,7 @@ class PromptChoice:
     def __post_init__(self) -> None:
         if self.split not in get_args(Split):
             raise ConfigError("split", self.split, f"use one of {', '.join(get_args(Split))}")
-        if self.limit is not None and (not isinstance(self.limit, int) or self.limit < 1):
-            raise ConfigError("limit", self.limit, "use a whole number, 1 or more, or None for all prompts")
+        check_count_given("limit", self.limit, "all prompts")
 
     def of(self, inputs: RunInputs, *, as_in_a_run: bool = False) -> tuple[Prompt, ...]:
         """The prompts, of which there is at least one; ``as_in_a_run``: in the order in which a run asks for them."""
@@ -148,7 +146,7 @@ class PromptChoice:
         return prompts[: self.limit]
 
 
-def sample_answers(
+def _sample_answers(
     cfg: Config,
     task: Task | None,
     asked: PromptChoice,
@@ -158,8 +156,9 @@ def sample_answers(
     output: OpenConsole,
 ) -> ScoredAnswers:
     """As ``rollout``; ``output``: see ``run_training``."""
-    out = Path(out) if out is not None else None
-    keep = Path(rollouts) if rollouts is not None else None
+    check_config_given(cfg)
+    out = path_given("out", out, "answers.jsonl") if out is not None else None
+    keep = path_given("rollouts", rollouts, "rollouts.jsonl") if rollouts is not None else None
     if out is not None:
         check_out(out, ours='"prompt_id": ')
     if keep is not None:
@@ -171,7 +170,7 @@ def sample_answers(
     async def work(parts: ServingParts) -> None:
         p, prompts = parts.inputs, chosen(parts.inputs)
         began, samples = time.monotonic(), cfg.rollout.samples_per_group
-        scored = await answer(parts, prompts, samples)
+        scored = await _answer(parts, prompts, samples)
         rate = PassRate(tallied(scored), samples, cfg.rollout.temperature, time.monotonic() - began)
         done.append(ScoredAnswers(tuple(scored), rate))
         parts.console.print(str(done[0]))
@@ -185,7 +184,7 @@ def sample_answers(
     return done[0]
 
 
-async def answer(parts: ServingParts, prompts: tuple[Prompt, ...], samples: int) -> list[Scored]:
+async def _answer(parts: ServingParts, prompts: tuple[Prompt, ...], samples: int) -> list[Scored]:
     """Generate ``samples`` responses per prompt, and score them."""
     requests = [Request(group, k, prompt) for group, prompt in enumerate(prompts) for k in range(samples)]
     with Progress(parts.console, len(requests)) as progress:

@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 from overlap.atomic import guarded, partial_path, remove_path
-from overlap.config import Config, config_from_dict
+from overlap.config import Config, check_count_given, config_from_dict, path_given
 from overlap.errors import ConfigError
 from overlap.learner import export_policy
 from overlap.policy import resolve_policy
+from overlap.process import import_whole
 from overlap.record import (
     LEARNER,
     RunFile,
@@ -42,15 +43,18 @@ def export(run: str | Path, *, step: int | None = None, out: str | Path | None =
     The folder appears whole or not at all. Raises ConfigError, RunDirError.
     """
     way_out = "name the directory of a run with run.save_every=N"
-    run = os.fspath(run)
+    run = str(path_given("run", run, "runs/first"))
+    check_count_given("step", step, "the newest checkpoint")
+    target = path_given("out", out, "policies/first") if out is not None else None
     root = find_run_file(run, RunFile.CHECKPOINTS, field="RUN", way_out=way_out)
     folder = latest(root) if step is None else find_checkpoint(root, step)
     if folder is None:
         raise ConfigError("RUN", run, "holds no complete checkpoint; train with run.save_every=N")
     state = load_state(folder)
     cfg = _config(state.config, folder)
-    target = Path(out).expanduser() if out is not None else exported_policy(root.parent, state.step)
+    target = target or exported_policy(root.parent, state.step)
     check_out(target, folder=True)
+    import_whole("numpy", "torch")
     policy = resolve_policy(cfg.model.policy)
     partial = partial_path(target.absolute())
     try:

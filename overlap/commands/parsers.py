@@ -149,13 +149,7 @@ def _later(module: str, name: str) -> Run:
     return lambda args: getattr(import_module(f"overlap.commands.{module}"), name)(args)
 
 
-def _add(
-    commands: Subparsers,
-    name: str,
-    run: Run,
-    text: str,
-    more: str | None = None,
-) -> argparse.ArgumentParser:
+def _add(commands: Subparsers, name: str, run: Run, text: str, more: str | None = None) -> argparse.ArgumentParser:
     layout = argparse.RawDescriptionHelpFormatter if more else argparse.HelpFormatter
     made: argparse.ArgumentParser = commands.add_parser(
         name, help=text, description=text, epilog=more, formatter_class=layout

@@ -3,6 +3,7 @@
 What for: one frozen :class:`Config`, checked where it is made. Knows nothing of what is done with it.
 """
 
+from overlap.config.arguments import check_config_given, check_count_given, path_given
 from overlap.config.docs import field_lines
 from overlap.config.earlier import Change, changes
 from overlap.config.fields import ClusterConfig, Config, DataConfig, ModelConfig, RunConfig, VerifyConfig
@@ -29,6 +30,8 @@ __all__ = [
     "VerifyConfig",
     "at_least",
     "changes",
+    "check_config_given",
+    "check_count_given",
     "check_sharing",
     "config_from_dict",
     "field_lines",
@@ -37,6 +40,7 @@ __all__ = [
     "last_override",
     "load_config",
     "name_hint",
+    "path_given",
     "section_from",
     "trying",
     "without_override",

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from dataclasses import asdict, dataclass, field, fields
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 from overlap.config.learn import CriticConfig, LearnConfig
 from overlap.config.rollout import EpisodeConfig, RolloutConfig, check_sharing
@@ -143,6 +143,10 @@ class Config:
 
     def __post_init__(self) -> None:
         """Rules between sections; what concerns one alone is checked where it stands."""
+        for section in fields(self):
+            found, kind = getattr(self, section.name), cast(type, section.default_factory)
+            example = f"overlap.load_config(None, {{'{section.name}': {{...}}}}) takes mappings"
+            require(isinstance(found, kind), section.name, found, f"give a {kind.__name__}; {example}")
         r, le, context, one = self.rollout, self.learn, self.context_tokens, self.model.response_tokens
         tokens, steps, gae, groups = self.episode.tokens, self.run.steps, le.advantage == "gae", r.groups_per_step
         way_out = f"one response may have {one}: use that or more, or 0"

@@ -17,13 +17,13 @@ from overlap.errors import ConfigError
 
 def wrong_names(tree: Mapping[str, Any]) -> Iterator[ConfigError]:
     """An error with its hint for each name in a configuration that is no section and no field."""
-    sections = _sections()
+    known = sections()
     for section, values in tree.items():
-        if section not in sections:
+        if section not in known:
             yield from _wrong_leaves((str(section),), values)
         elif isinstance(values, Mapping):
             for name, value in values.items():
-                if name not in sections[section]:
+                if name not in known[section]:
                     yield from _wrong_leaves((section, str(name)), value)
 
 
@@ -38,7 +38,7 @@ def _wrong_leaves(path: tuple[str, ...], value: Any) -> Iterator[ConfigError]:
 def name_hint(path: Sequence[str], value: Any) -> str:
     """What to write in the place of a name that is no field; ``path`` is the name with its sections."""
     path = [part for named in path for part in re.split("[.:/]", named.strip("+~-").replace("-", "_").lower())]
-    known, name = _sections(), path[-1]
+    known, name = sections(), path[-1]
     if here := meaning(path, value):
         return f"here it is {here}"
     if elsewhere := [f"{section}.{name}" for section, names in known.items() if name in names]:
@@ -58,10 +58,11 @@ def near_name(name: str, full: Mapping[str, str], section: str = "") -> str:
     very_near = difflib.get_close_matches(name, full, n=1, cutoff=0.75)
     if near := very_near or difflib.get_close_matches(name, full, n=3, cutoff=0.5 if section else 0.7):
         return f"did you mean {' or '.join(full[found] for found in near)}?"
-    listed = full if section else _sections()
+    listed = full if section else sections()
     what = "says what each is" if section else "lists all; write section.field=value"
     return f"known are {', '.join(listed)}: `overlap fields{f' {section}' if section else ''}` {what}"
 
 
-def _sections() -> dict[str, list[str]]:
+def sections() -> dict[str, list[str]]:
+    """The names of all fields, by section."""
     return {name: [f.name for f in fields(kind)] for name, kind in get_type_hints(Config).items()}

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
+from itertools import islice
+from numbers import Integral, Real
 from pathlib import Path
 from typing import Any, TypeVar, get_type_hints
 
@@ -12,13 +15,16 @@ import yaml
 
 from overlap.config.earlier import carry_over, retired_error
 from overlap.config.fields import Config
-from overlap.config.hints import near_name, wrong_names
+from overlap.config.hints import near_name, sections, wrong_names
 from overlap.config.rules import check_section
 from overlap.config.yaml_file import read_yaml
 from overlap.errors import ConfigError, one_line, raise_all
 
 HISTORY = "history"  # stands in a run directory's config.yaml beside the sections, and is no part of a configuration
 EXTENDS = "extends"
+
+NAMED = 500
+"""Wrong names that one error tells."""
 
 T = TypeVar("T")
 
@@ -43,8 +49,10 @@ def load_config(source: str | Path | Mapping[str, Any] | None = None, overrides:
         tree, wrong = _with_fields({}, source)
         if EXTENDS in tree:
             tree = _extended(tree, Path())
-    elif source is None or isinstance(source, str | os.PathLike):
-        tree = _read(Path(source)) if source is not None else {}
+    elif source is None:
+        tree = {}
+    elif isinstance(source, str | os.PathLike) and source:
+        tree = _read(Path(source))
     else:
         raise ConfigError("source", source, "give the path of a YAML file, a mapping of fields, or None")
     return _overridden(tree, overrides, wrong)
@@ -75,15 +83,15 @@ def _built(tree: Mapping[str, Any], wrong: Sequence[ConfigError]) -> Config:
     """The configuration. Raises one ConfigError for all wrong names, and for what is ``wrong`` already."""
     tree, stray = carry_over({name: values for name, values in tree.items() if name != HISTORY})
     found = [error for name, value in stray.items() if (error := retired_error(name, value)) is not None]
-    raise_all([*wrong, *found, *wrong_names(tree)])
-    sections = {}
+    raise_all([*wrong, *found, *islice(wrong_names(tree), NAMED)])
+    made = {}
     for name, kind in get_type_hints(Config).items():
         values = tree.get(name)
         values = {} if values is None else values
         if not isinstance(values, Mapping):
             raise ConfigError(name, values, f"write its fields below it, as in {name}.{fields(kind)[0].name}=...")
-        sections[name] = section_from(kind, values, name)
-    return Config(**sections)
+        made[name] = section_from(kind, values, name)
+    return Config(**made)
 
 
 def section_from(kind: type[T], values: Mapping[str, Any], name: str) -> T:
@@ -102,14 +110,15 @@ def section_from(kind: type[T], values: Mapping[str, Any], name: str) -> T:
 def _read(path: Path, below: tuple[Path, ...] = ()) -> dict[str, Any]:
     """The sections of a file and of those that it extends. ``below`` are the files that extend it."""
     try:
-        if path.resolve() in below:
-            raise ConfigError(EXTENDS, str(path), "is extended by itself: leave that out")
+        itself = path.resolve() in below
         tree = read_yaml(path.read_text(encoding="utf-8"))
     except OSError as error:
         field = EXTENDS if below else "--config"
         raise ConfigError(field, str(path), f"cannot be read ({error.strerror}); give a YAML file") from error
     except (yaml.YAMLError, ValueError) as error:  # also a name with a null byte, and what is not UTF-8
         raise ConfigError("--config", str(path), f"is not YAML: {one_line(error)}") from error
+    if itself:
+        raise ConfigError(EXTENDS, str(path), "is extended by itself: leave that out")
     if tree is None:
         return {}
     if not isinstance(tree, dict):
@@ -167,7 +176,7 @@ def _apply(tree: dict[str, Any], override: str) -> ConfigError | None:
     key, equals, text = override.partition("=")
     *above, name = key.strip().lstrip("+").split(".")
     if not (equals and name and all(above)):
-        is_field = len(above) == 1 and name in _fields(above[0])
+        is_field = len(above) == 1 and name in sections().get(above[0], ())
         way_out = f"write {key.strip()}=VALUE" if is_field else "write section.field=value, for instance learn.lr=2e-5"
         if override.endswith((".yaml", ".yml")):
             way_out = "a configuration is given with --config FILE"
@@ -176,7 +185,7 @@ def _apply(tree: dict[str, Any], override: str) -> ConfigError | None:
         value = read_yaml(text) if text.strip() else ""
     except yaml.YAMLError as error:
         return ConfigError(key, text, f"is not a YAML value: {one_line(error)}")
-    if not above and name in get_type_hints(Config) and retired_error(name, value) is None:
+    if not above and name in sections() and retired_error(name, value) is None:
         return ConfigError(
             "override", override, f"{name} is a section: write section.field=value, see `overlap fields`"
         )
@@ -192,14 +201,11 @@ def _put(tree: dict[str, Any], key: str, value: Any) -> ConfigError | None:
     for number, section in enumerate(above):
         below = below.setdefault(section, {})
         if not isinstance(below, dict):
-            return ConfigError(".".join(above[: number + 1]), below, "is a section: write its fields below it")
+            full = ".".join(above[: number + 1])
+            way_out = f"is no section: write {full}=VALUE" if number else "is a section: write its fields below it"
+            return ConfigError(full, below, way_out)
     below[name] = value
     return None
-
-
-def _fields(section: str) -> list[str]:
-    kind = get_type_hints(Config).get(section)
-    return [f.name for f in fields(kind)] if kind is not None else []
 
 
 def _coerce(kind: Any, value: Any) -> Any:
@@ -210,8 +216,15 @@ def _coerce(kind: Any, value: Any) -> Any:
             return float(value)
         except ValueError:
             return value
-    if kind is float and isinstance(value, int) and not isinstance(value, bool):
-        return float(value)
+    if isinstance(value, bool):
+        return value
+    if kind is float and isinstance(value, Real):  # those of NumPy too, which YAML could not write
+        try:
+            return float(value)
+        except OverflowError:
+            return math.inf
+    if kind is int and isinstance(value, Integral):
+        return int(value)
     if kind == tuple[str, ...] and isinstance(value, list | tuple):
         return tuple(value)
     return value

@@ -19,6 +19,7 @@ from overlap.core.nouns import (
     Prompt,
     Request,
     Scored,
+    Split,
     StepReport,
     Trajectory,
     VersionSpan,
@@ -26,7 +27,7 @@ from overlap.core.nouns import (
 )
 from overlap.core.token_array import Packed
 from overlap.core.tolerance import equal_rewards, reaches
-from overlap.core.user_code import described_error, line_of, of_dump, shortened
+from overlap.core.user_code import described_error, line_of, line_of_dump, shortened
 
 __all__ = [
     "Batch",
@@ -46,6 +47,7 @@ __all__ = [
     "Prompt",
     "Request",
     "Scored",
+    "Split",
     "Spoken",
     "StepReport",
     "Task",
@@ -57,7 +59,7 @@ __all__ = [
     "described_error",
     "equal_rewards",
     "line_of",
-    "of_dump",
+    "line_of_dump",
     "reaches",
     "shortened",
     "unicode_of",

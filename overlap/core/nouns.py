@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 Finish = Literal["stop", "length", "abort"]
 Part = Literal["weights", "cache"]
+Split = Literal["train", "heldout"]
 """What of an engine wakes on its own: its weights, or all the rest, which is its KV cache."""
 
 

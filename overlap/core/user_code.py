@@ -10,7 +10,8 @@ import os
 import re
 import sysconfig
 import traceback
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from itertools import starmap
 from pathlib import Path
 from typing import Any, Final
 
@@ -32,7 +33,7 @@ def described_error(error: BaseException) -> str:
     return f"raised {type(error).__name__}: {shortened(error, str)}" + (f" ({where})" if where else "")
 
 
-def shortened(value: object, show: Any = repr) -> str:
+def shortened(value: object, show: Callable[[object], object] = repr) -> str:
     """A value of the user's in one line, whatever its own ``show`` does."""
     try:
         text = " ".join(str(show(value)).split())
@@ -41,7 +42,7 @@ def shortened(value: object, show: Any = repr) -> str:
     return text if len(text) <= 200 else f"{text[:199]}…"
 
 
-def of_dump(text: str) -> str:
+def line_of_dump(text: str) -> str:
     """The innermost line of the user's in what ``faulthandler`` writes, most recent call first; "" for none."""
     return _choose((path, int(line)) for path, line in _DUMPED.findall(text))
 
@@ -52,7 +53,7 @@ def _choose(frames: Iterable[tuple[str, int]]) -> str:
     """
     known = list(frames)
     own = [frame for frame in known if not frame[0].startswith((*_LIBRARIES, "<frozen "))]
-    return next((_shown(path, line) for path, line in own or known), "")
+    return next(starmap(_shown, own or known), "")
 
 
 def line_of(function: Any) -> str:

@@ -114,18 +114,16 @@ class PassRate:
         """For ``summary.json``: what the ``measure`` is; its value, low, high and problems; the same of ``pass_at_k``
         where rewards are passes; and the rest.
         """
-        figures = (
-            {"measure": self.measure}
-            | asdict(self.estimate)
-            | {
-                "samples": self.samples,
-                "failed": self.failed,
-                "truncated_share": self._share(sum(t.truncated for t in self.tallies)),
-                "tokens_mean": self._share(sum(t.tokens for t in self.tallies)),
-                "temperature": self.temperature,
-                "seconds": self.seconds,
-            }
-        )
+        figures = {
+            "measure": self.measure,
+            **asdict(self.estimate),
+            "samples": self.samples,
+            "failed": self.failed,
+            "truncated_share": self._share(sum(t.truncated for t in self.tallies)),
+            "tokens_mean": self._share(sum(t.tokens for t in self.tallies)),
+            "temperature": self.temperature,
+            "seconds": self.seconds,
+        }
         return figures | ({"pass_at_k": {"k": self.k, **asdict(self.at(self.k))}} if self.k > 1 and self.binary else {})
 
     def _share(self, count: int) -> float:

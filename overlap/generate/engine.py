@@ -16,7 +16,7 @@ from types import SimpleNamespace
 from typing import Any, cast, get_args
 
 from overlap.core import Finish, Part, Spoken, VersionSpan
-from overlap.errors import ConfigError, EngineError
+from overlap.errors import ConfigError, EngineError, one_line
 from overlap.generate.bind_to_parent import fork_one_process
 from overlap.generate.service import EngineSample, EngineSpec, Sampling
 from overlap.generate.start import engine_args, kv_bytes
@@ -123,10 +123,7 @@ class VllmEngine:
     async def prompt_logprobs(self, token_ids: Sequence[int], id: str) -> list[float]:
         # vLLM reads no prefix cache for these.
         params = self._vllm.SamplingParams(
-            max_tokens=1,
-            prompt_logprobs=0,
-            detokenize=False,
-            output_kind=self._vllm.RequestOutputKind.FINAL_ONLY,
+            max_tokens=1, prompt_logprobs=0, detokenize=False, output_kind=self._vllm.RequestOutputKind.FINAL_ONLY
         )
         rows = (await self._final(token_ids, id, params, _FIRST)).prompt_logprobs
         return [row[token].logprob for row, token in zip(rows[1:], token_ids[1:], strict=True)]
@@ -234,7 +231,7 @@ def _parser(tokenizer: Any, tool_parser: str, reasoning_parser: str) -> Any:
         return ParserManager.get_parser(**names, enable_auto_tools=True, tokenizer=tokenizer)
     except Exception as error:  # TypeError for a name, or what its constructor raises
         field, value = ("tool_parser", tool_parser) if tool_parser else ("reasoning_parser", reasoning_parser)
-        reason = " ".join(str(error).split())[:200]
+        reason = one_line(error, 200)
         raise ConfigError(f"episode.{field}", value, f'{reason}; use a parser that suits the policy, or ""') from error
 
 

@@ -11,7 +11,7 @@ from typing import Any, Literal
 import torch
 import torch.distributed as dist
 
-from overlap.errors import RunDirError
+from overlap.errors import RunDirError, one_line
 from overlap.learner.backend import TrainedModel
 from overlap.learner.lora import FOLDER, save_adapter, whole
 from overlap.learner.micro_batch import PromptGroup
@@ -102,7 +102,7 @@ class Commands:
             try:
                 write(folder)
             except (OSError, RuntimeError) as exc:  # torch's writer turns a full disk into a RuntimeError
-                reason = getattr(exc, "strerror", None) or " ".join(str(exc).split())
+                reason = getattr(exc, "strerror", None) or one_line(exc)
                 raise RunDirError(f"{folder.parent}: the learner's {kind} cannot be written: {reason}") from exc
         return self._version
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from overlap.config import Config
-from overlap.errors import ConfigError, RunDirError
+from overlap.errors import ConfigError, RunDirError, one_line
 from overlap.learner.lora import FOLDER, from_state, save_adapter
 from overlap.learner.saved_state import TAG, LearnerState, check_base, copy_beside, read_state
 from overlap.weights import LowRank
@@ -52,7 +52,7 @@ def _write(state: Path, found: LearnerState, cfg: Config, policy: Path, folder: 
         adapters = from_state(tensors) if found.lora_rank else {}
         model, tensors = _merged(adapters, policy) if adapters else _whole(tensors, policy)
     except (OSError, RuntimeError, ValueError, KeyError, EOFError) as exc:
-        reason = " ".join(str(exc).split())[:200]
+        reason = one_line(exc, 200)
         raise ConfigError("checkpoint", str(state), f"cannot be read ({reason}); choose another step") from exc
     try:
         folder.mkdir(parents=True)
@@ -61,7 +61,7 @@ def _write(state: Path, found: LearnerState, cfg: Config, policy: Path, folder: 
         if adapters:
             save_adapter(adapters, policy, folder / FOLDER)
     except (OSError, RuntimeError) as exc:  # torch's writer turns a full disk into a RuntimeError
-        reason = getattr(exc, "strerror", None) or " ".join(str(exc).split())[:200]
+        reason = getattr(exc, "strerror", None) or one_line(exc, 200)
         raise RunDirError(f"{folder}: cannot be written: {reason}; free disk space or choose another place") from exc
 
 

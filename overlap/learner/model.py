@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from overlap.config import LearnConfig
-from overlap.errors import ConfigError
+from overlap.errors import ConfigError, one_line
 from overlap.learner.attention import NAME, register
 from overlap.learner.backend import TrainBackend
 from overlap.learner.correction import Sampled
@@ -124,7 +124,7 @@ def _load(path: Path, dtype: torch.dtype, backend: TrainBackend | None) -> Any:
     except (
         OSError, ValueError, KeyError, TypeError, AttributeError, RuntimeError, ImportError, SafetensorError
     ) as error:  # fmt: skip
-        reason = " ".join(str(error).split())[:300]
+        reason = one_line(error, 300)
         if "ignore_mismatched_sizes" in reason:  # it points to a table, which is in the log
             reason = "its files have tensors of other sizes than its config.json means, the log names them"
         raise ConfigError("model.policy", str(path), f"cannot be loaded ({type(error).__name__}: {reason})") from error

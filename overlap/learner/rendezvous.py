@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
 
-from overlap.errors import LearnerDiedError, LearnerError
+from overlap.errors import LearnerDiedError, LearnerError, one_line
 from overlap.learner.spec import RankSpec
 from overlap.placement import RankSeat
 
@@ -105,5 +105,5 @@ def failing(said: str) -> Iterator[None]:
     try:
         yield
     except RuntimeError as error:
-        why = " ".join(str(error).split())[:200]
+        why = one_line(error, 200)
         raise LearnerDiedError(f"the ranks did not connect within {MEET_S:g} s: {said} ({why})") from error

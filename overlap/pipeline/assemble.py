@@ -116,18 +116,24 @@ class Assembler:
 def empty_batches(groups: Sequence[Group]) -> EmptyBatchesError:
     """The error for steps without anything to learn from, with the likely cause."""
     rewards = [r for g in groups for r in g.rewards]
-    reasons = sorted({g.dropped for g in groups})
-    if not rewards:
-        cause = "no sample could be scored: see the failures in trajectories.jsonl"
-    elif all(s.trajectory.truncated for g in groups for s in g.samples if s.reward is not None):
-        cause = "every response was cut off before its end: use more model.response_tokens, or rollout.stop"
-    elif reaches(0.0, max(rewards)):
-        cause = "every reward was 0: the problems are too hard for the policy, filter them first (overlap filter)"
-    elif equal_rewards(rewards):
-        cause = f"every reward was {rewards[0]:g}: the problems are too easy, filter them first (overlap filter)"
-    else:
-        cause = "groups are either all solved or all failed: use more samples per group or filter the problems"
+    truncated = all(s.trajectory.truncated for g in groups for s in g.samples if s.reward is not None)
     return EmptyBatchesError(
         f"{MAX_EMPTY_STEPS} steps in a row had nothing to learn from "
-        f"({len(groups)} groups dropped: {', '.join(reasons)}); {cause}"
+        f"({len(groups)} groups dropped: {', '.join(sorted({g.dropped for g in groups}))}); "
+        f"{likely_cause(rewards, truncated=truncated, equal=equal_rewards(rewards))}"
     )
+
+
+def likely_cause(rewards: Sequence[float], *, truncated: bool, equal: bool) -> str:
+    """Why steps had nothing to learn from. ``rewards``: those of all scored samples, or their means; ``truncated``:
+    all responses were; ``equal``: all samples had one reward.
+    """
+    if not rewards:
+        return "no sample could be scored: see the failures in trajectories.jsonl"
+    if truncated:
+        return "every response was cut off before its end: use more model.response_tokens, or rollout.stop"
+    if equal:
+        hard = reaches(0.0, rewards[0])
+        which = "hard for the policy, or the reward never pays" if hard else "easy"
+        return f"every reward was {rewards[0]:g}: the problems are too {which}; filter them first (overlap filter)"
+    return "the samples of each group had equal rewards: use more samples per group, or filter the problems"

@@ -11,6 +11,7 @@ from overlap.pipeline.advantage import EQUAL_REWARDS, estimate, estimator, none_
 
 TOO_FEW_SCORED = "too_few_scored"
 ALL_TRUNCATED = "all_truncated"
+DROP_REASONS = (EQUAL_REWARDS, ALL_TRUNCATED, TOO_FEW_SCORED)
 MOST_PUNISHED = -0.5
 """What is added to the reward of a response at the limit."""
 

@@ -12,15 +12,10 @@ import os
 from pathlib import Path
 from typing import Any
 
-from overlap.errors import ConfigError
+from overlap.errors import ConfigError, one_line
 
 FIELD = "model.policy"
-_WEIGHTS = (
-    "model.safetensors",
-    "model.safetensors.index.json",
-    "pytorch_model.bin",
-    "pytorch_model.bin.index.json",
-)
+_WEIGHTS = ("model.safetensors", "model.safetensors.index.json", "pytorch_model.bin", "pytorch_model.bin.index.json")
 _TOKENIZERS = ("tokenizer.json", "tokenizer.model", "vocab.json")
 _PIECES, _PIECE = 256, 4096
 _SUFFIXES = (".json", ".safetensors", ".bin", ".model", ".txt", ".jinja")
@@ -50,7 +45,7 @@ def _check_model(path: Path, given: str) -> None:
     try:
         config = AutoConfig.from_pretrained(path, trust_remote_code=False)
     except Exception as error:  # whatever a foreign configuration sets off in its class
-        reason = " ".join(str(error).split())[:200]
+        reason = one_line(error, 200)
         way_out = f"{path}/config.json is of no model that transformers knows ({reason}): give another policy"
         raise ConfigError(FIELD, given, way_out) from error
     if type(config) not in MODEL_FOR_CAUSAL_LM_MAPPING:

@@ -55,13 +55,9 @@ class DiskPlan:
         if self.certain <= self.free:
             return
         fewer = ", fewer checkpoints (run.keep_last, run.save_every=0)" if self.checkpoints else ""
-        what = (
-            f"policy and checkpoints take {_gib(self.certain)} GiB"
-            if fewer
-            else f"policy takes {_gib(self.certain)} GiB"
-        )
-        way_out = f"its {what} and {self.folder} has {_gib(self.free)} free: free some, or use another disk{fewer}"
-        raise ConfigError("run.dir", run_dir, way_out)
+        what = "policy and checkpoints take" if fewer else "policy takes"
+        room = f"{self.folder} has {_gib(self.free)} free: free some, or use another disk{fewer}"
+        raise ConfigError("run.dir", run_dir, f"its {what} {_gib(self.certain)} GiB and {room}")
 
 
 def disk_plan(asked: PlannedRun, heldout: int) -> DiskPlan:

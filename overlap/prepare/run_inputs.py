@@ -16,6 +16,7 @@ from overlap.pipeline import PromptSplit, check_splits, estimator
 from overlap.placement import devices_here
 from overlap.prepare.seating import check_cluster
 from overlap.prepare.task_prompts import check_probes, task_prompts
+from overlap.process import import_whole
 from overlap.record import OpenConsole, quiet
 
 
@@ -41,6 +42,7 @@ def prepare(cfg: Config, task: Task | None, scratch: Path, output: OpenConsole =
     """Load policy, tokenizer and prompts. Raises ConfigError, also where too many rows of the data cannot be used.
     ``output`` takes what libraries print meanwhile.
     """
+    import_whole("numpy", "torch")
     from overlap.generate import check_parsers
     from overlap.learner import check_functions
     from overlap.policy import resolve_policy
@@ -48,16 +50,16 @@ def prepare(cfg: Config, task: Task | None, scratch: Path, output: OpenConsole =
     from overlap.task import check_rollout, check_task, load_task, user_code
 
     with output(scratch / "prepare.log"):
+        task = load_task(cfg.data.task, cfg) if task is None else check_task(task, _named(task), cfg)
         devices_here(cfg.run.device)  # refuses a GPU that is not there
         estimator(cfg.learn.advantage)
         check_functions(cfg.learn)
         check_cluster(cfg)
         policy = resolve_policy(cfg.model.policy)
         tokenizer = load_tokenizer(policy)
-        if given := cfg.model.chat_template_kwargs:
+        if given := cfg.model.chat_template_kwargs:  # for whoever renders: the task, the gateway
             tokenizer.apply_chat_template = partial(tokenizer.apply_chat_template, **given)
         critic = resolve_critic(cfg, policy, tokenizer)
-        task = load_task(cfg.data.task, cfg) if task is None else check_task(task, type(task).__name__, cfg)
         check_rollout(cfg, task)
         if cfg.episode.reads:
             check_parsers(cfg)
@@ -73,6 +75,10 @@ def prepare(cfg: Config, task: Task | None, scratch: Path, output: OpenConsole =
     with user_code(f"{type(task).__qualname__}.probes"):
         references = recall(checked_file(), task, train)
     return RunInputs(cfg, task, policy, tokenizer, train, heldout, splits, references, critic)
+
+
+def _named(task: object) -> str:
+    return (task if isinstance(task, type) else type(task)).__name__
 
 
 def checked_file() -> Path:

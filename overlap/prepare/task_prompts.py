@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
+from itertools import islice
+from typing import Any, get_args
 
-from overlap.core import LeftOut, Probe, Prompt, Task, line_of, shortened
+from overlap.core import LeftOut, Probe, Prompt, Split, Task, line_of, shortened
 from overlap.errors import ConfigError
 from overlap.pipeline import PromptSplit, filter_prompts
 from overlap.task import user_code
 
-SPLITS = ("train", "heldout")
 _WAY_OUT = "make each with overlap.chat_prompt(tokenizer, id, text), or overlap.core.Prompt(id, token_ids)"
 
 
@@ -19,7 +19,7 @@ def task_prompts(task: Task, tokenizer: Any, prompt_tokens: int) -> dict[str, Pr
     method, for what is no prompt, for an id that two prompts of a split have, and for what the method raises.
     """
     found = {}
-    for split in SPLITS:
+    for split in get_args(Split):
         with user_code(f"{type(task).__qualname__}.prompts"):
             entries = _listed(task, split, task.prompts(tokenizer, split))
         _check_ids(task, split, entries)
@@ -35,16 +35,9 @@ def check_probes(task: Task, prompt: Prompt) -> None:
             raise _fault(
                 task, "probes", f"returned {shortened(found)} for prompt {prompt.id!r}: return a list of Probe"
             )
-        for probe in _first(found):
+        for probe in islice(found, 1):  # they are lazy, and those of a large problem take long
             if not isinstance(probe, Probe):
                 raise _fault(task, "probes", f"gave {shortened(probe)} for prompt {prompt.id!r}, which is no Probe")
-
-
-def _first(found: Iterable[Any]) -> Iterator[Any]:
-    """The first one alone: probes are lazy, and those of a large problem take long."""
-    for probe in found:
-        yield probe
-        return
 
 
 def _listed(task: Task, split: str, entries: object) -> Sequence[Prompt | LeftOut]:

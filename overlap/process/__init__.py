@@ -22,7 +22,7 @@ from overlap.process.calls import (
     receive_message,
 )
 from overlap.process.child_processes import ChildProcesses, describe_exit, is_vague, log_hint
-from overlap.process.interrupts import SIGNALS, Interrupts, exit_code, handle_interrupts
+from overlap.process.interrupts import SIGNALS, Interrupts, exit_code, handle_interrupts, import_whole
 from overlap.process.process_tree import (
     Pid,
     alive,
@@ -72,6 +72,7 @@ __all__ = [
     "exit_code",
     "handle_interrupts",
     "identify",
+    "import_whole",
     "is_tracker",
     "is_vague",
     "kill_tree",

@@ -1,4 +1,5 @@
-"""Ctrl-C, SIGTERM and a closed terminal: the first signal ends the run in order, the second one at once.
+"""Ctrl-C, SIGTERM and a closed terminal: the first signal ends the run in order, the second one at once, except in an
+interactive interpreter (a REPL, IPython, a notebook), which would lose all that it holds.
 
 Python calls signal handlers in the main thread only, so elsewhere there is nothing to catch.
 """
@@ -8,10 +9,12 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import sys
 import threading
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
+from importlib import import_module
 from types import FrameType
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -48,7 +51,8 @@ class Interrupts:
             self.check()  # not before: one that comes between would be missed by a loop in another thread
             await work()
         except asyncio.CancelledError:
-            self.check()
+            if self._number:
+                raise KeyboardInterrupt(self._number) from None  # where the work stood is of no account
             raise
         finally:
             self._cancel, self._again = before, None
@@ -69,7 +73,8 @@ class Interrupts:
         first, self._number = not self._number, self._number or number
         at = time.monotonic()
         if not first:
-            if at - self._at > _SAME_S and not (self._again is not None and self._again()):
+            skipped = at - self._at > _SAME_S and self._again is not None and self._again()
+            if at - self._at > _SAME_S and not skipped and not hasattr(sys, "ps1"):
                 os._exit(128 + number)  # the reaper kills and removes what is left
             self._at = at
             return
@@ -99,6 +104,17 @@ def handle_interrupts() -> Iterator[Interrupts]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler if handler is not None else signal.SIG_DFL)
+
+
+def import_whole(*modules: str) -> None:
+    """Import modules whose import must not be broken off: NumPy and torch cannot be imported again after that. A signal
+    that comes meanwhile raises KeyboardInterrupt afterwards.
+    """
+    with handle_interrupts() as interrupts:
+        with interrupts.held():
+            for name in modules:
+                import_module(name)
+        interrupts.check()
 
 
 def exit_code(interrupt: KeyboardInterrupt) -> int:

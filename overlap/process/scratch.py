@@ -63,9 +63,7 @@ def run_to_end(
     """Run a coroutine function to its end, from a plain program, from a thread, or inside a running event loop.
     ``again``: see ``Interrupts.run``.
     """
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
+    if not _inside_a_loop():
         asyncio.run(interrupts.run(work, again))
         return
     failure: list[BaseException] = []
@@ -84,3 +82,11 @@ def run_to_end(
     if failure:
         raise failure[0]
     interrupts.check()
+
+
+def _inside_a_loop() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True

@@ -21,7 +21,7 @@ from overlap.record.digest import data_digest
 from overlap.record.json_lines import JsonLines, parse_json_lines, read_json_lines, to_json_types
 from overlap.record.logs import Console, OpenConsole, guest, quiet
 from overlap.record.looplag import LoopLag
-from overlap.record.metrics import is_step, solved, step_row
+from overlap.record.metrics import read_steps, solved, step_row
 from overlap.record.ownership import (
     check_out,
     check_run_dir_free,
@@ -79,7 +79,6 @@ __all__ = [
     "holds_run",
     "how_it_ended",
     "is_complete",
-    "is_step",
     "judged",
     "latest",
     "load_state",
@@ -89,6 +88,7 @@ __all__ = [
     "path_of",
     "quiet",
     "read_json_lines",
+    "read_steps",
     "reopen",
     "resolve",
     "result_timing",

@@ -15,15 +15,16 @@ from __future__ import annotations
 
 import base64
 import json
+import math
 import re
 from array import array
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import astuple, dataclass, fields
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from overlap.atomic import write_atomic
-from overlap.core import Packed, Prompt, Request, Scored, Trajectory, Used, VersionSpan
+from overlap.core import Finish, Packed, Prompt, Request, Scored, Trajectory, Used, VersionSpan
 from overlap.errors import ConfigError, one_line
 from sandbox.core import Judgement
 
@@ -31,6 +32,9 @@ CARRIED = "carried.jsonl"
 FORMAT = 1
 _HALVES = re.compile("[\ud800-\udbff][\udc00-\udfff]")
 """Two lone surrogates side by side, which JSON would read back as one character."""
+
+UNREADABLE = (OSError, LookupError, TypeError, AttributeError, ValueError, OverflowError, RecursionError)
+"""What reading a file of samples raises where it holds something else."""
 
 
 class LostPromptsError(ValueError):
@@ -69,7 +73,8 @@ class Carryover:
                 raise ConfigError("checkpoint", str(path), f"has another format than {FORMAT}; start a new run")
             if len(rows) != head["samples"]:
                 raise ConfigError("checkpoint", str(path), f"has {len(rows)} of {head['samples']} samples")
-        except (OSError, KeyError, TypeError, ValueError) as exc:
+            any(map(_lacks_prompt, rows))  # raises for what is no row
+        except UNREADABLE as exc:
             raise _unreadable(path, exc) from exc
         return cls(path, tuple(rows))
 
@@ -77,7 +82,7 @@ class Carryover:
         """The samples. ``prompt_of`` gives a group's prompt by its number, ``at_s`` is now. Raises ConfigError."""
         try:
             return tuple(sample_of(row, prompt_of(row["group"]), at_s) for row in self.rows)
-        except (KeyError, TypeError, ValueError, OverflowError) as exc:
+        except UNREADABLE as exc:
             raise _unreadable(self.path, exc) from exc
 
 
@@ -149,8 +154,7 @@ def _text(text: str) -> str | list[str]:
 def sample_of(row: Mapping[str, Any], prompt: Prompt, at_s: float) -> Scored:
     """The sample that ``sample_row`` turned into JSON.
 
-    Raises ValueError, KeyError, TypeError, OverflowError; LostPromptsError, a ValueError, for a sample of an earlier
-    version that cannot be restored.
+    Raises one of UNREADABLE; LostPromptsError, one of them, for a sample of an earlier version that cannot be restored.
     """
     if row["prompt"] != prompt.id:
         raise ValueError(f"group {row['group']} was of prompt {row['prompt']!r}, here it is of {prompt.id!r}")
@@ -161,9 +165,11 @@ def sample_of(row: Mapping[str, Any], prompt: Prompt, at_s: float) -> Scored:
     if _lacks_prompt(row):
         told = f"its episodes were written by an earlier version, without the prompts of forks (sample {request.id})"
         raise LostPromptsError(f"{told}: make the samples again")
-    judgement = Judgement.from_json(row["judgement"]) if row["judgement"] else None
+    judgement, reward = Judgement.from_json(row["judgement"]) if row["judgement"] else None, row["reward"]
+    if reward is not None and not math.isfinite(reward):
+        raise ValueError(f"sample {request.id} has the reward {reward}")
     times = (0.0 if t is None else t + at_s for t in row["verified"])
-    return Scored(_trajectory_of(row, request, at_s), row["reward"], judgement, "".join(row["failure"]), *times)
+    return Scored(_trajectory_of(row, request, at_s), reward, judgement, "".join(row["failure"]), *times)
 
 
 def _lacks_prompt(row: Mapping[str, Any]) -> bool:
@@ -172,7 +178,7 @@ def _lacks_prompt(row: Mapping[str, Any]) -> bool:
 
 
 def _trajectory_of(row: Mapping[str, Any], request: Request, at_s: float) -> Trajectory:
-    return Trajectory(
+    found = Trajectory(
         request=request,
         token_ids=_unpacked("i", row["token_ids"]),
         logprobs=_unpacked("f", row["logprobs"]),
@@ -189,6 +195,12 @@ def _trajectory_of(row: Mapping[str, Any], request: Request, at_s: float) -> Tra
         cached_tokens=row.get("cached_tokens", 0),
         used=Used(*row["used"]) if row.get("used") else None,
     )
+    count, mask = len(found.token_ids), found.mask
+    fits = len(found.logprobs) == count == len(mask or found.token_ids) and set(mask) <= {0, 1}
+    fits = fits and all(0 <= span.start <= span.end <= count for span in found.spans)
+    if not fits or found.finish not in get_args(Finish) or not all(map(math.isfinite, found.logprobs)):
+        raise ValueError(f"tokens, logprobs, mask, spans or finish of sample {request.id} do not fit each other")
+    return found
 
 
 def _packed(code: Literal["i", "f"], values: Sequence[Any]) -> str:

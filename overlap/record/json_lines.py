@@ -95,9 +95,14 @@ def parse_json_lines(data: bytes) -> tuple[list[Any], int]:
 def read_json_lines(path: Path, *, size: int | None = None) -> list[dict[str, Any]]:
     """Rows of the first ``size`` bytes of a file; none where there is no file. Raises OSError, ValueError."""
     try:
-        return parse_json_lines(path.read_bytes()[:size])[0]
+        rows = parse_json_lines(path.read_bytes()[:size])[0]
     except FileNotFoundError:
         return []
+    except RecursionError as error:
+        raise ValueError(str(error)) from error
+    if not all(isinstance(row, dict) for row in rows):
+        raise ValueError("a line holds something else than an object")
+    return rows
 
 
 def size_until(path: Path, step: int) -> int:

@@ -10,10 +10,14 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from overlap.core import reaches
+from overlap.pipeline import DROP_REASONS
+from overlap.record.json_lines import read_json_lines
 from overlap.record.timing import NAN, Row, StepTiming, judged, mean, quantile, run_span
+from sandbox.core import Verdict
 
 if TYPE_CHECKING:
     from overlap.core import ClusterFigures, NodeFigures, Scored
@@ -22,10 +26,6 @@ if TYPE_CHECKING:
 
 WORST = 8
 """Nodes that a step names."""
-REASONS = ("equal_rewards", "all_truncated", "too_few_scored")
-"""Why a group is dropped (``pipeline.group``): each is counted in every row, so that a curve has no gap at zero."""
-VERDICTS = ("AC", "WA", "TLE", "MLE", "OLE", "RE", "CE", "SEC")
-"""Of ``sandbox.core.Verdict``."""
 Measure = Callable[["StepResult"], Row]
 MEASURES: list[Measure] = []
 
@@ -129,7 +129,7 @@ def rollout_row(result: StepResult) -> Row:
     }
     row |= {f"rollout/staleness_share_{age}": by_age[age] / len(ages) for age in range(max(ages, default=-1) + 1)}
     reasons = Counter(slug(g.dropped) for g in batch.dropped)
-    return row | {f"rollout/dropped_{reason}": reasons[reason] for reason in sorted({*REASONS, *reasons})}
+    return row | {f"rollout/dropped_{reason}": reasons[reason] for reason in sorted({*DROP_REASONS, *reasons})}
 
 
 @measure
@@ -138,12 +138,11 @@ def verify_row(result: StepResult) -> Row:
     way back from another machine's.
     """
     samples = result.batch.all_samples
-    verdicts = Counter(dict.fromkeys(VERDICTS, 0))
-    verdicts.update(str(s.judgement.verdict) for s in samples if s.judgement)
+    verdicts = Counter(s.judgement.verdict for s in samples if s.judgement)
     ended = judged(samples)
     run = [end - start for start, end in map(run_span, ended)]
     back = [s.finished_s - run_span(s)[1] for s in ended if s.judgement and s.judgement.node]
-    figures = {f"verify/{name}": count for name, count in sorted(verdicts.items())} | {
+    figures = {f"verify/{verdict}": verdicts[verdict] for verdict in Verdict} | {
         "verify/failed": sum(bool(s.failure) for s in samples),
         "verify/queue_s_mean": mean(s.started_s - s.queued_s for s in ended),
         "verify/run_s_p50": quantile(run, 0.5),
@@ -218,10 +217,13 @@ def worst_nodes_line(step: int, figures: ClusterFigures) -> dict[str, Any]:
     return {"step": step, "seconds": figures.seconds, "nodes": len(figures.nodes), "worst": rows}
 
 
-def is_step(row: Mapping[str, Any]) -> bool:
-    """Whether a row of ``metrics.jsonl`` is of a step; those of evaluations before the first step and after the last
-    have columns of that evaluation alone.
-    """
+def read_steps(path: Path, *, size: int | None = None) -> list[dict[str, Any]]:
+    """The rows of the steps in the first ``size`` bytes of a ``metrics.jsonl``. Raises OSError, ValueError."""
+    return list(filter(_is_step, read_json_lines(path, size=size)))
+
+
+def _is_step(row: Mapping[str, Any]) -> bool:
+    """Those of evaluations before the first step and after the last have columns of that evaluation alone."""
     others = [name for name in row if name != "step"]
     return not others or not all(name.startswith("eval/") for name in others)
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from overlap.record.logs import Console
+from overlap.record.report import by_parameter
 
 if TYPE_CHECKING:
     from overlap.core import Batch
@@ -108,8 +109,7 @@ def nothing_learned(row: Mapping[str, float]) -> str:
         return ""
     if row.get("rollout/truncated_share") == 1:
         return "  nothing learned: every response was cut off (model.response_tokens)"
-    prefix = "episode/refused_"
-    refused = {name.removeprefix(prefix): int(n) for name, n in row.items() if name.startswith(prefix)}
+    refused = by_parameter([row], "episode/refused_")
     return "".join(["  nothing learned: all groups were dropped", *(f"; {line}" for line in refusals(refused))])
 
 

@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from overlap.atomic import write_atomic
+from overlap.core import equal_rewards
+from overlap.pipeline import likely_cause
 from overlap.record.looplag import Lag
 from overlap.record.timing import NAN, StepTiming, mean, quantile
 
@@ -63,7 +65,7 @@ def summary(
         "timing": timing,
         "loop_lag_ms": {"p50": lag.p50_ms, "p99": lag.p99_ms, "max": lag.max_ms} if lag else {},
         "warnings": [warning] if (warning := _learned_nothing(rows)) else [],
-        "requests": {kind: _by_parameter(rows, f"episode/{kind}_") for kind in ("refused", "ignored")},
+        "requests": {kind: by_parameter(rows, f"episode/{kind}_") for kind in ("refused", "ignored")},
         "totals": {name: int(sum(finite(column(rows, f"rollout/{name}")))) for name in TOTALS},
         "versions": versions(),
         "hardware": hardware(),
@@ -76,16 +78,9 @@ def _learned_nothing(rows: Rows) -> str:
     """Why no step of a run learned anything; "" where one did, and of a run without steps."""
     if not rows or any(row.get("rollout/groups_kept") != 0 for row in rows):
         return ""
-    rewards, spread = column(rows, "reward/mean"), column(rows, "reward/std")
-    if all(share == 1 for share in column(rows, "rollout/truncated_share")):
-        cause = "every response was cut off before its end: use more model.response_tokens, or rollout.stop"
-    elif not finite(rewards):
-        cause = "no sample could be scored: see the failures in trajectories.jsonl"
-    elif not any(finite(spread)) and len(set(finite(rewards))) == 1:
-        which = "hard for the policy, or the reward never pays" if rewards[0] <= 0 else "easy"
-        cause = f"every reward was {rewards[0]:g}: the problems are too {which} (overlap filter measures them)"
-    else:
-        cause = "the samples of each group had equal rewards: use more samples per group, or filter the problems"
+    rewards, spread = finite(column(rows, "reward/mean")), finite(column(rows, "reward/std"))
+    truncated = all(share == 1 for share in column(rows, "rollout/truncated_share"))
+    cause = likely_cause(rewards, truncated=truncated, equal=equal_rewards((0.0, *spread)) and equal_rewards(rewards))
     return f"nothing was learned in any step, so the policy is the one that the run began with; {cause}"
 
 
@@ -94,7 +89,7 @@ def column(rows: Rows, name: str) -> list[float]:
     return [NAN if (value := row.get(name)) is None else float(value) for row in rows]
 
 
-def _by_parameter(rows: Rows, prefix: str) -> dict[str, int]:
+def by_parameter(rows: Rows, prefix: str) -> dict[str, int]:
     """Sums of the figures with this prefix, by the rest of their names."""
     names = sorted({name for row in rows for name in row if name.startswith(prefix)})
     return {name.removeprefix(prefix): int(sum(finite(column(rows, name)))) for name in names}

@@ -19,7 +19,7 @@ from typing import Any
 from overlap.atomic import write_atomic
 from overlap.core import Prompt, Request, Scored, Trajectory
 from overlap.errors import ConfigError
-from overlap.record.carryover import sample_of, sample_row, unreadable
+from overlap.record.carryover import UNREADABLE, sample_of, sample_row, unreadable
 from overlap.record.json_lines import whole_lines
 
 FORMAT = 1
@@ -73,7 +73,7 @@ class Rollouts:
                         raise ValueError(f"{scored.id} is in the file twice")
                     known[place], lines[place] = scored, offset
             return cls(path, str(first["data"]), known, lines)
-        except (OSError, KeyError, TypeError, ValueError, OverflowError) as exc:
+        except UNREADABLE as exc:
             raise _unreadable(path, exc) from exc
 
     def scored(self, request: Request, at_s: float) -> Scored:
@@ -82,7 +82,7 @@ class Rollouts:
             with self.path.open("rb") as file:
                 file.seek(self.lines[request.place])
                 return sample_of(json.loads(file.readline()), request.prompt, at_s)
-        except (OSError, KeyError, TypeError, ValueError, OverflowError) as exc:
+        except UNREADABLE as exc:
             raise _unreadable(self.path, exc) from exc
 
 

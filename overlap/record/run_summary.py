@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NotRequired, TypedDict
+from typing import NotRequired, TypedDict
 
 
 class RewardFigures(TypedDict):
@@ -15,6 +15,83 @@ class RewardFigures(TypedDict):
     ratio: float
 
 
+class ChangeFigures(TypedDict):
+    """A mean over problems, or its change, with the bounds of its 95 % confidence interval, and of how many it is."""
+
+    value: float
+    low: float
+    high: float
+    problems: int
+
+
+class PassAtK(ChangeFigures):
+    """pass@k."""
+
+    k: int
+
+
+class EvaluationFigures(ChangeFigures):
+    """An evaluation of one policy on the held-out problems."""
+
+    measure: str
+    """"pass@1", or "mean reward"."""
+    samples: int
+    failed: int
+    """Samples that could not be judged."""
+    truncated_share: float
+    tokens_mean: float
+    temperature: float | None
+    seconds: float
+    pass_at_k: NotRequired[PassAtK]
+    step: NotRequired[int]
+    """The step after which it was made; missing before the first."""
+
+
+class Evaluations(TypedDict):
+    """The evaluations of a run. None stands for what was not made, or ended too early for it."""
+
+    before: EvaluationFigures | None
+    after: EvaluationFigures | None
+    change: ChangeFigures | None
+    best: EvaluationFigures | None
+    """Of the policy in ``policy-best/``."""
+    during: list[EvaluationFigures]
+
+
+class PromptFigures(TypedDict):
+    """Prompts of each split, and how many are left out as solved where ``data.drop_solved`` is set."""
+
+    train: int
+    heldout: int
+    solved: NotRequired[int]
+
+
+class LeftOutFigures(TypedDict):
+    """Rows of the data that are left out for one reason: how many, and where and why the first is."""
+
+    count: int
+    first: str
+    detail: str
+
+
+class SplitFigures(TypedDict):
+    """Rows of a split, and by reason those that are left out."""
+
+    rows: int
+    left_out: dict[str, LeftOutFigures]
+
+
+class HardwareFigures(TypedDict):
+    """The machine."""
+
+    cpu: str
+    cores: int
+    """Those that this process may use."""
+    memory_gib: float
+    gpus: list[str]
+    kernel: str
+
+
 class PolicyFigures(TypedDict, total=False):
     """Where the trained policy is; or ``failure``, why it is nowhere, with the newest checkpoint. Empty where the run
     has taken no step.
@@ -23,6 +100,8 @@ class PolicyFigures(TypedDict, total=False):
     path: str
     """A directory that ``transformers`` loads."""
     version: int
+    instead: str
+    """Why it is on another disk than the run directory."""
     failure: str
     checkpoint: str | None
 
@@ -37,9 +116,9 @@ class RunSummary(TypedDict):
     seconds: float
     """Wall time."""
     reward: RewardFigures
-    pass_at_1: NotRequired[dict[str, Any]]
-    """Evaluations on held-out problems whose rewards are 0 or 1: before, after, change, best, and during."""
-    heldout_reward: NotRequired[dict[str, Any]]
+    pass_at_1: NotRequired[Evaluations]
+    """On held-out problems whose rewards are 0 or 1."""
+    heldout_reward: NotRequired[Evaluations]
     """The same of the mean reward, in the place of ``pass_at_1``, where rewards have other values."""
     timing: dict[str, float]
     """Medians over the steps, s, and shares."""
@@ -51,12 +130,11 @@ class RunSummary(TypedDict):
     totals: dict[str, int]
     """Samples, tokens, groups kept and dropped."""
     versions: dict[str, str]
-    hardware: dict[str, Any]
+    hardware: HardwareFigures
     run_dir: str
-    prompts: dict[str, Any]
-    """Prompts per split, and how many are left out as solved."""
-    data: dict[str, Any]
-    """Per split: rows, and those left out by reason."""
+    prompts: PromptFigures
+    data: dict[str, SplitFigures]
+    """By split."""
     policy: PolicyFigures
     restarts: list[str]
     """A line for each time that the run went back to a checkpoint."""

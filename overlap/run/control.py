@@ -33,7 +33,7 @@ Answer = dict[str, Any]
 """``done``, the effect of a command; or ``error``, why it is refused; or a ``RunStatus``."""
 
 
-class _AlwaysSaid(TypedDict):
+class _StatusAlways(TypedDict):
     state: str
     """"preparing", "starting", "running", "pausing", "paused", "draining", "stopping", "restarting: 1 of 2",
     "finishing", "ending" or "ended"."""
@@ -56,10 +56,18 @@ class _AlwaysSaid(TypedDict):
     saving: bool
 
 
-class RunStatus(_AlwaysSaid, total=False):
+class WaitingSample(TypedDict):
+    """A sample that has no result yet (``overlap.pipeline.Pending``)."""
+
+    id: str
+    stage: str
+    age_s: float
+
+
+class RunStatus(_StatusAlways, total=False):
     """What a run is doing and where it stands; while it takes steps, with the figures of its loop (``LoopState``)."""
 
-    exit: str | None
+    exit: str
     """How it ended, once it has: as in its summary, or the error."""
     generating: int
     verifying: int
@@ -72,7 +80,7 @@ class RunStatus(_AlwaysSaid, total=False):
     submitted: int
     scored: int
     failed: int
-    oldest: list[dict[str, Any]]
+    oldest: list[WaitingSample]
     """The samples that have been in the loop for longest."""
 
 

@@ -24,10 +24,10 @@ from typing import TextIO
 
 from overlap.config import Config
 from overlap.core import Task
-from overlap.errors import StoppedError, one_line
+from overlap.errors import ConfigError, StoppedError, one_line
 from overlap.record import RunSummary, guest
 from overlap.run.control import RunControl
-from overlap.run.training import run_training
+from overlap.run.training import check_run_given, run_training
 
 LOOK_S = 0.5
 """Longest wait before a Ctrl-C is noticed, s."""
@@ -59,7 +59,7 @@ class Run(RunControl):
                 self._figures = run_training(
                     cfg, task, resume=resume, with_changes=with_changes, control=self, output=output
                 )
-                self.end(exit=self._figures.get("exit"))
+                self.end(exit=self._figures["exit"])
             except BaseException as error:  # it is raised where somebody waits
                 self._error = error
                 self.end(exit=f"{type(error).__name__}: {error}")
@@ -88,6 +88,8 @@ class Run(RunControl):
         """Wait until the run has ended; returns its summary. Raises what ``train`` raises, or TimeoutError after
         ``timeout`` seconds. A Ctrl-C here stops the run, and is raised when the run has ended, or at the next Ctrl-C.
         """
+        if timeout is not None and not isinstance(timeout, int | float):
+            raise ConfigError("timeout", timeout, "use a number of seconds, or None to wait for the end")
         try:
             self._await_end(timeout)
         except KeyboardInterrupt:
@@ -169,10 +171,13 @@ def start(
     console: TextIO | None = None,
 ) -> Run:
     """Start training in a thread and return immediately; see :func:`overlap.train` for the arguments. ``Run.wait``
-    raises bad input.
+    raises bad input; arguments of a wrong type are refused at once (ConfigError).
 
     The lines of the run go to ``console`` (``sys.stderr``) if one is given, and in any case to ``run.log``. Everything
     else that this process prints or logs stays where it goes. Signals are left to the caller: ``Run.wait`` turns a
     Ctrl-C into ``stop``.
     """
+    check_run_given(cfg, resume)
+    if console is not None and not hasattr(console, "write"):
+        raise ConfigError("console", console, "give a stream such as sys.stderr, or an open text file, or None")
     return Run(cfg, task, resume=resume, with_changes=with_changes, console=console)

@@ -9,10 +9,9 @@ import tempfile
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 from overlap.errors import OverlapError, RunDirError, one_line
-from overlap.record import RunDir, latest
+from overlap.record import PolicyFigures, RunDir, latest
 
 KEEP_S = 30.0  # for an interrupted run to save its policy; larger policies get the time of KEEP_BYTES_PER_S
 KEEP_BYTES_PER_S = 50e6
@@ -36,21 +35,14 @@ class PolicySaver:
     """Writes ``policy/`` of a run. All methods but ``skip`` are for the session's event loop."""
 
     def __init__(
-        self,
-        run: RunDir,
-        policy: Path,
-        save: Callable[[Path], Awaitable[int]],
-        report_line: Callable[[str], None] = lambda line: None,
+        self, run: RunDir, policy: Path, save: Callable[[Path], Awaitable[int]], report_line: Callable[[str], None]
     ) -> None:
         """``policy`` is the checkpoint that the run began with; ``save`` writes the learner's policy to a path and
-        returns its version.
+        returns its version; ``report_line`` gets lines for a person.
         """
-        self._report_line = report_line
-        self.outcome: dict[str, Any] = {}
-        """``path`` and ``version`` of the policy that was saved, and ``instead``, why it is not where it belongs; or
-        ``failure``, why it was not saved.
-        """
-        self._run, self._policy, self._save = run, policy, save
+        self.outcome: PolicyFigures = {}
+        """Empty until it is known whether the policy was saved."""
+        self._run, self._policy, self._save, self._report_line = run, policy, save, report_line
         self._saving: asyncio.Task[None] | None = None
         self._skipped = False
 
@@ -84,12 +76,12 @@ class PolicySaver:
     def _weights(self) -> int:
         return sum(file.stat().st_size for file in self._policy.glob("*.safetensors"))
 
-    async def rescue(self, report_line: Callable[[str], None]) -> None:
+    async def rescue(self) -> None:
         """Save the policy of a run that ends early, within a time limit and while the learner lives. Raises nothing."""
         if self.outcome:
             return
         limit = max(KEEP_S, self._weights / KEEP_BYTES_PER_S)
-        report_line(f"saving the policy (at most {limit:.0f} s; Ctrl-C skips it)")
+        self._report_line(f"saving the policy (at most {limit:.0f} s; Ctrl-C skips it)")
         saving = self._saving = asyncio.create_task(self.save(), name="keep the policy")
         why = f"it took more than {limit:.0f} s"
         try:
@@ -119,7 +111,7 @@ class PolicySaver:
         with self._run.failures.tolerate_write_errors("policy/"):
             self._run.settle()
 
-    def figures(self) -> dict[str, Any]:
+    def figures(self) -> PolicyFigures:
         """Where the policy is; or why it is nowhere, with the newest checkpoint."""
         if self.outcome and not self.outcome.get("failure"):
             return self.outcome

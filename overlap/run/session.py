@@ -138,7 +138,7 @@ class TrainingSession:
     async def _rescue(self) -> None:
         """Keep what this session has learned, if that can be."""
         if self.taken:
-            await self.policy_saver.rescue(self.console.print)
+            await self.policy_saver.rescue()
 
     def _how_it_ended(self) -> str:
         if self.control.stopped:
@@ -311,8 +311,8 @@ class TrainingSession:
             lost = len(figures["not_written"])
             with self.run.failures.tolerate_write_errors(RunFile.PICTURE):
                 title = f"{self.inputs.cfg.model.policy}, {len(rows)} steps"
-                shown: dict[str, Any] = {"evaluations": self.course.curve(), "measure": self.course.measure}
-                write_picture(rows, self.run.picture, title=title, **shown)
+                curve, measure = self.course.curve(), self.course.measure
+                write_picture(rows, self.run.picture, title=title, evaluations=curve, measure=measure)
             figures["not_written"] = list(self.run.failures)
             if len(figures["not_written"]) > lost:
                 self.run.finish(figures)

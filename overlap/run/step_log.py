@@ -53,7 +53,7 @@ class StepLog:
     report_line: Callable[[str], None] = field(kw_only=True)
     taken: int = 0
     """Steps of this attempt."""
-    _told: bool = False
+    _warned: bool = False
     _evaluated: Mapping[str, float] = field(default_factory=dict)
 
     async def begin(self) -> None:
@@ -100,10 +100,14 @@ class StepLog:
         await self.recorder.step(result, {**self._evaluated, **extra})
 
     def _warn(self, batch: Batch) -> None:
-        """Tell once that the episodes that are learned from are the fast ones."""
+        """Warn once that the episodes that are learned from are the fast ones."""
         cfg = self.inputs.cfg
-        if cfg.learn.truncated == "mask" and not self._told and (line := selection_line(batch, cfg.episode.timeout_s)):
-            self._told = True
+        if (
+            cfg.learn.truncated == "mask"
+            and not self._warned
+            and (line := selection_line(batch, cfg.episode.timeout_s))
+        ):
+            self._warned = True
             self.report_line(line)
 
     async def checkpoint(self, carried: tuple[Scored, ...]) -> None:

@@ -10,7 +10,7 @@ from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 
-from overlap.config import Config
+from overlap.config import Config, check_config_given, path_given
 from overlap.core import Task
 from overlap.errors import ConfigError
 from overlap.prepare import RunInputs, check_place, disk_plan, memory_inputs, plan_lines, prepare, seat
@@ -46,7 +46,7 @@ def train(
     *,
     resume: bool = False,
     with_changes: bool = False,
-    rollouts: str = "",
+    rollouts: str | Path = "",
 ) -> RunSummary:
     """Train a policy; returns the summary that is also in ``summary.json``.
 
@@ -64,13 +64,22 @@ def train(
         ConfigError: bad input; nothing was started and nothing written.
         OverlapError: the run ended early; the message says where and why, and the run directory has what was learned.
         KeyboardInterrupt: Ctrl-C, SIGTERM or SIGHUP (its number is in ``args``), after everything was closed. A second
-            signal kills.
+            signal skips the save of the policy or ends this process, unless it is an interactive one.
 
     May be called from a script, a notebook (inside its running event loop) or a thread; it blocks until the run has
     ended. Signals go to the main thread: a run in another one is not ended by Ctrl-C there.
     """
+    check_run_given(cfg, resume)
+    kept = str(path_given("rollouts", rollouts, "runs/first")) if rollouts else ""
     output = partial(guest, stream=sys.stderr)
-    return run_training(cfg, task, resume=resume, with_changes=with_changes, rollouts=rollouts, output=output)
+    return run_training(cfg, task, resume=resume, with_changes=with_changes, rollouts=kept, output=output)
+
+
+def check_run_given(cfg: object, resume: object) -> None:
+    """Raise ConfigError where the arguments of a run are of another type."""
+    check_config_given(cfg)
+    if not isinstance(resume, bool):
+        raise ConfigError("resume", resume, "use True for the run in cfg.run.dir, or False")
 
 
 def run_training(

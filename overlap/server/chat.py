@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from typing import Any, ParamSpec, TypeVar
 
 from overlap.core import Generator, Packed, Prompt, Request, Spoken, Trajectory, Used
-from overlap.errors import EngineError, EpisodeError, EpisodeOver, RequestRefused
+from overlap.errors import EngineError, EpisodeError, EpisodeOver, RequestRefused, one_line
 from overlap.server.episode_tree import PLAIN, Branch, ChatMessage, EpisodeTree, Turn, message_of
 from overlap.server.reply import Reply, ReplyFinish, ToolCall
 from overlap.server.template import ChatTemplate
@@ -25,16 +25,18 @@ from overlap.server.turn_request import (
     Messages,
     RequestRules,
     TurnRequest,
+    characters_of,
     context_full,
-    letters_of,
     parameter_of,
     turn_request,
 )
+from sandbox.core import printable
 
 CLOSE_S = 10.0
 """Seconds within which the engine ends a turn that was cancelled."""
 REFUSALS, REFUSED_S = 100, 1.0
 """So many refused turns of ``say`` in one episode are an error of the rollout, raised after REFUSED_S seconds."""
+REFUSAL_LETTERS = 500
 SHORT = 8192
 """Characters that are rendered on the event loop, which takes some milliseconds; more are rendered in a thread."""
 ESCAPED_BYTES, BESIDE_BYTES = 6, 1 << 20
@@ -128,11 +130,11 @@ class Chat:
         """
         try:
             wanted = turn_request(messages, tools=tools, max_tokens=max_tokens, stop=stop, prefill=prefill)
-            asked = await self.ask(wanted)
+            planned = await self.plan(wanted)
         except EpisodeError as error:
             await self._refused(error)
             raise
-        reply = await self.sample(asked)
+        reply = await self.sample(planned)
         self.deliver(reply)
         return reply
 
@@ -143,14 +145,14 @@ class Chat:
     def refuse(self, parameter: str, why: str) -> None:
         """Count a refused request; that the episode is over is no refusal."""
         self.refused[parameter] += 1
-        self.refusal = self.refusal or why
+        self.refusal = self.refusal or printable(one_line(why, REFUSAL_LETTERS))
 
-    async def ask(self, wanted: TurnRequest) -> PlannedTurn:
+    async def plan(self, wanted: TurnRequest) -> PlannedTurn:
         """Plan a turn. Raises EpisodeOver when turns, tokens or time are used up, ContextFull, and RequestRefused for
         messages that the chat template refuses.
         """
         self._room(0, None)  # before a long text is rendered in vain
-        self._check_letters(wanted.letters)
+        self._check_characters(wanted.characters)
         parent, added = await self._continued(wanted)
         if wanted.prefill:
             added = [*added, *self._template.says(wanted.prefill)]
@@ -158,14 +160,14 @@ class Chat:
         front.extend(added)
         limit = self._room(len(front), wanted.max_tokens)
         return PlannedTurn(
-            wanted.dialog, wanted.known, parent, tuple(added), Packed("i", front), limit, wanted.stop, wanted.prefill
+            wanted.dialog, wanted.tools, parent, tuple(added), Packed("i", front), limit, wanted.stop, wanted.prefill
         )
 
-    async def in_thread(self, letters: int, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    async def in_thread(self, characters: int, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Do ``work`` on so many characters: on the event loop where it is short, else in a thread, one piece of work
         of this episode at a time. A cancellation leaves the thread to end its work, and the next one waits for that.
         """
-        if letters <= SHORT:
+        if characters <= SHORT:
             return work(*args, **kwargs)
         loop = asyncio.get_running_loop()
 
@@ -182,19 +184,19 @@ class Chat:
         working.add_done_callback(leave)
         return await asyncio.wrap_future(working)
 
-    async def sample(self, asked: PlannedTurn) -> Reply:
+    async def sample(self, planned: PlannedTurn) -> Reply:
         """Have the engine answer; call ``deliver`` once the reply has arrived. Raises EpisodeOver, EngineError."""
-        limit = self._room(len(asked.front), asked.limit)  # others may have begun since this was asked for
+        limit = self._room(len(planned.front), planned.limit)  # others may have begun since this was asked for
         self.asked += 1
         turn = replace(
             self._request,
-            prompt=Prompt(self._request.prompt.id, asked.front),
+            prompt=Prompt(self._request.prompt.id, planned.front),
             turn=self.asked,
             max_tokens=limit,
-            stop=asked.stop,
+            stop=planned.stop,
         )
         self._asking += 1
-        made = asyncio.create_task(self._made(turn, asked.tools), name="a turn")
+        made = asyncio.create_task(self._made(turn, planned.tools), name="a turn")
         self._flying.add(made)
         try:
             trajectory, spoken = await made
@@ -207,7 +209,7 @@ class Chat:
             made.cancel()
             self._flying.discard(made)
             self._asking -= 1
-        return self._committed(asked, trajectory, spoken)
+        return self._committed(planned, trajectory, spoken)
 
     async def close(self) -> None:
         """End the episode: turns in the engine are cancelled, and everything that waits for one gets EpisodeOver."""
@@ -262,31 +264,30 @@ class Chat:
 
     async def _continued(self, wanted: TurnRequest) -> tuple[Turn | None, list[int]]:
         """Returns the turn that a request continues, and the ids between that turn and the answer."""
-        if wanted.known == PLAIN:
+        if wanted.tools == PLAIN:
             return await self._behind_text(wanted)
-        turn, messages = self.episode.match(wanted.dialog, wanted.known), wanted.messages
+        turn, messages = self.episode.match(wanted.dialog, wanted.tools), wanted.messages
         if turn is not None:
             end = len(turn.dialog)
-            letters = letters_of(wanted.dialog[end:]) + len(wanted.known)
+            characters = characters_of(wanted.dialog[end:]) + len(wanted.tools)
             last = turn.token_ids[-1] if len(turn.token_ids) else None
             rest = await self.in_thread(
-                letters, self._template.continuation, messages[end - 1], last, messages[end:], wanted.tools
+                characters, self._template.continuation, messages[end - 1], last, messages[end:], wanted.offered
             )
             if rest is not None:
                 return turn, rest
-        ids = await self.in_thread(wanted.letters, self._template.whole, messages, wanted.tools)
+        ids = await self.in_thread(wanted.characters, self._template.whole, messages, wanted.offered)
         return self._attached(ids, turn)
 
     async def _behind_text(self, wanted: TurnRequest) -> tuple[Turn | None, list[int]]:
         """As ``_continued``, for plain text, or ids: a turn is continued where its text is the beginning, and what
         follows begins with the token that ended it.
         """
-        text, given = wanted.dialog[0].text, wanted.messages
-        if given:
-            ids = list(given[0]["ids"])
-            if not all(0 <= id < self._template.ids for id in ids):
+        if wanted.ids:
+            if not all(0 <= id < self._template.ids for id in wanted.ids):
                 raise RequestRefused(f"prompt: ids of tokens are 0 to {self._template.ids - 1}")
-            return self._attached(ids, None)
+            return self._attached(list(wanted.ids), None)
+        text = wanted.dialog[0].text
         turn = self.episode.match_text(text)
         if turn is not None:
             rest = text[len(turn.dialog[0].text) + len(turn.dialog[1].text) :]
@@ -317,9 +318,9 @@ class Chat:
             least = (length - BESIDE_BYTES) // (ESCAPED_BYTES * self._template.longest)
             raise context_full(self._budget.context, f"more than {least}")
 
-    def _check_letters(self, letters: int) -> None:
+    def _check_characters(self, characters: int) -> None:
         """Raises ContextFull for what is too long whatever its tokens are; the tokens need not be known for that."""
-        least = letters // self._template.longest
+        least = characters // self._template.longest
         if least >= self._budget.context:
             raise context_full(self._budget.context, f"more than {least}")
 
@@ -345,17 +346,17 @@ class Chat:
         self.unread += spoken.failed
         return spoken.whole
 
-    def _committed(self, asked: PlannedTurn, trajectory: Trajectory, spoken: Spoken) -> Reply:
-        text = asked.prefill + spoken.text
+    def _committed(self, planned: PlannedTurn, trajectory: Trajectory, spoken: Spoken) -> Reply:
+        text = planned.prefill + spoken.text
         id = f"{trajectory.request.turn % 100000:05d}"  # nine digits in all: some templates take no other ids
         calls = tuple(ToolCall(f"{id}{n % 10000:04d}", *call) for n, call in enumerate(spoken.calls))
         raw = [{"function": {"name": call.name, "arguments": call.arguments}} for call in calls]
         said = {"role": "assistant", "content": text, "tool_calls": raw, "reasoning": spoken.reasoning}
         turn = self.episode.commit(
-            asked.dialog, asked.tools, asked.parent, asked.added, made=trajectory, reply=message_of(said)
+            planned.dialog, planned.tools, planned.parent, planned.added, made=trajectory, reply=message_of(said)
         )
         self.sampled += len(trajectory.token_ids)
-        self.prompted += len(asked.front)
+        self.prompted += len(planned.front)
         self.cached += trajectory.cached_tokens
         finish: ReplyFinish = "length" if trajectory.truncated else "tool_calls" if calls else "stop"
-        return Reply(text, spoken.reasoning, calls, finish, len(asked.front), len(trajectory.token_ids), turn)
+        return Reply(text, spoken.reasoning, calls, finish, len(planned.front), len(trajectory.token_ids), turn)

@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from overlap.core import Finish, Packed, Trajectory, VersionSpan
+from overlap.core import Finish, Packed, Trajectory, VersionSpan, shortened
 
 ROLES = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant", "tool": "tool"}
 """Roles of a request, and the roles they are matched and rendered as: templates know no developer."""
@@ -81,7 +81,7 @@ def message_of(raw: Mapping[str, Any]) -> ChatMessage:
     """Read a message of ``/v1/chat/completions``. Raises ValueError with a text for its author."""
     role = raw.get("role")
     if not isinstance(role, str) or role not in ROLES:
-        raise ValueError(f"role {role!r} is none of {', '.join(ROLES)}")
+        raise ValueError(f"role {shortened(role)} is none of {', '.join(ROLES)}")
     reasoning = raw.get("reasoning", raw.get("reasoning_content"))
     if reasoning is not None and not isinstance(reasoning, str):
         raise ValueError("reasoning must be text")
@@ -101,7 +101,7 @@ def text_of(content: Any) -> str:
     for part in content:
         if not isinstance(part, Mapping) or part.get("type") not in ("text", "input_text", "output_text"):
             kind = part.get("type") if isinstance(part, Mapping) else type(part).__name__
-            raise ValueError(f"a part of type {kind!r}: only text can be read")
+            raise ValueError(f"a part of type {shortened(kind)}: only text can be read")
         if not isinstance(part.get("text"), str):
             raise ValueError("a part of text without text")
         parts.append(part["text"])

@@ -167,8 +167,7 @@ class Episodes:
         if not chat.episode.delivered and (answer is not None or not chat.asked):
             over = chat.over if answer is None else ""
             why = chat.refusal or over or ("no answer reached it" if chat.asked else "it asked for none")
-            failed = _failed(request, f"{self._name} had no turn: {why}", chat.used, started)
-            return replace(failed, text=answer or "")
+            return _failed(request, f"{self._name} had no turn: {why}", chat.used, started, answer or "")
         return _trajectory(request, chat, answer, started)
 
     async def _answer(self, request: Request, chat: Chat) -> str | None:
@@ -217,8 +216,8 @@ def episodes(cfg: Config, engine: Generator, template: ChatTemplate, *more: Any,
     return cast(Generator, Episodes(cfg, engine, template, *more, **options))
 
 
-def _failed(request: Request, failure: str, used: Used | None, started: float) -> Trajectory:
-    return Trajectory(request, (), (), "", "abort", (), started, monotonic(), failure=failure, used=used, turns=0)
+def _failed(request: Request, failure: str, used: Used | None, started: float, text: str = "") -> Trajectory:
+    return Trajectory(request, (), (), text, "abort", (), started, monotonic(), failure=failure, used=used, turns=0)
 
 
 def _trajectory(request: Request, chat: Chat, answer: str | None, started: float) -> Trajectory:

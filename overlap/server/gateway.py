@@ -1,7 +1,7 @@
 """An OpenAI-compatible endpoint for agent programs: HTTP access to ``Chat``, on loopback, with one key per episode.
 
     request ──▶ key ──▶ body, bounded ──▶ a turn that is known already ──▶ the same answer again
-                                      └─▶ Chat.ask ──▶ Chat.sample ──▶ answer, or events ──▶ delivered
+                                      └─▶ Chat.plan ─▶ Chat.sample ──▶ answer, or events ──▶ delivered
 
 consumes: requests of harnesses        produces: answers, turns
 waits for: bodies, turns               woken by: the end of a turn, a client that leaves
@@ -25,7 +25,7 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from overlap.aio import race
-from overlap.errors import EpisodeError, EpisodeOver
+from overlap.errors import EpisodeError
 from overlap.server import http_messages
 from overlap.server.chat import Chat
 from overlap.server.gateway_answers import (
@@ -128,20 +128,21 @@ class Gateway:
         return JSONResponse(http_messages.model_of(request.path_params["name"]))
 
     async def _not_found(self, request: Request, error: Exception) -> Response:
-        told = f"there is no {request.method} {request.url.path[:80]}, only POST {', '.join(ROUTES)} and GET /v1/models"
+        asked = f"{request.method[:20]} {request.url.path[:80]}"
+        why = f"there is no {asked}, only POST {', '.join(ROUTES)} and GET /v1/models"
         session = self._session_of(request)
         if session is not None:
-            session.chat.refuse("route", told)
-        return failed(404, told, "not_found_error", x_should_retry="false")
+            session.chat.refuse("route", why)
+        return failed(404, why, "not_found_error", x_should_retry="false")
 
     async def _complete(self, dialect: Dialect, request: Request) -> Answer:
         session = self._session_of(request)
         if session is None:
             return unauthorized()
         if session.inside >= IN_FLIGHT_MAX or len(session.asking) >= IN_FLIGHT_MAX:
-            told, wait = f"{IN_FLIGHT_MAX} requests of this episode are in flight", {"retry_after": str(RETRY_S)}
-            session.chat.refuse("requests", told)
-            return EarlyResponse(session, failed(429, told, "rate_limit_error", **wait))
+            why, wait = f"{IN_FLIGHT_MAX} requests of this episode are in flight", {"retry_after": str(RETRY_S)}
+            session.chat.refuse("requests", why)
+            return EarlyResponse(session, failed(429, why, "rate_limit_error", **wait))
         with contextlib.ExitStack() as held:
             held.enter_context(session.being_answered())
             return HeldResponse(await self._served(dialect, request, session, held), held.pop_all())
@@ -159,12 +160,12 @@ class Gateway:
             async with session.long if _length(request) > LONG_BYTES else contextlib.nullcontext(), session.reading:
                 body = await _body(request)
                 if body is None:
-                    told = f"the body is longer than {BODY_BYTES} bytes, or took longer than {BODY_S:g} s"
-                    chat.refuse("body", told)
-                    return EarlyResponse(session, failed(413, told, connection="close"))
+                    why = f"the body is longer than {BODY_BYTES} bytes, or took longer than {BODY_S:g} s"
+                    chat.refuse("body", why)
+                    return EarlyResponse(session, failed(413, why, connection="close"))
                 if session.ended:  # while its body came
-                    raise EpisodeOver(chat.over or "it has ended")
-                asked = await chat.in_thread(len(body), read_body, body, dialect, chat.rules, session.said)
+                    raise session.over
+                asked = await chat.in_thread(len(body), read_body, body, dialect, chat.rules, session.by_id)
         except ClientDisconnect:
             return Response(status_code=499)
         except EpisodeError as error:

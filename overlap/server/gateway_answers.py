@@ -82,7 +82,7 @@ def ended_by(session: GatewaySession, turn: GatewayTurn) -> Response | None:
     """The answer to a request whose client has left, or whose turn has failed; None where the turn has ended well."""
     if not turn.task.done():
         return Response(status_code=499)
-    error = EpisodeOver(session.chat.over or "it has ended") if turn.task.cancelled() else turn.task.exception()
+    error = session.error_of(turn)
     if error is None:
         return None
     if isinstance(error, EpisodeError):
@@ -99,7 +99,7 @@ async def as_events(session: GatewaySession, turn: GatewayTurn, dialect: Dialect
         await asyncio.wait([task], timeout=KEEP_S)
         if not task.done():
             yield b": the policy is at work\n\n"
-    error = EpisodeOver(session.chat.over or "it has ended") if task.cancelled() else task.exception()
+    error = session.error_of(turn)
     if error is not None:
         yield dialect.failed(str(error) if isinstance(error, OverlapError) else "the gateway has a fault")
         return

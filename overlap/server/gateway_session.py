@@ -8,11 +8,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from overlap.errors import OverlapError
+from overlap.errors import EpisodeOver, OverlapError
 from overlap.server.chat import Chat
 from overlap.server.http_fields import AskedTurn
 from overlap.server.http_responses import response_id
 from overlap.server.reply import Reply
+from overlap.server.turn_request import Messages
 
 READ_AT_ONCE = 4
 SAMPLED_AT_ONCE = 32
@@ -44,13 +45,12 @@ class GatewaySession:
     chat: Chat
     on_fault: Callable[[Exception], None]
     replies: dict[str, list[Reply]] = field(default_factory=dict)
-    said: dict[str, Reply] = field(default_factory=dict)
-    """Answers by the names that clients may repeat."""
+    by_id: dict[str, Messages] = field(default_factory=dict)
+    """Dialogs up to an answer, by the ids of answers that clients may repeat."""
     flying: list[GatewayTurn] = field(default_factory=list)
     asking: set[asyncio.Task[Any]] = field(default_factory=set)
     inside: int = 0
     """Requests that are being read or answered."""
-    replayed: int = 0
     ended: bool = False
     long: asyncio.Lock = field(default_factory=asyncio.Lock)
     """Held while a long body is read: an episode has one at a time."""
@@ -75,7 +75,7 @@ class GatewaySession:
         """The turn that answers this request, new or known."""
         known = self.known(asked, again)
         if known is not None:
-            self.replayed += 1
+            self.chat.replayed += 1
         if isinstance(known, GatewayTurn):
             return known
         planned = asyncio.Event()
@@ -92,12 +92,12 @@ class GatewaySession:
 
     async def _answered(self, asked: AskedTurn, planned: asyncio.Event) -> Reply:
         async with self._planning:
-            plan = await self.chat.ask(asked.turn)
+            plan = await self.chat.plan(asked.turn)
         planned.set()
         async with self._sampling:
             reply = await self.chat.sample(plan)
         self.replies.setdefault(asked.digest, []).append(reply)
-        self.said[response_id(reply)] = reply
+        self.by_id[response_id(reply)] = [*asked.turn.messages, reply.message]
         return reply
 
     def _forget(self, done: asyncio.Task[Reply]) -> None:
@@ -127,9 +127,17 @@ class GatewaySession:
         finally:
             self.inside -= 1
 
+    @property
+    def over(self) -> EpisodeOver:
+        """The error for a request that the end of the episode leaves without an answer."""
+        return EpisodeOver(self.chat.over or "it has ended")
+
+    def error_of(self, turn: GatewayTurn) -> BaseException | None:
+        """Why a turn that is done has no answer; None where it has one."""
+        return self.over if turn.task.cancelled() else turn.task.exception()
+
     def end(self) -> None:
         """Take the turns of the episode back."""
         self.ended = True
         for task in self.asking:
             task.cancel()
-        self.chat.replayed += self.replayed

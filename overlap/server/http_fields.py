@@ -15,10 +15,10 @@ from typing import Any
 
 from overlap.errors import RequestRefused
 from overlap.server.reply import Reply
-from overlap.server.turn_request import RequestRules, TurnRequest
+from overlap.server.turn_request import Messages, RequestRules, TurnRequest
 
 MODEL = "policy"
-MESSAGES, TOOLS, STOPS, STOP_LETTERS = 4096, 128, 16, 200
+MESSAGES, TOOLS, STOPS, STOP_CHARACTERS = 4096, 128, 16, 200
 VALUES = 100_000
 """Limits on one request. ``VALUES``: of a whole body, as more are read so slowly that everything else waits."""
 _ONLY_NULL = (
@@ -61,17 +61,17 @@ class AskedTurn:
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
-    """How one route is spoken. ``read`` reads a body, given what requests may ask and the answers by their ids;
-    ``answer`` and ``events`` tell a reply made at a time; ``failed`` is the last event of a stream that failed.
+    """How one route is spoken. ``read`` reads a body, given what requests may ask and the dialogs by the ids of their
+    answers; ``answer`` and ``events`` tell a reply and when it was made; ``failed`` is the end of a stream that failed.
     """
 
-    read: Callable[[Json, RequestRules, Mapping[str, Reply]], tuple[TurnRequest, tuple[str, ...]]]
+    read: Callable[[Json, RequestRules, Mapping[str, Messages]], tuple[TurnRequest, tuple[str, ...]]]
     answer: Callable[[Reply, int], dict[str, Any]]
     events: Callable[[Reply, int, bool], Iterator[bytes]]
     failed: Callable[[str], bytes]
 
 
-def read_body(body: bytes, dialect: Dialect, rules: RequestRules, said: Mapping[str, Reply]) -> AskedTurn:
+def read_body(body: bytes, dialect: Dialect, rules: RequestRules, by_id: Mapping[str, Messages]) -> AskedTurn:
     """Read a request's body. Raises RequestRefused, which names the wrong field."""
     raw = _parsed(body)
     for name, harmless in _REFUSED.items():
@@ -80,7 +80,7 @@ def read_body(body: bytes, dialect: Dialect, rules: RequestRules, said: Mapping[
                 f"{name}: it would change what the trainer samples, or is not spoken here; leave it out"
             )
     _check_template(raw.get("chat_template_kwargs"), rules)
-    turn, ignored = dialect.read(raw, rules, said)
+    turn, ignored = dialect.read(raw, rules, by_id)
     options = raw.get("stream_options")
     usage = bool(isinstance(options, dict) and options.get("include_usage"))
     return AskedTurn(turn, bool(raw.get("stream")), usage, ignored, hashlib.sha256(body).hexdigest())
@@ -166,9 +166,9 @@ def read_stop(raw: Any) -> tuple[str, ...]:
     if (
         not isinstance(found, list)
         or len(found) > STOPS
-        or not all(isinstance(word, str) and 0 < len(word) <= STOP_LETTERS for word in found)
+        or not all(isinstance(word, str) and 0 < len(word) <= STOP_CHARACTERS for word in found)
     ):
-        raise RequestRefused(f"stop: use up to {STOPS} texts of 1 to {STOP_LETTERS} letters")
+        raise RequestRefused(f"stop: use up to {STOPS} texts of 1 to {STOP_CHARACTERS} characters")
     return tuple(found)
 
 

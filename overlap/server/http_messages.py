@@ -21,21 +21,18 @@ from overlap.server.http_fields import (
     tool_choice,
 )
 from overlap.server.reply import Reply
-from overlap.server.turn_request import RequestRules, TurnRequest, text_request, turn_request
+from overlap.server.turn_request import Messages, RequestRules, TurnRequest, text_request, turn_request
 
 _DONE = b"data: [DONE]\n\n"
 
 
-def _read_chat(raw: Json, rules: RequestRules, said: Mapping[str, Reply]) -> tuple[TurnRequest, tuple[str, ...]]:
+def _read_chat(raw: Json, rules: RequestRules, by_id: Mapping[str, Messages]) -> tuple[TurnRequest, tuple[str, ...]]:
     tools = listed_objects(raw, "tools", TOOLS)
     for number, tool in enumerate(tools):
         function = tool.get("function")
         if tool.get("type", "function") != "function" or not isinstance(function, dict) or not function.get("name"):
             raise RequestRefused(f"tools[{number}]: only functions with a name can be offered")
-    ignored = (
-        *forced_form(raw.get("response_format"), "response_format", rules),
-        *tool_choice(raw, tools, rules),
-    )
+    ignored = (*forced_form(raw.get("response_format"), "response_format", rules), *tool_choice(raw, tools, rules))
     limit = first_given(raw, "max_completion_tokens", "max_tokens")
     offered = () if raw.get("tool_choice") == "none" else tools
     messages = listed_objects(raw, "messages", MESSAGES)
@@ -64,7 +61,7 @@ def _chat_events(reply: Reply, created: int, usage: bool) -> Iterator[bytes]:
     yield _DONE
 
 
-def _read_text(raw: Json, rules: RequestRules, said: Mapping[str, Reply]) -> tuple[TurnRequest, tuple[str, ...]]:
+def _read_text(raw: Json, rules: RequestRules, by_id: Mapping[str, Messages]) -> tuple[TurnRequest, tuple[str, ...]]:
     prompt = raw.get("prompt")
     if isinstance(prompt, list) and len(prompt) == 1 and isinstance(prompt[0], str | list):
         prompt = prompt[0]

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from overlap.errors import RequestRefused
-from overlap.server.episode_tree import ChatMessage, text_of
+from overlap.server.episode_tree import ROLES, text_of
 from overlap.server.http_fields import (
     MESSAGES,
     MODEL,
@@ -26,10 +26,10 @@ from overlap.server.http_fields import (
     tool_choice,
 )
 from overlap.server.reply import Reply
-from overlap.server.turn_request import RequestRules, TurnRequest, turn_request
+from overlap.server.turn_request import Messages, RequestRules, TurnRequest, turn_request
 
 
-def _read(raw: Json, rules: RequestRules, said: Mapping[str, Reply]) -> tuple[TurnRequest, tuple[str, ...]]:
+def _read(raw: Json, rules: RequestRules, by_id: Mapping[str, Messages]) -> tuple[TurnRequest, tuple[str, ...]]:
     if raw.get("prompt") is not None:
         raise RequestRefused("prompt: no prompts are stored here; send their text as input")
     tools = tuple(_tool(number, tool) for number, tool in enumerate(listed_objects(raw, "tools", TOOLS)))
@@ -38,11 +38,11 @@ def _read(raw: Json, rules: RequestRules, said: Mapping[str, Reply]) -> tuple[Tu
         *forced_form(text.get("format") if isinstance(text, dict) else None, "response_format", rules),
         *tool_choice(raw, tools, rules),
     )
-    earlier = _earlier(raw.get("previous_response_id"), said)
+    earlier = _earlier(raw.get("previous_response_id"), by_id)
     messages = [*earlier, *_messages(raw.get("input"))]
     if raw.get("instructions"):
         own = {"role": "system", "content": raw["instructions"]}
-        messages = [own, *messages[bool(earlier and earlier[0]["role"] == "system") :]]
+        messages = [own, *messages[bool(earlier and ROLES.get(earlier[0]["role"]) == "system") :]]
     offered = () if raw.get("tool_choice") == "none" else tools
     return turn_request(messages, tools=offered, max_tokens=raw.get("max_output_tokens")), ignored
 
@@ -114,32 +114,14 @@ def _thought(item: Json) -> str | None:
     return "".join(texts) if texts else None
 
 
-def _earlier(id: Any, said: Mapping[str, Reply]) -> list[dict[str, Any]]:
+def _earlier(id: Any, by_id: Mapping[str, Messages]) -> Messages:
     """The dialog up to an earlier answer, that answer included."""
     if id is None:
-        return []
-    reply = said.get(id) if isinstance(id, str) else None
-    if reply is None:
+        return ()
+    found = by_id.get(id) if isinstance(id, str) else None
+    if found is None:
         raise RequestRefused(f"previous_response_id: {str(id)[:40]!r} is no answer of this episode")
-    return [*_raw(reply.turn.dialog[:-1]), reply.message]
-
-
-def _raw(dialog: Sequence[ChatMessage]) -> Iterator[dict[str, Any]]:
-    """Messages in the form of a request."""
-    ids = list[str]()
-    for place, message in enumerate(dialog):
-        raw: dict[str, Any] = {"role": message.role, "content": message.text, "name": message.name}
-        if message.role == "assistant":
-            raw["reasoning"] = message.reasoning
-            ids = [f"{place % 100000:05d}{number % 10000:04d}" for number in range(len(message.calls))]
-            called = zip(ids, message.calls, strict=True)
-            raw["tool_calls"] = [
-                {"id": id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
-                for id, call in called
-            ]
-        elif message.answers is not None:
-            raw["tool_call_id"] = ids[message.answers]
-        yield raw
+    return found
 
 
 def response_id(reply: Reply) -> str:
@@ -193,12 +175,12 @@ def _items(reply: Reply) -> list[dict[str, Any]]:
         message = {"type": "message", "id": f"msg_{own}", "role": "assistant", "status": status}
         found.append(message | {"content": [part]})
     for call in reply.calls:
-        told = {"call_id": call.id, "name": call.name, "arguments": call.arguments, "status": status}
-        found.append({"type": "function_call", "id": f"fc_{call.id}"} | told)
+        more = {"call_id": call.id, "name": call.name, "arguments": call.arguments, "status": status}
+        found.append({"type": "function_call", "id": f"fc_{call.id}"} | more)
     return found
 
 
-def _told(reply: Reply, created: int) -> dict[str, Any]:
+def _ended(reply: Reply, created: int) -> dict[str, Any]:
     return _response(reply, created, _items(reply), "incomplete" if reply.finish == "length" else "completed")
 
 
@@ -225,8 +207,8 @@ def _bodies(reply: Reply, created: int) -> Iterator[dict[str, Any]]:
         else:
             yield from _parts(item["content"], place, kind)
         yield {"type": "response.output_item.done", "output_index": index, "item": item}
-    told = _told(reply, created)
-    yield {"type": f"response.{told['status']}", "response": told}
+    ended = _ended(reply, created)
+    yield {"type": f"response.{ended['status']}", "response": ended}
 
 
 def _parts(parts: Sequence[Json], place: Json, kind: str) -> Iterator[dict[str, Any]]:
@@ -245,4 +227,4 @@ def _failed(message: str) -> bytes:
     return event_of(body, "error")
 
 
-RESPONSES = Dialect(_read, _told, _events, _failed)
+RESPONSES = Dialect(_read, _ended, _events, _failed)

@@ -16,7 +16,7 @@ from contextlib import suppress
 from typing import Any
 
 from overlap.core import unicode_of
-from overlap.errors import EpisodeError, RequestRefused
+from overlap.errors import EpisodeError, RequestRefused, one_line
 from overlap.server.episode_tree import text_of
 from overlap.server.template_messages import Raw, called_oddly, calls_apart, plain_message
 from overlap.server.template_notes import ASKED, template_notes
@@ -140,7 +140,7 @@ class ChatTemplate:
                 list(messages), tools=list(tools) or None, tokenize=False, add_generation_prompt=asks
             )
         except Exception as error:  # a template is a program of the checkpoint
-            reason = unicode_of(" ".join(str(error).split())[:200]) or type(error).__name__
+            reason = unicode_of(one_line(error, 200)) or type(error).__name__
             kind = EpisodeError if called_oddly(messages) else RequestRefused
             raise kind(f"the policy's chat template refuses these messages: {reason}") from error
         return str(found)

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
+from overlap.core import shortened
 from overlap.errors import ContextFull, EpisodeError, RequestRefused
 from overlap.server.episode_tree import PLAIN, ChatMessage, canonical, message_of
 
@@ -25,25 +26,27 @@ class RequestRules:
 
 @dataclass(frozen=True, slots=True)
 class TurnRequest:
-    """A request for a turn. ``dialog`` and ``known`` are ``messages`` and ``tools`` in the form that is compared;
-    ``letters`` is the number of characters of both.
+    """A request for a turn. ``dialog`` and ``tools`` are ``messages`` and ``offered`` in the form that is compared.
+    Behind plain text ``tools`` is PLAIN and the text is the one message of ``dialog``; or its ``ids`` are given.
     """
 
     messages: Messages
-    tools: Messages
+    offered: Messages
     dialog: tuple[ChatMessage, ...]
-    known: str
+    tools: str
     max_tokens: int | None
     stop: tuple[str, ...]
     prefill: str = ""
+    ids: Sequence[int] = ()
 
     @property
-    def letters(self) -> int:
-        return letters_of(self.dialog) + len(self.known) + len(self.prefill)
+    def characters(self) -> int:
+        """Of all that is to be rendered."""
+        return characters_of(self.dialog) + len(self.tools) + len(self.prefill)
 
 
-def letters_of(dialog: Sequence[ChatMessage]) -> int:
-    """Characters of what these messages say."""
+def characters_of(dialog: Sequence[ChatMessage]) -> int:
+    """The number of characters of what these messages say."""
     return sum(
         len(message.text)
         + len(message.reasoning or "")
@@ -59,24 +62,23 @@ def turn_request(
     _check_options(tools, max_tokens, stop, prefill)
     dialog = _dialog(messages)
     try:
-        known = canonical(list(tools))
+        compared = canonical(list(tools))
     except ValueError as error:
         raise RequestRefused(f"tools: {error}") from None
-    return TurnRequest(messages, tools, dialog, known, max_tokens, tuple(stop), prefill)
+    return TurnRequest(messages, tools, dialog, compared, max_tokens, tuple(stop), prefill)
 
 
 def text_request(prompt: str | Sequence[int], max_tokens: Any, stop: Any) -> TurnRequest:
     """Read what a turn behind plain text, or behind ids, is asked for by. Raises RequestRefused."""
     _check_options((), max_tokens, stop, "")
-    messages: Messages = () if isinstance(prompt, str) else [{"ids": prompt}]
-    text = prompt if isinstance(prompt, str) else ""
-    return TurnRequest(messages, (), (ChatMessage("user", text),), PLAIN, max_tokens, tuple(stop))
+    text, ids = (prompt, ()) if isinstance(prompt, str) else ("", prompt)
+    return TurnRequest((), (), (ChatMessage("user", text),), PLAIN, max_tokens, tuple(stop), ids=ids)
 
 
 def context_full(context: int, tokens: str) -> ContextFull:
     """The refusal of a dialog of so many tokens, in the words that clients look for."""
-    told = f"This model's maximum context length is {context} tokens. However, your messages have {tokens} tokens. "
-    return ContextFull(told + "Please reduce their length.")
+    message = f"This model's maximum context length is {context} tokens. However, your messages have {tokens} tokens. "
+    return ContextFull(message + "Please reduce their length.")
 
 
 def parameter_of(error: EpisodeError) -> str:
@@ -92,9 +94,9 @@ def _check_options(tools: Any, max_tokens: Any, stop: Any, prefill: Any) -> None
     if not _is_list(tools) or not all(isinstance(tool, Mapping) for tool in tools):
         raise RequestRefused("tools: use a list of mappings, as /v1/chat/completions has them")
     if max_tokens is not None and (type(max_tokens) is not int or max_tokens < 1):
-        raise RequestRefused(f"max_tokens: {max_tokens!r} is no number of tokens; use 1 or more, or None")
+        raise RequestRefused(f"max_tokens: {shortened(max_tokens)} is no number of tokens; use 1 or more, or None")
     if not _is_list(stop) or not all(isinstance(word, str) and word for word in stop):
-        raise RequestRefused(f"stop: {stop!r} is no list of texts; use one, such as ['end']")
+        raise RequestRefused(f"stop: {shortened(stop)} is no list of texts; use one, such as ['end']")
     if not isinstance(prefill, str):
         raise RequestRefused(f"prefill: use text, not {type(prefill).__name__}")
 

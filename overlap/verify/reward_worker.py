@@ -17,7 +17,7 @@ import tempfile
 from pathlib import Path
 
 from overlap.clock import now
-from overlap.core import Prompt, described_error, of_dump
+from overlap.core import Prompt, described_error, line_of_dump
 from overlap.process import (
     CANCEL,
     PARENT,
@@ -104,7 +104,7 @@ class RewardWorker(ChildProcesses):
         while now() < until and not text.endswith((" in <module>\n", "  ...\n")):
             await asyncio.sleep(0.01)
             text = read_proc(process.pid, f"fd/{self._location}").decode(errors="replace")
-        where = of_dump(text)
+        where = line_of_dump(text)
         return f" in {where}" if where else ""
 
     def died(self, who: str, code: int | None) -> None:

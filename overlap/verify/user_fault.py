@@ -7,6 +7,9 @@ import numbers
 
 from overlap.core import shortened
 
+REWARD_MAX = 1e24
+"""Largest size of a reward: squares of it, and products with a ratio in float32, are finite."""
+
 
 class RewardFault(Exception):
     """The user's reward function raised, or returned something else than a finite number or None."""
@@ -18,6 +21,12 @@ def checked_reward(value: object) -> float | None:
         return None
     if not isinstance(value, numbers.Real):
         raise RewardFault(f"returned {shortened(value)} of type {type(value).__name__}; return a float or None")
-    if not math.isfinite(number := float(value)):
+    try:
+        number = float(value)
+    except OverflowError:  # an integer, or a fraction
+        number = math.inf
+    if not math.isfinite(number):
         raise RewardFault(f"returned {number}; return a finite number, or None to mask the sample")
+    if abs(number) > REWARD_MAX:
+        raise RewardFault(f"returned {number}; return a number of at most {REWARD_MAX:g}, or None to mask the sample")
     return number

@@ -107,12 +107,7 @@ class Problem:
 
 
 _LISTS: Final[dict[str, type]] = {"cases": Case, "subtasks": Subtask}
-_PARTS: Final[dict[str, type]] = {
-    "limits": Limits,
-    "checker": Program,
-    "interactor": Program,
-    "referee_limits": Limits,
-}
+_PARTS: Final[dict[str, type]] = {"limits": Limits, "checker": Program, "interactor": Program, "referee_limits": Limits}
 _NOT_NULL: Final = ("limits", "subtasks")
 """Fields whose null in JSON means their default."""
 
@@ -140,16 +135,8 @@ def _given_list(where: str, values: Any, kind: type[Any]) -> tuple[Any, ...]:
 def _check_problem(problem: Problem) -> None:
     check_texts("problem", problem, "id")
     where = f"problem {problem.id!r}"
-    check_texts(
-        where,
-        problem,
-        "kind",
-        "convention",
-        "preamble",
-        "compare",
-        "language",
-        *(["fn_name"] if problem.fn_name else []),
-    )
+    named = ("fn_name",) if problem.fn_name else ()
+    check_texts(where, problem, "kind", "convention", "preamble", "compare", "language", *named)
     for name, known in (("kind", get_args(Kind)), ("convention", get_args(Convention))):
         if (value := getattr(problem, name)) not in known:
             raise InvalidProblem(f"{where}: {name}={quoted(value)} is unknown; use one of {', '.join(known)}")

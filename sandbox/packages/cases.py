@@ -147,9 +147,8 @@ class _OldReader(_Reader):
             keys.refuse("scoring", why=_DRAFT)
         stop = keys.choice("on_reject", "break", ("break", "continue", "first_error", "worst_error", "grade"))
         custom = keys.choice("grading", "default", ("default", "custom")) == "custom"
-        flags = tuple(keys.text("grader_flags").split())
-        if not custom:
-            flags = tuple(flag for flag in " ".join(flags).replace(",", " ").split())
+        text = keys.text("grader_flags")
+        flags = tuple((text if custom else text.replace(",", " ")).split())
         for flag in flags:
             if not custom and flag not in _FLAGS:
                 raise keys.wrong("grader_flags", flag, f"one of {', '.join(_FLAGS)}")

@@ -63,11 +63,9 @@ def quoted_briefly(value: object) -> str:
     return short.repr(value)
 
 
-def _parse(path: Path) -> dict[Any, Any]:
-    try:
-        import yaml
-    except ImportError as error:
-        raise ToolchainMissing("packages are described in YAML: install PyYAML (pip install pyyaml)") from error
+def _loader() -> Any:
+    """A SafeLoader that keeps what the author wrote of numbers, and the keys that are there twice."""
+    import yaml
 
     class Loader(yaml.SafeLoader):
         def construct_map(self, node: yaml.MappingNode) -> Iterator[_Map]:
@@ -99,10 +97,18 @@ def _parse(path: Path) -> dict[Any, Any]:
     Loader.add_constructor("tag:yaml.org,2002:map", Loader.construct_map)
     Loader.add_constructor("tag:yaml.org,2002:int", Loader.construct_yaml_int)
     Loader.add_constructor("tag:yaml.org,2002:float", Loader.construct_yaml_float)
+    return Loader
+
+
+def _parse(path: Path) -> dict[Any, Any]:
+    try:
+        import yaml
+    except ImportError as error:
+        raise ToolchainMissing("packages are described in YAML: install PyYAML (pip install pyyaml)") from error
     if path.stat().st_size > DOCUMENT_BYTES_MAX:
         raise InvalidProblem(f"{path}: is longer than {DOCUMENT_BYTES_MAX} bytes")
     try:
-        data = yaml.load(path.read_text("utf-8-sig"), Loader)  # a SafeLoader
+        data = yaml.load(path.read_text("utf-8-sig"), _loader())
     except (yaml.YAMLError, RecursionError, ValueError, AttributeError, LookupError) as error:
         # PyYAML answers a tag that does not fit its value (!!bool maybe, !!int "") with what happens to go wrong in it
         raise InvalidProblem(f"{path}: is not YAML: {' '.join(str(error).split())[:300]}") from error

@@ -16,11 +16,11 @@ from sandbox.core import Limits, Program
 from sandbox.errors import InvalidProblem, InvalidProgram
 from sandbox.jail import Jail, RunResult
 from sandbox.judging import CompileError, PreparedProgram
+from sandbox.packages.links import INPUT_VALIDATORS
 from sandbox.packages.programs import Unsupported, case_files, language_of, make_program, read_sources
 from sandbox.packages.settings import Settings
 from sandbox.packages.tree import TestCase, TestData
 
-_FOLDERS: Final = ("input_validators", "input_validator", "input_format_validators")
 _ACCEPTS: Final = 42
 _SCRIPTS: Final = ("build", "run")
 
@@ -72,7 +72,7 @@ def read_validators(
     """
     found: list[InputValidator] = []
     notes: list[str] = []
-    folders = [package / name for name in _FOLDERS if package / name not in leaving]
+    folders = [package / name for name in INPUT_VALIDATORS if package / name not in leaving]
     for path in sorted(path for folder in folders for path in folder.glob("*")):
         if path.name[0] in ".-" or path.name.startswith("README"):
             continue

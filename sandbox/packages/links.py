@@ -8,8 +8,15 @@ from __future__ import annotations
 import os
 from collections.abc import Collection, Iterator
 from pathlib import Path
+from typing import Final
 
 from sandbox.errors import InvalidProblem
+
+INPUT_VALIDATORS: Final = ("input_validators", "input_validator", "input_format_validators")
+_PROGRAMS: Final = {"submissions": 2, **dict.fromkeys(INPUT_VALIDATORS, 1)}
+"""Folders of programs, and how deep the programs lie: one that holds a link out of the package is not run, and noted
+by whoever reads it.
+"""
 
 
 def check_links(root: Path) -> None:
@@ -31,9 +38,8 @@ def leaving_links(root: Path, notes: list[str]) -> frozenset[Path]:
             raise InvalidProblem(f"{_leaves(leaving[0])}, which is not below {root}; {path} may lead there")
     for path in leaving:
         inside = path.relative_to(root)
-        depth = {"submissions": 2, "input_validators": 1, "input_validator": 1, "input_format_validators": 1}
-        told = len(inside.parts) > depth.get(inside.parts[0], len(inside.parts))  # where the program is not run
-        if not _hidden(inside) and not told:
+        in_program = len(inside.parts) > _PROGRAMS.get(inside.parts[0], len(inside.parts))
+        if not _hidden(inside) and not in_program:
             notes.append(f"{inside} is a symbolic link out of the package ({os.readlink(path)!r}), and not followed")
     return frozenset(leaving)
 

@@ -15,7 +15,7 @@ from sandbox.errors import InvalidProblem
 from sandbox.packages.cases import read_cases
 from sandbox.packages.expectations import Author
 from sandbox.packages.inputs import InputValidator, read_validators
-from sandbox.packages.links import check_followed, leaving_links
+from sandbox.packages.links import INPUT_VALIDATORS, check_followed, leaving_links
 from sandbox.packages.programs import (
     Sources,
     Unsupported,
@@ -80,11 +80,7 @@ class Package:
         bounds = self.settings.bounds
         fields: dict[str, Any] = {"kind": "stdio", "compare": "kattis"}
         if self.validator is not None:
-            fields |= {
-                "convention": "kattis",
-                "passes": bounds.passes,
-                "referee_limits": bounds.validation,
-            }
+            fields |= {"convention": "kattis", "passes": bounds.passes, "referee_limits": bounds.validation}
             interactive = {"kind": "interactive", "compare": "tokens", "interactor": self.validator}
             fields |= interactive if self.settings.interactive else {"compare": "checker", "checker": self.validator}
         limits = Limits(cpu_s=cpu_s, memory_bytes=bounds.memory_bytes, output_bytes=bounds.output_bytes)
@@ -118,8 +114,8 @@ class Package:
 ANSWER_FILE: Final = "answer.out"
 _ALONE: Final = ("problem.yaml", ".timelimit", "domjudge-problem.ini", "submissions/submissions.yaml")
 _FOLDERS: Final = (
-    *("attachments", "data", "generators", "include", "input_format_validators", "input_validator"),
-    *("input_validators", "static_validator"),
+    *INPUT_VALIDATORS,
+    *("attachments", "data", "generators", "include", "static_validator"),
     *("input_visualizer", "input_visualizers", "output_validator", "output_validators", "output_visualizer"),
     *("output_visualizers", "problem_statement", "solution", "solutions", "statement", "submissions"),
 )

@@ -17,17 +17,7 @@ from typing import Final
 from sandbox.core import Isolation
 from sandbox.errors import CheckerError, InvalidProblem, InvalidProgram, ToolchainMissing
 from sandbox.languages import find_language
-from sandbox.packages import (
-    Expected,
-    Inputs,
-    Package,
-    Rule,
-    Sources,
-    Unsupported,
-    check_links,
-    read_sources,
-    surprises,
-)
+from sandbox.packages import Expected, Inputs, Package, Rule, Sources, Unsupported, check_links, read_sources, surprises
 from sandbox.verify.outputs import Outputs
 from sandbox.verify.runner import Judged, Runner
 

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any, Final
 
-from overlap.record import is_step, read_json_lines
+from overlap.record import read_steps
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 SUPPORT: Final = ROOT / "tests" / "support"
@@ -22,4 +22,4 @@ def argument_parser(doc: str | None) -> argparse.ArgumentParser:
 
 def rows_of(run: Path) -> list[dict[str, Any]]:
     """Return the rows of a run's ``metrics.jsonl``."""
-    return [row for row in read_json_lines(run / "metrics.jsonl") if is_step(row)]
+    return read_steps(run / "metrics.jsonl")

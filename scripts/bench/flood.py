@@ -28,6 +28,7 @@ from overlap.server import Chat, ChatTemplate, Gateway
 
 CLIENT = Path(__file__).with_name("_flood_client.py")
 QUIET = 8
+LIMIT_S = 1200
 
 
 class Elsewhere:
@@ -47,7 +48,7 @@ def started(**how: Any) -> Any:
 
 async def measured(template: ChatTemplate, context: int, requests: int, megabytes: float, text: str) -> str:
     """What the clients found, and the loop's lag."""
-    async with AsyncExitStack() as stack:
+    async with asyncio.timeout(LIMIT_S), AsyncExitStack() as stack:
         gateway = await stack.enter_async_context(Gateway())
         engine: Any = Elsewhere()
         template.context = context

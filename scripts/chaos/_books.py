@@ -19,7 +19,7 @@ from typing import Any
 
 import psutil
 
-from overlap.record import is_step
+from overlap.record import read_steps
 
 LEFT_S = 15.0  # for the reaper of a killed run to clear up
 Entry = dict[str, Any]
@@ -54,7 +54,7 @@ def rows_of(path: Path) -> list[dict[str, Any]]:
 
 
 def _wrong_rows(directory: Path, steps: int, learned_steps: int) -> int:
-    counted = Counter(row["step"] for row in rows_of(directory / "metrics.jsonl") if is_step(row))
+    counted = Counter(row["step"] for row in read_steps(directory / "metrics.jsonl"))
     samples = Counter((row["step"], row["id"]) for row in rows_of(directory / "trajectories.jsonl"))
     spans = json.loads((directory / "trace.json").read_text())
     learned = [span for span in spans if span.get("cat") == "learn"]

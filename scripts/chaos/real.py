@@ -33,7 +33,7 @@ from overlap.core import Prompt
 from overlap.pipeline import PromptStream
 from overlap.policy import make_tiny_policy
 from overlap.process import Pid, alive, list_descendants, run_name, shared_memory_names
-from overlap.record import is_step
+from overlap.record import read_steps
 from overlap.run import ask
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -218,7 +218,7 @@ class Training:
 
     def samples(self) -> list[Row]:
         """What the steps that count took, each with the ``version`` before its step."""
-        rows = filter(is_step, rows_of(self.directory / "metrics.jsonl"))
+        rows = read_steps(self.directory / "metrics.jsonl")
         versions = {row["step"]: row["version"] - 1 for row in rows}
         kept = rows_of(self.directory / "rollouts.jsonl")[1:]
         return [row | {"version": versions[row["step"]]} for row in kept]

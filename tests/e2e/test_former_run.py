@@ -12,7 +12,7 @@ import former_run
 import pytest
 from places import SUPPORT
 
-from overlap.record import is_step, read_json_lines
+from overlap.record import read_steps
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
 
@@ -24,7 +24,7 @@ def overlap(folder: Path, *words: str) -> list[dict]:
         command, cwd=folder, env=os.environ | environment, capture_output=True, text=True, timeout=800
     )
     assert done.returncode == 0, done.stderr
-    return [row for row in read_json_lines(folder / "run" / "metrics.jsonl") if is_step(row)]
+    return read_steps(folder / "run" / "metrics.jsonl")
 
 
 def test_a_former_run_learns_from_the_results_that_its_checkpoint_holds(tmp_path: Path) -> None:

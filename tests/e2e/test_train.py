@@ -14,7 +14,7 @@ import pytest
 import yaml
 from places import SUPPORT
 
-from overlap.record import is_step, read_json_lines
+from overlap.record import read_json_lines, read_steps
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
 
@@ -63,7 +63,7 @@ def overlap(*args: str, run: Path | None = None) -> subprocess.CompletedProcess[
 
 
 def rows(run: Path) -> list[dict]:
-    return [row for row in read_json_lines(run / "metrics.jsonl") if is_step(row)]
+    return read_steps(run / "metrics.jsonl")
 
 
 def test_the_run_takes_its_steps_and_the_engine_follows_the_learner(run_dir: Path) -> None:

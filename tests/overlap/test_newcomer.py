@@ -132,11 +132,9 @@ def _tree(name: str, value: str) -> dict[str, object]:
 def test_a_name_of_another_trainer_is_told_what_it_is_here(given: str, here: str, tmp_path: Path, refused) -> None:
     name, _, value = given.partition("=")
     (file := tmp_path / "theirs.yaml").write_text(yaml.safe_dump(_tree(name, value)))
-    last = name.rpartition(".")[2]
     ways = [["train", given], ["train", "--config", str(file)], ["train", f"+{given}"], ["train", f"--{given}"]]
-    ways += [["train", f"--{name.replace('_', '-')}", value], ["train", f"learn.{last}={value}"]][
-        : 2 if "." not in name else 1
-    ]
+    ways += [["train", f"--{name.replace('_', '-')}", value]]
+    ways += [["train", f"learn.{name}={value}"]] if "." not in name else []
     for way in ways:
         said = refused(*way)
         assert f"here it is {here}" in said or f"did you mean {here}?" in said, way
@@ -200,6 +198,9 @@ MISTAKES: list[tuple[list[str], str]] = [
     (["train", "learn.lr="], "use a finite number"),
     (["train", "learn.lr=fast"], "use a finite number"),
     (["train", "learn.lr=-1"], "use a number above 0"),
+    (["train", "learn.lr=2024-13-45"], "is not a YAML value: a date, a number or what a tag names is none"),
+    (["train", "data.options=&a [*a]"], "is not a YAML value: more than 50 levels are nested"),
+    (["train", "learn.lr=1", "learn.lr.x=1"], "learn.lr=1: is no section: write learn.lr=VALUE"),
     (["train", "learn..lr=1"], "write section.field=value"),
     (["train", "run.steps=1e3"], "use a whole number"),
     (["train", "run.steps=0"], "use 1 or more"),
@@ -237,6 +238,10 @@ def test_a_mistake_is_one_line_with_the_way_out(words: list[str], told: str, ref
     assert told in refused(*words)
 
 
+REPEATED = "".join(f"b{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]\n" for n in range(1, 9))
+"""A document of 9 ** 8 values, by its aliases."""
+
+
 @pytest.mark.parametrize(
     ("text", "told"),
     [
@@ -251,7 +256,21 @@ def test_a_mistake_is_one_line_with_the_way_out(words: list[str], told: str, ref
         ("learn: [lr\n", "is not YAML"),
         ("extends: nowhere.yaml\n", "extends"),
         ("learn:\n\tlr: 1\n", "is not YAML"),
+        ("learn: {lr: 2024-13-45}\n", "is not YAML: a date, a number or what a tag names is none: month must be"),
+        ("learn: {lr: !!bool maybe}\n", "is not YAML: a date, a number or what a tag names is none"),
+        ("learn: {lr: !!timestamp now}\n", "is not YAML: a date, a number or what a tag names is none"),
+        ("learn: &a {lr: {x: *a}}\n", "is not YAML: more than 50 levels are nested"),
+        ("&a [*a]\n", "is not YAML: more than 50 levels are nested"),
+        ("learn: " + "[" * 3000, "is not YAML: more than 50 levels are nested"),
+        ("# " + "x" * (2 << 20), "is not YAML: longer than"),
+        (f"a: &a0 [x]\n{REPEATED}", "is not YAML: more than 100000 values, those that an alias repeats"),
+        (f"learn: {{lr: {'9' * 400}}}\n", "learn.lr=inf: use a finite number"),
+        (f"learn: {{loss: {'x' * 9000}}}\n", "…: use one of ppo"),
+        (f"{'x' * 900}: 1\n", "…=1: is not a field"),
+        ('"\\e[2J\\ud800": 1\n', r"\x1b[2J\ud800=1: is not a field"),
+        ("extends: c.yaml\n", "bad input: extends='"),
     ],
+    ids=lambda text: text[:30],
 )
 def test_a_wrong_file_is_one_line_with_the_way_out(text: str, told: str, tmp_path: Path, refused) -> None:
     (file := tmp_path / "c.yaml").write_text(text)

@@ -22,6 +22,12 @@ path: str = run.wait()["policy"]["path"]
 passed: float = overlap.evaluate(cfg).at(1).value
 text: str = overlap.rollout(cfg, limit=1).samples[0].trajectory.text
 version: int = overlap.export("runs/first").version
+summary = overlap.train(cfg)
+after = summary["pass_at_1"]["after"]
+bounds: tuple[float, float] | None = (after["low"], after["high"]) if after else None
+prompts: int = summary["prompts"]["train"] + summary["data"]["train"]["left_out"]["long"]["count"]
+memory: float = summary["hardware"]["memory_gib"]
+age: float = run.status()["oldest"][0]["age_s"]
 left_out = overlap.core.LeftOut("a", "b")
 overlap.train(cfg)["rewards"]
 overlap.load_config(5)
@@ -38,9 +44,9 @@ def test_the_public_names_are_listed_and_described_and_are_there(package: str) -
         assert name in described, name
 
 
-def test_a_caller_is_type_checked_by_our_types(tmp_path: Path) -> None:
+def test_a_caller_is_type_checked_by_our_types(tmp_path: Path, cache: pytest.Cache) -> None:
     (tmp_path / "caller.py").write_text(CALLER)
-    command = [sys.executable, "-m", "mypy", "--strict", "--cache-dir", str(tmp_path / "cache"), "caller.py"]
+    command = [sys.executable, "-m", "mypy", "--strict", "--cache-dir", str(cache.mkdir("mypy")), "caller.py"]
     command[-1:-1] = ["--follow-imports=silent", "--config-file", str(ROOT / "setup.cfg")]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
     faults = [line.rpartition(" ")[2] for line in done.stdout.splitlines() if " error: " in line]

@@ -93,9 +93,7 @@ def test_a_command_that_was_stopped_goes_on_in_the_stage_where_it_was(
     assert [(name, resume) for name, _, resume in command()] == then
 
 
-def test_a_stage_that_was_stopped_before_its_first_checkpoint_begins_anew_beside_what_it_left(
-    command: Command,
-) -> None:
+def test_a_stage_that_was_stopped_before_its_first_checkpoint_begins_anew_beside_what_it_left(command: Command) -> None:
     for _ in range(2):
         command(code=130, call0="early")
     assert [resume for _, _, resume in command()] == [False, False]

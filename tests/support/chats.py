@@ -101,7 +101,7 @@ async def free() -> AsyncIterator[None]:
 
 async def planned(chat: Chat, messages: Any, **options: Any) -> Any:
     """The turn that ``chat`` would sample."""
-    return await chat.ask(turn_request(messages, **options))
+    return await chat.plan(turn_request(messages, **options))
 
 
 async def never(*_: Any) -> Any:

@@ -16,9 +16,10 @@ from chats import Letters, Says, Voice, free, prompt
 from places import SUPPORT
 
 from overlap.core import Prompt, Request, Spoken
-from overlap.server import Chat, ChatTemplate, Gateway, HarnessRollout, Reply, http_messages, http_responses
+from overlap.server import Chat, ChatTemplate, Gateway, HarnessRollout, http_messages, http_responses
 from overlap.server import gateway as gateway_
 from overlap.server.chat import Budget
+from overlap.server.turn_request import Messages
 
 AGENTS = SUPPORT / "agents"
 CLIENTS = "OVERLAP_CLIENTS"
@@ -131,14 +132,14 @@ def directly(bodies: list[dict[str, Any]], voice: Voice) -> Chat:
     """The same dialogue as a ``Task.rollout`` would hold it: what the policy said is its ``Reply.message``."""
 
     async def main() -> Chat:
-        chat, known, said = chat_of(voice), dict[Any, Mapping[str, Any]](), dict[str, Reply]()
+        chat, known, said = chat_of(voice), dict[Any, Mapping[str, Any]](), dict[str, Messages]()
         for body in bodies:
             dialect = http_responses.RESPONSES if "input" in body else http_messages.CHAT
             asked, _ = dialect.read(body, chat.rules, said)
             messages = [known.get(_heard(message), message) for message in asked.messages]
-            reply = await chat.say(messages, tools=asked.tools, max_tokens=asked.max_tokens, stop=asked.stop)
+            reply = await chat.say(messages, tools=asked.offered, max_tokens=asked.max_tokens, stop=asked.stop)
             known[_heard(reply.message)] = reply.message
-            said[http_responses.response_id(reply)] = reply
+            said[http_responses.response_id(reply)] = [*messages, reply.message]
         return chat
 
     return asyncio.run(main())

@@ -116,13 +116,11 @@ class Waiting(Voice):
     def __init__(self) -> None:
         super().__init__()
         self.let, self.began, self.gone = asyncio.Event(), asyncio.Event(), asyncio.Event()
-        self.two, self._count = asyncio.Event(), 0
+        self.count = 0
 
     async def generate(self, request: Request) -> Trajectory:
         self.began.set()
-        self._count += 1
-        if self._count == 2:
-            self.two.set()
+        self.count += 1
         try:
             await self.let.wait()
         except asyncio.CancelledError:

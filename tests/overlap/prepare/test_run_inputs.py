@@ -152,10 +152,7 @@ def test_a_rollout_is_a_coroutine_of_three(task: type[Task], tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("task", "says"),
     [
-        (
-            Sync,
-            r"data.task='Sync.rollout': it is not async \(.*test_run_inputs.py:\d+\): write `async def rollout",
-        ),
+        (Sync, r"data.task='Sync.rollout': it is not async \(.*test_run_inputs.py:\d+\): write `async def rollout"),
         (Yielding, r"data.task='Yielding.rollout': it yields \(.*\): write `async def"),
         (
             Short,

@@ -196,10 +196,7 @@ async def test_a_stopped_process_is_closed_all_the_same(life: ChildProcesses) ->
 @pytest.mark.parametrize(
     ("lines", "hint"),
     [
-        (
-            ["ValueError: no cores", "RuntimeError: Engine core failed. See root cause above."],
-            "no cores",
-        ),
+        (["ValueError: no cores", "RuntimeError: Engine core failed. See root cause above."], "no cores"),
         (["OSError: first", "KeyError: last"], "KeyError: last"),
         (["RuntimeError: see root cause above"], "see root cause above"),
     ],

@@ -6,11 +6,12 @@ import signal
 import subprocess
 import sys
 from contextlib import suppress
+from pathlib import Path
 
 import pytest
 from places import ROOT
 
-from overlap.process import handle_interrupts
+from overlap.process import handle_interrupts, import_whole
 
 HEAD = """
 import asyncio, signal, sys, time
@@ -98,6 +99,30 @@ def test_a_second_signal_ends_at_once_unless_something_was_given_up_for_it() -> 
     assert process.wait(60) == 143
     out, _ = process.communicate()
     assert out == ""
+
+
+@pytest.mark.parametrize(("interactive", "codes"), [(False, [130]), (True, [])])
+def test_a_second_signal_ends_a_program_but_no_interactive_interpreter(
+    interactive: bool, codes: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ended = list[int]()
+    monkeypatch.setattr("overlap.process.interrupts._SAME_S", -1.0)
+    monkeypatch.setattr("os._exit", ended.append)
+    if interactive:
+        monkeypatch.setattr(sys, "ps1", ">>> ", raising=False)
+    with handle_interrupts() as interrupts, interrupts.held():
+        interrupts.receive(signal.SIGINT, None)
+        interrupts.receive(signal.SIGINT, None)
+    assert ended == codes
+
+
+def test_an_import_is_not_broken_off_by_a_signal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "half_made.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGINT)\nwhole = True\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(KeyboardInterrupt):
+        import_whole("half_made", "wave")
+    assert sys.modules["half_made"].whole
+    assert "wave" in sys.modules
 
 
 def test_a_signal_whose_exception_was_lost_ends_what_begins_after_it() -> None:

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import tempfile
 import threading
+import traceback
 from pathlib import Path
 from typing import Any
 
@@ -145,6 +146,21 @@ def test_a_signal_during_the_work_beside_a_running_loop_cancels_it() -> None:
     with pytest.raises(KeyboardInterrupt):
         asyncio.run(cell())
     assert events == ["cancelled"]
+
+
+def test_what_a_caller_sees_of_an_end_is_one_traceback() -> None:
+    async def interrupted() -> None:
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+        async with asyncio.timeout(30):
+            await asyncio.get_running_loop().create_future()
+
+    async def fails() -> None:
+        raise OverlapError("it failed")
+
+    for work, kind in ((interrupted, KeyboardInterrupt), (fails, OverlapError)):
+        with pytest.raises(kind) as raised, handle_interrupts() as interrupts:
+            run_to_end(work, interrupts)
+        assert "".join(traceback.format_exception(raised.value)).count("Traceback") == 1
 
 
 def test_who_waits_for_a_loop_in_another_thread_looks_up_for_signals(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -105,6 +105,50 @@ def test_a_file_of_an_earlier_version_is_read_right_or_its_samples_are_not_used(
             read()
 
 
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("reward", float("nan")),
+        ("reward", "1"),
+        pytest.param("reward", 10**400, id="huge"),
+        ("logprobs", ""),
+        ("logprobs", "AADAfwAAwH8AAMB/"),  # three times NaN
+        ("mask", "AQ=="),
+        ("mask", "AQIB"),
+        ("spans", [[3, 0, 4]]),
+        ("spans", [[3, -1, 2]]),
+        ("finish", None),
+        ("finish", "stopped"),
+        ("generated", ""),
+        ("request", [1]),
+        ("forks", [{"prompt_ids": ""}]),
+    ],
+)
+def test_a_sample_whose_fields_cannot_be_is_told_in_one_line_and_not_learned_from(
+    tmp_path: Path, name: str, value: Any
+) -> None:
+    file = tmp_path / "rollouts.jsonl"
+    save_carryover(tmp_path, [awkward()], 0.0)
+    write_rollouts(file, "digest", [awkward()], 0.0)
+    for path in (tmp_path / CARRIED, file):
+        head, row = path.read_text().splitlines()
+        path.write_text(f"{head}\n{json.dumps(json.loads(row) | {name: value})}\n")
+    for read in (lambda: back(tmp_path), lambda: Rollouts.load(file)):
+        with pytest.raises(ConfigError, match="cannot be read") as caught:
+            read()
+        assert "\n" not in str(caught.value)
+
+
+def test_rows_nested_without_end_are_told_in_one_line(tmp_path: Path) -> None:
+    file = tmp_path / "rollouts.jsonl"
+    write_rollouts(file, "digest", [], 0.0)
+    (tmp_path / CARRIED).write_text("[" * 100_000)
+    file.write_text(file.read_text() + "[" * 100_000 + "\n")
+    for read in (lambda: back(tmp_path), lambda: Rollouts.load(file)):
+        with pytest.raises(ConfigError, match="cannot be read"):
+            read()
+
+
 def test_on_another_clock_no_time_has_passed_since_the_checkpoint(tmp_path: Path) -> None:
     save_carryover(tmp_path, [awkward(), given_up()], 20.0)
     first, second = back(tmp_path, 3.0)

@@ -19,6 +19,13 @@ def test_a_torn_last_line_is_left_out(tmp_path):
     assert read_json_lines(tmp_path / "none.jsonl") == []
 
 
+@pytest.mark.parametrize("line", ["5", "[1]", "null", "[" * 100_000, "{"], ids=lambda line: line[:4])
+def test_a_line_that_is_no_object_is_one_kind_of_error(tmp_path, line):
+    (path := tmp_path / "rows.jsonl").write_text(f'{{"step": 1}}\n{line}\n')
+    with pytest.raises(ValueError):
+        read_json_lines(path)
+
+
 def test_rows_of_later_steps_and_a_torn_line_lie_behind_a_step(tmp_path):
     path = tmp_path / "rows.jsonl"
     path.write_text('{"step": 1}\n{"step": 1}\n{"step": 2}\n{"step": 3, "rew')

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import ast
+import json
 import math
 import re
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from finished_steps import group, result, scored
@@ -15,12 +17,10 @@ from overlap.core import ClusterFigures, NodeFigures, StepReport, Used
 from overlap.evaluation.evaluate import PassRate, ProblemTally
 from overlap.evaluation.history import EvaluationHistory
 from overlap.evaluation.history import row as evaluation_row
-from overlap.pipeline import LoopState, StepResult
-from overlap.pipeline.advantage import EQUAL_REWARDS
-from overlap.pipeline.group import ALL_TRUNCATED, TOO_FEW_SCORED
+from overlap.pipeline import DROP_REASONS, LoopState, StepResult
 from overlap.record import metrics
 from overlap.record.looplag import Lag
-from overlap.record.metrics import WORST, episode_row, is_step, node_row, step_row, worst_nodes_line
+from overlap.record.metrics import WORST, episode_row, node_row, read_steps, step_row, worst_nodes_line
 from overlap.record.timing import result_timing
 from sandbox.core import Verdict
 
@@ -74,15 +74,14 @@ def test_shares_of_the_samples_by_age_have_no_gap_and_make_one():
 def test_what_did_not_happen_is_counted_as_zero():
     row = row_of(result(group(0, scored(0, 0, 1.0, says="AC"))))
     assert {name: row[f"verify/{name}"] for name in Verdict} == {v: float(v == "AC") for v in Verdict}
-    assert list(Verdict) == list(metrics.VERDICTS)
-    reasons = {EQUAL_REWARDS, ALL_TRUNCATED, TOO_FEW_SCORED}
-    assert reasons == set(metrics.REASONS)
-    assert {row[f"rollout/dropped_{reason}"] for reason in reasons} == {0}
+    assert {row[f"rollout/dropped_{reason}"] for reason in DROP_REASONS} == {0}
 
 
-def test_rows_of_evaluations_alone_are_no_steps():
-    assert not is_step({"step": 0, "eval/pass_at_1": 0.5, "eval/samples": 4})
-    assert all(map(is_step, ({"step": 1}, {"step": 1, "eval/pass_at_1": 0.5, "reward/mean": 0.0})))
+def test_rows_of_evaluations_alone_are_no_steps(tmp_path: Path):
+    steps = [{"step": 1}, {"step": 1, "eval/pass_at_1": 0.5, "reward/mean": 0.0}]
+    rows = [{"step": 0, "eval/pass_at_1": 0.5, "eval/samples": 4}, *steps]
+    (file := tmp_path / "metrics.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    assert read_steps(file) == steps
 
 
 def test_a_metric_is_one_function(monkeypatch):

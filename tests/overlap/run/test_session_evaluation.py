@@ -6,6 +6,8 @@ import asyncio
 import json
 from dataclasses import replace
 from pathlib import Path
+from types import NoneType, UnionType
+from typing import Any, NotRequired, get_args, get_origin, get_type_hints, is_typeddict
 
 import pytest
 from sessions import Stage, Verifier, interrupt, play
@@ -13,7 +15,7 @@ from sessions import Stage, Verifier, interrupt, play
 from overlap.core import Scored, Trajectory
 from overlap.errors import StageError
 from overlap.fakes import fake_prompts
-from overlap.record import final_table, is_step, read_json_lines
+from overlap.record import RunSummary, final_table, read_json_lines, read_steps
 from overlap.run.session import TrainingSession
 
 EVALUATED = ("run.eval_samples=4", "run.eval_every=2", "run.save_every=1")
@@ -42,6 +44,33 @@ def session_of(
     return session
 
 
+def test_the_summary_is_of_the_types_that_it_promises(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    figures = play(session_of(tmp_path, monkeypatch, "run.eval_samples=2", "data.drop_solved=0.9"))
+    assert mismatch(figures, RunSummary) == []
+    figures["prompts"]["hidden"] = figures["pass_at_1"]["before"]["low"] = "a"
+    assert mismatch(figures, RunSummary) == [".pass_at_1.before.low is 'a'", ".prompts has hidden"]
+
+
+def mismatch(value: Any, kind: Any, place: str = "") -> list[str]:
+    """Where a value is not what its TypedDicts say: keys that are missing or not named, and values of other types."""
+    if is_typeddict(kind):
+        hints, marked = get_type_hints(kind), get_type_hints(kind, include_extras=True)
+        needed = {key for key, hint in marked.items() if kind.__total__ and get_origin(hint) is not NotRequired}
+        wrong = [f"{place} lacks {key}" for key in needed - value.keys()]
+        wrong += [f"{place} has {key}" for key in value.keys() - hints.keys()]
+        known = [key for key in value if key in hints]
+        return wrong + [line for key in known for line in mismatch(value[key], hints[key], f"{place}.{key}")]
+    parts, origin = get_args(kind), get_origin(kind)
+    if origin is UnionType:
+        found = [mismatch(value, part, place) for part in parts if (part is NoneType) == (value is None)]
+        return min(found, key=len)
+    if origin is list:
+        return [line for k, item in enumerate(value) for line in mismatch(item, parts[0], f"{place}[{k}]")]
+    if origin is dict:
+        return [line for key, item in value.items() for line in mismatch(item, parts[1], f"{place}.{key}")]
+    return [] if isinstance(value, (int, float) if kind is float else kind) else [f"{place} is {value!r}"]
+
+
 def test_evaluations_are_in_rows_trace_summary_picture_and_table_and_the_best_checkpoint_stays_beside_the_last(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -66,13 +95,7 @@ def test_training_is_the_same_with_and_without_evaluations(tmp_path: Path, monke
         session = session_of(tmp_path / str(every), monkeypatch, f"run.eval_every={every}")
         play(session)
         drop = ("time/", "loop/", "eval/", "verify/queue", "verify/run")
-        found.append(
-            [
-                {k: v for k, v in r.items() if not k.startswith(drop)}
-                for r in read_json_lines(session.run.metrics)
-                if is_step(r)
-            ]
-        )
+        found.append([{k: v for k, v in r.items() if not k.startswith(drop)} for r in read_steps(session.run.metrics)])
     assert found[0] == found[1]
 
 

@@ -70,8 +70,7 @@ def _started(cfg: Config, console: TextIO | None = None) -> RunSummary:
 
 
 @pytest.mark.parametrize(
-    ("call", "shown"),
-    [(overlap.train, True), (_started, False), (lambda cfg: _started(cfg, sys.stderr), True)],
+    ("call", "shown"), [(overlap.train, True), (_started, False), (lambda cfg: _started(cfg, sys.stderr), True)]
 )
 def test_a_run_leaves_the_output_of_its_caller_alone_and_shows_its_own_lines_where_asked(
     stage: Stage, call: Callable[[Config], RunSummary], shown: bool, capfd: pytest.CaptureFixture[str], tmp_path: Path

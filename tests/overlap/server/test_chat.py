@@ -139,11 +139,7 @@ async def test_what_clients_change_of_an_answer_changes_nothing() -> None:
     first = await own.say([{"role": "developer", "content": "be brief"}, user("one")])
     assert first.text == " an answer \n"
     again = {"role": "assistant", "content": [{"type": "text", "text": "an answer"}], "refusal": None, "id": 7}
-    parts = {
-        "role": "user",
-        "content": [{"type": "text", "text": "o"}, {"type": "text", "text": "ne"}],
-        "name": None,
-    }
+    parts = {"role": "user", "content": [{"type": "text", "text": "o"}, {"type": "text", "text": "ne"}], "name": None}
     await own.say([{"role": "system", "content": "be brief"}, parts, again, user("two")])
     assert len(own.branches()) == 1
 

@@ -44,10 +44,7 @@ def test_an_episode_has_a_state_of_its_own_from_its_first_call_to_its_end() -> N
         second = await sandbox.execute("print(x)", timeout_s=30)
         return f"{first.value} {first.fresh} {second.stdout.strip()} {second.fresh}"
 
-    assert [made.text for made in rolled(rollout, 2)] == [
-        "(False, 'p0') True p0 False",
-        "(False, 'p1') True p1 False",
-    ]
+    assert [made.text for made in rolled(rollout, 2)] == ["(False, 'p0') True p0 False", "(False, 'p1') True p1 False"]
 
 
 def test_an_episode_whose_time_is_over_takes_its_program_along() -> None:

@@ -85,7 +85,7 @@ async def test_a_turn_that_is_asked_for_again_outlives_the_client_that_asked_fir
     await s.voice.began.wait()
     again = asyncio.create_task(s.ask(user("x"), stream=stream, headers={"x-stainless-retry-count": "1"}))
     (session,) = s.gateway._sessions.values()
-    await until(lambda: session.replayed > 0)
+    await until(lambda: s.chat.replayed > 0)
     first.cancel()
     await asyncio.gather(first, return_exceptions=True)
     await until(lambda: session.inside == 1)

@@ -45,10 +45,10 @@ async def test_an_episode_renders_one_long_text_at_a_time_in_a_thread_while_othe
     busy, other = chats(tokenizer, 2)
     try:
         asking = [asyncio.create_task(planned(busy, [user(LONG + str(n))])) for n in range(3)]
-        await asyncio.to_thread(tokenizer.began.acquire)
+        await asyncio.to_thread(tokenizer.began.acquire, timeout=20)
         assert (await other.say([user("short")])).text == "yes"
         beside = asyncio.create_task(planned(other, [user(LONG)]))
-        await asyncio.to_thread(tokenizer.began.acquire)
+        await asyncio.to_thread(tokenizer.began.acquire, timeout=20)
         assert len(tokenizer.threads) == 2, "one of each episode"
         asking[0].cancel()
         await asyncio.gather(asking[0], return_exceptions=True)
@@ -96,7 +96,7 @@ async def test_64_threads_of_one_client_get_their_answers_and_a_part_of_them_is_
     await until(lambda: len(session.asking) == 64 and all(turn.planned.is_set() for turn in session.flying))
     for _ in range(100):  # no more of them begin
         await asyncio.sleep(0)
-    assert s.voice._count == gateway_session.SAMPLED_AT_ONCE
+    assert s.voice.count == gateway_session.SAMPLED_AT_ONCE
     s.voice.let.set()
     assert {got.status_code for got in await asyncio.gather(*asking)} == {200}
 
@@ -138,7 +138,7 @@ async def test_a_long_request_whose_client_left_while_it_was_rendered_samples_no
     s.chat._template = ChatTemplate(tokenizer)
     s.chat._budget = Budget(9, 9999, 99_999)
     asking = asyncio.create_task(s.ask(user(LONG)))
-    await asyncio.to_thread(tokenizer.began.acquire)
+    await asyncio.to_thread(tokenizer.began.acquire, timeout=20)
     asking.cancel()
     await asyncio.gather(asking, return_exceptions=True)
     (session,) = s.gateway._sessions.values()
@@ -170,11 +170,38 @@ class Counting(Letters):
         return [self.Found(len(text)) for text in texts]
 
 
-@pytest.mark.parametrize("letters", [150_000, 300_000])
-def test_ids_that_fill_the_context_are_counted_and_not_listed(letters: int) -> None:
+def test_ids_that_fill_the_context_are_counted_and_not_listed() -> None:
     template = ChatTemplate(Counting(), context=200_000)
-    if letters < 200_000:
-        assert len(template.says("x" * letters)) == letters
-        return
+    assert len(template.says("x" * 150_000)) == 150_000
     with pytest.raises(ContextFull, match=r"maximum context length is 200000 tokens.* have 300000 tokens"):
-        template.says("x" * letters)
+        template.says("x" * 300_000)
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"messages": [{"role": "x" * 50_000}]},
+        {"messages": [{"role": "user", "content": [{"type": "x" * 50_000}]}]},
+        {"messages": [user("x")], "max_tokens": "x" * 50_000},
+        {"messages": [user("x")], "tool_choice": "x" * 50_000},
+        {"messages": [user("x")], "chat_template_kwargs": {"a": "x" * 50_000}},
+        {"messages": [user("x")], "response_format": "x" * 50_000},
+    ],
+)
+@played(context=1_000_000)
+async def test_what_a_request_holds_is_not_repeated_at_length_by_its_refusal(s: Session, asked: dict[str, Any]) -> None:
+    got = await s.client.post(CHAT, json=asked)
+    assert got.status_code == 400
+    assert len(got.text) < 500
+    assert len(s.chat.refusal) < 500
+
+
+@played()
+async def test_a_route_that_is_asked_for_at_length_or_with_a_line_of_its_own_is_one_short_line(s: Session) -> None:
+    reader, writer = await s.connected()
+    head = f"{'A' * 60_000} /v1/a%0a%1b[2Jb HTTP/1.1\r\nhost: x\r\nconnection: close\r\n"
+    writer.write(f"{head}authorization: Bearer {s.key}\r\n\r\n".encode())
+    assert (await reader.read()).startswith(b"HTTP/1.1 404")
+    writer.close()
+    assert len(s.chat.refusal) < 300
+    assert s.chat.refusal.isprintable()

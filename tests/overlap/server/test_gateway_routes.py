@@ -10,6 +10,7 @@ from chats import Voice, check_books, said, user
 from gateways import CHAT, TOOLS, Session, opened, played
 
 from overlap.core import Spoken
+from overlap.record.progress import refusals
 from overlap.server.turn_request import RequestRules
 
 FORCED = {"tools": TOOLS, "tool_choice": {"type": "function", "function": {"name": "f"}}}
@@ -58,6 +59,8 @@ async def test_refusals_are_counted_by_parameter_whatever_they_are_about(s: Sess
     await s.client.post(CHAT, content=b"no json")
     await s.client.post("/embeddings", content=b"{}")
     assert s.chat.used.refused == {"n": 2, "context": 1, "messages": 1, "body": 1, "route": 1}
+    reasons = {line.partition(", ")[2] for line in refusals(s.chat.used.refused)}
+    assert len(reasons) == 4, "what is no field of a request has a reason of its own in the last lines of a run"
     assert s.chat.refusal.startswith("n: it would change")
 
 

@@ -29,11 +29,7 @@ def saying(*messages: Any, **options: Any) -> Any:
         ("hello", {}, "messages: use a list of them, not str"),
         (user("hello"), {}, "messages: use a list of them, not dict"),
         ([{"role": "robot", "content": "x"}], {}, r"messages\[0\]: role 'robot' is none of system"),
-        (
-            [user("a"), {"role": "user", "content": [{"type": "image_url"}]}],
-            {},
-            r"messages\[1\]: a part of type '",
-        ),
+        ([user("a"), {"role": "user", "content": [{"type": "image_url"}]}], {}, r"messages\[1\]: a part of type '"),
         ([{"role": "assistant", "tool_calls": [{}]}], {}, r"messages\[0\]: a tool call without a function's name"),
         (["hello"], {}, r"messages\[0\]: use a mapping, not str"),
         ([user("hello")], {"stop": "end"}, r"stop: 'end' is no list of texts"),

@@ -162,7 +162,14 @@ class Odd(Judged):
         return self.value
 
 
-REWARDS = [(math.nan, "nan;"), (-math.inf, "-inf;"), ("1", "'1' of type str;"), ([1.0], ".1.0. of type list;")]
+REWARDS = [
+    (math.nan, "nan;"),
+    (-math.inf, "-inf;"),
+    (Fraction(10**400), "inf;"),
+    (-1e300, "-1e.300; return a number of at most"),
+    ("1", "'1' of type str;"),
+    ([1.0], ".1.0. of type list;"),
+]
 
 
 @pytest.mark.parametrize(("value", "says_"), REWARDS)

@@ -90,19 +90,10 @@ CASE = Case("3 4\n", "7")
         (lambda: Problem("p", "stdio", "x"), "problem: cases='x': must be a list of Case, not str"),
         (lambda: Problem("p", "stdio", CASE), "must be a list of Case, not Case"),
         (lambda: Problem("p", "stdio", None), "problem: cases=None: must be a list of Case, not NoneType"),
-        (
-            lambda: Problem("p", "stdio", [("a", "b")]),
-            "cases[0]=('a', 'b'): must be a Case, or a mapping",
-        ),
+        (lambda: Problem("p", "stdio", [("a", "b")]), "cases[0]=('a', 'b'): must be a Case, or a mapping"),
         (lambda: Problem("p", "stdio", [{"input": 5}]), "cases[0]: case: input=5: must be text"),
-        (
-            lambda: Problem("p", "stdio", [CASE], limits=4),
-            "limits=4: must be a Limits, or a mapping (JSON object)",
-        ),
-        (
-            lambda: Problem("p", "stdio", [CASE], checker="x"),
-            "checker='x': must be a Program, or a mapping",
-        ),
+        (lambda: Problem("p", "stdio", [CASE], limits=4), "limits=4: must be a Limits, or a mapping (JSON object)"),
+        (lambda: Problem("p", "stdio", [CASE], checker="x"), "checker='x': must be a Program, or a mapping"),
         (lambda: Problem("p", "stdio", [CASE], compare=5), "problem 'p': compare=5: must be text, not int"),
         (lambda: Problem("p", "stdio", [CASE], fn_name=5), "problem 'p': fn_name=5: must be text, not int"),
         (lambda: Problem("p", "stdio", [CASE], subtasks=["g"]), "subtasks[0]='g': must be a Subtask, or a mapping"),
