@@ -24,7 +24,7 @@ from itertools import islice
 from typing import Any, BinaryIO, Final
 
 from sandbox.compare import Unencodable, loads
-from sandbox.pyharness._wire import AT_ONCE, Module, Wire
+from sandbox.pyharness._wire import AT_ONCE, Module, ObjectWire
 
 _DOES: Final[dict[str, Callable[..., Any]]] = {
     "getattr": getattr, "setattr": setattr, "len": len, "iter": iter, "next": next, "getitem": operator.getitem,
@@ -65,7 +65,7 @@ _PROTOCOL: Final[dict[str, tuple[type[BaseException], ...]]] = {
 }  # fmt: skip
 """What these raise to say no more than that they have nothing."""
 _ITEMS_MAX: Final = 1 << 20
-_DRAINED: Final = type(iter([]))
+_DRAINED: Final[type] = type(iter([0]))
 _RERAISE: Final = opcode.opmap["RERAISE"]
 _TOLD_OF_ERRORS: Final = (str, int, float, bool, type(None), list, tuple, dict, bytes, set)
 _GARBLED: Final = (ValueError, TypeError, LookupError, AttributeError, RecursionError, OverflowError)
@@ -98,7 +98,7 @@ def serve_calls(module: Module, classes: list[str], streams: tuple[BinaryIO, Bin
         writer.flush()
 
 
-class _Server(Wire):
+class _Server(ObjectWire):
     def __init__(self, module: Module, classes: list[str]) -> None:
         super().__init__(module, classes, side=1)
         self.kept: list[Any] = []
@@ -153,7 +153,7 @@ class _Server(Wire):
 # --- the test's side --------------------------------------------------------------------------------------------------
 
 
-class Caller(Wire):
+class Caller(ObjectWire):
     """Asks the program. `lost` stays, whatever the test catches."""
 
     def __init__(self, module: Module, classes: list[str], streams: tuple[BinaryIO, BinaryIO]) -> None:
@@ -299,12 +299,10 @@ class Caller(Wire):
             raise LookupError(names)
         if name != names[0]:  # a class of the program's own, of which a test may read the name
             cls = type(names[0], (cls,), {})
-        made = _raised(cls, args, attributes)
-        return (
-            made
-            if str(made) == text
-            else _raised(type(names[0], (cls,), {"__str__": lambda _: text}), args, attributes)
-        )
+        made: BaseException = _raised(cls, args, attributes)
+        if str(made) != text:
+            made = _raised(type(names[0], (cls,), {"__str__": lambda _: text}), args, attributes)
+        return made
 
     def foreign(self, value: Any, depth: int) -> Any:
         if type(value) is slice:

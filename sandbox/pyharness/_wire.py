@@ -37,7 +37,7 @@ _WEIGHT_MIN: Final = 64
 _HELD_BY_US: Final = 2  # our table, and the question itself
 
 
-class Wire:
+class ObjectWire:
     """One side's end. `side`: 0 or 1, which is also the parity of the numbers that it gives."""
 
     def __init__(self, module: Module, classes: list[str], side: int) -> None:
@@ -63,7 +63,8 @@ class Wire:
 
     def write(self, roots: list[Any]) -> list[Any]:
         """Return roots and table of a message. Raises Unencodable."""
-        body, table = [self._encode(root, 0) for root in roots], []
+        table: list[Any] = []
+        body = [self._encode(root, 0) for root in roots]
         self.weight = 0
         if not self.shared:
             return [body, table]
@@ -244,12 +245,12 @@ class Wire:
             return {"t": [self._encode(item, depth + 1) for item in value]}
         return self._encode_rare(value, cls, depth)
 
-    def _encode_rare(self, value: Any, cls: type, depth: int) -> Any:
+    def _encode_rare(self, value: Any, cls: Any, depth: int) -> Any:
         name = cls.__name__
         if isinstance(value, tuple) and type(fields := getattr(cls, "_fields", None)) is tuple:
             return {"N": [name, fields, [self._encode(item, depth + 1) for item in tuple.__iter__(value)]]}
-        members = getattr(cls, "__members__", {}) if name in self.classes and self.module.get(name) is cls else {}
-        if members and members.get(value.name) is value:
+        members: Any = getattr(cls, "__members__", {}) if self.module.get(name) is cls else {}
+        if name in self.classes and members and members.get(value.name) is value:
             return {"E": [name, value.name]}
         if cls in _VIEWS and type(owner := gc.get_referents(value)[0]) in _KINDS:
             return {"V": [_VIEWS[cls], self._encode(owner, depth)]}
@@ -291,7 +292,7 @@ class Wire:
         if isinstance(own, type) and issubclass(own, tuple) and getattr(own, "_fields", None) == fields:
             return own
         if (name, fields) not in self.rows:
-            self.rows[name, fields] = namedtuple(name, fields)  # type: ignore[misc]
+            self.rows[name, fields] = namedtuple(name, fields)
         return self.rows[name, fields]
 
 
