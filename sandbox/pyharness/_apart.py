@@ -65,7 +65,7 @@ _PROTOCOL: Final[dict[str, tuple[type[BaseException], ...]]] = {
 }  # fmt: skip
 """What these raise to say no more than that they have nothing."""
 _ITEMS_MAX: Final = 1 << 20
-_DRAINED: Final[type] = type(iter([0]))
+_DRAINED: Final[type[Any]] = type(iter([0]))
 _RERAISE: Final = opcode.opmap["RERAISE"]
 _TOLD_OF_ERRORS: Final = (str, int, float, bool, type(None), list, tuple, dict, bytes, set)
 _GARBLED: Final = (ValueError, TypeError, LookupError, AttributeError, RecursionError, OverflowError)
