@@ -355,11 +355,11 @@ class Caller(ObjectWire):
             def __setattr__(handle, name: str, value: Any) -> None:
                 self.ask("setattr", self.targets[id(handle)][1], name, value)
 
-        for name in ("len", "iter", "next", "getitem", "setitem", "str", "repr"):
-            setattr(Handle, f"__{name}__", self._asking(name))
-        for name in _REFUSED:
-            setattr(Handle, f"__{name}__", lambda *_: self.refuse())
-        return Handle
+        does: dict[str, Any] = {f"__{name}__": lambda *_: self.refuse() for name in _REFUSED}
+        does |= {
+            f"__{name}__": self._asking(name) for name in ("len", "iter", "next", "getitem", "setitem", "str", "repr")
+        }
+        return type("Handle", (Handle,), {"__slots__": (), **does})
 
     def _asking(self, what: str) -> Callable[..., Any]:
         return lambda handle, *args: self.ask(what, self.targets[id(handle)][1], *args)
