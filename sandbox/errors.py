@@ -116,11 +116,22 @@ _WAYS_OUT: Final = {
     errno.ENOSPC: "free space there, or set TMPDIR to another folder",
     errno.EDQUOT: "free space there, or set TMPDIR to another folder",
     errno.EROFS: "set TMPDIR to a folder that can be written to",
+    errno.EFBIG: "raise the limit on file sizes (ulimit -f)",
 }
+
+
+def is_shortage(error: BaseException) -> bool:
+    """Return whether the machine, or this process, has run out of something: no program is to blame."""
+    return isinstance(error, OSError) and error.errno in _WAYS_OUT
+
+
+def way_out(error: BaseException) -> str:
+    """Return "; " and what to do against a shortage, or "" where that is not known."""
+    found = _WAYS_OUT.get(error.errno or 0) if isinstance(error, OSError) else None
+    return f"; {found}" if found else ""
 
 
 def not_started(what: str, error: OSError) -> str:
     """Return one line for what the machine could not start: what, why, and a way out where one is known."""
     where = f" in {error.filename}" if error.filename else ""
-    way_out = _WAYS_OUT.get(error.errno or 0)
-    return f"{what} cannot be started: {error.strerror or error}{where}" + (f"; {way_out}" if way_out else "")
+    return f"{what} cannot be started: {error.strerror or error}{where}{way_out(error)}"

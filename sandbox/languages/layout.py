@@ -11,14 +11,23 @@ anywhere.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
+from typing import Final
 
 from sandbox.core import Program
+from sandbox.core.checks import NAME_MAX, quoted
 from sandbox.languages.language import Language
 
+_UNUSABLE: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 
-class NoEntry(Exception):
-    """There is no file to start in: the fault of whoever wrote the program."""
+
+class Misnamed(Exception):
+    """A name that cannot be used: the fault of whoever wrote the program."""
+
+
+class NoEntry(Misnamed):
+    """There is no file to start in."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,9 +47,12 @@ class ProgramLayout:
 
 
 def lay_out(language: Language, program: Program) -> ProgramLayout:
-    """Raises NoEntry."""
+    """Raises Misnamed, and NoEntry."""
+    start = program.entry if language.starts_in_class else ""
+    for name in (start, *(name for name, _ in program.files)):
+        _check_name(name)
     if not program.files:
-        return ProgramLayout(language.source, program.source, (language.source,), (), start=program.entry)
+        return ProgramLayout(language.source, program.source, (language.source,), (), start=start)
     names = sorted(name for name, _ in program.files if name.endswith(language.suffixes))
     if not names:
         raise NoEntry(f"no file is {language.title}: their names end in {' or '.join(language.suffixes)}")
@@ -48,8 +60,15 @@ def lay_out(language: Language, program: Program) -> ProgramLayout:
     compiled = [name for name in names if name != main] if language.together else []
     if language.one_folder:
         compiled = [name for name in compiled if name.rpartition("/")[0] == main.rpartition("/")[0]]
-    start = program.entry if language.starts_in_class else ""
     return ProgramLayout(main, dict(program.files)[main], (main, *compiled), program.files, start)
+
+
+def _check_name(name: str) -> None:
+    """Every name is an argument of a compiler or stands in its messages. Raises Misnamed."""
+    if _UNUSABLE.search(name) or len(name) > NAME_MAX:
+        raise Misnamed(
+            f"the name {quoted(name)} has control characters, or more than {NAME_MAX}; use one like 'util.py'"
+        )
 
 
 def _main(language: Language, entry: str, names: list[str]) -> str:

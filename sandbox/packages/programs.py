@@ -16,7 +16,7 @@ from typing import Final
 
 from sandbox.core import MIB, Program
 from sandbox.errors import InvalidProblem
-from sandbox.languages import LANGUAGES, Language, NoEntry, by_package_code, by_suffix, find_language, lay_out
+from sandbox.languages import LANGUAGES, Language, Misnamed, by_package_code, by_suffix, find_language, lay_out
 from sandbox.packages.settings import Settings
 
 FILES_BYTES_MAX: Final = 16 * MIB
@@ -134,7 +134,7 @@ def _own_entry(sources: Sources, language: Language, include: Mapping[str, bytes
     own = tuple((name, "") for name in sources.files if name not in include)
     try:
         return lay_out(language, Program(language=language.name, files=own)).main if include and own else ""
-    except NoEntry:
+    except Misnamed:
         return ""
 
 

@@ -11,6 +11,7 @@ import os
 from typing import Final
 
 from sandbox.kernel import new_memfd
+from sandbox.kernel.inherited import above_streams
 
 _HANDED: Final = b"\1"
 
@@ -21,7 +22,7 @@ class SharedFlags:
     def __init__(self, fd: int | None = None) -> None:
         """Raises OSError where there is no memory or no descriptor for it."""
         self.fd = -1
-        self.fd = new_memfd("flags") if fd is None else fd
+        self.fd = above_streams(new_memfd("flags")) if fd is None else fd
 
     def hand(self, key: int) -> None:
         """Mark the program as handed to a jail."""
