@@ -1,54 +1,66 @@
 """overlap: a pipelined rollout and reward engine for reinforcement learning on code.
 
-Importing this package imports no GPU library; ``train`` imports one when it is called.
+    cfg = overlap.load_config("config.yaml", {"run.steps": 10})
+    summary = overlap.train(cfg)               # or: with overlap.start(cfg) as run: ..., which trains in a thread
+    rate = overlap.evaluate(cfg)               # pass@k on the held-out prompts
+    answers = overlap.rollout(cfg, limit=8)    # samples with their rewards
+    policy = overlap.export("runs/first")      # a Hugging Face checkpoint of a saved state
+
+Importing this package imports no GPU library; the functions import one when they are called.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from overlap import config as config
+    from overlap import core as core
+    from overlap import errors as errors
+    from overlap.commands import ExportedPolicy, ScoredAnswers, evaluate, export, rollout
     from overlap.config import Config, load_config
-    from overlap.core import Task as TaskProtocol
     from overlap.errors import ConfigError, OverlapError
-    from overlap.run import Run
+    from overlap.evaluation import PassRate
+    from overlap.record import RunSummary
+    from overlap.run import Run, RunStatus, start, train
     from overlap.task import Task, chat_prompt
+else:  # imported on first use: a command is to hear a signal before it imports what takes time
+    from sandbox.lazy import names
 
-_HOMES = {
-    "Config": "config",
-    "ConfigError": "errors",
-    "OverlapError": "errors",
-    "Task": "task",
-    "chat_prompt": "task",
-    "load_config": "config",
-}
+    __getattr__ = names(
+        __name__,
+        {
+            "commands": ("ExportedPolicy", "ScoredAnswers", "evaluate", "export", "rollout"),
+            "": ("config", "core", "errors"),
+            "config": ("Config", "load_config"),
+            "errors": ("ConfigError", "OverlapError"),
+            "evaluation": ("PassRate",),
+            "record": ("RunSummary",),
+            "run": ("Run", "RunStatus", "start", "train"),
+            "task": ("Task", "chat_prompt"),
+        },
+    )
+
+__all__ = [
+    "Config",
+    "ConfigError",
+    "ExportedPolicy",
+    "OverlapError",
+    "PassRate",
+    "Run",
+    "RunStatus",
+    "RunSummary",
+    "ScoredAnswers",
+    "Task",
+    "chat_prompt",
+    "evaluate",
+    "export",
+    "load_config",
+    "rollout",
+    "start",
+    "train",
+]
 
 
-def train(
-    cfg: Config, task: TaskProtocol | None = None, *, resume: bool = False, with_changes: bool = False
-) -> dict[str, Any]:
-    """Train a policy; see :func:`overlap.run.training.train`."""
-    from overlap.run import train as run
-
-    return run(cfg, task, resume=resume, with_changes=with_changes)
-
-
-def start(cfg: Config, task: TaskProtocol | None = None, *, resume: bool = False, with_changes: bool = False) -> Run:
-    """Begin to train in a thread; see :func:`overlap.run.handle.start`."""
-    from overlap.run import start as begin
-
-    return begin(cfg, task, resume=resume, with_changes=with_changes)
-
-
-def __getattr__(name: str) -> Any:
-    """The names of other files, when they are asked for: the command is to hear a signal before it imports them."""
-    from importlib import import_module
-
-    if name in ("config", "core", "errors"):
-        return import_module(f"overlap.{name}")
-    if name not in _HOMES:
-        raise AttributeError(f"module 'overlap' has no attribute {name!r}")
-    return getattr(import_module(f"overlap.{_HOMES[name]}"), name)
-
-
-__all__ = ["Config", "ConfigError", "OverlapError", "Task", "chat_prompt", "load_config", "start", "train"]
+def __dir__() -> list[str]:
+    return sorted({*__all__, *(name for name in globals() if name.startswith("__"))})

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from contextlib import closing, suppress
 from types import FrameType
 
-from overlap.commands import add_commands
+from overlap.commands import OneLineParser, add_commands, unknown_words
 from overlap.errors import ConfigError, OverlapError, RunDirError, one_line
 
 
@@ -112,19 +112,22 @@ def _error_line(error: OverlapError) -> str:
 
 def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
     """Parse the command line; overrides may stand anywhere, also between and after options."""
-    parser = argparse.ArgumentParser(
+    parser = OneLineParser(
         prog="overlap",
         description="Reinforcement learning on code that overlaps sampling, judging and learning.",
         epilog="`overlap COMMAND --help` lists the options of a command, `overlap fields` those of the configuration.",
     )
-    add_commands(parser.add_subparsers(required=True, metavar="command"))
+    commands = parser.add_subparsers(required=True, metavar="command")
+    add_commands(commands)
+    argv = sys.argv[1:] if argv is None else argv
     args, rest = parser.parse_known_args(argv)
+    used: OneLineParser = next((commands.choices[word] for word in argv if word in commands.choices), parser)
     if "overrides" in args:
-        args.overrides += [word for word in rest if "=" in word and not word.startswith("-")]
+        late = [word for word in rest if "=" in word and not word.startswith("-")]
+        args.overrides = [*args.overrides, *late]
         rest = [word for word in rest if "=" not in word or word.startswith("-")]
     if rest:
-        way_out = "; write fields of the configuration as section.field=value, for instance learn.lr=1e-6"
-        parser.error(f"unrecognized arguments: {' '.join(rest)}{way_out if 'overrides' in args else ''}")
+        used.error(unknown_words(rest, argv, used.flags, fields="overrides" in args))
     return args
 
 

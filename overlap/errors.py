@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 
@@ -31,6 +31,14 @@ class ConfigError(OverlapError, ValueError):
 
     def __reduce__(self) -> tuple[type, tuple[object, ...]]:
         return type(self), (self.field, self.value, self.way_out)
+
+
+def raise_all(errors: Sequence[ConfigError]) -> None:
+    """Raise one error with all of them, in one line; nothing where there is none."""
+    if not errors:
+        return
+    first, *rest = errors
+    raise ConfigError(first.field, first.value, "; ".join([first.way_out, *map(str, rest)])) if rest else first
 
 
 @contextmanager

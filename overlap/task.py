@@ -14,15 +14,16 @@ from __future__ import annotations
 
 import inspect
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from overlap import core
 from overlap.config import import_named, section_from
-from overlap.core import LeftOut, Probe, Prompt
-from overlap.errors import ConfigError, one_line
+from overlap.core import LeftOut, Probe, Prompt, described_error, line_of, shortened
+from overlap.errors import ConfigError, OverlapError, one_line, raise_all
 
 if TYPE_CHECKING:
     from overlap.config import Config
@@ -37,6 +38,10 @@ class Task(ABC):
 
     packages: tuple[str, ...] = ()
     """Installed packages that its Python programs may import beside the standard library; each makes runs slower."""
+
+    all_cases: bool = False
+    """Whether the sandbox judges all cases of a problem, so that ``judgement.score`` is the share that passes; else it
+    stops at the first failure, which is faster, and ``score`` raises ValueError for what is not known then."""
 
     options: ClassVar[type | None] = None
     """Dataclass of what ``data.options`` may set: its fields with types and defaults. ``from_config`` gets them by
@@ -137,16 +142,19 @@ def load_task(path: str, cfg: Config | None = None) -> core.Task:
     Modules are also looked for in the working directory. Raises ConfigError for ``data.task``.
     """
     found = import_named("data.task", path, kind="class", example="recipes.code_rl.task:CodeTask")
+    attribute = path.partition(":")[2]
     if missing := sorted(getattr(found, "__abstractmethods__", ())):
         raise _bad(path, f"cannot be made: its method {missing[0]} is abstract; define it")
     if isinstance(found, type) and hasattr(found, "from_config"):
-        task = found.from_config(cfg)
+        with user_code(f"{attribute}.from_config"):
+            task = found.from_config(cfg)
     else:
         try:
             inspect.signature(found).bind()
         except TypeError as error:
             raise _bad(path, f"cannot be made without arguments ({error}); give it from_config(cfg)") from error
-        task = found()
+        with user_code(f"{attribute}()"):
+            task = found()
     return check_task(task, path, cfg)
 
 
@@ -165,11 +173,17 @@ def task_options(cfg: Config, task: Any) -> Any:
 
 
 def check_task(task: Any, name: str, cfg: Config | None = None) -> core.Task:
-    """The task, when it is one and knows the options of ``cfg``; ConfigError for anything else. ``name`` is what the
-    message calls it.
+    """The task, when it is one and knows the options of ``cfg``; ConfigError for anything else, with all of its methods
+    that cannot be called as they will be. ``name`` is what the message calls it.
     """
+    if isinstance(task, type):
+        raise _bad(name, f"is a class: give an object of it, {task.__name__}(), or name it in data.task")
     if missing := [part for part in ("prompts", "program", "reward", "probes", "packages") if not hasattr(task, part)]:
         raise _bad(name, f"has no {missing[0]}; derive it from overlap.Task")
+    packages = task.packages
+    if isinstance(packages, str) or not all(isinstance(package, str) for package in packages):
+        raise _bad(f"{type(task).__qualname__}.packages", f"is {packages!r}: write a tuple of names, ('numpy',)")
+    _check_methods(task, "prompts", "program", "reward", "probes")
     if cfg is not None:
         task_options(cfg, task)
     return cast(core.Task, task)
@@ -182,28 +196,74 @@ def check_rollout(cfg: Config, task: core.Task) -> None:
     if command and (missing := [name for name in ("files", "answer") if not hasattr(task, name)]):
         way_out = f"{kind} has no {missing[0]} for it; derive the task from overlap.Task"
         raise ConfigError("episode.command", command, way_out)
+    _check_methods(task, *(("files", "answer") if command else ("rollout",)))
     if not command and rollout is None:
         for name, value in cfg.episode.given():
             way_out = f"{kind} has no rollout of several turns, and there is no episode.command: leave it out"
             raise ConfigError(name, value, way_out)
         return
-    if not command:
-        _check_signature(rollout, f"{kind}.rollout")
+    if overlong := cfg.learn.overlong_tokens:
+        way_out = f"rollouts are episodes ({command or f'{kind}.rollout'}), whose responses have one reward: use 0"
+        raise ConfigError("learn.overlong_tokens", overlong, way_out)
     if cfg.episode.timeout_s >= cfg.run.stall_s:
         way_out = f"an episode is begun again after run.stall_s={cfg.run.stall_s:g}: use less, or make that more"
         raise ConfigError("episode.timeout_s", cfg.episode.timeout_s, way_out)
 
 
-def _check_signature(rollout: Any, name: str) -> None:
-    wanted = "write `async def rollout(self, prompt, chat, sandbox)`, which returns the answer"
+_CALLED_WITH = {
+    "prompts": ("tokenizer", "split"),
+    "program": ("prompt", "answer"),
+    "reward": ("prompt", "answer", "judgement"),
+    "probes": ("prompt",),
+    "files": ("prompt", "text"),
+    "answer": ("prompt", "folder", "said"),
+    "rollout": ("prompt", "chat", "sandbox"),
+}
+"""Method of a task → the arguments that it is called with."""
+
+
+def _check_methods(task: Any, *methods: str) -> None:
+    """Raise one ConfigError for all of a task's methods that cannot be called as they will be."""
+    raise_all([error for method in methods if (error := _misfit(task, method)) is not None])
+
+
+def _misfit(task: Any, method: str) -> ConfigError | None:
+    """Why a method of a task cannot be called as it will be, with its line; None where it can, or is not there."""
+    found, names = getattr(task, method, None), _CALLED_WITH[method]
+    if found is None:
+        return None
+    asynchronous = method == "rollout"
+    wanted = f"write `{'async ' * asynchronous}def {method}({', '.join(('self', *names))})`"
+    kind, where = f"{type(task).__qualname__}.{method}", line_of(found)
+    place = f" ({where})" if where else ""
+    if not callable(found):
+        return ConfigError("data.task", kind, f"is no method, but {shortened(found)}: {wanted}")
     try:
-        inspect.signature(rollout).bind("prompt", "chat", "sandbox")
+        inspect.signature(found).bind(*names)
     except TypeError as error:
-        raise ConfigError("data.task", name, f"cannot be called ({error}): {wanted}") from error
-    function = inspect.unwrap(rollout)
-    if not any(map(inspect.iscoroutinefunction, (rollout, function, getattr(rollout, "__call__", None)))):  # noqa: B004
-        what = "yields" if inspect.isasyncgenfunction(function) else "is not async"
-        raise ConfigError("data.task", name, f"it {what}: {wanted}")
+        return ConfigError("data.task", kind, f"cannot be called with {', '.join(names)}: {error}{place}; {wanted}")
+    except ValueError:  # written in C, without a signature
+        return None
+    function = inspect.unwrap(found)
+    is_async = any(map(inspect.iscoroutinefunction, (found, function, getattr(found, "__call__", None))))  # noqa: B004
+    yields = inspect.isasyncgenfunction(function) or (
+        method not in ("prompts", "probes") and inspect.isgeneratorfunction(function)
+    )
+    if yields or is_async != asynchronous:
+        what = "yields" if yields else "is async" if is_async else "is not async"
+        return ConfigError("data.task", kind, f"it {what}{place}: {wanted}")
+    return None
+
+
+@contextmanager
+def user_code(name: str) -> Iterator[None]:
+    """Raise what a method ``name`` of the task raises as a ConfigError with its line."""
+    try:
+        yield
+    except OverlapError:
+        raise
+    except Exception as error:  # the user's code can raise anything
+        raise _bad(name, described_error(error)) from error
 
 
 def _bad(path: str, way_out: str) -> ConfigError:

@@ -12,8 +12,8 @@ The author of the problem is trusted, the program is not: docs/sandbox/threat-mo
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from sandbox.core import Case, CaseResult, Isolation, Judgement, Limits, Problem, Program, Subtask, Verdict
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         IsolationUnavailable,
         SandboxError,
         ToolchainMissing,
+        WrongType,
     )
     from sandbox.pool import Pool, PoolStats
 else:  # imported on first use: a command must handle signals before it imports what takes time
@@ -38,7 +39,7 @@ else:  # imported on first use: a command must handle signals before it imports 
             ),
             "errors": (
                 *("CheckerError", "InvalidProblem", "InvalidProgram", "IsolationUnavailable"),
-                *("SandboxError", "ToolchainMissing"),
+                *("SandboxError", "ToolchainMissing", "WrongType"),
             ),
             "pool": ("Pool", "PoolStats"),
         },
@@ -61,13 +62,18 @@ __all__ = [
     "Subtask",
     "ToolchainMissing",
     "Verdict",
+    "WrongType",
     "judge",
 ]
 
 
+def __dir__() -> list[str]:
+    return sorted({*__all__, *(name for name in globals() if name.startswith("__"))})
+
+
 def judge(
-    problem: Problem,
-    program: Program,
+    problem: Problem | Mapping[str, Any],
+    program: Program | str | Mapping[str, Any],
     *,
     stop_at_first_failure: bool = True,
     isolation: Isolation = "auto",
@@ -75,16 +81,22 @@ def judge(
 ) -> Judgement:
     """Judge one program in its own jail and wait for the result; for more than a few programs use a Pool.
 
+    `problem` may be a mapping as in problem.json, `program` a source in the problem's language; what is neither raises
+    WrongType, a TypeError that names argument and form.
     `packages` of this interpreter (("numpy",)) are importable by a Python program. Raises SandboxError for failures of
     the sandbox; what the program does wrong is in the Judgement, even if it kills every judge.
     """
     import tempfile
 
     from sandbox.build import Builder
+    from sandbox.core import Problem
     from sandbox.errors import Deaths, TookDown, WorkerDied
     from sandbox.jail import Jail
     from sandbox.judging import Judge, control
     from sandbox.languages import find_language
+
+    problem = Problem.of(problem)
+    program = problem.program(program)
 
     def tried(problem: Problem, program: Program) -> Judgement:
         deaths = Deaths()

@@ -127,7 +127,9 @@ def _print_judgement(done: Judgement) -> None:
         usage = f"{case.cpu_s:8.3f} s cpu {case.wall_s:8.3f} s wall {case.memory_bytes / MIB:8.1f} MiB"
         _say(f"{case.index + 1:4}  {case.verdict:4} {usage}  {case.message}".rstrip())
     weak = ", weak" if done.weak else ""
-    print(f"{done.verdict}  {done.passed} of {done.total} cases, tier {done.tier}, {done.toolchain}{weak}")
+    ran = len(done.cases)
+    stopped = f" ({ran} judged; --all judges the others)" if 0 < ran < done.total else ""
+    print(f"{done.verdict}  {done.passed} of {done.total} cases{stopped}, tier {done.tier}, {done.toolchain}{weak}")
 
 
 def _run(options: argparse.Namespace) -> int:

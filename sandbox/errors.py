@@ -18,6 +18,10 @@ class InvalidProgram(SandboxError, ValueError):
     """The files of a program cannot lie in one directory; the caller who composed them is at fault."""
 
 
+class WrongType(InvalidProblem, InvalidProgram, TypeError):
+    """An argument is of the wrong type; the message names the argument, what it got, and the form that is expected."""
+
+
 class CheckerError(SandboxError):
     """A problem's checker or interactor does not compile, crashes, exceeds a limit or gives no decision."""
 

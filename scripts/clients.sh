@@ -2,7 +2,7 @@
 # Real clients against the gateway: each is installed in an environment of its own below FOLDER, then runs as a program.
 #   bash scripts/clients.sh              below runs/clients
 #   bash scripts/clients.sh FOLDER -k ai     words after it go to pytest
-# Needs node and npm for the client ai; what is there already is not installed again.
+# Needs node and npm for the clients ai and openai-agents-js; what is there already is not installed again. About 3 GB.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 bash scripts/setup.sh
@@ -14,15 +14,32 @@ python() { # NAME PACKAGE...
   local own=$folder/$1
   shift
   [ -e "$own/installed" ] && return
-  "$bin/python" -m venv --clear "$own"
-  "$own/bin/pip" install --quiet --no-cache-dir "$@"
+  "$bin/uv" venv --quiet --clear --python "$bin/python" "$own"
+  "$bin/uv" pip install --quiet --python "$own/bin/python" "$@"
   touch "$own/installed"
+}
+node_packages() { # NAME PACKAGE...
+  local own=$folder/$1
+  shift
+  [ -e "$own/installed" ] && return
+  mkdir -p "$own"
+  (cd "$own" && npm install --no-audit --no-fund "$@" && touch installed)
 }
 # litellm imports mcp where tools are offered, and does not ask for it.
 python mini-swe-agent mini-swe-agent==2.4.6 litellm==1.106.2 openai==2.54.0 mcp==2.3.0
 python smolagents 'smolagents[openai]==1.26.0' openai==3.54.0
-if [ ! -e "$folder/ai/installed" ]; then
-  mkdir -p "$folder/ai"
-  (cd "$folder/ai" && npm install --no-audit --no-fund ai@6.0.326 @ai-sdk/openai-compatible@2.0.91 && touch installed)
-fi
+python langgraph langgraph==1.2.24 langchain-openai==1.7.4 langchain==1.5.2
+python pydantic-ai 'pydantic-ai-slim[openai]==2.68.0'
+python openai-agents openai-agents==0.24.0
+python llama-index llama-index-core==0.14.25 llama-index-llms-openai-like==0.8.1
+python dspy dspy==3.4.1
+python instructor instructor==1.17.0
+python inspect-ai inspect-ai==0.3.285 openai==3.57.0
+python verifiers verifiers==0.3.1 datasets==5.2.0
+python autogen autogen-agentchat==0.7.5 'autogen-ext[openai]==0.7.5'
+python crewai crewai==1.15.30
+python haystack haystack-ai==3.4.1
+python google-adk google-adk==2.13.0 litellm==1.106.2 mcp==2.3.0
+node_packages ai ai@6.0.326 @ai-sdk/openai-compatible@2.0.91
+node_packages openai-agents-js @openai/agents@0.20.0 zod@4.6.7
 OVERLAP_CLIENTS=$folder PATH=$bin:$PATH exec "$bin/python" -m pytest -n0 tests/overlap/server/test_clients.py "$@"

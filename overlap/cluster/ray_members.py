@@ -36,11 +36,19 @@ MakePool = Callable[[int], NodePool]
 """Called on the node, with the most programs that it may judge at once."""
 
 
-def sandbox_pool(isolation: Isolation, packages: tuple[str, ...], judge_once: bool, workers: int) -> NodePool:
+def sandbox_pool(
+    isolation: Isolation, packages: tuple[str, ...], judge_once: bool, all_cases: bool, workers: int
+) -> NodePool:
     """A sandbox with so many workers, at most one for every core that this process may use."""
     from sandbox.pool import Pool as SandboxPool
 
-    return SandboxPool(workers, isolation=isolation, packages=packages, judge_once=judge_once)
+    return SandboxPool(
+        workers,
+        isolation=isolation,
+        packages=packages,
+        stop_at_first_failure=not all_cases,
+        judge_once=judge_once,
+    )
 
 
 def forget_ray() -> bool:
@@ -147,13 +155,14 @@ class RayMembers:
         isolation: Isolation = "auto",
         packages: Sequence[str] = (),
         judge_once: bool = True,
+        all_cases: bool = False,
         workers: int | None = None,
         bound: Callable[[RayNodeInfo], int] = lambda place: 0,
         make_pool: MakePool | None = None,
     ) -> None:
         self._cluster, self._entered = cluster, False
         self._workers, self._bound = workers, bound
-        self._make_pool = make_pool or partial(sandbox_pool, isolation, tuple(packages), judge_once)
+        self._make_pool = make_pool or partial(sandbox_pool, isolation, tuple(packages), judge_once, all_cases)
         self._nodes: dict[str, RayNode] = {}
 
     async def joined(self) -> AsyncIterator[Node]:

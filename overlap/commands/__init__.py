@@ -1,12 +1,14 @@
-"""The commands of ``overlap``: their arguments (``parsers``), and the work behind each."""
+"""The commands of ``overlap``: their arguments (``parsers``), and the work behind each, which Python may call too."""
 
 from typing import TYPE_CHECKING
 
+from overlap.commands.flags import OneLineParser, unknown_words
 from overlap.commands.parsers import add_commands
 
 if TYPE_CHECKING:
+    from overlap.commands.answering import ScoredAnswers, evaluate, rollout
     from overlap.commands.check_data import SandboxComponent
-    from overlap.commands.export import export_command
+    from overlap.commands.exporting import ExportedPolicy, export
     from overlap.commands.standalone import ServingParts, check_engines, run_standalone
     from overlap.commands.train import ANY_CORES, dry_run, plan_devices
 else:
@@ -15,8 +17,9 @@ else:
     __getattr__ = names(
         __name__,
         {
+            "answering": ("ScoredAnswers", "evaluate", "rollout"),
             "check_data": ("SandboxComponent",),
-            "export": ("export_command",),
+            "exporting": ("ExportedPolicy", "export"),
             "standalone": ("ServingParts", "check_engines", "run_standalone"),
             "train": ("ANY_CORES", "dry_run", "plan_devices"),
         },
@@ -24,12 +27,18 @@ else:
 
 __all__ = [
     "ANY_CORES",
+    "ExportedPolicy",
+    "OneLineParser",
     "SandboxComponent",
+    "ScoredAnswers",
     "ServingParts",
     "add_commands",
     "check_engines",
     "dry_run",
-    "export_command",
+    "evaluate",
+    "export",
     "plan_devices",
+    "rollout",
     "run_standalone",
+    "unknown_words",
 ]

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING
 from overlap.atomic import write_atomic
 from overlap.config import load_config
 from overlap.evaluation import DataReport, Finding, check_in_parts, open_pool, remember
-from overlap.pipeline import filter_prompts
-from overlap.prepare import checked_file
+from overlap.prepare import checked_file, task_prompts
 from overlap.process import handle_interrupts, run_to_end, scratch_directory
 from overlap.record import Progress, check_out, quiet
 from overlap.run import open_components
@@ -23,20 +22,20 @@ if TYPE_CHECKING:
 
 
 def check_data_command(args: argparse.Namespace) -> int:
-    """Judge the probes of every problem of a file; 1 where something was found. Needs no policy."""
+    """Judge the probes of every problem of a file; 1 where a row is left out or a problem has a finding, 0 where there
+    are notes alone. Needs no policy.
+    """
     cfg, out = load_config(args.config, args.overrides), args.out
     cfg = replace(cfg, data=replace(cfg.data, train=args.file, heldout=""))  # a name, whatever YAML makes of it
     if out is not None:
-        check_out(out, ours='"place": ')
+        check_out(out, ours='{"place": ')
     with (
         handle_interrupts() as interrupts,
         scratch_directory() as (scratch, reaper),
         quiet(scratch / "run.log") as console,
     ):
         task = load_task(cfg.data.task, cfg)
-        splits = [
-            filter_prompts(task.prompts(_NoTokens(), split), cfg.model.prompt_tokens) for split in ("train", "heldout")
-        ]
+        splits = list(task_prompts(task, _NoTokens(), cfg.model.prompt_tokens).values())
         prompts = [prompt for intake in splits for prompt in intake.prompts][: args.limit]
         console.print(f"{sum(intake.rows for intake in splits)} rows, {len(prompts)} problems to judge")
         for line in (line for intake in splits for line in intake.lines()):
@@ -53,10 +52,11 @@ def check_data_command(args: argparse.Namespace) -> int:
                         remember(checked_file(), report)
 
         run_to_end(work, interrupts)
-    report = DataReport(tuple(findings))
-    console.print("\n".join(report.lines()))
+    report = DataReport(tuple(findings), tuple(row for intake in splits for row in intake.left_out))
+    where = f"; every row is in {out}" if out is not None else "" if report.clean else "; --out FILE lists every row"
+    console.print("\n".join([*report.lines(), report.verdict() + where]))
     if out is not None:
-        write_atomic(out, "".join(json.dumps(f.to_json(), ensure_ascii=False) + "\n" for f in report.findings))
+        write_atomic(out, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in report.rows()))
     return 0 if report.clean else 1
 
 

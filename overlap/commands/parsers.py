@@ -48,7 +48,7 @@ def _train(commands: Subparsers) -> None:
 
 def _rollout(commands: Subparsers) -> None:
     text = "sample answers to prompts and score them, without a learner"
-    rollout = _add(commands, "rollout", _later("rollout", "rollout_command"), text)
+    rollout = _add(commands, "rollout", _later("answering", "rollout_command"), text)
     _add_config(rollout)
     rollout.add_argument("--split", choices=("train", "heldout"), default="heldout", help="prompts to answer (heldout)")
     rollout.add_argument("--limit", type=_positive, default=None, metavar="N", help="answer the first N prompts only")
@@ -72,11 +72,13 @@ def _filter(commands: Subparsers) -> None:
 def _check_data(commands: Subparsers) -> None:
     text = (
         "judge the reference solutions of a problem file, an empty answer and the first example printed; "
-        "exit code 1 if a problem looks wrong"
+        "exit code 1 if a row cannot be used or a problem looks wrong, 0 if there are notes alone"
     )
     check = _add(commands, "check-data", _later("check_data", "check_data_command"), text)
     check.add_argument("file", metavar="FILE", help="a source as in data.train: a file, a folder, a split, a hub id")
-    check.add_argument("--out", type=Path, default=None, metavar="JSONL", help="write a row of findings per problem")
+    check.add_argument(
+        "--out", type=Path, default=None, metavar="JSONL", help="write a row of findings and notes per row of the data"
+    )
     check.add_argument("--limit", type=_positive, default=None, metavar="N", help="judge the first N problems only")
     _add_config(check)
 
@@ -89,9 +91,9 @@ def _export(commands: Subparsers) -> None:
 
 
 def _run_export(args: argparse.Namespace) -> Iterator[str]:
-    from overlap.commands.export import export_command
+    from overlap.commands.exporting import export
 
-    folder, step, version = export_command(args.run, step=args.step, out=args.out)
+    folder, step, version = export(args.run, step=args.step, out=args.out)
     yield f"{folder}: the policy after step {step} (version {version})"
 
 
@@ -169,7 +171,7 @@ def _add_config(parser: argparse.ArgumentParser) -> None:
 
 def _add_overrides(parser: argparse.ArgumentParser) -> None:
     text = "set a field of the configuration (`overlap fields` lists them)"
-    parser.add_argument("overrides", nargs="*", metavar="section.field=value", help=text)
+    parser.add_argument("overrides", nargs="*", default=[], metavar="section.field=value", help=text)
 
 
 def _positive(text: str) -> int:

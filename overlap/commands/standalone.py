@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from overlap.config import Config
-from overlap.core import Generator, Verifier
+from overlap.core import Generator, Task, Verifier
 from overlap.placement import MemoryPlan, PlannedRun, memory_line, place_here, read_shape
 from overlap.prepare import RunInputs, RunPlacement, episode_lines, left_out_lines, prepare, seat, seats_lines
 from overlap.process import handle_interrupts, run_to_end, scratch_directory
-from overlap.record import Console, quiet
+from overlap.record import Console, OpenConsole, quiet
 from overlap.run import Component, PartFactory, open_components
 
 
@@ -30,22 +30,25 @@ def run_standalone(
     cfg: Config,
     work: Callable[[ServingParts], Awaitable[None]],
     *,
+    task: Task | None = None,
+    output: OpenConsole = quiet,
     check: Callable[[RunInputs], object] = id,
     preparing: Callable[[Path], RunInputs] | None = None,
     wanted: Callable[[], Collection[str]] = lambda: ("engine", "verifier"),
 ) -> None:
     """Start engine and verifier, do the work, close them. ``check`` may refuse the prompts before anything is started.
 
-    ``preparing`` loads the inputs in another way than ``prepare``. ``wanted``, called after that, returns which of
-    "engine" and "verifier" are started: the work must do without the others.
+    ``task`` and ``output``: see ``run_training``. ``preparing`` loads the inputs in another way than ``prepare``.
+    ``wanted``, called after that, returns which of "engine" and "verifier" are started: the work must do without the
+    others.
     """
     with handle_interrupts() as interrupts, scratch_directory() as (scratch, reaper):
-        inputs = preparing(scratch) if preparing is not None else prepare(cfg, None, scratch)
+        inputs = preparing(scratch) if preparing is not None else prepare(cfg, task, scratch, output)
         check(inputs)
         started = wanted()
         cfg = inputs.cfg
         placement = place_engines(inputs)[0].placement if "engine" in started else place_here(cfg, learner=False)
-        with quiet(log := scratch / "run.log") as console:
+        with output(log := scratch / "run.log") as console:
             for name, value in left_out_lines(inputs) + (episode_lines(inputs) if "engine" in started else []):
                 console.print(f"{name}: {value}")
             factory = PartFactory(inputs, placement, scratch, log, console.print, reaper.watch_pid)

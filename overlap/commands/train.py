@@ -14,6 +14,7 @@ from overlap.prepare import (
     check_place,
     devices_plan,
     devices_plan_lines,
+    disk_plan,
     memory_inputs,
     plan_lines,
     prepare,
@@ -36,7 +37,7 @@ def train_command(args: argparse.Namespace) -> int | Iterator[str]:
     cfg = _kept_config(args) if args.from_rollouts else _resumed_config(args) if resume else config_of(args)
     if args.dry_run:
         return dry_run(cfg, args.from_rollouts, resume=resume, with_changes=args.resume_with_changes)
-    training.train(cfg, resume=resume, with_changes=args.resume_with_changes, rollouts=args.from_rollouts)
+    training.run_training(cfg, resume=resume, with_changes=args.resume_with_changes, rollouts=args.from_rollouts)
     return 0
 
 
@@ -95,3 +96,4 @@ def dry_run(cfg: Config, rollouts: str, *, resume: bool, with_changes: bool) -> 
         yield f"{name:<11} {value}"
     yield from ("", *memory_table(memory))
     placed.check(asked)
+    disk_plan(asked, len(inputs.heldout)).check(cfg.run.dir)

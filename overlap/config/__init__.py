@@ -6,6 +6,7 @@ What for: one frozen :class:`Config`, checked where it is made. Knows nothing of
 from overlap.config.docs import field_lines
 from overlap.config.earlier import Change, changes
 from overlap.config.fields import ClusterConfig, Config, DataConfig, ModelConfig, RunConfig, VerifyConfig
+from overlap.config.hints import name_hint
 from overlap.config.import_path import import_function, import_named, trying
 from overlap.config.learn import CriticConfig, LearnConfig, Truncated
 from overlap.config.load import HISTORY, config_from_dict, last_override, load_config, section_from, without_override
@@ -35,6 +36,7 @@ __all__ = [
     "import_named",
     "last_override",
     "load_config",
+    "name_hint",
     "section_from",
     "trying",
     "without_override",

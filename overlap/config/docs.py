@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import difflib
 import inspect
 import re
 import textwrap
@@ -11,8 +10,10 @@ from collections.abc import Iterator
 from dataclasses import fields
 from typing import Any, get_args, get_type_hints
 
-from overlap.config.earlier import RETIRED, refuse_retired
+from overlap.config.earlier import RETIRED, retired_error
 from overlap.config.fields import Config
+from overlap.config.foreign import FOREIGN
+from overlap.config.hints import name_hint
 from overlap.config.rules import MAY_CHANGE, choices, defaults
 from overlap.errors import ConfigError
 
@@ -27,10 +28,7 @@ def field_lines(name: str = "") -> list[str]:
     every = {f"{section}.{f.name}": (kind, f.name) for section, kind in sections.items() for f in fields(kind)}
     wanted = [full for full in every if not name or full == name or full.startswith(f"{name}.")]
     if not wanted:
-        refuse_retired(name, "")
-        near = difflib.get_close_matches(name, [*sections, *every], n=1)
-        hint = f"did you mean {near[0]}?" if near else f"give a section ({', '.join(sections)}) or section.field"
-        raise ConfigError("field", name, f"is none; {hint}")
+        raise retired_error(name, "") or ConfigError("field", name, f"is none; {name_hint(name.split('.'), None)}")
     return [line for full in wanted for line in _field(full, *every[full])]
 
 
@@ -60,6 +58,17 @@ def page() -> str:
     lines += ["", "## Fields of earlier versions", "", "A run of an earlier version is resumed with their values.", ""]
     lines += ["| earlier | now |", "|---|---|"]
     lines += [f"| `{name}` | {f'`{old.now}`' if old.moved else old.now} |" for name, old in RETIRED.items()]
+    lines += ["", "## Names of other trainers", ""]
+    lines += [
+        "Names of TRL, verl, OpenRLHF and AReaL are refused with what they are here:",
+        "",
+        "| there | here |",
+        "|---|---|",
+    ]
+    there: dict[str, list[str]] = {}
+    for name, here in FOREIGN.items():
+        there.setdefault(here, []).append(f"`{name}`")
+    lines += [f"| {', '.join(names)} | {here} |" for here, names in there.items()]
     return "\n".join(lines) + "\n"
 
 

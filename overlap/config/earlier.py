@@ -67,10 +67,10 @@ _USED_WITH = {
 """Those that had an effect for some values of another field of ``learn`` alone."""
 
 
-def refuse_retired(name: str, value: Any) -> None:
-    """Raise ConfigError for the name of a field of earlier versions, with its place now."""
-    if retired := RETIRED.get(name):
-        raise ConfigError(name, value, f"is no field any more: {retired.way_out}")
+def retired_error(name: str, value: Any) -> ConfigError | None:
+    """The error for the name of a field of earlier versions, with its place now; None for any other name."""
+    retired = RETIRED.get(name)
+    return ConfigError(name, value, f"is no field any more: {retired.way_out}") if retired else None
 
 
 def carry_over(tree: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:

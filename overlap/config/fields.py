@@ -10,12 +10,16 @@ A resumed run must stay the run that it was: a field may change on the way only 
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from overlap.config.learn import CriticConfig, LearnConfig
 from overlap.config.rollout import EpisodeConfig, RolloutConfig, check_sharing
 from overlap.config.rules import Section, above, at_least, free, require
+
+if TYPE_CHECKING:
+    from overlap.config.load import Overrides
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +34,9 @@ class ModelConfig(Section):
     """Longest prompt, tokens; longer ones are left out of the data and counted."""
     response_tokens: int = at_least(1, 256)
     """Longest response, tokens; of an episode of several turns, the longest of each."""
+    chat_template_kwargs: dict[str, Any] = field(default_factory=dict)
+    """Variables for the chat template wherever it renders, as a mapping: ``{enable_thinking: false}`` for Qwen3. A
+    request of an agent program may repeat it, and may not differ from it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,6 +199,14 @@ class Config:
         """``rollout.parity_bound`` or its default for the policy's number type, nats."""
         default = 0.05 if self.model.dtype == "bfloat16" else 1e-4
         return self.rollout.parity_bound or default
+
+    def replace(self, overrides: Overrides = (), /, **sections: Mapping[str, Any]) -> Config:
+        """Another configuration with other values of some fields, by the ``overrides`` of :func:`overlap.load_config`
+        or by section: ``cfg.replace({"learn.lr": 2e-5})`` is ``cfg.replace(learn={"lr": 2e-5})``. Raises ConfigError.
+        """
+        from overlap.config.load import replaced
+
+        return replaced(replaced(self, overrides), sections)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain nested dict, as written to ``config.yaml``."""

@@ -57,6 +57,9 @@ class LearnConfig(Section):
     clip_high: float | None = at_least(0, None)
     """See ``clip_low``; null: 0.28 for ppo (DAPO's clip-higher; and a function of your own), 4 for cispo, 4e-4 for
     gspo."""
+    dual_clip: float | None = above(1, None)
+    """With the loss "ppo": the largest ratio that counts against a token whose advantage is below 0. A token beyond it
+    has no gradient (dual-clip PPO, Ye et al. 2020; verl has 3). null: there is no such bound."""
     kl_coef: float = at_least(0, 0.0)
     """Weight of the k3 KL penalty against the initial policy; 0 loads no reference policy."""
     entropy_coef: float = at_least(0, 0.0)
@@ -77,7 +80,8 @@ class LearnConfig(Section):
     overlong_tokens: int = at_least(0, 0)
     """Responses in the last so many tokens before ``model.response_tokens`` are worth less, evenly down to 0.5 off at
     that limit (DAPO's soft overlong punishment, for rewards of 0 to 1); 0: none. ``reward/mean`` is without it.
-    It is part of a cut off response's reward: out of the loss with it by "mask", replaced with it by "bootstrap"."""
+    It is part of a cut off response's reward: out of the loss with it by "mask", replaced with it by "bootstrap".
+    An episode has one reward and responses of many lengths, so there it must be 0."""
     loss: Literal["ppo", "pg", "cispo", "gspo"] | ImportPath = "ppo"
     """What updates after the first one of a step are held to (with one update a step, all of them are the same).
 
@@ -90,10 +94,10 @@ class LearnConfig(Section):
     """What makes samples of another policy count as those of the learner's: a weight by the learner/engine ratio.
 
     "tis": token ratios, cut at ``correction_bound`` b; "mis": token ratios, 0 outside [1 / b, b] (IcePop); "seq_mis":
-    the ratio of the whole response, 0 over b (TRL, verl); "decoupled": token ratios, 0 over b, around the policy before
-    the step (AReaL); "dppo": token ratios, 0 where a probability moved by more than b (prime-rl), with
-    ``loss="pg"``; "none": 1, stale samples count as if they were fresh (the plan says so). A function of your own:
-    ``overlap.learner.correction.TokenCorrection``.
+    the ratio of the whole response, in an episode that of each branch, 0 over b (TRL); "decoupled": token ratios, 0
+    over b, around the policy before the step (AReaL); "dppo": token ratios up to 20, 0 where a probability moved by
+    more than b (prime-rl, verl), with ``loss="pg"``; "none": 1, stale samples count as if they were fresh (the plan
+    says so). A function of your own: ``overlap.learner.correction.TokenCorrection``.
     """
     correction_bound: float | None = above(0, None)
     """Largest learner/engine ratio of ``correction``; for "dppo" how far a token's probability may have moved from the
@@ -123,6 +127,8 @@ class LearnConfig(Section):
         way_out = "only a critic knows what a cut off sample was worth: use mask or zero, or learn.advantage=gae"
         require(self.truncated != "bootstrap" or self.advantage == "gae", "learn.truncated", self.truncated, way_out)
         self._check_response_clip()
+        way_out = "it bounds the ratio of ppo: use learn.loss=ppo, or null"
+        require(self.dual_clip is None or loss == "ppo", "learn.dual_clip", self.dual_clip, way_out)
 
     def _check_bound(self) -> None:
         how, bound = self.correction, self.correction_bound

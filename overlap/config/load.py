@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import difflib
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
@@ -10,11 +10,12 @@ from typing import Any, TypeVar, get_type_hints
 
 import yaml
 
-from overlap.config.earlier import carry_over, refuse_retired
+from overlap.config.earlier import carry_over, retired_error
 from overlap.config.fields import Config
-from overlap.config.foreign import FOREIGN
-from overlap.config.rules import check_section, defaults
-from overlap.errors import ConfigError, one_line
+from overlap.config.hints import near_name, wrong_names
+from overlap.config.rules import check_section
+from overlap.config.yaml_file import read_yaml
+from overlap.errors import ConfigError, one_line, raise_all
 
 HISTORY = "history"  # stands in a run directory's config.yaml beside the sections, and is no part of a configuration
 EXTENDS = "extends"
@@ -22,19 +23,36 @@ EXTENDS = "extends"
 T = TypeVar("T")
 
 
-def load_config(path: str | Path | None = None, overrides: Sequence[str] = ()) -> Config:
-    """Build a :class:`Config` from a YAML file (optional) and overrides such as ``"learn.lr=2e-5"``.
+Overrides = Sequence[str] | Mapping[str, Any]
+"""``["learn.lr=2e-5"]``, whose values are YAML; ``{"learn.lr": 2e-5}`` or ``{"learn": {"lr": 2e-5}}``."""
 
-    A file may begin with ``extends: FILE``, a path from its own folder on: it then says what differs from that one.
+
+def load_config(source: str | Path | Mapping[str, Any] | None = None, overrides: Overrides = ()) -> Config:
+    """Build a :class:`Config` from a YAML file or a mapping (None: the defaults) and overrides.
+
+    A file may begin with ``extends: FILE``, a path from its own folder on: it then says what differs from that one. A
+    mapping holds what a file would, or names of fields as in ``{"learn.lr": 2e-5}``; overrides are such a mapping, or a
+    list as in ``["learn.lr=2e-5"]``.
 
     Raises:
-        ConfigError: the file cannot be read, a key is unknown (the nearest known one is named), a value has the wrong
-            type, or the combination is impossible.
+        ConfigError: the file cannot be read, keys are unknown (each is named, with what it is here), a value has the
+            wrong type, or the combination is impossible.
     """
-    tree = _read(Path(path)) if path is not None else {}
-    for override in overrides:
-        _apply(tree, override)
-    return config_from_dict(tree)
+    wrong: list[ConfigError] = []
+    if isinstance(source, Mapping):
+        tree, wrong = _with_fields({}, source)
+        if EXTENDS in tree:
+            tree = _extended(tree, Path())
+    elif source is None or isinstance(source, str | os.PathLike):
+        tree = _read(Path(source)) if source is not None else {}
+    else:
+        raise ConfigError("source", source, "give the path of a YAML file, a mapping of fields, or None")
+    return _overridden(tree, overrides, wrong)
+
+
+def replaced(cfg: Config, overrides: Overrides) -> Config:
+    """``cfg`` with other values of some fields; see :func:`load_config`."""
+    return _overridden(cfg.to_dict(), overrides)
 
 
 def last_override(overrides: Iterable[str], name: str) -> str | None:
@@ -50,13 +68,16 @@ def without_override(overrides: Iterable[str], name: str) -> list[str]:
 
 def config_from_dict(tree: Mapping[str, Any]) -> Config:
     """Build a :class:`Config` from a nested mapping, as :meth:`Config.to_dict` makes it, now or in earlier versions."""
-    hints = get_type_hints(Config)
+    return _built(tree, ())
+
+
+def _built(tree: Mapping[str, Any], wrong: Sequence[ConfigError]) -> Config:
+    """The configuration. Raises one ConfigError for all wrong names, and for what is ``wrong`` already."""
     tree, stray = carry_over({name: values for name, values in tree.items() if name != HISTORY})
-    for name, value in stray.items():
-        refuse_retired(name, value)
-    _refuse_unknown("", tree, hints)
+    found = [error for name, value in stray.items() if (error := retired_error(name, value)) is not None]
+    raise_all([*wrong, *found, *wrong_names(tree)])
     sections = {}
-    for name, kind in hints.items():
+    for name, kind in get_type_hints(Config).items():
         values = tree.get(name)
         values = {} if values is None else values
         if not isinstance(values, Mapping):
@@ -71,7 +92,8 @@ def section_from(kind: type[T], values: Mapping[str, Any], name: str) -> T:
     """
     types = get_type_hints(kind)
     known = {f.name: types[f.name] for f in fields(kind)}  # type: ignore[arg-type]
-    _refuse_unknown(f"{name}.", values, known)
+    unknown = [key for key in values if key not in known]
+    raise_all([ConfigError(f"{name}.{key}", values[key], _option_hint(name, key, known)) for key in unknown])
     made = kind(**{key: _coerce(known[key], value) for key, value in values.items()})
     check_section(name, made)  # type: ignore[arg-type]
     return made
@@ -82,7 +104,7 @@ def _read(path: Path, below: tuple[Path, ...] = ()) -> dict[str, Any]:
     try:
         if path.resolve() in below:
             raise ConfigError(EXTENDS, str(path), "is extended by itself: leave that out")
-        tree = yaml.safe_load(path.read_text(encoding="utf-8"))
+        tree = read_yaml(path.read_text(encoding="utf-8"))
     except OSError as error:
         field = EXTENDS if below else "--config"
         raise ConfigError(field, str(path), f"cannot be read ({error.strerror}); give a YAML file") from error
@@ -92,45 +114,96 @@ def _read(path: Path, below: tuple[Path, ...] = ()) -> dict[str, Any]:
         return {}
     if not isinstance(tree, dict):
         raise ConfigError("--config", str(path), "write sections (model:, data:, ...) at the top level")
+    return _extended(tree, path.parent, (*below, path.resolve()))
+
+
+def _extended(tree: dict[str, Any], folder: Path, below: tuple[Path, ...] = ()) -> dict[str, Any]:
+    """``tree`` with what the file that it extends has besides."""
     base = tree.pop(EXTENDS, None)
     if base is None:
         return tree
     if not isinstance(base, str):
         raise ConfigError(EXTENDS, base, "give the path of one YAML file, from the folder of this one on")
-    return _merged(_read(path.parent / base, (*below, path.resolve())), tree)
+    return _merged(_read(folder / base, below), tree)
 
 
 def _merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
     """Both, where each has a mapping in turn; else what ``over`` has."""
     found = dict(base)
     for key, value in over.items():
-        both = isinstance(value, Mapping) and isinstance(found.get(key), Mapping)
-        found[key] = _merged(found[key], value) if both else value
+        below = found.get(key)
+        below = below if isinstance(below, Mapping) else {}
+        found[key] = _merged(below, value) if isinstance(value, Mapping) else value
     return found
 
 
-def _apply(tree: dict[str, Any], override: str) -> None:
+def _overridden(tree: dict[str, Any], overrides: Overrides, wrong: Sequence[ConfigError] = ()) -> Config:
+    """The configuration of ``tree`` and ``overrides``. Raises one ConfigError for all wrong names and for ``wrong``."""
+    if isinstance(overrides, Mapping):
+        tree, found = _with_fields(tree, overrides)
+        return _built(tree, [*wrong, *found])
+    known = isinstance(overrides, Sequence) and not isinstance(overrides, str | bytes)
+    if not known or not all(isinstance(override, str) for override in overrides):
+        raise ConfigError(
+            "overrides", overrides, 'give a list as in ["learn.lr=2e-5"] or a mapping as {"learn.lr": 2e-5}'
+        )
+    found = [error for override in overrides if (error := _apply(tree, override)) is not None]
+    return _built(tree, [*wrong, *found])
+
+
+def _with_fields(tree: dict[str, Any], values: Mapping[str, Any]) -> tuple[dict[str, Any], list[ConfigError]]:
+    """``tree`` with the values of a mapping of sections, or of names such as "learn.lr", in it; and what is wrong."""
+    wrong = []
+    for key, value in values.items():
+        if not (isinstance(key, str) and "." in key):
+            tree = _merged(tree, {key: value})
+        elif (error := _put(tree, key, value)) is not None:
+            wrong.append(error)
+    return tree, wrong
+
+
+def _apply(tree: dict[str, Any], override: str) -> ConfigError | None:
+    """Put an override into its place; returns why it has none, so that all can be told at once."""
     key, equals, text = override.partition("=")
-    *above, name = key.strip().split(".")
-    if not (equals and above and name):
-        way_out = "write section.field=value, for instance learn.lr=2e-5"
+    *above, name = key.strip().lstrip("+").split(".")
+    if not (equals and name and all(above)):
+        is_field = len(above) == 1 and name in _fields(above[0])
+        way_out = f"write {key.strip()}=VALUE" if is_field else "write section.field=value, for instance learn.lr=2e-5"
         if override.endswith((".yaml", ".yml")):
             way_out = "a configuration is given with --config FILE"
-        raise ConfigError("override", override, way_out)
+        return ConfigError("override", override, way_out)
     try:
-        value = yaml.safe_load(text) if text.strip() else ""
+        value = read_yaml(text) if text.strip() else ""
     except yaml.YAMLError as error:
-        raise ConfigError(key, text, f"is not a YAML value: {one_line(error)}") from error
-    refuse_retired(key.strip(), value)
+        return ConfigError(key, text, f"is not a YAML value: {one_line(error)}")
+    if not above and name in get_type_hints(Config) and retired_error(name, value) is None:
+        return ConfigError(
+            "override", override, f"{name} is a section: write section.field=value, see `overlap fields`"
+        )
+    return _put(tree, key.strip().lstrip("+"), value)
+
+
+def _put(tree: dict[str, Any], key: str, value: Any) -> ConfigError | None:
+    """Put the value of a field into its place; returns why it has none."""
+    if (retired := retired_error(key, value)) is not None:
+        return retired
+    *above, name = key.split(".")
     below = tree
     for number, section in enumerate(above):
         below = below.setdefault(section, {})
         if not isinstance(below, dict):
-            raise ConfigError(".".join(above[: number + 1]), below, "is a section: write its fields below it")
+            return ConfigError(".".join(above[: number + 1]), below, "is a section: write its fields below it")
     below[name] = value
+    return None
+
+
+def _fields(section: str) -> list[str]:
+    kind = get_type_hints(Config).get(section)
+    return [f.name for f in fields(kind)] if kind is not None else []
 
 
 def _coerce(kind: Any, value: Any) -> Any:
+    value = os.fspath(value) if isinstance(value, os.PathLike) else value
     kind = float if kind == float | None else kind
     if kind is float and isinstance(value, str):  # YAML 1.1 reads 2e-5 as a string
         try:
@@ -144,26 +217,6 @@ def _coerce(kind: Any, value: Any) -> Any:
     return value
 
 
-def _refuse_unknown(prefix: str, given: Mapping[str, Any], known: Mapping[str, Any]) -> None:
-    for key in given:
-        if key not in known:
-            raise ConfigError(
-                f"{prefix}{key}", given[key], f"is not a field; {_hint(prefix, str(key), given[key], known)}"
-            )
-
-
-def _hint(prefix: str, key: str, value: Any, known: Mapping[str, Any]) -> str:
-    """What a key that is no field may have been meant to be."""
-    last = key
-    while not prefix and isinstance(value, Mapping) and value:
-        last, value = next(iter(value.items()))
-    last = str(last).rpartition(".")[2]
-    if last in FOREIGN:
-        return f"here it is {FOREIGN[last]}"
-    sections = get_type_hints(Config)
-    if elsewhere := [f"{section}.{last}" for section, kind in sections.items() if last in defaults(kind)]:
-        return f"did you mean {' or '.join(elsewhere)}?"
-    very_near = difflib.get_close_matches(key, known, n=1, cutoff=0.75)
-    if near := very_near or difflib.get_close_matches(key, known, n=3, cutoff=0.5):
-        return f"did you mean {' or '.join(prefix + name for name in near)}?"
-    return f"known are {', '.join(known)}: `overlap fields{f' {prefix[:-1]}' if prefix else ''}` says what each is"
+def _option_hint(section: str, key: str, known: Mapping[str, Any]) -> str:
+    """Of a mapping of options that is no section of the configuration."""
+    return f"is not a field; {near_name(key, {name: f'{section}.{name}' for name in known}, section)}"

@@ -59,8 +59,9 @@ class EpisodeConfig(Section):
     """Episodes of several turns, rolled out by the task or by an agent program."""
 
     command: str = free("")
-    """An agent program that rolls episodes out by ``/v1/chat/completions``, as a shell reads it, in the place of the
-    task's own rollout. It runs in a directory of its own: files are named by their whole path. "": the task does."""
+    """An agent program that rolls episodes out over an OpenAI-compatible endpoint, as a shell reads it, in the place of
+    the task's own rollout. It runs in a directory of its own: files are named by their whole path. "": the task does
+    it."""
     turns: int = at_least(1, 16)
     """Answers of the policy in an episode at most, those on other branches too."""
     tokens: int = at_least(0, 0)
@@ -73,6 +74,11 @@ class EpisodeConfig(Section):
     """The engine's parser for tool calls, such as "hermes"; "": answers are text."""
     reasoning_parser: str = ""
     """The engine's parser for reasoning, such as "qwen3"; "": answers are text."""
+    structured: Literal["ignore", "refuse"] = "ignore"
+    """What becomes of a request that would force the form of an answer: ``response_format`` with JSON, and a
+    ``tool_choice`` that is "required" or names a tool. "ignore": the policy answers freely, and the request is counted
+    (``episode/ignored_response_format``); "refuse": it gets an error. The form is never forced, because the answers
+    would not be the policy's own. Without ``tool_parser`` such a ``tool_choice`` is always refused."""
 
     @property
     def reads(self) -> bool:

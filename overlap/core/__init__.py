@@ -25,6 +25,8 @@ from overlap.core.nouns import (
     WeightUpdate,
 )
 from overlap.core.token_array import Packed
+from overlap.core.tolerance import equal_rewards, reaches
+from overlap.core.user_code import described_error, line_of, of_dump, shortened
 
 __all__ = [
     "Batch",
@@ -52,5 +54,11 @@ __all__ = [
     "Verifier",
     "VersionSpan",
     "WeightUpdate",
+    "described_error",
+    "equal_rewards",
+    "line_of",
+    "of_dump",
+    "reaches",
+    "shortened",
     "unicode_of",
 ]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +34,10 @@ def unicode_of(text: str) -> str:
 class Used:
     """What an episode took: answers that arrived, tokens sampled (also for answers that did not), tokens in front of
     all its turns and how many of them the engine had in its cache, answers that were asked for again and not sampled,
-    and answers that a parser could make nothing of.
+    answers that a parser could make nothing of, and whether its time was up before it ended (``episode.timeout_s``).
+
+    ``rerendered``: tokens of earlier turns that were rendered anew because the chat template could not continue them.
+    ``refused`` and ``ignored``: by parameter, requests that were refused for it, and those in which it had no effect.
     """
 
     turns: int
@@ -42,3 +46,7 @@ class Used:
     cached: int
     replayed: int
     unread: int
+    out_of_time: bool = False
+    rerendered: int = 0
+    refused: Mapping[str, int] = field(default_factory=dict)
+    ignored: Mapping[str, int] = field(default_factory=dict)

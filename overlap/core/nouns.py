@@ -162,9 +162,14 @@ class Trajectory:
         return self, *self.forks
 
     @property
+    def trained(self) -> int:
+        """Tokens that the policy sampled on this branch and not on an earlier one."""
+        return sum(self.mask) if self.mask else len(self.token_ids)
+
+    @property
     def sampled(self) -> int:
         """Tokens that the policy sampled, those of forks too."""
-        return sum(sum(b.mask) if b.mask else len(b.token_ids) for b in self.branches)
+        return sum(branch.trained for branch in self.branches)
 
     @property
     def truncated(self) -> bool:

@@ -19,7 +19,7 @@ from overlap.evaluation.data_check import (
     recall,
     remember,
 )
-from overlap.evaluation.evaluate import PassRate, answers, tallied
+from overlap.evaluation.evaluate import PassRate, answers, measure_pass_rate, tallied
 from overlap.evaluation.filter import SplitBounds, filter_problems
 from overlap.evaluation.history import EvaluationHistory, Evaluator
 
@@ -40,6 +40,7 @@ __all__ = [
     "digest_of",
     "filter_problems",
     "known_references",
+    "measure_pass_rate",
     "open_pool",
     "recall",
     "remember",

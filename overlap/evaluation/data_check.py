@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from overlap.aio import unwrapped
 from overlap.atomic import write_atomic
-from overlap.core import Probe, Prompt, Task
+from overlap.core import LeftOut, Probe, Prompt, Task
 from overlap.errors import ConfigError, one_line
 from sandbox.core import Judgement, Problem, Program, Verdict
 from sandbox.errors import CheckerError, InvalidProblem, IsolationUnavailable, SandboxError, ToolchainMissing
@@ -71,26 +71,59 @@ class Finding:
         return self.reference not in ("", FAILED, Verdict.AC)
 
     @property
+    def faults(self) -> list[str]:
+        """What is wrong with the problem: it would teach what is not so."""
+        found = [f"its reference is rejected: {self.reference}"] if self.rejected else []
+        found += ["accepts an empty answer"] if self.empty else []
+        return found + ([f"can judge no program: {self.broken}"] if self.broken else [])
+
+    @property
+    def notes(self) -> list[str]:
+        """What may be as its owner means it, or says nothing of the problem."""
+        found = ["accepts the first example printed"] if self.example else []
+        found += ["judged beside the program, which could forge that"] if self.weak else []
+        return found + ([f"{FAILED}: {self.fault}"] if self.fault else [])
+
+    @property
     def clean(self) -> bool:
-        return not (self.rejected or self.empty or self.example or self.broken)
+        """Whether there is nothing but notes."""
+        return not self.faults
 
     @property
     def where(self) -> str:
         return self.place or self.id
 
     def to_json(self) -> dict[str, Any]:
-        return {name: value for name, value in asdict(self).items() if name != "digest"}
+        row = {name: value for name, value in asdict(self).items() if name != "digest"}
+        return {"place": row.pop("place"), "findings": self.faults, "notes": self.notes, **row}
 
 
 @dataclass(frozen=True, slots=True)
 class DataReport:
-    """All findings, in the order of the prompts."""
+    """All findings, in the order of the prompts, and the rows that gave no prompt."""
 
     findings: tuple[Finding, ...]
+    left_out: tuple[LeftOut, ...] = ()
 
     @property
     def clean(self) -> bool:
-        return all(finding.clean for finding in self.findings)
+        """Whether there is nothing but notes."""
+        return not self.left_out and all(finding.clean for finding in self.findings)
+
+    def rows(self) -> list[dict[str, Any]]:
+        """A row for each that gave no prompt, then one for each problem: what is wrong with it, and what is noted."""
+        bad = [
+            {"place": row.place, "findings": [f"left out: {row.reason}"], "notes": [], "message": row.detail}
+            for row in self.left_out
+        ]
+        return [*bad, *(finding.to_json() for finding in self.findings)]
+
+    def verdict(self) -> str:
+        """The last line of the report: how many rows have a finding, and how many a note alone."""
+        bad = len(self.left_out) + sum(not finding.clean for finding in self.findings)
+        noted = sum(finding.clean and bool(finding.notes) for finding in self.findings)
+        rows = len(self.left_out) + len(self.findings)
+        return f"{bad} of {rows} rows have a finding, {noted} a note alone"
 
     def lines(self) -> list[str]:
         """The report for a person: counts by reason, each with its first place."""
@@ -100,18 +133,18 @@ class DataReport:
         said = (
             f"{len(having)} of {len(self.findings)} problems bring a reference, {len(rejected)} of those are rejected"
         )
-        lines = [said + (f"; {weak} are judged beside the program, which could forge that" if weak else "")]
+        lines = [said + (f"; {weak} are judged beside the program, which could forge that (a note)" if weak else "")]
         for verdict, count in Counter(f.reference for f in rejected).most_common():
             lines.append(f"  {count} {verdict}, first {_first(f for f in rejected if f.reference == verdict)}")
         for text, found in (
             ("accept an empty answer", [f for f in self.findings if f.empty]),
-            ("accept the first example printed", [f for f in self.findings if f.example]),
+            ("accept the first example printed (a note)", [f for f in self.findings if f.example]),
         ):
             lines.append(f"{len(found)} {text}" + (f", first {_first(found)}" if found else ""))
         if broken := [f for f in self.findings if f.broken]:
             lines.append(f"{len(broken)} can judge no program, first {broken[0].where} ({broken[0].broken})")
         if failed := [f for f in self.findings if f.fault]:
-            lines.append(f"{len(failed)} {FAILED} by our fault, first {failed[0].where} ({failed[0].fault})")
+            lines.append(f"{len(failed)} {FAILED} by our fault (a note), first {failed[0].where} ({failed[0].fault})")
         return lines
 
 

@@ -18,10 +18,11 @@ from overlap.aio import unwrapped
 from overlap.config import RunConfig
 from overlap.core import Generator, Prompt, Request, Scored, Trajectory, Verifier
 from overlap.errors import ConfigError, StageError, naming_stage
-from overlap.evaluation.intervals import change_interval, rate_interval
-from overlap.record import mean, solved
+from overlap.evaluation.intervals import change_interval, mean_interval, rate_interval
+from overlap.record import PASS_AT_1, mean, solved
 
 STALL_S = RunConfig().stall_s
+MEAN_REWARD = "mean reward"
 OnScored = Callable[[int, int], None]
 """Called with (scored, all) samples."""
 
@@ -37,11 +38,18 @@ class ProblemTally:
     truncated: int = 0
     tokens: int = 0
     """Response tokens of all judged samples."""
+    rewards: float | None = None
+    """Sum of the rewards of the judged samples, where one is neither 0 nor 1: a pass says little of these."""
 
     @property
     def rate(self) -> float:
         """Share of the judged samples that passed."""
         return self.passes / self.samples
+
+    @property
+    def reward(self) -> float:
+        """Mean reward of the judged samples."""
+        return self.rate if self.rewards is None else self.rewards / self.samples
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,23 +92,48 @@ class PassRate:
         """Samples that could not be judged."""
         return sum(t.failed for t in self.tallies)
 
+    @property
+    def binary(self) -> bool:
+        """Whether all rewards were 0 or 1."""
+        return all(tally.rewards is None for tally in self.tallies)
+
+    @property
+    def measure(self) -> str:
+        """What is told of the policy: the share of samples that pass, or where rewards are no passes their mean."""
+        return PASS_AT_1 if self.binary else MEAN_REWARD
+
+    @property
+    def estimate(self) -> Estimate:
+        """pass@1, or the mean reward over the problems with a judged sample."""
+        if self.binary:
+            return self.at(1)
+        values = [tally.reward for tally in self.tallies if tally.samples]
+        return Estimate(mean(values), *mean_interval(values), len(values))
+
     def figures(self) -> dict[str, Any]:
-        """For ``summary.json``: value, low, high and problems of pass@1, the same of ``pass_at_k``, and the rest."""
-        figures = asdict(self.at(1)) | {
-            "samples": self.samples,
-            "failed": self.failed,
-            "truncated_share": self._share(sum(t.truncated for t in self.tallies)),
-            "tokens_mean": self._share(sum(t.tokens for t in self.tallies)),
-            "temperature": self.temperature,
-            "seconds": self.seconds,
-        }
-        return figures | ({"pass_at_k": {"k": self.k, **asdict(self.at(self.k))}} if self.k > 1 else {})
+        """For ``summary.json``: what the ``measure`` is; its value, low, high and problems; the same of ``pass_at_k``
+        where rewards are passes; and the rest.
+        """
+        figures = (
+            {"measure": self.measure}
+            | asdict(self.estimate)
+            | {
+                "samples": self.samples,
+                "failed": self.failed,
+                "truncated_share": self._share(sum(t.truncated for t in self.tallies)),
+                "tokens_mean": self._share(sum(t.tokens for t in self.tallies)),
+                "temperature": self.temperature,
+                "seconds": self.seconds,
+            }
+        )
+        return figures | ({"pass_at_k": {"k": self.k, **asdict(self.at(self.k))}} if self.k > 1 and self.binary else {})
 
     def _share(self, count: int) -> float:
         return count / self.samples if self.samples else float("nan")
 
     def __str__(self) -> str:
         rates = ", ".join(f"pass@{k} {self.at(k)}" for k in sorted({1, self.k}))
+        rates = rates if self.binary else f"{self.measure} {self.estimate}"
         failed = f", {self.failed} could not be judged" if self.failed else ""
         return f"{rates}; {self.samples} samples of {self.at(1).problems} problems{failed}"
 
@@ -189,6 +222,7 @@ def tallied(samples: Iterable[Scored]) -> tuple[ProblemTally, ...]:
 
 def _tallied(outcomes: Sequence[Scored]) -> ProblemTally:
     scored = [s for s in outcomes if s.reward is not None]
+    rewards = {s.reward for s in scored}
     return ProblemTally(
         id=outcomes[0].trajectory.request.prompt.id,
         passes=sum(map(solved, scored)),
@@ -196,6 +230,7 @@ def _tallied(outcomes: Sequence[Scored]) -> ProblemTally:
         failed=len(outcomes) - len(scored),
         truncated=sum(s.trajectory.truncated for s in scored),
         tokens=sum(s.trajectory.sampled for s in scored),
+        rewards=None if rewards <= {0.0, 1.0} else fsum(s.reward for s in scored if s.reward is not None),
     )
 
 
@@ -212,10 +247,11 @@ def pass_at_k(samples: int, passes: int, k: int) -> float:
 
 
 def paired_change(before: PassRate, after: PassRate) -> Estimate:
-    """The change of pass@1 over the problems that both judged.
+    """The change of pass@1, or of the mean reward, over the problems that both judged.
 
     Narrower than the difference of two intervals, since each problem is compared with itself.
     """
-    old = {tally.id: tally.rate for tally in before.tallies if tally.samples}
-    changes = [tally.rate - old[tally.id] for tally in after.tallies if tally.samples and tally.id in old]
-    return Estimate(mean(changes), *change_interval(changes), len(changes))
+    old = {tally.id: tally.reward for tally in before.tallies if tally.samples}
+    changes = [tally.reward - old[tally.id] for tally in after.tallies if tally.samples and tally.id in old]
+    interval = change_interval if before.binary and after.binary else mean_interval
+    return Estimate(mean(changes), *interval(changes), len(changes))

@@ -19,8 +19,8 @@ from overlap.atomic import partial_path, remove_path, replace, write_atomic
 from overlap.config import Config
 from overlap.core import Generator, Prompt, Verifier
 from overlap.errors import RunDirError
-from overlap.evaluation.evaluate import PassRate, measure_pass_rate, paired_change
-from overlap.record import Progress, to_json_types
+from overlap.evaluation.evaluate import MEAN_REWARD, PassRate, measure_pass_rate, paired_change
+from overlap.record import PASS_AT_1, Progress, to_json_types
 
 RECORD = "evaluation.json"
 """In ``policy-best/``: the figures of its evaluation, and its step."""
@@ -59,8 +59,16 @@ class EvaluationHistory:
         before = PassRate.from_dict(stored["before"]) if stored.get("before") else None
         return cls(before, {int(p["step"]): dict(p) for p in stored.get("points", ())}, stored.get("best"))
 
+    @property
+    def measure(self) -> str:
+        """What the evaluations measure; of rewards that are passes by chance in one of them alone, their mean."""
+        found = [figures.get("measure", PASS_AT_1) for figures in self.curve().values()]
+        return MEAN_REWARD if MEAN_REWARD in found else PASS_AT_1
+
     def summary(self, after: int | None) -> dict[str, Any]:
-        """``pass_at_1`` of ``summary.json``. ``after`` is the last step of a run that came to its end, else None."""
+        """``pass_at_1`` of ``summary.json``, or by ``measure`` its ``heldout_reward``. ``after`` is the last step of a
+        run that came to its end, else None.
+        """
         end = None if after is None else self.points.get(after)
         return {
             "before": self.before.figures() if self.before else None,
@@ -83,7 +91,8 @@ class EvaluationHistory:
 def row(figures: Mapping[str, Any]) -> dict[str, float]:
     """Figures of an evaluation as ``eval/...`` columns of ``metrics.jsonl``."""
     at_k = figures.get("pass_at_k") or {}
-    named = {"pass_at_1": figures, f"pass_at_{at_k.get('k')}": at_k}
+    name = "pass_at_1" if figures.get("measure", PASS_AT_1) == PASS_AT_1 else "reward_mean"
+    named = {name: figures, f"pass_at_{at_k.get('k')}": at_k}
     found = {f"eval/{name}": of["value"] for name, of in named.items() if of}
     found |= {f"eval/{name}_{end}": of[end] for name, of in named.items() if of for end in ("low", "high")}
     return found | {f"eval/{name}": figures[name] for name in ROW_FIGURES}
@@ -111,24 +120,29 @@ class Evaluator:
     lost: Callable[[str, str], None]
     """Gets the name of the best policy and the reason when it cannot be written."""
 
-    async def begin(self, step: int) -> None:
-        """Evaluate the policy that the run begins with; a run that goes on after ``step`` knows it or never will."""
+    async def begin(self, step: int) -> dict[str, float]:
+        """Evaluate the policy that the run begins with; a run that goes on after ``step`` knows it or never will.
+        Returns the columns of an evaluation that was made.
+        """
+        found: dict[str, float] = {}
         if step == 0 and self._wanted:
             self.course.before = await self._measure("before training")
+            found = row(self.course.before.figures())
         elif self.course.before:
             self.progress.phase(f"before training: {self.course.before}")
         if step:
             self.course.best = await asyncio.to_thread(best_so_far, self.best)
+        return found
 
     async def after_step(self, step: int) -> dict[str, float]:
         """Evaluate when ``step`` is due; returns the columns of the step's row."""
         every = self.cfg.run.eval_every
         return row(await self._evaluate(step)) if every and step % every == 0 and self._wanted else {}
 
-    async def end(self, step: int) -> None:
-        """Evaluate the final policy, unless its step was due."""
-        if self._wanted and step not in self.course.points:
-            await self._evaluate(step)
+    async def end(self, step: int) -> dict[str, float]:
+        """Evaluate the final policy, unless its step was due; returns the columns of this evaluation."""
+        due = self._wanted and step not in self.course.points
+        return row(await self._evaluate(step)) if due else {}
 
     @property
     def _wanted(self) -> bool:

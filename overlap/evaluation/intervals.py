@@ -8,7 +8,7 @@ rate in 26 % of the simulated runs). These intervals do in at least 93 %, see th
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import fsum, sqrt
+from math import fsum, nan, sqrt
 
 Z = 1.959963984540054
 """97.5 % quantile of the normal distribution."""
@@ -66,3 +66,15 @@ def change_interval(changes: Sequence[float]) -> tuple[float, float]:
     mean = fsum(changes) / n
     half = Z * sqrt(((fsum(c * c for c in changes) + 2) / n - mean**2) / n)
     return max(-1.0, mean - half), min(1.0, mean + half)
+
+
+def mean_interval(values: Sequence[float]) -> tuple[float, float]:
+    """95 % interval of the mean of ``values`` of any size, one per problem, by the normal distribution; NaN for fewer
+    than two.
+    """
+    n = len(values)
+    if n < 2:
+        return nan, nan
+    mean = fsum(values) / n
+    half = Z * sqrt(fsum((v - mean) ** 2 for v in values) / (n - 1) / n)
+    return mean - half, mean + half

@@ -24,7 +24,7 @@ from overlap.errors import EngineError, OverlapError
 from overlap.generate.service import EngineService, EngineSite, EngineSpec, LocalSite, Sampling
 from overlap.generate.start import READY_S, engine_environment
 from overlap.placement import Placement, place_here
-from overlap.process import ChildProcesses, Peer, RemoteFault, log_hint
+from overlap.process import ChildProcesses, Peer, RemoteFault, is_vague, log_hint
 
 Params = ParamSpec("Params")
 Result = TypeVar("Result")
@@ -299,4 +299,5 @@ class EngineClient:
             self._life.fail(error)
             raise error from None
         except RemoteFault as error:
-            raise EngineError(f"{what}: {error}; see {self._log}") from None
+            where = log_hint(self._log) if is_vague(str(error)) else f"; see {self._log}"
+            raise EngineError(f"{what}: {error}{where}") from None

@@ -9,6 +9,7 @@ from __future__ import annotations
 import inspect
 import json
 import os
+import shutil
 from collections.abc import Mapping, Sequence
 from importlib import import_module
 from types import SimpleNamespace
@@ -75,7 +76,8 @@ class VllmEngine:
         self._llm, self._vllm, self._spec, self._on_cpu = llm, vllm, spec, on_cpu
         self._has_weights = False
         self._tokenizer, episode = llm.get_tokenizer(), spec.cfg.episode
-        self._reader = AnswerReader(self._tokenizer, episode.tool_parser, episode.reasoning_parser)
+        given = spec.cfg.model.chat_template_kwargs
+        self._reader = AnswerReader(self._tokenizer, episode.tool_parser, episode.reasoning_parser, given)
 
     async def prepare(self) -> None:
         """Have probes give log-probs at the sampling temperature, and call the policy's own weights version 0."""
@@ -190,10 +192,14 @@ class VllmEngine:
 
 
 class AnswerReader:
-    """Raises ConfigError for a parser that vLLM does not know, or that this tokenizer does not suit."""
+    """Raises ConfigError for a parser that vLLM does not know, or that this tokenizer does not suit. ``template`` are
+    the variables of the chat template, by which some parsers know whether the policy thinks.
+    """
 
-    def __init__(self, tokenizer: Any, tool_parser: str, reasoning_parser: str) -> None:
-        self._tokenizer = tokenizer
+    def __init__(
+        self, tokenizer: Any, tool_parser: str, reasoning_parser: str, template: Mapping[str, Any] | None = None
+    ) -> None:
+        self._tokenizer, self._how = tokenizer, {"chat_template_kwargs": dict(template)} if template else {}
         self._parser: Any = None
         if tool_parser or reasoning_parser:
             self._parser = _parser(tokenizer, tool_parser, reasoning_parser)
@@ -210,7 +216,7 @@ class AnswerReader:
         words = self._tokenizer.decode(said, skip_special_tokens=False, clean_up_tokenization_spaces=False)
         try:
             request = ChatCompletionRequest(messages=[{"role": "user", "content": ""}], **asked)
-            reasoning, content, calls = self._parser(self._tokenizer, request.tools).parse(
+            reasoning, content, calls = self._parser(self._tokenizer, request.tools, **self._how).parse(
                 words, request, bool(asked), said
             )
         except Exception:  # whatever a parser makes of what a policy says
@@ -240,6 +246,10 @@ def open_engine(spec: EngineSpec) -> VllmEngine:
     if spec.device == "cpu":
         # vLLM compiles one small function also when it runs eagerly, for 10 s in the first batch, to save 2 ms in each.
         os.environ["TORCH_COMPILE_DISABLE"] = "1"
+        if shutil.which("lscpu") is None:
+            raise EngineError(
+                "vLLM reads the processor's cores by lscpu, and there is none on the PATH: install util-linux"
+            )
     vllm = _import()
     check_shape(vllm.AsyncLLM, CALLS)
     if spec.cfg.rollout.in_flight == "keep":

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import inspect
+import logging
 import math
 import mmap
 import os
@@ -49,6 +50,22 @@ def sleep_when_idle(condition: Any = SpinCondition) -> None:
     if list(inspect.signature(init).parameters)[-1:] != ["busy_loop_s"] or init.__defaults__ not in ((1,), (IDLE_S,)):
         raise RuntimeError(f"this vLLM's {condition.__name__} waits in a way that is not known here")
     init.__defaults__ = (IDLE_S,)
+
+
+class DemoteReloadWarnings(logging.Filter):
+    """Makes "Failed to load weights" of vLLM's reload a message for debugging: it comes at every load, for layers that
+    have no weights of their own (rotary embeddings, a tied output layer) and keep what they have. Whether a load was
+    whole is measured by the parity check.
+    """
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        if not (record.levelno == logging.WARNING and "Failed to load weights" in str(record.msg)):
+            return True
+        record.levelno, record.levelname = logging.DEBUG, logging.getLevelName(logging.DEBUG)
+        return logging.getLogger(record.name).isEnabledFor(logging.DEBUG)
+
+
+logging.getLogger("vllm.model_executor.model_loader.reload.layerwise").addFilter(DemoteReloadWarnings())
 
 
 @dataclass

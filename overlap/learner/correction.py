@@ -8,7 +8,7 @@ which carry no gradient (see ``overlap.learner.loss``). With d = anchor - engine
     mis         exp(d)      if 1 / bound <= exp(d) <= bound                 else 0
     seq_mis     exp(sum d)  if exp(sum d) <= bound, sum over the response       else 0
     decoupled   exp(d)      if exp(d) <= bound                                  else 0
-    dppo        exp(d)      unless the advantage A pushes where it went:      else 0
+    dppo        min(exp(d), 20)   unless the advantage A pushes where it went:  else 0
                             A > 0 and p > q + bound, or A < 0 and p < q - bound, with p = exp(anchor), q = exp(engine)
 
 A masked token (weight 0) still counts in the loss's normaliser, as in TRL: were it left out, as in verl, the rest of
@@ -30,6 +30,10 @@ from overlap.config import import_function, trying
 FIELD = "learn.correction"
 LOG_RATIO_MAX = 20.0
 """Log of the largest ratio: exp of more is never a useful one, and overflows to inf * 0 = nan."""
+
+DPPO_RATIO_MAX = 20.0
+"""Largest weight under "dppo", whose mask leaves the ratios of rare tokens unbounded: large, for a small one biases
+against them (DPPO, section 5.4; verl ``clip_ratio_c``)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,8 +116,8 @@ def masked_ratios(anchor: Tensor, sampled: Sampled, bound: float) -> Weights:
 def capped_ratios(anchor: Tensor, sampled: Sampled, bound: float) -> Weights:
     """Token ratios up to ``bound``, 0 over it.
 
-    AReaL's decoupled loss: Fu et al. 2025, eq. 5, after Hilton et al. 2022, with tokens over the cap (5) left out,
-    ``ppo_actor_loss_fn`` and ``behave_imp_weight_cap``.
+    AReaL's decoupled loss: Fu et al. 2025, eq. 5, after Hilton et al. 2022, with tokens over the cap left out,
+    ``RejectionSamplingConfig`` with its defaults: level "token", action "mask", metric "ratio", upper 5.
     """
     return _inside(anchor - sampled.engine, 0.0, bound)
 
@@ -129,7 +133,8 @@ def masked_sequences(anchor: Tensor, sampled: Sampled, bound: float) -> Weights:
 
     Liu, Li et al. 2025 ("When Speed Kills Stability", sequence-level masked importance sampling); TRL
     ``GRPOTrainer``, importance sampling mode "sequence_mask", cap 3; verl
-    ``RolloutCorrectionConfig.seq_mis``, cap 2. Sums are in float64: a response may have tens of thousands of tokens.
+    ``RolloutCorrectionConfig.decoupled_seq_is_rs``, cap 2, which also leaves out ratios below 1/2. Of an episode each
+    branch is a response. Sums are in float64: a response may have tens of thousands of tokens.
     """
     log_ratio, owners = anchor - sampled.engine, sampled.owners
     total = torch.zeros(sampled.responses, dtype=torch.float64, device=log_ratio.device)
@@ -140,16 +145,20 @@ def masked_sequences(anchor: Tensor, sampled: Sampled, bound: float) -> Weights:
 
 
 def masked_by_variation(anchor: Tensor, sampled: Sampled, bound: float) -> Weights:
-    """Token ratios; 0 where the advantage pushes a probability further away that is over ``bound`` off already.
+    """Token ratios, cut at ``DPPO_RATIO_MAX``; 0 where the advantage pushes a probability further away that is over
+    ``bound`` off already.
 
     DPPO with the binary approximation of the total variation: Qi et al. 2026 (arXiv 2602.04879), whose trust region
-    lies around the policy that sampled; prime-rl ``trainer/rl/loss.py`` ``default_loss_fn``, bound 0.2. prime-rl adds
-    1e-3 times the squared log-ratio of every token to the loss; this is the mask alone.
+    lies around the policy that sampled; prime-rl ``trainer/rl/loss.py`` ``default_loss_fn``, bound 0.2; the cut is that
+    of verl's ``compute_policy_loss_dppo_tv``. prime-rl adds 1e-3 times the squared log-ratio of every token to the
+    loss; this is the mask alone.
     """
     engine, advantages = sampled.engine, sampled.advantages
     moved = anchor.exp() - engine.exp()
     out = ((advantages > 0) & (moved > bound)) | ((advantages < 0) & (moved < -bound))
-    return Weights(ratios(anchor - engine).masked_fill(out, 0.0), torch.zeros_like(out), out)
+    ratio = ratios(anchor - engine)
+    capped = (ratio > DPPO_RATIO_MAX) & ~out
+    return Weights(ratio.clamp(max=DPPO_RATIO_MAX).masked_fill(out, 0.0), capped, out)
 
 
 def ratios(log_ratio: Tensor) -> Tensor:

@@ -5,15 +5,15 @@ Where adapters were trained, these are all that a state holds.
 
 from __future__ import annotations
 
-import io
-from contextlib import redirect_stderr, redirect_stdout
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from overlap.config import Config
 from overlap.errors import ConfigError, RunDirError
 from overlap.learner.lora import FOLDER, from_state, save_adapter
-from overlap.learner.saved_state import TAG, check_base, copy_beside, read_state
+from overlap.learner.saved_state import TAG, LearnerState, check_base, copy_beside, read_state
 from overlap.weights import LowRank
 
 _PREFIX = "policy."  # the model that is trained holds the policy and its head, which share their weights
@@ -25,11 +25,28 @@ def export_policy(state: Path, cfg: Config, policy: Path, folder: Path) -> int:
     ``cfg`` is the configuration of the run, ``policy`` the checkpoint that it began with, for everything but weights.
     Raises ConfigError for a state that is none or of another policy, RunDirError when the disk is full.
     """
-    from transformers.utils.logging import disable_progress_bar
-
-    disable_progress_bar()
     found = read_state(state, cfg)
     check_base(state, found, policy)
+    with _no_progress_bars():
+        _write(state, found, cfg, policy, folder)
+    return found.version
+
+
+@contextmanager
+def _no_progress_bars() -> Iterator[None]:
+    """Inside, transformers shows none."""
+    from transformers.utils import logging
+
+    shown = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if shown:
+            logging.enable_progress_bar()
+
+
+def _write(state: Path, found: LearnerState, cfg: Config, policy: Path, folder: Path) -> None:
     try:
         tensors = _tensors(state, found.zero_stage, cfg)
         adapters = from_state(tensors) if found.lora_rank else {}
@@ -39,15 +56,13 @@ def export_policy(state: Path, cfg: Config, policy: Path, folder: Path) -> int:
         raise ConfigError("checkpoint", str(state), f"cannot be read ({reason}); choose another step") from exc
     try:
         folder.mkdir(parents=True)
-        with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):  # what accelerate imports prints
-            model.save_pretrained(folder, state_dict=tensors)
+        model.save_pretrained(folder, state_dict=tensors)
         copy_beside(policy, folder)
         if adapters:
             save_adapter(adapters, policy, folder / FOLDER)
     except (OSError, RuntimeError) as exc:  # torch's writer turns a full disk into a RuntimeError
         reason = getattr(exc, "strerror", None) or " ".join(str(exc).split())[:200]
         raise RunDirError(f"{folder}: cannot be written: {reason}; free disk space or choose another place") from exc
-    return found.version
 
 
 def _tensors(state: Path, zero_stage: int, cfg: Config) -> dict[str, Any]:

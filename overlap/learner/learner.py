@@ -18,7 +18,7 @@ from typing import Any, Literal
 from overlap.aio import shielded_thread
 from overlap.atomic import partial_path, remove_path, replace, sync
 from overlap.config import Config, LearnConfig
-from overlap.core import Batch, StepReport, WeightUpdate
+from overlap.core import Batch, StepReport, WeightUpdate, reaches
 from overlap.errors import ConfigError, LearnerError, StaleBatchError
 from overlap.learner.micro_batch import PromptGroup, flatten
 from overlap.learner.processes import RankLife, RankProcesses
@@ -216,6 +216,6 @@ def check_functions(learn: LearnConfig) -> None:
 def check_bounds(groups: Sequence[PromptGroup]) -> None:
     """Raise ConfigError for a reward that no bounded value can reach."""
     rewards = [response.advantage for group in groups for response in group.responses]
-    if worst := [reward for reward in rewards if not 0.0 <= reward <= 1.0]:
+    if worst := [reward for reward in rewards if not (reaches(reward, 0.0) and reaches(1.0, reward))]:
         way_out = f"a sample's reward is {worst[0]:g}, outside the critic's range 0 to 1: use critic.bounded=false"
         raise ConfigError("critic.bounded", True, way_out)

@@ -25,7 +25,7 @@ from torch import Tensor
 
 from overlap.config import LearnConfig
 from overlap.learner.correction import Sampled, correction
-from overlap.learner.losses import policy_loss
+from overlap.learner.losses import dual_clipped, policy_loss
 from overlap.learner.statistics import Statistics, k3, landing_statistics, token_statistics
 
 
@@ -59,6 +59,8 @@ def token_loss(
     assert anchor is not None, f"{cfg.loss} needs the log-probs before the first update of the batch"
     weights = correction(cfg.correction)(anchor, sampled, cfg.correction_bound)
     policy, decided = loss(new, anchor, sampled, low=cfg.clip_low, high=cfg.clip_high)
+    if cfg.dual_clip is not None:
+        policy, decided = dual_clipped(policy, decided, sampled.advantages, cfg.dual_clip)
     losses = weights.values * policy
     found = token_statistics(new.detach(), anchor, sampled, weights)
     sums = {**found.sums, "clip_fraction": decided.sum()}

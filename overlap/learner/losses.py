@@ -8,6 +8,8 @@ with r = exp(new - anchor) and sg for "no gradient"::
     cispo   -A sg(min(r, 1 + high)) new
     gspo    max(-A s, -A clip(s, 1 - low, 1 + high)), s = sg(exp(sum over i of log r / |i|)) exp(new - sg(new))
 
+With ``learn.dual_clip`` c, the loss "ppo" of a token with A < 0 is at most -c A.
+
 With anchor = sg(new), as in the only update of a step, all of them have the gradient of -A new.
 """
 
@@ -104,6 +106,18 @@ def clipped(ratio: Tensor, advantages: Tensor, *, low: float, high: float) -> tu
     plain = -advantages * ratio
     held = -advantages * ratio.clamp(1.0 - low, 1.0 + high)
     return torch.maximum(plain, held), held > plain
+
+
+def dual_clipped(losses: Tensor, decided: Tensor, advantages: Tensor, bound: float) -> tuple[Tensor, Tensor]:
+    """The losses [T], where the advantage is below 0 at most -A ``bound``, and whether a clip decided each [T] (bool).
+
+    Dual-clip PPO (Ye et al. 2020, arXiv 1912.09729, eq. 5): a token that has become much likelier although it is bad
+    has no bound under PPO's clip, and one such token can outweigh a batch. verl ``compute_policy_loss_vanilla`` has it
+    with c = 3 (``clip_ratio_c``), AReaL as ``c_clip``, TRL as ``delta``.
+    """
+    most = -advantages * bound
+    over = (advantages < 0) & (losses > most)
+    return torch.where(over, most, losses), decided | over
 
 
 LOSSES: Mapping[str, LossEntry] = {

@@ -144,12 +144,15 @@ class RankProcesses:
 def rank_environment(rank: int, world: int) -> dict[str, str]:
     """What belongs to a rank alone, besides the driver's environment.
 
+    LOCAL_SIZE: without it DeepSpeed on CPUs runs `numactl` at each reduction of gradients.
+
     Passive waiting: threads that spin at a barrier for one that another process keeps from its core make a step
     several times as long, and save nothing where the cores are free (``scripts/bench.sh busy``).
     """
     return {
         "RANK": str(rank),
         "LOCAL_RANK": str(rank),
+        "LOCAL_SIZE": str(world),
         "WORLD_SIZE": str(world),
         "OMP_NUM_THREADS": str(max(1, len(os.sched_getaffinity(0)) // world)),
         "OMP_WAIT_POLICY": "PASSIVE",
@@ -163,7 +166,8 @@ def far_environment(spec: RankSpec) -> dict[str, str]:
     """The same for a rank among some on other machines: what depends on its own is found out there."""
     own = rank_environment(spec.rank, spec.world)
     del own["OMP_NUM_THREADS"], own["GLOO_SOCKET_IFNAME"]
-    return own | {"LOCAL_RANK": str(spec.placement.ranks_on(spec.seat.node).index(spec.seat))}
+    here = spec.placement.ranks_on(spec.seat.node)
+    return own | {"LOCAL_RANK": str(here.index(spec.seat)), "LOCAL_SIZE": str(len(here))}
 
 
 def _messages(name: str, per_rank: list[tuple[Any, ...]], same: bool) -> list[PackedCall]:

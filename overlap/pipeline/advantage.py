@@ -14,7 +14,7 @@ from functools import cache
 from typing import Protocol
 
 from overlap.config import LearnConfig, import_function, trying
-from overlap.core import Group
+from overlap.core import Group, equal_rewards
 
 FIELD = "learn.advantage"
 EQUAL_REWARDS = "equal_rewards"
@@ -26,8 +26,8 @@ class GroupAdvantage(Protocol):
     Called in the driver, once per prompt group. ``rewards`` [K], K >= 1: those of the samples that were scored, in
     their order, with the punishment of ``learn.overlong_tokens``. ``learn``: the section of the configuration.
 
-    Returns advantages [K], finite; each holds for all tokens of its sample. A group whose advantages are all 0 teaches
-    nothing: it is dropped, as one with equal rewards is ("equal_rewards").
+    Returns advantages [K], finite; each holds for all tokens of its sample. A group whose advantages are all 0 (up to
+    1e-9) teaches nothing: it is dropped, as one with equal rewards is ("equal_rewards").
     """
 
     def __call__(self, rewards: Sequence[float], learn: LearnConfig) -> Sequence[float]: ...
@@ -41,6 +41,11 @@ class Estimator:
 
     group: GroupAdvantage | None = None
     step: Callable[[Sequence[float], LearnConfig], Sequence[float]] | None = None
+
+
+def none_teaches(advantages: Sequence[float]) -> bool:
+    """Whether advantages [K] are all 0 but for rounding."""
+    return equal_rewards((0.0, *advantages))
 
 
 def estimate(rewards: Sequence[float | None], learn: LearnConfig) -> tuple[float, ...]:
@@ -59,7 +64,7 @@ def standardized(rewards: Sequence[float], learn: LearnConfig) -> Sequence[float
     K = 8 the population form would give advantages 1.069 times as large. Without the division it is Dr. GRPO (Liu et
     al. 2025, section 3.2). Of a step: REINFORCE++ (Hu 2025, arXiv 2501.03262, eq. 8; without its KL term).
     """
-    if max(rewards) == min(rewards):
+    if equal_rewards(rewards):
         return (0.0,) * len(rewards)
     mean = math.fsum(rewards) / len(rewards)
     scale = 1.0
@@ -74,7 +79,7 @@ def leave_one_out(rewards: Sequence[float], learn: LearnConfig) -> Sequence[floa
     RLOO (Ahmadian et al. 2024, section 3.2, after Kool et al. 2019), without a division. A single reward has nothing to
     be compared with, and gets 0; equal rewards give zeros.
     """
-    if max(rewards) == min(rewards):
+    if equal_rewards(rewards):
         return (0.0,) * len(rewards)
     total, others = math.fsum(rewards), len(rewards) - 1
     return [r - (total - r) / others for r in rewards]
@@ -125,7 +130,7 @@ def complete(groups: tuple[Group, ...], learn: LearnConfig) -> tuple[Group, ...]
         return groups
     known = [a for g in groups for s, a in zip(g.samples, g.advantages, strict=True) if s.reward is not None]
     made = iter(compare(known, learn) if known else ())
-    why = EQUAL_REWARDS if len({r for g in groups for r in g.rewards}) < 2 else ""  # as the task gave them
+    why = EQUAL_REWARDS if equal_rewards([r for g in groups for r in g.rewards]) else ""  # as the task gave them
     return tuple(
         replace(
             g, advantages=tuple(0.0 if s.reward is None else next(made) for s in g.samples), dropped=g.dropped or why

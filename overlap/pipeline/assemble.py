@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from overlap.config import Config
-from overlap.core import Group, Prompt, Scored
+from overlap.core import Group, Prompt, Scored, equal_rewards, reaches
 from overlap.errors import EmptyBatchesError
 from overlap.pipeline.advantage import complete
 from overlap.pipeline.group import make_group
@@ -121,9 +121,9 @@ def empty_batches(groups: Sequence[Group]) -> EmptyBatchesError:
         cause = "no sample could be scored: see the failures in trajectories.jsonl"
     elif all(s.trajectory.truncated for g in groups for s in g.samples if s.reward is not None):
         cause = "every response was cut off before its end: use more model.response_tokens, or rollout.stop"
-    elif max(rewards) <= 0:
+    elif reaches(0.0, max(rewards)):
         cause = "every reward was 0: the problems are too hard for the policy, filter them first (overlap filter)"
-    elif min(rewards) == max(rewards):
+    elif equal_rewards(rewards):
         cause = f"every reward was {rewards[0]:g}: the problems are too easy, filter them first (overlap filter)"
     else:
         cause = "groups are either all solved or all failed: use more samples per group or filter the problems"

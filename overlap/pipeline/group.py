@@ -7,7 +7,7 @@ from typing import assert_never
 
 from overlap.config import LearnConfig
 from overlap.core import Group, Prompt, Scored
-from overlap.pipeline.advantage import EQUAL_REWARDS, estimate, estimator
+from overlap.pipeline.advantage import EQUAL_REWARDS, estimate, estimator, none_teaches
 
 TOO_FEW_SCORED = "too_few_scored"
 ALL_TRUNCATED = "all_truncated"
@@ -29,7 +29,7 @@ def make_group(group: int, prompt: Prompt, samples: Sequence[Scored], learn: Lea
     if learn.overlong_tokens:
         punished = tuple(overlong_punishment(s.trajectory.sampled, limit, learn.overlong_tokens) for s in ordered)
         advantages = estimate([None if r is None else r + p for r, p in zip(rewards, punished, strict=True)], learn)
-    teaches_none = estimator(learn.advantage).group is not None and not any(plain)
+    teaches_none = estimator(learn.advantage).group is not None and none_teaches(plain)
     return Group(group, prompt, ordered, advantages, _drop_reason(ordered, learn, teaches_none), punished)
 
 
@@ -54,13 +54,13 @@ def _drop_reason(samples: Sequence[Scored], learn: LearnConfig, teaches_none: bo
 
 
 def _in_loss(truncated: Scored, learn: LearnConfig) -> bool:
-    """Whether a truncated sample is learned from; the last token of one that is bootstrapped is not."""
+    """Whether a truncated sample is learned from; the last token of each of its branches is not if it bootstraps."""
     match learn.truncated:
         case "mask":
             return False
         case "zero":
             return True
         case "bootstrap":
-            return truncated.trajectory.sampled > 1
+            return any(branch.trained > 1 for branch in truncated.trajectory.branches)
         case _:
             assert_never(learn.truncated)

@@ -12,7 +12,7 @@ import math
 from collections.abc import Iterable, Mapping
 
 from overlap.config import Config
-from overlap.core import Group
+from overlap.core import Group, reaches
 
 
 def groups_behind(cfg: Config) -> int:
@@ -58,4 +58,4 @@ class Solved:
 def solves(group: Group, bound: float) -> bool:
     """Whether the mean of the rewards, as the task gave them, is ``bound`` or more. One alone says nothing."""
     rewards = group.rewards
-    return len(rewards) > 1 and math.fsum(rewards) / len(rewards) >= bound
+    return len(rewards) > 1 and reaches(math.fsum(rewards) / len(rewards), bound)

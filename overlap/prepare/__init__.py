@@ -3,6 +3,7 @@
 Starts no engine, no learner and no verifier. Raises ConfigError where the run could not work.
 """
 
+from overlap.prepare.disk import disk_plan
 from overlap.prepare.plan import (
     devices_plan,
     devices_plan_lines,
@@ -14,6 +15,7 @@ from overlap.prepare.plan import (
 )
 from overlap.prepare.run_inputs import RunInputs, check_place, checked_file, load_tokenizer, prepare
 from overlap.prepare.seating import RunPlacement, cluster_of, seat
+from overlap.prepare.task_prompts import task_prompts
 
 __all__ = [
     "RunInputs",
@@ -23,6 +25,7 @@ __all__ = [
     "cluster_of",
     "devices_plan",
     "devices_plan_lines",
+    "disk_plan",
     "episode_lines",
     "left_out_lines",
     "load_tokenizer",
@@ -31,4 +34,5 @@ __all__ = [
     "prepare",
     "seat",
     "seats_lines",
+    "task_prompts",
 ]

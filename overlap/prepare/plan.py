@@ -19,6 +19,7 @@ from overlap.placement import (
     seats_line,
     trained_parameters,
 )
+from overlap.prepare.disk import disk_plan
 from overlap.prepare.run_inputs import RunInputs
 from overlap.record import Rollouts
 
@@ -53,7 +54,8 @@ def plan_lines(
         lines.append(("rollouts", f"{len(rollouts.known)} samples of {rollouts.path}; {unused}"))
     else:
         lines.append(("verifier", f"{_judges(cfg)}, {cfg.verify.cpu_s:g} s CPU per test"))
-    return [*lines, *seats_lines(asked, seats), ("memory", memory_line(memory)), _activations_line(asked)]
+    lines += [*seats_lines(asked, seats), ("memory", memory_line(memory)), _activations_line(asked)]
+    return [*lines, ("disk", disk_plan(asked, len(inputs.heldout)).line)]
 
 
 def devices_plan_lines(asked: PlannedRun, seats: Seats) -> list[tuple[str, str]]:
@@ -142,9 +144,22 @@ def episode_lines(inputs: RunInputs) -> list[tuple[str, str]]:
     if e.command:
         by = repr(e.command) + (f", in place of {own}" if own else "")
     bounds = f"up to {e.turns} turns, {cfg.behind_prompt} tokens after a prompt, {e.timeout_s:g} s"
+    if cfg.learn.truncated == "mask":
+        bounds += " (one that needs more is not learned from: learn.truncated=mask)"
     if e.turns > 1 and cfg.behind_prompt == cfg.model.response_tokens:
         bounds += "; one response may use up all tokens (episode.tokens)"
-    return [("episodes", f"{by}: {bounds}"), *(("chat template", note) for note in _template_notes(inputs))]
+    asked = [("requests", _requests(cfg))] if e.command else []
+    return [("episodes", f"{by}: {bounds}"), *asked, *(("chat template", note) for note in _template_notes(inputs))]
+
+
+def _requests(cfg: Config) -> str:
+    """What becomes of requests that ask for more than an answer of the policy."""
+    forced = "JSON (response_format) and forced calls (tool_choice)"
+    what = "have no effect" if cfg.episode.structured == "ignore" else "are refused"
+    told = f"{forced} {what} (episode.structured={cfg.episode.structured})"
+    if not cfg.episode.tool_parser:
+        told += "; no tool call is read, so a forced one is refused (episode.tool_parser)"
+    return f"{told}; n, logprobs and what else would change the sampling is refused; counted in episode/refused"
 
 
 def _template_notes(inputs: RunInputs) -> tuple[str, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +12,11 @@ from overlap.config import Config
 from overlap.core import Prompt, Task
 from overlap.errors import ConfigError, blaming, one_line
 from overlap.evaluation import recall
-from overlap.pipeline import PromptSplit, check_splits, estimator, filter_prompts
+from overlap.pipeline import PromptSplit, check_splits, estimator
 from overlap.placement import devices_here
 from overlap.prepare.seating import check_cluster
-from overlap.record import quiet
+from overlap.prepare.task_prompts import check_probes, task_prompts
+from overlap.record import OpenConsole, quiet
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,38 +37,41 @@ class RunInputs:
     """The checkpoint that a critic starts from, where there is one."""
 
 
-def prepare(cfg: Config, task: Task | None, scratch: Path) -> RunInputs:
-    """Load policy, tokenizer and prompts. Raises ConfigError, also where too many rows of the data cannot be used."""
+def prepare(cfg: Config, task: Task | None, scratch: Path, output: OpenConsole = quiet) -> RunInputs:
+    """Load policy, tokenizer and prompts. Raises ConfigError, also where too many rows of the data cannot be used.
+    ``output`` takes what libraries print meanwhile.
+    """
     from overlap.generate import check_parsers
     from overlap.learner import check_functions
     from overlap.policy import resolve_policy
     from overlap.prepare.agent_command import check_agent
-    from overlap.task import check_rollout, check_task, load_task
+    from overlap.task import check_rollout, check_task, load_task, user_code
 
-    with quiet(scratch / "prepare.log"):
+    with output(scratch / "prepare.log"):
         devices_here(cfg.run.device)  # refuses a GPU that is not there
         estimator(cfg.learn.advantage)
         check_functions(cfg.learn)
         check_cluster(cfg)
         policy = resolve_policy(cfg.model.policy)
         tokenizer = load_tokenizer(policy)
+        if given := cfg.model.chat_template_kwargs:
+            tokenizer.apply_chat_template = partial(tokenizer.apply_chat_template, **given)
         critic = resolve_critic(cfg, policy, tokenizer)
         task = load_task(cfg.data.task, cfg) if task is None else check_task(task, type(task).__name__, cfg)
         check_rollout(cfg, task)
         if cfg.episode.reads:
             check_parsers(cfg)
-        splits = {
-            split: filter_prompts(task.prompts(tokenizer, split), cfg.model.prompt_tokens)
-            for split in ("train", "heldout")
-        }
+        splits = task_prompts(task, tokenizer, cfg.model.prompt_tokens)
         for prompt in splits["train"].prompts[:1]:
+            check_probes(task, prompt)
             check_agent(cfg, task, prompt, tokenizer)
     check_splits(splits, cfg.data.max_bad_share, cfg.data.train)
     train, heldout = splits["train"].prompts, splits["heldout"].prompts
     if cfg.run.eval_every and not heldout:
         way_out = "there are no held-out prompts: name problems in data.heldout, or use run.eval_every=0"
         raise ConfigError("run.eval_every", cfg.run.eval_every, way_out)
-    references = recall(checked_file(), task, train)
+    with user_code(f"{type(task).__qualname__}.probes"):
+        references = recall(checked_file(), task, train)
     return RunInputs(cfg, task, policy, tokenizer, train, heldout, splits, references, critic)
 
 

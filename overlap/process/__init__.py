@@ -21,7 +21,7 @@ from overlap.process.calls import (
     read_message,
     receive_message,
 )
-from overlap.process.child_processes import ChildProcesses, describe_exit, log_hint
+from overlap.process.child_processes import ChildProcesses, describe_exit, is_vague, log_hint
 from overlap.process.interrupts import SIGNALS, Interrupts, exit_code, handle_interrupts
 from overlap.process.process_tree import (
     Pid,
@@ -73,6 +73,7 @@ __all__ = [
     "handle_interrupts",
     "identify",
     "is_tracker",
+    "is_vague",
     "kill_tree",
     "leave",
     "list_descendants",

@@ -12,6 +12,7 @@ import asyncio
 import contextlib
 import copy
 import os
+import re
 import secrets
 import shutil
 import signal
@@ -230,8 +231,19 @@ def describe_exit(code: int | None) -> str:
     return f"was killed by signal {-code} ({signal.Signals(-code).name})"
 
 
+_VAGUE = re.compile("root cause above|see (the )?(stack )?trace above", re.IGNORECASE)
+"""What a library says of an error whose cause it has printed before."""
+
+
+def is_vague(text: str) -> bool:
+    """Whether an error says only that its cause was printed before."""
+    return _VAGUE.search(text) is not None
+
+
 def log_hint(log: Path | None) -> str:
-    """Where to look ("; see PATH"), with the last line of the log that names an error; "" without a log."""
+    """Where to look ("; see PATH"), with the last line of the log that names an error and not only where another one
+    stands; "" without a log.
+    """
     if log is None:
         return ""
     try:
@@ -241,4 +253,5 @@ def log_hint(log: Path | None) -> str:
     except OSError:
         return f"; see {log}"
     errors = [line.strip() for line in lines if "Error:" in line or "error:" in line]
+    errors = [line for line in errors if not is_vague(line)] or errors
     return f"; see {log}" + (f": {errors[-1][-300:]}" if errors else "")

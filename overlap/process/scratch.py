@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import os
 import secrets
 import tempfile
@@ -75,7 +76,7 @@ def run_to_end(
         except BaseException as error:  # handed to the caller's thread below
             failure.append(error)
 
-    thread = threading.Thread(target=target, name="overlap-run")
+    thread = threading.Thread(target=contextvars.copy_context().run, args=(target,), name="overlap-run")
     with interrupts.held():
         thread.start()
         while thread.is_alive():  # a signal in the moment in which a wait begins is noticed only behind that

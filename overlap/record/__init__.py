@@ -19,9 +19,9 @@ from overlap.record.checkpoint import (
 )
 from overlap.record.digest import data_digest
 from overlap.record.json_lines import JsonLines, parse_json_lines, read_json_lines, to_json_types
-from overlap.record.logs import Console, quiet
+from overlap.record.logs import Console, OpenConsole, guest, quiet
 from overlap.record.looplag import LoopLag
-from overlap.record.metrics import solved, step_row
+from overlap.record.metrics import is_step, solved, step_row
 from overlap.record.ownership import (
     check_out,
     check_run_dir_free,
@@ -31,12 +31,13 @@ from overlap.record.ownership import (
     how_it_ended,
     resolve,
 )
-from overlap.record.progress import Progress, banner, final_table, stall_line
+from overlap.record.progress import Progress, banner, final_table, selection_line, stall_line
 from overlap.record.recorder import Recorder
-from overlap.record.report import hardware, summary, versions, write_picture
+from overlap.record.report import PASS_AT_1, hardware, summary, versions, write_picture
 from overlap.record.resume import BEGINNING, Resumed, check_reopen, go_back, reopen, stored_config
 from overlap.record.rollouts import MARK, Rollouts, write_rollouts
 from overlap.record.run_files import RunFile, exported_policy
+from overlap.record.run_summary import PolicyFigures, RunSummary
 from overlap.record.rundir import RunDir, dialog_of, trajectory_row
 from overlap.record.timing import judged, mean, merge_spans, result_timing
 from overlap.record.trace import Tracer
@@ -45,10 +46,13 @@ __all__ = [
     "BEGINNING",
     "LEARNER",
     "MARK",
+    "PASS_AT_1",
     "Carryover",
     "Console",
     "JsonLines",
     "LoopLag",
+    "OpenConsole",
+    "PolicyFigures",
     "Progress",
     "Recorder",
     "Resumed",
@@ -56,6 +60,7 @@ __all__ = [
     "RunDir",
     "RunFile",
     "RunState",
+    "RunSummary",
     "Tracer",
     "banner",
     "check_out",
@@ -68,11 +73,13 @@ __all__ = [
     "find_checkpoint",
     "find_run_file",
     "go_back",
+    "guest",
     "hardware",
     "has_owner",
     "holds_run",
     "how_it_ended",
     "is_complete",
+    "is_step",
     "judged",
     "latest",
     "load_state",
@@ -87,6 +94,7 @@ __all__ = [
     "result_timing",
     "save_carryover",
     "save_state",
+    "selection_line",
     "solved",
     "stall_line",
     "step_row",

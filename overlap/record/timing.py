@@ -69,7 +69,7 @@ class StepTiming:
     overlap_efficiency: float
     """(generate_s + reward_s - wall) / min(generate_s, reward_s), wall = first request to last verdict or token.
 
-    1: the shorter of the two is fully hidden; 0: one after the other; negative: there were also pauses.
+    1: the shorter of the two is fully hidden; 0: one after the other, or with pauses between them.
     """
     generator_idle_share: float
     """Share of the step, 0 to 1, during which no request ran: 1 - union(engine spans in the step) / step_s."""
@@ -115,7 +115,7 @@ def result_timing(result: StepResult, step_span: Span, *, engine_spans: Sequence
         generate_s=generate_s,
         reward_s=reward_s,
         exposed_reward_s=max(0.0, verdict_s - token_s),
-        overlap_efficiency=_ratio(hidden_s, min(generate_s, reward_s)),
+        overlap_efficiency=_ratio(max(0.0, hidden_s), min(generate_s, reward_s)),
         generator_idle_share=_ratio(step_s - busy_s, step_s),
         learner_idle_share=_ratio(step_s - learning_s, step_s),
         learn_s=result.learn_span[1] - result.learn_span[0],

@@ -23,7 +23,7 @@ import yaml
 
 from overlap.config import Config, last_override, load_config, without_override
 from overlap.errors import ConfigError, one_line
-from overlap.record import RunFile, find_run_file, read_json_lines
+from overlap.record import RunFile, find_run_file, is_step, read_json_lines
 
 Span = tuple[float, float]
 _WORKERS = "verify.workers"
@@ -88,8 +88,9 @@ def read_recorded_run(run: str) -> RecordedRun:
     """Read what the run in the directory ``run`` took. Raises ConfigError where that is no run, or has no step."""
     trace = _file(run, RunFile.TRACE)
     try:
-        rows = [_numbers(row) for row in read_json_lines(_file(run, RunFile.METRICS))]
-    except (OSError, AttributeError, ValueError) as exc:
+        stored = read_json_lines(_file(run, RunFile.METRICS))
+        rows = [_numbers(row) for row in stored if is_step(row)]
+    except (OSError, AttributeError, TypeError, ValueError) as exc:
         raise ConfigError("RUN", run, f"its metrics.jsonl cannot be read ({exc}); name another run") from exc
     try:
         spans = _sorted_out(json.loads(trace.read_text(encoding="utf-8")))

@@ -83,7 +83,20 @@ def replay(run: str, overrides: Sequence[str] = (), trace: Path | None = None) -
         f"rollout.max_staleness={rollout.max_staleness}, {rollout.sequences} sequences at once, "
         f"{found.cfg.verify.workers} verifier(s)"
     ]
-    return [*lines, *([f"asked: {' '.join(overrides)}"] if overrides else []), *comparison_table(schedules), CAVEAT]
+    asked_line = [f"asked: {' '.join(overrides)}"] if overrides else []
+    return [*lines, *asked_line, *comparison_table(schedules), CAVEAT, *left_out_note(found, schedules)]
+
+
+def left_out_note(found: RecordedRun, schedules: Mapping[str, Schedule]) -> list[str]:
+    """A warning where the run saved or evaluated between its steps, which no simulation does."""
+    run, recorded, simulated = found.cfg.run, schedules["recorded"]["s/step"], schedules["simulated"]["s/step"]
+    names = ("save_every", "eval_every", "keep_rollouts")
+    done = [f"run.{name}={value}" for name in names if (value := getattr(run, name))]
+    if not done:
+        return []
+    less = f", {1 - simulated / recorded:.0%} less than the run took" if 0 < simulated < recorded else ""
+    what = f"saving and evaluations ({', '.join(done).lower()}) are left out of what is simulated"
+    return [f"WARNING: {what}: its steps take {simulated:.2f} s{less}"]
 
 
 def simulate(found: RecordedRun, cfg: Config) -> Simulation:
@@ -134,7 +147,7 @@ def _schedule(rows: Sequence[Mapping[str, float | None]], verified_s: float, cfg
         "steps": len(rows),
         "s/step": step_s / len(rows) if rows else math.nan,
         "generator idle": idle("time/generator_idle_share"),
-        "verifiers idle": 1 - verified_s / (cfg.verify.workers * step_s) if step_s else math.nan,
+        "verifiers idle": max(0.0, 1 - verified_s / (cfg.verify.workers * step_s)) if step_s else math.nan,
         "learner idle": idle("time/learner_idle_share"),
         "age, mean": mean(_column(learned, "rollout/staleness_mean")),
         "age, most": max(_column(learned, "rollout/staleness_max"), default=math.nan),

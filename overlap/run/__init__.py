@@ -7,24 +7,26 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from overlap.run import restarts, training
+    from overlap.run.control import RunStatus
     from overlap.run.control_socket import ask
     from overlap.run.handle import Run, start
     from overlap.run.open_close import Component, gc_frozen, open_components
     from overlap.run.parts import PartFactory
     from overlap.run.session import ALL_SOLVED
-    from overlap.run.training import train
+    from overlap.run.training import run_training, train
 else:
     from sandbox.lazy import names
 
     __getattr__ = names(
         __name__,
         {
+            "control": ("RunStatus",),
             "control_socket": ("ask",),
             "handle": ("Run", "start"),
             "open_close": ("Component", "gc_frozen", "open_components"),
             "parts": ("PartFactory",),
             "session": ("ALL_SOLVED",),
-            "training": ("train",),
+            "training": ("run_training", "train"),
         },
     )
 
@@ -33,10 +35,12 @@ __all__ = [
     "Component",
     "PartFactory",
     "Run",
+    "RunStatus",
     "ask",
     "gc_frozen",
     "open_components",
     "restarts",
+    "run_training",
     "start",
     "train",
     "training",

@@ -18,18 +18,64 @@ import threading
 from collections.abc import AsyncIterator, Callable, Coroutine
 from concurrent.futures import Future, wait
 from contextlib import asynccontextmanager
-from typing import Any, Literal, TypeVar, cast, get_args
+from typing import Any, Literal, TypedDict, TypeVar, cast, get_args
 
 from overlap.aio import race
 from overlap.errors import OverlapError, StoppedError
 from overlap.pipeline import Control, OnSave
+from overlap.record import BEGINNING, Resumed
 
 T = TypeVar("T")
 Command = Literal["pause", "resume", "drain", "save", "status", "stop"]
 COMMANDS: tuple[Command, ...] = get_args(Command)
 Phase = Literal["preparing", "starting", "restarting", "running", "ending", "ended"]
 Answer = dict[str, Any]
-"""``done``, the effect of a command; or ``error``, why it is refused; or a status."""
+"""``done``, the effect of a command; or ``error``, why it is refused; or a ``RunStatus``."""
+
+
+class _AlwaysSaid(TypedDict):
+    state: str
+    """"preparing", "starting", "running", "pausing", "paused", "draining", "stopping", "restarting: 1 of 2",
+    "finishing", "ending" or "ended"."""
+    run: str
+    """The run directory."""
+    step: int
+    """The last step that was taken; 0 before the first."""
+    steps: int
+    """Steps that the run is to take."""
+    version: int
+    """Policy version in the engine."""
+    seconds: float
+    """Wall time, that before a resumption included."""
+    checkpoint: str | None
+    """Name of the newest checkpoint."""
+    restarts: int
+    not_written: list[str]
+    paused: bool
+    draining: bool
+    saving: bool
+
+
+class RunStatus(_AlwaysSaid, total=False):
+    """What a run is doing and where it stands; while it takes steps, with the figures of its loop (``LoopState``)."""
+
+    exit: str | None
+    """How it ended, once it has: as in its summary, or the error."""
+    generating: int
+    verifying: int
+    steps_waiting: int
+    leases_out: int
+    leases_allowed: int
+    step_waited_s: float
+    learner_waited_s: float
+    admission_waited_s: float
+    submitted: int
+    scored: int
+    failed: int
+    oldest: list[dict[str, Any]]
+    """The samples that have been in the loop for longest."""
+
+
 ANSWER_S = 5.0
 """Time for the loop to obey, s; a command that it has not begun by then is withdrawn."""
 _DONE: dict[Command, str] = {
@@ -59,11 +105,12 @@ class RunControl:
         """Whether ``stop`` was called."""
         self._phase: Phase = "preparing"
         self._note = ""
-        self._session_status: Callable[[], dict[str, Any]] = dict
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread = 0
         self._stop: asyncio.Event | None = None
         self._lock = threading.RLock()
+        self._session_status: Callable[[], dict[str, Any]]
+        self.expect("", 0)
 
     def pause(self) -> None:
         """Finish the samples in flight, and begin nothing, until ``resume``.
@@ -89,9 +136,9 @@ class RunControl:
         """End the run as Ctrl-C does: the policy is saved. Raises nothing; no effect on a run that has ended."""
         self.ask("stop")
 
-    def status(self) -> dict[str, Any]:
+    def status(self) -> RunStatus:
         """What the run is doing (``state``), where it stands, and how full it is."""
-        return self._request("status")
+        return cast(RunStatus, self._request("status"))
 
     @property
     def phase(self) -> Phase:
@@ -126,6 +173,14 @@ class RunControl:
             else:
                 self._loop.call_soon_threadsafe(work)
         return answer
+
+    def expect(self, run: str, steps: int, at: Resumed = BEGINNING) -> None:
+        """For the run: what a status says until its session is up. ``at`` is where the run begins."""
+        state, checkpoint = at.state, at.folder.name if at.folder else None
+        known = {"run": run, "step": state.step, "steps": steps, "version": state.version}
+        known |= {"seconds": round(state.seconds, 1), "checkpoint": checkpoint, "restarts": 0, "not_written": []}
+        with self._lock:
+            self._session_status = lambda: known
 
     def enter(self, phase: Phase, note: str = "") -> None:
         """For the run: what it is doing from here on."""

@@ -3,7 +3,7 @@
     with overlap.start(cfg) as run:
         run.pause(); run.save(); run.resume()
         print(run.status()["step"])
-        figures = run.wait()                            # await asyncio.to_thread(run.wait) in a loop
+    figures = run.wait()                                # await asyncio.to_thread(run.wait) in a loop
 
 A program exits only after its runs have ended: it waits for them, or stops them if it exits by an exception. A failed
 run whose ``wait`` was never called is reported on stderr.
@@ -18,15 +18,16 @@ import math
 import sys
 import threading
 import time
-from functools import cache
+from functools import cache, partial
 from types import TracebackType
-from typing import Any
+from typing import TextIO
 
 from overlap.config import Config
 from overlap.core import Task
 from overlap.errors import StoppedError, one_line
+from overlap.record import RunSummary, guest
 from overlap.run.control import RunControl
-from overlap.run.training import train
+from overlap.run.training import run_training
 
 LOOK_S = 0.5
 """Longest wait before a Ctrl-C is noticed, s."""
@@ -35,23 +36,29 @@ BEGIN_S = 5.0
 
 
 class Run(RunControl):
-    """A run in progress. Leaving its ``with`` block stops the run in order, if it has not ended, and raises an error of
-    the run that ``wait`` has not raised.
+    """A run in progress. The end of its ``with`` block waits for it, and raises its error if ``wait`` has not; a block
+    that is left by an exception stops it in order.
     """
 
-    def __init__(self, cfg: Config, task: Task | None, *, resume: bool, with_changes: bool) -> None:
+    def __init__(
+        self, cfg: Config, task: Task | None, *, resume: bool, with_changes: bool, console: TextIO | None
+    ) -> None:
         super().__init__()
-        self._figures: dict[str, Any] | None = None
+        self.expect(cfg.run.dir, cfg.run.steps)
+        self._figures: RunSummary | None = None
         self._error: BaseException | None = None
         self._begun = threading.Event()
         self._over = threading.Event()  # not the thread's end: a Ctrl-C in Thread.join makes a living one pass for dead
         self._seen = False
         self._name = cfg.run.dir
+        output = partial(guest, stream=console)
 
         def work() -> None:
             self._begun.set()
             try:
-                self._figures = train(cfg, task, resume=resume, with_changes=with_changes, control=self)
+                self._figures = run_training(
+                    cfg, task, resume=resume, with_changes=with_changes, control=self, output=output
+                )
                 self.end(exit=self._figures.get("exit"))
             except BaseException as error:  # it is raised where somebody waits
                 self._error = error
@@ -67,12 +74,17 @@ class Run(RunControl):
             self.stop()
             raise
 
+    def __repr__(self) -> str:
+        said = self._session_status()
+        ended = f" ({said['exit']})" if "exit" in said else ""
+        return f"<overlap.Run {said['run']}: {self.state}{ended}, step {said['step']} of {said['steps']}>"
+
     @property
     def done(self) -> bool:
         """Whether the run has ended."""
         return self._over.is_set()
 
-    def wait(self, timeout: float | None = None) -> dict[str, Any]:
+    def wait(self, timeout: float | None = None) -> RunSummary:
         """Wait until the run has ended; returns its summary. Raises what ``train`` raises, or TimeoutError after
         ``timeout`` seconds. A Ctrl-C here stops the run, and is raised when the run has ended, or at the next Ctrl-C.
         """
@@ -107,9 +119,9 @@ class Run(RunControl):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if not self.done:
+        if kind is not None:
             self._stop_and_wait()
-        if kind is None and not self._seen:
+        elif not self._seen:
             self.wait()
 
     def _outlive(self) -> None:
@@ -148,9 +160,19 @@ def _end(runs: list[Run], *, stop: bool) -> None:
         run._outlive()
 
 
-def start(cfg: Config, task: Task | None = None, *, resume: bool = False, with_changes: bool = False) -> Run:
-    """Start training and return immediately; see :func:`overlap.train` for the arguments. ``wait`` raises bad input.
+def start(
+    cfg: Config,
+    task: Task | None = None,
+    *,
+    resume: bool = False,
+    with_changes: bool = False,
+    console: TextIO | None = None,
+) -> Run:
+    """Start training in a thread and return immediately; see :func:`overlap.train` for the arguments. ``Run.wait``
+    raises bad input.
 
-    Signals are left to the caller: ``Run.wait`` turns a Ctrl-C into ``stop``.
+    The lines of the run go to ``console`` (``sys.stderr``) if one is given, and in any case to ``run.log``. Everything
+    else that this process prints or logs stays where it goes. Signals are left to the caller: ``Run.wait`` turns a
+    Ctrl-C into ``stop``.
     """
-    return Run(cfg, task, resume=resume, with_changes=with_changes)
+    return Run(cfg, task, resume=resume, with_changes=with_changes, console=console)

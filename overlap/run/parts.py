@@ -119,6 +119,7 @@ class PartFactory:
             cluster_of(cfg),
             isolation=cfg.verify.isolation,
             packages=tuple(self.inputs.task.packages),
+            all_cases=getattr(self.inputs.task, "all_cases", False),
             workers=cfg.verify.workers,
             bound=lambda node: bound_cores(self.placement, node.name),
         )
@@ -140,7 +141,14 @@ class PartFactory:
                 command, harness_task, gateway, self.scratch, lambda prompt: tokenizer.decode(list(prompt.token_ids))
             )
         return episodes(
-            cfg, engines, ChatTemplate(tokenizer), rollout, name, verifier.judge, gateway, tuple(task.packages)
+            cfg,
+            engines,
+            ChatTemplate(tokenizer, cfg.context_tokens),
+            rollout,
+            name,
+            verifier.judge,
+            gateway,
+            tuple(task.packages),
         )
 
     def engine_site(self, engine: int) -> EngineSite | None:

@@ -3,45 +3,92 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import shutil
+import tempfile
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from overlap.errors import OverlapError, one_line
+from overlap.errors import OverlapError, RunDirError, one_line
 from overlap.record import RunDir, latest
 
 KEEP_S = 30.0  # for an interrupted run to save its policy; larger policies get the time of KEEP_BYTES_PER_S
 KEEP_BYTES_PER_S = 50e6
+_SPARE = 64 * 2**20
+"""Bytes beside the weights: tokenizer, configuration, and what the place itself may need."""
+
+
+def other_places(run: Path, size: int) -> list[Path]:
+    """Folders on other disks than that of ``run`` with room for ``size`` bytes; memory comes last."""
+    found: dict[int, Path] = {}
+    own = run.stat().st_dev
+    for place in (Path.cwd(), Path.home(), Path("/var/tmp"), Path(tempfile.gettempdir()), Path("/dev/shm")):
+        with suppress(OSError):
+            device = place.stat().st_dev
+            if device != own and os.access(place, os.W_OK) and shutil.disk_usage(place).free > size + _SPARE:
+                found.setdefault(device, place)
+    return list(found.values())
 
 
 class PolicySaver:
     """Writes ``policy/`` of a run. All methods but ``skip`` are for the session's event loop."""
 
-    def __init__(self, run: RunDir, policy: Path, save: Callable[[Path], Awaitable[int]]) -> None:
+    def __init__(
+        self,
+        run: RunDir,
+        policy: Path,
+        save: Callable[[Path], Awaitable[int]],
+        report_line: Callable[[str], None] = lambda line: None,
+    ) -> None:
         """``policy`` is the checkpoint that the run began with; ``save`` writes the learner's policy to a path and
         returns its version.
         """
+        self._report_line = report_line
         self.outcome: dict[str, Any] = {}
-        """``path`` and ``version`` of the policy that was saved, or ``failure``, why it was not."""
+        """``path`` and ``version`` of the policy that was saved, and ``instead``, why it is not where it belongs; or
+        ``failure``, why it was not saved.
+        """
         self._run, self._policy, self._save = run, policy, save
         self._saving: asyncio.Task[None] | None = None
         self._skipped = False
 
     async def save(self) -> None:
-        """Save the final policy. Raises what the learner raises."""
+        """Save the final policy; where the run's disk takes it no more, on another one. Raises what the learner
+        raises.
+        """
         try:
             version = await self._save(self._run.policy)
         except OverlapError as error:
+            if isinstance(error, RunDirError) and await self._save_elsewhere(error):
+                return
             self.outcome = {"failure": one_line(error)}
             raise
         self.outcome = {"path": str(self._run.policy), "version": version}
+
+    async def _save_elsewhere(self, error: RunDirError) -> bool:
+        """Save the policy on the first other disk with room, and report where. False where there is none."""
+        for place in await asyncio.to_thread(other_places, self._run.path, self._weights):
+            folder = place / f"{self._run.path.name}-policy-{os.getpid()}"
+            try:
+                version = await self._save(folder)
+            except RunDirError:
+                continue
+            self.outcome = {"path": str(folder), "version": version, "instead": one_line(error)}
+            self._report_line(f"the policy is saved in {folder}, since {self._run.policy} cannot be written: move it")
+            return True
+        return False
+
+    @property
+    def _weights(self) -> int:
+        return sum(file.stat().st_size for file in self._policy.glob("*.safetensors"))
 
     async def rescue(self, report_line: Callable[[str], None]) -> None:
         """Save the policy of a run that ends early, within a time limit and while the learner lives. Raises nothing."""
         if self.outcome:
             return
-        weights = sum(file.stat().st_size for file in self._policy.glob("*.safetensors"))
-        limit = max(KEEP_S, weights / KEEP_BYTES_PER_S)
+        limit = max(KEEP_S, self._weights / KEEP_BYTES_PER_S)
         report_line(f"saving the policy (at most {limit:.0f} s; Ctrl-C skips it)")
         saving = self._saving = asyncio.create_task(self.save(), name="keep the policy")
         why = f"it took more than {limit:.0f} s"

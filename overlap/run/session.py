@@ -31,6 +31,7 @@ from overlap.record import (
     Rollouts,
     RunDir,
     RunFile,
+    RunSummary,
     stall_line,
     summary,
     write_picture,
@@ -78,7 +79,7 @@ class TrainingSession:
 
     def __post_init__(self) -> None:
         self.course = EvaluationHistory.from_dict(self.resumed.state.evaluation)
-        self.policy_saver = PolicySaver(self.run, self.inputs.policy, self._save_policy)
+        self.policy_saver = PolicySaver(self.run, self.inputs.policy, self._save_policy, self.console.print)
         self.restarts = Restarts(self.run, self.inputs.cfg, self.console.print)
         self._earlier_s, self._taken = self.resumed.state.seconds, 0
         self._death: LearnerDiedError | None = None
@@ -159,6 +160,7 @@ class TrainingSession:
             earlier=self.resumed.rows,
             traced=(at.trace_offset, at.trace_end_us),
             keep=self.data if p.cfg.run.keep_rollouts else None,
+            max_staleness=p.cfg.rollout.max_staleness,
         )
         stack.callback(recorder.close)
         stack.callback(self.policy_saver.clean_up)
@@ -183,6 +185,7 @@ class TrainingSession:
             at.groups,
             self.data,
             replayed=self.rollouts is not None,
+            report_line=self.console.print,
         )
         return components, self.steps
 
@@ -228,7 +231,7 @@ class TrainingSession:
     async def _train(self, components: Components, steps: StepLog) -> None:
         at = self.resumed.state
         if given_up := self.resumed.given_up:
-            self.console.print(f"{given_up} samples of the checkpoint are made again, for another run made them")
+            self.console.print(f"{given_up} samples of the checkpoint are made again: {self.resumed.why_given_up}")
         carried = await asyncio.to_thread(self.resumed.carried.scored, self._prompts.at, now())
         self.resumed = replace(self.resumed, carried=Carryover())  # tens of MB, which nobody needs any more
 
@@ -249,7 +252,7 @@ class TrainingSession:
         )
         self._progress.phase("saving the policy")
         await self.policy_saver.save()
-        await steps.evaluator.end(self.step)
+        await steps.end()
 
     async def _on_save(self, carried: tuple[Scored, ...]) -> None:
         """Write a checkpoint that was requested, between two steps."""
@@ -288,7 +291,7 @@ class TrainingSession:
             "not_written": list(self.run.failures),
         }
 
-    def summarize(self, seconds: float) -> dict[str, Any]:
+    def summarize(self, seconds: float) -> RunSummary:
         """Return the figures of the whole run, ``seconds`` being those of this session. When a step was taken they are
         written down and drawn; a start that failed leaves its directory free.
         """
@@ -299,7 +302,8 @@ class TrainingSession:
             seconds=self._earlier_s + seconds,
             run_dir=self.run.path,
             lag=self._lag.run() if self.recorder else None,
-            pass_at_1=self.course.summary(self.step if self.reason in ENDS else None),
+            evaluations=self.course.summary(self.step if self.reason in ENDS else None),
+            measure=self.course.measure,
             extra=self._extra(),
         )
         if self.taken:
@@ -307,11 +311,12 @@ class TrainingSession:
             lost = len(figures["not_written"])
             with self.run.failures.tolerate_write_errors(RunFile.PICTURE):
                 title = f"{self.inputs.cfg.model.policy}, {len(rows)} steps"
-                write_picture(rows, self.run.picture, title=title, evaluations=self.course.curve())
+                shown: dict[str, Any] = {"evaluations": self.course.curve(), "measure": self.course.measure}
+                write_picture(rows, self.run.picture, title=title, **shown)
             figures["not_written"] = list(self.run.failures)
             if len(figures["not_written"]) > lost:
                 self.run.finish(figures)
-        return figures
+        return cast(RunSummary, figures)
 
     def _extra(self) -> dict[str, Any]:
         p, solved = self.inputs, self._prompts.figures if self.recorder else {}

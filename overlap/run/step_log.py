@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from overlap.aio import shielded_thread, threaded
 from overlap.clock import now
-from overlap.core import Learner, Scored
+from overlap.core import Batch, Learner, Scored
 from overlap.evaluation import Evaluator
 from overlap.pipeline import PromptStream, StepResult
 from overlap.prepare import RunInputs
@@ -25,6 +25,7 @@ from overlap.record import (
     path_of,
     save_carryover,
     save_state,
+    selection_line,
     writing,
 )
 
@@ -49,14 +50,25 @@ class StepLog:
     """Digest of the prompts, for checkpoints."""
     replayed: bool = False
     """The samples are another run's: no engine computed log-probs that could differ from the learner's."""
+    report_line: Callable[[str], None] = field(kw_only=True)
     taken: int = 0
     """Steps of this attempt."""
+    _told: bool = False
     _evaluated: Mapping[str, float] = field(default_factory=dict)
 
     async def begin(self) -> None:
         """Evaluate the policy before the first step, which starts when this returns."""
-        await self.evaluator.begin(self.step)
+        await self._note_evaluation(await self.evaluator.begin(self.step))
         self.recorder.begin()
+
+    async def end(self) -> None:
+        """Evaluate the policy that the run ends with."""
+        await self._note_evaluation(await self.evaluator.end(self.step))
+
+    async def _note_evaluation(self, found: Mapping[str, float]) -> None:
+        """Write an evaluation before the first or after the last step as a row of its own."""
+        if found:
+            await asyncio.to_thread(self.run.step, {"step": self.step, **found})
 
     async def on_weights(self, result: StepResult) -> None:
         """Evaluate the policy that a step has made, when that is due."""
@@ -84,7 +96,15 @@ class StepLog:
         self.step = batch.step
         extra = {"rollout/parity_gap": math.nan} if self.replayed and result.report else {}
         extra |= {f"rollout/prompts_{name}": count for name, count in self.prompts.figures.items()}
+        self._warn(batch)
         await self.recorder.step(result, {**self._evaluated, **extra})
+
+    def _warn(self, batch: Batch) -> None:
+        """Tell once that the episodes that are learned from are the fast ones."""
+        cfg = self.inputs.cfg
+        if cfg.learn.truncated == "mask" and not self._told and (line := selection_line(batch, cfg.episode.timeout_s)):
+            self._told = True
+            self.report_line(line)
 
     async def checkpoint(self, carried: tuple[Scored, ...]) -> None:
         """Write a checkpoint while the loop's other tasks run; ``carried`` are the results that no step has taken. If

@@ -2,30 +2,33 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from overlap.config import Config
 from overlap.core import Task
 from overlap.errors import ConfigError
-from overlap.prepare import RunInputs, check_place, memory_inputs, plan_lines, prepare, seat
+from overlap.prepare import RunInputs, check_place, disk_plan, memory_inputs, plan_lines, prepare, seat
 from overlap.process import Interrupts, handle_interrupts, run_to_end, scratch_directory
 from overlap.record import (
     BEGINNING,
     LEARNER,
     Console,
+    OpenConsole,
     Resumed,
     Rollouts,
     RunDir,
+    RunSummary,
     banner,
     check_reopen,
     data_digest,
     final_table,
+    guest,
     quiet,
     reopen,
 )
@@ -43,17 +46,18 @@ def train(
     *,
     resume: bool = False,
     with_changes: bool = False,
-    control: RunControl | None = None,
     rollouts: str = "",
-) -> dict[str, Any]:
+) -> RunSummary:
     """Train a policy; returns the summary that is also in ``summary.json``.
+
+    The plan, the progress and the figures of the run are printed on stderr. What else this process prints or logs
+    stays where it goes; the run's processes, and what libraries log for the run, go to ``run.log``.
 
     Args:
         cfg: the run, see :class:`~overlap.config.fields.Config`.
         task: what is learned; default: the class that ``cfg.data.task`` names.
         resume: continue the run in ``cfg.run.dir`` from its newest checkpoint.
         with_changes: resume even if ``cfg`` makes it a different run; ``config.yaml`` records what changed.
-        control: takes commands for the run; ``overlap.start`` passes its own.
         rollouts: a run directory (or file) whose kept samples are learned from; no engine and no verifier is started.
 
     Raises:
@@ -65,20 +69,40 @@ def train(
     May be called from a script, a notebook (inside its running event loop) or a thread; it blocks until the run has
     ended. Signals go to the main thread: a run in another one is not ended by Ctrl-C there.
     """
+    output = partial(guest, stream=sys.stderr)
+    return run_training(cfg, task, resume=resume, with_changes=with_changes, rollouts=rollouts, output=output)
+
+
+def run_training(
+    cfg: Config,
+    task: Task | None = None,
+    *,
+    resume: bool = False,
+    with_changes: bool = False,
+    rollouts: str = "",
+    control: RunControl | None = None,
+    output: OpenConsole = quiet,
+) -> RunSummary:
+    """As ``train``. ``control`` takes commands for the run; ``output`` says where it prints, and whether the whole
+    output of this process is the run's (``quiet``, for commands).
+    """
     began, control = time.monotonic(), control or RunControl()
+    control.expect(cfg.run.dir, cfg.run.steps)
     control.raise_if_stopped()
     check_place(cfg, resume=resume)
     with only_run_here(cfg), handle_interrupts() as interrupts, scratch_directory() as (scratch, reaper):
-        inputs = prepare(cfg, task, scratch)
+        inputs = prepare(cfg, task, scratch, output)
         placed = seat(cfg, engine=not rollouts)
         kept = open_rollouts(inputs, rollouts, resume=resume) if rollouts else None
         asked = memory_inputs(inputs, kept)
         memory = placed.check(asked)
+        disk_plan(asked, len(inputs.heldout)).check(cfg.run.dir)
         control.raise_if_stopped()
         run, resumed, data = open_run(inputs, resume=resume, with_changes=with_changes)
         with ExitStack() as stack:
             stack.callback(run.close)
-            console = stack.enter_context(quiet(run.log))
+            console = stack.enter_context(output(run.log))
+            control.expect(str(run.path), cfg.run.steps, resumed)
             control.enter("starting")
             with run.failures.tolerate_write_errors("ctl (overlap ctl cannot reach this run)"):
                 stack.enter_context(listening(control, run.ctl))
@@ -103,7 +127,7 @@ def only_run_here(cfg: Config) -> Iterator[None]:
         _ONE.release()
 
 
-def _run_session(session: TrainingSession, interrupts: Interrupts, console: Console, began: float) -> dict[str, Any]:
+def _run_session(session: TrainingSession, interrupts: Interrupts, console: Console, began: float) -> RunSummary:
     try:
         run_to_end(session, interrupts, session.policy_saver.skip)
     except BaseException as error:
@@ -116,7 +140,7 @@ def _run_session(session: TrainingSession, interrupts: Interrupts, console: Cons
     return _summarize(session, console, began)
 
 
-def _summarize(session: TrainingSession, console: Console, began: float) -> dict[str, Any]:
+def _summarize(session: TrainingSession, console: Console, began: float) -> RunSummary:
     figures = session.summarize(time.monotonic() - began)
     if session.taken:
         console.print(final_table(figures))

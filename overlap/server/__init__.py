@@ -7,10 +7,11 @@ waits for: slots, the engine, the rollout    woken by: the end of a response, or
 Knows nothing of how a reward is made.
 """
 
-from overlap.server.chat import Budget, Chat, Reply, ToolCall
+from overlap.server.chat import Budget, Chat
 from overlap.server.episodes import EpisodeSandbox, episodes
 from overlap.server.gateway import Gateway
 from overlap.server.harness import HarnessRollout, HarnessTask
+from overlap.server.reply import Reply, ToolCall
 from overlap.server.template import ChatTemplate
 
 __all__ = [

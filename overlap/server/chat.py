@@ -10,22 +10,37 @@ waits for: a slot, the engine               woken by: the end of a response
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, suppress
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, ParamSpec, TypeVar
 
 from overlap.core import Generator, Packed, Prompt, Request, Spoken, Trajectory, Used
-from overlap.errors import ContextFull, EngineError, EpisodeError, EpisodeOver, RequestRefused
-from overlap.server.episode_tree import Branch, ChatMessage, EpisodeTree, Turn, canonical, message_of
+from overlap.errors import EngineError, EpisodeError, EpisodeOver, RequestRefused
+from overlap.server.episode_tree import PLAIN, Branch, ChatMessage, EpisodeTree, Turn, message_of
+from overlap.server.reply import Reply, ReplyFinish, ToolCall
 from overlap.server.template import ChatTemplate
+from overlap.server.turn_request import (
+    Messages,
+    RequestRules,
+    TurnRequest,
+    context_full,
+    letters_of,
+    parameter_of,
+    turn_request,
+)
 
-Messages = Sequence[Mapping[str, Any]]
-ReplyFinish = Literal["stop", "length", "tool_calls"]
 CLOSE_S = 10.0
 """Seconds within which the engine ends a turn that was cancelled."""
 REFUSALS, REFUSED_S = 100, 1.0
 """So many refused turns of ``say`` in one episode are an error of the rollout, raised after REFUSED_S seconds."""
+SHORT = 8192
+"""Characters that are rendered on the event loop, which takes some milliseconds; more are rendered in a thread."""
+ESCAPED_BYTES, BESIDE_BYTES = 6, 1 << 20
+"""Bytes of a character as JSON spells it out, and those of a body that are no text of messages."""
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,39 +50,6 @@ class Budget:
     turns: int
     tokens: int
     context: int
-
-
-@dataclass(frozen=True, slots=True)
-class ToolCall:
-    """A call of a tool by the policy. ``arguments`` is its text, JSON if the policy wrote JSON."""
-
-    id: str
-    name: str
-    arguments: str
-
-
-@dataclass(frozen=True, slots=True)
-class Reply:
-    """An answer of the policy: ``tokens`` sampled behind ``prompt_tokens``. ``turn`` is its turn in the tree."""
-
-    text: str
-    reasoning: str | None
-    calls: tuple[ToolCall, ...]
-    finish: ReplyFinish
-    prompt_tokens: int
-    tokens: int
-    turn: Turn
-
-    @property
-    def message(self) -> dict[str, Any]:
-        """The answer as a message, to be appended to the messages of the next turn."""
-        found: dict[str, Any] = {"role": "assistant", "content": self.text}
-        if self.reasoning is not None:
-            found["reasoning_content"] = self.reasoning
-        if self.calls:
-            calls = [(call.id, {"name": call.name, "arguments": call.arguments}) for call in self.calls]
-            found["tool_calls"] = [{"id": id, "type": "function", "function": function} for id, function in calls]
-        return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +73,7 @@ class Chat:
     """One episode's access to the policy; belongs to one event loop. Several turns may be sampled at once.
 
     ``request`` is the episode's; ``slot`` holds its slot in the engine while a turn is sampled; ``reads`` says that
-    answers are parsed for reasoning and tool calls.
+    answers are parsed for reasoning and tool calls; ``rules`` say what an agent program's requests may ask.
     """
 
     def __init__(
@@ -103,18 +85,26 @@ class Chat:
         slot: Slot,
         *,
         reads: bool = False,
+        rules: RequestRules | None = None,
     ) -> None:
         self._request, self._engine, self._template = request, engine, template
-        self._budget, self._slot, self._reads = budget, slot, reads
+        self._budget, self._slot, self._reads, self.rules = budget, slot, reads, rules or RequestRules()
         self.episode = EpisodeTree()
         self.over = ""
         """Why no more turns are sampled; "" while they are."""
         self.ended = asyncio.Event()
         """Set with ``over``."""
-        self._asked = self._asking = self._refusals = 0
+        self.asked = 0
+        """Number of turns that the engine was asked for."""
+        self._asking = self._refusals = 0
         self._flying, self._closed = set[asyncio.Task[tuple[Trajectory, Spoken]]](), False
-        self.sampled = self.prompted = self.cached = self.unread = self.replayed = 0
+        self._thread = asyncio.Lock()
+        self.sampled = self.prompted = self.cached = self.unread = self.replayed = self.rerendered = 0
+        self.refused, self.ignored = Counter[str](), Counter[str]()
         """As in ``Used``."""
+        self.out_of_time = False
+        self.refusal = ""
+        """The first refusal of a turn, "" without one."""
 
     @property
     def last(self) -> Turn | None:
@@ -137,7 +127,8 @@ class Chat:
         does, and RuntimeError when one turn after the other is refused.
         """
         try:
-            asked = self.ask(messages, tools=tools, max_tokens=max_tokens, stop=stop, prefill=prefill)
+            wanted = turn_request(messages, tools=tools, max_tokens=max_tokens, stop=stop, prefill=prefill)
+            asked = await self.ask(wanted)
         except EpisodeError as error:
             await self._refused(error)
             raise
@@ -149,37 +140,56 @@ class Chat:
         """Note that the reply has arrived: delivered turns are trained on."""
         self.episode.delivered.add(reply.turn.number)
 
-    def ask(
-        self,
-        messages: Messages,
-        *,
-        tools: Sequence[Mapping[str, Any]] = (),
-        max_tokens: int | None = None,
-        stop: Sequence[str] = (),
-        prefill: str = "",
-    ) -> PlannedTurn:
-        """Plan the turn that ``say`` would sample. Raises what ``say`` raises for requests that are refused."""
-        _check_options(tools, max_tokens, stop, prefill)
-        dialog = _messages(messages)
-        try:
-            known = canonical(list(tools))
-        except ValueError as error:
-            raise RequestRefused(f"tools: {error}") from None
-        parent, added = self._continued(dialog, messages, known, tools)
-        added = [*added, *self._template.says(prefill)] if prefill else added
+    def refuse(self, parameter: str, why: str) -> None:
+        """Count a refused request; that the episode is over is no refusal."""
+        self.refused[parameter] += 1
+        self.refusal = self.refusal or why
+
+    async def ask(self, wanted: TurnRequest) -> PlannedTurn:
+        """Plan a turn. Raises EpisodeOver when turns, tokens or time are used up, ContextFull, and RequestRefused for
+        messages that the chat template refuses.
+        """
+        self._room(0, None)  # before a long text is rendered in vain
+        self._check_letters(wanted.letters)
+        parent, added = await self._continued(wanted)
+        if wanted.prefill:
+            added = [*added, *self._template.says(wanted.prefill)]
         front = self.episode.ids(parent)
         front.extend(added)
-        limit = self._room(len(front), max_tokens)
-        return PlannedTurn(dialog, known, parent, tuple(added), Packed("i", front), limit, tuple(stop), prefill)
+        limit = self._room(len(front), wanted.max_tokens)
+        return PlannedTurn(
+            wanted.dialog, wanted.known, parent, tuple(added), Packed("i", front), limit, wanted.stop, wanted.prefill
+        )
+
+    async def in_thread(self, letters: int, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Do ``work`` on so many characters: on the event loop where it is short, else in a thread, one piece of work
+        of this episode at a time. A cancellation leaves the thread to end its work, and the next one waits for that.
+        """
+        if letters <= SHORT:
+            return work(*args, **kwargs)
+        loop = asyncio.get_running_loop()
+
+        def leave(_: object) -> None:
+            with suppress(RuntimeError):  # the loop has ended, and with it who waits
+                loop.call_soon_threadsafe(self._thread.release)
+
+        await self._thread.acquire()
+        try:
+            working = self._template.threads.submit(work, *args, **kwargs)
+        except BaseException:
+            self._thread.release()
+            raise
+        working.add_done_callback(leave)
+        return await asyncio.wrap_future(working)
 
     async def sample(self, asked: PlannedTurn) -> Reply:
         """Have the engine answer; call ``deliver`` once the reply has arrived. Raises EpisodeOver, EngineError."""
         limit = self._room(len(asked.front), asked.limit)  # others may have begun since this was asked for
-        self._asked += 1
+        self.asked += 1
         turn = replace(
             self._request,
             prompt=Prompt(self._request.prompt.id, asked.front),
-            turn=self._asked,
+            turn=self.asked,
             max_tokens=limit,
             stop=asked.stop,
         )
@@ -219,12 +229,20 @@ class Chat:
     def used(self) -> Used:
         """What the episode has used so far."""
         arrived = len(self.episode.delivered)
-        return Used(arrived, self.sampled, self.prompted, self.cached, self.replayed, self.unread)
+        return Used(
+            arrived, self.sampled, self.prompted, self.cached, self.replayed, self.unread, self.out_of_time,
+            self.rerendered, dict(self.refused), dict(self.ignored),
+        )  # fmt: skip
 
     def end(self, why: str) -> None:
         """Sample no more turns; ``why`` is the reason that EpisodeOver gives."""
         self.over = self.over or why
         self.ended.set()
+
+    def end_by_time(self, seconds: float) -> None:
+        """Sample no more turns, because ``episode.timeout_s`` has passed."""
+        self.out_of_time = not self.over  # one that another budget ended was no faster elsewhere
+        self.end(f"its {seconds:g} s are up (episode.timeout_s)")
 
     def branches(self) -> tuple[Branch, ...]:
         """The branches of the delivered turns, that of the last turn first."""
@@ -234,25 +252,76 @@ class Chat:
         """Let other tasks run: a rollout that asks in a loop, whatever the answer, would block the event loop. Raises
         RuntimeError for such a rollout.
         """
+        if not isinstance(error, EpisodeOver):
+            self.refuse(parameter_of(error), str(error))
         self._refusals += 1
         if self._refusals < REFUSALS:
             return await asyncio.sleep(0)
         await asyncio.sleep(REFUSED_S)
         raise RuntimeError(f"{self._refusals} turns were refused, the last one so: {error}") from error
 
-    def _continued(
-        self, asked: Sequence[ChatMessage], messages: Messages, known: str, tools: Sequence[Mapping[str, Any]]
-    ) -> tuple[Turn | None, list[int]]:
+    async def _continued(self, wanted: TurnRequest) -> tuple[Turn | None, list[int]]:
         """Returns the turn that a request continues, and the ids between that turn and the answer."""
-        turn = self.episode.match(asked, known)
+        if wanted.known == PLAIN:
+            return await self._behind_text(wanted)
+        turn, messages = self.episode.match(wanted.dialog, wanted.known), wanted.messages
         if turn is not None:
-            last, end = turn.token_ids[-1] if len(turn.token_ids) else None, len(turn.dialog)
-            rest = self._template.continuation(messages[end - 1], last, messages[end:], tools)
+            end = len(turn.dialog)
+            letters = letters_of(wanted.dialog[end:]) + len(wanted.known)
+            last = turn.token_ids[-1] if len(turn.token_ids) else None
+            rest = await self.in_thread(
+                letters, self._template.continuation, messages[end - 1], last, messages[end:], wanted.tools
+            )
             if rest is not None:
                 return turn, rest
-        ids = self._template.whole(messages, tools)
+        ids = await self.in_thread(wanted.letters, self._template.whole, messages, wanted.tools)
+        return self._attached(ids, turn)
+
+    async def _behind_text(self, wanted: TurnRequest) -> tuple[Turn | None, list[int]]:
+        """As ``_continued``, for plain text, or ids: a turn is continued where its text is the beginning, and what
+        follows begins with the token that ended it.
+        """
+        text, given = wanted.dialog[0].text, wanted.messages
+        if given:
+            ids = list(given[0]["ids"])
+            if not all(0 <= id < self._template.ids for id in ids):
+                raise RequestRefused(f"prompt: ids of tokens are 0 to {self._template.ids - 1}")
+            return self._attached(ids, None)
+        turn = self.episode.match_text(text)
+        if turn is not None:
+            rest = text[len(turn.dialog[0].text) + len(turn.dialog[1].text) :]
+            ids = await self.in_thread(len(rest), self._template.says, rest)
+            last = turn.token_ids[-1] if len(turn.token_ids) else None
+            ended = last in self._template.special
+            if not ended or last == next(iter(ids), None):
+                return turn, ids[ended:]
+        return self._attached(await self.in_thread(len(text), self._template.says, text, special=True), turn)
+
+    def _attached(self, ids: list[int], turn: Turn | None) -> tuple[Turn | None, list[int]]:
+        """What was rendered as a whole behind the deepest turn that it begins with; ``turn`` could not be continued."""
         parent = self.episode.behind(ids)
-        return parent, ids[len(self.episode.ids(parent)) :]
+        kept = len(self.episode.ids(parent))
+        self.rerendered += max(0, len(self.episode.ids(turn)) - kept)
+        return parent, ids[kept:]
+
+    @property
+    def most_bytes(self) -> int:
+        """Length of the longest body that may fit the context: each character as JSON spells it out, in the longest
+        tokens, and tools and names beside them.
+        """
+        return BESIDE_BYTES + ESCAPED_BYTES * self._budget.context * self._template.longest
+
+    def check_bytes(self, length: int) -> None:
+        """Raises ContextFull for a body that fills the context whatever it says; it need not be read for that."""
+        if length > self.most_bytes:
+            least = (length - BESIDE_BYTES) // (ESCAPED_BYTES * self._template.longest)
+            raise context_full(self._budget.context, f"more than {least}")
+
+    def _check_letters(self, letters: int) -> None:
+        """Raises ContextFull for what is too long whatever its tokens are; the tokens need not be known for that."""
+        least = letters // self._template.longest
+        if least >= self._budget.context:
+            raise context_full(self._budget.context, f"more than {least}")
 
     def _room(self, front: int, max_tokens: int | None) -> int:
         """Number of tokens that the answer may have. Raises EpisodeOver, ContextFull."""
@@ -264,16 +333,13 @@ class Chat:
         if self.over:
             raise EpisodeOver(self.over)
         if front >= self._budget.context:
-            raise ContextFull(
-                f"This model's maximum context length is {self._budget.context} tokens. However, your messages have "
-                f"{front} tokens. Please reduce their length."
-            )
+            raise context_full(self._budget.context, str(front))
         return left if max_tokens is None else min(max_tokens, left)
 
     async def _read(self, trajectory: Trajectory, tools: str) -> Spoken:
         if trajectory.finish == "abort":
             raise EngineError(f"request {trajectory.id} was aborted")
-        if not self._reads:
+        if not self._reads or tools == PLAIN:
             return Spoken(trajectory.text)
         spoken = await self._engine.parse(trajectory.text, trajectory.token_ids, tools)
         self.unread += spoken.failed
@@ -293,41 +359,3 @@ class Chat:
         self.cached += trajectory.cached_tokens
         finish: ReplyFinish = "length" if trajectory.truncated else "tool_calls" if calls else "stop"
         return Reply(text, spoken.reasoning, calls, finish, len(asked.front), len(trajectory.token_ids), turn)
-
-
-def _check_options(tools: Any, max_tokens: Any, stop: Any, prefill: Any) -> None:
-    """Raises RequestRefused for a wrong type: a text in place of a list would be read letter by letter."""
-    if not _is_list(tools) or not all(isinstance(tool, Mapping) for tool in tools):
-        raise RequestRefused("tools: use a list of mappings, as /v1/chat/completions has them")
-    if max_tokens is not None and (type(max_tokens) is not int or max_tokens < 1):
-        raise RequestRefused(f"max_tokens: {max_tokens!r} is no number of tokens; use 1 or more, or None")
-    if not _is_list(stop) or not all(isinstance(word, str) and word for word in stop):
-        raise RequestRefused(f"stop: {stop!r} is no list of texts; use one, such as ['end']")
-    if not isinstance(prefill, str):
-        raise RequestRefused(f"prefill: use text, not {type(prefill).__name__}")
-
-
-def _is_list(value: Any) -> bool:
-    return isinstance(value, Sequence) and not isinstance(value, str | bytes)
-
-
-def _messages(raw: Any) -> tuple[ChatMessage, ...]:
-    if not _is_list(raw):
-        raise RequestRefused(f"messages: use a list of them, not {type(raw).__name__}")
-    if not raw:
-        raise RequestRefused("messages: it is empty; the policy has nothing to answer")
-    found, ids = list[ChatMessage](), list[Any]()
-    for number, message in enumerate(raw):
-        if not isinstance(message, Mapping):
-            hint = "; a reply's is reply.message" if isinstance(message, Reply) else ""
-            raise RequestRefused(f"messages[{number}]: use a mapping, not {type(message).__name__}{hint}")
-        try:
-            read = message_of(message)
-        except ValueError as error:
-            raise RequestRefused(f"messages[{number}]: {error}") from None
-        if read.role == "assistant":
-            ids = [call.get("id") for call in message.get("tool_calls") or ()]
-        elif read.role == "tool" and message.get("tool_call_id") in ids:
-            read = replace(read, answers=ids.index(message["tool_call_id"]))
-        found.append(read)
-    return tuple(found)

@@ -23,6 +23,11 @@ from overlap.core import Finish, Packed, Trajectory, VersionSpan
 ROLES = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant", "tool": "tool"}
 """Roles of a request, and the roles they are matched and rendered as: templates know no developer."""
 
+PLAIN = "plain text"
+"""In the place of tools: a turn behind plain text, without a dialog."""
+ARGUMENTS = 100_000
+"""Longer arguments of a tool are text, whatever they hold: reading JSON blocks all threads."""
+
 
 @dataclass(frozen=True, slots=True)
 class CanonicalCall:
@@ -58,9 +63,11 @@ class ChatMessage:
 
 
 def canonical(arguments: Any) -> str:
-    """JSON arguments, as an object or as text, with keys in order and no blanks; text that is no JSON, or is nested
-    too deep to be read, as it is. Raises ValueError for an object that is nested too deep.
+    """JSON arguments, as an object or as text, with keys in order and no blanks; text that is no JSON, is nested too
+    deep to be read, or is longer than ARGUMENTS, as it is. Raises ValueError for an object that is nested too deep.
     """
+    if isinstance(arguments, str) and len(arguments) > ARGUMENTS:
+        return arguments
     try:
         found = json.loads(arguments) if isinstance(arguments, str) else arguments
         return json.dumps(found, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
@@ -170,6 +177,15 @@ class EpisodeTree:
             if all(map(ChatMessage.same, turn.dialog, messages)):
                 longest, best = rank, turn
         return best
+
+    def match_text(self, text: str) -> Turn | None:
+        """The turn behind plain text that ``text`` continues: it begins with that text and the answer. The longest is
+        taken.
+        """
+        plain = [turn for turn in self.turns if len(turn.dialog) == 2 and turn.tools == PLAIN]
+        spoken = [(turn.dialog[0].text + turn.dialog[1].text, turn) for turn in plain]
+        known = [(len(said), turn.number) for said, turn in spoken if len(said) < len(text) and text.startswith(said)]
+        return self.turns[max(known)[1]] if known else None
 
     def behind(self, ids: Sequence[int]) -> Turn | None:
         """The deepest turn whose ids are a proper prefix of ``ids``: for a request that was rendered as a whole."""

@@ -10,7 +10,8 @@ consumes: requests                       produces: trajectories
 waits for: a slot, the rollout           woken by: its end, or that of its time
 
 An episode ends by itself; by a budget, which truncates it; by an error of the task, which ends the run and names the
-place; or by a fault of ours, after which it is rolled out once more.
+place; or by a fault of ours, after which it is rolled out once more. One without a single turn has failed: there is
+nothing to learn from.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from types import TracebackType
 from typing import Any, cast
 
 from overlap.config import Config
-from overlap.core import Generator, Prompt, Request, Trajectory
+from overlap.core import Generator, Prompt, Request, Trajectory, Used
 from overlap.errors import EpisodeError, OverlapError, RequestRefused, RolloutError
 from overlap.server import bounded
 from overlap.server.bounded import IgnoredCancel, OutOfTime, within
@@ -32,6 +33,7 @@ from overlap.server.chat import Budget, Chat
 from overlap.server.episode_tree import Branch
 from overlap.server.slots import EpisodeSlot
 from overlap.server.template import ChatTemplate
+from overlap.server.turn_request import RequestRules
 from sandbox.core import Judgement, Limits, Problem, Program
 from sandbox.errors import SandboxError
 from sandbox.pool import Slots
@@ -144,24 +146,29 @@ class Episodes:
                 return await self._episode(request)
             except SandboxError as error:  # the engine's are met behind its own door
                 failure = f"{type(error).__name__}: {error}"
-            except HarnessCrashed as error:
-                failure = str(error)
-                break
-        at = monotonic()
-        return Trajectory(request, (), (), "", "abort", (), at, at, failure=failure)
+        return _failed(request, failure, None, monotonic())
 
     async def _episode(self, request: Request) -> Trajectory:
         cfg, episode = self._cfg, self._cfg.episode
         slot = EpisodeSlot(self._places, request.place, IDLE_S)
         budget = Budget(episode.turns, cfg.behind_prompt, cfg.context_tokens)
-        chat = Chat(request, self._engine, self._template, budget, slot.turn, reads=episode.reads)
+        rules = RequestRules(episode.structured, bool(episode.tool_parser), cfg.model.chat_template_kwargs)
+        chat = Chat(request, self._engine, self._template, budget, slot.turn, reads=episode.reads, rules=rules)
         try:
             async with slot.turn():  # nothing of the episode begins before there is room
                 started = monotonic()
             answer = await self._answer(request, chat)
+        except HarnessCrashed as error:
+            refusal = f"; the first of its requests that was refused: {chat.refusal}" if chat.refusal else ""
+            return _failed(request, f"{error}{refusal}", chat.used, started)
         finally:
             await chat.close()
             await slot.close()
+        if not chat.episode.delivered and (answer is not None or not chat.asked):
+            over = chat.over if answer is None else ""
+            why = chat.refusal or over or ("no answer reached it" if chat.asked else "it asked for none")
+            failed = _failed(request, f"{self._name} had no turn: {why}", chat.used, started)
+            return replace(failed, text=answer or "")
         return _trajectory(request, chat, answer, started)
 
     async def _answer(self, request: Request, chat: Chat) -> str | None:
@@ -170,7 +177,7 @@ class Episodes:
         sandbox = EpisodeSandbox(self._judge, request.group, session)
         try:
             rollout = self._rollout(request.prompt, chat, sandbox)
-            answer = await within(seconds, rollout, lambda: chat.end(f"its {seconds:g} s are up (episode.timeout_s)"))
+            answer = await within(seconds, rollout, lambda: chat.end_by_time(seconds))
         except OutOfTime:
             return None
         except IgnoredCancel as error:
@@ -208,6 +215,10 @@ def _theirs(error: BaseException) -> TracebackType | None:
 def episodes(cfg: Config, engine: Generator, template: ChatTemplate, *more: Any, **options: Any) -> Generator:
     """Wrap an engine so that its rollouts are episodes: see ``Episodes``."""
     return cast(Generator, Episodes(cfg, engine, template, *more, **options))
+
+
+def _failed(request: Request, failure: str, used: Used | None, started: float) -> Trajectory:
+    return Trajectory(request, (), (), "", "abort", (), started, monotonic(), failure=failure, used=used, turns=0)
 
 
 def _trajectory(request: Request, chat: Chat, answer: str | None, started: float) -> Trajectory:

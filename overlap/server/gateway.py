@@ -1,4 +1,4 @@
-"""``/v1/chat/completions`` for agent programs: HTTP access to ``Chat``, on loopback, with one key per episode.
+"""An OpenAI-compatible endpoint for agent programs: HTTP access to ``Chat``, on loopback, with one key per episode.
 
     request ──▶ key ──▶ body, bounded ──▶ a turn that is known already ──▶ the same answer again
                                       └─▶ Chat.ask ──▶ Chat.sample ──▶ answer, or events ──▶ delivered
@@ -6,7 +6,7 @@
 consumes: requests of harnesses        produces: answers, turns
 waits for: bodies, turns               woken by: the end of a turn, a client that leaves
 
-There are two routes and nothing else: none opens or rewards an episode.
+There are routes for answers and for the name of the model, and nothing else: none opens or rewards an episode.
 """
 
 from __future__ import annotations
@@ -16,10 +16,8 @@ import contextlib
 import hashlib
 import secrets
 import socket
-import time
-from collections.abc import AsyncIterator, Iterator
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Iterator, Mapping
+from functools import partial
 
 from starlette.applications import Starlette
 from starlette.requests import ClientDisconnect, Request
@@ -27,90 +25,53 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from overlap.aio import race
-from overlap.errors import ContextFull, EpisodeError, EpisodeOver, OverlapError
+from overlap.errors import EpisodeError, EpisodeOver
 from overlap.server import http_messages
-from overlap.server.chat import Chat, Reply
-from overlap.server.http_messages import ChatRequest
+from overlap.server.chat import Chat
+from overlap.server.gateway_answers import (
+    EarlyResponse,
+    HeldResponse,
+    as_body,
+    as_events,
+    disconnected,
+    ended_by,
+    failed,
+    refused,
+    unauthorized,
+)
+from overlap.server.gateway_session import GatewaySession
+from overlap.server.http_fields import Dialect, read_body
+from overlap.server.http_responses import RESPONSES
 from overlap.server.listening import Server
 
-MODEL = "policy"
+ROUTES: Mapping[str, Dialect] = {
+    "/v1/chat/completions": http_messages.CHAT,
+    "/v1/responses": RESPONSES,
+    "/v1/completions": http_messages.TEXT,
+}
 BODY_BYTES, BODY_S = 16 << 20, 30.0
-IN_FLIGHT_MAX = 32
-"""Requests of one episode that may be in flight."""
-KEEP_S = 3.0
-"""Seconds between two keep-alive comments on a stream whose turn is not ready."""
+LONG_BYTES = 256 << 10
+"""Of longer bodies one is read at a time, for each episode."""
+IN_FLIGHT_MAX = 256
+"""Requests of one episode that may wait for their answers."""
+RETRY_S = 1
+"""Seconds after which a client that has too many requests may ask again."""
 CLOSE_S = 5.0
-
-
-@dataclass(slots=True, eq=False)
-class _Turn:
-    """A turn that is sampled or sent, until the last of its requests has the answer or has left."""
-
-    digest: str
-    task: asyncio.Task[Reply]
-    requests: int = 0
-
-    @property
-    def reply(self) -> Reply | None:
-        """The answer; None before there is one, and after a failure."""
-        failed = not self.task.done() or self.task.cancelled() or self.task.exception() is not None
-        return None if failed else self.task.result()
-
-
-@dataclass(slots=True, eq=False)
-class _Session:
-    """An episode at the gateway: its requests and their answers."""
-
-    chat: Chat
-    replies: dict[str, list[Reply]] = field(default_factory=dict)
-    flying: list[_Turn] = field(default_factory=list)
-    asking: set[asyncio.Task[Any]] = field(default_factory=set)
-    inside: int = 0
-    """Requests that are being read or answered."""
-    replayed: int = 0
-    ended: bool = False
-
-    def known(self, asked: ChatRequest, again: bool) -> _Turn | Reply | None:
-        """What this request repeats: an answer that never arrived and is not being sent; or, where the client declares
-        a retry, one that arrived or is being sent.
-        """
-        made = self.replies.get(asked.digest, [])
-        flying = [turn for turn in self.flying if turn.digest == asked.digest]
-        sent = {turn.reply.turn.number for turn in flying if turn.reply is not None} | self.chat.episode.delivered
-        lost = next((reply for reply in made if reply.turn.number not in sent), None)
-        if lost is not None or not again:
-            return lost
-        return flying[-1] if flying else made[-1] if made else None
-
-    def left(self) -> None:
-        """One request has been answered."""
-        self.inside -= 1
-
-    @contextlib.contextmanager
-    def awaiting(self, turn: _Turn) -> Iterator[None]:
-        """Cancel the turn when no request waits for it any more."""
-        turn.requests += 1
-        try:
-            yield
-        finally:
-            turn.requests -= 1
-            if not turn.requests:
-                self.flying.remove(turn)
-                turn.task.cancel()
+Answer = Response | HeldResponse | EarlyResponse
 
 
 class Gateway:
     """Listens, as an async context, on a free port of 127.0.0.1. Belongs to one event loop."""
 
     def __init__(self) -> None:
-        self._sessions: dict[bytes, _Session] = {}
+        self._sessions: dict[bytes, GatewaySession] = {}
         self._socket: socket.socket | None = None
         self._serving: asyncio.Task[None] | None = None
-        routes = [
-            Route("/v1/chat/completions", self._complete, methods=["POST"]),
-            Route("/v1/models", self._models, methods=["GET"]),
-        ]
-        app = Starlette(routes=routes, exception_handlers={404: _not_found, 405: _not_found, Exception: self._broke})
+        routes = [Route(path, partial(self._complete, dialect), methods=["POST"]) for path, dialect in ROUTES.items()]
+        routes.append(Route("/v1/models", self._models, methods=["GET"]))
+        routes.append(Route("/v1/models/{name:path}", self._model, methods=["GET"]))
+        unknown = dict.fromkeys((404, 405), self._not_found)
+        app = Starlette(routes=routes, exception_handlers={**unknown, Exception: self._broke})
         app.router.redirect_slashes = False
         self._server = Server(app)
         self.fault: Exception | None = None
@@ -148,155 +109,93 @@ class Gateway:
         flight.
         """
         key = f"ovl-{secrets.token_urlsafe(32)}"
-        session = self._sessions[_digest(key)] = _Session(chat)
+        session = self._sessions[_digest(key)] = GatewaySession(chat, self._note)
         try:
             yield key
         finally:
             del self._sessions[_digest(key)]
-            session.ended = True
-            for task in session.asking:
-                task.cancel()
-            chat.replayed += session.replayed
+            session.end()
+
+    def _note(self, fault: Exception) -> None:
+        self.fault = self.fault or fault
 
     async def _models(self, request: Request) -> Response:
-        return JSONResponse(http_messages.models(MODEL)) if self._session_of(request) is not None else _unauthorized()
+        return JSONResponse(http_messages.models()) if self._session_of(request) is not None else unauthorized()
 
-    async def _complete(self, request: Request) -> Response | _Held:
+    async def _model(self, request: Request) -> Response:
+        if self._session_of(request) is None:
+            return unauthorized()
+        return JSONResponse(http_messages.model_of(request.path_params["name"]))
+
+    async def _not_found(self, request: Request, error: Exception) -> Response:
+        told = f"there is no {request.method} {request.url.path[:80]}, only POST {', '.join(ROUTES)} and GET /v1/models"
+        session = self._session_of(request)
+        if session is not None:
+            session.chat.refuse("route", told)
+        return failed(404, told, "not_found_error", x_should_retry="false")
+
+    async def _complete(self, dialect: Dialect, request: Request) -> Answer:
         session = self._session_of(request)
         if session is None:
-            return _unauthorized()
+            return unauthorized()
         if session.inside >= IN_FLIGHT_MAX or len(session.asking) >= IN_FLIGHT_MAX:
-            return _error(429, f"{IN_FLIGHT_MAX} requests of this episode are in flight", "rate_limit_error")
+            told, wait = f"{IN_FLIGHT_MAX} requests of this episode are in flight", {"retry_after": str(RETRY_S)}
+            session.chat.refuse("requests", told)
+            return EarlyResponse(session, failed(429, told, "rate_limit_error", **wait))
         with contextlib.ExitStack() as held:
-            session.inside += 1
-            held.callback(session.left)
-            return _Held(await self._served(request, session, held), held.pop_all())
+            held.enter_context(session.being_answered())
+            return HeldResponse(await self._served(dialect, request, session, held), held.pop_all())
 
-    async def _served(self, request: Request, session: _Session, held: contextlib.ExitStack) -> Response:
+    async def _served(
+        self, dialect: Dialect, request: Request, session: GatewaySession, held: contextlib.ExitStack
+    ) -> Response | EarlyResponse:
+        chat = session.chat
         try:
-            body = await _body(request)
+            if "content-length" in request.headers and _length(request) <= BODY_BYTES:
+                chat.check_bytes(_length(request))
+        except EpisodeError as error:
+            return EarlyResponse(session, refused(session, error))
+        try:
+            async with session.long if _length(request) > LONG_BYTES else contextlib.nullcontext(), session.reading:
+                body = await _body(request)
+                if body is None:
+                    told = f"the body is longer than {BODY_BYTES} bytes, or took longer than {BODY_S:g} s"
+                    chat.refuse("body", told)
+                    return EarlyResponse(session, failed(413, told, connection="close"))
+                if session.ended:  # while its body came
+                    raise EpisodeOver(chat.over or "it has ended")
+                asked = await chat.in_thread(len(body), read_body, body, dialect, chat.rules, session.said)
         except ClientDisconnect:
             return Response(status_code=499)
-        if body is None:
-            what = f"the body is longer than {BODY_BYTES} bytes, or took longer than {BODY_S:g} s"
-            return _error(413, what, connection="close")
-        if session.ended:  # while its body came
-            return _refusal(EpisodeOver(session.chat.over or "it has ended"))
-        try:
-            asked = http_messages.read_body(body)
-            turn = self._turn(session, asked, request.headers.get("x-stainless-retry-count", "0") != "0")
         except EpisodeError as error:
-            return _refusal(error)
+            return refused(session, error)
+        del body
+        turn = session.turn(asked, request.headers.get("x-stainless-retry-count", "0") != "0")
         held.enter_context(session.awaiting(turn))
-        if asked.stream:
-            return StreamingResponse(_stream(session, turn.task, asked), media_type="text/event-stream")
-        return await _answered(request, session, turn.task)
-
-    def _turn(self, session: _Session, asked: ChatRequest, again: bool) -> _Turn:
-        """The turn that answers this request, new or known. Raises EpisodeError where none may be sampled."""
-        known = session.known(asked, again)
-        if known is not None:
-            session.replayed += 1
-        if isinstance(known, _Turn):
-            return known
-        task = asyncio.create_task(asyncio.sleep(0, known)) if known is not None else self._sampled(session, asked)
-        session.flying.append(turn := _Turn(asked.digest, task))
-        return turn
-
-    def _sampled(self, session: _Session, asked: ChatRequest) -> asyncio.Task[Reply]:
-        plan = session.chat.ask(asked.messages, tools=asked.tools, max_tokens=asked.max_tokens, stop=asked.stop)
-
-        async def sample() -> Reply:
-            reply = await session.chat.sample(plan)
-            session.replies.setdefault(asked.digest, []).append(reply)
-            return reply
-
-        def forget(done: asyncio.Task[Reply]) -> None:
-            session.asking.discard(done)
-            error = None if done.cancelled() else done.exception()  # seen, also where nobody waits any more
-            if isinstance(error, Exception) and not isinstance(error, OverlapError):
-                self.fault = self.fault or error
-
-        task = asyncio.create_task(sample(), name="a turn of a harness")
-        session.asking.add(task)
-        task.add_done_callback(forget)
-        return task
+        if not asked.stream:
+            return await as_body(request, session, turn, dialect)
+        await race(turn.task, turn.planned.wait(), disconnected(request))
+        if not turn.planned.is_set():  # a refusal has a status of its own
+            return ended_by(session, turn) or Response(status_code=499)
+        return StreamingResponse(as_events(session, turn, dialect, asked.usage), media_type="text/event-stream")
 
     async def _broke(self, request: Request, error: Exception) -> Response:
-        self.fault = self.fault or error
-        return _error(500, "the gateway has a fault", "server_error", x_should_retry="false")
+        self._note(error)
+        return failed(500, "the gateway has a fault", "server_error", x_should_retry="false")
 
-    def _session_of(self, request: Request) -> _Session | None:
+    def _session_of(self, request: Request) -> GatewaySession | None:
         kind, _, key = request.headers.get("authorization", "").partition(" ")
         return self._sessions.get(_digest(key.strip())) if kind.lower() == "bearer" else None
 
 
-class _Held:
-    """A response, and the contexts that stay open until it was sent or its client has left."""
-
-    def __init__(self, answer: Response, held: contextlib.ExitStack) -> None:
-        self._answer, self._held = answer, held
-
-    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        with self._held:
-            await self._answer(scope, receive, send)
-
-
-async def _answered(request: Request, session: _Session, turn: asyncio.Task[Reply]) -> Response:
-    """The answer as one JSON body."""
-    await race(turn, _disconnected(request))
-    if not turn.done():
-        return Response(status_code=499)
-    if turn.cancelled():
-        return _refusal(EpisodeOver(session.chat.over or "it has ended"))
-    try:
-        return _Delivered(request, session, turn.result())
-    except EpisodeError as error:
-        return _refusal(error)
-    except OverlapError as error:  # the engine is gone for good, and the run with it
-        return _error(503, str(error), "server_error", x_should_retry="false")
-
-
-class _Delivered(JSONResponse):
-    """An answer that is delivered once it was sent to a client that is still connected."""
-
-    def __init__(self, request: Request, session: _Session, reply: Reply) -> None:
-        super().__init__(http_messages.completion(reply, MODEL, int(time.time())))
-        self._request, self._session, self._reply = request, session, reply
-
-    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        gone = await self._request.is_disconnected()
-        await super().__call__(scope, receive, send)
-        if not gone:
-            self._session.chat.deliver(self._reply)
-
-
-async def _stream(session: _Session, turn: asyncio.Task[Reply], asked: ChatRequest) -> AsyncIterator[bytes]:
-    """The answer as server-sent events."""
-    while not turn.done():
-        await asyncio.wait([turn], timeout=KEEP_S)
-        if not turn.done():
-            yield b": the policy is at work\n\n"
-    error = EpisodeOver(session.chat.over or "it has ended") if turn.cancelled() else turn.exception()
-    if error is not None:
-        text = str(error) if isinstance(error, OverlapError) else "the gateway has a fault"
-        yield b"data: " + JSONResponse(http_messages.failure(text, "not_found_error")).body + b"\n\n"
-        return
-    *parts, last = http_messages.events(turn.result(), MODEL, int(time.time()), asked.usage)
-    for part in parts:
-        yield part
-    session.chat.deliver(turn.result())  # before the end of the stream, behind which a client asks for more
-    yield last
-
-
-async def _disconnected(request: Request) -> None:
-    while (await request.receive())["type"] != "http.disconnect":
-        pass
+def _length(request: Request) -> int:
+    """Bytes of the body, as far as they are declared; of one that declares nothing, as many as may be."""
+    return int(request.headers.get("content-length") or BODY_BYTES)
 
 
 async def _body(request: Request) -> bytes | None:
     """The request's body; None if it is too long or too slow. Raises ClientDisconnect."""
-    if int(request.headers.get("content-length") or 0) > BODY_BYTES:
+    if _length(request) > BODY_BYTES:
         return None
     found = bytearray()
     try:
@@ -313,26 +212,3 @@ async def _body(request: Request) -> bytes | None:
 def _digest(key: str) -> bytes:
     """Keys are looked up by their hash, so that the time of a lookup reveals nothing about a key."""
     return hashlib.sha256(key.encode(errors="replace")).digest()
-
-
-def _error(status: int, message: str, kind: str = "invalid_request_error", **headers: str) -> Response:
-    names = {name.replace("_", "-"): value for name, value in headers.items()}
-    return JSONResponse(http_messages.failure(message, kind), status, headers=names)
-
-
-def _unauthorized() -> Response:
-    return _error(401, "no episode has this key", "authentication_error", x_should_retry="false", connection="close")
-
-
-def _refusal(error: EpisodeError) -> Response:
-    if isinstance(error, EpisodeOver):  # a code on which no client asks again
-        return _error(404, f"the episode is over: {error}", "not_found_error", x_should_retry="false")
-    param, code = str(error).partition(":")[0], None
-    if isinstance(error, ContextFull):
-        param, code = "messages", "context_length_exceeded"
-    found = http_messages.failure(str(error), "invalid_request_error", None if " " in param else param, code)
-    return JSONResponse(found, 400)
-
-
-async def _not_found(request: Request, error: Exception) -> Response:
-    return _error(404, "there are POST /v1/chat/completions and GET /v1/models", "not_found_error")

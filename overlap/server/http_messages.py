@@ -1,156 +1,119 @@
-"""The part of ``/v1/chat/completions`` that the gateway implements: bodies in, bodies and events out. Pure.
-
-Fields of a request are accepted or refused by name. Sampling parameters belong to the trainer: they are accepted and
-ignored, because clients send them by default. Fields that would change what is sampled, or the form of an answer, are
-refused.
-"""
+"""``/v1/chat/completions`` and ``/v1/completions`` as the gateway speaks them: fields in, bodies out. Pure."""
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from overlap.errors import RequestRefused
-from overlap.server.chat import Reply
-
-MESSAGES, TOOLS, STOPS, STOP_LETTERS = 4096, 128, 16, 200
-"""Limits on one request."""
-_ONLY_NULL = (
-    *("prompt_logprobs", "audio", "prediction", "web_search_options", "allowed_token_ids", "chat_template"),
-    *("structured_outputs", "guided_json", "guided_regex", "guided_choice", "guided_grammar"),
+from overlap.server.http_fields import (
+    MESSAGES,
+    MODEL,
+    TOOLS,
+    Dialect,
+    Json,
+    event_of,
+    failure,
+    first_given,
+    forced_form,
+    listed_objects,
+    read_stop,
+    tool_choice,
 )
-_REFUSED: Mapping[str, tuple[Any, ...]] = dict.fromkeys(_ONLY_NULL, (None,)) | {
-    "n": (None, 1),
-    "best_of": (None, 1),
-    "response_format": (None, {"type": "text"}),
-    "logit_bias": (None, {}),
-    "logprobs": (None, False, 0),
-    "top_logprobs": (None, 0),
-    "echo": (None, False),
-    "functions": (None, []),
-    "function_call": (None, "none", "auto"),
-    "modalities": (None, ["text"]),
-    "bad_words": (None, []),
-    "stop_token_ids": (None, []),
-    "ignore_eos": (None, False),
-    "min_tokens": (None, 0),
-    "continue_final_message": (None, False),
-    "chat_template_kwargs": (None, {}),
-}
-"""Values without effect; any other would change how the policy is sampled, or is not implemented here."""
-_CHOICES = ("auto", "none", "required")
-"""For ``tool_choice``. "required" is taken for "auto": forced calls would change how the policy is sampled."""
+from overlap.server.reply import Reply
+from overlap.server.turn_request import RequestRules, TurnRequest, text_request, turn_request
+
+_DONE = b"data: [DONE]\n\n"
 
 
-@dataclass(frozen=True, slots=True)
-class ChatRequest:
-    """A request's body. ``digest`` is equal for equal bodies, whatever the order of their keys."""
-
-    messages: tuple[Mapping[str, Any], ...]
-    tools: tuple[Mapping[str, Any], ...]
-    max_tokens: Any
-    stop: tuple[str, ...]
-    stream: bool
-    usage: bool
-    digest: str
-
-
-def read_body(body: bytes) -> ChatRequest:
-    """Read a request's body. Raises RequestRefused, which names the wrong field."""
-    try:
-        raw = json.loads(body)
-    except (ValueError, RecursionError) as error:
-        raise RequestRefused(f"the body is no JSON: {str(error)[:100]}") from None
-    if not isinstance(raw, dict):
-        raise RequestRefused("the body must be a JSON object")
-    try:
-        digest = hashlib.sha256(json.dumps(raw, sort_keys=True, ensure_ascii=False).encode()).hexdigest()
-    except (ValueError, RecursionError):
-        raise RequestRefused("the body holds text that is no Unicode") from None
-    for name, harmless in _REFUSED.items():
-        if name in raw and raw[name] not in harmless:
-            raise RequestRefused(
-                f"{name}: it would change what the trainer samples, or is not spoken here; leave it out"
-            )
-    choice = raw.get("tool_choice") or "auto"
-    if choice not in _CHOICES:
-        raise RequestRefused(f"tool_choice: use one of {', '.join(_CHOICES)}; a named tool would have to be forced")
-    tools = _listed(raw, "tools", TOOLS) if choice != "none" else ()
+def _read_chat(raw: Json, rules: RequestRules, said: Mapping[str, Reply]) -> tuple[TurnRequest, tuple[str, ...]]:
+    tools = listed_objects(raw, "tools", TOOLS)
     for number, tool in enumerate(tools):
         function = tool.get("function")
         if tool.get("type", "function") != "function" or not isinstance(function, dict) or not function.get("name"):
             raise RequestRefused(f"tools[{number}]: only functions with a name can be offered")
-    options = raw.get("stream_options") or {}
-    return ChatRequest(
-        _listed(raw, "messages", MESSAGES),
-        tools,
-        raw.get("max_completion_tokens", raw.get("max_tokens")),
-        _stop(raw.get("stop")),
-        bool(raw.get("stream")),
-        bool(isinstance(options, dict) and options.get("include_usage")),
-        digest,
+    ignored = (
+        *forced_form(raw.get("response_format"), "response_format", rules),
+        *tool_choice(raw, tools, rules),
     )
+    limit = first_given(raw, "max_completion_tokens", "max_tokens")
+    offered = () if raw.get("tool_choice") == "none" else tools
+    messages = listed_objects(raw, "messages", MESSAGES)
+    return turn_request(messages, tools=offered, max_tokens=limit, stop=read_stop(raw.get("stop"))), ignored
 
 
-def _listed(raw: Mapping[str, Any], name: str, most: int) -> tuple[Mapping[str, Any], ...]:
-    found = raw.get(name) or []
-    if not isinstance(found, list) or not all(isinstance(entry, dict) for entry in found):
-        raise RequestRefused(f"{name}: it must be a list of objects")
-    if len(found) > most:
-        raise RequestRefused(f"{name}: {len(found)} of them; at most {most} are read")
-    return tuple(found)
-
-
-def _stop(raw: Any) -> tuple[str, ...]:
-    found = [] if raw is None else [raw] if isinstance(raw, str) else raw
-    if (
-        not isinstance(found, list)
-        or len(found) > STOPS
-        or not all(isinstance(word, str) and 0 < len(word) <= STOP_LETTERS for word in found)
-    ):
-        raise RequestRefused(f"stop: use up to {STOPS} texts of 1 to {STOP_LETTERS} letters")
-    return tuple(found)
-
-
-def completion(reply: Reply, model: str, created: int) -> dict[str, Any]:
-    """An answer as a JSON body."""
+def _chat_answer(reply: Reply, created: int) -> dict[str, Any]:
     text = None if reply.calls and not reply.text else reply.text
     message = reply.message | _reasoning(reply) | {"content": text, "refusal": None}
     choice = {"index": 0, "message": message, "finish_reason": reply.finish, "logprobs": None}
-    return _head(reply, model, created, "chat.completion") | {"choices": [choice], "usage": _usage(reply)}
+    return _head(reply, created, "chat.completion") | {"choices": [choice], "usage": _usage(reply)}
 
 
-def events(reply: Reply, model: str, created: int, usage: bool) -> Iterator[bytes]:
-    """An answer as server-sent events, all at once, in the order in which clients expect them."""
-    head = _head(reply, model, created, "chat.completion.chunk")
-    calls = [call | {"index": number} for number, call in enumerate(reply.message.get("tool_calls", ()))]
+def _chat_events(reply: Reply, created: int, usage: bool) -> Iterator[bytes]:
+    """All at once, in the order in which clients expect them; some read only the first tool call of an event."""
+    head = _head(reply, created, "chat.completion.chunk")
     deltas: list[dict[str, Any]] = [{"role": "assistant", "content": ""}]
     deltas += [_reasoning(reply)] if reply.reasoning else []
     deltas += [{"content": reply.text}] if reply.text else []
-    deltas += [{"tool_calls": calls}] if calls else []
+    deltas += [{"tool_calls": [call | {"index": n}]} for n, call in enumerate(reply.message.get("tool_calls", ()))]
     for delta in deltas:
-        yield _event(head | {"choices": [{"index": 0, "delta": delta, "finish_reason": None, "logprobs": None}]})
-    yield _event(head | {"choices": [{"index": 0, "delta": {}, "finish_reason": reply.finish, "logprobs": None}]})
+        yield event_of(head | {"choices": [{"index": 0, "delta": delta, "finish_reason": None, "logprobs": None}]})
+    yield event_of(head | {"choices": [{"index": 0, "delta": {}, "finish_reason": reply.finish, "logprobs": None}]})
     if usage:
-        yield _event(head | {"choices": [], "usage": _usage(reply)})
-    yield b"data: [DONE]\n\n"
+        yield event_of(head | {"choices": [], "usage": _usage(reply)})
+    yield _DONE
 
 
-def failure(message: str, kind: str, param: str | None = None, code: str | None = None) -> dict[str, Any]:
-    """An error as a JSON body."""
-    return {"error": {"message": message, "type": kind, "param": param, "code": code}}
+def _read_text(raw: Json, rules: RequestRules, said: Mapping[str, Reply]) -> tuple[TurnRequest, tuple[str, ...]]:
+    prompt = raw.get("prompt")
+    if isinstance(prompt, list) and len(prompt) == 1 and isinstance(prompt[0], str | list):
+        prompt = prompt[0]
+    ids = isinstance(prompt, list) and all(type(entry) is int for entry in prompt)
+    if not prompt or not (ids or isinstance(prompt, str)):
+        raise RequestRefused("prompt: use one text, or one list of token ids")
+    ignored = forced_form(raw.get("response_format"), "response_format", rules)
+    return text_request(prompt, raw.get("max_tokens"), read_stop(raw.get("stop"))), ignored
 
 
-def models(model: str) -> dict[str, Any]:
+def _text_choice(text: str, finish: str | None) -> dict[str, Any]:
+    return {"index": 0, "text": text, "finish_reason": finish, "logprobs": None}
+
+
+def _text_answer(reply: Reply, created: int) -> dict[str, Any]:
+    choices = [_text_choice(reply.text, reply.finish)]
+    return _head(reply, created, "text_completion") | {"choices": choices, "usage": _usage(reply)}
+
+
+def _text_events(reply: Reply, created: int, usage: bool) -> Iterator[bytes]:
+    head = _head(reply, created, "text_completion")
+    yield event_of(head | {"choices": [_text_choice(reply.text, None)]})
+    yield event_of(head | {"choices": [_text_choice("", reply.finish)]})
+    if usage:
+        yield event_of(head | {"choices": [], "usage": _usage(reply)})
+    yield _DONE
+
+
+def _failed(message: str) -> bytes:
+    return event_of(failure(message, "not_found_error"))
+
+
+CHAT = Dialect(_read_chat, _chat_answer, _chat_events, _failed)
+TEXT = Dialect(_read_text, _text_answer, _text_events, _failed)
+
+
+def models() -> dict[str, Any]:
     """The list of models, with one entry."""
-    return {"object": "list", "data": [{"id": model, "object": "model", "created": 0, "owned_by": "overlap"}]}
+    return {"object": "list", "data": [model_of(MODEL)]}
 
 
-def _head(reply: Reply, model: str, created: int, kind: str) -> dict[str, Any]:
-    return {"id": f"chatcmpl-{reply.turn.number}", "object": kind, "created": created, "model": model}
+def model_of(name: str) -> dict[str, Any]:
+    """The model under any name that a client has for it."""
+    return {"id": name, "object": "model", "created": 0, "owned_by": "overlap"}
+
+
+def _head(reply: Reply, created: int, kind: str) -> dict[str, Any]:
+    short = "cmpl" if kind == "text_completion" else "chatcmpl"
+    return {"id": f"{short}-{reply.turn.number}", "object": kind, "created": created, "model": MODEL}
 
 
 def _reasoning(reply: Reply) -> dict[str, Any]:
@@ -160,7 +123,3 @@ def _reasoning(reply: Reply) -> dict[str, Any]:
 def _usage(reply: Reply) -> dict[str, int]:
     total = reply.prompt_tokens + reply.tokens
     return {"prompt_tokens": reply.prompt_tokens, "completion_tokens": reply.tokens, "total_tokens": total}
-
-
-def _event(body: Mapping[str, Any]) -> bytes:
-    return b"data: " + json.dumps(body).encode() + b"\n\n"

@@ -17,6 +17,8 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 CONNECTIONS = 4096
 """Limit on open connections; beyond it idle ones are closed, the oldest first."""
 HEAD_BYTES = 64 << 10
+ACCEPTED = 16
+"""Connections that are accepted at a time: more at once would hold the loop up."""
 
 
 class Connection(H11Protocol):
@@ -46,13 +48,15 @@ class Server(uvicorn.Server):
         config = uvicorn.Config(
             app, http=Connection, h11_max_incomplete_event_size=HEAD_BYTES, lifespan="off", log_config=None,
             log_level="critical", access_log=False, ws="none", server_header=False, proxy_headers=False,
-            timeout_graceful_shutdown=1,
+            timeout_graceful_shutdown=1, backlog=ACCEPTED,
         )  # fmt: skip
         super().__init__(config)
         self.up = asyncio.Event()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
+        for listener in sockets or ():
+            listener.listen(CONNECTIONS)  # the loop accepts ``backlog`` at a time, and more may wait
         self.up.set()
 
     @contextlib.contextmanager

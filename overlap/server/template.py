@@ -1,7 +1,7 @@
 """A chat template as ids: of a whole dialog, or only of what is new behind an answer whose ids are known.
 
     whole          render(messages) ──▶ ids
-    continuation   render(dummy answer + new messages), what follows the dummy ──▶ ids behind the sampled ones
+    continuation   render(stand-in for the answer + new), what follows the stand-in ──▶ ids behind the sampled ones
 
 A continuation never uses the answer's text, which need not tokenize to the ids that were sampled. It begins with the
 token that ends a turn, unless the answer already ended with it. Whether a template allows this, and what it leaves out
@@ -10,42 +10,68 @@ of a dialog, is tried when it is made.
 
 from __future__ import annotations
 
-import contextlib
-import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import Any
 
 from overlap.core import unicode_of
 from overlap.errors import EpisodeError, RequestRefused
-from overlap.server.episode_tree import ROLES, text_of
+from overlap.server.episode_tree import text_of
+from overlap.server.template_messages import Raw, called_oddly, calls_apart, plain_message
+from overlap.server.template_notes import ASKED, template_notes
+from overlap.server.turn_request import context_full
 
-Raw = Mapping[str, Any]
-_DUMMY = "ovl7dummy"
+DUMMY = "ovl7dummy"
 """Stands for an answer: a word that no template contains or changes."""
-_ASKED: list[dict[str, Any]] = [{"role": "user", "content": "ovl7asked"}]
-_TOOL = {
-    "type": "function",
-    "function": {"name": "ovl7tool", "description": "", "parameters": {"type": "object", "properties": {}}},
-}
+THREADS = 2
+"""Threads that render and tokenize long texts, of all episodes."""
+MANY = 100_000
+"""A text of so many characters is tokenized without the rest of what a tokenizer makes of a text."""
+LONGEST = 256
+"""Characters of the longest token, where a tokenizer does not list its tokens."""
+IDS = 1 << 20
+"""The largest id, where it does not."""
 
 
 class ChatTemplate:
     """The chat template of a Hugging Face tokenizer; without a template, a blank line follows each message.
 
-    ``notes`` are sentences for the user: what this template does with dialogs of several turns.
+    ``notes`` are sentences for the user: what this template does with dialogs of several turns. ``longest`` is the
+    number of characters of the longest token: a text of N characters has at least N / ``longest`` tokens. ``special``
+    are the ids that stand for no text, and ``ids`` is how many ids there are. ``threads`` are for work that is too long
+    for the event loop. ``context`` is the number of tokens that a dialog may have, None where that is checked later.
     """
 
-    def __init__(self, tokenizer: Any) -> None:
-        self._tokenizer = tokenizer
-        self._end = self._behind(self._text([*_ASKED, _answer()], (), False)) or ""
+    def __init__(self, tokenizer: Any, context: int | None = None) -> None:
+        self._tokenizer, self.context = tokenizer, context
+        self.threads = ThreadPoolExecutor(THREADS, "chat template")
+        tokens = tokenizer.get_vocab() if hasattr(tokenizer, "get_vocab") else {}
+        self.ids = max(tokens.values(), default=IDS) + 1
+        self.special = frozenset(getattr(tokenizer, "all_special_ids", ()))
+        self.longest = max(map(len, tokens), default=LONGEST)
+        self._end = _around(self._text([*ASKED, _answer()], (), False))[1] or ""
         self.continues = self._tried()
-        self.notes = tuple(self._found())
+        self.notes = tuple(template_notes(self))
 
     def whole(self, messages: Sequence[Raw], tools: Sequence[Raw] = ()) -> list[int]:
-        """Ids [P] of a dialog up to where the policy speaks. Raises RequestRefused where the template refuses it, or
-        EpisodeError if the reason may be the arguments with which the policy called a tool.
+        """Ids [P] of a dialog up to where the policy speaks. Where the template refuses answers with several tool
+        calls, or with arguments that are no object, each call is shown in an answer of its own, before its result.
+
+        Raises RequestRefused where the template refuses the dialog, or EpisodeError if the reason may be how the policy
+        called its tools.
         """
-        return self._ids(self._text([_plain(message) for message in messages], tools, True))
+        plain = [plain_message(message) for message in messages]
+        try:
+            text = self._text(plain, tools, True)
+        except EpisodeError as refusal:
+            if not called_oddly(plain):
+                raise
+            try:
+                text = self._text(calls_apart(plain), tools, True)
+            except EpisodeError:
+                raise refusal from None
+        return self._ids(text)
 
     def continuation(
         self, reply: Raw, last: int | None, new: Sequence[Raw], tools: Sequence[Raw] = ()
@@ -53,60 +79,58 @@ class ChatTemplate:
         """Ids of ``new`` messages behind an answer that ended with id ``last`` (None: an empty answer), up to where the
         policy speaks again; None where this template does not allow it. ``reply`` holds the answer's tool calls.
         """
-        if not self.continues:
-            return None
-        said = _answer() | ({"tool_calls": _plain(reply)["tool_calls"]} if reply.get("tool_calls") else {})
-        tail = self._tail(said, new, tools)
+        tail = self.tail(reply, new, tools) if self.continues else None
         if tail is None:
             return None
         ids = self._ids(tail)
         return ids[1:] if ids and ids[0] == last else ids
 
-    def says(self, text: str) -> list[int]:
-        """Ids of plain text, without special tokens."""
-        return self._ids(text)
+    def tail(self, reply: Raw, new: Sequence[Raw], tools: Sequence[Raw] = ()) -> str | None:
+        """The text behind the words and calls of an answer: the end of its turn, and all of ``new``."""
+        calls = plain_message({"role": "assistant", "tool_calls": reply.get("tool_calls")}).get("tool_calls", ())
+        plain = [plain_message(message) for message in new]
+        for alike in _stand_ins(calls):
+            with suppress(EpisodeError):  # refused: others are tried, which are less alike
+                return next(filter(None, (self._tail(said, plain, tools) for said in alike)), None)
+        return None
+
+    def says(self, text: str, *, special: bool = False) -> list[int]:
+        """Ids of plain text; with ``special``, those that the tokenizer adds to a text of its own included."""
+        return self._ids(text, special=special)
+
+    def shows(self, word: str, messages: Sequence[Raw], tools: Sequence[Raw] = ()) -> bool:
+        """Whether a word of a dialog is in what the policy sees."""
+        try:
+            return word in self._text(messages, tools, True)
+        except EpisodeError:
+            return False
+
+    def takes(self, messages: Sequence[Raw], tools: Sequence[Raw] = ()) -> bool:
+        """Whether the template renders a dialog as it is."""
+        return self.shows("", messages, tools)
 
     def _tail(self, said: Raw, new: Sequence[Raw], tools: Sequence[Raw]) -> str | None:
-        """The text behind the words of an answer, and all of ``new``."""
-        shown = self._text([*_ASKED, said], tools, False)
-        whole = self._text([*_ASKED, said, *map(_plain, new)], tools, True)
-        before, after = self._behind(shown), self._behind(whole)
-        if before is None or after is None or shown.count(_DUMMY) != whole.count(_DUMMY):
+        shown = self._text([*ASKED, said], tools, False)
+        whole = self._text([*ASKED, said, *new], tools, True)
+        (front, before), (front_now, after) = _around(shown), _around(whole)
+        if before is None or after is None or shown.count(DUMMY) != whole.count(DUMMY):
             return None  # also where one of the new messages holds the word
-        return self._end + after[len(before) :] if after.startswith(before) else None
-
-    @staticmethod
-    def _behind(text: str) -> str | None:
-        _, found, rest = text.rpartition(_DUMMY)
-        return rest if found else None
+        if len(front_now) > len(front):
+            return None  # something new stands in front of the answer's words
+        calls = before.removesuffix(self._end)
+        return after[len(calls) :] if after.startswith(calls) else None
 
     def _tried(self) -> bool:
         """Whether the text behind an answer has the same ids on its own as behind the answer."""
         new = [{"role": "user", "content": "and now?"}]
-        try:
-            tail, whole = self._tail(_answer(), new, ()), self.whole([*_ASKED, _answer(), *new])
-        except RequestRefused:
+        tail = self.tail(_answer(), new)
+        if tail is None:
             return False
-        return tail is not None and whole[-len(ids) :] == ids if (ids := self._ids(tail or "")) else False
-
-    def _found(self) -> Iterator[str]:
-        if not self.continues:
-            yield "what it renders of a dialog depends on what comes later: each turn is a branch of its own"
-        thought = _answer() | {"reasoning_content": "ovl7thought"}
-        last, earlier = [*_ASKED, thought], [*_ASKED, thought, *_ASKED]
-        if self._shows("ovl7thought", last) and not self._shows("ovl7thought", earlier):
-            yield "it leaves earlier reasoning out of a dialog; here that stays in the context as it was sampled"
-        if not self._shows("ovl7tool", _ASKED, [_TOOL]):
-            yield "it has no place for tools: a policy learns of them only what the messages say"
-        late = {"role": "system", "content": "ovl7late"}
-        if not self._shows("ovl7late", [*_ASKED, _answer(), late, *_ASKED]):
-            yield "it takes no system message behind the first message"
-
-    def _shows(self, word: str, messages: Sequence[Raw], tools: Sequence[Raw] = ()) -> bool:
         try:
-            return word in self._text(messages, tools, True)
-        except RequestRefused:
+            ids, whole = self._ids(tail), self.whole([*ASKED, _answer(), *new])
+        except EpisodeError:
             return False
+        return whole[-len(ids) :] == ids
 
     def _text(self, messages: Sequence[Raw], tools: Sequence[Raw], asks: bool) -> str:
         if not getattr(self._tokenizer, "chat_template", None):
@@ -117,42 +141,45 @@ class ChatTemplate:
             )
         except Exception as error:  # a template is a program of the checkpoint
             reason = unicode_of(" ".join(str(error).split())[:200]) or type(error).__name__
-            kind = EpisodeError if _called_oddly(messages) else RequestRefused
+            kind = EpisodeError if called_oddly(messages) else RequestRefused
             raise kind(f"the policy's chat template refuses these messages: {reason}") from error
         return str(found)
 
-    def _ids(self, text: str) -> list[int]:
+    def _ids(self, text: str, *, special: bool = False) -> list[int]:
         if unicode_of(text) != text:  # arguments of tools may hold it, spelt as JSON spells it
             raise RequestRefused("messages: they hold half a character (a lone surrogate), which no tokenizer takes")
-        return [int(token) for token in self._tokenizer(text, add_special_tokens=False)["input_ids"]] if text else []
+        if not text:
+            return []
+        backend = getattr(self._tokenizer, "backend_tokenizer", None)
+        if backend is None or len(text) < MANY:
+            return [int(token) for token in self._tokenizer(text, add_special_tokens=special)["input_ids"]]
+        (found,) = backend.encode_batch([text], add_special_tokens=special)
+        if self.context is not None and len(found) >= self.context:  # a list of millions would block all threads
+            raise context_full(self.context, str(len(found)))
+        return list(found.ids)
 
 
-def _called_oddly(messages: Sequence[Raw]) -> bool:
-    """Whether a tool was called with arguments that are no object: a fault of the policy, not of the request."""
-    calls = [call for message in messages for call in message.get("tool_calls") or ()]
-    return not all(isinstance(call["function"].get("arguments"), Mapping) for call in calls)
+def _around(text: str) -> tuple[str, str | None]:
+    """What stands in front of the stand-in and behind it; None behind one that is not there."""
+    front, found, rest = text.rpartition(DUMMY)
+    return front, rest if found else None
 
 
-def _answer() -> dict[str, Any]:
-    return {"role": "assistant", "content": _DUMMY}
+def _answer(content: str = DUMMY, **more: Any) -> dict[str, Any]:
+    return {"role": "assistant", "content": content, **more}
 
 
-def _plain(raw: Raw) -> dict[str, Any]:
-    """A message in the form that templates expect: text, known roles, arguments of tools as objects."""
-    plain: dict[str, Any] = {"role": ROLES[raw["role"]], "content": text_of(raw.get("content"))}
-    plain |= {name: raw[name] for name in ("name", "tool_call_id") if raw.get(name) is not None}
-    if (reasoning := raw.get("reasoning", raw.get("reasoning_content"))) is not None:
-        plain["reasoning_content"] = reasoning
-    if raw.get("tool_calls"):
-        plain["tool_calls"] = [_plain_call(call) for call in raw["tool_calls"]]
-    return plain
+def _with_arguments(call: Raw, arguments: Raw) -> Raw:
+    return {**call, "function": {**call["function"], "arguments": arguments}}
 
 
-def _plain_call(call: Raw) -> dict[str, Any]:
-    function = call["function"]
-    arguments = function.get("arguments") or {}
-    if isinstance(arguments, str):
-        with contextlib.suppress(ValueError, RecursionError):  # as it was said
-            arguments = json.loads(arguments)
-    found = {"type": "function", "function": {"name": function["name"], "arguments": arguments}}
-    return found | ({"id": call["id"]} if call.get("id") is not None else {})
+def _stand_ins(calls: Sequence[Raw]) -> Iterator[tuple[Raw, ...]]:
+    """Answers that may stand for one with these tool calls, the most alike first: some templates show no words beside
+    calls, some take one call only, or none. What a tool was called with is nothing that the text behind it depends on.
+    """
+    if calls:
+        bare = [_with_arguments(call, {}) for call in calls]
+        marked = _with_arguments(calls[-1], {"word": DUMMY})
+        yield _answer(tool_calls=bare), _answer("", tool_calls=[*bare[:-1], marked])
+        yield (_answer("", tool_calls=[marked]),)
+    yield (_answer(),)

@@ -17,11 +17,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from overlap.core import Prompt, Task
+from overlap.core import Prompt, Task, shortened
 from overlap.errors import ConfigError, OverlapError, VerifierError
 from overlap.verify.prompt_transfer import PromptDumps
 from overlap.verify.reward_worker import Hung, RewardWorker, WorkerLost
-from overlap.verify.user_fault import RewardFault, shortened
+from overlap.verify.user_fault import RewardFault
 
 
 @dataclass(frozen=True, slots=True)

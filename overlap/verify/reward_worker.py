@@ -17,7 +17,7 @@ import tempfile
 from pathlib import Path
 
 from overlap.clock import now
-from overlap.core import Prompt
+from overlap.core import Prompt, described_error, of_dump
 from overlap.process import (
     CANCEL,
     PARENT,
@@ -31,7 +31,7 @@ from overlap.process import (
     receive_message,
 )
 from overlap.verify.prompt_transfer import DumpedPrompt, PromptDumps
-from overlap.verify.user_fault import RewardFault, checked_reward, described_error, of_dump
+from overlap.verify.user_fault import RewardFault, checked_reward
 
 START_S = 120.0
 """Seconds that a worker has to start and to import what the task needs."""

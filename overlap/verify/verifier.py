@@ -19,14 +19,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from overlap.core import ClusterFigures, Prompt, Scored, Task, Trajectory
+from overlap.core import ClusterFigures, Prompt, Scored, Task, Trajectory, described_error
 from overlap.errors import ConfigError, DataError, VerifierError
 from overlap.process import process_tree
 from overlap.task import Task as BaseTask
 from overlap.verify.guarded_pool import GuardedPool, JudgePool, MultiNodePool
 from overlap.verify.reward_pool import RewardPool
 from overlap.verify.reward_worker import WorkerLost
-from overlap.verify.user_fault import RewardFault, checked_reward, described_error
+from overlap.verify.user_fault import RewardFault, checked_reward
 from sandbox.core import Case, Judgement, Limits, Problem, Program, Verdict, printable
 from sandbox.errors import (
     CheckerError,
@@ -234,6 +234,7 @@ class SandboxVerifier:
                 workers=verify.workers,
                 isolation=verify.isolation,
                 packages=packages,
+                stop_at_first_failure=not getattr(self._task, "all_cases", False),
                 judge_once=self._judge_once,
                 directory=str(self._scratch) if self._scratch else "",
             )

@@ -261,7 +261,7 @@ def evaluate_parser() -> Parser:
     return made
 
 
-def evaluate(args: argparse.Namespace) -> int:
+def evaluate_command(args: argparse.Namespace) -> int:
     """Run the command; returns its exit code."""
     asked = evaluation_of(args)
     try:
@@ -300,7 +300,7 @@ def _dry_run(asked: Evaluation) -> None:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one evaluation; returns the exit code."""
     args = evaluate_parser().parse(argv)
-    return ending_in_order(lambda: evaluate(args))
+    return ending_in_order(lambda: evaluate_command(args))
 
 
 if __name__ == "__main__":

@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import Literal
 
 from overlap.cli import command, ending_in_order, print_output
-from overlap.commands import ANY_CORES, dry_run, export_command, plan_devices
+from overlap.commands import ANY_CORES, dry_run, export, plan_devices
 from overlap.config import Config, last_override, load_config, without_override
 from overlap.errors import ConfigError
 from overlap.record import RunDir, RunFile, check_out, exported_policy, holds_run, latest, load_state, resolve
-from overlap.run import ALL_SOLVED, train
+from overlap.run import ALL_SOLVED, run_training
 from recipes.code_rl.command_line import Parser
 from recipes.code_rl.prepare import AGAINST, FEWEST_TESTS, MARK, Preparation
 
@@ -153,7 +153,7 @@ def chained(stages: Sequence[Stage]) -> list[tuple[Stage, State]]:
 def run_stages(stages: Sequence[Stage]) -> int:
     """Train the stages that are not finished, one after the other; returns the exit code.
 
-    Raises what ``train`` does.
+    Raises what ``run_training`` does.
     """
     for number, (stage, state) in enumerate(chained(stages), start=1):
         title = f"stage {number} of {len(stages)}, {stage.name}"
@@ -161,14 +161,14 @@ def run_stages(stages: Sequence[Stage]) -> int:
         if state == "saved":
             policy = stage.exported
             if not policy.is_dir():
-                export_command(str(stage.folder))
+                export(str(stage.folder))
         if state in ("finished", "saved"):
             print_output(f"{title}: finished, its policy is {policy}")
             continue
         former = set_aside(stage.folder) if state == "new" else None
         aside = f" (stopped before its first checkpoint; what it left is {former})" if former else ""
         print_output(f"{title}: {'goes on' if state == 'begun' else 'begins'} in {stage.folder}{aside}")
-        summary = train(stage.cfg, resume=state == "begun")
+        summary = run_training(stage.cfg, resume=state == "begun")
         if summary["exit"] not in _DONE:
             print_output(f"{title}: {summary['exit']}; the same command goes on from here")
             return 0

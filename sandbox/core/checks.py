@@ -6,7 +6,7 @@ import json
 from collections.abc import Collection
 from typing import Any, Final
 
-from sandbox.errors import InvalidProblem, SandboxError
+from sandbox.errors import InvalidProblem, SandboxError, WrongType
 
 FILES_MAX: Final = 1000
 NAME_MAX: Final = 1024
@@ -15,12 +15,17 @@ NAMES_BYTES_MAX: Final = 24 << 10
 """As JSON: everything about a run is one message to its jail."""
 
 
-def check_texts(where: str, noun: object, *names: str) -> None:
-    """Check that these fields are texts. Raises InvalidProblem."""
+def check_texts(where: str, noun: object, *names: str, form: str = "text") -> None:
+    """Check that these fields are texts. Raises WrongType."""
     for name in names:
         value = getattr(noun, name)
         if not isinstance(value, str):
-            raise InvalidProblem(f"{where}: {name}={quoted(value)}: must be text, not {type(value).__name__}")
+            raise wrong_type(where, name, value, form)
+
+
+def wrong_type(where: str, name: str, value: object, form: str) -> WrongType:
+    """The error for an argument that has not the expected form."""
+    return WrongType(f"{where}: {name}={quoted(value)}: must be {form}, not {type(value).__name__}")
 
 
 def quoted(value: object) -> str:
@@ -32,12 +37,17 @@ def quoted(value: object) -> str:
     return text if len(text) <= 200 else text[:200] + "..."
 
 
-def check_files(where: str, files: object, error: type[SandboxError]) -> None:
-    """Check names and texts of files; every name must lie below the directory."""
+def check_pairs(where: str, files: object) -> tuple[tuple[str, str], ...]:
+    """Return the files. Raises WrongType unless they are pairs of names and texts."""
     pairs = files if isinstance(files, tuple) else (files,)
     if not all(isinstance(pair, tuple) and len(pair) == 2 and all(isinstance(x, str) for x in pair) for pair in pairs):
-        raise error(f"{where}: files must be pairs of a name and a text")
-    names = [name for name, _ in pairs]
+        raise wrong_type(where, "files", files, 'pairs of a name and a text, as (("main.py", "print(1)"),)')
+    return pairs
+
+
+def check_files(where: str, files: object, error: type[SandboxError]) -> None:
+    """Check names and texts of files; every name must lie below the directory."""
+    names = [name for name, _ in check_pairs(where, files)]
     if len(names) > FILES_MAX or len(json.dumps(names)) > NAMES_BYTES_MAX:
         raise error(f"{where}: files: more than {FILES_MAX}, or names of more than {NAMES_BYTES_MAX} bytes as JSON")
     for name in names:

@@ -11,8 +11,8 @@ from dataclasses import dataclass, fields
 from enum import StrEnum
 from typing import Any, Final, Literal
 
-from sandbox.core.checks import check_files, check_texts, quoted
-from sandbox.errors import InvalidProblem, InvalidProgram
+from sandbox.core.checks import check_files, check_pairs, check_texts, quoted, wrong_type
+from sandbox.errors import InvalidProblem, InvalidProgram, WrongType
 
 Isolation = Literal["auto", "A", "B", "C"]
 
@@ -68,14 +68,16 @@ class Limits:
 
     def __post_init__(self) -> None:
         for item in fields(self):
-            value = getattr(self, item.name)
+            name, value = f"limits.{item.name}", getattr(self, item.name)
             if value is None and item.name == "wall_s":
                 continue
+            if isinstance(value, bool) or not isinstance(value, int | float):
+                raise WrongType(f"{name}={quoted(value)}: must be a positive number, not {type(value).__name__}")
             most = SECONDS_MAX if item.name.endswith("_s") else BYTES_MAX if item.name.endswith("_bytes") else COUNT_MAX
-            if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= most:
-                raise InvalidProblem(f"limits.{item.name}={quoted(value)}: must be a positive number, at most {most}")
+            if not 0 < value <= most:
+                raise InvalidProblem(f"{name}={quoted(value)}: must be a positive number, at most {most}")
             if not item.name.endswith("_s") and not isinstance(value, int):
-                raise InvalidProblem(f"limits.{item.name}={value!r}: must be a whole number")
+                raise WrongType(f"{name}={value!r}: must be a whole number, not {type(value).__name__}")
 
     @property
     def wall_limit_s(self) -> float:
@@ -88,6 +90,13 @@ COMPILE_LIMITS: Final = Limits(
 
 REFEREE_LIMITS: Final = Limits(cpu_s=30.0, wall_s=120.0, memory_bytes=1024 * MIB, output_bytes=64 * MIB)
 """For one run of a checker or an interactor."""
+
+
+_OPTIONAL_TEXTS: Final = {
+    "expected": "text (of a function problem: a JSON value) or None",
+    "group": "the name of a subtask, or None",
+    "compare": "a mode of comparison as text, or None",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +124,15 @@ class Case:
 
     def __post_init__(self) -> None:
         freeze(self, "arguments", "files", "referee_arguments")
+        check_texts("case", self, "input", form="text (of a function problem: a JSON list of its arguments)")
+        for name, form in _OPTIONAL_TEXTS.items():
+            if getattr(self, name) is not None:
+                check_texts("case", self, name, form=form)
+        for name in ("arguments", "referee_arguments"):
+            value = getattr(self, name)
+            if not isinstance(value, tuple) or not all(isinstance(part, str) for part in value):
+                raise wrong_type("case", name, value, "a list of texts")
+        check_pairs("case", self.files)
 
     def to_json(self) -> dict[str, Any]:
         """Return a plain dict without the fields that have their default, except input, expected and group."""
@@ -136,7 +154,7 @@ class Subtask:
 class Program:
     """A program: one source, or several files.
 
-    Raises InvalidProgram where the files cannot lie in one directory, InvalidProblem for a field that is no text.
+    Raises InvalidProgram where the files cannot lie in one directory, WrongType for a field that is no text.
     """
 
     source: str = ""
@@ -181,7 +199,8 @@ class Judgement:
     verdict: Verdict
     """AC iff every case passed, otherwise that of the first case that failed."""
     cases: tuple[CaseResult, ...]
-    """Results of the cases that ran, in order; empty when the program does not compile."""
+    """Results of the cases that ran, in order; empty when the program does not compile. Judging stops at the first
+    failure unless it was asked for all cases (``stop_at_first_failure=False``)."""
     passed: int
     """Cases that passed. Those after an early stop did not run, and do not count as passed."""
     total: int
@@ -200,14 +219,31 @@ class Judgement:
     """The machine that judged, in a cluster; otherwise ""."""
 
     @property
-    def score(self) -> float:
-        """The score from 0 to 1: by points where there are subtasks, otherwise the share of cases that passed."""
-        if self.earned is not None:
-            return self.earned
+    def share(self) -> float:
+        """The share of cases that passed, from 0 to 1; 0 for a program that does not compile.
+
+        Raises ValueError where judging stopped at a failure: nobody knows what the other cases would have said.
+        """
+        if not self._ran_all:
+            raise ValueError(
+                f"judging stopped after {len(self.cases)} of {self.total} cases, so the share that passes is not "
+                "known: judge with stop_at_first_failure=False (in a Task: all_cases = True)"
+            )
         return self.passed / self.total if self.total else 0.0
 
+    @property
+    def score(self) -> float:
+        """The score from 0 to 1: by points where there are subtasks, otherwise ``share``. Raises ValueError as that
+        does.
+        """
+        return self.share if self.earned is None else self.earned
+
+    @property
+    def _ran_all(self) -> bool:
+        return len(self.cases) == self.total or self.verdict is Verdict.CE
+
     def to_json(self) -> dict[str, Any]:
-        """A plain dict, the score included; ``node`` where there is one."""
+        """A plain dict; the score, None where it is not known; ``node`` where there is one."""
         data = {item.name: getattr(self, item.name) for item in fields(self)}
         if not self.node:
             del data["node"]
@@ -216,7 +252,7 @@ class Judgement:
             {**{f.name: getattr(case, f.name) for f in fields(case)}, "verdict": case.verdict.value}
             for case in self.cases
         ]
-        return {**data, "score": self.score}
+        return {**data, "score": self.score if self._ran_all or self.earned is not None else None}
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Judgement:

@@ -7,13 +7,14 @@ into "all tests passed".
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable, Mapping
 from dataclasses import MISSING, asdict, dataclass, field, fields
 from typing import Any, Final, Literal, get_args
 
 from sandbox.compare import CHECKER, check_mode, loads
-from sandbox.core.checks import check_files, check_keys, check_texts, quoted
+from sandbox.core.checks import check_files, check_keys, check_texts, quoted, wrong_type
 from sandbox.core.nouns import Case, Limits, Program, Subtask
-from sandbox.errors import InvalidProblem
+from sandbox.errors import InvalidProblem, WrongType
 
 Kind = Literal["stdio", "function", "assert", "interactive"]
 Convention = Literal["testlib", "kattis"]
@@ -28,7 +29,10 @@ _MODE_LENGTH_MAX: Final = 200
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """Test cases and how to judge by them. Raises InvalidProblem if they cannot tell right from wrong."""
+    """Test cases and how to judge by them. Raises InvalidProblem if they cannot tell right from wrong, and WrongType,
+    which is a TypeError too, for an argument of another type. A case, limits, a program or a subtask may be given as
+    its JSON object in `to_json`.
+    """
 
     id: str
     kind: Kind
@@ -57,11 +61,13 @@ class Problem:
     feedback directory provides the input of the next run.
     """
     subtasks: tuple[Subtask, ...] = ()
-    """Points per group of cases; without any, the score is the share of the cases that pass."""
+    """Points per group of cases; without any, the score is the share of the cases that pass, if all were judged."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "cases", tuple(self.cases))
-        object.__setattr__(self, "subtasks", tuple(self.subtasks))
+        for name, kind in _LISTS.items():
+            object.__setattr__(self, name, _given_list(name, getattr(self, name), kind))
+        for name, kind in _PARTS.items():
+            object.__setattr__(self, name, _given(name, getattr(self, name), kind, optional=name != "limits"))
         _check_problem(self)
 
     def to_json(self) -> dict[str, Any]:
@@ -77,36 +83,73 @@ class Problem:
         """The inverse of `to_json`; unknown and missing keys raise InvalidProblem."""
         known = {item.name for item in fields(cls)}
         check_keys("problem", data, known, required={"id", "kind", "cases"})
-        parts = {
-            "cases": _read_list("cases", data["cases"], Case),
-            "limits": _read("limits", {} if data.get("limits") is None else data["limits"], Limits),
-            "checker": _read("checker", data.get("checker"), Program),
-            "interactor": _read("interactor", data.get("interactor"), Program),
-            "referee_limits": _read("referee_limits", data.get("referee_limits"), Limits),
-            "subtasks": _read_list("subtasks", [] if data.get("subtasks") is None else data["subtasks"], Subtask),
-        }
-        return cls(**{**data, **parts})
+        return cls(**{name: value for name, value in data.items() if value is not None or name not in _NOT_NULL})
+
+    @classmethod
+    def of(cls, given: Problem | Mapping[str, Any]) -> Problem:
+        """The problem itself, or from its JSON object."""
+        if isinstance(given, Mapping):
+            return cls.from_json(dict(given))
+        if not isinstance(given, cls):
+            raise wrong_type("judge", "problem", given, "a Problem, or a mapping as in problem.json")
+        return given
+
+    def program(self, given: Program | str | Mapping[str, Any]) -> Program:
+        """The program itself, or from its source in the problem's language, or from its JSON object."""
+        if isinstance(given, str):
+            return Program(given, self.language)
+        if not isinstance(given, Program | Mapping):
+            raise wrong_type(
+                "judge", "program", given, "a Program, its source as text, or a mapping (JSON object) of its fields"
+            )
+        found: Program = _given("program", given, Program)
+        return found
 
 
-def _read(where: str, data: Any, cls: type[Any]) -> Any:
-    """Build a data type from its JSON object; null stays None."""
-    if data is None:
-        return None
-    required = {f.name for f in fields(cls) if f.default is MISSING and f.default_factory is MISSING}
-    check_keys(where, data, {item.name for item in fields(cls)}, required)
-    return cls(**data)
+_LISTS: Final[dict[str, type]] = {"cases": Case, "subtasks": Subtask}
+_PARTS: Final[dict[str, type]] = {
+    "limits": Limits,
+    "checker": Program,
+    "interactor": Program,
+    "referee_limits": Limits,
+}
+_NOT_NULL: Final = ("limits", "subtasks")
+"""Fields whose null in JSON means their default."""
 
 
-def _read_list(where: str, data: Any, cls: type[Any]) -> tuple[Any, ...]:
-    if not isinstance(data, list):
-        raise InvalidProblem(f"problem: {where} must be a list of {cls.__name__} objects")
-    return tuple(_read(f"{where}[{index}]", item if item is not None else [], cls) for index, item in enumerate(data))
+def _given(where: str, value: Any, kind: type[Any], *, optional: bool = False) -> Any:
+    """A ``kind``, which may be given as its JSON object; or None, where that may be."""
+    if isinstance(value, kind) or (optional and value is None):
+        return value
+    if not isinstance(value, Mapping):
+        raise wrong_type("problem", where, value, f"a {kind.__name__}, or a mapping (JSON object) of its fields")
+    required = {f.name for f in fields(kind) if f.default is MISSING and f.default_factory is MISSING}
+    check_keys(where, dict(value), {item.name for item in fields(kind)}, required)
+    try:
+        return kind(**value)
+    except WrongType as error:
+        raise WrongType(f"{where}: {error}") from error
+
+
+def _given_list(where: str, values: Any, kind: type[Any]) -> tuple[Any, ...]:
+    if isinstance(values, str | bytes | Mapping | kind) or not isinstance(values, Iterable):
+        raise wrong_type("problem", where, values, f"a list of {kind.__name__}")
+    return tuple(_given(f"{where}[{index}]", value, kind) for index, value in enumerate(values))
 
 
 def _check_problem(problem: Problem) -> None:
     check_texts("problem", problem, "id")
     where = f"problem {problem.id!r}"
-    check_texts(where, problem, "preamble", "compare", "language", *(["fn_name"] if problem.fn_name else []))
+    check_texts(
+        where,
+        problem,
+        "kind",
+        "convention",
+        "preamble",
+        "compare",
+        "language",
+        *(["fn_name"] if problem.fn_name else []),
+    )
     for name, known in (("kind", get_args(Kind)), ("convention", get_args(Convention))):
         if (value := getattr(problem, name)) not in known:
             raise InvalidProblem(f"{where}: {name}={quoted(value)} is unknown; use one of {', '.join(known)}")
@@ -127,7 +170,9 @@ def _check_problem(problem: Problem) -> None:
 
 def _check_passes(where: str, problem: Problem) -> None:
     passes = problem.passes
-    if not isinstance(passes, int) or isinstance(passes, bool) or passes < 1:
+    if not isinstance(passes, int) or isinstance(passes, bool):
+        raise wrong_type(where, "passes", passes, "a whole number from 1 up")
+    if passes < 1:
         raise InvalidProblem(f"{where}: passes={quoted(passes)}: must be a whole number from 1 up")
     if passes > 1 and (problem.convention != "kattis" or not (problem.checker or problem.interactor)):
         raise InvalidProblem(
@@ -142,7 +187,7 @@ def _check_referee(where: str, problem: Problem) -> None:
         raise InvalidProblem(f"{where}: compare='checker' judges the output of stdio problems, not {problem.kind!r}")
     for name, needed in asked.items():
         value = getattr(problem, name)
-        if needed and not hasattr(value, "source"):
+        if needed and value is None:
             raise InvalidProblem(f"{where}: {name}={quoted(value)}: give the {name} as a Program")
         if needed and not (value.source or value.files):
             raise InvalidProblem(f"{where}: {name}: has neither a source nor files; give it one of them")
@@ -164,8 +209,9 @@ def _check_subtasks(where: str, problem: Problem) -> None:
         raise InvalidProblem(f"{where}: group={unknown[0]!r} names no subtask; add Subtask({unknown[0]!r}, points)")
     for subtask in problem.subtasks:
         points = subtask.points
-        good = isinstance(points, int | float) and not isinstance(points, bool)
-        if not good or not 0 <= points <= POINTS_MAX:
+        if not isinstance(points, int | float) or isinstance(points, bool):
+            raise wrong_type(f"{where}: subtask {subtask.name!r}", "points", points, "a number")
+        if not 0 <= points <= POINTS_MAX:
             raise InvalidProblem(
                 f"{where}: subtask {subtask.name!r}: points={quoted(points)}: must be a number from 0 to {POINTS_MAX:g}"
             )
@@ -180,10 +226,6 @@ def _check_fn_name(where: str, fn_name: str | None) -> None:
 
 
 def _check_case(where: str, problem: Problem, case: Case) -> None:
-    if not isinstance(case.input, str) or not isinstance(case.expected, str | None):
-        raise InvalidProblem(f"{where}: input and expected must be text")
-    if not isinstance(case.group, str | None):
-        raise InvalidProblem(f"{where}: group={quoted(case.group)}: must be the name of a subtask, or null")
     for name in ("input", "expected") if problem.kind in ("stdio", "interactive") else ():  # what is sent as bytes
         _check_encodable(f"{where}.{name}", getattr(case, name) or "")
     _check_extras(where, problem, case)
@@ -217,8 +259,8 @@ def _check_extras(where: str, problem: Problem, case: Case) -> None:
     """Check the fields that most cases leave empty."""
     for name in ("arguments", "referee_arguments"):
         value = getattr(case, name)
-        if not isinstance(value, tuple) or not all(isinstance(part, str) and "\0" not in part for part in value):
-            raise InvalidProblem(f"{where}: {name}={quoted(value)}: must be a list of texts")
+        if any("\0" in part for part in value):
+            raise InvalidProblem(f"{where}: {name}={quoted(value)}: must be a list of texts without null characters")
         if value and len(json.dumps(value)) > ARGUMENTS_BYTES_MAX:
             raise InvalidProblem(f"{where}: {name} take more than {ARGUMENTS_BYTES_MAX} bytes as JSON; use a file")
     if case.files:
@@ -232,7 +274,6 @@ def _check_extras(where: str, problem: Problem, case: Case) -> None:
     if case.referee_arguments and not (problem.checker or problem.interactor):
         raise InvalidProblem(f"{where}: referee_arguments are given, but there is no checker and no interactor")
     if case.compare is not None:
-        check_texts(where, case, "compare")
         if problem.kind != "stdio" or CHECKER in (problem.compare, case.compare):
             raise InvalidProblem(
                 f"{where}: compare={quoted(case.compare)}: a case of its own mode is for stdio without a checker"

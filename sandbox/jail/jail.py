@@ -14,7 +14,7 @@ import os
 import sys
 import time
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Final
 
@@ -25,6 +25,7 @@ from sandbox.errors import (
     SandboxError,
     ToolchainMissing,
     WorkerDied,
+    WrongType,
     is_shortage,
     not_started,
 )
@@ -217,8 +218,12 @@ class Jail:
 
 
 def find_packages(packages: Packages) -> dict[str, list[str]]:
-    """Each package of this interpreter with its directories. Raises ToolchainMissing."""
-    return dict(packages) if isinstance(packages, Mapping) else {name: package_paths(name) for name in packages}
+    """Each package of this interpreter with its directories. Raises ToolchainMissing, WrongType."""
+    if isinstance(packages, Mapping):
+        return dict(packages)
+    if isinstance(packages, str) or not isinstance(packages, Iterable) or not all(isinstance(x, str) for x in packages):
+        raise WrongType(f'packages={packages!r}: must be a list of names, as ("numpy",), not {type(packages).__name__}')
+    return {name: package_paths(name) for name in packages}
 
 
 def package_paths(name: str) -> list[str]:

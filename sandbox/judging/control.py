@@ -25,8 +25,7 @@ def sample(language: Language) -> tuple[Problem, Program]:
 
 def take_down(problem: Problem, control: Judgement, error: TookDown) -> Judgement:
     """Return the judgement of a program under which judges died before the control program and after it, the last by
-    `error`. Raises `error` where the sandbox may be at fault. The case is unknown, so the one CaseResult stands for the
-    first.
+    `error`. Raises `error` where the sandbox may be at fault. The case is unknown, so each has this result.
     """
     if control.verdict is not Verdict.AC:
         raise error
@@ -35,7 +34,7 @@ def take_down(problem: Problem, control: Judgement, error: TookDown) -> Judgemen
         control,
         problem_id=problem.id,
         verdict=Verdict.RE,
-        cases=(CaseResult(0, Verdict.RE, 0.0, 0.0, 0, message[:300]),),
+        cases=tuple(CaseResult(n, Verdict.RE, 0.0, 0.0, 0, message[:300]) for n in range(len(problem.cases))),
         passed=0,
         total=len(problem.cases),
         compile_log="",

@@ -1,6 +1,7 @@
 """Programs of the problem's author that decide: the checker of a stdio problem, or an interactor (interactive.py).
 
-    testlib   arguments: input, output, answer              exit 0 accepted; 1, 2, 4, 8 wrong; 3 and others: its fault
+    testlib   arguments: input, output, answer              exit 0 accepted; 1, 2, 4, 8 wrong; 3 and others: its fault,
+              also 7 and from 16 up, testlib's parts of the points: a case here is right or wrong
     kattis    arguments: input, answer, feedback directory  exit 42 accepted; 43 wrong; others: its fault
               a checker reads the output on stdin; the feedback directory becomes part of the CaseResult
 
@@ -35,6 +36,7 @@ HARNESS: Final = {"digits": 100_000}
 _BRIEF: Final = replace(REFEREE_LIMITS, cpu_s=5.0, wall_s=30.0)
 _PLAIN_OUTPUTS: Final = (b"", b"0\n", b"1\n")
 _FAIL: Final = 3
+_PARTIAL: Final = (7, *range(16, 217))
 _BLOCK: Final = 4096
 _INPUT, _OUTPUT, _ANSWER = "input.txt", "output.txt", "answer.txt"
 EXITS: Final[dict[Convention, dict[int, Verdict]]] = {
@@ -181,13 +183,21 @@ class Referee:
             raise self.fault(f"ended with exit code {_FAIL}, by which it says that the problem is at fault: {tail}")
         verdict = EXITS[self.convention].get(done.exit_code if done.exit_code is not None else -1)
         if verdict is None:
-            raise self._crash(f"ended with exit code {done.exit_code}, which has no meaning", f"; {tail}")
+            raise self._crash(f"ended with exit code {done.exit_code}, {self._unread(done.exit_code)}", f"; {tail}")
         if NEXT_PASS in self.feedback and verdict is not Verdict.AC:
             raise self._crash(f"wrote {NEXT_PASS}, but did not accept")
         if NEXT_PASS in self.feedback and self.left == 0:
             runs = "1 run" if self.passes == 1 else f"{self.passes} runs"
             raise self._crash(f"asked for more than the problem's {runs} of a case")
         return ACCEPTED if verdict is Verdict.AC else (Verdict.WA, f"wrong, says the {self.role}")
+
+    def _unread(self, code: int | None) -> str:
+        """Return what an exit code without a verdict says."""
+        if self.convention == "testlib" and code in _PARTIAL and code not in EXITS["kattis"]:
+            return (
+                "by which testlib gives a part of the points: a case here is right or wrong, so let it end with 0 or 1"
+            )
+        return "which has no meaning"
 
     def fault(self, text: str) -> CheckerError:
         return CheckerError(f"the {self.role} {text}")

@@ -4,20 +4,21 @@
 
 Two kinds of settings: testdata.yaml (legacy; 2023-07-draft where there is one) nests to any depth and is inherited key
 by key; test_group.yaml (2025-09) is for sample, secret and the groups of secret, and only arguments are inherited.
+What nobody judges by is noted and left out.
 """
 
 from __future__ import annotations
 
 import re
-import shlex
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
 from sandbox.errors import InvalidProblem
 from sandbox.packages.documents import Keys, load_yaml
-from sandbox.packages.settings import Settings
+from sandbox.packages.links import check_followed
+from sandbox.packages.settings import Settings, words
 from sandbox.packages.tree import CaseGroup, NewRules, OldRules, OutputTest, TestCase, TestData
 
 _INVALID_INPUT: Final = ("invalid_input", "invalid_inputs")
@@ -29,105 +30,159 @@ _FLAGS: Final = (
     *("worst_error", "first_error", "always_accept", "sum", "avg", "min", "max"),
     *("ignore_sample", "accept_if_any_accepted"),
 )
+_DRAFT: Final = "it is of an early draft; use max_score and score_aggregation"
+_READ: Final = (".in", ".ans", ".out", ".yaml", ".files")
+_LINKS_MAX: Final = 1000
 
 
-def read_cases(package: Path, settings: Settings) -> TestData:
-    """Raises InvalidProblem."""
+def read_cases(package: Path, settings: Settings, leaving: frozenset[Path] = frozenset()) -> TestData:
+    """Read data/. Raises InvalidProblem.
+
+    leaving: links that lead out of the package, and are not followed.
+    """
     data = package / "data"
+    if data in leaving:
+        check_followed(data, leaving)
     if not data.is_dir():
         raise InvalidProblem(f"{package}: has no directory data/")
-    notes: list[str] = []
     old = settings.legacy or (settings.version == "2023-07-draft" and any(data.rglob("testdata.yaml")))
-    reader = _OldReader(data, settings, notes) if old else _NewReader(data, settings, notes)
+    if old and not settings.legacy and any(data.rglob("test_group.yaml")):
+        raise InvalidProblem(f"{data}: holds testdata.yaml and test_group.yaml; keep one of the two kinds")
+    reader = _OldReader(data, settings, leaving) if old else _NewReader(data, settings, leaving)
     tree = reader.tree()
     if not any(tree.cases()):
         raise InvalidProblem(f"{data}: has no test case: a file X.in with X.ans beside it")
-    notes += [
+    reader.notes += [
         f"data/{case.name}.in: other judges pass over a name of anything but letters, digits, _ . and -"
         for case in tree.cases()
         if not all(map(_NAME.fullmatch, case.name.split("/")))
     ]
     if isinstance(reader, _OldReader):
-        return TestData(tree, (), (), tuple(notes))
-    return TestData(tree, tuple(reader.invalid()), tuple(reader.outputs(tree)), tuple(notes))
-
-
-def _case(data: Path, path: Path, *, answers: bool = True, **how: Any) -> TestCase:
-    answer = path.with_suffix(".ans")
-    if answers and not answer.is_file():
-        raise InvalidProblem(f"{path}: has no answer file {answer.name} beside it")
-    return TestCase(str(path.relative_to(data).with_suffix("")), path, answer, **how)
-
-
-def _visible(directory: Path) -> list[Path]:
-    return sorted(path for path in directory.iterdir() if path.name[0] not in ".-")
-
-
-def _check_strays(directory: Path, *endings: str) -> None:
-    """Raises InvalidProblem for what belongs to a test case that is not there."""
-    for path in _visible(directory):
-        if path.suffix in endings and path.name != "test_group.yaml" and not path.with_suffix(".in").is_file():
-            raise InvalidProblem(f"{path}: has no input file {path.with_suffix('.in').name} beside it")
+        return TestData(tree, (), (), tuple(reader.notes))
+    return TestData(tree, tuple(reader.invalid()), tuple(reader.outputs(tree)), tuple(reader.notes))
 
 
 @dataclass(slots=True)
-class _OldReader:
+class _Reader:
     data: Path
     settings: Settings
-    notes: list[str]
+    leaving: frozenset[Path]
+    notes: list[str] = field(default_factory=list)
+    linked: int = 0
 
+    def entries(self, directory: Path) -> list[Path]:
+        """What is in a directory, by name. Raises InvalidProblem where links make it endless."""
+        if directory.is_symlink():
+            self.linked += 1
+            if self.linked > _LINKS_MAX:
+                raise InvalidProblem(f"{self.data}: symbolic links lead to more than {_LINKS_MAX} directories")
+            if any(directory.samefile(parent) for parent in directory.parents if parent.is_relative_to(self.data)):
+                raise InvalidProblem(f"{directory}: is a symbolic link to a directory that it lies in")
+        found = sorted(path for path in directory.iterdir() if path.name[0] not in ".-")
+        for path in found:
+            if path.suffix == ".files" or (path in self.leaving and self._is_read(path)):
+                check_followed(path, self.leaving)
+        return found
+
+    def _is_read(self, path: Path) -> bool:
+        """Whether a link is read or entered here, or was to be: what it shows is not known."""
+        maybe_folder = path.is_dir() or not (path.suffix or path.is_file())
+        return path.suffix in _READ or path.name in ("sample", "secret") or maybe_folder
+
+    def load(self, path: Path) -> Keys:
+        if path in self.leaving:
+            check_followed(path, self.leaving)
+        return load_yaml(path, self.notes) if path.is_file() else Keys(str(path), {}, self.notes)
+
+    def case(self, path: Path, *, answers: bool = True, **how: Any) -> TestCase:
+        answer = path.with_suffix(".ans")
+        if not path.is_file():
+            raise InvalidProblem(f"{path}: is no file")
+        if answers and not answer.is_file():
+            raise InvalidProblem(f"{path}: has no answer file {answer.name} beside it")
+        return TestCase(str(path.relative_to(self.data).with_suffix("")), path, answer, **how)
+
+    def note(self, path: Path, text: str) -> None:
+        self.notes.append(f"data/{path.relative_to(self.data)} {text}")
+
+    def note_strays(self, entries: list[Path], *endings: str) -> None:
+        """Note what belongs to a test case that is not there."""
+        for path in entries:
+            if path.suffix in endings and path.name != "test_group.yaml" and not path.with_suffix(".in").is_file():
+                self.note(path, f"has no input file {path.with_suffix('.in').name} beside it, and is not used")
+
+
+@dataclass(slots=True)
+class _OldReader(_Reader):
     def tree(self) -> CaseGroup:
         return self._group(self.data, {})
 
     def _group(self, directory: Path, inherited: dict[str, Any]) -> CaseGroup:
-        path = directory / "testdata.yaml"
-        keys = load_yaml(path) if path.is_file() else Keys(str(path), {})
+        keys = self.load(directory / "testdata.yaml")
         merged = {**inherited, **keys.left, **self.settings.old_group_keys}
         keys.left = {name: value for name, value in merged.items() if value is not None}
-        how: dict[str, Any] = {"input_arguments": _old_input_arguments(keys)}
+        keys.skip("input_visualizer_args", "output_visualizer_args")
+        how: dict[str, Any] = {"input_arguments": _old_flags(keys, "input")}
         rules, how["validator_arguments"] = self._rules(keys)
-        _check_strays(directory, ".ans")
+        below = {name: value for name, value in merged.items() if name in _OLD_KEYS}
+        entries = self.entries(directory)
+        self.note_strays(entries, ".ans")
         parts: list[CaseGroup | TestCase] = []
-        for entry in _visible(directory):
+        for entry in entries:
             if entry.is_dir() and entry.suffix != ".files":
                 if directory == self.data and entry.name in (*_NOT_JUDGED, *_INVALID_INPUT, *_OUTPUTS):
-                    self.notes.append(f"data/{entry.name} is for validators, and not used")
+                    self.note(entry, "is for validators, and not used")
                 else:
-                    parts.append(self._group(entry, merged))
+                    parts.append(self._group(entry, below))
             elif entry.suffix == ".in":
-                parts.append(_case(self.data, entry, **how))
+                parts.append(self.case(entry, **how))
+            elif entry.name == "test_group.yaml":
+                self.note(entry, "is of later versions, and not looked at")
         name = "" if directory == self.data else str(directory.relative_to(self.data))
         return CaseGroup(name, rules, tuple(part for part in parts if isinstance(part, TestCase) or any(part.cases())))
 
     def _rules(self, keys: Keys) -> tuple[OldRules, tuple[str, ...]]:
-        """Return the case's arguments and those of the output validator."""
+        """Return the rules, and the arguments of the output validator."""
+        if self.settings.scoring:
+            keys.refuse("scoring", why=_DRAFT)
         stop = keys.choice("on_reject", "break", ("break", "continue", "first_error", "worst_error", "grade"))
         custom = keys.choice("grading", "default", ("default", "custom")) == "custom"
         flags = tuple(keys.text("grader_flags").split())
+        if not custom:
+            flags = tuple(flag for flag in " ".join(flags).replace(",", " ").split())
         for flag in flags:
             if not custom and flag not in _FLAGS:
                 raise keys.wrong("grader_flags", flag, f"one of {', '.join(_FLAGS)}")
-        own = keys.take("output_validator_flags", "")
-        if not isinstance(own, str):
-            raise InvalidProblem(
-                f"{keys.where}: output_validator_flags is not supported as a map with name and flags; give the flags"
-            )
+        named = _old_flags(keys, "output")  # by name, but there is one output validator, so no choice
+        own = tuple(flag for flags in named.values() for flag in flags)
         accept, reject = keys.number("accept_score", 1.0), keys.number("reject_score", 0.0)
         low, high = _range(keys)
         keys.done()
         breaks = stop in ("break", "first_error")
         rules = OldRules(breaks, custom, flags, accept, reject, low, high)
-        return rules, (*self.settings.validator_flags, *shlex.split(own))
+        return rules, (*self.settings.validator_flags, *own)
 
 
-def _old_input_arguments(keys: Keys) -> dict[str, tuple[str, ...]]:
-    """Flags of each input validator, or of the one that is named."""
-    if isinstance(keys.left.get("input_validator_flags"), dict):
-        named = keys.inner("input_validator_flags")
-        found = {named.text("name"): tuple(named.text("flags").split())}
-        named.done()
+_OLD_KEYS: Final = (
+    *("on_reject", "grading", "grader_flags", "input_validator_flags", "output_validator_flags"),
+    *("input_validator_args", "output_validator_args", "accept_score", "reject_score", "range"),
+)
+
+
+def _old_flags(keys: Keys, role: str) -> dict[str, tuple[str, ...]]:
+    """Flags of each validator, under "", or of the one that is named; ..._args is their name in a draft."""
+    name = f"{role}_validator_args" if keys.has(f"{role}_validator_args") else f"{role}_validator_flags"
+    if isinstance(keys.left.get(name), dict):
+        inner = keys.inner(name)
+        found = {inner.text("name"): words(inner.text("flags"))}
+        inner.done()
         return found
-    return {"": tuple(keys.text("input_validator_flags").split())}
+    return {"": _arguments(keys, name)}
+
+
+def _arguments(keys: Keys, name: str) -> tuple[str, ...]:
+    """A list of texts, or one text of several words."""
+    return keys.texts(name) if isinstance(keys.left.get(name), list) else words(keys.text(name))
 
 
 def _range(keys: Keys) -> tuple[float, float]:
@@ -141,27 +196,23 @@ def _range(keys: Keys) -> tuple[float, float]:
 
 
 @dataclass(slots=True)
-class _NewReader:
-    data: Path
-    settings: Settings
-    notes: list[str]
-
+class _NewReader(_Reader):
     def tree(self) -> CaseGroup:
-        if (stray := self.data / "test_group.yaml").exists():
-            raise InvalidProblem(f"{stray}: is not supported here; put it into sample, secret or a group of secret")
-        sample, secret = self.data / "sample", self.data / "secret"
-        if not secret.is_dir():
-            raise InvalidProblem(f"{self.data}: has no directory secret/")
-        parts = [self._sample(sample)] if sample.is_dir() else []
-        parts.append(self._secret(secret))
-        for entry in _visible(self.data):
-            if entry.name in (*_NOT_JUDGED, *(_OUTPUTS if self.settings.talks else ())):
-                self.notes.append(f"data/{entry.name} is for validators, and not used")
-            elif entry.suffix == ".in" or (
-                entry.is_dir() and entry.name not in ("sample", "secret", *_INVALID_INPUT, *_OUTPUTS)
-            ):
-                raise InvalidProblem(f"{entry}: is not supported here; put it into sample or secret")
+        flags = self.settings.validator_flags
+        how = self._unscored(self.data, {"output_validator_args": flags} if flags else {})
+        parts = []
+        for entry in self.entries(self.data):
+            if entry.name in ("sample", "secret") and entry.is_dir():
+                parts.append(self._sample(entry, how) if entry.name == "sample" else self._secret(entry, how))
+            elif entry.name in (*_NOT_JUDGED, *(_OUTPUTS if self.settings.talks else ())):
+                self.note(entry, "is for validators, and not used")
+            elif entry.suffix == ".in" or (entry.is_dir() and entry.name not in (*_INVALID_INPUT, *_OUTPUTS)):
+                self.note(entry, "is neither in sample/ nor in secret/, and not used")
         full = [part for part in parts if any(part.cases())]
+        if not any(part.name == "secret" for part in full):
+            if self.settings.scoring:
+                raise InvalidProblem(f"{self.data / 'secret'}: holds no test case, and the score is that of secret")
+            self.note(self.data / "secret", "holds no test case, so the samples alone decide")
         tree = CaseGroup("", NewRules("pass-fail", None), tuple(full))
         _check_required(self.data, tree)
         return tree
@@ -176,40 +227,52 @@ class _NewReader:
             return
         for name, valid in _OUTPUTS.items():
             for case in self._of_validators(self.data / name, answers=True):
-                if not (output := case.input.with_suffix(".out")).is_file():
-                    raise InvalidProblem(f"{case.input}: has no output file {output.name} beside it")
-                yield OutputTest(case, output, valid)
+                if (output := case.input.with_suffix(".out")).is_file():
+                    yield OutputTest(case, output, valid)
+                else:
+                    self.note(case.input, f"has no output file {output.name} beside it, and is not used")
         for case in tree.cases():
             shown = case.input.with_suffix(".out")
             if case.name.startswith("sample/") and not case.input.with_suffix(".ans.statement").exists():
                 yield OutputTest(case, shown if shown.is_file() else case.answer, True)
 
     def _of_validators(self, folder: Path, *, answers: bool) -> Iterator[TestCase]:
+        """Cases that no submission is judged by: what is wrong with one is noted."""
         for directory in sorted({path.parent for path in folder.rglob("*.in")}):
-            keys, how = self._keys(directory, {})
-            keys.done()
-            yield from self._cases(directory, how, answers=answers, below=False)
+            try:
+                yield from self._cases(directory, self._unscored(directory, {}), answers=answers, below=False)
+            except InvalidProblem as error:
+                self.notes.append(f"{error}; what is in {directory.relative_to(self.data.parent)} is not used")
 
-    def _sample(self, directory: Path) -> CaseGroup:
-        keys, how = self._keys(directory, {})
-        keys.refuse(*_SCORED, why="sample has no score")
+    def _sample(self, directory: Path, inherited: dict[str, Any]) -> CaseGroup:
+        cases = self._cases(directory, self._unscored(directory, inherited))
+        return CaseGroup("sample", NewRules("pass-fail", None), tuple(cases))
+
+    def _unscored(self, directory: Path, inherited: dict[str, Any]) -> dict[str, Any]:
+        """Return the arguments of cases in a directory that has no score of its own."""
+        keys, how = self._keys(directory, inherited)
+        name = directory.relative_to(self.data)
+        if self.settings.scoring and name.parts[:1] != ("sample",):
+            keys.refuse(*_SCORED, why="this directory has no score; put it into secret or a group of secret")
+        keys.without_effect(*_SCORED, why="there is no score here")
         keys.done()
-        return CaseGroup("sample", NewRules("pass-fail", None), tuple(self._cases(directory, how)))
+        return how
 
-    def _secret(self, directory: Path) -> CaseGroup:
-        keys, how = self._keys(directory, {})
+    def _secret(self, directory: Path, inherited: dict[str, Any]) -> CaseGroup:
+        keys, how = self._keys(directory, inherited)
         rules = self._rules(keys, 100.0, "sum")
-        groups = [entry for entry in _visible(directory) if entry.is_dir() and entry.suffix != ".files"]
-        here = any(entry.suffix == ".in" for entry in _visible(directory))
-        if here and groups:
+        entries = self.entries(directory)
+        groups = [entry for entry in entries if entry.is_dir() and entry.suffix != ".files"]
+        here = self._cases(directory, how, below=False)
+        if here and groups and self.settings.scoring:
             raise InvalidProblem(
                 f"{directory}: holds test cases beside the group {groups[0].name!r}; use one or the other"
             )
-        _check_strays(directory, ".ans", ".yaml", ".files")
-        parts = self._cases(directory, how) if here else [self._group(entry, how, rules) for entry in groups]
-        if not parts:
-            raise InvalidProblem(f"{directory}: holds no test case and no group; add X.in with X.ans")
-        return CaseGroup("secret", rules, tuple(parts))
+        if here and groups:
+            self.note(directory, f"holds test cases beside the group {groups[0].name!r}; both are used")
+        parts: list[CaseGroup | TestCase] = [*here, *(self._group(entry, how, rules) for entry in groups)]
+        full = [part for part in parts if isinstance(part, TestCase) or part.parts]
+        return CaseGroup("secret", rules, tuple(sorted(full, key=_file)))
 
     def _group(self, directory: Path, inherited: dict[str, Any], above: NewRules) -> CaseGroup:
         keys, how = self._keys(directory, inherited)
@@ -219,46 +282,53 @@ class _NewReader:
                 raise InvalidProblem(f"{keys.where}: max_score is missing: secret has one of {above.max_score:g}")
             if above.aggregation == "pass-fail" and rules.aggregation != "pass-fail":
                 raise InvalidProblem(f"{keys.where}: score_aggregation must be pass-fail, as that of secret")
-        for inner in sorted(directory.rglob("test_group.yaml")):
-            if inner.parent != directory:
-                raise InvalidProblem(f"{inner}: groups are not nested in this version of the format")
         cases = self._cases(directory, how)
-        if not cases:
+        if not cases and self.settings.scoring:
             raise InvalidProblem(
                 f"{directory}: holds no test case, so every program would pass it; add X.in with X.ans"
             )
+        if not cases:
+            self.note(directory, "holds no test case, and is not used")
         return CaseGroup(str(directory.relative_to(self.data)), rules, tuple(cases))
 
     def _keys(self, directory: Path, inherited: dict[str, Any]) -> tuple[Keys, dict[str, Any]]:
         """The settings of a directory, and the arguments of its cases."""
-        path = directory / "test_group.yaml"
-        keys = load_yaml(path) if path.is_file() else Keys(str(path), {})
-        return keys, self._arguments(keys, inherited)
+        keys = self.load(directory / "test_group.yaml")
+        if (directory / "testdata.yaml").is_file():
+            self.note(directory / "testdata.yaml", "is of another version, and not looked at")
+        return keys, self._how(keys, inherited)
 
-    def _arguments(self, keys: Keys, inherited: dict[str, Any]) -> dict[str, Any]:
-        keys.skip("input_visualizer_args", "output_visualizer_args", "full_feedback")
+    def _how(self, keys: Keys, inherited: dict[str, Any]) -> dict[str, Any]:
+        keys.skip("input_visualizer_args", "output_visualizer_args", "full_feedback", "hint", "description")
         keys.refuse("static_validation_score", "static_validator_args", why="there are no static validators here")
-        keys.refuse("scoring", "static_validation", why="it is of an early draft; use max_score and score_aggregation")
+        if keys.left.get("static_validation") is not False:
+            keys.refuse("static_validation", why="there are no static validators here")
+        keys.skip("static_validation")
+        if self.settings.scoring:
+            keys.refuse("scoring", why=_DRAFT)
+        keys.without_effect("scoring", why="the problem's type is not scoring")
         found = dict(inherited)
         for name in ("args", "output_validator_args"):
             if keys.has(name):
-                found[name] = tuple(map(self.settings.fill_in, keys.texts(name)))
+                found[name] = tuple(map(self.settings.fill_in, _arguments(keys, name)))
         if isinstance(keys.left.get("input_validator_args"), dict):
             named = keys.inner("input_validator_args")
             found["input_validator_args"] = {name: named.texts(name) for name in list(named.left)}
         elif keys.has("input_validator_args"):
-            found["input_validator_args"] = {"": keys.texts("input_validator_args")}
+            found["input_validator_args"] = {"": _arguments(keys, "input_validator_args")}
         return found
 
     def _rules(self, keys: Keys, max_score: float | None, aggregation: str) -> NewRules:
         if not self.settings.scoring:
-            keys.refuse(*_SCORED, why="it is for problems of type scoring")
+            keys.without_effect(*_SCORED, why="the problem's type is not scoring")
+            keys.done()
+            return NewRules("pass-fail", None)
         if keys.left.get("max_score") == "unbounded":
             keys.skip("max_score")
             max_score = None
         max_score = keys.whole("max_score", max_score, low=0)
         aggregation = keys.choice("score_aggregation", aggregation, ("pass-fail", "sum", "min"))
-        if aggregation == "pass-fail" and max_score is None and self.settings.scoring:
+        if aggregation == "pass-fail" and max_score is None:
             raise InvalidProblem(f"{keys.where}: max_score is missing: a group that is pass-fail has one")
         require = keys.texts("require_pass", single=True)
         keys.done()
@@ -267,27 +337,33 @@ class _NewReader:
     def _cases(
         self, directory: Path, how: dict[str, Any], *, answers: bool = True, below: bool = True
     ) -> list[TestCase]:
+        """The cases of a directory and, with `below`, of those in it."""
+        entries = self.entries(directory)
+        self.note_strays([path for path in entries if path.name != "testdata.yaml"], ".ans", ".yaml", ".files")
         found = []
-        for path in sorted((directory, *(directory.rglob("*") if below else directory.glob("*.in")))):
-            inside = path.relative_to(self.data).parts
-            if any(part[0] in ".-" or part.endswith(".files") for part in inside):
-                continue
-            if path.is_dir():
-                _check_strays(path, ".ans", ".yaml", ".files")
-            if path.suffix != ".in" or not path.is_file():
-                continue
-            own, files = path.with_suffix(".yaml"), path.with_suffix(".files")
-            keys = load_yaml(own) if own.is_file() else Keys(str(own), {})
-            keys.skip("hint", "description")
-            mine = self._arguments(keys, how)
-            keys.done()
-            given = {
-                "arguments": mine.get("args", ()),
-                "validator_arguments": mine.get("output_validator_args", ()),
-                "input_arguments": mine.get("input_validator_args", {}),
-            }
-            found.append(_case(self.data, path, answers=answers, **given, files=files if files.is_dir() else None))
+        for path in entries:
+            if path.suffix == ".in" and not path.is_dir():
+                found.append(self._new_case(path, how, answers=answers))
+            elif below and path.is_dir() and path.suffix != ".files":
+                found += self._cases(path, self._unscored(path, how), answers=answers)
         return found
+
+    def _new_case(self, path: Path, how: dict[str, Any], *, answers: bool) -> TestCase:
+        keys, files = self.load(path.with_suffix(".yaml")), path.with_suffix(".files")
+        mine = self._how(keys, how)
+        keys.done()
+        return self.case(
+            path,
+            answers=answers,
+            arguments=mine.get("args", ()),
+            validator_arguments=mine.get("output_validator_args", ()),
+            input_arguments=mine.get("input_validator_args", {}),
+            files=files if files.is_dir() else None,
+        )
+
+
+def _file(part: CaseGroup | TestCase) -> str:
+    return f"{part.name}.in" if isinstance(part, TestCase) else part.name
 
 
 def _check_required(data: Path, tree: CaseGroup) -> None:

@@ -3,19 +3,20 @@
     Rule(scope, permitted, required, final, score, grades, message) × SubmissionOutcome ──▶ surprises, in words
 
 In the legacy versions a folder names the final verdict; in the new ones the verdicts that cases may have, and one that
-must occur. A comment (@EXPECTED_RESULTS@, like DOMjudge's) replaces the folder's final verdict.
+must occur. A comment (@EXPECTED_RESULTS@, like DOMjudge's) replaces the folder's final verdict. What cannot be read is
+noted and left out: judging does not depend on it, save for language, entry point and the bounds of the time limit.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
 from sandbox.errors import InvalidProblem
-from sandbox.packages.documents import Keys, load_yaml
+from sandbox.packages.documents import Keys, load_yaml, quoted_briefly
 from sandbox.packages.grading import Found, Grade
 from sandbox.packages.programs import Sources
 from sandbox.packages.settings import Settings
@@ -41,9 +42,10 @@ _LEGACY_FOLDERS: Final = {
 }
 _WORDS: Final = {
     **dict.fromkeys(("CORRECT", "ACCEPTED", "AC"), "AC"),
-    **dict.fromkeys(("WRONG-ANSWER", "WRONG_ANSWER", "WA", "NO-OUTPUT", "NO_OUTPUT"), "WA"),
+    **dict.fromkeys(("WRONG-ANSWER", "WRONG_ANSWER", "WA", "NO-OUTPUT", "NO_OUTPUT", "PRESENTATION-ERROR"), "WA"),
     **dict.fromkeys(("TIMELIMIT", "TIME_LIMIT_EXCEEDED", "TLE"), "TLE"),
-    **dict.fromkeys(("RUN-ERROR", "RUN_TIME_ERROR", "RUNTIME_ERROR", "RTE", "MEMORY-LIMIT", "OUTPUT-LIMIT"), "RTE"),
+    **dict.fromkeys(("RUN-ERROR", "RUN_TIME_ERROR", "RUNTIME_ERROR", "RTE"), "RTE"),
+    **dict.fromkeys(("MEMORY-LIMIT", "MEMORY_LIMIT", "OUTPUT-LIMIT", "OUTPUT_LIMIT", "MLE", "OLE"), "RTE"),
     **dict.fromkeys(("COMPILER-ERROR", "COMPILER_ERROR", "CE"), "CE"),
 }
 _COMMENT: Final = re.compile(r"@EXPECTED_(RESULTS?|SCORE|GRADES)@:?[ \t]*([^\r\n]*)")
@@ -93,6 +95,8 @@ class Expected:
     language: str = ""
     """A code of the format, where submissions.yaml names one."""
     entry: str = ""
+    notes: tuple[str, ...] = ()
+    """What its comments say that cannot be read, or that its folder does not say."""
 
     @property
     def lower(self) -> list[Rule]:
@@ -118,49 +122,51 @@ class Expected:
 
 def glob_matches(glob: str, name: str) -> bool:
     """The format's globs: * within a name, {a,b}; a directory stands for all that is in it."""
-    parts = {"*": "[^/]*", "?": "[^/]"}
-    patterns = ("".join(parts.get(part, re.escape(part)) for part in each.rstrip("/")) for each in _braces(glob))
-    return any(re.fullmatch(f"{pattern}(/.*)?", name) for pattern in patterns)
-
-
-def _braces(glob: str) -> Iterator[str]:
-    if not (found := re.search(r"\{([^{}]*)\}", glob)):
-        yield glob
-        return
-    for choice in found[1].split(","):
-        yield from _braces(glob[: found.start()] + choice + glob[found.end() :])
+    pattern, depth = "", 0
+    braces = glob.count("{") == glob.count("}")
+    parts = {"*": "[^/]*", "?": "[^/]"} | ({"{": "(?:", "}": ")"} if braces else {})
+    for part in glob.rstrip("/"):
+        depth += braces * ((part == "{") - (part == "}"))
+        pattern += "|" if part == "," and depth > 0 else parts.get(part, re.escape(part))
+    try:
+        return re.fullmatch(f"{pattern}(/.*)?", name) is not None
+    except (re.error, RecursionError, OverflowError):  # braces out of order
+        return False
 
 
 class Author:
-    """The package's expectations of its submissions. Raises InvalidProblem for what cannot be read."""
+    """The package's expectations of its submissions. Raises InvalidProblem for what judging depends on."""
 
-    def __init__(self, package: Path, settings: Settings, tree: CaseGroup) -> None:
+    def __init__(self, package: Path, settings: Settings, tree: CaseGroup, submissions: Sequence[str] = ()) -> None:
         self.settings = settings
         self.tree = tree
+        self.notes: list[str] = []
         self.file = package / "submissions" / "submissions.yaml"
-        keys = load_yaml(self.file) if self.file.is_file() and not settings.legacy else Keys(str(self.file), {})
-        self.by_glob = {glob: self._read(glob, keys.inner(glob)) for glob in list(keys.left)}
+        there = self.file.is_file() and not settings.legacy
+        keys = load_yaml(self.file, self.notes) if there else Keys(str(self.file), {}, self.notes)
+        self.by_glob = {glob: self._read(glob, keys) for glob in list(keys.left)}
+        for glob in self.by_glob:
+            if glob.rstrip("/") not in _FOLDERS and not any(glob_matches(glob, name) for name in submissions):
+                keys.note(f"{quoted_briefly(glob)} matches no submission")
 
-    def expected(self, name: str, sources: Sources) -> Expected | None:
-        """Return the expectations of submissions/NAME; None when there are none."""
+    def expected(self, name: str, sources: Sources) -> Expected:
+        """Return the expectations of submissions/NAME; without a rule where nobody says what is expected."""
         folder = name.partition("/")[0]
-        comments = list(_comments(name, sources))
-        rules = [*comments]
-        if not any(rule.final for rule in comments):
+        notes: list[str] = []
+        rules = list(_comments(sources, notes))
+        finals = [rule for rule in rules if rule.final]
+        if not finals:
             rules += self._by_folder(folder)
+        elif folder in _LEGACY_FOLDERS and any(
+            set(rule.final or ()) != set(_LEGACY_FOLDERS[folder]) for rule in finals
+        ):
+            notes.append(f"{finals[0].origin} says {finals[0].says()}, which counts in place of its folder")
         language = entry = ""
         for glob, (more, its_language, its_entry) in self.by_glob.items():
             if glob_matches(glob, name):
                 rules += more if glob != folder else [rule for rule in more if rule.scope]
                 language, entry = its_language or language, its_entry or entry
-        return Expected(tuple(rules), language, entry) if rules else None
-
-    def check_globs(self, names: Iterable[str]) -> None:
-        """Raises InvalidProblem for a glob that matches no submission: its rules would apply to none."""
-        names = list(names)
-        for glob in self.by_glob:
-            if glob.rstrip("/") not in _FOLDERS and not any(glob_matches(glob, name) for name in names):
-                raise InvalidProblem(f"{self.file}: {glob!r} matches no submission")
+        return Expected(tuple(rules), language, entry, tuple(notes))
 
     def _by_folder(self, folder: str) -> list[Rule]:
         if self.settings.legacy or (isinstance(self.tree.rules, OldRules) and folder == "partially_accepted"):
@@ -188,43 +194,58 @@ class Author:
             rule = replace(rule, use_for_time_limit="lower" if folder == "accepted" else "upper")
         return [rule]
 
-    def _read(self, glob: str, keys: Keys) -> tuple[list[Rule], str, str]:
+    def _read(self, glob: str, above: Keys) -> tuple[list[Rule], str, str]:
         """Rules, language and entry point of one glob."""
+        try:
+            keys = above.inner(glob)
+        except InvalidProblem as error:
+            return self._left_out(error), "", ""
         language, entry = keys.text("language"), keys.text("entrypoint")
-        keys.skip("authors")
-        keys.flag("model_solution", default=False)
-        rules = [self._rule(glob, "", keys)]
-        for scope in [name for name, value in keys.left.items() if isinstance(value, dict)]:
-            inner = keys.inner(scope)
-            rules.append(self._rule(glob, scope, inner))
-            inner.done()
+        keys.skip("authors", "model_solution")
+        scopes = {name: value for name, value in keys.left.items() if isinstance(value, dict)}
+        keys.left = {name: value for name, value in keys.left.items() if name not in scopes}
+        rules = self._rule(glob, "", keys)
+        for scope, value in scopes.items():
             names = [group.name for group in self.tree.groups()] + [case.name for case in self.tree.cases()]
-            if not any(glob_matches(scope, name) for name in names):
-                raise InvalidProblem(f"{keys.where}: {scope!r} is neither a key nor a group or test case of data/")
-        keys.done()
+            if any(glob_matches(scope, name) for name in names):
+                rules += self._rule(glob, scope, Keys(f"{keys.where}: {scope}", value, self.notes))
+            else:
+                keys.note(f"{quoted_briefly(scope)} is neither a key nor a group or test case of data/, and left out")
         return [rule for rule in rules if rule != Rule(rule.origin, rule.scope)], language, entry
 
-    def _rule(self, glob: str, scope: str, keys: Keys) -> Rule:
-        sets: dict[str, Any] = {}
-        for name in ("permitted", "required"):
-            if keys.has(name):
-                sets[name] = keys.texts(name)
-                if wrong := [verdict for verdict in sets[name] if verdict not in VERDICTS]:
-                    raise keys.wrong(name, wrong[0], f"one of {', '.join(VERDICTS)}")
+    def _rule(self, glob: str, scope: str, keys: Keys) -> list[Rule]:
+        """The rule of a glob in a scope; none where it cannot be read."""
         use = keys.take("use_for_time_limit")
         if use not in (None, True, False, "lower", "upper"):
             raise keys.wrong("use_for_time_limit", use, "true, false, lower or upper")
+        use = None if use is True else use
+        try:
+            sets = self._said(keys)
+            if scope or glob.rstrip("/") not in _FOLDERS:  # the default of a folder stays
+                sets = _bound(keys, use, sets)
+        except InvalidProblem as error:
+            return self._left_out(error)
+        return [Rule(f"submissions.yaml: {glob}", scope, use_for_time_limit=use, **sets)]
+
+    def _said(self, keys: Keys) -> dict[str, Any]:
+        sets: dict[str, Any] = {"message": keys.text("message")}
+        for name in ("permitted", "required"):
+            if keys.has(name):
+                sets[name] = keys.texts(name, single=True)
+                if wrong := [verdict for verdict in sets[name] if verdict not in VERDICTS]:
+                    raise keys.wrong(name, wrong[0], f"one of {', '.join(VERDICTS)}")
+        if not self.settings.scoring:
+            keys.without_effect("score", why="the problem's type is not scoring")
         score = keys.take("score")
         if score is not None:
-            if not self.settings.scoring:
-                raise InvalidProblem(f"{keys.where}: score is for problems of type scoring")
             ends = score if isinstance(score, list) and len(score) == 2 else [score, score]
             sets["score"] = tuple(keys.as_number("score", end) for end in ends)
-        message = keys.text("message")
-        use = None if use is True else use
-        if scope or glob.rstrip("/") not in _FOLDERS:  # the default of a folder stays
-            sets = _bound(keys, use, sets)
-        return Rule(f"submissions.yaml: {glob}", scope, message=message, use_for_time_limit=use, **sets)
+        keys.done()
+        return sets
+
+    def _left_out(self, error: InvalidProblem) -> list[Rule]:
+        self.notes.append(f"{error}; what is expected there is left out")
+        return []
 
 
 def _bound(keys: Keys, use: bool | str | None, sets: dict[str, Any]) -> dict[str, Any]:
@@ -236,22 +257,24 @@ def _bound(keys: Keys, use: bool | str | None, sets: dict[str, Any]) -> dict[str
     return {"required": ("TLE",), **sets} if use == "upper" else sets
 
 
-def _comments(name: str, sources: Sources) -> Iterator[Rule]:
-    """Return the expectations in comments of its files."""
+def _comments(sources: Sources, notes: list[str]) -> Iterator[Rule]:
+    """Return the expectations in comments of its files; what cannot be read is noted."""
     for file, content in sources.files.items():
         for found in _COMMENT.finditer(content.decode("latin-1")):
             kind, text = found[1], _COMMENT_END.sub("", found[2]).strip()
             origin = f"@EXPECTED_{kind}@ in {file}"
-            words = [word for word in re.split(r"[\s,]+", text) if word]
             if kind == "SCORE":
-                number = Keys(f"submissions/{name}", {}).as_number(origin, text)
-                yield Rule(origin, score=(number, number), use_for_time_limit=False)
+                try:
+                    number = Keys(origin, {}).as_number("score", text)
+                except InvalidProblem as error:
+                    notes.append(f"{error}; passed over")
+                else:
+                    yield Rule(origin, score=(number, number), use_for_time_limit=False)
                 continue
-            verdicts = tuple(_WORDS.get(word.upper(), "") for word in words)
-            if not words or "" in verdicts:
-                known = ", ".join(sorted(_WORDS))
-                raise InvalidProblem(f"submissions/{name}: {origin}: {text!r} must be verdicts: {known}")
-            if kind == "GRADES":
+            verdicts = tuple(_WORDS.get(word.upper(), "") for word in re.split(r"[\s,]+", text) if word)
+            if not verdicts or "" in verdicts:
+                notes.append(f"{origin}: {quoted_briefly(text)} names no verdict, and is passed over")
+            elif kind == "GRADES":
                 yield Rule(origin, grades=verdicts, use_for_time_limit=False)
             else:
                 yield Rule(origin, final=verdicts, use_for_time_limit="lower" if verdicts == ("AC",) else False)

@@ -81,6 +81,8 @@ class Grader:
         """Return the lowest and the highest score that a submission may reach."""
         if isinstance(self.tree.rules, OldRules):
             return self.tree.rules.low, self.tree.rules.high
+        if not self.settings.scoring:  # there may be samples alone
+            return 0.0, math.inf
         secret = self._secret().rules
         assert isinstance(secret, NewRules)
         return 0.0, math.inf if secret.max_score is None else secret.max_score
@@ -118,12 +120,8 @@ class Grader:
         found = results[part.name]
         accepted = found.verdict == "AC"
         score = rules.accept_score if accepted else rules.reject_score
-        if "score.txt" in found.feedback:
-            if not self.settings.custom_score:
-                raise CheckerError(f"{part.name}: the validator wrote score.txt, but the package has no scores from it")
-            if not accepted and found.verdict == "WA":
-                raise CheckerError(f"{part.name}: the validator wrote score.txt, but rejected the output")
-            score = read_score(part.name, "score.txt", found.feedback["score.txt"]) if accepted else score
+        if accepted and self.settings.scoring and "score.txt" in found.feedback:
+            score = read_score(part.name, "score.txt", found.feedback["score.txt"])
         return Grade(found.verdict, score)
 
     def _aggregate(self, name: str, rules: OldRules, found: list[tuple[str, Grade]]) -> Grade:

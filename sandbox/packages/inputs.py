@@ -13,14 +13,14 @@ from typing import Final
 
 from sandbox.build import Builder
 from sandbox.core import Limits, Program
-from sandbox.errors import InvalidProblem
+from sandbox.errors import InvalidProblem, InvalidProgram
 from sandbox.jail import Jail, RunResult
 from sandbox.judging import CompileError, PreparedProgram
 from sandbox.packages.programs import Unsupported, case_files, language_of, make_program, read_sources
 from sandbox.packages.settings import Settings
 from sandbox.packages.tree import TestCase, TestData
 
-_FOLDERS: Final = ("input_validators", "input_format_validators")
+_FOLDERS: Final = ("input_validators", "input_validator", "input_format_validators")
 _ACCEPTS: Final = 42
 _SCRIPTS: Final = ("build", "run")
 
@@ -63,29 +63,34 @@ class Inputs:
         return len(self.refusals) + len(self.passed_over)
 
 
-def read_validators(package: Path, settings: Settings, data: TestData) -> tuple[tuple[InputValidator, ...], list[str]]:
-    """Return the input validators, and notes on those that cannot be run. Raises InvalidProblem."""
+def read_validators(
+    package: Path, settings: Settings, data: TestData, leaving: frozenset[Path] = frozenset()
+) -> tuple[tuple[InputValidator, ...], list[str]]:
+    """Return the input validators, and notes on those that cannot be run.
+
+    leaving: links that lead out of the package, and are not followed.
+    """
     found: list[InputValidator] = []
     notes: list[str] = []
-    for path in sorted(path for folder in _FOLDERS for path in (package / folder).glob("*")):
+    folders = [package / name for name in _FOLDERS if package / name not in leaving]
+    for path in sorted(path for folder in folders for path in folder.glob("*")):
         if path.name[0] in ".-" or path.name.startswith("README"):
             continue
         try:
-            sources = read_sources(path)
+            sources = read_sources(path, leaving)
             script = next((name for name in _SCRIPTS if name in sources.files), None)
             if script is not None:
                 raise Unsupported(f"scripts like its {script!r} are not supported")
             found.append(InputValidator(path.name, make_program(sources, language_of(sources), settings)))
-        except Unsupported as error:
+        except (Unsupported, InvalidProblem, InvalidProgram, OSError) as error:
             notes.append(f"{path.parent.name}/{path.name} is not run: {error}")
     if not found:
         notes.append("no input validator is run: nobody looks whether the inputs are as the statement says")
     known = {"", *(name for each in found for name in (each.name, Path(each.name).stem))}
-    for case in (*data.tree.cases(), *(each.case for each in data.outputs), *data.invalid):
-        if unknown := sorted(set(case.input_arguments) - known) if found else []:
-            raise InvalidProblem(
-                f"data/{case.name}: arguments are for the input validator {unknown[0]!r}, there is none"
-            )
+    cases = (*data.tree.cases(), *(each.case for each in data.outputs), *data.invalid)
+    unknown = {name: case.name for case in reversed(cases) for name in case.input_arguments if name not in known}
+    for name, case in unknown.items() if found else ():
+        notes.append(f"data/{case}: arguments are for the input validator {name!r}, and there is none")
     return tuple(found), notes
 
 

@@ -13,16 +13,19 @@ from typing import Any, Final
 from sandbox.core import Case, Limits, Problem, Program
 from sandbox.errors import InvalidProblem
 from sandbox.packages.cases import read_cases
+from sandbox.packages.expectations import Author
 from sandbox.packages.inputs import InputValidator, read_validators
+from sandbox.packages.links import check_followed, leaving_links
 from sandbox.packages.programs import (
     Sources,
     Unsupported,
     case_files,
-    check_links,
     language_of,
     make_program,
     read_include,
     read_sources,
+    submission_name,
+    submission_paths,
 )
 from sandbox.packages.settings import Settings, read_settings
 from sandbox.packages.tree import CaseGroup, OldRules, OutputTest, TestCase, TestData
@@ -37,8 +40,11 @@ class Package:
     """The checker or interactor; None: the default output validator."""
     input_validators: tuple[InputValidator, ...]
     grader: Program | None
+    author: Author
+    leaving: frozenset[Path]
+    """Links that lead out of the package, and are not followed."""
     notes: tuple[str, ...]
-    """Parts of the package that have no effect here."""
+    """What has no effect here, or another than its author may think."""
 
     @property
     def name(self) -> str:
@@ -98,6 +104,10 @@ class Package:
             how["compare"] = f"kattis({' '.join(arguments)})"
         return Case(_text(case.input), _text(case.answer), **how)
 
+    def submissions(self) -> Iterator[tuple[str, Path]]:
+        """Yield names, relative to submissions/, and paths."""
+        return ((submission_name(path), path) for path in submission_paths(self.path, self.leaving))
+
     def submission(self, sources: Sources, *, code: str = "", entry: str = "") -> Program:
         """Raises Unsupported, InvalidProgram."""
         language = language_of(sources, code)
@@ -106,27 +116,37 @@ class Package:
 
 
 ANSWER_FILE: Final = "answer.out"
+_ALONE: Final = ("problem.yaml", ".timelimit", "domjudge-problem.ini", "submissions/submissions.yaml")
 _FOLDERS: Final = (
-    *("attachments", "data", "generators", "include", "input_format_validators", "input_validators"),
+    *("attachments", "data", "generators", "include", "input_format_validators", "input_validator"),
+    *("input_validators", "static_validator"),
     *("input_visualizer", "input_visualizers", "output_validator", "output_validators", "output_visualizer"),
     *("output_visualizers", "problem_statement", "solution", "solutions", "statement", "submissions"),
 )
 
 
 def read_package(path: Path) -> Package:
-    """Raises InvalidProblem for what is wrong or not supported, ToolchainMissing without PyYAML, OSError."""
+    """Raises InvalidProblem for what is wrong or not supported and judging depends on, ToolchainMissing without
+    PyYAML, OSError.
+    """
+    notes: list[str] = []
+    leaving = leaving_links(path, notes)
+    for name in (*_ALONE, "include", "submissions"):
+        check_followed(path / name, [link for link in leaving if name != "submissions" or link == path / name])
     settings = read_settings(path)
-    check_links(path)
-    data = read_cases(path, settings)
-    validator, more = _validator(path, settings)
-    input_validators, unused = read_validators(path, settings, data)
-    if (static := path / "static_validator").exists():
-        raise InvalidProblem(f"{static}: static validators are not supported")
+    data = read_cases(path, settings, leaving)
+    validator, more = _validator(path, settings, leaving)
+    input_validators, unused = read_validators(path, settings, data, leaving)
+    if (path / "static_validator").exists():
+        more.append("static_validator/ is not used: no test group asks for it")
     if settings.talks and validator is None:
         raise InvalidProblem(f"{path}: is interactive or multi-pass, but has no output validator")
-    grader = _only_program(path / "graders", settings, "grader") if isinstance(data.tree.rules, OldRules) else None
-    notes = (*settings.notes, *data.notes, *more, *unused, *_strangers(path, settings, data))
-    package = Package(path, settings, data, validator, input_validators, grader, notes)
+    old = isinstance(data.tree.rules, OldRules)
+    grader = _only_program(path / "graders", settings, "grader", leaving) if old else None
+    author = Author(path, settings, data.tree, [submission_name(each) for each in submission_paths(path, leaving)])
+    notes += (*settings.notes, *data.notes, *more, *unused, *_strangers(path, settings, data), *author.notes)
+    said = tuple(dict.fromkeys(note.removeprefix(f"{path}/") for note in notes))
+    package = Package(path, settings, data, validator, input_validators, grader, author, leaving, said)
     package.problem(1.0)  # so that arguments and answers are checked before anything is run
     return package
 
@@ -135,31 +155,34 @@ def _strangers(path: Path, settings: Settings, data: TestData) -> Iterator[str]:
     """Note directories with unknown names: one may be misspelled."""
     known = (*_FOLDERS, "graders") if isinstance(data.tree.rules, OldRules) else _FOLDERS
     for folder in sorted(path.iterdir()):
-        if folder.is_dir() and folder.name[0] not in "._-" and folder.name not in known:
+        if folder.is_dir() and folder.name[0] not in "._-" and folder.name not in known and not folder.is_symlink():
             yield f"{folder.name}/ is no directory of this version of the format, and not looked at"
     if settings.legacy and (path / "submissions" / "submissions.yaml").exists():
         yield "submissions/submissions.yaml is not of this version of the format, and not looked at"
 
 
-def _validator(path: Path, settings: Settings) -> tuple[Program | None, list[str]]:
+def _validator(path: Path, settings: Settings, leaving: frozenset[Path]) -> tuple[Program | None, list[str]]:
     """The program in output_validators/ (legacy) or output_validator/, where it is to be used."""
-    folders = [path / name for name in ("output_validator", "output_validators") if (path / name).is_dir()]
+    names = ("output_validators", "output_validator") if settings.legacy else ("output_validator", "output_validators")
+    folders = [path / name for name in names if (path / name).is_dir()]
     if settings.custom_validator is False:
         return None, [f"{folder.name}/ is not used: validation is default" for folder in folders]
+    check_followed(path / names[0], leaving)
     if not folders:
         if settings.custom_validator:
-            raise InvalidProblem(f"{path}: validation is custom, but there is no output_validators/")
+            raise InvalidProblem(f"{path}: validation is custom, but there is no {names[0]}/")
         return None, []
-    if len(folders) > 1:
-        raise InvalidProblem(f"{path}: has output_validator/ and output_validators/; keep one")
-    program = _only_program(folders[0], settings, "output validator")
+    program = _only_program(folders[0], settings, "output validator", leaving)
     if program is None:
         raise InvalidProblem(f"{folders[0]}: holds no program")
-    return program, []
+    return program, [
+        f"{folder.name}/ is not used: this version of the format has {names[0]}/" for folder in folders[1:]
+    ]
 
 
-def _only_program(folder: Path, settings: Settings, role: str) -> Program | None:
+def _only_program(folder: Path, settings: Settings, role: str, leaving: frozenset[Path]) -> Program | None:
     """The one program in a directory: a file, a directory, or the directory itself."""
+    check_followed(folder, leaving)
     if not folder.is_dir():
         return None
     entries = [
@@ -176,7 +199,9 @@ def _only_program(folder: Path, settings: Settings, role: str) -> Program | None
     sources = read_sources(folder if alone else programs[0])
     for script in ("build", "run"):
         if script in sources.files:
-            raise InvalidProblem(f"{sources.path}: {role}s with a script {script!r} are not supported")
+            raise InvalidProblem(
+                f"{sources.path}: {role}s with a script {script!r} are not supported: give the sources alone"
+            )
     try:
         return make_program(sources, language_of(sources), settings)
     except Unsupported as error:
@@ -184,6 +209,8 @@ def _only_program(folder: Path, settings: Settings, role: str) -> Program | None
 
 
 def _is_program(path: Path) -> bool:
+    if not path.is_file():
+        return False  # a pipe, for one, which nobody may write to
     try:
         language_of(Sources(path, {path.name: path.read_bytes()[:100]}))
     except Unsupported:

@@ -6,10 +6,9 @@ path ── files ─▶ language by the endings ─▶ include/default, include
 from __future__ import annotations
 
 import io
-import os
 import re
 import tokenize
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -17,6 +16,7 @@ from typing import Final
 from sandbox.core import MIB, Program
 from sandbox.errors import InvalidProblem
 from sandbox.languages import LANGUAGES, Language, Misnamed, by_package_code, by_suffix, find_language, lay_out
+from sandbox.packages.links import check_followed
 from sandbox.packages.settings import Settings
 
 FILES_BYTES_MAX: Final = 16 * MIB
@@ -39,20 +39,36 @@ class Sources:
         return sum(map(len, self.files.values()))
 
 
-def read_sources(path: Path) -> Sources:
-    """Read a file, or a directory with all its files except hidden ones. Raises InvalidProblem, OSError."""
+def read_sources(path: Path, leaving: Collection[Path] = ()) -> Sources:
+    """Read a file, or a directory with all its files except hidden ones. Raises InvalidProblem, OSError.
+
+    leaving: links that lead out of the package, and are not followed.
+    """
+    check_followed(path, leaving)
     if not path.is_file() and not path.is_dir():
         raise InvalidProblem(f"{path}: is neither a file nor a directory")
     if path.is_file():
-        return Sources(path, {path.name: _read(path)})
-    found = {}
+        return Sources(path, {path.name: _read(path, FILES_BYTES_MAX)})
+    found: dict[str, bytes] = {}
+    left = FILES_BYTES_MAX
     for each in sorted(path.rglob("*")):
         inside = each.relative_to(path)
         if each.is_file() and not any(part[0] in ".-" for part in inside.parts):
-            found[str(inside)] = _read(each)
-    if sum(map(len, found.values())) > FILES_BYTES_MAX:
-        raise InvalidProblem(f"{path}: holds more than {FILES_BYTES_MAX} bytes")
+            found[str(inside)] = _read(each, left)
+            left -= len(found[str(inside)])
     return Sources(path, found)
+
+
+def submission_paths(package: Path, leaving: Collection[Path] = ()) -> Iterator[Path]:
+    """Yield the files and directories in the directories of submissions/, by name."""
+    for folder in sorted((package / "submissions").glob("*")):
+        if folder.is_dir() and folder.name[0] not in ".-" and folder not in leaving:
+            yield from sorted(path for path in folder.iterdir() if path.name[0] not in ".-")
+
+
+def submission_name(path: Path) -> str:
+    """Relative to submissions/."""
+    return f"{path.parent.name}/{path.name}"
 
 
 def case_files(directory: Path | None) -> dict[str, bytes]:
@@ -60,25 +76,9 @@ def case_files(directory: Path | None) -> dict[str, bytes]:
     return {} if directory is None else read_sources(directory).files
 
 
-def check_links(root: Path) -> None:
-    """Raises InvalidProblem for a symbolic link in `root` that leads out of it: what it shows is not the author's."""
-    inside = root.resolve()
-    for folder, folders, files in os.walk(root):
-        folders[:] = [name for name in folders if name[0] not in ".-"]
-        for path in (Path(folder, name) for name in (*folders, *files) if name[0] not in ".-"):
-            if not path.is_symlink():
-                continue
-            try:
-                fine = path.resolve().is_relative_to(inside)
-            except (OSError, RuntimeError):  # a cycle of links
-                fine = False
-            if not fine:
-                raise InvalidProblem(f"{path}: is a symbolic link to {os.readlink(path)!r}, which is not below {root}")
-
-
-def _read(path: Path) -> bytes:
-    if path.stat().st_size > FILES_BYTES_MAX:
-        raise InvalidProblem(f"{path}: is longer than {FILES_BYTES_MAX} bytes")
+def _read(path: Path, most: int) -> bytes:
+    if path.stat().st_size > most:
+        raise InvalidProblem(f"{path}: exceeds {FILES_BYTES_MAX} bytes, alone or with the files beside it")
     return path.read_bytes()
 
 
@@ -120,11 +120,19 @@ def make_program(
     """Raises InvalidProgram for names that cannot be files."""
     files = {**sources.files, **(include or {})}
     texts = {name: settings.fill_in(_decode(content, language, name)) for name, content in files.items()}
+    if language.name == "python":  # in a package it prints nothing; elsewhere an empty answer does not compile
+        bare = [name for name, text in texts.items() if name.endswith(".py") and not _statements(text)]
+        texts |= {name: f"{texts[name]}\npass\n" for name in bare}
     if len(texts) == 1 and not entry:
         (source,) = texts.values()
         return Program(source, language.name)
     entry = entry or _own_entry(sources, language, include or {})
     return Program(language=language.name, files=tuple(texts.items()), entry=entry)
+
+
+def _statements(source: str) -> bool:
+    """Whether a line of a Python source holds more than a comment."""
+    return any(line and line[0] != "#" for line in map(str.strip, source.removeprefix("\ufeff").splitlines()))
 
 
 def _own_entry(sources: Sources, language: Language, include: Mapping[str, bytes]) -> str:

@@ -24,9 +24,9 @@ import dataclasses
 import hashlib
 import json
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from sandbox.core import Isolation, Judgement, Problem, Program
 from sandbox.errors import HANGS_MAX, Deaths, HeldUp, PoolClosed, SandboxError, TookDown, WorkerDied
@@ -97,14 +97,18 @@ class Pool:
     async def __aexit__(self, *error: object) -> None:
         await self.close()
 
-    async def judge(self, problem: Problem, program: Program, *, turn: int = 0) -> Judgement:
-        """Judge one program.
+    async def judge(
+        self, problem: Problem | Mapping[str, Any], program: Program | str | Mapping[str, Any], *, turn: int = 0
+    ) -> Judgement:
+        """Judge one program; both may be given as to `sandbox.judge`.
 
         Raises SandboxError for failures of the sandbox. Waits while `queue_limit` jobs are in progress, or as many as
         there are descriptors for their problems. Jobs of the lowest ``turn`` go first. `queue_s` is the time in the
         queue; `run_s` is 0 when an equal program was judged.
         """
         start = time.monotonic()
+        problem = Problem.of(problem)
+        program = problem.program(program)
         self._counts.waiting += 1
         try:
             done, shared = await self._judge_once(problem, program, turn)

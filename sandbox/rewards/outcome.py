@@ -25,14 +25,14 @@ def all_or_nothing(outcome: Outcome) -> float | None:
 
 
 def share_of_cases(outcome: Outcome) -> float | None:
-    """Cases passed of all cases. Judge with stop_at_first_failure=False: cases that did not run are not passed."""
-    if isinstance(outcome, SandboxError):
-        return None
-    return outcome.passed / outcome.total if outcome.total else 0.0
+    """Cases passed of all cases. Raises ValueError where judging stopped at a failure: use
+    stop_at_first_failure=False.
+    """
+    return None if isinstance(outcome, SandboxError) else outcome.share
 
 
 def score(outcome: Outcome) -> float | None:
-    """The problem's own score: by points where it has subtasks, otherwise as `share_of_cases`."""
+    """The problem's own score: by points where it has subtasks, otherwise as `share_of_cases`, which may raise."""
     return None if isinstance(outcome, SandboxError) else outcome.score
 
 

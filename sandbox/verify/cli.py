@@ -23,10 +23,18 @@ if TYPE_CHECKING:
 
 def add_parser(actions: Any) -> argparse.ArgumentParser:
     parser: argparse.ArgumentParser = actions.add_parser(
-        "verify", help="judge all submissions of a problem package, expected against found"
+        "verify",
+        help="judge all submissions of a problem package, expected against found",
+        description="Judge all submissions of a Kattis/ICPC problem package, and hold what is found against what its "
+        "authors expect.",
+        epilog="Each submission has a line: ok, SURPRISE (found is not what is expected), skipped (and why) or FAILED "
+        "(the validator did). A note names a part of the package that is not followed. Exit code 0: as expected. 1: "
+        "surprises. 2: the package cannot be judged, or the sandbox or a validator failed.",
     )
     parser.add_argument("package", type=Path, help="directory of a Kattis/ICPC problem package")
-    parser.add_argument("--verbose", "-v", action="count", default=0, help="a line per case; -vv: with feedback")
+    parser.add_argument(
+        "--verbose", "-v", action="count", default=0, help="a line per case; -vv: with the validator's feedback"
+    )
     parser.set_defaults(action=verify)
     return parser
 
@@ -55,8 +63,7 @@ def verify(options: argparse.Namespace) -> int:
         report.print_lines(report.package_lines(package))
     found: list[Judged] = []
     inputs, outputs, limit = Inputs(), Outputs(), None
-    names = (f"{path.parent.name}/{path.name}" for path in (package.path / "submissions").glob("*/*"))
-    width = max(map(len, names), default=0)
+    width = max((len(name) for name, _ in package.submissions()), default=0)
     with Runner(package, isolation=options.isolation, packages=options.packages) as runner:
         for each in PackageVerifier(package, runner).verify(options.time_limit):
             if isinstance(each, TimeLimit):
@@ -135,10 +142,11 @@ def judge_package(options: argparse.Namespace) -> int:
     except Unsupported as error:
         raise SandboxError(f"{options.program}: {error}") from error
     if options.json:
-        head = {"package": package.name, "time_limit_s": limit.seconds, "time_limit_from": limit.origin}
+        head: dict[str, Any] = {"package": package.name, "package_notes": list(package.notes)}
+        head |= {"time_limit_s": limit.seconds, "time_limit_from": limit.origin}
         print(json.dumps(head | report.as_json(judged, scoring=scoring)))
     else:
-        report.print_lines(_judged_lines(judged, limit, scoring))
+        report.print_lines([*report.note_lines(package), *_judged_lines(judged, limit, scoring)])
     return 0 if judged.grade.verdict == "AC" else 1
 
 

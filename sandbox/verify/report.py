@@ -32,6 +32,10 @@ def package_lines(package: Package) -> Iterator[str]:
     decides = "its own output validator" if package.validator else "the default output validator"
     types = ", ".join(sorted(settings.types))
     yield f"{printable(package.name)}: {settings.version}, {types}; {cases} cases in {groups} groups; {decides}"
+    yield from note_lines(package)
+
+
+def note_lines(package: Package) -> Iterator[str]:
     yield from (f"note: {printable(note)}" for note in package.notes)
 
 
@@ -71,9 +75,10 @@ def submission_lines(judged: Judged, width: int, *, scoring: bool, verbose: int)
     name = printable(judged.name)
     if judged.skipped:
         yield f"skipped   {name:{width}}  {printable(judged.skipped)}"
-        return
-    if judged.failed:
+    elif judged.failed:
         yield f"FAILED    {name:{width}}  {printable(judged.failed)[:300]}"
+    if judged.skipped or judged.failed:
+        yield from (f"          note: {printable(text)}" for text in judged.notes)
         return
     word = "SURPRISE" if judged.surprises else "ok"
     yield f"{word:8}  {name:{width}}  {_grade(judged.grade, scoring):10}  {judged.slowest_s:7.3f} s  {judged.expected}"

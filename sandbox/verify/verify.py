@@ -18,7 +18,6 @@ from sandbox.core import Isolation
 from sandbox.errors import CheckerError, InvalidProblem, InvalidProgram, ToolchainMissing
 from sandbox.languages import find_language
 from sandbox.packages import (
-    Author,
     Expected,
     Inputs,
     Package,
@@ -86,25 +85,26 @@ class PackageVerifier:
 
     def _submissions(self) -> tuple[list[Submission], list[Judged]]:
         """Those of which something is said, and those that are passed over."""
-        author = Author(self.package.path, self.package.settings, self.package.tree)
+        author, folder = self.package.author, self.package.path / "submissions"
         known, rest = [], []
-        folder = self.package.path / "submissions"
         for path in sorted(folder.glob("*")):
             if path.is_file() and path.name[0] not in ".-" and path != author.file:
                 why = "it lies in no folder that says what is expected of it"
                 rest.append(Judged(path.name, None, None, skipped=why))
-        for path in sorted(folder.glob("*/*")):
-            name = f"{path.parent.name}/{path.name}"
-            if path.name[0] in ".-" or path.parent.name[0] in ".-":
+        for name, path in self.package.submissions():
+            try:
+                sources = read_sources(path, self.package.leaving)
+            except (InvalidProblem, OSError) as error:
+                rest.append(
+                    Judged(name, None, None, skipped=str(error).replace(f"{path}: ", "").replace(f"{folder}/", ""))
+                )
                 continue
-            sources = read_sources(path)
             expected = author.expected(name, sources)
-            if expected is None:
-                why = f"nobody says what is expected of submissions/{path.parent.name}/"
-                rest.append(Judged(name, None, None, skipped=why))
-            else:
+            if expected.rules:
                 known.append(Submission(name, sources, expected))
-        author.check_globs([submission.name for submission in known])
+            else:
+                why = f"nobody says what is expected of submissions/{path.parent.name}/"
+                rest.append(Judged(name, None, None, skipped=why, notes=expected.notes))
         return known, rest
 
     def _infer(self, known: list[Submission]) -> tuple[TimeLimit, dict[str, Judged]]:
@@ -147,11 +147,11 @@ class PackageVerifier:
         try:
             judged = judged or self.runner.run(submission.sources, said, high, limit.seconds)
             outcome = self.runner.outcome(judged, limit.seconds)
-        except (Unsupported, ToolchainMissing) as error:
-            return Judged(submission.name, None, None, expected=said.says(), skipped=str(error))
-        except (CheckerError, InvalidProgram) as error:
-            return Judged(submission.name, None, None, expected=said.says(), failed=str(error))
-        notes = [*judged.notes, *self._margins(submission, judged, limit)]
+        except (Unsupported, ToolchainMissing, InvalidProgram) as error:
+            return Judged(submission.name, None, None, expected=said.says(), skipped=str(error), notes=said.notes)
+        except CheckerError as error:
+            return Judged(submission.name, None, None, expected=said.says(), failed=str(error), notes=said.notes)
+        notes = [*said.notes, *judged.notes, *self._margins(submission, judged, limit)]
         found = (*surprises(said, outcome), *self.runner.grader.out_of_range(outcome.grades))
         return replace(
             judged, name=submission.name, outcome=outcome, expected=said.says(), surprises=found, notes=tuple(notes)
@@ -186,7 +186,7 @@ def judge_one(
     """One submission, which need not lie in the package. Raises Unsupported, SandboxError."""
     if path.is_dir():
         check_links(path)
-    sources = read_sources(path)
+    sources = read_sources(path.absolute(), [link.absolute() for link in package.leaving])
     code = find_language(language).package_code if language else ""
     said = Expected((), code)
     with Runner(package, isolation=isolation, packages=packages) as runner:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from pathlib import Path
 from typing import Any, Final
+
+from overlap.record import is_step, read_json_lines
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 SUPPORT: Final = ROOT / "tests" / "support"
@@ -21,4 +22,4 @@ def argument_parser(doc: str | None) -> argparse.ArgumentParser:
 
 def rows_of(run: Path) -> list[dict[str, Any]]:
     """Return the rows of a run's ``metrics.jsonl``."""
-    return [json.loads(line) for line in (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+    return [row for row in read_json_lines(run / "metrics.jsonl") if is_step(row)]

@@ -19,6 +19,8 @@ from typing import Any
 
 import psutil
 
+from overlap.record import is_step
+
 LEFT_S = 15.0  # for the reaper of a killed run to clear up
 Entry = dict[str, Any]
 """A step that was learned: ``step``, ``version`` before it, ``groups`` and ``prompts`` in order, and what else there is
@@ -52,7 +54,7 @@ def rows_of(path: Path) -> list[dict[str, Any]]:
 
 
 def _wrong_rows(directory: Path, steps: int, learned_steps: int) -> int:
-    counted = Counter(row["step"] for row in rows_of(directory / "metrics.jsonl"))
+    counted = Counter(row["step"] for row in rows_of(directory / "metrics.jsonl") if is_step(row))
     samples = Counter((row["step"], row["id"]) for row in rows_of(directory / "trajectories.jsonl"))
     spans = json.loads((directory / "trace.json").read_text())
     learned = [span for span in spans if span.get("cat") == "learn"]

@@ -97,7 +97,7 @@ def put_fakes(journal: Path) -> None:
     """In the place of engine, verifier, learner, policy and data."""
     stdout = os.dup(1)  # the run's own goes into its log
 
-    def prepare(cfg: Config, task: Any, scratch: Path) -> RunInputs:
+    def prepare(cfg: Config, task: Any, scratch: Path, output: Any) -> RunInputs:
         policy = scratch / "policy"
         policy.mkdir(exist_ok=True)
         (policy / "config.json").write_text("{}")
@@ -141,7 +141,7 @@ def main() -> None:
     importlib.import_module("tensorboard.summary.writer.record_writer")  # a second, which no kill shall be spent on
     if told["kill_at"]:
         die_at(told["kill_at"], cfg.run.dir)
-    training.train(cfg, resume=told["resume"])
+    training.run_training(cfg, resume=told["resume"])
 
 
 if __name__ == "__main__":

@@ -33,6 +33,7 @@ from overlap.core import Prompt
 from overlap.pipeline import PromptStream
 from overlap.policy import make_tiny_policy
 from overlap.process import Pid, alive, list_descendants, run_name, shared_memory_names
+from overlap.record import is_step
 from overlap.run import ask
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -127,9 +128,9 @@ class Training:
             )
 
     def rows(self) -> int:
-        """Steps in metrics.jsonl, by its ends of lines: the last one may be on its way."""
+        """Steps in metrics.jsonl, by what their rows have and those of evaluations lack."""
         path = self.directory / "metrics.jsonl"
-        return path.read_bytes().count(b"\n") if path.exists() else 0
+        return path.read_bytes().count(b'"time/step_s"') if path.exists() else 0
 
     def until_steps(self, count: int) -> None:
         """So many steps more; those that it goes back by do not count."""
@@ -217,7 +218,8 @@ class Training:
 
     def samples(self) -> list[Row]:
         """What the steps that count took, each with the ``version`` before its step."""
-        versions = {row["step"]: row["version"] - 1 for row in rows_of(self.directory / "metrics.jsonl")}
+        rows = filter(is_step, rows_of(self.directory / "metrics.jsonl"))
+        versions = {row["step"]: row["version"] - 1 for row in rows}
         kept = rows_of(self.directory / "rollouts.jsonl")[1:]
         return [row | {"version": versions[row["step"]]} for row in kept]
 

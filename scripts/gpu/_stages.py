@@ -22,6 +22,7 @@ from typing import Any
 from overlap.config import load_config
 from overlap.placement import PlannedRun, devices_here, free_memory, memory_plan, planned_seats, read_shape
 from overlap.policy import resolve_policy
+from overlap.record import is_step, read_json_lines
 
 ROOT = Path(__file__).resolve().parents[2]
 CONFIGS = ROOT / "recipes" / "code_rl" / "configs"
@@ -89,7 +90,7 @@ def _trained(place: Place, check: str, config: str, settings: list[str]) -> Row:
     done = subprocess.run(words, capture_output=True, text=True, cwd=ROOT)
     if done.returncode:
         return {"check": check, "ok": False, "why": " | ".join(done.stderr.splitlines()[-6:])[-900:]}
-    rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+    rows = [row for row in read_json_lines(run / "metrics.jsonl") if is_step(row)]
     summary = json.loads((run / "summary.json").read_text(encoding="utf-8"))
     last = rows[-1]
     return {

@@ -63,7 +63,7 @@ class Run:
     def until_step(self, step: int = 1, seconds: float = MOMENT_S) -> None:
         """Wait until a step was written down."""
         metrics = self.dir / "metrics.jsonl"
-        self.until(lambda: metrics.exists() and metrics.read_text().count("\n") >= step, seconds)
+        self.until(lambda: metrics.exists() and metrics.read_text().count('"time/step_s"') >= step, seconds)
 
     def until(self, moment: Callable[[], object], seconds: float = MOMENT_S) -> None:
         """Wait for a moment of the run."""
@@ -148,7 +148,7 @@ def kill_one(r: Run, word: str) -> None:
 
 
 def steps_of(r: Run) -> int:
-    return (r.dir / "metrics.jsonl").read_text().count("\n")
+    return (r.dir / "metrics.jsonl").read_text().count('"time/step_s"')
 
 
 def test_a_run_whose_verifier_engine_and_learner_are_killed_goes_on_and_an_interrupt_keeps_what_it_learned(run) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import subprocess
@@ -12,6 +11,8 @@ from pathlib import Path
 import former_run
 import pytest
 from places import SUPPORT
+
+from overlap.record import is_step, read_json_lines
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
 
@@ -23,7 +24,7 @@ def overlap(folder: Path, *words: str) -> list[dict]:
         command, cwd=folder, env=os.environ | environment, capture_output=True, text=True, timeout=800
     )
     assert done.returncode == 0, done.stderr
-    return [json.loads(line) for line in (folder / "run" / "metrics.jsonl").read_text().splitlines()]
+    return [row for row in read_json_lines(folder / "run" / "metrics.jsonl") if is_step(row)]
 
 
 def test_a_former_run_learns_from_the_results_that_its_checkpoint_holds(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ import pytest
 import yaml
 from places import SUPPORT
 
-from overlap.record import read_json_lines
+from overlap.record import is_step, read_json_lines
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
 
@@ -63,7 +63,7 @@ def overlap(*args: str, run: Path | None = None) -> subprocess.CompletedProcess[
 
 
 def rows(run: Path) -> list[dict]:
-    return read_json_lines(run / "metrics.jsonl")
+    return [row for row in read_json_lines(run / "metrics.jsonl") if is_step(row)]
 
 
 def test_the_run_takes_its_steps_and_the_engine_follows_the_learner(run_dir: Path) -> None:
@@ -141,6 +141,23 @@ def test_kept_samples_train_the_same_policy_each_time_without_an_engine(run_dir:
         assert _learned(run) == _learned(run_dir)
         weights = [(folder / "policy" / "model.safetensors").read_bytes() for folder in (run, run_dir)]
         assert weights[0] == weights[1]
+
+
+@pytest.mark.wide
+def test_kept_episodes_with_forks_train_the_policy_that_they_trained_first(policy: Path, tmp_path: Path) -> None:
+    """Engine and learner agree on each token of each branch, in the run and where it is learned from again."""
+    tree = config_of(policy, first := tmp_path / "first")
+    tree |= {"data": {"task": "toy:ForkingToyTask"}, "episode": {"tokens": 400, "turns": 4}}
+    tree["run"] |= {"save_every": 0, "eval_samples": 0, "eval_every": 0}
+    (tmp_path / "config.yaml").write_text(yaml.safe_dump(tree))
+    overlap("train", "--config", str(tmp_path / "config.yaml"), run=first)
+    assert {row["episode/branches_mean"] for row in rows(first)} == {3.0}
+    overlap("train", "--from-rollouts", str(first), f"run.dir={tmp_path / 'again'}", run=tmp_path / "again")
+    for run in (first, tmp_path / "again"):
+        assert all(row["learn/ratio_max_logdiff"] < 1e-5 for row in rows(run))
+    assert _learned(tmp_path / "again") == _learned(first)
+    weights = [(run / "policy" / "model.safetensors").read_bytes() for run in (first, tmp_path / "again")]
+    assert weights[0] == weights[1]
 
 
 def _learned(run: Path) -> list[dict]:

@@ -118,7 +118,7 @@ def test_each_kind_of_end_has_its_exit_code(error, code: int, monkeypatch, capsy
     def fail(*args: object, **kwargs: object) -> None:
         raise error
 
-    monkeypatch.setattr("overlap.run.training.train", fail)
+    monkeypatch.setattr("overlap.run.training.run_training", fail)
     assert cli.main(["train"]) == code
     assert len(capsys.readouterr().err.strip().splitlines()) == 1
 
@@ -139,7 +139,7 @@ def test_the_order_of_arguments_does_not_matter(args, tmp_path, monkeypatch) -> 
     (tmp_path / "runs" / "a" / "config.yaml").write_text("run: {seed: 3, dir: elsewhere}\nhistory: []\n")
     (tmp_path / "c.yaml").write_text("run: {seed: 3}\n")
     taken = []
-    monkeypatch.setattr("overlap.run.training.train", lambda cfg, **options: taken.append((cfg, options)))
+    monkeypatch.setattr("overlap.run.training.run_training", lambda cfg, **options: taken.append((cfg, options)))
     assert cli.main(["train", *args]) == 0
     ((cfg, options),) = taken
     assert (cfg.run.dir, cfg.run.steps, cfg.run.seed, cfg.learn.lr) == ("runs/a", 9, 3, 1e-3)
@@ -151,7 +151,7 @@ def test_a_resumed_run_goes_by_what_it_left_when_no_configuration_is_given(tmp_p
     (tmp_path / "runs" / "latest").mkdir(parents=True)
     (tmp_path / "runs" / "latest" / "config.yaml").write_text("learn: {lr: 3.0e-5}\nrun: {dir: 'runs/{time}'}\n")
     taken = []
-    monkeypatch.setattr("overlap.run.training.train", lambda cfg, **options: taken.append((cfg, options)))
+    monkeypatch.setattr("overlap.run.training.run_training", lambda cfg, **options: taken.append((cfg, options)))
     assert cli.main(["train", "--resume-with-changes"]) == 0
     ((cfg, options),) = taken
     assert (cfg.learn.lr, cfg.run.dir) == (3e-5, "runs/latest")
@@ -358,11 +358,26 @@ def test_check_data_judges_references_and_a_later_start_tells_of_them(done, tmp_
     assert code == 1
     assert "41 of 42 problems bring a reference, 1 of those are rejected" in err
     assert f"1 WA, first {data}:41" in err
-    assert f"1 accept the first example printed, first {data}:42" in err
+    assert f"1 accept the first example printed (a note), first {data}:42" in err
     assert f"left out: 1 malformed, first {data}:43" in err
-    assert len((tmp_path / "found.jsonl").read_text().splitlines()) == 42
+    assert f"2 of 43 rows have a finding, 1 a note alone; every row is in {tmp_path / 'found.jsonl'}" in err
+    found = [json.loads(line) for line in (tmp_path / "found.jsonl").read_text().splitlines()]
+    bad = {row["place"].rpartition(":")[2]: row["findings"] for row in found if row["findings"]}
+    assert (len(found), bad) == (43, {"43": ["left out: malformed"], "41": ["its reference is rejected: WA"]})
     _, out, _ = done("train", "--dry-run", f"data.train={data}")
     assert f"REJECTED by their own tests, first {data}:41 (WA)" in out
+
+
+@pytest.mark.parametrize(("rows", "code"), [(0, 0), (1, 1)])
+def test_check_data_ends_with_1_for_findings_and_with_0_for_notes(
+    rows: int, code: int, done, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OVERLAP_CACHE", str(tmp_path / "cache"))
+    noted = {"id": "e", "kind": "stdio", "statement": "Print 1.", "tests": [{"input": "", "output": "1"}]}
+    data = problems(tmp_path / "rows.jsonl", 0, noted, *([{"id": 1}] * rows))
+    found, _, err = done("check-data", str(data))
+    assert found == code, err
+    assert f"{rows} of {1 + rows} rows have a finding, 1 a note alone" in err
 
 
 @pytest.mark.parametrize("file", ["nowhere.jsonl", "a\0b", "/dev/null"])

@@ -68,7 +68,7 @@ class Command:
 
     def __call__(self, *words: str, code: int = 0, **stops: str) -> list[tuple[str, str, bool]]:
         """Run it with a Trainer; returns what that was asked for."""
-        self._monkeypatch.setattr(stages, "train", trainer := Trainer(**stops))
+        self._monkeypatch.setattr(stages, "run_training", trainer := Trainer(**stops))
         assert stages.main([*self.files, *words]) == code
         self.said = "".join(self._capsys.readouterr())
         return trainer.calls
@@ -118,7 +118,7 @@ def test_the_policy_of_a_stage_that_was_stopped_behind_its_last_step_is_that_of_
 ) -> None:
     command(code=130, call0="late")
     exported = list[str]()
-    monkeypatch.setattr(stages, "export_command", exported.append)
+    monkeypatch.setattr(stages, "export", exported.append)
     assert command() == [("second", f"{command.runs}/first/policy-step-000003", False)]
     assert exported == [f"{command.runs}/first"]
 
@@ -153,7 +153,7 @@ def test_a_dry_run_finds_the_policy_that_a_stage_went_on_with(
 ) -> None:
     command(code=130, call0="late")
     exported = command.runs / "first" / "policy-step-000003"
-    monkeypatch.setattr(stages, "export_command", lambda run: exported.mkdir())
+    monkeypatch.setattr(stages, "export", lambda run: exported.mkdir())
     command(code=130, call0="killed")
     seen = list[tuple[str, bool]]()
     monkeypatch.setattr(
@@ -195,7 +195,7 @@ def test_data_is_prepared_once_and_every_stage_trains_on_it(
         return {"exit": "finished"}
 
     monkeypatch.setattr(stages.Preparation, "run", run)
-    monkeypatch.setattr(stages, "train", train)
+    monkeypatch.setattr(stages, "run_training", train)
     data = tmp_path / "new" / "data.jsonl"
     first = Path(command.files[0])
     first.write_text(first.read_text() + "data:\n  train: own/set:a+b\n")

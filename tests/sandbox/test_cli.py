@@ -36,6 +36,22 @@ def test_judge_accepts_with_0_and_rejects_with_1(
     assert said in command(code, "judge", files / "problem.json", files / program).out
 
 
+@pytest.mark.parametrize(
+    ("words", "score", "said"),
+    [
+        ((), None, "WA  0 of 2 cases (1 judged; --all judges the others), tier"),
+        (("--all",), 0.5, "WA  1 of 2 cases, t"),
+    ],
+)
+def test_a_judgement_that_stopped_at_a_failure_says_what_it_did_not_judge(
+    files: Path, command: Command, words: tuple[str, ...], score: float | None, said: str
+) -> None:
+    (files / "second.py").write_text("print(11)")
+    asked = "judge", *words, files / "problem.json", files / "second.py"
+    assert said in command(1, *asked).out
+    assert json.loads(command(1, *asked, "--json").out)["score"] == score
+
+
 def test_judge_speaks_json(files: Path, command: Command) -> None:
     done = json.loads(command(1, "judge", "--json", "--all", files / "problem.json", files / "wrong.py").out)
     assert done["verdict"] == "WA"

@@ -142,6 +142,7 @@ def silent(problem, program, language):
         ("judge problem.json sum", "sum: is a directory; give one file"),
         ("judge sum.KPP right.py", "sum.KPP: archives are not supported; unpack it"),
         ("judge sum right.py --all", "--all is for problem.json"),
+        ("judge sum right.py --time-limit -1", "--time-limit"),
         ("judge sum /dev/null", "/dev/null: is neither a file nor a directory"),
         ("verify sum.zip", "sum.zip: archives are not supported; unpack it"),
         ("verify right.py", "right.py: is no directory"),

@@ -14,6 +14,7 @@ from overlap.config import Config, EpisodeConfig, ModelConfig
 from overlap.core import Finish, Prompt, Request, Trajectory, VersionSpan
 from overlap.core.no_process import ProcesslessEngine
 from overlap.server import Chat, ChatTemplate, episodes
+from overlap.server.turn_request import turn_request
 
 START, END, PAD = 1, 2, 10
 _SPECIAL = {"<|im_start|>": START, "<|im_end|>": END}
@@ -24,6 +25,7 @@ class Letters:
 
     chat_template = "chatml"
     name_or_path = "letters"
+    all_special_ids = (START, END)
 
     def __call__(self, text: str, add_special_tokens: bool = True) -> dict[str, list[int]]:
         parts = re.split(r"(<\|im_start\|>|<\|im_end\|>)", text)
@@ -95,6 +97,11 @@ class Voice(ProcesslessEngine):
 async def free() -> AsyncIterator[None]:
     """A slot that is always to be had."""
     yield
+
+
+async def planned(chat: Chat, messages: Any, **options: Any) -> Any:
+    """The turn that ``chat`` would sample."""
+    return await chat.ask(turn_request(messages, **options))
 
 
 async def never(*_: Any) -> Any:

@@ -16,7 +16,7 @@ from chats import Letters, Says, Voice, free, prompt
 from places import SUPPORT
 
 from overlap.core import Prompt, Request, Spoken
-from overlap.server import Chat, ChatTemplate, Gateway, HarnessRollout
+from overlap.server import Chat, ChatTemplate, Gateway, HarnessRollout, Reply, http_messages, http_responses
 from overlap.server import gateway as gateway_
 from overlap.server.chat import Budget
 
@@ -131,13 +131,14 @@ def directly(bodies: list[dict[str, Any]], voice: Voice) -> Chat:
     """The same dialogue as a ``Task.rollout`` would hold it: what the policy said is its ``Reply.message``."""
 
     async def main() -> Chat:
-        chat, known = chat_of(voice), dict[Any, Mapping[str, Any]]()
+        chat, known, said = chat_of(voice), dict[Any, Mapping[str, Any]](), dict[str, Reply]()
         for body in bodies:
-            messages = [known.get(_heard(message), message) for message in body["messages"]]
-            limit = body.get("max_completion_tokens", body.get("max_tokens"))
-            stop = body.get("stop") or ()
-            reply = await chat.say(messages, tools=body.get("tools") or (), max_tokens=limit, stop=stop)
+            dialect = http_responses.RESPONSES if "input" in body else http_messages.CHAT
+            asked, _ = dialect.read(body, chat.rules, said)
+            messages = [known.get(_heard(message), message) for message in asked.messages]
+            reply = await chat.say(messages, tools=asked.tools, max_tokens=asked.max_tokens, stop=asked.stop)
             known[_heard(reply.message)] = reply.message
+            said[http_responses.response_id(reply)] = reply
         return chat
 
     return asyncio.run(main())

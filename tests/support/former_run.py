@@ -13,5 +13,6 @@ ARCHIVE = SUPPORT.parent / "fixtures" / "run_e515161.tar.gz"
 def unpack(folder: Path) -> Path:
     """Unpack policy and run into ``folder``, where commands find both by the relative paths of the configuration."""
     with tarfile.open(ARCHIVE) as archive:
-        archive.extractall(folder, filter="data")
+        archive.extraction_filter = getattr(tarfile, "data_filter", None)  # Python before 3.11.4 has none
+        archive.extractall(folder)
     return folder / "run"

@@ -12,8 +12,10 @@ from async_tests import Test, supplied
 from chats import Letters, Voice, free, prompt
 
 from overlap.core import Request, Trajectory
-from overlap.server import Chat, ChatTemplate, Gateway
+from overlap.server import Chat, ChatTemplate, Gateway, http_messages
 from overlap.server.chat import Budget
+from overlap.server.http_fields import AskedTurn, read_body
+from overlap.server.turn_request import RequestRules
 
 httpx = pytest.importorskip("httpx")
 
@@ -42,6 +44,11 @@ class Session:
     async def ask(self, *messages: dict[str, Any], headers: dict[str, str] | None = None, **more: Any) -> Any:
         return await self.client.post(CHAT, json={"model": "any", "messages": list(messages), **more}, headers=headers)
 
+    def read(self, *messages: dict[str, Any]) -> AskedTurn:
+        """What the gateway makes of the body that ``ask`` sends."""
+        body = httpx.Request("POST", "http://x", json={"model": "any", "messages": list(messages)}).content
+        return read_body(body, http_messages.CHAT, self.chat.rules, {})
+
     async def connected(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         """A connection of its own."""
         return await asyncio.open_connection("127.0.0.1", httpx.URL(self.gateway.url).port)
@@ -64,11 +71,23 @@ class Session:
 
 @asynccontextmanager
 async def opened(
-    voice: Voice | None = None, turns: int = 20, context: int = 2000, reads: bool = False
+    voice: Voice | None = None,
+    turns: int = 20,
+    context: int = 2000,
+    reads: bool = False,
+    rules: RequestRules | None = None,
 ) -> AsyncIterator[Session]:
     """A session of a chat with these limits, whose policy numbers its answers or is ``voice``."""
     made = voice or Voice(lambda request: (f"a{request.turn}", "stop"))
-    chat = Chat(Request(0, 0, prompt()), made, ChatTemplate(Letters()), Budget(turns, 1000, context), free, reads=reads)
+    chat = Chat(
+        Request(0, 0, prompt()),
+        made,
+        ChatTemplate(Letters()),
+        Budget(turns, 1000, context),
+        free,
+        reads=reads,
+        rules=rules,
+    )
     async with Gateway() as gateway:
         with ExitStack() as episode:
             session = Session(gateway, chat, episode.enter_context(gateway.session(chat)))

@@ -7,7 +7,7 @@ import random
 from pathlib import Path
 from typing import Any
 
-from chats import Sampled, check_books, free, said, user
+from chats import Sampled, check_books, free, planned, said, user
 from engine_bench import Bench
 
 from overlap.core import Prompt, Request, Trajectory
@@ -48,7 +48,7 @@ async def hostile(rng: random.Random, chat: Chat) -> None:
                 messages = [user("in short: " + " ".join(m["content"][:5] for m in messages))]
         limit, count = rng.choice([24, 24, 1, 5]), rng.choice([1, 1, 2, 3])
         try:
-            plans = [chat.ask(messages, max_tokens=limit) for _ in range(count)]
+            plans = [await planned(chat, messages, max_tokens=limit) for _ in range(count)]
         except ContextFull:
             continue
         tasks = [asyncio.create_task(chat.sample(plan)) for plan in plans]

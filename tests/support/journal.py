@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from overlap.core import Batch, Group, Scored
+from overlap.core import Batch, Group, Scored, Trajectory
 
 
 def essence(batch: Batch) -> tuple[Any, ...]:
@@ -17,5 +17,10 @@ def _group(group: Group) -> tuple[Any, ...]:
 
 
 def _sample(scored: Scored) -> tuple[Any, ...]:
-    t = scored.trajectory
-    return scored.id, tuple(t.token_ids), tuple(t.logprobs), t.text, t.finish, scored.reward, scored.failure
+    return scored.id, branch_essence(scored.trajectory), scored.reward, scored.failure
+
+
+def branch_essence(t: Trajectory) -> tuple[Any, ...]:
+    """All of a branch but times and versions: its tokens, what they were sampled behind, and its forks."""
+    tokens = tuple(t.prompt_ids), tuple(t.token_ids), tuple(t.logprobs), t.mask
+    return *tokens, t.text, t.finish, t.turns, t.failure, t.used, tuple(map(branch_essence, t.forks))

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import functools
-import inspect
 import os
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any
 
 import psutil
+from async_tests import Test, supplied
 
 from sandbox import Case, Limits, Pool, Problem, Program
 
@@ -76,24 +75,15 @@ async def pool_of(workers: int, **options: object) -> AsyncIterator[Pool]:
     assert run_directories() == files
 
 
-Test = Callable[..., Awaitable[None]]
-
-
 def within(opened: Callable[[], AbstractAsyncContextManager[Any]]) -> Callable[[Test], Callable[..., None]]:
     """Run a test in a loop of its own, with what is opened there as its first argument."""
 
     def decorate(test: Test) -> Callable[..., None]:
-        @functools.wraps(test)
-        def run(**fixtures: Any) -> None:
-            async def main() -> None:
-                async with opened() as given:
-                    await test(given, **fixtures)
+        async def main(work: Test) -> None:
+            async with opened() as given:
+                await work(given)
 
-            asyncio.run(main())
-
-        asked = inspect.signature(test)
-        run.__signature__ = asked.replace(parameters=[*asked.parameters.values()][1:])  # type: ignore[attr-defined]
-        return run
+        return supplied(test, lambda work: asyncio.run(main(work)))
 
     return decorate
 

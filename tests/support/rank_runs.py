@@ -18,7 +18,7 @@ def run_ranks(world: int, script: str, *given: Any, folder: Path, environment: M
     ranks = []
     try:
         for number in range(world):
-            own = {"RANK": str(number), "LOCAL_RANK": str(number), "WORLD_SIZE": str(world)}
+            own = {"RANK": str(number), "LOCAL_RANK": str(number), "LOCAL_SIZE": str(world), "WORLD_SIZE": str(world)}
             with (folder / f"log-{number}").open("w") as log:
                 command = [sys.executable, script, *map(str, given), str(folder / "meet")]
                 mine = os.environ | environment | own

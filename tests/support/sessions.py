@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import io
 import json
+import random
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -15,7 +17,7 @@ import pytest
 
 from overlap.atomic import write_atomic
 from overlap.config import Config, load_config
-from overlap.core import Batch, StepReport
+from overlap.core import Batch, Request, StepReport, Trajectory, Used
 from overlap.fakes import FakeGenerator, FakeLearner, FakeVerifier, fake_prompts
 from overlap.generate import Engines
 from overlap.placement import place_here
@@ -46,6 +48,19 @@ class _Alive:
 
 class Generator(_Alive, FakeGenerator):
     pass
+
+
+class Episodic(Generator):
+    """Its samples are episodes: half of them have forks, behind the request's prompt, a part of it or more than it."""
+
+    async def generate(self, request: Request) -> Trajectory:
+        made, rng = await super().generate(request), random.Random(f"{request.id}/{request.prompt.id}")
+        prompt, count = tuple(request.prompt.token_ids), len(made.token_ids)
+        before = [prompt, prompt[:1], (*prompt, *made.token_ids), (*prompt, 99, 98)]
+        forks = (replace(made, prompt_ids=rng.choice(before), text="") for _ in range(rng.choice((0, 0, 1, 3))))
+        mask = rng.choice((b"", bytes(count - 1) + b"\1"))
+        used = Used(4, 2 * count, 30, 16, 0, 0, out_of_time=rng.random() < 0.2)
+        return replace(made, mask=mask, turns=2, forks=tuple(forks), used=used)
 
 
 class Verifier(_Alive, FakeVerifier):

@@ -20,3 +20,15 @@ class ToyTask(Task):
 
     def reward(self, prompt, answer, judgement):
         return float(judgement.verdict == "AC")
+
+
+class ForkingToyTask(ToyTask):
+    """Each episode has three branches: an answer that is asked for again, and one behind an edited history."""
+
+    async def rollout(self, prompt, chat, sandbox):
+        asked = [{"role": "user", "content": f"say {prompt.id}"}]
+        await chat.say(asked)
+        first = await chat.say(asked)
+        await chat.say([*asked, first.message, {"role": "user", "content": "no"}])
+        last = await chat.say([*asked, first.message, {"role": "user", "content": "and"}])
+        return last.text

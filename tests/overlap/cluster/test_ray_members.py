@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from overlap.clock import run_virtual
-from overlap.cluster.nodes import NodeRefused
+from overlap.cluster.nodes import NodeRefused, code_digest
 from overlap.cluster.ray_cluster import RayNodeInfo
 from overlap.cluster.ray_members import RayMembers, RayNode
 
@@ -61,6 +62,13 @@ def test_an_agent_judges_on_the_free_cores_of_its_node_and_takes_them_of_rays_co
     assert cluster.made == [("1", 4, 4), ("2", 10, 10), ("3", 10, 10)]
 
 
+@pytest.mark.parametrize("all_cases", [False, True])
+def test_a_node_judges_all_cases_where_the_task_asks_for_them(all_cases: bool) -> None:
+    members = RayMembers(Cluster(free={}), all_cases=all_cases)  # type: ignore[arg-type]
+    pool = members._make_pool(1)
+    assert pool.stop_at_first_failure is not all_cases  # type: ignore[attr-defined]
+
+
 def test_a_node_that_drains_gets_no_agent_and_one_that_has_it_is_told_to_the_pool() -> None:
     cluster = Cluster(place("1"), place("2", drains=True), free={"1": 16, "2": 16})
     members = RayMembers(cluster)  # type: ignore[arg-type]
@@ -97,3 +105,17 @@ def test_a_node_that_died_and_one_of_the_same_address_that_came_are_two() -> Non
     cluster.places = [place("1")._replace(alive=False), place("2")]
     met(members, 1)
     assert [key for key, *_ in cluster.made] == ["1", "2"]
+
+
+@pytest.mark.parametrize(
+    ("asks", "code", "why"), [(True, "another", "another version"), (False, code_digest(), "lets everybody in")]
+)
+async def test_an_agent_with_other_code_or_whose_ray_asks_nobody_for_a_token_is_not_used(
+    asks: bool, code: str, why: str
+) -> None:
+    async def identity() -> tuple[bool, str]:
+        return asks, code
+
+    actor = SimpleNamespace(identity=SimpleNamespace(remote=identity))
+    with pytest.raises(NodeRefused, match=why):
+        await RayNode("n1", actor, authenticated=True).hello()

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+import overlap
 from overlap import cli
 from overlap.config import load_config
 from overlap.record import LEARNER, RunState, save_state, writing
@@ -64,12 +65,23 @@ def test_the_newest_state_is_exported_beside_its_run(trained: Path, capsys: pyte
     assert not list((trained / "run").glob(".*"))
 
 
+def test_python_exports_what_the_command_does_and_leaves_the_output_alone(trained: Path, tmp_path: Path, capfd) -> None:
+    from transformers.utils.logging import is_progress_bar_enabled
+
+    made = overlap.export(trained / "run", step=2, out=str(tmp_path / "out"))
+    assert made == (tmp_path / "out", 2, 1)
+    assert (made.path / "config.json").is_file()
+    assert capfd.readouterr() == ("", "")
+    assert is_progress_bar_enabled()
+
+
 def test_an_older_state_is_exported_where_one_likes(trained: Path, tmp_path: Path) -> None:
     assert cli.main(["export", str(trained / "run"), "--step", "2", "--out", str(tmp_path / "ä b")]) == 0
     assert moved(tmp_path / "ä b", trained / "tiny") == 2
 
 
 def refused(args: list[str], message: str, capsys: pytest.CaptureFixture) -> None:
+    capsys.readouterr()  # bars of what the test itself has loaded
     assert cli.main(["export", *args]) == 2
     err = capsys.readouterr().err
     assert message in err

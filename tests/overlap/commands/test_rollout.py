@@ -10,11 +10,12 @@ from typing import Any, ClassVar
 import pytest
 from sessions import Generator, Tokenizer, Verifier
 
+import overlap
 from overlap import cli
 from overlap.commands import standalone
-from overlap.config import Config
+from overlap.config import Config, load_config
 from overlap.core import Scored, Trajectory, WeightUpdate
-from overlap.errors import DataError
+from overlap.errors import ConfigError, DataError
 from overlap.fakes import fake_prompts
 from overlap.prepare.run_inputs import RunInputs
 from overlap.run import open_close as opening
@@ -38,7 +39,7 @@ def fakes(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPa
     policy = tmp_path_factory.mktemp("policy")
     (policy / "config.json").write_text("{}")
 
-    def prepare(cfg: Config, task: Any, scratch: Path) -> RunInputs:
+    def prepare(cfg: Config, task: Any, scratch: Path, output: Any) -> RunInputs:
         return RunInputs(cfg, task, policy, Tokenizer(), tuple(fake_prompts(4)), ())
 
     started.clear()
@@ -57,6 +58,35 @@ def test_answers_are_written_with_their_verdicts(tmp_path: Path, capsys: pytest.
     assert len(rows) == 6
     assert "6 answers to 3 prompts" in capsys.readouterr().err
     assert [p.name for p in tmp_path.iterdir()] == ["rows.jsonl"]
+
+
+def test_python_draws_what_the_command_does(tmp_path: Path, capfd: pytest.CaptureFixture) -> None:
+    cfg = load_config({"rollout.samples_per_group": 2, "run.eval_samples": 3})
+    done = overlap.rollout(cfg, split="train", limit=3, out=tmp_path / "rows.jsonl")
+    assert [s.trajectory.request.prompt.id for s in done.samples] == ["p0", "p0", "p1", "p1", "p2", "p2"]
+    assert len((tmp_path / "rows.jsonl").read_text().splitlines()) == 6
+    rate = overlap.evaluate(cfg, split="train", limit=2)
+    assert (len(rate.tallies), rate.samples, rate.k) == (2, 6, 3)
+    told = capfd.readouterr()
+    assert told.out == ""
+    assert str(done) in told.err
+    assert f"2 prompts: {rate}" in told.err
+
+
+@pytest.mark.parametrize(
+    ("work", "field"),
+    [
+        (lambda cfg: overlap.rollout(cfg, split="test"), "split"),
+        (lambda cfg: overlap.evaluate(cfg, split="train", limit=0), "limit"),
+        (lambda cfg: overlap.evaluate(cfg.replace(run={"eval_samples": 0})), "run.eval_samples"),
+        (lambda cfg: overlap.evaluate(cfg), "data.heldout"),
+    ],
+)
+def test_python_is_refused_before_anything_is_started(work: Any, field: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        work(load_config())
+    assert caught.value.field == field
+    assert started == []
 
 
 def test_a_split_without_prompts_is_refused_before_the_engine_starts(capsys: pytest.CaptureFixture) -> None:
@@ -150,7 +180,7 @@ def test_what_we_could_not_judge_is_no_fault_of_the_data(data: Path, capsys: pyt
     assert cli.main(["check-data", str(data)]) == 0
     err = capsys.readouterr().err
     assert "1 of 1 problems bring a reference, 0 of those are rejected" in err
-    assert f"1 could not be judged by our fault, first {data}:1 (SandboxError: no disk)" in err
+    assert f"1 could not be judged by our fault (a note), first {data}:1 (SandboxError: no disk)" in err
 
 
 def test_the_sandbox_of_a_check_lies_in_what_the_warden_removes(data: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import fields
 from pathlib import Path
 from typing import get_type_hints
@@ -53,7 +54,8 @@ def test_the_page_of_all_fields_is_the_one_that_the_sources_make():
         ("model.path=x", r"here it is model\.policy"),
         ("learn.gamma=0.9", "is not discounted"),
         ("learn.temperature=1", r"did you mean rollout\.temperature\?"),
-        ("actor.lr=1", r"did you mean learn\.lr or critic\.lr\?"),
+        ("actor.lr=1", r"did you mean learn\.lr\?"),
+        ("critic.optim.lr=1", r"did you mean critic\.lr\?"),
         ("learn.advantage=gae critic.lambda=0.9", r"did you mean critic\.lambda_policy\?"),
         ("learn.foo=1", "`overlap fields learn` says what each is"),
         ("learn.advantage=PPO", r"here that is learn\.advantage=gae"),
@@ -66,9 +68,19 @@ def test_who_comes_from_elsewhere_is_told_what_it_is_called_here(override: str, 
 
 
 def test_names_of_elsewhere_lead_to_fields_that_there_are():
+    sections = "|".join(get_type_hints(Config))
     for name, here in FOREIGN.items():
-        if not here.startswith("none: "):
-            for part in here.partition(" (")[0].removesuffix(" above 0").split(" and "):
-                assert field_lines(part.partition("=")[0]), name
+        named = re.findall(rf"\b(?:{sections})\.\w+", here)
+        assert named or here.startswith(("none: ", "the flag --")), name
+        for field in named:
+            if not field.endswith(".jsonl"):
+                assert field_lines(field), name
+        if "=" in here and not here.startswith("none: "):
+            load_config(None, [here.split()[0]])
     for algorithm in ADVANTAGES.values():
-        load_config(None, [f"learn.advantage={algorithm}"])
+        load_config(None, f"learn.advantage={algorithm}".split())
+
+
+def test_no_field_of_ours_is_taken_for_one_of_elsewhere():
+    for kind in get_type_hints(Config).values():
+        assert not {f.name for f in fields(kind)} & (FOREIGN.keys() - {"dtype"})

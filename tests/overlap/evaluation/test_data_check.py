@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from finished_steps import JUDGED
 
-from overlap.core import Probe, Prompt
+from overlap.core import LeftOut, Probe, Prompt
 from overlap.errors import ConfigError
 from overlap.evaluation import DataReport, check_problems, data_check, recall, remember
 from overlap.task import Task
@@ -68,10 +68,21 @@ def test_each_reason_is_counted_with_its_first_place() -> None:
         "  2 WA, first rows.jsonl:2 (test 1: it says so)",
         "  1 TLE, first rows.jsonl:3 (test 1: it says so)",
         "1 accept an empty answer, first rows.jsonl:5",
-        "1 accept the first example printed, first rows.jsonl:5",
+        "1 accept the first example printed (a note), first rows.jsonl:5",
     ]
     assert not report.clean
+    assert report.verdict() == "4 of 5 rows have a finding, 0 a note alone"
     assert check(prompt("1", "AC")).clean
+
+
+def test_a_row_that_gave_no_prompt_is_a_finding_and_what_may_be_meant_so_is_a_note() -> None:
+    noted = check(prompt("1", "AC", example="AC"))
+    assert (noted.clean, noted.verdict()) == (True, "0 of 1 rows have a finding, 1 a note alone")
+    assert [(row["findings"], row["notes"]) for row in noted.rows()] == [([], ["accepts the first example printed"])]
+    torn = replace(noted, left_out=(LeftOut("rows.jsonl:9", "malformed", "has no tests"),))
+    assert not torn.clean
+    assert torn.rows()[0]["findings"] == ["left out: malformed"]
+    assert (torn.rows()[0]["place"], torn.rows()[0]["message"]) == ("rows.jsonl:9", "has no tests")
 
 
 @pytest.mark.parametrize(
@@ -97,8 +108,8 @@ def test_our_own_fault_is_told_as_that_and_is_no_finding_of_the_data() -> None:
     assert report.lines() == [
         "2 of 3 problems bring a reference, 0 of those are rejected",
         "0 accept an empty answer",
-        "0 accept the first example printed",
-        "2 could not be judged by our fault, first rows.jsonl:1 (SandboxError: no disk)",
+        "0 accept the first example printed (a note)",
+        "2 could not be judged by our fault (a note), first rows.jsonl:1 (SandboxError: no disk)",
     ]
 
 
@@ -110,7 +121,7 @@ def test_a_problem_that_can_judge_no_program_is_a_finding(name: str) -> None:
         "1 of 2 problems bring a reference, 1 of those are rejected",
         f"  1 {name}, first rows.jsonl:1 (its checker crashed)",
         "0 accept an empty answer",
-        "0 accept the first example printed",
+        "0 accept the first example printed (a note)",
         f"2 can judge no program, first rows.jsonl:1 ({name}: its checker crashed)",
     ]
 

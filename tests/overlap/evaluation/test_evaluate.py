@@ -15,8 +15,16 @@ import pytest
 
 from overlap.core import Request, Scored, Trajectory, WeightUpdate
 from overlap.errors import ConfigError, EngineError, StageError
-from overlap.evaluation.evaluate import PassRate, ProblemTally, measure_pass_rate, paired_change, pass_at_k
+from overlap.evaluation.evaluate import (
+    PassRate,
+    ProblemTally,
+    measure_pass_rate,
+    paired_change,
+    pass_at_k,
+    tallied,
+)
 from overlap.evaluation.filter import FilterReport, SplitBounds, filter_problems, split_tallies
+from overlap.evaluation.history import row as evaluation_row
 from overlap.fakes import FakeGenerator, FakeVerifier, fake_prompts
 from overlap.record import read_json_lines
 
@@ -86,6 +94,28 @@ def test_a_change_is_taken_problem_by_problem() -> None:
 
 
 # --- measuring ------------------------------------------------------------------------------------------------
+
+
+def test_of_rewards_that_are_no_passes_the_mean_is_told_and_no_pass_rate() -> None:
+    before = PassRate((ProblemTally("a", 1, 2, rewards=1.5), ProblemTally("b", 0, 2, rewards=-0.5)), 2)
+    after = PassRate((ProblemTally("a", 2, 2), ProblemTally("b", 0, 2, rewards=0.5)), 2)
+    assert (before.measure, before.estimate.value) == ("mean reward", pytest.approx(0.25))
+    assert before.estimate.low == pytest.approx(0.25 - 1.96 * 0.5, abs=1e-3)
+    assert str(before).startswith("mean reward 0.250 (95 % ")
+    figures = before.figures()
+    assert (figures["measure"], figures["value"], "pass_at_k" in figures) == ("mean reward", pytest.approx(0.25), False)
+    assert evaluation_row(figures).keys() >= {"eval/reward_mean", "eval/reward_mean_low", "eval/reward_mean_high"}
+    assert not [name for name in evaluation_row(figures) if "pass_at" in name]
+    assert paired_change(before, after).value == pytest.approx((0.25 + 0.5) / 2)
+    assert PassRate.from_dict(json.loads(json.dumps(asdict(before)))) == before
+
+
+@pytest.mark.parametrize(("rewards", "measure"), [((0.0, 1.0, None), "pass@1"), ((0.0, 0.3), "mean reward")])
+def test_rewards_decide_what_is_measured(rewards: tuple[float | None, ...], measure: str) -> None:
+    request = Request(0, 0, fake_prompts(1)[0])
+    blank = Trajectory(request, (), (), "", "stop", (), 0.0, 0.0)
+    found = PassRate(tallied(Scored(blank, reward) for reward in rewards))
+    assert (found.measure, found.estimate.value) == (measure, pytest.approx(0.5 if measure == "pass@1" else 0.15))
 
 
 def measured(work: Callable[[FakeGenerator], object], **fakes: float) -> object:

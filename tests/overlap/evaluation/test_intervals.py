@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
+from math import isnan
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from overlap.evaluation.intervals import change_interval, effective_samples, rate_interval
+from overlap.evaluation.intervals import change_interval, effective_samples, mean_interval, rate_interval
 
 RUNS = 1000
 MEANS = (0.01, 0.05, 0.2, 0.5)
@@ -109,6 +110,11 @@ def test_samples_count_as_independent_ones_as_far_as_the_spread_between_problems
     assert effective_samples(spread, 64) == pytest.approx(800, rel=0.2)
     low, high = rate_interval(spread, 4)
     assert high - low == pytest.approx(2 * 1.96 * (0.125 / 400) ** 0.5, rel=0.05)
+
+
+def test_a_mean_of_rewards_has_the_interval_of_its_spread_and_of_one_problem_none() -> None:
+    assert mean_interval([0.0, 2.0, 4.0]) == pytest.approx((2 - 1.96 * 2 / 3**0.5, 2 + 1.96 * 2 / 3**0.5), abs=1e-3)
+    assert all(map(isnan, mean_interval([1.0])))
 
 
 def test_nothing_measured_excludes_nothing() -> None:

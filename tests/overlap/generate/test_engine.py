@@ -227,8 +227,9 @@ def vllm(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     given: list[Any] = []
 
     class Parser:
-        def __init__(self, tokenizer: Any, tools: Any) -> None:
+        def __init__(self, tokenizer: Any, tools: Any, **how: Any) -> None:
             self.tools = tools
+            given.extend(how.items())
 
         def parse(self, text: str, request: Any, auto: bool, ids: Any) -> Any:
             given.append((text, request.tools, auto, list(ids)))
@@ -272,6 +273,11 @@ def test_a_parser_gets_what_was_sampled_with_its_marks_but_for_the_one_that_ends
     assert AnswerReader(Tokenizer(), "", "qwen3").read("text", (1, 2), "[]") == Spoken("1 2", "hm")
 
 
+def test_a_parser_is_told_by_which_variables_the_chat_template_rendered(vllm) -> None:
+    AnswerReader(Tokenizer(), "", "qwen3", {"enable_thinking": False}).read("text", (1, 2), "[]")
+    assert vllm[0] == ("chat_template_kwargs", {"enable_thinking": False})
+
+
 def test_what_a_parser_cannot_read_is_text_and_said_to_be(vllm) -> None:
     assert AnswerReader(Tokenizer(), "hermes", "").read("seven", (7,), TOOLS) == Spoken("seven", failed=True)
 
@@ -281,3 +287,11 @@ def test_a_parser_that_is_not_there_is_told_by_its_field(vllm) -> None:
         ConfigError, match=r"episode.tool_parser='none-such': which has not been registered; use a parser"
     ):
         AnswerReader(Tokenizer(), "none-such", "")
+
+
+def test_an_engine_without_lscpu_says_that_before_vllm_is_imported(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TORCH_COMPILE_DISABLE", "1")
+    monkeypatch.setattr("shutil.which", lambda name: None)
+    monkeypatch.setattr(generate_api, "_import", lambda: pytest.fail("vLLM is imported"))
+    with pytest.raises(EngineError, match="lscpu, and there is none on the PATH: install util-linux"):
+        generate_api.open_engine(SimpleNamespace(device="cpu"))  # type: ignore[arg-type]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import logging
 import pickle
 from contextlib import nullcontext
 from types import SimpleNamespace
@@ -72,3 +73,14 @@ def test_an_nccl_engine_leaves_one_group_before_it_joins_another(finished, monke
     engine.model_update_group = SimpleNamespace(destroy=lambda: seen.append("left again"))
     engine.abandon()
     assert (seen[-1], finished, engine.model_update_group) == ("left again", ["model"], None)
+
+
+def test_a_reload_that_finds_no_weights_for_a_layer_is_told_at_debug_level_and_all_else_as_it_is():
+    quiet, told = receive.DemoteReloadWarnings(), []
+    logger = logging.Logger("vllm.model_executor.model_loader.reload.layerwise")
+    logger.handle = lambda record: told.append((quiet.filter(record), record.levelname))
+    logger.warning("%s: Failed to load weights", "RotaryEmbedding")
+    logger.warning("%s: has another shape", "Linear")
+    assert told == [(False, "DEBUG"), (True, "WARNING")]
+    kinds = [type(found) for found in logging.getLogger(logger.name).filters]
+    assert kinds == [receive.DemoteReloadWarnings]

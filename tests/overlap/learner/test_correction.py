@@ -166,6 +166,17 @@ def test_weights_are_those_of_the_slow_formula_and_say_what_became_of_each_token
     assert name == "none" or 0.05 < whole.double().mean() < 0.8  # the bounds are met from both sides
 
 
+def test_a_rare_token_that_became_likely_weighs_20_at_most_under_dppo():
+    """The mask bounds how far probabilities move, and no ratio of small ones."""
+    probabilities = [(0.1, 1e-4, 1.0), (0.1, 0.006, 1.0), (0.1, 0.004, -1.0), (0.9, 1e-4, 1.0), (0.9, 1e-4, -1.0)]
+    anchor, engine, advantages = torch.tensor(probabilities, dtype=torch.float64).T
+    no = torch.zeros(5)
+    weights = CORRECTIONS["dppo"](anchor.log(), Sampled(engine.log(), advantages, no.long(), no.bool(), 1), 0.2)
+    assert weights.values.tolist() == pytest.approx([20.0, 0.1 / 0.006, 20.0, 0.0, 20.0], abs=1e-9)
+    assert weights.capped.tolist() == [True, False, True, False, True]
+    assert weights.masked.tolist() == [False, False, False, True, False]
+
+
 def test_a_response_of_many_tokens_is_summed_in_float64():
     count = 100_000
     engine, no = torch.full((count,), -1.0), torch.zeros(count)

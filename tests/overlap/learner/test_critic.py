@@ -305,7 +305,7 @@ def test_a_reward_that_no_bounded_value_reaches_is_refused():
     def group(reward):
         return [PromptGroup(array("i", [1]), (response([2], reward),))]
 
-    for reward in (0.0, 0.5, 1.0):
+    for reward in (0.0, 0.5, 1.0, 0.1 + 0.2 - 0.3, -5e-17, 0.7 + 0.2 + 0.1 + 2**-52):
         check_bounds(group(reward))
     for reward in (-0.1, 1.1, math.nan):
         with pytest.raises(ConfigError, match=r"critic\.bounded=True: a sample's reward is .*critic\.bounded=false"):

@@ -108,8 +108,11 @@ def test_without_a_rank_all_is_trained(trainer):
 def test_what_is_published_is_the_merge_by_hand(trainer, tiny, dtype):
     made = moved(trainer(dtype=str(dtype).removeprefix("torch.")))
     base = base_tensors(tiny, dtype)
-    published = {name: tensor.clone() for name, tensor in made.full_tensors()}
+    tensors = made.full_tensors()
+    published = {name: tensor.clone() for name, tensor in tensors}
     assert published.keys() == base.keys()
+    assert [(m.name, m.shape) for m in tensors.metadata] == [(n, tuple(t.shape)) for n, t in published.items()]
+    assert {m.dtype for m in tensors.metadata} == {str(dtype).removeprefix("torch.")}
     for name, tensor in published.items():
         expected = base[name].detach()
         if name in made.adapters:

@@ -67,6 +67,49 @@ def test_a_clip_counts_the_tokens_that_it_decided():
     assert decided["gspo"] == 1 + 7 + 5  # the responses that went too far to where they were pushed
 
 
+def by_eq_5(ratio, advantage, bound):
+    """The objective of Ye et al. 2020, eq. 5, of one token: PPO's, and for a bad one no less than c A."""
+    clip = min(max(ratio, 1 - LOW), 1 + HIGH)
+    plain = min(ratio * advantage, clip * advantage)
+    return max(plain, bound * advantage) if advantage < 0 else plain
+
+
+@pytest.mark.parametrize("bound", [1.05, 1.2, 3.0])
+@pytest.mark.parametrize("first", [True, False])
+def test_dual_clip_is_its_papers_formula_and_leaves_a_bounded_token_without_gradient(bound, first):
+    new, old, sampled = made(seed=5)
+    new = new + 1.2 * (torch.arange(len(new)) % 4 == 0)  # some are far likelier, also among the bad ones
+    cfg = LearnConfig(dual_clip=bound, clip_low=LOW, clip_high=HIGH, correction="none")
+    before = None if first else old
+    anchors = new if first else old
+    rows = list(zip((new - anchors).exp().tolist(), sampled.advantages.tolist(), strict=True))
+    losses = [-by_eq_5(ratio, advantage, bound) for ratio, advantage in rows]
+    slopes = [
+        -ratio * advantage if loss == -ratio * advantage else 0.0
+        for (ratio, advantage), loss in zip(rows, losses, strict=True)
+    ]
+    found = token_loss(new, sampled, cfg, old=before, first=first)
+    assert found.total.item() == pytest.approx(math.fsum(losses), abs=1e-9)
+    slope = gradient(lambda x: token_loss(x, sampled, cfg, old=before, first=first).total, new)
+    assert slope.tolist() == pytest.approx(slopes, abs=1e-9)
+    bounded = sum(advantage < 0 and ratio > bound for ratio, advantage in rows)
+    assert (bounded > 0) is not first, "in the first update of a step all ratios are 1"
+    plain = LearnConfig(clip_low=LOW, clip_high=HIGH, correction="none")
+    clips = [
+        token_loss(new, sampled, c, old=before, first=first).statistics[0].sums["clip_fraction"] for c in (cfg, plain)
+    ]
+    assert clips[0] - clips[1] == bounded
+
+
+def test_a_dual_clip_is_off_unless_it_is_asked_for_and_belongs_to_ppo():
+    assert LearnConfig().dual_clip is None
+    for name in ("pg", "cispo", "gspo"):
+        with pytest.raises(ConfigError, match=r"^learn\.dual_clip=3.0: it bounds the ratio of ppo"):
+            LearnConfig(loss=name, dual_clip=3.0)
+    with pytest.raises(ConfigError, match=r"^learn\.dual_clip=1: use a number above 1"):
+        LearnConfig(dual_clip=1)
+
+
 def test_cispo_around_the_policy_that_sampled_is_the_plain_gradient_with_truncated_weights():
     """ScaleRL's form of it: one ratio to the engine's policy, cut."""
     new, _, sampled = made(seed=4)

@@ -172,6 +172,14 @@ def test_ranks_wait_passively_and_the_driver_keeps_its_environment() -> None:
     assert dict(os.environ) == before
 
 
+def test_deepspeed_starts_no_process_to_count_the_ranks_of_a_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`numactl` in a folder of PATH that a user may not read is a PermissionError, which DeepSpeed does not expect."""
+    accelerator = pytest.importorskip("deepspeed.accelerator.cpu_accelerator").CPU_Accelerator()
+    monkeypatch.setattr("subprocess.check_output", lambda *_, **__: pytest.fail("DeepSpeed has started a process"))
+    monkeypatch.setenv("LOCAL_SIZE", rank_environment(1, 3)["LOCAL_SIZE"])
+    assert accelerator.device_count() == 3
+
+
 def test_each_rank_sees_its_own_gpu_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     cfg, asked = Config(learn=LearnConfig(ranks=2)), []
 

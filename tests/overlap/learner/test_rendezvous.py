@@ -108,6 +108,7 @@ def test_a_rank_that_cannot_reach_the_first_says_so_and_one_that_cannot_speak_wi
 def test_what_depends_on_a_ranks_own_machine_is_not_told_by_the_driver() -> None:
     environments = [far_environment(spec) for spec in specs("", "n1", "n1")]
     assert [own["LOCAL_RANK"] for own in environments] == ["0", "0", "1"]
+    assert [own["LOCAL_SIZE"] for own in environments] == ["1", "2", "2"]
     assert [own["RANK"] for own in environments] == ["0", "1", "2"]
     assert not any({"GLOO_SOCKET_IFNAME", "OMP_NUM_THREADS"} & own.keys() for own in environments)
 

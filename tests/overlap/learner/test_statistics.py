@@ -47,23 +47,26 @@ def learner_logprobs(groups, seed=1, above=0.0):
 
 
 def told(groups, split, cfg, above=0.0):
-    """Metrics as the ranks would tell them together: their sums, maxima and histograms are added here."""
+    """Metrics as the ranks would tell them together, and each token's gradient; sums and maxima are added here."""
     lookup = learner_logprobs(groups, above=above)
     (mini,) = mini_batches(groups, split)
-    whole = Tally()
+    whole, gradients = Tally(), {}
     for rank in mini.ranks:
         mine = Tally()
         for micro in (m for m in rank if m.counts):
             t = to_tensors(micro)
             old, new = torch.tensor([lookup[token] for token in t.targets.tolist()]).T
+            new.requires_grad_()
             loss = token_loss(new, t.sampled, cfg, old=old, first=False, reference=old, entropy=-new)
             for found in loss.statistics:
                 mine.add(found)
+            (slope,) = torch.autograd.grad(loss.total, new)
+            gradients |= dict(zip(t.targets.tolist(), slope.tolist(), strict=True))
         whole.sums += mine.sums
         whole.ratio_counts += mine.ratio_counts
         whole.maxima = whole.maxima.maximum(mine.maxima)
         whole.seen |= mine.seen
-    return whole.metrics(mini.counted)
+    return whole.metrics(mini.counted), gradients
 
 
 @pytest.mark.parametrize(
@@ -77,11 +80,12 @@ def test_no_split_changes_what_is_told(name, kind):
     bound, clip = {"dppo": 0.05, "none": None}.get(name, 1.3), {"clip_low": 0.09, "clip_high": 0.09}
     cfg = LearnConfig(correction=name, loss=kind, correction_bound=bound, kl_coef=0.1, entropy_coef=0.1, **clip)
     groups = some_groups()
-    first, *others = (told(groups, split, cfg) for split in SPLITS)
+    (first, slopes), *others = (told(groups, split, cfg) for split in SPLITS)
     assert first.keys() == set(METRICS) - ({"update_kl"} if kind == "pg" else set())
     assert first["clip_fraction"] > 0 or kind == "pg"
-    for other in others:
+    for other, gradients in others:
         assert other == pytest.approx(first, rel=1e-6)
+        assert gradients == pytest.approx(slopes, rel=1e-5)
 
 
 def slow(groups):
@@ -95,7 +99,7 @@ def slow(groups):
 
 def test_what_is_told_is_what_counting_one_by_one_gives():
     groups = some_groups(seed=3)
-    metrics = told(groups, SPLITS[3], LearnConfig(correction="seq_mis", correction_bound=1.3))
+    metrics, _ = told(groups, SPLITS[3], LearnConfig(correction="seq_mis", correction_bound=1.3))
     rows = slow(groups)
     tokens = [token for row in rows for token in row]
     ratios = [math.exp(old - engine) for old, _, engine, _ in tokens]
@@ -189,5 +193,5 @@ def test_k3_estimates_the_divergence():
 
 
 def test_all_masked_is_no_sample_at_all():
-    metrics = told(some_groups(), SPLITS[0], LearnConfig(correction="seq_mis", correction_bound=1 + 1e-6), above=1.0)
+    metrics, _ = told(some_groups(), SPLITS[0], LearnConfig(correction="seq_mis", correction_bound=1 + 1e-6), above=1.0)
     assert (metrics["is_effective_fraction"], metrics["is_masked_fraction"], metrics["loss"]) == (0, 1, 0)

@@ -78,6 +78,40 @@ def test_a_step_of_equal_rewards_teaches_nothing_globally() -> None:
     assert not any(a for g in step for a in g.advantages)
 
 
+SAME = [
+    [0.3, 0.1 + 0.2, 0.3, 0.3],
+    [0.0, 0.1 + 0.2 - 0.3, 0.0, 0.0],
+    [1.0, 1.0 - 2**-53, 1.0, 1.0],
+    [1000.1, 1000.1 + 1e-10, 1000.1, 1000.1],
+    [0.1, 0.10000000149011612, 0.1, 0.1],  # by way of float32
+]
+
+
+@pytest.mark.parametrize("rewards", SAME)
+@pytest.mark.parametrize("normalize", [None, False])
+@pytest.mark.parametrize("advantage", ["group", "leave_one_out", "global"])
+def test_rewards_that_are_equal_but_for_rounding_teach_nothing(
+    rewards: list[float], advantage: str, normalize: bool | None
+) -> None:
+    """Divided by their deviation, errors of rounding would weigh as much as a solved problem."""
+    learn = LearnConfig(advantage=advantage, normalize_advantages=normalize)  # type: ignore[arg-type]
+    made = group_of(*rewards, advantage=advantage, normalize_advantages=normalize)
+    (group,) = complete((made,), learn)
+    assert (group.advantages, group.dropped) == ((0.0,) * 4, "equal_rewards")
+
+
+@pytest.mark.parametrize("rewards", [[0.0, 1e-6, 0.0, 0.0], [1.0, 1.0, 0.99999, 1.0], [1e-7, 0.0, 0.0, 0.0]])
+@pytest.mark.parametrize("advantage", ["group", "leave_one_out", "global"])
+def test_a_small_difference_of_rewards_is_one(rewards: list[float], advantage: str) -> None:
+    learn = LearnConfig(advantage=advantage)  # type: ignore[arg-type]
+    (group,) = complete((group_of(*rewards, advantage=advantage),), learn)
+    assert group.dropped == ""
+    mean = Fraction(sum(map(Fraction, rewards)), 4)
+    exact = [float(Fraction(r) - mean) for r in rewards]
+    scale = {"leave_one_out": 0.75}.get(advantage) or statistics.stdev(rewards)
+    assert group.advantages == pytest.approx([a / scale for a in exact], rel=1e-6)
+
+
 @pytest.mark.parametrize("advantage", ["group", "leave_one_out", "gae"])
 def test_other_advantages_are_known_before_the_step_is_complete(advantage: str) -> None:
     groups = (group_of(1.0, 0.0, advantage=advantage),)
@@ -100,6 +134,9 @@ def my_advantage(rewards, learn):
 
 def zeros(rewards, learn):
     return [0.0] * len(rewards)
+
+def naive(rewards, learn):
+    return [r - sum(rewards) / len(rewards) for r in rewards]
 
 def later(rewards, learn):
     return [r / (sum(rewards) - 2.25) for r in rewards]
@@ -129,6 +166,9 @@ def test_a_function_of_the_user_sees_the_scored_samples_and_decides_what_teaches
     assert (group.advantages, group.dropped) == ((1.0, 0.0, -1.0), "")
     assert group_of(1.0, 1.0, advantage="advantages_of_mine:my_advantage").dropped == ""
     assert group_of(1.0, 0.0, advantage="advantages_of_mine:zeros").dropped == "equal_rewards"
+    assert any(estimate([0.1] * 3, LearnConfig(advantage="advantages_of_mine:naive")))  # an error of rounding
+    assert group_of(0.1, 0.1, 0.1, advantage="advantages_of_mine:naive").dropped == "equal_rewards"
+    assert group_of(0.1, 0.2, 0.1, advantage="advantages_of_mine:naive").dropped == ""
     assert group_of(None, None, advantage="advantages_of_mine:zeros").dropped == "too_few_scored"
 
 

@@ -84,6 +84,8 @@ def test_no_more_groups_of_a_step_are_replaced_than_asked_for() -> None:
     [
         ((None, None), "stop", "no sample could be scored"),
         ((0.0, 0.0), "stop", "too hard"),
+        ((0.0, 0.1 + 0.2 - 0.3), "stop", "too hard"),
+        ((1.0, 1.0 - 2**-53), "stop", "too easy"),
         ((1.0, 1.0), "stop", "too easy"),
         ((0.5, 0.5), "stop", r"every reward was 0\.5"),
         ((0.0, 0.0), "length", r"every response was cut off before its end: use more model\.response_tokens"),

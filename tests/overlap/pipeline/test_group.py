@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 from fake_loops import LOOPS, components, config, run_loop
-from group_of import LIMIT, group_of
+from group_of import LIMIT, group_of, scored
 
 from overlap.config import LearnConfig, load_config
+from overlap.core import Prompt, Request, Scored
 from overlap.errors import ConfigError
 from overlap.fakes import FakeGenerator, FakeVerifier
 from overlap.pipeline.advantage import complete, estimate
-from overlap.pipeline.group import overlong_punishment
+from overlap.pipeline.group import make_group, overlong_punishment
 from overlap.record.metrics import punishment_row
 
 
@@ -32,6 +34,16 @@ def test_a_group_of_truncated_samples_is_dropped_where_none_of_them_is_learned_f
     bootstrap = {"finish": "length", "advantage": "gae", "truncated": "bootstrap"}
     assert group_of(0.0, **bootstrap).dropped == "all_truncated"  # its only token is the one that is not learned from
     assert group_of((0.0, 2), **bootstrap).dropped == ""
+
+
+@pytest.mark.parametrize(("lengths", "reason"), [((1, 1, 1), "all_truncated"), ((1, 2), ""), ((2, 1), "")])
+def test_an_episode_that_bootstraps_has_a_token_in_the_loss_where_a_branch_has_two(
+    lengths: tuple[int, ...], reason: str
+) -> None:
+    learn = LearnConfig(advantage="gae", truncated="bootstrap")
+    first, *others = (scored(Request(0, 0, Prompt("p", (1, 2))), 0.0, "length", n).trajectory for n in lengths)
+    sample = Scored(replace(first, forks=tuple(others)), 0.0)
+    assert make_group(0, first.request.prompt, [sample], learn, LIMIT).dropped == reason
 
 
 @pytest.mark.parametrize("advantage", ["global", "gae"])

@@ -78,6 +78,8 @@ def taken(results: list[StepResult]) -> list[Group]:
         ((1, None, None, None), 0.9, False),
         ((None, None), 0.9, False),
         ((0.9, 0.9, 0.9), 0.9, True),
+        ((0.9, 0.3 + 0.3 + 0.3), 0.9, True),
+        ((0.9, 0.8999), 0.9, False),
     ],
 )
 def test_a_group_solves_its_prompt_by_the_mean_of_what_could_be_scored(

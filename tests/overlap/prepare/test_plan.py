@@ -101,6 +101,9 @@ def test_a_run_from_kept_samples_counts_no_engine(engine: bool) -> None:
     assert ("engine" in told) == engine
 
 
+MASKED = "(one that needs more is not learned from: learn.truncated=mask)"
+
+
 def test_who_rolls_episodes_out_is_told_with_their_bounds():
     class Talking:
         async def rollout(self, prompt, chat, sandbox): ...
@@ -112,13 +115,21 @@ def test_who_rolls_episodes_out_is_told_with_their_bounds():
     assert lines(object()) == []
     ((name, line),) = lines(Talking())
     assert name == "episodes"
-    assert line.endswith("Talking.rollout: up to 3 turns, 900 tokens after a prompt, 600 s")
-    ((_, line),) = lines(object(), "episode.command=./agent --fast")
+    assert line.endswith("Talking.rollout: up to 3 turns, 900 tokens after a prompt, 600 s " + MASKED)
+    (_, line), (name, asked) = lines(object(), "episode.command=./agent --fast")
+    assert name == "requests"
+    assert "have no effect (episode.structured=ignore); no tool call is read" in asked
+    (_, asked) = lines(object(), "episode.command=a", "episode.structured=refuse", "episode.tool_parser=hermes")[1]
+    assert "are refused (episode.structured=refuse); n, logprobs" in asked
     assert line.startswith("'./agent --fast': up to 3 turns")
     assert "may use up" not in line
+    ((_, line),) = lines(Talking(), "learn.truncated=zero")
+    assert line.endswith("900 tokens after a prompt, 600 s")
     ((_, line),) = lines(Talking(), "episode.tokens=0")
-    assert line.endswith("256 tokens after a prompt, 600 s; one response may use up all tokens (episode.tokens)")
-    ((_, line),) = lines(Talking(), "episode.command=./agent")
+    assert line.endswith(
+        f"256 tokens after a prompt, 600 s {MASKED}; one response may use up all tokens (episode.tokens)"
+    )
+    (_, line), _ = lines(Talking(), "episode.command=./agent")
     assert "'./agent', in place of " in line
     assert line.partition(": ")[0].endswith("Talking.rollout")
 
@@ -144,7 +155,7 @@ def test_what_a_chat_template_does_with_episodes_is_in_the_plan_and_one_that_tak
         cfg = load_config(None, ["episode.command=./agent"])
         return episode_lines(SimpleNamespace(cfg=cfg, task=object(), tokenizer=tokenizer))
 
-    assert [name for name, _ in planned(Letters())] == ["episodes"]
+    assert [name for name, _ in planned(Letters())] == ["episodes", "requests"]
     assert [line for name, line in planned(_Bare()) if name == "chat template"] == [
         "it has no place for tools: a policy learns of them only what the messages say"
     ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -132,6 +133,17 @@ class Object(TrainOnly):
     rollout = Called()
 
 
+def test_variables_of_the_chat_template_hold_wherever_it_renders(tmp_path: Path, monkeypatch) -> None:
+    def render(messages, **given):
+        return given
+
+    made = SimpleNamespace(apply_chat_template=render)
+    monkeypatch.setattr("overlap.prepare.run_inputs.load_tokenizer", lambda policy: made)
+    cfg = load_config(None, ["model.chat_template_kwargs.enable_thinking=false"])
+    tokenizer = prepare(cfg, TrainOnly(), tmp_path).tokenizer
+    assert tokenizer.apply_chat_template([], tokenize=False) == {"enable_thinking": False, "tokenize": False}
+
+
 @pytest.mark.parametrize("task", [Episodic, Wrapped, Object])
 def test_a_rollout_is_a_coroutine_of_three(task: type[Task], tmp_path: Path) -> None:
     assert prepare(load_config(None, ["episode.turns=3"]), task(), tmp_path).train
@@ -140,9 +152,15 @@ def test_a_rollout_is_a_coroutine_of_three(task: type[Task], tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("task", "says"),
     [
-        (Sync, r"data.task='Sync.rollout': it is not async: write `async def rollout\(self, prompt, chat, sandbox\)`"),
-        (Yielding, r"data.task='Yielding.rollout': it yields: write `async def"),
-        (Short, r"data.task='Short.rollout': cannot be called \(too many positional arguments\): write `async def"),
+        (
+            Sync,
+            r"data.task='Sync.rollout': it is not async \(.*test_run_inputs.py:\d+\): write `async def rollout",
+        ),
+        (Yielding, r"data.task='Yielding.rollout': it yields \(.*\): write `async def"),
+        (
+            Short,
+            r"data.task='Short.rollout': cannot be called with prompt, chat, sandbox: too many .*; write `async def",
+        ),
     ],
 )
 def test_a_rollout_that_is_none_is_refused_before_anything_starts(task: type[Task], says: str, tmp_path: Path) -> None:
@@ -168,6 +186,16 @@ def test_an_episode_has_less_time_than_what_hangs(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"^episode.timeout_s=1800.0: .* again after run.stall_s=1800: use less"):
         prepare(cfg, Episodic(), tmp_path)
     assert prepare(load_config(None, ["run.stall_s=60"]), TrainOnly(), tmp_path).train
+
+
+@pytest.mark.parametrize(("task", "settings"), [(Episodic, []), (TrainOnly, ["episode.command=echo"])])
+def test_no_length_of_one_response_is_held_against_an_episode_of_many(
+    task: type[Task], settings: list[str], tmp_path: Path
+) -> None:
+    cfg = load_config(None, ["learn.overlong_tokens=16", *settings])
+    with pytest.raises(ConfigError, match=r"^learn.overlong_tokens=16: rollouts are episodes \(.*use 0$"):
+        prepare(cfg, task(), tmp_path)
+    assert prepare(load_config(None, ["learn.overlong_tokens=16"]), TrainOnly(), tmp_path).train
 
 
 def test_an_episode_has_room_for_one_response() -> None:

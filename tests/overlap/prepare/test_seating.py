@@ -36,7 +36,7 @@ def test_without_a_cluster_all_is_on_this_machine_and_ray_is_not_imported() -> N
     code = (
         "import sys; from overlap.config import Config, RunConfig; from overlap.prepare.seating import seat\n"
         "seated = seat(Config(run=RunConfig(device='cpu')))\n"
-        "import overlap.run.parts, overlap.run.training, overlap.commands.rollout\n"
+        "import overlap.run.parts, overlap.run.training, overlap.commands.answering\n"
         "print(seated.lines(), seated.placement.nodes, 'ray' in sys.modules, 'overlap.cluster' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)

@@ -23,6 +23,8 @@ from overlap.process import (
     alive,
     encode_message,
     identify,
+    is_vague,
+    log_hint,
     receive_message,
     run_name,
     shared_memory_names,
@@ -189,3 +191,21 @@ async def test_a_stopped_process_is_closed_all_the_same(life: ChildProcesses) ->
     os.kill(process.pid, signal.SIGSTOP)
     await life.close()
     assert process.poll() == -signal.SIGKILL
+
+
+@pytest.mark.parametrize(
+    ("lines", "hint"),
+    [
+        (
+            ["ValueError: no cores", "RuntimeError: Engine core failed. See root cause above."],
+            "no cores",
+        ),
+        (["OSError: first", "KeyError: last"], "KeyError: last"),
+        (["RuntimeError: see root cause above"], "see root cause above"),
+    ],
+)
+def test_a_hint_names_the_cause_and_no_line_that_only_points_to_it(lines: list[str], hint: str, tmp_path: Path) -> None:
+    (log := tmp_path / "run.log").write_text("".join(f"(EngineCore pid=7) ERROR {line}\n" for line in lines))
+    assert log_hint(log).startswith(f"; see {log}: ")
+    assert log_hint(log).endswith(hint)
+    assert [is_vague(line) for line in lines][-1] == ("root cause" in lines[-1])

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterator
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import pytest
 from finished_steps import awkward, given_up
+from generated_samples import generated_prompt, generated_sample
+from wide import wide
 
-from overlap.core import Prompt, Scored, Used
+from overlap.core import Prompt, Request, Scored, Trajectory, Used
 from overlap.errors import ConfigError
 from overlap.record.carryover import CARRIED, Carryover, save_carryover
+from overlap.record.rollouts import Rollouts, write_rollouts
 
 
 def back(folder: Path, at_s: float = 0.0) -> tuple[Scored, ...]:
@@ -23,18 +28,81 @@ def unset(*nouns: Any) -> set[str]:
     return {f.name for f in fields(nouns[0]) if all(getattr(noun, f.name) == f.default for noun in nouns)}
 
 
-def test_everything_of_a_result_comes_back_bit_for_bit(tmp_path: Path) -> None:
-    fork = awkward(prompt_ids=(7, 8, 9), mask=b"\1\0\1").trajectory
-    turns = {"turns": 2, "forks": (fork,), "failure": "it crashed", "used": Used(3, 9, 30, 16, 1, 0)}
-    episode = awkward(prompt_ids=(7, 8), mask=b"\1\0\1", **turns)  # of two turns, and one that was thrown away
-    results = (awkward(), given_up(), episode)
-    save_carryover(tmp_path, results, 0.0)
-    assert back(tmp_path) == results
-    assert len(Carryover.load(tmp_path)) == 3
-    assert unset(*results) == set()  # a field that results get must be carried too
-    assert unset(*(s.trajectory for s in results)) == {"cached_tokens"}  # of a turn; an episode's are in "used"
-    same_for_all_or_of_a_turn = {"temperature", "top_p", "turn", "max_tokens", "stop"}
-    assert unset(*(s.trajectory.request for s in results)) == same_for_all_or_of_a_turn
+def branches(trajectory: Trajectory) -> Iterator[Trajectory]:
+    yield trajectory
+    for fork in trajectory.forks:
+        yield from branches(fork)
+
+
+@pytest.mark.parametrize("count", [400, wide(10_000)])
+def test_a_sample_of_any_shape_comes_back_equal_field_by_field(tmp_path: Path, count: int) -> None:
+    """From a checkpoint, and from a file of kept samples."""
+    samples = tuple(map(generated_sample, range(count)))
+    save_carryover(tmp_path, samples, 0.0)
+    assert Carryover.load(tmp_path).scored(generated_prompt, 0.0) == samples
+    write_rollouts(tmp_path / "rollouts.jsonl", "digest", samples, 0.0)
+    kept = Rollouts.load(tmp_path / "rollouts.jsonl")
+    for scored in samples:
+        group, sample = scored.trajectory.request.place
+        found = kept.scored(Request(group, sample, generated_prompt(group)), 0.0)
+        assert found == scored
+        for before, after in zip(branches(scored.trajectory), branches(found.trajectory), strict=True):
+            assert after.logprobs.array.tobytes() == before.logprobs.array.tobytes()  # type: ignore[attr-defined]
+
+
+def test_every_field_of_a_sample_has_several_values_among_the_generated_ones() -> None:
+    """So that a field that results get must be carried too."""
+    samples = tuple(map(generated_sample, range(400)))
+    trajectories = [t for s in samples for t in branches(s.trajectory)]
+    for nouns in (samples, trajectories, [t.request for t in trajectories]):
+        assert unset(*nouns) == set()
+        for f in fields(nouns[0]):
+            assert len({repr(getattr(noun, f.name)) for noun in nouns}) > 1, f.name
+    assert unset(*(s.judgement for s in samples if s.judgement)) == set()
+
+
+def written_before(row: dict[str, Any]) -> dict[str, Any]:
+    """The row as it was written once: what came before a branch stood there only with other fields of it."""
+    forks = [written_before(fork) for fork in row.get("forks", ())]
+    if row.get("used") or row.get("mask") or forks:
+        return row | {"forks": forks}
+    return {name: value for name, value in row.items() if name != "prompt_ids"}
+
+
+def fork(**fields: Any) -> Trajectory:
+    return awkward(prompt_ids=(1, 2, 9, 9), **fields).trajectory
+
+
+@pytest.mark.parametrize(
+    ("fields", "lost"),
+    [
+        ({}, False),
+        ({"used": Used(3, 9, 30, 16, 1, 0), "prompt_ids": (7, 8)}, False),
+        ({"used": Used(3, 9, 30, 16, 1, 0), "forks": (fork(mask=b"\1\0\1"),)}, False),
+        ({"used": Used(3, 9, 30, 16, 1, 0), "forks": (fork(mask=b"\1\0\1"), fork())}, True),
+        ({"used": Used(3, 9, 30, 16, 1, 0), "forks": (awkward().trajectory,)}, True),
+    ],
+)
+def test_a_file_of_an_earlier_version_is_read_right_or_its_samples_are_not_used(
+    tmp_path: Path, fields: dict[str, Any], lost: bool
+) -> None:
+    """Whether a fork without a prompt was sampled behind the request's, nobody can tell."""
+    sample, file = awkward(**fields), tmp_path / "rollouts.jsonl"
+    save_carryover(tmp_path, [sample], 0.0)
+    write_rollouts(file, "digest", [sample], 0.0)
+    for path in (tmp_path / CARRIED, file):
+        head, row = path.read_text().splitlines()
+        path.write_text(f"{head}\n{json.dumps(written_before(json.loads(row)))}\n")
+    carried = Carryover.load(tmp_path)
+    assert carried.lost_prompts is lost
+    if not lost:
+        assert back(tmp_path) == (sample,)
+        assert Rollouts.load(file).scored(sample.trajectory.request, 0.0) == sample
+        return
+    told = "its episodes were written by an earlier version, without the prompts of forks .sample g4s1.: make the"
+    for read, field in ((lambda: back(tmp_path), "checkpoint"), (lambda: Rollouts.load(file), "--from-rollouts")):
+        with pytest.raises(ConfigError, match=f"^{field}='.*': {told} samples again$"):
+            read()
 
 
 def test_on_another_clock_no_time_has_passed_since_the_checkpoint(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ import pytest
 from places import ROOT
 
 from overlap.errors import RunDirError
-from overlap.record.logs import Console, _Chatter, quiet
+from overlap.record.logs import Console, _Chatter, guest, quiet
 
 
 def run(code: str, log: Path, **options) -> subprocess.CompletedProcess[str]:
@@ -22,7 +22,7 @@ def run(code: str, log: Path, **options) -> subprocess.CompletedProcess[str]:
     head = f"""
         import ctypes, logging, os, sys, warnings
         from pathlib import Path
-        from overlap.record import Console, quiet
+        from overlap.record import Console, guest, quiet
         log = Path({str(log)!r})
     """
     program = textwrap.dedent(head) + textwrap.dedent(code)
@@ -66,6 +66,67 @@ def test_chatter_of_every_kind_goes_to_the_log_and_the_console_to_the_terminal(t
     logged = (tmp_path / "run.log").read_text()
     for text in ("print", "stderr", "logging", "warnings", "a descriptor", "a child", "its stderr", "C", "the console"):
         assert f"from {text}\n" in logged or f"from {text}" in logged, text
+
+
+GUEST = """
+    import asyncio, contextvars, threading
+    logging.basicConfig(level=logging.INFO, format="%(message)s")
+    before = len(os.listdir("/proc/self/fd"))
+
+    async def work():
+        logging.getLogger("torch.task").warning("a library's in a task")
+        await asyncio.to_thread(logging.getLogger("vllm").error, "a library's in a thread, %s", "too")
+
+    with guest(log, sys.stderr) as console:
+        late = logging.getLogger("transformers")      # sets its handler up when it is imported, that is now
+        late.addHandler(logging.StreamHandler())
+        late.propagate = False
+        late.warning("a library's")
+        asyncio.run(work())
+        print("from print", flush=True)
+        os.system("echo from a child")
+        logging.getLogger("mine").info("from the caller's logger")
+        logging.getLogger("torch").info("a library's with %d argument too few: %s", 1)
+        caller = threading.Thread(target=late.warning, args=("for the caller's own thread",))
+        caller.start(); caller.join()
+        console.print("from the console")
+        console.note("for the log")
+        kept = contextvars.copy_context()
+    kept.run(late.warning, "from a thread that goes on")
+    console.print("afterwards from the console")
+    print(len(os.listdir("/proc/self/fd")) - before, logging.getLogRecordFactory() is logging.LogRecord)
+"""
+
+
+def test_a_run_in_somebody_elses_process_takes_nothing_but_what_libraries_log_for_it(tmp_path):
+    done = run(GUEST, tmp_path / "run.log")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "from print\nfrom a child\n0 True\n"
+    said = [line for line in done.stderr.splitlines() if line.startswith(("from", "for", "afterwards", "a library's"))]
+    assert said == [
+        "from the caller's logger",
+        "for the caller's own thread",
+        "from the console",
+        "from a thread that goes on",
+        "afterwards from the console",
+    ]
+    logged = (tmp_path / "run.log").read_text()
+    for text in (
+        "[transformers] a library's",
+        "[torch.task] a library's in a task",
+        "[vllm] a library's in a thread, too",
+        "for the log",
+    ):
+        assert f"{text}\n" in logged
+
+
+def test_a_run_without_a_console_prints_into_its_log_only(tmp_path, capfd):
+    with guest(tmp_path / "run.log", None) as console:
+        console.print("step 1")
+        assert not console.tty
+    console.print("nowhere")
+    assert (tmp_path / "run.log").read_text() == "step 1\n"
+    assert capfd.readouterr() == ("", "")
 
 
 def test_an_exception_puts_everything_back(tmp_path):

@@ -16,10 +16,13 @@ from overlap.evaluation.evaluate import PassRate, ProblemTally
 from overlap.evaluation.history import EvaluationHistory
 from overlap.evaluation.history import row as evaluation_row
 from overlap.pipeline import LoopState, StepResult
+from overlap.pipeline.advantage import EQUAL_REWARDS
+from overlap.pipeline.group import ALL_TRUNCATED, TOO_FEW_SCORED
 from overlap.record import metrics
 from overlap.record.looplag import Lag
-from overlap.record.metrics import WORST, episode_row, node_row, step_row, worst_nodes_line
+from overlap.record.metrics import WORST, episode_row, is_step, node_row, step_row, worst_nodes_line
 from overlap.record.timing import result_timing
+from sandbox.core import Verdict
 
 LOOP = LoopState(3, 2, 1, 8, 16, 0.5, 2.5, 9.0)
 
@@ -66,6 +69,20 @@ def test_shares_of_the_samples_by_age_have_no_gap_and_make_one():
     row = row_of(result(group(0, *(scored(0, i, version=9 - age) for i, age in enumerate(ages))), version=9))
     shares = {name: value for name, value in row.items() if name.startswith("rollout/staleness_share_")}
     assert shares == {f"rollout/staleness_share_{age}": ages.count(age) / 8 for age in range(6)}
+
+
+def test_what_did_not_happen_is_counted_as_zero():
+    row = row_of(result(group(0, scored(0, 0, 1.0, says="AC"))))
+    assert {name: row[f"verify/{name}"] for name in Verdict} == {v: float(v == "AC") for v in Verdict}
+    assert list(Verdict) == list(metrics.VERDICTS)
+    reasons = {EQUAL_REWARDS, ALL_TRUNCATED, TOO_FEW_SCORED}
+    assert reasons == set(metrics.REASONS)
+    assert {row[f"rollout/dropped_{reason}"] for reason in reasons} == {0}
+
+
+def test_rows_of_evaluations_alone_are_no_steps():
+    assert not is_step({"step": 0, "eval/pass_at_1": 0.5, "eval/samples": 4})
+    assert all(map(is_step, ({"step": 1}, {"step": 1, "eval/pass_at_1": 0.5, "reward/mean": 0.0})))
 
 
 def test_a_metric_is_one_function(monkeypatch):
@@ -153,11 +170,19 @@ def names_in_the_source() -> set[str]:
 def a_full_row() -> dict[str, float]:
     """A row to which every part of a run has added what it can."""
     one = scored(3, 0)
-    turns = replace(one, trajectory=replace(one.trajectory, used=Used(3, 9, 30, 16, 1, 0)))
+    used = Used(3, 9, 30, 16, 1, 0, rerendered=5, refused={"n": 2, "context": 1}, ignored={"tool_choice": 4})
+    turns = replace(one, trajectory=replace(one.trajectory, used=used))
     made = result(group(3, turns), report=StepReport(1, 1, 1.0, dict.fromkeys(trainer_metrics(), 0.5)), loop=LOOP)
     figures = EvaluationHistory().add(3, PassRate((ProblemTally("a", 1, 4),), 4))
     beside = evaluation_row(figures) | {"rollout/prompts_solved": 1.0}
     return row_of(made, extra=beside | node_row(ClusterFigures(1.0, ())) | episode_row(made, 2))
+
+
+def test_requests_of_episodes_are_counted_by_parameter():
+    row = a_full_row()
+    names = ("refused", "refused_n", "refused_context", "ignored_tool_choice", "rerendered_tokens")
+    per_episode = [row[f"episode/{name}"] / row["episode/refused_context"] for name in names]
+    assert per_episode == [3, 2, 1, 4, 5]
 
 
 def test_every_metric_has_its_line_in_the_documentation_and_every_line_is_of_a_metric():

@@ -49,6 +49,17 @@ def test_tensorboard_reads_the_same_rows(run):
     ]
 
 
+def test_the_evaluation_before_a_run_is_forgotten_where_it_is_made_again(run):
+    run.step({"step": 0, "eval/pass_at_1": 0.5})
+    run.step({"step": 1, "reward/mean": 0.5})
+    run.rewind(RunState(0, 0))
+    assert read_json_lines(run.metrics) == []
+    run.step({"step": 1, "reward/mean": 0.5})
+    run.step({"step": 1, "eval/pass_at_1": 0.75})  # after the last step
+    run.rewind(RunState(1, 1))
+    assert [row["step"] for row in read_json_lines(run.metrics)] == [1, 1]
+
+
 def test_tensorboard_forgets_what_came_after_the_checkpoint(run):
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 

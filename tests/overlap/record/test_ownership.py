@@ -115,7 +115,10 @@ def test_a_failed_start_leaves_its_directory_free_for_the_same_command(tmp_path)
         made = RunDir.create(str(tmp_path / "run"), CFG)
         assert made.log.read_text() == ""
         assert len(read_history(made.path)) == 1
+        assert not (made.path / "engines").exists()
         made.log.write_text("the engine did not start")
+        (made.path / "engines").mkdir()
+        (made.path / "engines" / "1.log").write_text("nor did this one")
         made.close()
 
 

@@ -76,12 +76,14 @@ def test_a_terminal_shows_one_bar_and_lines_above_it(tmp_path):
     assert re.search(r"3/3 \|█+\|\s*reward 0\.412  solved 38%  1,204 tok/s  exposed 0\.31 s  left 0 s", last)
     assert "a line in between\r\n" in output
     assert output.endswith("done\r\n")
-    assert (tmp_path / "log").read_text().count("\nstep ") == 3  # a record of the steps for who was not there
+    for text in (output.replace("\r", "\n"), (tmp_path / "log").read_text()):
+        assert [text.count(f"\nstep {step}/3  reward 0.412  solved 38%") for step in (1, 2, 3)] == [1, 1, 1]
 
 
 def test_a_narrow_terminal_never_wraps_the_bar_and_one_of_unknown_width_gets_lines(tmp_path):
     output = on_a_terminal(tmp_path / "log", columns=40)
-    assert max(len(line) for line in re.split(r"[\r\n]+", re.sub(r"\x1b\[\w+", "", output))) <= 40
+    lines = re.split(r"[\r\n]+", re.sub(r"\x1b\[\w+", "", output))
+    assert 0 < max(len(line) for line in lines if "/3 |" in line) <= 40
     assert "starting the engine\r\nstep 1/3  reward 0.412" in on_a_terminal(tmp_path / "log", columns=0)
 
 
@@ -126,7 +128,7 @@ def test_the_final_table_shows_before_and_after_and_how_long_generation_stood_st
     before = {"value": 0.25, "low": 0.2, "high": 0.3, "pass_at_k": {"k": 4, "value": 0.5}}
     change = {"value": 0.05, "low": -0.01, "high": 0.11}
     found = {"before": before, "after": before | {"step": 10}, "change": change, "best": None}
-    more = {"pass_at_1": found, "extra": {"engine_outages_s": [24.04, 31.5]}}
+    more = {"evaluations": found, "extra": {"engine_outages_s": [24.04, 31.5]}}
     made = summary(rows, reason="finished", seconds=1230, run_dir=Path("runs/x"), **more)
     text = final_table(made)
     for line in (
@@ -149,4 +151,18 @@ def test_the_final_table_shows_before_and_after_and_how_long_generation_stood_st
 def test_a_step_that_taught_nothing_says_why():
     assert nothing_learned({**ROW, "rollout/groups_kept": 4}) == ""
     assert "every response was cut off" in nothing_learned({"rollout/groups_kept": 0, "rollout/truncated_share": 1.0})
-    assert "all groups were dropped" in nothing_learned({"rollout/groups_kept": 0, "rollout/truncated_share": 0.5})
+    dropped = {"rollout/groups_kept": 0, "rollout/truncated_share": 0.5}
+    assert "all groups were dropped" in nothing_learned(dropped)
+    told = nothing_learned(dropped | {"episode/refused": 212, "episode/refused_response_format": 212})
+    assert told.endswith("dropped; `response_format` was refused 212 times, by episode.structured=refuse")
+
+
+def test_the_final_table_tells_what_was_refused_to_episodes_and_what_had_no_effect():
+    rows = [ROW | {"episode/refused_n": 1, "episode/ignored_tool_choice": 2}, ROW | {"episode/refused_context": 3}]
+    text = final_table(summary(rows, reason="finished", seconds=9.0, run_dir=Path("runs/x")))
+    lines = [" ".join(line.split()) for line in text.splitlines() if line.startswith("requests")]
+    assert lines == [
+        "requests `context` was refused 3 times, because the dialog filled the context (episode.tokens)",
+        "requests `n` was refused 1 time, by the gateway",
+        "requests `tool_choice` had no effect 2 times (episode.structured=ignore)",
+    ]

@@ -13,6 +13,7 @@ import pytest
 from overlap.errors import RunDirError
 from overlap.record.json_lines import to_json_types
 from overlap.record.looplag import Lag
+from overlap.record.progress import final_table
 from overlap.record.report import TIMINGS, draw_picture, hardware, summary, versions, write_picture
 
 
@@ -30,7 +31,7 @@ def test_the_summary_of_a_run_worked_by_hand():
     some = rows(10)
     for k, row in enumerate(some, 1):
         row |= {"time/step_s": 20.0 if k < 10 else 40.0, "time/exposed_reward_s": 1.0 if k < 10 else 12.0}
-    more = {"lag": Lag(1, 2, 3), "pass_at_1": {"before": {"value": 0.1}}, "extra": {"x": 1}}
+    more = {"lag": Lag(1, 2, 3), "evaluations": {"before": {"value": 0.1}}, "extra": {"x": 1}}
     made = summary(some, reason="finished", seconds=200, run_dir=Path("run"), **more)
     assert made["reward"] == pytest.approx({"window": 5, "first": 0.03, "last": 0.08, "gain": 0.05, "ratio": 8 / 3})
     assert made["timing"]["learn_s"] == 5
@@ -107,3 +108,35 @@ def test_a_picture_shows_every_evaluation_that_found_something():
     left, right = solved.get_xlim()
     assert left < 0 < 40 < right
     assert figure.axes[0].get_xlim()[0] > 0
+
+
+@pytest.mark.parametrize(
+    ("figures", "cause"),
+    [
+        ({"reward/mean": 0.0, "reward/std": 0.0}, "every reward was 0: the problems are too hard"),
+        ({"reward/mean": 1.0, "reward/std": 0.0}, "every reward was 1: the problems are too easy"),
+        ({"reward/mean": 0.5, "reward/std": 0.5}, "the samples of each group had equal rewards"),
+        ({"reward/mean": 0.0, "reward/std": 0.0, "rollout/truncated_share": 1.0}, "every response was cut off"),
+        ({"reward/mean": math.nan}, "no sample could be scored"),
+    ],
+)
+def test_a_run_in_which_nothing_could_be_learned_ends_with_a_warning(figures: dict[str, float], cause: str):
+    none = [{"step": step, "rollout/groups_kept": 0, **figures} for step in (1, 2)]
+    made = summary(none, reason="finished", seconds=1, run_dir=Path("r"))
+    (warning,) = made["warnings"]
+    assert cause in warning
+    assert final_table(made).splitlines()[-2] == f"WARNING             {warning}"
+    one = [*none, {"step": 3, "rollout/groups_kept": 1}]
+    assert summary(one, reason="finished", seconds=1, run_dir=Path("r"))["warnings"] == []
+
+
+def test_the_mean_reward_of_heldout_prompts_stands_in_the_place_of_pass_at_1():
+    before = {"measure": "mean reward", "value": -0.25, "low": -0.5, "high": 0.0}
+    found = {"before": before, "after": before | {"value": 1.5, "step": 2}}
+    more = {"evaluations": found, "measure": "mean reward"}
+    made = summary(rows(2), reason="finished", seconds=1, run_dir=Path("r"), **more)
+    assert "pass_at_1" not in made
+    assert made["heldout_reward"] == found
+    text = final_table(made)
+    assert "pass@1" not in text
+    assert "held-out reward before  -0.250  (95 % CI -0.500 to 0.000)" in text

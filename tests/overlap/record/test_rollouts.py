@@ -32,7 +32,7 @@ def batch(step: int, *samples: Scored, dropped: tuple[Scored, ...] = ()) -> Batc
 
 
 def test_every_sample_of_a_step_comes_back_bit_for_bit(run: RunDir) -> None:
-    """In memory, each has its reward, end and versions, and no tokens."""
+    """In memory, each has its reward, end and versions, and two tokens at most."""
     run.keep(batch(1, awkward(0), awkward(2), dropped=(given_up(1),)), "digest", 20.0)
     run.keep(batch(2, awkward(3)), "digest", 30.0)
     rollouts = Rollouts.load(run.rollouts)
@@ -42,7 +42,7 @@ def test_every_sample_of_a_step_comes_back_bit_for_bit(run: RunDir) -> None:
     assert rollouts.scored(given_up(1).trajectory.request, 20.0) == given_up(1)
     known = rollouts.known[0, 1]
     assert (known.reward, known.trajectory.finish, known.trajectory.spans) == (0.1, "stop", awkward(0).trajectory.spans)
-    assert (len(known.trajectory.token_ids), known.trajectory.text, known.judgement) == (0, "", None)
+    assert (len(known.trajectory.token_ids), known.trajectory.text, known.judgement) == (2, "", None)
 
 
 def test_samples_after_a_checkpoint_are_cut_off_with_it(run: RunDir) -> None:

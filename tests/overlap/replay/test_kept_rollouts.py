@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from finished_steps import PROMPT, scored
 from journal import essence
-from sessions import Generator, Stage, Tokenizer, Verifier
+from sessions import Episodic, Generator, Stage, Tokenizer, Verifier
 
 import overlap
 from overlap import cli
@@ -26,6 +26,7 @@ from overlap.prepare.run_inputs import RunInputs
 from overlap.record import Rollouts, data_digest, read_json_lines
 from overlap.replay.kept_rollouts import SavedGenerator, SavedVerifier, check_rollouts
 
+BOOTSTRAP = ("learn.advantage=gae", "learn.truncated=bootstrap", "rollout.samples_per_group=1")
 KEPT = ("run.keep_rollouts=true", "run.steps=6", "rollout.max_sequences=16")
 
 
@@ -40,6 +41,8 @@ class Lab:
     folder: Path
     patch: pytest.MonkeyPatch
     source: Path = field(init=False)
+    engine: type[Generator] = Generator
+    truncated: float = 0.1
 
     def __post_init__(self) -> None:
         self.source = self.folder / "run"
@@ -48,14 +51,14 @@ class Lab:
         """Eight prompts and a policy of nothing."""
         made = Stage(self.folder, self.patch, *KEPT, *overrides)
 
-        def prepare(cfg: Config, task: Any, scratch: Path) -> RunInputs:
+        def prepare(cfg: Config, task: Any, scratch: Path, output: Any = None) -> RunInputs:
             return RunInputs(cfg, task, made.policy, Tokenizer(), tuple(fake_prompts(8)), ())
 
         for module in ("overlap.run.training", "overlap.commands.train", "overlap.commands.standalone"):
             self.patch.setattr(f"{module}.prepare", prepare)
         self.patch.setattr("overlap.run.session.write_picture", lambda *a, **k: None)
         (made.policy / "config.json").write_text("{}")
-        made.generator = Generator(seed=3, seconds=jitter, truncated=0.1, slots=16)
+        made.generator = self.engine(seed=3, seconds=jitter, truncated=self.truncated, slots=16)
         made.verifier = Verifier(seed=3, seconds=jitter, solved=0.3, failed=0.05, workers=8)
         return made
 
@@ -111,6 +114,18 @@ def test_the_batches_are_those_of_the_run_each_time(lab: Lab, staleness: int, re
     batches = lab.kept(f"rollout.max_staleness={staleness}", f"rollout.refill_groups={refill}")
     assert lab.again(name="a") == lab.again(name="b") == batches
     assert len(batches) > 1
+
+
+@pytest.mark.parametrize("staleness", [0, 1])
+def test_the_batches_of_episodes_are_those_of_the_run_with_what_each_fork_was_sampled_behind(
+    lab: Lab, staleness: int
+) -> None:
+    lab.engine = Episodic
+    batches = lab.kept(f"rollout.max_staleness={staleness}")
+    assert lab.again() == batches
+    text = (lab.source / "rollouts.jsonl").read_text()
+    (lab.source / "rollouts.jsonl").write_text(re.sub(r', "prompt_ids": "[^"]*"', "", text))
+    assert lab.learn(name="b") == 2
 
 
 @pytest.mark.parametrize(("staleness", "bound"), [(0, 0.3), (2, 0.25)])
@@ -204,6 +219,14 @@ def test_a_step_without_anything_to_learn_leaves_the_version(lab: Lab) -> None:
     rewards = [1.0] * 8 + [1.0, 0.0] * 4  # two steps of two groups; the first are of equal rewards
     known = {divmod(i, 4): scored(*divmod(i, 4), reward) for i, reward in enumerate(rewards)}
     check_rollouts(Rollouts(lab.folder, "digest", known, {}), lab.staged("run.steps=2").cfg, "digest", [PROMPT])
+
+
+def test_a_cut_off_sample_that_bootstraps_is_learned_from_again_if_it_has_two_tokens(lab: Lab) -> None:
+    """Whether a step of such samples makes a version depends on their lengths."""
+    lab.truncated = 0.7
+    batches = lab.kept(*BOOTSTRAP)
+    assert len(batches) > 1
+    assert lab.again(*BOOTSTRAP) == batches
 
 
 @pytest.mark.parametrize("where", ["nowhere", "policy"])

@@ -41,6 +41,26 @@ def test_a_run_that_was_ended_early_is_simulated_for_the_steps_that_it_took(run:
 
 
 @pytest.mark.parametrize(
+    ("done", "named"),
+    [
+        (["run.save_every=2"], "run.save_every=2"),
+        (["run.eval_every=3", "run.keep_rollouts=true"], "run.eval_every=3, run.keep_rollouts=true"),
+    ],
+)
+def test_a_run_that_saved_or_evaluated_is_replayed_with_a_warning(tmp_path: Path, done: list[str], named: str) -> None:
+    found = leave(tmp_path / "run", config(*done, "run.steps=3"))
+    assert f"WARNING: saving and evaluations ({named}) are left out" in replay(str(found))[-1]
+
+
+def test_a_run_that_did_neither_is_replayed_without_one_and_rows_of_evaluations_are_no_steps(
+    run: Path, tmp_path: Path
+) -> None:
+    assert not [line for line in replay(str(run)) if "WARNING" in line]
+    rows = '{"step": 0, "eval/pass_at_1": 0.5}\n' + (run / "metrics.jsonl").read_text()
+    assert replay(_broken(run, tmp_path / "evaluated", "metrics.jsonl", rows))[1:] == replay(str(run))[1:]
+
+
+@pytest.mark.parametrize(
     ("asked", "workers"),
     [
         (("rollout.max_staleness=0",), 2),

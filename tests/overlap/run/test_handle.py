@@ -27,7 +27,7 @@ Program = Callable[[str], subprocess.Popen[str]]
 @pytest.fixture
 def train(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Train], None]]:
     """Puts something in the place of ``train``; no run outlives the test."""
-    yield lambda real: monkeypatch.setattr(handle, "train", real)
+    yield lambda real: monkeypatch.setattr(handle, "run_training", real)
     assert {run for run in handle._RUNS if not run.done} == set()
     handle._RUNS.clear()
 
@@ -83,17 +83,34 @@ def test_an_error_of_the_run_is_raised_to_the_one_who_waits_each_time_or_else_wh
         raise ZeroDivisionError
 
 
-def test_leaving_the_block_stops_the_run(train: Any) -> None:
-    train(until_stopped)
+def test_a_block_that_ends_waits_for_the_run_and_one_left_by_an_exception_stops_it(train: Any) -> None:
+    train(lambda *_, **__: threading.Event().wait(0.01) or {"exit": "finished"})
     with overlap.start(CFG) as run:
-        assert run.status() == {"state": "preparing", "paused": False, "draining": False, "saving": False}
+        pass
+    assert run.wait(0) == {"exit": "finished"}
+    train(until_stopped)
+    with pytest.raises(ZeroDivisionError), overlap.start(CFG) as run:
+        raise ZeroDivisionError
     assert run.wait(0) == {"exit": "stopped"}
+
+
+def test_a_run_says_where_it_stands_from_its_beginning_to_its_end(train: Any) -> None:
+    train(until_stopped)
+    run = overlap.start(CFG.replace(run={"dir": "runs/first", "steps": 7}))
+    known = {"run": "runs/first", "step": 0, "steps": 7, "version": 0, "seconds": 0.0, "checkpoint": None}
+    known |= {"restarts": 0, "not_written": [], "paused": False, "draining": False, "saving": False}
+    assert run.status() == {"state": "preparing"} | known
+    assert repr(run) == "<overlap.Run runs/first: preparing, step 0 of 7>"
+    run.stop()
+    run.wait()
+    assert run.status() == {"state": "ended", "exit": "stopped"} | known
+    assert repr(run) == "<overlap.Run runs/first: ended (stopped), step 0 of 7>"
 
 
 def test_a_run_that_had_nothing_to_keep_when_the_block_was_left_is_no_error(train: Any) -> None:
     train(failing(StoppedError("the run was stopped before its first step"), until_stopped))
-    with overlap.start(CFG) as run:
-        pass
+    with pytest.raises(KeyError), overlap.start(CFG) as run:
+        raise KeyError
     with pytest.raises(StoppedError, match="before its first step"):
         run.wait()
 
@@ -142,7 +159,7 @@ def wait_for_stop(control):
     while not control.stopped:
         threading.Event().wait(0.001)
 
-handle.train = train
+handle.run_training = train
 cfg = load_config(None, ["run.dir=runs/first"])
 """
 ENDS = "\noutlive, handle.Run._outlive = handle.Run._outlive, lambda run: (ended.set(), outlive(run))"
@@ -173,7 +190,8 @@ def test_a_program_does_not_end_before_a_run_that_it_began_and_left(program: Pro
 
 
 def test_a_run_that_failed_and_that_nobody_asked_about_is_told_at_the_end(program: Program) -> None:
-    code = "def train(*_, **__):\n    raise overlap.ConfigError('run.dir', 'x', 'is\\ntaken')\nhandle.train = train\n"
+    code = "def train(*_, **__):\n    raise overlap.ConfigError('run.dir', 'x', 'is\\ntaken')\n"
+    code += "handle.run_training = train\n"
     assert program(code + "overlap.start(cfg)").communicate(timeout=60) == (
         "",
         "overlap: the run in runs/first failed: ConfigError: run.dir='x': is taken\n",

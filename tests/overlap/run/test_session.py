@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sessions import Generator, Stage, Verifier, assert_one_run, interrupt, play
+from sessions import Episodic, Generator, Stage, Verifier, assert_one_run, interrupt, play
 
 from overlap.atomic import partial_path
 from overlap.core import WeightUpdate
@@ -57,6 +57,24 @@ def test_a_finished_run_has_its_policy_its_rows_its_picture_and_its_figures(
     assert (session.run.policy / "policy").read_text() == "5\n"
     assert session.run.picture.read_bytes().startswith(b"\x89PNG")
     assert written(session)["not_written"] == []
+
+
+@pytest.mark.parametrize(("truncated", "warnings"), [("mask", 1), ("zero", 0)])
+def test_a_run_that_learns_from_the_fast_episodes_alone_says_so_once(
+    stage: Make, truncated: str, warnings: int
+) -> None:
+    made = stage(f"learn.truncated={truncated}")
+    made.generator = Episodic(seed=3)
+    session = made.session()
+    play(session)
+    rows = read_json_lines(session.run.metrics)
+    late = [row["episode/out_of_time"] for row in rows]
+    assert sum(count > 0 for count in late) > 1
+    told = [line for line in made.shown.getvalue().splitlines() if "selects for short episodes" in line]
+    assert len(told) == warnings
+    first = next(row for row in rows if row["episode/out_of_time"])
+    says = f"step {first['step']}: {first['episode/out_of_time']} of 8 episodes ran out of episode.timeout_s=600 and"
+    assert all(says in line for line in told)
 
 
 def test_engine_and_learner_sit_where_the_run_was_placed(stage: Make, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -296,6 +314,36 @@ def test_a_policy_that_cannot_be_saved_at_the_end_is_the_runs_error(stage: Make)
     with pytest.raises(RunDirError, match="disk full"):
         play(session)
     assert written(session)["policy"]["checkpoint"].endswith("step-000004")
+
+
+def test_a_policy_for_which_the_disk_has_no_room_is_saved_on_another_one_and_told(
+    stage: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made, saves = stage(), list[str]()
+
+    def on_save(kind: str) -> None:
+        saves.append(kind)
+        if len(saves) == 1:
+            raise RunDirError("disk full")
+
+    made.learner.on_save = on_save
+    monkeypatch.setattr("overlap.run.save_policy.other_places", lambda run, size: [tmp_path / "other"])
+    (tmp_path / "other").mkdir()
+    session = made.session()
+    play(session)
+    policy = written(session)["policy"]
+    assert Path(policy["path"]).parent == tmp_path / "other"
+    assert Path(policy["path"]).is_dir()
+    assert (policy["instead"], policy["version"], saves) == ("disk full", 5, ["policy", "policy"])
+    assert f"{policy['path']} (version 5); not in the run directory: disk full" in final_table(written(session))
+    said = made.shown.getvalue()
+    assert said.count(f"the policy is saved in {policy['path']}, since {session.run.policy} cannot be written") == 1
+
+
+def test_other_places_are_on_other_disks_and_have_room(tmp_path: Path) -> None:
+    own = tmp_path.stat().st_dev
+    assert all(place.stat().st_dev != own for place in keeping.other_places(tmp_path, 1))
+    assert keeping.other_places(tmp_path, 1 << 60) == []
 
 
 def test_a_resumed_run_is_one_run(stage: Make) -> None:

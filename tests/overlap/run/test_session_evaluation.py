@@ -13,7 +13,7 @@ from sessions import Stage, Verifier, interrupt, play
 from overlap.core import Scored, Trajectory
 from overlap.errors import StageError
 from overlap.fakes import fake_prompts
-from overlap.record import final_table, read_json_lines
+from overlap.record import final_table, is_step, read_json_lines
 from overlap.run.session import TrainingSession
 
 EVALUATED = ("run.eval_samples=4", "run.eval_every=2", "run.save_every=1")
@@ -48,7 +48,8 @@ def test_evaluations_are_in_rows_trace_summary_picture_and_table_and_the_best_ch
     session = session_of(tmp_path, monkeypatch, "run.keep_last=1")
     figures = play(session)["pass_at_1"]
     rows = read_json_lines(session.run.metrics)
-    assert [row.get("eval/pass_at_1") for row in rows] == [None, 0.5, None, 0.25, None]
+    assert [row.get("eval/pass_at_1") for row in rows] == [0.0, None, 0.5, None, 0.25, None, 0.25]
+    assert [row["step"] for row in rows] == [0, 1, 2, 3, 4, 5, 5]
     assert [figures[when]["value"] for when in ("before", "after", "best")] == [0.0, 0.25, 0.5]
     assert (figures["change"]["value"], figures["best"]["step"]) == (0.25, 2)
     lanes = {event.get("cat") for event in json.loads(session.run.trace.read_text())}
@@ -66,7 +67,11 @@ def test_training_is_the_same_with_and_without_evaluations(tmp_path: Path, monke
         play(session)
         drop = ("time/", "loop/", "eval/", "verify/queue", "verify/run")
         found.append(
-            [{k: v for k, v in r.items() if not k.startswith(drop)} for r in read_json_lines(session.run.metrics)]
+            [
+                {k: v for k, v in r.items() if not k.startswith(drop)}
+                for r in read_json_lines(session.run.metrics)
+                if is_step(r)
+            ]
         )
     assert found[0] == found[1]
 

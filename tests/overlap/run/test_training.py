@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import errno
 import json
+import os
+import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import pytest
 from sessions import Stage, Tokenizer
@@ -18,9 +20,9 @@ from overlap.config import Config, load_config
 from overlap.errors import ConfigError, RunDirError, StoppedError
 from overlap.fakes import fake_prompts
 from overlap.prepare.run_inputs import RunInputs
-from overlap.record import ownership
+from overlap.record import RunSummary, ownership
+from overlap.run import RunStatus, session, training
 from overlap.run import control_socket as ctl
-from overlap.run import session, training
 from overlap.run.control import RunControl
 from overlap.run.control_socket import ask
 
@@ -33,7 +35,7 @@ def stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Stage:
     made = Stage(tmp_path, monkeypatch)
     (made.policy / "config.json").write_text("{}")
 
-    def prepare(cfg: Config, task: Any, scratch: Path) -> RunInputs:
+    def prepare(cfg: Config, task: Any, scratch: Path, output: Any) -> RunInputs:
         return RunInputs(cfg, task, made.policy, Tokenizer(), tuple(fake_prompts(8)), ())
 
     monkeypatch.setattr(training, "prepare", prepare)
@@ -59,6 +61,45 @@ def test_a_run_may_be_called_from_a_script_a_thread_or_a_notebook(stage: Stage, 
     figures = called(lambda: overlap.train(stage.cfg))
     assert (figures["exit"], figures["steps"]) == ("finished", 5)
     assert json.loads((tmp_path / "run" / "summary.json").read_text())["policy"]["version"] == 5
+
+
+def _started(cfg: Config, console: TextIO | None = None) -> RunSummary:
+    with overlap.start(cfg, console=console) as run:
+        pass
+    return run.wait()
+
+
+@pytest.mark.parametrize(
+    ("call", "shown"),
+    [(overlap.train, True), (_started, False), (lambda cfg: _started(cfg, sys.stderr), True)],
+)
+def test_a_run_leaves_the_output_of_its_caller_alone_and_shows_its_own_lines_where_asked(
+    stage: Stage, call: Callable[[Config], RunSummary], shown: bool, capfd: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    def on_step(batch: Any) -> None:
+        print("printed", batch.step, flush=True)
+        os.system("echo by a child")
+
+    stage.learner.on_step = on_step
+    figures = call(stage.cfg)
+    assert figures.keys() == RunSummary.__annotations__.keys() - {"heldout_reward"}
+    told = capfd.readouterr()
+    assert told.out == "".join(f"printed {step}\nby a child\n" for step in range(1, 6))
+    assert ("step 5/5" in told.err) is shown
+    assert shown or told.err == ""
+    assert "step 5/5" in (tmp_path / "run" / "run.log").read_text()
+
+
+def test_a_status_has_the_same_figures_at_every_moment(stage: Stage) -> None:
+    seen = list[set[str]]()
+    stage.learner.on_step = lambda batch: seen.append({*run.status()})
+    run = overlap.start(stage.cfg)
+    always, often = RunStatus.__required_keys__, RunStatus.__optional_keys__
+    assert {*run.status()} >= always
+    run.wait()
+    assert {*run.status()} == always | {"exit"} | often & {*run.status()}
+    assert {*seen[0]} | {"exit"} == always | often
+    assert run.status()["step"] == 5
 
 
 def _raising(error: Exception) -> Callable[..., None]:
@@ -150,5 +191,5 @@ def test_a_run_that_is_stopped_while_its_data_are_loaded_makes_no_directory(stag
     control = RunControl()
     control.stop()
     with pytest.raises(StoppedError, match="stopped before it began"):
-        training.train(stage.cfg, control=control)
+        training.run_training(stage.cfg, control=control)
     assert not (tmp_path / "run").exists()

@@ -8,7 +8,7 @@ import random
 from typing import Any
 
 import pytest
-from chats import Letters, Voice, check_books, free, prompt, said, user
+from chats import Letters, Voice, check_books, free, planned, prompt, said, user
 
 from overlap.core import Request
 from overlap.errors import ContextFull, EpisodeOver
@@ -120,7 +120,7 @@ async def test_a_branch_is_trained_from_its_first_own_token_on_and_the_shared_tu
 
 async def test_an_answer_that_never_arrived_is_not_trained() -> None:
     voice, own = numbered()
-    await own.sample(own.ask([user("one")]))
+    await own.sample(await planned(own, [user("one")]))
     assert own.branches() == ()
     await own.say([user("one")])
     check_books(voice.sampled, own, 1)
@@ -128,7 +128,7 @@ async def test_an_answer_that_never_arrived_is_not_trained() -> None:
 
 async def test_that_a_request_repeats_an_answer_shows_that_it_arrived() -> None:
     voice, own = numbered()
-    first = await own.sample(own.ask([user("one")]))
+    first = await own.sample(await planned(own, [user("one")]))
     await own.say([user("one"), first.message, user("two")])
     check_books(voice.sampled, own, 2)
 
@@ -192,7 +192,7 @@ async def test_dialogs_of_the_same_words_by_others_or_of_other_calls_are_not_the
 
     own = chat(Voice())
     first = await own.say(asked("a", "b"))
-    found = [own.ask([*asked(*names), first.message, user("on")]).dialog for names in ("ab", "ba")]
+    found = [(await planned(own, [*asked(*names), first.message, user("on")])).dialog for names in ("ab", "ba")]
     assert [own.episode.match(dialog, "[]") for dialog in found] == [first.turn, None]
 
 
@@ -240,7 +240,8 @@ async def test_whatever_a_harness_does_ids_are_what_the_engine_saw_and_each_toke
         if rng.random() < 0.3:  # edited, cut, or with something that nobody said
             place = rng.randrange(len(messages))
             messages[place:] = [user(rng.choice(["x", "y"]))] if rng.random() < 0.5 else [said("mine"), user("z")]
-        replies = await asyncio.gather(*(own.sample(own.ask(messages)) for _ in range(rng.choice([1, 1, 1, 2, 3]))))
+        plans = [await planned(own, messages) for _ in range(rng.choice([1, 1, 1, 2, 3]))]
+        replies = await asyncio.gather(*map(own.sample, plans))
         for reply in replies:
             if rng.random() < 0.8:
                 own.deliver(reply)

@@ -26,7 +26,8 @@ def recording(monkeypatch: pytest.MonkeyPatch) -> Recording:
 
 
 OPENAI = f"{sys.executable} {AGENTS / 'openai_agent.py'}"
-HOWS = [*(("openai", how) for how in ("plain", "async", "stream", "chunks")), ("ai", "plain"), ("ai", "stream")]
+OPENAI_HOWS = ("plain", "async", "stream", "chunks", "items", "items-stream", "following")
+HOWS = [*(("openai", how) for how in OPENAI_HOWS), ("ai", "plain"), ("ai", "stream")]
 
 
 @pytest.mark.parametrize(("client", "how"), HOWS)
@@ -105,3 +106,58 @@ def test_smolagents_runs_to_its_end_and_a_history_that_it_writes_anew_is_a_branc
     assert len(found.chat.branches()) == 1 + forks
     assert sum(sum(branch.mask) for branch in found.chat.branches()) == found.chat.sampled
     assert tree(found.chat) == tree(directly(found.bodies, Speaker(*words)))
+
+
+def marked(**fields: object) -> str:
+    """What dspy reads of an answer."""
+    return "\n".join(f"[[ ## {name} ## ]]\n{value}" for name, value in {**fields, "completed": ""}.items())
+
+
+DSPY = (
+    marked(next_thought="twice", next_tool_name="twice", next_tool_args='{"number": 4}'),
+    marked(next_thought="done", next_tool_name="finish", next_tool_args="{}"),
+    marked(reasoning="it was doubled", answer="It is 8."),
+)
+FRAMEWORKS: dict[str, tuple[str, tuple[str, ...], int]] = {
+    # what framework_agent.py calls it: the environment that it is installed in, what the policy says, and branches
+    **{
+        name: (folder, ("I look." + calls(("twice", {"number": 4})), "It is 8."), branches)
+        for name, folder, branches in (
+            ("langgraph", "langgraph", 1),
+            ("pydantic_ai", "pydantic-ai", 1),
+            ("pydantic_ai_responses", "pydantic-ai", 1),
+            ("openai_agents", "openai-agents", 1),
+            ("openai_agents_chat", "openai-agents", 1),
+            ("llama_index", "llama-index", 1),
+            ("verifiers", "verifiers", 1),
+            ("autogen", "autogen", 2),  # it reflects on what the tool returned without naming the tool
+            ("crewai", "crewai", 2),  # it writes the history anew
+            ("haystack", "haystack", 1),
+            ("google_adk", "google-adk", 1),
+        )
+    },
+    "dspy": ("dspy", DSPY, 3),  # each of its prompts tells all that happened before
+    # It asks what a model can do before it begins, in a dialog of its own.
+    "inspect_ai": ("inspect-ai", ("hello, world", "I look." + calls(("twice", {"number": 4})), "It is 8."), 2),
+    "instructor": ("instructor", (calls(("Answer", {"text": "It is 8."})),), 1),
+}
+
+
+@pytest.mark.parametrize("name", FRAMEWORKS)
+def test_an_agent_framework_runs_to_its_end_and_its_tree_is_exact(tmp_path, recording, name: str) -> None:
+    folder, words, branches = FRAMEWORKS[name]
+    python = installed(folder) / "bin" / "python"
+    found = played(f"{python} {AGENTS / 'framework_agent.py'} {name}", tmp_path, recording, Speaker(*words))
+    assert found.answer == "It is 8."
+    assert len(found.chat.branches()) == branches
+    assert not found.chat.refused
+    assert found.chat.ignored == ({"tool_choice": 1} if name == "instructor" else {})  # it names the tool to call
+    assert sum(sum(branch.mask) for branch in found.chat.branches()) == found.chat.sampled
+    assert tree(found.chat) == tree(directly(found.bodies, Speaker(*words)))
+
+
+def test_agents_of_node_run_to_their_end(tmp_path, recording) -> None:
+    words = FRAMEWORKS["openai_agents"][1]
+    command = f"node {AGENTS / 'agents_js.mjs'} {installed('openai-agents-js')}"
+    found = played(command, tmp_path, recording, Speaker(*words))
+    assert (found.answer, len(found.chat.branches())) == ("It is 8.", 1)

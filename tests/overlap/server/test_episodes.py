@@ -74,6 +74,8 @@ def test_a_budget_truncates_whether_the_task_catches_it_or_not(caught: bool) -> 
     made = one(rollout, cfg=replace(EPISODES, episode=EpisodeConfig(tokens=2000, turns=3)))
     assert (made.finish, made.turns, made.text) == ("length", 1, "yes")
     assert len(made.forks) == 2
+    assert made.used is not None
+    assert not made.used.out_of_time
 
 
 @pytest.mark.virtual
@@ -93,6 +95,8 @@ async def test_time_truncates_and_takes_the_turn_in_flight_back() -> None:
     made = await rolling(two_turns, voice).generate(Request(0, 0, prompt()))
     assert now() - began == pytest.approx(600.0)
     assert (made.finish, made.text, voice.left) == ("length", "yes", 1)
+    assert made.used is not None
+    assert made.used.out_of_time
 
 
 def test_an_error_of_the_task_names_it_its_prompt_and_the_line() -> None:

@@ -52,11 +52,12 @@ def test_an_episode_has_a_state_of_its_own_from_its_first_call_to_its_end() -> N
 
 def test_an_episode_whose_time_is_over_takes_its_program_along() -> None:
     async def rollout(prompt: Any, chat: Chat, sandbox: EpisodeSandbox) -> str:
+        await chat.say([{"role": "user", "content": "go"}])
         await sandbox.execute("import time\ntime.sleep(900)")
         return "never"
 
     (made,) = rolled(rollout, cfg=replace(CFG, episode=EpisodeConfig(tokens=2000, timeout_s=1.5)))
-    assert (made.finish, made.text) == ("length", "")
+    assert (made.finish, made.text) == ("length", "yes")
 
 
 def test_what_a_program_does_is_told_and_a_fault_of_ours_has_the_episode_rolled_out_again(

@@ -11,7 +11,7 @@ from chats import Letters, Voice, said, user
 from gateways import CHAT, TOOLS, Session, Waiting, opened, played, until
 
 from overlap.core import Request, Spoken
-from overlap.server import ChatTemplate, http_messages, listening
+from overlap.server import ChatTemplate, listening
 
 DEEP = "[" * 100_000
 HALF = '{"a":"\ud800"}'
@@ -105,7 +105,7 @@ async def test_turns_asked_for_at_once_are_no_more_than_the_budget_has(s: Sessio
 
 @played()
 async def test_an_answer_that_is_being_sent_is_not_given_to_another_who_asks_the_same(s: Session) -> None:
-    asked = http_messages.read_body(json.dumps({"model": "any", "messages": [user("x")]}).encode())
+    asked = s.read(user("x"))
     (session,) = s.gateway._sessions.values()
     first = asyncio.create_task(s.ask(user("x")))
     await until(lambda: bool(session.replies))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
+from typing import Any
 
 import pytest
 from agent_runs import AGENT, Mine, rolled
@@ -69,3 +71,38 @@ def test_a_file_outside_its_directory_is_an_error_of_the_task(tmp_path) -> None:
 
     with pytest.raises(RolloutError, match=r"files names '../out.txt'"):
         rolled(tmp_path, f"{AGENT} ends", Outside())
+
+
+SWALLOWS = """
+import json, os, urllib.error, urllib.request
+body = json.dumps({"messages": [{"role": "user", "content": "x"}], "n": 2}).encode()
+for _ in range(3):
+    request = urllib.request.Request(os.environ["OPENAI_BASE_URL"] + "/chat/completions", body)
+    request.add_header("authorization", "Bearer " + os.environ["OPENAI_API_KEY"])
+    try:
+        urllib.request.urlopen(request)
+    except urllib.error.HTTPError:
+        pass
+"""
+
+
+@pytest.mark.parametrize(
+    ("program", "why", "refused"),
+    [
+        ("pass", "it asked for none", {}),
+        (SWALLOWS, "n: it would change what the trainer samples, or is not spoken here; leave it out", {"n": 3}),
+    ],
+    ids=["asks for nothing", "swallows a refusal"],
+)
+def test_an_episode_without_a_turn_has_failed_and_says_why(tmp_path, program: str, why: str, refused: Any) -> None:
+    made = rolled(tmp_path, f"{sys.executable} -S -c '{program}'")
+    assert (made.finish, made.failure) == ("abort", f"episode.command had no turn: {why}")
+    assert made.used is not None
+    assert made.used.refused == refused
+
+
+def test_a_program_that_fails_by_a_refusal_names_it_beside_its_own_words(tmp_path) -> None:
+    made = rolled(tmp_path, f"{sys.executable} -S -c '{SWALLOWS}\nraise SystemExit(3)'")
+    assert made.failure.startswith("episode.command ended with 3")
+    assert made.failure.endswith("the first of its requests that was refused: n: it would change what the trainer "
+                                 "samples, or is not spoken here; leave it out")  # fmt: skip

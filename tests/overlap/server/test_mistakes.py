@@ -80,10 +80,11 @@ def test_messages_that_the_template_refuses_are_an_error_of_the_task() -> None:
         one(saying([user("a"), user("b")]), tokenizer=Strict())
 
 
-def test_a_call_that_the_template_cannot_show_is_the_policys_doing_and_truncates() -> None:
+def test_a_call_that_the_template_cannot_show_as_it_is_is_the_policys_doing_and_shown_otherwise() -> None:
     called = {"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": "[1"}}]}
     made = one(saying([user("a"), called, user("b")]), tokenizer=Strict())
-    assert (made.finish, made.failure) == ("length", "")
+    assert (made.finish, made.failure) == ("stop", "")
+    assert '{"arguments": "[1"}' in Letters().decode(made.prompt_ids)
 
 
 @pytest.mark.parametrize(("found", "kind"), [(None, "nothing"), (("a", 1), "tuple")])

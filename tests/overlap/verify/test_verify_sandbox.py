@@ -7,11 +7,13 @@ import os
 import signal
 from dataclasses import replace
 
+import pytest
 from verifying import ADD, SOON_S, Judged, opened, trajectory
 
 from overlap.core import Prompt, Scored
+from overlap.errors import VerifierError
 from overlap.process import process_tree
-from sandbox.core import Limits, Problem, Program
+from sandbox.core import Case, Judgement, Limits, Problem, Program
 
 HONEST = "print(sum(map(int, input().split())))"
 HOSTILE = [
@@ -52,6 +54,39 @@ def test_among_a_flood_of_hostile_programs_the_honest_ones_get_their_reward() ->
     assert [s.reward for s in scored[1::2]] == [0.0] * len(HOSTILE)
     assert processes
     assert process_tree.await_end(processes, SOON_S) == []
+
+
+SIX = Problem("echo", "stdio", tuple(Case(str(n), str(n)) for n in range(6)), limits=Limits(cpu_s=1.0))
+
+
+class Partly(Judged):
+    """Its reward is the share of the cases that pass."""
+
+    all_cases = True
+
+    def program(self, prompt: Prompt, answer: str) -> tuple[Problem, Program] | None:
+        return SIX, Program(f"n = int(input())\nprint(n if n not in {answer} else -1)")
+
+    def reward(self, prompt: Prompt, answer: str, judgement: Judgement | None) -> float:
+        assert judgement is not None
+        return judgement.score
+
+
+class Stopped(Partly):
+    all_cases = False
+
+
+async def test_a_task_that_rewards_the_share_of_cases_has_all_of_them_judged() -> None:
+    failing = ["(1,)", "(0, 5)", "()", "(0, 1, 2, 3, 4, 5)"]
+    async with opened(Partly(), workers=2) as verifier:
+        scored = [await verifier.score(trajectory(text)) for text in failing]
+    assert [s.reward for s in scored] == pytest.approx([5 / 6, 4 / 6, 1.0, 0.0])
+    async with opened(Stopped(), workers=1) as verifier:
+        assert (await verifier.score(trajectory("()"))).reward == 1.0
+        with pytest.raises(
+            VerifierError, match=r"Stopped.reward raised ValueError: .* 2 of 6 cases.* all_cases = True"
+        ):
+            await verifier.score(trajectory("(1,)"))
 
 
 async def test_a_killed_sandbox_loses_no_sample_and_makes_none_wrong() -> None:

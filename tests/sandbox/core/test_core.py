@@ -6,14 +6,17 @@ import json
 import subprocess
 import sys
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any
 
 import pytest
 
-from sandbox import Case, InvalidProblem, Judgement, Limits, Problem, SandboxError, Verdict
+import sandbox
+from sandbox import Case, InvalidProblem, Judgement, Limits, Problem, Program, SandboxError, Verdict
 from sandbox.core.nouns import CaseResult
 from sandbox.errors import WorkerDied, from_wire, to_wire
 
+SUM = {"id": "sum", "kind": "stdio", "cases": [{"input": "3 4\n", "expected": "7"}]}
 ONE = (Case("", "1"),)
 
 
@@ -24,7 +27,6 @@ ONE = (Case("", "1"),)
         ({"kind": "quiz"}, "kind='quiz'"),
         ({"cases": (Case(""),)}, "expected=null"),
         ({"cases": (Case("", ""), Case("", " \n"))}, "blank"),
-        ({"cases": (Case(3, "1"),)}, "text"),
         ({"compare": "vibes"}, "compare='vibes'"),
         ({"compare": "float(2)"}, "compare='float(2)'"),
         ({"kind": "function"}, "fn_name=None"),
@@ -51,6 +53,81 @@ def test_a_problem_that_could_not_tell_right_from_wrong_is_refused(fields: dict[
 def test_limits_that_limit_nothing_are_refused(fields: dict[str, Any]) -> None:
     with pytest.raises(InvalidProblem, match=r"limits\."):
         Limits(**fields)
+
+
+CASE = Case("3 4\n", "7")
+
+
+@pytest.mark.parametrize(
+    ("make", "told"),
+    [
+        (
+            lambda: sandbox.judge(5, "print(7)"),
+            "problem=5: must be a Problem, or a mapping as in problem.json, not int",
+        ),
+        (lambda: sandbox.judge(SUM, 5), "program=5: must be a Program, its source as text, or a mapping"),
+        (
+            lambda: sandbox.judge(SUM, "", packages="numpy"),
+            "packages='numpy': must be a list of names, as (\"numpy\",)",
+        ),
+        (lambda: sandbox.judge(SUM, "", packages=5), "packages=5: must be a list of names"),
+        (lambda: Program(b"x"), "program: source=b'x': must be text, not bytes"),
+        (lambda: Program(None), "program: source=None: must be text, not NoneType"),
+        (lambda: Program("x", 3), "program: language=3: must be text, not int"),
+        (lambda: Program(files={"a": "b"}), "program: files={'a': 'b'}: must be pairs of a name and a text"),
+        (lambda: Case(5), "case: input=5: must be text (of a function problem: a JSON list of its arguments), not int"),
+        (lambda: Case("1", 7), "case: expected=7: must be text (of a function problem: a JSON value) or None, not int"),
+        (lambda: Case("1", group=2), "case: group=2: must be the name of a subtask, or None, not int"),
+        (lambda: Case("1", arguments="-x"), "case: arguments='-x': must be a list of texts, not str"),
+        (lambda: Case("1", arguments=(1,)), "case: arguments=(1,): must be a list of texts"),
+        (lambda: Case("1", files={"a": "b"}), "case: files={'a': 'b'}: must be pairs of a name and a text"),
+        (lambda: Case("1", compare=5), "case: compare=5: must be a mode of comparison as text, or None, not int"),
+        (lambda: Limits("4"), "limits.cpu_s='4': must be a positive number, not str"),
+        (lambda: Limits(processes=True), "limits.processes=True: must be a positive number, not bool"),
+        (lambda: Limits(memory_bytes=1.5), "limits.memory_bytes=1.5: must be a whole number, not float"),
+        (lambda: Problem(5, "stdio", [CASE]), "problem: id=5: must be text, not int"),
+        (lambda: Problem("p", 5, [CASE]), "problem 'p': kind=5: must be text, not int"),
+        (lambda: Problem("p", "stdio", "x"), "problem: cases='x': must be a list of Case, not str"),
+        (lambda: Problem("p", "stdio", CASE), "must be a list of Case, not Case"),
+        (lambda: Problem("p", "stdio", None), "problem: cases=None: must be a list of Case, not NoneType"),
+        (
+            lambda: Problem("p", "stdio", [("a", "b")]),
+            "cases[0]=('a', 'b'): must be a Case, or a mapping",
+        ),
+        (lambda: Problem("p", "stdio", [{"input": 5}]), "cases[0]: case: input=5: must be text"),
+        (
+            lambda: Problem("p", "stdio", [CASE], limits=4),
+            "limits=4: must be a Limits, or a mapping (JSON object)",
+        ),
+        (
+            lambda: Problem("p", "stdio", [CASE], checker="x"),
+            "checker='x': must be a Program, or a mapping",
+        ),
+        (lambda: Problem("p", "stdio", [CASE], compare=5), "problem 'p': compare=5: must be text, not int"),
+        (lambda: Problem("p", "stdio", [CASE], fn_name=5), "problem 'p': fn_name=5: must be text, not int"),
+        (lambda: Problem("p", "stdio", [CASE], subtasks=["g"]), "subtasks[0]='g': must be a Subtask, or a mapping"),
+        (lambda: Problem("p", "stdio", [CASE], passes="2"), "passes='2': must be a whole number from 1 up, not str"),
+    ],
+)
+def test_an_argument_of_a_wrong_type_is_named_with_its_type_and_the_form_that_is_expected(make: Any, told: str) -> None:
+    with pytest.raises(TypeError) as caught:
+        make()
+    assert isinstance(caught.value, InvalidProblem)
+    assert told in str(caught.value)
+    assert len(str(caught.value).splitlines()) == 1
+
+
+def test_parts_of_a_problem_may_be_given_as_in_its_file() -> None:
+    made = Problem("p", "stdio", [{"input": "3 4\n", "expected": "7"}], limits={"cpu_s": 1})
+    assert made == Problem("p", "stdio", (CASE,), limits=Limits(cpu_s=1))
+    assert Problem.of(made) is made
+    assert Problem.of(MappingProxyType(made.to_json())) == made
+    assert replace(made, language="cpp").program("int main() {}") == Program("int main() {}", "cpp")
+
+
+@pytest.mark.parametrize("program", ["print(sum(map(int, input().split())))", {"source": "print(7)"}])
+def test_a_problem_and_a_program_are_judged_as_they_stand_in_a_file(program: Any) -> None:
+    assert sandbox.judge(SUM, program).verdict == "AC"
 
 
 def test_the_wall_limit_follows_the_cpu_limit() -> None:

@@ -89,6 +89,16 @@ thread.start()
 thread.join()
 print(all(seen) and len(seen) == 4 and len(os.times()) == 5)
 """,
+    "clocks of its own": """
+import threading, time
+done = threading.Event()
+thread = threading.Thread(target=done.wait)
+thread.start()
+clocks = [time.CLOCK_PROCESS_CPUTIME_ID, time.CLOCK_THREAD_CPUTIME_ID, time.CLOCK_MONOTONIC, time.CLOCK_REALTIME]
+clocks += [-6, -2, time.pthread_getcpuclockid(threading.get_ident()), time.pthread_getcpuclockid(thread.ident)]
+print(all(time.clock_gettime(clock) >= 0 and time.clock_getres(clock) > 0 for clock in clocks))
+done.set()
+""",
     "no process but its own in /proc": """
 import os
 seen = set()

@@ -47,7 +47,10 @@ REFUSED = {
     **{f"write {path}": f"open({path!r}, 'w')" for path in OUTSIDE},
     **{f"read {path}": f"open({path!r}, 'rb').read(1)" for path in SECRET},
     **{f"list {path}": f"os.listdir({path!r})" for path in ("/sys/kernel", "/boot")},
+    "io_uring_setup": "call(425, 8, 0)",
     "clone3": "call(435, 0, 88)",
+    "shmget": "call(29, 0, 4096, 0o1600)",
+    "msgget": "call(68, 0, 0o1600)",
     "memfd_create": "call(319, b'x', 0)",
     "personality": "call(135, 0x0040000)",
     "mbind": "call(237, 0, 0, 0, 0, 0, 0)",
@@ -97,11 +100,24 @@ def test_the_keeper_and_the_judge_cannot_be_harmed(tiered_judge: Judge) -> None:
 
 TOLD = {
     "unshare": "272, 0x10000000",
+    "mount": "165, 0, b'/box', b'tmpfs', 0, 0",
+    "chroot": "161, b'.'",
+    "ptrace": "101, 16, 1, 0, 0",
+    "process_vm_readv": "310, 1, 0, 0, 0, 0, 0",
+    "process_vm_writev": "311, 1, 0, 0, 0, 0, 0",
+    "pidfd_getfd": "438, 0, 0, 0",
+    "keyctl": "250, 0, -3, 0",
+    "add_key": "248, b'user', b'x', b'x', 1, -3",
+    "bpf": "321, 0, 0, 0",
+    "userfaultfd": "323, 0",
+    "perf_event_open": "298, 0, 0, -1, -1, 0",
+    "setns": "308, 0, 0",
     "clone into a namespace": "56, 0x10000011, 0, 0, 0, 0",
     "open_by_handle_at": "304, -100, 0, 0",
     "init_module": "175, 0, 0, 0",
     "reboot": "169, 0, 0, 0, 0",
     "swapon": "167, b'x', 0",
+    "ioctl on a terminal": "16, 0, 0x5412, b'x'",
 }
 CALL = "import ctypes, os\nlibc = ctypes.CDLL(None, use_errno=True)\n"
 
@@ -206,6 +222,16 @@ def test_a_program_leaves_no_note_to_its_next_case(tiered_judge: Judge, source: 
 # --- what honest programs may do --------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize(
+    "source",
+    ["", "\n\n", "# only a comment", '"""only words"""', "def f(:", "a\0b", "\udc80 = 1", "(" * 5000, "\ufeff"],
+)
+def test_what_is_no_program_does_not_compile(judge: Judge, source: str) -> None:
+    done = judge.judge(Problem("p", "stdio", (Case("", "ok"),)), Program(source))
+    assert done.verdict is Verdict.CE
+    assert done.compile_log
+
+
 def test_input_that_is_never_read_blocks_nobody(tiered_judge: Judge) -> None:
     for source, size in (("print('ok')", 4 * MIB), ("import sys\nsys.stdin.close()\nprint('ok')", MIB)):
         assert stdio(tiered_judge, source, stdin="x" * size).verdict is Verdict.AC
@@ -231,6 +257,7 @@ def test_every_way_to_read_and_write_works(tiered_judge: Judge, read: str, write
 
 
 HONEST = {
+    "a byte order mark": "\ufeffprint('ok')",
     "limits, priority and class of its own": """
 import os, resource
 resource.prlimit(0, resource.RLIMIT_NOFILE, (32, 32))

@@ -115,8 +115,11 @@ def test_the_exit_codes_of_testlib(judge: Judge, code: int, verdict: str) -> Non
         ("testlib", Program("int main() { return x; }", "cpp"), "does not compile"),
         ("testlib", Program("1 / 0"), "ZeroDivisionError"),
         ("testlib", Program("import sys; sys.exit(3 if open(sys.argv[2]).read() == '1\\n' else 0)"), "exit code 3"),
-        ("testlib", Program("import sys; sys.exit(42)"), "exit code 42"),
+        ("testlib", Program("import sys; sys.exit(42)"), "exit code 42, which has no meaning"),
+        ("testlib", Program("import sys; sys.exit(7)"), "exit code 7, by which testlib gives a part of the points"),
+        ("testlib", Program("import sys; sys.exit(66)"), "exit code 66, by which testlib gives a part of the points"),
         ("kattis", Program("import sys; sys.exit(0)"), "exit code 0"),
+        ("kattis", Program("import sys; sys.exit(7)"), "exit code 7, which has no meaning"),
         ("kattis", Program("import sys; sys.exit(1)"), "exit code 1"),
         ("testlib", Program("#include <cstdlib>\nint main() { abort(); }", "cpp"), "signal 6"),
         ("testlib", Program("import os; os.fork(); os.setuid(0)"), "raised|stopped"),
@@ -127,6 +130,12 @@ def test_a_checker_that_fails_is_our_error_and_no_verdict(
 ) -> None:
     with pytest.raises(CheckerError, match=word):
         checked(judge, "print(1)", checker, convention=convention)
+
+
+def test_an_output_that_testlib_gives_a_part_of_the_points_is_wrong(judge: Judge) -> None:
+    partly = Program("import sys; sys.exit(0 if open(sys.argv[2]).read() == open(sys.argv[3]).read() else 16 + 50)")
+    found = checked(judge, "print(1)", partly, Case("", "2\n"))
+    assert (found.verdict, "a part of the points" in found.cases[0].message) == (Verdict.WA, True)
 
 
 def test_files_that_do_not_fit_are_our_error(judge: Judge) -> None:

@@ -107,8 +107,8 @@ def test_a_folder_or_a_comment_in_its_place_says_the_final_verdict_in_the_legacy
 
 
 def test_nothing_is_expected_of_a_folder_that_nobody_knows(tmp_path: Path) -> None:
-    assert Case(tmp_path, LEGACY).expected("mixed/a.py") is None
-    assert Case(tmp_path, NEW).expected("mixed/a.py") is None
+    assert Case(tmp_path, LEGACY).expected("mixed/a.py").rules == ()
+    assert Case(tmp_path, NEW).expected("mixed/a.py").rules == ()
     named = Case(tmp_path / "2", NEW, "mixed: {required: [WA]}")
     assert named.surprises("mixed/a.py", "AC WA TLE RTE") == []
 
@@ -177,21 +177,77 @@ def test_a_bound_of_the_time_limit_says_what_the_verdicts_are(tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("text", "word"),
     [
-        ("", "CHECK-MANUALLY"),
-        ("accepted: {permited: [AC]}", "'permited'"),
-        ("accepted: {permitted: [OK]}", "'OK'"),
-        ("accepted: {secret/z: {permitted: [AC]}}", "'secret/z'"),
-        ("accepted: {use_for_time_limit: often}", "often"),
-        ("accepted: {score: 5}", "type scoring"),
-        ("'accepted/*': {use_for_time_limit: lower, permitted: [AC, TLE]}", "TLE not permitted"),
-        ("accepted: [AC]", "accepted"),
+        ("accepted/a.py: {use_for_time_limit: often}", "often"),
+        ("accepted/a.py: {language: [cpp]}", "language"),
+        ("accepted/a.py: {entrypoint: {a: 1}}", "entrypoint"),
+        ("- accepted", "map of names"),
+        ("accepted: [", "YAML"),
     ],
 )
-def test_what_a_comment_or_submissions_yaml_cannot_mean_is_refused_by_name(
-    tmp_path: Path, text: str, word: str
-) -> None:
+def test_what_judging_depends_on_in_submissions_yaml_is_refused_by_name(tmp_path: Path, text: str, word: str) -> None:
     with pytest.raises(InvalidProblem, match=word):
-        Case(tmp_path, NEW, text).expected("accepted/a.py", "@EXPECTED_RESULTS@: CHECK-MANUALLY")
+        Case(tmp_path, NEW, text).expected("accepted/a.py")
+
+
+@pytest.mark.parametrize(
+    ("text", "word"),
+    [
+        ("accepted: {permited: [AC]}", "'permited'; did you mean 'permitted'"),
+        ("accepted: {colour: red}", "unknown key 'colour'"),
+        ("accepted: {permitted: [OK]}", "'OK'"),
+        ("accepted: {permitted: 5}", "permitted"),
+        ("accepted: {secret/z: {permitted: [AC]}}", "'secret/z' is neither a key nor a group"),
+        ("accepted: {secret/a: {permitted: [OK]}}", "secret/a: permitted: 'OK'"),
+        ("accepted: {score: 5}", "score has no effect: the problem's type"),
+        ("'accepted/*': {use_for_time_limit: lower, permitted: [AC, TLE]}", "TLE not permitted"),
+        ("accepted: [AC]", "accepted"),
+        ("accepted: {permitted: [AC]}\naccepted: {permitted: [WA]}", "'accepted' is there twice, with two values"),
+        ("acepted/*: {permitted: [AC]}", "'acepted/*' matches no submission"),
+        ("'accepted/{a,b.py': {permitted: [AC]}", "matches no submission"),
+        ("accepted/}a{: {permitted: [AC]}", "matches no submission"),
+    ],
+)
+def test_an_expectation_that_cannot_be_read_is_noted_and_left_out(tmp_path: Path, text: str, word: str) -> None:
+    case = Case(tmp_path, NEW, text)
+    author = Author(case.package, case.settings, case.tree, ["accepted/a.py"])
+    assert len(author.notes) == 1, author.notes
+    assert word in author.notes[0]
+    assert case.surprises("accepted/a.py", "AC AC AC AC") == []
+    assert case.surprises("accepted/a.py", "AC WA AC AC") != []  # its folder's
+
+
+@pytest.mark.parametrize(
+    ("comment", "word"),
+    [
+        ("# Without @EXPECTED_RESULTS@ in it", "'in it' names no verdict"),
+        ("# @EXPECTED_RESULTS@", "'' names no verdict"),
+        ("# @EXPECTED_RESULTS@: CHECK-MANUALLY", "'CHECK-MANUALLY' names no verdict"),
+        ("# @EXPECTED_RESULTS@: NONE-SUBMIT-FAILS", "'NONE-SUBMIT-FAILS' names no verdict"),
+        ("# @EXPECTED_RESULTS@: WRONG-ANSWER, SOMETHING", "names no verdict"),
+        ("# @EXPECTED_GRADES@ A B", "@EXPECTED_GRADES@ in a.py: 'A B' names no verdict"),
+        ("# @EXPECTED_SCORE@: many", "'many': must be a number"),
+    ],
+)
+def test_a_comment_that_cannot_be_read_is_passed_over(tmp_path: Path, comment: str, word: str) -> None:
+    case = Case(tmp_path, LEGACY)
+    (note,) = case.expected("accepted/a.py", comment).notes
+    assert (word in note, "passed over" in note) == (True, True)
+    assert case.surprises("accepted/a.py", "AC AC AC AC", comment) == []
+    assert case.surprises("accepted/a.py", "AC WA AC AC", comment) != []
+
+
+def test_a_comment_that_says_another_thing_than_its_folder_is_noted(tmp_path: Path) -> None:
+    case = Case(tmp_path, LEGACY)
+    same, other = (
+        case.expected("wrong_answer/a.py", f"# @EXPECTED_RESULTS@: {word}").notes
+        for word in ("WRONG-ANSWER", "TIMELIMIT")
+    )
+    assert (same, other) == ((), ("@EXPECTED_RESULTS@ in a.py says TLE, which counts in place of its folder",))
+
+
+def test_a_glob_with_very_many_choices_is_matched_at_once() -> None:
+    assert glob_matches("accepted/" + "{a,b}" * 40, "accepted/" + "ab" * 20)
+    assert not glob_matches("accepted/" + "{a,b}" * 40, "accepted/" + "ab" * 19 + "ac")
 
 
 def test_a_comment_may_tell_the_grades_of_groups_and_the_score(tmp_path: Path) -> None:

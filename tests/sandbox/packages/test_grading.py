@@ -153,8 +153,6 @@ def test_pass_fail_sum_and_min_with_scores_of_the_validator(
 @pytest.mark.parametrize(
     ("text", "change", "word"),
     [
-        (LEGACY + "type: scoring\n", "secret/a/1 AC score.txt=5", "no scores"),
-        (OLD_SCORING, "secret/a/1 WA score.txt=5", "rejected"),
         (OLD_SCORING, "secret/a/1 AC score.txt=much", "'much'"),
         (OLD_SCORING, "secret/a/1 AC score.txt=nan", "one number"),
         (OLD_SCORING, "secret/a/1 AC score.txt=1_0", "one number"),
@@ -169,6 +167,23 @@ def test_pass_fail_sum_and_min_with_scores_of_the_validator(
 def test_a_score_that_breaks_a_rule_is_the_validators_fault(tmp_path: Path, text: str, change: str, word: str) -> None:
     with pytest.raises(CheckerError, match=word):
         grader(tmp_path, text, GROUPS).grade(ALL | found(change))
+
+
+@pytest.mark.parametrize(
+    ("text", "change", "score"),
+    [
+        (LEGACY + "type: scoring\n", "secret/1 AC score.txt=5", 7),
+        (OLD_SCORING, "secret/1 WA score.txt=5", 2),
+        (LEGACY, "secret/1 AC score.txt=5", 3),
+        (LEGACY, "secret/1 AC score.txt=much", 3),
+    ],
+)
+def test_the_validators_score_counts_in_scoring_packages_for_what_it_accepts(
+    tmp_path: Path, text: str, change: str, score: float
+) -> None:
+    made = grader(tmp_path, text, {**THREE, "data/testdata.yaml": "on_reject: continue"})
+    results = found("secret/1 AC, secret/2 AC, secret/3 AC") | found(change)
+    assert made.grade(results)["secret"].score == score
 
 
 def test_an_unbounded_score_is_the_validators_alone(tmp_path: Path) -> None:

@@ -57,7 +57,7 @@ def test_include_lies_over_a_submission_by_language_and_constants_are_filled_in(
     one = found.submission(read_sources(package / "submissions/accepted/a.py"))
     assert dict(one.files) == {"a.py": "import util # 10", "words.txt": "10 {{other}}", "util.py": "most = 10"}
     several = found.submission(read_sources(package / "submissions/accepted/b"))
-    assert dict(several.files) == {"main.py": "", "util.py": "most = 10", "words.txt": "10 {{other}}"}
+    assert dict(several.files) == {"main.py": "\npass\n", "util.py": "most = 10", "words.txt": "10 {{other}}"}
 
 
 @pytest.mark.parametrize(

@@ -181,7 +181,9 @@ async def test_after_the_control_one_more_hang_will_do_if_there_were_some_before
 def test_such_a_verdict_is_handed_to_nobody_else() -> None:
     error = TookDown("gone")
     fine = sandbox.judge(*control.sample(find_language("python")))
-    assert not sandbox.pool.judgement_cache.repeatable(control.take_down(SUM, fine, error), SUM.limits)
+    done = control.take_down(SUM, fine, error)
+    assert (done.score, len(done.cases)) == (0.0, len(SUM.cases)), "a program could end a run that asks for its score"
+    assert not sandbox.pool.judgement_cache.repeatable(done, SUM.limits)
     assert sandbox.pool.judgement_cache.repeatable(fine, SUM.limits)
 
 

@@ -8,7 +8,18 @@ from typing import Any
 
 import pytest
 
-from sandbox import Case, CheckerError, InvalidProblem, Judgement, Limits, Problem, Program, Subtask, Verdict
+from sandbox import (
+    Case,
+    CaseResult,
+    CheckerError,
+    InvalidProblem,
+    Judgement,
+    Limits,
+    Problem,
+    Program,
+    Subtask,
+    Verdict,
+)
 from sandbox.errors import Cancelled, WorkerDied
 from sandbox.judging import Judge
 from sandbox.rewards import outcome as rewards
@@ -47,16 +58,42 @@ def test_an_early_stop_ends_the_subtask_and_not_the_problem(judge: Judge) -> Non
     assert (done.passed, done.total) == (3, 6)
 
 
-@pytest.mark.parametrize(("stop", "share"), [(False, 11 / 12), (True, 10 / 12)])
-def test_without_subtasks_the_score_is_the_share_of_cases(judge: Judge, stop: bool, share: float) -> None:
-    cases = tuple(Case(str(n), str(n)) for n in range(12))
-    done = judged(judge, echo_but(10), stop=stop, cases=cases, subtasks=())
-    assert done.verdict is Verdict.WA
-    assert done.score == rewards.share_of_cases(done) == pytest.approx(share)
+PLAIN = {"cases": tuple(Case(str(n), str(n)) for n in range(6)), "subtasks": ()}
 
 
-def test_what_does_not_compile_scores_nothing(judge: Judge) -> None:
-    assert judged(judge, Program("1 +")).score == 0
+@pytest.mark.parametrize(("failing", "share"), [((), 1.0), ((0,), 5 / 6), ((5,), 5 / 6), ((1, 3, 4), 0.5)])
+def test_without_subtasks_the_score_is_the_share_of_cases(judge: Judge, failing: tuple[int, ...], share: float) -> None:
+    done = judged(judge, echo_but(*failing), **PLAIN)
+    assert done.score == done.share == rewards.share_of_cases(done) == rewards.score(done) == pytest.approx(share)
+
+
+@pytest.mark.parametrize("failing", [(0,), (1, 3), (4,)])
+def test_a_share_that_was_not_measured_is_not_given(judge: Judge, failing: tuple[int, ...]) -> None:
+    """Where judging stopped, 1 of 6 cases passed so far, and nobody knows of how many in all."""
+    done = judged(judge, echo_but(*failing), stop=True, **PLAIN)
+    assert (done.verdict, len(done.cases)) == (Verdict.WA, failing[0] + 1)
+    told = (
+        rf"judging stopped after {failing[0] + 1} of 6 cases.*stop_at_first_failure=False .in a Task: all_cases = True"
+    )
+    for ask in (lambda: done.score, lambda: rewards.score(done), lambda: rewards.share_of_cases(done)):
+        with pytest.raises(ValueError, match=told):
+            ask()
+    assert done.to_json()["score"] is None
+    assert Judgement.from_json(json.loads(json.dumps(done.to_json()))) == done
+
+
+@pytest.mark.parametrize(("failing", "share"), [((), 1.0), ((5,), 5 / 6)])
+def test_a_share_is_known_where_judging_stopped_behind_the_last_case(
+    judge: Judge, failing: tuple[int, ...], share: float
+) -> None:
+    assert judged(judge, echo_but(*failing), stop=True, **PLAIN).score == pytest.approx(share)
+
+
+@pytest.mark.parametrize("fields", [PLAIN, {}])
+@pytest.mark.parametrize("stop", [False, True])
+def test_what_does_not_compile_scores_nothing(judge: Judge, stop: bool, fields: dict[str, Any]) -> None:
+    done = judged(judge, Program("1 +"), stop=stop, **fields)
+    assert done.score == done.to_json()["score"] == 0
 
 
 @pytest.mark.parametrize(
@@ -79,7 +116,8 @@ def test_a_problem_is_judged_by_the_mode_it_names(judge: Judge, output: str, exp
 def judgement(
     verdict: Verdict = Verdict.WA, passed: int = 1, weak: bool = False, earned: float | None = 0.3
 ) -> Judgement:
-    return Judgement("p", verdict, (), passed, 4, weak, "A", "python", "cpython 3", "", 0.0, 0.1, earned)
+    cases = tuple(CaseResult(n, Verdict.AC if n < passed else verdict, 0.0, 0.0, 0) for n in range(4))
+    return Judgement("p", verdict, cases, passed, 4, weak, "A", "python", "cpython 3", "", 0.0, 0.1, earned)
 
 
 def test_the_rewards_of_a_judgement() -> None:

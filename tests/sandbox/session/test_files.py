@@ -7,7 +7,6 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from loops import in_a_loop
 from pooling import living, until
 
 from sandbox.core import MIB, Limits
@@ -86,7 +85,6 @@ def test_what_cannot_be_run_is_the_callers_error_and_no_fault_of_ours(
 
 
 @pytest.mark.parametrize("how", ["cancel", "close"])
-@in_a_loop
 async def test_a_run_that_is_given_up_leaves_nothing(started: Callable[[], list[object]], how: str) -> None:
     async with Sessions(1, limits=LIMITS) as sessions:
         session = sessions.open()

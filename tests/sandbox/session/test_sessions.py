@@ -11,7 +11,6 @@ from contextlib import suppress
 
 import psutil
 import pytest
-from loops import in_a_loop
 from places import ROOT
 from pooling import family, living, until
 
@@ -25,7 +24,6 @@ Started = Callable[[], list[psutil.Process]]
 LEAVES_A_CHILD = "import os, time\nif os.fork() == 0:\n    os.setsid()\n    time.sleep(900)"
 
 
-@in_a_loop
 async def test_nothing_is_started_before_the_first_call_and_nothing_is_left_after_the_close(started: Started) -> None:
     async with Sessions(2, limits=LIMITS) as sessions:
         sessions.open()
@@ -45,7 +43,6 @@ async def test_nothing_is_started_before_the_first_call_and_nothing_is_left_afte
 
 
 @pytest.mark.parametrize("how", ["session", "sessions"])
-@in_a_loop
 async def test_a_close_ends_the_call_that_is_under_way(started: Started, how: str) -> None:
     async with Sessions(1, limits=LIMITS) as sessions:
         session = sessions.open()
@@ -59,7 +56,6 @@ async def test_a_close_ends_the_call_that_is_under_way(started: Started, how: st
         assert not living(inside)
 
 
-@in_a_loop
 async def test_a_call_that_is_cancelled_ends_its_state_and_gives_the_place_back() -> None:
     async with Sessions(1, limits=LIMITS) as sessions:
         first, second = sessions.open(), sessions.open()
@@ -72,7 +68,6 @@ async def test_a_call_that_is_cancelled_ends_its_state_and_gives_the_place_back(
         assert (again.value, again.fresh) == ("False", True)
 
 
-@in_a_loop
 async def test_a_state_beyond_the_count_waits_for_one_to_end() -> None:
     async with Sessions(1, limits=LIMITS) as sessions:
         first, second, third = (sessions.open() for _ in range(3))
@@ -89,7 +84,6 @@ async def test_a_state_beyond_the_count_waits_for_one_to_end() -> None:
         assert (await waiting).value == "2"
 
 
-@in_a_loop
 async def test_calls_beyond_those_at_once_wait_and_states_stay() -> None:
     async with Sessions(2, at_once=1, limits=LIMITS) as sessions:
         both = sessions.open(), sessions.open()
@@ -101,7 +95,6 @@ async def test_calls_beyond_those_at_once_wait_and_states_stay() -> None:
         assert (one.fresh, two.fresh) == (False, False)
 
 
-@in_a_loop
 async def test_the_calls_of_one_session_are_answered_in_their_order() -> None:
     async with Sessions(2, limits=LIMITS) as sessions:
         session = sessions.open()
@@ -110,7 +103,6 @@ async def test_the_calls_of_one_session_are_answered_in_their_order() -> None:
         assert outputs[-1].value == "[0, 1, 2, 3]"
 
 
-@in_a_loop
 async def test_a_state_that_rests_too_long_is_ended(started: Started) -> None:
     async with Sessions(1, idle_s=0.3, limits=LIMITS) as sessions:
         session = sessions.open()
@@ -122,7 +114,6 @@ async def test_a_state_that_rests_too_long_is_ended(started: Started) -> None:
 
 
 @pytest.mark.parametrize("last", ["os._exit(0)", "os.write(channel, b'forged')"])
-@in_a_loop
 async def test_a_state_that_ends_or_speaks_between_two_calls_is_no_part_of_the_next(
     started: Started, last: str
 ) -> None:
@@ -151,7 +142,6 @@ threading.Thread(target=act).start()
         assert (first.ended, again.value, again.ended, again.fresh) == (None, "1", None, True)
 
 
-@in_a_loop
 async def test_a_jail_that_dies_is_our_fault_and_the_next_call_has_another(started: Started) -> None:
     async with Sessions(1, isolation="B", limits=LIMITS) as sessions:
         session = sessions.open()
@@ -197,7 +187,6 @@ def test_nothing_is_left_when_the_owner_is_killed(tier: str) -> None:
     ("options", "words"),
     [({"timeout_s": 0}, "timeout_s=0: must be a positive"), ({"code": "x" * (5 << 20)}, "code: 5242880 characters")],
 )
-@in_a_loop
 async def test_a_call_that_cannot_be_asked_is_refused(options: dict[str, object], words: str) -> None:
     async with Sessions(1, limits=LIMITS) as sessions:
         with pytest.raises(ValueError, match=words):

@@ -1,9 +1,12 @@
-"""``overlap export``: a Hugging Face checkpoint of a state that a run has saved. Needs no engine and no GPU."""
+"""``overlap.export`` and its command: a Hugging Face checkpoint of a state that a run has saved. Needs no engine and no
+GPU.
+"""
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import NamedTuple
 
 from overlap.atomic import guarded, partial_path, remove_path
 from overlap.config import Config, config_from_dict
@@ -17,35 +20,47 @@ from overlap.record import (
     exported_policy,
     find_checkpoint,
     find_run_file,
+    guest,
     latest,
     load_state,
 )
 
 
-def export_command(run: str, *, step: int | None = None, out: Path | None = None) -> tuple[Path, int, int]:
-    """Write the policy after ``step`` (default: of the newest checkpoint) into ``out``, a folder that is not there yet
-    (default: ``policy-step-N`` in the run directory). Returns folder, step and version.
+class ExportedPolicy(NamedTuple):
+    """A checkpoint in Hugging Face format."""
+
+    path: Path
+    step: int
+    """The step of the run after which this was its policy."""
+    version: int
+
+
+def export(run: str | Path, *, step: int | None = None, out: str | Path | None = None) -> ExportedPolicy:
+    """Write the policy of the run directory ``run`` after ``step`` (default: of the newest checkpoint) into ``out``, a
+    folder that is not there yet (default: ``policy-step-N`` in the run directory).
 
     The folder appears whole or not at all. Raises ConfigError, RunDirError.
     """
     way_out = "name the directory of a run with run.save_every=N"
+    run = os.fspath(run)
     root = find_run_file(run, RunFile.CHECKPOINTS, field="RUN", way_out=way_out)
     folder = latest(root) if step is None else find_checkpoint(root, step)
     if folder is None:
         raise ConfigError("RUN", run, "holds no complete checkpoint; train with run.save_every=N")
     state = load_state(folder)
     cfg = _config(state.config, folder)
-    target = out.expanduser() if out is not None else exported_policy(root.parent, state.step)
+    target = Path(out).expanduser() if out is not None else exported_policy(root.parent, state.step)
     check_out(target, folder=True)
     policy = resolve_policy(cfg.model.policy)
     partial = partial_path(target.absolute())
     try:
-        version = export_policy(folder / LEARNER, cfg, policy, partial)
+        with guest(Path(os.devnull), None):  # what libraries log
+            version = export_policy(folder / LEARNER, cfg, policy, partial)
         with guarded(target):
             os.rename(partial, target)
     finally:
         remove_path(partial)
-    return target, state.step, version
+    return ExportedPolicy(target, state.step, version)
 
 
 def _config(stored: dict[str, dict[str, object]], folder: Path) -> Config:

@@ -1,0 +1,67 @@
+"""What a name that is no field may have been meant to be: a field of another trainer, one of another section, one that
+is spelt nearly so. A spelling is compared only where the meaning is not known.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import fields
+from typing import Any, get_type_hints
+
+from overlap.config.fields import Config
+from overlap.config.foreign import meaning
+from overlap.errors import ConfigError
+
+
+def wrong_names(tree: Mapping[str, Any]) -> Iterator[ConfigError]:
+    """An error with its hint for each name in a configuration that is no section and no field."""
+    sections = _sections()
+    for section, values in tree.items():
+        if section not in sections:
+            yield from _wrong_leaves((str(section),), values)
+        elif isinstance(values, Mapping):
+            for name, value in values.items():
+                if name not in sections[section]:
+                    yield from _wrong_leaves((section, str(name)), value)
+
+
+def _wrong_leaves(path: tuple[str, ...], value: Any) -> Iterator[ConfigError]:
+    if isinstance(value, Mapping) and value:
+        for name, below in value.items():
+            yield from _wrong_leaves((*path, *str(name).split(".")), below)
+    else:
+        yield ConfigError(".".join(path), value, f"is not a field; {name_hint(path, value)}")
+
+
+def name_hint(path: Sequence[str], value: Any) -> str:
+    """What to write in the place of a name that is no field; ``path`` is the name with its sections."""
+    path = [part for named in path for part in re.split("[.:/]", named.strip("+~-").replace("-", "_").lower())]
+    known, name = _sections(), path[-1]
+    if here := meaning(path, value):
+        return f"here it is {here}"
+    if elsewhere := [f"{section}.{name}" for section, names in known.items() if name in names]:
+        ours = [full for full in elsewhere if full.startswith("critic.") == ("critic" in path)]
+        return f"did you mean {' or '.join(ours or elsewhere)}?"
+    for end in range(len(path) - 1, 0, -1):
+        if here := meaning(path[:end], None):
+            return f"here it is {here}"
+    if path[0] in known:
+        return near_name(name, {field: f"{path[0]}.{field}" for field in known[path[0]]}, path[0])
+    every = {field: f"{section}.{field}" for section, names in reversed(known.items()) for field in names}
+    return near_name(name if len(path) == 1 else path[0], every | {section: section for section in known})
+
+
+def near_name(name: str, full: Mapping[str, str], section: str = "") -> str:
+    """The names that are spelt nearly so, or else how to find them."""
+    very_near = difflib.get_close_matches(name, full, n=1, cutoff=0.75)
+    if near := very_near or difflib.get_close_matches(name, full, n=3, cutoff=0.5 if section else 0.7):
+        return f"did you mean {' or '.join(full[found] for found in near)}?"
+    listed = full if section else _sections()
+    what = "says what each is" if section else "lists all; write section.field=value"
+    return f"known are {', '.join(listed)}: `overlap fields{f' {section}' if section else ''}` {what}"
+
+
+def _sections() -> dict[str, list[str]]:
+    return {name: [f.name for f in fields(kind)] for name, kind in get_type_hints(Config).items()}

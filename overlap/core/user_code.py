@@ -1,0 +1,71 @@
+"""What the user's code did wrong, in one line, with the place in it: in no library, and not in ours.
+
+an exception's traceback, a function, what faulthandler wrote of a process that hangs ──▶ "... (rewards.py:12)"
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+import re
+import sysconfig
+import traceback
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, Final
+
+_LIBRARIES: Final = tuple(
+    f"{path}{os.sep}"
+    for path in {
+        *(sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")),
+        os.path.dirname(os.__file__),
+        str(Path(__file__).resolve().parents[1]),
+    }
+)
+_DUMPED: Final = re.compile(r'^  File "(.*)", line (\d+) in ', re.MULTILINE)
+
+
+def described_error(error: BaseException) -> str:
+    """An exception of the user's code in one line, with the line of theirs where it was raised."""
+    frames = reversed(traceback.extract_tb(error.__traceback__))
+    where = _choose((frame.filename, frame.lineno or 0) for frame in frames)
+    return f"raised {type(error).__name__}: {shortened(error, str)}" + (f" ({where})" if where else "")
+
+
+def shortened(value: object, show: Any = repr) -> str:
+    """A value of the user's in one line, whatever its own ``show`` does."""
+    try:
+        text = " ".join(str(show(value)).split())
+    except Exception as error:  # a repr of the user's own
+        text = f"<{type(value).__name__} without a text: {type(error).__name__}>"
+    return text if len(text) <= 200 else f"{text[:199]}…"
+
+
+def of_dump(text: str) -> str:
+    """The innermost line of the user's in what ``faulthandler`` writes, most recent call first; "" for none."""
+    return _choose((path, int(line)) for path, line in _DUMPED.findall(text))
+
+
+def _choose(frames: Iterable[tuple[str, int]]) -> str:
+    """The first line of the user's, ``frames`` being innermost first; one of a library where there is none of theirs,
+    "" for no line at all.
+    """
+    known = list(frames)
+    own = [frame for frame in known if not frame[0].startswith((*_LIBRARIES, "<frozen "))]
+    return next((_shown(path, line) for path, line in own or known), "")
+
+
+def line_of(function: Any) -> str:
+    """Where a function or class of the user's is defined ("rewards.py:12"); "" where nobody knows."""
+    try:
+        found = inspect.unwrap(getattr(function, "__func__", function))
+        path = inspect.getsourcefile(found) or ""
+        code = getattr(found, "__code__", None)
+        return _shown(path, code.co_firstlineno if code is not None else inspect.getsourcelines(found)[1])
+    except (OSError, TypeError, ValueError):  # made by exec, or in C
+        return ""
+
+
+def _shown(path: str, line: int) -> str:
+    beside = os.path.relpath(path) if os.path.isabs(path) else path
+    return f"{path if beside.startswith('..') else beside}:{line}"

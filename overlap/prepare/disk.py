@@ -1,0 +1,104 @@
+"""What a run writes to its disk, against what is free there: a full disk would take its weights at the end."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+from overlap.errors import ConfigError
+from overlap.placement import PlannedRun, trained_parameters
+from overlap.record import RunFile, resolve
+
+GIB = 2**30
+_STATE = 12
+"""Bytes of a trained parameter in a checkpoint, beside the parameter: float32 weights and the two moments of AdamW."""
+_ROLLOUT_TOKEN = 16
+"""Bytes of a token in ``rollouts.jsonl``: its id, its log-prob and its text."""
+_REPLACED = (RunFile.POLICY, RunFile.BEST, RunFile.CHECKPOINTS, RunFile.ROLLOUTS)
+
+
+@dataclass(frozen=True, slots=True)
+class DiskPlan:
+    """Bytes that a run needs at one moment: ``policies`` of the size ``policy`` (the final one, and with
+    ``run.eval_every`` the best one beside its successor), ``checkpoints`` of the size ``checkpoint`` (those that are
+    kept, and a new one), and ``rollouts`` at most. ``free`` counts what an earlier part of the run has there.
+    """
+
+    folder: Path
+    free: int
+    policy: int
+    policies: int
+    checkpoint: int = 0
+    checkpoints: int = 0
+    rollouts: int = 0
+
+    @property
+    def certain(self) -> int:
+        """Without the rollouts, whose length is not known."""
+        return self.policy * self.policies + self.checkpoint * self.checkpoints
+
+    @property
+    def line(self) -> str:
+        """For a person."""
+        parts = [f"policy {_gib(self.policy)} GiB" + (f" x {self.policies}" if self.policies > 1 else "")]
+        if self.checkpoints:
+            parts.append(f"{self.checkpoints} checkpoint(s) of {_gib(self.checkpoint)} GiB")
+        if self.rollouts:
+            parts.append(f"rollouts up to {_gib(self.rollouts)} GiB")
+        most = self.certain + self.rollouts
+        text = f"{', '.join(parts)}: {_gib(most)} of the {_gib(self.free)} GiB that are free in {self.folder}"
+        return text + ("; the rollouts may not fit: use fewer run.steps" if most > self.free >= self.certain else "")
+
+    def check(self, run_dir: str) -> None:
+        """Raise ConfigError where the policy and the checkpoints cannot fit."""
+        if self.certain <= self.free:
+            return
+        fewer = ", fewer checkpoints (run.keep_last, run.save_every=0)" if self.checkpoints else ""
+        what = (
+            f"policy and checkpoints take {_gib(self.certain)} GiB"
+            if fewer
+            else f"policy takes {_gib(self.certain)} GiB"
+        )
+        way_out = f"its {what} and {self.folder} has {_gib(self.free)} free: free some, or use another disk{fewer}"
+        raise ConfigError("run.dir", run_dir, way_out)
+
+
+def disk_plan(asked: PlannedRun, heldout: int) -> DiskPlan:
+    """What the run that is ``asked`` for writes, with ``heldout`` prompts to evaluate on. Raises ConfigError for a
+    ``run.dir`` that is none.
+    """
+    cfg, run = asked.cfg, asked.cfg.run
+    keeps_best = bool(run.eval_every and run.eval_samples and heldout)
+    path = resolve(run.dir)
+    folder = next(place for place in (path, *path.parents) if place.is_dir())
+    made = run.steps // run.save_every if run.save_every else 0
+    tokens = cfg.samples_per_step * run.steps * cfg.behind_prompt if run.keep_rollouts else 0
+    return DiskPlan(
+        folder,
+        shutil.disk_usage(folder).free + sum(_size(file.of(path)) for file in _REPLACED),
+        asked.weights,
+        3 if keeps_best else 1,
+        _state_bytes(asked) if made else 0,
+        min(made, run.keep_last + 1 + keeps_best),
+        tokens * _ROLLOUT_TOKEN,
+    )
+
+
+def _state_bytes(asked: PlannedRun) -> int:
+    policy, rank = asked.policy, asked.cfg.learn.lora_rank
+    if rank:
+        size = trained_parameters(policy.decoder, policy.parameters, rank) * (4 + _STATE)
+    else:
+        size = policy.parameters * (asked.width + _STATE)
+    return size + (asked.critic.trunk * (asked.width + _STATE) if asked.critic is not None else 0)
+
+
+def _size(path: Path) -> int:
+    """Bytes of a file or of all files below a folder; 0 where there is none."""
+    files = path.rglob("*") if path.is_dir() else [path]
+    return sum(file.stat().st_size for file in files if file.is_file())
+
+
+def _gib(count: int) -> str:
+    return f"{count / GIB:.1f}" if count >= GIB / 10 else f"{count / GIB:.2g}"

@@ -1,0 +1,187 @@
+"""What the routes of the gateway have in common: JSON bodies in, fields accepted or refused by name. Pure.
+
+Sampling parameters belong to the trainer: they are accepted and ignored, because clients send them by default. Fields
+that would change what is sampled, or how many answers there are, are refused. Those that would force the form of an
+answer are ignored or refused as the run says (``episode.structured``); which were ignored is counted.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from overlap.errors import RequestRefused
+from overlap.server.reply import Reply
+from overlap.server.turn_request import RequestRules, TurnRequest
+
+MODEL = "policy"
+MESSAGES, TOOLS, STOPS, STOP_LETTERS = 4096, 128, 16, 200
+VALUES = 100_000
+"""Limits on one request. ``VALUES``: of a whole body, as more are read so slowly that everything else waits."""
+_ONLY_NULL = (
+    *("prompt_logprobs", "audio", "prediction", "web_search_options", "allowed_token_ids", "chat_template", "suffix"),
+    *("structured_outputs", "guided_json", "guided_regex", "guided_choice", "guided_grammar", "conversation"),
+)
+_REFUSED: Mapping[str, tuple[Any, ...]] = dict.fromkeys(_ONLY_NULL, (None,)) | {
+    "n": (None, 1),
+    "best_of": (None, 1),
+    "logit_bias": (None, {}),
+    "logprobs": (None, False, 0),
+    "top_logprobs": (None, 0),
+    "echo": (None, False),
+    "background": (None, False),
+    "functions": (None, []),
+    "function_call": (None, "none", "auto"),
+    "modalities": (None, ["text"]),
+    "bad_words": (None, []),
+    "stop_token_ids": (None, []),
+    "ignore_eos": (None, False),
+    "min_tokens": (None, 0),
+    "continue_final_message": (None, False),
+}
+"""Values without effect; any other would change how the policy is sampled, or is not implemented here."""
+Json = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class AskedTurn:
+    """A request's body, read. ``usage``: a stream is to end with the number of tokens. ``ignored``: parameters that
+    would have forced the form of the answer. ``digest`` is equal for equal requests.
+    """
+
+    turn: TurnRequest
+    stream: bool
+    usage: bool
+    ignored: tuple[str, ...]
+    digest: str
+
+
+@dataclass(frozen=True, slots=True)
+class Dialect:
+    """How one route is spoken. ``read`` reads a body, given what requests may ask and the answers by their ids;
+    ``answer`` and ``events`` tell a reply made at a time; ``failed`` is the last event of a stream that failed.
+    """
+
+    read: Callable[[Json, RequestRules, Mapping[str, Reply]], tuple[TurnRequest, tuple[str, ...]]]
+    answer: Callable[[Reply, int], dict[str, Any]]
+    events: Callable[[Reply, int, bool], Iterator[bytes]]
+    failed: Callable[[str], bytes]
+
+
+def read_body(body: bytes, dialect: Dialect, rules: RequestRules, said: Mapping[str, Reply]) -> AskedTurn:
+    """Read a request's body. Raises RequestRefused, which names the wrong field."""
+    raw = _parsed(body)
+    for name, harmless in _REFUSED.items():
+        if name in raw and raw[name] not in harmless:
+            raise RequestRefused(
+                f"{name}: it would change what the trainer samples, or is not spoken here; leave it out"
+            )
+    _check_template(raw.get("chat_template_kwargs"), rules)
+    turn, ignored = dialect.read(raw, rules, said)
+    options = raw.get("stream_options")
+    usage = bool(isinstance(options, dict) and options.get("include_usage"))
+    return AskedTurn(turn, bool(raw.get("stream")), usage, ignored, hashlib.sha256(body).hexdigest())
+
+
+def _parsed(body: bytes) -> Json:
+    if (values := _values(body)) > VALUES:
+        raise RequestRefused(f"the body has {values} values; at most {VALUES} are read")
+    try:
+        raw = json.loads(body)
+    except (ValueError, RecursionError) as error:
+        raise RequestRefused(f"the body is no JSON: {str(error)[:100]}") from None
+    if not isinstance(raw, dict):
+        raise RequestRefused("the body must be a JSON object")
+    if b"\\u" in body:
+        try:
+            json.dumps(raw, ensure_ascii=False).encode()
+        except (ValueError, RecursionError):
+            raise RequestRefused("the body holds text that is no Unicode") from None
+    return raw
+
+
+def _values(body: bytes) -> int:
+    """How many values a JSON text has at most: what separates and opens them, outside of strings."""
+    plain = body.replace(b"\\\\", b"").replace(b'\\"', b"")
+    if (quotes := plain.count(b'"')) > 2 * VALUES:
+        return quotes // 2
+    outside = b"".join(plain.split(b'"')[::2])
+    return sum(map(outside.count, (b",", b"[", b"{")))
+
+
+def _check_template(given: Any, rules: RequestRules) -> None:
+    own = rules.template or {}
+    if given is not None and (not isinstance(given, dict) or any(own.get(k, ...) != v for k, v in given.items())):
+        way_out = "set the run's model.chat_template_kwargs; a request may only repeat it"
+        raise RequestRefused(f"chat_template_kwargs: {json.dumps(given)[:100]} is not {json.dumps(own)}: {way_out}")
+
+
+def forced_form(given: Any, name: str, rules: RequestRules) -> tuple[str, ...]:
+    """``response_format``, or what a route has in its place: the parameters that are ignored. Raises RequestRefused."""
+    kind = given.get("type") if isinstance(given, dict) else given
+    if kind in (None, "text"):
+        return ()
+    if kind not in ("json_object", "json_schema"):
+        raise RequestRefused(f"{name}: {str(kind)[:40]!r} is none of text, json_object, json_schema")
+    if rules.structured == "refuse":
+        raise RequestRefused(f"{name}: no answer is forced to be JSON (episode.structured=refuse); leave it out")
+    return (name,)
+
+
+def tool_choice(raw: Json, tools: tuple[Json, ...], rules: RequestRules) -> tuple[str, ...]:
+    """Parameters that are ignored: a call is never forced. Raises RequestRefused."""
+    choice = raw.get("tool_choice") or "auto"
+    if choice in ("auto", "none"):
+        return ()
+    if isinstance(choice, dict) and choice.get("type") == "function":
+        function = choice.get("function")
+        name = function.get("name") if isinstance(function, dict) else choice.get("name")
+        if name not in [tool["function"]["name"] for tool in tools]:
+            raise RequestRefused(f"tool_choice: {str(name)[:40]!r} is none of the tools")
+    elif choice != "required":
+        raise RequestRefused(f"tool_choice: use auto, none, required, or a function; not {str(choice)[:40]!r}")
+    if not rules.calls:
+        raise RequestRefused("tool_choice: no tool call is read in this run; set episode.tool_parser")
+    if rules.structured == "refuse":
+        raise RequestRefused("tool_choice: no call is forced (episode.structured=refuse); leave it out")
+    return ("tool_choice",)
+
+
+def listed_objects(raw: Json, name: str, most: int) -> tuple[Json, ...]:
+    """A field that is a list of objects. Raises RequestRefused."""
+    found = raw.get(name) or []
+    if not isinstance(found, list) or not all(isinstance(entry, dict) for entry in found):
+        raise RequestRefused(f"{name}: it must be a list of objects")
+    if len(found) > most:
+        raise RequestRefused(f"{name}: {len(found)} of them; at most {most} are read")
+    return tuple(found)
+
+
+def read_stop(raw: Any) -> tuple[str, ...]:
+    """Texts that end an answer. Raises RequestRefused."""
+    found = [] if raw is None else [raw] if isinstance(raw, str) else raw
+    if (
+        not isinstance(found, list)
+        or len(found) > STOPS
+        or not all(isinstance(word, str) and 0 < len(word) <= STOP_LETTERS for word in found)
+    ):
+        raise RequestRefused(f"stop: use up to {STOPS} texts of 1 to {STOP_LETTERS} letters")
+    return tuple(found)
+
+
+def first_given(raw: Json, *names: str) -> Any:
+    """The first of these fields that is there and not null."""
+    return next((raw[name] for name in names if raw.get(name) is not None), None)
+
+
+def failure(message: str, kind: str, param: str | None = None, code: str | None = None) -> dict[str, Any]:
+    """An error as a JSON body."""
+    return {"error": {"message": message, "type": kind, "param": param, "code": code}}
+
+
+def event_of(body: Json, name: str = "") -> bytes:
+    """A server-sent event."""
+    return (f"event: {name}\n" if name else "").encode() + b"data: " + json.dumps(body).encode() + b"\n\n"

@@ -1,0 +1,125 @@
+"""What a turn is asked for by: messages, tools and options, read and checked. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from overlap.errors import ContextFull, EpisodeError, RequestRefused
+from overlap.server.episode_tree import PLAIN, ChatMessage, canonical, message_of
+
+Messages = Sequence[Mapping[str, Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class RequestRules:
+    """What requests may ask: ``structured`` as ``episode.structured``; ``calls`` where tool calls are read;
+    ``template`` are the run's ``model.chat_template_kwargs``.
+    """
+
+    structured: Literal["ignore", "refuse"] = "ignore"
+    calls: bool = True
+    template: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TurnRequest:
+    """A request for a turn. ``dialog`` and ``known`` are ``messages`` and ``tools`` in the form that is compared;
+    ``letters`` is the number of characters of both.
+    """
+
+    messages: Messages
+    tools: Messages
+    dialog: tuple[ChatMessage, ...]
+    known: str
+    max_tokens: int | None
+    stop: tuple[str, ...]
+    prefill: str = ""
+
+    @property
+    def letters(self) -> int:
+        return letters_of(self.dialog) + len(self.known) + len(self.prefill)
+
+
+def letters_of(dialog: Sequence[ChatMessage]) -> int:
+    """Characters of what these messages say."""
+    return sum(
+        len(message.text)
+        + len(message.reasoning or "")
+        + sum(len(call.name) + len(call.arguments) for call in message.calls)
+        for message in dialog
+    )
+
+
+def turn_request(
+    messages: Any, *, tools: Any = (), max_tokens: Any = None, stop: Any = (), prefill: Any = ""
+) -> TurnRequest:
+    """Read what a turn is asked for by. Raises RequestRefused, with the name of what is wrong."""
+    _check_options(tools, max_tokens, stop, prefill)
+    dialog = _dialog(messages)
+    try:
+        known = canonical(list(tools))
+    except ValueError as error:
+        raise RequestRefused(f"tools: {error}") from None
+    return TurnRequest(messages, tools, dialog, known, max_tokens, tuple(stop), prefill)
+
+
+def text_request(prompt: str | Sequence[int], max_tokens: Any, stop: Any) -> TurnRequest:
+    """Read what a turn behind plain text, or behind ids, is asked for by. Raises RequestRefused."""
+    _check_options((), max_tokens, stop, "")
+    messages: Messages = () if isinstance(prompt, str) else [{"ids": prompt}]
+    text = prompt if isinstance(prompt, str) else ""
+    return TurnRequest(messages, (), (ChatMessage("user", text),), PLAIN, max_tokens, tuple(stop))
+
+
+def context_full(context: int, tokens: str) -> ContextFull:
+    """The refusal of a dialog of so many tokens, in the words that clients look for."""
+    told = f"This model's maximum context length is {context} tokens. However, your messages have {tokens} tokens. "
+    return ContextFull(told + "Please reduce their length.")
+
+
+def parameter_of(error: EpisodeError) -> str:
+    """The parameter of a request that a refusal is about: "messages[3]: ..." is about ``messages``."""
+    if isinstance(error, ContextFull):
+        return "context"
+    name = str(error).partition(":")[0].partition("[")[0]
+    return name if " " not in name else "body" if name.startswith("the body") else "messages"
+
+
+def _check_options(tools: Any, max_tokens: Any, stop: Any, prefill: Any) -> None:
+    """Raises RequestRefused for a wrong type: a text in place of a list would be read letter by letter."""
+    if not _is_list(tools) or not all(isinstance(tool, Mapping) for tool in tools):
+        raise RequestRefused("tools: use a list of mappings, as /v1/chat/completions has them")
+    if max_tokens is not None and (type(max_tokens) is not int or max_tokens < 1):
+        raise RequestRefused(f"max_tokens: {max_tokens!r} is no number of tokens; use 1 or more, or None")
+    if not _is_list(stop) or not all(isinstance(word, str) and word for word in stop):
+        raise RequestRefused(f"stop: {stop!r} is no list of texts; use one, such as ['end']")
+    if not isinstance(prefill, str):
+        raise RequestRefused(f"prefill: use text, not {type(prefill).__name__}")
+
+
+def _is_list(value: Any) -> bool:
+    return isinstance(value, Sequence) and not isinstance(value, str | bytes)
+
+
+def _dialog(raw: Any) -> tuple[ChatMessage, ...]:
+    if not _is_list(raw):
+        raise RequestRefused(f"messages: use a list of them, not {type(raw).__name__}")
+    if not raw:
+        raise RequestRefused("messages: it is empty; the policy has nothing to answer")
+    found, ids = list[ChatMessage](), list[Any]()
+    for number, message in enumerate(raw):
+        if not isinstance(message, Mapping):
+            hint = "; a reply's is reply.message" if hasattr(message, "message") else ""
+            raise RequestRefused(f"messages[{number}]: use a mapping, not {type(message).__name__}{hint}")
+        try:
+            read = message_of(message)
+        except ValueError as error:
+            raise RequestRefused(f"messages[{number}]: {error}") from None
+        if read.role == "assistant":
+            ids = [call.get("id") for call in message.get("tool_calls") or ()]
+        elif read.role == "tool" and message.get("tool_call_id") in ids:
+            read = replace(read, answers=ids.index(message["tool_call_id"]))
+        found.append(read)
+    return tuple(found)
