@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import errno
-from typing import Final
+from typing import Final, TypeGuard
 
 
 class SandboxError(Exception):
@@ -124,15 +124,14 @@ _WAYS_OUT: Final = {
 }
 
 
-def is_shortage(error: BaseException) -> bool:
+def is_shortage(error: BaseException) -> TypeGuard[OSError]:
     """Return whether the machine, or this process, has run out of something: no program is to blame."""
     return isinstance(error, OSError) and error.errno in _WAYS_OUT
 
 
 def way_out(error: BaseException) -> str:
     """Return "; " and what to do against a shortage, or "" where that is not known."""
-    found = _WAYS_OUT.get(error.errno or 0) if isinstance(error, OSError) else None
-    return f"; {found}" if found else ""
+    return f"; {_WAYS_OUT[error.errno or 0]}" if is_shortage(error) else ""
 
 
 def not_started(what: str, error: OSError) -> str:

@@ -19,7 +19,7 @@ from sandbox.build.units import Unit
 from sandbox.core import MIB
 from sandbox.errors import SandboxError, is_shortage, not_started
 from sandbox.jail import Jail, JailedRun, RunResult
-from sandbox.kernel.inherited import make_directory, write_file
+from sandbox.kernel import inherited
 from sandbox.languages import toolchain
 
 LOG_BYTES_MAX: Final = 64 << 10
@@ -43,7 +43,7 @@ class Builder:
         """Raises SandboxError when `directory` cannot be made."""
         self.directory = Path(directory)
         try:
-            make_directory(self.directory, 0o711 if os.geteuid() == 0 else 0o700)
+            inherited.make_directory(self.directory, 0o711 if os.geteuid() == 0 else 0o700)
             self.headers = Headers(self.directory / "shared")
         except OSError as error:
             raise SandboxError(not_started("the builder", error)) from error
@@ -92,7 +92,7 @@ class Builder:
         """Write atomically: a second worker that builds the same unit sees the whole artefact or none."""
         part = path.with_name(f"{path.name}.{os.getpid()}")
         try:
-            write_file(part, content, 0o600)
+            inherited.write_with_mode(part, content, 0o600)
             part.replace(path)
             self._added += len(content)
             if self._added * _SHARE > self._kept_bytes_max:

@@ -18,7 +18,7 @@ from typing import Final
 from sandbox.core import MIB
 from sandbox.errors import is_shortage
 from sandbox.jail import Jail, JailedRun
-from sandbox.kernel.inherited import make_directory, write_file
+from sandbox.kernel import inherited
 from sandbox.languages import Language, toolchain
 
 _BYTES_MAX: Final = 256 * MIB
@@ -30,7 +30,7 @@ class Headers:
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
-        make_directory(directory, 0o755)
+        inherited.make_directory(directory, 0o755)
 
     def flags(self, jail: Jail, language: Language, *, cancel_fd: int | None = None) -> tuple[str, ...]:
         """Return the compiler flags that make `jail` find the header, compiling it if needed; () where it cannot be
@@ -66,11 +66,11 @@ class Headers:
                 lock.write("failed")
                 return
             for folder in (self.directory / name, ready.parent):
-                make_directory(folder, 0o755)
+                inherited.make_directory(folder, 0o755)
             # The compiler reads the header itself where the compiled one does not apply.
             plain = ready.parent / os.path.basename(language.header)
-            write_file(plain, f"#include_next <{language.header}>\n".encode(), 0o644)
-            write_file(part, content, 0o644)
+            inherited.write_with_mode(plain, f"#include_next <{language.header}>\n".encode(), 0o644)
+            inherited.write_with_mode(part, content, 0o644)
             part.replace(ready)
 
     def _compile(self, jail: Jail, language: Language, argv: tuple[str, ...], cancel_fd: int | None) -> bytes | None:

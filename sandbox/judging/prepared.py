@@ -157,7 +157,7 @@ class PreparedProgram:
 
     def _job(self, job: Frame, arguments: Sequence[str]) -> bytes:
         """`main`: of several files, the one that it starts in; it sees itself and its neighbours."""
-        plain = {"source": self.layout.source, "kind": "stdio", "fn_name": None, "args": None, "steps": ()}
+        plain: Frame = {"source": self.layout.source, "kind": "stdio", "fn_name": None, "args": None, "steps": ()}
         plain |= {"argv": arguments, "preamble": self.problem.preamble}
         if self.layout.files:
             plain["main"] = self.layout.main

@@ -5,11 +5,11 @@ Our processes depend on none of it (`reset_inherited`), nor does what we write i
 
 from __future__ import annotations
 
-import _signal  # `signal` would leave its enumerations in memory that each fork copies
 import errno
 import fcntl
 import os
 import resource
+import signal
 import socket
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
@@ -25,17 +25,17 @@ _STACK_BYTES: Final = 8 << 20
 _SOFT: Final = (
     resource.RLIMIT_AS, resource.RLIMIT_CPU, resource.RLIMIT_DATA, resource.RLIMIT_FSIZE, resource.RLIMIT_NPROC,
 )  # fmt: skip
-_OF_PYTHON: Final = {_signal.SIGPIPE, _signal.SIGXFSZ}
+_OF_PYTHON: Final = {signal.SIGPIPE, signal.SIGXFSZ}
 """Ignored by every interpreter."""
 _CAP_SYS_RESOURCE: Final = 1 << 24
 
 
 def reset_inherited() -> None:
     """Handle signals by default, block none, and raise soft limits as far as is allowed and useful."""
-    for number in _signal.valid_signals() - _OF_PYTHON:
-        if _signal.getsignal(number) == _signal.SIG_IGN:
-            _signal.signal(number, _signal.SIG_DFL)
-    _signal.pthread_sigmask(_signal.SIG_SETMASK, ())
+    for number in signal.valid_signals() - _OF_PYTHON:
+        if signal.getsignal(number) == signal.SIG_IGN:
+            signal.signal(number, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
     for what in _SOFT:
         _raise_soft(what, resource.RLIM_INFINITY)
     _raise_soft(resource.RLIMIT_STACK, _STACK_BYTES)
@@ -99,7 +99,7 @@ def make_directory(path: str | Path, mode: int) -> None:
     os.chmod(path, mode)
 
 
-def write_file(path: str | Path, content: bytes, mode: int) -> None:
+def write_with_mode(path: str | Path, content: bytes, mode: int) -> None:
     """Write a file with exactly this mode. Raises OSError."""
     with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600), "wb") as file:
         os.fchmod(file.fileno(), mode)

@@ -23,11 +23,7 @@ _UNUSABLE: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 
 
 class Misnamed(Exception):
-    """A name that cannot be used: the fault of whoever wrote the program."""
-
-
-class NoEntry(Misnamed):
-    """There is no file to start in."""
+    """A name that cannot be used or is missing: the fault of whoever wrote the program."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +43,7 @@ class ProgramLayout:
 
 
 def lay_out(language: Language, program: Program) -> ProgramLayout:
-    """Raises Misnamed, and NoEntry."""
+    """Raises Misnamed, also where there is no file to start in."""
     start = program.entry if language.starts_in_class else ""
     for name in (start, *(name for name, _ in program.files)):
         _check_name(name)
@@ -55,7 +51,7 @@ def lay_out(language: Language, program: Program) -> ProgramLayout:
         return ProgramLayout(language.source, program.source, (language.source,), (), start=start)
     names = sorted(name for name, _ in program.files if name.endswith(language.suffixes))
     if not names:
-        raise NoEntry(f"no file is {language.title}: their names end in {' or '.join(language.suffixes)}")
+        raise Misnamed(f"no file is {language.title}: their names end in {' or '.join(language.suffixes)}")
     main = _main(language, program.entry, names)
     compiled = [name for name in names if name != main] if language.together else []
     if language.one_folder:
@@ -74,7 +70,7 @@ def _check_name(name: str) -> None:
 def _main(language: Language, entry: str, names: list[str]) -> str:
     if entry and not language.starts_in_class:
         if entry not in names:
-            raise NoEntry(f"entry={entry!r} is none of its sources: {', '.join(names)}")
+            raise Misnamed(f"entry={entry!r} is none of its sources: {', '.join(names)}")
         return entry
     wanted = [f"{entry.replace('.', '/')}{suffix}".lower() for suffix in language.suffixes] if entry else []
     for name in names:

@@ -39,8 +39,8 @@ def support_processes() -> None:
         named.SemLock = SharedLock  # type: ignore[attr-defined]
         heap.Arena._dir_candidates = []  # type: ignore[attr-defined]
         start = context.ForkProcess
-    begin = staticmethod(start._Popen)  # type: ignore[attr-defined]
-    context.SpawnProcess._Popen = context.ForkServerProcess._Popen = begin  # type: ignore[attr-defined]
+    for process in (context.SpawnProcess, context.ForkServerProcess):
+        process._Popen = staticmethod(start._Popen)  # type: ignore[assignment, method-assign]
 
 
 class SharedLock:

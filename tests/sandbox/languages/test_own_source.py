@@ -25,7 +25,8 @@ PROCESSES = {
     "if __name__ == '__main__':\n    v, l = c.Value('i', 0), c.RLock()\n"
     "    ps = [c.Process(target=f, args=(v, l)) for _ in range(3)]\n"
     "    [p.start() for p in ps]; [p.join() for p in ps]; print(v.value)",
-    "an array, an event, a barrier and a semaphore": "def f(a, e, b, s):\n    e.wait(); b.wait()\n    with s: a[0] += 15\n"
+    "an array, an event, a barrier and a semaphore": "def f(a, e, b, s):\n    e.wait(); b.wait()\n"
+    "    with s: a[0] += 15\n"
     "if __name__ == '__main__':\n    a, e, b, s = c.Array('i', 2), c.Event(), c.Barrier(2), c.Semaphore(1)\n"
     "    ps = [c.Process(target=f, args=(a, e, b, s)) for _ in range(2)]\n"
     "    [p.start() for p in ps]; e.set(); [p.join() for p in ps]; print(a[0])",
@@ -41,23 +42,28 @@ PROCESSES = {
 SOURCES = {
     "inspect.getsourcelines": "import inspect\ndef f():\n    return 1\n"
     "print(30 if inspect.getsourcelines(f) == (['def f():\\n', '    return 1\\n'], 2) else 0)",
-    "inspect.getsource": "from inspect import getsource as g\nclass A:\n    x = 1\nprint(30 if g(A) == 'class A:\\n    x = 1\\n' else 0)",
-    "inspect.getcomments": "import inspect\n# of f\ndef f(): pass\nprint(30 if inspect.getcomments(f) == '# of f\\n' else 0)",
+    "inspect.getsource": "from inspect import getsource as g\nclass A:\n    x = 1\n"
+    "print(30 if g(A) == 'class A:\\n    x = 1\\n' else 0)",
+    "inspect.getcomments": "import inspect\n# of f\ndef f(): pass\n"
+    "print(30 if inspect.getcomments(f) == '# of f\\n' else 0)",
     "inspect.stack": "import inspect\nprint(30 if 'inspect' in inspect.stack()[0].code_context[0] else 0)",
-    "inspect.getframeinfo": "import inspect\nprint(30 if inspect.getframeinfo(inspect.currentframe()).code_context else 0)",
+    "inspect.getframeinfo": "import inspect\n"
+    "print(30 if inspect.getframeinfo(inspect.currentframe()).code_context else 0)",
     "import main": "def f(): return 30\nif __name__ == '__main__':\n    import main\n    print(main.f())",
     "from main import": "def f(): return 30\nif __name__ == '__main__':\n    from main import f as g\n    print(g())",
     "importlib": "import importlib\ndef f(): return 30\n"
     "if __name__ == '__main__':\n    print(importlib.import_module('ma' + 'in').f())",
     "__import__": "def f(): return 30\nif __name__ == '__main__':\n    print(__import__('main').f())",
-    "find_spec": "import importlib.util\nprint(30 if importlib.util.find_spec('main').origin.endswith('main.py') else 0)",
+    "find_spec": "import importlib.util\n"
+    "print(30 if importlib.util.find_spec('main').origin.endswith('main.py') else 0)",
     "runpy": "import runpy\nx = 30\nif __name__ == '__main__':\n    print(runpy.run_path('main.py')['x'])",
     "open": "print(30 if 'open' in open('main.py').read() else 0)",
     "open, argv": "import sys\nprint(30 if 'argv' in open(sys.argv[0]).read() else 0)",
     "open, __file__": "print(30 if '__file__' in open(__file__).read() else 0)",
     "open, co_filename": "def f(): pass\nprint(30 if 'co_filename' in open(f.__code__.co_filename).read() else 0)",
     "open, a name that is made": "print(30 if 'made' in open('.'.join(['main', 'py'])).read() else 0) # made",
-    "pathlib": "from pathlib import Path\nprint(30 if 'Path' in (Path(__file__).parent / 'main.py').read_text() else 0)",
+    "pathlib": "from pathlib import Path\n"
+    "print(30 if 'Path' in (Path(__file__).parent / 'main.py').read_text() else 0)",
     "os.stat": "import os\nprint(30 if os.stat('main.py').st_size == os.path.getsize(__file__) > 9 else 0)",
     "os.listdir": "import os\nprint(30 if os.listdir('.') == ['main.py'] else 0)",
     "glob": "import glob\nprint(30 if glob.glob('*.py') == ['main.py'] else 0)",
@@ -67,13 +73,15 @@ SOURCES = {
     "traceback, in a thread": "import traceback, threading\nr = []\ndef f():\n    try: 1 / 0\n"
     "    except Exception: r.append(traceback.format_exc())\n"
     "t = threading.Thread(target=f); t.start(); t.join()\nprint(30 if '    try: 1 / 0\\n' in r[0] else r)",
-    "traceback.extract_stack": "import traceback\ndef f(): return traceback.extract_stack()[-1].line\nprint(30 if 'extract' in f() else 0)",
+    "traceback.extract_stack": "import traceback\ndef f(): return traceback.extract_stack()[-1].line\n"
+    "print(30 if 'extract' in f() else 0)",
     "linecache": "import linecache\nprint(30 if linecache.getline('main.py', 1) == 'import linecache\\n' else 0)",
     "logging": "import logging, io\ns = io.StringIO()\nlogging.basicConfig(stream=s)\ntry:\n    1 / 0\n"
     "except Exception: logging.exception('x')\nprint(30 if '    1 / 0\\n' in s.getvalue() else s.getvalue())",
     "warnings": "import warnings, io, sys\ns = sys.stderr = io.StringIO()\nwarnings.warn('x')\n"
     "print(30 if 'warnings.warn(' in s.getvalue() else s.getvalue())",
-    "a hook": "import sys, traceback\ndef hook(*error):\n    print(30 if '1 / 0' in ''.join(traceback.format_exception(*error)) else 0)\n"
+    "a hook": "import sys, traceback\ndef hook(*error):\n"
+    "    print(30 if '1 / 0' in ''.join(traceback.format_exception(*error)) else 0)\n"
     "    sys.exit(0)\nsys.excepthook = hook\n1 / 0",
     "doctest": "def f():\n    '''\n    >>> f()\n    30\n    '''\n    return 30\nimport doctest\n"
     "print(f() if doctest.testmod().attempted == 1 else 0)",
@@ -92,7 +100,8 @@ ALL = {
         for method in METHODS
     },
     "set_start_method": "import multiprocessing as mp\ndef f(q): q.put(30)\nif __name__ == '__main__':\n"
-    "    mp.set_start_method('forkserver')\n    q = mp.Queue()\n    mp.Process(target=f, args=(q,)).start()\n    print(q.get())",
+    "    mp.set_start_method('forkserver')\n    q = mp.Queue()\n    mp.Process(target=f, args=(q,)).start()\n"
+    "    print(q.get())",
     **SOURCES,
 }
 
@@ -216,6 +225,9 @@ def _outputs(judge: Judge, problem: Problem, program: Program) -> list[bytes]:
 
 def test_a_case_may_bring_a_file_of_its_name(tiered_judge: Judge) -> None:
     cases = (Case("", "x", files=(("main.py", "x"),)), Case("", "x", files=(("main.py/x", ""),)), Case("", "x"))
-    source = "import os\nprint('x' if os.path.isdir('main.py') or open('main.py').read() == 'x' or 'print' in open('main.py').read() else 0)"
+    source = (
+        "import os\ntext = 'x' if os.path.isdir('main.py') else open('main.py').read()\n"
+        "print('x' if text == 'x' or 'isdir' in text else 0)"
+    )
     done = tiered_judge.judge(Problem("p", "stdio", cases, limits=LIMITS), Program(source))
     assert (done.verdict, done.passed) == (Verdict.AC, 3), done.cases

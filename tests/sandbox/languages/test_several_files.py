@@ -11,7 +11,7 @@ from wide import every, wide
 from sandbox import Case, InvalidProblem, InvalidProgram, Judgement, Limits, Pool, Problem, Program, Verdict
 from sandbox.core import MIB
 from sandbox.judging import Judge
-from sandbox.languages import NoEntry, find_language, lay_out
+from sandbox.languages import Misnamed, find_language, lay_out
 
 LIMITS = Limits(cpu_s=10, wall_s=100, memory_bytes=256 * MIB)
 PROBLEM = Problem("add", "stdio", (Case("3 4\n", "7"), Case("5 6\n", "11")), limits=LIMITS)
@@ -113,7 +113,7 @@ def test_java_starts_in_the_class_that_is_named(judge: Judge) -> None:
 
 
 def test_no_place_to_start_is_the_programs_fault(judge: Judge) -> None:
-    with pytest.raises(NoEntry, match=r"\.py"):
+    with pytest.raises(Misnamed, match=r"\.py"):
         lay_out(find_language("python"), Program(files=(("a.txt", ""),)))
     done = judged(judge, (("a.py", ""), ("b.py", "")), "python", "c.py")
     assert (done.verdict, done.compile_log) == (Verdict.CE, "entry='c.py' is none of its sources: a.py, b.py")
