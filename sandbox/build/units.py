@@ -7,9 +7,10 @@ Text goes around the program, never into it, with one exception: Go's `main`, wh
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -93,14 +94,14 @@ def compose(language: Language, problem: Problem, program: str | ProgramLayout, 
 
 
 def _compiler_argv(language: Language, parts: Iterable[str], layout: ProgramLayout, artifact: str) -> tuple[str, ...]:
-    """Put in what the program chose last, and as it is: a name is no format, and as ./NAME no option."""
-    kept = {"source": "{source}", "start": "{start}"}
-    chosen = {
+    """What the program chose is put in as it is: a name is no format, and as ./NAME no option."""
+    chosen: dict[str, Sequence[str]] = {
         "{source}": [f"./{name}" for name in layout.compiled],
         "{start}": ["-start", layout.start] if layout.start else [],
     }
-    argv = toolchain.fill(language, tuple(parts), {**kept, "artifact": f"./{artifact}"})
-    return tuple(piece for part in argv for piece in chosen.get(part, [part]))
+    ours = {"artifact": f"./{artifact}"}
+    pieces = (chosen[part] if part in chosen else toolchain.fill(language, [part], ours) for part in parts)
+    return tuple(itertools.chain.from_iterable(pieces))
 
 
 def encode_text(text: str) -> bytes:
