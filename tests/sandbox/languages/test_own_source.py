@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from wide import every
@@ -114,6 +116,14 @@ def printed(judge: Judge, source: str, expected: str = "30", count: int = 3) -> 
 def test_a_program_finds_itself(tiered_judge: Judge, name: str) -> None:
     done = printed(tiered_judge, ALL[name])
     assert done.verdict is Verdict.AC, done.cases
+
+
+@pytest.mark.parametrize("name", every(20, [*ALL]))
+def test_so_it_does_in_plain_python(name: str, tmp_path: Path) -> None:
+    (tmp_path / "main.py").write_text(ALL[name], encoding="utf-8")
+    argv = [sys.executable, "main.py"]
+    done = subprocess.run(argv, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+    assert done.stdout.strip() == "30", done.stderr
 
 
 def test_a_program_starts_itself(tiered_judge: Judge) -> None:
