@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-SHOWN = 500
+SHOWN = 300
 """Characters of a field or a value that an error shows."""
 
 

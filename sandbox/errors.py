@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import errno
-from typing import Final
+from typing import Final, TypeGuard
 
 
 class SandboxError(Exception):
@@ -120,11 +120,21 @@ _WAYS_OUT: Final = {
     errno.ENOSPC: "free space there, or set TMPDIR to another folder",
     errno.EDQUOT: "free space there, or set TMPDIR to another folder",
     errno.EROFS: "set TMPDIR to a folder that can be written to",
+    errno.EFBIG: "raise the limit on file sizes (ulimit -f)",
 }
+
+
+def is_shortage(error: BaseException) -> TypeGuard[OSError]:
+    """Return whether the machine, or this process, has run out of something: no program is to blame."""
+    return isinstance(error, OSError) and error.errno in _WAYS_OUT
+
+
+def way_out(error: BaseException) -> str:
+    """Return "; " and what to do against a shortage, or "" where that is not known."""
+    return f"; {_WAYS_OUT[error.errno or 0]}" if is_shortage(error) else ""
 
 
 def not_started(what: str, error: OSError) -> str:
     """Return one line for what the machine could not start: what, why, and a way out where one is known."""
     where = f" in {error.filename}" if error.filename else ""
-    way_out = _WAYS_OUT.get(error.errno or 0)
-    return f"{what} cannot be started: {error.strerror or error}{where}" + (f"; {way_out}" if way_out else "")
+    return f"{what} cannot be started: {error.strerror or error}{where}{way_out(error)}"

@@ -17,8 +17,9 @@ from sandbox.build import units
 from sandbox.build.headers import Headers
 from sandbox.build.units import Unit
 from sandbox.core import MIB
-from sandbox.errors import SandboxError, not_started
+from sandbox.errors import SandboxError, is_shortage, not_started
 from sandbox.jail import Jail, JailedRun, RunResult
+from sandbox.kernel import inherited
 from sandbox.languages import toolchain
 
 LOG_BYTES_MAX: Final = 64 << 10
@@ -42,7 +43,7 @@ class Builder:
         """Raises SandboxError when `directory` cannot be made."""
         self.directory = Path(directory)
         try:
-            self.directory.mkdir(mode=0o711 if os.geteuid() == 0 else 0o700, parents=True, exist_ok=True)
+            inherited.make_directory(self.directory, 0o711 if os.geteuid() == 0 else 0o700)
             self.headers = Headers(self.directory / "shared")
         except OSError as error:
             raise SandboxError(not_started("the builder", error)) from error
@@ -91,16 +92,16 @@ class Builder:
         """Write atomically: a second worker that builds the same unit sees the whole artefact or none."""
         part = path.with_name(f"{path.name}.{os.getpid()}")
         try:
-            part.touch(mode=0o600)
-            part.write_bytes(content)
+            inherited.write_with_mode(part, content, 0o600)
             part.replace(path)
             self._added += len(content)
             if self._added * _SHARE > self._kept_bytes_max:
                 self._added = 0
                 self._make_room()
-        except OSError:
+        except OSError as error:
             part.unlink(missing_ok=True)
-            raise
+            if not is_shortage(error):  # it is compiled again instead
+                raise
 
     def _make_room(self) -> None:
         """Remove the least recently used artefacts until half of the cap is left.

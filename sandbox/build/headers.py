@@ -16,7 +16,9 @@ from pathlib import Path
 from typing import Final
 
 from sandbox.core import MIB
+from sandbox.errors import is_shortage
 from sandbox.jail import Jail, JailedRun
+from sandbox.kernel import inherited
 from sandbox.languages import Language, toolchain
 
 _BYTES_MAX: Final = 256 * MIB
@@ -28,8 +30,7 @@ class Headers:
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
-        directory.mkdir(mode=0o755, parents=True, exist_ok=True)
-        directory.chmod(0o755)
+        inherited.make_directory(directory, 0o755)
 
     def flags(self, jail: Jail, language: Language, *, cancel_fd: int | None = None) -> tuple[str, ...]:
         """Return the compiler flags that make `jail` find the header, compiling it if needed; () where it cannot be
@@ -41,12 +42,18 @@ class Headers:
         name = hashlib.sha256(json.dumps([toolchain.toolchain(language), argv]).encode()).hexdigest()[:16]
         ready = self.directory / name / f"{language.header}.gch"
         if not ready.exists():
-            self._make(jail, language, argv, name, cancel_fd)
+            try:
+                self._make(jail, language, argv, name, cancel_fd)
+            except OSError as error:
+                if not is_shortage(error):  # a header is worth having, no more
+                    raise
         return ("-I", f"{jail.shared}/{name}") if ready.exists() else ()
 
     def _make(self, jail: Jail, language: Language, argv: tuple[str, ...], name: str, cancel_fd: int | None) -> None:
         ready, part = self.directory / name / f"{language.header}.gch", self.directory / f"{name}.part"
-        with open(self.directory / f"{name}.lock", "a+", encoding="ascii") as lock:
+        fd = os.open(self.directory / f"{name}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        with open(fd, "r+", encoding="ascii") as lock:
+            os.fchmod(fd, 0o600)
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
@@ -58,11 +65,12 @@ class Headers:
             if content is None:
                 lock.write("failed")
                 return
-            ready.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+            for folder in (self.directory / name, ready.parent):
+                inherited.make_directory(folder, 0o755)
             # The compiler reads the header itself where the compiled one does not apply.
-            (ready.parent / os.path.basename(language.header)).write_text(f"#include_next <{language.header}>\n")
-            part.write_bytes(content)
-            part.chmod(0o644)
+            plain = ready.parent / os.path.basename(language.header)
+            inherited.write_with_mode(plain, f"#include_next <{language.header}>\n".encode(), 0o644)
+            inherited.write_with_mode(part, content, 0o644)
             part.replace(ready)
 
     def _compile(self, jail: Jail, language: Language, argv: tuple[str, ...], cancel_fd: int | None) -> bytes | None:

@@ -7,8 +7,10 @@ Text goes around the program, never into it, with one exception: Go's `main`, wh
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -16,7 +18,7 @@ from typing import Any, Final
 
 from sandbox.core import MIB, Case, Limits, Problem, Program
 from sandbox.jail import JailedRun
-from sandbox.languages import Language, LanguageHarness, ProgramLayout, argument_types, lay_out, toolchain
+from sandbox.languages import Language, LanguageHarness, Misnamed, ProgramLayout, argument_types, lay_out, toolchain
 
 _RUNTIME_BYTES: Final = 96 * MIB  # left to a managed runtime beside its heap, so that it collects in time
 _YOUNG_BYTES: Final = 64 * MIB  # most that young objects get of a heap, so that a large array fits into the rest
@@ -56,10 +58,6 @@ class Unit:
 _PLAIN: Final = LanguageHarness("its process has ended with exit code 0")
 
 
-class Misnamed(Exception):
-    """A file of the program has the name of a file of the harness."""
-
-
 def compose(language: Language, problem: Problem, program: str | ProgramLayout, case: Case) -> Unit:
     """Compose the compilation of a program for a problem (of the cases only an assert's is part of it).
 
@@ -90,16 +88,20 @@ def compose(language: Language, problem: Problem, program: str | ProgramLayout, 
     # An interpreter's artefact is the source itself, beside which it finds the other files by their names.
     artifact = layout.main if language.artifact == language.source else language.artifact
     more = (part for words, part in language.asked_for if any(word in text for word in words for text in texts))
-    parts = (*_parts(language, harness, layout), *more)
-    argv = toolchain.fill(language, parts, {"source": layout.main, "artifact": artifact})
+    argv = _compiler_argv(language, (*language.compile, *harness.compile, *more), layout, artifact)
     wants_header = bool(language.header) and any(language.header in text for text in texts)
     return Unit(language, harness, (*files.items(), *ours), argv, wants_header, artifact)
 
 
-def _parts(language: Language, harness: LanguageHarness, layout: ProgramLayout) -> list[str]:
-    """The compiler's argv, with one part for each source and for each part of {start}."""
-    more = {"{source}": layout.compiled, "{start}": ("-start", layout.start) if layout.start else ()}
-    return [piece for part in (*language.compile, *harness.compile) for piece in more.get(part, (part,))]
+def _compiler_argv(language: Language, parts: Iterable[str], layout: ProgramLayout, artifact: str) -> tuple[str, ...]:
+    """What the program chose is put in as it is: a name is no format, and as ./NAME no option."""
+    chosen: dict[str, Sequence[str]] = {
+        "{source}": [f"./{name}" for name in layout.compiled],
+        "{start}": ["-start", layout.start] if layout.start else [],
+    }
+    ours = {"artifact": f"./{artifact}"}
+    pieces = (chosen[part] if part in chosen else toolchain.fill(language, [part], ours) for part in parts)
+    return tuple(itertools.chain.from_iterable(pieces))
 
 
 def encode_text(text: str) -> bytes:
@@ -113,7 +115,7 @@ def encode_text(text: str) -> bytes:
 def start_unit(unit: Unit, limits: Limits, stdin: bytes, artefact: bytes | int, job: bytes) -> JailedRun:
     """Return the run of a built unit. `artefact`: a descriptor to execute, or the file that its runtime loads."""
     language = unit.language
-    names = {"artifact": unit.artifact, **_sizes(language, limits)}
+    names = {"artifact": f"./{unit.artifact}", **_sizes(language, limits)}
     argv = toolchain.fill(language, unit.harness.run or language.run, names)
     files = _read(unit.harness.run_files)
     program = artefact if isinstance(artefact, int) else None
@@ -132,7 +134,7 @@ def start_unit(unit: Unit, limits: Limits, stdin: bytes, artefact: bytes | int, 
 
 def is_native_language(language: Language) -> bool:
     """The artefact is executed itself, not loaded by a runtime."""
-    return language.run[:1] == ("./{artifact}",)
+    return language.run[:1] == ("{artifact}",)
 
 
 def environment_variables(language: Language, limits: Limits) -> tuple[tuple[str, str], ...]:

@@ -3,7 +3,7 @@
 Everything else in the sandbox uses them. They know nothing of how a program is judged.
 """
 
-from sandbox.core.checks import printable
+from sandbox.core.checks import NAME_MAX, printable, quoted
 from sandbox.core.nouns import (
     COMPILE_LIMITS,
     MIB,
@@ -23,6 +23,7 @@ from sandbox.core.problem import Convention, Kind, Problem
 __all__ = [
     "COMPILE_LIMITS",
     "MIB",
+    "NAME_MAX",
     "REFEREE_LIMITS",
     "SOURCE_BYTES_MAX",
     "Case",
@@ -37,4 +38,5 @@ __all__ = [
     "Subtask",
     "Verdict",
     "printable",
+    "quoted",
 ]

@@ -9,6 +9,8 @@ from typing import Any, Final
 from sandbox.errors import InvalidProblem, SandboxError, WrongType
 
 FILES_MAX: Final = 1000
+NAME_MAX: Final = 1024
+"""Bytes, folders included: with the directory of a jail before it, far from the 4,096 of the kernel."""
 NAMES_BYTES_MAX: Final = 24 << 10
 """As JSON: everything about a run is one message to its jail."""
 
@@ -65,7 +67,7 @@ def _is_below(name: str) -> bool:
         parts = name.encode().split(b"/")
     except UnicodeEncodeError:
         return False
-    return len(name) <= 1024 and not any(
+    return len(name.encode()) <= NAME_MAX and not any(
         part in (b"", b".", b"..") or len(part) > 255 or b"\0" in part for part in parts
     )
 

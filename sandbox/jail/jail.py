@@ -19,7 +19,16 @@ from contextlib import suppress
 from typing import Final
 
 from sandbox.core import MIB, Isolation
-from sandbox.errors import Cancelled, IsolationUnavailable, ToolchainMissing, WorkerDied, WrongType
+from sandbox.errors import (
+    Cancelled,
+    IsolationUnavailable,
+    SandboxError,
+    ToolchainMissing,
+    WorkerDied,
+    WrongType,
+    is_shortage,
+    not_started,
+)
 from sandbox.jail.run import JailedRun, RunResult, Sent
 from sandbox.jail.tree import Tree
 from sandbox.kernel import uids
@@ -113,7 +122,10 @@ class Jail:
         return self.finish(cancel_fd=cancel_fd)
 
     def start(self, run: JailedRun) -> None:
-        """Queue a run; `finish` returns the results in order. Raises WorkerDied when the jail fails."""
+        """Queue a run; `finish` returns the results in order.
+
+        Raises WorkerDied when the jail fails, SandboxError when this process has no resources left.
+        """
         if self.broken:
             raise WorkerDied("the jail has failed; start another")
         self.runs += 1
@@ -123,7 +135,8 @@ class Jail:
             request, fds = sent.pack()
             self._tree.send(request, fds)
         except (OSError, MemoryError) as error:  # else another result would be taken for this one
-            raise self._fail(error) from error
+            failed = self._fail(error)
+            raise SandboxError(not_started("a run", error)) if is_shortage(error) else failed from error
 
     def finish(self, *, cancel_fd: int | None = None) -> RunResult:
         """Return the result of the earliest queued run. Raises like `run`; a cancel ends all queued runs."""

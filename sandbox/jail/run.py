@@ -40,6 +40,8 @@ class JailedRun:
     """
     code: int | None = None
     """Python harness: where the first run of a program leaves it compiled, and later ones find it (`new_memfd`)."""
+    source: tuple[int, int] | None = None
+    """Python harness: offset and size, in the job, of the text that lies in the work directory as its main file."""
     collect: str | None = None
     """A file of the work directory to bring back if the run ends with exit code 0."""
     gather: str | None = None
@@ -144,7 +146,10 @@ class Sent:
             outputs=outputs,
             harness=harness,
             pipes=run.pipes is not None,
-            **{name: getattr(run, name) for name in ("argv", "collect", "gather", "environment", "with_tools")},
+            **{
+                name: getattr(run, name)
+                for name in ("argv", "collect", "gather", "environment", "with_tools", "source")
+            },
         )
         return b"%d %d %d\n%b" % (*run.series, run.hold, body), fds
 

@@ -9,19 +9,25 @@ from typing import Final
 
 from sandbox import environment
 from sandbox.errors import SandboxError
+from sandbox.kernel import inherited
 
-_BOOT: Final = "import sys; sys.path.append(sys.argv.pop(1)); from sandbox.{module} import main; main()"
+_BOOT: Final = (
+    "import sys; sys.path.append(sys.argv.pop(1)); from sandbox.kernel.inherited import reset_inherited; "
+    "reset_inherited(); from sandbox.{module} import main; main()"
+)
 _KEPT: Final = ("TMPDIR", "CARGO_HOME", "RUSTUP_HOME", "RUSTUP_TOOLCHAIN")
 
 
 def start_process(
     module: str, arguments: list[str], fds: list[int], *, stdout: int = DEVNULL, seed_hashes: bool = False
 ) -> Popen[bytes]:
-    """`sandbox.<module>.main()` in a new session, with `arguments` in sys.argv[1:] and `fds` kept open.
+    """`sandbox.<module>.main()` in a new session, with `arguments` in sys.argv[1:] and `fds`, above 2, kept open.
 
+    Raises OSError when the machine has no resources left, or the caller may not open as many files as are needed.
     Isolated from site-packages; the package's own directory comes last on the path, so nothing beside it can shadow
     the standard library.
     """
+    inherited.check_open_files()
     python = getattr(sys, "_base_executable", None) or sys.executable
     if not python:
         raise SandboxError("sys.executable is empty: this interpreter cannot start another")
@@ -41,5 +47,6 @@ def start_process(
         stderr=DEVNULL,
         env=theirs,
         cwd="/",
+        umask=inherited.UMASK,
         start_new_session=True,
     )

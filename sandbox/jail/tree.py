@@ -22,7 +22,7 @@ from typing import Any, Final
 from sandbox.core import Isolation
 from sandbox.errors import IsolationUnavailable, SandboxError, WorkerDied, not_started
 from sandbox.jail.spawn import start_process
-from sandbox.kernel import cgroup, group_name, linux, remove_tree, reserve_directory, uids
+from sandbox.kernel import cgroup, group_name, inherited, linux, remove_tree, reserve_directory, uids
 from sandbox.zygote import CANCEL, descendant_pids, is_ending
 
 _MESSAGE_MAX: Final = 128 << 10
@@ -55,7 +55,7 @@ class Tree:
         if run_dir and tier == "B" and os.geteuid() == 0 and not uids.may_enter(run_dir):
             run_dir = None  # its programs have another uid
         with ExitStack() as undo:
-            self.control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            self.control, theirs = inherited.connected_sockets(socket.SOCK_SEQPACKET)
             with theirs:
                 undo.callback(self.control.close)
                 self.directory = tempfile.mkdtemp(dir=run_dir) if run_dir else reserve_directory()

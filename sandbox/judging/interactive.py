@@ -234,7 +234,10 @@ def run_interactive(
     RunResult: they are 0.
     """
     theirs = judge.files(case)
-    judge.check_room(theirs)
+    try:
+        judge.check_room(theirs)
+    except referee.Crash as crash:
+        return _unmeasured(0.0), (Verdict.WA, f"on what the program said, the {judge.role} {crash.brief}")
     start = time.monotonic()
     with ExitStack() as stack:
         talk = _set_up(stack, prepared, judge, limits)
@@ -253,9 +256,12 @@ def run_interactive(
             talk.interactor.cancel()
             for thread in threads:
                 thread.join()
-    unmeasured = RunResult(None, None, None, 0.0, time.monotonic() - start, 0, 0, b"", b"", b"", None)
-    done = talk.program.outcome[0] if talk.program.outcome else unmeasured
+    done = talk.program.outcome[0] if talk.program.outcome else _unmeasured(time.monotonic() - start)
     return done, _decide(talk, judge, limits, prepared.language)
+
+
+def _unmeasured(wall_s: float) -> RunResult:
+    return RunResult(None, None, None, 0.0, wall_s, 0, 0, b"", b"", b"", None)
 
 
 def _set_up(stack: ExitStack, prepared: PreparedProgram, judge: referee.Referee, limits: Limits) -> _Talk:

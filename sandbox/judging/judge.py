@@ -202,12 +202,11 @@ class _Course:
         return None if decision is None else case_result(index, talk[0], decision)
 
     def _check_preamble(self, frame: Frame | None) -> None:
-        """Check the preamble.
+        """Check the preamble. Raises InvalidProblem where it fails in a run of its own as well.
 
-        Raises InvalidProblem where it fails without the program too, because a program can report a failure of the
-        preamble falsely.
+        A program can report a failure of the preamble falsely: of a compiled language, whose harness never does, too.
         """
-        if frame is None or frame.get("stage") != "preamble":
+        if frame is None or frame.get("stage") != "preamble" or not self.prepared.language.warm:
             return
         self.prepared.drop()
         self._ahead.clear()

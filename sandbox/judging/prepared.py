@@ -19,7 +19,7 @@ from sandbox.core import SOURCE_BYTES_MAX, Case, Limits, Problem, Program
 from sandbox.jail import Jail, JailedRun, RunResult
 from sandbox.judging.frames import NONCE_BYTES, Frame, read_frame
 from sandbox.kernel import make_memfd, new_memfd, seal_memfd
-from sandbox.languages import NoEntry, ProgramLayout, find_language, lay_out
+from sandbox.languages import Misnamed, ProgramLayout, find_language, lay_out
 
 _ALONE: Final = Problem("", "stdio", (Case("", "-"),))  # of a checker or an interactor: a plain program
 
@@ -57,7 +57,7 @@ class PreparedProgram:
             raise CompileError(f"the source is longer than {SOURCE_BYTES_MAX} characters")
         try:
             self.layout = lay_out(self.language, self.program)
-        except NoEntry as error:
+        except Misnamed as error:
             raise CompileError(str(error)) from error
         if self.language.warm:
             self.code = new_memfd("code")
@@ -70,7 +70,7 @@ class PreparedProgram:
         self._release()
         try:
             self.unit = units.compose(self.language, self.problem, self.layout, case)
-        except units.Misnamed as error:
+        except Misnamed as error:
             raise CompileError(str(error)) from error
         build = self.builder.build(self.jail, self.unit, cancel_fd=self.cancel_fd)
         self.log = build.log
@@ -126,11 +126,13 @@ class PreparedProgram:
         """
         nonce = os.urandom(NONCE_BYTES)
         self.in_series |= left > 0
-        if self.unit is not None:
+        if self.unit is None:
+            data = self._job(job or {}, arguments)
+            source = None if job and job.get("kind") == "ask" else self._place_of_source(data, files)
+            run = JailedRun(limits, stdin, job=data + nonce, code=self.code, source=source)
+        else:
             run = units.start_unit(self.unit, limits, stdin, self.artefact, units.job(self.problem, job or {}) + nonce)
             run = replace(run, argv=(*run.argv, *arguments))
-        else:
-            run = JailedRun(limits, stdin, job=self._job(job or {}, arguments) + nonce, code=self.code)
         placed = _over(encode_files(self.layout.files), run.files, files)
         series = (self.number, left)
         self.jail.start(replace(run, files=placed, pipes=pipes, series=series, gather=gather, hold=hold))
@@ -143,7 +145,7 @@ class PreparedProgram:
         if self.code >= 0:
             seal_memfd(self.code)
         frame = read_frame(done.result, nonce)
-        if frame and frame["stage"] == "compile":
+        if frame and frame["stage"] == "compile" and self.language.warm:
             raise CompileError(frame["error"])
         return done, frame
 
@@ -154,12 +156,19 @@ class PreparedProgram:
             self.jail.drop()
 
     def _job(self, job: Frame, arguments: Sequence[str]) -> bytes:
-        plain = {"kind": "stdio", "fn_name": None, "args": None, "steps": (), "argv": arguments}
-        preamble = self.problem.preamble
-        if self.layout.files:  # as a main file in a directory sees itself and its neighbours
-            place, name = self.layout.main.rpartition("/")[0], self.layout.main
-            preamble = f"__import__('sys').path.insert(0, {'./' + place!r})\n__file__ = {name!r}\n{preamble}"
-        return marshal.dumps({**plain, "source": self.layout.source, "preamble": preamble, **job})
+        """`main`: of several files, the one that it starts in; it sees itself and its neighbours."""
+        plain: Frame = {"source": self.layout.source, "kind": "stdio", "fn_name": None, "args": None, "steps": ()}
+        plain |= {"argv": arguments, "preamble": self.problem.preamble}
+        if self.layout.files:
+            plain["main"] = self.layout.main
+        return marshal.dumps({**plain, **job})
+
+    def _place_of_source(self, job: bytes, files: Files) -> tuple[int, int] | None:
+        """Return offset and size of the source in the job, where it is to lie beside the program as its file."""
+        if self.layout.files or any(map(_is_source, files)):
+            return None
+        text = self.layout.source.encode("utf-8", "surrogatepass")  # as marshal writes it
+        return job.index(text), len(text)
 
 
 def _over(first: Files, *layers: Files) -> Files:
@@ -171,6 +180,11 @@ def _over(first: Files, *layers: Files) -> Files:
         found = {name: found[name] for name in found if name not in folders and ours.keys().isdisjoint(_folders(name))}
         found |= ours
     return tuple(found.items())
+
+
+def _is_source(file: tuple[str, bytes]) -> bool:
+    """Return whether a case's file takes the place of the program's own."""
+    return file[0].partition("/")[0] == find_language("python").source
 
 
 def _folders(name: str) -> list[str]:

@@ -154,7 +154,9 @@ class Referee:
         return tuple((name, content[:_NOTE_BYTES_MAX].decode("utf-8", "replace")) for name, content in told)
 
     def check_room(self, files: Files) -> None:
-        """Raises CheckerError where the work directory cannot hold the files."""
+        """Raises CheckerError where the work directory cannot hold the files; a Crash, where some are of a run."""
+        if self.again and not self._fits(files):
+            raise self._crash("left more for the next run than its work directory holds")
         if not self._fits(files):
             needed, available = sum(len(content) for _, content in files), self.prepared.jail.work_bytes
             raise self.fault(

@@ -12,6 +12,7 @@ __all__ = [
     "cgroup",
     "empty",
     "group_name",
+    "inherited",
     "landlock",
     "linux",
     "make_memfd",

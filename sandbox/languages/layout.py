@@ -11,14 +11,18 @@ anywhere.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
+from typing import Final
 
-from sandbox.core import Program
+from sandbox.core import NAME_MAX, Program, quoted
 from sandbox.languages.language import Language
 
+_UNUSABLE: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 
-class NoEntry(Exception):
-    """There is no file to start in: the fault of whoever wrote the program."""
+
+class Misnamed(Exception):
+    """A name that cannot be used or is missing: the fault of whoever wrote the program."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,24 +42,34 @@ class ProgramLayout:
 
 
 def lay_out(language: Language, program: Program) -> ProgramLayout:
-    """Raises NoEntry."""
+    """Raises Misnamed, also where there is no file to start in."""
+    start = program.entry if language.starts_in_class else ""
+    for name in (start, *(name for name, _ in program.files)):
+        _check_name(name)
     if not program.files:
-        return ProgramLayout(language.source, program.source, (language.source,), (), start=program.entry)
+        return ProgramLayout(language.source, program.source, (language.source,), (), start=start)
     names = sorted(name for name, _ in program.files if name.endswith(language.suffixes))
     if not names:
-        raise NoEntry(f"no file is {language.title}: their names end in {' or '.join(language.suffixes)}")
+        raise Misnamed(f"no file is {language.title}: their names end in {' or '.join(language.suffixes)}")
     main = _main(language, program.entry, names)
     compiled = [name for name in names if name != main] if language.together else []
     if language.one_folder:
         compiled = [name for name in compiled if name.rpartition("/")[0] == main.rpartition("/")[0]]
-    start = program.entry if language.starts_in_class else ""
     return ProgramLayout(main, dict(program.files)[main], (main, *compiled), program.files, start)
+
+
+def _check_name(name: str) -> None:
+    """Every name is an argument of a compiler or stands in its messages. Raises Misnamed."""
+    if _UNUSABLE.search(name) or len(name) > NAME_MAX:
+        raise Misnamed(
+            f"the name {quoted(name)} has control characters, or more than {NAME_MAX}; use one like 'util.py'"
+        )
 
 
 def _main(language: Language, entry: str, names: list[str]) -> str:
     if entry and not language.starts_in_class:
         if entry not in names:
-            raise NoEntry(f"entry={entry!r} is none of its sources: {', '.join(names)}")
+            raise Misnamed(f"entry={entry!r} is none of its sources: {', '.join(names)}")
         return entry
     wanted = [f"{entry.replace('.', '/')}{suffix}".lower() for suffix in language.suffixes] if entry else []
     for name in names:

@@ -3,7 +3,8 @@
 A program is put together for the kind of its problem (`sandbox.build.units`), compiled by `compile` in the jail's work
 directory into `artifact` (kept by content, `sandbox.build`), and started by `run`; a language without `run` is run by
 the warm Python harness. In every argv and environment a name in braces stands for a tool's path ({g++}), a file
-({source}, {artifact}), or a number that the run's limits give ({heap_mib}, {stack_kib}).
+({source}, {artifact}: as ./NAME), or a number that the run's limits give ({heap_mib}, {stack_kib}). Where a part is
+{source} or {start} and nothing else, the program's names take its place, which are never formats.
 """
 
 from __future__ import annotations
@@ -97,7 +98,7 @@ _TABLE: Final = (
         ),
         compile_files=(_C_THREADS,),
         asked_for=_C_ASKED_FOR,
-        run=("./{artifact}",),
+        run=("{artifact}",),
         harness={"assert": _C_ASSERT},
         asserted=_C_ASSERTED,
     ),
@@ -138,7 +139,7 @@ _TABLE: Final = (
         compile=(*_GXX, "{linker}", "-o", "{artifact}", "{source}"),
         compile_files=(_C_THREADS,),
         asked_for=_C_ASKED_FOR,
-        run=("./{artifact}",),
+        run=("{artifact}",),
         harness={
             "function": LanguageHarness(
                 "the function has returned",
@@ -291,7 +292,7 @@ _TABLE: Final = (
             *("-Clinker={cc}", "-Clink-arg=-fuse-ld=bfd", "-o", "{artifact}", "{source}"),
         ),
         compile_runtime=Runtime(address_space=False, headroom_bytes=512 * MIB, threads=32),
-        run=("./{artifact}",),
+        run=("{artifact}",),
         harness={
             "assert": LanguageHarness(
                 "its main has returned without a panic",
@@ -337,7 +338,7 @@ _TABLE: Final = (
         package="Go (Debian, Ubuntu: apt-get install golang-go; or https://go.dev/dl)",
         compile=("{go}", "build", "-p=1", "-ldflags=-s -w", "-o", "{artifact}", "{source}"),
         compile_runtime=Runtime(address_space=False, headroom_bytes=512 * MIB, threads=64),
-        run=("./{artifact}",),
+        run=("{artifact}",),
         runtime=Runtime(address_space=False, headroom_bytes=192 * MIB, threads=16),
         environment=(
             ("GO111MODULE", "off"),

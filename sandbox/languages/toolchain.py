@@ -34,7 +34,7 @@ _HOMES: Final = ("/usr/bin", "/bin", "/usr/local/bin", "/usr/local/go/bin", "{ho
 @cache
 def find_tool(name: str) -> str | None:
     """Return the path of a program, resolved where it only forwards to another (rustup's `rustc`)."""
-    home = pwd.getpwuid(os.geteuid()).pw_dir
+    home = _home()
     asked = os.environ.get("SANDBOX_PATH", os.environ.get("PATH", "")).split(":")
     for place in (*asked, *(path.format(home=home) for path in _HOMES)):
         path = os.path.join(place, name)
@@ -111,8 +111,16 @@ def _root(path: str) -> str:
     """The directory that holds a tool and its libraries; the tool alone where that would show a home directory."""
     real = os.path.realpath(path)
     root = os.path.dirname(os.path.dirname(real))
-    home = pwd.getpwuid(os.geteuid()).pw_dir
+    home = _home()
     return real if root in ("/", "/usr", "/usr/local", home, "/home") or os.path.dirname(root) == home else root
+
+
+def _home() -> str:
+    """The user's own directory; "/" for a user of a container without an entry."""
+    try:
+        return pwd.getpwuid(os.geteuid()).pw_dir
+    except KeyError:
+        return "/"
 
 
 def _under(path: str, places: Sequence[str]) -> bool:

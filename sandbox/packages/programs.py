@@ -15,7 +15,7 @@ from typing import Final
 
 from sandbox.core import MIB, Program
 from sandbox.errors import InvalidProblem
-from sandbox.languages import LANGUAGES, Language, NoEntry, by_package_code, by_suffix, find_language, lay_out
+from sandbox.languages import LANGUAGES, Language, Misnamed, by_package_code, by_suffix, find_language, lay_out
 from sandbox.packages.links import check_followed
 from sandbox.packages.settings import Settings
 
@@ -142,7 +142,7 @@ def _own_entry(sources: Sources, language: Language, include: Mapping[str, bytes
     own = tuple((name, "") for name in sources.files if name not in include)
     try:
         return lay_out(language, Program(language=language.name, files=own)).main if include and own else ""
-    except NoEntry:
+    except Misnamed:
         return ""
 
 

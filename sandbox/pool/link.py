@@ -19,7 +19,7 @@ from typing import Any, Final
 from sandbox.core import Judgement, Problem
 from sandbox.errors import SandboxError, WorkerDied, from_wire, not_started
 from sandbox.jail import start_process
-from sandbox.kernel import remove_run_directory, reserve_directory
+from sandbox.kernel import inherited, remove_run_directory, reserve_directory
 from sandbox.pool import messages
 from sandbox.pool.counts import Counts
 from sandbox.pool.problem_memfd import Written
@@ -103,12 +103,12 @@ class Link:
         workers, isolation, packages, nice = arguments
         self.directory = reserve_directory(directory)
         with ExitStack() as undo:
-            self.sock, theirs = socket.socketpair()
+            self.sock, theirs = inherited.connected_sockets()
             undo.callback(self.sock.close)
             self.flags = SharedFlags()
             undo.callback(self.flags.close)
             with theirs:
-                ours, received = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+                ours, received = inherited.connected_sockets(socket.SOCK_SEQPACKET)
                 undo.callback(ours.close)
                 with received:
                     self.store = Store(ours, self.loop, kept_max=min(KEPT_MAX, held_most(int(workers))))

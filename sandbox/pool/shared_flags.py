@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from typing import Final
 
-from sandbox.kernel import new_memfd
+from sandbox.kernel import inherited, new_memfd
 
 _HANDED: Final = b"\1"
 
@@ -21,7 +21,7 @@ class SharedFlags:
     def __init__(self, fd: int | None = None) -> None:
         """Raises OSError where there is no memory or no descriptor for it."""
         self.fd = -1
-        self.fd = new_memfd("flags") if fd is None else fd
+        self.fd = inherited.above_streams(new_memfd("flags")) if fd is None else fd
 
     def hand(self, key: int) -> None:
         """Mark the program as handed to a jail."""

@@ -42,7 +42,7 @@ PROBLEM_BYTES_MAX: Final = 64 * MIB
 """Bytes of the problems that it keeps parsed, by their written size."""
 _CHECK: Final = Problem("check", "stdio", (Case("1\n", "sound 1"),))
 _SOUND: Final = Program(
-    "import os\nassert not os.listdir('.')\nos.mkdir('place')\nwith open('place/file', 'w') as file:\n"
+    "import os\nassert os.listdir('.') == ['main.py']\nos.mkdir('place')\nwith open('place/file', 'w') as file:\n"
     "    file.write('sound')\nif os.fork() == 0:\n    os._exit(0)\nos.wait()\n"
     "print(open('place/file').read(), input())\n"
 )
@@ -103,7 +103,7 @@ class PoolWorker:
         try:
             reply: messages.Head = {"judgement": self._judge(head, body).to_json()}
         except Exception as error:
-            if isinstance(error, WorkerDied):
+            if isinstance(error, WorkerDied) or (self.jail is not None and self.jail.broken):
                 self.close()
             return {"error": to_wire(error)}
         return {**reply, **self._refresh()}

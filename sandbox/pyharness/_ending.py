@@ -14,6 +14,7 @@ import atexit
 import builtins
 import gc
 import io
+import linecache
 import os
 import re
 import resource
@@ -29,8 +30,8 @@ from sandbox.pyharness import _processes
 _LINGERING: Final = frozenset(
     {"__del__", "detach", "BufferedWriter", "BufferedRandom", "BufferedRWPair", "TextIOWrapper", "FileIO", "exec"}
 )
+_STARTING: Final = ("multiprocessing", "ProcessPoolExecutor", "concurrent.futures.process")
 _OPENING: Final = frozenset({"open", "fdopen"})
-_READING_ITSELF: Final = frozenset({"__file__", "argv", "getsource"})
 _STANDARD: Final = {
     path: fd
     for fd, name in ((1, "stdout"), (2, "stderr"))
@@ -38,8 +39,7 @@ _STANDARD: Final = {
 }
 _FLUSH_FAILED: Final = 120
 WORDS: Final = re.compile(
-    r"__del__|detach|Buffered|TextIOWrapper|FileIO|exec|open|__file__|argv|getsource|/dev/|/proc/|multiprocessing|"
-    r"concurrent|setrlimit"
+    r"__del__|detach|Buffered|TextIOWrapper|FileIO|exec|open|/dev/|/proc/|multiprocessing|ProcessPoolExecutor|concurrent|setrlimit"
 )
 """In the text of whatever `mark` would find something in."""
 
@@ -58,31 +58,38 @@ def mark(code: types.CodeType) -> types.CodeType:
     writes = any(len(text) < 5 and text.strip("rwaxbt+U") == "" and not text.startswith("r") for text in texts)
     asked = {
         "lingers": bool(names & _LINGERING) or (writes and bool(names & _OPENING)),
-        "itself": bool(names & _READING_ITSELF),
         "streams": not texts.isdisjoint(_STANDARD),
-        "processes": any(name.startswith(("multiprocessing", "concurrent.")) for name in names),
+        "processes": any(name.startswith(_STARTING) for name in names),
         "stack": "setrlimit" in names,
     }
     needs = tuple(name for name, needed in asked.items() if needed)
     return code.replace(co_consts=(*code.co_consts, (_MARK, *needs))) if needs else code
 
 
-def meet_needs(code: types.CodeType, source: str) -> tuple[str, ...]:
-    """Give a program what `mark` found: its own file, and its streams as files that are not truncated when opened."""
+def meet_needs(code: types.CodeType, source: str, preamble: str) -> tuple[str, ...]:
+    """Give a program what `mark` found, for example its streams as files that are not truncated when opened."""
     last = code.co_consts[-1]
     if type(last) is not tuple or last[:1] != (_MARK,):
         return ()
     needs: tuple[str, ...] = last[1:]
-    if "itself" in needs:
-        with suppress(OSError), open("main.py", "x", encoding="utf-8", errors="surrogatepass") as file:
-            file.write(source)
     if "streams" in needs:
         builtins.open = io.open = _open
     if "processes" in needs:
-        _processes.install_semaphores()
+        _processes.support_processes()
+        if preamble:
+            _write_whole(source, preamble)
     if "stack" in needs:
         resource.setrlimit = _setrlimit
     return needs
+
+
+def _write_whole(source: str, preamble: str) -> None:
+    """Let the program's file begin with the preamble, for processes that import it anew; lines are told without it."""
+    with suppress(OSError):
+        os.unlink("main.py")
+        with open("main.py", "w", encoding="utf-8", errors="surrogatepass") as file:
+            file.write(f"{preamble}\n{source}")
+    linecache.cache["main.py"] = len(source), None, source.splitlines(keepends=True), "main.py"
 
 
 _plain_open: Final = open
@@ -113,11 +120,16 @@ def system_exit_status(error: SystemExit) -> int:
     return 1
 
 
-def print_error(error: BaseException) -> int:
-    """Print the error; returns the exit status. A hook may end the program itself."""
+def print_error(error: BaseException, *, lines: bool = False) -> int:
+    """Print the error; returns the exit status. A hook may end the program itself.
+
+    `lines`: with the lines of the program's main file, which take longer to read than most programs run.
+    """
     frames = error.__traceback__.tb_next if error.__traceback__ else None
     hook = getattr(sys, "excepthook", None)
     if hook is sys.__excepthook__ or hook is None:
+        if not lines:
+            linecache.cache.setdefault("main.py", (0, None, [], "main.py"))
         traceback.print_exception(type(error), error, frames, limit=-20)
         return 1
     try:

@@ -1,7 +1,10 @@
-"""Locks between a program's processes where it has no /dev/shm to put named semaphores in.
+"""What `multiprocessing` needs that a jail does not have: sockets, and in tier B /dev/shm for named semaphores.
 
-They lie in memory that its processes share by fork, so no other program can name them. Standard: what `multiprocessing`
-asks of `_multiprocessing.SemLock`.
+    forkserver    listens on a socket: its processes are started as by `spawn`
+    semaphores    lie in memory that processes share by fork, where they can have no name; then `spawn` forks as well,
+                  and so where a program cannot execute the interpreter
+
+Standard: what `multiprocessing` asks of `_multiprocessing.SemLock`.
 """
 
 from __future__ import annotations
@@ -11,6 +14,7 @@ import ctypes
 import errno
 import importlib
 import os
+import sys
 import time
 from typing import Any, Final
 
@@ -23,16 +27,20 @@ class _Time(ctypes.Structure):
     _fields_ = [("s", ctypes.c_long), ("ns", ctypes.c_long)]
 
 
-def install_semaphores() -> None:
-    """Replace named semaphores where they are not available."""
+def support_processes() -> None:
+    """Replace what is not available."""
+    from multiprocessing import context, heap
+
     named = importlib.import_module("_multiprocessing")
+    start = context.SpawnProcess if os.access(sys.executable, os.X_OK) else context.ForkProcess
     try:
         named.SemLock(1, 1, 1, f"/{os.getpid()}-{time.monotonic_ns()}", True)
     except OSError:
-        from multiprocessing import heap
-
         named.SemLock = SharedLock  # type: ignore[attr-defined]
         heap.Arena._dir_candidates = []  # type: ignore[attr-defined]
+        start = context.ForkProcess
+    for process in (context.SpawnProcess, context.ForkServerProcess):
+        process._Popen = staticmethod(start._Popen)  # type: ignore[assignment, method-assign]
 
 
 class SharedLock:

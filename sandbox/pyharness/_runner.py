@@ -31,9 +31,11 @@ from sandbox.pyharness import _apart, _ending
 
 JOB_FD, RESULT_FD, CODE_FD = 3, 4, 5
 NONCE_BYTES = 32
+_MAIN: Final = "main.py"
+_IMPORTED: Final = "main"
 _SHORT = 32  # bytes of code; only what is shorter can be an empty program, so only that is parsed for it
 _dumps, _loads, _pread, _pwrite, _lseek, _close = json.dumps, marshal.loads, os.pread, os.pwrite, os.lseek, os.close
-_exit, _fstat = os._exit, os.fstat
+_exit, _fstat, _getcwd = os._exit, os.fstat, os.getcwd
 
 Job = dict[str, Any]
 _fork_hooks: Final[list[dict[str, Callable[[], object]]]] = []
@@ -93,13 +95,13 @@ def run_job(codes: list[types.CodeType | None]) -> NoReturn:
             sys.argv += argv
         if digits := job.get("digits"):
             sys.set_int_max_str_digits(digits)
-        loaded = codes.pop() or _load(job["source"])
+        loaded = codes.pop() or _load(job["source"], job.get("main", _MAIN))
         _close(CODE_FD)
         if isinstance(loaded, str):
             _answer(False, error=loaded, stage="compile")
             _exit(1)
         kind = job["kind"]
-        _KINDS.get(kind, _values)(job, loaded, _module("__main__" if kind == "stdio" else "solution"))
+        _KINDS.get(kind, _values)(job, loaded, _module("__main__" if kind == "stdio" else _IMPORTED, job))
     finally:
         _exit(1)
 
@@ -112,7 +114,7 @@ def _fresh_interpreter() -> None:
         stream.mode, stream.buffer.raw.name = mode, f"<{name}>"  # type: ignore[misc]
         setattr(sys, name, stream)
         setattr(sys, f"__{name}__", stream)
-    sys.argv = ["main.py"]
+    sys.argv = [_MAIN]
     sys.set_int_max_str_digits(0)
     sys.modules["random"].seed(0)  # one program, one verdict: chance is the same in every run
     sys.setrecursionlimit, sys.getrecursionlimit = _set_recursion_limit, _get_recursion_limit
@@ -172,11 +174,11 @@ def kept(fd: int) -> types.CodeType | None:
     return None
 
 
-def _load(source: str) -> types.CodeType | str:
+def _load(source: str, main: str) -> types.CodeType | str:
     """The program's code: kept, or compiled now and kept for the next; or why there is none."""
     if (code := kept(CODE_FD)) is not None:
         return code
-    compiled = _compile(source)
+    compiled = _compile(source, main)
     if not isinstance(compiled, str):
         data = marshal.dumps(compiled)
         with suppress(OSError):  # longer than a file may be, or sealed: then the next run compiles again
@@ -184,11 +186,11 @@ def _load(source: str) -> types.CodeType | str:
     return compiled
 
 
-def _compile(source: str) -> types.CodeType | str:
+def _compile(source: str, main: str = _MAIN) -> types.CodeType | str:
     """The program's code, or why there is none."""
     source = source.removeprefix("\ufeff")
     try:
-        code = compile(source, "main.py", "exec", dont_inherit=True)
+        code = compile(source, main, "exec", dont_inherit=True)
         if len(code.co_code) <= _SHORT:
             body = ast.parse(source).body
             if all(isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) for node in body):
@@ -198,12 +200,17 @@ def _compile(source: str) -> types.CodeType | str:
         return f"{type(error).__name__}: {error}"
 
 
-def _module(name: str) -> dict[str, Any]:
+def _module(name: str, job: Job) -> dict[str, Any]:
+    """The program's module. It finds what lies beside its file; a test in a jail of its own is no file."""
+    main = job.get("main", _MAIN)
     module = types.ModuleType(name)
-    module.__dict__.update(
-        __file__="main.py", __cached__=None, __annotations__={}, __builtins__=sys.modules["builtins"]
-    )
+    module.__dict__.update(__file__=main, __cached__=None, __annotations__={}, __builtins__=sys.modules["builtins"])
     sys.modules[name] = module
+    if name == _IMPORTED:
+        sys.modules["solution"] = module  # as tests call it
+    if job["kind"] != "ask":
+        place = main.rpartition("/")[0]
+        sys.path.insert(0, f"{_getcwd()}/{place}" if place else _getcwd())
     return module.__dict__
 
 
@@ -222,7 +229,7 @@ def _stdio(job: Job, code: types.CodeType, module: dict[str, Any]) -> NoReturn:
     status = 0
     needs: tuple[str, ...] = ()
     if type(code.co_consts[-1]) is tuple:
-        needs = _ending.meet_needs(code, job["source"])
+        needs = _ending.meet_needs(code, job["source"], job["preamble"])
     _set_up(job, module)
     try:
         exec(code, module)
@@ -230,7 +237,7 @@ def _stdio(job: Job, code: types.CodeType, module: dict[str, Any]) -> NoReturn:
         status = _ending.system_exit_status(error)
     except BaseException as error:
         _report(error, "program")
-        status = _ending.print_error(error)
+        status = _ending.print_error(error, lines="main" in job)
     del module, code
     join = _join_threads if _thread._count() or _at_thread_exit else int
     _exit(_ending.finish(status, join, needs))
@@ -241,7 +248,7 @@ def _values(job: Job, code: types.CodeType, module: dict[str, Any]) -> NoReturn:
     values: list[Any] = []
     stage = "program"
     try:
-        _ending.meet_needs(code, job["source"])
+        _ending.meet_needs(code, job["source"], job["preamble"])
         args = json.loads(job["args"]) if job["kind"] == "function" else None
         _set_up(job, module)
         exec(code, module)
@@ -266,7 +273,7 @@ def _serve(job: Job, code: types.CodeType, module: dict[str, Any]) -> NoReturn:
     stage = "program"
     try:
         streams = _apart.take_streams()
-        _ending.meet_needs(code, job["source"])
+        _ending.meet_needs(code, job["source"], job["preamble"])
         _set_up(job, module)
         exec(code, module)
         stage = "call"

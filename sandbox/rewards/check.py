@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import subprocess
 import sys
 import threading
@@ -27,7 +26,7 @@ from typing import Any, Final
 from sandbox import environment
 from sandbox.core import Problem, Program
 from sandbox.errors import SandboxError, not_started
-from sandbox.kernel import remove_tree, reserve_directory
+from sandbox.kernel import inherited, remove_tree, reserve_directory
 from sandbox.zoo import LabelledProgram
 
 _START_S: Final = 300.0  # an import may bring in a machine-learning library
@@ -197,7 +196,7 @@ class _Caller:
         root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
         boot = f"import sys; sys.path.append({root!r}); from sandbox.rewards.caller import main; main()"
         with ExitStack() as undo:
-            self.sock, theirs = socket.socketpair()
+            self.sock, theirs = inherited.connected_sockets()
             undo.callback(self.sock.close)
             with theirs:
                 self.directory = reserve_directory()  # ours to remove, however its process ends, or whoever is next

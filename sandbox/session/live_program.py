@@ -34,6 +34,7 @@ _WORD_BYTES: Final = 16
 _REPLY_MAX: Final = 128 << 10
 _CHUNK: Final = 1 << 16
 _GRACE_S: Final = 15.0
+_FAREWELL_S: Final = 5.0  # until the jail reports the end of a program that has closed its channel
 _WHOLE_S: Final = 7200.0  # CPU and wall time of a state, however many calls it answers
 _NONCE_BYTES: Final = 32
 
@@ -69,13 +70,15 @@ class _Call:
         if not hmac.compare_digest(message[:_WORD_BYTES], self.word):
             return False
         try:
-            value, error = json.loads(message[_WORD_BYTES:])
-        except (ValueError, TypeError, RecursionError):
+            answer = json.loads(message[_WORD_BYTES:])
+        except (ValueError, RecursionError):
             return False
-        if not all(part is None or isinstance(part, str) for part in (value, error)):
+        if not isinstance(answer, list) or len(answer) != 2:  # an object or a text could be unpacked as well
+            return False
+        if not all(part is None or isinstance(part, str) for part in answer):
             return False
         # Half a character (a lone surrogate) as Python spells it: nobody could write the text down otherwise.
-        self.value, self.error = (part and part.encode(errors="backslashreplace").decode() for part in (value, error))
+        self.value, self.error = (part and part.encode(errors="backslashreplace").decode() for part in answer)
         return True
 
 
@@ -193,18 +196,20 @@ class LiveState:
 
     def _listen(self, jail: Jail, channel: socket.socket, call: _Call, deadline: float) -> tuple[Ended, str] | None:
         """Wait for the answer (None), or return how the program ended."""
-        deaf = False
+        closed = False
         while True:
             poller = select.poll()
-            for fd in (jail.fileno(), self._cancel, *call.streams, *([] if deaf else [channel.fileno()])):
+            for fd in (jail.fileno(), self._cancel, *call.streams, *([] if closed else [channel.fileno()])):
                 poller.register(fd, select.POLLIN)
-            ready = {fd for fd, _ in poller.poll(max(0.0, deadline - time.monotonic()) * 1000)}
+            ready = dict(poller.poll(max(0.0, deadline - time.monotonic()) * 1000))
+            if not ready and closed:
+                return self._kill("it closed the channel of its answers")
             if not ready:
                 raise WorkerDied("a jail did not end its program in time")
             if self._cancel in ready:
                 os.eventfd_read(self._cancel)
                 raise Cancelled("the call was cancelled")
-            for fd in ready & call.streams.keys():
+            for fd in ready.keys() & call.streams.keys():
                 call.drain(fd)
             if call.floods(self._limits.output_bytes):
                 return self._overflow()
@@ -212,20 +217,23 @@ class LiveState:
                 message = b""
                 with suppress(ConnectionResetError):  # then no answer will come any more
                     message = channel.recv(_REPLY_MAX)
-                if message and call.take(message):
+                if call.take(message):
                     return None
-                if message:
-                    self._stop()
-                    return "killed", "an answer that is none"
-                deaf = True
+                closed = not message and bool(ready[channel.fileno()] & select.POLLHUP)
+                if not closed:  # an empty message is an answer as well
+                    return self._kill("an answer that is none")
+                deadline = min(deadline, time.monotonic() + _FAREWELL_S)  # mostly it has ended, and the jail says how
             if jail.fileno() in ready:
                 self._channel = None
                 channel.close()
                 return read_end(jail.finish())
 
-    def _overflow(self) -> tuple[Ended, str]:
+    def _kill(self, cause: str) -> tuple[Ended, str]:
         self._stop()
-        return "killed", f"output limit of {self._limits.output_bytes} bytes"
+        return "killed", cause
+
+    def _overflow(self) -> tuple[Ended, str]:
+        return self._kill(f"output limit of {self._limits.output_bytes} bytes")
 
     def _take_rest(self, call: _Call) -> None:
         """Read what is written already. A process that goes on writing is not waited for."""

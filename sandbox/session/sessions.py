@@ -18,7 +18,7 @@ from typing import Final, TypeVar
 from sandbox.core import SOURCE_BYTES_MAX, Isolation, Limits
 from sandbox.errors import PoolClosed, SandboxError
 from sandbox.jail import find_packages
-from sandbox.kernel import remove_run_directory, reserve_directory
+from sandbox.kernel import inherited, remove_run_directory, reserve_directory
 from sandbox.pool import Slots
 from sandbox.session.files import FilesRun, Finished, as_program
 from sandbox.session.live_program import LiveState
@@ -84,7 +84,8 @@ class Sessions:
         """The directory of compiled programs: created on first use, removed on close."""
         if not self._directory:
             self._directory = reserve_directory()
-            os.mkdir(self._directory, 0o711)  # as root, a program that reads what lies there is another user's
+            # As root, a program that reads what lies there is another user's.
+            inherited.make_directory(self._directory, 0o711)
         return os.path.join(self._directory, "build")
 
     def start(self, work: Callable[..., _T], *given: object) -> asyncio.Future[_T]:

@@ -17,7 +17,7 @@ from sandbox.core import Case, CaseResult, Isolation, Judgement, Problem, Progra
 from sandbox.errors import CheckerError
 from sandbox.jail import Jail
 from sandbox.judging import Judge, run_once
-from sandbox.kernel import remove_tree, reserve_directory
+from sandbox.kernel import inherited, remove_tree, reserve_directory
 from sandbox.languages import find_language
 from sandbox.packages import Expected, Found, Grade, Grader, Package, Sources, SubmissionOutcome, Unsupported, inputs
 from sandbox.verify import outputs
@@ -73,7 +73,7 @@ class Runner:
         with ExitStack() as stack:
             builds = reserve_directory()  # if this process is killed, the next one that starts a jail removes it
             stack.callback(remove_tree, builds)
-            os.mkdir(builds, 0o711)
+            inherited.make_directory(builds, 0o711)
             self._builder = Builder(os.path.join(builds, "build"))
             self._jail = stack.enter_context(Jail(isolation, packages=packages, shared=self._builder.shared))
             self._stack = stack.pop_all()

@@ -20,7 +20,7 @@ ENTRIES: Final = (
                    f"int main() {{}}\n", "CE", "exceeded|out of memory", language="cpp", harmful=True),
             Attack("template<int N> struct T { T<N + 1> t; };\nT<0> t;\nint main() {}\n",
                    "CE", "depth", language="cpp"),
-            Attack("#include __FILE__\nint main() {}\n", "CE", "nested|limit", language="cpp"),
+            Attack("#include __FILE__\nint main() {}\n", "CE", "nested|limit|too long", language="cpp"),
             Attack("constexpr int f() { int i = 0; while (true) ++i; return i; }\nconstexpr int x = f();\n"
                    "int main() {}\n", "CE", "constexpr|limit", language="cpp"),
             Attack("char x[1L << 30] = {1};\nint main() {}\n",

@@ -143,7 +143,8 @@ ENTRIES: Final = (
         "links-and-devices", 47, "links, pipes and devices where an output is collected",
         "a collected file is opened without following links, and must be a regular one", OPENED,
         (
-            Attack("import os\nfor name in ('main', 'main.py', 'a.out'):\n    os.symlink('/etc/passwd', name)\n"
+            Attack("import os\nfor name in ('main', 'main.py', 'a.out'):\n"
+                   "    if os.path.exists(name): os.unlink(name)\n    os.symlink('/etc/passwd', name)\n"
                    "os.mkfifo('pipe')\nprint('nothing')\n"),
             Attack("import os\nos.mknod('null', 0o20666, os.makedev(1, 3))\nprint('opened')\n", "RE", _DENIED, "plain"),
         ),

@@ -91,6 +91,7 @@ def enter_jail(
 ) -> Entered:
     """Move into the jail. Raises OSError, AssertionError where the machine cannot isolate so."""
     _leave_no_core()
+    os.umask(0o077)
     if tier == "A":
         return _enter_namespaces(directory, parent, work_bytes, control, show, library)
     linux.prctl(linux.PR_SET_CHILD_SUBREAPER, 1)
@@ -134,7 +135,6 @@ def _enter_namespaces(
         further = ("/proc", *show["roots"], *map(namespaces.path_in_jail, _paths(packages)))
         ruleset = _allow_files(further, write=("/box", "/dev"))
         mechanisms.append(f"landlock {landlock.abi()}")
-    os.umask(0o077)
     listener = _filter_calls("mount", "umount2")  # ours, to renew the work directory; a program lacks the capability
     how = Confinement("A", namespaces.WORK, namespaces.PROGRAM_ID, ruleset)
 

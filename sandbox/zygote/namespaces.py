@@ -95,7 +95,7 @@ def build_root(
     """
     linux.mount("none", "/", flags=linux.MS_REC | linux.MS_PRIVATE)
     linux.mount("tmpfs", root, "tmpfs", linux.MS_NOSUID | linux.MS_NODEV, "size=1m,nr_inodes=512,mode=755")
-    os.umask(0o022)
+    before = os.umask(0o022)
     for path in (*_TOOLS, *_ETC, *interpreter_roots(), *tools):
         _show(root, path)
     for path in packages:
@@ -120,6 +120,7 @@ def build_root(
     os.rmdir(OLD)
     linux.mount_read_only("/", attributes=1 | 2, recursive=False)
     mount_work(work_bytes)
+    os.umask(before)
     socket.sethostname("sandbox")
     procfs.look_through(*view)
 

@@ -10,7 +10,7 @@ a process that forks for it (`template`).
 
 from __future__ import annotations
 
-import errno
+import fcntl
 import json
 import os
 import signal
@@ -19,12 +19,15 @@ import sys
 import time
 from typing import Any, Final
 
+from sandbox.errors import way_out
 from sandbox.kernel import cgroup, linux
+from sandbox.pyharness import _runner
 from sandbox.zygote import files, guard, template, watch
 from sandbox.zygote.become_program import ChildSetup, Forked, live
-from sandbox.zygote.confine import STREAMS, high
+from sandbox.zygote.confine import HIGH, STREAMS, high
 from sandbox.zygote.enter import Entered, enter_jail, packages_are_moved, reach_library, warm_up
 from sandbox.zygote.inbox import AHEAD, Inbox, OwnerGone, Request
+from sandbox.zygote.source import PlacedSource
 
 _OWN_BYTES: Final = 128 << 20  # of the zygote, of templates and spares, and of the outputs that are being read
 _OWN_PROCESSES: Final = 10
@@ -42,12 +45,13 @@ def _keep(_: list[Any]) -> None:
     fd, tier, directory, parent, work_bytes, more, whose = sys.argv[1:]
     show = json.loads(more)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # with a handler, it would be the one signal that reaches a pid 1
-    if whose == "own":
-        parent = str(guard.stand_guard(directory, int(parent)))
-    control = socket.socket(fileno=high(int(fd)))
-    _reserve()
-    linux.die_with_parent(int(parent))
+    control = socket.socket(fileno=int(fd))
     try:
+        if whose == "own":
+            parent = str(guard.stand_guard(directory, int(parent)))
+        control = _move_up(control)
+        _reserve()
+        linux.die_with_parent(int(parent))
         group = None if tier == "C" else cgroup.join_new_cgroup(show["group"])
         library = reach_library(tier, show["packages"])
         if not (tier == "A" and packages_are_moved(show["packages"])):
@@ -56,10 +60,16 @@ def _keep(_: list[Any]) -> None:
         loop = RequestLoop(control, entered, group, int(work_bytes))
         loop.prove()
     except (OSError, AssertionError, ImportError) as error:
-        control.send(json.dumps([{"error": f"{type(error).__name__}: {error}"}]).encode())
+        control.send(json.dumps([{"error": f"{type(error).__name__}: {error}{way_out(error)}"}]).encode())
         return
     control.send(json.dumps([{"tier": tier, "mechanisms": loop.mechanisms, "ahead": loop.ahead}]).encode())
     loop.serve()
+
+
+def _move_up(control: socket.socket) -> socket.socket:
+    moved = socket.socket(fileno=fcntl.fcntl(control.fileno(), fcntl.F_DUPFD_CLOEXEC, HIGH))
+    control.close()
+    return moved
 
 
 def _reserve() -> None:
@@ -77,7 +87,6 @@ class RequestLoop:
         """All runs are limited by `group`, whose memory includes the work directory, the outputs, and this process."""
         how = entered.how
         self.inbox = Inbox(control)
-        self.renew = entered.renew
         self.watcher = watch.Watcher(self.inbox, entered.listener, entered.disk)
         self.mechanisms = entered.mechanisms + ["reported calls"] * (entered.listener is not None)
         self.group, self.spare_bytes = group, work_bytes + _OWN_BYTES
@@ -94,7 +103,7 @@ class RequestLoop:
         self.complaint, error_fd = map(high, os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK))
         self.setting = ChildSetup(how, environment, error_fd)
         self.starter = template.Starter(self.setting, entered.tribe)
-        self.untouched = self._look()
+        self.source = PlacedSource(how.work, entered.renew, keeps=how.uid is not None and os.geteuid() == 0)
 
     @property
     def ahead(self) -> int:
@@ -111,7 +120,7 @@ class RequestLoop:
         limits = {"cpu_s": 5, "wall_s": 10, "address_space": True, "processes": 16, "open_files": 64}
         limits |= {f"{name}_bytes": size << 20 for name, size in sizes.items()}
         request: Request = {"mode": "probe", "limits": limits, "outputs": [], "files": [], "series": (0, 0)}
-        request |= {"collect": None, "gather": None}
+        request |= {"collect": None, "gather": None, "source": None}
         null = os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC)
         reply, fds = self.run(request, [null] * STREAMS)
         os.close(null)
@@ -150,17 +159,18 @@ class RequestLoop:
         outcome = self._attempt(request, fds, self.starter.begin)
         if not outcome.ended:  # somebody ended the template; what it complained of is the same somebody's doing
             self._complaint()
-            self._tidy()
+            self.source.tidy()
             _rewind(fds[0], *(fds[index] for index in request["outputs"]))
             outcome = self._attempt(request, fds, self.starter.fork)
         work, gather = self.setting.how.work, request["gather"]
         out = files.collect(work, request["collect"]) if outcome.exit_code == 0 else []
         found = [] if gather is None else files.gather(work, gather, fds[request["gathered"]])
-        self._tidy()
+        self.source.tidy()
         complaint = "" if outcome.exit_code == 0 else self._complaint()  # who complains does not end well
         return _reply(outcome, complaint) | {"gathered": found}, out
 
     def _attempt(self, request: Request, fds: list[int], begin: template.Begin) -> watch.RunOutcome:
+        self.source.place(request["series"][0], fds[_runner.JOB_FD] if request["source"] else -1, request["source"])
         for name, offset, size in request["files"]:
             files.write_file(self.setting.how.work, name, fds[request["packed"]], offset, size)
         if request["gather"] is not None:
@@ -189,22 +199,6 @@ class RequestLoop:
             return None
         before = spent - time.process_time()
         return lambda: (group.cpu_s() or 0.0) - time.process_time() - before
-
-    def _tidy(self) -> None:
-        """Nothing stays in the work directory, nor is anything to be read from it: its mode and times are notes too.
-
-        Raises OSError when that cannot be: who runs here next would pay for it.
-        """
-        work = self.setting.how.work
-        if self._look() != self.untouched or os.listdir(work):
-            self.renew()
-            if os.listdir(work) or self._look()[:2] != self.untouched[:2]:
-                raise OSError(errno.ENOTEMPTY, f"{work} is not as it was before the run")
-        self.untouched = self._look()
-
-    def _look(self) -> tuple[int, ...]:
-        found = os.stat(self.setting.how.work)
-        return found.st_mode, found.st_uid, found.st_atime_ns, found.st_mtime_ns, found.st_ctime_ns
 
     def _limit_group(self, limits: dict[str, Any]) -> int:
         """Returns how many processes the group's memory limit has ended so far."""

@@ -16,8 +16,8 @@ public class Compile {
     static class Source extends SimpleJavaFileObject {
         final String text;
 
-        Source(String name) throws IOException {
-            super(URI.create("string:///" + name), Kind.SOURCE);
+        Source(String name) throws Exception {
+            super(new URI("string", "", Path.of("/", name).normalize().toString(), null), Kind.SOURCE);
             text = new String(Files.readAllBytes(Path.of(name)), StandardCharsets.UTF_8);
         }
 

@@ -33,9 +33,9 @@ def counted_alone(judge: Judge) -> bool:
 
 
 def leftovers(judge: Judge) -> list[str]:
-    """What the next program finds in the work directory, in /tmp and of other processes."""
+    """What the next program finds in the work directory and in /tmp beside its own source."""
     source = "import os\nprint(sorted(os.listdir('.')), os.listdir(os.environ['TMPDIR']))"
-    problem = Problem("p", "stdio", (Case("", "[] []"),))
+    problem = Problem("p", "stdio", (Case("", "['main.py'] ['main.py']"),))
     return [] if judge.judge(problem, Program(source)).verdict is Verdict.AC else ["files"]
 
 

@@ -147,7 +147,7 @@ def test_the_answer_is_gone_before_the_program_runs_again(judge: Judge) -> None:
     source = (
         "import os\n"
         "found = [name for top, _, names in os.walk('.') for name in names]\n"
-        "n = int(input()); print(1, n - 1 if not found else 0)"
+        "n = int(input()); print(1, n - 1 if found == ['main.py'] else 0)"
     )
     done = checked(judge, source, SUM_OF_TWO, Case("7", "NEEDLE"), Case("8", "NEEDLE"), Case("9", "NEEDLE"))
     assert (done.verdict, done.passed) == (Verdict.AC, 3)

@@ -25,6 +25,7 @@ from sandbox.kernel import cgroup, orphan_cleanup
 from sandbox.zygote import become_program, watch, zygote
 from sandbox.zygote.confine import Confinement
 from sandbox.zygote.inbox import AHEAD
+from sandbox.zygote.source import PlacedSource
 
 tiered_jail = jail_of("A", wide("B"))
 
@@ -137,10 +138,18 @@ def test_a_run_in_which_the_kernel_ended_a_process_met_its_memory_limit(tmp_path
     worker = object.__new__(zygote.RequestLoop)
     worker.setting = become_program.ChildSetup(Confinement("B", str(tmp_path), None, None), {}, -1)
     group = SimpleNamespace(limit=lambda *limits: asked.append(limits), cpu_s=lambda: None, kills=lambda: next(kills))
+    worker.source = PlacedSource(str(tmp_path), lambda: None, keeps=True)
     worker.group, worker.spare_bytes = group, 7  # type: ignore[assignment]
     worker.watcher = SimpleNamespace(disk=None, watch=lambda *_: watch.RunOutcome(exit_code=0))  # type: ignore[assignment]
     sizes = {"memory_bytes": 1000, "headroom_bytes": 200, "stack_bytes": 30, "file_bytes": 1, "output_bytes": 1}
-    request = {"files": [], "outputs": [], "limits": {**sizes, "processes": 3}, "gather": None}
+    request = {
+        "files": [],
+        "outputs": [],
+        "limits": {**sizes, "processes": 3},
+        "gather": None,
+        "source": None,
+        "series": (0, 0),
+    }
     assert worker._attempt(request, [], lambda *_: None).cause == "memory"  # type: ignore[arg-type, return-value]
     assert asked == [(1000 + 200 + 30 + 4 + 3 * AHEAD + 7, 3 + zygote._OWN_PROCESSES)]
 

@@ -73,7 +73,10 @@ def test_after_a_run_that_leaves_a_deep_tree_the_next_are_as_ever_and_nothing_st
     tiered_judge: Judge, place: Path
 ) -> None:
     problem = Problem("nests", "stdio", (Case("", "ok"),), limits=Limits(cpu_s=5, wall_s=30))
-    honest = "import os\nassert not os.listdir('.')\nos.makedirs('d' * 100)\nopen('a', 'w').write('ok')\nprint('ok')\n"
+    honest = (
+        "import os\nassert os.listdir('.') == ['main.py']\nos.makedirs('d' * 100)\n"
+        "open('a', 'w').write('ok')\nprint('ok')\n"
+    )
     place.mkdir(mode=0o711)
     with Jail(tiered_judge.jail.tier, run_dir=str(place)) as jail:  # type: ignore[arg-type]
         judge = Judge(jail, tiered_judge.builder)

@@ -6,12 +6,12 @@ import asyncio
 
 import pytest
 from toolchains import need
-from wide import wide
+from wide import every, wide
 
 from sandbox import Case, InvalidProblem, InvalidProgram, Judgement, Limits, Pool, Problem, Program, Verdict
 from sandbox.core import MIB
 from sandbox.judging import Judge
-from sandbox.languages import NoEntry, find_language, lay_out
+from sandbox.languages import Misnamed, find_language, lay_out
 
 LIMITS = Limits(cpu_s=10, wall_s=100, memory_bytes=256 * MIB)
 PROBLEM = Problem("add", "stdio", (Case("3 4\n", "7"), Case("5 6\n", "11")), limits=LIMITS)
@@ -113,7 +113,7 @@ def test_java_starts_in_the_class_that_is_named(judge: Judge) -> None:
 
 
 def test_no_place_to_start_is_the_programs_fault(judge: Judge) -> None:
-    with pytest.raises(NoEntry, match=r"\.py"):
+    with pytest.raises(Misnamed, match=r"\.py"):
         lay_out(find_language("python"), Program(files=(("a.txt", ""),)))
     done = judged(judge, (("a.py", ""), ("b.py", "")), "python", "c.py")
     assert (done.verdict, done.compile_log) == (Verdict.CE, "entry='c.py' is none of its sources: a.py, b.py")
@@ -127,6 +127,60 @@ def test_a_file_in_the_place_of_one_of_the_judges_is_the_programs_fault(judge: J
     done = judged(judge, (*PROGRAMS[language], (name, "")), language)
     assert done.verdict is Verdict.CE
     assert name.partition("/")[0] in done.compile_log
+
+
+STRANGE = (
+    "-oevil", "@o", "{x}", "{gcc:>300000000}", "{0.__class__}", "{source}", "{artifact}", "--require=x", "-", "--",
+    "-c", "%s %n", "$HOME", "`id`", "a b", "'q' \"q\"", ";ls", "~", "*", "é", "=", "-start", "#x", "a\u200db",
+)  # fmt: skip
+
+
+def renamed(language: str, name: str) -> tuple[tuple[str, str], ...]:
+    """The program of PROGRAMS that starts in a file of this name, in a folder of this name."""
+    (main, text), *others = sorted(PROGRAMS[language], key=lambda pair: not pair[0].lower().startswith("main"))
+    text = text.replace("'main.py'", repr(f"{name}/{name}.py"))
+    files = [(f"{name}/{name}{main[main.rindex('.') :]}", text)]
+    return (*files, *((f"{name}/{other}", content) for other, content in others))
+
+
+@pytest.mark.parametrize("name", every(6, STRANGE))
+@pytest.mark.parametrize("language", PROGRAMS)
+def test_a_name_is_no_option_and_no_format(judge: Judge, language: str, name: str) -> None:
+    files = renamed(language, name)
+    entry = "" if language == "java" else files[0][0]
+    done = judged(judge, files, language, entry)
+    assert (done.verdict, done.passed) == (Verdict.AC, 2), (done.compile_log, done.cases)
+
+
+def test_a_class_to_start_in_is_no_option_and_no_format(judge: Judge) -> None:
+    for entry in ("{x}", "-start", "@o", "x" * 1000):
+        done = judged(judge, PROGRAMS["java"], "java", entry)
+        assert done.verdict is Verdict.CE
+        assert "has a main" in done.compile_log
+
+
+@pytest.mark.parametrize("name", ["a\nb", "\t", "\x1b[31m", "a\x7f", "\x85", "\r"])
+@pytest.mark.parametrize("language", ["python", "c", *map(wide, [*PROGRAMS][2:])])
+def test_a_name_with_control_characters_is_the_programs_fault(judge: Judge, language: str, name: str) -> None:
+    for files in (renamed(language, name), (*PROGRAMS[language], (name, ""))):
+        done = judged(judge, files, language)
+        assert done.verdict is Verdict.CE
+        assert "control characters" in done.compile_log
+        assert done.compile_log.isprintable()
+
+
+@pytest.mark.parametrize("entry", ["\0", "\ud800", "a\nb", "x" * 200_000])
+def test_no_entry_is_the_sandboxs_fault(judge: Judge, entry: str) -> None:
+    for language in PROGRAMS:
+        assert judged(judge, PROGRAMS[language], language, entry).verdict is Verdict.CE
+
+
+def test_the_longest_names_fit_into_every_jail(tiered_judge: Judge) -> None:
+    deep = "/".join(["\U0001f600" * 25] * 10)  # 1,009 bytes
+    program = Program(files=(("main.py", "print(sum(map(int, input().split())))"), (deep, "")))
+    assert tiered_judge.judge(PROBLEM, program).verdict is Verdict.AC
+    with pytest.raises(InvalidProgram, match="no name below a directory"):
+        Program(files=((f"{deep}/{'x' * 20}", ""),))
 
 
 def test_a_cases_file_takes_the_place_of_a_programs_folder_and_the_other_way(judge: Judge) -> None:

@@ -6,12 +6,12 @@ import asyncio
 from typing import Any
 
 import pytest
-from wide import wide
+from wide import every, wide
 
 from sandbox import IsolationUnavailable, Limits
 from sandbox.core import MIB, Isolation
 from sandbox.jail import Jail
-from sandbox.session import Output, Sessions
+from sandbox.session import Output, Sessions, live_program
 
 LIMITS = Limits(cpu_s=20, wall_s=60, memory_bytes=192 * MIB, output_bytes=MIB)
 FIND = """
@@ -126,7 +126,16 @@ def test_a_program_that_forks_without_end_hurts_only_itself(tier: Isolation) -> 
 
 
 FORGE = f"{FIND}\nos.write(find(), {{}})\ntime.sleep(900)"
+EMPTY = f"{FIND}\ns = socket.socket(fileno=os.dup(find()))\ns.send(b'')\ntime.sleep(900)"
 NO_ANSWER = "an answer that is none"
+FRAMES = """
+import os, socket, sys, time
+frame = sys._getframe()
+while 'word' not in frame.f_locals:
+    frame = frame.f_back
+frame.f_locals['channel'].send(frame.f_locals['word'] + {!r})
+time.sleep(900)
+"""
 
 
 @pytest.mark.parametrize(
@@ -143,6 +152,8 @@ NO_ANSWER = "an answer that is none"
         (FORGE.format("b'x' * 16 + b'[\"forged\", null]'"), "killed", NO_ANSWER),
         (FORGE.format("b'x'"), "killed", NO_ANSWER),
         (FORGE.format("b'x' * 100_000"), "killed", NO_ANSWER),
+        (EMPTY, "killed", NO_ANSWER),
+        wide(EMPTY.replace("sleep(900)", "sleep(0.2)"), "killed", NO_ANSWER),
     ],
 )
 def test_whatever_it_does_is_its_end_and_never_a_fault_of_ours(
@@ -152,6 +163,30 @@ def test_whatever_it_does_is_its_end_and_never_a_fault_of_ours(
     assert (done.ended, done.cause, done.value) == (ended, cause, None)
     assert done.stdout.startswith("floodflood") == ("flood" in code)
     assert (after.value, after.ended, after.fresh) == ("1", None, True)
+
+
+@pytest.mark.parametrize(
+    "body",
+    every(3, [b'{"forged": 1, "other": 2}', b'"ab"', b"{}", b"[]", b"[null]", b'["a", null, null]', b"[1, null]",
+              b'[["a"], null]', b"null", b"12", b"", b'{"a": null, "a": null}', b"[" * 5000, b'["a", "b"] x', b"\xff"]),
+)  # fmt: skip
+def test_an_answer_of_another_shape_is_the_end(tier: Isolation, body: bytes) -> None:
+    forged, after = ask(tier, FRAMES.format(body), "1", timeout_s=5)
+    assert (forged.ended, forged.cause, forged.value) == ("killed", NO_ANSWER, None)
+    assert (after.value, after.fresh) == ("1", True)
+
+
+def test_who_closes_the_channel_of_its_answers_is_not_waited_for(
+    tier: Isolation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(live_program, "_FAREWELL_S", 0.5)
+    for code in (
+        f"{FIND}\nos.close(find())\ntime.sleep(900)",
+        f"{FIND}\nsocket.socket(fileno=find()).shutdown(2)\ntime.sleep(900)",
+    ):
+        done, after = ask(tier, code, "1", timeout_s=50)
+        assert (done.ended, done.cause) == ("killed", "it closed the channel of its answers")
+        assert (after.value, after.fresh) == ("1", True)
 
 
 def test_its_parent_cannot_be_stopped(tier: Isolation) -> None:

@@ -114,7 +114,7 @@ NINE = Limits(cpu_s=2, wall_s=20, processes=9)
     [
         row("finds nothing that another left", """
 import builtins, os, sys
-seen = hasattr(builtins, 'mark') or 'mark' in os.environ or os.listdir('.')
+seen = hasattr(builtins, 'mark') or 'mark' in os.environ or os.listdir('.') != ['main.py']
 seen = seen or len(vars(sys.modules['__main__'])) > 13
 builtins.mark = os.environ['mark'] = '1'
 open('mark', 'w').close()
