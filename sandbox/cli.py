@@ -12,12 +12,12 @@ import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TextIO
+from typing import Any, TextIO
 
 from sandbox import judge, terminal
 from sandbox.core import MIB, SOURCE_BYTES_MAX, Case, Judgement, Limits, Problem, Program, Verdict, printable
 from sandbox.errors import SandboxError
-from sandbox.languages import by_suffix, find_language
+from sandbox.languages import LANGUAGES, by_suffix, find_language
 from sandbox.rewards import cli as cli_reward
 from sandbox.verify import cli as cli_verify
 
@@ -33,7 +33,10 @@ def _act(options: argparse.Namespace) -> int:
     except BrokenPipeError:
         raise
     except (SandboxError, OSError, ValueError, RecursionError, MemoryError) as error:
-        _say(f"sandbox: error: {error or type(error).__name__}", sys.stderr)
+        said = str(error) or type(error).__name__
+        if isinstance(error, OSError) and error.filename is not None:
+            said = f"{error.filename}: cannot be opened ({error.strerror})"
+        _say(f"sandbox: error: {said}", sys.stderr)
         return 2
 
 
@@ -89,10 +92,22 @@ def _program(options: argparse.Namespace) -> Program:
         raise SandboxError(f"{options.program}: is a directory; give one file (a package takes directories as well)")
     language = find_language(options.language) if options.language else by_suffix(options.program.suffix)
     if language is None:
-        raise SandboxError(f"{options.program}: no language has the suffix {options.program.suffix!r}; give --language")
+        known = ", ".join(LANGUAGES)
+        raise SandboxError(
+            f"{options.program}: no language has the suffix {options.program.suffix!r}; give --language, one of {known}"
+        )
     with options.program.open("rb") as file:
         source = file.read(SOURCE_BYTES_MAX + 1)  # a longer source is refused by the compiler
     return Program(source.decode("utf-8", "surrogateescape"), language.name)
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """The object of these pairs. Raises ValueError for a key that stands twice, of which `json` would take the last."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        keys = [key for key, _ in pairs]
+        raise ValueError(f"key {next(key for key in keys if keys.count(key) > 1)!r} stands twice: leave one out")
+    return found
 
 
 def _judge(options: argparse.Namespace) -> int:
@@ -101,9 +116,11 @@ def _judge(options: argparse.Namespace) -> int:
     if options.time_limit is not None:
         raise SandboxError("--time-limit is for packages; problem.json has limits")
     try:
-        problem = Problem.from_json(json.loads(options.problem.read_text("utf-8")))
+        problem = Problem.from_json(json.loads(options.problem.read_text("utf-8"), object_pairs_hook=_unique))
     except RecursionError as error:
         raise SandboxError(f"{options.problem}: nested too deep") from error
+    except json.JSONDecodeError as error:
+        raise SandboxError(f"{options.problem}: is not JSON: {error}; give a problem.json, then the program") from error
     except ValueError as error:
         raise SandboxError(f"{options.problem}: {error}") from error
     done = judge(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from overlap.atomic import write_atomic
 from overlap.config import load_config
-from overlap.evaluation import DataReport, Finding, check_in_parts, open_pool, remember
+from overlap.evaluation import DataReport, Finding, check_in_parts, in_file, open_pool, remember
 from overlap.prepare import checked_file, task_prompts
 from overlap.process import handle_interrupts, run_to_end, scratch_directory
 from overlap.record import Progress, check_out, quiet
@@ -36,7 +36,8 @@ def check_data_command(args: argparse.Namespace) -> int:
     ):
         task = load_task(cfg.data.task, cfg)
         splits = list(task_prompts(task, _NoTokens(), cfg.model.prompt_tokens).values())
-        prompts = [prompt for intake in splits for prompt in intake.prompts][: args.limit]
+        prompts = [prompt for intake in splits for prompt in intake.prompts]
+        prompts = sorted(prompts, key=lambda prompt: in_file(prompt.place))[: args.limit]  # the task has shuffled them
         console.print(f"{sum(intake.rows for intake in splits)} rows, {len(prompts)} problems to judge")
         for line in (line for intake in splits for line in intake.lines()):
             console.print(f"left out: {line}")

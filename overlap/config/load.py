@@ -80,17 +80,23 @@ def config_from_dict(tree: Mapping[str, Any]) -> Config:
 
 
 def _built(tree: Mapping[str, Any], wrong: Sequence[ConfigError]) -> Config:
-    """The configuration. Raises one ConfigError for all wrong names, and for what is ``wrong`` already."""
+    """The configuration. Raises one ConfigError for all wrong names, with what is ``wrong`` already, else for all wrong
+    values.
+    """
     tree, stray = carry_over({name: values for name, values in tree.items() if name != HISTORY})
     found = [error for name, value in stray.items() if (error := retired_error(name, value)) is not None]
     raise_all([*wrong, *found, *islice(wrong_names(tree), NAMED)])
-    made = {}
+    made, refused = {}, []
     for name, kind in get_type_hints(Config).items():
         values = tree.get(name)
         values = {} if values is None else values
         if not isinstance(values, Mapping):
             raise ConfigError(name, values, f"write its fields below it, as in {name}.{fields(kind)[0].name}=...")
-        made[name] = section_from(kind, values, name)
+        try:
+            made[name] = section_from(kind, values, name)
+        except ConfigError as error:
+            refused.append(error)
+    raise_all(refused)
     return Config(**made)
 
 

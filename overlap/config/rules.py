@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, fields
 from functools import cache
 from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin, get_type_hints
 
-from overlap.errors import ConfigError
+from overlap.errors import ConfigError, raise_all
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -72,16 +72,20 @@ def defaults(section: type[DataclassInstance]) -> dict[str, Any]:
 
 
 def check_section(section: str, values: DataclassInstance) -> None:
-    """Raise :class:`ConfigError` at the first field of a wrong type or out of its bounds."""
-    hints = _hints(type(values))
+    """Raise one :class:`ConfigError` for all fields of a wrong type or out of their bounds."""
+    hints, wrong = _hints(type(values)), []
     for f in fields(values):
         name, got = f"{section}.{f.name}", getattr(values, f.name)
         want, optional = _given(hints[f.name])
         if optional and got is None:
             continue
-        _check_type(name, got, want)
-        if (inside := f.metadata.get(_BOUND)) is not None:
-            require(inside(got), name, got, f.metadata[_WAY_OUT])
+        try:
+            _check_type(name, got, want)
+            if (inside := f.metadata.get(_BOUND)) is not None:
+                require(inside(got), name, got, f.metadata[_WAY_OUT])
+        except ConfigError as error:
+            wrong.append(error)
+    raise_all(wrong)
 
 
 def _given(kind: Any) -> tuple[Any, bool]:

@@ -35,6 +35,10 @@ def read_yaml(text: str) -> Any:
         raise yaml.YAMLError(f"longer than {LONGEST} characters")
     try:
         found = yaml.load(text, _StrictLoader)
+    except yaml.MarkedYAMLError as error:
+        if (mark := error.problem_mark) is None:
+            raise
+        raise yaml.YAMLError(f"line {mark.line + 1}, column {mark.column + 1}: {error.problem}") from error
     except RecursionError:
         raise yaml.YAMLError(f"more than {DEEPEST} levels are nested") from None
     except (ValueError, LookupError, TypeError, AttributeError) as error:  # how the loader says what fits no tag

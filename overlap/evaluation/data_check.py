@@ -111,12 +111,12 @@ class DataReport:
         return not self.left_out and all(finding.clean for finding in self.findings)
 
     def rows(self) -> list[dict[str, Any]]:
-        """A row for each that gave no prompt, then one for each problem: what is wrong with it, and what is noted."""
+        """One for each row of the data, in the order of the data: what is wrong with it, and what is noted."""
         bad = [
             {"place": row.place, "findings": [f"left out: {row.reason}"], "notes": [], "message": row.detail}
             for row in self.left_out
         ]
-        return [*bad, *(finding.to_json() for finding in self.findings)]
+        return sorted([*bad, *(finding.to_json() for finding in self.findings)], key=lambda row: in_file(row["place"]))
 
     def verdict(self) -> str:
         """The last line of the report: how many rows have a finding, and how many a note alone."""
@@ -146,6 +146,12 @@ class DataReport:
         if failed := [f for f in self.findings if f.fault]:
             lines.append(f"{len(failed)} {FAILED} by our fault (a note), first {failed[0].where} ({failed[0].fault})")
         return lines
+
+
+def in_file(place: str) -> tuple[str, int]:
+    """A key that sorts places such as "train.jsonl:12" as they stand in their files."""
+    name, _, row = place.rpartition(":")
+    return (name, int(row)) if row.isdecimal() else (place, 0)
 
 
 def _first(findings: Iterable[Finding]) -> str:

@@ -3,7 +3,7 @@
 Everything else in the sandbox uses them. They know nothing of how a program is judged.
 """
 
-from sandbox.core.checks import NAME_MAX, printable, quoted
+from sandbox.core.checks import NAME_MAX, printable, quoted, wrong_type
 from sandbox.core.nouns import (
     COMPILE_LIMITS,
     MIB,
@@ -39,4 +39,5 @@ __all__ = [
     "Verdict",
     "printable",
     "quoted",
+    "wrong_type",
 ]

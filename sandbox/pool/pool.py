@@ -28,7 +28,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from sandbox.core import Isolation, Judgement, Problem, Program
+from sandbox.core import Isolation, Judgement, Problem, Program, wrong_type
 from sandbox.errors import HANGS_MAX, Deaths, HeldUp, PoolClosed, SandboxError, TookDown, WorkerDied
 from sandbox.jail import find_packages
 from sandbox.judging import control
@@ -70,6 +70,9 @@ class Pool:
         oversubscribe: bool = False,
         directory: str = "",
     ) -> None:
+        for name, value in (("workers", 1 if workers is None else workers), ("queue_limit", queue_limit)):
+            if not isinstance(value, int) or isinstance(value, bool):
+                raise wrong_type("pool", name, value, "a whole number")
         if workers is not None and workers < 1:
             raise ValueError(f"workers={workers}: a pool needs at least 1; None takes one per core")
         if queue_limit < 1:

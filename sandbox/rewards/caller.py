@@ -75,6 +75,12 @@ def load_function(target: str) -> Function:
         function = getattr(function, part)
     if not callable(function):
         raise TypeError(f"{name} is not a function")
+    try:
+        inspect.signature(function).bind({}, "", "")
+    except ValueError:  # a callable that has no signature to look at
+        return function
+    except TypeError as error:
+        raise TypeError(f"cannot be called as {name}(problem, program, language): {error}") from error
     return function
 
 

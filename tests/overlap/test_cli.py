@@ -380,6 +380,19 @@ def test_check_data_ends_with_1_for_findings_and_with_0_for_notes(
     assert f"{rows} of {1 + rows} rows have a finding, 1 a note alone" in err
 
 
+def test_check_data_takes_the_rows_as_they_stand_in_the_file(done, tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setenv("OVERLAP_CACHE", str(tmp_path / "cache"))
+    noted = [
+        {"id": f"e{n}", "kind": "stdio", "statement": f"Print {n}.", "tests": [{"input": "", "output": str(n)}]}
+        for n in range(12)
+    ]
+    data, out = problems(tmp_path / "rows.jsonl", 0, *noted), tmp_path / "found.jsonl"
+    _, _, err = done("check-data", str(data), "--limit", "3", "--out", str(out))
+    assert f"3 accept the first example printed (a note), first {data}:1" in err
+    places = [json.loads(line)["place"] for line in out.read_text().splitlines()]
+    assert places == [f"{data}:{n}" for n in (1, 2, 3)]
+
+
 @pytest.mark.parametrize("file", ["nowhere.jsonl", "a\0b", "/dev/null"])
 def test_check_data_of_what_is_not_there_is_bad_input(file: str, refused) -> None:
     refused("check-data", file)

@@ -117,6 +117,8 @@ def reward(problem, program, language):
     return 1.0
 def silent(problem, program, language):
     return None
+def short(problem, program):
+    return 1.0
 """
 
 
@@ -135,10 +137,12 @@ def silent(problem, program, language):
         ("run .", ".: is a directory; give one file"),
         ("run no\x00name.py", "null byte"),
         ("run \udcff.py", "No such file"),
-        ("judge right.py right.py", "right.py: Expecting value"),
-        ("judge absent.json right.py", "absent.json"),
-        ("judge problem.json absent.py", "absent.py"),
-        ("judge problem.json problem.json", "--language"),
+        ("judge right.py right.py", "right.py: is not JSON: Expecting value"),
+        ("judge right.py problem.json", "give a problem.json, then the program"),
+        ("judge absent.json right.py", "error: absent.json: cannot be opened (No such file"),
+        ("judge problem.json absent.py", "error: absent.py: cannot be opened (No such file"),
+        ("judge problem.json problem.json", "give --language, one of python, c,"),
+        ("judge twice.json right.py", "key 'input' stands twice: leave one out"),
         ("judge problem.json sum", "sum: is a directory; give one file"),
         ("judge sum.KPP right.py", "sum.KPP: archives are not supported; unpack it"),
         ("judge sum right.py --all", "--all is for problem.json"),
@@ -151,6 +155,7 @@ def silent(problem, program, language):
         ("zoo rewards:nothing", "nothing"),
         ("zoo rewards:reward --only no-such-entry", "no-such-entry"),
         ("check-reward rewards:silent --no-zoo", "returned None for all"),
+        ("check-reward rewards:short --no-zoo", "cannot be called as short(problem, program, language): too many"),
         ("check-reward rewards:reward --samples absent.jsonl", "absent.jsonl"),
         ("check-reward rewards:reward --samples bad.jsonl", "bad.jsonl:2:"),
         ("check-reward rewards:reward --samples unlabelled.jsonl", '"right" must be true or false'),
@@ -170,6 +175,7 @@ def test_a_wrong_argument_is_one_line_and_exit_code_2(
     monkeypatch.chdir(packages.root)
     Path("right.py").write_text("print(7)")
     Path("problem.json").write_text(json.dumps(SUM))
+    Path("twice.json").write_text('{"id": "x", "kind": "stdio", "cases": [{"input": "1", "input": "2"}]}')
     Path("rewards.py").write_text(REWARDS)
     Path("bad.jsonl").write_text("\n{]\n")
     Path("unlabelled.jsonl").write_text('{"program": ""}\n')

@@ -71,6 +71,8 @@ CASE = Case("3 4\n", "7")
             "packages='numpy': must be a list of names, as (\"numpy\",)",
         ),
         (lambda: sandbox.judge(SUM, "", packages=5), "packages=5: must be a list of names"),
+        (lambda: sandbox.Pool("2"), "pool: workers='2': must be a whole number, not str"),
+        (lambda: sandbox.Pool(queue_limit=1.5), "pool: queue_limit=1.5: must be a whole number, not float"),
         (lambda: Program(b"x"), "program: source=b'x': must be text, not bytes"),
         (lambda: Program(None), "program: source=None: must be text, not NoneType"),
         (lambda: Program("x", 3), "program: language=3: must be text, not int"),
