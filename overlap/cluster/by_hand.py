@@ -1,8 +1,8 @@
 """A node of a Ray cluster on this machine, started and ended by a person: ``ray start``, with what we insist on.
 
-Every cluster started here asks for a token, has no dashboard, and notices a dead node within 9 s. Whatever belongs to a
-node has its mark in the environment, so that it is found and ended whatever became of who started it. No Ray in here:
-it is a command.
+Every cluster started here asks for a token, has no dashboard, and lets a node that was cut off in again. Whatever
+belongs to a node has its mark in the environment, so that it is found and ended whatever became of who started it. No
+Ray in here: it is a command.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import NamedTuple, NoReturn
 
 from overlap.cluster.addresses import PORT, check_port_free, check_reached, host_and_port, node_address
+from overlap.cluster.asking import LABEL, lets_everybody_in
 from overlap.cluster.node_state import (
     MARK,
     NodeState,
@@ -40,15 +41,18 @@ RAYLET_S, REST_S, KILL_S = 8.0, 5.0, 5.0
 """What a node has to end in: Ray's own way, asked singly, killed."""
 LOOK_S = 0.5
 """So often is looked whether a node still runs."""
-LABEL = "overlap-code"
-"""Label of a node that says which code of ours is installed there."""
 HEALTH = {
     "RAY_health_check_initial_delay_ms": "2000",
     "RAY_health_check_period_ms": "1000",
     "RAY_health_check_timeout_ms": "1000",
-    "RAY_health_check_failure_threshold": "5",
+    "RAY_health_check_failure_threshold": "60",
+    "RAY_gcs_rpc_server_reconnect_timeout_s": "120",
+    "RAY_grpc_client_keepalive_time_ms": "5000",
+    "RAY_grpc_client_keepalive_timeout_ms": "5000",
 }
-"""With Ray's own, a dead node is noticed after a minute."""
+"""A node that is cut off for up to a minute is in again: our own looks move its work within seconds. Of a head that is
+gone a run tells before Ray ends the process that asks.
+"""
 _RAY = [sys.executable, "-m", "ray.scripts.scripts"]
 _OURS = (
     "--head",
@@ -81,8 +85,8 @@ def start_node(asked: NodeStartOptions) -> NodeState:
     """Start a node on this machine. Raises ConfigError, and OverlapError where Ray does not start: nothing is left."""
     _check_words(asked.words)
     with single_command():
-        _check_none_runs()
-        state, token = _planned(asked)
+        former = _former()
+        state, token = _planned(asked, former)
         try:
             write_node_state(state, token)  # first: whatever comes between, ``end_node`` finds what there is
             _ray_start(state, asked.words)
@@ -128,17 +132,22 @@ def _check_words(words: Sequence[str]) -> None:
             raise ConfigError("ray start", word, f"{name} is set by `overlap cluster up`: leave it out")
 
 
-def _check_none_runs() -> None:
+def _former() -> tuple[str, str]:
+    """Address and token of the cluster whose node has run here: what is left of it is ended. Raises ConfigError where
+    it still runs.
+    """
     state = read_node_state()
     if state is None:
-        return
-    if state.processes():
+        return "", ""
+    if any(read_proc(process.pid, "comm") in _MAIN for process in state.processes()):
         what = "the head of a cluster" if state.head else "a node"
         raise ConfigError("cluster", state.address, f"{what} runs here already: `overlap cluster down` stops it")
-    forget(state)  # the machine was started anew, or it was ended by other means
+    token = token_path().read_text(encoding="utf-8") if token_path().is_file() else ""
+    _end(state)  # Ray has ended it, or the machine was started anew
+    return state.address, token
 
 
-def _planned(asked: NodeStartOptions) -> tuple[NodeState, str]:
+def _planned(asked: NodeStartOptions, former: tuple[str, str]) -> tuple[NodeState, str]:
     place = _place()
     mark = secrets.token_hex(8)
     if asked.join:
@@ -146,26 +155,29 @@ def _planned(asked: NodeStartOptions) -> tuple[NodeState, str]:
         check_reached("--join", host, port)
         own = host_and_port("--address", asked.address, PORT)[0] if asked.address else ""
         node = node_address(own, loopback=asked.loopback, towards=(host, port))
-        return NodeState(f"{host}:{port}", node, False, mark, place), _token(asked.token_file, new=False)
+        address = f"{host}:{port}"
+        token = _token(asked.token_file) or (former[1] if former[0] == address else "")
+        if not token:
+            way_out = "is required: copy the token of the head, whose path `overlap cluster up` printed there"
+            raise ConfigError("--token-file", "", way_out)
+        if lets_everybody_in(address):
+            raise ConfigError("--join", address, "lets everybody in, without a token: start its head by this command")
+        return NodeState(address, node, False, mark, place), token
     own, port = host_and_port("--address", asked.address, PORT) if asked.address else ("", PORT)
     node = node_address(own, loopback=asked.loopback)
     check_port_free(port)
-    return NodeState(f"{node}:{port}", node, True, mark, place), _token(asked.token_file, new=True)
+    return NodeState(f"{node}:{port}", node, True, mark, place), _token(asked.token_file) or secrets.token_hex(32)
 
 
-def _token(file: str, *, new: bool) -> str:
-    """The token to use: of the file, or of the environment, or a new one."""
+def _token(file: str) -> str:
+    """The token to use: of the file, or of the environment; "" where neither has one."""
     if file:
         return read_token(file)
     if token := os.environ.get("RAY_AUTH_TOKEN", ""):
         return checked_token("RAY_AUTH_TOKEN", token.strip())
     if path := os.environ.get("RAY_AUTH_TOKEN_PATH", ""):
         return read_token(path)
-    if new:
-        return secrets.token_hex(32)
-    raise ConfigError(
-        "--token-file", "", "is required: copy the token of the head, whose path `overlap cluster up` printed there"
-    )
+    return ""
 
 
 def _place() -> str:

@@ -1,31 +1,29 @@
 """A process of ours on a node, called as one on this machine: the driver's side. No Ray in here.
 
-    Peer ──bytes of calls──▶ out ──send──▶ the node: Hosted ──▶ the process
-    Peer ◀─bytes of replies─ reader ◀──collect── the node: Hosted ◀── the process
+    Peer ──bytes of calls──▶ Wire ──exchange──▶ the node: Hosted ──▶ the process
+    Peer ◀─bytes of replies─ reader ◀──────────┘
 
-A node that says nothing for ``GONE_S`` ends the life, as the death of the process does: what it says later is heard by
-nobody, and the process there ends with the agent that nobody calls any more.
+A node that says nothing for ``GONE_S`` ends the life, as the death of the process does: it is asked nothing any more,
+and the process there ends with the agent that nobody calls.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Protocol, TypeVar
+from collections.abc import Mapping
+from typing import Any, Protocol
 
 from overlap.aio import race
 from overlap.clock import now
 from overlap.cluster.hosted import PIECE, Delivery
-from overlap.cluster.nodes import GRACE_S, SILENT_S, NodeLost, NodeSilent
+from overlap.cluster.nodes import BEAT_S, NodeLost, answer_within
 from overlap.process import ChildProcesses, Peer
 
-T = TypeVar("T")
 START_S = 90.0
 """For an agent on a node to begin, and to start the process."""
 GONE_S = 10.0
-"""A node that has answered nothing for so long is lost, however often it was asked."""
-AGAIN_S = 0.5
+"""A node that has answered nothing for so long is lost."""
 PACE_S = 0.05
 """Between two calls of a kind: a call costs the driver half a millisecond, and what comes meanwhile goes together."""
 
@@ -33,21 +31,19 @@ PACE_S = 0.05
 class ProcessAgent(Protocol):
     """An agent on a node that has one process of ours; see ``hosted.Hosted`` for the calls.
 
-    They may wait for ever where the node is silent: the caller bounds them. Raise NodeLost once the agent is gone for
-    good, NodeSilent where it cannot be reached for the moment.
+    They may wait for ever where the node is silent: the caller bounds them. Raise NodeLost.
     """
 
     name: str
 
     async def start(self, title: str, module: str, environment: Mapping[str, str]) -> str: ...
 
-    async def send(self, at: int, data: bytes) -> None: ...
+    async def exchange(self, data: bytes, log: int, wait_s: float) -> Delivery: ...
 
-    async def collect(self, replies: int, log: int) -> Delivery: ...
+    def nudge(self) -> None: ...
 
-    async def room(self, update: int, size: int) -> str: ...
-
-    async def fill(self, update: int, at: int, piece: Any) -> None: ...
+    async def bring(self, update: int, path: str, version: int, size: int) -> str:
+        """Put weights that lie in this machine's memory into that of the node; the path there."""
 
     async def free(self, update: int) -> None: ...
 
@@ -78,11 +74,8 @@ async def start_far(
 async def _started(host: ProcessAgent, title: str, module: str, environment: Mapping[str, str]) -> str:
     """Why it is not, "" where it is."""
     try:
-        async with asyncio.timeout(START_S):
-            return await host.start(title, module, environment)
-    except TimeoutError:
-        return f"no answer within {START_S:g} s"
-    except (NodeLost, NodeSilent) as error:
+        return await answer_within(host.start(title, module, environment), START_S)
+    except NodeLost as error:
         return str(error)
 
 
@@ -92,13 +85,16 @@ class Wire:
     def __init__(self, host: ProcessAgent, life: ChildProcesses) -> None:
         self._host, self._life = host, life
         self.reader = asyncio.StreamReader()
-        self._out, self._some = bytearray(), asyncio.Event()
-        self._sent = self._heard = self._logged = 0
+        self._out = bytearray()
+        self._logged = 0
+        self._nudge: asyncio.TimerHandle | None = None
+        self._waits = False
         self._carrying = asyncio.create_task(self._carry(), name=f"carry to {host.name}")
 
     def write(self, data: bytes) -> None:
         self._out += data
-        self._some.set()
+        if self._waits and self._nudge is None:
+            self._nudge = asyncio.get_running_loop().call_later(PACE_S, self._host.nudge)
 
     async def drain(self) -> None:
         """What was written waits here until it is sent, however much it is."""
@@ -112,9 +108,9 @@ class Wire:
 
     async def _carry(self) -> None:
         try:
-            for end in await race(self._send(), self._collect(), self._end()):
+            for end in await race(self._exchange(), self._end()):
                 error = None if end.cancelled() else end.exception()
-                if isinstance(error, NodeLost | NodeSilent):
+                if isinstance(error, NodeLost):
                     self._life.fail(f"the {self._life.name} on node {self._host.name} is lost: {error}")
                 elif isinstance(error, Exception):
                     self._life.fail(error)
@@ -126,22 +122,17 @@ class Wire:
         with contextlib.suppress(Exception):  # whatever ended it: it is over
             await self._life.wait_dead()
 
-    async def _send(self) -> None:
+    async def _exchange(self) -> None:
+        """One call at a time: an agent that does not answer it is asked nothing any more."""
         while True:
-            await self._some.wait()
-            piece = bytes(self._out[:PIECE])
-            await patiently(lambda at=self._sent, data=piece: self._host.send(at, data))  # type: ignore[misc]
-            self._sent += len(piece)
+            began, piece = now(), bytes(self._out[:PIECE])
             del self._out[: len(piece)]
-            if not self._out:
-                self._some.clear()
-                await asyncio.sleep(PACE_S)
-
-    async def _collect(self) -> None:
-        while True:
-            began = now()
-            came = await patiently(lambda: self._host.collect(self._heard, self._logged))
-            self._heard += len(came.replies)
+            self._waits = not self._out
+            came = await answer_within(self._host.exchange(piece, self._logged, BEAT_S if self._waits else 0.0), GONE_S)
+            self._waits = False
+            if self._nudge is not None:
+                self._nudge.cancel()
+                self._nudge = None
             self._logged += len(came.log)
             self._print(came.log)
             if came.replies:
@@ -150,26 +141,9 @@ class Wire:
                 who, code = came.death
                 self._life.died(f"{who} on node {self._host.name}", code)
                 await asyncio.Event().wait()  # its last words are being read: the life ends by itself
-            await asyncio.sleep(PACE_S - (now() - began) if len(came.replies) < PIECE else 0)
+            await asyncio.sleep(PACE_S - (now() - began) if len(came.replies) < PIECE and not self._out else 0)
 
     def _print(self, text: bytes) -> None:
         if text and self._life.log is not None:
             with contextlib.suppress(OSError), self._life.log.open("ab") as log:  # on a full disk it is lost, as here
                 log.write(text)
-
-
-async def patiently(call: Callable[[], Awaitable[T]], seconds: float = GONE_S, each: float = SILENT_S) -> T:
-    """What the call says, which is made again where no answer comes for ``each``. Raises NodeLost, and NodeSilent in
-    the end.
-    """
-    until, tries = now() + seconds, 0
-    while now() < until or tries < 2:  # whoever stood still himself asks once more
-        tries += 1
-        try:
-            async with asyncio.timeout(max(GRACE_S, min(each, until - now()))):
-                return await call()
-        except TimeoutError:
-            continue
-        except NodeSilent:
-            await asyncio.sleep(AGAIN_S)
-    raise NodeSilent(f"no answer within {seconds:g} s")

@@ -1,10 +1,8 @@
 """A process of ours on this machine for a driver on another one: started here, watched here, called from there. No Ray.
 
 consumes  bytes of calls, as ``Peer`` writes them       produces  bytes of replies, what it prints, how it ended
-waits     in ``collect`` for any of these, for ``BEAT_S`` at most; woken by it
-ends      with ``close``, or with this process: the reaper clears up; its owner ends it if ``orphaned``
-
-Both streams count their bytes, so that a call that may have been lost on its way is made again: nothing comes twice.
+waits     in ``exchange`` for any of these; woken by it, and by ``nudge``
+ends      with ``close``, or with this process: the reaper clears up
 """
 
 from __future__ import annotations
@@ -12,15 +10,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from overlap.clock import now
 from overlap.cluster.far_folder import FarFolder, write_and_close
-from overlap.cluster.nodes import BEAT_S
-from overlap.cluster.orphans import uncalled
 from overlap.errors import ConfigError, OverlapError
 from overlap.placement import Devices, devices_here, free_memory
 from overlap.policy import policy_digest
@@ -29,7 +24,6 @@ from overlap.process import ChildProcesses, connect, scratch_directory
 PIECE = 4 << 20
 """Bytes of a stream in one call, at most."""
 LOG_PIECE = 256 << 10
-LONG_S = 60.0
 _LAST_WORDS_S = 0.5  # what a process said before its end may come a moment after that
 
 
@@ -52,17 +46,14 @@ class Hosted:
         self._writer: asyncio.StreamWriter | None = None
         self._reading: asyncio.Task[None] | None = None
         self._noting: asyncio.Task[None] | None = None
-        self._taken = self._given = 0
         self._replies, self._some = bytearray(), asyncio.Event()
         self._log: Path | None = None
         self._folder: FarFolder | None = None
         self._death: tuple[str, int | None] | None = None
         self._weights, self._update = -1, 0
-        self._called_s = 0.0
 
     async def start(self, title: str, module: str, environment: Mapping[str, str]) -> str:
         """Start ``python -m module FD`` in a scratch directory of its own. Why that cannot be, "" where it is done."""
-        self._called_s = now()
         try:
             scratch, _ = self._stack.enter_context(
                 scratch_directory(detached=True)
@@ -75,55 +66,38 @@ class Hosted:
         self._reading = asyncio.create_task(self._read(reader), name=f"listen to {title}")
         return ""
 
-    async def send(self, at: int, data: bytes) -> None:
-        """Hand on bytes of calls; ``at`` is how many were sent before these. Such as have come before are left out."""
-        self._called_s = now()
-        if at > self._taken:
-            raise ValueError(f"bytes {self._taken} to {at} of the calls are missing")
-        if self._writer is not None and (new := data[self._taken - at :]):
-            self._taken += len(new)
-            self._writer.write(new)
-
-    async def collect(self, replies: int, log: int) -> Delivery:
-        """What has come behind the first ``replies`` bytes of replies and ``log`` bytes of the log, which need not be
-        kept any longer; nothing after ``BEAT_S``.
+    async def exchange(self, data: bytes, log: int, wait_s: float) -> Delivery:
+        """Hand on bytes of calls; what has come since the last call, as soon as there is any, and of the log what is
+        behind its first ``log`` bytes; nothing after ``wait_s``.
         """
-        self._called_s = now()
-        del self._replies[: max(0, replies - self._given)]
-        self._given = max(self._given, replies)
+        if self._writer is not None and data:
+            self._writer.write(data)
         if not self._replies and self._death is None:
             self._some.clear()
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(BEAT_S):
+                async with asyncio.timeout(wait_s):
                     await self._some.wait()
-        printed = self._printed(log)
-        whole = len(self._replies) <= PIECE and len(printed) < LOG_PIECE
-        return Delivery(bytes(self._replies[:PIECE]), printed, self._death if whole else None)
+        replies, printed = bytes(self._replies[:PIECE]), self._printed(log)
+        del self._replies[:PIECE]
+        whole = not self._replies and len(printed) < LOG_PIECE
+        return Delivery(replies, printed, self._death if whole else None)
+
+    async def nudge(self) -> None:
+        """Have ``exchange`` wait no longer."""
+        self._some.set()
 
     async def facts(self, device: str) -> tuple[Devices, int]:
         """What this machine has for engines of a run with ``run.device`` = ``device``, and its memory that is free,
         bytes. One without a GPU refuses nothing: it has none.
         """
-        with self._long():
-            return await asyncio.to_thread(lambda: (devices_here("cpu" if device == "cpu" else "auto"), free_memory()))
+        return await asyncio.to_thread(lambda: (devices_here("cpu" if device == "cpu" else "auto"), free_memory()))
 
     async def digest(self, policy: Path) -> str:
         """Of a checkpoint, as ``policy_digest`` makes it; "" where there is none."""
-        self._called_s = now()
-        with self._long():
-            try:
-                return await asyncio.to_thread(policy_digest, policy)
-            except ConfigError:
-                return ""
-
-    @contextlib.contextmanager
-    def _long(self) -> Iterator[None]:
-        """A call that may take long, and whose caller makes no other meanwhile."""
-        self._called_s = now() + LONG_S
         try:
-            yield
-        finally:
-            self._called_s = now()
+            return await asyncio.to_thread(policy_digest, policy)
+        except ConfigError:
+            return ""
 
     async def room(self, update: int, size: int) -> str:
         """Memory for ``size`` bytes of weights, in the place of the last; the path by which the process finds it.
@@ -131,7 +105,6 @@ class Hosted:
         Updates are numbered as they come: calls may overtake each other, and one for an earlier update does nothing.
         Asked for twice, an update has its memory once.
         """
-        self._called_s = now()
         if update > self._update:
             self._drop()
             self._update, self._weights = update, os.memfd_create("overlap-weights", os.MFD_CLOEXEC)
@@ -140,7 +113,6 @@ class Hosted:
 
     async def fill(self, update: int, at: int, data: bytes | memoryview) -> None:
         """Write some of them there."""
-        self._called_s = now()
         if update == self._update and self._weights >= 0:
             fd = os.dup(self._weights)  # else the number might be another file's before all is written
             await asyncio.to_thread(write_and_close, fd, at, data)
@@ -157,12 +129,7 @@ class Hosted:
 
     async def files(self, do: str, *args: Any) -> Any:
         """What a method of its folder says."""
-        self._called_s = now()
         return await asyncio.to_thread(getattr(self._folder, do), *args)
-
-    async def orphaned(self) -> None:
-        """Return when nobody has called for ``ORPHAN_S``."""
-        await uncalled(lambda: self._called_s)
 
     async def close(self) -> None:
         """End the process and what it has started, and remove all that is theirs."""

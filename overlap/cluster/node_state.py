@@ -8,7 +8,7 @@ One node of a user to a machine. A home that many machines share has a folder fo
 
 from __future__ import annotations
 
-import hashlib
+import fcntl
 import json
 import os
 import socket
@@ -95,12 +95,9 @@ def forget(state: NodeState) -> None:
     for left in Path(state.place, "tmp").glob("overlap-sandbox-*"):  # of a killed one; with its cgroup
         remove_run_directory(str(left))
     remove_tree(state.place)
-    folder = state_folder()
     with suppress(OSError):
         token_path().unlink(missing_ok=True)
-        (folder / _NODE).unlink(missing_ok=True)
-        for each in (folder, folder.parent, folder.parent.parent):
-            each.rmdir()
+        (state_folder() / _NODE).unlink(missing_ok=True)
 
 
 def token_of(address: str) -> Path | None:
@@ -134,10 +131,26 @@ def checked_token(field: str, token: str) -> str:
 @contextmanager
 def single_command() -> Iterator[None]:
     """For one command of this user on this machine at a time. Raises OverlapError where another is at work."""
-    name = hashlib.sha256(os.fsencode(state_folder())).hexdigest()[:16]
-    with socket.socket(socket.AF_UNIX) as lock:
-        try:
-            lock.bind(f"\0overlap-cluster-{os.getuid()}-{name}")
-        except OSError as error:
-            raise OverlapError("another `overlap cluster` command runs on this machine: wait until it ends") from error
+    folder = state_folder()
+    try:
+        folder.mkdir(0o700, parents=True, exist_ok=True)
+        lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    except OSError as error:
+        way_out = "free disk space, or set XDG_STATE_HOME to a folder that can be written"
+        raise RunDirError(f"cannot write {folder}: {error.strerror or error}; {way_out}") from error
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if not folder.exists() or not os.path.samestat(os.fstat(lock), folder.stat()):
+            raise BlockingIOError  # another one has just removed it
         yield
+    except BlockingIOError as error:
+        raise OverlapError("another `overlap cluster` command runs on this machine: wait until it ends") from error
+    finally:
+        _remove_empty(folder)
+        os.close(lock)
+
+
+def _remove_empty(folder: Path) -> None:
+    with suppress(OSError):
+        for each in (folder, folder.parent, folder.parent.parent):
+            each.rmdir()

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import sys
-from collections.abc import AsyncIterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import AsyncIterator, Awaitable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, TypeVar
 
 from overlap.errors import OverlapError
 from sandbox.core import Judgement, Problem, Program
 
+T = TypeVar("T")
+_LOOKS = 4
 _ROOT = Path(__file__).resolve().parents[2]
 BEAT_S = 2.0
 """An agent that has nothing to say says so after this time."""
 SILENT_S = 6.0
-"""A node that says nothing for so long gets no job, and those that it has go elsewhere, until it speaks again."""
+"""An agent that says nothing for so long is lost, and its jobs go elsewhere."""
 GRACE_S = 1.0
 """Who stood still reads first what came meanwhile."""
 HELLO_S = 120.0
@@ -26,16 +28,16 @@ ORPHAN_S = 30.0
 """An agent that nobody has called for so long has no driver any more, whatever Ray believes, and ends."""
 
 
-class NodeSilent(OverlapError):
-    """A node did not answer in time; it may do so later."""
-
-
 class NodeLost(OverlapError, RuntimeError):
-    """A node, or our agent on it, is gone for good: this agent will answer nothing any more."""
+    """An agent of ours is gone, or did not answer in time: it is asked nothing any more, and another one is made."""
+
+
+class NodeSilent(NodeLost):
+    """It cannot be reached: nobody knows whether what it had has ended."""
 
 
 class HeadLost(NodeLost):
-    """The head, or Ray on this machine, is gone: Ray ends every agent of ours, and soon after this process."""
+    """The head, or Ray on this machine, is gone, and every agent of ours with it."""
 
 
 class NodeRefused(OverlapError):
@@ -44,6 +46,25 @@ class NodeRefused(OverlapError):
 
 class NodeDrained(OverlapError):
     """A node that was to be let go has no job any more."""
+
+
+class RayNodeInfo(NamedTuple):
+    """A node as Ray knows it: its id, the address that it listens at, and the GPUs and cores that Ray counts there.
+    ``drains``: it is about to go (`ray drain-node`, a notice of preemption); ``here``: this process runs on it.
+    """
+
+    key: str
+    address: str
+    alive: bool
+    gpus: int
+    cpus: int = 0
+    drains: bool = False
+    here: bool = False
+
+    @property
+    def name(self) -> str:
+        """What a person reads of it."""
+        return f"{self.address}-{self.key[:8]}"
 
 
 class Facts(NamedTuple):
@@ -63,7 +84,6 @@ class NodeJob(NamedTuple):
     """A program to be judged by a problem that the node has, or gets with it. Lower turns are first."""
 
     number: int
-    attempt: int
     turn: int
     problem: str
     program: Program
@@ -75,48 +95,42 @@ class NodeAnswer(NamedTuple):
     """
 
     number: int
-    attempt: int
     judgement: Judgement | None
     fault: Mapping[str, str] | None
     ended_s: float
 
 
-class NodeReply(NamedTuple):
-    """What a node says when it is asked for answers, and when it was asked and said so, by its clock. Beside them it
-    ``has`` so many jobs, of the first ``opened`` parcels.
-    """
-
-    answers: Sequence[NodeAnswer]
-    asked_s: float
-    said_s: float
-    has: int = 0
-    opened: int = -1
-
-
-@dataclass(frozen=True, slots=True)
-class JobParcel:
+class NodeParcel(NamedTuple):
     """All that is sent to a node at once: jobs, the problems that are new to it by digest, digests that it may forget,
-    and numbers of jobs that nobody wants any more.
-
-    Calls may overtake each other. ``order`` counts the parcels from 1 that are more than nothing: a node opens them one
-    after the other, whichever comes first. ``epoch`` counts the resets before it: one of before is not opened.
+    and numbers of jobs that nobody wants any more. It gives back up to ``spare`` jobs that have not begun there, and
+    has ``wait_s`` to wait for a first answer.
     """
 
     jobs: Sequence[NodeJob] = ()
-    problems: Mapping[str, Problem] = field(default_factory=dict)
+    problems: Mapping[str, Problem] = {}
     forgotten: Sequence[str] = ()
     withdrawn: Sequence[int] = ()
-    epoch: int = 0
-    order: int = 0
+    spare: int = 0
+    wait_s: float = 0.0
 
 
-NOTHING = JobParcel()
+class NodeReply(NamedTuple):
+    """What a node says to a parcel, and when it got that and said so, by its clock: answers since the last reply, the
+    numbers of jobs that it gives back, and how many it ``has`` beside both.
+    """
+
+    answers: Sequence[NodeAnswer]
+    returned: Sequence[int]
+    has: int
+    asked_s: float
+    said_s: float
 
 
 class Node(Protocol):
-    """An agent on a node. Every call may wait for ever where the node is silent: the caller bounds it.
+    """An agent on a node. Every call may wait for ever where the node is silent: the caller bounds it, and asks an
+    agent that was silent nothing more. So a job has one answer, without an account of what was asked when.
 
-    Calls raise NodeLost once the agent is gone for good, and NodeSilent where it cannot be reached for the moment.
+    Calls raise NodeLost once the agent is gone, or cannot be reached.
     """
 
     name: str
@@ -126,16 +140,11 @@ class Node(Protocol):
     async def hello(self) -> Facts:
         """Start what judges programs there, and say what it is. Raises NodeRefused."""
 
-    async def send(self, parcel: JobParcel) -> None:
-        """Hand over jobs; returns when the agent has them."""
+    async def exchange(self, parcel: NodeParcel) -> NodeReply:
+        """Hand over a parcel, and take the reply; one call at a time."""
 
-    async def collect(self, parcel: JobParcel = NOTHING) -> NodeReply:
-        """Hand over jobs, too; the answers since the last call, as soon as there is one; none after ``BEAT_S``."""
-
-    async def reset(self, epoch: int) -> None:
-        """Have it drop all jobs, answers and problems of before that epoch: it was silent, and the jobs are others'
-        now. Calls of before that come later do nothing, and bring nothing back.
-        """
+    def nudge(self) -> None:
+        """Have the call that waits there for a first answer return now."""
 
     async def close(self) -> None:
         """End everything that it started, and itself."""
@@ -149,6 +158,21 @@ class Members(Protocol):
 
     async def close(self) -> None:
         """End every agent, and leave the cluster."""
+
+
+async def answer_within(call: Awaitable[T], seconds: float) -> T:
+    """What it says. Raises NodeSilent where it has said nothing for so long. A process that stood still meanwhile has
+    not waited: its time is counted in parts, of which each ends once.
+    """
+    asked = asyncio.ensure_future(call)
+    try:
+        for _ in range(_LOOKS):
+            await asyncio.wait([asked], timeout=seconds / _LOOKS)
+            if asked.done():
+                return asked.result()
+    finally:
+        asked.cancel()
+    raise NodeSilent(f"no answer within {seconds:.0f} s")
 
 
 @cache

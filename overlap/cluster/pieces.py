@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -16,7 +16,11 @@ PIECE_BYTES = 16 << 20
 KEPT = 4
 """Pieces that stay: a node that is further behind than these has them put there once more."""
 
+FILL_S = 300.0
+"""A piece is on its way to a node for so long at most; whether that is there, the calls of its process say."""
+
 Put = Callable[[bytes], Awaitable[Any]]
+Ask = Callable[..., Awaitable[Any]]
 Key = tuple[str, int, int]
 
 
@@ -38,12 +42,21 @@ class Pieces:
             if not self._readers:
                 self._made.clear()
 
-    async def get(self, info: Mapping[str, Any], version: int, at: int) -> Any:
-        """What ``put`` made of the piece at ``at`` of the memory that an update describes."""
-        key = str(info["path"]), version, at
+    async def bring(self, ask: Ask, update: int, path: str, version: int, size: int) -> str:
+        """Have the agent behind ``ask`` take the memory of ``size`` bytes at ``path``; where it lies there."""
+        with self.reading():
+            there = str(await ask("room", update, size))
+            for at in range(0, size, PIECE_BYTES):
+                piece = await self.get(path, version, at, size)
+                async with asyncio.timeout(FILL_S):
+                    await ask("fill", update, at, piece)
+        return there
+
+    async def get(self, path: str, version: int, at: int, size: int) -> Any:
+        """What ``put`` made of the piece at ``at`` of the memory of ``size`` bytes at ``path``."""
+        key = path, version, at
         if key not in self._made:
-            length = min(PIECE_BYTES, int(info["size"]) - at)
-            self._made[key] = asyncio.create_task(self._make(key[0], at, length), name="put weights")
+            self._made[key] = asyncio.create_task(self._make(path, at, min(PIECE_BYTES, size - at)), name="put weights")
             if len(self._made) > KEPT:
                 self._made.popitem(last=False)
         return await asyncio.shield(self._made[key])

@@ -3,39 +3,26 @@
 consumes  judge(problem, program, turn)          produces  a Judgement, or raises SandboxError
 waits     for a node with room, then for its answer; woken by either; cancelling it withdraws the job
 
-A job lies on one node at a time. Where that dies or falls silent, or fails by a fault that is not the job's, it goes to
-another, and of its answers one counts. Nodes that join get work at once; one that is drained ends what it has, and is
-let go. Without any node jobs wait for ``ALONE_S``, then they fail. A cluster that has lost its head is left.
+A job lies on one node at a time. Where that is lost, or fails by a fault that is not the job's, it goes to another; a
+node that was lost is asked nothing any more, so a job has one answer. Nodes that join get work at once; one that is
+drained ends what it has, and is let go. Without any node jobs wait for ``ALONE_S``, then they fail. A cluster that has
+lost its head is left.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from overlap.aio import unwrapped
 from overlap.clock import now
-from overlap.cluster.desk import Desk, pace_s
-from overlap.cluster.nodes import (
-    Facts,
-    HeadLost,
-    Members,
-    Node,
-    NodeAnswer,
-    NodeDrained,
-    NodeLost,
-    NodeRefused,
-    NodeSilent,
-)
-from overlap.cluster.nodes import NodeJob as Sent
-from overlap.cluster.pacer import Pacer
+from overlap.cluster.desk import Desk, NodeWork, pace_s
+from overlap.cluster.figures import Tallies
+from overlap.cluster.nodes import Facts, HeadLost, Members, Node, NodeDrained, NodeLost, NodeRefused, NodeReply
 from overlap.cluster.problems import Digest, Digests, same_key
-from overlap.cluster.router import RoutedJob, Router, depth
-from overlap.cluster.tally import Tallies
+from overlap.cluster.router import Router, depth
 from overlap.cluster.wire import placed
 from overlap.core import ClusterFigures
 from overlap.errors import OverlapError, VerifierError
@@ -52,17 +39,6 @@ LOST_MAX = 8
 _OWN = (InvalidProblem, InvalidProgram, CheckerError)
 
 
-@dataclasses.dataclass(slots=True, eq=False)
-class _Work:
-    problem: Problem
-    digest: Digest
-    program: Program
-    asked_s: float
-    done: asyncio.Future[Judgement]
-    given_s: float = 0.0
-    faults: int = 0
-
-
 class ClusterPool:
     """See the module; made anywhere, begun and ended by ``async with``. ``tell`` gets a line for each node that joins,
     is refused, falls silent, comes back, drains or is lost.
@@ -71,9 +47,8 @@ class ClusterPool:
     def __init__(self, members: Members, *, tell: Callable[[str], None] = print, judge_once: bool = True) -> None:
         self._members, self._tell = members, tell
         self._router, self._digests, self._tallies = Router(), Digests(), Tallies()
-        self._desks: dict[str, Desk] = {}
         self._once = JudgementCache() if judge_once else None
-        self._pacer, self._numbers = Pacer(), 0
+        self._numbers = 0
         self._spreading = self._closed = False
         self._tasks: set[asyncio.Task[None]] = set()
         self._ending: asyncio.Task[None] | None = None
@@ -89,7 +64,7 @@ class ClusterPool:
         """
         try:
             self._start(self._gather())
-            self._start(self._count_alone())
+            self._start(self._look_after())
             async with asyncio.timeout(ALONE_S):
                 await self._some.wait()
             if self._failure is not None:
@@ -155,15 +130,15 @@ class ClusterPool:
     @property
     def concurrency(self) -> int:
         """Programs that all nodes judge at once now, at least 1."""
-        return max(1, sum(self._desks[name].facts.workers for name in self._router.nodes))
+        return max(1, sum(desk.facts.workers for desk in self._router.desks.values()))
 
     def take_nodes(self) -> ClusterFigures:
         """What each node did since the last call."""
-        return self._tallies.take({name: self._desks[name] for name in self._router.nodes}, now())
+        return self._tallies.take(self._router.desks, now())
 
     def nodes(self) -> dict[str, Facts]:
         """The nodes that get jobs now."""
-        return {name: self._desks[name].facts for name in self._router.nodes}
+        return {name: desk.facts for name, desk in self._router.desks.items()}
 
     async def _ask(self, problem: Problem, digest: Digest, program: Program, turn: int, asked_s: float) -> Judgement:
         if self._closed:  # one who waited for an equal job is next
@@ -171,16 +146,15 @@ class ClusterPool:
         if self._broken:
             raise self._broken
         self._numbers += 1
-        work = _Work(problem, digest, program, asked_s, asyncio.get_running_loop().create_future())
-        job = RoutedJob(self._numbers, turn, work)
-        self._router.add(job)
+        done: asyncio.Future[Judgement] = asyncio.get_running_loop().create_future()
+        work = NodeWork(self._numbers, turn, problem, digest, program, asked_s, done)
+        self._router.add(work)
         self._spread()
         try:
-            return await work.done
+            return await done
         finally:
-            if not job.ended:
-                if node := self._router.withdraw(job):
-                    self._desks[node].withdraw(job.number, digest.text)
+            if not work.ended:
+                self._router.withdraw(work)
                 self._spread()
 
     def _spread(self) -> None:
@@ -191,64 +165,64 @@ class ClusterPool:
 
     def _assign(self) -> None:
         self._spreading, given_s = False, now()
-        for node, job in self._router.assign():
-            work: _Work = job.work
+        for work in self._router.assign():
             work.given_s = given_s
-            sent = Sent(job.number, job.attempt, job.turn, work.digest.text, work.program)
-            self._desks[node].give(sent, work.problem, work.digest.size)
 
-    def _take(self, desk: Desk, answers: Sequence[NodeAnswer]) -> None:
+    def _take(self, desk: Desk, reply: NodeReply) -> None:
         """Raises NodeDrained."""
-        name, heard_s = desk.node.name, now()
-        for answer in answers:
-            job = self._router.answered(name, answer.number, answer.attempt)
-            if job is None:
+        heard_s = now()
+        for number, judgement, fault, ended_s in reply.answers:
+            work = desk.answered(number)
+            if work is None:
                 continue
-            if answer.judgement is None:
-                self._failed(desk, job, from_wire(dict(answer.fault or {})))
+            if judgement is None:
+                self._failed(desk, work, from_wire(dict(fault or {})))
             else:
-                self._judged(desk, job.work, answer.judgement, min(heard_s, answer.ended_s - desk.offset.ahead_s))
-        if answers:
-            self._router.resize(name, self._room(desk))
+                self._judged(desk, work, judgement, min(heard_s, ended_s - desk.offset.ahead_s))
+        for number in reply.returned:
+            if (work := desk.answered(number)) is not None:
+                self._router.add(work)
+        if reply.answers or reply.returned:
+            self._router.resize(desk, self._room(desk))
             self._spread()
         if desk.node.drains:
             self._drain(desk)
 
-    def _judged(self, desk: Desk, work: _Work, judgement: Judgement, ended_s: float) -> None:
-        desk.done(work.digest.text, judgement.run_s)
+    def _judged(self, desk: Desk, work: NodeWork, judgement: Judgement, ended_s: float) -> None:
+        desk.took(judgement.run_s)
         self._tallies.judged(desk.node.name, judgement.run_s)
+        work.ended = True
         if not work.done.done():
             began_s = max(work.given_s, ended_s - judgement.run_s)
             queue_s = max(0.0, began_s - work.asked_s)
             work.done.set_result(placed(judgement, queue_s, desk.node.name))
 
     def _drain(self, desk: Desk) -> None:
-        name = desk.node.name
-        held = self._router.held(name)
+        held = len(desk.held)
         if not desk.draining:
             desk.draining = True
-            self._router.drain(name)
-            self._tell(f"node {name} drains: {held} jobs end there, and it gets no other")
+            self._tell(f"node {desk.node.name} drains: {held} jobs end there, and it gets no other")
         if not held:
             raise NodeDrained
 
-    def _failed(self, desk: Desk, job: RoutedJob, error: SandboxError) -> None:
+    def _failed(self, desk: Desk, work: NodeWork, error: SandboxError) -> None:
         """By a fault of its own it fails anywhere; by one of the node's it may succeed elsewhere."""
-        work: _Work = job.work
         own = isinstance(error, _OWN)
-        desk.failed(work.digest.text, f"{type(error).__name__}: {error}", node=not own)
+        if not own:
+            desk.failed(f"{type(error).__name__}: {error}")
         work.faults += 1
         if work.done.done():
-            return
-        if not own and work.faults < TRIES:
-            job.avoids |= {desk.node.name}
-            self._router.add(job)
+            work.ended = True
+        elif not own and work.faults < TRIES:
+            work.avoids |= {desk.node.name}
+            self._router.add(work)
         else:
+            work.ended = True
             closed = isinstance(error, PoolClosed)  # the node's, and we are not
             work.done.set_exception(SandboxError(f"node {desk.node.name}: {error}") if closed else error)
 
     def _pace(self, desk: Desk) -> float:
-        return pace_s(len(self._desks), desk.mean_s)
+        return pace_s(len(self._router.desks), desk.mean_s)
 
     def _room(self, desk: Desk) -> int:
         """Jobs that a node should hold: from the end of one there to the next that it did not have are two paces. The
@@ -278,47 +252,43 @@ class ClusterPool:
 
     async def _serve(self, node: Node) -> None:
         """A node from its first word to its last."""
-        desk = Desk(node, self._take, self._pace, self._pacer)
+        desk, name = Desk(node, self._take, self._pace), node.name
         try:
             await desk.open()
-            if node.name in self._desks:
+            if name in self._router.desks:
                 raise NodeRefused("another node has its name")
-            self._desks[node.name] = desk
-            self._refusals.pop(node.name, None)
-            self._tell(f"node {node.name} judges programs: {describe_node(desk.facts)}")
-            while True:
-                await self._work(desk)
-                self._tell(f"node {node.name} is silent: {self._lose(node)} jobs go elsewhere")
-                self._spread()
-                await desk.again()
-                self._tell(f"node {node.name} speaks again")
+            if node.drains:
+                raise NodeDrained
+            self._refusals.pop(name, None)
+            self._tell(f"node {name} judges programs: {describe_node(desk.facts)}")
+            self._router.join(desk, self._room(desk))
+            self._some.set()
+            self._spread()
+            await desk.work()
         except NodeRefused as error:
             self._refuse(node, str(error))
         except NodeDrained:
-            self._tell(f"node {node.name} is drained, and let go")
-        except NodeSilent:
-            self._refuse(node, "it did not say what it is")
+            self._tell(f"node {name} is drained, and let go")
         except NodeLost as error:
-            if self._desks.get(node.name) is desk:
-                self._tell(f"node {node.name} is lost ({error}): {self._lose(node)} jobs go elsewhere")
+            if desk.places:
+                self._tell(f"node {name} is lost ({error}): {self._lose(desk)} jobs go elsewhere")
             else:
                 self._refuse(node, str(error))
         finally:
-            if self._desks.get(node.name) is desk:
-                self._router.lose(node.name)
-                del self._desks[node.name]
+            self._router.lose(desk)
             if not self._closed:
                 self._spread()
             self._met.discard(node)
             await node.close()
 
-    def _lose(self, node: Node) -> int:
+    def _lose(self, desk: Desk) -> int:
         """Its jobs wait for other nodes; how many they are. One that was lost too often may be what ends them."""
-        lost = self._router.lose(node.name)
-        self._tallies.lost(node.name, len(lost))
-        for job in lost:
-            if job.attempt >= LOST_MAX and not job.work.done.done():
-                job.work.done.set_exception(SandboxError(f"{job.attempt} nodes were lost that had this job"))
+        lost = self._router.lose(desk)
+        self._tallies.lost(desk.node.name, len(lost))
+        for work in lost:
+            if work.losses >= LOST_MAX and not work.done.done():
+                work.done.set_exception(SandboxError(f"{work.losses} nodes were lost that had this job"))
+        self._spread()
         return len(lost)
 
     def _why_none(self) -> str:
@@ -331,30 +301,21 @@ class ClusterPool:
             self._tell(f"node {node.name} is not used: {why}")
         self._refusals[node.name] = why
 
-    async def _work(self, desk: Desk) -> None:
-        """Until the node is silent. Raises NodeLost, NodeDrained."""
-        if desk.node.drains:
-            raise NodeDrained
-        self._router.join(desk.node.name, self._room(desk))
-        self._some.set()
-        self._spread()
-        with contextlib.suppress(NodeSilent), unwrapped():
-            await desk.work()
-
-    async def _count_alone(self) -> None:
-        """Fail the jobs that wait when there has been no node for long."""
+    async def _look_after(self) -> None:
+        """Have no node idle beside one that has jobs ahead; fail the jobs that wait when there was no node for long."""
         alone_since = now()
         while True:
             await asyncio.sleep(1.0)
-            if self._router.nodes:
+            self._router.balance()
+            if self._router.desks:
                 alone_since = now()
             elif now() - alone_since > ALONE_S:
                 self._fail(SandboxError(f"there has been no node to judge programs for {ALONE_S:g} s"))
 
     def _fail(self, error: Exception) -> None:
-        for job in self._router.everything():
-            if not job.work.done.done():
-                job.work.done.set_exception(error)
+        for work in self._router.everything():
+            if not work.done.done():
+                work.done.set_exception(error)
 
     def _start(self, work: Any) -> None:
         task = asyncio.ensure_future(work)

@@ -24,8 +24,8 @@ from typing import Any
 from overlap.atomic import guarded, remove_path
 from overlap.clock import now
 from overlap.cluster.far_folder import FarFolder, read_piece, write_piece
-from overlap.cluster.far_peer import ProcessAgent, patiently, start_far
-from overlap.cluster.nodes import NodeLost, NodeRefused, NodeSilent
+from overlap.cluster.far_peer import ProcessAgent, start_far
+from overlap.cluster.nodes import NodeLost, NodeRefused, answer_within
 from overlap.cluster.pieces import PIECE_BYTES
 from overlap.cluster.sites import LOOK_S, REST_S, Berths, Fleet, ending
 from overlap.errors import LearnerError, RunDirError
@@ -34,6 +34,8 @@ from overlap.process import ChildProcesses, Peer
 
 _OF_A_RANK = re.compile(r"zero_pp_rank_(\d+)_")
 """Files of a saved state that one rank writes, and reads again."""
+FILES_S = 60.0
+"""A piece of a file is on its way for so long at most."""
 AHEAD = 2
 """Pieces on their way at a time: one is written while the next one comes."""
 
@@ -86,7 +88,7 @@ class RankSite:
         """What those nodes have that can be asked."""
         found = []
         for name in names:
-            with contextlib.suppress(NodeLost, NodeSilent, NodeRefused):
+            with contextlib.suppress(NodeLost, NodeRefused):
                 found.append(await self._fleet.about(name))
         return found
 
@@ -187,7 +189,7 @@ class RankSite:
 
     async def _asked(self, life: ChildProcesses, host: ProcessAgent, do: str, *args: Any) -> Any:
         with _ending(life, f"the learner on node {host.name} is lost"):
-            return await patiently(lambda: host.files(do, *args))
+            return await answer_within(host.files(do, *args), FILES_S)
 
 
 async def _in_turns(move: Callable[[int], Awaitable[None]], size: int) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 from ray._private.state import GlobalState
 from ray._raylet import GcsClientOptions  # type: ignore[attr-defined]
 
-from overlap.cluster.by_hand import LABEL
+from overlap.cluster.asking import LABEL
 
 
 def nodes(address: str) -> list[dict[str, Any]]:

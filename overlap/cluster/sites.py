@@ -12,14 +12,12 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from functools import partial
 from typing import Any, Protocol
 
 from overlap.aio import race
 from overlap.clock import now
-from overlap.cluster.far_peer import ProcessAgent, patiently, start_far
-from overlap.cluster.nodes import GRACE_S, ORPHAN_S, HeadLost, NodeLost, NodeRefused, NodeSilent
-from overlap.cluster.pieces import PIECE_BYTES, Pieces
+from overlap.cluster.far_peer import ProcessAgent, start_far
+from overlap.cluster.nodes import GRACE_S, ORPHAN_S, HeadLost, NodeLost, NodeRefused, answer_within
 from overlap.config import Config
 from overlap.errors import ClusterLost
 from overlap.placement import EngineSeat, NodeDevices, moved_seat
@@ -30,8 +28,7 @@ NODE_S = 1800.0
 """An engine waits so long for a node."""
 UNFIT_S = 10.0
 """A node that an engine cannot move to is not asked again for so long."""
-FILL_S = 300.0
-"""A piece of the weights is on its way to a node for so long at most."""
+FREE_S = 10.0
 REST_S = ORPHAN_S + GRACE_S + 45.0
 """A node that was silent when its engine was to end has it for no longer than this; Ray needs 65 s, as it comes, to see
 that a node is gone."""
@@ -39,8 +36,6 @@ that a node is gone."""
 
 class Fleet(Protocol):
     """The nodes of a cluster as they are now. Raises HeadLost where nobody knows."""
-
-    pieces: Pieces
 
     def joined(self) -> AbstractAsyncContextManager[None]:
         """What is asked of it is asked inside."""
@@ -52,7 +47,7 @@ class Fleet(Protocol):
         """Names of the nodes that are there."""
 
     async def about(self, name: str) -> NodeDevices:
-        """What one of them has for engines. Raises NodeLost, NodeSilent, NodeRefused."""
+        """What one of them has for engines. Raises NodeLost, NodeRefused."""
 
     def host(self, name: str, owner: str, closed: Callable[[bool], None]) -> ProcessAgent:
         """An agent there, not begun yet, for the process of ``owner``; says with which certainty it was closed."""
@@ -106,7 +101,7 @@ class Berths:
         """The nodes that are there and are not left alone; none where that is not known. Raises HeadLost: for good."""
         try:
             return [name for name in await self._fleet.alive() if not self.rests(name)]
-        except (NodeLost, NodeSilent) as error:
+        except NodeLost as error:
             if isinstance(error, HeadLost):
                 raise
             return []
@@ -123,7 +118,7 @@ class Berths:
             return seat
         for name in names:
             if self._is_free(name, seat) and self._unfit.get(name, 0.0) <= now():
-                with contextlib.suppress(NodeLost, NodeSilent, NodeRefused):
+                with contextlib.suppress(NodeLost, NodeRefused):
                     self._unfit[name] = float("inf")  # nobody else asks it meanwhile
                     try:
                         found = self._seat_on(await self._fleet.about(name), seat)
@@ -154,7 +149,7 @@ def ending(life: ChildProcesses, what: str, lost: Callable[[HeadLost], Exception
     try:
         with life.guard():
             yield
-    except (NodeLost, NodeSilent) as error:
+    except NodeLost as error:
         life.fail(lost(error) if isinstance(error, HeadLost) else f"{what}: {error}")
         life.check()
         raise
@@ -203,22 +198,10 @@ class FarSite:
             return
         self._updates = update = self._updates + 1
         try:
-            yield {**info, "path": await self._bring(host, life, info, version, update)}
+            with ending(life, f"the {life.name} on node {host.name} is lost"):
+                path = await host.bring(update, str(info["path"]), version, int(info["size"]))
+            yield {**info, "path": path}
         finally:
             if not life.over:
-                with contextlib.suppress(NodeLost, NodeSilent):
-                    await patiently(lambda: host.free(update))
-
-    async def _bring(
-        self, host: ProcessAgent, life: ChildProcesses, info: Mapping[str, Any], version: int, update: int
-    ) -> str:
-        """The path by which the engine finds them. On a slow network a piece takes long: whether the node is there, the
-        calls of its process say meanwhile.
-        """
-        pieces, size = self._fleet.pieces, int(info["size"])
-        with ending(life, f"the {life.name} on node {host.name} is lost"), pieces.reading():
-            path = await patiently(lambda: host.room(update, size))
-            for at in range(0, size, PIECE_BYTES):
-                piece = await pieces.get(info, version, at)
-                await patiently(partial(host.fill, update, at, piece), FILL_S, FILL_S)
-        return path
+                with contextlib.suppress(NodeLost):
+                    await answer_within(host.free(update), FREE_S)

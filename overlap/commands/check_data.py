@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING
 from overlap.atomic import write_atomic
 from overlap.config import load_config
 from overlap.evaluation import DataReport, Finding, check_in_parts, in_file, open_pool, remember
-from overlap.prepare import checked_file, task_prompts
+from overlap.prepare import check_cluster, checked_file, cluster_pool, task_prompts
 from overlap.process import handle_interrupts, run_to_end, scratch_directory
 from overlap.record import Progress, check_out, quiet
 from overlap.run import open_components
 from overlap.task import load_task
 
 if TYPE_CHECKING:
-    from sandbox.pool import Pool
+    from overlap.verify import JudgePool
 
 
 def check_data_command(args: argparse.Namespace) -> int:
@@ -34,6 +34,7 @@ def check_data_command(args: argparse.Namespace) -> int:
         scratch_directory() as (scratch, reaper),
         quiet(scratch / "run.log") as console,
     ):
+        check_cluster(cfg)
         task = load_task(cfg.data.task, cfg)
         splits = list(task_prompts(task, _NoTokens(), cfg.model.prompt_tokens).values())
         prompts = [prompt for intake in splits for prompt in intake.prompts]
@@ -44,7 +45,7 @@ def check_data_command(args: argparse.Namespace) -> int:
         findings: list[Finding] = []
 
         async def work() -> None:
-            pool = open_pool(cfg, task, scratch)
+            pool = cluster_pool(cfg, task, console.print) if cfg.cluster.address else open_pool(cfg, task, scratch)
             async with AsyncExitStack() as stack:
                 await open_components({"sandbox": SandboxComponent(pool)}, stack, reaper, console.print)
                 with Progress(console, len(prompts)) as progress:
@@ -65,7 +66,7 @@ def check_data_command(args: argparse.Namespace) -> int:
 class SandboxComponent:
     """A pool of sandboxes as a component."""
 
-    pool: Pool
+    pool: JudgePool
 
     async def start(self) -> None:
         await self.pool.__aenter__()
@@ -74,7 +75,7 @@ class SandboxComponent:
         return tuple(self.pool.pids())
 
     async def close(self) -> None:
-        await self.pool.close()
+        await self.pool.__aexit__(None, None, None)
 
 
 class _NoTokens:

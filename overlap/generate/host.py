@@ -7,28 +7,21 @@ importing it binds that process to its parent.
 """
 
 import asyncio
-import contextlib
 import os
-import socket
-import sys
-from functools import partial
 from typing import Any, NoReturn
 
 from overlap.errors import OverlapError
 from overlap.generate.bind_to_parent import enter_engine_process
 from overlap.generate.service import EngineSpec
 from overlap.process import (
-    CANCEL,
+    CallServer,
     Pid,
     RemoteCall,
-    RemoteFault,
     RemoteReply,
     describe_exit,
-    encode_message,
     is_tracker,
-    leave,
     list_descendants,
-    read_message,
+    serve_until_hung_up,
     unreaped_exit_status,
 )
 
@@ -37,40 +30,22 @@ enter_engine_process()
 _CAUSE_S = 0.2  # processes of an engine die one after the other: the first to have been killed is the cause
 
 
-class EngineHost:
-    """Answers the calls of ``EngineService``; each is a task, so that many run at once and each can be cancelled."""
+class EngineHost(CallServer):
+    """Answers the calls of ``EngineService``."""
 
     def __init__(self, writer: asyncio.StreamWriter) -> None:
-        self._writer = writer
+        super().__init__(writer, (OverlapError,))
         self._engine: Any = None
-        self._running: dict[int, asyncio.Task[None]] = {}
         self._deaths: dict[Pid, int | None] = {}
 
-    async def serve(self, reader: asyncio.StreamReader) -> None:
-        """Answer until the driver hangs up."""
-        with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
-            while True:
-                call: RemoteCall = await read_message(reader)
-                if call.name != CANCEL:
-                    task = self._running[call.number] = asyncio.create_task(self._answer(call), name=call.name)
-                    task.add_done_callback(partial(self._running.pop, call.number))
-                elif running := self._running.get(call.args[0]):
-                    running.cancel()
-
-    async def _answer(self, call: RemoteCall) -> None:
-        try:
-            reply = RemoteReply(call.number, "ok", await self._do(call))
-        except OverlapError as error:
-            reply = RemoteReply(call.number, "error", error)
-        except Exception as error:  # the engine raises whatever it likes
-            if type(error).__name__ == "EngineDeadError" and self._engine is not None:
-                self._note(None, None)
-                return
-            reply = RemoteReply(call.number, "error", RemoteFault(f"{type(error).__name__}: {error}"))
-        self._send(reply)
-
-    async def _do(self, call: RemoteCall) -> Any:
+    async def do(self, call: RemoteCall) -> Any:
         return await getattr(self if call.name == "open" else self._engine, call.name)(*call.args)
+
+    def failed(self, error: Exception) -> Exception | None:
+        if type(error).__name__ == "EngineDeadError" and self._engine is not None:
+            self._note(None, None)
+            return None
+        return super().failed(error)
 
     async def open(self, spec: EngineSpec) -> None:
         """See ``EngineService``."""
@@ -79,9 +54,6 @@ class EngineHost:
         self._engine = open_engine(spec)
         self._watch()
         await self._engine.prepare()
-
-    def _send(self, reply: RemoteReply) -> None:
-        self._writer.write(encode_message(reply))
 
     def _watch(self) -> None:
         loop = asyncio.get_running_loop()
@@ -114,18 +86,13 @@ class EngineHost:
             killed = [(pid, code) for pid, code in deaths if code is not None and code < 0]
             pid, code = (killed or deaths)[0]
             text = f"the engine process {pid} {describe_exit(code)}"
-        self._send(RemoteReply(0, "dead", text))
+        self.send(RemoteReply(0, "dead", text))
 
 
 def serve_engine(kind: type[EngineHost] = EngineHost) -> NoReturn:
     """Serve on the socket whose descriptor is the first argument, until the driver hangs up."""
 
-    async def until_hung_up() -> None:
-        reader, writer = await asyncio.open_connection(sock=socket.socket(fileno=int(sys.argv[1])))
-        await kind(writer).serve(reader)
-
-    asyncio.run(until_hung_up())
-    leave(0)  # the engine's threads are not waited for
+    serve_until_hung_up(kind)
 
 
 if __name__ == "__main__":

@@ -14,15 +14,17 @@ from overlap.prepare.plan import (
     seats_lines,
 )
 from overlap.prepare.run_inputs import RunInputs, check_place, checked_file, load_tokenizer, prepare
-from overlap.prepare.seating import RunPlacement, cluster_of, seat
+from overlap.prepare.seating import RunPlacement, check_cluster, cluster_of, cluster_pool, seat
 from overlap.prepare.task_prompts import task_prompts
 
 __all__ = [
     "RunInputs",
     "RunPlacement",
+    "check_cluster",
     "check_place",
     "checked_file",
     "cluster_of",
+    "cluster_pool",
     "devices_plan",
     "devices_plan_lines",
     "disk_plan",

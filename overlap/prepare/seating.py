@@ -29,7 +29,8 @@ from overlap.placement import (
 from overlap.process import handle_interrupts, run_to_end
 
 if TYPE_CHECKING:
-    from overlap.cluster import RayCluster
+    from overlap.cluster import ClusterPool, RayCluster, RayNodeInfo
+    from overlap.core import Task
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +91,7 @@ def check_cluster(cfg: Config) -> None:
 
 
 def _surveyed(cfg: Config, tell: Callable[[str], None]) -> list[NodeDevices]:
-    from overlap.cluster import survey  # imports Ray
+    from overlap.cluster import survey
 
     found: list[NodeDevices] = []
 
@@ -105,6 +106,27 @@ def _surveyed(cfg: Config, tell: Callable[[str], None]) -> list[NodeDevices]:
 def cluster_of(cfg: Config) -> RayCluster:
     """The cluster of a run: one connection for all that works over it."""
     return _cluster(cfg.cluster.address)
+
+
+def cluster_pool(
+    cfg: Config,
+    task: Task,
+    tell: Callable[[str], None],
+    workers: int | None = None,
+    bound: Callable[[RayNodeInfo], int] = lambda node: 0,
+) -> ClusterPool:
+    """The sandboxes on all nodes; see ``RayMembers`` for ``workers`` and ``bound``."""
+    from overlap.cluster import ClusterPool, RayMembers
+
+    members = RayMembers(
+        cluster_of(cfg),
+        isolation=cfg.verify.isolation,
+        packages=tuple(task.packages),
+        all_cases=getattr(task, "all_cases", False),
+        workers=workers,
+        bound=bound,
+    )
+    return ClusterPool(members, tell=tell)
 
 
 @cache

@@ -9,6 +9,7 @@ programs.
 from overlap.process import process_tree, subreaper
 from overlap.process.calls import (
     CANCEL,
+    CallServer,
     PackedCall,
     Peer,
     RemoteCall,
@@ -20,6 +21,7 @@ from overlap.process.calls import (
     pack_call,
     read_message,
     receive_message,
+    serve_until_hung_up,
 )
 from overlap.process.child_processes import ChildProcesses, describe_exit, is_vague, log_hint
 from overlap.process.interrupts import SIGNALS, Interrupts, exit_code, handle_interrupts, import_whole
@@ -53,6 +55,7 @@ __all__ = [
     "PARENT",
     "RUN",
     "SIGNALS",
+    "CallServer",
     "ChildProcesses",
     "Interrupts",
     "PackedCall",
@@ -88,6 +91,7 @@ __all__ = [
     "run_name",
     "run_to_end",
     "scratch_directory",
+    "serve_until_hung_up",
     "shared_memory_names",
     "subreaper",
     "unreaped_exit_status",

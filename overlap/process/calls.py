@@ -13,11 +13,14 @@ import itertools
 import pickle
 import socket
 import struct
-from collections.abc import Mapping
+import sys
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, BinaryIO, Literal, NamedTuple, Protocol
+from functools import partial
+from typing import Any, BinaryIO, Literal, NamedTuple, NoReturn, Protocol
 
 from overlap.process.child_processes import ChildProcesses, log_hint
+from overlap.process.process_tree import leave
 
 _LENGTH = struct.Struct("!Q")
 _PROTOCOL = 5
@@ -119,6 +122,63 @@ async def connect(
     except BaseException:
         ours.close()
         raise
+
+
+class CallServer:
+    """Answers the calls of a :class:`Peer` by methods of its own; each is a task, so that many run at once and each can
+    be cancelled. Errors of the types ``told`` are raised there as they are, others as ``RemoteFault``.
+    """
+
+    def __init__(self, writer: asyncio.StreamWriter, told: tuple[type[Exception], ...]) -> None:
+        self._writer, self._told = writer, told
+        self._running: dict[int, asyncio.Task[None]] = {}
+
+    async def serve(self, reader: asyncio.StreamReader) -> None:
+        """Answer until the other end hangs up."""
+        with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
+            while True:
+                call: RemoteCall = await read_message(reader)
+                if call.name != CANCEL:
+                    task = self._running[call.number] = asyncio.create_task(self._answer(call), name=call.name)
+                    task.add_done_callback(partial(self._running.pop, call.number))
+                elif running := self._running.get(call.args[0]):
+                    running.cancel()
+
+    async def _answer(self, call: RemoteCall) -> None:
+        try:
+            reply = RemoteReply(call.number, "ok", await self.do(call))
+        except self._told as error:
+            reply = RemoteReply(call.number, "error", error)
+        except Exception as error:  # what is served raises whatever it likes
+            if (fault := self.failed(error)) is None:
+                return
+            reply = RemoteReply(call.number, "error", fault)
+        self.send(reply)
+
+    async def do(self, call: RemoteCall) -> Any:
+        """The result of a call."""
+        return await getattr(self, call.name)(*call.args)
+
+    def failed(self, error: Exception) -> Exception | None:
+        """What is told of an error of another type; None where nothing is, for a cause is on its way."""
+        return RemoteFault(f"{type(error).__name__}: {error}")
+
+    def send(self, reply: RemoteReply) -> None:
+        """Send a reply, or, with number 0, what nobody has asked for."""
+        self._writer.write(encode_message(reply))
+
+
+def serve_until_hung_up(make: Callable[[asyncio.StreamWriter], CallServer]) -> NoReturn:
+    """Serve on the socket whose descriptor is the first argument until the other end hangs up, then end this process:
+    threads of a library are not waited for.
+    """
+
+    async def serve() -> None:
+        reader, writer = await asyncio.open_connection(sock=socket.socket(fileno=int(sys.argv[1])))
+        await make(writer).serve(reader)
+
+    asyncio.run(serve())
+    leave(0)
 
 
 class Peer:

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any, cast
 from overlap.core import Generator
 from overlap.pipeline import Components
 from overlap.placement import EngineSeat, NodeDevices, Placement, PlannedRun, fits_on, read_shape
-from overlap.prepare import RunInputs, cluster_of
+from overlap.prepare import RunInputs, cluster_of, cluster_pool
 from overlap.record import RunFile
 
 if TYPE_CHECKING:
-    from overlap.cluster import Berths, ClusterPool, RankSite, RayFleet
+    from overlap.cluster import Berths, ClusterPool, RankSite, RayFleet, RayNodeInfo
     from overlap.generate import EngineSite
     from overlap.learner import ProcessLearner
     from overlap.record import Rollouts
@@ -112,18 +112,13 @@ class PartFactory:
         return SandboxVerifier(cfg, task, log=self.log, scratch=self.scratch, notify=self.report_line, pool=pool)
 
     def _cluster_pool(self) -> ClusterPool:
-        from overlap.cluster import ClusterPool, RayMembers  # imports Ray
-
         cfg = self.inputs.cfg
-        members = RayMembers(
-            cluster_of(cfg),
-            isolation=cfg.verify.isolation,
-            packages=tuple(self.inputs.task.packages),
-            all_cases=getattr(self.inputs.task, "all_cases", False),
-            workers=cfg.verify.workers,
-            bound=lambda node: bound_cores(self.placement, node.name),
-        )
-        return ClusterPool(members, tell=self.report_line)
+        cluster_of(cfg).log = self.log
+
+        def bound(node: RayNodeInfo) -> int:
+            return bound_cores(self.placement, node.name)
+
+        return cluster_pool(cfg, self.inputs.task, self.report_line, cfg.verify.workers, bound)
 
     def with_episodes(self, engines: Generator, verifier: SandboxVerifier) -> Generator:
         """The engines themselves, or, for a task with rollouts of several turns, what runs its episodes on them."""
@@ -169,9 +164,10 @@ class PartFactory:
         return RankSite(self._fleet(*critic), self._berths, self.report_line)
 
     def _fleet(self, *checkpoints: Path) -> RayFleet:
-        from overlap.cluster import RayFleet  # imports Ray
+        from overlap.cluster import RayFleet
 
         cfg = self.inputs.cfg
+        cluster_of(cfg).log = self.log
         return RayFleet(cluster_of(cfg), cfg.run.device, self.inputs.policy, *checkpoints)
 
     @cached_property

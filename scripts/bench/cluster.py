@@ -20,7 +20,7 @@ from _shared import argument_parser
 from fake_nodes import FakeMembers, FakeNode
 
 from overlap.clock import now, run_virtual
-from overlap.cluster import ClusterPool, JobParcel
+from overlap.cluster import ClusterPool, NodeParcel
 from sandbox.core import Case, Problem, Program
 
 WORKERS, MEAN_S, ROUNDS = 64, 30.0, 3
@@ -32,7 +32,7 @@ class Double(FakeNode):
 
     spent_s = 0.0
 
-    def _accept(self, parcel: JobParcel) -> None:
+    def _accept(self, parcel: NodeParcel) -> None:
         began = time.perf_counter()
         super()._accept(parcel)
         Double.spent_s += time.perf_counter() - began

@@ -137,10 +137,10 @@ def _bare(generator: EngineClient, options: argparse.Namespace) -> Round:
 class BenchHost(EngineHost):
     """A host that also answers ``bare``: a round without the door. Its responses never end early."""
 
-    async def _do(self, call: RemoteCall) -> Any:
+    async def do(self, call: RemoteCall) -> Any:
         if call.name == "bare":
             return await self._bare(*call.args)
-        answer = await super()._do(call)
+        answer = await super().do(call)
         if call.name == "open":
             vllm = self._engine._vllm
             vllm.SamplingParams = functools.partial(vllm.SamplingParams, ignore_eos=True)

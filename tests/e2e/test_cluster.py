@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import sys
+import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -21,8 +22,8 @@ from overlap.cluster.nodes import ORPHAN_S
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300), pytest.mark.skipif(bool(why_not()), reason=why_not())]
 MACHINES = 3
-NOTICED_S, LOST_S = 12.0, 40.0
-CLEAN_S = 15.0
+NOTICED_S, LOST_S = 12.0, 80.0
+CLEAN_S, BACK_S = 15.0, 10.0
 
 
 class Driver(Command):
@@ -127,7 +128,7 @@ def test_what_judges_programs_knows_no_token_and_nothing_else_of_ray(machines, d
                 continue
             looked += 1
             assert token not in environment
-            assert b"RAY_" not in environment
+            assert b"RAY_A" not in environment  # address, and how to get in
             assert not [name for name in open_there if "ray" in name]
     assert looked >= 3
     run.all_judged()
@@ -169,7 +170,7 @@ def test_a_driver_that_stands_still_for_long_loses_no_node(machines, driver) -> 
 def test_an_agent_that_is_killed_loses_its_jobs_to_others_and_its_node_gets_another_one(machines, driver) -> None:
     run, node = driver("--count", "400"), machines.all[1]
     before = run.begun()
-    (agent,) = node.find("ray::RayAgent")
+    (agent,) = node.find("ray::NodeActor")
     os.kill(agent, signal.SIGKILL)
     run.noticed("go elsewhere", before)
     run.until(lambda: len(run.lines(f"node {node.address}-")) == 3)  # judges, lost, judges
@@ -182,9 +183,9 @@ def test_a_frozen_node_loses_its_jobs_to_others_and_gets_new_ones_when_it_thaws(
     run, frozen = driver("--count", "150"), machines.all[1]
     before = run.begun()
     frozen.freeze()
-    run.noticed("is silent", before)
+    run.noticed("go elsewhere", before)
     frozen.thaw()
-    run.until(lambda: run.lines("speaks again"))
+    run.until(lambda: len(run.lines(f"node {frozen.address}-")) == 3)  # judges, lost, judges
     run.all_judged()
 
 
@@ -245,17 +246,17 @@ def test_a_node_that_dies_is_noticed_and_its_jobs_run_elsewhere_and_one_that_joi
 
 
 @pytest.mark.wide
-def test_a_node_whose_raylet_is_frozen_is_lost_and_what_it_says_later_changes_nothing(machines, driver) -> None:
+def test_a_node_whose_raylet_stands_still_for_some_seconds_judges_on(machines, driver) -> None:
     node = machines.add()
-    run = driver("--count", "500", "--nodes", "3")
+    run = driver("--count", "300", "--nodes", "3")
     run.until(lambda: run.lines(f"node {node.address}-") and len(run.find("judged")) > 5)
-    before = run.events[-1]["at"]
     (raylet,) = node.find(RAYLET)
     os.kill(raylet, signal.SIGSTOP)
-    run.noticed("go elsewhere", before)
+    run.until(lambda: len(run.find("judged")) > 150)
     os.kill(raylet, signal.SIGCONT)
     run.all_judged()
-    clean([node], ORPHAN_S + CLEAN_S)  # Ray holds its agent for dead, and does not end it
+    assert not run.lines("go elsewhere")
+    clean([node])
 
 
 @pytest.mark.wide
@@ -276,12 +277,12 @@ def test_a_cluster_that_is_lost_is_told_to_who_runs_over_it_in_time_and_nothing_
     with Machines(2) as machines:
         head, other = machines.all
         run = Driver(machines, "--count", "5000", "--nodes", "2", on=other if "machine" in gone else head)
-        before = run.begun()
+        run.begun()
         if "machine" in gone:
             head.kill()
         else:
             kill(head, RAYLET if "driver" in gone else "gcs_server ")
-        run.noticed("the cluster is lost", before, LOST_S)
+        run.until(lambda: run.lines("the cluster is lost"), LOST_S)
         assert run.end(30) == 1
         run.close()
         assert "VerifierError: the cluster is lost: " in run.text
@@ -315,3 +316,31 @@ def test_a_training_run_goes_on_when_a_node_dies_in_a_step_and_every_sample_is_s
     named = [json.loads(line) for line in (tmp_path / "run" / "nodes.jsonl").read_text().splitlines()]
     assert [line["step"] for line in named] == [1, 2]
     assert sum(node["judged"] for line in named for node in line["worst"]) > 0
+
+
+@pytest.mark.wide
+@pytest.mark.parametrize("seconds", [15.0, 40.0])
+@pytest.mark.parametrize("cut", ["a node", "the head", "the driver"])
+def test_an_outage_of_a_link_is_no_end_of_a_node_or_a_run_and_all_are_back_soon(cut: str, seconds: float) -> None:
+    with Machines(MACHINES) as machines:
+        head, node, last = machines.all
+        on = head if cut == "a node" else last
+        away = {"a node": node, "the head": head, "the driver": last}[cut]
+        run = Driver(machines, "--count", "100000", on=on)
+        run.begun()
+        machines.cut(away)
+        time.sleep(seconds)
+        machines.heal(away)
+        healed, told = time.monotonic(), len(run.find("told"))
+        lost = {event["line"].split()[1] for event in run.lines("is lost")}
+        assert lost
+        run.until(
+            lambda: lost <= {e["line"].split()[1] for e in run.find("told")[told:] if "judges programs" in e["line"]}
+        )
+        back = [event["at"] - healed for event in run.find("told")[told:] if "judges programs" in event["line"]]
+        print(f"{cut} {seconds:g} s: back after {', '.join(f'{at:.1f} s' for at in back)}")
+        assert max(back) < BACK_S
+        assert not run.lines("the cluster is lost")
+        numbers = [event["number"] for event in run.find("judged")]
+        assert len(numbers) == len(set(numbers))
+        run.close()

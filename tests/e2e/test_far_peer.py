@@ -47,7 +47,7 @@ def clean(node: Machine, began: dict[str, Any], seconds: float = CLEAN_S) -> Non
     scratch = Path(began["folder"]).parent
 
     def left() -> dict[int, str]:
-        return node.find("far_child") | node.find("RayHosted") | node.find("overlap.process import reaper")
+        return node.find("far_child") | node.find("NodeActor") | node.find("overlap.process import reaper")
 
     try:
         wait_until(lambda: not left() and not scratch.exists(), seconds)
@@ -70,7 +70,7 @@ def test_a_process_on_a_node_is_called_knows_nothing_of_ray_and_is_gone_with_its
 
 
 @pytest.mark.wide
-@pytest.mark.parametrize("victim", ["far_child", "ray::RayHosted"])
+@pytest.mark.parametrize("victim", ["far_child", "ray::NodeActor"])
 def test_a_process_that_dies_or_its_agent_is_noticed_and_leaves_nothing(machines, driver, victim: str) -> None:
     node = machines.all[1]
     run = driver(node)

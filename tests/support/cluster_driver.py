@@ -57,8 +57,10 @@ async def main(args: argparse.Namespace) -> None:
             say("judged", number=number, verdict=judged.verdict, node=judged.node, ended=ended)
 
         await asyncio.gather(*(one(number) for number in range(args.count)))
-        say("all", waiting=pool._router.waiting, held=sum(pool._router.nodes.values()))
-    threads = [thread.name for thread in threading.enumerate() if not thread.daemon]
+        say("all", waiting=pool._router.waiting, held=sum(len(desk.held) for desk in pool._router.desks.values()))
+    threads = [
+        thread.name for thread in threading.enumerate() if not (thread.daemon or thread.name.startswith("asyncio_"))
+    ]
     say("closed", children=children(), threads=threads)
 
 

@@ -11,13 +11,13 @@ from overlap.process import RemoteCall
 class CountingHost(EngineHost):
     """Looks into vLLM, as no door does."""
 
-    async def _do(self, call: RemoteCall) -> Any:
+    async def do(self, call: RemoteCall) -> Any:
         if call.name == "unfinished":
             return self._engine._llm.get_num_unfinished_requests()
         if call.name == "sampled":
             states = self._engine._llm.output_processor.request_states.values()
             return {s.external_req_id: s.detokenizer.num_output_tokens() for s in states}
-        return await super()._do(call)
+        return await super().do(call)
 
 
 if __name__ == "__main__":

@@ -12,14 +12,12 @@ from collections.abc import AsyncIterator, Callable, Sequence
 
 from overlap.clock import now
 from overlap.cluster.nodes import (
-    BEAT_S,
-    NOTHING,
     Facts,
-    JobParcel,
     Node,
     NodeAnswer,
     NodeJob,
     NodeLost,
+    NodeParcel,
     NodeRefused,
     NodeReply,
 )
@@ -46,10 +44,10 @@ class FakeNode:
         self._thaws.set()
         self._problems: set[str] = set()
         self._waiting: list[NodeJob] = []
-        self._epoch = self._opened = 0
         self._running: dict[int, tuple[NodeJob, float, bool]] = {}
-        self._ends: list[tuple[float, int, int]] = []
-        """When which job ends, and of which attempt; what was taken back is skipped."""
+        self._ends: list[tuple[float, int]] = []
+        """When which job ends; what was taken back is skipped."""
+        self.comes_back: Callable[[Node], None] = lambda node: None
         self._timer: asyncio.TimerHandle | None = None
         self._answers: list[NodeAnswer] = []
         self._asks: asyncio.Future[None] | None = None
@@ -65,8 +63,12 @@ class FakeNode:
         self._thaws.clear()
 
     def thaw(self) -> None:
-        """It answers what it was asked meanwhile, in order."""
+        """It answers again; where it was given up meanwhile, it comes back with another agent."""
         self._thaws.set()
+        if self.closed and not self._dead:
+            self.closed = False
+            self._problems.clear()
+            self.comes_back(self)
 
     async def hello(self) -> Facts:
         await self._reached()
@@ -74,14 +76,7 @@ class FakeNode:
             raise NodeRefused(self._refused)
         return Facts(self._workers, self._workers, "A", self.ahead_s)
 
-    async def send(self, parcel: JobParcel) -> None:
-        await self._reached()
-        self._accept(parcel)
-
-    def _accept(self, parcel: JobParcel) -> None:
-        if parcel.epoch != self._epoch:
-            return
-        self._opened = max(self._opened, parcel.order)
+    def _accept(self, parcel: NodeParcel) -> None:
         self.received.update(parcel.problems.keys())
         self._problems |= parcel.problems.keys()
         for number in parcel.withdrawn:
@@ -92,37 +87,30 @@ class FakeNode:
         self._begin()
         self._problems -= set(parcel.forgotten)
 
-    async def collect(self, parcel: JobParcel = NOTHING) -> NodeReply:
+    async def exchange(self, parcel: NodeParcel) -> NodeReply:
         await self._reached()
         asked_s = self._clock()
-        if parcel.order:
-            self._accept(parcel)
-        if parcel.epoch != self._epoch:
-            return NodeReply((), asked_s, self._clock())
-        if not self._answers:
+        self._accept(parcel)
+        cut = max(0, len(self._waiting) - parcel.spare)
+        returned, self._waiting = [job.number for job in self._waiting[cut:]], self._waiting[:cut]
+        if not (self._answers or returned):
             loop = asyncio.get_running_loop()
             asks = self._asks = loop.create_future()
-            beat = loop.call_later(BEAT_S, _end, asks)
+            beat = loop.call_later(parcel.wait_s, _end, asks)
             try:
                 await asks
             finally:
                 beat.cancel()
             await self._reached()
-            if asks is not self._asks:
-                return NodeReply((), asked_s, self._clock())
         answers, self._answers = self._answers, []
-        return NodeReply(answers, asked_s, self._clock(), len(self._running) + len(self._waiting), self._opened)
+        return NodeReply(answers, returned, len(self._running) + len(self._waiting), asked_s, self._clock())
+
+    def nudge(self) -> None:
+        if self._thaws.is_set():
+            _end(self._asks)
 
     def _clock(self) -> float:
         return now() + self.ahead_s
-
-    async def reset(self, epoch: int) -> None:
-        await self._reached()
-        if epoch <= self._epoch:
-            return
-        self._epoch, self._opened = epoch, 0
-        self._stop()
-        self._problems.clear()
 
     async def close(self) -> None:
         self.closed = True
@@ -150,7 +138,7 @@ class FakeNode:
             job = self._waiting.pop(0)
             took = self._seconds(job)
             self._running[job.number] = job, took, job.problem in self._problems
-            heapq.heappush(self._ends, (at_s + took, job.number, job.attempt))
+            heapq.heappush(self._ends, (at_s + took, job.number))
         if self._ends and (self._timer is None or self._ends[0][0] < self._timer.when()):
             if self._timer is not None:
                 self._timer.cancel()
@@ -160,9 +148,8 @@ class FakeNode:
         """One timer for all of its jobs: a driver has none for them, and a thousand nodes would fill its loop."""
         self._timer, at_s = None, now()
         while self._ends and self._ends[0][0] <= at_s:
-            _, number, attempt = heapq.heappop(self._ends)
-            running = self._running.get(number)
-            if running is not None and running[0].attempt == attempt:
+            running = self._running.get(heapq.heappop(self._ends)[1])
+            if running is not None:
                 self._end(*running)
         self._begin()
 
@@ -170,9 +157,9 @@ class FakeNode:
         del self._running[job.number]
         if known:
             self.judged.append(job.number)
-            answer = NodeAnswer(job.number, job.attempt, _judgement(job, took), None, self._clock())
+            answer = NodeAnswer(job.number, _judgement(job, took), None, self._clock())
         else:
-            answer = NodeAnswer(job.number, job.attempt, None, to_wire(ProblemLost(job.problem)), self._clock())
+            answer = NodeAnswer(job.number, None, to_wire(ProblemLost(job.problem)), self._clock())
         self._answers.append(answer)
         _end(self._asks)
 
@@ -199,6 +186,8 @@ class FakeMembers:
     def add(self, node: Node) -> None:
         """It joins now."""
         self._coming.put_nowait(node)
+        if isinstance(node, FakeNode):
+            node.comes_back = self.add
 
     async def joined(self) -> AsyncIterator[Node]:
         while True:

@@ -15,7 +15,7 @@ from places import ROOT, SUPPORT
 
 from overlap.cluster import RayCluster
 from overlap.cluster.far_peer import start_far
-from overlap.cluster.ray_hosts import RayHost
+from overlap.cluster.fleet import RayHost
 from overlap.errors import EngineError
 from overlap.process import ChildProcesses
 

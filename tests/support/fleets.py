@@ -5,15 +5,20 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from typing import Any
 
 from overlap.cluster.far_peer import ProcessAgent
 from overlap.cluster.hosted import Delivery
-from overlap.cluster.nodes import BEAT_S, HeadLost, NodeLost, NodeRefused
+from overlap.cluster.nodes import HeadLost, NodeLost, NodeRefused
 from overlap.cluster.pieces import Pieces
 from overlap.config import Config, RolloutConfig
 from overlap.placement import Devices, EngineSeat, NodeDevices, place_over
 
 CFG = Config(rollout=RolloutConfig(replicas=2))
+
+
+async def _never(data: bytes) -> bytes:
+    raise AssertionError("no weights are asked for")
 
 
 class Agent:
@@ -24,18 +29,24 @@ class Agent:
         self.environment: Mapping[str, str] = {}
         self.sure, self.lost, self.slow = True, False, 0.001
         self.memory: bytearray | None = None
-        self.fills = 0
+        self.fills, self.pieces = 0, Pieces(_never)
 
     async def start(self, title: str, module: str, environment: Mapping[str, str]) -> str:
         self.environment = environment
         return ""
 
-    async def send(self, at: int, data: bytes) -> None:
+    async def exchange(self, data: bytes, log: int, wait_s: float) -> Delivery:
+        await asyncio.sleep(wait_s)
+        return Delivery()
+
+    def nudge(self) -> None:
         return None
 
-    async def collect(self, replies: int, log: int) -> Delivery:
-        await asyncio.sleep(BEAT_S)
-        return Delivery()
+    async def bring(self, update: int, path: str, version: int, size: int) -> str:
+        return await self.pieces.bring(self._ask, update, path, version, size)
+
+    async def _ask(self, name: str, *args: Any) -> Any:
+        return await getattr(self, name)(*args)
 
     async def room(self, update: int, size: int) -> str:
         self.memory = bytearray(size)
@@ -100,6 +111,7 @@ class Fleet:
 
     def host(self, name: str, owner: str, closed: Callable[[bool], None]) -> ProcessAgent:
         self.hosts.append(Agent(name, closed))
+        self.hosts[-1].pieces = self.pieces
         return self.hosts[-1]
 
 

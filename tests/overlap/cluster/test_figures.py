@@ -21,6 +21,7 @@ async def test_a_judgement_knows_its_node_and_when_it_began_there_whatever_that_
         for name, ahead_s in (("a", 5000.0), ("b", -5000.0))
     ]
     async with Run(*nodes) as pool:
+        await asyncio.sleep(1.0)
         began = now()
         judged = await many(pool, 6)
         assert now() - began > 3.04

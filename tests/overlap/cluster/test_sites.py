@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,6 @@ from fleets import CFG, Fleet, seats
 
 from overlap.clock import now
 from overlap.cluster import pieces as pieces_module
-from overlap.cluster import sites
 from overlap.cluster.far_peer import GONE_S
 from overlap.cluster.nodes import HeadLost, NodeLost, NodeSilent
 from overlap.cluster.pieces import KEPT, Pieces
@@ -60,7 +59,6 @@ async def test_an_engine_without_a_node_ends_its_life(tmp_path: Path) -> None:
 @pytest.fixture
 def weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     monkeypatch.setattr(pieces_module, "PIECE_BYTES", 10)
-    monkeypatch.setattr(sites, "PIECE_BYTES", 10)
     (tmp_path / "weights").write_bytes(os.urandom(95))
     return {"path": str(tmp_path / "weights"), "size": 95, "tensors": []}
 
@@ -196,7 +194,7 @@ async def test_weights_on_a_slow_network_take_long_and_end_no_engine(tmp_path: P
     first, _ = seats(fleet)
     site, life = FarSite(fleet, Berths(CFG, fleet, print)), ChildProcesses("engine", EngineError, tmp_path)
     peer = await site.start(life, "the engine process", "host", {}, first)
-    fleet.pieces = Ready()  # type: ignore[assignment]
+    fleet.hosts[0].pieces = Ready()
     fleet.hosts[0].slow = 2 * GONE_S
     async with site.brought(life, weights, 3):
         assert now() > 10 * GONE_S
@@ -211,5 +209,5 @@ class Ready(Pieces):
     def __init__(self) -> None:
         super().__init__(lambda data: asyncio.sleep(0, data))
 
-    async def get(self, info: Mapping[str, Any], version: int, at: int) -> Any:
-        return b"x" * min(10, info["size"] - at)
+    async def get(self, path: str, version: int, at: int, size: int) -> Any:
+        return b"x" * min(10, size - at)

@@ -32,6 +32,6 @@ def test_the_driver_makes_every_call_of_the_service_and_no_other():
 def test_the_process_of_an_engine_serves_every_call_with_the_same_parameters(ends):
     served = {name: method for end in reversed(ends) for name, method in coroutines(end).items()}
     wanted = coroutines(EngineService)
-    assert served.keys() - {"serve", "call", "close", "prepare"} == wanted.keys()
+    assert served.keys() - {"serve", "do", "call", "close", "prepare"} == wanted.keys()
     for name, method in wanted.items():
         assert list(inspect.signature(served[name]).parameters) == list(inspect.signature(method).parameters), name

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from functools import partial
-from typing import Any, Protocol
+from typing import Protocol
 
-from overlap.clock import now
 from overlap.cluster.agent import Agent
 from overlap.cluster.capacity import capacity
-from overlap.cluster.nodes import NOTHING, Facts, JobParcel, Node, NodeRefused, NodeReply, NodeSilent, code_digest
-from overlap.cluster.orphans import DriverWatch
-from overlap.cluster.ray_cluster import LOOK_S, RayCluster, RayNodeInfo, call, end, offset
+from overlap.cluster.nodes import Facts, Node, NodeParcel, NodeRefused, NodeReply, RayNodeInfo, code_digest
+from overlap.cluster.ray_cluster import LOOK_S, RayActor, RayCluster
 from overlap.cluster.wire import pack_parcel, unpack_parcel
 from overlap.verify import JudgePool
 from sandbox.core import Isolation
@@ -22,6 +19,7 @@ from sandbox.errors import IsolationUnavailable, SandboxError
 
 AGAIN_S, AGAIN_MAX_S, STEADY_S = 5.0, 300.0, 60.0
 """A node whose agent was lost gets another one after so long; twice as long each time, until one has lived steadily."""
+_ROUNDS = 5
 CLOSE_S = 6.0
 """A sandbox ends within 5 s, or is killed."""
 
@@ -47,40 +45,20 @@ def sandbox_pool(
     )
 
 
-def forget_ray() -> bool:
-    """Take all that this process was told of the cluster out of its environment: nothing that it starts shall know how
-    to get in. Whether there was a token.
-    """
-    authenticated = os.environ.get("RAY_AUTH_MODE") == "token"
-    for name in [name for name in os.environ if name.startswith("RAY_")]:
-        del os.environ[name]
-    return authenticated
-
-
-class RayAgent(Agent):
-    """An :class:`Agent` as a Ray actor: made where it shall live."""
+class SandboxAgent(Agent):
+    """An :class:`Agent` that reads its parcels as they travel, with what ``make_pool`` makes for so many workers."""
 
     def __init__(self, make_pool: MakePool, workers: int) -> None:
-        self._watch_driver, self._authenticated = DriverWatch(CLOSE_S), forget_ray()
         pool = make_pool(workers)
         super().__init__(lambda: pool, pool.workers)
 
-    async def identity(self) -> tuple[bool, str]:
-        """Whether its Ray asks for a token, and the digest of its code."""
-        self._called_s = now()
-        self._watch_driver.called(self.orphaned, self.close)
-        return self._authenticated, code_digest()
-
-    async def send_packed(self, packed: bytes) -> None:
-        await self.send(unpack_parcel(packed))
-
-    async def collect_packed(self, packed: bytes) -> NodeReply:
-        return await self.collect(unpack_parcel(packed) if packed else NOTHING)
+    async def exchange_packed(self, packed: bytes) -> NodeReply:
+        return await self.exchange(unpack_parcel(packed))
 
 
-async def why_unusable(actor: Any, *, authenticated: bool) -> str:
+async def why_unusable(actor: RayActor, *, authenticated: bool) -> str:
     """Why an agent's node cannot be used, "" where it can. ``authenticated``: its Ray has to ask for a token."""
-    asks, code = await call(actor.identity.remote())
+    asks, code = await actor.ask("identity")
     if authenticated and not asks:
         return "its Ray lets everybody in; join it with RAY_AUTH_MODE=disabled only where that is meant"
     return "" if code == code_digest() else "another version of this package, or of Python, is installed there"
@@ -89,53 +67,59 @@ async def why_unusable(actor: Any, *, authenticated: bool) -> str:
 class RayNode:
     """A :class:`~overlap.cluster.nodes.Node`; one without an actor, which it gets not for the reason ``why``."""
 
-    drains = False
-
-    def __init__(self, name: str, actor: Any, *, authenticated: bool, why: str = "") -> None:
+    def __init__(self, name: str, actor: RayActor | None, *, authenticated: bool, why: str = "") -> None:
         self.name, self._actor, self._authenticated, self._why = name, actor, authenticated, why
+        self.drains = False
         self.made_s, self.lost_s = time.monotonic(), float("inf")
         self.tries = 0
         """Agents that its machine had before, none of which lived long."""
 
     async def hello(self) -> Facts:
-        if self._why:
+        if self._actor is None:
             raise NodeRefused(self._why)
         if fault := await why_unusable(self._actor, authenticated=self._authenticated):
             raise NodeRefused(fault)
         try:
-            facts: Facts = await call(self._actor.hello.remote())
+            facts: Facts = await self._actor.call("hello")
         except IsolationUnavailable as error:
             raise NodeRefused(f"it cannot isolate programs as verify.isolation asks: {error}") from error
         except SandboxError as error:
             raise NodeRefused(f"its sandbox does not work: {type(error).__name__}: {error}") from error
-        clock_s, error_s = await offset(self._actor.clock.remote)
+        clock_s, error_s = await _offset(self._actor)
         return facts._replace(clock_s=clock_s, error_s=error_s)
 
-    async def send(self, parcel: JobParcel) -> None:
-        await call(self._actor.send_packed.remote(pack_parcel(parcel)))
-
-    async def collect(self, parcel: JobParcel = NOTHING) -> NodeReply:
-        reply: NodeReply = await call(
-            self._actor.collect_packed.remote(b"" if parcel is NOTHING else pack_parcel(parcel))
-        )
+    async def exchange(self, parcel: NodeParcel) -> NodeReply:
+        assert self._actor is not None
+        reply: NodeReply = await self._actor.call("exchange_packed", pack_parcel(parcel))
         return reply
 
-    async def reset(self, epoch: int) -> None:
-        while True:
-            try:
-                return await call(self._actor.reset.remote(epoch))
-            except NodeSilent:
-                await asyncio.sleep(LOOK_S)
+    def nudge(self) -> None:
+        assert self._actor is not None
+        self._actor.nudge()
 
     async def close(self) -> None:
         self.lost_s = time.monotonic()
         if self._actor is not None:
-            await end(self._actor, CLOSE_S)
+            await self._actor.end()
 
     @property
     def rests(self) -> bool:
         """Whether its machine gets another agent, but not yet."""
         return time.monotonic() - self.lost_s < float(min(AGAIN_MAX_S, AGAIN_S * 2.0**self.tries))
+
+
+async def _offset(actor: RayActor) -> tuple[float, float]:
+    """How far an agent's monotonic clock is ahead of ours, s, and by how much that may be wrong: half of the quickest
+    of some rounds (Cristian, "Probabilistic clock synchronization", 1989).
+    """
+    rounds = []
+    for _ in range(_ROUNDS):
+        before = time.monotonic()
+        there = await actor.call("clock")
+        after = time.monotonic()
+        rounds.append((after - before, there - (before + after) / 2))
+    took, ahead = min(rounds)
+    return ahead, took / 2
 
 
 class RayMembers:
@@ -186,7 +170,8 @@ class RayMembers:
         known, why, actor = self._nodes.get(place.key), "", None
         try:
             workers, cpus = capacity(place.cpus, free, self._bound(place), self._workers if place.here else None)
-            actor = await self._cluster.actor(place, RayAgent, self._make_pool, workers, cpus=cpus)
+            make = partial(SandboxAgent, self._make_pool, workers)
+            actor = await self._cluster.actor(place, make, CLOSE_S, cpus=cpus)
         except NodeRefused as error:
             why = str(error)
         made = RayNode(place.name, actor, authenticated=not self._cluster.unauthenticated, why=why)

@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 
 from overlap.clock import run_virtual
-from overlap.cluster.nodes import NodeRefused, code_digest
-from overlap.cluster.ray_cluster import RayNodeInfo
-from overlap.cluster.ray_members import RayMembers, RayNode
+from overlap.cluster.members import RayMembers, RayNode
+from overlap.cluster.nodes import NodeRefused, RayNodeInfo, code_digest
 
 
 class Cluster:
@@ -32,8 +31,8 @@ class Cluster:
     async def free(self) -> dict[str, int]:
         return self.rest
 
-    async def actor(self, place: RayNodeInfo, kind: type[Any], make_pool: Any, workers: int, *, cpus: int) -> Any:
-        self.made.append((place.key, workers, cpus))
+    async def actor(self, place: RayNodeInfo, make: Any, close_s: float, *, cpus: int) -> Any:
+        self.made.append((place.key, make.args[1], cpus))
         return object()
 
 
@@ -113,9 +112,10 @@ def test_a_node_that_died_and_one_of_the_same_address_that_came_are_two() -> Non
 async def test_an_agent_with_other_code_or_whose_ray_asks_nobody_for_a_token_is_not_used(
     asks: bool, code: str, why: str
 ) -> None:
-    async def identity() -> tuple[bool, str]:
+    async def ask(method: str) -> tuple[bool, str]:
+        assert method == "identity"
         return asks, code
 
-    actor = SimpleNamespace(identity=SimpleNamespace(remote=identity))
+    actor: Any = SimpleNamespace(ask=ask)
     with pytest.raises(NodeRefused, match=why):
         await RayNode("n1", actor, authenticated=True).hello()

@@ -3,58 +3,25 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-import ray
-from ray import exceptions
-
-from overlap.clock import now
 from overlap.cluster.hosted import Delivery, Hosted
-from overlap.cluster.nodes import HeadLost, NodeLost, NodeRefused, NodeSilent, code_digest
-from overlap.cluster.orphans import DriverWatch
-from overlap.cluster.pieces import Pieces
-from overlap.cluster.ray_cluster import RayCluster, RayNodeInfo, apart, call, end, last_line
-from overlap.cluster.ray_members import forget_ray, why_unusable
-from overlap.errors import ConfigError, EngineError
+from overlap.cluster.members import why_unusable
+from overlap.cluster.nodes import HeadLost, NodeLost, NodeRefused, RayNodeInfo, answer_within
+from overlap.cluster.ray_cluster import RayActor, RayCluster
+from overlap.errors import ConfigError
 from overlap.placement import NodeDevices
 from overlap.policy import policy_digest
-from overlap.process import read_proc
 
 CLOSE_S = 12.0
 """A killed process of many GiB ends within 10 s."""
-ABOUT_S = PUT_S = KNOWN_S = 60.0
-_RAYS_OWN = ("CUDA_VISIBLE_DEVICES", "OMP_NUM_THREADS")
-"""Ray sets these for its workers: an actor that asks for nothing sees no GPU, and has one thread."""
-
-
-def as_before_ray() -> None:
-    """Set what Ray has changed for this process to what it was when the node was started."""
-    raylet = dict(entry.partition(b"=")[::2] for entry in read_proc(os.getppid(), "environ").split(b"\0"))
-    for name in _RAYS_OWN:
-        os.environ.pop(name, None)
-        if (value := raylet.get(name.encode())) is not None:
-            os.environ[name] = value.decode()
-
-
-class RayHosted(Hosted):
-    """:class:`Hosted` as a Ray actor: made where the process shall live."""
-
-    def __init__(self, name: str) -> None:
-        self._watch_driver, self._authenticated = DriverWatch(CLOSE_S), forget_ray()
-        as_before_ray()
-        super().__init__(name)
-
-    async def identity(self) -> tuple[bool, str]:
-        """Whether its Ray asks for a token, and the digest of its code."""
-        self._called_s = now()
-        self._watch_driver.called(self.orphaned, self.close)
-        return self._authenticated, code_digest()
+ABOUT_S = KNOWN_S = 60.0
 
 
 class RayHost:
@@ -74,41 +41,42 @@ class RayHost:
         self._cluster, self._place, self._owner = cluster, place, owner
         self._policies, self._closed = dict(policies or {}), closed
         self.name = place.name
-        self._actor: Any = None
+        self._actor: RayActor | None = None
         self._entered = False
 
     async def start(self, title: str, module: str, environment: Mapping[str, str]) -> str:
         self._entered = True
         await self._cluster.enter()
-        self._actor = await self._cluster.actor(self._place, RayHosted, self._owner)
+        self._actor = await self._cluster.actor(self._place, partial(Hosted, self._owner), CLOSE_S)
         if fault := await why_unusable(self._actor, authenticated=not self._cluster.unauthenticated):
             return fault
         for path, digest in self._policies.items():
-            if (there := await call(self._actor.digest.remote(path))) != digest:
+            if (there := await self._actor.call("digest", path)) != digest:
                 what = "has other files" if there else "is not there"
                 return f"the policy {path} {what}: put the same one at the same path of every node, or share the path"
-        started: str = await call(self._actor.start.remote(title, module, dict(environment)))
-        return started
+        return str(await self._actor.call("start", title, module, dict(environment)))
 
-    async def send(self, at: int, data: bytes) -> None:
-        await call(self._actor.send.remote(at, data))
-
-    async def collect(self, replies: int, log: int) -> Delivery:
-        came: Delivery = await call(self._actor.collect.remote(replies, log))
+    async def exchange(self, data: bytes, log: int, wait_s: float) -> Delivery:
+        came: Delivery = await self._there.call("exchange", data, log, wait_s)
         return came
 
-    async def room(self, update: int, size: int) -> str:
-        path: str = await call(self._actor.room.remote(update, size))
-        return path
+    def nudge(self) -> None:
+        self._there.nudge()
 
-    async def fill(self, update: int, at: int, piece: Any) -> None:
-        await call(self._actor.fill.remote(update, at, piece))
+    async def bring(self, update: int, path: str, version: int, size: int) -> str:
+        return await self._there.bring(update, path, version, size)
 
     async def free(self, update: int) -> None:
-        await call(self._actor.free.remote(update))
+        await self._there.call("free", update)
 
     async def files(self, do: str, *args: Any) -> Any:
-        return await call(self._actor.files.remote(do, *args))
+        return await self._there.call("files", do, *args)
+
+    @property
+    def _there(self) -> RayActor:
+        if self._actor is None:
+            raise NodeLost("it was not started")
+        return self._actor
 
     async def close(self) -> bool:
         if not self._entered:
@@ -116,7 +84,7 @@ class RayHost:
         self._entered, sure = False, True
         try:
             if self._actor is not None:
-                sure = await end(self._actor, CLOSE_S)
+                sure = await self._actor.end()
         finally:
             self._closed(sure)
             await self._cluster.leave()
@@ -131,7 +99,6 @@ class RayFleet:
         self._policies: dict[Path, str] = {}
         self._places: dict[str, RayNodeInfo] = {}
         self._known: dict[str, tuple[NodeDevices, float]] = {}
-        self.pieces = Pieces(put)
 
     @asynccontextmanager
     async def joined(self) -> AsyncIterator[None]:
@@ -164,17 +131,14 @@ class RayFleet:
 
 
 async def about(cluster: RayCluster, place: RayNodeInfo, device: str) -> NodeDevices:
-    """What a node has for engines. Raises NodeLost, NodeSilent, NodeRefused."""
-    actor = await cluster.actor(place, RayHosted, "survey")
+    """What a node has for engines. Raises NodeLost, NodeRefused."""
+    actor = await cluster.actor(place, partial(Hosted, "survey"), CLOSE_S)
     try:
-        async with asyncio.timeout(ABOUT_S):
-            if fault := await why_unusable(actor, authenticated=not cluster.unauthenticated):
-                raise NodeRefused(fault)
-            devices, memory = await call(actor.facts.remote(device))
-    except TimeoutError:
-        raise NodeSilent(f"no answer within {ABOUT_S:g} s") from None
+        if fault := await answer_within(why_unusable(actor, authenticated=not cluster.unauthenticated), ABOUT_S):
+            raise NodeRefused(fault)
+        devices, memory = await answer_within(actor.call("facts", device), ABOUT_S)
     finally:
-        await end(actor, CLOSE_S)
+        await actor.end()
     if not place.here:  # what its owner keeps from Ray is not ours either
         devices = replace(devices, names=devices.names[: place.gpus])
     return NodeDevices(place.name, place.address, devices, memory, here=place.here)
@@ -192,7 +156,7 @@ async def survey(cluster: RayCluster, device: str, tell: Callable[[str], None]) 
         await cluster.leave()
     found = []
     for place, node in zip(places, said, strict=True):
-        if isinstance(node, NodeLost | NodeSilent | NodeRefused):
+        if isinstance(node, NodeLost | NodeRefused):
             tell(f"node {place.name} is not used: {node}")
         elif isinstance(node, BaseException):
             raise node
@@ -201,16 +165,3 @@ async def survey(cluster: RayCluster, device: str, tell: Callable[[str], None]) 
     if not any(node.here for node in found):
         raise ConfigError("cluster.address", cluster.address, "this machine's own node cannot be used: see above")
     return found
-
-
-async def put(data: bytes) -> Any:
-    """A reference to these bytes in the object store, as an array that is read there without a copy. Raises
-    EngineError.
-    """
-    import numpy
-
-    try:
-        return await apart(lambda: ray.put(numpy.frombuffer(data, numpy.uint8)), PUT_S)
-    except (TimeoutError, exceptions.RayError) as error:
-        why = last_line(error) or f"no answer within {PUT_S:g} s"
-        raise EngineError(f"weights cannot be put into Ray's object store on this machine: {why}") from error

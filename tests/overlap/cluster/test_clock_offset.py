@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from overlap.cluster.offset import DRIFT, Offset
+from overlap.cluster.figures import DRIFT, Offset
 
 
 @pytest.mark.parametrize("seed", range(20))

@@ -1,0 +1,208 @@
+"""The process that a driver's Ray lives in: ``python -m overlap.cluster.ray_process FD`` serves ``RayCluster``'s calls.
+
+Ray may wait for ever for a head that is gone, and ends the process that it lives in when its raylet does. Here it can
+be killed, and its end is an event like any other. Actors belong to this process: they end with it, however it ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import os
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from functools import partial
+from typing import Any, TypeVar
+
+import ray
+from ray import exceptions
+from ray._private import state  # no public name tells what drains, and what is free on a node
+from ray._raylet import AuthenticationTokenLoader, Config, GcsClient  # type: ignore[attr-defined]
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+from overlap.cluster.actor import NodeActor
+from overlap.cluster.addresses import NO_HEAD
+from overlap.cluster.node_state import AUTH
+from overlap.cluster.nodes import HeadLost, NodeLost, NodeSilent, RayNodeInfo
+from overlap.cluster.pieces import Pieces
+from overlap.errors import ConfigError, OverlapError, one_line
+from overlap.process import PARENT, CallServer, process_tree, serve_until_hung_up
+from sandbox.errors import SandboxError
+
+T = TypeVar("T")
+CALLS = 64
+"""Calls that an actor serves at a time: one that waits, and a few that do not."""
+PUT_S = 60.0
+"""A piece of the weights is on its way into the object store for so long at most."""
+UNIMPLEMENTED = 12
+"""What a server of gRPC says to a call that it does not know."""
+_FIELD = "cluster.address"
+
+
+class RayProcess(CallServer):
+    """Serves the calls of ``RayCluster``. Actors have numbers."""
+
+    def __init__(self, writer: asyncio.StreamWriter) -> None:
+        super().__init__(writer, (OverlapError, SandboxError))
+        self._actors: dict[int, Any] = {}
+        self._numbers = itertools.count(1)
+        self._pieces = Pieces(put)
+
+    async def join(self, address: str) -> None:
+        """Raises ConfigError where no head is there, or none that lets us in."""
+        await apart(lambda: _join(address))
+
+    async def leave(self) -> None:
+        """End the connection, and every actor with it."""
+        await apart(ray.shutdown)
+
+    async def look(self) -> list[RayNodeInfo]:
+        """Every node that is there or was. Raises HeadLost."""
+        here = ray.get_runtime_context().get_node_id()
+        nodes, draining = await _asked(lambda: (ray.nodes(), state.state.get_draining_nodes()))
+        return [_place(node, draining, here) for node in nodes]
+
+    async def free(self) -> dict[str, int]:
+        """Whole cores of each node, by its key, that nobody has taken of what Ray counts. Raises HeadLost."""
+        rest = await _asked(state.available_resources_per_node)
+        return {key: int(resources.get("CPU", 0.0)) for key, resources in rest.items()}
+
+    async def make(self, key: str, made: bytes, close_s: float, cpus: int) -> int:
+        """An actor on that node, which takes ``cpus`` of what Ray counts there. Raises HeadLost."""
+        there = NodeAffinitySchedulingStrategy(key, soft=False)
+        options = {"num_cpus": cpus, "max_restarts": 0, "max_concurrency": CALLS, "scheduling_strategy": there}
+        actor = await _asked(lambda: ray.remote(NodeActor).options(**options).remote(made, close_s))
+        number = next(self._numbers)
+        self._actors[number] = actor
+        return number
+
+    async def ask(self, number: int, method: str, *args: Any) -> Any:
+        """What a method of an actor says. Raises SandboxError where it did, NodeLost for one that is gone or failed,
+        and NodeSilent for one that cannot be reached now.
+        """
+        if (actor := self._actors.get(number)) is None:
+            raise NodeLost("it was ended")
+        try:
+            return await getattr(actor, method).remote(*args)
+        except exceptions.ActorUnavailableError as error:
+            raise NodeSilent(_last_line(error)) from None
+        except exceptions.RayTaskError as error:
+            if isinstance(cause := error.cause, SandboxError):
+                raise cause from None
+            raise NodeLost(f"its agent raised {type(error.cause).__name__}: {error.cause}") from None
+        except exceptions.RayError as error:
+            raise NodeLost(_last_line(error)) from None
+
+    async def kill(self, number: int) -> None:
+        """End an actor at once."""
+        if (actor := self._actors.pop(number, None)) is not None:
+            await apart(lambda: ray.kill(actor))
+
+    async def bring(self, number: int, update: int, path: str, version: int, size: int) -> str:
+        """Put weights that lie at ``path`` of this machine's memory into that of an actor's node; the path there."""
+        return await self._pieces.bring(partial(self.ask, number, "call"), update, path, version, size)
+
+
+async def put(data: bytes) -> Any:
+    """A reference to these bytes in the object store, as an array that is read there without a copy."""
+    import numpy
+
+    try:
+        async with asyncio.timeout(PUT_S):
+            return await apart(lambda: ray.put(numpy.frombuffer(data, numpy.uint8)))
+    except (TimeoutError, exceptions.RayError) as error:
+        why = _last_line(error) or f"no answer within {PUT_S:g} s"
+        raise NodeLost(f"weights cannot be put into Ray's object store on this machine: {why}") from None
+
+
+def _join(address: str) -> None:
+    if os.environ.get(AUTH[0]) == "token" and _lets_everybody_in(address):
+        way_out = "lets everybody in, without a token: set RAY_AUTH_MODE=disabled where that is meant"
+        raise ConfigError(_FIELD, address, way_out)
+    try:
+        GcsClient(address=address)
+        ray.init(address=address, log_to_driver=False, configure_logging=False)
+    except exceptions.AuthenticationError:
+        way_out = "asks for another token than the driver's: set RAY_AUTH_MODE=token, and RAY_AUTH_TOKEN_PATH to that"
+        raise ConfigError(_FIELD, address, way_out) from None
+    except exceptions.RpcError as error:
+        if error.rpc_code == UNIMPLEMENTED:
+            raise ConfigError(_FIELD, address, NO_HEAD) from None
+        raise _unjoined(address, error) from None
+    except (ConnectionError, RuntimeError, ValueError, exceptions.RayError) as error:
+        raise _unjoined(address, error) from None
+
+
+def _unjoined(address: str, error: Exception) -> ConfigError:
+    text = one_line(error, 300)  # of versions that differ all lines, for they say which
+    why = text if text.startswith("Version mismatch") else _last_line(error)
+    return ConfigError(_FIELD, address, f"cannot be joined ({why}): see `overlap cluster status {address}`")
+
+
+def _lets_everybody_in(address: str) -> bool:
+    """Whether a head lets in who has no token."""
+    mine = {name: os.environ.pop(name) for name in AUTH if name in os.environ}
+    os.environ[AUTH[0]] = "disabled"
+    _read_environment()
+    try:
+        GcsClient(address=address)
+    except exceptions.RayError:
+        return False
+    finally:
+        os.environ.update(mine)
+        _read_environment()
+    return True
+
+
+def _read_environment() -> None:
+    """Have Ray see what has changed in it since it was imported."""
+    Config.initialize("")
+    AuthenticationTokenLoader.instance().reset_cache()
+
+
+async def _asked(ask: Callable[[], T]) -> T:
+    """What the head says. Raises HeadLost; waits for as long as its driver does."""
+    try:
+        return await apart(ask)
+    except (ConnectionError, RuntimeError, exceptions.RayError) as error:
+        raise HeadLost(f"its head does not answer ({_last_line(error)})") from None
+
+
+async def apart(work: Callable[[], T]) -> T:
+    """What a call of Ray's says, which blocks and may do so for ever: in a thread that nobody waits for at the end."""
+    said: Future[T] = Future()
+
+    def run() -> None:
+        try:
+            said.set_result(work())
+        except Exception as error:
+            said.set_exception(error)
+
+    waits = asyncio.wrap_future(said)
+    threading.Thread(target=run, name="ray call", daemon=True).start()
+    return await asyncio.shield(waits)
+
+
+def _last_line(error: BaseException) -> str:
+    """The line that matters: the last one where an actor could not be made, for a traceback is before it."""
+    lines = str(error).strip().splitlines() or [""]
+    return lines[-1 if "creation task" in lines[0] else 0].strip()[:200]
+
+
+def _place(node: dict[str, Any], draining: dict[str, int], here: str) -> RayNodeInfo:
+    key, counted = node["NodeID"], node.get("Resources", {})
+    return RayNodeInfo(
+        key,
+        node["NodeManagerAddress"],
+        bool(node["Alive"]),
+        gpus=int(counted.get("GPU", 0)),
+        cpus=int(counted.get("CPU", 0)),
+        drains=key in draining,
+        here=key == here,
+    )
+
+
+if __name__ == "__main__":
+    process_tree.bind_to_parent(int(os.environ[PARENT]))
+    serve_until_hung_up(RayProcess)
