@@ -7,6 +7,7 @@ machines share the cores of this one: rates over more nodes tell what the driver
 from __future__ import annotations
 
 import asyncio
+import importlib
 import itertools
 import json
 import os
@@ -76,6 +77,8 @@ async def over_nodes(address: str, nodes: int, judge: Any) -> AsyncIterator[Clus
     """A pool once so many nodes are there."""
     from overlap.cluster import ClusterPool, RayCluster, RayMembers
 
+    if judge is not None:  # an agent finds it by the name of this module
+        judge = getattr(importlib.import_module("cluster_real"), judge.__name__)
     members = RayMembers(RayCluster(address), judge_once=False, make_pool=judge)
     async with ClusterPool(members, tell=lambda line: None, judge_once=False) as pool:
         while len(pool.nodes()) < nodes:  # noqa: ASYNC110 - until all are there
@@ -185,7 +188,9 @@ def over_machines(count: int, empty: int) -> int:
         return 0
 
     def drive(machines: Machines, *given: str) -> dict[str, float]:
-        said = machines.head.run([sys.executable, __file__, *given], 300.0, PYTHONPATH=str(ROOT))
+        said = machines.head.run(
+            [sys.executable, __file__, *given], 300.0, PYTHONPATH=f"{ROOT}{os.pathsep}{Path(__file__).parent}"
+        )
         found: dict[str, float] = json.loads(said.strip().splitlines()[-1])
         return found
 
@@ -214,7 +219,7 @@ def over_machines(count: int, empty: int) -> int:
 def lose_a_node(machines: Machines) -> None:
     """Print how soon the others work as fast as they can again, and a new one with them."""
     command = [sys.executable, __file__, "loss", "--address", machines.address, "--nodes", "3"]
-    driver = machines.head.start(command, PYTHONPATH=str(ROOT))
+    driver = machines.head.start(command, PYTHONPATH=f"{ROOT}{os.pathsep}{Path(__file__).parent}")
     try:
         await_rate(driver, 3, 0.0)
         killed = time.monotonic()

@@ -93,7 +93,7 @@ class Books:
             asked=self.asked,
             lost=self.asked - len(self.answered),
             twice=sum(count - 1 for count in self.taken.values()),
-            held=router.waiting + sum(router.nodes.values()),
+            held=router.waiting + sum(len(desk.held) for desk in router.desks.values()),
             failed=self.failed[:5],
         )
 
@@ -136,7 +136,9 @@ async def through_the_zoo(pool: ClusterPool, take: int) -> None:
 
 
 async def main(args: argparse.Namespace) -> None:
-    members = RayMembers(RayCluster(args.address), **({"make_pool": Double} if args.what == "storm" else {}))
+    from _cluster_child import Double as Found  # an agent finds it by the name of this module
+
+    members = RayMembers(RayCluster(args.address), **({"make_pool": Found} if args.what == "storm" else {}))
     work: Callable[[ClusterPool], Awaitable[None]] = storm
     if args.what == "zoo":
         work = lambda pool: through_the_zoo(pool, args.take)  # noqa: E731

@@ -55,7 +55,9 @@ class Child:
     def __init__(self, machines: Machines, *args: str) -> None:
         self.machine, self.said = machines.head, list[dict[str, Any]]()
         command = [sys.executable, str(CHILD), machines.address, *args]
-        self.process: subprocess.Popen[str] = machines.head.start(command, PYTHONPATH=str(ROOT))
+        self.process: subprocess.Popen[str] = machines.head.start(
+            command, PYTHONPATH=f"{ROOT}{os.pathsep}{CHILD.parent}"
+        )
         self._raw: list[str] = []
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
@@ -156,11 +158,11 @@ class Storm:
         return "thaw" if kind == "freeze" else "heal"
 
     def _kill_agent(self) -> tuple[str, Machine]:
-        machines = [each for each in self.alive if each not in self._out and each.find("ray::RayAgent")]
+        machines = [each for each in self.alive if each not in self._out and each.find("ray::NodeActor")]
         if not machines:
             return "", self._machines.head
         machine = self._rng.choice(machines)
-        for pid in machine.find("ray::RayAgent"):
+        for pid in machine.find("ray::NodeActor"):
             os.kill(pid, signal.SIGKILL)
         return "agent", machine
 
@@ -188,7 +190,7 @@ def left_on(machines: list[Machine], seconds: float) -> dict[str, list[str]]:
     """Agents and sandboxes that are still there, by the address of their machine, after so long at most."""
     until = time.monotonic() + seconds
     while True:
-        found = {each.address: [*each.find("ray::RayAgent").values(), *_judges(each)] for each in machines}
+        found = {each.address: [*each.find("ray::NodeActor").values(), *_judges(each)] for each in machines}
         found = {address: texts for address, texts in found.items() if texts}
         if not found or time.monotonic() > until:
             return found
@@ -240,9 +242,9 @@ def through_the_zoo(take: int) -> int:
         child = Child(machines, "zoo", "--nodes", "2", "--take", str(take))
         try:
             child.until("ready", 90.0)
-            before = [sorted(each.find("ray::RayAgent")) for each in machines.all]
+            before = [sorted(each.find("ray::NodeActor")) for each in machines.all]
             done = child.until("zoo", ZOO_S)
-            after = [sorted(each.find("ray::RayAgent")) for each in machines.all]
+            after = [sorted(each.find("ray::NodeActor")) for each in machines.all]
             child.until("closed", 60.0)
         finally:
             child.close()

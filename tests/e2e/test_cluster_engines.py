@@ -82,7 +82,7 @@ def test_engines_on_nodes_train_and_a_run_goes_on_when_the_node_of_one_dies(mach
     check_books(tmp_path / "run", steps)
     metrics = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
     assert max(row.get("rollout/parity_gap") or 0.0 for row in metrics) < 0.05
-    wait_until(lambda: not engines(stays) and not stays.find("RayHosted"), CLEAN_S)
+    wait_until(lambda: not engines(stays) and not stays.find("NodeActor"), CLEAN_S)
 
 
 @pytest.mark.wide
@@ -105,5 +105,5 @@ def test_a_driver_that_is_killed_leaves_no_engine_on_any_node(machines, train, t
     run = train("rollout.replicas=2", "run.steps=50", f"run.dir={tmp_path / 'run'}")
     run.until("step 1/50", STEP_S)
     run.kill()
-    wait_until(lambda: not any(engines(m) or m.find("RayHosted") for m in alive), CLEAN_S)
+    wait_until(lambda: not any(engines(m) or m.find("NodeActor") for m in alive), CLEAN_S)
     wait_until(lambda: not any(m.find("overlap.process import reaper") for m in alive), CLEAN_S)  # with their folders

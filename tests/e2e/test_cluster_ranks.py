@@ -64,7 +64,7 @@ def ranks(machine: Machine) -> dict[int, str]:
 
 
 def left(machine: Machine) -> dict[int, str]:
-    return ranks(machine) | machine.find("RayHosted") | machine.find("overlap.process import reaper")
+    return ranks(machine) | machine.find("NodeActor") | machine.find("overlap.process import reaper")
 
 
 def clean(machines: Machines) -> None:
