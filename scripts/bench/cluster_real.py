@@ -197,6 +197,7 @@ def over_machines(count: int, empty: int) -> int:
     def row(nodes: int, judge: str, done: dict[str, float]) -> None:
         print(f"{nodes:6d} {judge:>10s} {done['per_s']:13.0f} {done['us']:8.0f}", flush=True)
 
+    os.environ["PYTHONPATH"] = f"{ROOT}{os.pathsep}{Path(__file__).parent}"  # agents on the nodes find the doubles
     with Machines(1) as machines:
         print(f"{'nodes':>6s} {'judged by':>10s} {'judgements/s':>13s} {'us each':>8s}")
         row(1, "local pool", drive(machines, "rate", "--count", str(count)))

@@ -204,6 +204,7 @@ def _judges(machine: Machine) -> list[str]:
 def in_a_storm(events: int, seed: int) -> int:
     """Exit code 1 when something is wrong."""
     began = time.monotonic()
+    os.environ["PYTHONPATH"] = f"{ROOT}{os.pathsep}{CHILD.parent}"  # agents on the nodes find the doubles
     with Machines(1 + NODES) as machines:
         child, storm = Child(machines, "storm", "--nodes", str(1 + NODES)), Storm(machines, random.Random(seed))
 
