@@ -62,7 +62,8 @@ def apart_of(whole: list[ast.stmt], above: list[ast.stmt], names: Names) -> Apar
     if needs_one_process(whole, above):
         return None
     classes = tuple(node.name for node in above if isinstance(node, ast.ClassDef))
-    others = {name for name in programs - names.entry - names.preamble if name[:1].isupper()} - {"Solution"}
+    makes = made_by(whole) & programs
+    others = makes - names.entry - names.preamble - {"Solution"}
     decisive = all(map(_is_plain_use, nodes)) and not others and not _passes_functions(nodes)
     decisive &= not _walks_objects(nodes, above)
     decisive &= modules <= set(_PLAIN_MODULES)
@@ -71,10 +72,8 @@ def apart_of(whole: list[ast.stmt], above: list[ast.stmt], names: Names) -> Apar
     sound &= not is_doubtful(whole, loose, modules)
     if not decisive and not sound:
         return None
-    makes = tuple(sorted(made_by(whole) & programs))
-    return Apart(
-        tuple(sorted(programs)), tuple(sorted(names.entry)), tuple(sorted(modules)), classes, makes, decisive, sound
-    )
+    names_of_each = (programs, names.entry, modules)
+    return Apart(*(tuple(sorted(each)) for each in names_of_each), classes, tuple(sorted(makes)), decisive, sound)
 
 
 def made_by(body: list[ast.stmt]) -> set[str]:
