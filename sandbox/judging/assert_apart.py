@@ -72,8 +72,15 @@ def apart_of(whole: list[ast.stmt], above: list[ast.stmt], names: Names) -> Apar
     sound &= not is_doubtful(whole, loose, modules)
     if not decisive and not sound:
         return None
-    names_of_each = (programs, names.entry, modules)
-    return Apart(*(tuple(sorted(each)) for each in names_of_each), classes, tuple(sorted(makes)), decisive, sound)
+    return Apart(
+        names=tuple(sorted(programs)),
+        entry=tuple(sorted(names.entry)),
+        modules=tuple(sorted(modules)),
+        classes=classes,
+        makes=tuple(sorted(makes)),
+        decisive=decisive,
+        sound=sound,
+    )
 
 
 def made_by(body: list[ast.stmt]) -> set[str]:

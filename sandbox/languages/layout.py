@@ -3,7 +3,7 @@
     together    C, C++, Java, Go: all its sources are compiled at once; Go's only beside the one that it starts in
     alone       Python, JavaScript, Rust: the one that it starts in, which names the others
 
-It starts in the file, or Java's class, that `Program.entry` names. Otherwise in the one source; or in the language's own
+It starts in the file, or Java's class, that `Program.entry` names. Otherwise in the one source; or in the language's
 `main.py` or the like; or in `main` with any ending, in any case of letters; or in Python's `__main__.py`; or in the
 source that comes first by name. Java looks there, and in all classes after it, for a `main`, the class Main first; a
 linker finds the `main` of C, C++ and Go anywhere.

@@ -152,7 +152,8 @@ class _Server(ObjectWire):
         place = self.places.setdefault(id(value), len(self.kept))
         if place == len(self.kept):
             self.kept.append(value)
-        return {"h": [place, offered_by(value)]}
+            return {"h": [place, offered_by(value)]}
+        return {"h": [place, []]}
 
 
 # --- the test's side --------------------------------------------------------------------------------------------------
