@@ -10,7 +10,8 @@ behind. `decode` and `same` run in the judge, on plain values that can no longer
     {"y": [kind, ..]}                                       date, time and datetime without a zone, timedelta
     {"g": [..]}  {"k": [..]}  {"v": [..]}  {"m": [[k, v]]}  iterator, and a dict's keys, values and items: asserts only
 
-A namedtuple crosses as a tuple, a scalar of numpy and a member of IntEnum or StrEnum as its number or text.
+A namedtuple crosses as a tuple, a bytearray as bytes, a scalar of numpy and a member of IntEnum or StrEnum as its
+number or text.
 """
 
 from __future__ import annotations
@@ -72,7 +73,7 @@ def encode_value(value: Any, depth: int = 0, other: Other | None = None) -> Any:
             return {tag: [encode_value(item, depth + 1, other) for item in value]}
     if kind in _DICTS:
         return {"d": [[encode_value(k, depth + 1, other), encode_value(v, depth + 1, other)] for k, v in value.items()]}
-    if kind is bytes:
+    if kind is bytes or kind is bytearray:
         return {"b": value.hex()}
     if kind is complex:
         return {"c": [value.real, value.imag]}

@@ -15,6 +15,7 @@ from typing import Final
 
 from sandbox.judging.assert_names import Names, bound_by, loaded
 from sandbox.judging.assert_origins import is_doubtful
+from sandbox.judging.assert_state import needs_one_process
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +30,8 @@ class Apart:
     """Modules of the standard library that the test uses and the program is expected to import."""
     classes: tuple[str, ...]
     """Classes of the preamble: their objects cross by their attributes."""
+    makes: tuple[str, ...]
+    """Names of the program that the test makes objects by: what those decide is known to the program only."""
     decisive: bool
     """The test needs nothing but values, so that it fails is the verdict."""
     sound: bool
@@ -56,8 +59,11 @@ def apart_of(whole: list[ast.stmt], above: list[ast.stmt], names: Names) -> Apar
             return None
         if isinstance(node, ast.Call) and _is_helper(node.func, loose, modules):
             return None
+    if needs_one_process(whole, above):
+        return None
     classes = tuple(node.name for node in above if isinstance(node, ast.ClassDef))
-    others = {name for name in programs - names.entry - names.preamble if name[:1].isupper()} - {"Solution"}
+    makes = made_by(whole) & programs
+    others = makes - names.entry - names.preamble - {"Solution"}
     decisive = all(map(_is_plain_use, nodes)) and not others and not _passes_functions(nodes)
     decisive &= not _walks_objects(nodes, above)
     decisive &= modules <= set(_PLAIN_MODULES)
@@ -66,7 +72,34 @@ def apart_of(whole: list[ast.stmt], above: list[ast.stmt], names: Names) -> Apar
     sound &= not is_doubtful(whole, loose, modules)
     if not decisive and not sound:
         return None
-    return Apart(tuple(sorted(programs)), tuple(sorted(names.entry)), tuple(sorted(modules)), classes, decisive, sound)
+    return Apart(
+        names=tuple(sorted(programs)),
+        entry=tuple(sorted(names.entry)),
+        modules=tuple(sorted(modules)),
+        classes=classes,
+        makes=tuple(sorted(makes)),
+        decisive=decisive,
+        sound=sound,
+    )
+
+
+def made_by(body: list[ast.stmt]) -> set[str]:
+    """Names that the test calls to make objects: written as classes are, and never compared with a literal."""
+    nodes = [node for part in body for node in ast.walk(part)]
+    called = {node.func.id for node in nodes if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)}
+    valued: set[str] = set()
+    for node in nodes:
+        if isinstance(node, ast.Compare) and all(isinstance(op, ast.Eq) for op in node.ops):
+            sides = (node.left, *node.comparators)
+            if any(not loaded(side) and not isinstance(side, ast.Call) for side in sides if not _is_none(side)):
+                valued |= {
+                    side.func.id for side in sides if isinstance(side, ast.Call) and isinstance(side.func, ast.Name)
+                }
+    return {name for name in called | loaded(*body) if name[:1].isupper() and "_" not in name} - valued
+
+
+def _is_none(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) and node.value is None
 
 
 _PLAIN_MODULES: Final = (

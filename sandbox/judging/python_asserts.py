@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final, Literal
 
-from sandbox.judging.assert_apart import Apart, apart_of, modules_of, root_of, trusts_program
+from sandbox.judging.assert_apart import Apart, apart_of, made_by, modules_of, root_of, trusts_program
 from sandbox.judging.assert_names import Names, bound_by, loaded, names_of
 from sandbox.judging.assert_origins import is_doubtful
 from sandbox.judging.assert_values import FIT, SAFE, Check, is_safe_math, slot
@@ -63,9 +63,10 @@ def _split(body: list[ast.stmt], names: Names) -> Plan:
     steps: list[tuple[Literal["exec", "eval"], str]] = []
     checks: list[Check] = []
     weak = False
+    makes = made_by(body)
     for node in _needed(body, names):
         if isinstance(node, ast.Assert):
-            splitter = _Splitter(sum(mode == "eval" for mode, _ in steps), names)
+            splitter = _Splitter(sum(mode == "eval" for mode, _ in steps), names, makes)
             try:
                 test = splitter.visit(copy.deepcopy(node.test))  # a copy, because a visit that fails leaves half a tree
                 if (splitter.builtins and not splitter.calls) or trusts_program(node.test, names):
@@ -93,7 +94,7 @@ def _needed(body: list[ast.stmt], names: Names) -> list[ast.stmt]:
     kept: list[ast.stmt] = []
     for node in reversed(body):
         star = isinstance(node, ast.ImportFrom) and node.names[0].name == "*"
-        if isinstance(node, ast.Assert) or bound_by(node) & used or star:
+        if isinstance(node, ast.Assert) or bound_by(node) & (used | names.preamble) or star:
             kept.append(node)
             used |= loaded(node)
     return kept[::-1]
@@ -170,8 +171,9 @@ def _single_argument(made: ast.FunctionDef) -> bool:
 class _Splitter(ast.NodeTransformer):
     """Replaces each call of the program by a slot; raises _Unfit at what the judge may not evaluate."""
 
-    def __init__(self, first: int, names: Names) -> None:
+    def __init__(self, first: int, names: Names, makes: set[str]) -> None:
         self.first = first
+        self.makes = makes
         self.names = names
         self.calls: list[ast.expr] = []
         self.slots: list[int] = []
@@ -179,6 +181,8 @@ class _Splitter(ast.NodeTransformer):
 
     def visit_Call(self, node: ast.Call) -> ast.expr:
         if _is_program_call(node.func, self.names):
+            if isinstance(node.func, ast.Name) and node.func.id in self.makes:
+                raise _Unfit  # an object, whose own methods are asked
             self.slots.append(self.first + len(self.calls))
             self.calls.append(node)
             return slot(self.slots[-1])

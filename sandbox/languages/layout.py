@@ -3,10 +3,10 @@
     together    C, C++, Java, Go: all its sources are compiled at once; Go's only beside the one that it starts in
     alone       Python, JavaScript, Rust: the one that it starts in, which names the others
 
-It starts in the file, or Java's class, that `Program.entry` names. Otherwise in the one source; or in `main` with any
-ending, in any case of letters; or in Python's `__main__.py`; or in the source that comes first by name. Java looks
-there, and in all classes after it, for a `main`, the class Main first; a linker finds the `main` of C, C++ and Go
-anywhere.
+It starts in the file, or Java's class, that `Program.entry` names. Otherwise in the one source; or in the language's
+`main.py` or the like; or in `main` with any ending, in any case of letters; or in Python's `__main__.py`; or in the
+source that comes first by name. Java looks there, and in all classes after it, for a `main`, the class Main first; a
+linker finds the `main` of C, C++ and Go anywhere.
 """
 
 from __future__ import annotations
@@ -75,6 +75,8 @@ def _main(language: Language, entry: str, names: list[str]) -> str:
     for name in names:
         if name.lower() in wanted:
             return name
+    if not entry and language.source in names:  # beside a Main.py, main.py
+        return language.source
     by_name = [name for name in names if name.rpartition("/")[2].lower().partition(".")[0] == "main"]
     by_name += [name for name in names if name.rpartition("/")[2] == "__main__.py"]
     top = [name for name in by_name if "/" not in name] or by_name

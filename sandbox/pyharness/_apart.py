@@ -19,24 +19,19 @@ import os
 import sys
 import types
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from typing import Any, BinaryIO, Final
 
 from sandbox.compare import Unencodable, loads
+from sandbox.pyharness._handles import OFFERED, HandleClasses, offered_by
 from sandbox.pyharness._wire import AT_ONCE, Module, ObjectWire
 
 _DOES: Final[dict[str, Callable[..., Any]]] = {
-    "getattr": getattr, "setattr": setattr, "len": len, "iter": iter, "next": next, "getitem": operator.getitem,
-    "setitem": operator.setitem, "str": str, "repr": repr, "bool": bool,
+    "getattr": getattr, "setattr": setattr, "delattr": delattr, "len": len, "iter": iter, "next": next,
+    "getitem": operator.getitem, "setitem": operator.setitem, "delitem": operator.delitem, "str": str, "repr": repr,
+    "format": format, "bool": bool,
 }  # fmt: skip
-_REFUSED: Final = (
-    "eq", "ne", "lt", "le", "gt", "ge", "hash", "contains", "add", "radd", "sub", "rsub", "mul", "rmul",
-    "truediv", "rtruediv", "floordiv", "rfloordiv", "mod", "rmod", "pow", "rpow", "and", "rand", "or", "ror", "xor",
-    "rxor", "neg", "pos", "abs", "int", "float", "index", "round", "reduce_ex", "reduce", "copy", "deepcopy",
-    "format", "enter", "exit", "instancecheck", "subclasscheck", "missing", "reversed", "matmul", "floor", "ceil",
-    "trunc", "complex", "bytes",
-)  # fmt: skip
 _CONTAINERS: Final = frozenset(
     {
         "get",
@@ -66,8 +61,10 @@ _PROTOCOL: Final[dict[str, tuple[type[BaseException], ...]]] = {
 """What these raise to say no more than that they have nothing."""
 _ITEMS_MAX: Final = 1 << 20
 _DRAINED: Final[type[Any]] = type(iter([0]))
+_PLAIN_HANDLE, _API, _MADE = range(3)
 _RERAISE: Final = opcode.opmap["RERAISE"]
 _TOLD_OF_ERRORS: Final = (str, int, float, bool, type(None), list, tuple, dict, bytes, set)
+_TOLD_MODULES: Final = ("collections", "datetime", "decimal", "fractions")
 _GARBLED: Final = (ValueError, TypeError, LookupError, AttributeError, RecursionError, OverflowError)
 """What a message raises that no honest side sends."""
 
@@ -126,9 +123,17 @@ class _Server(ObjectWire):
         return self.write([value])
 
     def _told(self, error: BaseException) -> list[Any]:
-        args = [arg if type(arg) in _TOLD_OF_ERRORS else str(arg) for arg in error.args]
-        attributes = {name: item for name, item in vars(error).items() if type(item) in _TOLD_OF_ERRORS}
-        return self.write([[cls.__name__ for cls in type(error).__mro__], args, attributes, str(error)])
+        """Names of its classes, arguments, attributes, text, and the error itself if its class is the program's own."""
+        names = [cls.__name__ for cls in type(error).__mro__]
+        own = None if names[0] in vars(builtins) or names[0] in self.classes else error.with_traceback(None)
+        args = [arg if self._is_told(arg) else str(arg) for arg in error.args]
+        try:
+            return self.write([names, args, vars(error), str(error), own])
+        except Unencodable:
+            return self.write([names, list(map(str, error.args)), {}, str(error), own])
+
+    def _is_told(self, arg: Any) -> bool:
+        return type(arg) in _TOLD_OF_ERRORS or type(arg).__module__ in _TOLD_MODULES or self.crosses(arg)
 
     def known(self, tag: str, body: Any) -> Any:
         if tag == "h":
@@ -147,7 +152,8 @@ class _Server(ObjectWire):
         place = self.places.setdefault(id(value), len(self.kept))
         if place == len(self.kept):
             self.kept.append(value)
-        return {"h": place}
+            return {"h": [place, offered_by(value)]}
+        return {"h": [place, []]}
 
 
 # --- the test's side --------------------------------------------------------------------------------------------------
@@ -156,7 +162,10 @@ class _Server(ObjectWire):
 class Caller(ObjectWire):
     """Asks the program. `lost` stays, whatever the test catches."""
 
-    def __init__(self, module: Module, classes: list[str], streams: tuple[BinaryIO, BinaryIO]) -> None:
+    def __init__(
+        self, module: Module, classes: list[str], streams: tuple[BinaryIO, BinaryIO], makes: Iterable[str] = ()
+    ) -> None:
+        """`makes`: names of the program's that the test makes objects by."""
         super().__init__(module, classes, side=0)
         self.reader, self.writer = streams
         self.lost: dict[str, str] = {}
@@ -166,8 +175,18 @@ class Caller(ObjectWire):
         self.calls = 0
         self.turn = sys.modules["threading"].RLock()  # imported by our caller, who minds its hooks
         self.targets: dict[int, tuple[Any, Any]] = {}
-        self.handles: dict[tuple[int, bool], Any] = {}
-        self.base = self._handle_class()
+        self.handles: dict[tuple[int, int], Any] = {}
+        self.classes_of_handles = HandleClasses(
+            lambda what, handle, /, *args, **keywords: self.ask(what, self._target(handle), *args, **keywords),
+            lambda handle, name: self.attribute(self._target(handle), name),
+            self._truth,
+            self.refuse,
+        )
+        self.makes = frozenset(makes)
+        self.made: set[int] = set()
+        """Targets that the test has made by a class of the program's: what they decide is the test's own choice."""
+        self.offered: dict[int, Iterable[str]] = {}
+        """What the program's objects have, by number."""
         self.apis: set[int] = set()
         """Targets that stand for no plain value: what the test had made by a class of the program's, and its
         attributes, and what it asks for something that no plain value has."""
@@ -178,19 +197,24 @@ class Caller(ObjectWire):
 
     def proxy(self, name: str) -> Any:
         """What stands for a name of the program's."""
-        made = self._handle(target := {"p": name})
+        made = self._handle(target := {"p": name}, OFFERED)
         self.apis.add(id(target))
+        if name in self.makes:
+            self.made.add(id(target))
         return made
 
     def fail(self, whose: str, why: str) -> Any:
         self.lost = self.lost or {"lost": whose, "error": why}
         raise Lost
 
-    def refuse(self) -> Any:
+    def refuse(self, *operands: Any) -> Any:
         """End the test: it asks an object of the program's for something that a value of its own would answer.
 
-        It is the program's doing, unless the preamble has classes whose objects do not cross.
+        It is the program's doing, unless the test has made one of them by a class of the program's, or the preamble has
+        classes whose objects do not cross.
         """
+        if any(id(self._target(one)) in self.made for one in operands if id(one) in self.targets):
+            return self.fail("test", "asks objects of the program's for what they decide themselves")
         made = [self.module.get(name) for name in self.classes]
         kept_back = any(isinstance(cls, type) and not self._is_carried(cls) for cls in made)
         return self.fail("test" if kept_back else "program", "returned an object that has no JSON form")
@@ -238,7 +262,9 @@ class Caller(ObjectWire):
             gone = self.unused()
             data = json.dumps([what, target, message, names, gone]).encode()
         except (Unencodable, RecursionError) as error:
-            if id(target) not in self.apis or isinstance(error, RecursionError) or "deeper" in str(error):
+            passes = what == "call" and any(callable(arg) and id(arg) not in self.targets for arg in given)
+            is_tests = passes or id(target) in self.apis
+            if not is_tests or isinstance(error, RecursionError) or "deeper" in str(error):
                 self.refuse()
             self.fail("test", f"calls the program with {error}")
         try:
@@ -263,17 +289,21 @@ class Caller(ObjectWire):
     def _taken(self, what: str, target: dict[str, Any], value: Any) -> Any:
         is_api = id(target) in self.apis
         self.doubt |= what in ("getitem", "len") and not is_api
-        is_made = what == "call" and str(target.get("p", ""))[:1].isupper()
-        if id(value) in self.targets and (is_made or (what == "getattr" and is_api)):
-            return self._known_handle(self.targets[id(value)][1]["h"], is_api=True)
+        name = str(target.get("p", "")) if what == "call" else ""
+        if id(value) in self.targets and (name[:1].isupper() or (what == "getattr" and is_api)):
+            return self._known_handle(self._target(value)["h"], (), _MADE if name in self.makes else _API, name)
         return value
 
-    def _known_handle(self, number: int, is_api: bool) -> Any:
-        if (number, is_api) not in self.handles:
-            self.handles[number, is_api] = self._handle(target := {"h": number})
-            if is_api:
+    def _known_handle(self, number: int, offered: Iterable[str], kind: int, name: str = "") -> Any:
+        if (number, kind) not in self.handles:
+            offered = self.offered.setdefault(number, offered)
+            made = self._handle(target := {"h": number}, offered, name or "Handle")
+            self.handles[number, kind] = made
+            if kind != _PLAIN_HANDLE:
                 self.apis.add(id(target))
-        return self.handles[number, is_api]
+            if kind == _MADE:
+                self.made.add(id(target))
+        return self.handles[number, kind]
 
     def attribute(self, target: dict[str, Any], name: str) -> Any:
         """What a handle's attribute is. Raises AttributeError for a protocol's, and Lost."""
@@ -289,8 +319,13 @@ class Caller(ObjectWire):
             self.apis.add(id(target))
         return self.ask("getattr", target, name)
 
-    def _error(self, names: list[str], args: list[Any], attributes: dict[str, Any], text: str) -> BaseException:
-        """By the nearest class that is known here. Raises LookupError, and TypeError for what makes no exception."""
+    def _error(
+        self, names: list[str], args: list[Any], attributes: dict[str, Any], text: str, own: Any = None
+    ) -> BaseException:
+        """By the nearest class that is known here; `own` is asked for what that has not.
+
+        Raises LookupError, and TypeError for what makes no exception.
+        """
         for name in names:
             cls = vars(builtins).get(name) or (self.module.get(name) if name in self.classes else None)
             if isinstance(cls, type) and issubclass(cls, BaseException):
@@ -298,7 +333,8 @@ class Caller(ObjectWire):
         else:
             raise LookupError(names)
         if name != names[0]:  # a class of the program's own, of which a test may read the name
-            cls = type(names[0], (cls,), {})
+            asks = {"__getattr__": lambda _, name: getattr(own, name)} if id(own) in self.targets else {}
+            cls = type(names[0], (cls,), asks)
         made: BaseException = _raised(cls, args, attributes)
         if str(made) != text:
             made = _raised(type(names[0], (cls,), {"__str__": lambda _: text}), args, attributes)
@@ -324,45 +360,25 @@ class Caller(ObjectWire):
     def known(self, tag: str, body: Any) -> Any:
         if tag == "B" and _builtin_name(found := vars(builtins).get(body)) == body:
             return found
-        if tag != "h" or type(body) is not int:
+        if tag != "h":
             raise ValueError(f"not a tagged value: {tag!r}")
-        return self._known_handle(body, is_api=False)
+        number, offered = body
+        if type(number) is not int or type(offered) is not list:
+            raise ValueError("not a handle")
+        return self._known_handle(number, offered, _PLAIN_HANDLE)
 
-    def _handle(self, target: Any) -> Any:
-        """Make a handle with a class of its own, so that two handles do not have the same type."""
-        made = type("Handle", (self.base,), {"__slots__": ()})()
+    def _handle(self, target: Any, offered: Iterable[str], name: str = "Handle") -> Any:
+        made = self.classes_of_handles.make(offered, name)
         self.targets[id(made)] = (made, target)
         return made
 
-    def _handle_class(self) -> type:
-        """What handles do, each with its target."""
+    def _target(self, handle: Any) -> Any:
+        return self.targets[id(handle)][1]
 
-        class Handle:
-            __slots__ = ()
-
-            def __call__(handle, /, *args: Any, **keywords: Any) -> Any:
-                return self.ask("call", self.targets[id(handle)][1], *args, **keywords)
-
-            def __getattr__(handle, name: str) -> Any:
-                return self.attribute(self.targets[id(handle)][1], name)
-
-            def __bool__(handle) -> bool:
-                target = self.targets[id(handle)][1]
-                if id(target) not in self.apis:
-                    self.refuse()
-                return self.ask("bool", target) is True
-
-            def __setattr__(handle, name: str, value: Any) -> None:
-                self.ask("setattr", self.targets[id(handle)][1], name, value)
-
-        does: dict[str, Any] = {f"__{name}__": lambda *_: self.refuse() for name in _REFUSED}
-        does |= {
-            f"__{name}__": self._asking(name) for name in ("len", "iter", "next", "getitem", "setitem", "str", "repr")
-        }
-        return type("Handle", (Handle,), {"__slots__": (), **does})
-
-    def _asking(self, what: str) -> Callable[..., Any]:
-        return lambda handle, *args: self.ask(what, self.targets[id(handle)][1], *args)
+    def _truth(self, handle: Any) -> bool:
+        if id(self._target(handle)) not in self.apis:
+            self.refuse(handle)
+        return self.ask("bool", self._target(handle)) is True
 
 
 def _raised(cls: type, args: list[Any], attributes: dict[str, Any]) -> Any:

@@ -287,7 +287,7 @@ def _serve(job: Job, code: types.CodeType, module: dict[str, Any]) -> NoReturn:
 
 def _ask(job: Job, code: types.CodeType, module: dict[str, Any]) -> NoReturn:
     """Run a test of a program in another jail."""
-    caller = _apart.Caller(module, job["classes"], _apart.take_streams())
+    caller = _apart.Caller(module, job["classes"], _apart.take_streams(), job["makes"])
     try:
         _set_up(job, module)
         module.update((name, __import__(name)) for name in job["modules"])
@@ -296,6 +296,8 @@ def _ask(job: Job, code: types.CodeType, module: dict[str, Any]) -> NoReturn:
                 module[name] = caller.proxy(name)
         exec(code, module)
         swallowed = caller.swallowed(None)
+        if not caller.calls:
+            caller.lost = caller.lost or {"lost": "test", "error": "calls nothing of the program"}
     except BaseException as error:
         swallowed = caller.swallowed(error)
         if not caller.lost and swallowed is None:

@@ -24,7 +24,7 @@ from sandbox.compare import Unencodable, decode_value, encode_value, hashed
 
 Module = dict[str, Any]
 _MADE: Final[dict[str, type]] = {
-    kind.__name__: kind for kind in (list, deque, set, dict, OrderedDict, defaultdict, Counter)
+    kind.__name__: kind for kind in (list, deque, set, dict, OrderedDict, defaultdict, Counter, bytearray)
 }
 _KINDS: Final = {kind: name for name, kind in _MADE.items()}
 _VIEWS: Final[dict[type, str]] = {
@@ -34,6 +34,7 @@ AT_ONCE: Final = frozenset({int, str, float, bool, type(None)})
 _SHORT: Final = 1 << 53
 _DEPTH_MAX: Final = 100  # of tuples in each other
 _WEIGHT_MIN: Final = 64
+_BARE: Final = frozenset({"__getattr__", "__getattribute__", "__slots__", "__new__"})
 _HELD_BY_US: Final = 2  # our table, and the question itself
 
 
@@ -51,6 +52,7 @@ class ObjectWire:
         self.next, self.todo = side, [0]
         self.weight, self.weight_max = 0, _WEIGHT_MIN
         self.slots: dict[type, tuple[str, ...] | None] = {}
+        self.carriers: dict[type, type | None] = {}
         self.rows: dict[Any, type] = {}
 
     def foreign(self, value: Any, depth: int) -> Any:
@@ -96,10 +98,24 @@ class ObjectWire:
             elif self._kind(self.shared[number]) != kind:
                 raise ValueError("an object that has changed its kind")
             changed.append((self.shared[number], parts, number))
-        for made, parts, number in sorted(changed, key=lambda one: _rank(one[0])):
-            self._fill(made, [self._decode(part) for part in parts])
-            self._see(number, self._parts(made))
+        self._fill_all(sorted(changed, key=lambda one: (_rank(one[0]), -one[2])))
         return [self._decode(root) for root in roots]
+
+    def _fill_all(self, changed: list[tuple[Any, list[Any], int]]) -> None:
+        todo, missed = deque(changed), 0
+        while todo:
+            made, parts, number = todo.popleft()
+            try:
+                items = [self._decode(part) for part in parts]
+            except AttributeError:  # a frozenset has an object whose hash needs an attribute that is not there yet
+                todo.append((made, parts, number))
+                missed += 1
+                if missed > len(todo):
+                    raise
+                continue
+            missed = 0
+            self._fill(made, items)
+            self._see(number, self._parts(made))
 
     def unused(self) -> list[int]:
         """Forget and return the numbers of what nothing on this side uses but we. Call it after `write`.
@@ -130,9 +146,20 @@ class ObjectWire:
     def crosses(self, value: Any) -> bool:
         """Return whether this is an object of the preamble's classes, with nothing but attributes."""
         cls = type(value)
-        if cls.__name__ not in self.classes or self.module.get(cls.__name__) is not cls:
-            return False
-        return self.slots_of(cls) is not None and self._fits(cls, self._attributes(value))
+        return self._carrier(cls) is not None and self._fits(cls, self._attributes(value))
+
+    def _carrier(self, cls: type) -> type | None:
+        """The class of the preamble as whose object one of `cls` crosses: its own, or the base of a program's class."""
+        if cls not in self.carriers:
+            found = None
+            for kind in cls.__mro__:
+                if kind.__name__ in self.classes and self.module.get(kind.__name__) is kind:
+                    found = kind if self.slots_of(cls) is not None else None
+                    break
+                if self.side == 0 or not _BARE.isdisjoint(vars(kind)) or any(map(_is_property, vars(kind).values())):
+                    break
+            self.carriers[cls] = found
+        return self.carriers[cls]
 
     def slots_of(self, cls: type) -> tuple[str, ...] | None:
         """The names of a class's slots; None if its objects have more than slots and a dict."""
@@ -158,11 +185,11 @@ class ObjectWire:
         self.todo.append(number)
 
     def _kind(self, made: Any) -> str:
-        return _KINDS.get(type(made)) or f".{type(made).__name__}"
+        return _KINDS.get(type(made)) or f".{(self._carrier(type(made)) or type(made)).__name__}"
 
     def _parts(self, made: Any) -> list[Any]:
         cls = type(made)
-        if cls is list or cls is set:
+        if cls in (list, set, bytearray):
             return list(made)
         if cls is deque:
             return [made.maxlen, *made]
@@ -190,7 +217,7 @@ class ObjectWire:
 
     def _fill(self, made: Any, parts: list[Any]) -> None:
         cls = type(made)
-        if cls is list:
+        if cls is list or cls is bytearray:
             made[:] = parts
         elif cls is deque:
             made.clear()
@@ -250,8 +277,8 @@ class ObjectWire:
         if isinstance(value, tuple) and type(fields := getattr(cls, "_fields", None)) is tuple:
             return {"N": [name, fields, [self._encode(item, depth + 1) for item in tuple.__iter__(value)]]}
         members: Any = getattr(cls, "__members__", {}) if self.module.get(name) is cls else {}
-        if name in self.classes and members and members.get(value.name) is value:
-            return {"E": [name, value.name]}
+        if name in self.classes and members and (members.get(value.name) is value or hasattr(cls, "_boundary_")):
+            return {"E": [name, value.name if members.get(value.name) is value else value._value_]}
         if cls in _VIEWS and type(owner := gc.get_referents(value)[0]) in _KINDS:
             return {"V": [_VIEWS[cls], self._encode(owner, depth)]}
         return self.encode_plain(value)
@@ -278,7 +305,8 @@ class ObjectWire:
             return tuple.__new__(self._row(name, tuple(fields)), [decode_value(i, depth, self._known) for i in items])
         if tag == "E":
             name, member = body
-            return self.module[name if name in self.classes else ""].__members__[member]
+            members = (cls := self.module[name if name in self.classes else ""]).__members__
+            return cls(member) if type(member) is int else members[member]  # of flags, several at once
         if tag == "V":
             name, owner = body
             if name not in _VIEWS.values() or type(made := self._decode(owner)) not in _KINDS:
@@ -296,6 +324,10 @@ class ObjectWire:
         return self.rows[name, fields]
 
 
+def _is_property(value: Any) -> bool:
+    return hasattr(type(value), "__set__") and type(value) is not types.GetSetDescriptorType
+
+
 def _rank(made: Any) -> int:
     """Objects are filled first, for their attributes may tell their hash, and what is hashed last."""
-    return 0 if type(made) not in _KINDS else 1 if type(made) in (list, deque) else 2
+    return 0 if type(made) not in _KINDS else 1 if type(made) in (list, deque, bytearray) else 2

@@ -70,7 +70,8 @@ def test_every_mbpp_reference_is_accepted() -> None:
     data = rows("mbpp/mbpp.jsonl")
     done = judge_all((mbpp(row), Program(row["code"].replace("\r", ""))) for row in data)
     assert [(d.problem_id, d.verdict, d.cases) for d in done if d.verdict is not AC] == []
-    assert sum(d.weak for d in done) <= 1  # a function that is named like a builtin, with nothing that says so
+    # a function that is named like a builtin, and classes beside a function, where nothing says what is asked for
+    assert {d.problem_id for d in done if d.weak} == {"126", "367", "601", "927"}
 
 
 @pytest.mark.wide

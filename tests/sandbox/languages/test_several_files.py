@@ -88,6 +88,7 @@ def test_all_of_a_program_may_lie_in_a_folder(judge: Judge, language: str) -> No
     [
         (("b.py", "a.py"), "", "a.py"),
         (("b.py", "a.py", "Main.py"), "", "Main.py"),
+        (("MAIN.py", "Main.py", "main.py"), "", "main.py"),
         (("b.py", "x/main.py"), "", "x/main.py"),
         (("a.py", "__main__.py", "__init__.py"), "", "__main__.py"),
         (("b.py", "a.py", "main.py"), "b.py", "b.py"),

@@ -1,0 +1,112 @@
+"""What stands in a test for an object that stays in the program's process: its methods ask there.
+
+A handle has the special methods that its object has, so that `callable`, `hasattr` and `isinstance` say what they would
+say of the object. What the object would decide itself is refused, whatever it has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, Final
+
+ASKED: Final = ("len", "iter", "next", "getitem", "setitem", "delitem")
+"""Special methods that are asked for."""
+_DECIDED: Final = (
+    "eq", "ne", "lt", "le", "gt", "ge", "hash", "reduce_ex", "reduce", "copy", "deepcopy", "instancecheck",
+    "subclasscheck", "missing",
+)  # fmt: skip
+_OPERATORS: Final = (
+    "contains", "add", "radd", "sub", "rsub", "mul", "rmul", "truediv", "rtruediv", "floordiv", "rfloordiv", "mod",
+    "rmod", "divmod", "rdivmod", "pow", "rpow", "and", "rand", "or", "ror", "xor", "rxor", "lshift", "rlshift",
+    "rshift", "rrshift", "matmul", "rmatmul", "neg", "pos", "abs", "invert", "int", "float", "complex", "index",
+    "round", "floor", "ceil", "trunc", "bytes", "enter", "exit", "reversed", "await", "aiter", "anext",
+)  # fmt: skip
+_GENERATORS: Final = ("send", "throw", "close")
+OFFERED: Final = ("call", *ASKED, *_OPERATORS, *_GENERATORS)
+"""Methods that an object may have or lack."""
+
+
+def offered_by(value: Any) -> list[str]:
+    """Which of OFFERED an object's class has."""
+    found: dict[str, Any] = {}
+    for kind in reversed(type(value).__mro__):  # not by getattr, which would find what the class of classes has
+        found |= vars(kind)
+    offered = [name for name in OFFERED if found.get(_full(name)) is not None]
+    return [*offered, "iter"] if "getitem" in offered else offered
+
+
+def _full(name: str) -> str:
+    return name if name in _GENERATORS else f"__{name}__"
+
+
+class HandleClasses:
+    """Makes handles; those that offer the same share a class of methods.
+
+    ask(what, handle, *args, **keywords), attribute(handle, name), truth(handle), refuse(*operands): what they do.
+    """
+
+    def __init__(
+        self,
+        ask: Callable[..., Any],
+        attribute: Callable[[Any, str], Any],
+        truth: Callable[[Any], bool],
+        refuse: Callable[..., Any],
+    ) -> None:
+        self._optional: dict[str, Any] = {_full(name): _refusing(refuse) for name in _OPERATORS}
+        self._optional |= {_full(name): _asking(ask, name) for name in ("call", *ASKED)}
+        self._optional |= {name: _asking_method(attribute, name) for name in _GENERATORS}
+        self._base = _base(ask, attribute, truth)
+        for name in _DECIDED:
+            setattr(self._base, _full(name), _refusing(refuse))
+        self._classes: dict[frozenset[str], type] = {}
+
+    def make(self, offered: Iterable[str], name: str = "Handle") -> Any:
+        """Return a handle with a class of its own, so that two handles do not have the same type."""
+        kinds = frozenset(offered).intersection(OFFERED)
+        if kinds not in self._classes:
+            methods = {_full(kind): self._optional[_full(kind)] for kind in kinds}
+            self._classes[kinds] = type("Handle", (self._base,), {"__slots__": (), **methods})
+        return type(name, (self._classes[kinds],), {"__slots__": ()})()
+
+
+def _refusing(refuse: Callable[..., Any]) -> Any:
+    return lambda *operands: refuse(*operands)
+
+
+def _asking(ask: Callable[..., Any], what: str) -> Any:
+    def method(handle: Any, /, *args: Any, **keywords: Any) -> Any:
+        return ask(what, handle, *args, **keywords)
+
+    return method
+
+
+def _asking_method(attribute: Callable[[Any, str], Any], name: str) -> Any:
+    return lambda handle, *args: attribute(handle, name)(*args)
+
+
+def _base(ask: Callable[..., Any], attribute: Callable[[Any, str], Any], truth: Callable[[Any], bool]) -> Any:
+    class Handle:
+        __slots__ = ()
+
+        def __getattr__(handle, name: str) -> Any:
+            return attribute(handle, name)
+
+        def __setattr__(handle, name: str, value: Any) -> None:
+            ask("setattr", handle, name, value)
+
+        def __delattr__(handle, name: str) -> None:
+            ask("delattr", handle, name)
+
+        def __bool__(handle) -> bool:
+            return truth(handle)
+
+        def __str__(handle) -> Any:
+            return ask("str", handle)
+
+        def __repr__(handle) -> Any:
+            return ask("repr", handle)
+
+        def __format__(handle, spec: str) -> Any:
+            return ask("format", handle, spec)
+
+    return Handle
