@@ -1,100 +1,96 @@
 """A process of ours on a node, called as one on this machine: the driver's side. No Ray in here.
 
-    Peer ──bytes of calls──▶ Wire ──exchange──▶ the node: Hosted ──▶ the process
-    Peer ◀─bytes of replies─ reader ◀──────────┘
+    Peer ──bytes of calls──▶ FarProcess ──exchange──▶ the node: Hosted ──▶ the process
+    Peer ◀─bytes of replies─ reader ◀────────────────┘
 
-A node that says nothing for ``GONE_S`` ends the life, as the death of the process does: it is asked nothing any more,
-and the process there ends with the agent that nobody calls.
+A node that says nothing for ``GONE_S``, or a cluster that is lost, ends the life, as the death of the process does: it
+is asked nothing any more, and the process there ends with the agent that nobody calls.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
-from collections.abc import Mapping
-from typing import Any, Protocol
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
+from functools import partial
+from pathlib import Path
+from typing import Any, NoReturn
 
 from overlap.aio import race
 from overlap.clock import now
-from overlap.cluster.hosted import PIECE, Delivery
-from overlap.cluster.nodes import BEAT_S, NodeLost, answer_within
+from overlap.cluster.fleet import CLOSE_S, RayFleet, asked, check_usable
+from overlap.cluster.hosted import PIECE, Hosted
+from overlap.cluster.nodes import BEAT_S, HeadLost, NodeLost, NodeRefused, answer_within
+from overlap.cluster.ray_cluster import RayActor
+from overlap.errors import ClusterLost, RunDirError
+from overlap.policy import policy_digest
 from overlap.process import ChildProcesses, Peer
 
-START_S = 90.0
-"""For an agent on a node to begin, and to start the process."""
 GONE_S = 10.0
 """A node that has answered nothing for so long is lost."""
 PACE_S = 0.05
-"""Between two calls of a kind: a call costs the driver half a millisecond, and what comes meanwhile goes together."""
+"""Between two calls: one costs the driver half a millisecond, and what comes meanwhile goes together."""
 
 
-class ProcessAgent(Protocol):
-    """An agent on a node that has one process of ours; see ``hosted.Hosted`` for the calls.
-
-    They may wait for ever where the node is silent: the caller bounds them. Raise NodeLost.
+class FarProcess:
+    """What a ``Peer`` reads from and writes to: a process of ``life`` on a node, where each of the ``policies`` must be
+    as it is here. ``folder`` there, which is not there yet, is for files of the process.
     """
 
-    name: str
+    def __init__(self, fleet: RayFleet, node: str, life: ChildProcesses, policies: Sequence[Path]) -> None:
+        self._fleet, self.node, self._life, self._policies = fleet, node, life, policies
+        self.folder = Path()
+        self._actor: RayActor | None = None
+        self._reader, self._out, self._waits = asyncio.StreamReader(), bytearray(), False
 
-    async def start(self, title: str, module: str, environment: Mapping[str, str]) -> str: ...
+    async def start(self, title: str, module: str, environment: Mapping[str, str]) -> Peer:
+        """As ``Peer.start``. Raises the cause when the life is over."""
+        cluster, place = self._fleet.cluster, self._fleet.places[self.node]
+        try:
+            await cluster.enter()
+            with ending(self._life, f"{title} cannot be started on node {self.node}"):
+                self._actor = await cluster.actor(place, partial(Hosted, self._life.name), CLOSE_S)
+                await check_usable(cluster, self._actor)
+                for path in self._policies:
+                    await self._compare(path)
+                self.folder = Path(await asked(self._actor, "start", title, module, dict(environment)), "files")
+        except BaseException:
+            await self._end()
+            raise
+        self._carrying = asyncio.create_task(self._carry(), name=f"carry to {self.node}")
+        return Peer(self._life, title, self._reader, self)
 
-    async def exchange(self, data: bytes, log: int, wait_s: float) -> Delivery: ...
+    async def _compare(self, policy: Path) -> None:
+        digest = await asyncio.to_thread(policy_digest, policy)
+        with suppress(NodeRefused):
+            if digest == await asked(self.actor, "run", policy_digest, policy):
+                return
+        way_out = "put the same one at the same path of every node, or share the path"
+        raise NodeRefused(f"the policy {policy} is not there, or has other files: {way_out}")
 
-    def nudge(self) -> None: ...
+    @property
+    def actor(self) -> RayActor:
+        """The agent there, once it has been started."""
+        assert self._actor is not None
+        return self._actor
 
-    async def bring(self, update: int, path: str, version: int, size: int) -> str:
-        """Put weights that lie in this machine's memory into that of the node; the path there."""
+    async def run(self, function: Callable[..., Any], *args: Any) -> Any:
+        """What a function says there. Raises RunDirError where it does, the cause when the life is over."""
+        with self.lost():
+            try:
+                return await asked(self.actor, "run", function, *args)
+            except NodeRefused as error:
+                raise RunDirError(f"on node {self.node}: {error}") from None
 
-    async def free(self, update: int) -> None: ...
-
-    async def files(self, do: str, *args: Any) -> Any:
-        """What a method of its ``far_folder.FarFolder`` says."""
-
-    async def close(self) -> bool:
-        """End the process, and the agent; whether that is sure."""
-
-
-async def start_far(
-    host: ProcessAgent, life: ChildProcesses, title: str, module: str, environment: Mapping[str, str]
-) -> Peer:
-    """As ``Peer.start``, on the node of ``host``, which is closed with the life. Raises the cause when that is over."""
-    try:
-        with life.guard():
-            fault = await _started(host, title, module, environment)
-        if fault:
-            life.fail(f"{title} cannot be started on node {host.name}: {fault}")
-        life.check()
-    except BaseException:
-        await host.close()
-        raise
-    wire = Wire(host, life)
-    return Peer(life, title, wire.reader, wire)
-
-
-async def _started(host: ProcessAgent, title: str, module: str, environment: Mapping[str, str]) -> str:
-    """Why it is not, "" where it is."""
-    try:
-        return await answer_within(host.start(title, module, environment), START_S)
-    except NodeLost as error:
-        return str(error)
-
-
-class Wire:
-    """What ``Peer`` reads from and writes to; ends the ``host`` with the ``life``."""
-
-    def __init__(self, host: ProcessAgent, life: ChildProcesses) -> None:
-        self._host, self._life = host, life
-        self.reader = asyncio.StreamReader()
-        self._out = bytearray()
-        self._logged = 0
-        self._nudge: asyncio.TimerHandle | None = None
-        self._waits = False
-        self._carrying = asyncio.create_task(self._carry(), name=f"carry to {host.name}")
+    def lost(self) -> AbstractContextManager[None]:
+        """A node that is lost inside ends the life."""
+        return ending(self._life, f"the {self._life.name} on node {self.node} is lost")
 
     def write(self, data: bytes) -> None:
         self._out += data
-        if self._waits and self._nudge is None:
-            self._nudge = asyncio.get_running_loop().call_later(PACE_S, self._host.nudge)
+        if self._waits:
+            self._waits = False
+            self.actor.nudge()
 
     async def drain(self) -> None:
         """What was written waits here until it is sent, however much it is."""
@@ -108,42 +104,54 @@ class Wire:
 
     async def _carry(self) -> None:
         try:
-            for end in await race(self._exchange(), self._end()):
-                error = None if end.cancelled() else end.exception()
-                if isinstance(error, NodeLost):
-                    self._life.fail(f"the {self._life.name} on node {self._host.name} is lost: {error}")
-                elif isinstance(error, Exception):
-                    self._life.fail(error)
+            with self.lost():
+                for end in await race(self._exchange(), self._lose_head()):
+                    if not end.cancelled():
+                        end.result()
+        except Exception as error:  # why the life is over; else a fault of ours, which ends it
+            self._life.fail(error)
         finally:
-            await self._host.close()
-            self.reader.feed_eof()
+            await self._end()
+            self._reader.feed_eof()
 
-    async def _end(self) -> None:
-        with contextlib.suppress(Exception):  # whatever ended it: it is over
-            await self._life.wait_dead()
+    async def _lose_head(self) -> NoReturn:
+        """Without its head Ray ends all that is on the nodes after a while: the life ends before."""
+        raise await self._fleet.cluster.lost()
 
-    async def _exchange(self) -> None:
+    async def _exchange(self) -> NoReturn:
         """One call at a time: an agent that does not answer it is asked nothing any more."""
         while True:
             began, piece = now(), bytes(self._out[:PIECE])
             del self._out[: len(piece)]
             self._waits = not self._out
-            came = await answer_within(self._host.exchange(piece, self._logged, BEAT_S if self._waits else 0.0), GONE_S)
+            asks = self.actor.call("exchange", piece, BEAT_S if self._waits else 0.0)
+            replies, printed, death = await answer_within(asks, GONE_S)
             self._waits = False
-            if self._nudge is not None:
-                self._nudge.cancel()
-                self._nudge = None
-            self._logged += len(came.log)
-            self._print(came.log)
-            if came.replies:
-                self.reader.feed_data(came.replies)
-            if came.death is not None:
-                who, code = came.death
-                self._life.died(f"{who} on node {self._host.name}", code)
-                await asyncio.Event().wait()  # its last words are being read: the life ends by itself
-            await asyncio.sleep(PACE_S - (now() - began) if len(came.replies) < PIECE and not self._out else 0)
+            self._reader.feed_data(replies)
+            if printed and self._life.log is not None:
+                with suppress(OSError), self._life.log.open("ab") as log:  # on a full disk it is lost, as here
+                    log.write(printed)
+            if death is not None:
+                who, code = death
+                self._life.died(f"{who} on node {self.node}", code)
+            await asyncio.sleep(0 if self._out or len(replies) == PIECE else began + PACE_S - now())
 
-    def _print(self, text: bytes) -> None:
-        if text and self._life.log is not None:
-            with contextlib.suppress(OSError), self._life.log.open("ab") as log:  # on a full disk it is lost, as here
-                log.write(text)
+    async def _end(self) -> None:
+        try:
+            if self._actor is not None and not await self._actor.end():
+                self._fleet.rest(self.node)
+        finally:
+            await self._fleet.cluster.leave()
+
+
+@contextmanager
+def ending(life: ChildProcesses, what: str) -> Iterator[None]:
+    """A node that is lost or refuses inside ends the life, and its cause is raised."""
+    try:
+        with life.guard():
+            yield
+    except (NodeLost, NodeRefused) as error:
+        lost = f"the cluster is lost: {error}; over another one the run goes on with --resume"
+        life.fail(ClusterLost(lost) if isinstance(error, HeadLost) else f"{what}: {error}")
+        life.check()
+        raise

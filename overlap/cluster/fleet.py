@@ -1,167 +1,173 @@
-"""Agents on nodes of a Ray cluster that have one process of ours each."""
+"""The nodes of a cluster as a run with engines or ranks on them sees them, and which engine is on which. No Ray in here."""
 
 from __future__ import annotations
 
 import asyncio
-import time
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
-from overlap.cluster.hosted import Delivery, Hosted
+from overlap.clock import now
+from overlap.cluster.hosted import Hosted
 from overlap.cluster.members import why_unusable
-from overlap.cluster.nodes import HeadLost, NodeLost, NodeRefused, RayNodeInfo, answer_within
+from overlap.cluster.nodes import GRACE_S, ORPHAN_S, NodeLost, NodeRefused, RayNodeInfo, answer_within
 from overlap.cluster.ray_cluster import RayActor, RayCluster
+from overlap.config import Config
 from overlap.errors import ConfigError
-from overlap.placement import NodeDevices
-from overlap.policy import policy_digest
+from overlap.placement import EngineSeat, NodeDevices, devices_here, free_memory, moved_seat
 
+ASK_S = 60.0
+"""For what an agent does once: begin, start the process, take a piece of a file."""
 CLOSE_S = 12.0
 """A killed process of many GiB ends within 10 s."""
-ABOUT_S = KNOWN_S = 60.0
+LOOK_S = 1.0
+NODE_S = 1800.0
+"""An engine waits so long for a node."""
+KNOWN_S = 20.0
+"""What a node has, or that it cannot be used, is not asked again for so long."""
+REST_S = ORPHAN_S + GRACE_S + 45.0
+"""A node that was silent when its engine was to end has it for no longer than this; Ray needs 65 s, as it comes, to see
+that a node is gone."""
 
 
-class RayHost:
-    """A :class:`~overlap.cluster.far_peer.ProcessAgent` at ``place``; ``owner`` is what the life there is called. Of
-    ``policies``, paths and what their digests are here, each must be there too.
+class RayFleet:
+    """``engines`` begin on the nodes of their seats, and move to others where these are gone; ``fits`` says whether one
+    has enough memory where it would move to.
     """
 
     def __init__(
         self,
+        cfg: Config,
         cluster: RayCluster,
-        place: RayNodeInfo,
-        owner: str,
-        *,
-        policies: Mapping[Path, str] | None = None,
-        closed: Callable[[bool], None] = lambda sure: None,
+        engines: Sequence[EngineSeat],
+        tell: Callable[[str], None],
+        fits: Callable[[EngineSeat, NodeDevices], bool] = lambda seat, node: True,
     ) -> None:
-        self._cluster, self._place, self._owner = cluster, place, owner
-        self._policies, self._closed = dict(policies or {}), closed
-        self.name = place.name
-        self._actor: RayActor | None = None
-        self._entered = False
-
-    async def start(self, title: str, module: str, environment: Mapping[str, str]) -> str:
-        self._entered = True
-        await self._cluster.enter()
-        self._actor = await self._cluster.actor(self._place, partial(Hosted, self._owner), CLOSE_S)
-        if fault := await why_unusable(self._actor, authenticated=not self._cluster.unauthenticated):
-            return fault
-        for path, digest in self._policies.items():
-            if (there := await self._actor.call("digest", path)) != digest:
-                what = "has other files" if there else "is not there"
-                return f"the policy {path} {what}: put the same one at the same path of every node, or share the path"
-        return str(await self._actor.call("start", title, module, dict(environment)))
-
-    async def exchange(self, data: bytes, log: int, wait_s: float) -> Delivery:
-        came: Delivery = await self._there.call("exchange", data, log, wait_s)
-        return came
-
-    def nudge(self) -> None:
-        self._there.nudge()
-
-    async def bring(self, update: int, path: str, version: int, size: int) -> str:
-        return await self._there.bring(update, path, version, size)
-
-    async def free(self, update: int) -> None:
-        await self._there.call("free", update)
-
-    async def files(self, do: str, *args: Any) -> Any:
-        return await self._there.call("files", do, *args)
-
-    @property
-    def _there(self) -> RayActor:
-        if self._actor is None:
-            raise NodeLost("it was not started")
-        return self._actor
-
-    async def close(self) -> bool:
-        if not self._entered:
-            return True
-        self._entered, sure = False, True
-        try:
-            if self._actor is not None:
-                sure = await self._actor.end()
-        finally:
-            self._closed(sure)
-            await self._cluster.leave()
-        return sure
-
-
-class RayFleet:
-    """:class:`~overlap.cluster.sites.Fleet` of a cluster, for a run with this ``run.device`` and these policies."""
-
-    def __init__(self, cluster: RayCluster, device: str, *policies: Path) -> None:
-        self._cluster, self._device, self._paths = cluster, device, policies
-        self._policies: dict[Path, str] = {}
-        self._places: dict[str, RayNodeInfo] = {}
-        self._known: dict[str, tuple[NodeDevices, float]] = {}
+        self._cfg, self.cluster, self.tell, self._fits = cfg, cluster, tell, fits
+        self._homes = {seat.node for seat in engines}
+        self._moved: dict[int, str] = {}
+        self._rests: dict[str, float] = {}
+        self._known: dict[str, tuple[NodeDevices | str, float]] = {}
+        self._asking = asyncio.Lock()
+        self.places: dict[str, RayNodeInfo] = {}
+        """The nodes that were there at the last look, by name."""
+        self.ranks: Collection[str] = ()
+        """Nodes that learner ranks sit on: no engine moves to GPUs there."""
 
     @asynccontextmanager
     async def joined(self) -> AsyncIterator[None]:
+        """What is asked of it is asked inside. Raises ConfigError."""
         try:
-            await self._cluster.enter()
-            for path in self._paths:
-                if path not in self._policies:
-                    self._policies[path] = await asyncio.to_thread(policy_digest, path)
+            await self.cluster.enter()
             yield
         finally:
-            await self._cluster.leave()
+            await self.cluster.leave()
 
-    async def lost(self) -> HeadLost:
-        return await self._cluster.lost()
+    async def living(self) -> list[str]:
+        """Names of the nodes that are there and are not left alone. Raises HeadLost where nobody knows."""
+        look = await self.cluster.look()
+        self.places = {place.name: place for place in look if place.alive and not place.drains}
+        return [name for name in self.places if self._rests.get(name, 0.0) <= now()]
 
-    async def alive(self) -> Sequence[str]:
-        look = await self._cluster.look()
-        self._places = {place.name: place for place in look if place.alive and not place.drains}
-        return list(self._places)
+    def rest(self, name: str) -> None:
+        """Nobody knows whether what was there has ended: it is left alone for a while."""
+        self._rests[name] = now() + REST_S
 
-    async def about(self, name: str) -> NodeDevices:
-        known, at_s = self._known.get(name, (None, 0.0))
-        if known is None or time.monotonic() - at_s > KNOWN_S:
-            known = await about(self._cluster, self._places[name], self._device)
-            self._known[name] = known, time.monotonic()
-        return known
+    async def about(self, name: str) -> NodeDevices | None:
+        """What a node has for engines and ranks; None where it cannot be used."""
+        async with self._asking:
+            if (known := self._known.get(name)) is None or known[1] <= now():
+                said = await about(self.cluster, self.places[name], self._cfg.run.device)
+                known = self._known[name] = said, now() + KNOWN_S
+        return known[0] if isinstance(known[0], NodeDevices) else None
 
-    def host(self, name: str, owner: str, closed: Callable[[bool], None]) -> RayHost:
-        return RayHost(self._cluster, self._places[name], owner, policies=self._policies, closed=closed)
+    async def take(self, seat: EngineSeat) -> EngineSeat:
+        """The seat for an engine that is to begin: its own, or one on another node. Raises NodeLost when there is none
+        for long.
+        """
+        until, told = now() + NODE_S, False
+        while (found := await self._found(seat)) is None:
+            if now() > until:
+                raise NodeLost(f"no node had room for it within {NODE_S:g} s")
+            if not told:
+                self.tell(f"engine {seat.index} waits for node {seat.node}, or one as large that has no engine")
+                told = True
+            await asyncio.sleep(LOOK_S)
+        if found.node != seat.node:
+            self.tell(f"engine {seat.index} moves from node {seat.node} to node {found.node}")
+        return found
+
+    async def _found(self, seat: EngineSeat) -> EngineSeat | None:
+        names = await self.living()
+        if seat.node in names:
+            self._moved.pop(seat.index, None)
+            return seat
+        for name in names:
+            node = await self.about(name) if self._is_free(name, seat) else None
+            found = None if node is None or node.here else moved_seat(self._cfg, seat, node)
+            if node and found and self._fits(found, node) and self._is_free(name, seat):  # still free
+                self._moved[seat.index] = name
+                return found
+        return None
+
+    def _is_free(self, name: str, seat: EngineSeat) -> bool:
+        others = {node for index, node in self._moved.items() if index != seat.index}
+        return not (name in others or name in self._homes or (seat.devices and name in self.ranks))
+
+    @property
+    def strangers(self) -> Collection[str]:
+        """Nodes that engines have moved to."""
+        return self._moved.values()
 
 
-async def about(cluster: RayCluster, place: RayNodeInfo, device: str) -> NodeDevices:
-    """What a node has for engines. Raises NodeLost, NodeRefused."""
-    actor = await cluster.actor(place, partial(Hosted, "survey"), CLOSE_S)
+async def check_usable(cluster: RayCluster, actor: RayActor) -> None:
+    """Raises NodeLost, NodeRefused."""
+    if fault := await answer_within(why_unusable(actor, authenticated=not cluster.unauthenticated), ASK_S):
+        raise NodeRefused(fault)
+
+
+async def asked(actor: RayActor, name: str, *args: Any) -> Any:
+    """What a method of ``Hosted`` says that may refuse. Raises NodeLost, NodeRefused."""
+    said, fault = await answer_within(actor.call(name, *args), ASK_S)
+    if fault:
+        raise NodeRefused(fault)
+    return said
+
+
+async def about(cluster: RayCluster, place: RayNodeInfo, device: str) -> NodeDevices | str:
+    """What a node has for a run with ``run.device`` = ``device``, or why it cannot be used; no GPU is no reason."""
+    actor: RayActor | None = None
     try:
-        if fault := await answer_within(why_unusable(actor, authenticated=not cluster.unauthenticated), ABOUT_S):
-            raise NodeRefused(fault)
-        devices, memory = await answer_within(actor.call("facts", device), ABOUT_S)
+        actor = await cluster.actor(place, partial(Hosted, "survey"), CLOSE_S)
+        await check_usable(cluster, actor)
+        devices = await asked(actor, "run", devices_here, "cpu" if device == "cpu" else "auto")
+        memory = await asked(actor, "run", free_memory)
+    except (NodeLost, NodeRefused) as error:
+        return str(error)
     finally:
-        await actor.end()
+        if actor is not None:
+            await actor.end()
     if not place.here:  # what its owner keeps from Ray is not ours either
         devices = replace(devices, names=devices.names[: place.gpus])
     return NodeDevices(place.name, place.address, devices, memory, here=place.here)
 
 
 async def survey(cluster: RayCluster, device: str, tell: Callable[[str], None]) -> list[NodeDevices]:
-    """What each node has for the engines of a run with ``run.device`` = ``device``; tells of those that cannot be used.
-    Raises ConfigError where the driver's is one of these, NodeLost where the head does not answer.
+    """``about`` each node; tells of those that cannot be used. Raises ConfigError where the driver's is one of these,
+    NodeLost where the head does not answer.
     """
     try:
         await cluster.enter()
         places = [place for place in await cluster.look() if place.alive]
-        said = await asyncio.gather(*(about(cluster, place, device) for place in places), return_exceptions=True)
+        said = await asyncio.gather(*(about(cluster, place, device) for place in places))
     finally:
         await cluster.leave()
-    found = []
     for place, node in zip(places, said, strict=True):
-        if isinstance(node, NodeLost | NodeRefused):
+        if isinstance(node, str):
             tell(f"node {place.name} is not used: {node}")
-        elif isinstance(node, BaseException):
-            raise node
-        else:
-            found.append(node)
+    found = [node for node in said if isinstance(node, NodeDevices)]
     if not any(node.here for node in found):
         raise ConfigError("cluster.address", cluster.address, "this machine's own node cannot be used: see above")
     return found
