@@ -11,18 +11,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AsyncExitStack, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
-from overlap.aio import race
+from overlap.aio import together
 from overlap.clock import now
-from overlap.cluster.fleet import CLOSE_S, RayFleet, asked, check_usable
-from overlap.cluster.hosted import PIECE, Hosted
+from overlap.cluster.fleet import ASK_S, RayFleet, agent_on
+from overlap.cluster.hosted import PIECE, same_policy
 from overlap.cluster.nodes import BEAT_S, HeadLost, NodeLost, NodeRefused, answer_within
-from overlap.cluster.ray_cluster import RayActor
-from overlap.errors import ClusterLost, RunDirError
+from overlap.errors import ClusterLost
 from overlap.policy import policy_digest
 from overlap.process import ChildProcesses, Peer
 
@@ -39,52 +38,36 @@ class FarProcess:
 
     def __init__(self, fleet: RayFleet, node: str, life: ChildProcesses, policies: Sequence[Path]) -> None:
         self._fleet, self.node, self._life, self._policies = fleet, node, life, policies
-        self.folder = Path()
-        self._actor: RayActor | None = None
+        self.lost = partial(ending, life, f"the {life.name} on node {node} is lost")
+        self.folder, self._stack = Path(), AsyncExitStack()
         self._reader, self._out, self._waits = asyncio.StreamReader(), bytearray(), False
 
     async def start(self, title: str, module: str, environment: Mapping[str, str]) -> Peer:
         """As ``Peer.start``. Raises the cause when the life is over."""
-        cluster, place = self._fleet.cluster, self._fleet.places[self.node]
+        fleet = self._fleet
         try:
-            await cluster.enter()
+            await self._stack.enter_async_context(fleet.joined())
             with ending(self._life, f"{title} cannot be started on node {self.node}"):
-                self._actor = await cluster.actor(place, partial(Hosted, self._life.name), CLOSE_S)
-                await check_usable(cluster, self._actor)
+                agent = agent_on(fleet.cluster, fleet.places[self.node], self._life.name, fleet.rest)
+                self.actor = await self._stack.enter_async_context(agent)
                 for path in self._policies:
-                    await self._compare(path)
-                self.folder = Path(await asked(self._actor, "start", title, module, dict(environment)), "files")
+                    if not await self._ask("run", same_policy, path, await asyncio.to_thread(policy_digest, path)):
+                        way_out = "put the same one at the same path of every node, or share the path"
+                        raise NodeRefused(f"the policy {path} is not there, or has other files: {way_out}")
+                self.folder = Path(await self._ask("start", title, module, dict(environment)), "files")
         except BaseException:
-            await self._end()
+            await self._stack.aclose()
             raise
         self._carrying = asyncio.create_task(self._carry(), name=f"carry to {self.node}")
         return Peer(self._life, title, self._reader, self)
 
-    async def _compare(self, policy: Path) -> None:
-        digest = await asyncio.to_thread(policy_digest, policy)
-        with suppress(NodeRefused):
-            if digest == await asked(self.actor, "run", policy_digest, policy):
-                return
-        way_out = "put the same one at the same path of every node, or share the path"
-        raise NodeRefused(f"the policy {policy} is not there, or has other files: {way_out}")
-
-    @property
-    def actor(self) -> RayActor:
-        """The agent there, once it has been started."""
-        assert self._actor is not None
-        return self._actor
-
     async def run(self, function: Callable[..., Any], *args: Any) -> Any:
-        """What a function says there. Raises RunDirError where it does, the cause when the life is over."""
+        """What a function says there. Raises the cause when the life is over."""
         with self.lost():
-            try:
-                return await asked(self.actor, "run", function, *args)
-            except NodeRefused as error:
-                raise RunDirError(f"on node {self.node}: {error}") from None
+            return await self._ask("run", function, *args)
 
-    def lost(self) -> AbstractContextManager[None]:
-        """A node that is lost inside ends the life."""
-        return ending(self._life, f"the {self._life.name} on node {self.node} is lost")
+    async def _ask(self, name: str, *args: Any) -> Any:
+        return await answer_within(self.actor.call(name, *args), ASK_S)
 
     def write(self, data: bytes) -> None:
         self._out += data
@@ -105,13 +88,11 @@ class FarProcess:
     async def _carry(self) -> None:
         try:
             with self.lost():
-                for end in await race(self._exchange(), self._lose_head()):
-                    if not end.cancelled():
-                        end.result()
+                await together(self._exchange(), self._lose_head())
         except Exception as error:  # why the life is over; else a fault of ours, which ends it
             self._life.fail(error)
         finally:
-            await self._end()
+            await self._stack.aclose()
             self._reader.feed_eof()
 
     async def _lose_head(self) -> NoReturn:
@@ -135,13 +116,6 @@ class FarProcess:
                 who, code = death
                 self._life.died(f"{who} on node {self.node}", code)
             await asyncio.sleep(0 if self._out or len(replies) == PIECE else began + PACE_S - now())
-
-    async def _end(self) -> None:
-        try:
-            if self._actor is not None and not await self._actor.end():
-                self._fleet.rest(self.node)
-        finally:
-            await self._fleet.cluster.leave()
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""The nodes of a cluster as a run with engines or ranks on them sees them, and which engine is on which. No Ray in here."""
+"""The nodes of a cluster for a run that has processes on them, and which engine is on which. No Ray in here."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 from overlap.clock import now
 from overlap.cluster.hosted import Hosted
@@ -47,12 +46,12 @@ class RayFleet:
     ) -> None:
         self._cfg, self.cluster, self.tell, self._fits = cfg, cluster, tell, fits
         self._homes = {seat.node for seat in engines}
-        self._moved: dict[int, str] = {}
         self._rests: dict[str, float] = {}
         self._known: dict[str, tuple[NodeDevices | str, float]] = {}
-        self._asking = asyncio.Lock()
         self.places: dict[str, RayNodeInfo] = {}
-        """The nodes that were there at the last look, by name."""
+        """By their names."""
+        self.moved: dict[int, str] = {}
+        """Where engines are that have moved, by their index."""
         self.ranks: Collection[str] = ()
         """Nodes that learner ranks sit on: no engine moves to GPUs there."""
 
@@ -67,9 +66,9 @@ class RayFleet:
 
     async def living(self) -> list[str]:
         """Names of the nodes that are there and are not left alone. Raises HeadLost where nobody knows."""
-        look = await self.cluster.look()
-        self.places = {place.name: place for place in look if place.alive and not place.drains}
-        return [name for name in self.places if self._rests.get(name, 0.0) <= now()]
+        there = {place.name: place for place in await self.cluster.look() if place.alive and not place.drains}
+        self.places |= there
+        return [name for name in there if self._rests.get(name, 0.0) <= now()]
 
     def rest(self, name: str) -> None:
         """Nobody knows whether what was there has ended: it is left alone for a while."""
@@ -77,10 +76,9 @@ class RayFleet:
 
     async def about(self, name: str) -> NodeDevices | None:
         """What a node has for engines and ranks; None where it cannot be used."""
-        async with self._asking:
-            if (known := self._known.get(name)) is None or known[1] <= now():
-                said = await about(self.cluster, self.places[name], self._cfg.run.device)
-                known = self._known[name] = said, now() + KNOWN_S
+        if (known := self._known.get(name)) is None or known[1] <= now():
+            said = await about(self.cluster, self.places[name], self._cfg.run.device)
+            known = self._known[name] = said, now() + KNOWN_S
         return known[0] if isinstance(known[0], NodeDevices) else None
 
     async def take(self, seat: EngineSeat) -> EngineSeat:
@@ -102,30 +100,94 @@ class RayFleet:
     async def _found(self, seat: EngineSeat) -> EngineSeat | None:
         names = await self.living()
         if seat.node in names:
-            self._moved.pop(seat.index, None)
+            self.moved.pop(seat.index, None)
             return seat
         for name in names:
             node = await self.about(name) if self._is_free(name, seat) else None
             found = None if node is None or node.here else moved_seat(self._cfg, seat, node)
             if node and found and self._fits(found, node) and self._is_free(name, seat):  # still free
-                self._moved[seat.index] = name
+                self.moved[seat.index] = name
                 return found
         return None
 
     def _is_free(self, name: str, seat: EngineSeat) -> bool:
-        others = {node for index, node in self._moved.items() if index != seat.index}
+        others = {node for index, node in self.moved.items() if index != seat.index}
         return not (name in others or name in self._homes or (seat.devices and name in self.ranks))
 
-    @property
-    def strangers(self) -> Collection[str]:
-        """Nodes that engines have moved to."""
-        return self._moved.values()
+
+@asynccontextmanager
+async def agent_on(
+    cluster: RayCluster, place: RayNodeInfo, owner: str, unsure: Callable[[str], None] = lambda name: None
+) -> AsyncIterator[RayActor]:
+    """A ``Hosted`` there, which ends behind; ``unsure`` is told of a node where nobody knows whether that is done.
+    Raises NodeLost, NodeRefused.
+    """
+    actor = await cluster.actor(place, partial(Hosted, owner), CLOSE_S)
+    try:
+        if fault := await answer_within(why_unusable(actor, authenticated=not cluster.unauthenticated), ASK_S):
+            raise NodeRefused(fault)
+        yield actor
+    finally:
+        if not await actor.end():
+            unsure(place.name)
 
 
-async def check_usable(cluster: RayCluster, actor: RayActor) -> None:
-    """Raises NodeLost, NodeRefused."""
-    if fault := await answer_within(why_unusable(actor, authenticated=not cluster.unauthenticated), ASK_S):
-        raise NodeRefused(fault)
+async def about(self, name: str) -> NodeDevices | None:
+        """What a node has for engines and ranks; None where it cannot be used."""
+        if (known := self._known.get(name)) is None or known[1] <= now():
+            said = await about(self.cluster, self.places[name], self._cfg.run.device)
+            known = self._known[name] = said, now() + KNOWN_S
+        return known[0] if isinstance(known[0], NodeDevices) else None
+
+    async def take(self, seat: EngineSeat) -> EngineSeat:
+        """The seat for an engine that is to begin: its own, or one on another node. Raises NodeLost when there is none
+        for long.
+        """
+        until, told = now() + NODE_S, False
+        while (found := await self._found(seat)) is None:
+            if now() > until:
+                raise NodeLost(f"no node had room for it within {NODE_S:g} s")
+            if not told:
+                self.tell(f"engine {seat.index} waits for node {seat.node}, or one as large that has no engine")
+                told = True
+            await asyncio.sleep(LOOK_S)
+        if found.node != seat.node:
+            self.tell(f"engine {seat.index} moves from node {seat.node} to node {found.node}")
+        return found
+
+    async def _found(self, seat: EngineSeat) -> EngineSeat | None:
+        names = await self.living()
+        if seat.node in names:
+            self.moved.pop(seat.index, None)
+            return seat
+        for name in names:
+            node = await self.about(name) if self._is_free(name, seat) else None
+            found = None if node is None or node.here else moved_seat(self._cfg, seat, node)
+            if node and found and self._fits(found, node) and self._is_free(name, seat):  # still free
+                self.moved[seat.index] = name
+                return found
+        return None
+
+    def _is_free(self, name: str, seat: EngineSeat) -> bool:
+        others = {node for index, node in self.moved.items() if index != seat.index}
+        return not (name in others or name in self._homes or (seat.devices and name in self.ranks))
+
+
+@asynccontextmanager
+async def agent_on(
+    cluster: RayCluster, place: RayNodeInfo, owner: str, unsure: Callable[[str], None] = lambda name: None
+) -> AsyncIterator[RayActor]:
+    """A ``Hosted`` there, which ends behind; ``unsure`` is told of a node where nobody knows whether that is done.
+    Raises NodeLost, NodeRefused.
+    """
+    actor = await cluster.actor(place, partial(Hosted, owner), CLOSE_S)
+    try:
+        if fault := await answer_within(why_unusable(actor, authenticated=not cluster.unauthenticated), ASK_S):
+            raise NodeRefused(fault)
+        yield actor
+    finally:
+        if not await actor.end():
+            unsure(place.name)
 
 
 async def asked(actor: RayActor, name: str, *args: Any) -> Any:
@@ -138,17 +200,13 @@ async def asked(actor: RayActor, name: str, *args: Any) -> Any:
 
 async def about(cluster: RayCluster, place: RayNodeInfo, device: str) -> NodeDevices | str:
     """What a node has for a run with ``run.device`` = ``device``, or why it cannot be used; no GPU is no reason."""
-    actor: RayActor | None = None
     try:
-        actor = await cluster.actor(place, partial(Hosted, "survey"), CLOSE_S)
-        await check_usable(cluster, actor)
-        devices = await asked(actor, "run", devices_here, "cpu" if device == "cpu" else "auto")
-        memory = await asked(actor, "run", free_memory)
+        async with agent_on(cluster, place, "survey") as actor:
+            asks = actor.call("run", devices_here, "cpu" if device == "cpu" else "auto")
+            devices = await answer_within(asks, ASK_S)
+            memory = await answer_within(actor.call("run", free_memory), ASK_S)
     except (NodeLost, NodeRefused) as error:
         return str(error)
-    finally:
-        if actor is not None:
-            await actor.end()
     if not place.here:  # what its owner keeps from Ray is not ours either
         devices = replace(devices, names=devices.names[: place.gpus])
     return NodeDevices(place.name, place.address, devices, memory, here=place.here)

@@ -16,8 +16,8 @@ from io import FileIO
 from pathlib import Path
 from typing import Any
 
-from overlap.atomic import guarded
-from overlap.errors import OverlapError
+from overlap.errors import ConfigError, OverlapError
+from overlap.policy import policy_digest
 from overlap.process import ChildProcesses, connect, scratch_directory
 
 PIECE = 4 << 20
@@ -37,21 +37,17 @@ class Hosted:
         self._death: tuple[str, int | None] | None = None
         self._weights, self._update = -1, 0
 
-    async def start(self, title: str, module: str, environment: Mapping[str, str]) -> tuple[str, str]:
-        """Start ``python -m module FD`` in a scratch directory of its own: its path, and why that cannot be, or ""."""
-        try:
-            scratch, _ = self._stack.enter_context(
-                scratch_directory(detached=True)
-            )  # Ray kills all children of a worker that it ends
-            log = scratch / "log"
-            with guarded(log):
-                self._log = self._stack.enter_context(log.open("w+b", buffering=0))
-            self._life = _Watched(self._name, scratch, log, self._died)
-            reader, self._writer = await connect(self._life, title, module, environment)
-        except OverlapError as error:
-            return "", str(error)
+    async def start(self, title: str, module: str, environment: Mapping[str, str]) -> str:
+        """Start ``python -m module FD`` in a scratch directory of its own; its path. Raises OverlapError."""
+        scratch, _ = self._stack.enter_context(
+            scratch_directory(detached=True)
+        )  # Ray kills all children of a worker that it ends
+        self._life = _Watched(self._name, OverlapError, scratch, scratch / "log")
+        self._life.tell = self._died
+        reader, self._writer = await connect(self._life, title, module, environment)
         self._reading = asyncio.create_task(self._read(reader), name=f"listen to {title}")
-        return str(scratch), ""
+        self._log = self._stack.enter_context(FileIO(scratch / "log"))
+        return str(scratch)
 
     async def exchange(self, data: bytes, wait_s: float) -> tuple[bytes, bytes, tuple[str, int | None] | None]:
         """Hand on bytes of calls; what has come since the last one, as soon as there is any, or after ``wait_s``: bytes
@@ -73,12 +69,9 @@ class Hosted:
         """Have ``exchange`` wait no longer, or the next one not at all."""
         self._some.set()
 
-    async def run(self, function: Callable[..., Any], *args: Any) -> tuple[Any, str]:
-        """What a function says that is called in a thread here, and why that cannot be, or ""."""
-        try:
-            return await asyncio.to_thread(function, *args), ""
-        except OverlapError as error:
-            return None, str(error)
+    async def run(self, function: Callable[..., Any], *args: Any) -> Any:
+        """What a function says that is called in a thread here."""
+        return await asyncio.to_thread(function, *args)
 
     async def room(self, update: int, size: int) -> str:
         """Memory for ``size`` bytes of weights, in the place of the last; the path by which the process finds it.
@@ -134,13 +127,19 @@ class Hosted:
 class _Watched(ChildProcesses):
     """A life that tells of a death."""
 
-    def __init__(self, name: str, scratch: Path, log: Path, tell: Callable[[str, int | None], None]) -> None:
-        super().__init__(name, OverlapError, scratch, log)
-        self._tell = tell
+    tell: Callable[[str, int | None], None]
 
     def died(self, who: str, code: int | None) -> None:
-        self._tell(who, code)
+        self.tell(who, code)
         super().died(who, code)
+
+
+def same_policy(policy: Path, digest: str) -> bool:
+    """Whether the checkpoint is here, and is the one of that digest."""
+    try:
+        return policy_digest(policy) == digest
+    except ConfigError:
+        return False
 
 
 def files_in(folder: Path) -> list[tuple[str, int]]:
@@ -158,11 +157,14 @@ def read_piece(path: str | Path, at: int, length: int) -> bytes:
     return data
 
 
-def write_piece(path: Path, at: int, data: bytes) -> None:
-    """Make the file, with the folders above it, unless it is there, and write that into it. Raises RunDirError."""
-    with guarded(path):
+def write_piece(path: Path, at: int, data: bytes) -> str:
+    """Make the file, with the folders above it, unless it is there, and write that into it; why it cannot be, or ""."""
+    try:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_and_close(os.open(path, os.O_WRONLY | os.O_CREAT, 0o666), at, data)
+    except OSError as error:
+        return error.strerror or str(error)
+    return ""
 
 
 def write_and_close(fd: int, at: int, data: bytes | memoryview) -> None:

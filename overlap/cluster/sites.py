@@ -13,8 +13,8 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,7 @@ from overlap.cluster.fleet import LOOK_S, REST_S, RayFleet
 from overlap.cluster.hosted import files_in, read_piece, write_piece
 from overlap.cluster.nodes import NodeLost, answer_within
 from overlap.cluster.pieces import PIECE_BYTES
-from overlap.errors import LearnerError
+from overlap.errors import LearnerError, RunDirError
 from overlap.placement import EngineSeat, Placement, RankSeat, reseated
 from overlap.process import ChildProcesses, Peer
 
@@ -87,9 +87,16 @@ class RankSite:
     async def seated(self, life: ChildProcesses, placement: Placement) -> Placement:
         """Raises LearnerError where a rank's node is gone, and there is no room elsewhere."""
         self._processes.clear()
+        until = now() + REST_S
         with ending(life, "the learner cannot be placed"):
             async with self._fleet.joined():
-                placed = await self._placed(placement)
+                while (placed := await self._placed(placement)) is None:
+                    if now() > until:
+                        gone = ", ".join(sorted(set(placement.rank_nodes) - set(await self._fleet.living())))
+                        told = f"node {gone} of learner ranks is gone, and no other has a GPU free for each"
+                        way_out = "--resume places the run anew on the nodes that are there, with learn.ranks"
+                        raise LearnerError(f"{told}: {way_out}")
+                    await asyncio.sleep(LOOK_S)
         self._seats = placed.ranks
         self._fleet.ranks = frozenset(placed.rank_nodes)
         for before, after in zip(placement.ranks, placed.ranks, strict=True):
@@ -98,23 +105,12 @@ class RankSite:
                 self._fleet.tell(f"learner rank {before.rank} moves from node {before.node} {to}")
         return placed
 
-    async def _placed(self, placement: Placement) -> Placement:
-        until = now() + REST_S
-        while True:
-            names = await self._fleet.living()
-            if set(placement.rank_nodes) <= set(names):
-                return placement
-            living = [node for name in names if (node := await self._fleet.about(name))]
-            barred = self._fleet.strangers if placement.kind == "cuda" else ()
-            if (placed := reseated(placement, living, barred)) is not None:
-                return placed
-            if now() > until:
-                gone = {seat.node for seat in placement.ranks} - {"", *(node.name for node in living)}
-                told = f"node {', '.join(sorted(gone))} of learner ranks is gone, and no other has a GPU free for each"
-                raise LearnerError(
-                    f"{told}: --resume places the run anew on the nodes that are there, with learn.ranks"
-                )
-            await asyncio.sleep(LOOK_S)
+    async def _placed(self, placement: Placement) -> Placement | None:
+        names = await self._fleet.living()
+        if set(placement.rank_nodes) <= set(names):
+            return placement
+        living = [node for name in names if (node := await self._fleet.about(name))]
+        return reseated(placement, living, self._fleet.moved.values() if placement.kind == "cuda" else ())
 
     async def start(
         self, life: ChildProcesses, title: str, module: str, environment: Mapping[str, str], seat: RankSeat
@@ -127,22 +123,23 @@ class RankSite:
 
     @asynccontextmanager
     async def saving(self, life: ChildProcesses, folder: Path) -> AsyncIterator[Sequence[Path]]:
-        async with self._apart(life, folder) as apart:
-            yield [apart[seat.node].folder if seat.node in apart else folder for seat in self._seats]
+        async with self._apart(life, folder) as (apart, folders):
+            yield folders
             for process in apart.values():
                 for name, size in await process.run(files_in, process.folder):
                     await _copy(process.folder / name, size, folder / name, read=process.run)
 
     @asynccontextmanager
     async def loading(self, life: ChildProcesses, folder: Path, *, recut: bool) -> AsyncIterator[Sequence[Path]]:
-        async with self._apart(life, folder) as apart:
+        async with self._apart(life, folder) as (apart, folders):
             for node, process in apart.items():
                 ranks = {seat.rank for seat in self._seats if seat.node == node}
                 for name, size in await asyncio.to_thread(files_in, folder):
                     of = _OF_A_RANK.search(name)
+                    there = process.folder / name
                     if recut or of is None or int(of[1]) in ranks:
-                        await _copy(folder / name, size, process.folder / name, write=process.run)
-            yield [apart[seat.node].folder if seat.node in apart else folder for seat in self._seats]
+                        await _copy(folder / name, size, there, write=process.run, where=f" on node {node}")
+            yield folders
 
     async def brought(self, life: ChildProcesses, info: Mapping[str, Any], version: int) -> Mapping[str, Any]:
         process = self._processes.get(0)
@@ -161,39 +158,35 @@ class RankSite:
             self._memory = -1
 
     @asynccontextmanager
-    async def _apart(self, life: ChildProcesses, folder: Path) -> AsyncIterator[dict[str, FarProcess]]:
-        """A process on each node that does not see the folder here, or cannot write there; its own is removed."""
+    async def _apart(
+        self, life: ChildProcesses, folder: Path
+    ) -> AsyncIterator[tuple[dict[str, FarProcess], list[Path]]]:
+        """A process on each node that does not see the folder here, or cannot write there, and the folder of each rank,
+        of which those over there are removed.
+        """
         apart = {process.node: process for _, process in sorted(self._processes.items(), reverse=True)}
-        with _token(folder) as token:
+        above = next(path for path in folder.parents if path.is_dir())
+        with suppress(OSError), tempfile.NamedTemporaryFile(prefix=".seen-", dir=above) as token:
             for node, process in list(apart.items()):
-                if await process.run(os.access, token, os.W_OK):
+                if await process.run(os.access, token.name, os.W_OK):
                     del apart[node]
         try:
-            yield apart
+            yield apart, [apart[seat.node].folder if seat.node in apart else folder for seat in self._seats]
         finally:
             for process in apart.values() if not life.over else ():
                 await process.run(shutil.rmtree, process.folder, True)
 
 
 async def _copy(
-    path: Path, size: int, to: Path, *, read: Run = asyncio.to_thread, write: Run = asyncio.to_thread
+    path: Path, size: int, to: Path, *, read: Run = asyncio.to_thread, write: Run = asyncio.to_thread, where: str = ""
 ) -> None:
-    """A file, some pieces of it at a time; ``read`` runs a function where it lies, ``write`` where it goes."""
+    """A file, some pieces of it at a time; ``read`` runs a function where it lies, ``write`` ``where`` it goes."""
     at = iter(range(0, max(1, size), PIECE_BYTES))
 
     async def work() -> None:
         for one in at:
-            await write(write_piece, to, one, await read(read_piece, path, one, min(PIECE_BYTES, size - one)))
+            piece = await read(read_piece, path, one, min(PIECE_BYTES, size - one))
+            if fault := await write(write_piece, to, one, piece):
+                raise RunDirError(f"cannot write {to}{where}: {fault}; free disk space there, or choose another place")
 
     await together(*(work() for _ in range(AHEAD)))
-
-
-@contextmanager
-def _token(folder: Path) -> Iterator[str]:
-    """A file beside ``folder`` by which others see whether they see the same; "" where none can be made."""
-    above = next(path for path in folder.parents if path.is_dir())
-    with ExitStack() as stack:
-        made = ""
-        with suppress(OSError):
-            made = stack.enter_context(tempfile.NamedTemporaryFile(prefix=".seen-", dir=above)).name
-        yield made
