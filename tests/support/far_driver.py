@@ -13,10 +13,10 @@ from typing import Any
 
 from places import ROOT, SUPPORT
 
-from overlap.cluster import RayCluster
-from overlap.cluster.far_peer import start_far
-from overlap.cluster.fleet import RayHost
+from overlap.cluster import FarSite, RayCluster, RayFleet
+from overlap.config import Config
 from overlap.errors import EngineError
+from overlap.placement import EngineSeat
 from overlap.process import ChildProcesses
 
 FOUND = {"PYTHONPATH": f"{ROOT}{os.pathsep}{SUPPORT}"}
@@ -28,11 +28,12 @@ def say(what: str, **more: Any) -> None:
 
 
 async def main(address: str, node: str, calls: int, folder: Path) -> None:
-    cluster = RayCluster(address)
-    await cluster.enter()
-    (place,) = [place for place in await cluster.look() if place.address == node and place.alive]
+    fleet = RayFleet(Config(), RayCluster(address), (), print)
+    async with fleet.joined():
+        (name,) = [name for name in await fleet.living() if fleet.places[name].address == node]
     life = ChildProcesses("engine", EngineError, folder, folder / "log")
-    peer = await start_far(RayHost(cluster, place, "engine"), life, "the engine process", "far_child", FOUND)
+    seat = EngineSeat(0, 0, node=name)
+    peer = await FarSite(fleet).start(life, "the engine process", "far_child", FOUND, seat)
     try:
         found = await peer.call("environment")
         say(
@@ -50,7 +51,6 @@ async def main(address: str, node: str, calls: int, folder: Path) -> None:
     finally:
         await life.close()
         await peer.close()
-        await cluster.leave()
     say("closed")
 
 
