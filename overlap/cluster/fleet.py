@@ -1,24 +1,40 @@
-"""The nodes of a cluster for a run that has processes on them, and which engine is on which. No Ray in here."""
+"""The nodes of a cluster for a run that has processes on them, called as ones on this machine. No Ray in here.
+
+    Peer ──bytes of calls──▶ FarProcess ──exchange──▶ the node: Hosted ──▶ the process
+    Peer ◀─bytes of replies─ reader ◀────────────────┘
+
+A node that says nothing for ``GONE_S``, or a cluster that is lost, ends the life, as the death of the process does: it
+is asked nothing any more, and the process there ends with the agent that nobody calls.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Collection, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
+from typing import Any, NoReturn
 
+from overlap.aio import together
 from overlap.clock import now
-from overlap.cluster.hosted import Hosted
+from overlap.cluster.hosted import PIECE, Hosted, same_policy
 from overlap.cluster.members import why_unusable
-from overlap.cluster.nodes import GRACE_S, ORPHAN_S, NodeLost, NodeRefused, RayNodeInfo, answer_within
+from overlap.cluster.nodes import BEAT_S, GRACE_S, ORPHAN_S, HeadLost, NodeLost, NodeRefused, RayNodeInfo, answer_within
 from overlap.cluster.ray_cluster import RayActor, RayCluster
 from overlap.config import Config
-from overlap.errors import ConfigError
+from overlap.errors import ClusterLost, ConfigError
 from overlap.placement import EngineSeat, NodeDevices, devices_here, free_memory, moved_seat
+from overlap.policy import policy_digest
+from overlap.process import ChildProcesses, Peer
 
 ASK_S = 60.0
 """For what an agent does once: begin, start the process, take a piece of a file."""
+GONE_S = 10.0
+"""A node that has answered nothing for so long is lost."""
+PACE_S = 0.05
+"""Between two calls: one costs the driver half a millisecond, and what comes meanwhile goes together."""
 CLOSE_S = 12.0
 """A killed process of many GiB ends within 10 s."""
 LOOK_S = 1.0
@@ -55,15 +71,6 @@ class RayFleet:
         self.ranks: Collection[str] = ()
         """Nodes that learner ranks sit on: no engine moves to GPUs there."""
 
-    @asynccontextmanager
-    async def joined(self) -> AsyncIterator[None]:
-        """What is asked of it is asked inside. Raises ConfigError."""
-        try:
-            await self.cluster.enter()
-            yield
-        finally:
-            await self.cluster.leave()
-
     async def living(self) -> list[str]:
         """Names of the nodes that are there and are not left alone. Raises HeadLost where nobody knows."""
         there = {place.name: place for place in await self.cluster.look() if place.alive and not place.drains}
@@ -82,9 +89,7 @@ class RayFleet:
         return known[0] if isinstance(known[0], NodeDevices) else None
 
     async def take(self, seat: EngineSeat) -> EngineSeat:
-        """The seat for an engine that is to begin: its own, or one on another node. Raises NodeLost when there is none
-        for long.
-        """
+        """The seat for an engine that begins: its own or one elsewhere. Raises NodeLost where none is for long."""
         until, told = now() + NODE_S, False
         while (found := await self._found(seat)) is None:
             if now() > until:
@@ -115,13 +120,120 @@ class RayFleet:
         return not (name in others or name in self._homes or (seat.devices and name in self.ranks))
 
 
+class FarProcess:
+    """What a ``Peer`` reads from and writes to: a process of ``life`` on a node, where each of the ``policies`` must be
+    as it is here. ``folder`` there, which is not there yet, is for files of the process.
+    """
+
+    def __init__(self, fleet: RayFleet, node: str, life: ChildProcesses, policies: Sequence[Path]) -> None:
+        self._fleet, self.node, self._life, self._policies = fleet, node, life, policies
+        self.lost = partial(ending, life, f"the {life.name} on node {node} is lost")
+        self.folder, self._stack = Path(), AsyncExitStack()
+        self._reader, self._out, self._waits = asyncio.StreamReader(), bytearray(), False
+
+    async def start(self, title: str, module: str, environment: Mapping[str, str]) -> Peer:
+        """As ``Peer.start``. Raises the cause when the life is over."""
+        try:
+            await self._stack.enter_async_context(joined(self._fleet.cluster))
+            with ending(self._life, f"{title} cannot be started on node {self.node}"):
+                agent = agent_on(self._fleet.cluster, self._fleet.places[self.node], self._life.name, self._fleet.rest)
+                self.actor = await self._stack.enter_async_context(agent)
+                for path in self._policies:
+                    if not await self._ask("run", same_policy, path, await asyncio.to_thread(policy_digest, path)):
+                        way_out = "put the same one at the same path of every node, or share the path"
+                        raise NodeRefused(f"the policy {path} is not there, or has other files: {way_out}")
+                self.folder = Path(await self._ask("start", title, module, dict(environment)), "files")
+        except BaseException:
+            await self._stack.aclose()
+            raise
+        self._carrying = asyncio.create_task(self._carry(), name=f"carry to {self.node}")
+        return Peer(self._life, title, self._reader, self)
+
+    async def run(self, function: Callable[..., Any], *args: Any) -> Any:
+        """What a function says there. Raises the cause when the life is over."""
+        with self.lost():
+            return await self._ask("run", function, *args)
+
+    async def _ask(self, name: str, *args: Any) -> Any:
+        return await answer_within(self.actor.call(name, *args), ASK_S)
+
+    def write(self, data: bytes) -> None:
+        self._out += data
+        if self._waits:
+            self._waits = False
+            self.actor.nudge()
+
+    async def drain(self) -> None:
+        """What was written waits here until it is sent, however much it is."""
+
+    def close(self) -> None:
+        """Nothing: the node is let go when the life is over."""
+
+    async def wait_closed(self) -> None:
+        """Until the node has been let go."""
+        await asyncio.wait([self._carrying])
+
+    async def _carry(self) -> None:
+        try:
+            with self.lost():
+                await together(self._exchange(), self._lose_head())
+        except Exception as error:  # why the life is over; else a fault of ours, which ends it
+            self._life.fail(error)
+        finally:
+            await self._stack.aclose()
+            self._reader.feed_eof()
+
+    async def _lose_head(self) -> NoReturn:
+        """Without its head Ray ends all that is on the nodes after a while: the life ends before."""
+        raise await self._fleet.cluster.lost()
+
+    async def _exchange(self) -> NoReturn:
+        """One call at a time: an agent that does not answer it is asked nothing any more."""
+        while True:
+            began, piece = now(), bytes(self._out[:PIECE])
+            del self._out[: len(piece)]
+            self._waits = not self._out
+            asks = self.actor.call("exchange", piece, BEAT_S if self._waits else 0.0)
+            replies, printed, death = await answer_within(asks, GONE_S)
+            self._waits = False
+            self._reader.feed_data(replies)
+            if printed and self._life.log is not None:
+                with suppress(OSError), self._life.log.open("ab") as log:  # on a full disk it is lost, as here
+                    log.write(printed)
+            if death is not None:
+                who, code = death
+                self._life.died(f"{who} on node {self.node}", code)
+            await asyncio.sleep(0 if self._out or len(replies) == PIECE else began + PACE_S - now())
+
+
+@contextmanager
+def ending(life: ChildProcesses, what: str) -> Iterator[None]:
+    """A node that is lost or refuses inside ends the life, and its cause is raised."""
+    try:
+        with life.guard():
+            yield
+    except (NodeLost, NodeRefused) as error:
+        lost = f"the cluster is lost: {error}; over another one the run goes on with --resume"
+        life.fail(ClusterLost(lost) if isinstance(error, HeadLost) else f"{what}: {error}")
+        life.check()
+        raise
+
+
+@asynccontextmanager
+async def joined(cluster: RayCluster) -> AsyncIterator[None]:
+    """Its nodes can be asked inside. Raises ConfigError."""
+    try:
+        await cluster.enter()
+        yield
+    finally:
+        await cluster.leave()
+
+
 @asynccontextmanager
 async def agent_on(
     cluster: RayCluster, place: RayNodeInfo, owner: str, unsure: Callable[[str], None] = lambda name: None
 ) -> AsyncIterator[RayActor]:
-    """A ``Hosted`` there, which ends behind; ``unsure`` is told of a node where nobody knows whether that is done.
-    Raises NodeLost, NodeRefused.
-    """
+    """A ``Hosted`` there for as long; ``unsure`` is told where it may live on. Raises NodeLost, NodeRefused."""
     actor = await cluster.actor(place, partial(Hosted, owner), CLOSE_S)
     try:
         if fault := await answer_within(why_unusable(actor, authenticated=not cluster.unauthenticated), ASK_S):
@@ -147,15 +259,10 @@ async def about(cluster: RayCluster, place: RayNodeInfo, device: str) -> NodeDev
 
 
 async def survey(cluster: RayCluster, device: str, tell: Callable[[str], None]) -> list[NodeDevices]:
-    """``about`` each node; tells of those that cannot be used. Raises ConfigError where the driver's is one of these,
-    NodeLost where the head does not answer.
-    """
-    try:
-        await cluster.enter()
+    """``about`` all nodes; tells of those that cannot be used. Raises HeadLost, ConfigError where ours is one."""
+    async with joined(cluster):
         places = [place for place in await cluster.look() if place.alive]
         said = await asyncio.gather(*(about(cluster, place, device) for place in places))
-    finally:
-        await cluster.leave()
     for place, node in zip(places, said, strict=True):
         if isinstance(node, str):
             tell(f"node {place.name} is not used: {node}")

@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 import os
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack
+from contextlib import AsyncExitStack
 from io import FileIO
 from pathlib import Path
 from typing import Any
@@ -28,23 +28,20 @@ class Hosted:
     """One process, started once. ``name`` is what its life is called ("engine-1")."""
 
     def __init__(self, name: str) -> None:
-        self._name, self._stack = name, ExitStack()
-        self._life: _Watched | None = None
-        self._writer: asyncio.StreamWriter | None = None
-        self._reading: asyncio.Task[None] | None = None
-        self._log: FileIO | None = None
+        self._name, self._stack = name, AsyncExitStack()
         self._replies, self._some = bytearray(), asyncio.Event()
         self._death: tuple[str, int | None] | None = None
         self._weights, self._update = -1, 0
 
     async def start(self, title: str, module: str, environment: Mapping[str, str]) -> str:
         """Start ``python -m module FD`` in a scratch directory of its own; its path. Raises OverlapError."""
-        scratch, _ = self._stack.enter_context(
-            scratch_directory(detached=True)
-        )  # Ray kills all children of a worker that it ends
-        self._life = _Watched(self._name, OverlapError, scratch, scratch / "log")
-        self._life.tell = self._died
-        reader, self._writer = await connect(self._life, title, module, environment)
+        # Detached: Ray kills all children of a worker that it ends.
+        scratch, _ = self._stack.enter_context(scratch_directory(detached=True))
+        life = _Watched(self._name, OverlapError, scratch, scratch / "log")
+        life.tell = self._died
+        self._stack.push_async_callback(life.close)
+        reader, self._writer = await connect(life, title, module, environment)
+        self._stack.callback(self._writer.close)
         self._reading = asyncio.create_task(self._read(reader), name=f"listen to {title}")
         self._log = self._stack.enter_context(FileIO(scratch / "log"))
         return str(scratch)
@@ -53,8 +50,6 @@ class Hosted:
         """Hand on bytes of calls; what has come since the last one, as soon as there is any, or after ``wait_s``: bytes
         of replies and of the log, and who died with which exit code (negative: by that signal). One call at a time.
         """
-        assert self._writer is not None
-        assert self._log is not None
         self._writer.write(data)
         if not (self._replies or self._death):
             with contextlib.suppress(TimeoutError):
@@ -103,15 +98,8 @@ class Hosted:
 
     async def close(self) -> None:
         """End the process and what it has started, and remove all that is theirs."""
-        if self._life is not None:
-            await self._life.close()
-        if self._reading is not None:
-            self._reading.cancel()
-            await asyncio.gather(self._reading, return_exceptions=True)
-        if self._writer is not None:
-            self._writer.close()
+        await self._stack.aclose()
         self._drop()
-        await asyncio.to_thread(self._stack.close)
 
     def _died(self, who: str, code: int | None) -> None:
         self._death = who, code
@@ -136,10 +124,9 @@ class _Watched(ChildProcesses):
 
 def same_policy(policy: Path, digest: str) -> bool:
     """Whether the checkpoint is here, and is the one of that digest."""
-    try:
+    with contextlib.suppress(ConfigError):
         return policy_digest(policy) == digest
-    except ConfigError:
-        return False
+    return False
 
 
 def files_in(folder: Path) -> list[tuple[str, int]]:

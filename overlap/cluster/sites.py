@@ -1,7 +1,6 @@
 """Where engines and learner ranks live that are on nodes. No Ray in here.
 
-brought  ──▶ weights in pieces: for engines through the object store into memory of each node, of rank 0 into memory
-             here, from which they go on as if they came from here
+brought  ──▶ weights in pieces: for an engine by the object store into memory there, of rank 0 into memory here
 saving   ──▶ a path that node and driver share, or a folder there ──▶ files in pieces ──▶ here
 loading  ──▶ the same the other way
 """
@@ -20,8 +19,7 @@ from typing import Any
 
 from overlap.aio import together
 from overlap.clock import now
-from overlap.cluster.far_peer import FarProcess, ending
-from overlap.cluster.fleet import LOOK_S, REST_S, RayFleet
+from overlap.cluster.fleet import GONE_S, LOOK_S, REST_S, FarProcess, RayFleet, ending, joined
 from overlap.cluster.hosted import files_in, read_piece, write_piece
 from overlap.cluster.nodes import NodeLost, answer_within
 from overlap.cluster.pieces import PIECE_BYTES
@@ -29,7 +27,6 @@ from overlap.errors import LearnerError, RunDirError
 from overlap.placement import EngineSeat, Placement, RankSeat, reseated
 from overlap.process import ChildProcesses, Peer
 
-FREE_S = 10.0
 _OF_A_RANK = re.compile(r"zero_pp_rank_(\d+)_")
 """Files of a saved state that one rank writes, and reads again."""
 Run = Callable[..., Awaitable[Any]]
@@ -48,8 +45,7 @@ class FarSite:
     async def start(
         self, life: ChildProcesses, title: str, module: str, environment: Mapping[str, str], seat: EngineSeat
     ) -> Peer:
-        """Raises the cause when the life is over, also where no node has room for long."""
-        async with self._fleet.joined():
+        async with joined(self._fleet.cluster):
             with ending(life, f"{title} cannot be started"):
                 seat = await self._fleet.take(seat)
             self._process = FarProcess(self._fleet, seat.node, life, self._policies)
@@ -60,8 +56,7 @@ class FarSite:
         self, life: ChildProcesses, info: Mapping[str, Any], version: int
     ) -> AsyncIterator[Mapping[str, Any]]:
         """Weights that lie in this machine's memory, in that of the node; what goes another way as it is."""
-        process = self._process
-        if "path" not in info or process is None:
+        if "path" not in info or (process := self._process) is None:
             yield info
             return
         self._updates = update = self._updates + 1
@@ -72,7 +67,7 @@ class FarSite:
         finally:
             if not life.over:
                 with suppress(NodeLost):
-                    await answer_within(process.actor.call("free", update), FREE_S)
+                    await answer_within(process.actor.call("free", update), GONE_S)
 
 
 class RankSite:
@@ -85,11 +80,10 @@ class RankSite:
         self._memory = -1
 
     async def seated(self, life: ChildProcesses, placement: Placement) -> Placement:
-        """Raises LearnerError where a rank's node is gone, and there is no room elsewhere."""
         self._processes.clear()
         until = now() + REST_S
         with ending(life, "the learner cannot be placed"):
-            async with self._fleet.joined():
+            async with joined(self._fleet.cluster):
                 while (placed := await self._placed(placement)) is None:
                     if now() > until:
                         gone = ", ".join(sorted(set(placement.rank_nodes) - set(await self._fleet.living())))
@@ -142,8 +136,7 @@ class RankSite:
             yield folders
 
     async def brought(self, life: ChildProcesses, info: Mapping[str, Any], version: int) -> Mapping[str, Any]:
-        process = self._processes.get(0)
-        if "path" not in info or process is None:
+        if "path" not in info or (process := self._processes.get(0)) is None:
             return info
         if self._memory < 0:
             self._memory = os.memfd_create("overlap-weights", os.MFD_CLOEXEC)

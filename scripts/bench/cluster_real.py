@@ -132,6 +132,7 @@ async def loss(address: str, nodes: int) -> None:
 async def weights(address: str, nodes: int) -> dict[str, float]:
     """Seconds until ``nodes`` other machines have the weights, the median of ``ROUNDS``, the first left out."""
     from overlap.cluster import FarSite, RayCluster, RayFleet
+    from overlap.cluster.fleet import joined
     from overlap.config import Config
     from overlap.errors import EngineError
     from overlap.placement import EngineSeat
@@ -143,7 +144,7 @@ async def weights(address: str, nodes: int) -> dict[str, float]:
         (shared / "config.json").write_text("{}")
         (path := folder / "weights").write_bytes(os.urandom(1 << 20) * (WEIGHTS >> 20))
         fleet = RayFleet(Config(), RayCluster(address), (), print)
-        async with fleet.joined():
+        async with joined(fleet.cluster):
             names = [name for name in await fleet.living() if not fleet.places[name].here][:nodes]
             found = {"PYTHONPATH": f"{ROOT}{os.pathsep}{SUPPORT}"}
             sites = []

@@ -14,6 +14,7 @@ from typing import Any
 from places import ROOT, SUPPORT
 
 from overlap.cluster import FarSite, RayCluster, RayFleet
+from overlap.cluster.fleet import joined
 from overlap.config import Config
 from overlap.errors import EngineError
 from overlap.placement import EngineSeat
@@ -29,7 +30,7 @@ def say(what: str, **more: Any) -> None:
 
 async def main(address: str, node: str, calls: int, folder: Path) -> None:
     fleet = RayFleet(Config(), RayCluster(address), (), print)
-    async with fleet.joined():
+    async with joined(fleet.cluster):
         (name,) = [name for name in await fleet.living() if fleet.places[name].address == node]
     life = ChildProcesses("engine", EngineError, folder, folder / "log")
     seat = EngineSeat(0, 0, node=name)

@@ -54,10 +54,6 @@ class Still(Hosted):
             "No space left on device" if function is write_piece and self.full else await super().run(function, *args)
         )
 
-    async def close(self) -> None:
-        self._drop()
-        self._stack.close()  # on a virtual clock there are no threads
-
 
 class Actor(RayActor):
     """An actor on a node; ``lost`` or ``sure`` at its end or not."""

@@ -17,9 +17,9 @@ from fleets import Cluster, fleet_of
 from places import ROOT, SUPPORT
 
 from overlap.clock import now
-from overlap.cluster import far_peer
+from overlap.cluster import fleet
 from overlap.cluster import hosted as hosted_module
-from overlap.cluster.far_peer import GONE_S, FarProcess
+from overlap.cluster.fleet import GONE_S, FarProcess
 from overlap.cluster.hosted import PIECE, Hosted
 from overlap.cluster.nodes import BEAT_S
 from overlap.errors import EngineError
@@ -37,7 +37,7 @@ def life(tmp_path: Path) -> ChildProcesses:
 def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "node").mkdir()
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "node"))
-    monkeypatch.setattr(far_peer, "PACE_S", 0.001)
+    monkeypatch.setattr(fleet, "PACE_S", 0.001)
 
 
 @asynccontextmanager

@@ -15,7 +15,7 @@ from fleets import Cluster, fleet_of, seats
 from overlap.clock import now
 from overlap.cluster import FarSite
 from overlap.cluster import pieces as pieces_module
-from overlap.cluster.far_peer import GONE_S
+from overlap.cluster.fleet import GONE_S
 from overlap.cluster.fleet import REST_S
 from overlap.cluster.pieces import KEPT
 from overlap.errors import ClusterLost, EngineError
