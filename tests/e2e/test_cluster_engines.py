@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
-from commands import Command
+from commands import Command, commands
 from machines import Machine, Machines, wait_until, why_not
 from places import ROOT
 
@@ -28,30 +27,28 @@ def machines() -> Iterator[Machines]:
 
 @pytest.fixture
 def train(machines: Machines) -> Iterator[Callable[..., Command]]:
-    made: list[Command] = []
-
-    def start(*settings: str) -> Command:
-        common = ["run.eval_samples=0", "model.dtype=float32", "run.keep_rollouts=true"]
-        train = ["-m", "overlap.cli", "train", "--config", CONFIG, f"cluster.address={machines.address}", *common]
-        made.append(Command(machines.head, [*train, *settings]))
-        return made[-1]
-
-    yield start
-    for each in made:
-        each.close()
+    common = ["run.eval_samples=0", "model.dtype=float32", "run.keep_rollouts=true"]
+    with commands(machines.head) as start:
+        yield partial(
+            start, "-m", "overlap.cli", "train", "--config", CONFIG, f"cluster.address={machines.address}", *common
+        )
 
 
 def engines(machine: Machine) -> dict[int, str]:
     return machine.find("overlap.generate.host")
 
 
-def rows(run: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (run / "rollouts.jsonl").read_text().splitlines()[1:]]
+def left(machine: Machine) -> dict[int, str]:
+    return engines(machine) | machine.find("NodeActor") | machine.find("overlap.process import reaper")
+
+
+def alive(machines: Machines) -> list[Machine]:
+    return [machine for machine in machines.all if machine.lives]
 
 
 def check_books(run: Path, steps: int) -> None:
     """Every sample was scored, once."""
-    found = rows(run)
+    found = [json.loads(line) for line in (run / "rollouts.jsonl").read_text().splitlines()[1:]]
     ids = [(row["step"], row["group"], row["sample"]) for row in found]
     assert len(ids) == len(set(ids)) == steps * 8
     assert all(row["reward"] is not None for row in found)
@@ -82,14 +79,13 @@ def test_engines_on_nodes_train_and_a_run_goes_on_when_the_node_of_one_dies(mach
     check_books(tmp_path / "run", steps)
     metrics = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
     assert max(row.get("rollout/parity_gap") or 0.0 for row in metrics) < 0.05
-    wait_until(lambda: not engines(stays) and not stays.find("NodeActor"), CLEAN_S)
+    wait_until(lambda: not left(stays), CLEAN_S)
 
 
 @pytest.mark.wide
 def test_an_engine_moves_to_a_node_that_joins_and_serves_the_version_of_the_others(machines, train, tmp_path) -> None:
     steps, lost = 6, machines.add()
-    alive = [machine for machine in machines.all if os.path.exists(f"/proc/{machine.init}")]
-    run = train(f"rollout.replicas={len(alive) - 1}", f"run.steps={steps}", f"run.dir={tmp_path / 'run'}")
+    run = train(f"rollout.replicas={len(alive(machines)) - 1}", f"run.steps={steps}", f"run.dir={tmp_path / 'run'}")
     run.until(f"step 1/{steps}", STEP_S)
     lost.kill()
     run.until(f"waits for node {lost.address}-")
@@ -101,9 +97,7 @@ def test_an_engine_moves_to_a_node_that_joins_and_serves_the_version_of_the_othe
 
 @pytest.mark.wide
 def test_a_driver_that_is_killed_leaves_no_engine_on_any_node(machines, train, tmp_path) -> None:
-    alive = [machine for machine in machines.all if os.path.exists(f"/proc/{machine.init}")]
     run = train("rollout.replicas=2", "run.steps=50", f"run.dir={tmp_path / 'run'}")
     run.until("step 1/50", STEP_S)
     run.kill()
-    wait_until(lambda: not any(engines(m) or m.find("NodeActor") for m in alive), CLEAN_S)
-    wait_until(lambda: not any(m.find("overlap.process import reaper") for m in alive), CLEAN_S)  # with their folders
+    wait_until(lambda: not any(map(left, alive(machines))), CLEAN_S)  # the reapers go when the folders have gone

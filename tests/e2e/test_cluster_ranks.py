@@ -8,12 +8,13 @@ import shutil
 import signal
 import tempfile
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
-from commands import Command
+from commands import Command, commands
 from learners import PROBE, make_batch, run
 from machines import Machine, Machines, wait_until, why_not
 from places import SUPPORT
@@ -36,15 +37,14 @@ def machines() -> Iterator[Machines]:
 
 @pytest.fixture
 def start(machines: Machines) -> Iterator[Callable[..., Command]]:
-    made: list[Command] = []
+    with commands(machines.head) as start:
+        yield start
 
-    def begin(*command: str | Path) -> Command:
-        made.append(Command(machines.head, command))
-        return made[-1]
 
-    yield begin
-    for each in made:
-        each.close()
+@pytest.fixture
+def far(machines: Machines, start: Callable[..., Command], policy: Path) -> Callable[..., Command]:
+    """A driver of ranks, which takes steps."""
+    return partial(start, SUPPORT / "ranks_driver.py", machines.address, policy, APART)
 
 
 @pytest.fixture(scope="module")
@@ -74,13 +74,12 @@ def clean(machines: Machines) -> None:
 
 @pytest.mark.wide
 def test_ranks_on_two_nodes_learn_what_two_on_one_machine_learn_and_their_checkpoint_is_gone_on_with_there(
-    machines, start, policy, tmp_path
+    machines, far, policy, tmp_path
 ) -> None:
-    driver = str(SUPPORT / "ranks_driver.py")
-    far = start(driver, machines.address, str(policy), APART, "step", "save", "step", "restore", "step")
-    assert far.end() == 0, far.text
-    assert not far.find("failed"), far.text
-    (placed,) = far.find("placed")
+    ran = far("step", "save", "step", "restore", "step")
+    assert ran.end() == 0, ran.text
+    assert not ran.find("failed"), ran.text
+    (placed,) = ran.find("placed")
     first, second = (machine.address for machine in machines.all[1:])
     assert f"they meet at {first}" in placed["lines"]["ranks"] or f"they meet at {second}" in placed["lines"]["ranks"]
     assert "this machine" not in placed["lines"]["ranks"]
@@ -96,7 +95,7 @@ def test_ranks_on_two_nodes_learn_what_two_on_one_machine_learn_and_their_checkp
         return [*here, await step()]
 
     here = run(policy, tmp_path, CFG, use)
-    there = far.find("step")
+    there = ran.find("step")
     assert len(here) == len(there) == 3
     for mine, theirs in zip(here, there, strict=True):
         assert theirs["probe"] == pytest.approx(mine["probe"], abs=1e-4)
@@ -108,31 +107,27 @@ def test_ranks_on_two_nodes_learn_what_two_on_one_machine_learn_and_their_checkp
 
 
 @pytest.mark.wide
-def test_a_driver_that_is_killed_leaves_no_rank_on_any_node(machines, start, policy) -> None:
-    steps = ["step"] * 10_000
-    far = start(str(SUPPORT / "ranks_driver.py"), machines.address, str(policy), APART, *steps)
-    far.event("step", 300.0)
+def test_a_driver_that_is_killed_leaves_no_rank_on_any_node(machines, far) -> None:
+    ran = far(*["step"] * 10_000)
+    ran.event("step", 300.0)
     assert [len(ranks(machine)) for machine in machines.all] == [0, 1, 1]
-    far.kill()
+    ran.kill()
     clean(machines)
 
 
 @pytest.mark.wide
-def test_ranks_whose_nodes_do_not_reach_each_other_end_within_a_time_and_say_who_and_where(
-    machines, start, policy
-) -> None:
+def test_ranks_whose_nodes_do_not_reach_each_other_end_within_a_time_and_say_who_and_where(machines, far) -> None:
     first, second = machines.all[1:]
     machines._ip(second, f"route add unreachable {first.address}/32")
     try:
-        far = start(str(SUPPORT / "ranks_driver.py"), machines.address, str(policy), APART, "step")
-        assert far.end() == 0, far.text
+        ran = far("step")
+        assert ran.end() == 0, ran.text
     finally:
         machines._ip(second, f"route del unreachable {first.address}/32")
-    (failed,) = far.find("failed")
+    (failed,) = ran.find("failed")
     text = " ".join(failed["error"].split())
     assert "the ranks did not connect within 60 s: learner rank 1 on node" in text or "learner rank 0 on node" in text
-    assert first.address in text
-    assert second.address in text
+    assert all(machine.address in text for machine in (first, second))
     clean(machines)
 
 

@@ -21,7 +21,6 @@ from overlap.placement import EngineSeat
 from overlap.process import ChildProcesses
 
 FOUND = {"PYTHONPATH": f"{ROOT}{os.pathsep}{SUPPORT}"}
-LARGE = 20 << 20
 
 
 def say(what: str, **more: Any) -> None:
@@ -32,17 +31,13 @@ async def main(address: str, node: str, calls: int, folder: Path) -> None:
     fleet = RayFleet(Config(), RayCluster(address), (), print)
     async with joined(fleet.cluster):
         (name,) = [name for name in await fleet.living() if fleet.places[name].address == node]
-    life = ChildProcesses("engine", EngineError, folder, folder / "log")
-    seat = EngineSeat(0, 0, node=name)
-    peer = await FarSite(fleet).start(life, "the engine process", "far_child", FOUND, seat)
+        life, seat = ChildProcesses("engine", EngineError, folder, folder / "log"), EngineSeat(0, 0, node=name)
+        peer = await FarSite(fleet).start(life, "the engine process", "far_child", FOUND, seat)
     try:
-        found = await peer.call("environment")
-        say(
-            "began", pid=await peer.call("pid"), folder=found["TMPDIR"], rays=[n for n in found if n.startswith("RAY_")]
-        )
-        sent = os.urandom(LARGE)
-        before = time.monotonic()
-        say("echoed", same=await peer.call("echo", sent) == sent, seconds=time.monotonic() - before)
+        found = (await peer.call("state"))["environment"]
+        say("began", folder=found["TMPDIR"], rays=[name for name in found if name.startswith("RAY_")])
+        sent = os.urandom(20 << 20)
+        say("echoed", same=await peer.call("echo", sent) == sent)
         for i in range(calls):
             assert await peer.call("add", i, 1) == i + 1
             say("added")

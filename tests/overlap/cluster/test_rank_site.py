@@ -17,7 +17,7 @@ from overlap.cluster.hosted import files_in, read_piece, write_piece
 from overlap.config import ClusterConfig, Config, LearnConfig
 from overlap.errors import ClusterLost, LearnerDiedError, LearnerError, RunDirError
 from overlap.placement import place_over
-from overlap.process import ChildProcesses
+from overlap.process import ChildProcesses, Peer
 
 CFG = Config(cluster=ClusterConfig("10.0.0.0:6379"), learn=LearnConfig(ranks=2))
 
@@ -27,9 +27,9 @@ class Ranks:
 
     def __init__(self, folder: Path, count: int = 3, gpus: int = 0) -> None:
         self.cluster, self.told = Cluster(*[2] * count, gpus=gpus), list[str]()
-        self.fleet = fleet_of(self.cluster, CFG, self.told.append)
+        self.fleet, self.nodes = fleet_of(self.cluster, CFG, self.told.append), self.cluster.nodes
         self.site, self.life = RankSite(self.fleet), ChildProcesses("learner", LearnerDiedError, folder)
-        self.placement = place_over(CFG, list(self.cluster.nodes.values()))
+        self.placement, self.peers = place_over(CFG, list(self.nodes.values())), list[Peer]()
 
     async def seated(self) -> list[str]:
         """The nodes of the ranks."""
@@ -40,10 +40,9 @@ class Ranks:
 
     async def __aenter__(self) -> Ranks:
         await self.seated()
-        self.peers = [
-            await self.site.start(self.life, f"learner rank {seat.rank}", "rank", {"A": "1"}, seat)
-            for seat in self.placement.ranks
-        ]
+        for seat in self.placement.ranks:
+            self.peers.append(await self.site.start(self.life, f"rank {seat.rank}", "rank", {"A": "1"}, seat))
+            assert self.on(seat.node).thing.environment == {"A": "1"}
         return self
 
     async def __aexit__(self, *exc_info: Any) -> None:
@@ -54,16 +53,16 @@ class Ranks:
         assert self.cluster.users == 0
 
 
-@pytest.fixture(autouse=True)
-def small(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def ranks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ranks:
     monkeypatch.setattr(sites, "PIECE_BYTES", 10)
+    return Ranks(tmp_path)
 
 
-async def test_each_rank_starts_on_its_node(tmp_path: Path) -> None:
-    async with Ranks(tmp_path) as ranks:
-        started = [(actor.node, actor.thing.environment) for actor in ranks.cluster.actors]
-        assert started == [("n1", {"A": "1"}), ("n2", {"A": "1"})]
-    assert ranks.told == []
+@pytest.fixture
+def state(tmp_path: Path) -> Path:
+    (tmp_path / "run").mkdir()
+    return tmp_path / "run" / "state"
 
 
 @pytest.mark.virtual
@@ -74,7 +73,7 @@ async def test_a_rank_whose_node_is_gone_moves_and_tells_of_it(tmp_path: Path) -
     assert await ranks.seated() == ["n3", "n2"]
     await asyncio.sleep(REST_S + 1)
     assert await ranks.seated() == ["n1", "n2"]
-    del ranks.cluster.nodes["n1"], ranks.cluster.nodes["n3"], ranks.cluster.nodes["n2"]
+    del ranks.nodes["n1"], ranks.nodes["n3"], ranks.nodes["n2"]
     assert await ranks.seated() == ["", ""]
     assert ranks.told == [
         "learner rank 0 moves from node n1 to node n3",
@@ -92,7 +91,7 @@ async def test_a_rank_whose_node_is_gone_moves_and_tells_of_it(tmp_path: Path) -
 async def test_ranks_for_which_there_is_no_gpu_any_more_end_the_run_in_a_line(tmp_path: Path) -> None:
     ranks = Ranks(tmp_path, 3, gpus=2)
     assert {seat.node for seat in ranks.placement.ranks} == {"n2"}
-    del ranks.cluster.nodes["n2"]
+    del ranks.nodes["n2"]
     with pytest.raises(LearnerError, match="node n2 of learner ranks is gone, and no other has a GPU free") as caught:
         await ranks.seated()
     assert not isinstance(caught.value, LearnerDiedError)
@@ -102,7 +101,7 @@ async def test_ranks_for_which_there_is_no_gpu_any_more_end_the_run_in_a_line(tm
 @pytest.mark.virtual
 async def test_an_engine_moves_to_no_gpu_of_a_rank_and_a_rank_to_none_of_an_engine_that_moved(tmp_path: Path) -> None:
     ranks = Ranks(tmp_path, 4, gpus=2)
-    (engine, *_), fleet, nodes = ranks.placement.engines, ranks.fleet, ranks.cluster.nodes
+    (engine, *_), fleet, nodes = ranks.placement.engines, ranks.fleet, ranks.nodes
     await ranks.seated()
     assert (engine.node, fleet.ranks) == ("n1", {"n3"})
     assert await fleet.take(engine) == engine
@@ -116,65 +115,63 @@ async def test_an_engine_moves_to_no_gpu_of_a_rank_and_a_rank_to_none_of_an_engi
         await ranks.seated()
 
 
-async def test_weights_of_a_first_rank_on_a_node_come_into_memory_here(tmp_path: Path) -> None:
-    memory, sent = tmp_path / "memory", [os.urandom(95), os.urandom(95)]
-    async with Ranks(tmp_path) as ranks:
-        for version, data in enumerate(sent):
-            memory.write_bytes(data)
-            info = {"path": str(memory), "size": 95, "tensors": [["a", "float32", [3], 0]]}
+async def test_weights_of_a_first_rank_on_a_node_come_into_memory_here(ranks: Ranks, tmp_path: Path) -> None:
+    memory = tmp_path / "memory"
+    info = {"path": str(memory), "size": 95, "tensors": [["a", "float32", [3], 0]]}
+    async with ranks:
+        for version in range(2):
+            memory.write_bytes(data := os.urandom(95))
             found = await ranks.site.brought(ranks.life, info, version)
             assert Path(found["path"]).read_bytes() == data
             assert {**found, "path": str(memory)} == info
             assert found["path"].startswith(f"/proc/{os.getpid()}/fd/")
         assert await ranks.site.brought(ranks.life, {"init": {}}, 3) == {"init": {}}
-        assert ranks.on("n1").thing.ran.count(read_piece) == 20
-        assert read_piece not in ranks.on("n2").thing.ran
+        assert [ranks.on(node).thing.ran.count(read_piece) for node in ("n1", "n2")] == [20, 0]
 
 
-def files(folder: Path) -> dict[str, bytes]:
-    return {name: (folder / name).read_bytes() for name, _ in files_in(folder)}
+def files(folder: Path) -> dict[str, str]:
+    return {name: (folder / name).read_text() for name, _ in files_in(folder)}
 
 
 def write(folder: Path, *names: str) -> None:
+    """Each with its name in it, five times."""
     for name in names:
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(name * 5)
 
 
 async def test_what_ranks_write_on_nodes_that_do_not_see_the_folder_is_gathered_here_and_sent_out_again(
-    tmp_path: Path,
+    ranks: Ranks, state: Path
 ) -> None:
-    state, names = tmp_path / "run" / "state", {"learner.json", "a/rank_0", "a/rank_1"}
-    state.parent.mkdir()
-    async with Ranks(tmp_path) as ranks:
+    async with ranks:
         async with ranks.site.saving(ranks.life, state) as (first, second):
             assert len({first, second, state}) == 3
             write(first, "learner.json", "a/rank_0")
             write(second, "a/rank_1")
             (second / "empty").touch()
         kept = files(state)
-        assert kept == {name: (name * 5).encode() for name in names} | {"empty": b""}
-        assert not (first.exists() or second.exists())
+        assert kept == {name: name * 5 for name in ("learner.json", "a/rank_0", "a/rank_1")} | {"empty": ""}
+        assert [first.exists(), second.exists()] == [False, False]
         async with ranks.site.loading(ranks.life, state, recut=False) as (first, second):
             assert files(first) == files(second) == kept
-        assert not (first.exists() or second.exists())
+        assert [first.exists(), second.exists()] == [False, False]
         assert [path.name for path in state.parent.iterdir()] == ["state"]
 
 
 @pytest.mark.parametrize("recut", [True, False])
-async def test_of_a_state_cut_for_these_ranks_each_node_gets_what_its_own_read(tmp_path: Path, recut: bool) -> None:
+async def test_of_a_state_cut_for_these_ranks_each_node_gets_what_its_own_read(
+    ranks: Ranks, state: Path, recut: bool
+) -> None:
     names = {f"deepspeed/bf16_zero_pp_rank_{rank}_mp_rank_00_optim_states.pt" for rank in range(2)}
-    write(state := tmp_path / "state", "learner.json", *names)
-    async with Ranks(tmp_path) as ranks, ranks.site.loading(ranks.life, state, recut=recut) as folders:
+    write(state, "learner.json", *names)
+    async with ranks, ranks.site.loading(ranks.life, state, recut=recut) as folders:
         for rank, folder in enumerate(folders):
             own = names if recut else {name for name in names if f"pp_rank_{rank}_" in name}
             assert files(folder).keys() == {"learner.json", *own}
 
 
-async def test_a_folder_that_a_node_sees_is_written_and_read_there_itself(tmp_path: Path) -> None:
-    state = tmp_path / "run" / "state"
-    state.parent.mkdir()
-    async with Ranks(tmp_path) as ranks:
+async def test_a_folder_that_a_node_sees_is_written_and_read_there_itself(ranks: Ranks, state: Path) -> None:
+    async with ranks:
         ranks.on("n1").thing.shares = True
         async with ranks.site.saving(ranks.life, state) as (first, second):
             assert first == state
@@ -184,10 +181,10 @@ async def test_a_folder_that_a_node_sees_is_written_and_read_there_itself(tmp_pa
         assert [path.name for path in state.parent.iterdir()] == ["state"]
 
 
-async def test_a_full_disk_costs_a_checkpoint_and_no_rank(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    state = tmp_path / "run" / "state"
-    state.parent.mkdir()
-    async with Ranks(tmp_path) as ranks:
+async def test_a_full_disk_costs_a_checkpoint_and_no_rank(
+    ranks: Ranks, state: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with ranks:
         with monkeypatch.context() as patch:
             patch.setattr(sites, "write_piece", lambda *args: "No space left on device")
             with pytest.raises(RunDirError, match=r"cannot write .*/state/file: No space left on device; free disk"):
@@ -196,17 +193,17 @@ async def test_a_full_disk_costs_a_checkpoint_and_no_rank(tmp_path: Path, monkey
         assert not first.exists()
         write(state, "file")
         ranks.on("n2").thing.full = True
-        with pytest.raises(RunDirError, match="cannot write .*/file on node n2: No space left on device; free"):
+        with pytest.raises(RunDirError, match=r"cannot write .*/file on node n2: No space left on device; free"):
             async with ranks.site.loading(ranks.life, state, recut=False):
                 pytest.fail("it was not sent")
         assert not ranks.life.over
 
 
-async def test_a_node_that_is_lost_meanwhile_ends_the_learner_that_may_begin_again(tmp_path: Path) -> None:
-    async with Ranks(tmp_path) as ranks:
+async def test_a_node_that_is_lost_meanwhile_ends_the_learner_that_may_begin_again(ranks: Ranks, state: Path) -> None:
+    async with ranks:
         ranks.on("n2").lost = True
         with pytest.raises(LearnerDiedError, match="the learner on node n2 is lost: the actor died"):
-            async with ranks.site.saving(ranks.life, tmp_path / "state"):
+            async with ranks.site.saving(ranks.life, state):
                 pytest.fail("nobody knows what it sees")
         assert ranks.life.over
 

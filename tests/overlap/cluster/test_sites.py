@@ -10,13 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fleets import Cluster, fleet_of, seats
+from fleets import Cluster, Still, fleet_of, seats
 
 from overlap.clock import now
 from overlap.cluster import FarSite
 from overlap.cluster import pieces as pieces_module
-from overlap.cluster.fleet import GONE_S
-from overlap.cluster.fleet import REST_S
+from overlap.cluster.fleet import GONE_S, REST_S
 from overlap.cluster.pieces import KEPT
 from overlap.errors import ClusterLost, EngineError
 from overlap.process import ChildProcesses, Peer
@@ -25,13 +24,14 @@ from overlap.process import ChildProcesses, Peer
 class Engines:
     """Engines over the nodes of a cluster; as a context, they have been started."""
 
-    def __init__(self, folder: Path, *cores: int) -> None:
-        self.cluster = Cluster(*(cores or (4, 4, 4)))
+    def __init__(self, folder: Path) -> None:
+        self.cluster = Cluster(4, 4, 4)
         self.fleet, self.seats, self._folder = fleet_of(self.cluster), seats(self.cluster), folder
 
-    async def start(self, number: int = 0) -> tuple[FarSite, ChildProcesses, Peer]:
-        site, life = FarSite(self.fleet), ChildProcesses(f"engine-{number}", EngineError, self._folder)
-        return site, life, await site.start(life, "the engine process", "host", {"A": "1"}, self.seats[number])
+    async def start(self, number: int = 0, *policies: Path) -> tuple[FarSite, ChildProcesses, Peer]:
+        site, self.life = FarSite(self.fleet, *policies), ChildProcesses(f"engine-{number}", EngineError, self._folder)
+        peer = await site.start(self.life, "the engine process", "host", {"A": "1"}, self.seats[number])
+        return site, self.life, peer
 
     @asynccontextmanager
     async def started(self) -> AsyncIterator[list[tuple[FarSite, ChildProcesses]]]:
@@ -40,13 +40,16 @@ class Engines:
         for _, life, peer in made:
             life.fail("enough")
             await peer.close()
-        assert self.cluster.users == 0
-        assert [actor.ends for actor in self.cluster.actors] == [1, 1]
+        assert ([actor.ends for actor in self.cluster.actors], self.cluster.users) == ([1, 1], 0)
+
+
+@pytest.fixture
+def engines(tmp_path: Path) -> Engines:
+    return Engines(tmp_path)
 
 
 @pytest.mark.virtual
-async def test_a_node_that_was_silent_at_the_end_of_its_engine_rests_until_that_has_ended(tmp_path: Path) -> None:
-    engines = Engines(tmp_path)
+async def test_a_node_that_was_silent_at_the_end_of_its_engine_rests_until_that_has_ended(engines: Engines) -> None:
     (_, life, peer), (first, second), cluster = await engines.start(), engines.seats, engines.cluster
     assert (cluster.actors[0].node, cluster.actors[0].thing.environment) == (
         first.node,
@@ -58,20 +61,17 @@ async def test_a_node_that_was_silent_at_the_end_of_its_engine_rests_until_that_
     del cluster.nodes[second.node]
     began = now()
     assert await engines.fleet.take(first) == first
-    assert now() - began == pytest.approx(REST_S, abs=2.0)
-    assert cluster.users == 0
+    assert (now() - began, cluster.users) == (pytest.approx(REST_S, abs=2.0), 0)
 
 
 @pytest.mark.virtual
-async def test_an_engine_without_a_node_ends_its_life(tmp_path: Path) -> None:
-    engines = Engines(tmp_path)
+async def test_an_engine_without_a_node_ends_its_life(engines: Engines) -> None:
     engines.cluster.nodes.clear()
     with pytest.raises(EngineError, match="the engine process cannot be started: no node had room"):
         await engines.start()
-    life = ChildProcesses("engine-0", EngineError, tmp_path)
-    starts = asyncio.create_task(FarSite(engines.fleet).start(life, "the process", "host", {}, engines.seats[0]))
+    starts = asyncio.create_task(engines.start())
     await asyncio.sleep(5.0)
-    life.fail("it is no longer wanted")
+    engines.life.fail("it is no longer wanted")
     with pytest.raises(EngineError, match="no longer wanted"):
         await starts
     engines.cluster.head_lost.set()
@@ -80,29 +80,17 @@ async def test_an_engine_without_a_node_ends_its_life(tmp_path: Path) -> None:
     assert engines.cluster.users == 0
 
 
-@pytest.mark.parametrize("here", [{"config.json": "{}"}, {}])
-async def test_an_engine_starts_on_no_node_that_has_another_policy(tmp_path: Path, here: dict[str, str]) -> None:
-    engines, policy = Engines(tmp_path), tmp_path / "policy"
-    policy.mkdir()
-    (policy / "config.json").write_text("{}")
-    life = ChildProcesses("engine-0", EngineError, tmp_path)
-    site, starts = FarSite(engines.fleet, policy), []
-
-    async def differ(function: Any, path: Path, digest: str) -> bool:
-        starts.append(digest)
-        return bool(function(path if here else path / "none", digest + "0" * bool(here)))
-
-    actor = engines.cluster.actor
-
-    async def make(*args: Any, **how: Any) -> Any:
-        made = await actor(*args, **how)
-        made.thing.run = differ
-        return made
-
-    engines.cluster.actor = make  # type: ignore[method-assign]
+@pytest.mark.parametrize("there", ["none", "other"])
+async def test_an_engine_starts_on_no_node_that_has_another_policy(
+    engines: Engines, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, there: str
+) -> None:
+    for name in ("policy", "other"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "config.json").write_text(name)
+    run = Still.run
+    monkeypatch.setattr(Still, "run", lambda self, do, path, digest: run(self, do, tmp_path / there, digest))
     with pytest.raises(EngineError, match=r"on node n1: the policy .* is not there, or has other files: put the same"):
-        await site.start(life, "the engine process", "host", {}, engines.seats[0])
-    assert len(starts) == 1
+        await engines.start(0, tmp_path / "policy")
 
 
 @pytest.fixture
@@ -113,9 +101,9 @@ def weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
 
 
 async def test_weights_are_put_once_for_all_nodes_and_lie_there_as_long_as_they_are_loaded(
-    tmp_path: Path, weights: dict[str, Any]
+    engines: Engines, weights: dict[str, Any]
 ) -> None:
-    sent, engines = Path(weights["path"]).read_bytes(), Engines(tmp_path)
+    sent = Path(weights["path"]).read_bytes()
 
     async def load(site: FarSite, life: ChildProcesses, number: int) -> None:
         async with site.brought(life, weights, 3) as found:
@@ -131,8 +119,10 @@ async def test_weights_are_put_once_for_all_nodes_and_lie_there_as_long_as_they_
             assert found == {"names": []}
 
 
-async def test_a_node_far_behind_has_pieces_put_again_and_few_are_held(tmp_path: Path, weights: dict[str, Any]) -> None:
-    cluster = (engines := Engines(tmp_path)).cluster
+async def test_a_node_far_behind_has_pieces_put_again_and_few_are_held(
+    engines: Engines, weights: dict[str, Any]
+) -> None:
+    cluster = engines.cluster
 
     async def load(site: FarSite, life: ChildProcesses, after: int) -> None:
         while len(cluster.puts) < after:  # noqa: ASYNC110
@@ -145,20 +135,18 @@ async def test_a_node_far_behind_has_pieces_put_again_and_few_are_held(tmp_path:
     assert len(cluster.puts) > 10
 
 
-async def test_another_version_is_read_anew_from_the_same_memory(tmp_path: Path, weights: dict[str, Any]) -> None:
-    engines = Engines(tmp_path)
+async def test_another_version_is_read_anew_from_the_same_memory(engines: Engines, weights: dict[str, Any]) -> None:
     async with engines.started() as ((first, life), _):
         with engines.cluster.pieces.reading():
             for version in (3, 4):
-                await asyncio.to_thread((tmp_path / "weights").write_bytes, bytes([version]) * 95)
+                await asyncio.to_thread(Path(weights["path"]).write_bytes, bytes([version]) * 95)
                 async with first.brought(life, weights, version) as found:
                     assert Path(found["path"]).read_bytes() == bytes([version]) * 95
 
 
 async def test_a_node_that_is_lost_while_weights_go_there_ends_the_life(
-    tmp_path: Path, weights: dict[str, Any]
+    engines: Engines, weights: dict[str, Any]
 ) -> None:
-    engines = Engines(tmp_path)
     async with engines.started() as ((site, life), _):
         engines.cluster.actors[0].lost = True
         with pytest.raises(EngineError, match="the engine-0 on node n1 is lost: the actor died"):
@@ -166,8 +154,7 @@ async def test_a_node_that_is_lost_while_weights_go_there_ends_the_life(
                 pass
 
 
-async def test_an_engine_on_a_node_ends_when_the_head_is_lost_and_nothing_watches_any_more(tmp_path: Path) -> None:
-    engines = Engines(tmp_path)
+async def test_an_engine_on_a_node_ends_when_the_head_is_lost_and_nothing_watches_any_more(engines: Engines) -> None:
     for loses in (True, False):
         _, life, peer = await engines.start()
         if loses:
@@ -182,8 +169,8 @@ async def test_an_engine_on_a_node_ends_when_the_head_is_lost_and_nothing_watche
 
 
 @pytest.mark.virtual
-async def test_weights_on_a_slow_network_take_long_and_end_no_engine(tmp_path: Path, weights: dict[str, Any]) -> None:
-    engines, fills = Engines(tmp_path), 0
+async def test_weights_on_a_slow_network_take_long_and_end_no_engine(engines: Engines, weights: dict[str, Any]) -> None:
+    fills = 0
 
     async def fill(update: int, at: int, data: bytes) -> None:
         nonlocal fills
