@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 import yaml
-from commands import Command, commands
+from commands import Command, commands, left
 from learners import PROBE, make_batch, run
-from machines import Machine, Machines, wait_until, why_not
+from machines import Machines, wait_until, why_not
 from places import SUPPORT
 from ranks_driver import CFG, digest
 
@@ -25,7 +25,7 @@ from overlap.policy import make_tiny_policy
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900), pytest.mark.skipif(bool(why_not()), reason=why_not())]
 CLEAN_S, LOST_S = 15.0, 90.0
-APART = "/mnt/state"
+RANK, APART = "overlap.learner.rank", "/mnt/state"
 """A folder of the head's own; what is below /tmp all machines share."""
 
 
@@ -59,17 +59,9 @@ def policy(shared: Path) -> Path:
     return make_tiny_policy(shared / "tiny")
 
 
-def ranks(machine: Machine) -> dict[int, str]:
-    return machine.find("overlap.learner.rank")
-
-
-def left(machine: Machine) -> dict[int, str]:
-    return ranks(machine) | machine.find("NodeActor") | machine.find("overlap.process import reaper")
-
-
-def clean(machines: Machines) -> None:
+def clean(machines: Machines, seconds: float = CLEAN_S) -> None:
     """Wait until no machine has anything of a run."""
-    wait_until(lambda: not any(left(machine) for machine in machines.all), CLEAN_S)
+    wait_until(lambda: not any(left(machine, RANK) for machine in machines.all), seconds)
 
 
 @pytest.mark.wide
@@ -110,7 +102,7 @@ def test_ranks_on_two_nodes_learn_what_two_on_one_machine_learn_and_their_checkp
 def test_a_driver_that_is_killed_leaves_no_rank_on_any_node(machines, far) -> None:
     ran = far(*["step"] * 10_000)
     ran.event("step", 300.0)
-    assert [len(ranks(machine)) for machine in machines.all] == [0, 1, 1]
+    assert [len(machine.find(RANK)) for machine in machines.all] == [0, 1, 1]
     ran.kill()
     clean(machines)
 
@@ -146,13 +138,18 @@ def train(machines: Machines, shared: Path, policy: Path, *settings: str) -> lis
 
 
 @pytest.mark.wide
-def test_a_plan_says_which_rank_sits_on_which_node_and_where_they_meet(machines, start, shared, policy) -> None:
-    dry = start(*train(machines, shared, policy, "--dry-run", f"run.dir={shared / 'dry'}"))
+def test_a_plan_says_which_engine_and_which_rank_sits_on_which_node_and_where_ranks_meet(
+    machines, start, shared, policy
+) -> None:
+    plan = train(machines, shared, policy, "--dry-run", f"run.dir={shared / 'dry'}")
+    dry = start(*plan, "rollout.replicas=2")
     assert dry.end() == 0, dry.text
     addresses = [machine.address for machine in machines.all[1:]]
-    for rank in range(2):
-        assert any(f"rank {rank} on node {address}-" in dry.text for address in addresses)
-    assert any(f"they meet at {address}" in dry.text for address in addresses)
+    for what in ("engine 0 on node", "engine 1 on node", "rank 0 on node", "rank 1 on node", "they meet at"):
+        assert any(f"{what} {address}" in dry.text for address in addresses), dry.text
+    few = start(*plan, "rollout.replicas=4")
+    assert few.end() == 2
+    assert "rollout.replicas=4: on CPUs each engine has a node of 1 core(s) or more, and there are 3" in few.text
 
 
 @pytest.mark.wide
@@ -162,7 +159,7 @@ def test_a_run_whose_rank_lost_its_node_goes_on_from_its_checkpoint_on_the_nodes
     lost, folder = machines.all[1], shared / "run"
     run = start(*train(machines, shared, policy, "run.steps=6", f"run.dir={folder}"))
     run.until("step 1/6", 400.0)
-    assert len(ranks(lost)) == 1
+    assert len(lost.find(RANK)) == 1
     wait_until(lambda: any(folder.glob("checkpoints/step-*/COMPLETE")), 60.0)
     lost.kill()
     assert run.end() == 0, run.text
@@ -188,5 +185,5 @@ def test_a_run_that_loses_its_head_ends_in_time_says_so_and_leaves_nothing(machi
     assert run.end(LOST_S) == 1, run.text
     assert "the cluster is lost" in run.text or "does not answer" in run.text
     assert "The program will terminate" not in run.text  # so says Ray where it ends a process itself
-    wait_until(lambda: not any(left(machine) for machine in machines.all), ORPHAN_S + CLEAN_S)
+    clean(machines, ORPHAN_S + CLEAN_S)
     assert any(folder.glob("checkpoints/step-*/COMPLETE"))

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from commands import Command, commands
+from commands import Command, commands, left
 from machines import Machine, Machines, wait_until, why_not
 from places import SUPPORT
 
@@ -45,11 +45,7 @@ def drive(machines: Machines) -> Iterator[Callable[..., tuple[Command, dict[str,
 def clean(node: Machine, began: dict[str, Any], seconds: float = CLEAN_S) -> None:
     """Wait until neither the process nor its agent, its reaper or its folder is there."""
     scratch = Path(began["folder"]).parent
-
-    def left() -> dict[int, str]:
-        return node.find("far_child") | node.find("NodeActor") | node.find("overlap.process import reaper")
-
-    wait_until(lambda: not left() and not scratch.exists(), seconds)
+    wait_until(lambda: not left(node, "far_child") and not scratch.exists(), seconds)
 
 
 @pytest.mark.wide

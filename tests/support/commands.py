@@ -111,3 +111,8 @@ def commands(machine: Machine) -> Iterator[Callable[..., Command]]:
     finally:
         for each in made:
             each.close()
+
+
+def left(machine: Machine, module: str) -> dict[int, str]:
+    """What a machine has of processes of that module, of agents that have one, and of what clears up behind them."""
+    return machine.find(module) | machine.find("NodeActor") | machine.find("overlap.process import reaper")

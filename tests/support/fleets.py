@@ -6,7 +6,6 @@ import asyncio
 import os
 import tempfile
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any
 
 from overlap.cluster import RayCluster, RayFleet, RayNodeInfo, code_digest

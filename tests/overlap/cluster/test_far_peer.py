@@ -133,32 +133,6 @@ async def test_a_node_that_is_silent_for_long_ends_the_life_and_one_that_speaks_
         assert cluster.actors[0].ends == 1
 
 
-@pytest.mark.virtual
-async def test_what_is_written_goes_at_once_and_what_is_written_meanwhile_goes_with_it(life: ChildProcesses) -> None:
-    sent, some = list[tuple[float, bytes]](), asyncio.Event()
-
-    async def exchange(data: bytes, wait_s: float) -> tuple[bytes, bytes, None]:
-        sent.append((now(), data))
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(wait_s):
-                await some.wait()
-        some.clear()
-        return b"", b"", None
-
-    async def nudge() -> None:
-        some.set()
-
-    async with started(life, cluster := Cluster(4, 4, 4)) as peer:
-        cluster.actors[0].thing.exchange, cluster.actors[0].thing.nudge = exchange, nudge
-        await asyncio.sleep(4 * BEAT_S + 1)
-        began = now()
-        peer._writer.write(b"a")
-        peer._writer.write(b"b")
-        await asyncio.sleep(0.1)
-    assert [data for _, data in sent if data] == [b"ab"]
-    assert next(at for at, data in sent if data) == pytest.approx(began, abs=0.01)
-
-
 async def test_a_process_that_cannot_be_started_there_ends_the_life(life: ChildProcesses, tmp_path: Path) -> None:
     (tmp_path / "node").rmdir()
     with pytest.raises(EngineError, match=r"the engine process cannot be started on node n1: .*TMPDIR="):

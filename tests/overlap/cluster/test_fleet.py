@@ -27,13 +27,14 @@ async def test_an_engine_has_its_own_node_again_as_long_as_that_is_there() -> No
 
 async def test_an_engine_whose_node_is_gone_moves_to_one_that_is_free_and_large_enough() -> None:
     cfg = replace(CFG, rollout=replace(CFG.rollout, tensor_parallel=2))
-    cluster, told = Cluster(4, 4, 4, 1, 3, 2), list[str]()
-    fleet, (first, _) = fleet_of(cluster, cfg, told.append), seats(cluster, cfg)
+    cluster, told = Cluster(4, 4, 4, 1, 3, 2, 2), list[str]()
+    fleet = fleet_of(cluster, cfg, told.append, fits=lambda seat, node: (seat.node, node.name) == ("n6", "n6"))
+    first, _ = seats(cluster, cfg)
     cluster.refused.add("n4")
     del cluster.nodes[first.node]
     moved = await fleet.take(first)
-    assert (moved.node, moved.index, moved.cores) == ("n5", first.index, ((0,), (1,)))
-    assert told == [f"engine 0 moves from node {first.node} to node n5"]
+    assert (moved.node, moved.index, moved.cores) == ("n6", first.index, ((0,), (1,)))
+    assert told == [f"engine 0 moves from node {first.node} to node n6"]
     cluster.nodes[first.node] = Cluster.node(1, 4)
     assert await fleet.take(first) == first
 
@@ -53,14 +54,6 @@ async def test_an_engine_waits_for_a_node_and_not_for_ever() -> None:
     cluster.head_lost.set()
     with pytest.raises(HeadLost):
         await fleet.take(first)
-
-
-async def test_an_engine_moves_to_no_node_whose_memory_is_too_small_for_it() -> None:
-    cluster = Cluster(4, 4, 4, 4, 4)
-    fleet = fleet_of(cluster, fits=lambda seat, node: seat.node == node.name and node.name == "n4")
-    first, _ = seats(cluster)
-    del cluster.nodes[first.node]
-    assert (await fleet.take(first)).node == "n4"
 
 
 async def test_two_engines_that_lose_their_nodes_at_once_do_not_move_to_the_same_one() -> None:

@@ -140,21 +140,24 @@ def write(folder: Path, *names: str) -> None:
         (folder / name).write_text(name * 5)
 
 
-async def test_what_ranks_write_on_nodes_that_do_not_see_the_folder_is_gathered_here_and_sent_out_again(
-    ranks: Ranks, state: Path
+@pytest.mark.parametrize("shared", [False, True])
+async def test_what_ranks_write_on_nodes_is_gathered_here_and_sent_out_again_where_they_do_not_see_the_folder(
+    ranks: Ranks, state: Path, shared: bool
 ) -> None:
     async with ranks:
+        ranks.on("n1").thing.shares = shared
         async with ranks.site.saving(ranks.life, state) as (first, second):
-            assert len({first, second, state}) == 3
+            assert (first == state, second == state) == (shared, False)
             write(first, "learner.json", "a/rank_0")
             write(second, "a/rank_1")
             (second / "empty").touch()
         kept = files(state)
         assert kept == {name: name * 5 for name in ("learner.json", "a/rank_0", "a/rank_1")} | {"empty": ""}
-        assert [first.exists(), second.exists()] == [False, False]
+        assert [first.exists(), second.exists()] == [shared, False]
         async with ranks.site.loading(ranks.life, state, recut=False) as (first, second):
             assert files(first) == files(second) == kept
-        assert [first.exists(), second.exists()] == [False, False]
+            assert (first == state) == shared
+        assert [first.exists(), second.exists()] == [shared, False]
         assert [path.name for path in state.parent.iterdir()] == ["state"]
 
 
@@ -170,18 +173,7 @@ async def test_of_a_state_cut_for_these_ranks_each_node_gets_what_its_own_read(
             assert files(folder).keys() == {"learner.json", *own}
 
 
-async def test_a_folder_that_a_node_sees_is_written_and_read_there_itself(ranks: Ranks, state: Path) -> None:
-    async with ranks:
-        ranks.on("n1").thing.shares = True
-        async with ranks.site.saving(ranks.life, state) as (first, second):
-            assert first == state
-            write(second, "of_two")
-        async with ranks.site.loading(ranks.life, state, recut=False) as (first, second):
-            assert (first, files(second).keys(), files(state).keys()) == (state, {"of_two"}, {"of_two"})
-        assert [path.name for path in state.parent.iterdir()] == ["state"]
-
-
-async def test_a_full_disk_costs_a_checkpoint_and_no_rank(
+async def test_a_full_disk_costs_a_checkpoint_and_no_rank_and_a_lost_node_the_learner(
     ranks: Ranks, state: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with ranks:
@@ -197,15 +189,10 @@ async def test_a_full_disk_costs_a_checkpoint_and_no_rank(
             async with ranks.site.loading(ranks.life, state, recut=False):
                 pytest.fail("it was not sent")
         assert not ranks.life.over
-
-
-async def test_a_node_that_is_lost_meanwhile_ends_the_learner_that_may_begin_again(ranks: Ranks, state: Path) -> None:
-    async with ranks:
         ranks.on("n2").lost = True
         with pytest.raises(LearnerDiedError, match="the learner on node n2 is lost: the actor died"):
             async with ranks.site.saving(ranks.life, state):
                 pytest.fail("nobody knows what it sees")
-        assert ranks.life.over
 
 
 def test_pieces_of_a_file_come_in_any_order_and_what_is_missing_is_said(tmp_path: Path) -> None:

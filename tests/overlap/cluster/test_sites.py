@@ -135,23 +135,19 @@ async def test_a_node_far_behind_has_pieces_put_again_and_few_are_held(
     assert len(cluster.puts) > 10
 
 
-async def test_another_version_is_read_anew_from_the_same_memory(engines: Engines, weights: dict[str, Any]) -> None:
-    async with engines.started() as ((first, life), _):
-        with engines.cluster.pieces.reading():
-            for version in (3, 4):
-                await asyncio.to_thread(Path(weights["path"]).write_bytes, bytes([version]) * 95)
-                async with first.brought(life, weights, version) as found:
-                    assert Path(found["path"]).read_bytes() == bytes([version]) * 95
-
-
-async def test_a_node_that_is_lost_while_weights_go_there_ends_the_life(
+async def test_another_version_is_read_anew_from_the_same_memory_and_a_node_lost_meanwhile_ends_the_life(
     engines: Engines, weights: dict[str, Any]
 ) -> None:
     async with engines.started() as ((site, life), _):
+        with engines.cluster.pieces.reading():
+            for version in (3, 4):
+                await asyncio.to_thread(Path(weights["path"]).write_bytes, bytes([version]) * 95)
+                async with site.brought(life, weights, version) as found:
+                    assert Path(found["path"]).read_bytes() == bytes([version]) * 95
         engines.cluster.actors[0].lost = True
         with pytest.raises(EngineError, match="the engine-0 on node n1 is lost: the actor died"):
-            async with site.brought(life, weights, 3):
-                pass
+            async with site.brought(life, weights, 5):
+                pytest.fail("they did not come")
 
 
 async def test_an_engine_on_a_node_ends_when_the_head_is_lost_and_nothing_watches_any_more(engines: Engines) -> None:
