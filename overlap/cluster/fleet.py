@@ -29,7 +29,7 @@ from overlap.placement import EngineSeat, NodeDevices, devices_here, free_memory
 from overlap.policy import policy_digest
 from overlap.process import ChildProcesses, Peer
 
-ASK_S = 60.0
+ASK_S = 90.0
 """For what an agent does once: begin, start the process, take a piece of a file."""
 GONE_S = 10.0
 """A node that has answered nothing for so long is lost."""
