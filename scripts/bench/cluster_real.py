@@ -132,7 +132,6 @@ async def loss(address: str, nodes: int) -> None:
 async def weights(address: str, nodes: int) -> dict[str, float]:
     """Seconds until ``nodes`` other machines have the weights, the median of ``ROUNDS``, the first left out."""
     from overlap.cluster import FarSite, RayCluster, RayFleet
-    from overlap.cluster.fleet import joined
     from overlap.config import Config
     from overlap.errors import EngineError
     from overlap.placement import EngineSeat
@@ -144,30 +143,30 @@ async def weights(address: str, nodes: int) -> dict[str, float]:
         (shared / "config.json").write_text("{}")
         (path := folder / "weights").write_bytes(os.urandom(1 << 20) * (WEIGHTS >> 20))
         fleet = RayFleet(Config(), RayCluster(address), (), print)
-        async with joined(fleet.cluster):
-            names = [name for name in await fleet.living() if not fleet.places[name].here][:nodes]
-            found = {"PYTHONPATH": f"{ROOT}{os.pathsep}{SUPPORT}"}
-            sites = []
-            for index, name in enumerate(names):
-                life, site = (
-                    ChildProcesses(f"engine-{index}", EngineError, folder, folder / "log"),
-                    FarSite(fleet, shared),
-                )
-                peer = await site.start(life, "the engine", "far_child", found, EngineSeat(index, 0, node=name))
-                stack.push_async_callback(peer.close)
-                stack.push_async_callback(life.close)
-                sites.append((life, site))
-            info, took = {"path": str(path), "size": path.stat().st_size}, []
+        stack.push_async_callback(fleet.cluster.leave)
+        await fleet.cluster.enter()
+        names = [name for name in await fleet.living() if not fleet.places[name].here][:nodes]
+        found = {"PYTHONPATH": f"{ROOT}{os.pathsep}{SUPPORT}"}
+        sites = []
+        for index, name in enumerate(names):
+            life, site = (
+                ChildProcesses(f"engine-{index}", EngineError, folder, folder / "log"),
+                FarSite(fleet, shared),
+            )
+            peer = await site.start(life, "the engine", "far_child", found, EngineSeat(index, 0, node=name))
+            stack.push_async_callback(peer.close)
+            stack.push_async_callback(life.close)
+            sites.append((life, site))
+        info, took = {"path": str(path), "size": path.stat().st_size}, []
 
-            async def bring(life: ChildProcesses, site: FarSite, version: int) -> None:
-                async with site.brought(life, info, version):
-                    pass
+        async def bring(life: ChildProcesses, site: FarSite, version: int) -> None:
+            async with site.brought(life, info, version):
+                pass
 
-            for version in range(ROUNDS + 1):
-                began = time.monotonic()
-                await asyncio.gather(*(bring(life, site, version) for life, site in sites))
-                took.append(time.monotonic() - began)
-            await stack.aclose()
+        for version in range(ROUNDS + 1):
+            began = time.monotonic()
+            await asyncio.gather(*(bring(life, site, version) for life, site in sites))
+            took.append(time.monotonic() - began)
     return {"s": statistics.median(took[1:])}
 
 
