@@ -142,11 +142,12 @@ def test_a_plan_says_which_engine_and_which_rank_sits_on_which_node_and_where_ra
     machines, start, shared, policy
 ) -> None:
     plan = train(machines, shared, policy, "--dry-run", f"run.dir={shared / 'dry'}")
-    dry = start(*plan, "rollout.replicas=2")
-    assert dry.end() == 0, dry.text
     addresses = [machine.address for machine in machines.all[1:]]
-    for what in ("engine 0 on node", "engine 1 on node", "rank 0 on node", "rank 1 on node", "they meet at"):
-        assert any(f"{what} {address}" in dry.text for address in addresses), dry.text
+    rows = {1: ["rank 0 on node", "rank 1 on node", "they meet at"], 2: ["engine 0 on node", "engine 1 on node"]}
+    for replicas, found in rows.items():
+        dry = start(*plan, f"rollout.replicas={replicas}")
+        assert dry.end() == 0, dry.text
+        assert all(any(f"{what} {address}" in dry.text for address in addresses) for what in found), dry.text
     few = start(*plan, "rollout.replicas=4")
     assert few.end() == 2
     assert "rollout.replicas=4: on CPUs each engine has a node of 1 core(s) or more, and there are 3" in few.text

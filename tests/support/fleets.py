@@ -82,14 +82,18 @@ class Actor(RayActor):
 
 
 class Cluster(RayCluster):
-    """Nodes of so many cores, or GPUs on all but the first, which is the driver's. ``real``: their processes are."""
+    """Nodes of so many cores, or GPUs on all but the first, which is the driver's. ``real``: their processes are.
+
+    Those that are ``refused`` have other code; of the GPUs of each its owner has ``kept`` some from Ray.
+    """
 
     def __init__(self, *cores: int, gpus: int = 0, real: bool = False) -> None:
         super().__init__("10.0.0.0:6379")
         self.nodes = {f"n{i}": self.node(i, count, gpus if i else 0) for i, count in enumerate(cores)}
         self.actors: list[Actor] = []
         self.surveyed: list[str] = []
-        self.refused: set[str] = set()
+        self.refused, self.draining, self.kept = set[str](), set[str](), 0
+        self._gone: dict[str, NodeDevices] = {}
         self.puts: list[int] = []
         self.pieces = Pieces(self._put)
         self.users, self._real, self.head_lost = 0, real, asyncio.Event()
@@ -116,8 +120,18 @@ class Cluster(RayCluster):
     async def look(self) -> list[RayNodeInfo]:
         if self.head_lost.is_set():
             raise HeadLost("its head does not answer")
-        every = self.nodes.values()
-        return [Place(at.name, at.address, True, len(at.devices.names), here=at.here) for at in every]
+        self._gone |= self.nodes
+        return [
+            Place(
+                name,
+                at.address,
+                name in self.nodes,
+                max(0, len(at.devices.names) - self.kept),
+                drains=name in self.draining,
+                here=at.here,
+            )
+            for name, at in self._gone.items()
+        ]
 
     async def actor(self, place: RayNodeInfo, make: Callable[[], Any], close_s: float, *, cpus: int = 0) -> RayActor:
         thing = make()

@@ -11,6 +11,7 @@ import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from unittest.mock import AsyncMock
 
 import pytest
 from fleets import Cluster, fleet_of
@@ -59,7 +60,7 @@ async def started(life: ChildProcesses, cluster: Cluster | None = None) -> Async
 
 
 async def test_calls_go_there_and_replies_and_errors_come_back(life: ChildProcesses) -> None:
-    async with started(life) as peer:
+    async with started(life, cluster := Cluster(4, 4, 4, real=True)) as peer:
         assert await asyncio.gather(*(peer.call("add", i, 1) for i in range(20))) == list(range(1, 21))
         with pytest.raises(RemoteFault, match=r"TypeError: "):
             await peer.call("add", "a", 1)
@@ -72,6 +73,9 @@ async def test_calls_go_there_and_replies_and_errors_come_back(life: ChildProces
         for i in range(50):
             assert await peer.call("add", i, 1) == i + 1
             await asyncio.sleep(i % 3 / 1000)
+        exchange = cluster.actors[0].thing.exchange = AsyncMock(wraps=cluster.actors[0].thing.exchange)
+        await asyncio.sleep(0.2)
+        assert exchange.call_count <= 3  # it is not asked again and again while there is nothing to say
         state = await peer.call("state")
         assert [state[name] for name in ("served", "taken_back", "parent")] == [75, True, os.getpid()]
         fd = os.pidfd_open(state["pid"])
@@ -129,6 +133,7 @@ async def test_a_node_that_is_silent_for_long_ends_the_life_and_one_that_speaks_
         with pytest.raises(EngineError, match=r"on node n1 is lost: no answer within 10 s"):
             await peer.call("add", 1, 1)
         assert GONE_S - 0.1 <= now() - 60.0 <= GONE_S + BEAT_S + 0.1
+        assert cluster.actors[0].thing._some.is_set()  # it was told at once that there is a call
         await peer._writer.wait_closed()
         assert cluster.actors[0].ends == 1
 

@@ -37,6 +37,9 @@ async def test_an_engine_whose_node_is_gone_moves_to_one_that_is_free_and_large_
     assert told == [f"engine 0 moves from node {first.node} to node n6"]
     cluster.nodes[first.node] = Cluster.node(1, 4)
     assert await fleet.take(first) == first
+    assert not fleet.moved
+    cluster.draining.add(first.node)
+    assert (await fleet.take(first)).node == "n6"
 
 
 async def test_an_engine_waits_for_a_node_and_not_for_ever() -> None:
@@ -90,6 +93,8 @@ async def test_a_survey_tells_of_nodes_that_cannot_be_used_and_needs_the_drivers
     cluster.refused.add("n1")
     assert [node.name for node in await survey(cluster, "cpu", told.append)] == ["n0", "n2"]
     assert told == ["node n1 is not used: another version of this package, or of Python, is installed there"]
+    cluster.nodes["n2"], cluster.kept = Cluster.node(2, 0, gpus=3), 1
+    assert [node.devices.names for node in await survey(cluster, "auto", print)] == [(), ("0", "1")]
     cluster.refused.add("n0")
     with pytest.raises(ConfigError, match="this machine's own node cannot be used"):
         await survey(cluster, "cpu", told.append)
