@@ -69,10 +69,6 @@ class EngineLost(EngineError):
     """The engine that had these weights died; another one is being started, and needs them loaded again."""
 
 
-class ClusterLost(EngineError):
-    """The Ray head node of this engine's cluster is unreachable: no other engine can be started either."""
-
-
 class ParityError(EngineError):
     """After a weight sync, engine and learner log-probs differ by more than the bound."""
 
@@ -83,6 +79,10 @@ class LearnerError(OverlapError, RuntimeError):
 
 class LearnerDiedError(LearnerError):
     """A learner rank was killed, raised an unexpected error, or did not answer in time; a restart may help."""
+
+
+class ClusterLost(EngineError, LearnerError):
+    """The Ray head node is unreachable: no other engine or rank can be started on a node either."""
 
 
 class VerifierError(OverlapError, RuntimeError):

@@ -13,12 +13,10 @@ from overlap.cluster.members import RayMembers
 from overlap.cluster.node_state import NodeState, token_path
 from overlap.cluster.nodes import NodeParcel, RayNodeInfo, code_digest
 from overlap.cluster.pool import ClusterPool
-from overlap.cluster.rank_site import RankSite
 from overlap.cluster.ray_cluster import RayCluster
-from overlap.cluster.sites import Berths, FarSite
+from overlap.cluster.sites import FarSite, RankSite
 
 __all__ = [
-    "Berths",
     "ClusterPool",
     "FarSite",
     "NodeParcel",

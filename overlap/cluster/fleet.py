@@ -1,167 +1,272 @@
-"""Agents on nodes of a Ray cluster that have one process of ours each."""
+"""The nodes of a cluster for a run that has processes on them, called as ones on this machine. No Ray in here.
+
+    Peer ──bytes of calls──▶ FarProcess ──exchange──▶ the node: Hosted ──▶ the process
+    Peer ◀─bytes of replies─ reader ◀────────────────┘
+
+A node that says nothing for ``GONE_S``, or a cluster that is lost, ends the life, as the death of the process does: it
+is asked nothing any more, and the process there ends with the agent that nobody calls.
+"""
 
 from __future__ import annotations
 
 import asyncio
-import time
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
-from overlap.cluster.hosted import Delivery, Hosted
+from overlap.aio import together
+from overlap.clock import now
+from overlap.cluster.hosted import PIECE, Hosted, same_policy
 from overlap.cluster.members import why_unusable
-from overlap.cluster.nodes import HeadLost, NodeLost, NodeRefused, RayNodeInfo, answer_within
+from overlap.cluster.nodes import BEAT_S, GRACE_S, ORPHAN_S, HeadLost, NodeLost, NodeRefused, RayNodeInfo, answer_within
 from overlap.cluster.ray_cluster import RayActor, RayCluster
-from overlap.errors import ConfigError
-from overlap.placement import NodeDevices
+from overlap.config import Config
+from overlap.errors import ClusterLost, ConfigError
+from overlap.placement import EngineSeat, NodeDevices, devices_here, free_memory, moved_seat
 from overlap.policy import policy_digest
+from overlap.process import ChildProcesses, Peer
 
+ASK_S = 90.0
+"""For what an agent does once: begin, start the process, take a piece of a file."""
+GONE_S = 10.0
+"""A node that has answered nothing for so long is lost."""
+PACE_S = 0.05
+"""Between two calls: one costs the driver half a millisecond, and what comes meanwhile goes together."""
 CLOSE_S = 12.0
 """A killed process of many GiB ends within 10 s."""
-ABOUT_S = KNOWN_S = 60.0
+LOOK_S = 1.0
+NODE_S = 1800.0
+"""An engine waits so long for a node."""
+KNOWN_S = 20.0
+"""What a node has, or that it cannot be used, is not asked again for so long."""
+REST_S = ORPHAN_S + GRACE_S + 45.0
+"""A node that was silent when its engine was to end has it for no longer than this; Ray needs 65 s, as it comes, to see
+that a node is gone."""
 
 
-class RayHost:
-    """A :class:`~overlap.cluster.far_peer.ProcessAgent` at ``place``; ``owner`` is what the life there is called. Of
-    ``policies``, paths and what their digests are here, each must be there too.
+class RayFleet:
+    """``engines`` begin on the nodes of their seats, and move to others where these are gone; ``fits`` says whether one
+    has enough memory where it would move to.
     """
 
     def __init__(
         self,
+        cfg: Config,
         cluster: RayCluster,
-        place: RayNodeInfo,
-        owner: str,
-        *,
-        policies: Mapping[Path, str] | None = None,
-        closed: Callable[[bool], None] = lambda sure: None,
+        engines: Sequence[EngineSeat],
+        tell: Callable[[str], None],
+        fits: Callable[[EngineSeat, NodeDevices], bool] = lambda seat, node: True,
     ) -> None:
-        self._cluster, self._place, self._owner = cluster, place, owner
-        self._policies, self._closed = dict(policies or {}), closed
-        self.name = place.name
-        self._actor: RayActor | None = None
-        self._entered = False
+        self._cfg, self.cluster, self.tell, self._fits = cfg, cluster, tell, fits
+        self._homes = {seat.node for seat in engines}
+        self._rests: dict[str, float] = {}
+        self._known: dict[str, tuple[NodeDevices | str, float]] = {}
+        self.places: dict[str, RayNodeInfo] = {}
+        """By their names."""
+        self.moved: dict[int, str] = {}
+        """Where engines are that have moved, by their index."""
+        self.ranks: Collection[str] = ()
+        """Nodes that learner ranks sit on: no engine moves to GPUs there."""
 
-    async def start(self, title: str, module: str, environment: Mapping[str, str]) -> str:
-        self._entered = True
-        await self._cluster.enter()
-        self._actor = await self._cluster.actor(self._place, partial(Hosted, self._owner), CLOSE_S)
-        if fault := await why_unusable(self._actor, authenticated=not self._cluster.unauthenticated):
-            return fault
-        for path, digest in self._policies.items():
-            if (there := await self._actor.call("digest", path)) != digest:
-                what = "has other files" if there else "is not there"
-                return f"the policy {path} {what}: put the same one at the same path of every node, or share the path"
-        return str(await self._actor.call("start", title, module, dict(environment)))
+    async def living(self) -> list[str]:
+        """Names of the nodes that are there and are not left alone. Raises HeadLost where nobody knows."""
+        there = {place.name: place for place in await self.cluster.look() if place.alive and not place.drains}
+        self.places |= there
+        return [name for name in there if self._rests.get(name, 0.0) <= now()]
 
-    async def exchange(self, data: bytes, log: int, wait_s: float) -> Delivery:
-        came: Delivery = await self._there.call("exchange", data, log, wait_s)
-        return came
+    def rest(self, name: str) -> None:
+        """Nobody knows whether what was there has ended: it is left alone for a while."""
+        self._rests[name] = now() + REST_S
 
-    def nudge(self) -> None:
-        self._there.nudge()
+    async def about(self, name: str) -> NodeDevices | None:
+        """What a node has for engines and ranks; None where it cannot be used."""
+        if (known := self._known.get(name)) is None or known[1] <= now():
+            said = await about(self.cluster, self.places[name], self._cfg.run.device)
+            known = self._known[name] = said, now() + KNOWN_S
+        return known[0] if isinstance(known[0], NodeDevices) else None
 
-    async def bring(self, update: int, path: str, version: int, size: int) -> str:
-        return await self._there.bring(update, path, version, size)
+    async def take(self, seat: EngineSeat) -> EngineSeat:
+        """The seat for an engine that begins: its own or one elsewhere. Raises NodeLost where none is for long."""
+        until, told = now() + NODE_S, False
+        while (found := await self._found(seat)) is None:
+            if now() > until:
+                raise NodeLost(f"no node had room for it within {NODE_S:g} s")
+            if not told:
+                self.tell(f"engine {seat.index} waits for node {seat.node}, or one as large that has no engine")
+                told = True
+            await asyncio.sleep(LOOK_S)
+        if found.node != seat.node:
+            self.tell(f"engine {seat.index} moves from node {seat.node} to node {found.node}")
+        return found
 
-    async def free(self, update: int) -> None:
-        await self._there.call("free", update)
+    async def _found(self, seat: EngineSeat) -> EngineSeat | None:
+        names = await self.living()
+        if seat.node in names:
+            self.moved.pop(seat.index, None)
+            return seat
+        for name in names:
+            node = await self.about(name) if self._is_free(name, seat) else None
+            found = None if node is None or node.here else moved_seat(self._cfg, seat, node)
+            if node and found and self._fits(found, node) and self._is_free(name, seat):  # still free
+                self.moved[seat.index] = name
+                return found
+        return None
 
-    async def files(self, do: str, *args: Any) -> Any:
-        return await self._there.call("files", do, *args)
+    def _is_free(self, name: str, seat: EngineSeat) -> bool:
+        others = {node for index, node in self.moved.items() if index != seat.index}
+        return not (name in others or name in self._homes or (seat.devices and name in self.ranks))
 
-    @property
-    def _there(self) -> RayActor:
-        if self._actor is None:
-            raise NodeLost("it was not started")
-        return self._actor
 
-    async def close(self) -> bool:
-        if not self._entered:
-            return True
-        self._entered, sure = False, True
+class FarProcess:
+    """What a ``Peer`` reads from and writes to: a process of ``life`` on a node, where each of the ``policies`` must be
+    as it is here. ``folder`` there, which is not there yet, is for files of the process.
+    """
+
+    def __init__(self, fleet: RayFleet, node: str, life: ChildProcesses, policies: Sequence[Path]) -> None:
+        self._fleet, self.node, self._life, self._policies = fleet, node, life, policies
+        self.lost = partial(ending, life, f"the {life.name} on node {node} is lost")
+        self.folder, self._stack = Path(), AsyncExitStack()
+        self._reader, self._out, self._waits = asyncio.StreamReader(), bytearray(), False
+
+    async def start(self, title: str, module: str, environment: Mapping[str, str]) -> Peer:
+        """As ``Peer.start``. Raises the cause when the life is over."""
         try:
-            if self._actor is not None:
-                sure = await self._actor.end()
-        finally:
-            self._closed(sure)
-            await self._cluster.leave()
-        return sure
+            await self._stack.enter_async_context(joined(self._fleet.cluster))
+            with ending(self._life, f"{title} cannot be started on node {self.node}"):
+                agent = agent_on(self._fleet.cluster, self._fleet.places[self.node], self._life.name, self._fleet.rest)
+                self.actor = await self._stack.enter_async_context(agent)
+                for path in self._policies:
+                    if not await self._ask("run", same_policy, path, await asyncio.to_thread(policy_digest, path)):
+                        way_out = "put the same one at the same path of every node, or share the path"
+                        raise NodeRefused(f"the policy {path} is not there, or has other files: {way_out}")
+                self.folder = Path(await self._ask("start", title, module, dict(environment)), "files")
+        except BaseException:
+            await self._stack.aclose()
+            raise
+        self._carrying = asyncio.create_task(self._carry(), name=f"carry to {self.node}")
+        return Peer(self._life, title, self._reader, self)
 
+    async def run(self, function: Callable[..., Any], *args: Any) -> Any:
+        """What a function says there. Raises the cause when the life is over."""
+        with self.lost():
+            return await self._ask("run", function, *args)
 
-class RayFleet:
-    """:class:`~overlap.cluster.sites.Fleet` of a cluster, for a run with this ``run.device`` and these policies."""
+    async def _ask(self, name: str, *args: Any) -> Any:
+        return await answer_within(self.actor.call(name, *args), ASK_S)
 
-    def __init__(self, cluster: RayCluster, device: str, *policies: Path) -> None:
-        self._cluster, self._device, self._paths = cluster, device, policies
-        self._policies: dict[Path, str] = {}
-        self._places: dict[str, RayNodeInfo] = {}
-        self._known: dict[str, tuple[NodeDevices, float]] = {}
+    def write(self, data: bytes) -> None:
+        self._out += data
+        if self._waits:
+            self._waits = False
+            self.actor.nudge()
 
-    @asynccontextmanager
-    async def joined(self) -> AsyncIterator[None]:
+    async def drain(self) -> None:
+        """What was written waits here until it is sent, however much it is."""
+
+    def close(self) -> None:
+        """Nothing: the node is let go when the life is over."""
+
+    async def wait_closed(self) -> None:
+        """Until the node has been let go."""
+        await asyncio.wait([self._carrying])
+
+    async def _carry(self) -> None:
         try:
-            await self._cluster.enter()
-            for path in self._paths:
-                if path not in self._policies:
-                    self._policies[path] = await asyncio.to_thread(policy_digest, path)
-            yield
+            with self.lost():
+                await together(self._exchange(), self._lose_head())
+        except Exception as error:  # why the life is over; else a fault of ours, which ends it
+            self._life.fail(error)
         finally:
-            await self._cluster.leave()
+            await self._stack.aclose()
+            self._reader.feed_eof()
 
-    async def lost(self) -> HeadLost:
-        return await self._cluster.lost()
+    async def _lose_head(self) -> NoReturn:
+        """Without its head Ray ends all that is on the nodes after a while: the life ends before."""
+        raise await self._fleet.cluster.lost()
 
-    async def alive(self) -> Sequence[str]:
-        look = await self._cluster.look()
-        self._places = {place.name: place for place in look if place.alive and not place.drains}
-        return list(self._places)
+    async def _exchange(self) -> NoReturn:
+        """One call at a time: an agent that does not answer it is asked nothing any more."""
+        while True:
+            began, piece = now(), bytes(self._out[:PIECE])
+            del self._out[: len(piece)]
+            self._waits = not self._out
+            asks = self.actor.call("exchange", piece, BEAT_S if self._waits else 0.0)
+            replies, printed, death = await answer_within(asks, GONE_S)
+            self._waits = False
+            self._reader.feed_data(replies)
+            if printed and self._life.log is not None:
+                with suppress(OSError), self._life.log.open("ab") as log:  # on a full disk it is lost, as here
+                    log.write(printed)
+            if death is not None:
+                who, code = death
+                self._life.died(f"{who} on node {self.node}", code)
+            await asyncio.sleep(0 if self._out or len(replies) == PIECE else began + PACE_S - now())
 
-    async def about(self, name: str) -> NodeDevices:
-        known, at_s = self._known.get(name, (None, 0.0))
-        if known is None or time.monotonic() - at_s > KNOWN_S:
-            known = await about(self._cluster, self._places[name], self._device)
-            self._known[name] = known, time.monotonic()
-        return known
 
-    def host(self, name: str, owner: str, closed: Callable[[bool], None]) -> RayHost:
-        return RayHost(self._cluster, self._places[name], owner, policies=self._policies, closed=closed)
-
-
-async def about(cluster: RayCluster, place: RayNodeInfo, device: str) -> NodeDevices:
-    """What a node has for engines. Raises NodeLost, NodeRefused."""
-    actor = await cluster.actor(place, partial(Hosted, "survey"), CLOSE_S)
+@contextmanager
+def ending(life: ChildProcesses, what: str) -> Iterator[None]:
+    """A node that is lost or refuses inside ends the life, and its cause is raised."""
     try:
-        if fault := await answer_within(why_unusable(actor, authenticated=not cluster.unauthenticated), ABOUT_S):
-            raise NodeRefused(fault)
-        devices, memory = await answer_within(actor.call("facts", device), ABOUT_S)
+        with life.guard():
+            yield
+    except (NodeLost, NodeRefused) as error:
+        lost = f"the cluster is lost: {error}; over another one the run goes on with --resume"
+        life.fail(ClusterLost(lost) if isinstance(error, HeadLost) else f"{what}: {error}")
+        life.check()
+        raise
+
+
+@asynccontextmanager
+async def joined(cluster: RayCluster) -> AsyncIterator[None]:
+    """Its nodes can be asked inside. Raises ConfigError."""
+    try:
+        await cluster.enter()
+        yield
     finally:
-        await actor.end()
+        await cluster.leave()
+
+
+@asynccontextmanager
+async def agent_on(
+    cluster: RayCluster, place: RayNodeInfo, owner: str, unsure: Callable[[str], None] = lambda name: None
+) -> AsyncIterator[RayActor]:
+    """A ``Hosted`` there for as long; ``unsure`` is told where it may live on. Raises NodeLost, NodeRefused."""
+    actor = await cluster.actor(place, partial(Hosted, owner), CLOSE_S)
+    try:
+        if fault := await answer_within(why_unusable(actor, authenticated=not cluster.unauthenticated), ASK_S):
+            raise NodeRefused(fault)
+        yield actor
+    finally:
+        if not await actor.end():
+            unsure(place.name)
+
+
+async def about(cluster: RayCluster, place: RayNodeInfo, device: str) -> NodeDevices | str:
+    """What a node has for a run with ``run.device`` = ``device``, or why it cannot be used; no GPU is no reason."""
+    try:
+        async with agent_on(cluster, place, "survey") as actor:
+            asks = actor.call("run", devices_here, "cpu" if device == "cpu" else "auto")
+            devices = await answer_within(asks, ASK_S)
+            memory = await answer_within(actor.call("run", free_memory), ASK_S)
+    except (NodeLost, NodeRefused) as error:
+        return str(error)
     if not place.here:  # what its owner keeps from Ray is not ours either
         devices = replace(devices, names=devices.names[: place.gpus])
     return NodeDevices(place.name, place.address, devices, memory, here=place.here)
 
 
 async def survey(cluster: RayCluster, device: str, tell: Callable[[str], None]) -> list[NodeDevices]:
-    """What each node has for the engines of a run with ``run.device`` = ``device``; tells of those that cannot be used.
-    Raises ConfigError where the driver's is one of these, NodeLost where the head does not answer.
-    """
-    try:
-        await cluster.enter()
+    """``about`` all nodes; tells of those that cannot be used. Raises HeadLost, ConfigError where ours is one."""
+    async with joined(cluster):
         places = [place for place in await cluster.look() if place.alive]
-        said = await asyncio.gather(*(about(cluster, place, device) for place in places), return_exceptions=True)
-    finally:
-        await cluster.leave()
-    found = []
+        said = await asyncio.gather(*(about(cluster, place, device) for place in places))
     for place, node in zip(places, said, strict=True):
-        if isinstance(node, NodeLost | NodeRefused):
+        if isinstance(node, str):
             tell(f"node {place.name} is not used: {node}")
-        elif isinstance(node, BaseException):
-            raise node
-        else:
-            found.append(node)
+    found = [node for node in said if isinstance(node, NodeDevices)]
     if not any(node.here for node in found):
         raise ConfigError("cluster.address", cluster.address, "this machine's own node cannot be used: see above")
     return found

@@ -11,93 +11,62 @@ import asyncio
 import contextlib
 import os
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack
+from contextlib import AsyncExitStack
+from io import FileIO
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-from overlap.cluster.far_folder import FarFolder, write_and_close
 from overlap.errors import ConfigError, OverlapError
-from overlap.placement import Devices, devices_here, free_memory
 from overlap.policy import policy_digest
 from overlap.process import ChildProcesses, connect, scratch_directory
 
 PIECE = 4 << 20
 """Bytes of a stream in one call, at most."""
-LOG_PIECE = 256 << 10
-_LAST_WORDS_S = 0.5  # what a process said before its end may come a moment after that
-
-
-class Delivery(NamedTuple):
-    """What has come since: bytes of replies and of the log, and, behind the last of them, who died with which exit code
-    (negative: by that signal).
-    """
-
-    replies: bytes = b""
-    log: bytes = b""
-    death: tuple[str, int | None] | None = None
 
 
 class Hosted:
     """One process, started once. ``name`` is what its life is called ("engine-1")."""
 
     def __init__(self, name: str) -> None:
-        self._name, self._stack = name, ExitStack()
-        self._life: _Watched | None = None
-        self._writer: asyncio.StreamWriter | None = None
-        self._reading: asyncio.Task[None] | None = None
-        self._noting: asyncio.Task[None] | None = None
+        self._name, self._stack = name, AsyncExitStack()
         self._replies, self._some = bytearray(), asyncio.Event()
-        self._log: Path | None = None
-        self._folder: FarFolder | None = None
         self._death: tuple[str, int | None] | None = None
         self._weights, self._update = -1, 0
 
     async def start(self, title: str, module: str, environment: Mapping[str, str]) -> str:
-        """Start ``python -m module FD`` in a scratch directory of its own. Why that cannot be, "" where it is done."""
-        try:
-            scratch, _ = self._stack.enter_context(
-                scratch_directory(detached=True)
-            )  # Ray kills all children of a worker that it ends
-            self._log, self._folder = scratch / "log", FarFolder(scratch / "files")
-            self._life = _Watched(self._name, scratch, self._log, self._died)
-            reader, self._writer = await connect(self._life, title, module, environment)
-        except OverlapError as error:
-            return str(error)
+        """Start ``python -m module FD`` in a scratch directory of its own; its path. Raises OverlapError."""
+        # Detached: Ray kills all children of a worker that it ends.
+        scratch, _ = self._stack.enter_context(scratch_directory(detached=True))
+        life = _Watched(self._name, OverlapError, scratch, scratch / "log")
+        life.tell = self._died
+        self._stack.push_async_callback(life.close)
+        reader, self._writer = await connect(life, title, module, environment)
+        self._stack.callback(self._writer.close)
         self._reading = asyncio.create_task(self._read(reader), name=f"listen to {title}")
-        return ""
+        self._log = self._stack.enter_context(FileIO(scratch / "log"))
+        return str(scratch)
 
-    async def exchange(self, data: bytes, log: int, wait_s: float) -> Delivery:
-        """Hand on bytes of calls; what has come since the last call, as soon as there is any, and of the log what is
-        behind its first ``log`` bytes; nothing after ``wait_s``.
+    async def exchange(self, data: bytes, wait_s: float) -> tuple[bytes, bytes, tuple[str, int | None] | None]:
+        """Hand on bytes of calls; what has come since the last one, as soon as there is any, or after ``wait_s``: bytes
+        of replies and of the log, and who died with which exit code (negative: by that signal). One call at a time.
         """
-        if self._writer is not None and data:
-            self._writer.write(data)
-        if not self._replies and self._death is None:
-            self._some.clear()
+        self._writer.write(data)
+        if not (self._replies or self._death):
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(wait_s):
                     await self._some.wait()
-        replies, printed = bytes(self._replies[:PIECE]), self._printed(log)
+        self._some.clear()
+        replies, death, self._death = bytes(self._replies[:PIECE]), self._death, None
         del self._replies[:PIECE]
-        whole = not self._replies and len(printed) < LOG_PIECE
-        return Delivery(replies, printed, self._death if whole else None)
+        return replies, self._log.read(PIECE), death
 
     async def nudge(self) -> None:
-        """Have ``exchange`` wait no longer."""
+        """Have ``exchange`` wait no longer, or the next one not at all."""
         self._some.set()
 
-    async def facts(self, device: str) -> tuple[Devices, int]:
-        """What this machine has for engines of a run with ``run.device`` = ``device``, and its memory that is free,
-        bytes. One without a GPU refuses nothing: it has none.
-        """
-        return await asyncio.to_thread(lambda: (devices_here("cpu" if device == "cpu" else "auto"), free_memory()))
-
-    async def digest(self, policy: Path) -> str:
-        """Of a checkpoint, as ``policy_digest`` makes it; "" where there is none."""
-        try:
-            return await asyncio.to_thread(policy_digest, policy)
-        except ConfigError:
-            return ""
+    async def run(self, function: Callable[..., Any], *args: Any) -> Any:
+        """What a function says that is called in a thread here."""
+        return await asyncio.to_thread(function, *args)
 
     async def room(self, update: int, size: int) -> str:
         """Memory for ``size`` bytes of weights, in the place of the last; the path by which the process finds it.
@@ -127,29 +96,12 @@ class Hosted:
             os.close(self._weights)
             self._weights = -1
 
-    async def files(self, do: str, *args: Any) -> Any:
-        """What a method of its folder says."""
-        return await asyncio.to_thread(getattr(self._folder, do), *args)
-
     async def close(self) -> None:
         """End the process and what it has started, and remove all that is theirs."""
-        if self._life is not None:
-            await self._life.close()
-        tasks = [task for task in (self._reading, self._noting) if task is not None]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        if self._writer is not None:
-            self._writer.close()
+        await self._stack.aclose()
         self._drop()
-        await asyncio.to_thread(self._stack.close)
 
     def _died(self, who: str, code: int | None) -> None:
-        self._noting = asyncio.create_task(self._note_death(who, code), name="note a death")
-
-    async def _note_death(self, who: str, code: int | None) -> None:
-        if self._reading is not None:
-            await asyncio.wait([self._reading], timeout=_LAST_WORDS_S)
         self._death = who, code
         self._some.set()
 
@@ -159,24 +111,53 @@ class Hosted:
                 self._replies += data
                 self._some.set()
 
-    def _printed(self, log: int) -> bytes:
-        if self._log is None:
-            return b""
-        try:
-            with self._log.open("rb") as file:
-                file.seek(log)
-                return file.read(LOG_PIECE)
-        except OSError:
-            return b""
-
 
 class _Watched(ChildProcesses):
     """A life that tells of a death."""
 
-    def __init__(self, name: str, scratch: Path, log: Path, tell: Callable[[str, int | None], None]) -> None:
-        super().__init__(name, OverlapError, scratch, log)
-        self._tell = tell
+    tell: Callable[[str, int | None], None]
 
     def died(self, who: str, code: int | None) -> None:
-        self._tell(who, code)
+        self.tell(who, code)
         super().died(who, code)
+
+
+def same_policy(policy: Path, digest: str) -> bool:
+    """Whether the checkpoint is here, and is the one of that digest."""
+    with contextlib.suppress(ConfigError):
+        return policy_digest(policy) == digest
+    return False
+
+
+def files_in(folder: Path) -> list[tuple[str, int]]:
+    """Paths of the files in a folder, relative to it, and their sizes, bytes."""
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    return [(path.relative_to(folder).as_posix(), path.stat().st_size) for path in files]
+
+
+def read_piece(path: str | Path, at: int, length: int) -> bytes:
+    """Bytes of a file. Raises OSError, also where it ends before."""
+    with open(path, "rb", buffering=0) as file:
+        data = os.pread(file.fileno(), length, at)
+    if len(data) < length:
+        raise OSError(f"{path} ends at byte {at + len(data)}, not behind {at + length}")
+    return data
+
+
+def write_piece(path: Path, at: int, data: bytes) -> str:
+    """Make the file, with the folders above it, unless it is there, and write that into it; why it cannot be, or ""."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_and_close(os.open(path, os.O_WRONLY | os.O_CREAT, 0o666), at, data)
+    except OSError as error:
+        return error.strerror or str(error)
+    return ""
+
+
+def write_and_close(fd: int, at: int, data: bytes | memoryview) -> None:
+    """Write all of ``data`` at that byte of a file, and close it. Raises OSError."""
+    view = memoryview(data)
+    with open(fd, "wb", buffering=0):
+        while len(view):
+            done = os.pwrite(fd, view, at)
+            view, at = view[done:], at + done

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from overlap.cluster.far_folder import read_piece
+from overlap.cluster.hosted import read_piece
 
 PIECE_BYTES = 16 << 20
 KEPT = 4

@@ -1,207 +1,185 @@
-"""Where engines live that are on nodes: each on the one that the placement gives it, or on another when that is gone.
+"""Where engines and learner ranks live that are on nodes. No Ray in here.
 
-    FarSite.start ──▶ berth: its node, else one that is free and large enough, else wait ──▶ an agent there ──▶ Peer
-    FarSite.brought ──▶ weights in pieces: once into the object store, from there into memory of each node
-
-No Ray in here; of it the ``Fleet`` knows.
+brought  ──▶ weights in pieces: for an engine by the object store into memory there, of rank 0 into memory here
+saving   ──▶ a path that node and driver share, or a folder there ──▶ files in pieces ──▶ here
+loading  ──▶ the same the other way
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
-from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from typing import Any, Protocol
+import os
+import re
+import shutil
+import tempfile
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import Any
 
-from overlap.aio import race
+from overlap.aio import together
 from overlap.clock import now
-from overlap.cluster.far_peer import ProcessAgent, start_far
-from overlap.cluster.nodes import GRACE_S, ORPHAN_S, HeadLost, NodeLost, NodeRefused, answer_within
-from overlap.config import Config
-from overlap.errors import ClusterLost
-from overlap.placement import EngineSeat, NodeDevices, moved_seat
+from overlap.cluster.fleet import GONE_S, LOOK_S, REST_S, FarProcess, RayFleet, ending, joined
+from overlap.cluster.hosted import files_in, read_piece, write_piece
+from overlap.cluster.nodes import NodeLost, answer_within
+from overlap.cluster.pieces import PIECE_BYTES
+from overlap.errors import LearnerError, RunDirError
+from overlap.placement import EngineSeat, Placement, RankSeat, reseated
 from overlap.process import ChildProcesses, Peer
 
-LOOK_S = 1.0
-NODE_S = 1800.0
-"""An engine waits so long for a node."""
-UNFIT_S = 10.0
-"""A node that an engine cannot move to is not asked again for so long."""
-FREE_S = 10.0
-REST_S = ORPHAN_S + GRACE_S + 45.0
-"""A node that was silent when its engine was to end has it for no longer than this; Ray needs 65 s, as it comes, to see
-that a node is gone."""
-
-
-class Fleet(Protocol):
-    """The nodes of a cluster as they are now. Raises HeadLost where nobody knows."""
-
-    def joined(self) -> AbstractAsyncContextManager[None]:
-        """What is asked of it is asked inside."""
-
-    async def lost(self) -> HeadLost:
-        """Wait until nobody knows any more, and say why."""
-
-    async def alive(self) -> Sequence[str]:
-        """Names of the nodes that are there."""
-
-    async def about(self, name: str) -> NodeDevices:
-        """What one of them has for engines. Raises NodeLost, NodeRefused."""
-
-    def host(self, name: str, owner: str, closed: Callable[[bool], None]) -> ProcessAgent:
-        """An agent there, not begun yet, for the process of ``owner``; says with which certainty it was closed."""
-
-
-class Berths:
-    """Which engine of a run is on which node. ``fits`` says whether one has enough memory where it would move to."""
-
-    def __init__(
-        self,
-        cfg: Config,
-        fleet: Fleet,
-        tell: Callable[[str], None],
-        fits: Callable[[EngineSeat, NodeDevices], bool] = lambda seat, node: True,
-    ) -> None:
-        self._cfg, self._fleet, self._tell, self._fits = cfg, fleet, tell, fits
-        self._homes: dict[int, str] = {}
-        self._taken: dict[int, str] = {}
-        self._rests: dict[str, float] = {}
-        self._unfit: dict[str, float] = {}
-        self.ranks: Collection[str] = ()
-        """Nodes that learner ranks sit on: no engine moves to GPUs there."""
-
-    async def take(self, seat: EngineSeat) -> EngineSeat:
-        """The seat for an engine that is to begin: its own, or one on another node. Raises NodeLost when there is none
-        for long.
-        """
-        until, told = now() + NODE_S, False
-        self._homes[seat.index] = seat.node
-        while True:
-            if (found := await self._found(seat)) is not None:
-                if found.node != seat.node:
-                    self._tell(f"engine {seat.index} moves from node {seat.node} to node {found.node}")
-                return found
-            if now() > until:
-                raise NodeLost(f"no node had room for it within {NODE_S:g} s")
-            if not told:
-                self._tell(f"engine {seat.index} waits for node {seat.node}, or one as large that has no engine")
-                told = True
-            await asyncio.sleep(LOOK_S)
-
-    def rest(self, node: str) -> None:
-        """Nobody knows whether the engine there has ended."""
-        self._rests[node] = now() + REST_S
-
-    def rests(self, node: str) -> bool:
-        """Whether it is left alone for that."""
-        return self._rests.get(node, 0.0) > now()
-
-    async def living(self) -> list[str]:
-        """The nodes that are there and are not left alone; none where that is not known. Raises HeadLost: for good."""
-        try:
-            return [name for name in await self._fleet.alive() if not self.rests(name)]
-        except NodeLost as error:
-            if isinstance(error, HeadLost):
-                raise
-            return []
-
-    @property
-    def strangers(self) -> set[str]:
-        """Nodes that engines have moved to."""
-        return {node for index, node in self._taken.items() if self._homes[index] != node}
-
-    async def _found(self, seat: EngineSeat) -> EngineSeat | None:
-        names = await self.living()
-        if seat.node in names and seat.node not in self.strangers:
-            self._taken[seat.index] = seat.node
-            return seat
-        for name in names:
-            if self._is_free(name, seat) and self._unfit.get(name, 0.0) <= now():
-                with contextlib.suppress(NodeLost, NodeRefused):
-                    self._unfit[name] = float("inf")  # nobody else asks it meanwhile
-                    try:
-                        found = self._seat_on(await self._fleet.about(name), seat)
-                    finally:
-                        self._unfit[name] = now() + UNFIT_S
-                    if found is not None and self._is_free(name, seat):  # another may have taken it meanwhile
-                        self._taken[seat.index] = name
-                        return found
-        return None
-
-    def _is_free(self, name: str, seat: EngineSeat) -> bool:
-        others = {node for index, node in self._taken.items() if index != seat.index}
-        return name not in others and name not in self._homes.values() and not (seat.devices and name in self.ranks)
-
-    def _seat_on(self, node: NodeDevices, seat: EngineSeat) -> EngineSeat | None:
-        found = None if node.here else moved_seat(self._cfg, seat, node)
-        return found if found is not None and self._fits(found, node) else None
-
-
-def cluster_lost(error: HeadLost) -> ClusterLost:
-    """What whoever waits for an engine gets."""
-    return ClusterLost(f"the cluster is lost: {error}; over another one the run goes on with --resume")
-
-
-@contextlib.contextmanager
-def ending(life: ChildProcesses, what: str, lost: Callable[[HeadLost], Exception] = cluster_lost) -> Iterator[None]:
-    """A node that is lost inside ends the life, and its cause is raised; ``lost`` makes that of a cluster."""
-    try:
-        with life.guard():
-            yield
-    except NodeLost as error:
-        life.fail(lost(error) if isinstance(error, HeadLost) else f"{what}: {error}")
-        life.check()
-        raise
+_OF_A_RANK = re.compile(r"zero_pp_rank_(\d+)_")
+"""Files of a saved state that one rank writes, and reads again."""
+Run = Callable[..., Awaitable[Any]]
+AHEAD = 2
+"""Pieces on their way at a time: one is written while the next one comes."""
 
 
 class FarSite:
     """An ``EngineSite`` (see ``overlap.generate``) on a node, for one engine after the other of one seat."""
 
-    def __init__(self, fleet: Fleet, berths: Berths) -> None:
-        self._fleet, self._berths = fleet, berths
-        self._host: ProcessAgent | None = None
+    def __init__(self, fleet: RayFleet, *policies: Path) -> None:
+        self._fleet, self._policies = fleet, policies
+        self._process: FarProcess | None = None
         self._updates = 0
-        self._watching: asyncio.Task[None] | None = None
 
     async def start(
         self, life: ChildProcesses, title: str, module: str, environment: Mapping[str, str], seat: EngineSeat
     ) -> Peer:
-        """Raises the cause when the life is over, also where no node has room for long."""
-        async with self._fleet.joined():
-            seat = await self._seat(life, title, seat)
-            node = seat.node
-            self._host = self._fleet.host(node, life.name, lambda sure: None if sure else self._berths.rest(node))
-            peer = await start_far(self._host, life, title, module, {**environment, **seat.environment})
-            self._watching = asyncio.create_task(self._watch(life), name=f"watch the head for {life.name}")
-            return peer
-
-    async def _watch(self, life: ChildProcesses) -> None:
-        """Without its head Ray ends this process after a while: the life ends before."""
-        lost, _ = await race(self._fleet.lost(), life.wait_dead())
-        if not lost.cancelled():
-            life.fail(cluster_lost(lost.result()))
-
-    async def _seat(self, life: ChildProcesses, title: str, seat: EngineSeat) -> EngineSeat:
-        with ending(life, f"{title} cannot be started"):
-            taken = await self._berths.take(seat)
-        return taken
+        async with joined(self._fleet.cluster):
+            with ending(life, f"{title} cannot be started"):
+                seat = await self._fleet.take(seat)
+            self._process = FarProcess(self._fleet, seat.node, life, self._policies)
+            return await self._process.start(title, module, {**environment, **seat.environment})
 
     @asynccontextmanager
     async def brought(
         self, life: ChildProcesses, info: Mapping[str, Any], version: int
     ) -> AsyncIterator[Mapping[str, Any]]:
         """Weights that lie in this machine's memory, in that of the node; what goes another way as it is."""
-        host = self._host
-        if "path" not in info or host is None:
+        if "path" not in info or (process := self._process) is None:
             yield info
             return
         self._updates = update = self._updates + 1
         try:
-            with ending(life, f"the {life.name} on node {host.name} is lost"):
-                path = await host.bring(update, str(info["path"]), version, int(info["size"]))
+            with process.lost():
+                path = await process.actor.bring(update, str(info["path"]), version, int(info["size"]))
             yield {**info, "path": path}
         finally:
             if not life.over:
-                with contextlib.suppress(NodeLost):
-                    await answer_within(host.free(update), FREE_S)
+                with suppress(NodeLost):
+                    await answer_within(process.actor.call("free", update), GONE_S)
+
+
+class RankSite:
+    """A ``Site`` (see ``overlap.learner``) over nodes, for one learner after the other of a run."""
+
+    def __init__(self, fleet: RayFleet, *policies: Path) -> None:
+        self._fleet, self._policies = fleet, policies
+        self._processes: dict[int, FarProcess] = {}
+        self._seats: Sequence[RankSeat] = ()
+        self._memory = -1
+
+    async def seated(self, life: ChildProcesses, placement: Placement) -> Placement:
+        self._processes.clear()
+        until = now() + REST_S
+        with ending(life, "the learner cannot be placed"):
+            async with joined(self._fleet.cluster):
+                while (placed := await self._placed(placement)) is None:
+                    if now() > until:
+                        gone = ", ".join(sorted(set(placement.rank_nodes) - set(await self._fleet.living())))
+                        told = f"node {gone} of learner ranks is gone, and no other has a GPU free for each"
+                        way_out = "--resume places the run anew on the nodes that are there, with learn.ranks"
+                        raise LearnerError(f"{told}: {way_out}")
+                    await asyncio.sleep(LOOK_S)
+        self._seats = placed.ranks
+        self._fleet.ranks = frozenset(placed.rank_nodes)
+        for before, after in zip(placement.ranks, placed.ranks, strict=True):
+            if before.node != after.node:
+                to = f"to node {after.node}" if after.node else "to this machine"
+                self._fleet.tell(f"learner rank {before.rank} moves from node {before.node} {to}")
+        return placed
+
+    async def _placed(self, placement: Placement) -> Placement | None:
+        names = await self._fleet.living()
+        if set(placement.rank_nodes) <= set(names):
+            return placement
+        living = [node for name in names if (node := await self._fleet.about(name))]
+        return reseated(placement, living, self._fleet.moved.values() if placement.kind == "cuda" else ())
+
+    async def start(
+        self, life: ChildProcesses, title: str, module: str, environment: Mapping[str, str], seat: RankSeat
+    ) -> Peer:
+        environment = {**environment, **seat.environment}
+        if not seat.node:
+            return await Peer.start(life, title, module, environment)
+        self._processes[seat.rank] = process = FarProcess(self._fleet, seat.node, life, self._policies)
+        return await process.start(title, module, environment)
+
+    @asynccontextmanager
+    async def saving(self, life: ChildProcesses, folder: Path) -> AsyncIterator[Sequence[Path]]:
+        async with self._apart(life, folder) as (apart, folders):
+            yield folders
+            for process in apart.values():
+                for name, size in await process.run(files_in, process.folder):
+                    await _copy(process.folder / name, size, folder / name, read=process.run)
+
+    @asynccontextmanager
+    async def loading(self, life: ChildProcesses, folder: Path, *, recut: bool) -> AsyncIterator[Sequence[Path]]:
+        async with self._apart(life, folder) as (apart, folders):
+            for node, process in apart.items():
+                ranks = {seat.rank for seat in self._seats if seat.node == node}
+                for name, size in await asyncio.to_thread(files_in, folder):
+                    of = _OF_A_RANK.search(name)
+                    there = process.folder / name
+                    if recut or of is None or int(of[1]) in ranks:
+                        await _copy(folder / name, size, there, write=process.run, where=f" on node {node}")
+            yield folders
+
+    async def brought(self, life: ChildProcesses, info: Mapping[str, Any], version: int) -> Mapping[str, Any]:
+        if "path" not in info or (process := self._processes.get(0)) is None:
+            return info
+        if self._memory < 0:
+            self._memory = os.memfd_create("overlap-weights", os.MFD_CLOEXEC)
+            os.ftruncate(self._memory, max(1, int(info["size"])))
+        path = f"/proc/{os.getpid()}/fd/{self._memory}"
+        await _copy(Path(info["path"]), int(info["size"]), Path(path), read=process.run)
+        return {**info, "path": path}
+
+    async def close(self) -> None:
+        if self._memory >= 0:
+            os.close(self._memory)
+            self._memory = -1
+
+    @asynccontextmanager
+    async def _apart(
+        self, life: ChildProcesses, folder: Path
+    ) -> AsyncIterator[tuple[dict[str, FarProcess], list[Path]]]:
+        """A process on each node that does not see the folder here, or cannot write there, and the folder of each rank,
+        of which those over there are removed.
+        """
+        apart = {process.node: process for _, process in sorted(self._processes.items(), reverse=True)}
+        above = next(path for path in folder.parents if path.is_dir())
+        with suppress(OSError), tempfile.NamedTemporaryFile(prefix=".seen-", dir=above) as token:
+            for node, process in list(apart.items()):
+                if await process.run(os.access, token.name, os.W_OK):
+                    del apart[node]
+        try:
+            yield apart, [apart[seat.node].folder if seat.node in apart else folder for seat in self._seats]
+        finally:
+            for process in apart.values() if not life.over else ():
+                await process.run(shutil.rmtree, process.folder, True)
+
+
+async def _copy(
+    path: Path, size: int, to: Path, *, read: Run = asyncio.to_thread, write: Run = asyncio.to_thread, where: str = ""
+) -> None:
+    """A file, some pieces of it at a time; ``read`` runs a function where it lies, ``write`` ``where`` it goes."""
+    at = iter(range(0, max(1, size), PIECE_BYTES))
+
+    async def work() -> None:
+        for one in at:
+            piece = await read(read_piece, path, one, min(PIECE_BYTES, size - one))
+            if fault := await write(write_piece, to, one, piece):
+                raise RunDirError(f"cannot write {to}{where}: {fault}; free disk space there, or choose another place")
+
+    await together(*(work() for _ in range(AHEAD)))

@@ -15,7 +15,7 @@ from overlap.prepare import RunInputs, cluster_of, cluster_pool
 from overlap.record import RunFile
 
 if TYPE_CHECKING:
-    from overlap.cluster import Berths, ClusterPool, RankSite, RayFleet, RayNodeInfo
+    from overlap.cluster import ClusterPool, RankSite, RayFleet, RayNodeInfo
     from overlap.generate import EngineSite
     from overlap.learner import ProcessLearner
     from overlap.record import Rollouts
@@ -152,7 +152,7 @@ class PartFactory:
             return None
         from overlap.cluster import FarSite
 
-        return FarSite(self._engine_fleet, self._berths)
+        return FarSite(self._fleet, self.inputs.policy)
 
     def rank_site(self) -> RankSite | None:
         """Where the processes of the learner ranks are started; None: all of them on this machine."""
@@ -161,24 +161,15 @@ class PartFactory:
         from overlap.cluster import RankSite
 
         critic = [self.inputs.critic] if self.inputs.critic else []
-        return RankSite(self._fleet(*critic), self._berths, self.report_line)
+        return RankSite(self._fleet, self.inputs.policy, *critic)
 
-    def _fleet(self, *checkpoints: Path) -> RayFleet:
+    @cached_property
+    def _fleet(self) -> RayFleet:
         from overlap.cluster import RayFleet
 
         cfg = self.inputs.cfg
         cluster_of(cfg).log = self.log
-        return RayFleet(cluster_of(cfg), cfg.run.device, self.inputs.policy, *checkpoints)
-
-    @cached_property
-    def _engine_fleet(self) -> RayFleet:
-        return self._fleet()
-
-    @cached_property
-    def _berths(self) -> Berths:
-        from overlap.cluster import Berths
-
-        return Berths(self.inputs.cfg, self._engine_fleet, self.report_line, self._fits)
+        return RayFleet(cfg, cluster_of(cfg), self.placement.engines, self.report_line, self._fits)
 
     def _fits(self, seat: EngineSeat, node: NodeDevices) -> bool:
         asked = PlannedRun(self.inputs.cfg, read_shape(self.inputs.policy))

@@ -132,50 +132,41 @@ async def loss(address: str, nodes: int) -> None:
 async def weights(address: str, nodes: int) -> dict[str, float]:
     """Seconds until ``nodes`` other machines have the weights, the median of ``ROUNDS``, the first left out."""
     from overlap.cluster import FarSite, RayCluster, RayFleet
+    from overlap.config import Config
     from overlap.errors import EngineError
     from overlap.placement import EngineSeat
     from overlap.process import ChildProcesses
-
-    class Fixed:
-        """Each seat's own node, without a look."""
-
-        async def take(self, seat: EngineSeat) -> EngineSeat:
-            return seat
-
-        def rest(self, node: str) -> None:
-            pass
 
     async with AsyncExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(dir="/dev/shm")))
         shared = Path(stack.enter_context(tempfile.TemporaryDirectory()))  # where every machine finds it
         (shared / "config.json").write_text("{}")
         (path := folder / "weights").write_bytes(os.urandom(1 << 20) * (WEIGHTS >> 20))
-        fleet = RayFleet(RayCluster(address), "cpu", shared)
-        async with fleet.joined():
-            here = {place.name for place in await fleet._cluster.look() if place.here}
-            names = [name for name in await fleet.alive() if name not in here][:nodes]
-            found = {"PYTHONPATH": f"{ROOT}{os.pathsep}{SUPPORT}"}
-            sites = []
-            for index, name in enumerate(names):
-                life, site = (
-                    ChildProcesses(f"engine-{index}", EngineError, folder, folder / "log"),
-                    FarSite(fleet, Fixed()),
-                )
-                peer = await site.start(life, "the engine", "far_child", found, EngineSeat(index, 0, node=name))
-                stack.push_async_callback(peer.close)
-                stack.push_async_callback(life.close)
-                sites.append((life, site))
-            info, took = {"path": str(path), "size": path.stat().st_size}, []
+        fleet = RayFleet(Config(), RayCluster(address), (), print)
+        stack.push_async_callback(fleet.cluster.leave)
+        await fleet.cluster.enter()
+        names = [name for name in await fleet.living() if not fleet.places[name].here][:nodes]
+        found = {"PYTHONPATH": f"{ROOT}{os.pathsep}{SUPPORT}"}
+        sites = []
+        for index, name in enumerate(names):
+            life, site = (
+                ChildProcesses(f"engine-{index}", EngineError, folder, folder / "log"),
+                FarSite(fleet, shared),
+            )
+            peer = await site.start(life, "the engine", "far_child", found, EngineSeat(index, 0, node=name))
+            stack.push_async_callback(peer.close)
+            stack.push_async_callback(life.close)
+            sites.append((life, site))
+        info, took = {"path": str(path), "size": path.stat().st_size}, []
 
-            async def bring(life: ChildProcesses, site: FarSite, version: int) -> None:
-                async with site.brought(life, info, version):
-                    pass
+        async def bring(life: ChildProcesses, site: FarSite, version: int) -> None:
+            async with site.brought(life, info, version):
+                pass
 
-            for version in range(ROUNDS + 1):
-                began = time.monotonic()
-                await asyncio.gather(*(bring(life, site, version) for life, site in sites))
-                took.append(time.monotonic() - began)
-            await stack.aclose()
+        for version in range(ROUNDS + 1):
+            began = time.monotonic()
+            await asyncio.gather(*(bring(life, site, version) for life, site in sites))
+            took.append(time.monotonic() - began)
     return {"s": statistics.median(took[1:])}
 
 

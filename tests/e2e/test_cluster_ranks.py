@@ -8,14 +8,15 @@ import shutil
 import signal
 import tempfile
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
-from commands import Command
+from commands import Command, commands, left
 from learners import PROBE, make_batch, run
-from machines import Machine, Machines, wait_until, why_not
+from machines import Machines, wait_until, why_not
 from places import SUPPORT
 from ranks_driver import CFG, digest
 
@@ -24,7 +25,7 @@ from overlap.policy import make_tiny_policy
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900), pytest.mark.skipif(bool(why_not()), reason=why_not())]
 CLEAN_S, LOST_S = 15.0, 90.0
-APART = "/mnt/state"
+RANK, APART = "overlap.learner.rank", "/mnt/state"
 """A folder of the head's own; what is below /tmp all machines share."""
 
 
@@ -36,15 +37,14 @@ def machines() -> Iterator[Machines]:
 
 @pytest.fixture
 def start(machines: Machines) -> Iterator[Callable[..., Command]]:
-    made: list[Command] = []
+    with commands(machines.head) as start:
+        yield start
 
-    def begin(*command: str | Path) -> Command:
-        made.append(Command(machines.head, command))
-        return made[-1]
 
-    yield begin
-    for each in made:
-        each.close()
+@pytest.fixture
+def far(machines: Machines, start: Callable[..., Command], policy: Path) -> Callable[..., Command]:
+    """A driver of ranks, which takes steps."""
+    return partial(start, SUPPORT / "ranks_driver.py", machines.address, policy, APART)
 
 
 @pytest.fixture(scope="module")
@@ -59,28 +59,19 @@ def policy(shared: Path) -> Path:
     return make_tiny_policy(shared / "tiny")
 
 
-def ranks(machine: Machine) -> dict[int, str]:
-    return machine.find("overlap.learner.rank")
-
-
-def left(machine: Machine) -> dict[int, str]:
-    return ranks(machine) | machine.find("NodeActor") | machine.find("overlap.process import reaper")
-
-
-def clean(machines: Machines) -> None:
+def clean(machines: Machines, seconds: float = CLEAN_S) -> None:
     """Wait until no machine has anything of a run."""
-    wait_until(lambda: not any(left(machine) for machine in machines.all), CLEAN_S)
+    wait_until(lambda: not any(left(machine, RANK) for machine in machines.all), seconds)
 
 
 @pytest.mark.wide
 def test_ranks_on_two_nodes_learn_what_two_on_one_machine_learn_and_their_checkpoint_is_gone_on_with_there(
-    machines, start, policy, tmp_path
+    machines, far, policy, tmp_path
 ) -> None:
-    driver = str(SUPPORT / "ranks_driver.py")
-    far = start(driver, machines.address, str(policy), APART, "step", "save", "step", "restore", "step")
-    assert far.end() == 0, far.text
-    assert not far.find("failed"), far.text
-    (placed,) = far.find("placed")
+    ran = far("step", "save", "step", "restore", "step")
+    assert ran.end() == 0, ran.text
+    assert not ran.find("failed"), ran.text
+    (placed,) = ran.find("placed")
     first, second = (machine.address for machine in machines.all[1:])
     assert f"they meet at {first}" in placed["lines"]["ranks"] or f"they meet at {second}" in placed["lines"]["ranks"]
     assert "this machine" not in placed["lines"]["ranks"]
@@ -96,7 +87,7 @@ def test_ranks_on_two_nodes_learn_what_two_on_one_machine_learn_and_their_checkp
         return [*here, await step()]
 
     here = run(policy, tmp_path, CFG, use)
-    there = far.find("step")
+    there = ran.find("step")
     assert len(here) == len(there) == 3
     for mine, theirs in zip(here, there, strict=True):
         assert theirs["probe"] == pytest.approx(mine["probe"], abs=1e-4)
@@ -108,31 +99,27 @@ def test_ranks_on_two_nodes_learn_what_two_on_one_machine_learn_and_their_checkp
 
 
 @pytest.mark.wide
-def test_a_driver_that_is_killed_leaves_no_rank_on_any_node(machines, start, policy) -> None:
-    steps = ["step"] * 10_000
-    far = start(str(SUPPORT / "ranks_driver.py"), machines.address, str(policy), APART, *steps)
-    far.event("step", 300.0)
-    assert [len(ranks(machine)) for machine in machines.all] == [0, 1, 1]
-    far.kill()
+def test_a_driver_that_is_killed_leaves_no_rank_on_any_node(machines, far) -> None:
+    ran = far(*["step"] * 10_000)
+    ran.event("step", 300.0)
+    assert [len(machine.find(RANK)) for machine in machines.all] == [0, 1, 1]
+    ran.kill()
     clean(machines)
 
 
 @pytest.mark.wide
-def test_ranks_whose_nodes_do_not_reach_each_other_end_within_a_time_and_say_who_and_where(
-    machines, start, policy
-) -> None:
+def test_ranks_whose_nodes_do_not_reach_each_other_end_within_a_time_and_say_who_and_where(machines, far) -> None:
     first, second = machines.all[1:]
     machines._ip(second, f"route add unreachable {first.address}/32")
     try:
-        far = start(str(SUPPORT / "ranks_driver.py"), machines.address, str(policy), APART, "step")
-        assert far.end() == 0, far.text
+        ran = far("step")
+        assert ran.end() == 0, ran.text
     finally:
         machines._ip(second, f"route del unreachable {first.address}/32")
-    (failed,) = far.find("failed")
+    (failed,) = ran.find("failed")
     text = " ".join(failed["error"].split())
     assert "the ranks did not connect within 60 s: learner rank 1 on node" in text or "learner rank 0 on node" in text
-    assert first.address in text
-    assert second.address in text
+    assert all(machine.address in text for machine in (first, second))
     clean(machines)
 
 
@@ -151,13 +138,19 @@ def train(machines: Machines, shared: Path, policy: Path, *settings: str) -> lis
 
 
 @pytest.mark.wide
-def test_a_plan_says_which_rank_sits_on_which_node_and_where_they_meet(machines, start, shared, policy) -> None:
-    dry = start(*train(machines, shared, policy, "--dry-run", f"run.dir={shared / 'dry'}"))
-    assert dry.end() == 0, dry.text
+def test_a_plan_says_which_engine_and_which_rank_sits_on_which_node_and_where_ranks_meet(
+    machines, start, shared, policy
+) -> None:
+    plan = train(machines, shared, policy, "--dry-run", f"run.dir={shared / 'dry'}")
     addresses = [machine.address for machine in machines.all[1:]]
-    for rank in range(2):
-        assert any(f"rank {rank} on node {address}-" in dry.text for address in addresses)
-    assert any(f"they meet at {address}" in dry.text for address in addresses)
+    rows = {1: ["rank 0 on node", "rank 1 on node", "they meet at"], 2: ["engine 0 on node", "engine 1 on node"]}
+    for replicas, found in rows.items():
+        dry = start(*plan, f"rollout.replicas={replicas}")
+        assert dry.end() == 0, dry.text
+        assert all(any(f"{what} {address}" in dry.text for address in addresses) for what in found), dry.text
+    few = start(*plan, "rollout.replicas=4")
+    assert few.end() == 2
+    assert "rollout.replicas=4: on CPUs each engine has a node of 1 core(s) or more, and there are 3" in few.text
 
 
 @pytest.mark.wide
@@ -167,7 +160,7 @@ def test_a_run_whose_rank_lost_its_node_goes_on_from_its_checkpoint_on_the_nodes
     lost, folder = machines.all[1], shared / "run"
     run = start(*train(machines, shared, policy, "run.steps=6", f"run.dir={folder}"))
     run.until("step 1/6", 400.0)
-    assert len(ranks(lost)) == 1
+    assert len(lost.find(RANK)) == 1
     wait_until(lambda: any(folder.glob("checkpoints/step-*/COMPLETE")), 60.0)
     lost.kill()
     assert run.end() == 0, run.text
@@ -193,5 +186,5 @@ def test_a_run_that_loses_its_head_ends_in_time_says_so_and_leaves_nothing(machi
     assert run.end(LOST_S) == 1, run.text
     assert "the cluster is lost" in run.text or "does not answer" in run.text
     assert "The program will terminate" not in run.text  # so says Ray where it ends a process itself
-    wait_until(lambda: not any(left(machine) for machine in machines.all), ORPHAN_S + CLEAN_S)
+    clean(machines, ORPHAN_S + CLEAN_S)
     assert any(folder.glob("checkpoints/step-*/COMPLETE"))

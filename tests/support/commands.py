@@ -9,7 +9,8 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -94,3 +95,24 @@ class Command:
         self._reader.join(10)
         assert self.process.stdout is not None
         self.process.stdout.close()
+
+
+@contextmanager
+def commands(machine: Machine) -> Iterator[Callable[..., Command]]:
+    """What starts commands there, which are closed behind."""
+    made: list[Command] = []
+
+    def start(*args: str | Path) -> Command:
+        made.append(Command(machine, args))
+        return made[-1]
+
+    try:
+        yield start
+    finally:
+        for each in made:
+            each.close()
+
+
+def left(machine: Machine, module: str) -> dict[int, str]:
+    """What a machine has of processes of that module, of agents that have one, and of what clears up behind them."""
+    return machine.find(module) | machine.find("NodeActor") | machine.find("overlap.process import reaper")

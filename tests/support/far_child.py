@@ -3,68 +3,49 @@
 import asyncio
 import os
 import signal
-import socket
-import sys
-from typing import Any
 
 from overlap.errors import EngineError
-from overlap.process import (
-    CANCEL,
-    PARENT,
-    RemoteCall,
-    RemoteFault,
-    RemoteReply,
-    bind_to_parent,
-    encode_message,
-    read_message,
-)
-
-hanging = taken_back = served = 0
+from overlap.process import PARENT, CallServer, RemoteCall, RemoteReply, bind_to_parent, leave, serve_until_hung_up
 
 
-def answer(call: RemoteCall) -> Any:
-    match call.name, call.args:
-        case "add", (a, b):
-            return a + b
-        case "echo", (data,):
-            return data
-        case "served", ():
-            return served
-        case "pid", ():
-            return os.getpid()
-        case "parent", ():
-            return int(os.environ[PARENT])
-        case "environment", ():
-            return dict(os.environ)
-        case "taken_back", ():
-            return taken_back == hanging
-        case "die", (words,):
-            os.write(1, words.encode())
-            os.kill(os.getpid(), signal.SIGKILL)
-    raise RemoteFault("ValueError: no")
+class FarChild(CallServer):
+    """``hang`` notes that it was taken back."""
 
+    served, back = 0, False
 
-async def main(fd: int) -> None:
-    global hanging, taken_back, served
-    bind_to_parent(int(os.environ[PARENT]))
-    reader, writer = await asyncio.open_connection(sock=socket.socket(fileno=fd))
-    while True:
-        call = await read_message(reader)
-        served += 1
-        if call.name == CANCEL:
-            taken_back = call.args[0]
-        elif call.name == "hang":
-            hanging = call.number
-        elif call.name == "give_up":
-            writer.write(encode_message(RemoteReply(call.number, "dead", EngineError(call.args[0]))))
-            await writer.drain()
-            sys.exit(1)
-        else:
-            try:
-                writer.write(encode_message(RemoteReply(call.number, "ok", answer(call))))
-            except RemoteFault as fault:
-                writer.write(encode_message(RemoteReply(call.number, "error", fault)))
+    def __init__(self, writer: asyncio.StreamWriter) -> None:
+        super().__init__(writer, ())
+
+    async def do(self, call: RemoteCall) -> object:
+        self.served += 1
+        return await super().do(call)
+
+    async def add(self, a: int, b: int) -> int:
+        return a + b
+
+    async def echo(self, data: bytes) -> bytes:
+        return data
+
+    async def state(self) -> dict[str, object]:
+        known = {"pid": os.getpid(), "parent": int(os.environ[PARENT]), "environment": dict(os.environ)}
+        return known | {"served": self.served, "taken_back": self.back}
+
+    async def hang(self) -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            self.back = True
+
+    async def die(self, words: str) -> None:
+        os.write(1, words.encode())
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    async def give_up(self, words: str) -> None:
+        self.send(RemoteReply(0, "dead", EngineError(words)))
+        await self._writer.drain()
+        leave(1)
 
 
 if __name__ == "__main__":
-    asyncio.run(main(int(sys.argv[1])))
+    bind_to_parent(int(os.environ[PARENT]))
+    serve_until_hung_up(FarChild)

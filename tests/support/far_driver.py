@@ -13,14 +13,14 @@ from typing import Any
 
 from places import ROOT, SUPPORT
 
-from overlap.cluster import RayCluster
-from overlap.cluster.far_peer import start_far
-from overlap.cluster.fleet import RayHost
+from overlap.cluster import FarSite, RayCluster, RayFleet
+from overlap.cluster.fleet import joined
+from overlap.config import Config
 from overlap.errors import EngineError
+from overlap.placement import EngineSeat
 from overlap.process import ChildProcesses
 
 FOUND = {"PYTHONPATH": f"{ROOT}{os.pathsep}{SUPPORT}"}
-LARGE = 20 << 20
 
 
 def say(what: str, **more: Any) -> None:
@@ -28,19 +28,16 @@ def say(what: str, **more: Any) -> None:
 
 
 async def main(address: str, node: str, calls: int, folder: Path) -> None:
-    cluster = RayCluster(address)
-    await cluster.enter()
-    (place,) = [place for place in await cluster.look() if place.address == node and place.alive]
-    life = ChildProcesses("engine", EngineError, folder, folder / "log")
-    peer = await start_far(RayHost(cluster, place, "engine"), life, "the engine process", "far_child", FOUND)
+    fleet = RayFleet(Config(), RayCluster(address), (), print)
+    async with joined(fleet.cluster):
+        (name,) = [name for name in await fleet.living() if fleet.places[name].address == node]
+        life, seat = ChildProcesses("engine", EngineError, folder, folder / "log"), EngineSeat(0, 0, node=name)
+        peer = await FarSite(fleet).start(life, "the engine process", "far_child", FOUND, seat)
     try:
-        found = await peer.call("environment")
-        say(
-            "began", pid=await peer.call("pid"), folder=found["TMPDIR"], rays=[n for n in found if n.startswith("RAY_")]
-        )
-        sent = os.urandom(LARGE)
-        before = time.monotonic()
-        say("echoed", same=await peer.call("echo", sent) == sent, seconds=time.monotonic() - before)
+        found = (await peer.call("state"))["environment"]
+        say("began", folder=found["TMPDIR"], rays=[name for name in found if name.startswith("RAY_")])
+        sent = os.urandom(20 << 20)
+        say("echoed", same=await peer.call("echo", sent) == sent)
         for i in range(calls):
             assert await peer.call("add", i, 1) == i + 1
             say("added")
@@ -50,7 +47,6 @@ async def main(address: str, node: str, calls: int, folder: Path) -> None:
     finally:
         await life.close()
         await peer.close()
-        await cluster.leave()
     say("closed")
 
 

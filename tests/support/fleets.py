@@ -1,84 +1,102 @@
-"""A fleet of nodes that come and go, and agents on them that keep the weights that they are given."""
+"""A cluster of nodes that come and go, whose agents are in this process."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+import os
+import tempfile
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from overlap.cluster.far_peer import ProcessAgent
-from overlap.cluster.hosted import Delivery
-from overlap.cluster.nodes import HeadLost, NodeLost, NodeRefused
+from overlap.cluster import RayCluster, RayFleet, RayNodeInfo, code_digest
+from overlap.cluster.hosted import Hosted, write_piece
+from overlap.cluster.nodes import HeadLost, NodeLost
 from overlap.cluster.pieces import Pieces
+from overlap.cluster.ray_cluster import RayActor
 from overlap.config import Config, RolloutConfig
-from overlap.placement import Devices, EngineSeat, NodeDevices, place_over
+from overlap.placement import Devices, EngineSeat, NodeDevices, devices_here, free_memory, place_over
 
 CFG = Config(rollout=RolloutConfig(replicas=2))
 
 
-async def _never(data: bytes) -> bytes:
-    raise AssertionError("no weights are asked for")
+class Place(RayNodeInfo):
+    """A node with a short name."""
+
+    @property
+    def name(self) -> str:
+        return self.key
 
 
-class Agent:
-    """A host of a process that says nothing; keeps the weights that it is given."""
+class Still(Hosted):
+    """Of a process that says nothing, on a machine with a disk of its own."""
 
-    def __init__(self, name: str, closed: Callable[[bool], None] = lambda sure: None) -> None:
-        self.name, self._closed = name, closed
-        self.environment: Mapping[str, str] = {}
-        self.sure, self.lost, self.slow = True, False, 0.001
-        self.memory: bytearray | None = None
-        self.fills, self.pieces = 0, Pieces(_never)
+    def __init__(self, name: str, node: NodeDevices) -> None:
+        super().__init__(name)
+        self.node, self.environment, self.shares, self.full = node, dict[str, str](), False, False
+        self.ran: list[Any] = []
 
     async def start(self, title: str, module: str, environment: Mapping[str, str]) -> str:
-        self.environment = environment
-        return ""
+        self.environment = dict(environment)
+        return self._stack.enter_context(tempfile.TemporaryDirectory())
 
-    async def exchange(self, data: bytes, log: int, wait_s: float) -> Delivery:
+    async def exchange(self, data: bytes, wait_s: float) -> tuple[bytes, bytes, tuple[str, int | None] | None]:
         await asyncio.sleep(wait_s)
-        return Delivery()
+        return b"", b"", None
 
-    def nudge(self) -> None:
-        return None
+    async def run(self, function: Callable[..., Any], *args: Any) -> Any:
+        self.ran.append(function)
+        if function in (devices_here, free_memory):
+            return self.node.devices if function is devices_here else self.node.host
+        if function is os.access and not self.shares:
+            return False
+        return (
+            "No space left on device" if function is write_piece and self.full else await super().run(function, *args)
+        )
 
-    async def bring(self, update: int, path: str, version: int, size: int) -> str:
-        return await self.pieces.bring(self._ask, update, path, version, size)
 
-    async def _ask(self, name: str, *args: Any) -> Any:
-        return await getattr(self, name)(*args)
+class Actor(RayActor):
+    """An actor on a node; ``lost`` or ``sure`` at its end or not."""
 
-    async def room(self, update: int, size: int) -> str:
-        self.memory = bytearray(size)
-        return f"/there/{self.name}"
+    def __init__(self, node: str, thing: Any, pieces: Pieces, code: str) -> None:
+        self.node, self.thing, self._pieces, self._code = node, thing, pieces, code
+        self._nudges = set()
+        self.lost, self.sure, self.ends = False, True, 0
 
-    async def fill(self, update: int, at: int, piece: bytes) -> None:
+    async def ask(self, method: str, *args: Any) -> Any:
         if self.lost:
             raise NodeLost("the actor died")
-        await asyncio.sleep(self.slow)
-        assert self.memory is not None
-        self.memory[at : at + len(piece)] = piece
-        self.fills += 1
+        if method == "identity":
+            return True, self._code
+        try:
+            return await getattr(self.thing, args[0])(*args[1:])
+        except Exception as error:
+            raise NodeLost(f"its agent raised {type(error).__name__}: {error}") from None
 
-    async def free(self, update: int) -> None:
-        self.memory = None
+    async def bring(self, update: int, path: str, version: int, size: int) -> str:
+        return await self._pieces.bring(self.call, update, path, version, size)
 
-    async def close(self) -> bool:
-        self._closed(self.sure)
+    async def end(self) -> bool:
+        self.ends += 1
+        await self.thing.close()
         return self.sure
 
 
-class Fleet:
-    """Nodes that come and go."""
+class Cluster(RayCluster):
+    """Nodes of so many cores, or GPUs on all but the first, which is the driver's. ``real``: their processes are.
 
-    def __init__(self, *cores: int) -> None:
-        self.nodes = {f"n{i}": self.node(i, count) for i, count in enumerate(cores)}
-        self.hosts: list[Agent] = []
+    Those that are ``refused`` have other code; of the GPUs of each its owner has ``kept`` some from Ray.
+    """
+
+    def __init__(self, *cores: int, gpus: int = 0, real: bool = False) -> None:
+        super().__init__("10.0.0.0:6379")
+        self.nodes = {f"n{i}": self.node(i, count, gpus if i else 0) for i, count in enumerate(cores)}
+        self.actors: list[Actor] = []
+        self.surveyed: list[str] = []
+        self.refused, self.draining, self.kept = set[str](), set[str](), 0
+        self._gone: dict[str, NodeDevices] = {}
         self.puts: list[int] = []
         self.pieces = Pieces(self._put)
-        self.users = 0
-        self.head_lost = asyncio.Event()
-        self.refused: set[str] = set()
+        self.users, self._real, self.head_lost = 0, real, asyncio.Event()
 
     @staticmethod
     def node(number: int, cores: int, gpus: int = 0) -> NodeDevices:
@@ -89,31 +107,46 @@ class Fleet:
         self.puts.append(len(data))
         return data
 
-    @asynccontextmanager
-    async def joined(self) -> AsyncIterator[None]:
+    async def enter(self) -> None:
         self.users += 1
-        try:
-            yield
-        finally:
-            self.users -= 1
+
+    async def leave(self) -> None:
+        self.users -= 1
 
     async def lost(self) -> HeadLost:
         await self.head_lost.wait()
         return HeadLost("its head does not answer")
 
-    async def alive(self) -> Sequence[str]:
-        return list(self.nodes)
+    async def look(self) -> list[RayNodeInfo]:
+        if self.head_lost.is_set():
+            raise HeadLost("its head does not answer")
+        self._gone |= self.nodes
+        return [
+            Place(
+                name,
+                at.address,
+                name in self.nodes,
+                max(0, len(at.devices.names) - self.kept),
+                drains=name in self.draining,
+                here=at.here,
+            )
+            for name, at in self._gone.items()
+        ]
 
-    async def about(self, name: str) -> NodeDevices:
-        if name in self.refused:
-            raise NodeRefused("another version")
-        return self.nodes[name]
+    async def actor(self, place: RayNodeInfo, make: Callable[[], Any], close_s: float, *, cpus: int = 0) -> RayActor:
+        thing = make()
+        thing = thing if self._real else Still(thing._name, self.nodes[place.name])
+        made = Actor(place.name, thing, self.pieces, "another" if place.name in self.refused else code_digest())
+        if thing._name == "survey":
+            self.surveyed.append(place.name)
+        else:
+            self.actors.append(made)
+        return made
 
-    def host(self, name: str, owner: str, closed: Callable[[bool], None]) -> ProcessAgent:
-        self.hosts.append(Agent(name, closed))
-        self.hosts[-1].pieces = self.pieces
-        return self.hosts[-1]
+
+def seats(cluster: Cluster, cfg: Config = CFG) -> tuple[EngineSeat, ...]:
+    return place_over(cfg, list(cluster.nodes.values())).engines
 
 
-def seats(fleet: Fleet, cfg: Config = CFG) -> tuple[EngineSeat, ...]:
-    return place_over(cfg, list(fleet.nodes.values())).engines
+def fleet_of(cluster: Cluster, cfg: Config = CFG, tell: Callable[[str], None] = print, **how: Any) -> RayFleet:
+    return RayFleet(cfg, cluster, seats(cluster, cfg), tell, **how)

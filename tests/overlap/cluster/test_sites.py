@@ -1,59 +1,96 @@
-"""Engines on nodes: which node an engine gets when its own is gone, and how weights come to it."""
+"""Engines on nodes: what ends them, and how weights come to them."""
 
 from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Sequence
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
-from fleets import CFG, Fleet, seats
+from fleets import Cluster, Still, fleet_of, seats
 
 from overlap.clock import now
+from overlap.cluster import FarSite
 from overlap.cluster import pieces as pieces_module
-from overlap.cluster.far_peer import GONE_S
-from overlap.cluster.nodes import HeadLost, NodeLost, NodeSilent
-from overlap.cluster.pieces import KEPT, Pieces
-from overlap.cluster.sites import REST_S, Berths, FarSite
+from overlap.cluster.fleet import GONE_S, REST_S
+from overlap.cluster.pieces import KEPT
 from overlap.errors import ClusterLost, EngineError
-from overlap.process import ChildProcesses
+from overlap.process import ChildProcesses, Peer
+
+
+class Engines:
+    """Engines over the nodes of a cluster; as a context, they have been started."""
+
+    def __init__(self, folder: Path) -> None:
+        self.cluster = Cluster(4, 4, 4)
+        self.fleet, self.seats, self._folder = fleet_of(self.cluster), seats(self.cluster), folder
+
+    async def start(self, number: int = 0, *policies: Path) -> tuple[FarSite, ChildProcesses, Peer]:
+        site, self.life = FarSite(self.fleet, *policies), ChildProcesses(f"engine-{number}", EngineError, self._folder)
+        peer = await site.start(self.life, "the engine process", "host", {"A": "1"}, self.seats[number])
+        return site, self.life, peer
+
+    @asynccontextmanager
+    async def started(self) -> AsyncIterator[list[tuple[FarSite, ChildProcesses]]]:
+        made = [await self.start(number) for number in range(2)]
+        yield [(site, life) for site, life, _ in made]
+        for _, life, peer in made:
+            life.fail("enough")
+            await peer.close()
+        assert ([actor.ends for actor in self.cluster.actors], self.cluster.users) == ([1, 1], 0)
+
+
+@pytest.fixture
+def engines(tmp_path: Path) -> Engines:
+    return Engines(tmp_path)
 
 
 @pytest.mark.virtual
-async def test_a_node_that_was_silent_at_the_end_of_its_engine_rests_until_that_has_ended(tmp_path: Path) -> None:
-    fleet = Fleet(4, 4, 4)
-    berths, (first, _) = Berths(CFG, fleet, print), seats(fleet)
-    site = FarSite(fleet, berths)
-    life = ChildProcesses("engine-0", EngineError, tmp_path)
-    peer = await site.start(life, "the engine process", "host", {"A": "1"}, first)
-    assert (fleet.hosts[0].name, fleet.hosts[0].environment) == (first.node, {"A": "1", **first.environment})
-    fleet.hosts[0].sure = False
+async def test_a_node_that_was_silent_at_the_end_of_its_engine_rests_until_that_has_ended(engines: Engines) -> None:
+    (_, life, peer), (first, second), cluster = await engines.start(), engines.seats, engines.cluster
+    assert (cluster.actors[0].node, cluster.actors[0].thing.environment) == (
+        first.node,
+        {"A": "1", **first.environment},
+    )
+    cluster.actors[0].sure = False
     life.fail("silent")
     await peer.close()
-    del fleet.nodes["n2" if first.node == "n1" else "n1"]
+    del cluster.nodes[second.node]
     began = now()
-    assert await berths.take(first) == first
-    assert now() - began == pytest.approx(REST_S, abs=2.0)
-    assert fleet.users == 0
+    assert await engines.fleet.take(first) == first
+    assert (now() - began, cluster.users) == (pytest.approx(REST_S, abs=2.0), 0)
 
 
 @pytest.mark.virtual
-async def test_an_engine_without_a_node_ends_its_life(tmp_path: Path) -> None:
-    fleet = Fleet(4, 4, 4)
-    first, _ = seats(fleet)
-    fleet.nodes.clear()
-    site, life = FarSite(fleet, Berths(CFG, fleet, print)), ChildProcesses("engine-0", EngineError, tmp_path)
+async def test_an_engine_without_a_node_ends_its_life(engines: Engines) -> None:
+    engines.cluster.nodes.clear()
     with pytest.raises(EngineError, match="the engine process cannot be started: no node had room"):
-        await site.start(life, "the engine process", "host", {}, first)
-    life = ChildProcesses("engine-0", EngineError, tmp_path)
-    starts = asyncio.create_task(site.start(life, "the engine process", "host", {}, first))
+        await engines.start()
+    starts = asyncio.create_task(engines.start())
     await asyncio.sleep(5.0)
-    life.fail("it is no longer wanted")
+    engines.life.fail("it is no longer wanted")
     with pytest.raises(EngineError, match="no longer wanted"):
         await starts
-    assert fleet.users == 0
+    engines.cluster.head_lost.set()
+    with pytest.raises(ClusterLost, match=r"the cluster is lost: its head does not answer; .* --resume"):
+        await engines.start()
+    assert engines.cluster.users == 0
+
+
+@pytest.mark.parametrize("there", ["none", "other"])
+async def test_an_engine_starts_on_no_node_that_has_another_policy(
+    engines: Engines, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, there: str
+) -> None:
+    for name in ("policy", "other"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "config.json").write_text(name)
+    run = Still.run
+    monkeypatch.setattr(Still, "run", lambda self, do, path, digest: run(self, do, tmp_path / there, digest))
+    with pytest.raises(EngineError, match=r"on node n1: the policy .* is not there, or has other files: put the same"):
+        await engines.start(0, tmp_path / "policy")
 
 
 @pytest.fixture
@@ -63,110 +100,64 @@ def weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     return {"path": str(tmp_path / "weights"), "size": 95, "tensors": []}
 
 
-async def started(fleet: Fleet, folder: Path) -> list[tuple[FarSite, ChildProcesses]]:
-    berths, made = Berths(CFG, fleet, print), []
-    for seat in seats(fleet):
-        site, life = FarSite(fleet, berths), ChildProcesses("engine", EngineError, folder)
-        await site.start(life, "the engine process", "host", {}, seat)
-        made.append((site, life))
-    return made
-
-
-async def closed(made: Sequence[tuple[FarSite, ChildProcesses]]) -> None:
-    for site, life in made:
-        await life.close()
-        assert site._host is not None
-
-
 async def test_weights_are_put_once_for_all_nodes_and_lie_there_as_long_as_they_are_loaded(
-    tmp_path: Path, weights: dict[str, Any]
+    engines: Engines, weights: dict[str, Any]
 ) -> None:
     sent = Path(weights["path"]).read_bytes()
 
-    fleet = Fleet(4, 4, 4)
-    made = await started(fleet, tmp_path)
-
-    async def load(site: FarSite, life: ChildProcesses) -> None:
+    async def load(site: FarSite, life: ChildProcesses, number: int) -> None:
         async with site.brought(life, weights, 3) as found:
-            host = next(host for host in fleet.hosts if found["path"].endswith(host.name))
-            assert host.memory == sent
+            assert Path(found["path"]).read_bytes() == sent
             assert {**found, "path": weights["path"]} == weights
-        assert host.memory is None
+        assert engines.cluster.actors[number].thing._weights == -1
 
-    await asyncio.gather(*(load(*one) for one in made))
-    assert fleet.puts == [10] * 9 + [5]
-    assert not fleet.pieces._made
-    await closed(made)
+    async with engines.started() as made:
+        await asyncio.gather(*(load(*one, number) for number, one in enumerate(made)))
+        assert engines.cluster.puts == [10] * 9 + [5]
+        assert not engines.cluster.pieces._made
+        async with made[0][0].brought(made[0][1], {"names": []}, 3) as found:
+            assert found == {"names": []}
 
 
-async def test_a_node_far_behind_has_pieces_put_again_and_few_are_held(tmp_path: Path, weights: dict[str, Any]) -> None:
-    fleet = Fleet(4, 4, 4)
-    made = await started(fleet, tmp_path)
+async def test_a_node_far_behind_has_pieces_put_again_and_few_are_held(
+    engines: Engines, weights: dict[str, Any]
+) -> None:
+    cluster = engines.cluster
 
     async def load(site: FarSite, life: ChildProcesses, after: int) -> None:
-        while len(fleet.puts) < after:  # noqa: ASYNC110
+        while len(cluster.puts) < after:  # noqa: ASYNC110
             await asyncio.sleep(0)
         async with site.brought(life, weights, 3):
-            assert len(fleet.pieces._made) <= KEPT
+            assert len(cluster.pieces._made) <= KEPT
 
-    await asyncio.gather(*(load(*one, after) for one, after in zip(made, (0, 7), strict=True)))
-    assert len(fleet.puts) > 10
-    assert [host.fills for host in fleet.hosts] == [10, 10]
-    await closed(made)
-
-
-async def test_another_version_is_read_anew_from_the_same_memory(tmp_path: Path, weights: dict[str, Any]) -> None:
-    fleet = Fleet(4, 4, 4)
-    (first, life), _ = made = await started(fleet, tmp_path)
-    with fleet.pieces.reading():
-        for version in (3, 4):
-            await asyncio.to_thread((tmp_path / "weights").write_bytes, bytes([version]) * 95)
-            async with first.brought(life, weights, version):
-                assert fleet.hosts[0].memory == bytes([version]) * 95
-    await closed(made)
+    async with engines.started() as made:
+        await asyncio.gather(*(load(*one, after) for one, after in zip(made, (0, 7), strict=True)))
+    assert len(cluster.puts) > 10
 
 
-async def test_weights_that_come_another_way_are_left_alone_and_a_node_that_is_lost_meanwhile_ends_the_life(
-    tmp_path: Path, weights: dict[str, Any]
+async def test_another_version_is_read_anew_from_the_same_memory_and_a_node_lost_meanwhile_ends_the_life(
+    engines: Engines, weights: dict[str, Any]
 ) -> None:
-    fleet = Fleet(4, 4, 4)
-    (site, life), _ = made = await started(fleet, tmp_path)
-    async with site.brought(life, {"names": []}, 3) as found:
-        assert found == {"names": []}
-    fleet.hosts[0].lost = True
-    with pytest.raises(EngineError, match="the engine on node n1 is lost: the actor died"):
-        async with site.brought(life, weights, 3):
-            pass
-    await closed(made)
+    async with engines.started() as ((site, life), _):
+        with engines.cluster.pieces.reading():
+            for version in (3, 4):
+                await asyncio.to_thread(Path(weights["path"]).write_bytes, bytes([version]) * 95)
+                async with site.brought(life, weights, version) as found:
+                    assert Path(found["path"]).read_bytes() == bytes([version]) * 95
+        engines.cluster.actors[0].lost = True
+        with pytest.raises(EngineError, match="the engine-0 on node n1 is lost: the actor died"):
+            async with site.brought(life, weights, 5):
+                pytest.fail("they did not come")
 
 
-@pytest.mark.virtual
-async def test_an_engine_does_not_wait_for_a_node_of_a_cluster_that_is_lost(tmp_path: Path) -> None:
-    fleet = Fleet(4, 4, 4)
-    first, _ = seats(fleet)
-
-    async def lost() -> Sequence[str]:
-        raise HeadLost("its head does not answer")
-
-    fleet.alive = lost  # type: ignore[method-assign]
-    with pytest.raises(HeadLost):
-        await Berths(CFG, fleet, print).take(first)
-    life = ChildProcesses("engine-0", EngineError, tmp_path)
-    with pytest.raises(ClusterLost, match=r"the cluster is lost: its head does not answer; .* --resume"):
-        await FarSite(fleet, Berths(CFG, fleet, print)).start(life, "the engine process", "host", {}, first)
-    assert now() == 0.0
-
-
-async def test_an_engine_on_a_node_ends_when_the_head_is_lost_and_nothing_watches_any_more(tmp_path: Path) -> None:
-    fleet = Fleet(4, 4, 4)
+async def test_an_engine_on_a_node_ends_when_the_head_is_lost_and_nothing_watches_any_more(engines: Engines) -> None:
     for loses in (True, False):
-        site, life = FarSite(fleet, Berths(CFG, fleet, print)), ChildProcesses("engine-0", EngineError, tmp_path)
-        peer = await site.start(life, "the engine process", "host", {}, seats(fleet)[0])
+        _, life, peer = await engines.start()
         if loses:
-            fleet.head_lost.set()
+            engines.cluster.head_lost.set()
             with pytest.raises(ClusterLost, match="the cluster is lost: its head does not answer"):
                 await peer.call("add", 1, 1)
-            fleet.head_lost.clear()
+            engines.cluster.head_lost.clear()
         await life.close()
         await peer.close()
         await asyncio.sleep(0.1)
@@ -174,40 +165,19 @@ async def test_an_engine_on_a_node_ends_when_the_head_is_lost_and_nothing_watche
 
 
 @pytest.mark.virtual
-async def test_a_silent_head_is_waited_for() -> None:
-    fleet = Fleet(4, 4, 4)
-    first, _ = seats(fleet)
-    until, alive = 30.0, fleet.alive
+async def test_weights_on_a_slow_network_take_long_and_end_no_engine(engines: Engines, weights: dict[str, Any]) -> None:
+    fills = 0
 
-    async def unsure() -> Sequence[str]:
-        if now() < until:
-            raise NodeLost("the cluster's head does not answer") if now() < 15.0 else NodeSilent("no answer")
-        return await alive()
+    async def fill(update: int, at: int, data: bytes) -> None:
+        nonlocal fills
+        await asyncio.sleep(2 * GONE_S)
+        fills += 1
 
-    fleet.alive = unsure  # type: ignore[method-assign]
-    assert await Berths(CFG, fleet, print).take(first) == first
+    async def get(*which: Any) -> bytes:  # needs no thread
+        return b""
 
-
-@pytest.mark.virtual
-async def test_weights_on_a_slow_network_take_long_and_end_no_engine(tmp_path: Path, weights: dict[str, Any]) -> None:
-    fleet = Fleet(4, 4, 4)
-    first, _ = seats(fleet)
-    site, life = FarSite(fleet, Berths(CFG, fleet, print)), ChildProcesses("engine", EngineError, tmp_path)
-    peer = await site.start(life, "the engine process", "host", {}, first)
-    fleet.hosts[0].pieces = Ready()
-    fleet.hosts[0].slow = 2 * GONE_S
-    async with site.brought(life, weights, 3):
-        assert now() > 10 * GONE_S
-        assert fleet.hosts[0].fills == 10
-    life.fail("enough")
-    await peer.close()
-
-
-class Ready(Pieces):
-    """Pieces that need no thread."""
-
-    def __init__(self) -> None:
-        super().__init__(lambda data: asyncio.sleep(0, data))
-
-    async def get(self, path: str, version: int, at: int, size: int) -> Any:
-        return b"x" * min(10, size - at)
+    async with engines.started() as ((site, life), _):
+        engines.cluster.actors[0].thing.fill, engines.cluster.pieces.get = fill, get  # type: ignore[method-assign]
+        async with site.brought(life, weights, 3):
+            assert now() > 10 * GONE_S
+            assert fills == 10

@@ -95,7 +95,7 @@ def test_ranks_on_nodes_have_one_site_for_all_learners_of_a_run_and_know_of_its_
     ranks, engine = parts.rank_site(), parts.engine_site(0)
     assert isinstance(ranks, RankSite)
     assert isinstance(engine, FarSite)
-    assert ranks._berths is engine._berths
+    assert ranks._fleet is engine._fleet
     parts.placement = place(replace(cfg, rollout=RolloutConfig()), NODES[0].devices)
     assert (parts.rank_site(), parts.engine_site(0)) == (None, None)
 
