@@ -21,8 +21,8 @@ from ray._private import state  # no public name tells what drains, and what is 
 from ray._raylet import AuthenticationTokenLoader, Config, GcsClient  # type: ignore[attr-defined]
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from overlap.cluster.actor import NodeActor
 from overlap.cluster.addresses import NO_HEAD
+from overlap.cluster.agent import NodeActor
 from overlap.cluster.node_state import AUTH
 from overlap.cluster.nodes import HeadLost, NodeLost, NodeSilent, RayNodeInfo
 from overlap.cluster.pieces import Pieces

@@ -43,7 +43,8 @@ class FakeNode:
         self._thaws = asyncio.Event()
         self._thaws.set()
         self._problems: set[str] = set()
-        self._waiting: list[NodeJob] = []
+        self._waiting: list[tuple[int, int, NodeJob, bool]] = []
+        """By turn and number; whether its problem is known."""
         self._running: dict[int, tuple[NodeJob, float, bool]] = {}
         self._ends: list[tuple[float, int]] = []
         """When which job ends; what was taken back is skipped."""
@@ -74,25 +75,25 @@ class FakeNode:
         await self._reached()
         if self._refused:
             raise NodeRefused(self._refused)
-        return Facts(self._workers, self._workers, "A", self.ahead_s)
+        return Facts(self._workers, self._workers, "A", self._clock(), self._clock())
 
     def _accept(self, parcel: NodeParcel) -> None:
         self.received.update(parcel.problems.keys())
         self._problems |= parcel.problems.keys()
         for number in parcel.withdrawn:
             self._running.pop(number, None)
-            self._waiting = [job for job in self._waiting if job.number != number]
-        self._waiting += parcel.jobs
-        self._waiting.sort(key=lambda job: (job.turn, job.number))
-        self._begin()
+            self._waiting = [entry for entry in self._waiting if entry[1] != number]
+        self._waiting += [(job.turn, job.number, job, job.problem in self._problems) for job in parcel.jobs]
+        self._waiting.sort()
         self._problems -= set(parcel.forgotten)
+        self._begin()
 
     async def exchange(self, parcel: NodeParcel) -> NodeReply:
         await self._reached()
         asked_s = self._clock()
         self._accept(parcel)
         cut = max(0, len(self._waiting) - parcel.spare)
-        returned, self._waiting = [job.number for job in self._waiting[cut:]], self._waiting[:cut]
+        returned, self._waiting = [number for _, number, *_ in self._waiting[cut:]], self._waiting[:cut]
         if not (self._answers or returned):
             loop = asyncio.get_running_loop()
             asks = self._asks = loop.create_future()
@@ -135,9 +136,9 @@ class FakeNode:
     def _begin(self) -> None:
         at_s = now()
         while self._waiting and len(self._running) < self._workers:
-            job = self._waiting.pop(0)
+            *_, job, known = self._waiting.pop(0)
             took = self._seconds(job)
-            self._running[job.number] = job, took, job.problem in self._problems
+            self._running[job.number] = job, took, known
             heapq.heappush(self._ends, (at_s + took, job.number))
         if self._ends and (self._timer is None or self._ends[0][0] < self._timer.when()):
             if self._timer is not None:
