@@ -19,12 +19,12 @@ from collections import OrderedDict
 from dataclasses import dataclass
 
 from overlap.clock import now
+from overlap.cluster.members import RayNode
 from overlap.cluster.nodes import (
     BEAT_S,
     HELLO_S,
     SILENT_S,
     Facts,
-    Node,
     NodeJob,
     NodeLost,
     NodeParcel,
@@ -103,7 +103,7 @@ class Desk:
     are ``pace_s`` apart; ``draining``: it was said that this node shall be let go.
     """
 
-    def __init__(self, node: Node, facts: Facts) -> None:
+    def __init__(self, node: RayNode, facts: Facts) -> None:
         self.node, self.facts, self.offset = node, facts, Offset()
         self.held: dict[int, NodeWork] = {}
         self.places = self.order = self.ended = self.spare = 0
@@ -117,7 +117,7 @@ class Desk:
         self._nudge: asyncio.TimerHandle | None = None
 
     @classmethod
-    async def opened(cls, node: Node) -> Desk:
+    async def opened(cls, node: RayNode) -> Desk:
         """Have the node say what it is. Raises NodeLost, NodeRefused."""
         sent_s = now()
         facts = await answer_within(node.hello(), HELLO_S)

@@ -17,7 +17,7 @@ from functools import partial
 
 from overlap.clock import now
 from overlap.cluster.agent import Agent, MakePool, NodePool
-from overlap.cluster.nodes import Facts, Node, NodeParcel, NodeRefused, NodeReply, RayNodeInfo, code_digest
+from overlap.cluster.nodes import Facts, NodeParcel, NodeRefused, NodeReply, RayNodeInfo, code_digest
 from overlap.cluster.ray_cluster import LOOK_S, RayActor, RayCluster
 from sandbox.core import Isolation
 from sandbox.errors import IsolationUnavailable, SandboxError
@@ -48,8 +48,12 @@ async def why_unusable(actor: RayActor, *, authenticated: bool) -> str:
 
 
 class RayNode:
-    """A :class:`~overlap.cluster.nodes.Node`; one without an actor, which it gets not for the reason ``why``.
-    ``tries``: agents that its machine had before, none of which lived long.
+    """A node with an agent of ours, or without one for the reason ``why``. ``tries``: agents that its machine had
+    before, none of which lived long. ``drains``: it shall get no further job, and is let go when it has none.
+
+    Calls raise NodeLost once the agent is gone, or cannot be reached. Where it is silent they wait for ever: the caller
+    bounds them, and asks an agent that was silent nothing more. So a job has one answer, without an account of what was
+    asked when.
     """
 
     def __init__(self, name: str, actor: RayActor | None, *, authenticated: bool, why: str = "", tries: int = 0):
@@ -59,6 +63,7 @@ class RayNode:
         """When its machine gets another agent."""
 
     async def hello(self) -> Facts:
+        """Start what judges programs there, and say what it is. Raises NodeRefused."""
         why = self._why
         if self._actor is None or (why := await why_unusable(self._actor, authenticated=self._authenticated)):
             raise NodeRefused(why)
@@ -71,15 +76,18 @@ class RayNode:
         return facts
 
     async def exchange(self, parcel: NodeParcel) -> NodeReply:
+        """Hand over a parcel, and take the reply; one call at a time."""
         assert self._actor is not None
         reply: NodeReply = await self._actor.call("exchange", parcel.packed())
         return reply
 
     def nudge(self) -> None:
+        """Have the call that waits there for a first answer return now."""
         assert self._actor is not None
         self._actor.nudge()
 
     async def close(self) -> None:
+        """End everything that it started, and itself."""
         lost_s = now()
         self.again_s = lost_s + min(AGAIN_MAX_S, AGAIN_S * 2.0**self.tries)
         if self._actor is not None:
@@ -88,9 +96,9 @@ class RayNode:
 
 
 class RayMembers:
-    """:class:`~overlap.cluster.nodes.Members` of a cluster. ``make_pool`` makes what judges on each node, a sandbox
-    without it. ``workers``: what this machine judges at once; each further one judges with all of its cores that are
-    free, and ``bound`` says how many of those an engine or learner rank of ours uses there.
+    """The nodes of a cluster that judge. ``make_pool`` makes what does so on each, a sandbox without it. ``workers``:
+    what this machine judges at once; each further one judges with all of its cores that are free, and ``bound`` says
+    how many of those an engine or learner rank of ours uses there.
     """
 
     def __init__(
@@ -110,14 +118,14 @@ class RayMembers:
         self._make_pool = make_pool or partial(sandbox_pool, isolation, tuple(packages), judge_once, all_cases)
         self._nodes: dict[str, RayNode] = {}
 
-    async def joined(self) -> AsyncIterator[Node]:
+    async def joined(self) -> AsyncIterator[RayNode]:
+        """Every node that is there, then each that joins, with an agent on it."""
         self._entered = True
         await self._cluster.enter()
         while True:
-            places = [place for place in await self._cluster.look() if self._lacks(place)]
-            free = await self._cluster.free() if places else {}
-            for place in places:
-                yield await self._meet(place, free.get(place.key, 0))
+            for place in await self._cluster.look():
+                if self._lacks(place):
+                    yield await self._meet(place)
             await asyncio.sleep(LOOK_S)
 
     def _lacks(self, place: RayNodeInfo) -> bool:
@@ -129,11 +137,11 @@ class RayMembers:
             return not place.drains and now() >= known.again_s
         return place.alive and not place.drains
 
-    async def _meet(self, place: RayNodeInfo, free: int) -> RayNode:
+    async def _meet(self, place: RayNodeInfo) -> RayNode:
         """An agent for a node that lacks one."""
         known, why, actor = self._nodes.get(place.key), "", None
         try:
-            workers, cpus = self._capacity(place, free)
+            workers, cpus = self._capacity(place)
             actor = await self._cluster.actor(place, partial(Agent, self._make_pool, workers), CLOSE_S, cpus=cpus)
         except NodeRefused as error:
             why = str(error)
@@ -141,11 +149,9 @@ class RayMembers:
         made = self._nodes[place.key] = RayNode(place.name, actor, authenticated=asks, why=why, tries=tries)
         return made
 
-    def _capacity(self, place: RayNodeInfo, free: int) -> tuple[int, int]:
-        """Programs that it judges at once, and the cores that are taken of Ray's count for them. ``free``: nobody's by
-        that count. Raises NodeRefused.
-        """
-        bound = self._bound(place)
+    def _capacity(self, place: RayNodeInfo) -> tuple[int, int]:
+        """Programs that it judges at once, and the cores that are taken of Ray's count for them. Raises NodeRefused."""
+        free, bound = place.free, self._bound(place)
         left = max(0, free - bound)
         if place.here and self._workers is not None:
             return self._workers, min(self._workers, left)
@@ -155,6 +161,7 @@ class RayMembers:
         return left, left
 
     async def close(self) -> None:
+        """Leave the cluster."""
         if self._entered:
             self._entered = False
             await self._cluster.leave()

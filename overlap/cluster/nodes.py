@@ -7,11 +7,11 @@ import dataclasses
 import hashlib
 import pickle
 import sys
-from collections.abc import AsyncIterator, Awaitable, Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from functools import cache
 from operator import attrgetter
 from pathlib import Path
-from typing import NamedTuple, Protocol, TypeVar
+from typing import NamedTuple, TypeVar
 
 from overlap.errors import OverlapError
 from sandbox.core import Judgement, Problem, Program
@@ -48,13 +48,10 @@ class NodeRefused(OverlapError):
     """A node that programs cannot be judged on as the run asks; says what is missing there."""
 
 
-class NodeDrained(OverlapError):
-    """A node that was to be let go has no job any more."""
-
-
 class RayNodeInfo(NamedTuple):
-    """A node as Ray knows it: its id, the address that it listens at, and the GPUs and cores that Ray counts there.
-    ``drains``: it is about to go (`ray drain-node`, a notice of preemption); ``here``: this process runs on it.
+    """A node as Ray knows it: its id, the address that it listens at, and the GPUs and cores that Ray counts there, of
+    which ``free`` are nobody's. ``drains``: it is about to go (`ray drain-node`, a notice of preemption); ``here``:
+    this process runs on it.
     """
 
     key: str
@@ -64,6 +61,7 @@ class RayNodeInfo(NamedTuple):
     cpus: int = 0
     drains: bool = False
     here: bool = False
+    free: int = 0
 
     @property
     def name(self) -> str:
@@ -127,7 +125,7 @@ class NodeParcel(NamedTuple):
     def unpacked(cls, data: bytes) -> NodeParcel:
         """The parcel that was packed, by the same code. Only for bytes of our own driver."""
         jobs, *rest = pickle.loads(data)
-        return cls([NodeJob(*job, Program(*program)) for *job, program in jobs], *rest)
+        return cls([NodeJob(number, turn, digest, Program(*values)) for number, turn, digest, values in jobs], *rest)
 
 
 class NodeReply(NamedTuple):
@@ -140,39 +138,6 @@ class NodeReply(NamedTuple):
     has: int
     asked_s: float
     said_s: float
-
-
-class Node(Protocol):
-    """An agent on a node. A call may wait for ever where the node is silent: the caller bounds it, and asks an agent
-    that was silent nothing more. So a job has one answer, without an account of what was asked when.
-
-    Calls raise NodeLost once the agent is gone, or cannot be reached.
-    """
-
-    name: str
-    drains: bool
-    """It shall get no further job, and is let go when it has none."""
-
-    async def hello(self) -> Facts:
-        """Start what judges programs there, and say what it is. Raises NodeRefused."""
-
-    async def exchange(self, parcel: NodeParcel) -> NodeReply:
-        """Hand over a parcel, and take the reply; one call at a time."""
-
-    def nudge(self) -> None:
-        """Have the call that waits there for a first answer return now."""
-
-    async def close(self) -> None:
-        """End everything that it started, and itself."""
-
-
-class Members(Protocol):
-    """The nodes of a cluster: ``joined`` yields each that is there, then each that joins, with an agent on it."""
-
-    def joined(self) -> AsyncIterator[Node]: ...
-
-    async def close(self) -> None:
-        """Leave the cluster, which ends every agent."""
 
 
 async def answer_within(call: Awaitable[T], seconds: float) -> T:

@@ -22,7 +22,8 @@ from typing import Any
 
 from overlap.clock import now
 from overlap.cluster.desk import Desk, NodeWork, Router, pace_s
-from overlap.cluster.nodes import Facts, HeadLost, Members, Node, NodeDrained, NodeLost, NodeRefused, NodeReply
+from overlap.cluster.members import RayMembers, RayNode
+from overlap.cluster.nodes import Facts, HeadLost, NodeLost, NodeRefused, NodeReply
 from overlap.core import ClusterFigures, NodeFigures
 from overlap.errors import OverlapError, VerifierError
 from sandbox.core import Judgement, Problem, Program
@@ -45,14 +46,14 @@ class ClusterPool:
     is refused, falls silent, comes back, drains or is lost.
     """
 
-    def __init__(self, members: Members, *, tell: Callable[[str], None] = print, judge_once: bool = True) -> None:
+    def __init__(self, members: RayMembers, *, tell: Callable[[str], None] = print, judge_once: bool = True) -> None:
         self._members, self._tell, self._router = members, tell, Router()
         self._once = JudgementCache() if judge_once else None
         self._digests = OrderedDict[int, tuple[Problem, str, int]]()
         self._numbers = 0
         self._spreading = False
         self._tasks: set[asyncio.Task[None]] = set()
-        self._met: set[Node] = set()
+        self._met: set[RayNode] = set()
         self._some = asyncio.Event()
         self._why: Exception | None = None
         """Why nothing is judged any more."""
@@ -166,8 +167,9 @@ class ClusterPool:
             judged, run_s, lost = did[name]
             made = NodeFigures(name, judged=int(judged), run_s=run_s, lost=int(lost))
             if desk := desks.get(name):
-                clock = {"clock_s": desk.offset.ahead_s, "error_s": desk.offset.error_s(at_s)}
-                made = made._replace(workers=desk.facts.workers, tier=desk.facts.tier, **clock)
+                facts, offset = desk.facts, desk.offset
+                made = made._replace(workers=facts.workers, tier=facts.tier)
+                made = made._replace(clock_s=offset.ahead_s, error_s=offset.error_s(at_s))
             figures.append(made)
         return ClusterFigures(0.0 if last_s is None else at_s - last_s, tuple(figures))
 
@@ -217,25 +219,23 @@ class ClusterPool:
             self._met.add(node)
             self._start(self._serve(node))
 
-    async def _serve(self, node: Node) -> None:
+    async def _serve(self, node: RayNode) -> None:
         """A node from its first word to its last."""
         desk, name = None, node.name
         try:
             desk = await Desk.opened(node)
             if name in self._router.desks:
                 raise NodeRefused("another node has its name")
-            if node.drains:
-                raise NodeDrained
             self._refusals.pop(name, None)
-            self._tell(f"node {name} judges programs: {describe_node(desk.facts)}")
-            self._router.join(desk)
-            self._some.set()
-            self._spread()
-            while True:
+            if not node.drains:
+                self._tell(f"node {name} judges programs: {describe_node(desk.facts)}")
+                self._router.join(desk)
+                self._some.set()
+                self._spread()
+            while not node.drains or desk.held:
                 desk.pace_s = pace_s(len(self._router.desks), desk.mean_s)
                 self._take(desk, await desk.exchange())
                 await desk.rest()
-        except NodeDrained:
             self._tell(f"node {name} is drained, and let go")
         except (NodeRefused, NodeLost) as error:
             if desk is not None and self._router.desks.get(name) is desk:
@@ -261,7 +261,6 @@ class ClusterPool:
         return len(lost)
 
     def _take(self, desk: Desk, reply: NodeReply) -> None:
-        """Raises NodeDrained."""
         heard_s = now()
         for number, judgement, fault, ended_s in reply.answers:
             work = desk.answered(number)
@@ -277,13 +276,9 @@ class ClusterPool:
         if reply.answers or reply.returned:
             self._router.resize(desk)
             self._spread()
-        if desk.node.drains:
-            held = len(desk.held)
-            if not desk.draining:
-                desk.draining = True
-                self._tell(f"node {desk.node.name} drains: {held} jobs end there, and it gets no other")
-            if not held:
-                raise NodeDrained
+        if desk.node.drains and not desk.draining:
+            desk.draining = True
+            self._tell(f"node {desk.node.name} drains: {len(desk.held)} jobs end there, and it gets no other")
 
     def _judged(self, desk: Desk, work: NodeWork, judgement: Judgement, ended_s: float) -> None:
         name, run_s = desk.node.name, judgement.run_s

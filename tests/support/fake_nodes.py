@@ -13,7 +13,6 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from overlap.clock import now
 from overlap.cluster.nodes import (
     Facts,
-    Node,
     NodeAnswer,
     NodeJob,
     NodeLost,
@@ -28,9 +27,9 @@ Seconds = Callable[[NodeJob], float]
 
 
 class FakeNode:
-    """A :class:`~overlap.cluster.nodes.Node` that judges ``workers`` programs at a time, the lowest turns first; each
-    takes ``seconds``. ``judged`` are the numbers of the jobs that ended there, ``received`` its problems by how often
-    they were sent. Its clock is ``ahead_s`` ahead.
+    """A double of ``RayNode`` that judges ``workers`` programs at a time, the lowest turns first; each takes
+    ``seconds``. ``judged`` are the numbers of the jobs that ended there, ``received`` its problems by how often they
+    were sent. Its clock is ``ahead_s`` ahead.
     """
 
     def __init__(self, name: str, workers: int, seconds: Seconds, *, refused: str = "", ahead_s: float = 0.0) -> None:
@@ -48,7 +47,7 @@ class FakeNode:
         self._running: dict[int, tuple[NodeJob, float, bool]] = {}
         self._ends: list[tuple[float, int]] = []
         """When which job ends; what was taken back is skipped."""
-        self.comes_back: Callable[[Node], None] = lambda node: None
+        self.comes_back: Callable[[FakeNode], None] = lambda node: None
         self._timer: asyncio.TimerHandle | None = None
         self._answers: list[NodeAnswer] = []
         self._asks: asyncio.Future[None] | None = None
@@ -176,21 +175,20 @@ def _judgement(job: NodeJob, took: float) -> Judgement:
 
 
 class FakeMembers:
-    """:class:`~overlap.cluster.nodes.Members`: those that it is made with, and those that ``add`` brings."""
+    """:class:`~overlap.cluster.members.RayMembers`: those that it is made with, and those that ``add`` brings."""
 
-    def __init__(self, nodes: Sequence[Node] = ()) -> None:
-        self._coming: asyncio.Queue[Node] = asyncio.Queue()
+    def __init__(self, nodes: Sequence[FakeNode] = ()) -> None:
+        self._coming: asyncio.Queue[FakeNode] = asyncio.Queue()
         self.closed = False
         for node in nodes:
             self.add(node)
 
-    def add(self, node: Node) -> None:
+    def add(self, node: FakeNode) -> None:
         """It joins now."""
         self._coming.put_nowait(node)
-        if isinstance(node, FakeNode):
-            node.comes_back = self.add
+        node.comes_back = self.add
 
-    async def joined(self) -> AsyncIterator[Node]:
+    async def joined(self) -> AsyncIterator[FakeNode]:
         while True:
             yield await self._coming.get()
 

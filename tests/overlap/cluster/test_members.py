@@ -20,8 +20,8 @@ class Cluster:
 
     unauthenticated = False
 
-    def __init__(self, *places: RayNodeInfo, free: dict[str, int]) -> None:
-        self.places, self.rest = list(places), free
+    def __init__(self, *places: RayNodeInfo) -> None:
+        self.places = list(places)
         self.made: list[tuple[str, int, int]] = []
 
     async def enter(self) -> None: ...
@@ -31,16 +31,13 @@ class Cluster:
     async def look(self) -> list[RayNodeInfo]:
         return self.places
 
-    async def free(self) -> dict[str, int]:
-        return self.rest
-
     async def actor(self, place: RayNodeInfo, make: Any, close_s: float, *, cpus: int) -> Any:
         self.made.append((place.key, make.args[1], cpus))
         return SimpleNamespace(end=lambda: asyncio.sleep(0))
 
 
-def place(key: str, cpus: int = 16, **more: Any) -> RayNodeInfo:
-    return RayNodeInfo(key, f"10.0.0.{key}", True, 0, cpus=cpus, **more)
+def place(key: str, cpus: int = 16, free: int = 16, **more: Any) -> RayNodeInfo:
+    return RayNodeInfo(key, f"10.0.0.{key}", True, 0, cpus=cpus, free=free, **more)
 
 
 def members(cluster: Cluster, **more: Any) -> RayMembers:
@@ -61,7 +58,7 @@ def members(cluster: Cluster, **more: Any) -> RayMembers:
 async def test_a_node_judges_on_the_cores_that_are_free_and_the_drivers_machine_as_without_a_cluster(
     counted: int, free: int, bound: int, here: int | None, expected: tuple[int, int]
 ) -> None:
-    cluster = Cluster(place("1", counted, here=here is not None), free={"1": free})
+    cluster = Cluster(place("1", counted, free, here=here is not None))
     await anext(members(cluster, workers=here or 3, bound=lambda there: bound).joined())
     assert cluster.made == [("1", *expected)]
 
@@ -69,14 +66,12 @@ async def test_a_node_judges_on_the_cores_that_are_free_and_the_drivers_machine_
 @pytest.mark.parametrize(
     ("free", "bound", "why"),
     [
-        ({}, 0, "no core of it is free: Ray counts 16, others have 16"),  # Ray does not name what is used up
-        ({"1": 4}, 6, "Ray counts 16, others have 12, engines and learner ranks of this run 4"),
+        (0, 0, "no core of it is free: Ray counts 16, others have 16"),
+        (4, 6, "Ray counts 16, others have 12, engines and learner ranks of this run 4"),
     ],
 )
-async def test_a_node_without_a_free_core_is_refused_and_told_who_has_them(
-    free: dict[str, int], bound: int, why: str
-) -> None:
-    cluster = Cluster(place("1"), free=free)
+async def test_a_node_without_a_free_core_is_refused_and_told_who_has_them(free: int, bound: int, why: str) -> None:
+    cluster = Cluster(place("1", free=free))
     node = await anext(members(cluster, bound=lambda there: bound).joined())
     with pytest.raises(NodeRefused, match=why):
         await node.hello()
@@ -94,7 +89,7 @@ async def test_a_node_without_a_free_core_is_refused_and_told_who_has_them(
 async def test_a_node_gets_an_agent_again_after_a_rest_that_grows_as_long_as_none_lives_long(
     fits: bool, lived_s: float, rests: list[float]
 ) -> None:
-    joined = members(Cluster(place("1"), free={"1": 2} if fits else {})).joined()
+    joined = members(Cluster(place("1", free=2 if fits else 0))).joined()
     node = await anext(joined)
     for rest_s in rests:
         await asyncio.sleep(lived_s)
@@ -106,12 +101,12 @@ async def test_a_node_gets_an_agent_again_after_a_rest_that_grows_as_long_as_non
 
 @pytest.mark.parametrize("all_cases", [False, True])
 def test_a_node_judges_all_cases_where_the_task_asks_for_them(all_cases: bool) -> None:
-    pool: Any = members(Cluster(free={}), all_cases=all_cases)._make_pool(1)
+    pool: Any = members(Cluster(), all_cases=all_cases)._make_pool(1)
     assert pool.stop_at_first_failure is not all_cases
 
 
 async def test_a_node_that_drains_gets_no_agent_and_one_that_has_it_is_told_to_the_pool() -> None:
-    cluster = Cluster(place("1"), place("2", drains=True), free={"1": 16, "2": 16})
+    cluster = Cluster(place("1"), place("2", drains=True))
     joined = members(cluster).joined()
     node = await anext(joined)
     assert not node.drains
@@ -123,7 +118,7 @@ async def test_a_node_that_drains_gets_no_agent_and_one_that_has_it_is_told_to_t
 
 
 async def test_a_node_that_died_and_one_of_the_same_address_that_came_are_two() -> None:
-    cluster = Cluster(place("1"), free={"1": 1, "2": 1})
+    cluster = Cluster(place("1"))
     joined = members(cluster).joined()
     await anext(joined)
     cluster.places = [place("1")._replace(alive=False), place("2")]

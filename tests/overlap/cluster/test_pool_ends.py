@@ -10,7 +10,7 @@ import pytest
 from cluster_runs import PROBLEMS, Run, many, program, takes
 from fake_nodes import FakeMembers, FakeNode
 
-from overlap.cluster.nodes import HeadLost, Node
+from overlap.cluster.nodes import HeadLost
 from overlap.cluster.pool import ClusterPool
 from overlap.errors import ConfigError, VerifierError
 from sandbox.errors import PoolClosed
@@ -82,7 +82,7 @@ async def test_a_cluster_that_is_lost_is_left_behind_its_last_agent_also_where_t
             ended.append("agent")
 
     class Lost(FakeMembers):
-        async def joined(self) -> AsyncIterator[Node]:
+        async def joined(self) -> AsyncIterator[FakeNode]:
             yield Slow("a", 1, takes(100.0))
             await asyncio.sleep(2.0)
             raise HeadLost("it is gone")
@@ -121,7 +121,7 @@ async def test_a_start_that_is_cancelled_leaves_the_cluster() -> None:
 class Headless(FakeMembers):
     """A cluster whose head is lost after a second."""
 
-    async def joined(self) -> AsyncIterator[Node]:
+    async def joined(self) -> AsyncIterator[FakeNode]:
         async for node in super().joined():
             yield node
             await asyncio.sleep(1.0)
