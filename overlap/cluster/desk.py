@@ -100,7 +100,8 @@ class Offset:
 class Desk:
     """The driver's side of one node. ``held`` is what it was given and has not answered, whether or not that is sent;
     ``mean_s`` what a job takes there, over the last ones that each worker did, of which ``ended`` counts all; calls
-    are ``pace_s`` apart; ``draining``: it was said that this node shall be let go.
+    are ``pace_s`` apart; ``spare``: it shall give back so many jobs that have not begun there; ``faults`` of the node's
+    are why its last jobs failed; ``draining``: it was said that this node shall be let go.
     """
 
     def __init__(self, node: RayNode, facts: Facts) -> None:
@@ -112,7 +113,7 @@ class Desk:
         self._there = OrderedDict[str, None]()
         self._unsent: dict[int, NodeWork] = {}
         self._withdrawn: list[int] = []
-        self._faults: list[str] = []
+        self.faults: list[str] = []
         self._sent_s, self._waits = 0.0, False
         self._nudge: asyncio.TimerHandle | None = None
 
@@ -152,21 +153,16 @@ class Desk:
         """Have a job sent with the next parcel."""
         work.desk = self
         self.held[work.number] = self._unsent[work.number] = work
-        self._hurry()
+        self.hurry()
 
     def withdraw(self, work: NodeWork) -> None:
         """Nobody wants this job any more."""
         self.answered(work.number)
         if self._unsent.pop(work.number, None) is None:
             self._withdrawn.append(work.number)
-            self._hurry()
+            self.hurry()
 
-    def ask_back(self, count: int) -> None:
-        """Have it give back so many jobs that have not begun there."""
-        self.spare = count
-        self._hurry()
-
-    def _hurry(self) -> None:
+    def hurry(self) -> None:
         """There is something to be sent: a call that waits there for a first answer shall do so no longer."""
         if self._waits and self._nudge is None:
             due_s = self._sent_s + self.pace_s - now()
@@ -181,21 +177,17 @@ class Desk:
 
     def took(self, seconds: float) -> None:
         """A job that it was given has ended there well, after so long; 0 where it was judged before."""
-        self._faults.clear()
+        self.faults.clear()
         if seconds:
             self.ended += 1
             self.mean_s += (seconds - self.mean_s) / min(self.ended, max(1, MEAN_OF * self.facts.workers))
-
-    def failed(self, why: str) -> None:
-        """A job has failed there by a fault of the node."""
-        self._faults.append(why)
 
     async def exchange(self) -> NodeReply:
         """Send what has come to be sent, and take what is answered. Raises NodeLost."""
         self._sent_s, self._waits = now(), True
         parcel, size = self._parcel()
         if self._unsent:
-            self._hurry()
+            self.hurry()
         try:
             reply = await answer_within(self.node.exchange(parcel), SILENT_S + parcel.wait_s + size / SLOW)
         finally:
@@ -212,8 +204,8 @@ class Desk:
         """Wait until the next call is due. Of many nodes also behind one that waited longer: else each brings one
         answer. Raises NodeLost where the node has failed job after job.
         """
-        if len(self._faults) >= FAULTS_MAX:
-            raise NodeLost(f"{len(self._faults)} jobs in a row failed there: {self._faults[-1]}")
+        if len(self.faults) >= FAULTS_MAX:
+            raise NodeLost(f"{len(self.faults)} jobs in a row failed there: {self.faults[-1]}")
         await asyncio.sleep(max(self.pace_s - PACE_S, self._sent_s + self.pace_s - now()))
 
     def _parcel(self) -> tuple[NodeParcel, int]:
@@ -284,14 +276,13 @@ class Router:
         once, if there is another, whether or not that has room.
         """
         work.desk = None
-        others = work.avoids and [
-            desk for name, desk in self.desks.items() if name not in work.avoids and not desk.draining
-        ]
-        if others:
-            self._give(min(others, key=lambda desk: (desk.share, desk.order)), work)
-        else:
-            self.waiting += 1
-            heapq.heappush(self._waiting, (work.turn, work.number, work))
+        if work.avoids:
+            others = [desk for name, desk in self.desks.items() if name not in work.avoids and not desk.draining]
+            if others:
+                self._give(min(others, key=lambda desk: (desk.share, desk.order)), work)
+                return
+        self.waiting += 1
+        heapq.heappush(self._waiting, (work.turn, work.number, work))
 
     def withdraw(self, work: NodeWork) -> None:
         """Nobody wants it any more."""
@@ -324,7 +315,8 @@ class Router:
         for desk in desks:
             ahead = len(desk.held) - desk.facts.workers
             if idle > 0 and ahead > 0:
-                desk.ask_back(min(idle, ahead))
+                desk.spare = min(idle, ahead)
+                desk.hurry()
                 idle -= ahead
 
     def _give(self, desk: Desk, work: NodeWork) -> None:
@@ -348,7 +340,5 @@ class Router:
 
 
 def pace_s(nodes: int, mean_s: float = 0.0) -> float:
-    """Between two calls to a node, s: what comes meanwhile goes together. Jobs that take ``mean_s`` there can wait for
-    others a little.
-    """
+    """Between two calls to a node, s: what comes meanwhile goes together. Where jobs take ``mean_s`` they can wait."""
     return max(PACE_S, CALL_S * nodes / SHARE, min(PACE_LONG_S, WORTH * mean_s))

@@ -80,6 +80,10 @@ class Facts(NamedTuple):
     asked_s: float = 0.0
     said_s: float = 0.0
 
+    def __str__(self) -> str:
+        cores = f" on {self.cores} cores" if self.workers != self.cores else ""
+        return f"{self.workers} at once{cores}, tier {self.tier}"
+
 
 class NodeJob(NamedTuple):
     """A program to be judged by a problem that the node has, or gets with it. Lower turns are first."""

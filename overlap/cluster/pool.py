@@ -77,7 +77,9 @@ class ClusterPool:
         except BaseException as error:
             await self.__aexit__()
             if isinstance(error, TimeoutError):
-                raise SandboxError(self._why_none()) from None
+                refused = "".join(f"; {name}: {why}" for name, why in list(self._refusals.items())[:REFUSALS_TOLD])
+                none = f"no node of the cluster can judge programs after {ALONE_S:g} s{refused}"
+                raise SandboxError(none) from None
             raise
         return self
 
@@ -228,7 +230,7 @@ class ClusterPool:
                 raise NodeRefused("another node has its name")
             self._refusals.pop(name, None)
             if not node.drains:
-                self._tell(f"node {name} judges programs: {describe_node(desk.facts)}")
+                self._tell(f"node {name} judges programs: {desk.facts}")
                 self._router.join(desk)
                 self._some.set()
                 self._spread()
@@ -296,7 +298,7 @@ class ClusterPool:
         """By a fault of its own it fails anywhere; by one of the node's it may succeed elsewhere."""
         own = isinstance(error, _OWN)
         if not own:
-            desk.failed(f"{type(error).__name__}: {error}")
+            desk.faults.append(f"{type(error).__name__}: {error}")
         work.faults += 1
         if not own and work.faults < TRIES and not work.done.done():
             work.avoids |= {desk.node.name}
@@ -306,10 +308,6 @@ class ClusterPool:
         if not work.done.done():
             closed = isinstance(error, PoolClosed)  # the node's, and we are not
             work.done.set_exception(SandboxError(f"node {desk.node.name}: {error}") if closed else error)
-
-    def _why_none(self) -> str:
-        refused = "".join(f"; {name}: {why}" for name, why in list(self._refusals.items())[:REFUSALS_TOLD])
-        return f"no node of the cluster can judge programs after {ALONE_S:g} s{refused}"
 
     async def _look_after(self) -> None:
         """Have no node idle beside one that has jobs ahead; fail the jobs that wait when there was no node for long."""
@@ -321,12 +319,6 @@ class ClusterPool:
                 alone_since = now()
             elif now() - alone_since > ALONE_S:
                 self._fail(SandboxError(f"there has been no node to judge programs for {ALONE_S:g} s"))
-
-
-def describe_node(facts: Facts) -> str:
-    """What a person reads of a node."""
-    cores = f" on {facts.cores} cores" if facts.workers != facts.cores else ""
-    return f"{facts.workers} at once{cores}, tier {facts.tier}"
 
 
 def _same_key(digest: str, program: Program) -> str:

@@ -60,7 +60,7 @@ async def serve(desk: Desk, faulty: range = range(0)) -> None:
         for number, *_ in (await desk.exchange()).answers:
             desk.answered(number)
             if number in faulty:
-                desk.failed("no compiler")
+                desk.faults.append("no compiler")
             else:
                 desk.took(0.1)
         await desk.rest()

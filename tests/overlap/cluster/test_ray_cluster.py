@@ -76,10 +76,10 @@ async def test_one_that_is_left_while_it_is_joined_is_ended(log: Path, monkeypat
 
 
 async def test_a_head_that_never_lets_us_in_is_told_in_time(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "asks for another token" in await why_not("refuses:1")
     monkeypatch.setattr(ray_cluster, "JOIN_S", 2.0)
     monkeypatch.setattr(ray_cluster, "LEAVE_S", 0.2)
     assert "cannot be joined (no answer within 2 s): see `overlap cluster status" in await why_not("hangs:1")
-    assert "asks for another token" in await why_not("refuses:1")
 
 
 async def test_who_is_cancelled_while_he_leaves_has_left(log: Path) -> None:
