@@ -102,8 +102,8 @@ async def simulated(nodes: int, in_flight: int, seed: int) -> tuple[int, int, fl
 
 
 def simulate(nodes: int, in_flight: int, seed: int) -> Simulated:
-    """As ``simulated``, and what it took this process. It never waits: of its CPU time the fake nodes had the share that
-    they had of the time by the clock, whatever else this machine does.
+    """As ``simulated``, and what it took this process. It never waits: of its CPU time the fake nodes had
+    the same share as of the time by the clock, whatever else this machine does.
     """
     began, began_s = time.process_time(), time.perf_counter()
     judged, lost, took = run_virtual(simulated(nodes, in_flight, seed))
