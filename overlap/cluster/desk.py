@@ -52,9 +52,9 @@ DRIFT = 5e-4
 
 @dataclass(slots=True, eq=False)
 class NodeWork:
-    """A program that somebody waits for; ``size``: bytes of its problem, whose ``digest`` that is. ``desk`` is where it
-    lies, None while it waits; ``losses`` counts the nodes that were lost with it, ``faults`` those that it failed on,
-    which it ``avoids``; ``ended``: it was answered or withdrawn.
+    """A program that somebody waits for until it is ``done``; ``size``: bytes of its problem, whose ``digest`` that is.
+    ``desk`` is where it lies, None while it waits; ``losses`` counts the nodes that were lost with it, ``faults`` those
+    that it failed on, which it ``avoids``.
     """
 
     number: int
@@ -68,24 +68,19 @@ class NodeWork:
     desk: Desk | None = None
     losses: int = 0
     faults: int = 0
-    ended: bool = False
     avoids: frozenset[str] = frozenset()
 
 
 class Offset:
-    """A clock is ahead of ours by ``ahead_s``, with an error as it was known at ``at_s``; all by monotonic clocks, s.
-
-        we send at a ──▶ it is asked at b    we hear at d ◀── it says so at c
-
-    That is ((b - a) + (c - d)) / 2, and wrong by ((d - a) - (c - b)) / 2 at most: what the two ways took together, for
-    how that divides between them nobody knows (as in NTP, Mills 1991), and what the clocks drift apart meanwhile. The
-    best call counts until another one is better than it still is.
+    """How far a node's clock is ahead of ours, s: by a call that we send at a, it gets at b and answers at c, and whose
+    answer we hear at d, ((b - a) + (c - d)) / 2. That is wrong by ((d - a) - (c - b)) / 2 at most (as in NTP, Mills
+    1991), and by what the clocks drift apart meanwhile. The best call counts until another is better than it still is.
     """
 
     ahead_s, _error_s, _at_s = 0.0, float("inf"), 0.0
 
     def note(self, sent_s: float, asked_s: float, said_s: float, heard_s: float) -> None:
-        """A call that went there and back; ``asked_s`` and ``said_s`` are by the other clock."""
+        """A call that went there and back; ``asked_s`` and ``said_s`` are by the node's clock."""
         took_s = heard_s - sent_s
         error_s = max(0.0, (took_s - (said_s - asked_s)) / 2) + DRIFT * took_s
         if error_s <= self.error_s(heard_s):
@@ -101,15 +96,14 @@ class Desk:
     """The driver's side of one node. ``held`` is what it was given and has not answered, whether or not that is sent;
     ``mean_s`` what a job takes there, over the last ones that each worker did, of which ``ended`` counts all; calls
     are ``pace_s`` apart; ``spare``: it shall give back so many jobs that have not begun there; ``faults`` of the node's
-    are why its last jobs failed; ``draining``: it was said that this node shall be let go.
+    are why its last jobs failed.
     """
 
     def __init__(self, node: RayNode, facts: Facts) -> None:
         self.node, self.facts, self.offset = node, facts, Offset()
         self.held: dict[int, NodeWork] = {}
-        self.places = self.order = self.ended = self.spare = 0
+        self.places = self.ended = self.spare = 0
         self.mean_s, self.pace_s = 0.0, PACE_S
-        self.draining = False
         self._there = OrderedDict[str, None]()
         self._unsent: dict[int, NodeWork] = {}
         self._withdrawn: list[int] = []
@@ -134,7 +128,7 @@ class Desk:
     @property
     def is_open(self) -> bool:
         """Whether it may be given another job."""
-        return not self.draining and len(self.held) < self.places
+        return len(self.held) < self.places and not self.node.drains
 
     @property
     def room(self) -> int:
@@ -214,7 +208,7 @@ class Desk:
         """
         jobs: list[NodeJob] = []
         problems: dict[str, Problem] = {}
-        forgotten, size, there = list[str](), 0, self._there
+        size, there = 0, self._there
         for number, work in self._unsent.items():
             if size >= PARCEL_BYTES:
                 break
@@ -225,13 +219,9 @@ class Desk:
                 size += work.size
             there[work.digest] = None
             there.move_to_end(work.digest)
-        if len(jobs) == len(self._unsent):
-            self._unsent = {}
-        else:
-            for job in jobs:
-                del self._unsent[job.number]
-        while len(there) > KEPT:
-            forgotten.append(there.popitem(last=False)[0])
+        for job in jobs:
+            del self._unsent[job.number]
+        forgotten = [there.popitem(last=False)[0] for _ in range(len(there) - KEPT)]
         withdrawn, self._withdrawn = self._withdrawn, []
         spare, self.spare = self.spare, 0
         return NodeParcel(jobs, problems, forgotten, withdrawn, spare, BEAT_S), size
@@ -242,23 +232,15 @@ class Router:
 
     def __init__(self) -> None:
         self._waiting: list[tuple[int, int, NodeWork]] = []
-        self.waiting = 0
-        """Jobs that no node has."""
+        """Lower turns are first, then lower numbers; those that are done are skipped."""
         self.desks: dict[str, Desk] = {}
-        self._joined = 0
-        self._free: list[tuple[float, int, str]] = []
-        """Nodes by their load, each at least once with that of today while it has room; older entries are skipped."""
+        self._free: list[tuple[float, str]] = []
+        """Nodes by their share, each at least once with that of today while it has room; older entries are skipped."""
 
     def join(self, desk: Desk) -> None:
-        """A node that may be given jobs."""
-        self._joined += 1
-        desk.order = self._joined
-        self.desks[desk.node.name] = desk
-        self.resize(desk)
-
-    def resize(self, desk: Desk) -> None:
-        """It has other jobs than before, and perhaps room for more."""
+        """A node that may be given jobs; or one that has others than before, and perhaps room for more."""
         desk.places = desk.room
+        self.desks[desk.node.name] = desk
         self._offer(desk)
 
     def lose(self, desk: Desk) -> list[NodeWork]:
@@ -272,45 +254,38 @@ class Router:
         return lost
 
     def add(self, work: NodeWork) -> None:
-        """Have it wait for a node, lower turns first, then lower numbers. One that avoids nodes is another one's at
-        once, if there is another, whether or not that has room.
+        """Have it wait for a node. One that avoids nodes is another one's at once, if there is another, whether or not
+        that has room.
         """
         work.desk = None
         if work.avoids:
-            others = [desk for name, desk in self.desks.items() if name not in work.avoids and not desk.draining]
+            others = [desk for name, desk in self.desks.items() if name not in work.avoids and not desk.node.drains]
             if others:
-                self._give(min(others, key=lambda desk: (desk.share, desk.order)), work)
+                self._give(min(others, key=lambda desk: desk.share), work)
                 return
-        self.waiting += 1
         heapq.heappush(self._waiting, (work.turn, work.number, work))
 
     def withdraw(self, work: NodeWork) -> None:
         """Nobody wants it any more."""
-        work.ended, desk = True, work.desk
-        if desk is None:
-            self.waiting -= 1  # its place in the heap is skipped
-        else:
+        if (desk := work.desk) is not None:
             desk.withdraw(work)
             self._offer(desk)
 
     def everything(self) -> list[NodeWork]:
-        """All jobs, waiting or held."""
+        """All jobs that somebody waits for, without a node or with one."""
         held = [work for desk in self.desks.values() for work in desk.held.values()]
-        return held + [work for *_, work in self._waiting if not work.ended]
+        return [work for work in [*held, *(work for *_, work in self._waiting)] if not work.done.done()]
 
     def assign(self) -> None:
         """Give waiting jobs to nodes as long as there are both."""
-        while self.waiting and (desk := self._freest()) is not None:
-            while (work := heapq.heappop(self._waiting)[2]).ended:
-                pass
-            self.waiting -= 1
-            self._give(desk, work)
+        while self._some() and (desk := self._freest()) is not None:
+            self._give(desk, heapq.heappop(self._waiting)[2])
 
     def balance(self) -> None:
         """Where no job waits and a node has nothing to do, others give back what has not begun there."""
-        if self.waiting:
+        if self._some():
             return
-        desks = [desk for desk in self.desks.values() if not desk.draining]
+        desks = [desk for desk in self.desks.values() if not desk.node.drains]
         idle = sum(max(0, desk.facts.workers - len(desk.held)) for desk in desks)
         for desk in desks:
             ahead = len(desk.held) - desk.facts.workers
@@ -319,22 +294,28 @@ class Router:
                 desk.hurry()
                 idle -= ahead
 
+    def _some(self) -> bool:
+        """Whether a job waits; then the first one is the oldest."""
+        while self._waiting and self._waiting[0][2].done.done():
+            heapq.heappop(self._waiting)
+        return bool(self._waiting)
+
     def _give(self, desk: Desk, work: NodeWork) -> None:
         desk.give(work)
         self._offer(desk)
 
     def _offer(self, desk: Desk) -> None:
         if desk.is_open:
-            heapq.heappush(self._free, (desk.share, desk.order, desk.node.name))
+            heapq.heappush(self._free, (desk.share, desk.node.name))
         if len(self._free) > 64 + 8 * len(self.desks):
-            self._free = [(each.share, each.order, name) for name, each in self.desks.items() if each.is_open]
+            self._free = [(each.share, name) for name, each in self.desks.items() if each.is_open]
             heapq.heapify(self._free)
 
     def _freest(self) -> Desk | None:
         while self._free:
-            share, order, name = heapq.heappop(self._free)
+            share, name = heapq.heappop(self._free)
             desk = self.desks.get(name)
-            if desk is not None and desk.order == order and desk.share == share and desk.is_open:
+            if desk is not None and desk.share == share and desk.is_open:
                 return desk
         return None
 

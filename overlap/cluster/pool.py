@@ -136,8 +136,7 @@ class ClusterPool:
 
     def _fail(self, error: Exception) -> None:
         for work in self._router.everything():
-            if not work.done.done():
-                work.done.set_exception(error)
+            work.done.set_exception(error)
 
     async def judge(self, problem: Problem, program: Program, *, turn: int = 0) -> Judgement:
         """Judge one program on some node. Raises SandboxError for our faults, VerifierError without a cluster.
@@ -202,7 +201,7 @@ class ClusterPool:
         try:
             return await done
         finally:
-            if not work.ended:
+            if work.desk is not None:
                 self._router.withdraw(work)
                 self._spread()
 
@@ -234,9 +233,13 @@ class ClusterPool:
                 self._router.join(desk)
                 self._some.set()
                 self._spread()
+            told = False
             while not node.drains or desk.held:
                 desk.pace_s = pace_s(len(self._router.desks), desk.mean_s)
                 self._take(desk, await desk.exchange())
+                if node.drains and not told:
+                    told = True
+                    self._tell(f"node {name} drains: {len(desk.held)} jobs end there, and it gets no other")
                 await desk.rest()
             self._tell(f"node {name} is drained, and let go")
         except (NodeRefused, NodeLost) as error:
@@ -276,11 +279,8 @@ class ClusterPool:
             if (work := desk.answered(number)) is not None:
                 self._router.add(work)
         if reply.answers or reply.returned:
-            self._router.resize(desk)
+            self._router.join(desk)
             self._spread()
-        if desk.node.drains and not desk.draining:
-            desk.draining = True
-            self._tell(f"node {desk.node.name} drains: {len(desk.held)} jobs end there, and it gets no other")
 
     def _judged(self, desk: Desk, work: NodeWork, judgement: Judgement, ended_s: float) -> None:
         name, run_s = desk.node.name, judgement.run_s
@@ -288,7 +288,6 @@ class ClusterPool:
         did = self._did[name]
         did[0] += 1
         did[1] += run_s
-        work.ended = True
         if not work.done.done():  # nobody has seen it: to make another one takes several times as long
             object.__setattr__(judgement, "queue_s", max(0.0, ended_s - run_s - work.asked_s))
             object.__setattr__(judgement, "node", name)
@@ -300,12 +299,12 @@ class ClusterPool:
         if not own:
             desk.faults.append(f"{type(error).__name__}: {error}")
         work.faults += 1
-        if not own and work.faults < TRIES and not work.done.done():
+        if work.done.done():
+            return
+        if not own and work.faults < TRIES:
             work.avoids |= {desk.node.name}
             self._router.add(work)
-            return
-        work.ended = True
-        if not work.done.done():
+        else:
             closed = isinstance(error, PoolClosed)  # the node's, and we are not
             work.done.set_exception(SandboxError(f"node {desk.node.name}: {error}") if closed else error)
 

@@ -52,7 +52,7 @@ class Driver(Command):
         numbers = sorted(event["number"] for event in self.find("judged"))
         assert numbers == list(range(len(numbers)))
         assert {event["verdict"] for event in self.find("judged")} == {"AC"}
-        assert self.find("all")[0]["waiting"] == self.find("all")[0]["held"] == 0
+        assert self.find("all")[0]["left"] == 0
 
 
 @pytest.fixture(scope="module")

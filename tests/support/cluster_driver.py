@@ -57,7 +57,7 @@ async def main(args: argparse.Namespace) -> None:
             say("judged", number=number, verdict=judged.verdict, node=judged.node, ended=ended)
 
         await asyncio.gather(*(one(number) for number in range(args.count)))
-        say("all", waiting=pool._router.waiting, held=sum(len(desk.held) for desk in pool._router.desks.values()))
+        say("all", left=len(pool._router.everything()))
     threads = [
         thread.name for thread in threading.enumerate() if not (thread.daemon or thread.name.startswith("asyncio_"))
     ]

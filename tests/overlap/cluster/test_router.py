@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from concurrent.futures import Future
 from typing import Any
 
 import pytest
@@ -16,7 +17,7 @@ PROBLEM = Problem("p", "stdio", (Case("", "1"),))
 
 
 def job(number: int, turn: int = 0) -> NodeWork:
-    return NodeWork(number, turn, PROBLEM, "p", 1, Program(""), 0.0, None)  # type: ignore[arg-type]
+    return NodeWork(number, turn, PROBLEM, "p", 1, Program(""), 0.0, Future())  # type: ignore[arg-type]
 
 
 def join(made: Router, name: str, workers: int) -> Desk:
@@ -47,7 +48,12 @@ def answer(made: Router, work: NodeWork, *, fails: bool = False) -> None:
     if fails:
         work.avoids |= {desk.node.name}
         made.add(work)
-    made.resize(desk)
+    made.join(desk)
+
+
+def withdraw(made: Router, work: NodeWork) -> None:
+    work.done.cancel()
+    made.withdraw(work)
 
 
 def test_nodes_are_filled_in_proportion_to_their_places() -> None:
@@ -57,7 +63,7 @@ def test_nodes_are_filled_in_proportion_to_their_places() -> None:
 
 def test_no_node_gets_more_than_it_has_room_for() -> None:
     made, *_ = router(2, 3, jobs=9)
-    assert (made.waiting, held(made)) == (4, {"n0": 2, "n1": 3})
+    assert held(made) == {"n0": 2, "n1": 3}
 
 
 def test_the_oldest_turn_is_given_first_and_within_it_the_lowest_number() -> None:
@@ -81,30 +87,31 @@ def test_a_job_of_a_lost_node_keeps_its_age_and_the_lost_node_knows_nothing_of_i
 
 
 def test_a_withdrawn_job_makes_room_and_is_not_given_again() -> None:
-    made, _, (first, waits, last) = router(1, jobs=3)
-    made.withdraw(waits)
-    made.withdraw(first)
+    made, (desk,), (first, waits, last) = router(1, jobs=3)
+    for work in (waits, first):
+        withdraw(made, work)
     made.assign()
-    assert made.waiting == 0
-    assert made.everything() == [last]
+    assert made.everything() == [last] == list(desk.held.values())
 
 
 def test_a_draining_node_keeps_its_jobs_and_gets_no_other() -> None:
     made, (desk,), (first,) = router(2, jobs=1)
-    desk.draining = True
+    desk.node.drains = True
     made.add(job(7))
+    made.assign()
+    assert list(desk.held) == [0]
     answer(made, first)
     made.assign()
-    assert made.waiting == 1
+    assert not desk.held
 
 
 def test_a_node_that_may_hold_more_gets_more_at_once() -> None:
     made, (desk,), _ = router(1, jobs=3)
     desk.ended, desk.mean_s = 10, desk.pace_s
-    made.resize(desk)
+    made.join(desk)
     made.assign()
     desk.mean_s = 1000.0
-    made.resize(desk)
+    made.join(desk)
     assert held(made) == {"n0": 3}  # it keeps what it has
 
 
@@ -128,9 +135,9 @@ def test_whatever_happens_every_job_is_in_one_place_and_no_node_with_room_idles_
         play(made, step, rng, live)
         made.assign()
         assert sorted(work.number for work in made.everything()) == sorted(live)
-        assert sum(held(made).values()) + made.waiting == len(live)
-        assert sum(work.desk is None for work in live.values()) == made.waiting
-        assert not (made.waiting and any(desk.is_open for desk in made.desks.values()))
+        waiting = sum(work.desk is None for work in live.values())
+        assert sum(held(made).values()) + waiting == len(live)
+        assert not (waiting and any(desk.is_open for desk in made.desks.values()))
 
 
 def play(made: Router, step: int, rng: random.Random, live: dict[int, NodeWork]) -> Any:
@@ -143,9 +150,9 @@ def play(made: Router, step: int, rng: random.Random, live: dict[int, NodeWork])
     if what in ("lose", "resize") and made.desks:
         desk = made.desks[rng.choice(sorted(made.desks))]
         desk.ended, desk.mean_s = rng.randint(0, 9), rng.choice((0.1, 9.0))
-        return made.resize(desk) if what == "resize" else made.lose(desk)
+        return made.join(desk) if what == "resize" else made.lose(desk)
     if what == "withdraw" and live:
-        return made.withdraw(live.pop(rng.choice(sorted(live))))
+        return withdraw(made, live.pop(rng.choice(sorted(live))))
     if what in ("answer", "fail") and (lies := [work for work in live.values() if work.desk]):
         number = rng.choice(lies).number
         return answer(made, live[number] if what == "fail" else live.pop(number), fails=what == "fail")
@@ -165,11 +172,11 @@ def test_a_job_that_failed_on_a_node_goes_to_another_whose_next_answer_makes_no_
 @pytest.mark.parametrize("drains", [False, True])
 def test_a_job_that_failed_on_every_node_there_is_waits_with_the_rest_and_goes_to_any(drains: bool) -> None:
     made, (desk, other), (first,) = router(1, 1, jobs=1)
-    other.draining = drains
+    other.node.drains = drains
     answer(made, first, fails=True)
     if not drains:
         answer(made, first, fails=True)
     made.assign()
     assert first.desk is desk
-    made.withdraw(first)
-    assert (made.everything(), made.waiting) == ([], 0)
+    withdraw(made, first)
+    assert not made.everything()
