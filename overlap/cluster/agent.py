@@ -149,7 +149,9 @@ class Agent:
         for digest in parcel.forgotten:
             self._problems.pop(digest, None)
         self._begin()
-        returned = self._give_back(parcel.spare)
+        self._waiting.sort()  # a sorted list is a heap; those that would begin last go back
+        cut = max(0, len(self._waiting) - parcel.spare)
+        returned, self._waiting = [number for _, number, *_ in self._waiting[cut:]], self._waiting[:cut]
         if not (self._answers or returned):
             self._some.clear()
             with suppress(TimeoutError):
@@ -161,13 +163,6 @@ class Agent:
     async def nudge(self) -> None:
         """Have ``exchange`` wait no longer."""
         self._some.set()
-
-    def _give_back(self, most: int) -> list[int]:
-        """The jobs that would begin last, which are no longer ours."""
-        self._waiting.sort()  # a sorted list is a heap
-        cut = max(0, len(self._waiting) - most)
-        given, self._waiting = self._waiting[cut:], self._waiting[:cut]
-        return [number for _, number, *_ in given]
 
     def _begin(self) -> None:
         while self._waiting and len(self._running) < self._workers:

@@ -16,27 +16,17 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from functools import partial
 
 from overlap.clock import now
-from overlap.cluster.agent import Agent, MakePool, NodePool
+from overlap.cluster.agent import Agent, MakePool
 from overlap.cluster.nodes import Facts, NodeParcel, NodeRefused, NodeReply, RayNodeInfo, code_digest
 from overlap.cluster.ray_cluster import LOOK_S, RayActor, RayCluster
 from sandbox.core import Isolation
 from sandbox.errors import IsolationUnavailable, SandboxError
+from sandbox.pool import Pool
 
 AGAIN_S, AGAIN_MAX_S, STEADY_S = 5.0, 300.0, 60.0
 """A node whose agent was lost gets another one after so long; twice as long each time, until one has lived steadily."""
 CLOSE_S = 6.0
 """A sandbox ends within 5 s, or is killed."""
-
-
-def sandbox_pool(
-    isolation: Isolation, packages: tuple[str, ...], judge_once: bool, all_cases: bool, workers: int
-) -> NodePool:
-    """A sandbox with so many workers, at most one for every core that this process may use."""
-    from sandbox.pool import Pool as SandboxPool
-
-    return SandboxPool(
-        workers, isolation=isolation, packages=packages, stop_at_first_failure=not all_cases, judge_once=judge_once
-    )
 
 
 async def why_unusable(actor: RayActor, *, authenticated: bool) -> str:
@@ -52,8 +42,7 @@ class RayNode:
     before, none of which lived long. ``drains``: it shall get no further job, and is let go when it has none.
 
     Calls raise NodeLost once the agent is gone, or cannot be reached. Where it is silent they wait for ever: the caller
-    bounds them, and asks an agent that was silent nothing more. So a job has one answer, without an account of what was
-    asked when.
+    bounds them, and asks it nothing more. So a job has one answer, without an account of what was asked when.
     """
 
     def __init__(self, name: str, actor: RayActor | None, *, authenticated: bool, why: str = "", tries: int = 0):
@@ -115,7 +104,13 @@ class RayMembers:
     ) -> None:
         self._cluster, self._entered = cluster, False
         self._workers, self._bound = workers, bound
-        self._make_pool = make_pool or partial(sandbox_pool, isolation, tuple(packages), judge_once, all_cases)
+        self._make_pool = make_pool or partial(
+            Pool,
+            isolation=isolation,
+            packages=tuple(packages),
+            stop_at_first_failure=not all_cases,
+            judge_once=judge_once,
+        )
         self._nodes: dict[str, RayNode] = {}
 
     async def joined(self) -> AsyncIterator[RayNode]:

@@ -117,26 +117,20 @@ async def put(data: bytes) -> Any:
 
 def _join(address: str) -> None:
     if os.environ.get(AUTH[0]) == "token" and _lets_everybody_in(address):
-        way_out = "lets everybody in, without a token: set RAY_AUTH_MODE=disabled where that is meant"
-        raise ConfigError(_FIELD, address, way_out)
+        why = "lets everybody in, without a token: set RAY_AUTH_MODE=disabled where that is meant"
+        raise ConfigError(_FIELD, address, why)
     try:
         GcsClient(address=address)
         ray.init(address=address, log_to_driver=False, configure_logging=False)
+        return
     except exceptions.AuthenticationError:
-        way_out = "asks for another token than the driver's: set RAY_AUTH_MODE=token, and RAY_AUTH_TOKEN_PATH to that"
-        raise ConfigError(_FIELD, address, way_out) from None
-    except exceptions.RpcError as error:
-        if error.rpc_code == UNIMPLEMENTED:
-            raise ConfigError(_FIELD, address, NO_HEAD) from None
-        raise _unjoined(address, error) from None
+        why = "asks for another token than the driver's: set RAY_AUTH_MODE=token, and RAY_AUTH_TOKEN_PATH to that"
     except (ConnectionError, RuntimeError, ValueError, exceptions.RayError) as error:
-        raise _unjoined(address, error) from None
-
-
-def _unjoined(address: str, error: Exception) -> ConfigError:
-    text = one_line(error, 300)  # of versions that differ all lines, for they say which
-    why = text if text.startswith("Version mismatch") else _last_line(error)
-    return ConfigError(_FIELD, address, f"cannot be joined ({why}): see `overlap cluster status {address}`")
+        text = one_line(error, 300)  # of versions that differ all lines, for they say which
+        text = text if text.startswith("Version mismatch") else _last_line(error)
+        no_head = isinstance(error, exceptions.RpcError) and error.rpc_code == UNIMPLEMENTED
+        why = NO_HEAD if no_head else f"cannot be joined ({text}): see `overlap cluster status {address}`"
+    raise ConfigError(_FIELD, address, why)
 
 
 def _lets_everybody_in(address: str) -> bool:
