@@ -1,32 +1,126 @@
-"""What runs on a node: a sandbox of its own, and the jobs that the driver sent. No Ray in here.
+"""What runs on a node: an actor of Ray's that has one thing of ours, and the one that judges programs. No Ray in here.
 
 consumes  parcels of jobs            produces  an answer to each, in the order in which they end
 waits     in ``exchange`` for the first answer, for as long as the parcel says; woken by it, and by ``nudge``
-ends      with ``close``, or with its process: the sandbox's processes watch for that
+ends      with ``close``, or when its driver has not called it for long, whatever Ray believes
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import heapq
+import os
+import pickle
+import threading
 from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, Protocol
 
 from overlap.clock import now
-from overlap.cluster.nodes import Facts, NodeAnswer, NodeJob, NodeParcel, NodeReply
+from overlap.cluster.nodes import (
+    GRACE_S,
+    HELLO_S,
+    ORPHAN_S,
+    Facts,
+    NodeAnswer,
+    NodeJob,
+    NodeParcel,
+    NodeReply,
+    code_digest,
+)
+from overlap.process import read_proc
 from overlap.verify import PROBE, PROBE_PROGRAM, GuardedPool, JudgePool
 from sandbox.core import Problem
 from sandbox.errors import ProblemLost, to_wire
 from sandbox.pool import cores
 
+_RAYS_OWN = ("CUDA_VISIBLE_DEVICES", "OMP_NUM_THREADS")
+"""Ray sets these for its workers: an actor that asks for nothing sees no GPU, and has one thread."""
 
-class Agent:
-    """``make_pool`` makes a ``sandbox.Pool`` or its like, which judges ``workers`` programs at once; further jobs wait
-    here, where they can be given back.
+
+class NodeActor:
+    """``made`` is the pickle of what makes its thing, called where it shall live; that closes within ``close_s``.
+
+    Whether it is an orphan a coroutine looks, and before its first call, when none runs, a thread.
     """
 
-    def __init__(self, make_pool: Callable[[], JudgePool], workers: int) -> None:
-        self._pool, self._workers = GuardedPool(make_pool()), workers
+    def __init__(self, made: bytes, close_s: float) -> None:
+        self._close_s, self._authenticated = close_s, forget_ray()
+        self._alone = threading.Timer(ORPHAN_S, os._exit, [1])
+        self._alone.daemon = True
+        self._alone.start()
+        self._watching: asyncio.Task[None] | None = None
+        self._busy, self._called_s = 0, 0.0
+        as_before_ray()
+        self._thing = pickle.loads(made)()
+
+    async def identity(self) -> tuple[bool, str]:
+        """Whether its Ray asks for a token, and the digest of its code. Called first."""
+        self._alone.cancel()
+        self._called_s = now()
+        self._watching = self._watching or asyncio.create_task(self._watch(), name="watch the driver")
+        return self._authenticated, code_digest()
+
+    async def call(self, name: str, *args: Any) -> Any:
+        """What that method of its thing says."""
+        self._called_s = now()
+        self._busy += 1
+        try:
+            return await getattr(self._thing, name)(*args)
+        finally:
+            self._busy -= 1
+            self._called_s = now()
+
+    async def close(self) -> None:
+        """End all that its thing has started."""
+        await self._thing.close()
+
+    async def _watch(self) -> None:
+        """While a call goes on its driver makes no other, perhaps: that may be long."""
+        while (left := self._called_s + (HELLO_S if self._busy else ORPHAN_S) - now()) > 0:
+            await asyncio.sleep(min(left, ORPHAN_S))
+            await asyncio.sleep(GRACE_S)  # a machine that stood still reads first what came meanwhile
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self._close_s):
+                await self.close()
+        os._exit(1)  # what is left is ended by the sandbox's own processes, and by the reaper
+
+
+def forget_ray() -> bool:
+    """Take all that this process was told of the cluster out of its environment: nothing that it starts shall know how
+    to get in. Whether there was a token.
+    """
+    authenticated = os.environ.get("RAY_AUTH_MODE") == "token"
+    for name in [name for name in os.environ if name.startswith("RAY_")]:
+        del os.environ[name]
+    return authenticated
+
+
+def as_before_ray() -> None:
+    """Set what Ray has changed for this process to what it was when the node was started."""
+    raylet = dict(entry.partition(b"=")[::2] for entry in read_proc(os.getppid(), "environ").split(b"\0"))
+    for name in _RAYS_OWN:
+        os.environ.pop(name, None)
+        if (value := raylet.get(name.encode())) is not None:
+            os.environ[name] = value.decode()
+
+
+class NodePool(JudgePool, Protocol):
+    """What an agent judges with; ``workers`` programs at once."""
+
+    workers: int
+
+
+MakePool = Callable[[int], NodePool]
+"""Called on the node, with the most programs that it may judge at once."""
+
+
+class Agent:
+    """Judges with what ``make_pool`` makes of ``workers``; further jobs wait here, where they can be given back."""
+
+    def __init__(self, make_pool: MakePool, workers: int) -> None:
+        pool = make_pool(workers)
+        self._pool, self._workers = GuardedPool(pool), pool.workers
         self._problems: dict[str, Problem] = {}
         self._waiting: list[tuple[int, int, NodeJob, Problem | None]] = []
         self._running: dict[int, asyncio.Task[None]] = {}
@@ -35,36 +129,32 @@ class Agent:
 
     async def hello(self) -> Facts:
         """Facts of this node; the tier is that of a program that was judged. Raises SandboxError."""
+        asked_s = now()
         await self._pool.open()
         judged = await self._pool.judge(PROBE, PROBE_PROGRAM)
-        return Facts(cores(), self._workers, judged.tier)
+        return Facts(cores(), self._workers, judged.tier, asked_s, now())
 
-    async def clock(self) -> float:
-        """This machine's monotonic clock, s."""
-        return now()
-
-    async def exchange(self, parcel: NodeParcel) -> NodeReply:
+    async def exchange(self, packed: bytes) -> NodeReply:
         """Take jobs in, and take back those that nobody wants; the answers since the last call, once there is one or
         the parcel's time is over.
         """
-        asked_s = now()
+        asked_s, parcel = now(), NodeParcel.unpacked(packed)
         self._problems |= parcel.problems
-        for number in parcel.withdrawn:
-            if (task := self._running.pop(number, None)) is not None:
-                task.cancel()
-        if parcel.withdrawn:
-            gone = set(parcel.withdrawn)
-            self._waiting = [entry for entry in self._waiting if entry[1] not in gone]
-            heapq.heapify(self._waiting)
-        for job in parcel.jobs:
-            heapq.heappush(self._waiting, (job.turn, job.number, job, self._problems.get(job.problem)))
+        gone = set(parcel.withdrawn)
+        for number in gone & self._running.keys():
+            self._running.pop(number).cancel()
+        self._waiting = [entry for entry in self._waiting if entry[1] not in gone]
+        self._waiting += [(job.turn, job.number, job, self._problems.get(job.problem)) for job in parcel.jobs]
+        heapq.heapify(self._waiting)
         for digest in parcel.forgotten:
             self._problems.pop(digest, None)
         self._begin()
-        returned = self._give_back(parcel.spare)
+        self._waiting.sort()  # a sorted list is a heap; those that would begin last go back
+        cut = max(0, len(self._waiting) - parcel.spare)
+        returned, self._waiting = [number for _, number, *_ in self._waiting[cut:]], self._waiting[:cut]
         if not (self._answers or returned):
             self._some.clear()
-            with contextlib.suppress(TimeoutError):
+            with suppress(TimeoutError):
                 async with asyncio.timeout(parcel.wait_s):
                     await self._some.wait()
         answers, self._answers = self._answers, []
@@ -73,13 +163,6 @@ class Agent:
     async def nudge(self) -> None:
         """Have ``exchange`` wait no longer."""
         self._some.set()
-
-    def _give_back(self, most: int) -> list[int]:
-        """The jobs that would begin last, which are no longer ours."""
-        self._waiting.sort()  # a sorted list is a heap
-        cut = max(0, len(self._waiting) - most)
-        given, self._waiting = self._waiting[cut:], self._waiting[:cut]
-        return [number for _, number, *_ in given]
 
     def _begin(self) -> None:
         while self._waiting and len(self._running) < self._workers:

@@ -1,96 +1,124 @@
-"""The driver's side of one node: what is sent to it, what comes back, and whether it still speaks.
+"""The driver's books: which node judges which job, what is sent to it, what comes back, and whether it still speaks.
 
-One call is under way at a time. It takes along what has come to be sent, and brings answers back. An agent that does
-not answer in time is asked nothing any more: what it had goes elsewhere, and its node gets another agent.
+    waiting (oldest turn first) ──▶ the node with the smallest share of its places taken ──▶ answered
+                 ▲── the node is lost, or gives it back ──┘
+
+To each node one call is under way at a time. It takes along what has come to be sent, and brings answers back. An agent
+that does not answer in time is asked nothing any more: what it had goes elsewhere, and its node gets another agent.
+
+A job that failed on a node goes to another one as long as there is one. Every operation costs O(log n) in jobs and
+nodes, but for that and for ``balance``, which look at all nodes.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from dataclasses import dataclass, field
+import heapq
+import math
+from collections import OrderedDict
+from dataclasses import dataclass
 
 from overlap.clock import now
-from overlap.cluster.figures import Offset
+from overlap.cluster.members import RayNode
 from overlap.cluster.nodes import (
     BEAT_S,
     HELLO_S,
     SILENT_S,
     Facts,
-    Node,
     NodeJob,
     NodeLost,
     NodeParcel,
     NodeReply,
     answer_within,
 )
-from overlap.cluster.problems import Digest, NodeProblems
 from sandbox.core import Judgement, Problem, Program
 
-_UNKNOWN = Facts(0, 0, "")
 PACE_S, CALL_S, SHARE = 0.05, 0.001, 0.3
 """A call costs the driver so much of a core, and all calls at most this share of one."""
 WORTH, PACE_LONG_S = 0.01, 1.0
 """A job's answer may be late by such a share of what it took, and by so much."""
 MEAN_OF = 4
 """Jobs of each worker that the mean is taken of."""
+DEPTH_MAX, SHORT = 32, 0.1
 PARCEL_BYTES, SLOW = 1 << 20, 128 << 10
 """A parcel with so many bytes in it is full; a network that carries at least so many per second is no silent one."""
 FAULTS_MAX = 3
 """So many jobs in a row that fail by a node's fault, and it is lost: it fails jobs faster than others do them."""
+KEPT = 1024
+"""Problems that a node keeps; it forgets what was sent for longest ago."""
+DRIFT = 5e-4
+"""Two clocks drift apart by this share of the time at most: what the kernel slews one by."""
 
 
 @dataclass(slots=True, eq=False)
 class NodeWork:
-    """A program that somebody waits for. ``desk`` is where it lies, None while it waits; ``losses`` counts the
-    nodes that were lost with it, ``faults`` those that it failed on, which it ``avoids``; ``ended``: it was answered or
-    withdrawn.
+    """A program that somebody waits for until it is ``done``; ``size``: bytes of its problem, whose ``digest`` that is.
+    ``desk`` is where it lies, None while it waits; ``losses`` counts the nodes that were lost with it, ``faults`` those
+    that it failed on, which it ``avoids``.
     """
 
     number: int
     turn: int
     problem: Problem
-    digest: Digest
+    digest: str
+    size: int
     program: Program
     asked_s: float
     done: asyncio.Future[Judgement]
-    given_s: float = 0.0
     desk: Desk | None = None
     losses: int = 0
     faults: int = 0
-    ended: bool = False
     avoids: frozenset[str] = frozenset()
 
 
-@dataclass(slots=True, eq=False)
-class Desk:
-    """See the module. ``take`` is given each reply; ``pace`` says how long two calls are apart, s."""
+class Offset:
+    """How far a node's clock is ahead of ours, s: by a call that we send at a, it gets at b and answers at c, and whose
+    answer we hear at d, ((b - a) + (c - d)) / 2. That is wrong by ((d - a) - (c - b)) / 2 at most (as in NTP, Mills
+    1991), and by what the clocks drift apart meanwhile. The best call counts until another is better than it still is.
+    """
 
-    node: Node
-    take: Callable[[Desk, NodeReply], None]
-    pace: Callable[[Desk], float] = lambda desk: PACE_S
-    facts: Facts = _UNKNOWN
-    offset: Offset = field(default_factory=Offset)
-    draining: bool = False
-    """It was said that this node shall be let go."""
-    mean_s: float = 0.0
-    """What a job takes there, over the last ones that each worker did."""
-    ended: int = 0
-    held: dict[int, NodeWork] = field(default_factory=dict)
-    """What it was given and has not answered, whether or not that is sent."""
-    places: int = 0
-    order: int = 0
-    spare: int = 0
-    """It shall give back so many jobs that have not begun there."""
-    _shelf: NodeProblems = field(default_factory=NodeProblems)
-    _unsent: dict[int, NodeWork] = field(default_factory=dict)
-    _lacking: set[str] = field(default_factory=set)
-    """Digests of problems that it has to be sent."""
-    _withdrawn: list[int] = field(default_factory=list)
-    _faults: list[str] = field(default_factory=list)
-    _waits: bool = False
-    _asked_s: float = 0.0
-    _nudge: asyncio.TimerHandle | None = None
+    ahead_s, _error_s, _at_s = 0.0, float("inf"), 0.0
+
+    def note(self, sent_s: float, asked_s: float, said_s: float, heard_s: float) -> None:
+        """A call that went there and back; ``asked_s`` and ``said_s`` are by the node's clock."""
+        took_s = heard_s - sent_s
+        error_s = max(0.0, (took_s - (said_s - asked_s)) / 2) + DRIFT * took_s
+        if error_s <= self.error_s(heard_s):
+            self.ahead_s = ((asked_s - sent_s) + (said_s - heard_s)) / 2
+            self._error_s, self._at_s = error_s, heard_s
+
+    def error_s(self, at_s: float) -> float:
+        """By how much ``ahead_s`` may be wrong at that moment of ours."""
+        return self._error_s + DRIFT * max(0.0, at_s - self._at_s)
+
+
+class Desk:
+    """The driver's side of one node. ``held`` is what it was given and has not answered, whether or not that is sent;
+    ``mean_s`` what a job takes there, over the last ones that each worker did, of which ``ended`` counts all; calls
+    are ``pace_s`` apart; ``spare``: it shall give back so many jobs that have not begun there; ``faults`` of the node's
+    are why its last jobs failed.
+    """
+
+    def __init__(self, node: RayNode, facts: Facts) -> None:
+        self.node, self.facts, self.offset = node, facts, Offset()
+        self.held: dict[int, NodeWork] = {}
+        self.places = self.ended = self.spare = 0
+        self.mean_s, self.pace_s = 0.0, PACE_S
+        self._there = OrderedDict[str, None]()
+        self._unsent: dict[int, NodeWork] = {}
+        self._withdrawn: list[int] = []
+        self.faults: list[str] = []
+        self._sent_s, self._waits = 0.0, False
+        self._nudge: asyncio.TimerHandle | None = None
+
+    @classmethod
+    async def opened(cls, node: RayNode) -> Desk:
+        """Have the node say what it is. Raises NodeLost, NodeRefused."""
+        sent_s = now()
+        facts = await answer_within(node.hello(), HELLO_S)
+        made = cls(node, facts)
+        made.offset.note(sent_s, facts.asked_s, facts.said_s, now())
+        return made
 
     @property
     def share(self) -> float:
@@ -100,121 +128,198 @@ class Desk:
     @property
     def is_open(self) -> bool:
         """Whether it may be given another job."""
-        return not self.draining and len(self.held) < self.places
+        return len(self.held) < self.places and not self.node.drains
 
-    async def open(self) -> None:
-        """Have the node say what it is. Raises NodeLost, NodeRefused."""
-        self.facts = await answer_within(self.node.hello(), HELLO_S)
-        self.offset = Offset(self.facts.clock_s, self.facts.error_s, now())
+    @property
+    def room(self) -> int:
+        """Jobs that it should hold so that no worker idles from the end of one to the next that it did not have, which
+        are two paces: one, and as many as a worker does meanwhile; two as long as nobody knows. Beside a long job that
+        is short, and none is held ahead: another node may be free before. The first to end are the short ones: it
+        holds no more ahead than have ended there.
+        """
+        each, workers = 2, self.facts.workers
+        if self.mean_s:
+            ahead = 2 * self.pace_s / self.mean_s
+            each = 1 if ahead < SHORT else min(DEPTH_MAX, 1 + math.ceil(ahead))
+        return max(1, min(workers * each, workers + self.ended))
 
     def give(self, work: NodeWork) -> None:
-        """Have a job sent with the next parcel; its problem where that is new there."""
-        if self._shelf.take(work.digest.text):
-            self._lacking.add(work.digest.text)
+        """Have a job sent with the next parcel."""
         work.desk = self
         self.held[work.number] = self._unsent[work.number] = work
-        self._hurry()
+        self.hurry()
 
     def withdraw(self, work: NodeWork) -> None:
         """Nobody wants this job any more."""
-        self._put_back(work)
+        self.answered(work.number)
         if self._unsent.pop(work.number, None) is None:
             self._withdrawn.append(work.number)
-            self._hurry()
+            self.hurry()
 
-    def ask_back(self, count: int) -> None:
-        """Have it give back so many jobs that have not begun there."""
-        self.spare = count
-        self._hurry()
-
-    def _hurry(self) -> None:
+    def hurry(self) -> None:
         """There is something to be sent: a call that waits there for a first answer shall do so no longer."""
         if self._waits and self._nudge is None:
-            due_s = self._asked_s + self.pace(self) - now()
+            due_s = self._sent_s + self.pace_s - now()
             self._nudge = asyncio.get_running_loop().call_later(max(0.0, due_s), self.node.nudge)
 
     def answered(self, number: int) -> NodeWork | None:
-        """The job that this is the answer of; None where it was withdrawn."""
-        work = self.held.get(number)
+        """The job that this is the answer of, which is here no more; None where it was withdrawn."""
+        work = self.held.pop(number, None)
         if work is not None:
-            self._put_back(work)
+            work.desk = None
         return work
-
-    def _put_back(self, work: NodeWork) -> None:
-        work.desk = None
-        del self.held[work.number]
-        self._shelf.put_back(work.digest.text)
 
     def took(self, seconds: float) -> None:
         """A job that it was given has ended there well, after so long; 0 where it was judged before."""
-        self._faults.clear()
+        self.faults.clear()
         if seconds:
             self.ended += 1
             self.mean_s += (seconds - self.mean_s) / min(self.ended, max(1, MEAN_OF * self.facts.workers))
 
-    def failed(self, why: str) -> None:
-        """A job has failed there by a fault of the node."""
-        self._faults.append(why)
-
-    async def work(self) -> None:
-        """Send and collect until the node is lost. Raises NodeLost, and what ``take`` raises."""
-        try:
-            while True:
-                await self._exchange()
-        finally:
-            self._rest()
-
-    async def _exchange(self) -> None:
-        began, (parcel, size) = now(), self._parcel()
-        self._waits, self._asked_s = True, began
+    async def exchange(self) -> NodeReply:
+        """Send what has come to be sent, and take what is answered. Raises NodeLost."""
+        self._sent_s, self._waits = now(), True
+        parcel, size = self._parcel()
         if self._unsent:
-            self._hurry()
-        reply = await answer_within(self.node.exchange(parcel), SILENT_S + parcel.wait_s + size / SLOW)
-        self._rest()
-        self.offset.note(began, reply.asked_s, reply.said_s, now())
+            self.hurry()
+        try:
+            reply = await answer_within(self.node.exchange(parcel), SILENT_S + parcel.wait_s + size / SLOW)
+        finally:
+            self._waits = False
+            if self._nudge is not None:
+                self._nudge.cancel()
+                self._nudge = None
+        self.offset.note(self._sent_s, reply.asked_s, reply.said_s, now())
         if reply.has + len(reply.answers) + len(reply.returned) < len(self.held) - len(self._unsent):
             raise NodeLost("it has lost jobs that it was given")
-        self.take(self, reply)
-        if len(self._faults) >= FAULTS_MAX:
-            raise NodeLost(f"{len(self._faults)} jobs in a row failed there: {self._faults[-1]}")
-        pace = self.pace(self)  # of many nodes, also behind a call that waited longer: else each brings one answer
-        await asyncio.sleep(max(pace - PACE_S, pace - (now() - began)))
+        return reply
 
-    def _rest(self) -> None:
-        self._waits = False
-        if self._nudge is not None:
-            self._nudge.cancel()
-            self._nudge = None
+    async def rest(self) -> None:
+        """Wait until the next call is due. Of many nodes also behind one that waited longer: else each brings one
+        answer. Raises NodeLost where the node has failed job after job.
+        """
+        if len(self.faults) >= FAULTS_MAX:
+            raise NodeLost(f"{len(self.faults)} jobs in a row failed there: {self.faults[-1]}")
+        await asyncio.sleep(max(self.pace_s - PACE_S, self._sent_s + self.pace_s - now()))
 
     def _parcel(self) -> tuple[NodeParcel, int]:
-        """What is to be sent, and the bytes in it: until it is full, and the last job as a whole."""
+        """What is to be sent, and the bytes in it: until it is full, and the last job as a whole. A problem goes along
+        where it is new there.
+        """
         jobs: list[NodeJob] = []
         problems: dict[str, Problem] = {}
-        size = 0
-        surplus = self._shelf.surplus()
-        self._lacking.difference_update(surplus)
+        size, there = 0, self._there
         for number, work in self._unsent.items():
             if size >= PARCEL_BYTES:
                 break
-            digest = work.digest
-            jobs.append(NodeJob(number, work.turn, digest.text, work.program))
+            jobs.append(NodeJob(number, work.turn, work.digest, work.program))
             size += len(work.program.source)
-            if digest.text in self._lacking:
-                self._lacking.discard(digest.text)
-                problems[digest.text] = work.problem
-                size += digest.size
-        if len(jobs) == len(self._unsent):
-            self._unsent = {}
-        else:
-            for job in jobs:
-                del self._unsent[job.number]
+            if work.digest not in there:
+                problems[work.digest] = work.problem
+                size += work.size
+            there[work.digest] = None
+            there.move_to_end(work.digest)
+        for job in jobs:
+            del self._unsent[job.number]
+        forgotten = [there.popitem(last=False)[0] for _ in range(len(there) - KEPT)]
         withdrawn, self._withdrawn = self._withdrawn, []
         spare, self.spare = self.spare, 0
-        return NodeParcel(jobs, problems, surplus, withdrawn, spare, BEAT_S), size
+        return NodeParcel(jobs, problems, forgotten, withdrawn, spare, BEAT_S), size
+
+
+class Router:
+    """Jobs that wait, and the nodes that have the others: bookkeeping alone, without a clock or a network."""
+
+    def __init__(self) -> None:
+        self._waiting: list[tuple[int, int, NodeWork]] = []
+        """Lower turns are first, then lower numbers; those that are done are skipped."""
+        self.desks: dict[str, Desk] = {}
+        self._free: list[tuple[float, str]] = []
+        """Nodes by their share, each at least once with that of today while it has room; older entries are skipped."""
+
+    def join(self, desk: Desk) -> None:
+        """A node that may be given jobs; or one that has others than before, and perhaps room for more."""
+        desk.places = desk.room
+        self.desks[desk.node.name] = desk
+        self._offer(desk)
+
+    def lose(self, desk: Desk) -> list[NodeWork]:
+        """It is gone, and its jobs wait again, as old as they are; returns those."""
+        if self.desks.get(desk.node.name) is desk:
+            del self.desks[desk.node.name]
+        lost, desk.held = list(desk.held.values()), {}
+        for work in lost:
+            work.losses += 1
+            self.add(work)
+        return lost
+
+    def add(self, work: NodeWork) -> None:
+        """Have it wait for a node. One that avoids nodes is another one's at once, if there is another, whether or not
+        that has room.
+        """
+        work.desk = None
+        if work.avoids:
+            others = [desk for name, desk in self.desks.items() if name not in work.avoids and not desk.node.drains]
+            if others:
+                self._give(min(others, key=lambda desk: desk.share), work)
+                return
+        heapq.heappush(self._waiting, (work.turn, work.number, work))
+
+    def withdraw(self, work: NodeWork) -> None:
+        """Nobody wants it any more."""
+        if (desk := work.desk) is not None:
+            desk.withdraw(work)
+            self._offer(desk)
+
+    def everything(self) -> list[NodeWork]:
+        """All jobs that somebody waits for, without a node or with one."""
+        held = [work for desk in self.desks.values() for work in desk.held.values()]
+        return [work for work in [*held, *(work for *_, work in self._waiting)] if not work.done.done()]
+
+    def assign(self) -> None:
+        """Give waiting jobs to nodes as long as there are both."""
+        while self._some() and (desk := self._freest()) is not None:
+            self._give(desk, heapq.heappop(self._waiting)[2])
+
+    def balance(self) -> None:
+        """Where no job waits and a node has nothing to do, others give back what has not begun there."""
+        if self._some():
+            return
+        desks = [desk for desk in self.desks.values() if not desk.node.drains]
+        idle = sum(max(0, desk.facts.workers - len(desk.held)) for desk in desks)
+        for desk in desks:
+            ahead = len(desk.held) - desk.facts.workers
+            if idle > 0 and ahead > 0:
+                desk.spare = min(idle, ahead)
+                desk.hurry()
+                idle -= ahead
+
+    def _some(self) -> bool:
+        """Whether a job waits; then the first one is the oldest."""
+        while self._waiting and self._waiting[0][2].done.done():
+            heapq.heappop(self._waiting)
+        return bool(self._waiting)
+
+    def _give(self, desk: Desk, work: NodeWork) -> None:
+        desk.give(work)
+        self._offer(desk)
+
+    def _offer(self, desk: Desk) -> None:
+        if desk.is_open:
+            heapq.heappush(self._free, (desk.share, desk.node.name))
+        if len(self._free) > 64 + 8 * len(self.desks):
+            self._free = [(each.share, name) for name, each in self.desks.items() if each.is_open]
+            heapq.heapify(self._free)
+
+    def _freest(self) -> Desk | None:
+        while self._free:
+            share, name = heapq.heappop(self._free)
+            desk = self.desks.get(name)
+            if desk is not None and desk.share == share and desk.is_open:
+                return desk
+        return None
 
 
 def pace_s(nodes: int, mean_s: float = 0.0) -> float:
-    """Between two calls to a node, s: what comes meanwhile goes together. Jobs that take ``mean_s`` there can wait for
-    others a little.
-    """
+    """Between two calls to a node, s: what comes meanwhile goes together. Where jobs take ``mean_s`` they can wait."""
     return max(PACE_S, CALL_S * nodes / SHARE, min(PACE_LONG_S, WORTH * mean_s))

@@ -1,59 +1,32 @@
-"""The nodes of a Ray cluster as those that judge programs, with an agent of ours on each."""
+"""The nodes of a Ray cluster as those that judge programs, with an agent of ours on each.
+
+How many programs one judges at once is one for each core that is free there:
+
+    cores that Ray counts there ── others have taken some ── our engines and ranks are bound to some ──▶ free
+
+On the driver's own machine, where engine and learner sit, it is ``verify.workers``, as without a cluster. What an agent
+gets is taken of Ray's count, so that nobody else comes upon it; the node itself bounds it by what a process may use
+there (affinity, control groups), as it does on one machine.
+"""
 
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from functools import partial
-from typing import Protocol
 
-from overlap.cluster.agent import Agent
-from overlap.cluster.capacity import capacity
-from overlap.cluster.nodes import Facts, Node, NodeParcel, NodeRefused, NodeReply, RayNodeInfo, code_digest
+from overlap.clock import now
+from overlap.cluster.agent import Agent, MakePool
+from overlap.cluster.nodes import Facts, NodeParcel, NodeRefused, NodeReply, RayNodeInfo, code_digest
 from overlap.cluster.ray_cluster import LOOK_S, RayActor, RayCluster
-from overlap.cluster.wire import pack_parcel, unpack_parcel
-from overlap.verify import JudgePool
 from sandbox.core import Isolation
 from sandbox.errors import IsolationUnavailable, SandboxError
+from sandbox.pool import Pool
 
 AGAIN_S, AGAIN_MAX_S, STEADY_S = 5.0, 300.0, 60.0
 """A node whose agent was lost gets another one after so long; twice as long each time, until one has lived steadily."""
-_ROUNDS = 5
 CLOSE_S = 6.0
 """A sandbox ends within 5 s, or is killed."""
-
-
-class NodePool(JudgePool, Protocol):
-    """What an agent judges with; ``workers`` programs at once."""
-
-    workers: int
-
-
-MakePool = Callable[[int], NodePool]
-"""Called on the node, with the most programs that it may judge at once."""
-
-
-def sandbox_pool(
-    isolation: Isolation, packages: tuple[str, ...], judge_once: bool, all_cases: bool, workers: int
-) -> NodePool:
-    """A sandbox with so many workers, at most one for every core that this process may use."""
-    from sandbox.pool import Pool as SandboxPool
-
-    return SandboxPool(
-        workers, isolation=isolation, packages=packages, stop_at_first_failure=not all_cases, judge_once=judge_once
-    )
-
-
-class SandboxAgent(Agent):
-    """An :class:`Agent` that reads its parcels as they travel, with what ``make_pool`` makes for so many workers."""
-
-    def __init__(self, make_pool: MakePool, workers: int) -> None:
-        pool = make_pool(workers)
-        super().__init__(lambda: pool, pool.workers)
-
-    async def exchange_packed(self, packed: bytes) -> NodeReply:
-        return await self.exchange(unpack_parcel(packed))
 
 
 async def why_unusable(actor: RayActor, *, authenticated: bool) -> str:
@@ -65,67 +38,56 @@ async def why_unusable(actor: RayActor, *, authenticated: bool) -> str:
 
 
 class RayNode:
-    """A :class:`~overlap.cluster.nodes.Node`; one without an actor, which it gets not for the reason ``why``."""
+    """A node with an agent of ours, or without one for the reason ``why``. ``tries``: agents that its machine had
+    before, none of which lived long. ``drains``: it shall get no further job, and is let go when it has none.
 
-    def __init__(self, name: str, actor: RayActor | None, *, authenticated: bool, why: str = "") -> None:
+    Calls raise NodeLost once the agent is gone, or cannot be reached. Where it is silent they wait for ever: the caller
+    bounds them, and asks it nothing more. So a job has one answer, without an account of what was asked when.
+    """
+
+    def __init__(self, name: str, actor: RayActor | None, *, authenticated: bool, why: str = "", tries: int = 0):
         self.name, self._actor, self._authenticated, self._why = name, actor, authenticated, why
-        self.drains = False
-        self.made_s, self.lost_s = time.monotonic(), float("inf")
-        self.tries = 0
-        """Agents that its machine had before, none of which lived long."""
+        self.drains, self.tries, self._made_s = False, tries, now()
+        self.again_s = float("inf")
+        """When its machine gets another agent."""
 
     async def hello(self) -> Facts:
-        if self._actor is None:
-            raise NodeRefused(self._why)
-        if fault := await why_unusable(self._actor, authenticated=self._authenticated):
-            raise NodeRefused(fault)
+        """Start what judges programs there, and say what it is. Raises NodeRefused."""
+        why = self._why
+        if self._actor is None or (why := await why_unusable(self._actor, authenticated=self._authenticated)):
+            raise NodeRefused(why)
         try:
             facts: Facts = await self._actor.call("hello")
         except IsolationUnavailable as error:
             raise NodeRefused(f"it cannot isolate programs as verify.isolation asks: {error}") from error
         except SandboxError as error:
             raise NodeRefused(f"its sandbox does not work: {type(error).__name__}: {error}") from error
-        clock_s, error_s = await _offset(self._actor)
-        return facts._replace(clock_s=clock_s, error_s=error_s)
+        return facts
 
     async def exchange(self, parcel: NodeParcel) -> NodeReply:
+        """Hand over a parcel, and take the reply; one call at a time."""
         assert self._actor is not None
-        reply: NodeReply = await self._actor.call("exchange_packed", pack_parcel(parcel))
+        reply: NodeReply = await self._actor.call("exchange", parcel.packed())
         return reply
 
     def nudge(self) -> None:
+        """Have the call that waits there for a first answer return now."""
         assert self._actor is not None
         self._actor.nudge()
 
     async def close(self) -> None:
-        self.lost_s = time.monotonic()
+        """End everything that it started, and itself."""
+        lost_s = now()
+        self.again_s = lost_s + min(AGAIN_MAX_S, AGAIN_S * 2.0**self.tries)
         if self._actor is not None:
+            self.tries = self.tries + 1 if lost_s - self._made_s < STEADY_S else 0
             await self._actor.end()
-
-    @property
-    def rests(self) -> bool:
-        """Whether its machine gets another agent, but not yet."""
-        return time.monotonic() - self.lost_s < float(min(AGAIN_MAX_S, AGAIN_S * 2.0**self.tries))
-
-
-async def _offset(actor: RayActor) -> tuple[float, float]:
-    """How far an agent's monotonic clock is ahead of ours, s, and by how much that may be wrong: half of the quickest
-    of some rounds (Cristian, "Probabilistic clock synchronization", 1989).
-    """
-    rounds = []
-    for _ in range(_ROUNDS):
-        before = time.monotonic()
-        there = await actor.call("clock")
-        after = time.monotonic()
-        rounds.append((after - before, there - (before + after) / 2))
-    took, ahead = min(rounds)
-    return ahead, took / 2
 
 
 class RayMembers:
-    """:class:`~overlap.cluster.nodes.Members` of a cluster. ``make_pool`` makes what judges on each node, a sandbox
-    without it. ``workers``: what this machine judges at once; each further one judges with all of its cores that are
-    free, and ``bound`` says how many of those an engine or learner rank of ours uses there.
+    """The nodes of a cluster that judge. ``make_pool`` makes what does so on each, a sandbox without it. ``workers``:
+    what this machine judges at once; each further one judges with all of its cores that are free, and ``bound`` says
+    how many of those an engine or learner rank of ours uses there.
     """
 
     def __init__(
@@ -142,45 +104,59 @@ class RayMembers:
     ) -> None:
         self._cluster, self._entered = cluster, False
         self._workers, self._bound = workers, bound
-        self._make_pool = make_pool or partial(sandbox_pool, isolation, tuple(packages), judge_once, all_cases)
+        self._make_pool = make_pool or partial(
+            Pool,
+            isolation=isolation,
+            packages=tuple(packages),
+            stop_at_first_failure=not all_cases,
+            judge_once=judge_once,
+        )
         self._nodes: dict[str, RayNode] = {}
 
-    async def joined(self) -> AsyncIterator[Node]:
+    async def joined(self) -> AsyncIterator[RayNode]:
+        """Every node that is there, then each that joins, with an agent on it."""
         self._entered = True
         await self._cluster.enter()
         while True:
-            places = [place for place in await self._cluster.look() if self._lacks(place)]
-            free = await self._cluster.free() if places else {}
-            for place in places:
-                yield await self._meet(place, free.get(place.key, 0))
+            for place in await self._cluster.look():
+                if self._lacks(place):
+                    yield await self._meet(place)
             await asyncio.sleep(LOOK_S)
 
     def _lacks(self, place: RayNodeInfo) -> bool:
         """Whether it shall get an agent now. What is known of its node is brought up to date."""
         if not place.alive:
             self._nodes.pop(place.key, None)
-            return False
-        known = self._nodes.get(place.key)
-        if known:
+        elif known := self._nodes.get(place.key):
             known.drains = place.drains
-        return not place.drains and (known is None or (known.lost_s != float("inf") and not known.rests))
+            return not place.drains and now() >= known.again_s
+        return place.alive and not place.drains
 
-    async def _meet(self, place: RayNodeInfo, free: int) -> RayNode:
+    async def _meet(self, place: RayNodeInfo) -> RayNode:
         """An agent for a node that lacks one."""
         known, why, actor = self._nodes.get(place.key), "", None
         try:
-            workers, cpus = capacity(place.cpus, free, self._bound(place), self._workers if place.here else None)
-            make = partial(SandboxAgent, self._make_pool, workers)
-            actor = await self._cluster.actor(place, make, CLOSE_S, cpus=cpus)
+            workers, cpus = self._capacity(place)
+            actor = await self._cluster.actor(place, partial(Agent, self._make_pool, workers), CLOSE_S, cpus=cpus)
         except NodeRefused as error:
             why = str(error)
-        made = RayNode(place.name, actor, authenticated=not self._cluster.unauthenticated, why=why)
-        self._nodes[place.key] = made
-        if known and actor and known.lost_s - known.made_s < STEADY_S:
-            made.tries = known.tries + 1
+        asks, tries = not self._cluster.unauthenticated, known.tries if known else 0
+        made = self._nodes[place.key] = RayNode(place.name, actor, authenticated=asks, why=why, tries=tries)
         return made
 
+    def _capacity(self, place: RayNodeInfo) -> tuple[int, int]:
+        """Programs that it judges at once, and the cores that are taken of Ray's count for them. Raises NodeRefused."""
+        free, bound = place.free, self._bound(place)
+        left = max(0, free - bound)
+        if place.here and self._workers is not None:
+            return self._workers, min(self._workers, left)
+        if not left:
+            ours = f", engines and learner ranks of this run {min(bound, free)}" if bound else ""
+            raise NodeRefused(f"no core of it is free: Ray counts {place.cpus}, others have {place.cpus - free}{ours}")
+        return left, left
+
     async def close(self) -> None:
+        """Leave the cluster."""
         if self._entered:
             self._entered = False
             await self._cluster.leave()

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import hashlib
+import pickle
 import sys
-from collections.abc import AsyncIterator, Awaitable, Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from functools import cache
+from operator import attrgetter
 from pathlib import Path
-from typing import NamedTuple, Protocol, TypeVar
+from typing import NamedTuple, TypeVar
 
 from overlap.errors import OverlapError
 from sandbox.core import Judgement, Problem, Program
 
 T = TypeVar("T")
 _LOOKS = 4
+_PROGRAM = attrgetter(*(item.name for item in dataclasses.fields(Program)))
 _ROOT = Path(__file__).resolve().parents[2]
 BEAT_S = 2.0
 """An agent that has nothing to say says so after this time."""
@@ -44,13 +48,10 @@ class NodeRefused(OverlapError):
     """A node that programs cannot be judged on as the run asks; says what is missing there."""
 
 
-class NodeDrained(OverlapError):
-    """A node that was to be let go has no job any more."""
-
-
 class RayNodeInfo(NamedTuple):
-    """A node as Ray knows it: its id, the address that it listens at, and the GPUs and cores that Ray counts there.
-    ``drains``: it is about to go (`ray drain-node`, a notice of preemption); ``here``: this process runs on it.
+    """A node as Ray knows it: its id, the address that it listens at, and the GPUs and cores that Ray counts there, of
+    which ``free`` are nobody's. ``drains``: it is about to go (`ray drain-node`, a notice of preemption); ``here``:
+    this process runs on it.
     """
 
     key: str
@@ -60,6 +61,7 @@ class RayNodeInfo(NamedTuple):
     cpus: int = 0
     drains: bool = False
     here: bool = False
+    free: int = 0
 
     @property
     def name(self) -> str:
@@ -69,15 +71,18 @@ class RayNodeInfo(NamedTuple):
 
 class Facts(NamedTuple):
     """What an agent says of its node. ``workers``: programs that it judges at once, with ``cores`` that it may use;
-    ``tier``: isolation of its jails; ``clock_s`` and ``error_s``: how far its monotonic clock is ahead of the driver's,
-    and how well that is known, s.
+    ``tier``: isolation of its jails. By its clock it was asked and said so at these times, s.
     """
 
     cores: int
     workers: int
     tier: str
-    clock_s: float = 0.0
-    error_s: float = 0.0
+    asked_s: float = 0.0
+    said_s: float = 0.0
+
+    def __str__(self) -> str:
+        cores = f" on {self.cores} cores" if self.workers != self.cores else ""
+        return f"{self.workers} at once{cores}, tier {self.tier}"
 
 
 class NodeJob(NamedTuple):
@@ -103,7 +108,7 @@ class NodeAnswer(NamedTuple):
 class NodeParcel(NamedTuple):
     """All that is sent to a node at once: jobs, the problems that are new to it by digest, digests that it may forget,
     and numbers of jobs that nobody wants any more. It gives back up to ``spare`` jobs that have not begun there, and
-    has ``wait_s`` to wait for a first answer.
+    has ``wait_s`` to wait for a first answer. What its jobs need it may forget behind them.
     """
 
     jobs: Sequence[NodeJob] = ()
@@ -112,6 +117,19 @@ class NodeParcel(NamedTuple):
     withdrawn: Sequence[int] = ()
     spare: int = 0
     wait_s: float = 0.0
+
+    def packed(self) -> bytes:
+        """As it travels, as plain tuples: left to pickle, each job would be taken apart by calls of Python, a fifth of
+        all that the driver does for one.
+        """
+        jobs = [(number, turn, problem, _PROGRAM(program)) for number, turn, problem, program in self.jobs]
+        return pickle.dumps((jobs, *self[1:]), pickle.HIGHEST_PROTOCOL)
+
+    @classmethod
+    def unpacked(cls, data: bytes) -> NodeParcel:
+        """The parcel that was packed, by the same code. Only for bytes of our own driver."""
+        jobs, *rest = pickle.loads(data)
+        return cls([NodeJob(number, turn, digest, Program(*values)) for number, turn, digest, values in jobs], *rest)
 
 
 class NodeReply(NamedTuple):
@@ -124,40 +142,6 @@ class NodeReply(NamedTuple):
     has: int
     asked_s: float
     said_s: float
-
-
-class Node(Protocol):
-    """An agent on a node. Every call may wait for ever where the node is silent: the caller bounds it, and asks an
-    agent that was silent nothing more. So a job has one answer, without an account of what was asked when.
-
-    Calls raise NodeLost once the agent is gone, or cannot be reached.
-    """
-
-    name: str
-    drains: bool
-    """It shall get no further job, and is let go when it has none."""
-
-    async def hello(self) -> Facts:
-        """Start what judges programs there, and say what it is. Raises NodeRefused."""
-
-    async def exchange(self, parcel: NodeParcel) -> NodeReply:
-        """Hand over a parcel, and take the reply; one call at a time."""
-
-    def nudge(self) -> None:
-        """Have the call that waits there for a first answer return now."""
-
-    async def close(self) -> None:
-        """End everything that it started, and itself."""
-
-
-class Members(Protocol):
-    """The nodes of a cluster, as they come."""
-
-    def joined(self) -> AsyncIterator[Node]:
-        """Every node that is there, then each that joins, with an agent on it."""
-
-    async def close(self) -> None:
-        """End every agent, and leave the cluster."""
 
 
 async def answer_within(call: Awaitable[T], seconds: float) -> T:

@@ -13,18 +13,18 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-from collections.abc import Callable
+import hashlib
+import json
+from collections import OrderedDict, defaultdict
+from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any
 
 from overlap.clock import now
-from overlap.cluster.desk import Desk, NodeWork, pace_s
-from overlap.cluster.figures import Tallies
-from overlap.cluster.nodes import Facts, HeadLost, Members, Node, NodeDrained, NodeLost, NodeRefused, NodeReply
-from overlap.cluster.problems import Digest, Digests, same_key
-from overlap.cluster.router import Router, depth
-from overlap.cluster.wire import placed
-from overlap.core import ClusterFigures
+from overlap.cluster.desk import Desk, NodeWork, Router, pace_s
+from overlap.cluster.members import RayMembers, RayNode
+from overlap.cluster.nodes import Facts, HeadLost, NodeLost, NodeRefused, NodeReply
+from overlap.core import ClusterFigures, NodeFigures
 from overlap.errors import OverlapError, VerifierError
 from sandbox.core import Judgement, Problem, Program
 from sandbox.errors import CheckerError, InvalidProblem, InvalidProgram, PoolClosed, SandboxError, from_wire
@@ -36,6 +36,8 @@ TRIES = 4
 REFUSALS_TOLD = 3
 LOST_MAX = 8
 """Nodes that may be lost with a job."""
+DIGESTS = 4096
+"""Problems whose digests are known."""
 _OWN = (InvalidProblem, InvalidProgram, CheckerError)
 
 
@@ -44,19 +46,22 @@ class ClusterPool:
     is refused, falls silent, comes back, drains or is lost.
     """
 
-    def __init__(self, members: Members, *, tell: Callable[[str], None] = print, judge_once: bool = True) -> None:
-        self._members, self._tell = members, tell
-        self._router, self._digests, self._tallies = Router(), Digests(), Tallies()
+    def __init__(self, members: RayMembers, *, tell: Callable[[str], None] = print, judge_once: bool = True) -> None:
+        self._members, self._tell, self._router = members, tell, Router()
         self._once = JudgementCache() if judge_once else None
+        self._digests = OrderedDict[int, tuple[Problem, str, int]]()
         self._numbers = 0
-        self._spreading = self._closed = False
+        self._spreading = False
         self._tasks: set[asyncio.Task[None]] = set()
-        self._ending: asyncio.Task[None] | None = None
-        self._met: set[Node] = set()
+        self._met: set[RayNode] = set()
         self._some = asyncio.Event()
-        self._failure: BaseException | None = None
-        self._broken: Exception | None = None
+        self._why: Exception | None = None
+        """Why nothing is judged any more."""
+        self._ending: asyncio.Task[None] | None = None
         self._refusals: dict[str, str] = {}
+        self._did: defaultdict[str, list[float]] = defaultdict(lambda: [0, 0.0, 0])
+        """What each node did since it was told: programs judged, the seconds that they ran, jobs lost."""
+        self._told_s: float | None = None
 
     async def __aenter__(self) -> ClusterPool:
         """Returns when the first node is there. Raises SandboxError where none is in time, and what ended the search
@@ -67,36 +72,39 @@ class ClusterPool:
             self._start(self._look_after())
             async with asyncio.timeout(ALONE_S):
                 await self._some.wait()
-            if self._failure is not None:
-                raise self._failure
+            if self._why is not None:
+                raise self._why
         except BaseException as error:
             await self.__aexit__()
             if isinstance(error, TimeoutError):
-                raise SandboxError(self._why_none()) from None
+                refused = "".join(f"; {name}: {why}" for name, why in list(self._refusals.items())[:REFUSALS_TOLD])
+                none = f"no node of the cluster can judge programs after {ALONE_S:g} s{refused}"
+                raise SandboxError(none) from None
             raise
         return self
 
     async def __aexit__(self, *exc_info: Any) -> None:
-        self._closed = True
-        self._fail(PoolClosed("the pool was closed while this job waited"))
+        ending = self._stop(PoolClosed("the pool was closed while this job waited"))
         try:
-            await self._end()
+            await asyncio.shield(ending)
         except asyncio.CancelledError:  # agents that have not ended by now are left to themselves
-            assert self._ending is not None
-            self._ending.cancel()
-            await asyncio.wait([self._ending])
+            ending.cancel()
+            await asyncio.wait([ending])
             raise
 
-    async def _end(self) -> None:
-        """Once for all who ask for it: a cluster that one of them leaves while agents of another one still end would
-        have nobody left to end them.
+    def _stop(self, why: Exception) -> asyncio.Task[None]:
+        """Tell whoever waits, and whoever asks later. Then the agents are ended, and the cluster is left: once for all
+        who ask for it, for a cluster that one of them leaves has nobody left to end the agents of another one.
         """
         if self._ending is None:
-            self._ending = asyncio.create_task(self._end_all(), name="end the agents")
-        await asyncio.shield(self._ending)
+            self._why = why
+            self._some.set()
+            self._fail(why)
+            self._ending = asyncio.create_task(self._end(), name="end the agents")
+        return self._ending
 
-    async def _end_all(self) -> None:
-        """What tasks do is given up, agents are ended, also those that no task had met yet, and the cluster is left."""
+    async def _end(self) -> None:
+        """Also agents are ended that no task had met yet."""
         tasks = set(self._tasks)
         for task in tasks:
             task.cancel()
@@ -105,8 +113,30 @@ class ClusterPool:
                 await asyncio.wait(tasks)
             await asyncio.gather(*(node.close() for node in self._met))
         finally:
-            self._met.clear()
             await self._members.close()
+
+    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        error = None if task.cancelled() else task.exception()
+        if error is None or self._ending is not None:
+            return
+        if isinstance(error, HeadLost):  # be gone from the cluster before Ray ends this process
+            why = f"the cluster is lost: {error}"
+            self._tell(why)
+            self._stop(VerifierError(f"{why}; over another one the run goes on with --resume"))
+        elif isinstance(error, OverlapError):
+            self._stop(error)
+        else:
+            self._stop(SandboxError(f"the driver of the cluster failed: {type(error).__name__}: {error}"))
+
+    def _fail(self, error: Exception) -> None:
+        for work in self._router.everything():
+            work.done.set_exception(error)
 
     async def judge(self, problem: Problem, program: Program, *, turn: int = 0) -> Judgement:
         """Judge one program on some node. Raises SandboxError for our faults, VerifierError without a cluster.
@@ -114,13 +144,11 @@ class ClusterPool:
         ``queue_s`` is the time until it began there, as exactly as that node's clock is known; ``run_s`` is 0 when the
         judgement was made for an equal program.
         """
-        if self._closed:
-            raise PoolClosed("the pool is closed")
-        start, digest = now(), self._digests.of(problem)
+        start, known = now(), self._digest(problem)
+        ask = partial(self._ask, known, program, turn, start)  # a closure would be a dozen objects
         if self._once is None:
-            return await self._ask(problem, digest, program, turn, start)
-        ask = partial(self._ask, problem, digest, program, turn, start)  # a closure would be a dozen objects
-        done, shared = await self._once.get(same_key(digest.text, program), problem.limits, ask)
+            return await ask()
+        done, shared = await self._once.get(_same_key(known[1], program), problem.limits, ask)
         return dataclasses.replace(done, queue_s=now() - start, run_s=0.0) if shared else done
 
     def pids(self) -> tuple[int, ...]:
@@ -134,26 +162,46 @@ class ClusterPool:
 
     def take_nodes(self) -> ClusterFigures:
         """What each node did since the last call."""
-        return self._tallies.take(self._router.desks, now())
+        at_s, last_s, did, desks = now(), self._told_s, self._did, self._router.desks
+        self._told_s, self._did, figures = at_s, defaultdict(did.default_factory), []
+        for name in {**desks, **did}:
+            judged, run_s, lost = did[name]
+            made = NodeFigures(name, judged=int(judged), run_s=run_s, lost=int(lost))
+            if desk := desks.get(name):
+                facts, offset = desk.facts, desk.offset
+                made = made._replace(workers=facts.workers, tier=facts.tier)
+                made = made._replace(clock_s=offset.ahead_s, error_s=offset.error_s(at_s))
+            figures.append(made)
+        return ClusterFigures(0.0 if last_s is None else at_s - last_s, tuple(figures))
 
     def nodes(self) -> dict[str, Facts]:
         """The nodes that get jobs now."""
         return {name: desk.facts for name, desk in self._router.desks.items()}
 
-    async def _ask(self, problem: Problem, digest: Digest, program: Program, turn: int, asked_s: float) -> Judgement:
-        if self._closed:  # one who waited for an equal job is next
-            raise PoolClosed("the pool is closed")
-        if self._broken:
-            raise self._broken
+    def _digest(self, problem: Problem) -> tuple[Problem, str, int]:
+        """With its digest, which is equal for problems that are judged alike, and its bytes as they are sent."""
+        known = self._digests.get(id(problem))  # the entry holds the object, so no other can have its id
+        if known is None:
+            text = json.dumps(problem.to_json(), sort_keys=True).encode("utf-8", "surrogatepass")
+            known = self._digests[id(problem)] = problem, hashlib.sha256(text).hexdigest(), len(text)
+            if len(self._digests) > DIGESTS:
+                self._digests.popitem(last=False)
+        else:
+            self._digests.move_to_end(id(problem))
+        return known
+
+    async def _ask(self, known: tuple[Problem, str, int], program: Program, turn: int, asked_s: float) -> Judgement:
+        if self._why:  # also for one who waited for an equal job
+            raise self._why
         self._numbers += 1
         done: asyncio.Future[Judgement] = asyncio.get_running_loop().create_future()
-        work = NodeWork(self._numbers, turn, problem, digest, program, asked_s, done)
+        work = NodeWork(self._numbers, turn, *known, program, asked_s, done)
         self._router.add(work)
         self._spread()
         try:
             return await done
         finally:
-            if not work.ended:
+            if work.desk is not None:
                 self._router.withdraw(work)
                 self._spread()
 
@@ -164,12 +212,60 @@ class ClusterPool:
             asyncio.get_running_loop().call_soon(self._assign)
 
     def _assign(self) -> None:
-        self._spreading, given_s = False, now()
-        for work in self._router.assign():
-            work.given_s = given_s
+        self._spreading = False
+        self._router.assign()
+
+    async def _gather(self) -> None:
+        async for node in self._members.joined():
+            self._met.add(node)
+            self._start(self._serve(node))
+
+    async def _serve(self, node: RayNode) -> None:
+        """A node from its first word to its last."""
+        desk, name = None, node.name
+        try:
+            desk = await Desk.opened(node)
+            if name in self._router.desks:
+                raise NodeRefused("another node has its name")
+            self._refusals.pop(name, None)
+            if not node.drains:
+                self._tell(f"node {name} judges programs: {desk.facts}")
+                self._router.join(desk)
+                self._some.set()
+                self._spread()
+            told = False
+            while not node.drains or desk.held:
+                desk.pace_s = pace_s(len(self._router.desks), desk.mean_s)
+                self._take(desk, await desk.exchange())
+                if node.drains and not told:
+                    told = True
+                    self._tell(f"node {name} drains: {len(desk.held)} jobs end there, and it gets no other")
+                await desk.rest()
+            self._tell(f"node {name} is drained, and let go")
+        except (NodeRefused, NodeLost) as error:
+            if desk is not None and self._router.desks.get(name) is desk:
+                self._tell(f"node {name} is lost ({error}): {self._lose(desk)} jobs go elsewhere")
+            elif self._refusals.get(name) != str(error):  # said once: it is tried again and again
+                self._refusals[name] = str(error)
+                self._tell(f"node {name} is not used: {error}")
+        finally:
+            if desk is not None:
+                self._lose(desk)
+            self._met.discard(node)
+            await node.close()
+
+    def _lose(self, desk: Desk) -> int:
+        """Its jobs wait for other nodes; how many they are. One that was lost too often may be what ends them."""
+        lost = self._router.lose(desk)
+        for work in lost:
+            if work.losses >= LOST_MAX and not work.done.done():
+                work.done.set_exception(SandboxError(f"{work.losses} nodes were lost that had this job"))
+        if lost:
+            self._did[desk.node.name][2] += len(lost)
+        self._spread()
+        return len(lost)
 
     def _take(self, desk: Desk, reply: NodeReply) -> None:
-        """Raises NodeDrained."""
         heard_s = now()
         for number, judgement, fault, ended_s in reply.answers:
             work = desk.answered(number)
@@ -183,123 +279,34 @@ class ClusterPool:
             if (work := desk.answered(number)) is not None:
                 self._router.add(work)
         if reply.answers or reply.returned:
-            self._router.resize(desk, self._room(desk))
+            self._router.join(desk)
             self._spread()
-        if desk.node.drains:
-            self._drain(desk)
 
     def _judged(self, desk: Desk, work: NodeWork, judgement: Judgement, ended_s: float) -> None:
-        desk.took(judgement.run_s)
-        self._tallies.judged(desk.node.name, judgement.run_s)
-        work.ended = True
-        if not work.done.done():
-            began_s = max(work.given_s, ended_s - judgement.run_s)
-            queue_s = max(0.0, began_s - work.asked_s)
-            work.done.set_result(placed(judgement, queue_s, desk.node.name))
-
-    def _drain(self, desk: Desk) -> None:
-        held = len(desk.held)
-        if not desk.draining:
-            desk.draining = True
-            self._tell(f"node {desk.node.name} drains: {held} jobs end there, and it gets no other")
-        if not held:
-            raise NodeDrained
+        name, run_s = desk.node.name, judgement.run_s
+        desk.took(run_s)
+        did = self._did[name]
+        did[0] += 1
+        did[1] += run_s
+        if not work.done.done():  # nobody has seen it: to make another one takes several times as long
+            object.__setattr__(judgement, "queue_s", max(0.0, ended_s - run_s - work.asked_s))
+            object.__setattr__(judgement, "node", name)
+            work.done.set_result(judgement)
 
     def _failed(self, desk: Desk, work: NodeWork, error: SandboxError) -> None:
         """By a fault of its own it fails anywhere; by one of the node's it may succeed elsewhere."""
         own = isinstance(error, _OWN)
         if not own:
-            desk.failed(f"{type(error).__name__}: {error}")
+            desk.faults.append(f"{type(error).__name__}: {error}")
         work.faults += 1
         if work.done.done():
-            work.ended = True
-        elif not own and work.faults < TRIES:
+            return
+        if not own and work.faults < TRIES:
             work.avoids |= {desk.node.name}
             self._router.add(work)
         else:
-            work.ended = True
             closed = isinstance(error, PoolClosed)  # the node's, and we are not
             work.done.set_exception(SandboxError(f"node {desk.node.name}: {error}") if closed else error)
-
-    def _pace(self, desk: Desk) -> float:
-        return pace_s(len(self._router.desks), desk.mean_s)
-
-    def _room(self, desk: Desk) -> int:
-        """Jobs that a node should hold: from the end of one there to the next that it did not have are two paces. The
-        first to end are the short ones: a node holds no more ahead than have ended there.
-        """
-        workers = desk.facts.workers
-        return min(workers * depth(desk.mean_s, 2 * self._pace(desk)), workers + desk.ended)
-
-    async def _gather(self) -> None:
-        try:
-            async for node in self._members.joined():
-                self._met.add(node)
-                self._start(self._serve(node))
-        except HeadLost as error:
-            await self._leave(f"the cluster is lost: {error}")
-        except OverlapError as error:
-            self._failure = error
-            self._some.set()
-
-    async def _leave(self, why: str) -> None:
-        """Tell whoever waits, and whoever asks later; and be gone from the cluster before Ray ends this process."""
-        self._tell(why)
-        self._broken = self._failure = VerifierError(f"{why}; over another one the run goes on with --resume")
-        self._some.set()
-        self._fail(self._broken)
-        await self._end()
-
-    async def _serve(self, node: Node) -> None:
-        """A node from its first word to its last."""
-        desk, name = Desk(node, self._take, self._pace), node.name
-        try:
-            await desk.open()
-            if name in self._router.desks:
-                raise NodeRefused("another node has its name")
-            if node.drains:
-                raise NodeDrained
-            self._refusals.pop(name, None)
-            self._tell(f"node {name} judges programs: {describe_node(desk.facts)}")
-            self._router.join(desk, self._room(desk))
-            self._some.set()
-            self._spread()
-            await desk.work()
-        except NodeRefused as error:
-            self._refuse(node, str(error))
-        except NodeDrained:
-            self._tell(f"node {name} is drained, and let go")
-        except NodeLost as error:
-            if desk.places:
-                self._tell(f"node {name} is lost ({error}): {self._lose(desk)} jobs go elsewhere")
-            else:
-                self._refuse(node, str(error))
-        finally:
-            self._router.lose(desk)
-            if not self._closed:
-                self._spread()
-            self._met.discard(node)
-            await node.close()
-
-    def _lose(self, desk: Desk) -> int:
-        """Its jobs wait for other nodes; how many they are. One that was lost too often may be what ends them."""
-        lost = self._router.lose(desk)
-        self._tallies.lost(desk.node.name, len(lost))
-        for work in lost:
-            if work.losses >= LOST_MAX and not work.done.done():
-                work.done.set_exception(SandboxError(f"{work.losses} nodes were lost that had this job"))
-        self._spread()
-        return len(lost)
-
-    def _why_none(self) -> str:
-        refused = "".join(f"; {name}: {why}" for name, why in list(self._refusals.items())[:REFUSALS_TOLD])
-        return f"no node of the cluster can judge programs after {ALONE_S:g} s{refused}"
-
-    def _refuse(self, node: Node, why: str) -> None:
-        """Said once as long as it stays the same, for it is tried again and again."""
-        if self._refusals.get(node.name) != why:
-            self._tell(f"node {node.name} is not used: {why}")
-        self._refusals[node.name] = why
 
     async def _look_after(self) -> None:
         """Have no node idle beside one that has jobs ahead; fail the jobs that wait when there was no node for long."""
@@ -312,27 +319,8 @@ class ClusterPool:
             elif now() - alone_since > ALONE_S:
                 self._fail(SandboxError(f"there has been no node to judge programs for {ALONE_S:g} s"))
 
-    def _fail(self, error: Exception) -> None:
-        for work in self._router.everything():
-            if not work.done.done():
-                work.done.set_exception(error)
 
-    def _start(self, work: Any) -> None:
-        task = asyncio.ensure_future(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._ended)
-
-    def _ended(self, task: asyncio.Task[None]) -> None:
-        """A fault of this room's: whoever waits hears of it, and whoever asks later."""
-        self._tasks.discard(task)
-        if not task.cancelled() and (error := task.exception()) is not None and not self._closed:
-            self._failure = error
-            self._broken = SandboxError(f"the driver of the cluster failed: {type(error).__name__}: {error}")
-            self._some.set()
-            self._fail(self._broken)
-
-
-def describe_node(facts: Facts) -> str:
-    """What a person reads of a node."""
-    cores = f" on {facts.cores} cores" if facts.workers != facts.cores else ""
-    return f"{facts.workers} at once{cores}, tier {facts.tier}"
+def _same_key(digest: str, program: Program) -> str:
+    """Equal for programs that are judged alike, by the problem of that digest."""
+    text = f"{(digest, program.language, program.files, program.entry)!r}{program.source}"
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()

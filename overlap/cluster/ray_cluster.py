@@ -12,7 +12,7 @@ import pickle
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from overlap.cluster.addresses import check_address
 from overlap.cluster.node_state import AUTH, token_of
@@ -21,7 +21,6 @@ from overlap.errors import ConfigError
 from overlap.process import ChildProcesses, Peer, scratch_directory
 from sandbox.errors import SandboxError
 
-T = TypeVar("T")
 JOIN_S, LOOKING_S, LOOK_S, LEAVE_S, KILL_S = 60.0, 60.0, 1.0, 5.0, 2.0
 _PATIENCE = {
     "RAY_gcs_rpc_server_reconnect_timeout_s": "120",
@@ -44,33 +43,31 @@ class RayCluster:
         self.unauthenticated = os.environ.get(AUTH[0]) == "disabled"
         self._users = 0
         self._ray: _Ray | None = None
-        self._joins: asyncio.Task[None] | None = None
-        self._watches: asyncio.Task[HeadLost] | None = None
-        self._leaves: asyncio.Task[None] | None = None
+        self._tasks: dict[str, asyncio.Task[Any]] = {}
 
     async def enter(self) -> None:
         """Join, unless that is done. Raises ConfigError; also then ``leave`` is due."""
         self._users += 1
-        if self._joins is None:
+        if self._ray is None:
             access, self._ray = self._access(), _Ray(self.log)
-            self._joins = asyncio.create_task(self._ray.join(self.address, access), name="join the cluster")
-        await asyncio.shield(self._joins)
+            self._tasks = {"join": asyncio.create_task(self._ray.join(self.address, access), name="join the cluster")}
+        await asyncio.shield(self._tasks["join"])
 
     async def leave(self) -> None:
         """For each that has entered, or tried to; with the last one the connection ends, and every actor with it."""
         self._users -= 1
-        if self._users or self._joins is None or self._ray is None:
-            return
-        ended, left = [task for task in (self._joins, self._watches) if task is not None], self._ray
-        self._joins = self._watches = self._ray = None
-        self._leaves = asyncio.create_task(_leave(left, ended), name="leave the cluster")
-        await asyncio.shield(self._leaves)  # who is cancelled over it leaves all the same
+        if not self._users and self._ray is not None:
+            left, self._ray = self._ray, None
+            leaves = asyncio.create_task(left.close(*self._tasks.values()), name="leave the cluster")
+            self._tasks = {"leave": leaves}
+            await asyncio.shield(leaves)  # who is cancelled over it leaves all the same
 
     async def lost(self) -> HeadLost:
         """Wait until the head is lost, and say how. For whoever has entered; cancelled when the last one leaves."""
-        if self._watches is None:
-            self._watches = asyncio.create_task(self._watch(), name="watch the head")
-        return await asyncio.shield(self._watches)
+        if "watch" not in self._tasks:
+            self._tasks["watch"] = asyncio.create_task(self._watch(), name="watch the head")
+        error: HeadLost = await asyncio.shield(self._tasks["watch"])
+        return error
 
     async def _watch(self) -> HeadLost:
         while True:
@@ -87,27 +84,21 @@ class RayCluster:
             raise HeadLost("Ray on this machine has ended, or was cut off from the head")
         return places
 
-    async def free(self) -> dict[str, int]:
-        """Whole cores of each node, by its key, that nobody has taken of what Ray counts. Raises HeadLost."""
-        rest: dict[str, int] = await self._asked("free")
-        return rest
-
     async def actor(self, place: RayNodeInfo, make: Callable[[], Any], close_s: float, *, cpus: int = 0) -> RayActor:
         """An actor on that node with what ``make`` makes there, which closes within ``close_s``. Of what Ray counts
         there it takes ``cpus``. Raises HeadLost.
         """
         number: int = await self._asked("make", place.key, pickle.dumps(make), close_s, cpus)
-        return RayActor(self.ray, number, close_s)
+        return RayActor(self._joined, number, close_s)
 
     async def _asked(self, name: str, *args: Any) -> Any:
         try:
-            return await answer_within(self.ray.call(name, *args), LOOKING_S)
+            return await answer_within(self._joined.call(name, *args), LOOKING_S)
         except NodeSilent as error:
             raise HeadLost(f"its head at {self.address} does not answer ({error})") from None
 
     @property
-    def ray(self) -> _Ray:
-        """The process that Ray lives in. Raises HeadLost when it was left."""
+    def _joined(self) -> _Ray:
         if self._ray is None:
             raise HeadLost("the cluster was left")
         return self._ray
@@ -197,7 +188,11 @@ class _Ray:
             raise HeadLost("the cluster was not joined")
         return await self._peer.call(name, *args)
 
-    async def close(self) -> None:
+    async def close(self, *tasks: asyncio.Task[Any]) -> None:
+        """End it, behind what works with it."""
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
         if self._life is not None:
             with suppress(NodeLost):
                 await answer_within(self.call("leave"), LEAVE_S)
@@ -209,10 +204,3 @@ class _Ray:
 
 def _ended(text: str) -> Exception:
     return HeadLost(f"Ray on this machine has ended ({text})")
-
-
-async def _leave(left: _Ray, ended: list[asyncio.Task[Any]]) -> None:
-    for task in ended:
-        task.cancel()
-    await asyncio.gather(*ended, return_exceptions=True)
-    await left.close()

@@ -21,8 +21,8 @@ from ray._private import state  # no public name tells what drains, and what is 
 from ray._raylet import AuthenticationTokenLoader, Config, GcsClient  # type: ignore[attr-defined]
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from overlap.cluster.actor import NodeActor
 from overlap.cluster.addresses import NO_HEAD
+from overlap.cluster.agent import NodeActor
 from overlap.cluster.node_state import AUTH
 from overlap.cluster.nodes import HeadLost, NodeLost, NodeSilent, RayNodeInfo
 from overlap.cluster.pieces import Pieces
@@ -60,13 +60,12 @@ class RayProcess(CallServer):
     async def look(self) -> list[RayNodeInfo]:
         """Every node that is there or was. Raises HeadLost."""
         here = ray.get_runtime_context().get_node_id()
-        nodes, draining = await _asked(lambda: (ray.nodes(), state.state.get_draining_nodes()))
-        return [_place(node, draining, here) for node in nodes]
 
-    async def free(self) -> dict[str, int]:
-        """Whole cores of each node, by its key, that nobody has taken of what Ray counts. Raises HeadLost."""
-        rest = await _asked(state.available_resources_per_node)
-        return {key: int(resources.get("CPU", 0.0)) for key, resources in rest.items()}
+        def ask() -> tuple[list[dict[str, Any]], dict[str, int], dict[str, dict[str, float]]]:
+            return ray.nodes(), state.state.get_draining_nodes(), state.available_resources_per_node()
+
+        nodes, draining, free = await _asked(ask)
+        return [_place(node, draining, free.get(node["NodeID"], {}), here) for node in nodes]
 
     async def make(self, key: str, made: bytes, close_s: float, cpus: int) -> int:
         """An actor on that node, which takes ``cpus`` of what Ray counts there. Raises HeadLost."""
@@ -118,26 +117,20 @@ async def put(data: bytes) -> Any:
 
 def _join(address: str) -> None:
     if os.environ.get(AUTH[0]) == "token" and _lets_everybody_in(address):
-        way_out = "lets everybody in, without a token: set RAY_AUTH_MODE=disabled where that is meant"
-        raise ConfigError(_FIELD, address, way_out)
+        why = "lets everybody in, without a token: set RAY_AUTH_MODE=disabled where that is meant"
+        raise ConfigError(_FIELD, address, why)
     try:
         GcsClient(address=address)
         ray.init(address=address, log_to_driver=False, configure_logging=False)
+        return
     except exceptions.AuthenticationError:
-        way_out = "asks for another token than the driver's: set RAY_AUTH_MODE=token, and RAY_AUTH_TOKEN_PATH to that"
-        raise ConfigError(_FIELD, address, way_out) from None
-    except exceptions.RpcError as error:
-        if error.rpc_code == UNIMPLEMENTED:
-            raise ConfigError(_FIELD, address, NO_HEAD) from None
-        raise _unjoined(address, error) from None
+        why = "asks for another token than the driver's: set RAY_AUTH_MODE=token, and RAY_AUTH_TOKEN_PATH to that"
     except (ConnectionError, RuntimeError, ValueError, exceptions.RayError) as error:
-        raise _unjoined(address, error) from None
-
-
-def _unjoined(address: str, error: Exception) -> ConfigError:
-    text = one_line(error, 300)  # of versions that differ all lines, for they say which
-    why = text if text.startswith("Version mismatch") else _last_line(error)
-    return ConfigError(_FIELD, address, f"cannot be joined ({why}): see `overlap cluster status {address}`")
+        text = one_line(error, 300)  # of versions that differ all lines, for they say which
+        text = text if text.startswith("Version mismatch") else _last_line(error)
+        no_head = isinstance(error, exceptions.RpcError) and error.rpc_code == UNIMPLEMENTED
+        why = NO_HEAD if no_head else f"cannot be joined ({text}): see `overlap cluster status {address}`"
+    raise ConfigError(_FIELD, address, why)
 
 
 def _lets_everybody_in(address: str) -> bool:
@@ -190,16 +183,11 @@ def _last_line(error: BaseException) -> str:
     return lines[-1 if "creation task" in lines[0] else 0].strip()[:200]
 
 
-def _place(node: dict[str, Any], draining: dict[str, int], here: str) -> RayNodeInfo:
+def _place(node: dict[str, Any], draining: dict[str, int], free: dict[str, float], here: str) -> RayNodeInfo:
     key, counted = node["NodeID"], node.get("Resources", {})
+    gpus, cpus, unused = int(counted.get("GPU", 0)), int(counted.get("CPU", 0)), int(free.get("CPU", 0))
     return RayNodeInfo(
-        key,
-        node["NodeManagerAddress"],
-        bool(node["Alive"]),
-        gpus=int(counted.get("GPU", 0)),
-        cpus=int(counted.get("CPU", 0)),
-        drains=key in draining,
-        here=key == here,
+        key, node["NodeManagerAddress"], bool(node["Alive"]), gpus, cpus, key in draining, key == here, unused
     )
 
 

@@ -24,11 +24,12 @@ from overlap.cluster import ClusterPool, NodeParcel
 from sandbox.core import Case, Problem, Program
 
 WORKERS, MEAN_S, ROUNDS = 64, 30.0, 3
-BAR_US = 100.0
+BAR = 2000.0
+"""Times that a judgement may take the driver as long as an addition takes in a loop."""
 
 
 class Double(FakeNode):
-    """A fake node that knows the CPU seconds that all of its kind have taken: they are no part of the driver."""
+    """A fake node that knows the seconds that all of its kind have taken: they are no part of the driver."""
 
     spent_s = 0.0
 
@@ -101,17 +102,20 @@ async def simulated(nodes: int, in_flight: int, seed: int) -> tuple[int, int, fl
 
 
 def simulate(nodes: int, in_flight: int, seed: int) -> Simulated:
-    """As ``simulated``, and what it took this process."""
-    began = time.process_time()
+    """As ``simulated``, and what it took this process. It never waits: of its CPU time the fake nodes had
+    the same share as of the time by the clock, whatever else this machine does.
+    """
+    began, began_s = time.process_time(), time.perf_counter()
     judged, lost, took = run_virtual(simulated(nodes, in_flight, seed))
     spent_s = time.process_time() - began
+    fakes_s = Double.spent_s * spent_s / (time.perf_counter() - began_s)
     most_mib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     us = 1e6 / judged
-    return Simulated(in_flight, judged, lost, spent_s * us, Double.spent_s * us, most_mib, took)
+    return Simulated(in_flight, judged, lost, spent_s * us, fakes_s * us, most_mib, took)
 
 
 def python_ns() -> float:
-    """CPU nanoseconds of an addition in a loop: what a judgement costs on another machine goes by it."""
+    """CPU nanoseconds of an addition in a loop: what a judgement costs on another machine is compared with it."""
     steps, began, total = 2_000_000, time.process_time(), 0
     for number in range(steps):
         total += number
@@ -136,9 +140,10 @@ def simulate_all(nodes: int, sizes: list[int], seed: int) -> int:
         figures = f"{done.in_flight:10d} {done.judged:8d} {done.lost_nodes:5d} {done.us:8.0f} {done.fakes_us:12.0f}"
         print(f"{figures} {done.mib:6.0f} {more:9.1f}", flush=True)
         speeds.append(python_ns())
-    print(f"the driver: {worst:.0f} us a judgement at most; the bar is {BAR_US:g}")
-    print(f"an addition in a loop takes this Python {min(speeds):.0f} to {max(speeds):.0f} ns")
-    return int(worst > BAR_US)
+    addition_us = sum(speeds) / len(speeds) / 1000
+    print(f"an addition in a loop takes this Python {min(speeds):.1f} to {max(speeds):.1f} ns")
+    print(f"the driver: {worst:.1f} us a judgement at most, {worst / addition_us:.0f} additions; the bar is {BAR:g}")
+    return int(worst > BAR * addition_us)
 
 
 def main() -> int:

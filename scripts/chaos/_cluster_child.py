@@ -87,13 +87,12 @@ class Books:
 
     def close(self) -> None:
         """Say what they are."""
-        router = self._pool._router
         say(
             "books",
             asked=self.asked,
             lost=self.asked - len(self.answered),
             twice=sum(count - 1 for count in self.taken.values()),
-            held=router.waiting + sum(len(desk.held) for desk in router.desks.values()),
+            held=len(self._pool._router.everything()),
             failed=self.failed[:5],
         )
 

@@ -42,7 +42,7 @@ async def main(args: argparse.Namespace) -> None:
         while len(pool.nodes()) < args.nodes:  # noqa: ASYNC110
             await asyncio.sleep(0.1)
         say("signals", before=before, after=signals())
-        say("ready", nodes={name: list(facts) for name, facts in pool.nodes().items()})
+        say("ready", nodes={node.node: node._asdict() for node in pool.take_nodes().nodes})
         while args.program and not args.program.exists():  # noqa: ASYNC110
             await asyncio.sleep(0.1)
         sleeps = f"import time\ntime.sleep({args.seconds})\nprint(input())"
@@ -57,7 +57,7 @@ async def main(args: argparse.Namespace) -> None:
             say("judged", number=number, verdict=judged.verdict, node=judged.node, ended=ended)
 
         await asyncio.gather(*(one(number) for number in range(args.count)))
-        say("all", waiting=pool._router.waiting, held=sum(len(desk.held) for desk in pool._router.desks.values()))
+        say("all", left=len(pool._router.everything()))
     threads = [
         thread.name for thread in threading.enumerate() if not (thread.daemon or thread.name.startswith("asyncio_"))
     ]

@@ -26,11 +26,11 @@ def takes(seconds: float) -> Callable[[NodeJob], float]:
 class Run:
     """A pool over fake nodes on a virtual clock."""
 
-    def __init__(self, *nodes: FakeNode) -> None:
-        self.nodes, self.members, self.said = nodes, FakeMembers(nodes), list[str]()
+    def __init__(self, *nodes: FakeNode, once: bool = False) -> None:
+        self.nodes, self.members, self.said, self._once = nodes, FakeMembers(nodes), list[str](), once
 
     async def __aenter__(self) -> ClusterPool:
-        self.pool = ClusterPool(self.members, tell=self.said.append, judge_once=False)
+        self.pool = ClusterPool(self.members, tell=self.said.append, judge_once=self._once)
         return await self.pool.__aenter__()
 
     async def __aexit__(self, *exc_info: Any) -> None:

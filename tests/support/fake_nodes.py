@@ -13,7 +13,6 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from overlap.clock import now
 from overlap.cluster.nodes import (
     Facts,
-    Node,
     NodeAnswer,
     NodeJob,
     NodeLost,
@@ -28,9 +27,9 @@ Seconds = Callable[[NodeJob], float]
 
 
 class FakeNode:
-    """A :class:`~overlap.cluster.nodes.Node` that judges ``workers`` programs at a time, the lowest turns first; each
-    takes ``seconds``. ``judged`` are the numbers of the jobs that ended there, ``received`` its problems by how often
-    they were sent. Its clock is ``ahead_s`` ahead.
+    """A double of ``RayNode`` that judges ``workers`` programs at a time, the lowest turns first; each takes
+    ``seconds``. ``judged`` are the numbers of the jobs that ended there, ``received`` its problems by how often they
+    were sent. Its clock is ``ahead_s`` ahead.
     """
 
     def __init__(self, name: str, workers: int, seconds: Seconds, *, refused: str = "", ahead_s: float = 0.0) -> None:
@@ -43,11 +42,12 @@ class FakeNode:
         self._thaws = asyncio.Event()
         self._thaws.set()
         self._problems: set[str] = set()
-        self._waiting: list[NodeJob] = []
+        self._waiting: list[tuple[int, int, NodeJob, bool]] = []
+        """By turn and number; whether its problem is known."""
         self._running: dict[int, tuple[NodeJob, float, bool]] = {}
         self._ends: list[tuple[float, int]] = []
         """When which job ends; what was taken back is skipped."""
-        self.comes_back: Callable[[Node], None] = lambda node: None
+        self.comes_back: Callable[[FakeNode], None] = lambda node: None
         self._timer: asyncio.TimerHandle | None = None
         self._answers: list[NodeAnswer] = []
         self._asks: asyncio.Future[None] | None = None
@@ -74,25 +74,25 @@ class FakeNode:
         await self._reached()
         if self._refused:
             raise NodeRefused(self._refused)
-        return Facts(self._workers, self._workers, "A", self.ahead_s)
+        return Facts(self._workers, self._workers, "A", self._clock(), self._clock())
 
     def _accept(self, parcel: NodeParcel) -> None:
         self.received.update(parcel.problems.keys())
         self._problems |= parcel.problems.keys()
         for number in parcel.withdrawn:
             self._running.pop(number, None)
-            self._waiting = [job for job in self._waiting if job.number != number]
-        self._waiting += parcel.jobs
-        self._waiting.sort(key=lambda job: (job.turn, job.number))
-        self._begin()
+            self._waiting = [entry for entry in self._waiting if entry[1] != number]
+        self._waiting += [(job.turn, job.number, job, job.problem in self._problems) for job in parcel.jobs]
+        self._waiting.sort()
         self._problems -= set(parcel.forgotten)
+        self._begin()
 
     async def exchange(self, parcel: NodeParcel) -> NodeReply:
         await self._reached()
         asked_s = self._clock()
         self._accept(parcel)
         cut = max(0, len(self._waiting) - parcel.spare)
-        returned, self._waiting = [job.number for job in self._waiting[cut:]], self._waiting[:cut]
+        returned, self._waiting = [number for _, number, *_ in self._waiting[cut:]], self._waiting[:cut]
         if not (self._answers or returned):
             loop = asyncio.get_running_loop()
             asks = self._asks = loop.create_future()
@@ -135,9 +135,9 @@ class FakeNode:
     def _begin(self) -> None:
         at_s = now()
         while self._waiting and len(self._running) < self._workers:
-            job = self._waiting.pop(0)
+            *_, job, known = self._waiting.pop(0)
             took = self._seconds(job)
-            self._running[job.number] = job, took, job.problem in self._problems
+            self._running[job.number] = job, took, known
             heapq.heappush(self._ends, (at_s + took, job.number))
         if self._ends and (self._timer is None or self._ends[0][0] < self._timer.when()):
             if self._timer is not None:
@@ -175,21 +175,20 @@ def _judgement(job: NodeJob, took: float) -> Judgement:
 
 
 class FakeMembers:
-    """:class:`~overlap.cluster.nodes.Members`: those that it is made with, and those that ``add`` brings."""
+    """:class:`~overlap.cluster.members.RayMembers`: those that it is made with, and those that ``add`` brings."""
 
-    def __init__(self, nodes: Sequence[Node] = ()) -> None:
-        self._coming: asyncio.Queue[Node] = asyncio.Queue()
+    def __init__(self, nodes: Sequence[FakeNode] = ()) -> None:
+        self._coming: asyncio.Queue[FakeNode] = asyncio.Queue()
         self.closed = False
         for node in nodes:
             self.add(node)
 
-    def add(self, node: Node) -> None:
+    def add(self, node: FakeNode) -> None:
         """It joins now."""
         self._coming.put_nowait(node)
-        if isinstance(node, FakeNode):
-            node.comes_back = self.add
+        node.comes_back = self.add
 
-    async def joined(self) -> AsyncIterator[Node]:
+    async def joined(self) -> AsyncIterator[FakeNode]:
         while True:
             yield await self._coming.get()
 

@@ -12,14 +12,14 @@ from collections.abc import Callable
 import pytest
 
 from overlap.clock import VirtualLoop, now
-from overlap.cluster import actor as actor_module
-from overlap.cluster.actor import NodeActor
+from overlap.cluster import agent as actor_module
+from overlap.cluster.agent import NodeActor
 from overlap.cluster.nodes import GRACE_S, HELLO_S, ORPHAN_S
 
 Make = Callable[[], NodeActor]
 MADE = """
 import asyncio, pickle, threading
-from overlap.cluster import actor, code_digest
+from overlap.cluster import agent as actor, code_digest
 code_digest()  # takes long the first time
 actor.ORPHAN_S = 0.1
 made = actor.NodeActor(pickle.dumps(object), 1.0)

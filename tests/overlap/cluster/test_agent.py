@@ -9,7 +9,7 @@ import pytest
 
 from overlap.clock import now
 from overlap.cluster.agent import Agent
-from overlap.cluster.nodes import NodeJob, NodeParcel
+from overlap.cluster.nodes import NodeJob, NodeParcel, NodeReply
 from sandbox.core import Case, Judgement, Problem, Program, Verdict
 from sandbox.errors import ProblemLost, ToolchainMissing, from_wire
 
@@ -21,7 +21,7 @@ class FakePool:
     """Judges after ``seconds``; a program is what it raises."""
 
     def __init__(self, seconds: float = 0.1) -> None:
-        self.seconds, self.cancelled, self.opened = seconds, 0, 0
+        self.seconds, self.cancelled, self.opened, self.workers = seconds, 0, 0, 3
         self.judged = self.running = self.most = 0
 
     async def __aenter__(self) -> FakePool:
@@ -63,7 +63,11 @@ def pool() -> FakePool:
 
 @pytest.fixture
 def agent(pool: FakePool) -> Agent:
-    return Agent(lambda: pool, 3)
+    return Agent(lambda workers: pool, 64)
+
+
+async def exchange(agent: Agent, *args: Any, **more: Any) -> NodeReply:
+    return await agent.exchange(NodeParcel(*args, **more).packed())
 
 
 async def test_an_agent_says_what_its_node_is_by_a_program_that_was_judged(agent: Agent, pool: FakePool) -> None:
@@ -71,14 +75,6 @@ async def test_an_agent_says_what_its_node_is_by_a_program_that_was_judged(agent
     assert (facts.workers, facts.tier) == (3, "A")
     await agent.close()
     assert pool.opened == 0
-
-
-async def test_a_job_is_answered_once(agent: Agent) -> None:
-    (answer,) = (await agent.exchange(NodeParcel([job(5)], PROBLEMS, wait_s=1.0))).answers
-    assert answer.number == 5
-    assert answer.judgement is not None
-    assert answer.judgement.verdict is Verdict.AC
-    assert not (await agent.exchange(NodeParcel(wait_s=1.0))).answers
 
 
 @pytest.mark.parametrize(
@@ -92,16 +88,16 @@ async def test_a_job_is_answered_once(agent: Agent) -> None:
 async def test_a_job_that_fails_is_answered_also_where_that_is_a_bug(
     given: NodeJob, error: type, text: str, agent: Agent
 ) -> None:
-    (answer,) = (await agent.exchange(NodeParcel([given], PROBLEMS, wait_s=1.0))).answers
+    (answer,) = (await exchange(agent, [given], PROBLEMS, wait_s=1.0)).answers
     raised = from_wire(dict(answer.fault or {}))
     assert isinstance(raised, error)
     assert text in str(raised)
 
 
 async def test_an_agent_with_nothing_to_say_says_so_in_time_and_at_once_when_it_is_nudged(agent: Agent) -> None:
-    assert not (await agent.exchange(NodeParcel(wait_s=3.0))).answers
+    assert not (await exchange(agent, wait_s=3.0)).answers
     assert now() == pytest.approx(3.0)
-    asking = asyncio.create_task(agent.exchange(NodeParcel(wait_s=3.0)))
+    asking = asyncio.create_task(exchange(agent, wait_s=3.0))
     await asyncio.sleep(1.0)
     await agent.nudge()
     assert not (await asking).answers
@@ -109,11 +105,11 @@ async def test_an_agent_with_nothing_to_say_says_so_in_time_and_at_once_when_it_
 
 
 async def test_a_withdrawn_job_is_cancelled_and_not_answered_and_makes_room(agent: Agent, pool: FakePool) -> None:
-    await agent.exchange(NodeParcel([job(number) for number in range(1, 6)], PROBLEMS, wait_s=0.05))
-    reply = await agent.exchange(NodeParcel(withdrawn=[1, 4, 77]))
+    await exchange(agent, [job(number) for number in range(1, 6)], PROBLEMS, wait_s=0.05)
+    reply = await exchange(agent, withdrawn=[1, 4, 77])
     assert reply.has == 3
     await asyncio.sleep(1.0)
-    assert sorted(answer.number for answer in (await agent.exchange(NodeParcel())).answers) == [2, 3, 5]
+    assert sorted(answer.number for answer in (await exchange(agent)).answers) == [2, 3, 5]
     assert pool.cancelled == 1
 
 
@@ -121,10 +117,10 @@ async def test_the_lowest_turns_begin_first_and_no_more_at_once_than_there_are_w
     agent: Agent, pool: FakePool
 ) -> None:
     jobs = [job(number, turn=turn) for number, turn in enumerate((9, 3, 5, 1, 7, 2))]
-    await agent.exchange(NodeParcel(jobs, PROBLEMS, wait_s=0.05))
+    await exchange(agent, jobs, PROBLEMS, wait_s=0.05)
     assert pool.most == 3
     await asyncio.sleep(1.0)
-    ended = [answer.number for answer in (await agent.exchange(NodeParcel())).answers]
+    ended = [answer.number for answer in (await exchange(agent)).answers]
     assert [sorted(ended[:3]), sorted(ended[3:])] == [[1, 3, 5], [0, 2, 4]]
     assert pool.most == 3
 
@@ -132,25 +128,26 @@ async def test_the_lowest_turns_begin_first_and_no_more_at_once_than_there_are_w
 async def test_jobs_that_have_not_begun_are_given_back_the_last_ones_first_and_answered_by_nobody_here(
     agent: Agent, pool: FakePool
 ) -> None:
-    reply = await agent.exchange(NodeParcel([job(number) for number in range(6)], PROBLEMS, spare=2))
+    reply = await exchange(agent, [job(number) for number in range(6)], PROBLEMS, spare=2)
     assert (reply.returned, reply.has) == ([4, 5], 4)
-    assert (await agent.exchange(NodeParcel(spare=9))).returned == [3]
+    assert (await exchange(agent, spare=9)).returned == [3]
     await asyncio.sleep(1.0)
-    assert sorted(answer.number for answer in (await agent.exchange(NodeParcel(spare=9))).answers) == [0, 1, 2]
+    assert sorted(answer.number for answer in (await exchange(agent, spare=9)).answers) == [0, 1, 2]
     assert pool.judged == 3
 
 
 async def test_a_forgotten_problem_is_gone(agent: Agent) -> None:
-    await agent.exchange(NodeParcel([job(1)], PROBLEMS, forgotten=["p", "never there"]))
+    await exchange(agent, [job(1)], PROBLEMS, forgotten=["p", "never there"])
     await asyncio.sleep(0.2)
-    (answer,) = (await agent.exchange(NodeParcel())).answers
+    (answer,) = (await exchange(agent)).answers
     assert answer.judgement is not None  # it was there when it was needed
     assert not agent._problems
+    assert not (await exchange(agent)).answers  # a job is answered once
 
 
 async def test_what_waits_and_what_runs_ends_with_the_agent(agent: Agent, pool: FakePool) -> None:
     await agent.hello()
-    await agent.exchange(NodeParcel([job(number) for number in range(6)], PROBLEMS))
+    await exchange(agent, [job(number) for number in range(6)], PROBLEMS)
     await asyncio.sleep(0.05)
     await agent.close()
     assert (pool.cancelled, pool.judged, pool.opened) == (3, 1, 0)  # the one of the first call

@@ -1,15 +1,18 @@
-"""What is sent to a node and when, and what of its silence, its faults and a driver that stood still."""
+"""What is sent to a node and when, and what of its silence, its faults, its clock and a driver that stood still."""
 
 from __future__ import annotations
 
 import asyncio
+import random
 
 import pytest
 from fake_nodes import FakeNode
 
 from overlap.clock import VirtualLoop, now
+from overlap.cluster import desk as desk_module
 from overlap.cluster.desk import (
     CALL_S,
+    DRIFT,
     FAULTS_MAX,
     PACE_LONG_S,
     PACE_S,
@@ -18,10 +21,10 @@ from overlap.cluster.desk import (
     SLOW,
     Desk,
     NodeWork,
+    Offset,
     pace_s,
 )
 from overlap.cluster.nodes import BEAT_S, SILENT_S, Facts, NodeLost, NodeParcel, NodeReply, NodeSilent, answer_within
-from overlap.cluster.problems import Digest
 from sandbox.core import Case, Judgement, Problem, Program
 
 pytestmark = pytest.mark.virtual
@@ -42,19 +45,29 @@ class Heard(FakeNode):
         super()._accept(parcel)
 
 
+def at(node: FakeNode) -> Desk:
+    return Desk(node, Facts(4, 4, "A"))
+
+
 def job(number: int, problem: str = "p", size: int = 1, source: str = "") -> NodeWork:
     done: asyncio.Future[Judgement] = asyncio.get_running_loop().create_future()
-    return NodeWork(number, 0, PROBLEM, Digest(problem, size), Program(source or str(number)), now(), done)
+    return NodeWork(number, 0, PROBLEM, problem, size, Program(source or str(number)), now(), done)
 
 
-def end(desk: Desk, reply: NodeReply) -> None:
-    for answer in reply.answers:
-        desk.answered(answer.number)
-        desk.took(0.1)
+async def serve(desk: Desk, faulty: range = range(0)) -> None:
+    """Send and collect until the node is lost; jobs of these numbers fail."""
+    while True:
+        for number, *_ in (await desk.exchange()).answers:
+            desk.answered(number)
+            if number in faulty:
+                desk.faults.append("no compiler")
+            else:
+                desk.took(0.1)
+        await desk.rest()
 
 
 async def work(desk: Desk, seconds: float) -> None:
-    working = asyncio.create_task(desk.work())
+    working = asyncio.create_task(serve(desk))
     await asyncio.sleep(seconds)
     working.cancel()
     await asyncio.gather(working, return_exceptions=True)
@@ -73,7 +86,7 @@ def test_answers_of_long_jobs_wait_for_each_other_a_little(mean_s: float, pace: 
 
 
 async def test_jobs_of_a_moment_go_in_one_parcel_with_their_problem_once() -> None:
-    desk = Desk(node := Heard(), end)
+    desk = at(node := Heard())
     for number in range(10):
         desk.give(job(number))
     await work(desk, 1.0)
@@ -84,8 +97,8 @@ async def test_jobs_of_a_moment_go_in_one_parcel_with_their_problem_once() -> No
 
 
 async def test_a_job_for_a_node_that_has_nothing_to_say_is_sent_at_once() -> None:
-    desk = Desk(node := Heard(), end)
-    working = asyncio.create_task(desk.work())
+    desk = at(node := Heard())
+    working = asyncio.create_task(serve(desk))
     await asyncio.sleep(BEAT_S / 2)
     began = now()
     desk.give(job(1))
@@ -96,7 +109,7 @@ async def test_a_job_for_a_node_that_has_nothing_to_say_is_sent_at_once() -> Non
 
 
 async def test_a_job_that_was_withdrawn_before_it_was_sent_is_not_sent_and_its_problem_is_there_for_the_next() -> None:
-    desk = Desk(node := Heard(), end)
+    desk = at(node := Heard())
     desk.give(first := job(1, "q"))
     desk.withdraw(first)
     await work(desk, 1.0)
@@ -107,7 +120,7 @@ async def test_a_job_that_was_withdrawn_before_it_was_sent_is_not_sent_and_its_p
 
 
 async def test_large_problems_and_programs_are_sent_one_parcel_after_the_other() -> None:
-    desk = Desk(node := Heard(), end)
+    desk = at(node := Heard())
     for number in range(4):
         desk.give(job(number, f"p{number}", PARCEL_BYTES // 2))
     desk.give(job(4, "p0"))
@@ -117,6 +130,23 @@ async def test_large_problems_and_programs_are_sent_one_parcel_after_the_other()
     numbers = [[sent.number for sent in parcel.jobs] for parcel in node.parcels]
     assert numbers == [[0, 1], [2, 3], [4, 5, 6], [7]]
     assert set(node.received.values()) == {1}
+
+
+async def test_a_node_forgets_the_problems_of_which_no_job_came_for_longest_and_gets_them_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(desk_module, "KEPT", 2)
+    desk = at(node := Heard())
+    for number, problem in enumerate("abacabd"):
+        desk.give(job(number, problem))
+        await work(desk, 0.01 if number == 0 else 1.0)
+    assert sorted(node.judged) == list(range(7))
+    assert (node.received, node._problems) == ({"a": 1, "b": 2, "c": 1, "d": 1}, {"b", "d"})
+    for number in range(7, 11):
+        desk.give(job(number, f"{number}"))  # in one parcel more than a node keeps
+    await work(desk, 1.0)
+    assert sorted(node.judged) == list(range(11))
+    assert len(node._problems) == 2
 
 
 class Slow(Heard):
@@ -131,9 +161,9 @@ class Slow(Heard):
 
 
 async def test_a_heavy_parcel_may_take_long_and_not_for_ever() -> None:
-    desk, size = Desk(node := Slow(), end), 4 * PARCEL_BYTES
+    desk, size = at(node := Slow()), 4 * PARCEL_BYTES
     desk.give(job(1, "p", size))
-    working = asyncio.create_task(desk.work())
+    working = asyncio.create_task(serve(desk))
     await asyncio.sleep(31.0)
     assert node.judged == [1]
     node.seconds, began = 1000.0, now()
@@ -153,15 +183,15 @@ class Forgetful(Heard):
 
 
 async def test_a_node_that_has_lost_jobs_that_it_was_given_is_lost() -> None:
-    desk = Desk(Forgetful(), end)
+    desk = at(Forgetful())
     desk.give(job(1))
     with pytest.raises(NodeLost, match="it has lost jobs"):
-        await desk.work()
+        await serve(desk)
 
 
 async def test_a_node_that_was_given_and_withdrawn_jobs_at_any_time_is_not_lost_for_it() -> None:
-    desk = Desk(Heard(), end)
-    working = asyncio.create_task(desk.work())
+    desk = at(Heard())
+    working = asyncio.create_task(serve(desk))
     for number in range(200):
         desk.give(made := job(number))
         await asyncio.sleep(0.013)
@@ -177,7 +207,7 @@ async def test_a_node_that_answers_nothing_is_lost_after_some_seconds() -> None:
     node = Heard()
     node.freeze()
     with pytest.raises(NodeSilent):
-        await Desk(node, end).work()
+        await serve(at(node))
     assert SILENT_S + BEAT_S <= now() < SILENT_S + BEAT_S + 1.0
 
 
@@ -196,27 +226,66 @@ async def test_a_driver_that_stood_still_finds_the_answers_that_came_meanwhile(s
 
 
 async def test_a_node_that_fails_every_job_is_lost_and_one_that_fails_some_is_not() -> None:
-    def fail(desk: Desk, reply: NodeReply) -> None:
-        for number, *_ in reply.answers:
-            desk.answered(number)
-            if number % FAULTS_MAX or number > 9:
-                desk.failed("no compiler")
-            else:
-                desk.took(0.1)
-
-    desk = Desk(Heard(), fail)
+    desk = at(Heard())
     for number in range(1, 20):
         desk.give(job(number))
-    with pytest.raises(NodeLost, match="3 jobs in a row failed there: no compiler"):
-        await desk.work()
-    assert len(desk.held) < 19 - 9
+    with pytest.raises(NodeLost, match="jobs in a row failed there: no compiler"):
+        await serve(desk, range(8, 20))
+    assert len(desk.held) <= 19 - 7 - FAULTS_MAX
+    desk = at(Heard())
+    for number in range(1, 3 * FAULTS_MAX):
+        desk.give(job(number))
+    await asyncio.wait([working := asyncio.create_task(serve(desk, range(1, FAULTS_MAX)))], timeout=3.0)
+    assert not working.done()
+    working.cancel()
 
 
 def test_the_mean_of_a_job_is_of_the_last_ones_that_ran() -> None:
-    desk = Desk(FakeNode("a", 4, lambda job: 0.1), end, facts=Facts(4, 4, "A"))
+    desk = at(Heard())
     for seconds in (1.0, 0.0, 2.0):
         desk.took(seconds)
     assert (desk.mean_s, desk.ended) == (1.5, 2)
     for seconds in (*[100.0] * 50, *[1.0] * 200):
         desk.took(seconds)
     assert desk.mean_s == pytest.approx(1.0, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("mean_s", "pace", "each"), [(0.0, 0.075, 2), (10.0, 0.075, 1), (0.3, 0.075, 2), (0.05, 0.075, 4), (0.001, 3.0, 32)]
+)
+def test_a_node_holds_as_many_jobs_ahead_as_a_worker_does_in_two_paces(mean_s: float, pace: float, each: int) -> None:
+    desk = at(Heard())
+    desk.mean_s, desk.pace_s, desk.ended = mean_s, pace, 1000
+    assert desk.room == 4 * each
+    desk.ended = 1
+    assert desk.room == min(4 * each, 5)  # no more ahead than have ended there
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_clock_is_never_further_off_than_it_says_whatever_calls_take_and_however_clocks_drift(seed: int) -> None:
+    rng = random.Random(seed)
+    ahead, rate = rng.uniform(-1e6, 1e6), rng.uniform(-DRIFT, DRIFT)
+    offset, at_s = Offset(), 0.0
+
+    def there(here: float) -> float:
+        return here * (1 + rate) + ahead
+
+    assert offset.error_s(5.0) == float("inf")
+    for _ in range(200):
+        sent = at_s + rng.uniform(0.0, 20.0)
+        asked = sent + rng.expovariate(100.0)
+        said = asked + rng.uniform(0.0, 2.0)
+        at_s = said + rng.expovariate(10.0)
+        offset.note(sent, there(asked), there(said), at_s)
+        assert abs(offset.ahead_s - (there(at_s) - at_s)) <= offset.error_s(at_s) + 1e-9
+
+
+def test_a_worse_call_changes_nothing_until_the_better_one_has_become_old() -> None:
+    offset = Offset()
+    offset.note(0.0, 100.0, 100.0, 0.001)
+    offset.note(1.0, 101.5, 101.5, 2.0)
+    assert offset.ahead_s == pytest.approx(99.9995)
+    late = 2.0 / DRIFT
+    offset.note(late, late + 101.5, late + 101.5, late + 2.0)
+    assert offset.ahead_s == pytest.approx(100.5)
+    assert offset.error_s(late + 2.0) == pytest.approx(1.0 + 2.0 * DRIFT)

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from overlap.clock import run_virtual
-from overlap.cluster.members import RayMembers, RayNode
+from overlap.clock import now
+from overlap.cluster.members import AGAIN_MAX_S, AGAIN_S, STEADY_S, RayMembers, RayNode
 from overlap.cluster.nodes import NodeRefused, RayNodeInfo, code_digest
+
+pytestmark = pytest.mark.virtual
 
 
 class Cluster:
@@ -17,8 +20,8 @@ class Cluster:
 
     unauthenticated = False
 
-    def __init__(self, *places: RayNodeInfo, free: dict[str, int]) -> None:
-        self.places, self.rest = list(places), free
+    def __init__(self, *places: RayNodeInfo) -> None:
+        self.places = list(places)
         self.made: list[tuple[str, int, int]] = []
 
     async def enter(self) -> None: ...
@@ -28,81 +31,98 @@ class Cluster:
     async def look(self) -> list[RayNodeInfo]:
         return self.places
 
-    async def free(self) -> dict[str, int]:
-        return self.rest
-
     async def actor(self, place: RayNodeInfo, make: Any, close_s: float, *, cpus: int) -> Any:
         self.made.append((place.key, make.args[1], cpus))
-        return object()
+        return SimpleNamespace(end=lambda: asyncio.sleep(0))
 
 
-def place(key: str, **more: Any) -> RayNodeInfo:
-    return RayNodeInfo(key, f"10.0.0.{key}", True, 0, cpus=16, **more)
+def place(key: str, cpus: int = 16, free: int = 16, **more: Any) -> RayNodeInfo:
+    return RayNodeInfo(key, f"10.0.0.{key}", True, 0, cpus=cpus, free=free, **more)
 
 
-def met(members: RayMembers, count: int) -> list[RayNode]:
-    """The first nodes that it has."""
-
-    async def main() -> list[RayNode]:
-        found: list[Any] = []
-        async for node in members.joined():
-            found.append(node)
-            if len(found) == count:
-                break
-        return found
-
-    return run_virtual(main())
+def members(cluster: Cluster, **more: Any) -> RayMembers:
+    return RayMembers(cluster, **more)  # type: ignore[arg-type]
 
 
-def test_an_agent_judges_on_the_free_cores_of_its_node_and_takes_them_of_rays_count() -> None:
-    cluster = Cluster(place("1", here=True), place("2"), place("3"), free={"1": 16, "2": 16, "3": 10})
-    members = RayMembers(cluster, workers=4, bound=lambda there: 6 if there.key == "2" else 0)  # type: ignore[arg-type]
-    met(members, 3)
-    assert cluster.made == [("1", 4, 4), ("2", 10, 10), ("3", 10, 10)]
+@pytest.mark.parametrize(
+    ("counted", "free", "bound", "here", "expected"),
+    [
+        (16, 16, 0, None, (16, 16)),
+        (16, 10, 0, None, (10, 10)),  # others work there
+        (16, 10, 4, None, (6, 6)),  # and an engine of ours
+        (16, 16, 0, 1, (1, 1)),  # the driver's machine
+        (16, 16, 8, 12, (12, 8)),
+        (0, 0, 0, 2, (2, 0)),  # a head that lends no cores still judges for its own driver
+    ],
+)
+async def test_a_node_judges_on_the_cores_that_are_free_and_the_drivers_machine_as_without_a_cluster(
+    counted: int, free: int, bound: int, here: int | None, expected: tuple[int, int]
+) -> None:
+    cluster = Cluster(place("1", counted, free, here=here is not None))
+    await anext(members(cluster, workers=here or 3, bound=lambda there: bound).joined())
+    assert cluster.made == [("1", *expected)]
+
+
+@pytest.mark.parametrize(
+    ("free", "bound", "why"),
+    [
+        (0, 0, "no core of it is free: Ray counts 16, others have 16"),
+        (4, 6, "Ray counts 16, others have 12, engines and learner ranks of this run 4"),
+    ],
+)
+async def test_a_node_without_a_free_core_is_refused_and_told_who_has_them(free: int, bound: int, why: str) -> None:
+    cluster = Cluster(place("1", free=free))
+    node = await anext(members(cluster, bound=lambda there: bound).joined())
+    with pytest.raises(NodeRefused, match=why):
+        await node.hello()
+    assert not cluster.made
+
+
+@pytest.mark.parametrize(
+    ("fits", "lived_s", "rests"),
+    [
+        (False, 1.0, [AGAIN_S] * 3),
+        (True, STEADY_S, [AGAIN_S] * 3),
+        (True, 1.0, [5.0, 10.0, 20.0, 40.0, 80.0, 160.0, AGAIN_MAX_S]),
+    ],
+)
+async def test_a_node_gets_an_agent_again_after_a_rest_that_grows_as_long_as_none_lives_long(
+    fits: bool, lived_s: float, rests: list[float]
+) -> None:
+    joined = members(Cluster(place("1", free=2 if fits else 0))).joined()
+    node = await anext(joined)
+    for rest_s in rests:
+        await asyncio.sleep(lived_s)
+        await node.close()
+        lost_s = now()
+        node = await anext(joined)
+        assert now() - lost_s == pytest.approx(rest_s, abs=1.0)
 
 
 @pytest.mark.parametrize("all_cases", [False, True])
 def test_a_node_judges_all_cases_where_the_task_asks_for_them(all_cases: bool) -> None:
-    members = RayMembers(Cluster(free={}), all_cases=all_cases)  # type: ignore[arg-type]
-    pool = members._make_pool(1)
-    assert pool.stop_at_first_failure is not all_cases  # type: ignore[attr-defined]
+    pool: Any = members(Cluster(), all_cases=all_cases)._make_pool(1)
+    assert pool.stop_at_first_failure is not all_cases
 
 
-def test_a_node_that_drains_gets_no_agent_and_one_that_has_it_is_told_to_the_pool() -> None:
-    cluster = Cluster(place("1"), place("2", drains=True), free={"1": 16, "2": 16})
-    members = RayMembers(cluster)  # type: ignore[arg-type]
-    (node,) = met(members, 1)
+async def test_a_node_that_drains_gets_no_agent_and_one_that_has_it_is_told_to_the_pool() -> None:
+    cluster = Cluster(place("1"), place("2", drains=True))
+    joined = members(cluster).joined()
+    node = await anext(joined)
     assert not node.drains
-    assert not members._lacks(place("1", drains=True))
+    cluster.places = [place("1", drains=True)]
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(anext(joined), 5.0)
     assert node.drains
     assert cluster.made == [("1", 16, 16)]
 
 
-def test_a_node_without_a_free_core_gets_no_agent_and_says_why_until_it_has_one() -> None:
-    cluster = Cluster(place("1"), free={})  # Ray does not name what is used up
-    members = RayMembers(cluster)  # type: ignore[arg-type]
-    (node,) = met(members, 1)
-
-    async def refused() -> None:
-        with pytest.raises(NodeRefused, match="no core of it is free: Ray counts 16, others have 16"):
-            await node.hello()
-        await node.close()
-
-    run_virtual(refused())
-    assert not cluster.made
-    assert not members._lacks(place("1"))  # it rests
-    node.lost_s -= 6.0
-    cluster.rest = {"1": 2}
-    met(members, 1)
-    assert cluster.made == [("1", 2, 2)]
-
-
-def test_a_node_that_died_and_one_of_the_same_address_that_came_are_two() -> None:
-    cluster = Cluster(place("1"), free={"1": 1, "2": 1})
-    members = RayMembers(cluster)  # type: ignore[arg-type]
-    met(members, 1)
+async def test_a_node_that_died_and_one_of_the_same_address_that_came_are_two() -> None:
+    cluster = Cluster(place("1"))
+    joined = members(cluster).joined()
+    await anext(joined)
     cluster.places = [place("1")._replace(alive=False), place("2")]
-    met(members, 1)
+    await anext(joined)
     assert [key for key, *_ in cluster.made] == ["1", "2"]
 
 

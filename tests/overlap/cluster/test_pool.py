@@ -1,4 +1,6 @@
-"""Jobs over nodes that die, freeze and join: each is judged once, where there is room, the oldest group first."""
+"""Jobs over nodes that die, freeze, drain and join: each is judged once, where there is room, the oldest group first;
+and what is told of the nodes, whatever their clocks are.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,7 @@ from fake_nodes import FakeMembers, FakeNode
 
 from overlap.clock import VirtualLoop, now
 from overlap.cluster.nodes import NodeJob, NodeParcel, NodeReply
-from overlap.cluster.pool import ALONE_S, LOST_MAX, ClusterPool
+from overlap.cluster.pool import ALONE_S, LOST_MAX, TRIES, ClusterPool
 from sandbox.core import Case, Problem
 from sandbox.errors import CheckerError, SandboxError, ToolchainMissing, to_wire
 
@@ -37,15 +39,6 @@ async def test_jobs_of_the_oldest_group_are_judged_first() -> None:
     async with Run(FakeNode("a", 1, takes(1.0))) as pool:
         await asyncio.gather(*(ask(pool, turn) for turn in range(20, 0, -1)))
     assert ended == sorted(ended)
-
-
-async def test_a_problem_is_sent_to_a_node_once() -> None:
-    nodes = FakeNode("a", 2, takes(0.1)), FakeNode("b", 2, takes(0.1))
-    async with Run(*nodes) as pool:
-        await many(pool, 101)
-        await many(pool, 101)
-        for node in nodes:
-            assert set(node.received.values()) == {1}
 
 
 async def test_the_jobs_of_a_node_that_dies_go_elsewhere_at_once() -> None:
@@ -150,15 +143,17 @@ async def test_a_job_that_is_cancelled_is_withdrawn_from_its_node() -> None:
         assert now() < 12.0
 
 
-async def test_jobs_wait_for_a_node_and_fail_when_there_is_none_for_long() -> None:
-    node = FakeNode("a", 1, takes(1.0))
+async def test_jobs_wait_for_a_node_and_fail_when_there_is_none_for_long_and_are_not_judged_when_one_comes() -> None:
+    node, late = FakeNode("a", 1, takes(1.0)), FakeNode("b", 1, takes(1.0))
     async with (run := Run(node)) as pool:
         node.die()
-        with pytest.raises(SandboxError, match="no node to judge programs for 60 s"):
+        with pytest.raises(SandboxError, match=f"no node to judge programs for {ALONE_S:g} s"):
             await pool.judge(PROBLEMS[0], program(0))
         waits = asyncio.create_task(pool.judge(PROBLEMS[0], program(1)))
-        run.members.add(FakeNode("b", 1, takes(1.0)))
+        run.members.add(late)
         await waits
+        assert late.judged == [2]
+        assert not pool._router.everything()
 
 
 async def test_a_cluster_without_a_usable_node_is_said_to_be_so_and_the_node_is_named() -> None:
@@ -169,77 +164,46 @@ async def test_a_cluster_without_a_usable_node_is_said_to_be_so_and_the_node_is_
     assert now() == pytest.approx(ALONE_S)
 
 
-async def test_equal_programs_for_equal_problems_are_judged_once_over_all_nodes() -> None:
-    nodes = FakeNode("a", 2, takes(1.0)), FakeNode("b", 2, takes(1.0))
-    async with ClusterPool(FakeMembers(nodes), tell=lambda line: None) as pool:
-        twin = Problem("p0", "stdio", (Case("0", "0"),))
-        await asyncio.gather(*(pool.judge(p, program(7)) for p in (PROBLEMS[0], twin) * 8))
-        assert len(nodes[0].judged) + len(nodes[1].judged) == 1
-
-
 class Faulty(FakeNode):
-    """Answers each job by a fault, at once."""
+    """Answers by a fault, at once, one job of so many."""
 
-    error: SandboxError = ToolchainMissing("no g++")
+    def __init__(self, name: str, workers: int, error: SandboxError, of: int = 1) -> None:
+        super().__init__(name, workers, takes(0.01))
+        self.error, self.of = error, of
 
     async def exchange(self, parcel: NodeParcel) -> NodeReply:
-        reply = await super().exchange(parcel)
-        return reply._replace(answers=[answer._replace(judgement=None, fault=self.fault) for answer in reply.answers])
-
-    @property
-    def fault(self) -> dict[str, str]:
-        return to_wire(self.error)
+        reply, fault = await super().exchange(parcel), to_wire(self.error)
+        fails = [answer.number % self.of == self.of - 1 for answer in reply.answers]
+        failed = [answer._replace(judgement=None, fault=fault) for answer in reply.answers]
+        return reply._replace(answers=[b if f else a for a, b, f in zip(reply.answers, failed, fails, strict=True)])
 
 
-async def test_jobs_that_fail_by_a_fault_of_their_node_succeed_elsewhere_and_that_node_is_lost() -> None:
-    async with (run := Run(Faulty("broken", 8, takes(0.01)), FakeNode("whole", 2, takes(0.5)))) as pool:
-        assert sources(await many(pool, 50)) == [str(i) for i in range(50)]
-        assert list(pool.nodes()) == ["whole"]
-    assert any("node broken is lost" in line and "no g++" in line for line in run.said)
-
-
-async def test_jobs_that_one_node_cannot_do_succeed_elsewhere_though_it_is_the_freest_and_does_others() -> None:
-    class Poor(FakeNode):
-        async def exchange(self, parcel: NodeParcel) -> NodeReply:
-            reply = await super().exchange(parcel)
-            fault = to_wire(ToolchainMissing("no g++"))
-            answers = [a._replace(judgement=None, fault=fault) if a.number % 8 == 1 else a for a in reply.answers]
-            return reply._replace(answers=answers)
-
-    async with Run(Poor("poor", 8, takes(0.01)), FakeNode("whole", 1, takes(1.0))) as pool:
-        for _ in range(10):
+@pytest.mark.parametrize(("of", "lost"), [(1, True), (8, False)])
+async def test_jobs_that_a_node_cannot_do_succeed_elsewhere_and_it_is_lost_if_it_can_do_none(
+    of: int, lost: bool
+) -> None:
+    async with (
+        run := Run(Faulty("poor", 8, ToolchainMissing("no g++"), of), FakeNode("whole", 2, takes(0.5)))
+    ) as pool:
+        for _ in range(5):
             assert sources(await many(pool, 8)) == [str(i) for i in range(8)]
-        assert sorted(pool.nodes()) == ["poor", "whole"]
+        assert sorted(pool.nodes()) == ["poor", "whole"][lost:]
+    assert any("node poor is lost" in line and "no g++" in line for line in run.said) is lost
 
 
-async def test_a_job_that_fails_on_node_after_node_fails_with_the_cause() -> None:
-    async with Run(*(Faulty(f"n{i}", 1, takes(0.1)) for i in range(5))) as pool:
-        with pytest.raises(ToolchainMissing, match="no g"):
-            await pool.judge(PROBLEMS[0], program(0))
-
-
-async def test_a_job_that_fails_by_its_own_fault_is_tried_once_and_its_nodes_are_not_lost() -> None:
-    class Own(Faulty):
-        error = CheckerError("it crashed")
-
-    async with Run(node := Own("a", 1, takes(0.1))) as pool:
-        for number in range(10):
-            with pytest.raises(CheckerError, match="crashed"):
+@pytest.mark.parametrize(
+    ("error", "tries", "left"), [(ToolchainMissing("no g++"), TRIES, 5), (CheckerError("bad"), 1, 5)]
+)
+async def test_a_job_that_fails_is_tried_on_some_nodes_and_only_once_where_that_is_its_own_fault(
+    error: SandboxError, tries: int, left: int
+) -> None:
+    nodes = [Faulty(f"n{i}", 1, error) for i in range(5)]
+    async with Run(*nodes) as pool:
+        for number in range(1, 3):
+            with pytest.raises(type(error), match=str(error)[:4]):
                 await pool.judge(PROBLEMS[0], program(number))
-        assert len(node.judged) == 10
-        assert list(pool.nodes()) == ["a"]
-
-
-async def test_jobs_that_failed_for_want_of_a_node_are_not_judged_when_one_comes() -> None:
-    node, late = FakeNode("a", 1, takes(1.0)), FakeNode("b", 1, takes(1.0))
-    async with (run := Run(node)) as pool:
-        node.die()
-        for end in await asyncio.gather(*(asyncio.create_task(many(pool, 3)),), return_exceptions=True):
-            assert isinstance(end, SandboxError)
-        run.members.add(late)
-        await asyncio.sleep(10.0)
-        assert not late.judged
-        assert not pool._router.everything()
+            assert sum(len(node.judged) for node in nodes) == number * tries
+        assert len(pool.nodes()) == left
 
 
 async def test_a_node_under_the_name_of_another_is_refused_and_takes_nothing_from_it() -> None:
@@ -333,9 +297,29 @@ async def test_a_drained_node_ends_its_jobs_gets_none_further_and_is_let_go() ->
     ]
 
 
-async def test_an_idle_node_that_drains_is_let_go_at_once_and_jobs_wait_for_the_next_one() -> None:
-    leaving = FakeNode("leaving", 2, takes(1.0))
-    async with (run := Run(leaving)) as pool:
+@pytest.mark.parametrize("what", ["die", "freeze"])
+async def test_a_draining_node_that_is_lost_loses_its_jobs_to_others_and_gets_nothing_when_it_is_back(
+    what: str,
+) -> None:
+    leaving, stays = FakeNode("leaving", 2, takes(30.0)), FakeNode("stays", 2, takes(30.0))
+    async with (run := Run(leaving, stays)) as pool:
+        judging = asyncio.create_task(many(pool, 4))
+        await asyncio.sleep(1.0)
+        leaving.drains = True
+        await asyncio.sleep(4.0)
+        getattr(leaving, what)()
+        await asyncio.sleep(15.0)
+        leaving.thaw()
+        assert sources(await judging) == ["0", "1", "2", "3"]
+        assert (leaving.judged, len(stays.judged)) == ([], 4)
+        assert ("node leaving is drained, and let go" in run.said) is (what == "freeze")
+
+
+@pytest.mark.parametrize("used", [False, True])
+async def test_an_idle_node_that_drains_is_let_go_at_once_and_jobs_wait_for_the_next_one(used: bool) -> None:
+    first, leaving = FakeNode("first", 1, takes(1.0)), FakeNode("leaving", 64, takes(1.0))
+    leaving.drains = not used
+    async with (run := Run(leaving, first) if not used else Run(leaving)) as pool:
         leaving.drains = True
         await asyncio.sleep(5.0)
         assert leaving.closed
@@ -346,37 +330,50 @@ async def test_an_idle_node_that_drains_is_let_go_at_once_and_jobs_wait_for_the_
         assert not leaving.judged
 
 
-async def test_a_draining_node_that_dies_loses_its_jobs_to_others() -> None:
-    leaving, stays = FakeNode("leaving", 2, takes(10.0)), FakeNode("stays", 2, takes(10.0))
-    async with Run(leaving, stays) as pool:
+async def test_a_judgement_knows_its_node_and_when_it_began_there_whatever_that_nodes_clock_says() -> None:
+    took = [3.0, 3.0, 3.01, 3.01, 3.02, 3.02]  # the last answers wait for the next call
+    nodes = [
+        FakeNode(name, 3, lambda job: took[job.number - 1], ahead_s=ahead_s)
+        for name, ahead_s in (("a", 5000.0), ("b", -5000.0))
+    ]
+    async with Run(*nodes) as pool:
+        await asyncio.sleep(1.0)
+        began = now()
+        judged = await many(pool, 6)
+        assert now() - began > 3.04
+        assert [judgement.node for judgement in judged] == ["a", "b"] * 3
+        assert [judgement.run_s for judgement in judged] == took
+        assert [judgement.queue_s for judgement in judged] == pytest.approx([0.0] * 6, abs=1e-3)
+
+
+async def test_an_equal_program_for_an_equal_problem_is_judged_once_and_who_waited_for_that_knows_it() -> None:
+    node = FakeNode("a", 2, takes(3.0))
+    async with ClusterPool(FakeMembers([node]), tell=lambda line: None) as pool:
+        twin = Problem("p0", "stdio", (Case("0", "0"),))
+        first, second = await asyncio.gather(*(pool.judge(each, program(7)) for each in (PROBLEMS[0], twin)))
+        assert (first.run_s, second.run_s) == (3.0, 0.0)
+        assert first.queue_s < 0.1
+        assert second.queue_s >= 3.0
+        assert first.node == second.node == "a"
+        assert len(node.judged) == 1
+
+
+async def test_what_each_node_did_is_told_since_the_last_time_and_what_a_lost_one_did_once_more() -> None:
+    nodes = FakeNode("a", 2, takes(5.0), ahead_s=7.0), FakeNode("b", 2, takes(5.0))
+    async with Run(*nodes) as pool:
+        pool.take_nodes()
+        await many(pool, 4)
+        figures = pool.take_nodes()
+        assert figures.seconds == pytest.approx(5.0, abs=0.2)
+        for node in figures.nodes:
+            assert (node.judged, node.run_s, node.lost, node.workers, node.tier) == (2, 10.0, 0, 2, "A")
+            assert node.busy_share(figures.seconds) == pytest.approx(1.0, abs=0.05)
+            assert node.clock_s == pytest.approx({"a": 7.0, "b": 0.0}[node.node], abs=node.error_s)
         judging = asyncio.create_task(many(pool, 4))
         await asyncio.sleep(1.0)
-        leaving.drains = True
-        await asyncio.sleep(4.0)
-        leaving.die()
-        assert sources(await judging) == ["0", "1", "2", "3"]
-        assert len(stays.judged) == 4
-
-
-async def test_a_draining_node_that_falls_silent_gets_nothing_when_it_is_back() -> None:
-    leaving, stays = FakeNode("leaving", 2, takes(30.0)), FakeNode("stays", 2, takes(30.0))
-    async with (run := Run(leaving, stays)) as pool:
-        judging = asyncio.create_task(many(pool, 4))
-        await asyncio.sleep(1.0)
-        leaving.drains = True
-        await asyncio.sleep(4.0)
-        leaving.freeze()
-        await asyncio.sleep(15.0)
-        leaving.thaw()
-        assert sources(await judging) == ["0", "1", "2", "3"]
-        assert not leaving.judged
-        assert "node leaving is drained, and let go" in run.said
-
-
-async def test_a_node_that_drains_before_it_was_ever_used_gets_nothing() -> None:
-    leaving, stays = FakeNode("leaving", 64, takes(1.0)), FakeNode("stays", 1, takes(1.0))
-    leaving.drains = True
-    async with Run(stays, leaving) as pool:
-        await many(pool, 5)
-        assert not leaving.judged
-        assert now() == pytest.approx(5.0, abs=1.0)
+        nodes[0].die()
+        await judging
+        lost = {node.node: node for node in pool.take_nodes().nodes}
+        assert (lost["a"].lost, lost["a"].workers, lost["b"].judged) == (2, 0, 4)
+        assert [node.node for node in pool.take_nodes().nodes] == ["b"]
+        assert pool.concurrency == 2

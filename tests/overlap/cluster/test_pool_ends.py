@@ -10,7 +10,7 @@ import pytest
 from cluster_runs import PROBLEMS, Run, many, program, takes
 from fake_nodes import FakeMembers, FakeNode
 
-from overlap.cluster.nodes import HeadLost, Node
+from overlap.cluster.nodes import HeadLost
 from overlap.cluster.pool import ClusterPool
 from overlap.errors import ConfigError, VerifierError
 from sandbox.errors import PoolClosed
@@ -28,10 +28,10 @@ async def test_a_cluster_that_cannot_be_joined_ends_the_start_with_its_cause() -
         await ClusterPool(Absent()).__aenter__()
 
 
-async def test_closing_fails_what_waits_and_ends_every_agent() -> None:
-    run = Run(FakeNode("a", 1, takes(100.0)))
+async def test_closing_fails_what_waits_also_for_an_equal_job_and_ends_every_agent() -> None:
+    run = Run(FakeNode("a", 1, takes(100.0)), once=True)
     pool = await run.__aenter__()
-    waits = [asyncio.create_task(pool.judge(PROBLEMS[0], program(i))) for i in range(100)]
+    waits = [asyncio.create_task(pool.judge(PROBLEMS[0], program(i // 3))) for i in range(99)]
     await asyncio.sleep(1.0)
     await run.__aexit__()
     for end in await asyncio.gather(*waits, return_exceptions=True):
@@ -73,41 +73,6 @@ async def test_a_close_that_is_cancelled_fails_what_waits_and_leaves_the_cluster
     assert all(node.closed for node in run.nodes)
 
 
-async def test_a_cluster_that_is_lost_is_left_behind_its_last_agent_also_where_the_pool_is_closed_meanwhile() -> None:
-    ended: list[str] = []
-
-    class Slow(FakeNode):
-        async def close(self) -> None:
-            await asyncio.sleep(5.0)
-            ended.append("agent")
-
-    class Lost(FakeMembers):
-        async def joined(self) -> AsyncIterator[Node]:
-            yield Slow("a", 1, takes(100.0))
-            await asyncio.sleep(2.0)
-            raise HeadLost("it is gone")
-
-        async def close(self) -> None:
-            ended.append("cluster")
-
-    pool = ClusterPool(Lost(), tell=lambda line: None)
-    await pool.__aenter__()
-    with pytest.raises(VerifierError, match="it is gone"):
-        await pool.judge(PROBLEMS[0], program(0))
-    await pool.__aexit__()
-    assert ended == ["agent", "cluster"]
-
-
-async def test_who_waits_for_an_equal_job_hears_of_the_close_too() -> None:
-    pool = ClusterPool(FakeMembers([FakeNode("a", 1, takes(100.0))]), tell=lambda line: None)
-    await pool.__aenter__()
-    twins = [asyncio.create_task(pool.judge(PROBLEMS[0], program(0))) for _ in range(3)]
-    await asyncio.sleep(1.0)
-    await pool.__aexit__()
-    for end in await asyncio.gather(*twins, return_exceptions=True):
-        assert isinstance(end, PoolClosed)
-
-
 async def test_a_start_that_is_cancelled_leaves_the_cluster() -> None:
     run = Run()
     starting = asyncio.create_task(run.__aenter__())
@@ -118,25 +83,33 @@ async def test_a_start_that_is_cancelled_leaves_the_cluster() -> None:
     assert len(asyncio.all_tasks()) == 1
 
 
-class Headless(FakeMembers):
-    """A cluster whose head is lost after a second."""
+@pytest.mark.parametrize("closed", [False, True])
+async def test_when_the_head_is_lost_who_waits_and_who_asks_is_told_and_the_cluster_is_left_behind_its_last_agent(
+    closed: bool,
+) -> None:
+    ended, said = list[str](), list[str]()
 
-    async def joined(self) -> AsyncIterator[Node]:
-        async for node in super().joined():
-            yield node
+    class Slow(FakeNode):
+        async def close(self) -> None:
+            await asyncio.sleep(5.0)
+            ended.append("agent")
+
+    class Headless(FakeMembers):
+        async def joined(self) -> AsyncIterator[FakeNode]:
+            yield Slow("a", 2, takes(100.0))
             await asyncio.sleep(1.0)
             raise HeadLost("its head does not answer")
 
+        async def close(self) -> None:
+            ended.append("cluster")
 
-async def test_when_the_head_is_lost_who_waits_and_who_asks_is_told_and_the_cluster_is_left() -> None:
-    node, said = FakeNode("a", 2, takes(100.0)), list[str]()
-    members = Headless([node])
-    async with ClusterPool(members, tell=said.append) as pool:
+    async with ClusterPool(Headless(), tell=said.append) as pool:
         with pytest.raises(VerifierError, match="the cluster is lost: its head does not answer"):
             await many(pool, 8)
         with pytest.raises(VerifierError, match="the cluster is lost"):
             await pool.judge(PROBLEMS[0], program(9))
-        await asyncio.sleep(1.0)
-        assert node.closed
-        assert members.closed
+        if not closed:  # the pool is closed meanwhile
+            await asyncio.sleep(6.0)
+            assert ended == ["agent", "cluster"]
+    assert ended == ["agent", "cluster"]
     assert said[-1] == "the cluster is lost: its head does not answer"

@@ -38,29 +38,20 @@ def log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "done"
 
 
-async def test_the_last_one_that_leaves_ends_the_connection_and_it_can_be_joined_again(log: Path) -> None:
-    joined = RayCluster(ADDRESS)
-    await asyncio.gather(joined.enter(), joined.enter())
-    assert [place.name for place in await joined.look()] == ["10.0.0.1-me", "10.0.0.2-b"]
-    await joined.leave()
-    assert done(log) == ["join"]
-    await joined.leave()
-    await joined.enter()
-    assert done(log) == ["join", "leave", "join"]
-    await joined.leave()
-    assert len(asyncio.all_tasks()) == 1
-
-
-def test_it_is_joined_again_in_another_event_loop(log: Path) -> None:
-    """A run asks the nodes in one, and trains in another."""
+def test_the_last_one_that_leaves_ends_the_connection_and_it_can_be_joined_again_in_another_loop(log: Path) -> None:
     joined = RayCluster(ADDRESS)
 
     async def main() -> None:
-        await joined.enter()
+        before = done(log)
+        await asyncio.gather(joined.enter(), joined.enter())
+        assert [place.name for place in await joined.look()] == ["10.0.0.1-me", "10.0.0.2-b"]
         await joined.leave()
+        assert done(log) == [*before, "join"]
+        await joined.leave()
+        assert len(asyncio.all_tasks()) == 1
 
     asyncio.run(main())
-    asyncio.run(main())
+    asyncio.run(main())  # a run asks the nodes in one, and trains in another
     assert done(log) == ["join", "leave"] * 2
 
 
@@ -76,21 +67,25 @@ async def test_one_that_is_left_while_it_is_joined_is_ended(log: Path, monkeypat
 
 
 async def test_a_head_that_never_lets_us_in_is_told_in_time(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "asks for another token" in await why_not("refuses:1")
     monkeypatch.setattr(ray_cluster, "JOIN_S", 2.0)
     monkeypatch.setattr(ray_cluster, "LEAVE_S", 0.2)
     assert "cannot be joined (no answer within 2 s): see `overlap cluster status" in await why_not("hangs:1")
-    assert "asks for another token" in await why_not("refuses:1")
 
 
-async def test_who_is_cancelled_while_he_leaves_has_left(log: Path) -> None:
+async def test_who_is_cancelled_while_he_leaves_has_left_and_whoever_watches_the_head_is_let_go(log: Path) -> None:
     joined = RayCluster(ADDRESS)
     await joined.enter()
+    watches = asyncio.create_task(joined.lost())
+    await asyncio.sleep(0.1)
+    assert not watches.done()
     leaves = asyncio.create_task(joined.leave())
     await asyncio.sleep(0)
     leaves.cancel()
     await asyncio.wait([leaves])
     await until(lambda: done(log) == ["join", "leave"])
     await until(lambda: len(asyncio.all_tasks()) == 1)
+    assert watches.cancelled()
 
 
 @pytest.mark.parametrize(
@@ -114,18 +109,6 @@ async def test_a_head_or_a_ray_that_is_gone_is_told_to_whoever_asks_and_whoever_
         await joined.look()
     assert isinstance(await watches, HeadLost)
     await joined.leave()
-    assert len(asyncio.all_tasks()) == 1
-
-
-async def test_whoever_watches_the_head_is_let_go_when_all_have_left(log: Path) -> None:
-    joined = RayCluster(ADDRESS)
-    await joined.enter()
-    watches = asyncio.create_task(joined.lost())
-    await asyncio.sleep(0.1)
-    assert not watches.done()
-    await joined.leave()
-    with pytest.raises(asyncio.CancelledError):
-        await watches
     assert len(asyncio.all_tasks()) == 1
 
 
@@ -159,45 +142,44 @@ def joined_at(address: str) -> str:
 
 
 @pytest.fixture
-def no_token(monkeypatch: pytest.MonkeyPatch) -> None:
+def listener(monkeypatch: pytest.MonkeyPatch) -> Iterator[socket.socket]:
     monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
-
-
-@pytest.fixture
-def listener(no_token: None) -> Iterator[socket.socket]:
+    monkeypatch.setattr(addresses, "REACH_S", 0.5)
     with socket.create_server(("127.0.0.1", 0)) as made:
         yield made
 
 
 @pytest.mark.parametrize("address", ["garbage", "10.0.0.1:", "10.0.0.1:99999", ":6379", "a b:6379"])
-def test_what_is_no_address_is_refused_in_a_line(address: str, no_token: None) -> None:
+def test_what_is_no_address_is_refused_in_a_line(address: str, listener: socket.socket) -> None:
     assert "use HOST:PORT, as in 10.0.0.1:6379" in joined_at(address)
 
 
-def test_an_address_where_nobody_listens_is_refused_at_once(listener: socket.socket) -> None:
-    port = listener.getsockname()[1]
-    listener.close()
-    assert "nothing answers there (Connection refused)" in joined_at(f"127.0.0.1:{port}")
-
-
-@pytest.mark.parametrize("says", [b"SSH-2.0-OpenSSH_9.6\r\n", b"HTTP/1.1 400 Bad Request\r\n\r\n", b""])
-def test_an_address_where_something_else_listens_is_refused_at_once(listener: socket.socket, says: bytes) -> None:
+@pytest.mark.parametrize(
+    ("says", "told"),
+    [
+        (b"SSH-2.0-OpenSSH_9.6\r\n", "what listens there is no head of a cluster"),
+        (b"HTTP/1.1 400 Bad Request\r\n\r\n", "what listens there is no head of a cluster"),
+        (b"", "what listens there is no head of a cluster"),
+        ("nothing", "nothing answers there (timed out)"),
+        (None, "nothing answers there (Connection refused)"),
+    ],
+)
+def test_an_address_where_nobody_listens_or_something_else_does_is_refused(
+    listener: socket.socket, says: Any, told: str
+) -> None:
     def answer() -> None:
         with listener.accept()[0] as one:
             one.recv(1000)
             one.sendall(says)
 
-    thread = threading.Thread(target=answer)
-    thread.start()
-    assert "what listens there is no head of a cluster" in joined_at(f"127.0.0.1:{listener.getsockname()[1]}")
-    thread.join()
-
-
-def test_an_address_where_somebody_listens_and_says_nothing_is_refused(
-    listener: socket.socket, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(addresses, "REACH_S", 0.1)
-    assert "nothing answers there (timed out)" in joined_at(f"127.0.0.1:{listener.getsockname()[1]}")
+    port, thread = listener.getsockname()[1], threading.Thread(target=answer)
+    if isinstance(says, bytes):
+        thread.start()
+    elif says is None:
+        listener.close()
+    assert told in joined_at(f"127.0.0.1:{port}")
+    if isinstance(says, bytes):
+        thread.join()
 
 
 class Head:

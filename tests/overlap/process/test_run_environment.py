@@ -59,7 +59,7 @@ def test_every_start_in_the_engine_passes_an_environment() -> None:
             if _changes(node):
                 changes.append(where)
     assert without == []
-    actors = ("overlap/cluster/actor.py", "overlap/cluster/ray_process.py")
+    actors = ("overlap/cluster/agent.py", "overlap/cluster/ray_process.py")
     ranks = ("overlap/learner/rank.py", "overlap/learner/rendezvous.py", "overlap/learner/zero/", LOADING)
     own = ("overlap/generate/bind_to_parent.py", "overlap/generate/engine.py", *ranks, *actors)
     assert [where for where in changes if not where.startswith(own)] == []  # processes of their own
