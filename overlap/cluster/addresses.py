@@ -5,18 +5,17 @@ A process of its own asks the head, for Ray may wait for ever for one that is go
 
 from __future__ import annotations
 
-import ipaddress
 import json
 import os
 import socket
 import subprocess
 import sys
-from collections.abc import Sequence
-from typing import NamedTuple
+from contextlib import suppress
+from typing import Any
 
 import psutil
 
-from overlap.errors import ConfigError, OverlapError
+from overlap.errors import ConfigError, OverlapError, one_line
 from overlap.process import child_environment
 
 PORT = 6379
@@ -29,39 +28,34 @@ _HELLO = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0" + _SETTINGS + b"\0\0\0\
 """What a client of HTTP/2 says first, which Ray's head speaks; it is answered by a frame of settings."""
 
 
-class NodeRow(NamedTuple):
-    """A node as the head knows it; ``version`` of our code, "" where `up` has not started it; ``why`` it died."""
-
-    name: str
-    alive: bool
-    cores: int
-    gpus: int
-    version: str
-    why: str
-
-
 def own_addresses() -> list[str]:
     """The IPv4 addresses of this machine's interfaces that are up, without loopback and those that lead nowhere."""
-    up = psutil.net_if_stats()
-    found = [
-        entry.address
-        for name, entries in psutil.net_if_addrs().items()
-        for entry in entries
-        if entry.family == socket.AF_INET and name in up and up[name].isup
-    ]
-    return [text for text in found if not ((ip := ipaddress.ip_address(text)).is_loopback or ip.is_link_local)]
+    up = {name for name, stats in psutil.net_if_stats().items() if stats.isup}
+    found = [entry for name, entries in psutil.net_if_addrs().items() if name in up for entry in entries]
+    ours = [entry.address for entry in found if entry.family == socket.AF_INET]
+    return [address for address in ours if not address.startswith(("127.", "169.254."))]
 
 
-def node_address(asked: str, *, loopback: bool) -> str:
-    """The address of this machine that a node shall have: the one asked for, or the only one. Raises ConfigError."""
+def own_address(asked: str, port: int, *, loopback: bool) -> str:
+    """The address of this machine that a node shall have: the one asked for, or the only one. Raises ConfigError, also
+    where the port cannot be used.
+    """
     ours = own_addresses()
-    if (not asked and loopback) or (loopback and asked == "127.0.0.1"):
-        return "127.0.0.1"
-    if asked in ours or (not asked and len(ours) == 1):
-        return asked or ours[0]
-    known = ", ".join(ours) or "none but loopback"
-    way_out = f"name the address by which others reach this machine, which has {known}; or add --loopback if none shall"
-    raise ConfigError("--address", asked, way_out)
+    choices = ["127.0.0.1", *ours] if loopback else ours
+    chosen = asked or (choices[0] if loopback or len(ours) == 1 else "")
+    if chosen not in choices:
+        way_out = (
+            f"name the one by which others reach this machine ({', '.join(ours)}), or add --loopback if none shall"
+        )
+        raise ConfigError("--address", asked, way_out)
+    with socket.socket(socket.AF_INET) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("", port))
+        except OSError as error:
+            way_out = f"this port cannot be used here ({error.strerror}): name another"
+            raise ConfigError("--address", f"{chosen}:{port}", way_out) from error
+    return chosen
 
 
 def host_and_port(field: str, text: str, default: int = 0) -> tuple[str, int]:
@@ -104,9 +98,10 @@ def check_address(field: str, address: str) -> None:
         raise ConfigError(field, address, NO_HEAD)
 
 
-def call_roll(field: str, address: str, token: str) -> tuple[bool, Sequence[NodeRow]]:
-    """Whether the cluster asks for a token, and every node that is there or was. Raises ConfigError where no head is
-    there, or one that wants another token, and OverlapError where it does not answer.
+def call_roll(field: str, address: str, token: str) -> tuple[bool, list[list[Any]]]:
+    """Whether the cluster asks for a token, and its nodes: name, whether it is alive, cores, GPUs, version of our code
+    ("" where `up` has not started it), and why it died. Raises ConfigError where no head is there, or one that wants
+    another token, and OverlapError where it does not answer.
     """
     check_address(field, address)
     command = [sys.executable, "-c", "from overlap.cluster import addresses; addresses._ask_head()", address]
@@ -116,16 +111,12 @@ def call_roll(field: str, address: str, token: str) -> tuple[bool, Sequence[Node
     except subprocess.TimeoutExpired as error:
         raise OverlapError(f"the cluster's head at {address} did not answer within {ASK_S:g} s") from error
     if done.returncode:
-        lines = [line.strip() for line in done.stderr.splitlines() if line.strip()]
-        raise OverlapError(f"the cluster's head at {address} does not answer: {lines[-1:]}")
+        raise OverlapError(f"the cluster's head at {address} does not answer: {one_line(done.stderr)[-200:]}")
     mode, rows = json.loads(done.stdout.splitlines()[-1])
     if not mode:
-        given = "another than the one given" if token else "one"
-        way_out = (
-            f"requires a token, {given}: --token-file with a copy of the file that `overlap cluster up` printed there"
-        )
-        raise ConfigError(field, address, way_out)
-    return mode == "token", [NodeRow(*row) for row in rows]
+        way_out = f"requires {'another' if token else 'a'} token: --token-file with a copy of the file that "
+        raise ConfigError(field, address, f"{way_out}`overlap cluster up` printed there")
+    return mode == "token", rows
 
 
 def _ask_head() -> None:
@@ -133,20 +124,19 @@ def _ask_head() -> None:
     from ray._raylet import AuthenticationTokenLoader, Config, GcsClient  # type: ignore[attr-defined]
     from ray.exceptions import AuthenticationError
 
-    for mode in ("disabled", "token") if os.environ["RAY_AUTH_TOKEN"] else ("disabled",):
-        os.environ["RAY_AUTH_MODE"] = mode
+    mode, rows = "", []
+    for tried in ("disabled", "token") if os.environ["RAY_AUTH_TOKEN"] else ("disabled",):
+        os.environ["RAY_AUTH_MODE"] = tried
         Config.initialize("")  # Ray reads it anew
         AuthenticationTokenLoader.instance().reset_cache()
-        try:
+        with suppress(AuthenticationError):
             nodes = GcsClient(address=sys.argv[1]).get_all_node_info().values()
-        except AuthenticationError:
-            continue
-        print(json.dumps([mode, [_row(node) for node in nodes]]))
-        return
-    print(json.dumps(["", []]))
+            mode, rows = tried, [_row(node) for node in nodes]
+            break
+    print(json.dumps([mode, rows]))
 
 
-def _row(node: Any) -> NodeRow:
+def _row(node: Any) -> list[Any]:
     alive, has = node.state == node.ALIVE, node.resources_total
     name, why = f"{node.node_manager_address}-{node.node_id.hex()[:8]}", node.death_info.reason_message
-    return NodeRow(name, alive, int(has.get("CPU", 0)), int(has.get("GPU", 0)), node.labels.get(LABEL, ""), why)
+    return [name, alive, int(has.get("CPU", 0)), int(has.get("GPU", 0)), node.labels.get(LABEL, ""), why]
