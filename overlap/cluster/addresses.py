@@ -36,10 +36,8 @@ def own_addresses() -> list[str]:
     return [address for address in ours if not address.startswith(("127.", "169.254."))]
 
 
-def own_address(asked: str, port: int, *, loopback: bool) -> str:
-    """The address of this machine that a node shall have: the one asked for, or the only one. Raises ConfigError, also
-    where the port cannot be used.
-    """
+def own_address(asked: str, *, loopback: bool) -> str:
+    """The address of this machine that a node shall have: the one asked for, or the only one. Raises ConfigError."""
     ours = own_addresses()
     choices = ["127.0.0.1", *ours] if loopback else ours
     chosen = asked or (choices[0] if loopback or len(ours) == 1 else "")
@@ -48,14 +46,19 @@ def own_address(asked: str, port: int, *, loopback: bool) -> str:
             f"name the one by which others reach this machine ({', '.join(ours)}), or add --loopback if none shall"
         )
         raise ConfigError("--address", asked, way_out)
+    return chosen
+
+
+def check_port_free(port: int) -> None:
+    """Raises ConfigError where something listens at this port, or nobody may."""
     with socket.socket(socket.AF_INET) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind(("", port))
         except OSError as error:
-            way_out = f"this port cannot be used here ({error.strerror}): name another"
-            raise ConfigError("--address", f"{chosen}:{port}", way_out) from error
-    return chosen
+            raise ConfigError(
+                "--address", port, f"cannot be used here ({error.strerror}): name another port"
+            ) from error
 
 
 def host_and_port(field: str, text: str, default: int = 0) -> tuple[str, int]:

@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import NamedTuple, NoReturn
 
 from overlap.atomic import guarded, write_atomic
-from overlap.cluster.addresses import LABEL, PORT, call_roll, host_and_port, own_address
+from overlap.cluster.addresses import LABEL, PORT, call_roll, check_port_free, host_and_port, own_address
 from overlap.cluster.nodes import code_digest
 from overlap.errors import ConfigError, OverlapError, one_line
 from overlap.process import Pid, alive, child_environment, kill_tree, list_descendants, process_tree, read_proc
@@ -86,6 +86,8 @@ def start_node(
         state, own, token = _planned(address, join, token_file, loopback)
         if former is not None:
             _end(former)  # Ray has ended it, or the machine was started anew
+        if state.head:
+            check_port_free(host_and_port("--address", state.address)[1])
         try:
             write_node_state(state, token)  # first: whatever comes between, ``end_node`` finds what there is
             _ray_start(state, [*own, *words])
@@ -202,14 +204,14 @@ def _planned(address: str, join: str, token_file: str, loopback: bool) -> tuple[
         place = os.path.join(tempfile.gettempdir(), f"ovc-{secrets.token_hex(4)}")  # short: sockets are in there
     host, port = host_and_port("--address", address, PORT) if address else ("", PORT)
     if not join:
-        host = own_address(host, port, loopback=loopback)
+        host = own_address(host, loopback=loopback)
         token = find_token(token_file, f"{host}:{port}") or secrets.token_hex(32)
         words = ["--head", f"--node-ip-address={host}", f"--port={port}", "--include-dashboard=false"]
         return NodeState(f"{host}:{port}", True, place), words, token
     token = find_token(token_file, join)
     if not call_roll("--join", join, token)[0]:
         raise ConfigError("--join", join, "lets everybody in, without a token: start its head by this command")
-    words = [f"--node-ip-address={own_address(host, 0, loopback=loopback)}"] if host else []  # else by the way to it
+    words = [f"--node-ip-address={own_address(host, loopback=loopback)}"] if host else []  # else by the way to it
     return NodeState(join, False, place), [f"--address={join}", *words], token
 
 

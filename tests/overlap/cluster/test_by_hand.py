@@ -104,7 +104,8 @@ def head() -> Iterator[str]:
         def answer() -> None:
             while True:
                 try:
-                    server.accept()[0].sendall(b"\0\0\0\4\0\0\0\0\0")
+                    with server.accept()[0] as connection:
+                        connection.sendall(b"\0\0\0\4\0\0\0\0\0")
                 except OSError:
                     return
 
@@ -199,7 +200,7 @@ def test_a_node_that_has_gone_is_started_again_by_the_same_command_without_its_t
         (["--address=here"], "by which others reach this machine"),
         (["--address=10.0.0.1:many"], "use HOST:PORT"),
         (["--address=10.0.0.1:70000"], "use HOST:PORT"),
-        (["--loopback", "--address=127.0.0.1:PORT"], "this port cannot be used here"),
+        (["--loopback", "--address=127.0.0.1:PORT"], "cannot be used here"),
         (["--join=10.0.0.1"], "use HOST:PORT"),
         (["--join=127.0.0.1:1"], "nothing answers there"),
         (["--join=127.0.0.1:PORT"], "requires a token"),
