@@ -51,7 +51,7 @@ gone a run tells before Ray ends the process that asks.
 AUTH = ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH")
 """Where Ray reads whether it asks for a token, and which."""
 MARK = "OVERLAP_CLUSTER"
-_OURS = set("--head --address --port --node-ip-address --temp-dir --include-dashboard --labels --block".split())
+_OURS = ("head", "address", "port", "node-ip-address", "temp-dir", "include-dashboard", "labels", "block")
 
 
 class NodeState(NamedTuple):
@@ -77,8 +77,9 @@ def start_node(
     is at ``join``, or else the head of a new one. ``words`` go to ``ray start``. Raises ConfigError, and OverlapError
     where Ray does not start: nothing is left.
     """
-    for name in _OURS.intersection(word.partition("=")[0] for word in words):
-        raise ConfigError("ray start", name, "is set by `overlap cluster up`: leave it out")
+    for word in words:
+        if word.removeprefix("--").partition("=")[0] in _OURS:
+            raise ConfigError("ray start", word, "is set by `overlap cluster up`: leave it out")
     with single_command():
         former = read_node_state()
         if former is not None and former.raylets():
