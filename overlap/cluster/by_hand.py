@@ -20,7 +20,6 @@ import socket
 import stat
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
@@ -30,7 +29,7 @@ from overlap.atomic import guarded, write_atomic
 from overlap.cluster.addresses import LABEL, PORT, call_roll, check_port_free, host_and_port, own_address
 from overlap.cluster.nodes import code_digest
 from overlap.errors import ConfigError, OverlapError, one_line
-from overlap.process import Pid, alive, child_environment, kill_tree, list_descendants, process_tree, read_proc
+from overlap.process import Pid, child_environment, process_tree, temporary_directory
 from sandbox.kernel import remove_run_directory, remove_tree
 
 START_S = 90.0
@@ -63,11 +62,11 @@ class NodeState(NamedTuple):
 
     def processes(self) -> list[Pid]:
         """What runs of it."""
-        return [process for process in process_tree.marked(f"{MARK}={self.place}") if alive(process)]
+        return [process for process in process_tree.marked(f"{MARK}={self.place}") if process_tree.alive(process)]
 
     def raylets(self) -> list[Pid]:
         """The process of Ray's that is the node; none where the node has gone."""
-        return [process for process in self.processes() if read_proc(process.pid, "comm") == b"raylet\n"]
+        return [process for process in self.processes() if process_tree.read_proc(process.pid, "comm") == b"raylet\n"]
 
 
 def start_node(
@@ -200,66 +199,57 @@ def _remove_empty(folder: Path) -> None:
 
 
 def _planned(address: str, join: str, token_file: str, loopback: bool) -> tuple[NodeState, list[str], str]:
-    """With what ``ray start`` is told of the node's own address, and the token."""
-    with guarded(Path(os.environ.get("TMPDIR", "/tmp"))):
-        place = os.path.join(tempfile.gettempdir(), f"ovc-{secrets.token_hex(4)}")  # short: sockets are in there
+    """With what ``ray start`` is told of addresses, and the token."""
+    place = str(temporary_directory() / f"ovc-{secrets.token_hex(4)}")  # short: sockets are in there
     host, port = host_and_port("--address", address, PORT) if address else ("", PORT)
+    host = own_address(host, loopback=loopback) if host or not join else ""  # "": by the way to the head
+    words = [f"--node-ip-address={host}"] if host else []
     if not join:
-        host = own_address(host, loopback=loopback)
         token = find_token(token_file, f"{host}:{port}") or secrets.token_hex(32)
-        words = ["--head", f"--node-ip-address={host}", f"--port={port}", "--include-dashboard=false"]
+        words += ["--head", f"--port={port}", "--include-dashboard=false"]
         return NodeState(f"{host}:{port}", True, place), words, token
     token = find_token(token_file, join)
     if not call_roll("--join", join, token)[0]:
         raise ConfigError("--join", join, "lets everybody in, without a token: start its head by this command")
-    words = [f"--node-ip-address={own_address(host, loopback=loopback)}"] if host else []  # else by the way to it
-    return NodeState(join, False, place), [f"--address={join}", *words], token
+    return NodeState(join, False, place), [*words, f"--address={join}"], token
 
 
 def _ray_start(state: NodeState, words: Sequence[str]) -> None:
-    place = Path(state.place)
+    place, log = Path(state.place), Path(state.place, "ray", "start.log")
     for folder, mode in ((place, 0o711), (place / "ray", 0o700), (place / "tmp", 0o711)):
-        folder.mkdir(mode)
-    command = [sys.executable, "-m", "ray.scripts.scripts", "start", f"--temp-dir={place / 'ray'}", *words]
-    log = place / "ray" / "start.log"
+        folder.mkdir(mode)  # others may go through, for as root the sandbox gives its programs uids of their own
+    words = [*words, f"--temp-dir={place / 'ray'}", f"--labels={LABEL}={code_digest()}", "--disable-usage-stats"]
+    known = {AUTH[0]: "token", AUTH[2]: str(token_path()), MARK: state.place, "TMPDIR": str(place / "tmp")}
     with log.open("wb") as out:
         try:
-            code = subprocess.run(
-                [*command, f"--labels={LABEL}={code_digest()}", "--disable-usage-stats"],
-                env=_environment(state),
+            subprocess.run(
+                [sys.executable, "-m", "ray.scripts.scripts", "start", *words],
+                env=HEALTH | child_environment(RAY_USAGE_STATS_ENABLED="0", **known),
                 cwd=log.parent,
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=subprocess.STDOUT,
                 timeout=START_S,
                 start_new_session=True,  # a terminal that is closed ends no node
-            ).returncode
-            how = f"failed (exit code {code})"
-        except subprocess.TimeoutExpired:
-            code, how = 1, f"did not end within {START_S:g} s"
-    said = one_line(log.read_text(encoding="utf-8", errors="replace"))[-800:] or "nothing"
-    if code == 2:  # it does not understand its words
-        raise ConfigError("ray start", " ".join(words), said)
-    if code:
-        raise OverlapError(f"`ray start` {how}; it said: {said}")
-
-
-def _environment(state: NodeState) -> dict[str, str]:
-    """What the processes of a node start with: the token by the name of its file only, and a folder for what a killed
-    one leaves. (Others may go through it, for as root the sandbox gives its programs uids of their own.)
-    """
-    access = {AUTH[0]: "token", AUTH[2]: str(token_path()), "RAY_USAGE_STATS_ENABLED": "0"}
-    return HEALTH | child_environment(TMPDIR=os.path.join(state.place, "tmp"), **access, **{MARK: state.place})
+                check=True,
+            )
+        except subprocess.SubprocessError as error:
+            said = one_line(log.read_text(encoding="utf-8", errors="replace"))[-800:] or "nothing"
+            code = getattr(error, "returncode", None)
+            if code == 2:  # it does not understand its words
+                raise ConfigError("ray start", " ".join(words), said) from error
+            how = f"failed (exit code {code})" if code else f"did not end within {START_S:g} s"
+            raise OverlapError(f"`ray start` {how}; it said: {said}") from error
 
 
 def _end(state: NodeState) -> None:
     raylets = state.raylets()
-    below = [child for raylet in raylets for child in list_descendants(raylet.pid)]
+    below = [child for raylet in raylets for child in process_tree.list_descendants(raylet.pid)]
     for raylet in raylets:  # it ends its workers, and an agent has its sandbox end
         with suppress(ProcessLookupError):
             os.kill(raylet.pid, signal.SIGTERM)
     process_tree.await_end([*raylets, *below], RAYLET_S)
-    if left := kill_tree([*state.processes(), *below], KILL_S, trackers=True):
+    if left := process_tree.kill_tree([*state.processes(), *below], KILL_S, trackers=True):
         raise OverlapError(f"these processes of the node did not end: {', '.join(map(str, left))}; try again")
     for killed in Path(state.place, "tmp").glob("overlap-sandbox-*"):  # what it left, with its cgroup
         remove_run_directory(str(killed))
