@@ -5,12 +5,10 @@ What for: ``ClusterPool`` stands where ``sandbox.Pool`` does, ``FarSite`` where 
 driver's; an agent on each node owns what runs there. Ray lives in a process of its own.
 """
 
-from overlap.cluster.addresses import check_address, own_addresses
-from overlap.cluster.asking import call_roll
-from overlap.cluster.by_hand import NodeStartOptions, await_node, end_node, owned_node, start_node
+from overlap.cluster.addresses import call_roll, check_address, own_addresses
+from overlap.cluster.by_hand import NodeState, await_node, end_node, find_token, read_node_state, start_node, token_path
 from overlap.cluster.fleet import RayFleet, survey
 from overlap.cluster.members import RayMembers
-from overlap.cluster.node_state import NodeState, token_path
 from overlap.cluster.nodes import NodeParcel, RayNodeInfo, code_digest
 from overlap.cluster.pool import ClusterPool
 from overlap.cluster.ray_cluster import RayCluster
@@ -20,7 +18,6 @@ __all__ = [
     "ClusterPool",
     "FarSite",
     "NodeParcel",
-    "NodeStartOptions",
     "NodeState",
     "RankSite",
     "RayCluster",
@@ -32,8 +29,9 @@ __all__ = [
     "check_address",
     "code_digest",
     "end_node",
+    "find_token",
     "own_addresses",
-    "owned_node",
+    "read_node_state",
     "start_node",
     "survey",
     "token_path",

@@ -1,20 +1,27 @@
-"""Which address a node gets, and whether that can be. No Ray in here."""
+"""Addresses: which one of this machine a node gets, whether a head is at another one, and which nodes that knows.
+
+A process of its own asks the head, for Ray may wait for ever for one that is gone. No node need be on this machine.
+"""
 
 from __future__ import annotations
 
-import ipaddress
+import json
 import os
 import socket
-from collections.abc import Iterator
-from contextlib import contextmanager
+import subprocess
+import sys
+from contextlib import suppress
+from typing import Any
 
 import psutil
 
-from overlap.errors import ConfigError
+from overlap.errors import ConfigError, OverlapError, one_line
+from overlap.process import child_environment
 
 PORT = 6379
-REACH_S = 5.0
-_FIELD = "--address"
+REACH_S, ASK_S = 5.0, 30.0
+LABEL = "overlap-code"
+"""Label of a node that says which code of ours is installed there."""
 NO_HEAD = "what listens there is no head of a cluster: name the address that `overlap cluster up` has printed"
 _SETTINGS = b"\x04"
 _HELLO = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0" + _SETTINGS + b"\0\0\0\0\0"
@@ -23,42 +30,29 @@ _HELLO = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0" + _SETTINGS + b"\0\0\0\
 
 def own_addresses() -> list[str]:
     """The IPv4 addresses of this machine's interfaces that are up, without loopback and those that lead nowhere."""
-    up = psutil.net_if_stats()
-    found = [
-        entry.address
-        for name, entries in psutil.net_if_addrs().items()
-        for entry in entries
-        if entry.family == socket.AF_INET and name in up and up[name].isup
-    ]
-    return [text for text in found if not ((ip := ipaddress.ip_address(text)).is_loopback or ip.is_link_local)]
+    up = {name for name, stats in psutil.net_if_stats().items() if stats.isup}
+    found = [entry for name, entries in psutil.net_if_addrs().items() if name in up for entry in entries]
+    ours = [entry.address for entry in found if entry.family == socket.AF_INET]
+    return [address for address in ours if not address.startswith(("127.", "169.254."))]
 
 
-def node_address(asked: str, *, loopback: bool, towards: tuple[str, int] | None = None) -> str:
-    """The address of this machine that a node shall have: the one asked for, or else the one that leads towards the
-    head, or the only one. Raises ConfigError.
-    """
-    if not asked:
-        return _route(towards) if towards else _only(loopback)
-    ours = ", ".join(own_addresses()) or "none but loopback"
-    try:
-        ip = ipaddress.ip_address(asked)
-    except ValueError:
-        raise ConfigError(_FIELD, asked, f"is not an IP address; this machine has {ours}") from None
-    if ip.version != 4:
-        raise ConfigError(_FIELD, asked, f"use an IPv4 address; this machine has {ours}")
-    if ip.is_unspecified:
-        raise ConfigError(_FIELD, asked, f"others cannot connect to it: name one address; this machine has {ours}")
-    if ip.is_loopback and not loopback:
-        raise ConfigError(_FIELD, asked, "no other machine can connect to it: add --loopback if none shall")
-    if not _is_ours(asked):
-        raise ConfigError(_FIELD, asked, f"is not an address of this machine, which has {ours}")
-    return asked
+def own_address(asked: str, *, loopback: bool) -> str:
+    """The address of this machine that a node shall have: the one asked for, or the only one. Raises ConfigError."""
+    ours = own_addresses()
+    choices = ["127.0.0.1", *ours] if loopback else ours
+    chosen = asked or (choices[0] if loopback or len(ours) == 1 else "")
+    if chosen not in choices:
+        way_out = (
+            f"name the one by which others reach this machine ({', '.join(ours)}), or add --loopback if none shall"
+        )
+        raise ConfigError("--address", asked, way_out)
+    return chosen
 
 
 def host_and_port(field: str, text: str, default: int = 0) -> tuple[str, int]:
     """Of "host:port", or of "host" where there is a default. Raises ConfigError."""
-    host, colon, digits = text.rpartition(":") if ":" in text else (text, "", "")
-    port = int(digits) if colon and digits.isascii() and digits.isdigit() else 0 if colon else default
+    host, _, digits = text.rpartition(":") if ":" in text else (text, "", str(default))
+    port = int(digits) if digits.isascii() and digits.isdigit() else 0
     if not host or any(letter.isspace() for letter in host) or not 0 < port < 65536:
         raise ConfigError(field, text, f"use HOST:PORT, as in 10.0.0.1:{PORT}")
     return host, port
@@ -71,14 +65,7 @@ def check_port_free(port: int) -> None:
         try:
             probe.bind(("", port))
         except OSError as error:
-            way_out = f"port {port} cannot be used here ({error.strerror}): name another, as in 10.0.0.1:{PORT + 1}"
-            raise ConfigError(_FIELD, port, way_out) from error
-
-
-def check_reached(field: str, host: str, port: int) -> None:
-    """Raises ConfigError where nothing answers there within ``REACH_S``."""
-    with _blamed(field, host, port):
-        socket.create_connection((host, port), REACH_S).close()
+            raise ConfigError("--address", port, f"cannot be used here ({error.strerror}): name another") from error
 
 
 def check_address(field: str, address: str) -> None:
@@ -86,53 +73,60 @@ def check_address(field: str, address: str) -> None:
     it is only seen that somebody listens.
     """
     host, port = host_and_port(field, address)
-    if os.environ.get("RAY_USE_TLS", "0") != "0":
-        return check_reached(field, host, port)
-    with _blamed(field, host, port), socket.create_connection((host, port), REACH_S) as connection:
-        connection.sendall(_HELLO)
-        with connection.makefile("rb") as answer:
-            said = answer.read(9)
+    try:
+        with socket.create_connection((host, port), REACH_S) as connection:
+            if os.environ.get("RAY_USE_TLS", "0") != "0":
+                return
+            connection.sendall(_HELLO)
+            with connection.makefile("rb") as answer:
+                said = answer.read(9)
+    except (OSError, UnicodeError) as error:
+        why = getattr(error, "strerror", None) or str(error) or "no answer"
+        way_out = f"nothing answers there ({why}): check that the head runs, and that no firewall blocks it"
+        raise ConfigError(field, address, way_out) from error
     if said[3:4] != _SETTINGS:
         raise ConfigError(field, address, NO_HEAD)
 
 
-@contextmanager
-def _blamed(field: str, host: str, port: int) -> Iterator[None]:
+def call_roll(field: str, address: str, token: str) -> tuple[bool, list[list[Any]]]:
+    """Whether the cluster asks for a token, and its nodes: name, whether it is alive, cores, GPUs, version of our code
+    ("" where `up` has not started it), and why it died. Raises ConfigError where no head is there, or one that wants
+    another token, and OverlapError where it does not answer.
+    """
+    check_address(field, address)
+    command = [sys.executable, "-c", "from overlap.cluster import addresses; addresses._ask_head()", address]
+    env = child_environment(RAY_AUTH_TOKEN=token)
     try:
-        yield
-    except (OSError, UnicodeError) as error:
-        why = getattr(error, "strerror", None) or str(error) or "no answer"
-        way_out = f"nothing answers there ({why}): check that the head runs, and that no firewall blocks it"
-        raise ConfigError(field, f"{host}:{port}", way_out) from error
+        done = subprocess.run(command, env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=ASK_S)
+    except subprocess.TimeoutExpired as error:
+        raise OverlapError(f"the cluster's head at {address} did not answer within {ASK_S:g} s") from error
+    if done.returncode:
+        raise OverlapError(f"the cluster's head at {address} does not answer: {one_line(done.stderr)[-200:]}")
+    mode, rows = json.loads(done.stdout.splitlines()[-1])
+    if not mode:
+        way_out = f"requires {'another' if token else 'a'} token: --token-file with a copy of the file that "
+        raise ConfigError(field, address, f"{way_out}`overlap cluster up` printed there")
+    return mode == "token", rows
 
 
-def _route(towards: tuple[str, int]) -> str:
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        try:
-            probe.connect(towards)  # sends nothing
-        except OSError as error:
-            way_out = f"there is no route to it ({error.strerror or error}): name this machine's own with {_FIELD}"
-            raise ConfigError("--join", towards[0], way_out) from error
-        return str(probe.getsockname()[0])
+def _ask_head() -> None:
+    """Print, as JSON, in which mode of Ray's the head lets us in ("" in none), and its nodes."""
+    from ray._raylet import AuthenticationTokenLoader, Config, GcsClient  # type: ignore[attr-defined]
+    from ray.exceptions import AuthenticationError
+
+    mode, rows = "", []
+    for tried in ("disabled", "token") if os.environ["RAY_AUTH_TOKEN"] else ("disabled",):
+        os.environ["RAY_AUTH_MODE"] = tried
+        Config.initialize("")  # Ray reads it anew
+        AuthenticationTokenLoader.instance().reset_cache()
+        with suppress(AuthenticationError):
+            nodes = GcsClient(address=sys.argv[1]).get_all_node_info().values()
+            mode, rows = tried, [_row(node) for node in nodes]
+            break
+    print(json.dumps([mode, rows]))
 
 
-def _only(loopback: bool) -> str:
-    ours = own_addresses()
-    if loopback:
-        return "127.0.0.1"
-    if len(ours) == 1:
-        return ours[0]
-    if not ours:
-        raise ConfigError(_FIELD, "", "this machine has none that others can use: add --loopback if none shall")
-    raise ConfigError(
-        _FIELD, "", f"this machine has several, {', '.join(ours)}: name the one that others can connect to"
-    )
-
-
-def _is_ours(address: str) -> bool:
-    with socket.socket(socket.AF_INET) as probe:
-        try:
-            probe.bind((address, 0))
-        except OSError:
-            return False
-    return True
+def _row(node: Any) -> list[Any]:
+    alive, has = node.state == node.ALIVE, node.resources_total
+    name, why = f"{node.node_manager_address}-{node.node_id.hex()[:8]}", node.death_info.reason_message
+    return [name, alive, int(has.get("CPU", 0)), int(has.get("GPU", 0)), node.labels.get(LABEL, ""), why]

@@ -1,46 +1,40 @@
 """A node of a Ray cluster on this machine, started and ended by a person: ``ray start``, with what we insist on.
 
 Every cluster started here asks for a token, has no dashboard, and lets a node that was cut off in again. Whatever
-belongs to a node has its mark in the environment, so that it is found and ended whatever became of who started it. No
-Ray in here: it is a command.
+belongs to a node has its folder in the environment, so that it is found and ended whatever became of who started it.
+A user has one node to a machine, of which is kept, apart for each machine that shares the home:
+
+    <state folder of the user>/overlap/cluster/<host>/node.json
+                                                     /token       0600
 """
 
 from __future__ import annotations
 
+import fcntl
+import json
 import os
+import re
 import secrets
 import signal
+import socket
+import stat
 import subprocess
 import sys
-import tempfile
-import time
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple, NoReturn
 
-from overlap.cluster.addresses import PORT, check_port_free, check_reached, host_and_port, node_address
-from overlap.cluster.asking import LABEL, lets_everybody_in
-from overlap.cluster.node_state import (
-    MARK,
-    NodeState,
-    checked_token,
-    forget,
-    read_node_state,
-    read_token,
-    single_command,
-    token_path,
-    write_node_state,
-)
+from overlap.atomic import guarded, write_atomic
+from overlap.cluster.addresses import LABEL, PORT, call_roll, check_port_free, host_and_port, own_address
 from overlap.cluster.nodes import code_digest
 from overlap.errors import ConfigError, OverlapError, one_line
-from overlap.process import Pid, child_environment, identify, kill_tree, list_descendants, process_tree, read_proc
+from overlap.process import Pid, child_environment, process_tree, temporary_directory
+from sandbox.kernel import remove_run_directory, remove_tree
 
 START_S = 90.0
-RAYLET_S, REST_S, KILL_S = 8.0, 5.0, 5.0
-"""What a node has to end in: Ray's own way, asked singly, killed."""
-LOOK_S = 0.5
-"""So often is looked whether a node still runs."""
+RAYLET_S, KILL_S = 8.0, 5.0
+"""What a node has to end in: Ray's own way, killed."""
 HEALTH = {
     "RAY_health_check_initial_delay_ms": "2000",
     "RAY_health_check_period_ms": "1000",
@@ -53,43 +47,50 @@ HEALTH = {
 """A node that is cut off for up to a minute is in again: our own looks move its work within seconds. Of a head that is
 gone a run tells before Ray ends the process that asks.
 """
-_RAY = [sys.executable, "-m", "ray.scripts.scripts"]
-_OURS = (
-    "--head",
-    "--address",
-    "--port",
-    "--node-ip-address",
-    "--temp-dir",
-    "--include-dashboard",
-    "--labels",
-    "--block",
-)
-_MAIN = (b"raylet\n", b"gcs_server\n")
-_PLACE_CHARS = 36
-_TOLD_CHARS = 800
+AUTH = ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH")
+"""Where Ray reads whether it asks for a token, and which."""
+MARK = "OVERLAP_CLUSTER"
+_OURS = ("head", "address", "port", "node-ip-address", "temp-dir", "include-dashboard", "labels", "block")
 
 
-class NodeStartOptions(NamedTuple):
-    """``address``: of this machine, "" for the one that others reach; ``join``: of the head, "" to be the head;
-    ``words`` go to ``ray start``.
+class NodeState(NamedTuple):
+    """``address``: of the cluster's head, "host:port"; ``place``: the folder of all its files, which goes with it."""
+
+    address: str
+    head: bool
+    place: str
+
+    def processes(self) -> list[Pid]:
+        """What runs of it."""
+        return [process for process in process_tree.marked(f"{MARK}={self.place}") if process_tree.alive(process)]
+
+    def raylets(self) -> list[Pid]:
+        """The process of Ray's that is the node; none where the node has gone."""
+        return [process for process in self.processes() if process_tree.read_proc(process.pid, "comm") == b"raylet\n"]
+
+
+def start_node(
+    address: str = "", *, join: str = "", token_file: str = "", loopback: bool = False, words: Sequence[str] = ()
+) -> NodeState:
+    """Start a node on this machine, which has this address ("": the one that others reach): of the cluster whose head
+    is at ``join``, or else the head of a new one. ``words`` go to ``ray start``. Raises ConfigError, and OverlapError
+    where Ray does not start: nothing is left.
     """
-
-    address: str = ""
-    join: str = ""
-    token_file: str = ""
-    loopback: bool = False
-    words: tuple[str, ...] = ()
-
-
-def start_node(asked: NodeStartOptions) -> NodeState:
-    """Start a node on this machine. Raises ConfigError, and OverlapError where Ray does not start: nothing is left."""
-    _check_words(asked.words)
+    for word in words:
+        if word.removeprefix("--").partition("=")[0] in _OURS:
+            raise ConfigError("ray start", word, "is set by `overlap cluster up`: leave it out")
     with single_command():
-        former = _former()
-        state, token = _planned(asked, former)
+        former = read_node_state()
+        if former is not None and former.raylets():
+            raise ConfigError("cluster", former.address, "a node runs here already: `overlap cluster down` stops it")
+        state, own, token = _planned(address, join, token_file, loopback)
+        if former is not None:
+            _end(former)  # Ray has ended it, or the machine was started anew
+        if state.head:
+            check_port_free(host_and_port("--address", state.address)[1])
         try:
             write_node_state(state, token)  # first: whatever comes between, ``end_node`` finds what there is
-            _ray_start(state, asked.words)
+            _ray_start(state, [*own, *words])
         except BaseException:
             _end(state)
             raise
@@ -106,158 +107,153 @@ def end_node() -> NodeState | None:
     return state
 
 
-@contextmanager
-def owned_node() -> Iterator[None]:
-    """The node that was started here ends with the context."""
-    try:
-        yield
-    finally:
-        end_node()
-
-
 def await_node(state: NodeState) -> NoReturn:
     """Wait until the node ends, for as long as it lives. Raises OverlapError then."""
-    main = [process for process in state.processes() if read_proc(process.pid, "comm") in _MAIN]
-    while main and all(process_tree.await_end([process], 0.0) for process in main):
-        time.sleep(LOOK_S)
+    raylets = state.raylets()
+    while process_tree.await_end(raylets, 3600.0):
+        pass
     raise OverlapError("the node has stopped by itself: its head may be gone")
 
 
-def _check_words(words: Sequence[str]) -> None:
-    for word in words:
-        name = word.partition("=")[0]
-        if not word.startswith("--"):
-            raise ConfigError("ray start", word, "write its options as --name=value, behind --")
-        if name in _OURS:
-            raise ConfigError("ray start", word, f"{name} is set by `overlap cluster up`: leave it out")
-
-
-def _former() -> tuple[str, str]:
-    """Address and token of the cluster whose node has run here: what is left of it is ended. Raises ConfigError where
-    it still runs.
-    """
-    state = read_node_state()
-    if state is None:
-        return "", ""
-    if any(read_proc(process.pid, "comm") in _MAIN for process in state.processes()):
-        what = "the head of a cluster" if state.head else "a node"
-        raise ConfigError("cluster", state.address, f"{what} runs here already: `overlap cluster down` stops it")
-    token = token_path().read_text(encoding="utf-8") if token_path().is_file() else ""
-    _end(state)  # Ray has ended it, or the machine was started anew
-    return state.address, token
-
-
-def _planned(asked: NodeStartOptions, former: tuple[str, str]) -> tuple[NodeState, str]:
-    place = _place()
-    mark = secrets.token_hex(8)
-    if asked.join:
-        host, port = host_and_port("--join", asked.join)
-        check_reached("--join", host, port)
-        own = host_and_port("--address", asked.address, PORT)[0] if asked.address else ""
-        node = node_address(own, loopback=asked.loopback, towards=(host, port))
-        address = f"{host}:{port}"
-        token = _token(asked.token_file) or (former[1] if former[0] == address else "")
-        if not token:
-            way_out = "is required: copy the token of the head, whose path `overlap cluster up` printed there"
-            raise ConfigError("--token-file", "", way_out)
-        if lets_everybody_in(address):
-            raise ConfigError("--join", address, "lets everybody in, without a token: start its head by this command")
-        return NodeState(address, node, False, mark, place), token
-    own, port = host_and_port("--address", asked.address, PORT) if asked.address else ("", PORT)
-    node = node_address(own, loopback=asked.loopback)
-    check_port_free(port)
-    return NodeState(f"{node}:{port}", node, True, mark, place), _token(asked.token_file) or secrets.token_hex(32)
-
-
-def _token(file: str) -> str:
-    """The token to use: of the file, or of the environment; "" where neither has one."""
-    if file:
-        return read_token(file)
-    if token := os.environ.get("RAY_AUTH_TOKEN", ""):
-        return checked_token("RAY_AUTH_TOKEN", token.strip())
-    if path := os.environ.get("RAY_AUTH_TOKEN_PATH", ""):
-        return read_token(path)
-    return ""
-
-
-def _place() -> str:
-    """A name for the folder in which Ray works, short: sockets are in there."""
+def token_path() -> Path:
+    """Raises ConfigError where the user has no home."""
+    asked = os.environ.get("XDG_STATE_HOME", "")
     try:
-        base = tempfile.gettempdir()
-    except OSError as error:
-        raise ConfigError("TMPDIR", os.environ.get("TMPDIR", ""), f"{error.strerror}: free space there") from error
-    place = os.path.join(os.path.abspath(base), f"ovc-{secrets.token_hex(4)}")
-    if len(place) > _PLACE_CHARS:
-        raise ConfigError("TMPDIR", base, "is too long for the sockets of Ray: set it to a shorter one, as /tmp")
-    return place
+        base = Path(asked) if os.path.isabs(asked) else Path.home() / ".local" / "state"
+    except RuntimeError as error:
+        raise ConfigError("HOME", "", "is not known: set it, or XDG_STATE_HOME") from error
+    return base / "overlap" / "cluster" / (socket.gethostname().replace("/", "-") or "localhost") / "token"
+
+
+def read_node_state() -> NodeState | None:
+    """The node that was started here, whether or not it runs; None where there is none. Raises ConfigError."""
+    path = token_path().with_name("node.json")
+    try:
+        return NodeState(*json.loads(path.read_text(encoding="utf-8"))) if path.exists() else None
+    except (OSError, ValueError, TypeError) as error:
+        way_out = f"cannot be read ({error}): end what runs there (`ray stop`), and remove the folder"
+        raise ConfigError("state of the node", str(path), way_out) from error
+
+
+def write_node_state(state: NodeState, token: str) -> None:
+    """Raises RunDirError, or ConfigError."""
+    path = token_path()
+    with guarded(path):
+        path.parent.mkdir(0o700, parents=True, exist_ok=True)
+        path.unlink(missing_ok=True)
+        with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+            file.write(token)
+    write_atomic(path.with_name("node.json"), json.dumps(state))
+
+
+def token_of(address: str) -> Path | None:
+    """The file with the token of the cluster at ``address``, where a node of it was started here."""
+    state, path = read_node_state(), token_path()
+    return path if state is not None and state.address == address and path.is_file() else None
+
+
+def find_token(file: str, address: str) -> str:
+    """The token of the cluster at ``address``: the one in ``file``, else in the environment, else of the node that was
+    started here; "" where there is none. Raises ConfigError, which does not tell it, also where others may read it.
+    """
+    field, name, token = AUTH[1], "...", "" if file else os.environ.get(AUTH[1], "").strip()
+    if not token:
+        field, name = "--token-file", file or os.environ.get(AUTH[2]) or str(token_of(address) or "")
+        if not name:
+            return ""
+        try:
+            with open(Path(name).expanduser(), encoding="utf-8") as opened:
+                mode, token = os.fstat(opened.fileno()).st_mode, opened.read(4096).strip()
+        except (OSError, RuntimeError, ValueError) as error:
+            raise ConfigError(field, name, f"cannot be read ({error}): copy it from the cluster's head") from error
+        if stat.S_ISREG(mode) and mode & 0o077:
+            raise ConfigError(field, name, "others may read it: chmod 600 it")
+    if not re.fullmatch("[!-~]+", token):
+        raise ConfigError(field, name, "is not a token: it must be a line of letters and digits")
+    return token
+
+
+@contextmanager
+def single_command() -> Iterator[None]:
+    """For one command of this user on this machine at a time. Raises OverlapError where another is at work."""
+    folder = token_path().parent
+    with ExitStack() as stack:
+        with guarded(folder):
+            folder.mkdir(0o700, parents=True, exist_ok=True)
+            lock = os.open(folder, os.O_RDONLY)
+        stack.callback(os.close, lock)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if not folder.exists() or not os.path.samestat(os.fstat(lock), folder.stat()):
+                raise BlockingIOError  # another one has just removed it
+        except BlockingIOError as error:
+            raise OverlapError("another `overlap cluster` command runs on this machine: wait until it ends") from error
+        stack.callback(_remove_empty, folder)
+        yield
+
+
+def _remove_empty(folder: Path) -> None:
+    with suppress(OSError):
+        for each in (folder, folder.parent, folder.parent.parent):
+            each.rmdir()
+
+
+def _planned(address: str, join: str, token_file: str, loopback: bool) -> tuple[NodeState, list[str], str]:
+    """With what ``ray start`` is told of addresses, and the token."""
+    place = str(temporary_directory() / f"ovc-{secrets.token_hex(4)}")  # short: sockets are in there
+    host, port = host_and_port("--address", address, PORT) if address else ("", PORT)
+    host = own_address(host, loopback=loopback) if host or not join else ""  # "": by the way to the head
+    words = [f"--node-ip-address={host}"] if host else []
+    if not join:
+        token = find_token(token_file, f"{host}:{port}") or secrets.token_hex(32)
+        words += ["--head", f"--port={port}", "--include-dashboard=false"]
+        return NodeState(f"{host}:{port}", True, place), words, token
+    token = find_token(token_file, join)
+    if not call_roll("--join", join, token)[0]:
+        raise ConfigError("--join", join, "lets everybody in, without a token: start its head by this command")
+    return NodeState(join, False, place), [*words, f"--address={join}"], token
 
 
 def _ray_start(state: NodeState, words: Sequence[str]) -> None:
-    role = [f"--address={state.address}"]
-    if state.head:
-        role = ["--head", f"--port={state.address.rpartition(':')[2]}", "--include-dashboard=false"]
-    place = Path(state.place)
-    common = [f"--node-ip-address={state.node}", f"--temp-dir={place / 'ray'}", f"--labels={LABEL}={code_digest()}"]
+    place, log = Path(state.place), Path(state.place, "ray", "start.log")
     for folder, mode in ((place, 0o711), (place / "ray", 0o700), (place / "tmp", 0o711)):
-        folder.mkdir(mode)
-    log = place / "ray" / "start.log"
-    with open(log, "wb") as out:
-        command = [*_RAY, "start", *role, *common, "--disable-usage-stats", *words]
-        process = subprocess.Popen(
-            command,
-            env=node_environment(state),
-            cwd=log.parent,
-            stdin=subprocess.DEVNULL,
-            stdout=out,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,  # a terminal that is closed ends no node
-        )
+        folder.mkdir(mode)  # others may go through, for as root the sandbox gives its programs uids of their own
+    words = [*words, f"--temp-dir={place / 'ray'}", f"--labels={LABEL}={code_digest()}", "--disable-usage-stats"]
+    known = {AUTH[0]: "token", AUTH[2]: str(token_path()), MARK: state.place, "TMPDIR": str(place / "tmp")}
+    with log.open("wb") as out:
         try:
-            code = process.wait(START_S)
-        except subprocess.TimeoutExpired as error:
-            raise OverlapError(f"`ray start` did not end within {START_S:g} s; it said: {_told(log)}") from error
-        finally:
-            process.kill()
-            process.wait()
-    if code:
-        raise OverlapError(f"`ray start` failed (exit code {code}); it said: {_told(log)}")
-
-
-def node_environment(state: NodeState) -> dict[str, str]:
-    """What the processes of a node start with: the token by the name of its file only, and a folder for what a killed
-    one leaves. (Others may go through it, for as root the sandbox gives its programs uids of their own.)
-    """
-    token = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(token_path())}
-    place = {"TMPDIR": os.path.join(state.place, "tmp"), MARK: state.mark}
-    return {**HEALTH, **child_environment(), **token, **place, "RAY_USAGE_STATS_ENABLED": "0"}
-
-
-def _told(log: Path) -> str:
-    text = one_line(log.read_text(encoding="utf-8", errors="replace"))
-    return f"... {text[-_TOLD_CHARS:]}" if len(text) > _TOLD_CHARS else text or "nothing"
+            subprocess.run(
+                [sys.executable, "-m", "ray.scripts.scripts", "start", *words],
+                env=HEALTH | child_environment(RAY_USAGE_STATS_ENABLED="0", **known),
+                cwd=log.parent,
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=subprocess.STDOUT,
+                timeout=START_S,
+                start_new_session=True,  # a terminal that is closed ends no node
+                check=True,
+            )
+        except subprocess.SubprocessError as error:
+            said = one_line(log.read_text(encoding="utf-8", errors="replace"))[-800:] or "nothing"
+            code = getattr(error, "returncode", None)
+            if code == 2:  # it does not understand its words
+                raise ConfigError("ray start", " ".join(words), said) from error
+            how = f"failed (exit code {code})" if code else f"did not end within {START_S:g} s"
+            raise OverlapError(f"`ray start` {how}; it said: {said}") from error
 
 
 def _end(state: NodeState) -> None:
-    marked = state.processes()
-    raylets = [process for process in marked if read_proc(process.pid, "comm") == b"raylet\n"]
-    below = [child for process in raylets for child in list_descendants(process.pid)]
-    _ask(raylets)  # it ends its workers, and an agent has its sandbox end
-    process_tree.await_end([*raylets, *below], RAYLET_S)
-    rest = state.processes()
-    _ask(rest)
-    process_tree.await_end(rest, REST_S)
-    left = kill_tree([*state.processes(), *below], KILL_S, trackers=True)
-    if left:
-        raise OverlapError(f"these processes of the node did not end: {', '.join(map(str, left))}; try again")
-    forget(state)
-
-
-def _ask(processes: Iterable[Pid]) -> None:
-    for process in processes:
+    raylets = state.raylets()
+    below = [child for raylet in raylets for child in process_tree.list_descendants(raylet.pid)]
+    for raylet in raylets:  # it ends its workers, and an agent has its sandbox end
         with suppress(ProcessLookupError):
-            fd = os.pidfd_open(process.pid)
-            try:
-                if identify(process.pid) == process:
-                    signal.pidfd_send_signal(fd, signal.SIGTERM)
-            finally:
-                os.close(fd)
+            os.kill(raylet.pid, signal.SIGTERM)
+    process_tree.await_end([*raylets, *below], RAYLET_S)
+    if left := process_tree.kill_tree([*state.processes(), *below], KILL_S, trackers=True):
+        raise OverlapError(f"these processes of the node did not end: {', '.join(map(str, left))}; try again")
+    for killed in Path(state.place, "tmp").glob("overlap-sandbox-*"):  # what it left, with its cgroup
+        remove_run_directory(str(killed))
+    remove_tree(state.place)
+    with suppress(OSError):
+        for path in (token_path(), token_path().with_name("node.json")):
+            path.unlink(missing_ok=True)

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from overlap.cluster.addresses import check_address
-from overlap.cluster.node_state import AUTH, token_of
+from overlap.cluster.by_hand import AUTH, token_of
 from overlap.cluster.nodes import HeadLost, NodeLost, NodeSilent, RayNodeInfo, answer_within
 from overlap.errors import ConfigError
 from overlap.process import ChildProcesses, Peer, scratch_directory

@@ -23,7 +23,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from overlap.cluster.addresses import NO_HEAD
 from overlap.cluster.agent import NodeActor
-from overlap.cluster.node_state import AUTH
+from overlap.cluster.by_hand import AUTH
 from overlap.cluster.nodes import HeadLost, NodeLost, NodeSilent, RayNodeInfo
 from overlap.cluster.pieces import Pieces
 from overlap.errors import ConfigError, OverlapError, one_line

@@ -5,11 +5,6 @@ from __future__ import annotations
 import argparse
 import shlex
 from collections.abc import Iterator
-from contextlib import nullcontext
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from overlap.cluster import NodeState
 
 _MORE = """\
 Run `overlap cluster up` on one machine: it prints the command for the others. Run `overlap cluster down` on each of
@@ -54,59 +49,64 @@ def add_cluster(commands) -> None:  # type: ignore[no-untyped-def]
 
 
 def _up(args: argparse.Namespace) -> Iterator[str]:
-    from overlap.cluster import NodeStartOptions, await_node, owned_node, start_node
+    from overlap.cluster import await_node, end_node, start_node
 
-    state = start_node(NodeStartOptions(args.address, args.join, args.token_file, args.loopback, tuple(args.words)))
-    with owned_node() if args.block else nullcontext():
+    state = start_node(
+        args.address, join=args.join, token_file=args.token_file, loopback=args.loopback, words=args.words
+    )
+    try:
         if state.head:
-            yield from _head_lines(state)
+            yield from _head_lines(state.address)
         else:
-            yield f"node {state.node} has joined the cluster at {state.address}; `overlap cluster down` stops it"
+            yield f"this machine has joined the cluster at {state.address}; `overlap cluster down` stops its node"
         if args.block:
             await_node(state)
+    finally:
+        if args.block:
+            end_node()
 
 
-def _head_lines(state: NodeState) -> Iterator[str]:
+def _head_lines(address: str) -> Iterator[str]:
     from overlap.cluster import own_addresses, token_path
 
-    token = shlex.quote(str(token_path()))
-    others = [address for address in own_addresses() if address != state.node]
-    yield f"the head of a cluster runs at {state.address}; its token is in {token}"
-    if not state.node.startswith("127."):
+    token, host = shlex.quote(str(token_path())), address.rpartition(":")[0]
+    others = [other for other in own_addresses() if other != host]
+    yield f"the head of a cluster runs at {address}; its token is in {token}"
+    if not host.startswith("127."):
         yield "run on each further machine, with the same version of this package:"
-        yield f"    scp {state.node}:{token} cluster-token  # unless both machines share this file"
-        yield f"    overlap cluster up --join {state.address} --token-file cluster-token"
+        yield f"    scp {host}:{token} cluster-token  # unless both machines share this file"
+        yield f"    overlap cluster up --join {address} --token-file cluster-token"
     yield "train over it, from this machine:"
-    yield f"    overlap train ... cluster.address={state.address}"
+    yield f"    overlap train ... cluster.address={address}"
     if others:
         yield f"Ray listens on this machine's other addresses too, {', '.join(others)}: block them from outside"
 
 
 def _status(args: argparse.Namespace) -> Iterator[str]:
-    from overlap.cluster import call_roll, code_digest
+    from overlap.cluster import call_roll, code_digest, find_token, read_node_state
 
-    roll = call_roll(args.address, args.token_file)
-    asks = "requires a token" if roll.authenticated else "requires NO token: anyone who can connect can run code on it"
-    alive = [node for node in roll.nodes if node.alive]
-    cores, gpus = sum(node.cores for node in alive), sum(node.gpus for node in alive)
-    yield f"cluster at {roll.address}: {len(alive)} nodes, {cores} cores, {gpus} GPUs; {asks}"
+    state = read_node_state()
+    address = args.address or (state.address if state else "")
+    authenticated, nodes = call_roll("address", address, find_token(args.token_file, address))
+    asks = "requires a token" if authenticated else "requires NO token: anyone who can connect can run code on it"
+    alive = [node for node in nodes if node[1]]
+    cores, gpus = sum(node[2] for node in alive), sum(node[3] for node in alive)
+    yield f"cluster at {address}: {len(alive)} nodes, {cores} cores, {gpus} GPUs; {asks}"
     yield f"{'node':<26} {'state':<5} {'cores':>5} {'GPUs':>4}  version"
-    for node in sorted(roll.nodes, key=lambda node: (not node.alive, node.name)):
-        version = node.version or "?"
-        if node.alive and node.version and node.version != code_digest():
-            version += ", not the one here: runs will refuse this node"
-        row = f"{node.name:<26} {'alive' if node.alive else 'dead':<5} {node.cores:>5} {node.gpus:>4}  {version}"
-        yield row if node.alive or not node.why else f"{row}  ({node.why})"
+    for name, lives, cores, gpus, version, why in sorted(nodes, key=lambda node: (not node[1], node[0])):
+        row = f"{name:<26} {'alive' if lives else 'dead':<5} {cores:>5} {gpus:>4}  {version or '?'}"
+        if lives and version not in ("", code_digest()):
+            row += ", not the one here: runs will refuse this node"
+        yield f"{row}  ({why})" if why and not lives else row
     yield f"version here: {code_digest()}"
 
 
 def _down(args: argparse.Namespace) -> Iterator[str]:
     from overlap.cluster import end_node
 
-    state = end_node()
-    if state is None:
+    if (state := end_node()) is None:
         yield "no node was started here by `overlap cluster up`"
     elif state.head:
         yield f"the head at {state.address} has stopped; run `overlap cluster down` on the other machines, too"
     else:
-        yield f"node {state.node} has stopped"
+        yield f"the node of the cluster at {state.address} has stopped"

@@ -47,7 +47,7 @@ from overlap.process.run_environment import (
     run_name,
     shared_memory_names,
 )
-from overlap.process.scratch import run_to_end, scratch_directory
+from overlap.process.scratch import run_to_end, scratch_directory, temporary_directory
 
 __all__ = [
     "CANCEL",
@@ -94,5 +94,6 @@ __all__ = [
     "serve_until_hung_up",
     "shared_memory_names",
     "subreaper",
+    "temporary_directory",
     "unreaped_exit_status",
 ]

@@ -18,6 +18,7 @@ from overlap.process.reaper import Reaper
 from overlap.process.run_environment import run_name
 from sandbox.kernel import remove_tree
 
+_COMPILED = "TORCHINDUCTOR_CACHE_DIR"
 LOOK_S = 0.5
 """Seconds after which a thread that waits for another one looks for signals again."""
 
@@ -25,10 +26,10 @@ LOOK_S = 0.5
 @contextmanager
 def scratch_directory(*, detached: bool = False) -> Iterator[tuple[Path, Reaper]]:
     """Make a private directory for a run; yields it and the reaper (``detached``: see ``Reaper``) that removes it
-    however the run ends. Raises ConfigError where the directory cannot be made, OverlapError where no process can be
-    started.
+    however the run ends. What torch compiles lies in there, too, unless TORCHINDUCTOR_CACHE_DIR is set. Raises
+    ConfigError where the directory cannot be made, OverlapError where no process can be started.
     """
-    path = _temporary() / f"ovl-{secrets.token_hex(4)}"
+    path = temporary_directory() / f"ovl-{secrets.token_hex(4)}"
     with ExitStack() as stack:
         try:
             reaper = stack.enter_context(Reaper(run_name(path), detached=detached))
@@ -42,10 +43,14 @@ def scratch_directory(*, detached: bool = False) -> Iterator[tuple[Path, Reaper]
         except OSError as error:
             way_out = f"no directory can be made there ({error.strerror or error}): free space, or set TMPDIR elsewhere"
             raise ConfigError("TMPDIR", str(path.parent), way_out) from error
+        if not detached and _COMPILED not in os.environ:  # torch makes a folder at its import, by default in TMPDIR
+            os.environ[_COMPILED] = str(path / "compiled")
+            stack.callback(os.environ.pop, _COMPILED, None)
         yield path, reaper
 
 
-def _temporary() -> Path:
+def temporary_directory() -> Path:
+    """Where temporary files go. Raises ConfigError."""
     try:
         os.getcwd()
     except OSError as error:

@@ -61,20 +61,16 @@ if train:
     sys.exit(1)
 if (place / "broken").exists():
     sys.exit(1)
-options = dict(word.partition("=")[::2] for word in sys.argv)
-servers = []
 if "--address" in sys.argv:
-    host, _, port = sys.argv[sys.argv.index("--address") + 1].partition(":")
-    servers.append(socket.create_server(("127.0.0.1", int(port))))
-while True:
-    signal.pause()
+    port = sys.argv[sys.argv.index("--address") + 1].rpartition(":")[2]
+    server = socket.create_server(("127.0.0.1", int(port)))
+signal.pause()
 """
 
 
 @pytest.fixture
 def job(tmp_path: Path) -> Iterator[Job]:
-    made = Job(tmp_path)
-    yield made
+    yield Job(tmp_path)
     process_tree.kill_tree(process_tree.marked(f"SLURM_DOUBLE={tmp_path}"), 5.0)
 
 
@@ -120,29 +116,25 @@ class Job:
         assert list(self.submitted.iterdir()) == []
 
 
-def test_the_run_is_over_a_head_and_the_further_nodes_with_a_token_of_the_job(job: Job) -> None:
+@pytest.mark.parametrize("nodes", ["n1", "n1 n2 n3"])
+def test_the_run_is_over_a_head_and_the_further_nodes_with_a_token_of_the_job(nodes: str, job: Job) -> None:
+    job.environment["SLURM_DOUBLE_NODES"] = nodes
     code, err = job.run("--config", "a.yaml", "run.steps=2")
     assert (code, err) == (3, "")  # as the run ended
     said, address = job.said(), f"localhost:{job.port}"
-    (head, more) = [line for line in said if line.startswith("srun ")]
+    head, *further = [line for line in said if line.startswith("srun ")]
     assert "--nodelist=n1" in head
     assert "--cpus-per-task=16" in head
     assert f"cluster up --block --address {address} --token-file " in head
-    assert "--nodes=2 --ntasks=2 --ntasks-per-node=1 --exclude=n1" in more
-    assert f"cluster up --block --join {address} --token-file " in more
+    assert len(further) == (nodes != "n1")
+    for more in further:
+        assert "--nodes=2 --ntasks=2 --ntasks-per-node=1 --exclude=n1" in more
+        assert f"cluster up --block --join {address} --token-file " in more
     (train,) = [line for line in said if line.startswith("overlap train")]
     assert train.startswith(f"overlap train --config a.yaml run.steps=2 cluster.address={address} ")
-    nodes = [line for line in said if line.startswith("overlap cluster")]
-    states = {line.split()[-1] for line in [*nodes, train]}
-    assert len(states) == 1
-    assert all(" 600 64 " in line for line in nodes)
-    job.nothing_is_left()
-
-
-def test_a_job_of_one_node_has_a_head_only(job: Job) -> None:
-    job.environment["SLURM_DOUBLE_NODES"] = "n1"
-    assert job.run("--config", "a.yaml") == (3, "")
-    assert len([line for line in job.said() if line.startswith("srun ")]) == 1
+    started = [line for line in said if line.startswith("overlap cluster")]
+    assert len({line.split()[-1] for line in [*started, train]}) == 1
+    assert all(" 600 64 " in line for line in started)
     job.nothing_is_left()
 
 

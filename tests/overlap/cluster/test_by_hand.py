@@ -19,13 +19,14 @@ import pytest
 from places import ROOT, SUPPORT
 
 from overlap import cli
-from overlap.cluster import by_hand, own_addresses
-from overlap.cluster.node_state import AUTH, read_node_state, single_command, state_folder, token_of, token_path
+from overlap.cluster import by_hand, own_addresses, token_path
+from overlap.cluster.addresses import LABEL
+from overlap.cluster.by_hand import AUTH, single_command, token_of
 from overlap.cluster.nodes import code_digest
-from overlap.errors import OverlapError
 from overlap.process import alive, identify, process_tree
 
 Command = Callable[..., tuple[int, str, str]]
+TOKEN = "b" * 64
 
 
 class Double:
@@ -33,29 +34,55 @@ class Double:
 
     def __init__(self, place: Path) -> None:
         self.place = place
+        place.mkdir()
+        self("token", TOKEN)
+        self("nodes.json", "[]")
 
     def __call__(self, name: str, content: str = "") -> None:
         (self.place / name).write_text(content)
 
-    def called(self) -> dict[str, Any]:
-        found: dict[str, Any] = json.loads((self.place / "called.json").read_text())
+    @property
+    def environment(self) -> dict[str, str]:
+        found: dict[str, str] = json.loads((self.place / "called.json").read_text())["environment"]
         return found
+
+    def words(self, name: str) -> list[str]:
+        """What Ray was told by that name; nothing where it was not called."""
+        file = self.place / "called.json"
+        said = [word.partition("=") for word in json.loads(file.read_text())["words"]] if file.exists() else []
+        return [value for known, _, value in said if known == name]
+
+    def running(self, name: str = "") -> list[int]:
+        found = [process.pid for process in process_tree.marked(f"RAY_DOUBLE={self.place}") if alive(process)]
+        return [pid for pid in found if name.encode() in process_tree.read_proc(pid, "comm")]
+
+    def nothing_is_left(self) -> None:
+        assert self.running() == []
+        assert not list((self.place.parent / "state").rglob("*"))
+        assert not [path for path in self.words("--temp-dir") if Path(path).parent.exists()]
 
 
 @pytest.fixture
 def double(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Double]:
     for name in (*AUTH, *by_hand.HEALTH, "RAY_ADDRESS"):
         monkeypatch.delenv(name, raising=False)
-    place = tmp_path / "double"
-    place.mkdir()
-    monkeypatch.setenv("RAY_DOUBLE", str(place))
+    made = Double(tmp_path / "double")
+    monkeypatch.setenv("RAY_DOUBLE", str(made.place))
     monkeypatch.setenv("PYTHONPATH", f"{SUPPORT / 'light_ray'}{os.pathsep}{ROOT}")
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     monkeypatch.setattr(by_hand, "RAYLET_S", 0.5)
-    monkeypatch.setattr(by_hand, "REST_S", 0.5)
-    yield Double(place)
+    monkeypatch.chdir(tmp_path)
+    for name, content, mode in (
+        ("mine", TOKEN, 0o600),
+        ("open", TOKEN, 0o644),
+        ("empty", "\n", 0o600),
+        ("other", "c" * 64, 0o600),
+    ):
+        Path(name).write_text(content)
+        Path(name).chmod(mode)
+    yield made
     by_hand.end_node()
-    process_tree.kill_tree(process_tree.marked(f"RAY_DOUBLE={place}"), 5.0)
+    process_tree.kill_tree(process_tree.marked(f"RAY_DOUBLE={made.place}"), 5.0)
 
 
 @pytest.fixture
@@ -68,351 +95,233 @@ def cluster(double: Double, capsys: pytest.CaptureFixture[str]) -> Command:
 
 
 @pytest.fixture
-def port() -> int:
+def here() -> list[str]:
+    """What starts a head at a port of its own."""
     with socket.create_server(("127.0.0.1", 0)) as server:
-        return int(server.getsockname()[1])
-
-
-def own_address() -> str:
-    """One that is no loopback, or a reason to skip."""
-    ours = own_addresses()
-    return ours[0] if ours else pytest.skip("this machine has no address but loopback")
-
-
-def running(double: Double) -> list[int]:
-    return [process.pid for process in process_tree.marked(f"RAY_DOUBLE={double.place}") if alive(process)]
-
-
-def nothing_is_left(double: Double, tmp_path: Path) -> None:
-    assert running(double) == []
-    assert not list((tmp_path / "state").rglob("*"))
-    assert not [path for path in map(Path, words_of(double, "--temp-dir")) if path.parent.exists()]
-
-
-def words_of(double: Double, name: str) -> list[str]:
-    if not (double.place / "called.json").exists():
-        return []
-    words = double.called()["words"]
-    return [word.partition("=")[2] for word in words if word.partition("=")[0] == name]
-
-
-def test_the_head_asks_for_a_token_that_only_its_owner_reads_and_has_one_address(cluster, double, port) -> None:
-    code, said, err = cluster("up", "--loopback", f"--address=127.0.0.1:{port}", "--", "--num-gpus=2")
-    assert (code, err) == (0, "")
-    called = double.called()
-    wanted = {"--head", "--node-ip-address=127.0.0.1", f"--port={port}", "--include-dashboard=false", "--num-gpus=2"}
-    assert wanted <= set(called["words"])
-    assert words_of(double, "--labels") == [f"{by_hand.LABEL}={code_digest()}"]
-    environment, token = called["environment"], token_path().read_text()
-    assert environment["RAY_AUTH_MODE"] == "token"
-    assert environment["RAY_AUTH_TOKEN_PATH"] == str(token_path())
-    assert token not in "".join(environment.values())
-    assert token not in said
-    assert float(environment["RAY_health_check_failure_threshold"]) > 40  # a short outage is not the end of a node
-    assert len(token) == 64
-    assert stat.S_IMODE(token_path().stat().st_mode) == 0o600
-    assert stat.S_IMODE(state_folder().stat().st_mode) == 0o700
-    assert f"cluster.address=127.0.0.1:{port}" in said
-    assert token_of(f"127.0.0.1:{port}") == token_path()
-    assert token_of(f"127.0.0.1:{port + 1}") is None
-
-
-def test_the_line_for_further_machines_names_address_and_token(cluster, double, port) -> None:
-    address = own_address()
-    code, said, err = cluster("up", f"--address={address}:{port}")
-    assert (code, err) == (0, "")
-    assert f"overlap cluster up --join {address}:{port} --token-file cluster-token\n" in said
-    assert f"scp {address}:{token_path()} cluster-token" in said
-
-
-def test_what_a_killed_sandbox_has_left_goes_with_the_node(cluster, double, port, tmp_path, monkeypatch) -> None:
-    removed = []
-    monkeypatch.setattr("sandbox.kernel.remove_run_directory", removed.append, raising=False)  # its cgroup, too
-    assert cluster("up", "--loopback", f"--address=127.0.0.1:{port}")[0] == 0
-    scratch = Path(double.called()["environment"]["TMPDIR"])
-    assert stat.S_IMODE(scratch.stat().st_mode) == stat.S_IMODE(scratch.parent.stat().st_mode) == 0o711
-    assert stat.S_IMODE(Path(*words_of(double, "--temp-dir")).stat().st_mode) == 0o700
-    (scratch / "overlap-sandbox-1-2-abc" / "deep").mkdir(parents=True)
-    (scratch / "overlap-sandbox-1-2-abc").chmod(0)
-    assert cluster("down")[0] == 0
-    assert removed == [str(scratch / "overlap-sandbox-1-2-abc")]
-    nothing_is_left(double, tmp_path)
+        return ["up", "--loopback", f"--address=127.0.0.1:{server.getsockname()[1]}"]
 
 
 @pytest.fixture
-def stranger() -> Iterator[subprocess.Popen[bytes]]:
-    """A raylet that somebody else has started."""
-    program = "import signal; open('/proc/self/comm', 'w').write('raylet'); print(flush=True); signal.pause()"
-    with subprocess.Popen([sys.executable, "-c", program], env={}, stdout=subprocess.PIPE) as process:
-        assert process.stdout is not None
-        process.stdout.readline()
-        yield process
-        process.kill()
+def head() -> Iterator[str]:
+    """Something speaks HTTP/2 there."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def answer() -> None:
+            while True:
+                try:
+                    with server.accept()[0] as connection:
+                        connection.sendall(b"\0\0\0\4\0\0\0\0\0")
+                except OSError:
+                    return
+
+        threading.Thread(target=answer, daemon=True).start()
+        yield f"127.0.0.1:{server.getsockname()[1]}"
+
+
+def test_the_head_asks_for_a_token_that_only_its_owner_reads_and_has_one_address(cluster, double, here) -> None:
+    address = here[-1].partition("=")[2]
+    code, said, err = cluster(*here, "--", "--num-gpus=2")
+    assert (code, err) == (0, "")
+    wanted = {"--node-ip-address": "127.0.0.1", "--include-dashboard": "false", "--num-gpus": "2", "--head": ""}
+    wanted |= {"--port": address.partition(":")[2], "--labels": f"{LABEL}={code_digest()}"}
+    assert {name: double.words(name) for name in wanted} == {name: [value] for name, value in wanted.items()}
+    environment, token = double.environment, token_path().read_text()
+    assert (environment["RAY_AUTH_MODE"], environment["RAY_AUTH_TOKEN_PATH"]) == ("token", str(token_path()))
+    assert token not in "".join(environment.values()) + said
+    assert float(environment["RAY_health_check_failure_threshold"]) > 40  # a short outage is not the end of a node
+    assert len(token) == 64
+    modes = {token_path(): 0o600, token_path().parent: 0o700, Path(*double.words("--temp-dir")): 0o700}
+    modes |= dict.fromkeys([Path(environment["TMPDIR"]), Path(environment["TMPDIR"]).parent], 0o711)
+    assert {path: stat.S_IMODE(path.stat().st_mode) for path in modes} == modes
+    assert f"cluster.address={address}" in said
+    assert (token_of(address), token_of("127.0.0.1:1")) == (token_path(), None)
+
+
+@pytest.mark.skipif(not own_addresses(), reason="this machine has no address but loopback")
+def test_the_line_for_further_machines_names_address_and_token(cluster, here) -> None:
+    address = here[-1].replace("--address=127.0.0.1", own_addresses()[0])
+    code, said, err = cluster("up", f"--address={address}")
+    assert (code, err) == (0, "")
+    assert f"overlap cluster up --join {address} --token-file cluster-token\n" in said
+    assert f"scp {own_addresses()[0]}:{token_path()} cluster-token" in said
 
 
 @pytest.mark.parametrize("raylet", ["stubborn", "careless"])
-def test_what_was_started_is_ended_with_its_children_and_nothing_else_is(
-    raylet, cluster, double, port, stranger, tmp_path
+def test_what_was_started_is_ended_with_its_children_and_what_they_left_and_nothing_else_is(
+    raylet, cluster, double, here, monkeypatch
 ) -> None:
+    removed: list[str] = []
+    monkeypatch.setattr(by_hand, "remove_run_directory", removed.append)  # with its cgroup
     double(raylet)
-    assert cluster("up", "--loopback", f"--address=127.0.0.1:{port}")[0] == 0
+    assert cluster(*here)[0] == 0
+    left = Path(double.environment["TMPDIR"]) / "overlap-sandbox-1-2-abc"
+    (left / "deep").mkdir(parents=True)
+    left.chmod(0)
     worker = identify(int((double.place / "worker").read_text()))
     assert worker is not None
-    assert len(running(double)) == 2
-    code, said, err = cluster("down")
-    assert (code, err) == (0, "")
-    assert "has stopped" in said
-    assert not alive(worker)
-    nothing_is_left(double, tmp_path)
-    assert stranger.poll() is None
+    program = "import signal; open('/proc/self/comm', 'w').write('raylet'); print(flush=True); signal.pause()"
+    with subprocess.Popen([sys.executable, "-c", program], env={}, stdout=subprocess.PIPE) as stranger:
+        assert stranger.stdout is not None
+        stranger.stdout.readline()
+        code, said, err = cluster("down")
+        assert (code, err) == (0, "")
+        assert "has stopped" in said
+        assert not alive(worker)
+        assert stranger.poll() is None
+        stranger.kill()
+    assert removed == [str(left)]
+    double.nothing_is_left()
     assert cluster("down")[:2] == (0, "no node was started here by `overlap cluster up`\n")
 
 
-def test_a_second_node_is_refused_while_the_first_one_runs(cluster, port) -> None:
-    assert cluster("up", "--loopback", f"--address=127.0.0.1:{port}")[0] == 0
-    code, _, err = cluster("up", "--loopback")
-    assert code == 2
-    assert "`overlap cluster down` stops it" in err
-
-
-def test_a_node_that_is_gone_without_a_word_is_no_obstacle(cluster, double, port) -> None:
-    assert cluster("up", "--loopback", f"--address=127.0.0.1:{port}")[0] == 0
-    former = read_node_state()
-    assert former is not None
-    process_tree.kill_tree(process_tree.marked(f"RAY_DOUBLE={double.place}"), 5.0)
-    assert cluster("up", "--loopback", f"--address=127.0.0.1:{port}")[0] == 0
-    state = read_node_state()
-    assert state is not None
-    assert state.mark != former.mark
-    assert not Path(former.place).exists()
+@pytest.mark.parametrize("kind", ["head", "node"])
+def test_a_node_that_has_gone_is_started_again_by_the_same_command_without_its_token(
+    kind, cluster, double, here, head
+) -> None:
+    words = here if kind == "head" else ["up", f"--join={head}"]
+    assert cluster(*words, "--token-file=mine")[0] == 0
+    assert "a node runs here already" in cluster(*words)[2]
+    former = Path(*double.words("--temp-dir")).parent
+    worker = identify(int((double.place / "worker").read_text()))
+    process_tree.kill_tree(double.running("raylet"), 5.0)
+    code, _, err = cluster(*words)
+    assert (code, err) == (0, "")
+    assert worker is None or not alive(worker)
+    assert token_path().read_text() == TOKEN
+    assert not former.exists()
 
 
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--address=192.0.2.77"], "is not an address of this machine"),
+        (["--address=192.0.2.77"], "by which others reach this machine"),
         (["--address=127.0.0.1"], "add --loopback"),
-        (["--address=0.0.0.0"], "name one address"),
-        (["--address=0.0.0.0", "--loopback"], "name one address"),
-        (["--address=here"], "is not an IP address"),
+        (["--address=0.0.0.0"], "by which others reach this machine"),
+        (["--address=0.0.0.0", "--loopback"], "by which others reach this machine"),
+        (["--address=here"], "by which others reach this machine"),
         (["--address=10.0.0.1:many"], "use HOST:PORT"),
         (["--address=10.0.0.1:70000"], "use HOST:PORT"),
+        (["--loopback", "--address=127.0.0.1:PORT"], "cannot be used here"),
         (["--join=10.0.0.1"], "use HOST:PORT"),
         (["--join=127.0.0.1:1"], "nothing answers there"),
+        (["--join=127.0.0.1:PORT"], "requires a token"),
+        (["--join=127.0.0.1:PORT", "--token-file=mine"], "lets everybody in, without a token"),
+        (["--join=127.0.0.1:PORT", "--token-file=other"], "requires another token"),
         (["--loopback", "--token-file=nowhere"], "cannot be read"),
         (["--loopback", "--token-file=open"], "others may read it: chmod 600"),
         (["--loopback", "--token-file=empty"], "is not a token"),
-        (["--loopback", "--", "--include-dashboard=true"], "--include-dashboard is set by `overlap cluster up`"),
-        (["--loopback", "--", "num-cpus=1"], "--name=value"),
+        (["--loopback", "--", "--include-dashboard=true"], "is set by `overlap cluster up`"),
     ],
 )
-def test_bad_input_is_one_line_and_exit_code_2(words, message, cluster, double, tmp_path, monkeypatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "open").write_text("a" * 64)
-    (tmp_path / "open").chmod(0o644)
-    (tmp_path / "empty").write_text("\n")
-    (tmp_path / "empty").chmod(0o600)
-    code, said, err = cluster("up", *words)
+def test_bad_input_is_one_line_and_exit_code_2(words, message, cluster, double, head) -> None:
+    if "lets everybody in" in message:
+        (double.place / "token").unlink()
+    code, said, err = cluster("up", *(word.replace("127.0.0.1:PORT", head) for word in words))
     assert (code, said) == (2, "")
     assert message in err
     assert len(err.splitlines()) == 1
-    nothing_is_left(double, tmp_path)
+    double.nothing_is_left()
 
 
-def test_a_port_that_is_taken_is_refused(cluster, double, tmp_path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port = server.getsockname()[1]
-        code, _, err = cluster("up", "--loopback", f"--address=127.0.0.1:{port}")
-    assert code == 2
-    assert f"port {port} cannot be used here" in err
-    nothing_is_left(double, tmp_path)
-
-
-def test_what_ray_says_is_told_where_it_fails_and_nothing_is_left(cluster, double, port, tmp_path) -> None:
-    double("fail", "the object store is too small")
-    code, said, err = cluster("up", "--loopback", f"--address=127.0.0.1:{port}")
-    assert (code, said) == (1, "")
-    assert "the object store is too small" in err
+@pytest.mark.parametrize(
+    ("name", "content", "code", "message"),
+    [
+        ("fail", "1 the object store is too small", 1, "the object store is too small"),
+        ("fail", "2 Error: No such option: --num-ducks", 2, "No such option: --num-ducks"),
+        ("hang", "", 1, "did not end within 3 s"),
+    ],
+)
+def test_what_ray_says_is_told_where_it_fails_and_nothing_is_left(
+    name, content, code, message, cluster, double, here, monkeypatch
+) -> None:
+    monkeypatch.setattr(by_hand, "START_S", 3.0 if name == "hang" else 60.0)
+    double(name, content)
+    found, said, err = cluster(*here)
+    assert (found, said) == (code, "")
+    assert message in err
     assert len(err.splitlines()) == 1
-    nothing_is_left(double, tmp_path)
+    double.nothing_is_left()
 
 
-def test_a_start_that_does_not_end_has_a_deadline(cluster, double, port, tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr(by_hand, "START_S", 0.5)
+@pytest.fixture
+def started(double: Double) -> Iterator[Callable[..., subprocess.Popen[str]]]:
+    """The command in a process of its own."""
+    pipe = subprocess.PIPE
+    yield lambda *words: subprocess.Popen(
+        [sys.executable, "-m", "overlap.cli", "cluster", *words], text=True, stdout=pipe, stderr=pipe
+    )
+    double.nothing_is_left()
+
+
+def test_a_signal_while_it_starts_leaves_nothing(started, double, here) -> None:
     double("hang")
-    code, _, err = cluster("up", "--loopback", f"--address=127.0.0.1:{port}")
-    assert code == 1
-    assert "did not end within 0.5 s" in err
-    nothing_is_left(double, tmp_path)
-
-
-def started(double: Double, *words: str) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "overlap.cli", "cluster", *words]
-    return subprocess.Popen(command, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-
-
-def test_a_signal_while_it_starts_leaves_nothing(double, port, tmp_path) -> None:
-    double("hang")
-    with started(double, "up", "--loopback", f"--address=127.0.0.1:{port}") as up:
+    with started(*here) as up:
         while not (double.place / "hangs").exists():
             assert up.poll() is None
             time.sleep(0.02)
         up.send_signal(signal.SIGTERM)
         assert up.communicate(timeout=60)[1] == "overlap: interrupted\n"
         assert up.returncode == 143
-    nothing_is_left(double, tmp_path)
 
 
-def test_with_block_the_node_lives_until_a_signal_comes(double, port, tmp_path) -> None:
-    with started(double, "up", "--block", "--loopback", f"--address=127.0.0.1:{port}") as up:
-        assert up.stdout is not None
+@pytest.mark.parametrize(("by", "code", "message"), [("signal", 143, ""), ("itself", 1, "has stopped by itself")])
+def test_with_block_the_node_and_the_command_end_together(by, code, message, started, double, here) -> None:
+    with started(*here, "--block") as up:
         assert up.stdout.readline().startswith("the head of a cluster runs at ")
-        assert len(running(double)) >= 2
-        up.send_signal(signal.SIGTERM)
-        up.communicate(timeout=60)
-        assert up.returncode == 143
-    nothing_is_left(double, tmp_path)
-
-
-def test_with_block_a_node_that_ends_by_itself_is_a_failure(double, port, tmp_path) -> None:
-    with started(double, "up", "--block", "--loopback", f"--address=127.0.0.1:{port}") as up:
-        assert up.stdout is not None
-        up.stdout.readline()
-        process_tree.kill_tree([int((double.place / "worker").read_text())], 5.0)
-        process_tree.kill_tree([pid for pid in running(double) if pid != up.pid and b"raylet" in comm(pid)], 5.0)
-        _, err = up.communicate(timeout=60)
-        assert up.returncode == 1
-        assert "the node has stopped by itself" in err
-    nothing_is_left(double, tmp_path)
-
-
-def comm(pid: int) -> bytes:
-    return process_tree.read_proc(pid, "comm")
-
-
-@pytest.fixture
-def head() -> Iterator[str]:
-    """Something listens there."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        threading.Thread(target=accept_all, args=(server,), daemon=True).start()
-        yield f"127.0.0.1:{server.getsockname()[1]}"
-
-
-def accept_all(server: socket.socket) -> None:
-    while True:
-        try:
-            server.accept()[0].close()
-        except OSError:
-            return
+        if by == "signal":
+            up.send_signal(signal.SIGTERM)
+        else:
+            process_tree.kill_tree(double.running("raylet"), 5.0)
+        assert message in up.communicate(timeout=60)[1]
+        assert up.returncode == code
 
 
 @pytest.mark.parametrize("by", ["file", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"])
-def test_a_further_machine_joins_with_the_token_of_the_head(by, cluster, double, head, tmp_path, monkeypatch) -> None:
-    file, token = tmp_path / "token", "b" * 64
-    file.write_text(token + "\n")
-    file.chmod(0o600)
+def test_a_further_machine_joins_with_the_token_of_the_head(by, cluster, double, head, monkeypatch) -> None:
     if by != "file":
-        monkeypatch.setenv(by, token if by == "RAY_AUTH_TOKEN" else str(file))
-    code, said, err = cluster("up", f"--join={head}", *([f"--token-file={file}"] if by == "file" else []))
+        monkeypatch.setenv(by, TOKEN if by == "RAY_AUTH_TOKEN" else "mine")
+    code, said, err = cluster("up", f"--join={head}", *(["--token-file=mine"] if by == "file" else []))
     assert (code, err) == (0, "")
     assert f"joined the cluster at {head}" in said
-    called = double.called()
-    assert {f"--address={head}", "--node-ip-address=127.0.0.1"} <= set(called["words"])
-    assert "--head" not in called["words"]
-    assert token not in called["environment"].values()
-    assert token_path().read_text() == token
+    assert (double.words("--address"), double.words("--head")) == ([head], [])
+    assert TOKEN not in double.environment.values()
+    assert token_path().read_text() == TOKEN
     assert token_of(head) == token_path()
 
 
-def test_a_node_whose_raylet_has_gone_is_started_again_by_the_same_command_without_its_token(
-    cluster, double, head, monkeypatch
-) -> None:
-    monkeypatch.setenv("RAY_AUTH_TOKEN", "b" * 64)
-    assert cluster("up", f"--join={head}")[0] == 0
-    monkeypatch.delenv("RAY_AUTH_TOKEN")
-    assert "a node runs here already" in cluster("up", f"--join={head}")[2]
-    raylets = [pid for pid in running(double) if comm(pid) == b"raylet\n"]
-    worker = identify(int((double.place / "worker").read_text()))
-    process_tree.kill_tree(raylets, 5.0)
-    double("called.json", "{}")
-    code, said, err = cluster("up", f"--join={head}")
-    assert (code, err) == (0, "")
-    assert f"joined the cluster at {head}" in said
-    assert worker is None or not alive(worker)
-    assert token_path().read_text() == "b" * 64
+def row(address: str, state: int = 0, version: str = "", why: str = "", **resources: float) -> dict[str, Any]:
+    labels = {LABEL: version} if version else {}
+    known = {"node_manager_address": address, "state": state, "why": why}
+    return known | {"labels": labels, "resources_total": resources}
 
 
-def test_nobody_joins_a_cluster_that_lets_everybody_in(cluster, double, head, tmp_path, monkeypatch) -> None:
-    monkeypatch.setenv("RAY_AUTH_TOKEN", "b" * 64)
-    double("nodes.json", "[]")
-    code, _, err = cluster("up", f"--join={head}")
-    assert code == 2
-    assert "lets everybody in, without a token" in err
-    nothing_is_left(double, tmp_path)
-
-
-def test_nobody_joins_without_a_token(cluster, double, head, tmp_path) -> None:
-    code, _, err = cluster("up", f"--join={head}")
-    assert code == 2
-    assert "copy the token of the head" in err
-    nothing_is_left(double, tmp_path)
-
-
-def row(address: str, alive: bool = True, **more: Any) -> dict[str, Any]:
-    found = {"NodeManagerAddress": address, "NodeID": "0123456789ab", "Alive": alive, "Resources": {"CPU": 4.0}}
-    return found | {"Labels": {by_hand.LABEL: code_digest()}} | more
-
-
-def test_the_status_has_a_row_for_each_node(cluster, double, head) -> None:
-    other = row("10.0.0.2", Resources={"CPU": 8.0, "GPU": 2.0}, Labels={by_hand.LABEL: "other"})
-    dead = row("10.0.0.3", False, Resources={}, Labels={}, DeathReasonMessage="health check failed")
-    double("nodes.json", json.dumps([row("10.0.0.1"), other, dead]))
-    code, said, err = cluster("status", head)
+@pytest.mark.parametrize("asks", [True, False])
+def test_the_status_has_a_row_for_each_node_and_tells_whether_a_token_is_asked_for(asks, cluster, double, head) -> None:
+    here, other = row("10.0.0.1", 0, code_digest(), CPU=4.0), row("10.0.0.2", 0, "other", CPU=8.0, GPU=2.0)
+    double("nodes.json", json.dumps([here, other, row("10.0.0.3", 1, why="health check failed")]))
+    if not asks:
+        (double.place / "token").unlink()
+    code, said, err = cluster("status", head, *(["--token-file=mine"] if asks else []))
     assert (code, err) == (0, "")
     lines = said.splitlines()
-    assert lines[0] == f"cluster at {head}: 2 nodes, 12 cores, 2 GPUs; {OPEN}"
-    assert lines[2].split() == ["10.0.0.1-01234567", "alive", "4", "0", code_digest()]
-    assert lines[3].split()[:4] == ["10.0.0.2-01234567", "alive", "8", "2"]
+    told = "requires a token" if asks else "requires NO token: anyone who can connect can run code on it"
+    assert lines[0] == f"cluster at {head}: 2 nodes, 12 cores, 2 GPUs; {told}"
+    assert lines[2].split() == ["10.0.0.1-01020304", "alive", "4", "0", code_digest()]
+    assert lines[3].split()[:4] == ["10.0.0.2-01020304", "alive", "8", "2"]
     assert "not the one here" in lines[3]
-    assert lines[4].split()[:2] == ["10.0.0.3-01234567", "dead"]
-    assert "health check failed" in lines[4]
+    assert lines[4].split() == ["10.0.0.3-01020304", "dead", "0", "0", "?", "(health", "check", "failed)"]
 
 
-OPEN = "requires NO token: anyone who can connect can run code on it"
-
-
-def test_the_status_says_of_a_cluster_that_was_asked_without_a_token_whether_it_wants_one(
-    cluster, double, head, tmp_path
-) -> None:
-    double("nodes.json", json.dumps([row("10.0.0.1")]))
-    double("token", "c" * 64)
-    code, _, err = cluster("status", head)
-    assert code == 1
-    assert "invalid token" in err
-    file = tmp_path / "token"
-    file.write_text("c" * 64)
-    file.chmod(0o600)
-    code, said, _ = cluster("status", head, f"--token-file={file}")
-    assert code == 0
-    assert said.splitlines()[0].endswith("; requires a token")
-    file.write_text("d" * 64)
-    assert cluster("status", head, f"--token-file={file}")[0] == 1
-
-
-def test_the_status_of_the_own_cluster_needs_no_words(cluster, double, port) -> None:
+def test_the_status_of_the_own_cluster_needs_no_words(cluster, double, here) -> None:
     assert cluster("status")[0] == 2
-    assert cluster("up", "--loopback", f"--address=127.0.0.1:{port}")[0] == 0
+    assert cluster(*here)[0] == 0
     double("token", token_path().read_text())
-    double("nodes.json", json.dumps([row("127.0.0.1")]))
-    code, said, err = cluster("status")
-    assert (code, err) == (0, "")
-    assert "requires a token" in said.splitlines()[0]
+    assert "requires a token" in cluster("status")[1].splitlines()[0]
 
 
-def test_one_command_at_a_time_is_at_work_on_a_machine(cluster, double) -> None:
+def test_one_command_at_a_time_is_at_work_on_a_machine(cluster) -> None:
     with single_command():
         code, _, err = cluster("down")
-        assert code == 1
-        assert "another `overlap cluster` command runs" in err
-    with single_command(), pytest.raises(OverlapError), single_command():
-        pass
+    assert code == 1
+    assert "another `overlap cluster` command runs" in err
+    assert cluster("down")[0] == 0

@@ -19,7 +19,7 @@ from ray import exceptions
 from ray_stub import done
 
 from overlap.cluster import addresses, ray_cluster, ray_process
-from overlap.cluster.node_state import AUTH, NodeState, token_path, write_node_state
+from overlap.cluster.by_hand import AUTH, NodeState, token_path, write_node_state
 from overlap.cluster.nodes import HeadLost
 from overlap.cluster.ray_cluster import RayCluster
 from overlap.errors import ConfigError
@@ -238,7 +238,7 @@ def test_a_head_of_another_version_is_told_with_both_versions(monkeypatch: pytes
 def started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A node of the cluster was started here."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
-    write_node_state(NodeState(ADDRESS, "10.0.0.1", True, "mark", str(tmp_path / "place")), "a" * 64)
+    write_node_state(NodeState(ADDRESS, True, str(tmp_path / "place")), "a" * 64)
     return token_path()
 
 

@@ -17,7 +17,7 @@ import pytest
 
 from overlap import cli
 from overlap.errors import ConfigError, OverlapError
-from overlap.process import Interrupts, handle_interrupts
+from overlap.process import Interrupts, child_environment, handle_interrupts
 from overlap.process.scratch import run_to_end, scratch_directory
 
 
@@ -34,6 +34,22 @@ def test_the_directory_is_there_inside_and_gone_after(tmp: Path) -> None:
         assert path.stat().st_mode & 0o777 == 0o700
         (path / "left").touch()
     assert list(tmp.iterdir()) == []
+
+
+@pytest.mark.parametrize("kept", [False, True])
+def test_what_torch_compiles_goes_with_the_directory_unless_the_user_keeps_it(
+    kept: bool, tmp: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from torch._inductor.runtime.cache_dir_utils import cache_dir
+
+    monkeypatch.delenv("TORCHINDUCTOR_CACHE_DIR", raising=False)
+    if kept:
+        monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp / "kept"))
+    with scratch_directory() as (path, _):
+        assert Path(cache_dir()).parent == (tmp if kept else path)
+        assert child_environment()["TORCHINDUCTOR_CACHE_DIR"] == cache_dir()
+    assert [left.name for left in tmp.iterdir()] == ["kept"] * kept
+    assert ("TORCHINDUCTOR_CACHE_DIR" in os.environ) is kept
 
 
 def test_a_temporary_folder_that_takes_nothing_is_named_with_the_way_out(

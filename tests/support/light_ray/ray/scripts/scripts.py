@@ -10,35 +10,35 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 PLACE = Path(os.environ["RAY_DOUBLE"])
-
-
-def named(name: str) -> None:
-    Path("/proc/self/comm").write_text(name)
+SETTINGS = b"\0\0\0\4\0\0\0\0\0"
 
 
 def daemon(*args: str) -> None:
-    ready, told = os.pipe()
-    command = [sys.executable, "-m", "ray.scripts.scripts", *args, str(told)]
-    subprocess.Popen(command, pass_fds=[told], start_new_session=True, stdout=subprocess.DEVNULL)
-    os.close(told)
-    assert os.read(ready, 1) == b"x"
+    command = [sys.executable, "-m", "ray.scripts.scripts", *args]
+    process = subprocess.Popen(command, start_new_session=True, stdout=subprocess.PIPE)
+    assert process.stdout is not None
+    assert process.stdout.read(1) == b"x"
 
 
-def gcs(port: str, told: str) -> None:
-    named("gcs_server")
+def ready(name: str) -> None:
+    Path("/proc/self/comm").write_text(name)
+    os.write(1, b"x")
+    os.close(1)
+
+
+def gcs(port: str) -> None:
     with socket.create_server(("", int(port))) as server:
-        os.write(int(told), b"x")
+        ready("gcs_server")
         while True:
-            server.accept()[0].close()
+            with server.accept()[0] as connection:
+                connection.sendall(SETTINGS)
 
 
-def raylet(told: str) -> None:
+def raylet() -> None:
     """Its worker knows nothing of the node, and hears no SIGTERM."""
-    named("raylet")
     program = "import os, signal; signal.signal(15, signal.SIG_IGN); os.write(1, b'x'); signal.pause()"
     worker = subprocess.Popen([sys.executable, "-c", program], env={}, stdout=subprocess.PIPE)
     assert worker.stdout is not None
@@ -51,19 +51,21 @@ def raylet(told: str) -> None:
         os._exit(0)
 
     signal.signal(signal.SIGTERM, signal.SIG_IGN if (PLACE / "stubborn").exists() else end)
-    os.write(int(told), b"x")
+    ready("raylet")
     while True:
         signal.pause()
 
 
-def start(words: list[str]) -> None:
+def start(*words: str) -> None:
     (PLACE / "called.json").write_text(json.dumps({"words": words, "environment": dict(os.environ)}))
     if (PLACE / "fail").exists():
         daemon("raylet")
-        sys.exit((PLACE / "fail").read_text())
+        code, _, said = (PLACE / "fail").read_text().partition(" ")
+        print(said)
+        sys.exit(int(code))
     if (PLACE / "hang").exists():
         (PLACE / "hangs").write_text("")
-        time.sleep(600)
+        signal.pause()
     options = dict(word.removeprefix("--").partition("=")[::2] for word in words)
     if "head" in options:
         daemon("gcs", options["port"])
@@ -71,4 +73,4 @@ def start(words: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    {"start": lambda *words: start(list(words)), "gcs": gcs, "raylet": raylet}[sys.argv[1]](*sys.argv[2:])
+    {"start": start, "gcs": gcs, "raylet": raylet}[sys.argv[1]](*sys.argv[2:])
