@@ -18,6 +18,7 @@ from overlap.aio import race
 from overlap.clock import now
 from overlap.cluster.hosted import PIECE, Delivery
 from overlap.cluster.nodes import BEAT_S, NodeLost, answer_within
+from overlap.cluster.pieces import Brought
 from overlap.process import ChildProcesses, Peer
 
 START_S = 90.0
@@ -42,10 +43,8 @@ class ProcessAgent(Protocol):
 
     def nudge(self) -> None: ...
 
-    async def bring(self, update: int, path: str, version: int, size: int) -> str:
-        """Put weights that lie in this machine's memory into that of the node; the path there."""
-
-    async def free(self, update: int) -> None: ...
+    async def bring(self, update: int, path: str, version: int, size: int) -> Brought:
+        """Put weights that lie in this machine's memory into that of the node, where they stay."""
 
     async def files(self, do: str, *args: Any) -> Any:
         """What a method of its ``far_folder.FarFolder`` says."""

@@ -14,6 +14,7 @@ from typing import Any
 from overlap.cluster.hosted import Delivery, Hosted
 from overlap.cluster.members import why_unusable
 from overlap.cluster.nodes import HeadLost, NodeLost, NodeRefused, RayNodeInfo, answer_within
+from overlap.cluster.pieces import Brought
 from overlap.cluster.ray_cluster import RayActor, RayCluster
 from overlap.errors import ConfigError
 from overlap.placement import NodeDevices
@@ -63,11 +64,8 @@ class RayHost:
     def nudge(self) -> None:
         self._there.nudge()
 
-    async def bring(self, update: int, path: str, version: int, size: int) -> str:
+    async def bring(self, update: int, path: str, version: int, size: int) -> Brought:
         return await self._there.bring(update, path, version, size)
-
-    async def free(self, update: int) -> None:
-        await self._there.call("free", update)
 
     async def files(self, do: str, *args: Any) -> Any:
         return await self._there.call("files", do, *args)

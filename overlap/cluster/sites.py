@@ -1,7 +1,7 @@
 """Where engines live that are on nodes: each on the one that the placement gives it, or on another when that is gone.
 
     FarSite.start ──▶ berth: its node, else one that is free and large enough, else wait ──▶ an agent there ──▶ Peer
-    FarSite.brought ──▶ weights in pieces: once into the object store, from there into memory of each node
+    FarSite.brought ──▶ what has changed of the weights: once into the object store, from there into memory of each node
 
 No Ray in here; of it the ``Fleet`` knows.
 """
@@ -17,7 +17,7 @@ from typing import Any, Protocol
 from overlap.aio import race
 from overlap.clock import now
 from overlap.cluster.far_peer import ProcessAgent, start_far
-from overlap.cluster.nodes import GRACE_S, ORPHAN_S, HeadLost, NodeLost, NodeRefused, answer_within
+from overlap.cluster.nodes import GRACE_S, ORPHAN_S, HeadLost, NodeLost, NodeRefused
 from overlap.config import Config
 from overlap.errors import ClusterLost
 from overlap.placement import EngineSeat, NodeDevices, moved_seat
@@ -28,7 +28,7 @@ NODE_S = 1800.0
 """An engine waits so long for a node."""
 UNFIT_S = 10.0
 """A node that an engine cannot move to is not asked again for so long."""
-FREE_S = 10.0
+_OTHER = "with what had changed they were other than here"
 REST_S = ORPHAN_S + GRACE_S + 45.0
 """A node that was silent when its engine was to end has it for no longer than this; Ray needs 65 s, as it comes, to see
 that a node is gone."""
@@ -63,7 +63,7 @@ class Berths:
         tell: Callable[[str], None],
         fits: Callable[[EngineSeat, NodeDevices], bool] = lambda seat, node: True,
     ) -> None:
-        self._cfg, self._fleet, self._tell, self._fits = cfg, fleet, tell, fits
+        self._cfg, self._fleet, self.tell, self._fits = cfg, fleet, tell, fits
         self._homes: dict[int, str] = {}
         self._taken: dict[int, str] = {}
         self._rests: dict[str, float] = {}
@@ -80,12 +80,12 @@ class Berths:
         while True:
             if (found := await self._found(seat)) is not None:
                 if found.node != seat.node:
-                    self._tell(f"engine {seat.index} moves from node {seat.node} to node {found.node}")
+                    self.tell(f"engine {seat.index} moves from node {seat.node} to node {found.node}")
                 return found
             if now() > until:
                 raise NodeLost(f"no node had room for it within {NODE_S:g} s")
             if not told:
-                self._tell(f"engine {seat.index} waits for node {seat.node}, or one as large that has no engine")
+                self.tell(f"engine {seat.index} waits for node {seat.node}, or one as large that has no engine")
                 told = True
             await asyncio.sleep(LOOK_S)
 
@@ -197,11 +197,8 @@ class FarSite:
             yield info
             return
         self._updates = update = self._updates + 1
-        try:
-            with ending(life, f"the {life.name} on node {host.name} is lost"):
-                path = await host.bring(update, str(info["path"]), version, int(info["size"]))
-            yield {**info, "path": path}
-        finally:
-            if not life.over:
-                with contextlib.suppress(NodeLost):
-                    await answer_within(host.free(update), FREE_S)
+        with ending(life, f"the {life.name} on node {host.name} is lost"):
+            brought = await host.bring(update, str(info["path"]), version, int(info["size"]))
+        if brought.wrong:
+            self._berths.tell(f"{brought.wrong} piece(s) of version {version} went whole to node {host.name}: {_OTHER}")
+        yield {**info, "path": brought.path}

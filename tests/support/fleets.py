@@ -5,14 +5,16 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 from overlap.cluster.far_peer import ProcessAgent
 from overlap.cluster.hosted import Delivery
 from overlap.cluster.nodes import HeadLost, NodeLost, NodeRefused
-from overlap.cluster.pieces import Pieces
+from overlap.cluster.pieces import Brought, Pieces
 from overlap.config import Config, RolloutConfig
 from overlap.placement import Devices, EngineSeat, NodeDevices, place_over
+from overlap.weights.copies import WeightCopy
 
 CFG = Config(rollout=RolloutConfig(replicas=2))
 
@@ -28,8 +30,9 @@ class Agent:
         self.name, self._closed = name, closed
         self.environment: Mapping[str, str] = {}
         self.sure, self.lost, self.slow = True, False, 0.001
-        self.memory: bytearray | None = None
-        self.fills, self.pieces = 0, Pieces(_never)
+        self.copy: WeightCopy | None = None
+        self.damages = False
+        self.fills, self.pieces = list[int](), Pieces(_never)
 
     async def start(self, title: str, module: str, environment: Mapping[str, str]) -> str:
         self.environment = environment
@@ -42,26 +45,29 @@ class Agent:
     def nudge(self) -> None:
         return None
 
-    async def bring(self, update: int, path: str, version: int, size: int) -> str:
+    async def bring(self, update: int, path: str, version: int, size: int) -> Brought:
         return await self.pieces.bring(self._ask, update, path, version, size)
 
     async def _ask(self, name: str, *args: Any) -> Any:
         return await getattr(self, name)(*args)
 
-    async def room(self, update: int, size: int) -> str:
-        self.memory = bytearray(size)
-        return f"/there/{self.name}"
+    async def room(self, update: int, size: int) -> tuple[str, dict[int, bytes]]:
+        if self.copy is None or self.copy.size != size:
+            self.copy = WeightCopy(size)
+        return self.copy.path, self.copy.digests.copy()
 
-    async def fill(self, update: int, at: int, piece: bytes) -> None:
+    async def fill(self, update: int, at: int, length: int, data: bytes, digest: bytes, whole: bool) -> bool:
         if self.lost:
             raise NodeLost("the actor died")
         await asyncio.sleep(self.slow)
-        assert self.memory is not None
-        self.memory[at : at + len(piece)] = piece
-        self.fills += 1
+        self.fills.append(len(data))
+        assert self.copy is not None
+        data = b"?" + bytes(data)[1:] if self.damages else data
+        return self.copy.fill(at, length, data, digest, whole=whole)
 
-    async def free(self, update: int) -> None:
-        self.memory = None
+    @property
+    def memory(self) -> bytes:
+        return Path(self.copy.path).read_bytes() if self.copy is not None else b""
 
     async def close(self) -> bool:
         self._closed(self.sure)

@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import os
 import random
-import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -17,12 +16,12 @@ from places import ROOT, SUPPORT
 
 from overlap.clock import now
 from overlap.cluster import far_peer
-from overlap.cluster import hosted as hosted_module
 from overlap.cluster.far_peer import GONE_S, start_far
 from overlap.cluster.hosted import PIECE, Delivery, Hosted
 from overlap.cluster.nodes import BEAT_S, NodeLost
 from overlap.errors import EngineError
 from overlap.process import ChildProcesses, Peer, RemoteFault
+from overlap.weights.copies import piece_digest
 
 FOUND = {"PYTHONPATH": f"{ROOT}{os.pathsep}{SUPPORT}"}
 
@@ -196,15 +195,21 @@ async def test_a_process_that_cannot_be_started_there_ends_the_life(life: ChildP
     await life.close()
 
 
-async def test_weights_are_written_into_memory_without_a_name_which_goes_with_the_next() -> None:
+async def fill(hosted: Hosted, update: int, at: int, data: bytes) -> bool:
+    return await hosted.fill(update, at, len(data), data, piece_digest(data), True)
+
+
+async def test_weights_are_written_into_memory_without_a_name_which_stays_for_the_next_of_that_size() -> None:
     hosted = Hosted("engine")
-    path = await hosted.room(1, 10)
-    await hosted.fill(1, 0, b"hello")
-    await hosted.fill(1, 5, memoryview(b"world"))
+    path, lies_there = await hosted.room(1, 10)
+    assert lies_there == {}
+    assert await fill(hosted, 1, 0, b"hello")
+    assert await fill(hosted, 1, 5, b"world")
     assert Path(path).read_bytes() == b"helloworld"
     assert "memfd" in os.readlink(path)
-    await hosted.room(2, 3)
-    await hosted.free(2)
+    assert await hosted.room(2, 10) == (path, {0: piece_digest(b"hello"), 5: piece_digest(b"world")})
+    assert (await hosted.room(3, 3))[1] == {}
+    await hosted.close()
     with contextlib.suppress(FileNotFoundError):
         assert "memfd" not in os.readlink(path)
 
@@ -212,39 +217,10 @@ async def test_weights_are_written_into_memory_without_a_name_which_goes_with_th
 async def test_a_call_for_an_earlier_update_of_the_weights_that_comes_late_changes_nothing() -> None:
     hosted = Hosted("engine")
     await hosted.room(1, 5)
-    path = await hosted.room(2, 5)
-    await hosted.fill(2, 0, b"newer")
-    assert await hosted.room(2, 5) == path  # made again, for the first had no answer yet
-    await hosted.room(1, 5)
-    await hosted.fill(1, 0, b"older")
-    await hosted.free(1)
+    path, _ = await hosted.room(2, 5)
+    assert await fill(hosted, 2, 0, b"newer")
+    assert await hosted.room(1, 4) == ("", {})
+    assert not await fill(hosted, 1, 0, b"older")
     assert Path(path).read_bytes() == b"newer"
-    await hosted.free(2)
-    await hosted.fill(2, 0, b"after")
-    assert hosted._weights == -1
-
-
-async def test_weights_that_are_given_back_while_some_are_written_go_to_no_other_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    written = hosted_module.write_and_close
-    goes = threading.Event()
-
-    def slowly(fd: int, at: int, data: bytes | memoryview) -> None:
-        goes.wait(10)
-        written(fd, at, data)
-
-    monkeypatch.setattr(hosted_module, "write_and_close", slowly)
-    hosted = Hosted("engine")
-    path = await hosted.room(1, 5)
-    number = int(path.rpartition("/")[2])
-    fills = asyncio.create_task(hosted.fill(1, 0, b"hello"))
-    await asyncio.sleep(0)
-    await hosted.free(1)
-    others = {number, os.open(tmp_path / "other", os.O_WRONLY | os.O_CREAT)}
-    os.dup2(max(others), min(others))
-    goes.set()
-    await fills
-    for other in others:
-        os.close(other)
-    assert (tmp_path / "other").stat().st_size == 0
+    await hosted.close()
+    assert not await fill(hosted, 2, 0, b"after")

@@ -15,10 +15,11 @@ from overlap.clock import now
 from overlap.cluster import pieces as pieces_module
 from overlap.cluster.far_peer import GONE_S
 from overlap.cluster.nodes import HeadLost, NodeLost, NodeSilent
-from overlap.cluster.pieces import KEPT, Pieces
+from overlap.cluster.pieces import KEPT, Key, Pieces
 from overlap.cluster.sites import REST_S, Berths, FarSite
 from overlap.errors import ClusterLost, EngineError
 from overlap.process import ChildProcesses
+from overlap.weights.copies import Piece
 
 
 @pytest.mark.virtual
@@ -78,7 +79,7 @@ async def closed(made: Sequence[tuple[FarSite, ChildProcesses]]) -> None:
         assert site._host is not None
 
 
-async def test_weights_are_put_once_for_all_nodes_and_lie_there_as_long_as_they_are_loaded(
+async def test_weights_are_put_once_for_all_nodes_and_held_there_no_longer_than_somebody_takes_them(
     tmp_path: Path, weights: dict[str, Any]
 ) -> None:
     sent = Path(weights["path"]).read_bytes()
@@ -88,10 +89,8 @@ async def test_weights_are_put_once_for_all_nodes_and_lie_there_as_long_as_they_
 
     async def load(site: FarSite, life: ChildProcesses) -> None:
         async with site.brought(life, weights, 3) as found:
-            host = next(host for host in fleet.hosts if found["path"].endswith(host.name))
-            assert host.memory == sent
+            assert Path(found["path"]).read_bytes() == sent
             assert {**found, "path": weights["path"]} == weights
-        assert host.memory is None
 
     await asyncio.gather(*(load(*one) for one in made))
     assert fleet.puts == [10] * 9 + [5]
@@ -111,18 +110,70 @@ async def test_a_node_far_behind_has_pieces_put_again_and_few_are_held(tmp_path:
 
     await asyncio.gather(*(load(*one, after) for one, after in zip(made, (0, 7), strict=True)))
     assert len(fleet.puts) > 10
-    assert [host.fills for host in fleet.hosts] == [10, 10]
+    assert [host.memory for host in fleet.hosts] == [Path(weights["path"]).read_bytes()] * 2
     await closed(made)
 
 
-async def test_another_version_is_read_anew_from_the_same_memory(tmp_path: Path, weights: dict[str, Any]) -> None:
+async def test_of_the_next_version_only_what_has_changed_goes_to_nodes_that_have_the_one_before(
+    tmp_path: Path, weights: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pieces_module, "PIECE_BYTES", 1000)
+    fleet, states = Fleet(4, 4, 4), [os.urandom(2500)]
+    for number in range(4):  # few words apart, with a piece that stays
+        states.append(states[-1][: 300 + number] + b"new" + states[-1][303 + number :])
+    states += [states[2], os.urandom(2500)]
+    (site, life), late = made = await started(fleet, tmp_path)
+    sent = []
+
+    async def load(site: FarSite, life: ChildProcesses, version: int) -> None:
+        info = {"path": weights["path"], "size": len(states[version])}
+        async with site.brought(life, info, 0) as found:  # the number may come twice
+            assert Path(found["path"]).read_bytes() == states[version]
+
+    for version, state in enumerate(states):
+        await asyncio.to_thread(Path(weights["path"]).write_bytes, state)
+        await load(site, life, version)
+        if version in (0, 1, 3):  # one that is two versions behind, and one that comes later than the others
+            await load(*late, version)
+        sent.append([sum(host.fills) for host in fleet.hosts])
+        for host in fleet.hosts:
+            host.fills.clear()
+    small = pytest.approx(20, abs=10)
+    assert sent == [[2500, 2500], [small, small], [small, 0], [small, 1000], [small, 0], [small, 0], [2500, 0]]
+    assert len(fleet.pieces._read) == 3
+    await closed(made)
+
+
+async def test_a_node_whose_copy_is_not_what_it_says_gets_the_piece_whole_and_that_is_told(
+    tmp_path: Path, weights: dict[str, Any]
+) -> None:
+    fleet, told = Fleet(4, 4, 4), list[str]()
+    site, life = FarSite(fleet, Berths(CFG, fleet, told.append)), ChildProcesses("engine", EngineError, tmp_path)
+    await site.start(life, "the engine process", "host", {}, seats(fleet)[0])
+    fleet.hosts[0].pieces = Pieces(fleet._put)
+    sent = Path(weights["path"])
+    await asyncio.to_thread(sent.write_bytes, bytes(95))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pieces_module, "PIECE_BYTES", 40)
+        async with site.brought(life, weights, 1) as found:
+            with open(found["path"], "r+b") as memory:  # noqa: ASYNC230
+                memory.write(b"?")
+        await asyncio.to_thread(sent.write_bytes, bytes(10) + b"new" + bytes(82))
+        async with site.brought(life, weights, 2) as found:
+            assert Path(found["path"]).read_bytes() == sent.read_bytes()
+    assert told == [
+        "1 piece(s) of version 2 went whole to node n1: with what had changed they were other than here",
+    ]
+    await life.close()
+
+
+async def test_a_node_that_takes_no_piece_as_it_is_ends_the_life(tmp_path: Path, weights: dict[str, Any]) -> None:
     fleet = Fleet(4, 4, 4)
-    (first, life), _ = made = await started(fleet, tmp_path)
-    with fleet.pieces.reading():
-        for version in (3, 4):
-            await asyncio.to_thread((tmp_path / "weights").write_bytes, bytes([version]) * 95)
-            async with first.brought(life, weights, version):
-                assert fleet.hosts[0].memory == bytes([version]) * 95
+    (site, life), _ = made = await started(fleet, tmp_path)
+    fleet.hosts[0].damages = True
+    with pytest.raises(EngineError, match="on node n1 is lost: weights come there other than they are"):
+        async with site.brought(life, weights, 3):
+            pass
     await closed(made)
 
 
@@ -197,8 +248,8 @@ async def test_weights_on_a_slow_network_take_long_and_end_no_engine(tmp_path: P
     fleet.hosts[0].pieces = Ready()
     fleet.hosts[0].slow = 2 * GONE_S
     async with site.brought(life, weights, 3):
-        assert now() > 10 * GONE_S
-        assert fleet.hosts[0].fills == 10
+        assert now() > 5 * GONE_S
+        assert fleet.hosts[0].fills == [10] * 9 + [5]
     life.fail("enough")
     await peer.close()
 
@@ -209,5 +260,5 @@ class Ready(Pieces):
     def __init__(self) -> None:
         super().__init__(lambda data: asyncio.sleep(0, data))
 
-    async def get(self, path: str, version: int, at: int, size: int) -> Any:
-        return b"x" * min(10, size - at)
+    async def _piece(self, key: Key, at: int) -> Piece:
+        return Piece.after(None, b"x" * min(10, key[2] - at))
