@@ -1,10 +1,12 @@
 """A process that answers calls, for tests of one on another machine: ``python -m far_child FD``."""
 
 import asyncio
+import hashlib
 import os
 import signal
 import socket
 import sys
+from pathlib import Path
 from typing import Any
 
 from overlap.errors import EngineError
@@ -28,6 +30,8 @@ def answer(call: RemoteCall) -> Any:
             return a + b
         case "echo", (data,):
             return data
+        case "digest", (path,):
+            return hashlib.sha256(Path(path).read_bytes()).digest()
         case "served", ():
             return served
         case "pid", ():
