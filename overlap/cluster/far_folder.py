@@ -6,12 +6,14 @@ import os
 import shutil
 from pathlib import Path
 
+from overlap.weights.copies import Piece
+
 
 class FarFolder:
     """``root`` need not be there yet. All of it blocks."""
 
     def __init__(self, root: Path) -> None:
-        self._root = root
+        self._root, self._read = root, dict[int, Piece]()
 
     def sees(self, path: str, token: str) -> bool:
         """Whether the file has these words here, too, and others may be put beside it."""
@@ -34,6 +36,13 @@ class FarFolder:
     def read(self, path: str, at: int, length: int) -> bytes:
         """A piece of a file, relative to the folder or not. Raises OSError, also where it is shorter."""
         return read_piece(self._root / path, at, length)
+
+    def changed(self, path: str, at: int, length: int, has: bytes | None) -> tuple[bytes, bytes, bool] | None:
+        """A piece of weights for somebody who has one of that digest there: what has changed in it since the last call,
+        or all of it; its digest, and whether it is all of it. None for who has it. Keeps what it read.
+        """
+        piece = self._read[at] = Piece.after(self._read.get(at), read_piece(path, at, length))
+        return next(((data, piece.digest, whole) for data, whole in piece.ways(has)), None)
 
     def write(self, name: str, at: int, data: bytes) -> str:
         """Write a piece of a file in the folder; why that cannot be, "" where it is done."""

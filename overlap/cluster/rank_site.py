@@ -4,7 +4,7 @@ gone.
     RankSite.start    ──▶ an agent on the node ──▶ Peer
     RankSite.saving   ──▶ a path that node and driver share, or a folder there ──▶ files in pieces ──▶ here
     RankSite.loading  ──▶ the same the other way
-    RankSite.brought  ──▶ weights of rank 0 in pieces ──▶ memory here, from which they go on as if they came from here
+    RankSite.brought  ──▶ what has changed of rank 0's weights ──▶ memory here, from which they go on
 
 No Ray in here; of it the ``Fleet`` knows.
 """
@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import re
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -21,16 +20,18 @@ from contextlib import AbstractContextManager, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+from overlap.aio import shielded_thread
 from overlap.atomic import guarded, remove_path
 from overlap.clock import now
 from overlap.cluster.far_folder import FarFolder, read_piece, write_piece
 from overlap.cluster.far_peer import ProcessAgent, start_far
 from overlap.cluster.nodes import NodeLost, NodeRefused, answer_within
 from overlap.cluster.pieces import PIECE_BYTES
-from overlap.cluster.sites import LOOK_S, REST_S, Berths, Fleet, ending
+from overlap.cluster.sites import LOOK_S, OTHER, REST_S, Berths, Fleet, ending
 from overlap.errors import LearnerError, RunDirError
 from overlap.placement import NodeDevices, Placement, RankSeat, reseated
 from overlap.process import ChildProcesses, Peer
+from overlap.weights.copies import WeightCopy
 
 _OF_A_RANK = re.compile(r"zero_pp_rank_(\d+)_")
 """Files of a saved state that one rank writes, and reads again."""
@@ -50,7 +51,7 @@ class RankSite:
         self._fleet, self._berths, self._tell = fleet, berths, tell
         self._hosts: dict[int, ProcessAgent] = {}
         self._seats: Sequence[RankSeat] = ()
-        self._memory = -1
+        self._weights: WeightCopy | None = None
 
     async def seated(self, life: ChildProcesses, placement: Placement) -> Placement:
         """Raises LearnerError where a rank's node is gone, and there is no room elsewhere."""
@@ -129,17 +130,29 @@ class RankSite:
         host = self._hosts.get(0)
         if "path" not in info or host is None:
             return info
-        if self._memory < 0:
-            self._memory = os.memfd_create("overlap-weights", os.MFD_CLOEXEC)
-            os.ftruncate(self._memory, max(1, int(info["size"])))
-        path = f"/proc/{os.getpid()}/fd/{self._memory}"
-        await self._fetch(life, host, str(info["path"]), int(info["size"]), Path(path))
-        return {**info, "path": path}
+        size = int(info["size"])
+        if self._weights is None:
+            self._weights = WeightCopy(size)
+        copy = self._weights
+
+        async def bring(at: int) -> None:
+            length = min(PIECE_BYTES, size - at)
+            for _ in range(2):  # what has changed, and all of it where the result is not right
+                sent = await self._asked(life, host, "changed", info["path"], at, length, copy.digests.get(at))
+                if sent is None or await shielded_thread(copy.fill, at, length, sent[0], sent[1], whole=sent[2]):
+                    return
+                if not sent[2]:
+                    self._tell(f"a piece of version {version} comes whole from node {host.name}: {OTHER}")
+            life.fail(f"weights come from node {host.name} other than they are there")
+            life.check()
+
+        await _in_turns(bring, size)
+        return {**info, "path": copy.path}
 
     async def close(self) -> None:
-        if self._memory >= 0:
-            os.close(self._memory)
-            self._memory = -1
+        if self._weights is not None:
+            self._weights.close()
+            self._weights = None
 
     async def _apart(self, life: ChildProcesses, folder: Path) -> dict[str, tuple[ProcessAgent, Path]]:
         """By the nodes that do not see the folder here: an agent there, and an empty folder of its own."""

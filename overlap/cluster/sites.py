@@ -28,7 +28,7 @@ NODE_S = 1800.0
 """An engine waits so long for a node."""
 UNFIT_S = 10.0
 """A node that an engine cannot move to is not asked again for so long."""
-_OTHER = "with what had changed they were other than here"
+OTHER = "with what had changed they were other than here"
 REST_S = ORPHAN_S + GRACE_S + 45.0
 """A node that was silent when its engine was to end has it for no longer than this; Ray needs 65 s, as it comes, to see
 that a node is gone."""
@@ -200,5 +200,5 @@ class FarSite:
         with ending(life, f"the {life.name} on node {host.name} is lost"):
             brought = await host.bring(update, str(info["path"]), version, int(info["size"]))
         if brought.wrong:
-            self._berths.tell(f"{brought.wrong} piece(s) of version {version} went whole to node {host.name}: {_OTHER}")
+            self._berths.tell(f"{brought.wrong} piece(s) of version {version} went whole to node {host.name}: {OTHER}")
         yield {**info, "path": brought.path}

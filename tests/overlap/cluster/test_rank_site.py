@@ -34,6 +34,7 @@ class Agent(FleetAgent):
         super().__init__(name, closed)
         self.folder, self._shares, self.full = FarFolder(files), shares, False
         self.calls: list[str] = []
+        self.sent = 0
 
     async def files(self, do: str, *args: Any) -> Any:
         self.calls.append(do)
@@ -43,7 +44,11 @@ class Agent(FleetAgent):
             return False
         if do == "write" and self.full:
             return "No space left on device"
-        return getattr(self.folder, do)(*args)
+        answer = getattr(self.folder, do)(*args)
+        if do == "changed" and answer is not None:
+            self.sent += len(answer[0])
+            answer = (b"?" + answer[0][1:], *answer[1:]) if self.damages else answer
+        return answer
 
 
 class Fleet(AgentFleet):
@@ -176,19 +181,37 @@ async def test_a_rank_moves_to_no_gpu_of_an_engine_that_has_moved_itself(tmp_pat
         await ranks.seated()
 
 
-async def test_weights_of_a_first_rank_on_a_node_come_into_memory_here(tmp_path: Path) -> None:
-    memory, sent = tmp_path / "memory", [os.urandom(95), os.urandom(95)]
+async def test_of_the_weights_of_a_first_rank_on_a_node_what_has_changed_comes_into_memory_here(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rank_site, "PIECE_BYTES", 1000)
+    memory, first = tmp_path / "memory", bytes(2500)
+    states = [first, b"new" + first[3:], os.urandom(2500), first]
     async with Ranks(tmp_path) as ranks:
-        for version, data in enumerate(sent):
+        agent, came = ranks.fleet.agent("n1"), []
+        for version, data in enumerate([*states, first]):
             memory.write_bytes(data)
-            info = {"path": str(memory), "size": 95, "tensors": [["a", "float32", [3], 0]]}
+            info = {"path": str(memory), "size": 2500, "tensors": [["a", "float32", [3], 0]]}
             found = await ranks.site.brought(ranks.life, info, version)
             assert Path(found["path"]).read_bytes() == data
             assert {**found, "path": str(memory)} == info
             assert found["path"].startswith(f"/proc/{os.getpid()}/fd/")
+            came.append(agent.sent)
+            agent.sent = 0
+        assert came == [2500, 14, 2500, 2500, 0]
+        Path(found["path"]).write_bytes(b"?" + first[1:])
+        memory.write_bytes(states[1])
+        found = await ranks.site.brought(ranks.life, info, 5)
+        assert Path(found["path"]).read_bytes() == states[1]
+        assert ranks.told == [
+            "a piece of version 5 comes whole from node n1: with what had changed they were other than here"
+        ]
         assert await ranks.site.brought(ranks.life, {"init": {}}, 3) == {"init": {}}
-    assert ranks.fleet.agent("n1").calls.count("read") == 20
-    assert "read" not in ranks.fleet.agent("n2").calls
+        agent.damages = True
+        memory.write_bytes(first)
+        with pytest.raises(LearnerDiedError, match="weights come from node n1 other than they are there"):
+            await ranks.site.brought(ranks.life, info, 6)
+    assert "changed" not in ranks.fleet.agent("n2").calls
 
 
 def files(folder: Path) -> dict[str, bytes]:
