@@ -1,7 +1,7 @@
 """Weights on their way to nodes: of each piece what has changed where the node has the one before, else all of it.
 
 A piece is read and compared once for all nodes, put where all of them find it, and held there for as long as somebody
-takes it. What was read last stays in this process: one copy of the weights. No Ray in here.
+takes it. What was read last stays in this process: one copy of the weights, and what changed in it. No Ray in here.
 """
 
 from __future__ import annotations
