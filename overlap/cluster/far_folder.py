@@ -6,7 +6,7 @@ import os
 import shutil
 from pathlib import Path
 
-from overlap.weights.copies import Piece
+from overlap.weights.copies import Piece, mapped
 
 
 class FarFolder:
@@ -37,11 +37,13 @@ class FarFolder:
         """A piece of a file, relative to the folder or not. Raises OSError, also where it is shorter."""
         return read_piece(self._root / path, at, length)
 
-    def changed(self, path: str, at: int, length: int, has: bytes | None) -> tuple[bytes, bytes, bool] | None:
+    def changed(
+        self, path: str, at: int, length: int, has: bytes | None
+    ) -> tuple[bytes | bytearray, bytes, bool] | None:
         """A piece of weights for somebody who has one of that digest there: what has changed in it since the last call,
         or all of it; its digest, and whether it is all of it. None for who has it. Keeps what it read.
         """
-        piece = self._read[at] = Piece.after(self._read.get(at), read_piece(path, at, length))
+        piece = self._read[at] = Piece.after(self._read.get(at), mapped(path, at, length))
         return next(((data, piece.digest, whole) for data, whole in piece.ways(has)), None)
 
     def write(self, name: str, at: int, data: bytes) -> str:

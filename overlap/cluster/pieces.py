@@ -13,9 +13,8 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from overlap.aio import together
-from overlap.cluster.far_folder import read_piece
 from overlap.cluster.nodes import NodeLost
-from overlap.weights.copies import Piece
+from overlap.weights.copies import Piece, mapped
 
 PIECE_BYTES = 16 << 20
 AHEAD = 3
@@ -26,7 +25,7 @@ KEPT = 4
 FILL_S = 300.0
 """A piece is on its way to a node for so long at most; whether that is there, the calls of its process say."""
 
-Put = Callable[[bytes], Awaitable[Any]]
+Put = Callable[[bytes | bytearray], Awaitable[Any]]
 Ask = Callable[..., Awaitable[Any]]
 Key = tuple[str, int, int, int]
 
@@ -99,7 +98,7 @@ class Pieces:
             self._read[at] = key, task
         return await asyncio.shield(task)
 
-    async def _where(self, key: tuple[int, bytes, bool], data: bytes) -> Any:
+    async def _where(self, key: tuple[int, bytes, bool], data: bytes | bytearray) -> Any:
         """What ``put`` made of that."""
         if key not in self._made:
             self._made[key] = asyncio.ensure_future(self._put(data))
@@ -113,5 +112,8 @@ async def _next(key: Key, at: int, before: asyncio.Task[Piece] | None) -> Piece:
     if before is not None:
         await asyncio.wait([before])
     former = None if before is None or before.cancelled() or before.exception() else before.result()
-    data = await asyncio.to_thread(read_piece, path, at, min(PIECE_BYTES, size - at))
-    return await asyncio.to_thread(Piece.after, former, data)
+
+    def read() -> Piece:
+        return Piece.after(former, mapped(path, at, min(PIECE_BYTES, size - at)))
+
+    return await asyncio.to_thread(read)

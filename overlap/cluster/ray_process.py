@@ -104,7 +104,7 @@ class RayProcess(CallServer):
         return await self._pieces.bring(partial(self.ask, number, "call"), update, path, version, size)
 
 
-async def put(data: bytes) -> Any:
+async def put(data: bytes | bytearray) -> Any:
     """A reference to these bytes in the object store, as an array that is read there without a copy."""
     import numpy
 

@@ -19,31 +19,45 @@ def piece_digest(data: Any) -> bytes:
     return bytes(xxh3_128_digest(data))
 
 
+def mapped(path: str, at: int, length: int) -> memoryview:
+    """Bytes of a file, which are read as they are looked at. Raises OSError, also where it ends before."""
+    with open(path, "rb") as file:
+        try:
+            return memoryview(mmap.mmap(file.fileno(), at + length, prot=mmap.PROT_READ))[at:]
+        except ValueError:
+            raise OSError(f"{path} ends before byte {at + length}") from None
+
+
 class Piece(NamedTuple):
     """A piece as it was read last; with what has changed in it since it had the digest ``base``, where that is less."""
 
-    data: bytes
+    data: bytearray
     digest: bytes
     base: bytes = b""
     changed: bytes | None = None
 
     @classmethod
-    def after(cls, former: Piece | None, data: bytes) -> Piece:
-        """Of the same place, read later."""
-        digest = piece_digest(data)
-        if former is None or len(former.data) != len(data):
-            return cls(data, digest)
-        if former.digest == digest:
-            return former
-        return cls(data, digest, former.digest, difference(former.data, data))
+    def after(cls, former: Piece | None, now: Any) -> Piece:
+        """Of the same place, read later, in the memory of ``former``. The digest is of this copy: what is read may
+        change meanwhile.
+        """
+        if former is None or len(former.data) != len(now):
+            copy = bytearray(now)
+            return cls(copy, piece_digest(copy))
+        if (changed := difference(former.data, now)) is None:
+            former.data[:] = now
+        else:
+            apply(former.data, changed)
+        digest = piece_digest(former.data)
+        return former if digest == former.digest else cls(former.data, digest, former.digest, changed)
 
-    def ways(self, has: bytes | None) -> list[tuple[bytes, bool]]:
+    def ways(self, has: bytes | None) -> list[tuple[bytes | bytearray, bool]]:
         """What to send to somebody who has a piece of that digest there, and whether it is all of it: the second where
         the first was of no use, and nothing to who has it.
         """
         if has == self.digest:
             return []
-        whole = [(self.data, True)]
+        whole: list[tuple[bytes | bytearray, bool]] = [(self.data, True)]
         return [(self.changed, False), *whole] if self.changed is not None and has == self.base else whole
 
 

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 _HEAD = struct.Struct("<II")
 _WORD, _LONG = 2, 255
+_BLOCK = 1 << 18  # words at a time, so that what is known of them stays in the cache
 
 
 def difference(former: Any, now: Any) -> bytes | None:
@@ -35,7 +36,7 @@ def difference(former: Any, now: Any) -> bytes | None:
         raise ValueError(f"a difference between {len(old)} and {len(new)} bytes")
     even = len(new) - len(new) % _WORD
     before, after = numpy.frombuffer(old[:even], numpy.uint16), numpy.frombuffer(new[:even], numpy.uint16)
-    changed = numpy.flatnonzero(before != after)
+    changed = _changed(before, after)
     if _HEAD.size + 3 * len(changed) > len(new) // 2:
         return None
     gaps = _gaps(changed)
@@ -69,11 +70,28 @@ def apply(buffer: Any, made: Any) -> None:
     memory[even:] = data[values_end:]
 
 
+def _changed(before: NDArray[Any], after: NDArray[Any]) -> NDArray[Any]:
+    """Indices of the words that differ, in order: of eight at a time first, since mostly none of these does."""
+    import numpy
+
+    found: list[NDArray[Any]] = [numpy.empty(0, numpy.int64)]
+    differ: NDArray[Any] = numpy.zeros(_BLOCK, numpy.bool_)
+    eights = differ.view(numpy.uint64)
+    for at in range(0, len(after), _BLOCK):
+        count = min(_BLOCK, len(after) - at)
+        differ[count:] = False
+        numpy.not_equal(before[at : at + count], after[at : at + count], out=differ[:count])
+        some = numpy.flatnonzero(eights)
+        words = numpy.flatnonzero(eights[some].view(numpy.bool_))
+        found.append((some[words >> 3] << 3) + (words & 7) + at)
+    return numpy.concatenate(found)
+
+
 def _gaps(changed: NDArray[Any]) -> NDArray[Any]:
     import numpy
 
     unchanged = numpy.diff(changed, prepend=-1) - 1
-    ends = numpy.cumsum(unchanged // _LONG + 1) - 1
-    gaps: NDArray[Any] = numpy.full(int(ends[-1]) + 1 if len(ends) else 0, _LONG, numpy.uint8)
-    gaps[ends] = unchanged % _LONG
-    return gaps
+    far = numpy.flatnonzero(unchanged >= _LONG)
+    times = unchanged[far] // _LONG
+    unchanged[far] %= _LONG
+    return numpy.insert(unchanged.astype(numpy.uint8), numpy.repeat(far, times), _LONG)
