@@ -1,7 +1,7 @@
 """Weights on their way to nodes: of each piece what has changed where the node has the one before, else all of it.
 
-A piece is read and compared once for all nodes, put where all of them find it, and held there for as long as somebody
-takes it. What was read last stays in this process: one copy of the weights, and what changed in it. No Ray in here.
+Each is read and compared once for all nodes, and held where these find it for as long as somebody takes some. What was
+read last stays in this process: one copy of the weights, and what changed in it. No Ray in here.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ AHEAD = 3
 """Pieces on their way to a node at a time: one is compared, one comes, one is written."""
 KEPT = 4
 """Pieces that stay: for a node that is further behind than these they are put there once more."""
-
 FILL_S = 300.0
 """A piece is on its way to a node for so long at most; whether that is there, the calls of its process say."""
 
@@ -31,9 +30,7 @@ Key = tuple[str, int, int, int]
 
 
 class Brought(NamedTuple):
-    """Where weights lie on a node, bytes that went there, and pieces that had to go whole since what had changed was
-    not enough.
-    """
+    """Where weights lie on a node, bytes that went there, pieces that went whole since what had changed was wrong."""
 
     path: str
     sent: int
@@ -61,30 +58,24 @@ class Pieces:
                 self._round += 1
 
     async def bring(self, ask: Ask, update: int, path: str, version: int, size: int) -> Brought:
-        """Have the agent behind ``ask`` take the memory of ``size`` bytes at ``path``.
-
-        Raises NodeLost where that does not come there as it is.
-        """
+        """Have the agent behind ``ask`` take memory of ``size`` bytes at ``path``. Raises NodeLost where it does not."""
         sent = wrong = 0
         starts = iter(range(0, size, PIECE_BYTES))
 
         async def work() -> None:
-            for at in starts:
-                await bring_piece(at)
-
-        async def bring_piece(at: int) -> None:
             nonlocal sent, wrong
-            piece = await self._piece((path, version, size, self._round), at)
-            for data, whole in piece.ways(has.get(at)):
-                put = await self._where((at, piece.digest, whole), data)
-                async with asyncio.timeout(FILL_S):
-                    right = await ask("fill", update, at, len(piece.data), put, piece.digest, whole)
-                sent += len(data)
-                if right:
-                    return
-                if whole:
-                    raise NodeLost(f"weights come there other than they are: bytes from {at} of version {version}")
-                wrong += 1
+            for at in starts:
+                piece = await self._piece((path, version, size, self._round), at)
+                for data, whole in piece.ways(has.get(at)):
+                    put = await self._where((at, piece.digest, whole), data)
+                    async with asyncio.timeout(FILL_S):
+                        right = await ask("fill", update, at, len(piece.data), put, piece.digest, whole)
+                    sent += len(data)
+                    if right:
+                        break
+                    if whole:
+                        raise NodeLost(f"weights come there other than they are: bytes from {at} of version {version}")
+                    wrong += 1
 
         with self.reading():
             there, has = await ask("room", update, size)
@@ -99,7 +90,6 @@ class Pieces:
         return await asyncio.shield(task)
 
     async def _where(self, key: tuple[int, bytes, bool], data: bytes | bytearray) -> Any:
-        """What ``put`` made of that."""
         if key not in self._made:
             self._made[key] = asyncio.ensure_future(self._put(data))
             if len(self._made) > KEPT:
@@ -112,8 +102,4 @@ async def _next(key: Key, at: int, before: asyncio.Task[Piece] | None) -> Piece:
     if before is not None:
         await asyncio.wait([before])
     former = None if before is None or before.cancelled() or before.exception() else before.result()
-
-    def read() -> Piece:
-        return Piece.after(former, mapped(path, at, min(PIECE_BYTES, size - at)))
-
-    return await asyncio.to_thread(read)
+    return await asyncio.to_thread(lambda: Piece.after(former, mapped(path, at, min(PIECE_BYTES, size - at))))
