@@ -58,7 +58,7 @@ class Pieces:
                 self._round += 1
 
     async def bring(self, ask: Ask, update: int, path: str, version: int, size: int) -> Brought:
-        """Have the agent behind ``ask`` take memory of ``size`` bytes at ``path``. Raises NodeLost where it does not."""
+        """Have the agent of ``ask`` take memory of ``size`` bytes at ``path``. Raises NodeLost where it does not."""
         sent = wrong = 0
         starts = iter(range(0, size, PIECE_BYTES))
 
