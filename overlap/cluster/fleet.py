@@ -139,10 +139,10 @@ class FarProcess:
                 agent = agent_on(self._fleet.cluster, self._fleet.places[self.node], self._life.name, self._fleet.rest)
                 self.actor = await self._stack.enter_async_context(agent)
                 for path in self._policies:
-                    if not await self._ask("run", same_policy, path, await asyncio.to_thread(policy_digest, path)):
+                    if not await self.ask("run", same_policy, path, await asyncio.to_thread(policy_digest, path)):
                         way_out = "put the same one at the same path of every node, or share the path"
                         raise NodeRefused(f"the policy {path} is not there, or has other files: {way_out}")
-                self.folder = Path(await self._ask("start", title, module, dict(environment)), "files")
+                self.folder = Path(await self.ask("start", title, module, dict(environment)), "files")
         except BaseException:
             await self._stack.aclose()
             raise
@@ -152,9 +152,9 @@ class FarProcess:
     async def run(self, function: Callable[..., Any], *args: Any) -> Any:
         """What a function says there. Raises the cause when the life is over."""
         with self.lost():
-            return await self._ask("run", function, *args)
+            return await self.ask("run", function, *args)
 
-    async def _ask(self, name: str, *args: Any) -> Any:
+    async def ask(self, name: str, *args: Any) -> Any:
         return await answer_within(self.actor.call(name, *args), ASK_S)
 
     def write(self, data: bytes) -> None:

@@ -16,9 +16,11 @@ from io import FileIO
 from pathlib import Path
 from typing import Any
 
+from overlap.aio import shielded_thread
 from overlap.errors import ConfigError, OverlapError
 from overlap.policy import policy_digest
 from overlap.process import ChildProcesses, connect, scratch_directory
+from overlap.weights.copies import Piece, WeightCopy, mapped
 
 PIECE = 4 << 20
 """Bytes of a stream in one call, at most."""
@@ -31,7 +33,9 @@ class Hosted:
         self._name, self._stack = name, AsyncExitStack()
         self._replies, self._some = bytearray(), asyncio.Event()
         self._death: tuple[str, int | None] | None = None
-        self._weights, self._update = -1, 0
+        self._weights: WeightCopy | None = None
+        self._update, self._filling = 0, asyncio.Lock()
+        self._pieces = dict[int, Piece]()
 
     async def start(self, title: str, module: str, environment: Mapping[str, str]) -> str:
         """Start ``python -m module FD`` in a scratch directory of its own; its path. Raises OverlapError."""
@@ -68,38 +72,48 @@ class Hosted:
         """What a function says that is called in a thread here."""
         return await asyncio.to_thread(function, *args)
 
-    async def room(self, update: int, size: int) -> str:
-        """Memory for ``size`` bytes of weights, in the place of the last; the path by which the process finds it.
+    async def room(self, update: int, size: int) -> tuple[str, dict[int, bytes]]:
+        """Memory for ``size`` bytes of weights, which stays for the next update; the path by which the process finds
+        it, and digests of the pieces that lie there, by where they begin.
 
         Updates are numbered as they come: calls may overtake each other, and one for an earlier update does nothing.
-        Asked for twice, an update has its memory once.
         """
-        if update > self._update:
-            self._drop()
-            self._update, self._weights = update, os.memfd_create("overlap-weights", os.MFD_CLOEXEC)
-            os.ftruncate(self._weights, max(size, 1))
-        return f"/proc/{os.getpid()}/fd/{self._weights}"
+        async with self._filling:
+            if update < self._update:
+                return "", {}
+            if self._weights is None or self._weights.size != size:
+                self._drop()
+                self._weights = WeightCopy(size)
+            self._update = update
+            return self._weights.path, self._weights.digests.copy()
 
-    async def fill(self, update: int, at: int, data: bytes | memoryview) -> None:
-        """Write some of them there."""
-        if update == self._update and self._weights >= 0:
-            fd = os.dup(self._weights)  # else the number might be another file's before all is written
-            await asyncio.to_thread(write_and_close, fd, at, data)
+    async def fill(self, update: int, at: int, length: int, data: Any, digest: bytes, whole: bool) -> bool:
+        """Write a piece of them there, or what has changed in it; whether it has that digest then."""
+        async with self._filling:
+            if update != self._update or self._weights is None:
+                return False
+            return await shielded_thread(self._weights.fill, at, length, data, digest, whole=whole)
 
-    async def free(self, update: int) -> None:
-        """Give that memory back."""
-        if update == self._update:
-            self._drop()
+    async def changed(
+        self, path: str, at: int, length: int, has: bytes | None
+    ) -> tuple[bytes | bytearray, bytes, bool] | None:
+        """A piece of weights that lie here, for somebody who has one of that digest: what has changed in it since the
+        last call, or all of it; its digest, and whether it is all of it. None for who has it. Keeps what it read.
+        """
+        read = self._pieces
+        piece = read[at] = await asyncio.to_thread(lambda: Piece.after(read.get(at), mapped(path, at, length)))
+        return next(((data, piece.digest, whole) for data, whole in piece.ways(has)), None)
 
     def _drop(self) -> None:
-        if self._weights >= 0:
-            os.close(self._weights)
-            self._weights = -1
+        if self._weights is not None:
+            self._weights.close()
+            self._weights = None
 
     async def close(self) -> None:
         """End the process and what it has started, and remove all that is theirs."""
         await self._stack.aclose()
-        self._drop()
+        async with self._filling:
+            self._drop()
 
     def _died(self, who: str, code: int | None) -> None:
         self._death = who, code

@@ -17,6 +17,7 @@ from typing import Any
 from overlap.cluster.addresses import check_address
 from overlap.cluster.by_hand import AUTH, token_of
 from overlap.cluster.nodes import HeadLost, NodeLost, NodeSilent, RayNodeInfo, answer_within
+from overlap.cluster.pieces import Brought
 from overlap.errors import ConfigError
 from overlap.process import ChildProcesses, Peer, scratch_directory
 from sandbox.errors import SandboxError
@@ -140,9 +141,10 @@ class RayActor:
         with suppress(NodeLost, SandboxError):
             await self.call("nudge")
 
-    async def bring(self, update: int, path: str, version: int, size: int) -> str:
+    async def bring(self, update: int, path: str, version: int, size: int) -> Brought:
         """Put weights into the memory of its node: see ``RayProcess.bring``."""
-        return str(await self._ray.call("bring", self._number, update, path, version, size))
+        brought: Brought = await self._ray.call("bring", self._number, update, path, version, size)
+        return brought
 
     async def end(self) -> bool:
         """Have it close what it has, then end it. Whether all that it had has ended for sure: so it has where the actor

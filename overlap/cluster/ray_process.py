@@ -25,7 +25,7 @@ from overlap.cluster.addresses import NO_HEAD
 from overlap.cluster.agent import NodeActor
 from overlap.cluster.by_hand import AUTH
 from overlap.cluster.nodes import HeadLost, NodeLost, NodeSilent, RayNodeInfo
-from overlap.cluster.pieces import Pieces
+from overlap.cluster.pieces import Brought, Pieces
 from overlap.errors import ConfigError, OverlapError, one_line
 from overlap.process import PARENT, CallServer, process_tree, serve_until_hung_up
 from sandbox.errors import SandboxError
@@ -98,12 +98,12 @@ class RayProcess(CallServer):
         if (actor := self._actors.pop(number, None)) is not None:
             await apart(lambda: ray.kill(actor))
 
-    async def bring(self, number: int, update: int, path: str, version: int, size: int) -> str:
-        """Put weights that lie at ``path`` of this machine's memory into that of an actor's node; the path there."""
+    async def bring(self, number: int, update: int, path: str, version: int, size: int) -> Brought:
+        """Put weights that lie at ``path`` of this machine's memory into that of an actor's node."""
         return await self._pieces.bring(partial(self.ask, number, "call"), update, path, version, size)
 
 
-async def put(data: bytes) -> Any:
+async def put(data: bytes | bytearray) -> Any:
     """A reference to these bytes in the object store, as an array that is read there without a copy."""
     import numpy
 

@@ -1,6 +1,6 @@
 """Where engines and learner ranks live that are on nodes. No Ray in here.
 
-brought  ──▶ weights in pieces: for an engine by the object store into memory there, of rank 0 into memory here
+brought  ──▶ what has changed of the weights: for an engine by the object store into memory there, of rank 0 here
 saving   ──▶ a path that node and driver share, or a folder there ──▶ files in pieces ──▶ here
 loading  ──▶ the same the other way
 """
@@ -17,19 +17,20 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from overlap.aio import together
+from overlap.aio import shielded_thread, together
 from overlap.clock import now
-from overlap.cluster.fleet import GONE_S, LOOK_S, REST_S, FarProcess, RayFleet, ending, joined
+from overlap.cluster.fleet import LOOK_S, REST_S, FarProcess, RayFleet, ending, joined
 from overlap.cluster.hosted import files_in, read_piece, write_piece
-from overlap.cluster.nodes import NodeLost, answer_within
 from overlap.cluster.pieces import PIECE_BYTES
 from overlap.errors import LearnerError, RunDirError
 from overlap.placement import EngineSeat, Placement, RankSeat, reseated
 from overlap.process import ChildProcesses, Peer
+from overlap.weights.copies import WeightCopy
 
 _OF_A_RANK = re.compile(r"zero_pp_rank_(\d+)_")
 """Files of a saved state that one rank writes, and reads again."""
 Run = Callable[..., Awaitable[Any]]
+OTHER = "with what had changed they were other than here"
 AHEAD = 2
 """Pieces on their way at a time: one is written while the next one comes."""
 
@@ -59,15 +60,12 @@ class FarSite:
         if "path" not in info or (process := self._process) is None:
             yield info
             return
-        self._updates = update = self._updates + 1
-        try:
-            with process.lost():
-                path = await process.actor.bring(update, str(info["path"]), version, int(info["size"]))
-            yield {**info, "path": path}
-        finally:
-            if not life.over:
-                with suppress(NodeLost):
-                    await answer_within(process.actor.call("free", update), GONE_S)
+        self._updates += 1
+        with process.lost():
+            came = await process.actor.bring(self._updates, str(info["path"]), version, int(info["size"]))
+        if came.wrong:
+            self._fleet.tell(f"{came.wrong} piece(s) of version {version} went whole to node {process.node}: {OTHER}")
+        yield {**info, "path": came.path}
 
 
 class RankSite:
@@ -77,7 +75,7 @@ class RankSite:
         self._fleet, self._policies = fleet, policies
         self._processes: dict[int, FarProcess] = {}
         self._seats: Sequence[RankSeat] = ()
-        self._memory = -1
+        self._weights: WeightCopy | None = None
 
     async def seated(self, life: ChildProcesses, placement: Placement) -> Placement:
         self._processes.clear()
@@ -138,17 +136,28 @@ class RankSite:
     async def brought(self, life: ChildProcesses, info: Mapping[str, Any], version: int) -> Mapping[str, Any]:
         if "path" not in info or (process := self._processes.get(0)) is None:
             return info
-        if self._memory < 0:
-            self._memory = os.memfd_create("overlap-weights", os.MFD_CLOEXEC)
-            os.ftruncate(self._memory, max(1, int(info["size"])))
-        path = f"/proc/{os.getpid()}/fd/{self._memory}"
-        await _copy(Path(info["path"]), int(info["size"]), Path(path), read=process.run)
-        return {**info, "path": path}
+        size = int(info["size"])
+        copy = self._weights = self._weights or WeightCopy(size)
+
+        async def bring(at: int) -> None:
+            length = min(PIECE_BYTES, size - at)
+            for _ in range(2):  # what has changed, and all of it where the result is not right
+                with process.lost():
+                    sent = await process.ask("changed", info["path"], at, length, copy.digests.get(at))
+                if sent is None or await shielded_thread(copy.fill, at, length, sent[0], sent[1], whole=sent[2]):
+                    return
+                if not sent[2]:
+                    self._fleet.tell(f"a piece of version {version} comes whole from node {process.node}: {OTHER}")
+            life.fail(f"weights come from node {process.node} other than they are there")
+            life.check()
+
+        await _in_turns(bring, size)
+        return {**info, "path": copy.path}
 
     async def close(self) -> None:
-        if self._memory >= 0:
-            os.close(self._memory)
-            self._memory = -1
+        if self._weights is not None:
+            self._weights.close()
+            self._weights = None
 
     @asynccontextmanager
     async def _apart(
@@ -174,12 +183,21 @@ async def _copy(
     path: Path, size: int, to: Path, *, read: Run = asyncio.to_thread, write: Run = asyncio.to_thread, where: str = ""
 ) -> None:
     """A file, some pieces of it at a time; ``read`` runs a function where it lies, ``write`` ``where`` it goes."""
-    at = iter(range(0, max(1, size), PIECE_BYTES))
+
+    async def copy(at: int) -> None:
+        piece = await read(read_piece, path, at, min(PIECE_BYTES, size - at))
+        if fault := await write(write_piece, to, at, piece):
+            raise RunDirError(f"cannot write {to}{where}: {fault}; free disk space there, or choose another place")
+
+    await _in_turns(copy, size)
+
+
+async def _in_turns(move: Callable[[int], Awaitable[None]], size: int) -> None:
+    """Move every piece, some at a time."""
+    starts = iter(range(0, max(1, size), PIECE_BYTES))
 
     async def work() -> None:
-        for one in at:
-            piece = await read(read_piece, path, one, min(PIECE_BYTES, size - one))
-            if fault := await write(write_piece, to, one, piece):
-                raise RunDirError(f"cannot write {to}{where}: {fault}; free disk space there, or choose another place")
+        for at in starts:
+            await move(at)
 
     await together(*(work() for _ in range(AHEAD)))

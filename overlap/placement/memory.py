@@ -61,7 +61,7 @@ class Seats:
     """Who sits where. ``devices`` are the bytes of each GPU (0: not known), none on a CPU; ``engines`` the GPUs of each
     engine; ``ranks`` the GPU of each learner rank. They may take ``turns``, the engine asleep while the learner learns.
     ``host`` is the machine's memory that is free, bytes (0: not known). ``first`` is the number of the first of these
-    ranks; ``copies``: rank 0 is on another machine than the driver, who has a copy of its weights here.
+    ranks; ``copies`` of the weights are kept here for those who get only what has changed in them.
     """
 
     devices: tuple[int, ...]
@@ -71,7 +71,7 @@ class Seats:
     backend: str
     host: int = 0
     first: int = 0
-    copies: bool = False
+    copies: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -360,7 +360,7 @@ def _on_machine(run: PlannedRun, seats: Seats, phase: Phase) -> Iterator[Use]:
         for number in range(len(seats.engines)):
             yield Use(f"engine {number}", MACHINE, phase, items)
     if seats.copies and phase != "start":
-        yield Use("driver", MACHINE, phase, {"transfer buffer": run.weights})
+        yield Use("agents", MACHINE, phase, {"transfer buffer": seats.copies * run.weights})
     for rank in range(seats.first, seats.first + len(seats.ranks)):
         held = rank_on_cpu(run, phase, rank)
         if phase != "start":

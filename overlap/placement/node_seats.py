@@ -129,9 +129,19 @@ def seats_over(placement: Placement, node: NodeDevices) -> Seats:
     """Who sits on one of the nodes."""
     name = node_name(node)
     mine = replace(placement, engines=placement.on(name), ranks=placement.ranks_on(name))
-    far = bool(placement.ranks) and placement.ranks[0].node != ""
-    copies = node.here and far and bool(placement.engines) and placement.backend == "shm"
-    return replace(seats_on(mine, node.devices, node.host), copies=copies)
+    return replace(seats_on(mine, node.devices, node.host), copies=_copies(placement, name))
+
+
+def _copies(placement: Placement, name: str) -> int:
+    """Of the weights on their way by shm: one at either end of each way to another machine; that of an engine for
+    itself, and on the driver's machine one for all engines elsewhere.
+    """
+    if placement.backend != "shm" or not (placement.engines and placement.ranks):
+        return 0
+    first = placement.ranks[0].node
+    ends = bool(first) and name in ("", first)
+    leaves = name == "" and any(engine.node for engine in placement.engines)
+    return ends + leaves + (len(placement.on(name)) if name else 0)
 
 
 def check_nodes(run: PlannedRun, placement: Placement, nodes: Sequence[NodeDevices]) -> None:
@@ -148,8 +158,7 @@ def fits_on(run: PlannedRun, placement: Placement, seat: EngineSeat, node: NodeD
     """Whether an engine that moves to that seat of a node, where no other of the placement's is, has enough memory,
     also with learner ranks beside it.
     """
-    alone = replace(placement, engines=(seat,), ranks=tuple(rank for rank in placement.ranks if rank.node == node.name))
-    return memory_plan(run, seats_on(alone, node.devices, node.host)).shortage() is None
+    return memory_plan(run, seats_over(replace(placement, engines=(seat,)), node)).shortage() is None
 
 
 def nodes_line(placement: Placement) -> str:

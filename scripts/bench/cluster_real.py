@@ -1,7 +1,7 @@
 """A Ray cluster of one to three machines made of namespaces beside a local pool (as root).
 
-What a judgement costs the driver, how soon a lost node is made up for, and how long weights take to other nodes. All
-machines share the cores of this one: rates over more nodes tell what the driver can do, not what nodes would add.
+What a judgement costs the driver, and how soon a lost node is made up for. All machines share the cores of this one:
+rates over more nodes tell what the driver can do, not what nodes would add. ``cluster_weights`` sends weights.
 """
 
 from __future__ import annotations
@@ -12,18 +12,16 @@ import itertools
 import json
 import os
 import signal
-import statistics
 import subprocess
 import sys
-import tempfile
 import time
 from collections import Counter
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from _shared import ROOT, SUPPORT, argument_parser
+from _shared import ROOT, argument_parser
 
 from sandbox.core import Case, Judgement, Problem, Program, Verdict
 
@@ -37,7 +35,6 @@ PROBLEM = Problem("empty", "stdio", (Case("1", "1"),))
 EMPTY_S, SLOTS = 0.01, 64
 LONG_S, STEADY_S, SEEN_S, TICK_S = 1.0, 10.0, 45.0, 0.5
 """Jobs of so long keep every slot busy while nodes go and come; a rate counts once it was steady for so long."""
-WEIGHTS, ROUNDS = 269_000_000, 5
 
 
 class EmptyPool:
@@ -129,47 +126,6 @@ async def loss(address: str, nodes: int) -> None:
             task.cancel()
 
 
-async def weights(address: str, nodes: int) -> dict[str, float]:
-    """Seconds until ``nodes`` other machines have the weights, the median of ``ROUNDS``, the first left out."""
-    from overlap.cluster import FarSite, RayCluster, RayFleet
-    from overlap.config import Config
-    from overlap.errors import EngineError
-    from overlap.placement import EngineSeat
-    from overlap.process import ChildProcesses
-
-    async with AsyncExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(dir="/dev/shm")))
-        shared = Path(stack.enter_context(tempfile.TemporaryDirectory()))  # where every machine finds it
-        (shared / "config.json").write_text("{}")
-        (path := folder / "weights").write_bytes(os.urandom(1 << 20) * (WEIGHTS >> 20))
-        fleet = RayFleet(Config(), RayCluster(address), (), print)
-        stack.push_async_callback(fleet.cluster.leave)
-        await fleet.cluster.enter()
-        names = [name for name in await fleet.living() if not fleet.places[name].here][:nodes]
-        found = {"PYTHONPATH": f"{ROOT}{os.pathsep}{SUPPORT}"}
-        sites = []
-        for index, name in enumerate(names):
-            life, site = (
-                ChildProcesses(f"engine-{index}", EngineError, folder, folder / "log"),
-                FarSite(fleet, shared),
-            )
-            peer = await site.start(life, "the engine", "far_child", found, EngineSeat(index, 0, node=name))
-            stack.push_async_callback(peer.close)
-            stack.push_async_callback(life.close)
-            sites.append((life, site))
-        info, took = {"path": str(path), "size": path.stat().st_size}, []
-
-        async def bring(life: ChildProcesses, site: FarSite, version: int) -> None:
-            async with site.brought(life, info, version):
-                pass
-
-        for version in range(ROUNDS + 1):
-            began = time.monotonic()
-            await asyncio.gather(*(bring(life, site, version) for life, site in sites))
-            took.append(time.monotonic() - began)
-    return {"s": statistics.median(took[1:])}
-
-
 def over_machines(count: int, empty: int) -> int:
     """Print the tables. Says why where there can be no machines."""
     from machines import Machines, why_not
@@ -198,12 +154,6 @@ def over_machines(count: int, empty: int) -> int:
             given = ["rate", "--address", machines.address, "--nodes", str(nodes)]
             row(nodes, "sandboxes", drive(machines, *given, "--count", str(count)))
             row(nodes, "nobody", drive(machines, *given, "--count", str(empty), "--empty"))
-        for nodes in (1, 2):
-            took = drive(machines, "weights", "--address", machines.address, "--nodes", str(nodes))["s"]
-            print(
-                f"{WEIGHTS / 1e6:.0f} MB of weights to {nodes} node(s): {took:.2f} s, the median of {ROUNDS}",
-                flush=True,
-            )
         lose_a_node(machines)
     return 0
 
@@ -255,7 +205,7 @@ def await_rate(driver: subprocess.Popen[str], nodes: int, since: float) -> float
 
 def main() -> int:
     parser = argument_parser(__doc__)
-    parser.add_argument("what", nargs="?", choices=["rate", "loss", "weights"], help="a part of it, on a machine")
+    parser.add_argument("what", nargs="?", choices=["rate", "loss"], help="a part of it, on a machine")
     parser.add_argument("--address", default="", help="of the cluster, for a part")
     parser.add_argument("--nodes", type=int, default=1, help="of the cluster, for a part (1)")
     parser.add_argument("--count", type=int, default=600, help="programs for the sandboxes of a cluster (600)")
@@ -267,8 +217,6 @@ def main() -> int:
             print(json.dumps(asyncio.run(rates(args.address, args.nodes, args.count, empty=args.empty))))
         case "loss":
             asyncio.run(loss(args.address, args.nodes))
-        case "weights":
-            print(json.dumps(asyncio.run(weights(args.address, args.nodes))))
         case _:
             return over_machines(args.count, args.empty_count)
     return 0

@@ -1,8 +1,10 @@
 """A process that answers calls, for tests of one on another machine: ``python -m far_child FD``."""
 
 import asyncio
+import hashlib
 import os
 import signal
+from pathlib import Path
 
 from overlap.errors import EngineError
 from overlap.process import PARENT, CallServer, RemoteCall, RemoteReply, bind_to_parent, leave, serve_until_hung_up
@@ -25,6 +27,9 @@ class FarChild(CallServer):
 
     async def echo(self, data: bytes) -> bytes:
         return data
+
+    async def digest(self, path: str) -> bytes:
+        return hashlib.sha256(Path(path).read_bytes()).digest()
 
     async def state(self) -> dict[str, object]:
         known = {"pid": os.getpid(), "parent": int(os.environ[PARENT]), "environment": dict(os.environ)}

@@ -11,7 +11,7 @@ from typing import Any
 from overlap.cluster import RayCluster, RayFleet, RayNodeInfo, code_digest
 from overlap.cluster.hosted import Hosted, write_piece
 from overlap.cluster.nodes import HeadLost, NodeLost
-from overlap.cluster.pieces import Pieces
+from overlap.cluster.pieces import Brought, Pieces
 from overlap.cluster.ray_cluster import RayActor
 from overlap.config import Config, RolloutConfig
 from overlap.placement import Devices, EngineSeat, NodeDevices, devices_here, free_memory, place_over
@@ -28,12 +28,13 @@ class Place(RayNodeInfo):
 
 
 class Still(Hosted):
-    """Of a process that says nothing, on a machine with a disk of its own."""
+    """Of a process that says nothing, on a machine with a disk of its own. ``damages``: weights on their way."""
 
     def __init__(self, name: str, node: NodeDevices) -> None:
         super().__init__(name)
         self.node, self.environment, self.shares, self.full = node, dict[str, str](), False, False
         self.ran: list[Any] = []
+        self.damages, self.sent, self.slow_s = False, 0, 0.0
 
     async def start(self, title: str, module: str, environment: Mapping[str, str]) -> str:
         self.environment = dict(environment)
@@ -52,6 +53,20 @@ class Still(Hosted):
         return (
             "No space left on device" if function is write_piece and self.full else await super().run(function, *args)
         )
+
+    async def fill(self, update: int, at: int, length: int, data: Any, digest: bytes, whole: bool) -> bool:
+        await asyncio.sleep(self.slow_s)
+        self.sent += len(data)
+        return await super().fill(update, at, length, self._through(data), digest, whole)
+
+    async def changed(self, *asked: Any) -> tuple[bytes | bytearray, bytes, bool] | None:
+        if (answer := await super().changed(*asked)) is None:
+            return None
+        self.sent += len(answer[0])
+        return self._through(answer[0]), *answer[1:]
+
+    def _through(self, data: bytes | bytearray) -> bytes | bytearray:
+        return bytes([data[0] ^ 1]) + data[1:] if self.damages else data
 
 
 class Actor(RayActor):
@@ -72,7 +87,7 @@ class Actor(RayActor):
         except Exception as error:
             raise NodeLost(f"its agent raised {type(error).__name__}: {error}") from None
 
-    async def bring(self, update: int, path: str, version: int, size: int) -> str:
+    async def bring(self, update: int, path: str, version: int, size: int) -> Brought:
         return await self._pieces.bring(self.call, update, path, version, size)
 
     async def end(self) -> bool:
@@ -103,7 +118,7 @@ class Cluster(RayCluster):
         devices = Devices.gpus(gpus) if gpus else Devices(cores=tuple(range(cores)))
         return NodeDevices(f"n{number}", f"10.0.0.{number}", devices, here=number == 0)
 
-    async def _put(self, data: bytes) -> bytes:
+    async def _put(self, data: bytes | bytearray) -> bytes | bytearray:
         self.puts.append(len(data))
         return data
 

@@ -228,9 +228,16 @@ class Machines:
     def heal(self, machine: Machine) -> None:
         self._ip(self._switch, f"link set p{machine.number} up")
 
-    def _ip(self, machine: Machine, *commands: str) -> None:
+    def pace(self, megabits: int) -> None:
+        """No machine sends, or gets, more than so many Mbit/s."""
+        shape = f"root tbf rate {megabits}mbit burst 512kb latency 100ms"
+        for machine in self.all:
+            self._ip(self._switch, f"qdisc replace dev p{machine.number} {shape}", tool="tc")
+            self._ip(machine, f"qdisc replace dev eth0 {shape}", tool="tc")
+
+    def _ip(self, machine: Machine, *commands: str, tool: str = "ip") -> None:
         for command in commands:
-            subprocess.run(["nsenter", "-t", str(machine.init), "--net", "ip", *command.split()], check=True)
+            subprocess.run(["nsenter", "-t", str(machine.init), "--net", tool, *command.split()], check=True)
 
     def close(self) -> None:
         for machine in [*self._made, self._switch]:

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 import random
 import tempfile
-import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -19,12 +17,12 @@ from places import ROOT, SUPPORT
 
 from overlap.clock import now
 from overlap.cluster import fleet
-from overlap.cluster import hosted as hosted_module
 from overlap.cluster.fleet import GONE_S, FarProcess
 from overlap.cluster.hosted import PIECE, Hosted
 from overlap.cluster.nodes import BEAT_S
 from overlap.errors import EngineError
 from overlap.process import ChildProcesses, Peer, RemoteFault
+from overlap.weights.copies import piece_digest
 
 FOUND = {"PYTHONPATH": f"{ROOT}{os.pathsep}{SUPPORT}"}
 
@@ -146,37 +144,21 @@ async def test_a_process_that_cannot_be_started_there_ends_the_life(life: ChildP
     assert life.over
 
 
-async def test_weights_are_written_into_memory_without_a_name_and_a_late_call_for_earlier_ones_does_nothing() -> None:
+async def fill(hosted: Hosted, update: int, at: int, data: bytes) -> bool:
+    return await hosted.fill(update, at, len(data), data, piece_digest(data), True)
+
+
+async def test_weights_are_in_memory_without_a_name_which_stays_for_the_next_and_no_late_call_changes_it() -> None:
     hosted = Hosted("engine")
-    await hosted.room(1, 5)
-    path = await hosted.room(2, 10)
-    await hosted.fill(2, 5, memoryview(b"world"))
-    await hosted.fill(2, 0, b"hello")
-    assert await hosted.room(2, 10) == path  # made again, for the first had no answer yet
-    await hosted.room(1, 5)
-    await hosted.fill(1, 0, b"older")
-    await hosted.free(1)
+    path, lies_there = await hosted.room(2, 10)
+    assert lies_there == {}
+    assert await fill(hosted, 2, 0, b"hello")
+    assert await fill(hosted, 2, 5, b"world")
     assert (Path(path).read_bytes(), "memfd" in os.readlink(path)) == (b"helloworld", True)
-    await hosted.free(2)
-    await hosted.fill(2, 0, b"after")
-    with contextlib.suppress(FileNotFoundError):
-        assert "memfd" not in os.readlink(path)
-
-
-async def test_weights_that_are_given_back_while_some_are_written_go_to_no_other_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    written, goes = hosted_module.write_and_close, threading.Event()
-    monkeypatch.setattr(hosted_module, "write_and_close", lambda *args: (goes.wait(10), written(*args)))
-    hosted = Hosted("engine")
-    number = int((await hosted.room(1, 5)).rpartition("/")[2])
-    fills = asyncio.create_task(hosted.fill(1, 0, b"hello"))
-    await asyncio.sleep(0)
-    await hosted.free(1)
-    others = {number, os.open(tmp_path / "other", os.O_WRONLY | os.O_CREAT)}
-    os.dup2(max(others), min(others))
-    goes.set()
-    await fills
-    for other in others:
-        os.close(other)
-    assert (tmp_path / "other").stat().st_size == 0
+    assert await hosted.room(3, 10) == (path, {0: piece_digest(b"hello"), 5: piece_digest(b"world")})
+    assert await hosted.room(2, 4) == ("", {})
+    assert not await fill(hosted, 2, 0, b"older")
+    assert Path(path).read_bytes() == b"helloworld"
+    assert (await hosted.room(4, 3))[1] == {}
+    await hosted.close()
+    assert not await fill(hosted, 4, 0, b"end")

@@ -115,18 +115,36 @@ async def test_an_engine_moves_to_no_gpu_of_a_rank_and_a_rank_to_none_of_an_engi
         await ranks.seated()
 
 
-async def test_weights_of_a_first_rank_on_a_node_come_into_memory_here(ranks: Ranks, tmp_path: Path) -> None:
-    memory = tmp_path / "memory"
-    info = {"path": str(memory), "size": 95, "tensors": [["a", "float32", [3], 0]]}
-    async with ranks:
-        for version in range(2):
-            memory.write_bytes(data := os.urandom(95))
+async def test_of_the_weights_of_a_first_rank_on_a_node_what_has_changed_comes_into_memory_here(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sites, "PIECE_BYTES", 1000)
+    memory, first = tmp_path / "memory", os.urandom(2500)
+    states = [first, b"new" + first[3:], os.urandom(2500), first, first]
+    info = {"path": str(memory), "size": 2500, "tensors": [["a", "float32", [3], 0]]}
+    async with Ranks(tmp_path) as ranks:
+        hosted, came = ranks.on("n1").thing, []
+        for version, data in enumerate(states):
+            memory.write_bytes(data)
             found = await ranks.site.brought(ranks.life, info, version)
             assert Path(found["path"]).read_bytes() == data
             assert {**found, "path": str(memory)} == info
             assert found["path"].startswith(f"/proc/{os.getpid()}/fd/")
+            came.append(hosted.sent)
+            hosted.sent = 0
+        assert came == [2500, 14, 2500, 2500, 0]
+        Path(found["path"]).write_bytes(first[:500] + bytes([first[500] ^ 1]) + first[501:])
+        memory.write_bytes(states[1])
+        found = await ranks.site.brought(ranks.life, info, 5)
+        assert Path(found["path"]).read_bytes() == states[1]
+        told = "a piece of version 5 comes whole from node n1: with what had changed they were other than here"
+        assert ranks.told == [told]
         assert await ranks.site.brought(ranks.life, {"init": {}}, 3) == {"init": {}}
-        assert [ranks.on(node).thing.ran.count(read_piece) for node in ("n1", "n2")] == [20, 0]
+        hosted.damages = True
+        memory.write_bytes(first)
+        with pytest.raises(LearnerDiedError, match="weights come from node n1 other than they are there"):
+            await ranks.site.brought(ranks.life, info, 6)
+    assert ranks.on("n2").thing.sent == 0
 
 
 def files(folder: Path) -> dict[str, str]:

@@ -16,9 +16,10 @@ from overlap.clock import now
 from overlap.cluster import FarSite
 from overlap.cluster import pieces as pieces_module
 from overlap.cluster.fleet import GONE_S, REST_S
-from overlap.cluster.pieces import KEPT
+from overlap.cluster.pieces import KEPT, Key
 from overlap.errors import ClusterLost, EngineError
 from overlap.process import ChildProcesses, Peer
+from overlap.weights.copies import Piece
 
 
 class Engines:
@@ -100,19 +101,18 @@ def weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     return {"path": str(tmp_path / "weights"), "size": 95, "tensors": []}
 
 
-async def test_weights_are_put_once_for_all_nodes_and_lie_there_as_long_as_they_are_loaded(
+async def test_weights_are_put_once_for_all_nodes_and_held_there_no_longer_than_somebody_takes_them(
     engines: Engines, weights: dict[str, Any]
 ) -> None:
     sent = Path(weights["path"]).read_bytes()
 
-    async def load(site: FarSite, life: ChildProcesses, number: int) -> None:
+    async def load(site: FarSite, life: ChildProcesses) -> None:
         async with site.brought(life, weights, 3) as found:
             assert Path(found["path"]).read_bytes() == sent
             assert {**found, "path": weights["path"]} == weights
-        assert engines.cluster.actors[number].thing._weights == -1
 
     async with engines.started() as made:
-        await asyncio.gather(*(load(*one, number) for number, one in enumerate(made)))
+        await asyncio.gather(*(load(*one) for one in made))
         assert engines.cluster.puts == [10] * 9 + [5]
         assert not engines.cluster.pieces._made
         async with made[0][0].brought(made[0][1], {"names": []}, 3) as found:
@@ -135,15 +135,56 @@ async def test_a_node_far_behind_has_pieces_put_again_and_few_are_held(
     assert len(cluster.puts) > 10
 
 
-async def test_another_version_is_read_anew_from_the_same_memory_and_a_node_lost_meanwhile_ends_the_life(
-    engines: Engines, weights: dict[str, Any]
+async def test_of_the_next_version_only_what_has_changed_goes_to_nodes_that_have_the_one_before(
+    engines: Engines, weights: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with engines.started() as ((site, life), _):
-        with engines.cluster.pieces.reading():
-            for version in (3, 4):
-                await asyncio.to_thread(Path(weights["path"]).write_bytes, bytes([version]) * 95)
-                async with site.brought(life, weights, version) as found:
-                    assert Path(found["path"]).read_bytes() == bytes([version]) * 95
+    monkeypatch.setattr(pieces_module, "PIECE_BYTES", 1000)
+    states, sent = [os.urandom(2500)], []
+    for number in range(4):  # few words apart, with a piece that stays
+        states.append(states[-1][: 300 + number] + b"new" + states[-1][303 + number :])
+    states += [states[2], os.urandom(2500)]
+
+    async def load(site: FarSite, life: ChildProcesses, version: int) -> None:
+        info = {"path": weights["path"], "size": len(states[version])}
+        async with site.brought(life, info, 0) as found:  # the number may come twice
+            assert Path(found["path"]).read_bytes() == states[version]
+
+    async with engines.started() as (first, late):
+        for version, state in enumerate(states):
+            await asyncio.to_thread(Path(weights["path"]).write_bytes, state)
+            await load(*first, version)
+            if version in (0, 1, 3):  # one that is two versions behind, and one that comes later than the others
+                await load(*late, version)
+            sent.append([actor.thing.sent for actor in engines.cluster.actors])
+            for actor in engines.cluster.actors:
+                actor.thing.sent = 0
+    small = pytest.approx(20, abs=10)
+    assert sent == [[2500, 2500], [small, small], [small, 0], [small, 1000], [small, 0], [small, 0], [2500, 0]]
+    assert len(engines.cluster.pieces._read) == 3
+
+
+async def test_a_node_whose_copy_is_not_what_it_says_gets_the_piece_whole_and_one_that_takes_none_ends_the_life(
+    engines: Engines, weights: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pieces_module, "PIECE_BYTES", 40)
+    told: list[str] = []
+    monkeypatch.setattr(engines.fleet, "tell", told.append)
+    sent = Path(weights["path"])
+    async with engines.started() as ((site, life), (other, its_life)):
+        await asyncio.to_thread(sent.write_bytes, bytes(95))
+        async with site.brought(life, weights, 1) as found:
+            with open(found["path"], "r+b") as memory:  # noqa: ASYNC230
+                memory.write(b"?")
+        await asyncio.to_thread(sent.write_bytes, bytes(10) + b"new" + bytes(82))
+        async with site.brought(life, weights, 2) as found:
+            assert Path(found["path"]).read_bytes() == sent.read_bytes()
+        assert told == [
+            "1 piece(s) of version 2 went whole to node n1: with what had changed they were other than here"
+        ]
+        engines.cluster.actors[1].thing.damages = True
+        with pytest.raises(EngineError, match="on node n2 is lost: weights come there other than they are"):
+            async with other.brought(its_life, weights, 3):
+                pytest.fail("they did not come")
         engines.cluster.actors[0].lost = True
         with pytest.raises(EngineError, match="the engine-0 on node n1 is lost: the actor died"):
             async with site.brought(life, weights, 5):
@@ -165,19 +206,18 @@ async def test_an_engine_on_a_node_ends_when_the_head_is_lost_and_nothing_watche
 
 
 @pytest.mark.virtual
-async def test_weights_on_a_slow_network_take_long_and_end_no_engine(engines: Engines, weights: dict[str, Any]) -> None:
-    fills = 0
+async def test_weights_on_a_slow_network_take_long_and_end_no_engine(
+    engines: Engines, weights: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def piece(key: Key, at: int) -> Piece:  # needs no thread
+        return Piece.after(None, b"x" * min(10, key[2] - at))
 
-    async def fill(update: int, at: int, data: bytes) -> None:
-        nonlocal fills
+    async def fill(*asked: Any) -> bool:
         await asyncio.sleep(2 * GONE_S)
-        fills += 1
-
-    async def get(*which: Any) -> bytes:  # needs no thread
-        return b""
+        return True
 
     async with engines.started() as ((site, life), _):
-        engines.cluster.actors[0].thing.fill, engines.cluster.pieces.get = fill, get  # type: ignore[method-assign]
+        monkeypatch.setattr(engines.cluster.pieces, "_piece", piece)
+        monkeypatch.setattr(engines.cluster.actors[0].thing, "fill", fill)
         async with site.brought(life, weights, 3):
-            assert now() > 10 * GONE_S
-            assert fills == 10
+            assert now() > 5 * GONE_S

@@ -128,12 +128,16 @@ def test_a_rank_moves_to_a_gpu_that_nobody_has_or_not_at_all() -> None:
 def test_the_memory_of_a_node_is_planned_with_the_ranks_that_sit_there() -> None:
     cfg, nodes = config(2), cpus(4, 4, 4, host=64 * GIB)
     asked = PlannedRun(cfg, SMALL)
-    for node, names in zip(nodes, (["driver", "engine 0"], ["rank 0"], ["rank 1"]), strict=True):
+    for node, names in zip(nodes, (["agents", "engine 0"], ["agents", "rank 0"], ["rank 1"]), strict=True):
         uses = memory_plan(asked, seats_over(place_over(cfg, nodes), node)).uses
         assert sorted({use.process for use in uses}) == names
         copies = {use.process for use in uses if "transfer buffer" in use.items and use.phase != "sync"}
-        assert copies == {"driver", "rank 0"} & set(names)
+        assert copies == {"agents", "rank 0"} & set(names)
     check_nodes(asked, place_over(cfg, nodes), nodes)
+    far = place_over(config(2, 2), nodes)  # an engine on each other node, and learner ranks here and on the first
+    kept = [seats_over(far, node).copies for node in nodes]
+    assert kept == [1, 1, 1]
+    assert [seats_over(replace(far, backend="nccl"), node).copies for node in nodes] == [0, 0, 0]
     nodes[2] = replace(nodes[2], host=GIB // 8)
     with pytest.raises(ConfigError, match="node n2: the run does not fit"):
         check_nodes(asked, place_over(cfg, nodes), nodes)

@@ -1,0 +1,94 @@
+"""Copies of weights on two machines: what was read last on the one, and what the other one has of it.
+
+Both go by digests of pieces, never by the number of a version: a run that goes back to a checkpoint gives one twice.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+from typing import Any, NamedTuple
+
+from overlap.weights.delta import apply, difference
+
+
+def piece_digest(data: Any) -> bytes:
+    """Of 16 bytes (XXH3): against faults, not against people."""
+    from xxhash import xxh3_128_digest
+
+    return bytes(xxh3_128_digest(data))
+
+
+def mapped(path: str, at: int, length: int) -> memoryview:
+    """Bytes of a file, which are read as they are looked at. Raises OSError, also where it ends before."""
+    with open(path, "rb") as file:
+        try:
+            return memoryview(mmap.mmap(file.fileno(), at + length, prot=mmap.PROT_READ))[at:]
+        except ValueError:
+            raise OSError(f"{path} ends before byte {at + length}") from None
+
+
+class Piece(NamedTuple):
+    """A piece as it was read last; with what has changed in it since it had the digest ``base``, where that is less."""
+
+    data: bytearray
+    digest: bytes
+    base: bytes = b""
+    changed: bytes | None = None
+
+    @classmethod
+    def after(cls, former: Piece | None, now: Any) -> Piece:
+        """Of the same place, read later, in the memory of ``former``. The digest is of this copy: what is read may
+        change meanwhile.
+        """
+        if former is None or len(former.data) != len(now):
+            copy = bytearray(now)
+            return cls(copy, piece_digest(copy))
+        if (changed := difference(former.data, now)) is None:
+            former.data[:] = now
+        else:
+            apply(former.data, changed)
+        digest = piece_digest(former.data)
+        return former if digest == former.digest else cls(former.data, digest, former.digest, changed)
+
+    def ways(self, has: bytes | None) -> list[tuple[bytes | bytearray, bool]]:
+        """What to send to somebody who has a piece of that digest there, and whether it is all of it: the second where
+        the first was of no use, and nothing to who has it.
+        """
+        if has == self.digest:
+            return []
+        whole: list[tuple[bytes | bytearray, bool]] = [(self.data, True)]
+        return [(self.changed, False), *whole] if self.changed is not None and has == self.base else whole
+
+
+class WeightCopy:
+    """Memory without a name for ``size`` bytes of weights that lie elsewhere, found at ``path``. ``digests`` has those
+    of the pieces that are whole, by where they begin.
+    """
+
+    def __init__(self, size: int) -> None:
+        self.size, self.digests = size, dict[int, bytes]()
+        self._fd = os.memfd_create("overlap-weights", os.MFD_CLOEXEC)
+        os.ftruncate(self._fd, max(size, 1))
+        self._memory = memoryview(mmap.mmap(self._fd, max(size, 1)))
+        self.path = f"/proc/{os.getpid()}/fd/{self._fd}"
+
+    def fill(self, at: int, length: int, data: Any, digest: bytes, *, whole: bool) -> bool:
+        """Bring a piece up to date; whether it has that digest then. One at a time."""
+        self.digests.pop(at, None)
+        piece = self._memory[at : at + length]
+        try:
+            if whole:
+                piece[:] = memoryview(data).cast("B")
+            else:
+                apply(piece, data)
+        except ValueError:
+            return False
+        if piece_digest(piece) != digest:
+            return False
+        self.digests[at] = digest
+        return True
+
+    def close(self) -> None:
+        """Nobody finds it any more; who has it open reads on."""
+        os.close(self._fd)
