@@ -253,15 +253,22 @@ def started(double: Double) -> Iterator[Callable[..., subprocess.Popen[str]]]:
     double.nothing_is_left()
 
 
-def test_a_signal_while_it_starts_leaves_nothing(started, double, here) -> None:
+@pytest.mark.parametrize(
+    ("number", "code", "told"), [(signal.SIGTERM, 143, "overlap: interrupted\n"), (signal.SIGKILL, -9, "")]
+)
+def test_a_signal_while_it_starts_leaves_nothing_that_down_does_not_end(
+    number, code, told, started, cluster, double, here
+) -> None:
     double("hang")
     with started(*here) as up:
         while not (double.place / "hangs").exists():
             assert up.poll() is None
             time.sleep(0.02)
-        up.send_signal(signal.SIGTERM)
-        assert up.communicate(timeout=60)[1] == "overlap: interrupted\n"
-        assert up.returncode == 143
+        up.send_signal(number)
+        assert up.communicate(timeout=60)[1] == told
+        assert up.returncode == code
+    assert bool(double.running()) is (number == signal.SIGKILL)
+    assert cluster("down")[0] == 0
 
 
 @pytest.mark.parametrize(("by", "code", "message"), [("signal", 143, ""), ("itself", 1, "has stopped by itself")])
