@@ -9,6 +9,7 @@ import socket
 import stat
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -210,10 +211,13 @@ def test_a_node_that_has_gone_is_started_again_by_the_same_command_without_its_t
         (["--loopback", "--token-file=nowhere"], "cannot be read"),
         (["--loopback", "--token-file=open"], "others may read it: chmod 600"),
         (["--loopback", "--token-file=empty"], "is not a token"),
+        (["--loopback"], "is too long for the sockets of Ray"),
         (["--loopback", "--", "--include-dashboard=true"], "is set by `overlap cluster up`"),
     ],
 )
-def test_bad_input_is_one_line_and_exit_code_2(words, message, cluster, double, head) -> None:
+def test_bad_input_is_one_line_and_exit_code_2(words, message, cluster, double, head, monkeypatch) -> None:
+    if "too long" in message:
+        monkeypatch.setattr(tempfile, "tempdir", f"/tmp/{'long' * 9}")
     if "lets everybody in" in message:
         (double.place / "token").unlink()
     code, said, err = cluster("up", *(word.replace("127.0.0.1:PORT", head) for word in words))
