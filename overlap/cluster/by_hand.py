@@ -50,6 +50,7 @@ gone a run tells before Ray ends the process that asks.
 AUTH = ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH")
 """Where Ray reads whether it asks for a token, and which."""
 MARK = "OVERLAP_CLUSTER"
+_PLACE_CHARS = 36
 _OURS = ("head", "address", "port", "node-ip-address", "temp-dir", "include-dashboard", "labels", "block")
 
 
@@ -90,7 +91,7 @@ def start_node(
             check_port_free(host_and_port("--address", state.address)[1])
         try:
             write_node_state(state, token)  # first: whatever comes between, ``end_node`` finds what there is
-            _ray_start(state, [*own, *words])
+            _ray_start(state, own, words)
         except BaseException:
             _end(state)
             raise
@@ -200,7 +201,9 @@ def _remove_empty(folder: Path) -> None:
 
 def _planned(address: str, join: str, token_file: str, loopback: bool) -> tuple[NodeState, list[str], str]:
     """With what ``ray start`` is told of addresses, and the token."""
-    place = str(temporary_directory() / f"ovc-{secrets.token_hex(4)}")  # short: sockets are in there
+    place = str(temporary_directory() / f"ovc-{secrets.token_hex(4)}")
+    if len(place) > _PLACE_CHARS:
+        raise ConfigError("TMPDIR", place, "is too long for the sockets of Ray: set it to a shorter one, as /tmp")
     host, port = host_and_port("--address", address, PORT) if address else ("", PORT)
     host = own_address(host, loopback=loopback) if host or not join else ""  # "": by the way to the head
     words = [f"--node-ip-address={host}"] if host else []
@@ -214,16 +217,16 @@ def _planned(address: str, join: str, token_file: str, loopback: bool) -> tuple[
     return NodeState(join, False, place), [*words, f"--address={join}"], token
 
 
-def _ray_start(state: NodeState, words: Sequence[str]) -> None:
+def _ray_start(state: NodeState, own: Sequence[str], words: Sequence[str]) -> None:
     place, log = Path(state.place), Path(state.place, "ray", "start.log")
     for folder, mode in ((place, 0o711), (place / "ray", 0o700), (place / "tmp", 0o711)):
         folder.mkdir(mode)  # others may go through, for as root the sandbox gives its programs uids of their own
-    words = [*words, f"--temp-dir={place / 'ray'}", f"--labels={LABEL}={code_digest()}", "--disable-usage-stats"]
+    own = [*own, f"--temp-dir={place / 'ray'}", f"--labels={LABEL}={code_digest()}", "--disable-usage-stats"]
     known = {AUTH[0]: "token", AUTH[2]: str(token_path()), MARK: state.place, "TMPDIR": str(place / "tmp")}
     with log.open("wb") as out:
         try:
             subprocess.run(
-                [sys.executable, "-m", "ray.scripts.scripts", "start", *words],
+                [sys.executable, "-m", "ray.scripts.scripts", "start", *own, *words],
                 env=HEALTH | child_environment(RAY_USAGE_STATS_ENABLED="0", **known),
                 cwd=log.parent,
                 stdin=subprocess.DEVNULL,

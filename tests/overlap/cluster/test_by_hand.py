@@ -9,6 +9,7 @@ import socket
 import stat
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -210,10 +211,13 @@ def test_a_node_that_has_gone_is_started_again_by_the_same_command_without_its_t
         (["--loopback", "--token-file=nowhere"], "cannot be read"),
         (["--loopback", "--token-file=open"], "others may read it: chmod 600"),
         (["--loopback", "--token-file=empty"], "is not a token"),
+        (["--loopback"], "is too long for the sockets of Ray"),
         (["--loopback", "--", "--include-dashboard=true"], "is set by `overlap cluster up`"),
     ],
 )
-def test_bad_input_is_one_line_and_exit_code_2(words, message, cluster, double, head) -> None:
+def test_bad_input_is_one_line_and_exit_code_2(words, message, cluster, double, head, monkeypatch) -> None:
+    if "too long" in message:
+        monkeypatch.setattr(tempfile, "tempdir", f"/tmp/{'long' * 9}")
     if "lets everybody in" in message:
         (double.place / "token").unlink()
     code, said, err = cluster("up", *(word.replace("127.0.0.1:PORT", head) for word in words))
@@ -253,15 +257,22 @@ def started(double: Double) -> Iterator[Callable[..., subprocess.Popen[str]]]:
     double.nothing_is_left()
 
 
-def test_a_signal_while_it_starts_leaves_nothing(started, double, here) -> None:
+@pytest.mark.parametrize(
+    ("number", "code", "told"), [(signal.SIGTERM, 143, "overlap: interrupted\n"), (signal.SIGKILL, -9, "")]
+)
+def test_a_signal_while_it_starts_leaves_nothing_that_down_does_not_end(
+    number, code, told, started, cluster, double, here
+) -> None:
     double("hang")
     with started(*here) as up:
         while not (double.place / "hangs").exists():
             assert up.poll() is None
             time.sleep(0.02)
-        up.send_signal(signal.SIGTERM)
-        assert up.communicate(timeout=60)[1] == "overlap: interrupted\n"
-        assert up.returncode == 143
+        up.send_signal(number)
+        assert up.communicate(timeout=60)[1] == told
+        assert up.returncode == code
+    assert bool(double.running()) is (number == signal.SIGKILL)
+    assert cluster("down")[0] == 0
 
 
 @pytest.mark.parametrize(("by", "code", "message"), [("signal", 143, ""), ("itself", 1, "has stopped by itself")])
