@@ -10,7 +10,7 @@ import asyncio
 import os
 import pickle
 from collections.abc import Callable
-from contextlib import ExitStack, suppress
+from contextlib import AsyncExitStack, ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -43,32 +43,52 @@ class RayCluster:
         self.log: Path | None = None
         self.unauthenticated = os.environ.get(AUTH[0]) == "disabled"
         self._users = 0
-        self._ray: _Ray | None = None
-        self._tasks: dict[str, asyncio.Task[Any]] = {}
+        self._joined: asyncio.Task[Peer] | None = None
+        self._watches: asyncio.Task[HeadLost] | None = None
+        self._leaves: asyncio.Task[None] | None = None
+        self._stack = AsyncExitStack()
 
     async def enter(self) -> None:
         """Join, unless that is done. Raises ConfigError; also then ``leave`` is due."""
         self._users += 1
-        if self._ray is None:
-            access, self._ray = self._access(), _Ray(self.log)
-            self._tasks = {"join": asyncio.create_task(self._ray.join(self.address, access), name="join the cluster")}
-        await asyncio.shield(self._tasks["join"])
+        if self._joined is None:
+            access, self._stack = self._access(), AsyncExitStack()
+            self._joined = asyncio.create_task(self._join(access, self._stack), name="join the cluster")
+        await asyncio.shield(self._joined)
+
+    async def _join(self, access: dict[str, str], stack: AsyncExitStack) -> Peer:
+        """The process that Ray lives in. Raises ConfigError."""
+        check_address(_FIELD, self.address)
+        stack.push_async_callback(asyncio.to_thread, (files := ExitStack()).close)
+        scratch, _ = files.enter_context(scratch_directory())
+        life = ChildProcesses(
+            "ray", lambda text: HeadLost(f"Ray on this machine has ended ({text})"), scratch, self.log
+        )
+        stack.push_async_callback(life.close)
+        peer = await Peer.start(life, "Ray's process", MODULE, _PATIENCE | access)
+        stack.push_async_callback(_end, life, peer)
+        try:
+            await answer_within(peer.call("join", self.address), JOIN_S)
+        except NodeLost as error:
+            way_out = f"cannot be joined ({error}): see `overlap cluster status {self.address}`"
+            raise ConfigError(_FIELD, self.address, way_out) from None
+        return peer
 
     async def leave(self) -> None:
         """For each that has entered, or tried to; with the last one the connection ends, and every actor with it."""
         self._users -= 1
-        if not self._users and self._ray is not None:
-            left, self._ray = self._ray, None
-            leaves = asyncio.create_task(left.close(*self._tasks.values()), name="leave the cluster")
-            self._tasks = {"leave": leaves}
-            await asyncio.shield(leaves)  # who is cancelled over it leaves all the same
+        if self._users or self._joined is None:
+            return
+        tasks = [task for task in (self._joined, self._watches) if task is not None]
+        self._joined = self._watches = None
+        self._leaves = asyncio.create_task(_leave(tasks, self._stack), name="leave the cluster")
+        await asyncio.shield(self._leaves)  # who is cancelled over it leaves all the same
 
     async def lost(self) -> HeadLost:
         """Wait until the head is lost, and say how. For whoever has entered; cancelled when the last one leaves."""
-        if "watch" not in self._tasks:
-            self._tasks["watch"] = asyncio.create_task(self._watch(), name="watch the head")
-        error: HeadLost = await asyncio.shield(self._tasks["watch"])
-        return error
+        if self._watches is None:
+            self._watches = asyncio.create_task(self._watch(), name="watch the head")
+        return await asyncio.shield(self._watches)
 
     async def _watch(self) -> HeadLost:
         while True:
@@ -90,19 +110,19 @@ class RayCluster:
         there it takes ``cpus``. Raises HeadLost.
         """
         number: int = await self._asked("make", place.key, pickle.dumps(make), close_s, cpus)
-        return RayActor(self._joined, number, close_s)
+        return RayActor(self._ray, number, close_s)
 
     async def _asked(self, name: str, *args: Any) -> Any:
         try:
-            return await answer_within(self._joined.call(name, *args), LOOKING_S)
+            return await answer_within(self._ray.call(name, *args), LOOKING_S)
         except NodeSilent as error:
             raise HeadLost(f"its head at {self.address} does not answer ({error})") from None
 
     @property
-    def _joined(self) -> _Ray:
-        if self._ray is None:
+    def _ray(self) -> Peer:
+        if self._joined is None or not self._joined.done():
             raise HeadLost("the cluster was left")
-        return self._ray
+        return self._joined.result()
 
     def _access(self) -> dict[str, str]:
         """What Ray is told of tokens: what the environment says, or that of the node that was started here."""
@@ -119,7 +139,7 @@ class RayCluster:
 class RayActor:
     """An actor of ours on a node."""
 
-    def __init__(self, ray: _Ray, number: int, close_s: float) -> None:
+    def __init__(self, ray: Peer, number: int, close_s: float) -> None:
         self._ray, self._number, self._close_s = ray, number, close_s
         self._nudges: set[asyncio.Task[Any]] = set()
 
@@ -164,45 +184,15 @@ class RayActor:
         return True
 
 
-class _Ray:
-    """The process that Ray lives in. Its end is the loss of the cluster for whoever waits."""
-
-    def __init__(self, log: Path | None) -> None:
-        self._log, self._stack = log, ExitStack()
-        self._life: ChildProcesses | None = None
-        self._peer: Peer | None = None
-
-    async def join(self, address: str, access: dict[str, str]) -> None:
-        """Raises ConfigError."""
-        check_address(_FIELD, address)
-        scratch, _ = self._stack.enter_context(scratch_directory())
-        self._life = ChildProcesses("ray", _ended, scratch, self._log)
-        self._peer = await Peer.start(self._life, "Ray's process", MODULE, _PATIENCE | access)
-        try:
-            await answer_within(self._peer.call("join", address), JOIN_S)
-        except NodeLost as error:
-            way_out = f"cannot be joined ({error}): see `overlap cluster status {address}`"
-            raise ConfigError(_FIELD, address, way_out) from None
-
-    async def call(self, name: str, *args: Any) -> Any:
-        """Raises what the call raises, and HeadLost when the process ends."""
-        if self._peer is None:
-            raise HeadLost("the cluster was not joined")
-        return await self._peer.call(name, *args)
-
-    async def close(self, *tasks: asyncio.Task[Any]) -> None:
-        """End it, behind what works with it."""
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        if self._life is not None:
-            with suppress(NodeLost):
-                await answer_within(self.call("leave"), LEAVE_S)
-            await self._life.close()
-        if self._peer is not None:
-            await self._peer.close()
-        await asyncio.to_thread(self._stack.close)
+async def _leave(tasks: list[asyncio.Task[Any]], stack: AsyncExitStack) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    await stack.aclose()
 
 
-def _ended(text: str) -> Exception:
-    return HeadLost(f"Ray on this machine has ended ({text})")
+async def _end(life: ChildProcesses, peer: Peer) -> None:
+    with suppress(NodeLost):
+        await answer_within(peer.call("leave"), LEAVE_S)
+    await life.close()
+    await peer.close()
