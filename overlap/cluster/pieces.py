@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple
 
 from overlap.aio import together
@@ -45,18 +44,6 @@ class Pieces:
         self._read: dict[int, tuple[Key, asyncio.Task[Piece]]] = {}
         self._made: OrderedDict[tuple[int, bytes, bool], asyncio.Task[Any]] = OrderedDict()
 
-    @contextmanager
-    def reading(self) -> Iterator[None]:
-        """Somebody takes pieces. With the last one none is held where nodes find it, and the next one reads anew."""
-        self._readers += 1
-        try:
-            yield
-        finally:
-            self._readers -= 1
-            if not self._readers:
-                self._made.clear()
-                self._round += 1
-
     async def bring(self, ask: Ask, update: int, path: str, version: int, size: int) -> Brought:
         """Have the agent of ``ask`` take memory of ``size`` bytes at ``path``. Raises NodeLost where it does not."""
         sent = wrong = 0
@@ -77,9 +64,15 @@ class Pieces:
                         raise NodeLost(f"weights come there other than they are: bytes from {at} of version {version}")
                     wrong += 1
 
-        with self.reading():
+        self._readers += 1
+        try:
             there, has = await ask("room", update, size)
             await together(*(work() for _ in range(AHEAD)))
+        finally:
+            self._readers -= 1
+            if not self._readers:  # the next one reads anew
+                self._made.clear()
+                self._round += 1
         return Brought(str(there), sent, wrong)
 
     async def _piece(self, key: Key, at: int) -> Piece:
