@@ -20,6 +20,7 @@ AHEAD = 3
 """Pieces on their way to a node at a time: one is compared, one comes, one is written."""
 KEPT = 4
 """Pieces that stay: for a node that is further behind than these they are put there once more."""
+INLINE_BYTES = 64 << 10  # Ray carries so little in the call itself
 FILL_S = 300.0
 """A piece is on its way to a node for so long at most; whether that is there, the calls of its process say."""
 
@@ -54,7 +55,8 @@ class Pieces:
             for at in starts:
                 piece = await self._piece((path, version, size, self._round), at)
                 for data, whole in piece.ways(has.get(at)):
-                    put = await self._where((at, piece.digest, whole), data)
+                    small = not whole and len(data) <= INLINE_BYTES
+                    put = data if small else await self._where((at, piece.digest, whole), data)
                     async with asyncio.timeout(FILL_S):
                         right = await ask("fill", update, at, len(piece.data), put, piece.digest, whole)
                     sent += len(data)
