@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple
 
 from overlap.aio import together
@@ -21,6 +20,7 @@ AHEAD = 3
 """Pieces on their way to a node at a time: one is compared, one comes, one is written."""
 KEPT = 4
 """Pieces that stay: for a node that is further behind than these they are put there once more."""
+INLINE_BYTES = 64 << 10  # Ray carries so little in the call itself
 FILL_S = 300.0
 """A piece is on its way to a node for so long at most; whether that is there, the calls of its process say."""
 
@@ -45,18 +45,6 @@ class Pieces:
         self._read: dict[int, tuple[Key, asyncio.Task[Piece]]] = {}
         self._made: OrderedDict[tuple[int, bytes, bool], asyncio.Task[Any]] = OrderedDict()
 
-    @contextmanager
-    def reading(self) -> Iterator[None]:
-        """Somebody takes pieces. With the last one none is held where nodes find it, and the next one reads anew."""
-        self._readers += 1
-        try:
-            yield
-        finally:
-            self._readers -= 1
-            if not self._readers:
-                self._made.clear()
-                self._round += 1
-
     async def bring(self, ask: Ask, update: int, path: str, version: int, size: int) -> Brought:
         """Have the agent of ``ask`` take memory of ``size`` bytes at ``path``. Raises NodeLost where it does not."""
         sent = wrong = 0
@@ -67,7 +55,8 @@ class Pieces:
             for at in starts:
                 piece = await self._piece((path, version, size, self._round), at)
                 for data, whole in piece.ways(has.get(at)):
-                    put = await self._where((at, piece.digest, whole), data)
+                    small = not whole and len(data) <= INLINE_BYTES
+                    put = data if small else await self._where((at, piece.digest, whole), data)
                     async with asyncio.timeout(FILL_S):
                         right = await ask("fill", update, at, len(piece.data), put, piece.digest, whole)
                     sent += len(data)
@@ -77,9 +66,15 @@ class Pieces:
                         raise NodeLost(f"weights come there other than they are: bytes from {at} of version {version}")
                     wrong += 1
 
-        with self.reading():
+        self._readers += 1
+        try:
             there, has = await ask("room", update, size)
             await together(*(work() for _ in range(AHEAD)))
+        finally:
+            self._readers -= 1
+            if not self._readers:  # the next one reads anew
+                self._made.clear()
+                self._round += 1
         return Brought(str(there), sent, wrong)
 
     async def _piece(self, key: Key, at: int) -> Piece:
