@@ -20,7 +20,7 @@ from overlap.aio import shielded_thread
 from overlap.errors import ConfigError, OverlapError
 from overlap.policy import policy_digest
 from overlap.process import ChildProcesses, connect, scratch_directory
-from overlap.weights.copies import Piece, WeightCopy, mapped
+from overlap.weights import Piece, WeightCopy, mapped
 
 PIECE = 4 << 20
 """Bytes of a stream in one call, at most."""

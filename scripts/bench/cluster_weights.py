@@ -53,7 +53,6 @@ async def drive(address: str, nodes: int, rounds: int, lr: float, files: list[st
     import numpy
 
     from overlap.cluster import FarSite, RayCluster, RayFleet
-    from overlap.cluster.fleet import joined
     from overlap.config import Config
     from overlap.errors import EngineError
     from overlap.placement import EngineSeat
@@ -71,36 +70,36 @@ async def drive(address: str, nodes: int, rounds: int, lr: float, files: list[st
         path = folder / "weights"
         memory = numpy.memmap(path, numpy.uint8, "w+", shape=size + SPARE)
         fleet = RayFleet(Config(), RayCluster(address), (), print)
-        async with joined(fleet.cluster):
-            there = [name for name in await fleet.living() if not fleet.places[name].here]
-            environment, sites = {"PYTHONPATH": f"{ROOT}{os.pathsep}{SUPPORT}"}, []
-            for index, name in enumerate(there[:nodes]):
-                life = ChildProcesses(f"engine-{index}", EngineError, folder, folder / "log")
-                site = FarSite(fleet, shared)
-                peer = await site.start(life, "the engine", "far_child", environment, EngineSeat(index, 0, node=name))
-                stack.push_async_callback(peer.close)
-                stack.push_async_callback(life.close)
-                sites.append((life, site, peer))
+        stack.push_async_callback(fleet.cluster.leave)
+        await fleet.cluster.enter()
+        there = [name for name in await fleet.living() if not fleet.places[name].here]
+        environment, sites = {"PYTHONPATH": f"{ROOT}{os.pathsep}{SUPPORT}"}, []
+        for index, name in enumerate(there[:nodes]):
+            life = ChildProcesses(f"engine-{index}", EngineError, folder, folder / "log")
+            site = FarSite(fleet, shared)
+            peer = await site.start(life, "the engine", "far_child", environment, EngineSeat(index, 0, node=name))
+            stack.push_async_callback(peer.close)
+            stack.push_async_callback(life.close)
+            sites.append((life, site, peer))
 
-            async def bring(life: Any, site: Any, peer: Any, version: int, length: int) -> float:
-                async with site.brought(life, {"path": str(path), "size": length}, version) as there:
-                    done = time.monotonic()
-                    if await peer.call("digest", there["path"]) != digests[length][version]:
-                        raise RuntimeError(f"version {version} is another one there")
-                return done
+        async def bring(life: Any, site: Any, peer: Any, version: int, length: int) -> float:
+            async with site.brought(life, {"path": str(path), "size": length}, version) as there:
+                done = time.monotonic()
+                if await peer.call("digest", there["path"]) != digests[length][version]:
+                    raise RuntimeError(f"version {version} is another one there")
+            return done
 
-            async def round_of(version: int, length: int) -> tuple[float, int]:
-                memory[:size] = found[version]
-                began, before = time.monotonic(), sent()
-                done = await asyncio.gather(*(bring(*one, version, length) for one in sites))
-                return max(done) - began, sent() - before
+        async def round_of(version: int, length: int) -> tuple[float, int]:
+            memory[:size] = found[version]
+            began, before = time.monotonic(), sent()
+            done = await asyncio.gather(*(bring(*one, version, length) for one in sites))
+            return max(done) - began, sent() - before
 
-            await round_of(0, size)
-            for version in range(1, len(found)):
-                took["changed"].append(await round_of(version, size))
-            for version in range(1, len(found)):
-                took["whole"].append(await round_of(version, size + SPARE * (version % 2)))
-            await stack.aclose()
+        await round_of(0, size)
+        for version in range(1, len(found)):
+            took["changed"].append(await round_of(version, size))
+        for version in range(1, len(found)):
+            took["whole"].append(await round_of(version, size + SPARE * (version % 2)))
     said = {way: [statistics.median(figure) for figure in zip(*each, strict=True)] for way, each in took.items()}
     return said | {"share": statistics.mean(changed), "size": size}
 
