@@ -1,4 +1,4 @@
-"""Weights of the default policy to machines made of namespaces: whole tensors beside differences (as root).
+"""Weights to machines made of namespaces: whole tensors beside differences (as root)
 
 States follow each other as in training: float32 weights that move by the learning rate, up or down at random, which is
 as far as Adam goes, rounded to bfloat16; or they come from files. Whole is what a node gets that has none of them. The
@@ -60,7 +60,6 @@ async def drive(address: str, nodes: int, rounds: int, lr: float, files: list[st
 
     found = [numpy.fromfile(file, numpy.uint8) for file in files] or list(states(lr, rounds))
     size = len(found[0])
-    changed = [float(numpy.mean(a.view("u2") != b.view("u2"))) for a, b in itertools.pairwise(found)]
     digests = {length: [_digest(state, length) for state in found] for length in (size, size + SPARE)}
     took: dict[str, list[tuple[float, int]]] = {"changed": [], "whole": []}
     async with AsyncExitStack() as stack:
@@ -75,8 +74,7 @@ async def drive(address: str, nodes: int, rounds: int, lr: float, files: list[st
         there = [name for name in await fleet.living() if not fleet.places[name].here]
         environment, sites = {"PYTHONPATH": f"{ROOT}{os.pathsep}{SUPPORT}"}, []
         for index, name in enumerate(there[:nodes]):
-            life = ChildProcesses(f"engine-{index}", EngineError, folder, folder / "log")
-            site = FarSite(fleet, shared)
+            life, site = ChildProcesses(f"engine-{index}", EngineError, folder, folder / "log"), FarSite(fleet, shared)
             peer = await site.start(life, "the engine", "far_child", environment, EngineSeat(index, 0, node=name))
             stack.push_async_callback(peer.close)
             stack.push_async_callback(life.close)
@@ -85,8 +83,7 @@ async def drive(address: str, nodes: int, rounds: int, lr: float, files: list[st
         async def bring(life: Any, site: Any, peer: Any, version: int, length: int) -> float:
             async with site.brought(life, {"path": str(path), "size": length}, version) as there:
                 done = time.monotonic()
-                if await peer.call("digest", there["path"]) != digests[length][version]:
-                    raise RuntimeError(f"version {version} is another one there")
+                assert await peer.call("digest", there["path"]) == digests[length][version]
             return done
 
         async def round_of(version: int, length: int) -> tuple[float, int]:
@@ -101,7 +98,8 @@ async def drive(address: str, nodes: int, rounds: int, lr: float, files: list[st
         for version in range(1, len(found)):
             took["whole"].append(await round_of(version, size + SPARE * (version % 2)))
     said = {way: [statistics.median(figure) for figure in zip(*each, strict=True)] for way, each in took.items()}
-    return said | {"share": statistics.mean(changed), "size": size}
+    changed = statistics.mean(float(numpy.mean(a.view("u2") != b.view("u2"))) for a, b in itertools.pairwise(found))
+    return said | {"share": changed, "size": size}
 
 
 def _digest(state: Any, length: int) -> bytes:
