@@ -66,8 +66,7 @@ async def drive(address: str, nodes: int, rounds: int, lr: float, files: list[st
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(dir="/dev/shm")))
         shared = Path(stack.enter_context(tempfile.TemporaryDirectory()))  # where every machine finds it
         (shared / "config.json").write_text("{}")
-        path = folder / "weights"
-        memory = numpy.memmap(path, numpy.uint8, "w+", shape=size + SPARE)
+        memory = numpy.memmap(path := folder / "weights", numpy.uint8, "w+", shape=size + SPARE)
         fleet = RayFleet(Config(), RayCluster(address), (), print)
         stack.push_async_callback(fleet.cluster.leave)
         await fleet.cluster.enter()
