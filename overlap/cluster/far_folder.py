@@ -6,7 +6,7 @@ import os
 import shutil
 from pathlib import Path
 
-from overlap.weights.copies import Piece, mapped
+from overlap.weights import Piece, mapped
 
 
 class FarFolder:

@@ -20,7 +20,7 @@ from overlap.errors import ConfigError, OverlapError
 from overlap.placement import Devices, devices_here, free_memory
 from overlap.policy import policy_digest
 from overlap.process import ChildProcesses, connect, scratch_directory
-from overlap.weights.copies import WeightCopy
+from overlap.weights import WeightCopy
 
 PIECE = 4 << 20
 """Bytes of a stream in one call, at most."""

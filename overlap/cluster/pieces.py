@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from overlap.aio import together
 from overlap.cluster.nodes import NodeLost
-from overlap.weights.copies import Piece, mapped
+from overlap.weights import Piece, mapped
 
 PIECE_BYTES = 16 << 20
 AHEAD = 3

@@ -31,7 +31,7 @@ from overlap.cluster.sites import LOOK_S, OTHER, REST_S, Berths, Fleet, ending
 from overlap.errors import LearnerError, RunDirError
 from overlap.placement import NodeDevices, Placement, RankSeat, reseated
 from overlap.process import ChildProcesses, Peer
-from overlap.weights.copies import WeightCopy
+from overlap.weights import WeightCopy
 
 _OF_A_RANK = re.compile(r"zero_pp_rank_(\d+)_")
 """Files of a saved state that one rank writes, and reads again."""

@@ -5,7 +5,18 @@ Waits for the other ranks (ZeRO-3 gathers together), and for the engine where te
 Woken by  the driver's publish, transmit and retire
 """
 
+from overlap.weights.copies import Piece, WeightCopy, mapped
 from overlap.weights.full import FullTensors, LowRank, WeightSender, full_tensors, whole_shape
 from overlap.weights.shm import open_sender
 
-__all__ = ["FullTensors", "LowRank", "WeightSender", "full_tensors", "open_sender", "whole_shape"]
+__all__ = [
+    "FullTensors",
+    "LowRank",
+    "Piece",
+    "WeightCopy",
+    "WeightSender",
+    "full_tensors",
+    "mapped",
+    "open_sender",
+    "whole_shape",
+]

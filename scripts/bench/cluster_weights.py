@@ -19,9 +19,12 @@ import time
 from collections.abc import Iterator
 from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from _shared import ROOT, SUPPORT, argument_parser
+
+if TYPE_CHECKING:
+    from overlap.cluster import RayFleet
 
 SPARE = 64
 """Bytes at the end, so that weights of another size, which are no successor of those before, have the same content."""
@@ -48,25 +51,42 @@ def sent() -> int:
     return int(line.partition(":")[2].split()[8])
 
 
-async def drive(address: str, nodes: int, rounds: int, lr: float, files: list[str]) -> dict[str, Any]:
-    """Medians of the seconds until so many nodes have a state, and of MB on the wire, in both ways."""
-    import numpy
+class Fixed:
+    """Each seat's own node, without a look."""
 
-    from overlap.cluster import FarSite, RayCluster, RayFleet
+    tell = staticmethod(print)
+
+    async def take(self, seat: Any) -> Any:
+        return seat
+
+    def rest(self, node: str) -> None:
+        pass
+
+
+async def started(stack: AsyncExitStack, fleet: RayFleet, nodes: int, folder: Path) -> list[tuple[Any, Any, Any]]:
+    """Lives, sites and peers of processes in the engines' place, on so many other machines."""
+    from overlap.cluster import FarSite
     from overlap.errors import EngineError
     from overlap.placement import EngineSeat
     from overlap.process import ChildProcesses
 
-    class Fixed:
-        """Each seat's own node, without a look."""
+    here = {place.name for place in await fleet._cluster.look() if place.here}
+    environment, sites = {"PYTHONPATH": f"{ROOT}{os.pathsep}{SUPPORT}"}, []
+    for index, name in enumerate([name for name in await fleet.alive() if name not in here][:nodes]):
+        life = ChildProcesses(f"engine-{index}", EngineError, folder, folder / "log")
+        site = FarSite(fleet, Fixed())  # type: ignore[arg-type]
+        peer = await site.start(life, "the engine", "far_child", environment, EngineSeat(index, 0, node=name))
+        stack.push_async_callback(peer.close)
+        stack.push_async_callback(life.close)
+        sites.append((life, site, peer))
+    return sites
 
-        tell = staticmethod(print)
 
-        async def take(self, seat: EngineSeat) -> EngineSeat:
-            return seat
+async def drive(address: str, nodes: int, rounds: int, lr: float, files: list[str]) -> dict[str, Any]:
+    """Medians of the seconds until so many nodes have a state, and of MB on the wire, in both ways."""
+    import numpy
 
-        def rest(self, node: str) -> None:
-            pass
+    from overlap.cluster import RayCluster, RayFleet
 
     found = [numpy.fromfile(file, numpy.uint8) for file in files] or list(states(lr, rounds))
     size = len(found[0])
@@ -81,15 +101,7 @@ async def drive(address: str, nodes: int, rounds: int, lr: float, files: list[st
         memory = numpy.memmap(path, numpy.uint8, "w+", shape=size + SPARE)
         fleet = RayFleet(RayCluster(address), "cpu", shared)
         async with fleet.joined():
-            here = {place.name for place in await fleet._cluster.look() if place.here}
-            environment, sites = {"PYTHONPATH": f"{ROOT}{os.pathsep}{SUPPORT}"}, []
-            for index, name in enumerate([name for name in await fleet.alive() if name not in here][:nodes]):
-                life = ChildProcesses(f"engine-{index}", EngineError, folder, folder / "log")
-                site = FarSite(fleet, Fixed())  # type: ignore[arg-type]
-                peer = await site.start(life, "the engine", "far_child", environment, EngineSeat(index, 0, node=name))
-                stack.push_async_callback(peer.close)
-                stack.push_async_callback(life.close)
-                sites.append((life, site, peer))
+            sites = await started(stack, fleet, nodes, folder)
 
             async def bring(life: Any, site: Any, peer: Any, version: int, length: int) -> float:
                 async with site.brought(life, {"path": str(path), "size": length}, version) as there:
