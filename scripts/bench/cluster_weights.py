@@ -1,4 +1,4 @@
-"""Weights of the default policy to machines made of namespaces: whole tensors beside differences (as root).
+"""Weights of the default policy to nodes made of namespaces (as root), whole beside differences.
 
 States follow each other as in training: float32 weights that move by the learning rate, up or down at random, which is
 as far as Adam goes, rounded to bfloat16; or they come from files. Whole is what a node gets that has none of them. The
