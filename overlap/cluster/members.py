@@ -78,8 +78,9 @@ class RayNode:
     async def close(self) -> None:
         """End everything that it started, and itself."""
         lost_s = now()
-        self.again_s = lost_s + min(AGAIN_MAX_S, AGAIN_S * 2.0**self.tries)
+        self.again_s = lost_s + AGAIN_S
         if self._actor is not None:
+            self.again_s = lost_s + min(AGAIN_MAX_S, AGAIN_S * 2.0**self.tries)
             self.tries = self.tries + 1 if lost_s - self._made_s < STEADY_S else 0
             await self._actor.end()
 

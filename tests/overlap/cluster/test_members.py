@@ -79,19 +79,21 @@ async def test_a_node_without_a_free_core_is_refused_and_told_who_has_them(free:
 
 
 @pytest.mark.parametrize(
-    ("fits", "lived_s", "rests"),
+    ("frees", "lived_s", "rests"),
     [
-        (False, 1.0, [AGAIN_S] * 3),
-        (True, STEADY_S, [AGAIN_S] * 3),
-        (True, 1.0, [5.0, 10.0, 20.0, 40.0, 80.0, 160.0, AGAIN_MAX_S]),
+        ([0] * 3, 1.0, [AGAIN_S] * 3),
+        ([2] * 3, STEADY_S, [AGAIN_S] * 3),
+        ([2] * 7, 1.0, [5.0, 10.0, 20.0, 40.0, 80.0, 160.0, AGAIN_MAX_S]),
+        ([2, 0, 0, 2], 1.0, [5.0, 5.0, 5.0, 10.0]),  # cut off, and refused until Ray has noticed the end of its agent
     ],
 )
-async def test_a_node_gets_an_agent_again_after_a_rest_that_grows_as_long_as_none_lives_long(
-    fits: bool, lived_s: float, rests: list[float]
+async def test_a_node_gets_an_agent_again_after_a_rest_that_grows_as_long_as_no_agent_lives_long(
+    frees: list[int], lived_s: float, rests: list[float]
 ) -> None:
-    joined = members(Cluster(place("1", free=2 if fits else 0))).joined()
+    joined = members(cluster := Cluster(place("1", free=frees[0]))).joined()
     node = await anext(joined)
-    for rest_s in rests:
+    for rest_s, free in zip(rests, [*frees[1:], 0], strict=True):
+        cluster.places = [place("1", free=free)]
         await asyncio.sleep(lived_s)
         await node.close()
         lost_s = now()
