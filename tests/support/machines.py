@@ -15,6 +15,7 @@ import sys
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
@@ -124,7 +125,8 @@ class Machine:
     def _signal(self, number: int) -> None:
         for pid in self.pids():
             if pid != self.init:
-                os.kill(pid, number)
+                with suppress(ProcessLookupError):  # it has just ended
+                    os.kill(pid, number)
 
 
 class Machines:
