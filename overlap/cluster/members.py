@@ -119,9 +119,10 @@ class RayMembers:
         self._entered = True
         await self._cluster.enter()
         while True:
-            for place in await self._cluster.look():
-                if self._lacks(place):
-                    yield await self._meet(place)
+            places = [place for place in await self._cluster.look() if self._lacks(place)]
+            free = await self._cluster.free() if places else {}  # Ray does not name what is used up
+            for place in places:
+                yield await self._meet(place, free.get(place.key, 0))
             await asyncio.sleep(LOOK_S)
 
     def _lacks(self, place: RayNodeInfo) -> bool:
@@ -133,11 +134,11 @@ class RayMembers:
             return not place.drains and now() >= known.again_s
         return place.alive and not place.drains
 
-    async def _meet(self, place: RayNodeInfo) -> RayNode:
+    async def _meet(self, place: RayNodeInfo, free: int) -> RayNode:
         """An agent for a node that lacks one."""
         known, why, actor = self._nodes.get(place.key), "", None
         try:
-            workers, cpus = self._capacity(place)
+            workers, cpus = self._capacity(place, free)
             actor = await self._cluster.actor(place, partial(Agent, self._make_pool, workers), CLOSE_S, cpus=cpus)
         except NodeRefused as error:
             why = str(error)
@@ -145,9 +146,9 @@ class RayMembers:
         made = self._nodes[place.key] = RayNode(place.name, actor, authenticated=asks, why=why, tries=tries)
         return made
 
-    def _capacity(self, place: RayNodeInfo) -> tuple[int, int]:
+    def _capacity(self, place: RayNodeInfo, free: int) -> tuple[int, int]:
         """Programs that it judges at once, and the cores that are taken of Ray's count for them. Raises NodeRefused."""
-        free, bound = place.free, self._bound(place)
+        bound = self._bound(place)
         left = max(0, free - bound)
         if place.here and self._workers is not None:
             return self._workers, min(self._workers, left)

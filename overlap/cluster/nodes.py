@@ -49,9 +49,8 @@ class NodeRefused(OverlapError):
 
 
 class RayNodeInfo(NamedTuple):
-    """A node as Ray knows it: its id, the address that it listens at, and the GPUs and cores that Ray counts there, of
-    which ``free`` are nobody's. ``drains``: it is about to go (`ray drain-node`, a notice of preemption); ``here``:
-    this process runs on it.
+    """A node as Ray knows it: its id, the address that it listens at, and the GPUs and cores that Ray counts there.
+    ``drains``: it is about to go (`ray drain-node`, a notice of preemption); ``here``: this process runs on it.
     """
 
     key: str
@@ -61,7 +60,6 @@ class RayNodeInfo(NamedTuple):
     cpus: int = 0
     drains: bool = False
     here: bool = False
-    free: int = 0
 
     @property
     def name(self) -> str:

@@ -105,6 +105,11 @@ class RayCluster:
             raise HeadLost("Ray on this machine has ended, or was cut off from the head")
         return places
 
+    async def free(self) -> dict[str, int]:
+        """Whole cores of each node, by its key, that nobody has taken of what Ray counts. Raises HeadLost."""
+        rest: dict[str, int] = await self._asked("free")
+        return rest
+
     async def actor(self, place: RayNodeInfo, make: Callable[[], Any], close_s: float, *, cpus: int = 0) -> RayActor:
         """An actor on that node with what ``make`` makes there, which closes within ``close_s``. Of what Ray counts
         there it takes ``cpus``. Raises HeadLost.

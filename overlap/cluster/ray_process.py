@@ -60,12 +60,13 @@ class RayProcess(CallServer):
     async def look(self) -> list[RayNodeInfo]:
         """Every node that is there or was. Raises HeadLost."""
         here = ray.get_runtime_context().get_node_id()
+        nodes, draining = await _asked(lambda: (ray.nodes(), state.state.get_draining_nodes()))
+        return [_place(node, draining, here) for node in nodes]
 
-        def ask() -> tuple[list[dict[str, Any]], dict[str, int], dict[str, dict[str, float]]]:
-            return ray.nodes(), state.state.get_draining_nodes(), state.available_resources_per_node()
-
-        nodes, draining, free = await _asked(ask)
-        return [_place(node, draining, free.get(node["NodeID"], {}), here) for node in nodes]
+    async def free(self) -> dict[str, int]:
+        """Whole cores of each node, by its key, that nobody has taken of what Ray counts. Raises HeadLost."""
+        rest = await _asked(state.available_resources_per_node)
+        return {key: int(resources.get("CPU", 0.0)) for key, resources in rest.items()}
 
     async def make(self, key: str, made: bytes, close_s: float, cpus: int) -> int:
         """An actor on that node, which takes ``cpus`` of what Ray counts there. Raises HeadLost."""
@@ -183,12 +184,10 @@ def _last_line(error: BaseException) -> str:
     return lines[-1 if "creation task" in lines[0] else 0].strip()[:200]
 
 
-def _place(node: dict[str, Any], draining: dict[str, int], free: dict[str, float], here: str) -> RayNodeInfo:
+def _place(node: dict[str, Any], draining: dict[str, int], here: str) -> RayNodeInfo:
     key, counted = node["NodeID"], node.get("Resources", {})
-    gpus, cpus, unused = int(counted.get("GPU", 0)), int(counted.get("CPU", 0)), int(free.get("CPU", 0))
-    return RayNodeInfo(
-        key, node["NodeManagerAddress"], bool(node["Alive"]), gpus, cpus, key in draining, key == here, unused
-    )
+    gpus, cpus = int(counted.get("GPU", 0)), int(counted.get("CPU", 0))
+    return RayNodeInfo(key, node["NodeManagerAddress"], bool(node["Alive"]), gpus, cpus, key in draining, key == here)
 
 
 if __name__ == "__main__":

@@ -15,12 +15,18 @@ from overlap.cluster.nodes import NodeRefused, RayNodeInfo, code_digest
 pytestmark = pytest.mark.virtual
 
 
+class Place(RayNodeInfo):
+    """With the cores that are nobody's there."""
+
+    free = 16
+
+
 class Cluster:
     """What :class:`RayCluster` says of ``places``; keeps what was made where."""
 
     unauthenticated = False
 
-    def __init__(self, *places: RayNodeInfo) -> None:
+    def __init__(self, *places: Place) -> None:
         self.places = list(places)
         self.made: list[tuple[str, int, int]] = []
 
@@ -31,13 +37,18 @@ class Cluster:
     async def look(self) -> list[RayNodeInfo]:
         return self.places
 
+    async def free(self) -> dict[str, int]:
+        return {place.key: place.free for place in self.places if place.free}
+
     async def actor(self, place: RayNodeInfo, make: Any, close_s: float, *, cpus: int) -> Any:
         self.made.append((place.key, make.args[1], cpus))
         return SimpleNamespace(end=lambda: asyncio.sleep(0))
 
 
-def place(key: str, cpus: int = 16, free: int = 16, **more: Any) -> RayNodeInfo:
-    return RayNodeInfo(key, f"10.0.0.{key}", True, 0, cpus=cpus, free=free, **more)
+def place(key: str, cpus: int = 16, free: int = 16, alive: bool = True, **more: Any) -> Place:
+    made = Place(key, f"10.0.0.{key}", alive, 0, cpus=cpus, **more)
+    made.free = free
+    return made
 
 
 def members(cluster: Cluster, **more: Any) -> RayMembers:
@@ -123,7 +134,7 @@ async def test_a_node_that_died_and_one_of_the_same_address_that_came_are_two() 
     cluster = Cluster(place("1"))
     joined = members(cluster).joined()
     await anext(joined)
-    cluster.places = [place("1")._replace(alive=False), place("2")]
+    cluster.places = [place("1", alive=False), place("2")]
     await anext(joined)
     assert [key for key, *_ in cluster.made] == ["1", "2"]
 
