@@ -21,6 +21,7 @@ from fake_nodes import FakeMembers, FakeNode
 
 from overlap.clock import now, run_virtual
 from overlap.cluster import ClusterPool, NodeParcel
+from overlap.run import gc_frozen
 from sandbox.core import Case, Problem, Program
 
 WORKERS, MEAN_S, ROUNDS = 64, 30.0, 3
@@ -106,7 +107,8 @@ def simulate(nodes: int, in_flight: int, seed: int) -> Simulated:
     the same share as of the time by the clock, whatever else this machine does.
     """
     began, began_s = time.process_time(), time.perf_counter()
-    judged, lost, took = run_virtual(simulated(nodes, in_flight, seed))
+    with gc_frozen():  # as in a run
+        judged, lost, took = run_virtual(simulated(nodes, in_flight, seed))
     spent_s = time.process_time() - began
     fakes_s = Double.spent_s * spent_s / (time.perf_counter() - began_s)
     most_mib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024

@@ -13,7 +13,7 @@ import pytest
 
 from overlap.errors import EngineError, OverlapError
 from overlap.run import open_close as opening
-from overlap.run.open_close import open_components
+from overlap.run.open_close import COLLECT_AFTER, open_components
 
 
 class Plain:
@@ -101,15 +101,18 @@ async def test_what_the_start_made_is_not_looked_through_for_garbage_until_the_e
             self.at_close = gc.get_freeze_count()
 
     part, made, before = Counts("engine", 1, []), Scene(), gc.get_freeze_count()
+    thresholds = gc.get_threshold()
     gc.unfreeze()  # whatever another test, or pytest, has set aside
     try:
         async with AsyncExitStack() as stack:
             await open_components({"engine": part}, stack, made.reaper, made.said.append)
             assert gc.get_freeze_count() > 1000
+            assert gc.get_threshold() == (COLLECT_AFTER, *thresholds[1:])
             async with AsyncExitStack() as another:  # a run beside it
                 await open_components({}, another, made.reaper, made.said.append)
             assert gc.get_freeze_count() > 1000
         assert part.at_close == 0
+        assert gc.get_threshold() == thresholds
     finally:
         if before:
             gc.freeze()
