@@ -109,16 +109,23 @@ def call_roll(field: str, address: str, token: str) -> tuple[bool, list[list[Any
     return mode == "token", rows
 
 
+def read_access() -> None:
+    """Have Ray, in this process, see what has changed of tokens in the environment since it was imported."""
+    from ray._raylet import AuthenticationTokenLoader, Config  # type: ignore[attr-defined]
+
+    Config.initialize("")
+    AuthenticationTokenLoader.instance().reset_cache()
+
+
 def _ask_head() -> None:
     """Print, as JSON, in which mode of Ray's the head lets us in ("" in none), and its nodes."""
-    from ray._raylet import AuthenticationTokenLoader, Config, GcsClient  # type: ignore[attr-defined]
+    from ray._raylet import GcsClient  # type: ignore[attr-defined]
     from ray.exceptions import AuthenticationError
 
     mode, rows = "", []
     for tried in ("disabled", "token") if os.environ["RAY_AUTH_TOKEN"] else ("disabled",):
         os.environ["RAY_AUTH_MODE"] = tried
-        Config.initialize("")  # Ray reads it anew
-        AuthenticationTokenLoader.instance().reset_cache()
+        read_access()
         with suppress(AuthenticationError):
             nodes = GcsClient(address=sys.argv[1]).get_all_node_info().values()
             mode, rows = tried, [_row(node) for node in nodes]

@@ -18,10 +18,10 @@ from typing import Any, TypeVar
 import ray
 from ray import exceptions
 from ray._private import state  # no public name tells what drains, and what is free on a node
-from ray._raylet import AuthenticationTokenLoader, Config, GcsClient  # type: ignore[attr-defined]
+from ray._raylet import GcsClient  # type: ignore[attr-defined]
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from overlap.cluster.addresses import NO_HEAD
+from overlap.cluster.addresses import NO_HEAD, read_access
 from overlap.cluster.agent import NodeActor
 from overlap.cluster.by_hand import AUTH
 from overlap.cluster.nodes import HeadLost, NodeLost, NodeSilent, RayNodeInfo
@@ -138,21 +138,15 @@ def _lets_everybody_in(address: str) -> bool:
     """Whether a head lets in who has no token."""
     mine = {name: os.environ.pop(name) for name in AUTH if name in os.environ}
     os.environ[AUTH[0]] = "disabled"
-    _read_environment()
+    read_access()
     try:
         GcsClient(address=address)
     except exceptions.RayError:
         return False
     finally:
         os.environ.update(mine)
-        _read_environment()
+        read_access()
     return True
-
-
-def _read_environment() -> None:
-    """Have Ray see what has changed in it since it was imported."""
-    Config.initialize("")
-    AuthenticationTokenLoader.instance().reset_cache()
 
 
 async def _asked(ask: Callable[[], T]) -> T:

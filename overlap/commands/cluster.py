@@ -89,8 +89,8 @@ def _status(args: argparse.Namespace) -> Iterator[str]:
     address = args.address or (state.address if state else "")
     authenticated, nodes = call_roll("address", address, find_token(args.token_file, address))
     asks = "requires a token" if authenticated else "requires NO token: anyone who can connect can run code on it"
-    alive = [node for node in nodes if node[1]]
-    cores, gpus = sum(node[2] for node in alive), sum(node[3] for node in alive)
+    alive = [(cores, gpus) for _, lives, cores, gpus, *_ in nodes if lives]
+    cores, gpus = (sum(each) for each in zip((0, 0), *alive, strict=True))
     yield f"cluster at {address}: {len(alive)} nodes, {cores} cores, {gpus} GPUs; {asks}"
     yield f"{'node':<26} {'state':<5} {'cores':>5} {'GPUs':>4}  version"
     for name, lives, cores, gpus, version, why in sorted(nodes, key=lambda node: (not node[1], node[0])):

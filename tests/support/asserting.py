@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from contextlib import redirect_stdout
+from io import StringIO
+
 from sandbox import Case, Judgement, Limits, Problem, Program
 from sandbox.judging import python_asserts
 from sandbox.judging.judge import Judge
@@ -23,6 +26,16 @@ def stdio(judge: Judge, source: str, *cases: tuple[str, str], language: str = "p
 def function(judge: Judge, source: str, args: str, expected: str, **fields: object) -> Judgement:
     options = {"fn_name": "f", "limits": LIMITS, **fields}
     return judge.judge(Problem("p", "function", (Case(args, expected),), **options), Program(source))  # type: ignore[arg-type]
+
+
+def holds(above: str, source: str, test: str) -> bool:
+    """Plain Python's verdict, with everything in this process."""
+    with redirect_stdout(StringIO()):
+        try:
+            exec(f"{above}\n{source}\n{test}", {"__name__": __name__})
+        except BaseException:  # a program may raise anything
+            return False
+    return True
 
 
 def is_decisive(test: str, preamble: str = "") -> bool:

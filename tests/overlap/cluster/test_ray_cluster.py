@@ -211,7 +211,7 @@ def test_a_head_that_does_not_let_us_in_or_lets_in_everybody_is_told_at_once(
 ) -> None:
     monkeypatch.setenv("RAY_AUTH_MODE", mode)
     monkeypatch.setattr(ray_process, "GcsClient", head)
-    monkeypatch.setattr(ray_process, "_read_environment", lambda: None)
+    monkeypatch.setattr(ray_process, "read_access", lambda: None)
     with pytest.raises(ConfigError) as raised:
         ray_process._join(ADDRESS)
     assert told in str(raised.value)

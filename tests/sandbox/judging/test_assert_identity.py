@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from contextlib import redirect_stdout
-from io import StringIO
-
 import pytest
-from asserting import asserts
+from asserting import asserts, holds
 
 from sandbox import Limits, Verdict
 from sandbox.judging.judge import Judge
@@ -85,19 +82,9 @@ SHARED = [  # a right program and a test about values: never weak
 ]  # fmt: skip
 
 
-def holds(source: str, test: str) -> bool:
-    """Plain Python's verdict."""
-    with redirect_stdout(StringIO()):
-        try:
-            exec(f"{NODES}\n{source}\n{test}", {"__name__": __name__})
-        except Exception:
-            return False
-    return True
-
-
 @pytest.mark.parametrize(("source", "test"), SHARED)
 def test_what_is_shared_is_one_object_on_both_sides(judge: Judge, source: str, test: str) -> None:
-    assert holds(source, test)
+    assert holds(NODES, source, test)
     name = "S" if "S(" in test else "L" if "L(" in test else "f"
     done = asserts(judge, source, test, preamble=NODES, fn_name=name)
     assert (done.verdict, done.weak) == (Verdict.AC, False)
@@ -121,7 +108,7 @@ ALIASED = [  # programs that copy or share where they should not, and tests that
 
 @pytest.mark.parametrize(("source", "test"), ALIASED)
 def test_what_only_one_process_sees_is_not_accepted(judge: Judge, source: str, test: str) -> None:
-    assert not holds(source, test)
+    assert not holds(NODES, source, test)
     done = asserts(judge, source, test, preamble=NODES, fn_name="S" if "S(" in test else "f")
     assert done.verdict is Verdict.WA
 

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from contextlib import redirect_stdout
-from io import StringIO
-
 import pytest
-from asserting import TWO_FACED, asserts
+from asserting import TWO_FACED, asserts, holds
 
 from sandbox import Verdict
 from sandbox.judging.judge import Judge
@@ -69,16 +66,6 @@ class V:
 """
 
 
-def holds(source: str, test: str, above: str = ABOVE) -> bool:
-    """Plain Python's verdict."""
-    with redirect_stdout(StringIO()):
-        try:
-            exec(f"{above}\n{source}\n{test}", {"__name__": __name__})
-        except Exception:
-            return False
-    return True
-
-
 COUNTS = "def f(n): return [Counted(i) for i in range(n)]"
 FIRST_BAD = "def f(n): return next(i for i in range(1, n + 1) if is_bad(i))"
 LOGS = "def f(n):\n  for i in range(n): log(i)"
@@ -111,7 +98,7 @@ ONE_PROCESS = [  # source, test, and what it sees in one process and in two
 def test_state_that_one_process_has_once_is_weak(judge: Judge, source: str, test: str, values: tuple[str, str]) -> None:
     for value, right in zip(values, (True, False), strict=True):
         filled, above = test.replace("WANT", value), ABOVE + STATE
-        assert holds(source, filled, above) is right
+        assert holds(above, source, filled) is right
         done = asserts(judge, source, filled, preamble=above, fn_name="f")
         assert (done.verdict is Verdict.AC) is right, filled
         assert done.weak or not right
@@ -166,8 +153,8 @@ def test_objects_that_a_test_makes_have_operators_of_their_own(
     tiered_judge: Judge, right: str, wrong: str, fn_name: str | None
 ) -> None:
     for shape in "assert {}", "for k in (1,): assert {}":
-        assert holds(VECTOR, shape.format(right))
-        assert not holds(VECTOR, shape.format(wrong))
+        assert holds(ABOVE, VECTOR, shape.format(right))
+        assert not holds(ABOVE, VECTOR, shape.format(wrong))
         assert asserts(tiered_judge, VECTOR, shape.format(right), fn_name=fn_name).verdict is Verdict.AC
         assert asserts(tiered_judge, VECTOR, shape.format(wrong), fn_name=fn_name).verdict is not Verdict.AC
 
@@ -214,9 +201,9 @@ HAS = [
 @pytest.mark.parametrize(("value", "test"), LACKS + HAS)
 def test_an_object_has_the_protocols_that_it_has(judge: Judge, value: str, test: str) -> None:
     source, whole = f"def f(x): return {value}", f"for x in (3,): assert {test}"
-    assert holds(source, whole) is ((value, test) in HAS)
+    assert holds(ABOVE, source, whole) is ((value, test) in HAS)
     done = asserts(judge, source, whole, preamble=ABOVE, fn_name="f")
-    assert (done.verdict is Verdict.AC and not done.weak) is holds(source, whole), done
+    assert (done.verdict is Verdict.AC and not done.weak) is holds(ABOVE, source, whole), done
 
 
 CARRIED = [
@@ -242,7 +229,7 @@ CARRIED = [
 @pytest.mark.parametrize(("source", "test"), CARRIED)
 def test_a_value_crosses_as_what_it_is(judge: Judge, source: str, test: str) -> None:
     test = f"for k in (1,): pass\n{test}"
-    assert holds(source, test)
+    assert holds(ABOVE, source, test)
     done = asserts(judge, source, test, preamble=ABOVE, fn_name="f")
     assert (done.verdict, done.weak) == (Verdict.AC, False)
 
@@ -257,5 +244,5 @@ PASSED = [
 @pytest.mark.parametrize("test", PASSED)
 def test_functions_can_be_given_to_what_a_program_returned(judge: Judge, test: str) -> None:
     source = "def f(n): return lambda g: lambda *a: [g(*a)] * n"
-    assert holds(source, test)
+    assert holds(ABOVE, source, test)
     assert asserts(judge, source, test, fn_name="f").verdict is Verdict.AC
