@@ -31,8 +31,8 @@ Result = TypeVar("Result")
 
 _CALL_S, _LOAD_S = 120.0, 600.0
 _LOADING = ("connect", "abandon_weights", "replace_weights", "receive_weights", "commit_weights")
-_DEADLINES_S = {"open": READY_S + 30, "sample": None, **dict.fromkeys(_LOADING, _LOAD_S)}
-"""Longest wait for the answer to a call of the service, s; ``_CALL_S`` for any other."""
+_DEADLINES_S = {"sample": None, **dict.fromkeys(_LOADING, _LOAD_S)}
+"""Longest wait for the answer to a call of the service, s; ``_CALL_S`` for any other but ``open`` (``READY_S``)."""
 _DRAIN_S = 300.0  # over nccl the learner already waits to send, for no longer than 600 s
 
 
@@ -239,8 +239,8 @@ class EngineClient:
     async def _open(self) -> None:
         """Start the host and have it open the engine. An engine that did not start is not tried again."""
         try:
-            title = f"the {self._life.name} process"
-            self._peer = await self._site.start(self._life, title, self._host, engine_environment(), self._seat)
+            title, device = f"the {self._life.name} process", self._spec.device
+            self._peer = await self._site.start(self._life, title, self._host, engine_environment(device), self._seat)
             await self._ask("start", EngineService.open, self._spec)
             if self._spec.load_weights:
                 self._gate.set()
@@ -291,7 +291,8 @@ class EngineClient:
         assert self._peer is not None
         name = call.__name__
         try:
-            async with asyncio.timeout(_DEADLINES_S.get(name, _CALL_S)):
+            open_s = READY_S[self._spec.device] + 30
+            async with asyncio.timeout(open_s if name == "open" else _DEADLINES_S.get(name, _CALL_S)):
                 answer: Result = await self._peer.call(name, *args)
                 return answer
         except TimeoutError:

@@ -74,7 +74,6 @@ class VllmEngine:
 
     def __init__(self, llm: Any, vllm: Any, spec: EngineSpec, on_cpu: bool) -> None:
         self._llm, self._vllm, self._spec, self._on_cpu = llm, vllm, spec, on_cpu
-        self._has_weights = False
         self._tokenizer, episode = llm.get_tokenizer(), spec.cfg.episode
         given = spec.cfg.model.chat_template_kwargs
         self._reader = AnswerReader(self._tokenizer, episode.tool_parser, episode.reasoning_parser, given)
@@ -158,7 +157,6 @@ class VllmEngine:
 
     async def commit_weights(self, version: int) -> None:
         await self._llm.finish_weight_update(str(version))
-        self._has_weights = True
         if not self._spec.sleeps and not await self._forget():
             raise EngineError(f"version {version}: vLLM did not forget what other weights had computed")
 
@@ -171,9 +169,9 @@ class VllmEngine:
         await self._llm.collective_rpc("overlap_abandon_weights")
 
     async def sleep(self) -> None:
-        # Weights that a learner sent are dropped (level 2), because they are sent anew before they are used; the
-        # engine's own are kept in host memory (level 1).
-        await self._llm.sleep(level=2 if self._has_weights else 1, mode="keep")
+        # Weights are dropped (level 2), for a learner sends all of them before they are used. Level 1 would keep the
+        # first ones, which mean nothing, in pinned memory of the host for good.
+        await self._llm.sleep(level=2, mode="keep")
 
     async def wake(self, part: Part) -> None:
         await self._llm.wake_up(tags=[TAGS[part]])

@@ -28,6 +28,7 @@ from vllm.distributed.weight_transfer.nccl_engine import NCCLWeightTransferEngin
 from vllm.model_executor.layers.utils import dispatch_cpu_unquantized_gemm
 from vllm.model_executor.layers.vocab_parallel_embedding import VocabParallelEmbedding
 from vllm.model_executor.model_loader.reload import finalize_layerwise_reload, initialize_layerwise_reload
+from vllm.platforms import current_platform
 
 from overlap.generate.bind_to_parent import enter_engine_process
 
@@ -38,10 +39,13 @@ IDLE_S = 0.002
 
 
 def sleep_when_idle(condition: Any = SpinCondition) -> None:
-    """Have workers sleep after ``IDLE_S``; by default they hold a core for 1 s, which on a CPU is the learner's.
+    """Have workers on a CPU sleep after ``IDLE_S``; by default they hold a core for 1 s, and it is the learner's. On
+    GPUs, where a step takes longer than ``IDLE_S``, each would wait for a wake-up.
 
     RuntimeError where vLLM waits in another way. To be called before a worker makes its queues.
     """
+    if not current_platform.is_cpu():
+        return
     init = condition.__init__
     if list(inspect.signature(init).parameters)[-1:] != ["busy_loop_s"] or init.__defaults__ not in ((1,), (IDLE_S,)):
         raise RuntimeError(f"this vLLM's {condition.__name__} waits in a way that is not known here")
@@ -195,11 +199,13 @@ class WorkerExtension:
 
 
 def probe_at(runner: Any, temperature: float) -> None:
-    """Scale the logits of prompt log-probs in either of vLLM's model runners; RuntimeError for a third kind."""
+    """Scale the logits of prompt log-probs in either of vLLM's model runners, in float32 as its sampler does;
+    RuntimeError for a third kind.
+    """
     if (worker := getattr(runner, "prompt_logprobs_worker", None)) is not None:
         inner = worker.compute_prompt_logprobs
         worker.compute_prompt_logprobs = lambda logits_fn, *args, **kwargs: inner(
-            lambda hidden: logits_fn(hidden) / temperature, *args, **kwargs
+            lambda hidden: logits_fn(hidden).float() / temperature, *args, **kwargs
         )
     elif hasattr(runner, "_get_prompt_logprobs_dict") and hasattr(runner.sampler, "compute_logprobs"):
         runner._get_prompt_logprobs_dict = _tempered(runner, temperature)
@@ -212,7 +218,7 @@ def _tempered(runner: Any, temperature: float) -> Callable[..., Any]:
     plain = sampler.compute_logprobs
 
     def prompt_logprobs(*args: Any, **kwargs: Any) -> Any:
-        sampler.compute_logprobs = lambda logits: plain(logits / temperature)
+        sampler.compute_logprobs = lambda logits: plain(logits.float() / temperature)
         try:
             return inner(*args, **kwargs)
         finally:

@@ -14,8 +14,11 @@ from overlap.generate.bind_to_parent import ENGINE
 from overlap.generate.service import EngineSpec
 from overlap.placement import CPU_BLOCK_TOKENS, free_memory, kv_cache_bytes, shape_of, token_bytes
 
-READY_S = 600.0
-"""Longest start of an engine, s."""
+READY_S = {"cpu": 600.0, "cuda": 1200.0}
+"""Longest start of an engine, s. On GPUs it may compile kernels first, where the machine has nvcc."""
+BATCHED_TOKENS = 8192
+"""Tokens that an engine on GPUs reads at once; vLLM's own default in our case is 2048, with which prefills take longer.
+"""
 KEEP_SCHEDULER = "overlap.generate.scheduler.KeepScheduler"
 _SIZES = (
     "num_hidden_layers",
@@ -58,6 +61,7 @@ def engine_args(spec: EngineSpec, cpu_kv_bytes: int) -> dict[str, Any]:
         }
     if spec.sleeps and rollout.tensor_parallel > 1:
         args["disable_custom_all_reduce"] = True  # its buffers do not outlive a sleep: vLLM crashes after it
+    args["max_num_batched_tokens"] = max(BATCHED_TOKENS, rollout.max_sequences)
     return args | {"gpu_memory_utilization": rollout.gpu_memory, "enable_sleep_mode": spec.sleeps}
 
 
@@ -75,14 +79,15 @@ def kv_bytes(spec: EngineSpec, model: Any) -> int:
     return kv_cache_bytes(token, context, sequences, free_memory() // spec.engines)
 
 
-def engine_environment() -> dict[str, str]:
+def engine_environment(device: str) -> dict[str, str]:
     """What the engine's processes find in their environment, on top of that of the process that starts them."""
     return {
         ENGINE: "1",
         "VLLM_HOST_IP": "127.0.0.1",  # one machine: no socket on an outer interface
         "VLLM_RPC_BASE_PATH": ".",  # the tree's own folder: a longer path may not fit a socket's 107 bytes
         "VLLM_WORKER_MULTIPROC_METHOD": "spawn",
-        "VLLM_ENGINE_READY_TIMEOUT_S": str(int(READY_S)),
+        "VLLM_ENGINE_READY_TIMEOUT_S": str(int(READY_S[device])),
+        "TRITON_F32_DEFAULT": "ieee",  # attention in float32 would be TF32, whose error is above the parity bound
         "VLLM_NO_USAGE_STATS": "1",
         "VLLM_ALLOW_LONG_MAX_MODEL_LEN": "1",  # for the one token that a probe of the whole context asks for
         "TOKENIZERS_PARALLELISM": "false",

@@ -272,25 +272,6 @@ def test_the_engine_dies_with_a_script_that_is_killed_and_never_wrote_to_its_ter
     assert "vllm" in (scratch / "engine.log").read_text()
 
 
-def test_probe_logits_are_tempered_in_both_model_runners_and_a_third_kind_is_refused():
-    from types import SimpleNamespace
-
-    from overlap.generate.receive import probe_at
-
-    second = SimpleNamespace(compute_prompt_logprobs=lambda logits_fn, hidden, more: (logits_fn(hidden), more))
-    probe_at(SimpleNamespace(prompt_logprobs_worker=second), 0.5)
-    assert second.compute_prompt_logprobs(lambda hidden: hidden + 1, 2.0, "more") == (6.0, "more")
-
-    sampler = SimpleNamespace(compute_logprobs=lambda logits: logits)
-    first = SimpleNamespace(sampler=sampler, _get_prompt_logprobs_dict=lambda hidden: sampler.compute_logprobs(hidden))
-    probe_at(first, 0.5)
-    assert first._get_prompt_logprobs_dict(2.0) == 4.0
-    assert sampler.compute_logprobs(2.0) == 2.0
-
-    with pytest.raises(RuntimeError, match="SimpleNamespace computes prompt log-probs in a way"):
-        probe_at(SimpleNamespace(), 0.5)
-
-
 def test_workers_are_told_to_sleep_soon_and_another_way_of_waiting_is_refused():
     from overlap.generate import receive
 

@@ -128,9 +128,8 @@ def test_an_engine_sleeps_without_ending_a_request_and_forgets_its_cache_when_th
     asyncio.run(main())
     load = ["start_weight_update", ("update_weights", {"names": []}), ("finish_weight_update", "3")]
     awake = [("wake_up", {"tags": ["kv_cache"]}), ("reset_prefix_cache", {"reset_running_requests": all_of_it})]
-    slept = [("sleep", {"level": level, "mode": "keep"}) for level in (1, 2)]  # its own weights are kept, ours are sent
-    turns = [[one, ("wake_up", {"tags": ["weights"]}), *load, *awake] for one in slept]
-    assert llm.calls == [*turns[0], *turns[1]]
+    slept = ("sleep", {"level": 2, "mode": "keep"})  # not even the first ones are kept: the learner sends all anew
+    assert llm.calls == 2 * [slept, ("wake_up", {"tags": ["weights"]}), *load, *awake]
 
 
 def test_a_cache_that_is_not_forgotten_is_an_error():
@@ -162,6 +161,15 @@ def test_an_engine_that_sleeps_on_several_gpus_does_without_the_all_reduce_that_
         args = generate_start.engine_args(alone, 0)
         assert "disable_custom_all_reduce" not in args
         assert args["enable_sleep_mode"] == (alone.backend == "ipc")
+
+
+def test_an_engine_on_gpus_reads_8192_tokens_at_once_or_one_of_each_sequence(tmp_path):
+    for sequences, tokens in ((4, 8192), (10_000, 10_000)):
+        assert (
+            generate_start.engine_args(spec_on(tmp_path, 1, max_sequences=sequences), 0)["max_num_batched_tokens"]
+            == tokens
+        )
+    assert "max_num_batched_tokens" not in generate_start.engine_args(spec_on(tmp_path, 0), 2**30)  # its own there
 
 
 def test_the_cache_of_a_cpu_holds_all_sequences_and_a_context_that_the_policy_lacks_is_refused(tmp_path):

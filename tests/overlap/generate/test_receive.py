@@ -11,6 +11,7 @@ from types import SimpleNamespace
 import pytest
 
 pytest.importorskip("vllm")
+import torch
 
 from overlap.generate import receive
 
@@ -84,3 +85,33 @@ def test_a_reload_that_finds_no_weights_for_a_layer_is_told_at_debug_level_and_a
     assert told == [(False, "DEBUG"), (True, "WARNING")]
     kinds = [type(found) for found in logging.getLogger(logger.name).filters]
     assert kinds == [receive.DemoteReloadWarnings]
+
+
+def test_probe_logits_are_tempered_in_float32_in_both_model_runners_and_a_third_kind_is_refused():
+    """As vLLM's sampler does: a quotient in bfloat16 would be rounded once more than what was sampled."""
+    logits, quotient = torch.tensor([1.0, 3.0], dtype=torch.bfloat16), torch.tensor([1.0, 3.0]) / 0.6
+    assert not torch.equal((logits / 0.6).float(), quotient)
+
+    second = SimpleNamespace(compute_prompt_logprobs=lambda logits_fn, hidden, more: (logits_fn(hidden), more))
+    receive.probe_at(SimpleNamespace(prompt_logprobs_worker=second), 0.6)
+    found, more = second.compute_prompt_logprobs(lambda hidden: hidden, logits, "more")
+    assert torch.equal(found, quotient)
+    assert (found.dtype, more) == (torch.float32, "more")
+
+    sampler = SimpleNamespace(compute_logprobs=lambda logits: logits)
+    first = SimpleNamespace(sampler=sampler, _get_prompt_logprobs_dict=lambda hidden: sampler.compute_logprobs(hidden))
+    receive.probe_at(first, 0.6)
+    assert torch.equal(first._get_prompt_logprobs_dict(logits), quotient)
+    assert sampler.compute_logprobs(logits) is logits
+
+    with pytest.raises(RuntimeError, match="SimpleNamespace computes prompt log-probs in a way"):
+        receive.probe_at(SimpleNamespace(), 0.6)
+
+
+def test_workers_on_gpus_wait_as_vllm_has_them_wait(monkeypatch):
+    init = receive.SpinCondition.__init__
+    assert init.__defaults__ == (receive.IDLE_S,)  # here is a CPU
+    monkeypatch.setattr(init, "__defaults__", (1,))
+    monkeypatch.setattr(receive, "current_platform", SimpleNamespace(is_cpu=lambda: False))
+    receive.sleep_when_idle()
+    assert init.__defaults__ == (1,)

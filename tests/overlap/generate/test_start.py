@@ -1,4 +1,4 @@
-"""Parsers are known by name before an engine starts."""
+"""Parsers are known by name before an engine starts, and what an engine finds in its environment."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ import pytest
 from overlap.config import load_config
 from overlap.errors import ConfigError
 from overlap.generate import check_parsers
+from overlap.generate.start import engine_environment
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture
 def vllm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An installed vLLM, of which only the source of two tables is there."""
     for folder, table in (
@@ -26,11 +27,13 @@ def vllm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "vllm"
 
 
+@pytest.mark.usefixtures("vllm")
 def test_a_parser_that_vllm_lists_is_taken() -> None:
     check_parsers(load_config(None, ["episode.tool_parser=hermes", "episode.reasoning_parser=qwen3"]))
     check_parsers(load_config())
 
 
+@pytest.mark.usefixtures("vllm")
 @pytest.mark.parametrize(
     ("setting", "says"),
     [
@@ -51,3 +54,18 @@ def test_where_vllm_has_another_form_the_engine_is_the_judge(vllm: Path) -> None
     check_parsers(load_config(None, ["episode.tool_parser=no-such"]))
     (vllm / "tool_parsers" / "__init__.py").unlink()
     check_parsers(load_config(None, ["episode.tool_parser=no-such"]))
+
+
+def test_float32_is_float32_in_an_engines_attention(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of vLLM's attention kernels on GPUs Triton's takes float32, and Triton multiplies that as TF32 by default."""
+    knobs = pytest.importorskip("triton").knobs
+    monkeypatch.delenv("TRITON_F32_DEFAULT", raising=False)
+    assert knobs.language.fp32_default is None
+    monkeypatch.setenv("TRITON_F32_DEFAULT", engine_environment("cuda")["TRITON_F32_DEFAULT"])
+    assert knobs.language.fp32_default == "ieee"
+
+
+def test_an_engine_on_gpus_may_take_longer_to_start() -> None:
+    """It compiles kernels where the machine has nvcc."""
+    limits = [int(engine_environment(device)["VLLM_ENGINE_READY_TIMEOUT_S"]) for device in ("cpu", "cuda")]
+    assert limits == [600, 1200]
