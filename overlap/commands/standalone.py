@@ -47,7 +47,11 @@ def run_standalone(
         check(inputs)
         started = wanted()
         cfg = inputs.cfg
-        placement = place_engines(inputs)[0].placement if "engine" in started else place_here(cfg, learner=False)
+        if "engine" in started:
+            placed, asked, _ = place_engines(inputs)
+            placement = placed.counted(asked)
+        else:
+            placement = place_here(cfg, learner=False)
         with output(log := scratch / "run.log") as console:
             for name, value in left_out_lines(inputs) + (episode_lines(inputs) if "engine" in started else []):
                 console.print(f"{name}: {value}")

@@ -30,9 +30,10 @@ class RolloutConfig(Section):
     refill_groups: int = at_least(0, 0)
     """Up to so many groups of a step that teach nothing are replaced by further prompts in it (DAPO's dynamic
     sampling); 0: none."""
-    max_sequences: int = at_least(1, 64, may_change=True)
-    """Sequences that an engine decodes at once."""
-    replicas: int = at_least(0, 1, may_change=True)
+    max_sequences: int = at_least(0, 0, may_change=True)
+    """Sequences that an engine decodes at once. 0: on GPUs as many as its KV cache holds when each has a third of its
+    full length, but at most 512; on a CPU 64."""
+    replicas: int = at_least(0, 0, may_change=True)
     """Engines, each on ``tensor_parallel`` GPUs of its own, or on a CPU on cores of its own (of a cluster several have
     a node each); 0: as many as the GPUs hold, on a CPU 1. A group's samples stay on one of them."""
     gpu_memory: float = above(0, 0.6, most=1, may_change=True)
@@ -51,7 +52,12 @@ class RolloutConfig(Section):
     @property
     def sequences(self) -> int:
         """Sequences that all engines decode at once; those of one while nobody has counted the GPUs."""
-        return self.max_sequences * max(1, self.replicas)
+        return self.at_once * max(1, self.replicas)
+
+    @property
+    def at_once(self) -> int:
+        """Sequences that an engine decodes at once, where no GPU's memory decides it."""
+        return self.max_sequences or 64
 
 
 @dataclass(frozen=True, slots=True)

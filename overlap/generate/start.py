@@ -42,7 +42,7 @@ def engine_args(spec: EngineSpec, cpu_kv_bytes: int) -> dict[str, Any]:
         "load_format": "auto" if spec.load_weights else "dummy",
         "dtype": model.dtype,
         "max_model_len": spec.cfg.context_tokens + 1,  # a probe as long as the context also asks for a token
-        "max_num_seqs": rollout.max_sequences,
+        "max_num_seqs": rollout.at_once,
         "seed": spec.seed,
         "logprobs_mode": "processed_logprobs",
         "tensor_parallel_size": rollout.tensor_parallel,
@@ -61,7 +61,7 @@ def engine_args(spec: EngineSpec, cpu_kv_bytes: int) -> dict[str, Any]:
         }
     if spec.sleeps and rollout.tensor_parallel > 1:
         args["disable_custom_all_reduce"] = True  # its buffers do not outlive a sleep: vLLM crashes after it
-    args["max_num_batched_tokens"] = max(BATCHED_TOKENS, rollout.max_sequences)
+    args["max_num_batched_tokens"] = max(BATCHED_TOKENS, rollout.at_once)
     return args | {"gpu_memory_utilization": rollout.gpu_memory, "enable_sleep_mode": spec.sleeps}
 
 
@@ -71,7 +71,7 @@ def kv_bytes(spec: EngineSpec, model: Any) -> int:
     ``model`` is the policy's text config. Raises ConfigError for a context that the policy does not have.
     """
     shape = shape_of({name: getattr(model, name, None) for name in _SIZES})
-    context, sequences = spec.cfg.context_tokens, spec.cfg.rollout.max_sequences
+    context, sequences = spec.cfg.context_tokens, spec.cfg.rollout.at_once
     if 0 < shape.context < context:
         way_out = f"the policy has a context of {shape.context} tokens for prompt_tokens + response_tokens: use fewer"
         raise ConfigError("model.response_tokens", context, way_out)

@@ -21,6 +21,7 @@ from overlap.learner.spec import RankSpec
 from overlap.learner.trainer import RankTrainer
 from overlap.learner.zero.backend import ZeroBackend
 from overlap.policy import policy_digest
+from overlap.process import remove_exports
 from overlap.weights import open_sender
 
 
@@ -54,6 +55,8 @@ class Commands:
         """Learn from the groups; ``version`` is the number of the new weights, so it counts the steps."""
         metrics = self._trainer.step(groups, alone=version <= self._spec.cfg.critic.warmup_steps)
         self._version = version
+        if self._spec.placement.sleeps and self._trainer.device.type == "cuda":
+            torch.cuda.empty_cache()  # also where nothing is offloaded: the engine's weights come back first
         return metrics
 
     def logprobs(self, token_ids: Sequence[int]) -> list[float]:
@@ -167,5 +170,6 @@ class Commands:
             critic.updates = state.critic_updates or 0
 
     def close(self) -> None:
-        """Free what the rank holds; it ends after that."""
+        """Free what the rank holds; it ends after that, at once, so what torch removes at its exit is removed here."""
         self._sender.close()
+        remove_exports()

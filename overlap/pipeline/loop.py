@@ -44,6 +44,10 @@ OnStall = Callable[[list[Pending], bool], None]
 """Told of samples that stand still, and whether they are given up or begun again."""
 
 
+PROBE_TOKENS = 256
+"""Of the response that the first version is checked on: nothing else is done meanwhile."""
+
+
 @dataclass(frozen=True, slots=True)
 class Position:
     """Where a run stands: steps taken, the policy version in the learner, groups consumed, and results of groups that
@@ -134,11 +138,15 @@ async def overlapped(
 
 
 async def _begin(learning: Learning, at: Position, prompts: PromptStream, on_ready: OnReady) -> None:
-    """Bring the first version into the engine and check it on a response to the first prompt, which is thrown away."""
+    """Bring the first version into the engine and check it on the beginning of a response to the first prompt, which is
+    thrown away.
+    """
     await learning.load()
     with naming_stage("load", f"version {at.version}"):
         while True:
-            sample = await learning.components.generator.generate(Request(-1, 0, prompts.peek()))
+            sample = await learning.components.generator.generate(
+                Request(-1, 0, prompts.peek(), max_tokens=PROBE_TOKENS)
+            )
             with suppress(EngineLost):  # the next engine has its weights from ``serve_again``
                 await learning.check(sample)
                 break

@@ -7,7 +7,7 @@ torch and starts no CUDA.
 
 from overlap.placement.activations import DecoderShape, activation_bytes, checkpoints, decoder_shape, trained_parameters
 from overlap.placement.devices import Devices, NodeDevices, computes_bfloat16, devices_here, free_memory
-from overlap.placement.fit import check_fit, named_devices, planned_seats, seats_here
+from overlap.placement.fit import check_fit, named_devices, planned_seats, seats_here, sequences_at_once
 from overlap.placement.memory import (
     CPU_BLOCK_TOKENS,
     MemoryPlan,
@@ -73,6 +73,7 @@ __all__ = [
     "seats_here",
     "seats_line",
     "seats_over",
+    "sequences_at_once",
     "shape_of",
     "token_bytes",
     "trained_parameters",

@@ -11,9 +11,25 @@ from collections.abc import Iterator
 from overlap.config import Config
 from overlap.errors import ConfigError
 from overlap.placement.devices import Devices, devices_here, free_memory
-from overlap.placement.memory import GIB, HOST, MACHINE, MemoryPlan, PlannedRun, Seats, Shortage, gpu, memory_plan
+from overlap.placement.memory import (
+    GIB,
+    HOST,
+    MACHINE,
+    USABLE,
+    MemoryPlan,
+    PlannedRun,
+    Seats,
+    Shortage,
+    gpu,
+    kv_tokens,
+    memory_plan,
+)
 from overlap.placement.seats import Placement, place
 
+SEQUENCES = 512
+"""That an engine on GPUs decodes at once at most, where ``rollout.max_sequences`` leaves that to its KV cache."""
+LENGTH = 1 / 3
+"""Of a context, what a sequence has in the KV cache on average: all begin with a prompt, and most end early."""
 _NAMED = re.compile(r"([1-9]\d{0,3})x(\d+(?:\.\d+)?)")
 
 
@@ -48,6 +64,17 @@ def seats_on(placement: Placement, devices: Devices, host: int) -> Seats:
         host=host,
         first=placement.ranks[0].rank if placement.ranks else 0,
     )
+
+
+def sequences_at_once(run: PlannedRun, seats: Seats) -> int:
+    """``rollout.max_sequences``; where that is 0, as many as the KV cache of the smallest GPU holds at ``LENGTH``, to a
+    limit of ``SEQUENCES``. On a CPU, and on GPUs of which nobody knows the bytes, what the configuration has for them.
+    """
+    sizes = [seats.devices[device] for engine in seats.engines for device in engine if seats.devices]
+    r, held = run.cfg.rollout, kv_tokens(run, min(sizes)) if sizes and min(sizes) else 0
+    if r.max_sequences or not held:
+        return r.at_once
+    return max(1, min(SEQUENCES, int(held / (LENGTH * run.cfg.context_tokens))))
 
 
 def check_fit(run: PlannedRun, seats: Seats) -> MemoryPlan:
@@ -99,7 +126,7 @@ def _described(shortage: Shortage) -> str:
         return f"{where}{shortage.what} needs {wanted:.1f} GiB of {place}, and {share}"
     if place in (HOST, MACHINE):
         return f"{where}{wanted:.1f} GiB of the machine's memory are needed, and {there:.1f} are free"
-    return f"{where}{wanted:.1f} GiB are needed on {place}, which has {there:.1f}"
+    return f"{where}{wanted:.1f} GiB are needed on {place}, of which {there:.1f} can be used ({USABLE:.0%})"
 
 
 def _hints(run: PlannedRun, seats: Seats, shortage: Shortage) -> Iterator[str]:
@@ -111,7 +138,7 @@ def _hints(run: PlannedRun, seats: Seats, shortage: Shortage) -> Iterator[str]:
             ("lower model.response_tokens", True),
         ]
     elif shortage.place == HOST:
-        rows = _host_hints(run, seats, shortage)
+        rows = _host_hints(run)
     elif shortage.place == MACHINE:
         rows = _cpu_hints(run, seats, shortage)
     else:
@@ -124,15 +151,13 @@ def _splits_further(run: PlannedRun, seats: Seats) -> bool:
     return parallel <= len(seats.devices) and run.policy.splits(parallel)
 
 
-def _host_hints(run: PlannedRun, seats: Seats, shortage: Shortage) -> list[tuple[str, bool]]:
-    """At the start sleeping engines have their weights in the host's memory; later the learner has its states there."""
-    learn, starts = run.cfg.learn, shortage.phase == "start"
+def _host_hints(run: PlannedRun) -> list[tuple[str, bool]]:
+    """The learner has its states there."""
+    learn = run.cfg.learn
     return [
-        ("lower rollout.replicas", starts and len(seats.engines) > 1),
-        ("raise rollout.tensor_parallel", starts and len(seats.engines) > 1 and _splits_further(run, seats)),
-        ("raise learn.zero_stage", not starts and learn.zero_stage < 3 and learn.ranks > 1),
-        ("learn.offload=none", not starts and run.offload != "none"),
-        ("learn.lora_rank=16", not starts and not learn.lora_rank),
+        ("raise learn.zero_stage", learn.zero_stage < 3 and learn.ranks > 1),
+        ("learn.offload=none", run.offload != "none"),
+        ("learn.lora_rank=16", not learn.lora_rank),
     ]
 
 
@@ -141,7 +166,7 @@ def _cpu_hints(run: PlannedRun, seats: Seats, shortage: Shortage) -> list[tuple[
     learn, engines = run.cfg.learn, len(seats.engines) if run.engine else 0
     return [
         *_pass_hints(run, seats, shortage),
-        ("lower rollout.max_sequences", bool(engines) and run.cfg.rollout.max_sequences > 1),
+        ("lower rollout.max_sequences", bool(engines) and run.cfg.rollout.at_once > 1),
         ("lower rollout.replicas", engines > 1),
         ("raise learn.zero_stage", bool(seats.ranks) and learn.zero_stage < 3 and learn.ranks > 1),
         ("lower learn.ranks", bool(seats.ranks) and learn.ranks > 1),

@@ -43,8 +43,11 @@ WORKSPACE = 2_500_000_000
 """Of an engine on a GPU: what a prefill needs, and CUDA graphs. Not measured here."""
 ASLEEP = 1 << 30
 """Of that, what an engine keeps while it sleeps: CUDA graphs. Not measured here."""
-PACKED = {"ipc": 1 << 30, "nccl": 3 << 30}
-"""Buffers in which weights travel, bytes on a rank's GPU."""
+CHUNK = 1 << 30
+"""Of a buffer in which weights travel, unless a single tensor is larger (``overlap.weights.cuda``, vLLM's for nccl)."""
+USABLE = 0.96
+"""Part of a GPU's memory that a plan may use up: CUDA has less of it to give than the driver names, and freed pieces do
+not always fit together. Not measured here."""
 RANK_OWN = 450_000_000
 """Of a rank on a CPU: threads, and what libraries keep; their files, which can be read again, are not counted."""
 HEAP = "heap"
@@ -139,7 +142,9 @@ class Use:
 
 @dataclass(frozen=True, slots=True)
 class Shortage:
-    """A place that would need more bytes in a phase than are ``there``; ``what`` has no room in its share ("": all)."""
+    """A place that would need more bytes in a phase than are ``there`` to be used; ``what`` has no room in its share
+    ("": all).
+    """
 
     phase: Phase
     place: str
@@ -181,7 +186,7 @@ class MemoryPlan:
 
     def shortage(self) -> Shortage | None:
         """The worst one, None where everything fits that is known."""
-        known = ((self.in_use(place, phase), there, place, phase) for place, there in self.there.items()
+        known = ((self.in_use(place, phase), usable(place, there), place, phase) for place, there in self.there.items()
                  for phase in PHASES if there)  # fmt: skip
         used, there, place, phase = max(known, key=lambda one: one[0] - one[1], default=(0, 0, "", "start"))
         if used <= there:
@@ -202,6 +207,11 @@ def memory_plan(run: PlannedRun, seats: Seats) -> MemoryPlan:
 def gpu(number: int) -> str:
     """The name of a place."""
     return f"GPU {number}"
+
+
+def usable(place: str, size: int) -> int:
+    """Bytes that a plan may use up of a place that has ``size``."""
+    return size if place in (HOST, MACHINE) else int(USABLE * size)
 
 
 # --- engines ------------------------------------------------------------------------------------------------
@@ -226,7 +236,7 @@ def kv_room(run: PlannedRun, size: int) -> int:
     """Bytes of the KV cache on each GPU of an engine, by ``rollout.gpu_memory`` of ``size``. May be below 0."""
     r = run.cfg.rollout
     if not size:
-        return run.kv_token * r.max_sequences * run.cfg.context_tokens
+        return run.kv_token * r.at_once * run.cfg.context_tokens
     return int(r.gpu_memory * size) - run.weights // r.tensor_parallel - WORKSPACE
 
 
@@ -263,7 +273,7 @@ def _engine_items(run: PlannedRun, size: int, state: Literal["awake", "weights",
 
 def _on_gpus(run: PlannedRun, seats: Seats, phase: Phase) -> Iterator[Use]:
     """An engine that takes turns sleeps while the learner learns, and takes its KV cache after its weights. It starts
-    before the learner does, and sleeps, with its first weights in the machine's memory.
+    before the learner does, and sleeps.
     """
     if phase == "critic" and run.critic is None:
         return
@@ -271,10 +281,10 @@ def _on_gpus(run: PlannedRun, seats: Seats, phase: Phase) -> Iterator[Use]:
     if seats.turns and phase != "generate":
         state = "weights" if phase == "sync" else "asleep"
     for number, devices in enumerate(seats.engines if run.engine else ()):
-        if seats.turns and phase == "start":
-            yield Use(f"engine {number}", HOST, phase, {"engine weights": run.weights})
         for device in devices:
             items = _engine_items(run, seats.devices[device], state)
+            if phase == "sync":
+                items |= {"transfer buffer": transfer_bytes(run, seats.backend, engine=True)}
             yield Use(f"engine {number}", gpu(device), phase, items)
     for rank, device in enumerate(seats.ranks):
         held, away = _rank_items(run, seats, phase)
@@ -300,7 +310,7 @@ def _rank_items(run: PlannedRun, seats: Seats, phase: Phase) -> tuple[Items, int
         elif phase == what:
             here = largest(here, model.moments())
         elif (what, phase) == ("actor", "sync"):
-            here = largest(here, (_travel(model, seats.backend), model.probed()))
+            here = largest(here, (_travel(run, model, seats.backend), model.probed()))
         elif what == "actor" and phase == "generate":
             here = largest(here, (model.gathered_whole(),))
         held |= _named(here, what, phase)
@@ -335,9 +345,20 @@ def _reference(run: PlannedRun) -> Items:
     return {"reference": run.weights // learn.ranks if learn.zero_stage == 3 else run.weights}
 
 
-def _travel(model: Trained, backend: str) -> Items:
+def _travel(run: PlannedRun, model: Trained, backend: str) -> Items:
     """What full tensors and their way into the engine need on a rank's device."""
-    return model.gathered_whole() | {"transfer buffer": PACKED.get(backend, 0)}
+    return model.gathered_whole() | {"transfer buffer": transfer_bytes(run, backend, engine=False)}
+
+
+def transfer_bytes(run: PlannedRun, backend: str, *, engine: bool) -> int:
+    """Buffers in which weights travel, bytes on a rank's GPU or on each of an ``engine``. By ipc a rank has one, which
+    holds the largest tensor, and an engine copies what is in there. Over nccl two are underway, and a rank fills a
+    third; the tensor that is too much for one is still in it.
+    """
+    largest = run.width * run.policy.largest
+    if backend == "ipc":
+        return max(largest, min(CHUNK, run.weights))
+    return min((2 if engine else 3) * CHUNK + largest, run.weights) if backend == "nccl" else 0
 
 
 def largest(states: Items, moments: Iterable[Items]) -> Items:
@@ -355,7 +376,7 @@ def _on_machine(run: PlannedRun, seats: Seats, phase: Phase) -> Iterator[Use]:
         return
     if run.engine:
         token, each = token_bytes(run.policy, run.width), seats.host // max(1, len(seats.engines))
-        cache = kv_cache_bytes(token, run.cfg.context_tokens, run.cfg.rollout.max_sequences, each)
+        cache = kv_cache_bytes(token, run.cfg.context_tokens, run.cfg.rollout.at_once, each)
         items = {"own": ENGINE_OWN, "engine weights": run.weights, "KV cache": cache}
         for number in range(len(seats.engines)):
             yield Use(f"engine {number}", MACHINE, phase, items)
@@ -378,7 +399,7 @@ def rank_on_cpu(run: PlannedRun, phase: Phase, rank: int) -> Items:
         if phase == what:
             here = largest(here, model.moments())
         elif what == "actor" and phase == "sync":
-            here = largest(here, (_travel(model, "shm"), model.probed()))
+            here = largest(here, (_travel(run, model, "shm"), model.probed()))
         held |= _named(here, what, phase)
     if run.engine and rank == 0 and phase != "start":
         held["transfer buffer"] = run.weights

@@ -13,6 +13,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from pathlib import Path
 from typing import Literal
 
 from overlap.config import Config, check_sharing
@@ -23,6 +24,11 @@ Backend = Literal["shm", "ipc", "nccl"]
 _BIND = "VLLM_CPU_OMP_THREADS_BIND"
 _NO_GPU = Devices()
 _ALLOCATORS = ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF")
+_UNSHARED = {"expandable_segments:true": "expandable_segments", "backend:cudamallocasync": "backend:cudaMallocAsync"}
+"""Options of these whose memory another process cannot map, in small letters and as people write them."""
+_SHM = Path("/dev/shm")
+_SHM_BYTES = 1 << 30
+"""That NCCL and vLLM's queues share memory by, among some GPUs; a container has 64 MB of it by default."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +77,8 @@ class RankSeat:
 @dataclass(frozen=True, slots=True)
 class Placement:
     """Seats for every engine and every rank of a run. ``backend`` carries the weights; nccl's group meets at the
-    learner's ``address``.
+    learner's ``address``. ``sequences`` are decoded at once by each engine where the configuration leaves that to its
+    GPUs, 0 while nobody knows them.
     """
 
     kind: Literal["cpu", "cuda"] = "cpu"
@@ -79,6 +86,7 @@ class Placement:
     engines: tuple[EngineSeat, ...] = ()
     ranks: tuple[RankSeat, ...] = ()
     address: str = "127.0.0.1"
+    sequences: int = 0
 
     @property
     def nodes(self) -> tuple[str, ...]:
@@ -103,11 +111,19 @@ class Placement:
         """Engines and learner take turns on their GPUs."""
         return self.backend == "ipc"
 
+    @property
+    def shares(self) -> bool:
+        """Engines and learner have GPUs in common, whether they take turns or not."""
+        used = {(seat.node, device) for seat in self.engines for device in seat.devices}
+        return self.sleeps or any((seat.node, device) in used for seat in self.ranks for device in seat.devices)
+
     def counted(self, cfg: Config) -> Config:
-        """``cfg`` with as many replicas as there are engines, where it leaves that to the devices."""
-        if cfg.rollout.replicas or not self.engines:
-            return cfg
-        return replace(cfg, rollout=replace(cfg.rollout, replicas=len(self.engines)))
+        """``cfg`` with as many replicas as there are engines, and sequences as these decode at once, where it leaves
+        that to the devices.
+        """
+        r = cfg.rollout
+        replicas, sequences = r.replicas or len(self.engines), r.max_sequences or self.sequences
+        return replace(cfg, rollout=replace(r, replicas=replicas, max_sequences=sequences))
 
     @property
     def engine_devices(self) -> int:
@@ -195,9 +211,6 @@ def _replicas(cfg: Config, count: int, backend: Backend, shared: bool, learner: 
         way_out = f"{max(1, replicas)} engine(s) of {parallel} GPU(s) need {max(1, replicas) * parallel}, and "
         way_out += f"{room} of {count} can be theirs: use less"
         raise ConfigError(field, replicas if replicas > 1 else parallel, way_out)
-    if not replicas and room % parallel:
-        way_out = f"it does not divide the {room} GPUs that rollout.replicas=0 gives to engines: use a divisor, or"
-        raise ConfigError("rollout.tensor_parallel", parallel, f"{way_out} rollout.replicas={room // parallel}")
     return replicas or room // parallel
 
 
@@ -230,14 +243,29 @@ def rank_seats(cfg: Config, devices: Devices = _NO_GPU, first: int = 0) -> tuple
     )
 
 
-def check_environment(placement: Placement, environ: Mapping[str, str]) -> None:
-    """Raise ConfigError for a variable that the processes of ``placement`` would inherit and could not bear."""
+def check_environment(placement: Placement, environ: Mapping[str, str], shm: Path = _SHM) -> None:
+    """Raise ConfigError for what the processes of ``placement`` would inherit and could not bear: a variable, or too
+    little shared memory on this machine.
+    """
     for name in _ALLOCATORS if placement.sleeps else ():
         value = environ.get(name, "")
-        if "expandable_segments:true" in value.replace(" ", "").lower():
-            way_out = "engine and learner share GPUs (ipc), where memory of expandable segments cannot be used: "
-            way_out += "leave expandable_segments out, or use rollout.weight_backend=nccl on GPUs of their own"
+        for option in (told for text, told in _UNSHARED.items() if text in value.replace(" ", "").lower()):
+            way_out = f"engine and learner share GPUs (ipc), where memory of {option} cannot be handed over: "
+            way_out += "leave it out, or use rollout.weight_backend=nccl on GPUs of their own"
             raise ConfigError(name, value, way_out)
+    _check_shm(placement, shm)
     if len(placement.engines) > 1 and placement.kind == "cpu" and environ.get(_BIND, "auto") != "auto":
         way_out = "several engines are bound to cores of their own: unset it, and bound the whole run with taskset"
         raise ConfigError(_BIND, environ[_BIND], way_out)
+
+
+def _check_shm(placement: Placement, shm: Path) -> None:
+    """Several GPUs that talk to each other do so by shared memory, too."""
+    talks = any(len(seat.devices) > 1 for seat in placement.on("")) or len(placement.ranks_on("")) > 1
+    if not (placement.kind == "cuda" and (talks or placement.backend == "nccl") and shm.is_dir()):
+        return
+    found = os.statvfs(shm)
+    if (size := found.f_blocks * found.f_frsize) < _SHM_BYTES:
+        way_out = f"processes on several GPUs need {_SHM_BYTES >> 20} MiB of shared memory or more: start the container"
+        way_out += " with --ipc=host or --shm-size=8g (Kubernetes: an emptyDir of medium Memory at /dev/shm)"
+        raise ConfigError(str(shm), f"{size >> 20} MiB", f"{way_out}, or use one GPU")

@@ -5,7 +5,20 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping
 
-from overlap.placement.memory import GIB, HEAP, HOST, MACHINE, PHASES, MemoryPlan, Phase, PlannedRun, Seats, kv_tokens
+from overlap.placement.fit import sequences_at_once
+from overlap.placement.memory import (
+    GIB,
+    HEAP,
+    HOST,
+    MACHINE,
+    PHASES,
+    USABLE,
+    MemoryPlan,
+    Phase,
+    PlannedRun,
+    Seats,
+    kv_tokens,
+)
 
 _SHOWN = 0.05
 """GiB; what is less than that is not named."""
@@ -33,7 +46,8 @@ def memory_table(plan: MemoryPlan) -> list[str]:
         if heap := _heap(plan, place):
             rows.append(f"  and up to {heap / GIB:.1f} of holes in the heap of ranks, for which no run is refused")
     free = any(place in (HOST, MACHINE) for place in plan.places)
-    known = "what the GPU has" + (", of the machine what is free" if free else "") + " (?: not known)"
+    known = f"what the GPU has, of which {USABLE:.0%} can be used" + ("; of the machine what is free" if free else "")
+    known += " (?: not known)"
     return [*rows, f"  {'; '.join(f'{phase}: {_MEANINGS[phase]}' for phase in phases)}", f"  there: {known}"]
 
 
@@ -48,6 +62,10 @@ def seats_line(seats: Seats) -> str:
         told.append(f"{len(seats.ranks)} learner rank(s) on {_on(seats, set(seats.ranks))}")
     told += ["they take turns"] if seats.turns else []
     told += [f"weights go by {seats.backend}"] if engines and seats.ranks else []
+    if seats.turns and (waits := set(seats.ranks) - {device for engine in seats.engines for device in engine}):
+        told.append(
+            f"no engine on {_on(seats, waits)}, which waits while samples are drawn (rollout.replicas=0 uses all)"
+        )
     idle = set(range(len(seats.devices))) - {device for engine in (*seats.engines, seats.ranks) for device in engine}
     told += [f"nobody on {_on(seats, idle)}"] if idle else []
     return "; ".join(told)
@@ -62,7 +80,7 @@ def cache_line(run: PlannedRun, seats: Seats) -> str:
     sizes = [seats.devices[device] for engine in seats.engines for device in engine if seats.devices]
     if not (run.engine and sizes and min(sizes) and (tokens := kv_tokens(run, min(sizes))) > 0):
         return ""
-    context, most = run.cfg.context_tokens, run.cfg.rollout.max_sequences
+    context, most = run.cfg.context_tokens, sequences_at_once(run, seats)
     full = min(most, tokens // context)
     told = f"{tokens:,} tokens an engine: {full} sequences of {context:,} at once"
     return told + (f", more of them while they are short (rollout.max_sequences={most})" if full < most else "")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import TYPE_CHECKING
 
@@ -25,6 +25,7 @@ from overlap.placement import (
     ranks_line,
     seats_here,
     seats_over,
+    sequences_at_once,
 )
 from overlap.process import handle_interrupts, run_to_end
 
@@ -48,6 +49,12 @@ class RunPlacement:
         """The plan of this machine's memory. Raises ConfigError where it, or that of a node, is too small."""
         check_nodes(asked, self.placement, self.nodes)
         return check_fit(asked, self.seats)
+
+    def counted(self, asked: PlannedRun) -> Placement:
+        """The placement, with how many sequences an engine decodes at once: the same for those on all nodes."""
+        every = [self.seats, *(seats_over(self.placement, node) for node in self.nodes if not node.here)]
+        found = [sequences_at_once(asked, seats) for seats in every if seats.engines]
+        return replace(self.placement, sequences=min(found, default=0))
 
     def lines(self) -> list[tuple[str, str]]:
         """What a plan says of the nodes."""

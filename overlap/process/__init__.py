@@ -44,6 +44,7 @@ from overlap.process.run_environment import (
     RUN,
     child_environment,
     name_shared,
+    remove_exports,
     run_name,
     shared_memory_names,
 )
@@ -88,6 +89,7 @@ __all__ = [
     "read_message",
     "read_proc",
     "receive_message",
+    "remove_exports",
     "run_name",
     "run_to_end",
     "scratch_directory",

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+import re
 import sys
 from pathlib import Path
 
@@ -54,6 +55,15 @@ def remove_shared(prefix: str) -> None:
     for name in shared_memory_names(prefix):
         with contextlib.suppress(FileNotFoundError):
             (_SHM / name).unlink()
+
+
+def remove_exports() -> None:
+    """Remove the counters that torch keeps in ``/dev/shm`` of GPU memory that this process has handed to others. They
+    are called ``torch_PID_...``; another container may have the same pid and directory, so only those mapped here go.
+    """
+    own = re.compile(rf"{_SHM}/torch_{os.getpid()}_\S+")
+    for path in set(own.findall(Path("/proc/self/maps").read_text())):
+        Path(path).unlink(missing_ok=True)
 
 
 def name_shared(prefix: str) -> None:

@@ -8,6 +8,7 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
+from overlap.config import Config
 from overlap.core import Generator
 from overlap.pipeline import Components
 from overlap.placement import EngineSeat, NodeDevices, Placement, PlannedRun, fits_on, read_shape
@@ -38,6 +39,11 @@ class PartFactory:
     watch_pid: Callable[[int], None] = lambda pid: None
     """Told of each process that is started after the parts are up."""
 
+    @property
+    def cfg(self) -> Config:
+        """With as many engines and sequences as the devices gave."""
+        return self.placement.counted(self.inputs.cfg)
+
     def training_parts(self, rollouts: Rollouts | None, on_recovered: Callable[[float], None]) -> Components:
         """Engines, verifier and learner of a run; what ``rollouts`` has kept takes the place of the first two."""
         if rollouts is not None:
@@ -67,7 +73,7 @@ class PartFactory:
         makes = [
             partial(
                 EngineClient,
-                self.inputs.cfg,
+                self.cfg,
                 self.inputs.policy,
                 self.scratch,
                 standalone=standalone,
@@ -91,7 +97,7 @@ class PartFactory:
     def learner(self) -> ProcessLearner:
         from overlap.learner import ProcessLearner
 
-        cfg = self.inputs.cfg
+        cfg = self.cfg
         return ProcessLearner(
             cfg,
             self.inputs.policy,
@@ -107,12 +113,12 @@ class PartFactory:
         """The pool of sandboxes; with a cluster, over its nodes, beside the engines there."""
         from overlap.verify import SandboxVerifier
 
-        cfg, task = self.inputs.cfg, self.inputs.task
+        cfg, task = self.cfg, self.inputs.task
         pool = self._cluster_pool if cfg.cluster.address else None
         return SandboxVerifier(cfg, task, log=self.log, scratch=self.scratch, notify=self.report_line, pool=pool)
 
     def _cluster_pool(self) -> ClusterPool:
-        cfg = self.inputs.cfg
+        cfg = self.cfg
         cluster_of(cfg).log = self.log
 
         def bound(node: RayNodeInfo) -> int:
@@ -122,7 +128,7 @@ class PartFactory:
 
     def with_episodes(self, engines: Generator, verifier: SandboxVerifier) -> Generator:
         """The engines themselves, or, for a task with rollouts of several turns, what runs its episodes on them."""
-        cfg, task, tokenizer = self.inputs.cfg, self.inputs.task, self.inputs.tokenizer
+        cfg, task, tokenizer = self.cfg, self.inputs.task, self.inputs.tokenizer
         rollout, gateway, name = getattr(task, "rollout", None), None, f"{type(task).__qualname__}.rollout"
         command = cfg.episode.command
         if rollout is None and not command:
@@ -167,25 +173,26 @@ class PartFactory:
     def _fleet(self) -> RayFleet:
         from overlap.cluster import RayFleet
 
-        cfg = self.inputs.cfg
+        cfg = self.cfg
         cluster_of(cfg).log = self.log
         return RayFleet(cfg, cluster_of(cfg), self.placement.engines, self.report_line, self._fits)
 
     def _fits(self, seat: EngineSeat, node: NodeDevices) -> bool:
-        asked = PlannedRun(self.inputs.cfg, read_shape(self.inputs.policy))
+        asked = PlannedRun(self.cfg, read_shape(self.inputs.policy))
         return fits_on(asked, self.placement, seat, node)
 
 
 def before_starts(generator: Generator, placement: Placement) -> Mapping[str, Callable[[], Awaitable[None]]]:
-    """What has to be done before a part of that name starts: where engines and learner take turns on their GPUs, the
-    engines start first, and sleep before the learner starts.
+    """What has to be done before a part of that name starts: where engines and learner have GPUs in common, the engines
+    start first, because vLLM takes what others do there meanwhile for its own; where they take turns, they also sleep.
     """
 
-    async def start_and_sleep() -> None:
+    async def start_engines() -> None:
         await generator.start()
-        await generator.sleep()
+        if placement.sleeps:
+            await generator.sleep()
 
-    return {"learner": start_and_sleep} if placement.sleeps else {}
+    return {"learner": start_engines} if placement.shares else {}
 
 
 def bound_cores(placement: Placement, node: str) -> int:

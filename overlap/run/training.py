@@ -117,7 +117,7 @@ def run_training(
                 stack.enter_context(listening(control, run.ctl))
                 reaper.watch_file(run.ctl)
             session = TrainingSession(
-                inputs, placed.placement, run, scratch, console, reaper, resumed, data, control, kept
+                inputs, placed.counted(asked), run, scratch, console, reaper, resumed, data, control, kept
             )
             plan = plan_lines(inputs, asked, placed.seats, memory, kept) + placed.lines()
             banner(console, "overlap train", [*plan, ("run directory", str(run.path)), ("log", str(run.log))])

@@ -72,6 +72,7 @@ class ZeroBackend:
     def train(self, module: Any, optimizer: Any) -> ZeroModel:
         import deepspeed
 
+        _ask_cuda_for_memory()
         engine, *_ = deepspeed.initialize(model=module, optimizer=optimizer, config=self.options)
         return ZeroModel(engine, self._cfg.learn.zero_stage)
 
@@ -95,6 +96,15 @@ class ZeroBackend:
 
     def saved_tensors(self, folder: Path, zero_stage: int) -> dict[str, Tensor]:
         return saved_tensors(folder, zero_stage)
+
+
+def _ask_cuda_for_memory() -> None:
+    """Have DeepSpeed ask CUDA how much memory is free, as where there is no NVML. For NVML it reads the GPU's number in
+    ``CUDA_VISIBLE_DEVICES``, where a UUID or the name of a part of a GPU may be, which it does not expect.
+    """
+    from deepspeed.accelerator import cuda_accelerator
+
+    cuda_accelerator.pynvml = None
 
 
 class ZeroModel:

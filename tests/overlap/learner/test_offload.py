@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -73,6 +75,36 @@ def test_what_is_not_on_the_device_stays_where_it_is():
     part = Offloadable(lambda: iter([tensor]), host(), torch.device("meta"))
     part.offload()
     assert tensor.tolist() == [1.0] * 4
+
+
+@pytest.mark.parametrize(("device", "sleeps", "freed"), [("cuda", True, 1), ("cuda", False, 0), ("cpu", True, 0)])
+def test_a_rank_that_offloads_nothing_gives_up_what_a_step_has_cached_before_the_engine_wakes(
+    device, sleeps, freed, monkeypatch
+):
+    commands, emptied = Commands.__new__(Commands), []
+    commands._trainer = SimpleNamespace(device=torch.device(device), step=lambda groups, alone: {"loss": 1.0})
+    commands._spec = SimpleNamespace(
+        placement=SimpleNamespace(sleeps=sleeps), cfg=SimpleNamespace(critic=SimpleNamespace(warmup_steps=0))
+    )
+    monkeypatch.setattr("torch.cuda.empty_cache", lambda: emptied.append(True))
+    assert commands.step([], 1) == {"loss": 1.0}
+    assert len(emptied) == freed
+
+
+def test_a_rank_that_ends_removes_torchs_counters_of_what_it_has_handed_over_and_no_others():
+    """Torch names them by pid, and a container beside this one may have the same pids and the same /dev/shm."""
+    code = (
+        "import os, torch; from types import SimpleNamespace; from overlap.learner.commands import Commands\n"
+        "storage = torch.UntypedStorage._new_using_filename_cpu(8)  # as its counters are made\n"
+        "name = f'torch_{os.getpid()}_'; mine = {n for n in os.listdir('/dev/shm') if n.startswith(name)}\n"
+        "other = f'/dev/shm/{name}0_0'; open(other, 'x').close()\n"
+        "commands = Commands.__new__(Commands); commands._sender = SimpleNamespace(close=lambda: None)\n"
+        "commands.close()\n"
+        "left = {n for n in os.listdir('/dev/shm') if n.startswith(name)}; os.unlink(other)\n"
+        "print(len(mine), left == {os.path.basename(other)})\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=100)
+    assert done.stdout == "1 True\n", done.stderr
 
 
 def test_what_is_away_can_be_read_on_the_host():

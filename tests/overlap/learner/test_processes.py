@@ -29,7 +29,7 @@ Use = Callable[[RankProcesses], Awaitable[Any]]
 def ranks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Use], Any]:
     """Start two doubles, use them, close them; nothing of them may be left."""
     monkeypatch.setattr(processes, "MODULE", "rank_stub")
-    monkeypatch.setattr(processes, "rank_environment", lambda r, w: rank_environment(r, w) | {"PYTHONPATH": PATH})
+    monkeypatch.setattr(processes, "rank_environment", lambda *asked: rank_environment(*asked) | {"PYTHONPATH": PATH})
     scratch = tmp_path / "scratch"
 
     async def started(use: Use) -> tuple[Any, list[Pid | None]]:
@@ -172,6 +172,12 @@ def test_ranks_wait_passively_and_the_driver_keeps_its_environment() -> None:
     assert dict(os.environ) == before
 
 
+def test_only_ranks_on_a_cpu_keep_the_memory_that_they_free() -> None:
+    """On a GPU nothing is made on the CPU but the whole policy, once, while it is read."""
+    assert "MALLOC_TRIM_THRESHOLD_" in rank_environment(0, 1)
+    assert not [name for name in rank_environment(0, 1, "cuda") if name.startswith("MALLOC_")]
+
+
 def test_deepspeed_starts_no_process_to_count_the_ranks_of_a_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
     """`numactl` in a folder of PATH that a user may not read is a PermissionError, which DeepSpeed does not expect."""
     accelerator = pytest.importorskip("deepspeed.accelerator.cpu_accelerator").CPU_Accelerator()
@@ -180,11 +186,37 @@ def test_deepspeed_starts_no_process_to_count_the_ranks_of_a_cpu(monkeypatch: py
     assert accelerator.device_count() == 3
 
 
+@pytest.mark.parametrize("name", ["GPU-8932f937-d72c", "MIG-GPU-8932f937/1/0", "3"])
+def test_deepspeed_asks_cuda_for_memory_where_a_gpu_has_a_name_and_no_number(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Under ZeRO 1 and 2 it looks how much is free, by NVML, for which it takes names of GPUs for numbers."""
+    module = pytest.importorskip("deepspeed.accelerator.cuda_accelerator")
+    from overlap.learner.zero.backend import ZeroBackend
+
+    free = SimpleNamespace(free=5)
+    nvml = SimpleNamespace(nvmlDeviceGetHandleByIndex=int, nvmlDeviceGetMemoryInfo=lambda handle: free)
+    monkeypatch.setattr(module, "pynvml", nvml)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", name)
+    accelerator = module.CUDA_Accelerator()
+    monkeypatch.setattr(accelerator, "total_memory", lambda device: 80)
+    monkeypatch.setattr(accelerator, "memory_allocated", lambda device: 10)
+    if not name.isdecimal():
+        with pytest.raises(ValueError, match="invalid literal"):
+            accelerator.available_memory(0)
+    engine = SimpleNamespace(module=None)
+    monkeypatch.setattr("deepspeed.initialize", lambda **given: (engine, accelerator.available_memory(0)))
+    assert ZeroBackend(Config()).train(None, None).engine is engine
+    assert accelerator.available_memory(0) == 70
+
+
 def test_each_rank_sees_its_own_gpu_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     cfg, asked = Config(learn=LearnConfig(ranks=2)), []
 
     async def start(life: Any, title: str, module: str, environment: dict[str, str]) -> Any:
-        asked.append([environment[name] for name in ("RANK", "LOCAL_RANK", "CUDA_VISIBLE_DEVICES")])
+        asked.append(
+            [environment.get(name) for name in ("RANK", "LOCAL_RANK", "CUDA_VISIBLE_DEVICES", "MALLOC_MMAP_MAX_")]
+        )
         return SimpleNamespace(ask=lambda message: asyncio.sleep(0), close=lambda: asyncio.sleep(0))
 
     monkeypatch.setattr("overlap.learner.processes.Peer.start", start)
@@ -196,7 +228,7 @@ def test_each_rank_sees_its_own_gpu_alone(tmp_path: Path, monkeypatch: pytest.Mo
         await learner.close()
 
     asyncio.run(main())
-    assert asked == [["0", "0", "1"], ["1", "0", "0"]]
+    assert asked == [["0", "0", "1", None], ["1", "0", "0", None]]
 
 
 def test_ranks_that_cannot_be_started_are_a_fault_of_the_learner_that_says_where(tmp_path: Path) -> None:

@@ -244,3 +244,17 @@ def test_what_is_to_be_done_first_happens_before_anything_is_admitted() -> None:
 
     run_loop(overlapped, config(), made, prompts, on_ready=on_ready)
     assert seen == [(0, 0)]
+
+
+@both_loops
+def test_the_first_version_is_checked_on_the_beginning_of_a_response(loop) -> None:
+    """A whole one may take minutes in which nothing else is done."""
+
+    class Asked(FakeGenerator):
+        async def generate(self, request: Request) -> Trajectory:
+            limits.setdefault(request.group < 0, set()).add(request.max_tokens)
+            return await super().generate(request)
+
+    limits = dict[bool, set[int | None]]()
+    run_loop(loop, config(), components(generator=Asked()))
+    assert limits == {True: {256}, False: {None}}

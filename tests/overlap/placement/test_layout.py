@@ -9,7 +9,7 @@ import pytest
 from overlap.placement import ModelShape
 from overlap.placement.activations import DecoderShape, activation_bytes
 from overlap.placement.learner import BUCKET, CHUNKS, GATHER, LIVE, LOGITS, SUB_GROUP, Trained
-from overlap.placement.memory import PACKED
+from overlap.placement.memory import CHUNK
 
 N, TABLE = 4 * 10**9, 6 * 10**8  # parameters, and those of the output layer: more than a bucket
 DECODER = DecoderShape(layers=10, hidden=4000, inner=10_000, queries=4000, keys=1000)
@@ -130,4 +130,4 @@ def test_sizes_are_those_that_deepspeed_the_output_layer_and_the_transfers_go_by
     pytest.importorskip("vllm")
     from overlap.weights.cuda import CHUNK_BYTES
 
-    assert PACKED["ipc"] == CHUNK_BYTES
+    assert CHUNK == CHUNK_BYTES

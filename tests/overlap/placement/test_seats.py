@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from hardware import config
+from places import ROOT, SUPPORT
 
 from overlap.config import Config
 from overlap.errors import ConfigError
@@ -27,6 +34,8 @@ TABLE = [
     (8, 2, 0, 2, "nccl", "nccl", [[0, 1], [2, 3], [4, 5]], [6, 7]),
     (8, 1, 0, 4, "ipc", "ipc", [[0], [1], [2], [3]], [0, 1, 2, 3]),
     (8, 8, 0, 8, "auto", "ipc", [list(range(8))], list(range(8))),
+    (8, 3, 0, 8, "auto", "ipc", [[0, 1, 2], [3, 4, 5]], list(range(8))),  # two GPUs are too few for a third engine
+    (8, 2, 0, 1, "auto", "nccl", [[0, 1], [2, 3], [4, 5]], [6]),
 ]
 
 
@@ -99,8 +108,6 @@ def test_whatever_is_asked_for_is_lawful_or_refused_by_a_field(count: int, wante
 @pytest.mark.parametrize(
     ("count", "cfg", "message"),
     [
-        (8, config(3, 0, 8), "rollout.tensor_parallel=3: it does not divide the 8 GPUs that rollout.replicas=0 gives"),
-        (8, config(2, 0, 1), "rollout.tensor_parallel=2: it does not divide the 7 GPUs"),
         (4, config(1, 1, 8), "learn.ranks=8: each rank needs a GPU, and here are 4: use 4 or less"),
         (4, config(2, 3, 4), "rollout.replicas=3: 3 engine(s) of 2 GPU(s) need 6, and 4 of 4 can be theirs"),
         (4, config(8, 1, 4), "rollout.tensor_parallel=8: 1 engine(s) of 8 GPU(s) need 8, and 4 of 4 can be theirs"),
@@ -178,17 +185,81 @@ def test_on_a_cpu_what_needs_more_cores_or_a_gpu_is_refused() -> None:
 
 
 @pytest.mark.parametrize("name", ["PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"])
-@pytest.mark.parametrize("value", ["expandable_segments:True", "max_split_size_mb:64, expandable_segments : true"])
+@pytest.mark.parametrize(
+    ("value", "option"),
+    [
+        ("expandable_segments:True", "expandable_segments"),
+        ("max_split_size_mb:64, expandable_segments : true", "expandable_segments"),
+        ("backend:cudaMallocAsync", "backend:cudaMallocAsync"),
+    ],
+)
 def test_memory_that_can_neither_sleep_nor_be_handed_over_is_refused_where_gpus_are_shared(
-    name: str, value: str
+    name: str, value: str, option: str
 ) -> None:
     shared, split = place(config(), Devices.gpus(1)), place(config(), Devices.gpus(2))
     with pytest.raises(
-        ConfigError, match=f"{name}=.*leave expandable_segments out, or use rollout.weight_backend=nccl"
+        ConfigError, match=f"{name}=.*of {option} cannot .*leave it out, or use rollout.weight_backend=nccl"
     ):
         check_environment(shared, {name: value})
     check_environment(split, {name: value})
-    check_environment(shared, {name: "expandable_segments:False"})
+    check_environment(shared, {name: "expandable_segments:False,backend:native"})
+
+
+IPC8 = place(config(2, 0, 8), Devices.gpus(8))
+
+
+@pytest.mark.parametrize(
+    ("placed", "refuses"),
+    [
+        (IPC8, True),
+        (place(config(1, 1, 2), Devices.gpus(2)), True),  # two ranks
+        (place(config(2, 1, 1), Devices.gpus(2), learner=False), True),  # one engine on two GPUs
+        (place(config(1, 1, 1), Devices.gpus(2)), True),  # weights go by nccl
+        (place(config(1, 1, 1), Devices.gpus(1)), False),
+        (place(config(1, 1, 2), Devices(cores=(0, 1))), False),
+    ],
+)
+def test_several_gpus_need_more_shared_memory_than_a_container_has_by_default(
+    placed: Placement, refuses: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def shared(mib: int) -> None:
+        found = SimpleNamespace(f_blocks=mib << 8, f_frsize=4096)
+        monkeypatch.setattr("os.statvfs", lambda path: found if path == tmp_path else os.statvfs(path))
+
+    shared(64)
+    if refuses:
+        with pytest.raises(ConfigError, match=r"='64 MiB': .* need 1024 MiB .* --ipc=host or --shm-size"):
+            check_environment(placed, {}, tmp_path)
+    else:
+        check_environment(placed, {}, tmp_path)
+    shared(1024)
+    check_environment(placed, {}, tmp_path)
+    check_environment(placed, {}, tmp_path / "none")
+
+
+def test_the_shared_memory_of_a_container_is_what_is_mounted_there() -> None:
+    """In a mount namespace, with 64 MB in the place of /dev/shm."""
+    code = "from hardware import config; from overlap.placement import *; import os\n"
+    code += "check_environment(place(config(2, 0, 8), Devices.gpus(8)), {})"
+    mount = "mount -t tmpfs -o size=64m tmpfs /dev/shm && exec "
+    command = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", f'{mount} "$@"', "sh"]
+    path = os.pathsep.join((str(ROOT), str(SUPPORT)))
+    try:
+        subprocess.run([*command, "true"], check=True, capture_output=True, timeout=30)
+    except (OSError, subprocess.CalledProcessError):
+        pytest.skip("no user namespaces here")
+    run = [*command, sys.executable, "-c", code]
+    done = subprocess.run(run, env=os.environ | {"PYTHONPATH": path}, capture_output=True, text=True, timeout=60)
+    assert "/dev/shm='64 MiB': processes on several GPUs need 1024 MiB" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("count", "backend", "shares"), [(1, "shm", True), (2, "shm", False), (1, "auto", True), (2, "auto", False)]
+)
+def test_engines_and_learner_know_whether_they_have_gpus_in_common(count: int, backend: str, shares: bool) -> None:
+    placed = place(config(backend=backend), Devices.gpus(count))
+    assert (placed.shares, placed.sleeps) == (shares, shares and backend == "auto")
+    assert not place(config(), Devices()).shares
 
 
 def test_cores_that_the_user_has_bound_are_not_bound_otherwise_unsaid() -> None:
@@ -201,7 +272,11 @@ def test_cores_that_the_user_has_bound_are_not_bound_otherwise_unsaid() -> None:
 
 def test_the_loop_knows_how_many_engines_the_devices_gave() -> None:
     cfg = config(2, 0, 8)
-    counted = place(cfg, Devices.gpus(8)).counted(cfg)
-    assert (counted.rollout.replicas, counted.rollout.sequences) == (4, 4 * 64)
+    placed = place(cfg, Devices.gpus(8))
+    for known, sequences in ((placed, 64), (replace(placed, sequences=100), 100)):
+        counted = known.counted(cfg)
+        assert (counted.rollout.replicas, counted.rollout.sequences) == (4, 4 * sequences)
     assert (cfg.rollout.replicas, cfg.rollout.sequences) == (0, 64)
+    given = config(2, 0, 8, max_sequences=7)
+    assert replace(placed, sequences=100).counted(given).rollout.max_sequences == 7
     assert place(config(), Devices.gpus(2)).counted(config()) == config()

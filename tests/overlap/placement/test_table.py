@@ -31,7 +31,7 @@ def test_gpus_with_the_same_figures_share_a_row_with_the_items_of_their_fullest_
     assert rows[0].split() == ["memory,", "GiB", "start", "generate", "sync", "actor", "there"]
     assert [row.split("  ")[0] for row in rows if row.startswith("GPU")] == ["GPU 0-1", "GPU 2-7"]
     assert rows[1].split()[-1] == "80.0"
-    assert rows[2].startswith("  start: KV cache ")
+    assert rows[2].startswith("  sync: KV cache ")
     assert rows[4].startswith("  actor: Adam 18.3, ")
 
 
@@ -51,7 +51,7 @@ def test_items_and_phases_add_up_to_what_is_told_in_one_line():
         "host                 7.0       0.0         ?",
         "  generate: offloaded states 7.0",
         "  generate: samples are drawn; actor: the policy's optimizer step",
-        "  there: what the GPU has, of the machine what is free (?: not known)",
+        "  there: what the GPU has, of which 96% can be used; of the machine what is free (?: not known)",
     ]
     assert memory_line(made) == "GPU 0 at most 33.0 of 40.0 GiB (generate); host at most 7.0 GiB (generate)"
 
@@ -85,8 +85,12 @@ def test_who_sits_where_is_told_and_who_has_nothing_to_do():
     lines = {
         "8x80": (shared, "4 engine(s) of 2 GPU(s) on GPU 0-7; 8 learner rank(s) on GPU 0-7; they take turns; "
                          "weights go by ipc"),
-        "4x80": (shared[-1:], "1 engine(s) of 1 GPU(s) on GPU 0; 1 learner rank(s) on GPU 1; weights go by nccl; "
-                              "nobody on GPU 2-3"),
+        "4x80": (["rollout.replicas=1"], "1 engine(s) of 1 GPU(s) on GPU 0; 1 learner rank(s) on GPU 1; "
+                                         "weights go by nccl; nobody on GPU 2-3"),
+        "2x80": (["rollout.replicas=1", "learn.ranks=2"],
+                 "1 engine(s) of 1 GPU(s) on GPU 0; 2 learner rank(s) on GPU 0-1; they take turns; weights go by ipc; "
+                 "no engine on GPU 1, which waits while samples are drawn (rollout.replicas=0 uses all)"),
+        "3x80": ([], "2 engine(s) of 1 GPU(s) on GPU 0-1; 1 learner rank(s) on GPU 2; weights go by nccl"),
     }  # fmt: skip
     for devices, (settings, line) in lines.items():
         assert seats_line(planned_seats(load_config(None, settings), named_devices(devices))) == line
@@ -101,6 +105,6 @@ def test_what_an_engines_cache_holds_is_told_in_sequences_of_full_length():
     told = "523,374 tokens an engine: 15 sequences of 34,816 at once, more of them while they are short "
     assert (
         cache_line(PlannedRun(cfg, LARGE), planned_seats(cfg, named_devices("8x80")))
-        == told + "(rollout.max_sequences=64)"
+        == told + "(rollout.max_sequences=45)"
     )
     assert not cache_line(PlannedRun(cfg, LARGE), planned_seats(cfg, Devices.gpus(8)))

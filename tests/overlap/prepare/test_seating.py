@@ -10,9 +10,9 @@ import pytest
 from hardware import GIB, cpus
 from shapes import SMALL
 
-from overlap.config import ClusterConfig, Config, LearnConfig, RolloutConfig, RunConfig
+from overlap.config import ClusterConfig, Config, LearnConfig, ModelConfig, RolloutConfig, RunConfig
 from overlap.errors import ConfigError
-from overlap.placement import NodeDevices, PlannedRun, place_here
+from overlap.placement import Devices, NodeDevices, PlannedRun, place_here, seats_over, sequences_at_once
 from overlap.prepare import seating as spread
 from overlap.prepare.seating import seat
 
@@ -80,6 +80,24 @@ def test_the_memory_of_every_machine_is_checked(nodes: list[NodeDevices]) -> Non
     nodes[2], nodes[0] = replace(nodes[2], host=64 * GIB), replace(nodes[0], host=GIB)
     with pytest.raises(ConfigError, match=": the run does not fit"):
         seat(FAR).check(asked)
+
+
+def test_engines_on_all_nodes_decode_as_many_sequences_as_the_smallest_gpu_holds(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    sizes = (80, 40, 60)
+    made = [NodeDevices(f"n{i}", f"10.0.0.{i}", Devices.gpus(2, g * GIB), here=i == 0) for i, g in enumerate(sizes)]
+    monkeypatch.setattr(spread, "_surveyed", lambda cfg, tell: made)
+    cfg = Config(
+        cluster=FAR.cluster,
+        model=ModelConfig(prompt_tokens=2048, response_tokens=28000),
+        learn=LearnConfig(micro_batch_tokens=30048),
+    )
+    asked, seated = PlannedRun(cfg, SMALL), seat(cfg)
+    assert [len(seated.placement.on(name)) for name in ("", "n1", "n2")] == [1, 2, 2]
+    found = seated.counted(asked)
+    assert found.sequences == sequences_at_once(asked, seats_over(seated.placement, made[1])) < 300
+    assert found.counted(cfg).rollout.sequences == 5 * found.sequences
 
 
 def test_all_that_works_over_a_cluster_shares_one_connection() -> None:

@@ -60,7 +60,14 @@ def test_several_engines_know_whether_they_take_turns(tmp_path: Path, made: list
     assert engines._sleeps == (backend == "ipc")
 
 
-async def test_where_they_take_turns_the_engines_are_up_and_asleep_before_the_learner_begins():
+@pytest.mark.parametrize(
+    ("gpus", "backend", "begins"),
+    [(1, "auto", ["start", "sleep"]), (1, "shm", ["start"]), (2, "auto", None), (2, "shm", None), (0, "auto", None)],
+)
+async def test_engines_are_up_before_a_learner_on_their_gpus_begins_and_asleep_where_they_take_turns(
+    gpus: int, backend: Any, begins: list[str] | None
+):
+    """vLLM takes for its own what others on a GPU take or free while it starts, or stops over it."""
     done = []
 
     class Engine(FakeGenerator):
@@ -70,11 +77,21 @@ async def test_where_they_take_turns_the_engines_are_up_and_asleep_before_the_le
         async def sleep(self):
             done.append("sleep")
 
-    assert before_starts(Engine(), Placement()) == {}
-    waits = before_starts(Engine(), Placement("cuda", "ipc"))
-    assert list(waits) == ["learner"]
-    await waits["learner"]()
-    assert done == ["start", "sleep"]
+    devices = Devices.gpus(gpus) if gpus else Devices()
+    waits = before_starts(Engine(), place(Config(rollout=RolloutConfig(weight_backend=backend)), devices))
+    assert list(waits) == ([] if begins is None else ["learner"])
+    for wait in waits.values():
+        await wait()
+    assert done == (begins or [])
+
+
+def test_parts_are_made_for_as_many_engines_and_sequences_as_the_gpus_gave(
+    tmp_path: Path, made: list[dict[str, Any]]
+) -> None:
+    cfg = Config(learn=LearnConfig(ranks=4))
+    parts = factory(tmp_path, cfg, replace(place(cfg, Devices.gpus(4)), sequences=100))
+    assert (parts.cfg.rollout.replicas, parts.cfg.rollout.sequences) == (4, 400)
+    assert parts.inputs.cfg is cfg
 
 
 def test_engines_on_nodes_live_there_and_the_others_on_this_machine(tmp_path: Path, made: list[dict[str, Any]]) -> None:
