@@ -21,10 +21,15 @@ refuse() { printf 'setup: %s\n' "$*" >&2; exit 2; }
 
 # --- what the machine has -------------------------------------------------------------------------------------
 
+has_gpu() { # by the driver's tool, or where a container has none by the driver's devices
+  if command -v nvidia-smi >/dev/null; then timeout 30 nvidia-smi -L 2>/dev/null | grep '^GPU ' >/dev/null
+  else compgen -G '/dev/nvidia[0-9]*' >/dev/null; fi
+}
+
 find_device() {
   case ${OVERLAP_DEVICE:-} in
     cpu | cuda) echo "$OVERLAP_DEVICE" ;;
-    '') if timeout 30 nvidia-smi -L 2>/dev/null | grep '^GPU ' >/dev/null; then echo cuda; else echo cpu; fi ;;
+    '') if has_gpu; then echo cuda; else echo cpu; fi ;;
     *) refuse "OVERLAP_DEVICE is '$OVERLAP_DEVICE': use cpu or cuda, or leave it unset" ;;
   esac
 }
@@ -45,6 +50,9 @@ check_tools() { # the compiler is for DeepSpeed's and vLLM's just-in-time builds
   local py=$1 version
   version=$("$py" -c 'import sys; print("%d.%d" % sys.version_info[:2])')
   [ "$(uname -m)" = x86_64 ] || refuse "the pins are for x86_64, this machine is $(uname -m): use an x86_64 machine"
+  "$py" -c 'import os, sys; name, version = os.confstr("CS_GNU_LIBC_VERSION").split()
+sys.exit([*map(int, version.split("."))] < [2, 31])' 2>/dev/null ||
+    refuse "the packages want glibc 2.31 or newer (Debian 11, Ubuntu 20.04, RHEL 9): use a newer system, or a container"
   command -v g++ >/dev/null || refuse "no C++ compiler (g++): apt-get install g++"
   "$py" -c 'import venv, ensurepip' 2>/dev/null || refuse "$py has no venv module: apt-get install python$version-venv"
   "$py" -c 'import os, sys, sysconfig; sys.exit(not os.path.exists(sysconfig.get_path("include") + "/Python.h"))' ||

