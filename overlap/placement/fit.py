@@ -71,9 +71,9 @@ def sequences_at_once(run: PlannedRun, seats: Seats) -> int:
     limit of ``SEQUENCES``. On a CPU, and on GPUs of which nobody knows the bytes, what the configuration has for them.
     """
     sizes = [seats.devices[device] for engine in seats.engines for device in engine if seats.devices]
-    r, held = run.cfg.rollout, kv_tokens(run, min(sizes)) if sizes and min(sizes) else 0
-    if r.max_sequences or not held:
-        return r.at_once
+    held = kv_tokens(run, min(sizes)) if min(sizes, default=0) else 0
+    if run.cfg.rollout.max_sequences or not held:
+        return run.cfg.rollout.at_once
     return max(1, min(SEQUENCES, int(held / (LENGTH * run.cfg.context_tokens))))
 
 

@@ -32,6 +32,8 @@ LOGITS = 512 << 20
 CHUNKS = 3 * (24 << 20)
 GATHER = 256 << 20
 """Of a pass over full tensors under ZeRO 3 (``overlap.weights.full``)."""
+CHUNK = 1 << 30
+"""Of a buffer in which weights travel, unless a single tensor is larger (``overlap.weights.cuda``, vLLM's for nccl)."""
 
 OPTIMIZER = ("gradients", "float32 master", "Adam")
 """Items that ZeRO-Offload has in the machine's memory."""
@@ -168,3 +170,13 @@ class Trained:
         if self.stage < 3:
             return {"gradients": self._summed()["gradients"]}
         return {"gradients' copy": 4 * min(self.trained // self.ranks, SUB_GROUP + self.shape.largest // self.ranks)}
+
+
+def transfer_bytes(backend: str, whole: int, largest: int, *, engine: bool) -> int:
+    """Buffers in which weights of ``whole`` bytes travel, bytes on a rank's GPU or on each of an ``engine``. By ipc a
+    rank has one, which holds the ``largest`` tensor, and an engine copies what is in there. Over nccl two are underway,
+    and a rank fills a third; the tensor that is too much for one is still in it.
+    """
+    if backend == "ipc":
+        return max(largest, min(CHUNK, whole))
+    return min((2 if engine else 3) * CHUNK + largest, whole) if backend == "nccl" else 0

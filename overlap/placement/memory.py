@@ -23,7 +23,7 @@ from typing import Literal, get_args
 
 from overlap.config import Config
 from overlap.placement.activations import checkpoints, trained_parameters
-from overlap.placement.learner import OPTIMIZER, Items, Trained
+from overlap.placement.learner import OPTIMIZER, Items, Trained, transfer_bytes
 from overlap.placement.shapes import ModelShape
 
 Phase = Literal["start", "generate", "sync", "critic", "actor"]
@@ -43,8 +43,6 @@ WORKSPACE = 2_500_000_000
 """Of an engine on a GPU: what a prefill needs, and CUDA graphs. Not measured here."""
 ASLEEP = 1 << 30
 """Of that, what an engine keeps while it sleeps: CUDA graphs. Not measured here."""
-CHUNK = 1 << 30
-"""Of a buffer in which weights travel, unless a single tensor is larger (``overlap.weights.cuda``, vLLM's for nccl)."""
 USABLE = 0.96
 """Part of a GPU's memory that a plan may use up: CUDA has less of it to give than the driver names, and freed pieces do
 not always fit together. Not measured here."""
@@ -284,7 +282,11 @@ def _on_gpus(run: PlannedRun, seats: Seats, phase: Phase) -> Iterator[Use]:
         for device in devices:
             items = _engine_items(run, seats.devices[device], state)
             if phase == "sync":
-                items |= {"transfer buffer": transfer_bytes(run, seats.backend, engine=True)}
+                items |= {
+                    "transfer buffer": transfer_bytes(
+                        seats.backend, run.weights, run.width * run.policy.largest, engine=True
+                    )
+                }
             yield Use(f"engine {number}", gpu(device), phase, items)
     for rank, device in enumerate(seats.ranks):
         held, away = _rank_items(run, seats, phase)
@@ -310,7 +312,7 @@ def _rank_items(run: PlannedRun, seats: Seats, phase: Phase) -> tuple[Items, int
         elif phase == what:
             here = largest(here, model.moments())
         elif (what, phase) == ("actor", "sync"):
-            here = largest(here, (_travel(run, model, seats.backend), model.probed()))
+            here = largest(here, (_travel(model, seats.backend), model.probed()))
         elif what == "actor" and phase == "generate":
             here = largest(here, (model.gathered_whole(),))
         held |= _named(here, what, phase)
@@ -345,20 +347,10 @@ def _reference(run: PlannedRun) -> Items:
     return {"reference": run.weights // learn.ranks if learn.zero_stage == 3 else run.weights}
 
 
-def _travel(run: PlannedRun, model: Trained, backend: str) -> Items:
+def _travel(model: Trained, backend: str) -> Items:
     """What full tensors and their way into the engine need on a rank's device."""
-    return model.gathered_whole() | {"transfer buffer": transfer_bytes(run, backend, engine=False)}
-
-
-def transfer_bytes(run: PlannedRun, backend: str, *, engine: bool) -> int:
-    """Buffers in which weights travel, bytes on a rank's GPU or on each of an ``engine``. By ipc a rank has one, which
-    holds the largest tensor, and an engine copies what is in there. Over nccl two are underway, and a rank fills a
-    third; the tensor that is too much for one is still in it.
-    """
-    largest = run.width * run.policy.largest
-    if backend == "ipc":
-        return max(largest, min(CHUNK, run.weights))
-    return min((2 if engine else 3) * CHUNK + largest, run.weights) if backend == "nccl" else 0
+    size = transfer_bytes(backend, model.whole, model.width * model.shape.largest, engine=False)
+    return model.gathered_whole() | {"transfer buffer": size}
 
 
 def largest(states: Items, moments: Iterable[Items]) -> Items:
@@ -399,7 +391,7 @@ def rank_on_cpu(run: PlannedRun, phase: Phase, rank: int) -> Items:
         if phase == what:
             here = largest(here, model.moments())
         elif what == "actor" and phase == "sync":
-            here = largest(here, (_travel(run, model, "shm"), model.probed()))
+            here = largest(here, (_travel(model, "shm"), model.probed()))
         held |= _named(here, what, phase)
     if run.engine and rank == 0 and phase != "start":
         held["transfer buffer"] = run.weights

