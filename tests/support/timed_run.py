@@ -34,7 +34,7 @@ class Engine(FakeGenerator):
     def __init__(self, cfg: Config) -> None:
         super().__init__(
             seconds=long_tail,
-            slots=cfg.rollout.max_sequences,
+            slots=cfg.rollout.at_once,
             landing=cfg.rollout.in_flight,
             load_s=LOAD_S,
             truncated=0.1,
