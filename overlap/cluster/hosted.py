@@ -16,31 +16,29 @@ from io import FileIO
 from pathlib import Path
 from typing import Any
 
-from overlap.aio import shielded_thread
+from overlap.aio import threaded
 from overlap.errors import ConfigError, OverlapError
 from overlap.policy import policy_digest
 from overlap.process import ChildProcesses, connect, scratch_directory
-from overlap.weights import Piece, WeightCopy, mapped
+from overlap.weights import WeightEndpoint
 
 PIECE = 4 << 20
 """Bytes of a stream in one call, at most."""
 
 
-class Hosted:
+class Hosted(WeightEndpoint):
     """One process, started once. ``name`` is what its life is called ("engine-1")."""
 
     def __init__(self, name: str) -> None:
+        super().__init__()
         self._name, self._stack = name, AsyncExitStack()
         self._replies, self._some = bytearray(), asyncio.Event()
         self._death: tuple[str, int | None] | None = None
-        self._weights: WeightCopy | None = None
-        self._update, self._filling = 0, asyncio.Lock()
-        self._pieces = dict[int, Piece]()
 
     async def start(self, title: str, module: str, environment: Mapping[str, str]) -> str:
         """Start ``python -m module FD`` in a scratch directory of its own; its path. Raises OverlapError."""
         # Detached: Ray kills all children of a worker that it ends.
-        scratch, _ = self._stack.enter_context(scratch_directory(detached=True))
+        scratch, _ = await self._stack.enter_async_context(threaded(scratch_directory(detached=True)))
         life = _Watched(self._name, OverlapError, scratch, scratch / "log")
         life.tell = self._died
         self._stack.push_async_callback(life.close)
@@ -72,48 +70,10 @@ class Hosted:
         """What a function says that is called in a thread here."""
         return await asyncio.to_thread(function, *args)
 
-    async def room(self, update: int, size: int) -> tuple[str, dict[int, bytes]]:
-        """Memory for ``size`` bytes of weights, which stays for the next update; the path by which the process finds
-        it, and digests of the pieces that lie there, by where they begin.
-
-        Updates are numbered as they come: calls may overtake each other, and one for an earlier update does nothing.
-        """
-        async with self._filling:
-            if update < self._update:
-                return "", {}
-            if self._weights is None or self._weights.size != size:
-                self._drop()
-                self._weights = WeightCopy(size)
-            self._update = update
-            return self._weights.path, self._weights.digests.copy()
-
-    async def fill(self, update: int, at: int, length: int, data: Any, digest: bytes, whole: bool) -> bool:
-        """Write a piece of them there, or what has changed in it; whether it has that digest then."""
-        async with self._filling:
-            if update != self._update or self._weights is None:
-                return False
-            return await shielded_thread(self._weights.fill, at, length, data, digest, whole=whole)
-
-    async def changed(
-        self, path: str, at: int, length: int, has: bytes | None
-    ) -> tuple[bytes | bytearray, bytes, bool] | None:
-        """A piece of weights that lie here, for somebody who has one of that digest: what has changed in it since the
-        last call, or all of it; its digest, and whether it is all of it. None for who has it. Keeps what it read.
-        """
-        read = self._pieces
-        piece = read[at] = await asyncio.to_thread(lambda: Piece.after(read.get(at), mapped(path, at, length)))
-        return next(((data, piece.digest, whole) for data, whole in piece.ways(has)), None)
-
-    def _drop(self) -> None:
-        if self._weights is not None:
-            self._weights.close()
-            self._weights = None
-
     async def close(self) -> None:
         """End the process and what it has started, and remove all that is theirs."""
         await self._stack.aclose()
-        async with self._filling:
-            self._drop()
+        await super().close()
 
     def _died(self, who: str, code: int | None) -> None:
         self._death = who, code
@@ -151,8 +111,9 @@ def files_in(folder: Path) -> list[tuple[str, int]]:
 
 def read_piece(path: str | Path, at: int, length: int) -> bytes:
     """Bytes of a file. Raises OSError, also where it ends before."""
-    with open(path, "rb", buffering=0) as file:
-        data = os.pread(file.fileno(), length, at)
+    with open(path, "rb") as file:
+        file.seek(at)
+        data = file.read(length)
     if len(data) < length:
         raise OSError(f"{path} ends at byte {at + len(data)}, not behind {at + length}")
     return data
@@ -162,16 +123,9 @@ def write_piece(path: Path, at: int, data: bytes) -> str:
     """Make the file, with the folders above it, unless it is there, and write that into it; why it cannot be, or ""."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_and_close(os.open(path, os.O_WRONLY | os.O_CREAT, 0o666), at, data)
+        with open(os.open(path, os.O_WRONLY | os.O_CREAT, 0o666), "wb") as file:
+            file.seek(at)
+            file.write(data)
     except OSError as error:
         return error.strerror or str(error)
     return ""
-
-
-def write_and_close(fd: int, at: int, data: bytes | memoryview) -> None:
-    """Write all of ``data`` at that byte of a file, and close it. Raises OSError."""
-    view = memoryview(data)
-    with open(fd, "wb", buffering=0):
-        while len(view):
-            done = os.pwrite(fd, view, at)
-            view, at = view[done:], at + done

@@ -10,16 +10,17 @@ import asyncio
 import os
 import pickle
 from collections.abc import Callable
-from contextlib import AsyncExitStack, ExitStack, suppress
+from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 from typing import Any
 
+from overlap.aio import threaded
 from overlap.cluster.addresses import check_address
 from overlap.cluster.by_hand import AUTH, token_of
 from overlap.cluster.nodes import HeadLost, NodeLost, NodeSilent, RayNodeInfo, answer_within
-from overlap.cluster.pieces import Brought
 from overlap.errors import ConfigError
 from overlap.process import ChildProcesses, Peer, scratch_directory
+from overlap.weights import Brought
 from sandbox.errors import SandboxError
 
 JOIN_S, LOOKING_S, LOOK_S, LEAVE_S, KILL_S = 60.0, 60.0, 1.0, 5.0, 2.0
@@ -59,8 +60,7 @@ class RayCluster:
     async def _join(self, access: dict[str, str], stack: AsyncExitStack) -> Peer:
         """The process that Ray lives in. Raises ConfigError."""
         check_address(_FIELD, self.address)
-        stack.push_async_callback(asyncio.to_thread, (files := ExitStack()).close)
-        scratch, _ = files.enter_context(scratch_directory())
+        scratch, _ = await stack.enter_async_context(threaded(scratch_directory()))
         life = ChildProcesses(
             "ray", lambda text: HeadLost(f"Ray on this machine has ended ({text})"), scratch, self.log
         )

@@ -12,7 +12,6 @@ import os
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
-from functools import partial
 from typing import Any, TypeVar
 
 import ray
@@ -24,17 +23,17 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from overlap.cluster.addresses import NO_HEAD, read_access
 from overlap.cluster.agent import NodeActor
 from overlap.cluster.by_hand import AUTH
-from overlap.cluster.nodes import HeadLost, NodeLost, NodeSilent, RayNodeInfo
-from overlap.cluster.pieces import Brought, Pieces
+from overlap.cluster.nodes import HeadLost, NodeLost, NodeSilent, RayNodeInfo, answer_within
 from overlap.errors import ConfigError, OverlapError, one_line
 from overlap.process import PARENT, CallServer, process_tree, serve_until_hung_up
+from overlap.weights import Brought, Pieces
 from sandbox.errors import SandboxError
 
 T = TypeVar("T")
 CALLS = 64
 """Calls that an actor serves at a time: one that waits, and a few that do not."""
-PUT_S = 60.0
-"""A piece of the weights is on its way into the object store for so long at most."""
+PUT_S, FILL_S = 60.0, 300.0
+"""A piece of the weights is on its way into the object store, and to a node, for so long at most."""
 UNIMPLEMENTED = 12
 """What a server of gRPC says to a call that it does not know."""
 _FIELD = "cluster.address"
@@ -101,7 +100,11 @@ class RayProcess(CallServer):
 
     async def bring(self, number: int, update: int, path: str, version: int, size: int) -> Brought:
         """Put weights that lie at ``path`` of this machine's memory into that of an actor's node."""
-        return await self._pieces.bring(partial(self.ask, number, "call"), update, path, version, size)
+
+        async def ask(name: str, *args: Any) -> Any:
+            return await answer_within(self.ask(number, "call", name, *args), FILL_S)
+
+        return await self._pieces.bring(ask, update, path, version, size)
 
 
 async def put(data: bytes | bytearray) -> Any:

@@ -17,22 +17,19 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from overlap.aio import shielded_thread, together
+from overlap.aio import shielded_thread
 from overlap.clock import now
 from overlap.cluster.fleet import LOOK_S, REST_S, FarProcess, RayFleet, ending, joined
 from overlap.cluster.hosted import files_in, read_piece, write_piece
-from overlap.cluster.pieces import PIECE_BYTES
 from overlap.errors import LearnerError, RunDirError
 from overlap.placement import EngineSeat, Placement, RankSeat, reseated
 from overlap.process import ChildProcesses, Peer
-from overlap.weights import WeightCopy
+from overlap.weights import WeightCopy, in_pieces
 
 _OF_A_RANK = re.compile(r"zero_pp_rank_(\d+)_")
 """Files of a saved state that one rank writes, and reads again."""
 Run = Callable[..., Awaitable[Any]]
 OTHER = "with what had changed they were other than here"
-AHEAD = 2
-"""Pieces on their way at a time: one is written while the next one comes."""
 
 
 class FarSite:
@@ -139,8 +136,7 @@ class RankSite:
         size = int(info["size"])
         copy = self._weights = self._weights or WeightCopy(size)
 
-        async def bring(at: int) -> None:
-            length = min(PIECE_BYTES, size - at)
+        async def bring(at: int, length: int) -> None:
             for _ in range(2):  # what has changed, and all of it where the result is not right
                 with process.lost():
                     sent = await process.ask("changed", info["path"], at, length, copy.digests.get(at))
@@ -151,7 +147,7 @@ class RankSite:
             life.fail(f"weights come from node {process.node} other than they are there")
             life.check()
 
-        await _in_turns(bring, size)
+        await in_pieces(size, bring)
         return {**info, "path": copy.path}
 
     async def close(self) -> None:
@@ -184,20 +180,9 @@ async def _copy(
 ) -> None:
     """A file, some pieces of it at a time; ``read`` runs a function where it lies, ``write`` ``where`` it goes."""
 
-    async def copy(at: int) -> None:
-        piece = await read(read_piece, path, at, min(PIECE_BYTES, size - at))
+    async def copy(at: int, length: int) -> None:
+        piece = await read(read_piece, path, at, length)
         if fault := await write(write_piece, to, at, piece):
             raise RunDirError(f"cannot write {to}{where}: {fault}; free disk space there, or choose another place")
 
-    await _in_turns(copy, size)
-
-
-async def _in_turns(move: Callable[[int], Awaitable[None]], size: int) -> None:
-    """Move every piece, some at a time."""
-    starts = iter(range(0, max(1, size), PIECE_BYTES))
-
-    async def work() -> None:
-        for at in starts:
-            await move(at)
-
-    await together(*(work() for _ in range(AHEAD)))
+    await in_pieces(size, copy)

@@ -18,6 +18,7 @@ from overlap.config import ClusterConfig, Config, LearnConfig
 from overlap.errors import ClusterLost, LearnerDiedError, LearnerError, RunDirError
 from overlap.placement import place_over
 from overlap.process import ChildProcesses, Peer
+from overlap.weights import pieces
 
 CFG = Config(cluster=ClusterConfig("10.0.0.0:6379"), learn=LearnConfig(ranks=2))
 
@@ -55,7 +56,7 @@ class Ranks:
 
 @pytest.fixture
 def ranks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ranks:
-    monkeypatch.setattr(sites, "PIECE_BYTES", 10)
+    monkeypatch.setattr(pieces, "PIECE_BYTES", 10)
     return Ranks(tmp_path)
 
 
@@ -118,7 +119,7 @@ async def test_an_engine_moves_to_no_gpu_of_a_rank_and_a_rank_to_none_of_an_engi
 async def test_of_the_weights_of_a_first_rank_on_a_node_what_has_changed_comes_into_memory_here(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sites, "PIECE_BYTES", 1000)
+    monkeypatch.setattr(pieces, "PIECE_BYTES", 1000)
     memory, first = tmp_path / "memory", os.urandom(2500)
     states = [first, b"new" + first[3:], os.urandom(2500), first, first]
     info = {"path": str(memory), "size": 2500, "tensors": [["a", "float32", [3], 0]]}
