@@ -20,7 +20,6 @@ from typing import Any, NoReturn
 from overlap.aio import together
 from overlap.clock import now
 from overlap.cluster.hosted import PIECE, Hosted, same_policy
-from overlap.cluster.members import why_unusable
 from overlap.cluster.nodes import BEAT_S, GRACE_S, ORPHAN_S, HeadLost, NodeLost, NodeRefused, RayNodeInfo, answer_within
 from overlap.cluster.ray_cluster import RayActor, RayCluster
 from overlap.config import Config
@@ -82,7 +81,7 @@ class RayFleet:
         self._rests[name] = now() + REST_S
 
     async def about(self, name: str) -> NodeDevices | None:
-        """What a node has for engines and ranks; None where it cannot be used."""
+        """What a node has for engines and ranks; None where it cannot be used. Raises HeadLost."""
         if (known := self._known.get(name)) is None or known[1] <= now():
             said = await about(self.cluster, self.places[name], self._cfg.run.device)
             known = self._known[name] = said, now() + KNOWN_S
@@ -176,16 +175,12 @@ class FarProcess:
     async def _carry(self) -> None:
         try:
             with self.lost():
-                await together(self._exchange(), self._lose_head())
+                await self._exchange()
         except Exception as error:  # why the life is over; else a fault of ours, which ends it
             self._life.fail(error)
         finally:
             await self._stack.aclose()
             self._reader.feed_eof()
-
-    async def _lose_head(self) -> NoReturn:
-        """Without its head Ray ends all that is on the nodes after a while: the life ends before."""
-        raise await self._fleet.cluster.lost()
 
     async def _exchange(self) -> NoReturn:
         """One call at a time: an agent that does not answer it is asked nothing any more."""
@@ -236,8 +231,7 @@ async def agent_on(
     """A ``Hosted`` there for as long; ``unsure`` is told where it may live on. Raises NodeLost, NodeRefused."""
     actor = await cluster.actor(place, partial(Hosted, owner), CLOSE_S)
     try:
-        if fault := await answer_within(why_unusable(actor, authenticated=not cluster.unauthenticated), ASK_S):
-            raise NodeRefused(fault)
+        await answer_within(actor.check(), ASK_S)
         yield actor
     finally:
         if not await actor.end():
@@ -245,12 +239,16 @@ async def agent_on(
 
 
 async def about(cluster: RayCluster, place: RayNodeInfo, device: str) -> NodeDevices | str:
-    """What a node has for a run with ``run.device`` = ``device``, or why it cannot be used; no GPU is no reason."""
+    """What a node has for a run with ``run.device`` = ``device``, or why it cannot be used; no GPU is no reason. Raises
+    HeadLost.
+    """
     try:
         async with agent_on(cluster, place, "survey") as actor:
             asks = actor.call("run", devices_here, "cpu" if device == "cpu" else "auto")
             devices = await answer_within(asks, ASK_S)
             memory = await answer_within(actor.call("run", free_memory), ASK_S)
+    except HeadLost:
+        raise
     except (NodeLost, NodeRefused) as error:
         return str(error)
     if not place.here:  # what its owner keeps from Ray is not ours either
@@ -262,7 +260,7 @@ async def survey(cluster: RayCluster, device: str, tell: Callable[[str], None]) 
     """``about`` all nodes; tells of those that cannot be used. Raises HeadLost, ConfigError where ours is one."""
     async with joined(cluster):
         places = [place for place in await cluster.look() if place.alive]
-        said = await asyncio.gather(*(about(cluster, place, device) for place in places))
+        said = await together(*(about(cluster, place, device) for place in places))
     for place, node in zip(places, said, strict=True):
         if isinstance(node, str):
             tell(f"node {place.name} is not used: {node}")

@@ -17,7 +17,7 @@ from functools import partial
 
 from overlap.clock import now
 from overlap.cluster.agent import Agent, MakePool
-from overlap.cluster.nodes import Facts, NodeParcel, NodeRefused, NodeReply, RayNodeInfo, code_digest
+from overlap.cluster.nodes import Facts, NodeParcel, NodeRefused, NodeReply, RayNodeInfo
 from overlap.cluster.ray_cluster import LOOK_S, RayActor, RayCluster
 from sandbox.core import Isolation
 from sandbox.errors import IsolationUnavailable, SandboxError
@@ -29,14 +29,6 @@ CLOSE_S = 6.0
 """A sandbox ends within 5 s, or is killed."""
 
 
-async def why_unusable(actor: RayActor, *, authenticated: bool) -> str:
-    """Why an agent's node cannot be used, "" where it can. ``authenticated``: its Ray has to ask for a token."""
-    asks, code = await actor.ask("identity")
-    if authenticated and not asks:
-        return "its Ray lets everybody in; join it with RAY_AUTH_MODE=disabled only where that is meant"
-    return "" if code == code_digest() else "another version of this package, or of Python, is installed there"
-
-
 class RayNode:
     """A node with an agent of ours, or without one for the reason ``why``. ``tries``: agents that its machine had
     before, none of which lived long. ``drains``: it shall get no further job, and is let go when it has none.
@@ -45,17 +37,17 @@ class RayNode:
     bounds them, and asks it nothing more. So a job has one answer, without an account of what was asked when.
     """
 
-    def __init__(self, name: str, actor: RayActor | None, *, authenticated: bool, why: str = "", tries: int = 0):
-        self.name, self._actor, self._authenticated, self._why = name, actor, authenticated, why
+    def __init__(self, name: str, actor: RayActor | None, *, why: str = "", tries: int = 0) -> None:
+        self.name, self._actor, self._why = name, actor, why
         self.drains, self.tries, self._made_s = False, tries, now()
         self.again_s = float("inf")
         """When its machine gets another agent."""
 
     async def hello(self) -> Facts:
         """Start what judges programs there, and say what it is. Raises NodeRefused."""
-        why = self._why
-        if self._actor is None or (why := await why_unusable(self._actor, authenticated=self._authenticated)):
-            raise NodeRefused(why)
+        if self._actor is None:
+            raise NodeRefused(self._why)
+        await self._actor.check()
         try:
             facts: Facts = await self._actor.call("hello")
         except IsolationUnavailable as error:
@@ -119,10 +111,9 @@ class RayMembers:
         self._entered = True
         await self._cluster.enter()
         while True:
-            places = [place for place in await self._cluster.look() if self._lacks(place)]
-            free = await self._cluster.free() if places else {}  # Ray does not name what is used up
-            for place in places:
-                yield await self._meet(place, free.get(place.key, 0))
+            for place in await self._cluster.look():
+                if self._lacks(place):
+                    yield await self._meet(place)
             await asyncio.sleep(LOOK_S)
 
     def _lacks(self, place: RayNodeInfo) -> bool:
@@ -134,21 +125,20 @@ class RayMembers:
             return not place.drains and now() >= known.again_s
         return place.alive and not place.drains
 
-    async def _meet(self, place: RayNodeInfo, free: int) -> RayNode:
+    async def _meet(self, place: RayNodeInfo) -> RayNode:
         """An agent for a node that lacks one."""
         known, why, actor = self._nodes.get(place.key), "", None
         try:
-            workers, cpus = self._capacity(place, free)
+            workers, cpus = self._capacity(place)
             actor = await self._cluster.actor(place, partial(Agent, self._make_pool, workers), CLOSE_S, cpus=cpus)
         except NodeRefused as error:
             why = str(error)
-        asks, tries = not self._cluster.unauthenticated, known.tries if known else 0
-        made = self._nodes[place.key] = RayNode(place.name, actor, authenticated=asks, why=why, tries=tries)
+        made = self._nodes[place.key] = RayNode(place.name, actor, why=why, tries=known.tries if known else 0)
         return made
 
-    def _capacity(self, place: RayNodeInfo, free: int) -> tuple[int, int]:
+    def _capacity(self, place: RayNodeInfo) -> tuple[int, int]:
         """Programs that it judges at once, and the cores that are taken of Ray's count for them. Raises NodeRefused."""
-        bound = self._bound(place)
+        bound, free = self._bound(place), place.free
         left = max(0, free - bound)
         if place.here and self._workers is not None:
             return self._workers, min(self._workers, left)

@@ -49,8 +49,9 @@ class NodeRefused(OverlapError):
 
 
 class RayNodeInfo(NamedTuple):
-    """A node as Ray knows it: its id, the address that it listens at, and the GPUs and cores that Ray counts there.
-    ``drains``: it is about to go (`ray drain-node`, a notice of preemption); ``here``: this process runs on it.
+    """A node as Ray knows it: its id, the address that it listens at, the GPUs and cores that Ray counts there, and of
+    these the cores that are ``free``. ``drains``: it is about to go (`ray drain-node`, a notice of preemption);
+    ``here``: this process runs on it.
     """
 
     key: str
@@ -58,6 +59,7 @@ class RayNodeInfo(NamedTuple):
     alive: bool
     gpus: int
     cpus: int = 0
+    free: int = 0
     drains: bool = False
     here: bool = False
 

@@ -92,14 +92,20 @@ class ClusterPool:
             await asyncio.wait([ending])
             raise
 
-    def _stop(self, why: Exception) -> asyncio.Task[None]:
+    def _stop(self, error: BaseException) -> asyncio.Task[None]:
         """Tell whoever waits, and whoever asks later. Then the agents are ended, and the cluster is left: once for all
         who ask for it, for a cluster that one of them leaves has nobody left to end the agents of another one.
         """
         if self._ending is None:
-            self._why = why
+            if isinstance(error, HeadLost):
+                self._tell(why := f"the cluster is lost: {error}")
+                self._why = VerifierError(f"{why}; over another one the run goes on with --resume")
+            elif isinstance(error, OverlapError | PoolClosed):
+                self._why = error
+            else:
+                self._why = SandboxError(f"the driver of the cluster failed: {type(error).__name__}: {error}")
             self._some.set()
-            self._fail(why)
+            self._fail(self._why)
             self._ending = asyncio.create_task(self._end(), name="end the agents")
         return self._ending
 
@@ -122,17 +128,8 @@ class ClusterPool:
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
-        error = None if task.cancelled() else task.exception()
-        if error is None or self._ending is not None:
-            return
-        if isinstance(error, HeadLost):  # be gone from the cluster before Ray ends this process
-            why = f"the cluster is lost: {error}"
-            self._tell(why)
-            self._stop(VerifierError(f"{why}; over another one the run goes on with --resume"))
-        elif isinstance(error, OverlapError):
+        if not task.cancelled() and (error := task.exception()) is not None:
             self._stop(error)
-        else:
-            self._stop(SandboxError(f"the driver of the cluster failed: {type(error).__name__}: {error}"))
 
     def _fail(self, error: Exception) -> None:
         for work in self._router.everything():
@@ -242,6 +239,8 @@ class ClusterPool:
                     self._tell(f"node {name} drains: {len(desk.held)} jobs end there, and it gets no other")
                 await desk.rest()
             self._tell(f"node {name} is drained, and let go")
+        except HeadLost:
+            raise
         except (NodeRefused, NodeLost) as error:
             if desk is not None and self._router.desks.get(name) is desk:
                 self._tell(f"node {name} is lost ({error}): {self._lose(desk)} jobs go elsewhere")

@@ -15,28 +15,23 @@ from pathlib import Path
 from typing import Any
 
 from overlap.aio import threaded
-from overlap.cluster.addresses import check_address
-from overlap.cluster.by_hand import AUTH, token_of
-from overlap.cluster.nodes import HeadLost, NodeLost, NodeSilent, RayNodeInfo, answer_within
+from overlap.cluster.addresses import AUTH, check_address
+from overlap.cluster.by_hand import HEALTH, token_of
+from overlap.cluster.nodes import HeadLost, NodeLost, NodeRefused, NodeSilent, RayNodeInfo, answer_within, code_digest
 from overlap.errors import ConfigError
 from overlap.process import ChildProcesses, Peer, scratch_directory
 from overlap.weights import Brought
 from sandbox.errors import SandboxError
 
 JOIN_S, LOOKING_S, LOOK_S, LEAVE_S, KILL_S = 60.0, 60.0, 1.0, 5.0, 2.0
-_PATIENCE = {
-    "RAY_gcs_rpc_server_reconnect_timeout_s": "120",
-    "RAY_grpc_client_keepalive_time_ms": "5000",
-    "RAY_grpc_client_keepalive_timeout_ms": "5000",
-}
-"""Ray ends a process whose head has been silent for so long: after we have told of it."""
 MODULE = "overlap.cluster.ray_process"
 _FIELD = "cluster.address"
 
 
 class RayCluster:
     """The cluster at ``address`` ("host:port"). What works over it enters it each for itself, also side by side; the
-    last one that leaves ends the connection. ``log`` takes what Ray prints.
+    last one that leaves ends the connection. Where the cluster is lost, whatever waits for it raises HeadLost. ``log``
+    takes what Ray prints.
     """
 
     def __init__(self, address: str) -> None:
@@ -44,20 +39,44 @@ class RayCluster:
         self.log: Path | None = None
         self.unauthenticated = os.environ.get(AUTH[0]) == "disabled"
         self._users = 0
-        self._joined: asyncio.Task[Peer] | None = None
-        self._watches: asyncio.Task[HeadLost] | None = None
-        self._leaves: asyncio.Task[None] | None = None
-        self._stack = AsyncExitStack()
+        self._joined: asyncio.Future[Peer] | None = None
+        self._stays: asyncio.Task[None] | None = None
 
     async def enter(self) -> None:
         """Join, unless that is done. Raises ConfigError; also then ``leave`` is due."""
         self._users += 1
         if self._joined is None:
-            access, self._stack = self._access(), AsyncExitStack()
-            self._joined = asyncio.create_task(self._join(access, self._stack), name="join the cluster")
+            access, self._joined = self._access(), asyncio.get_running_loop().create_future()
+            self._stays = asyncio.create_task(self._stay(access, self._joined), name="stay in the cluster")
         await asyncio.shield(self._joined)
 
-    async def _join(self, access: dict[str, str], stack: AsyncExitStack) -> Peer:
+    async def leave(self) -> None:
+        """For each that has entered, or tried to; with the last one the connection ends, and every actor with it."""
+        self._users -= 1
+        if not self._users and self._joined is not None and self._stays is not None:
+            self._joined = None
+            self._stays.cancel()
+            await asyncio.wait([self._stays])  # who is cancelled over it leaves all the same
+
+    async def _stay(self, access: dict[str, str], joined: asyncio.Future[Peer]) -> None:
+        """Join, and watch the head: until that is lost, or this is cancelled."""
+        try:
+            async with AsyncExitStack() as stack:
+                life, peer = await self._join(access, stack)
+                joined.set_result(peer)
+                try:
+                    while True:
+                        await self.look()
+                        await asyncio.sleep(LOOK_S)
+                except HeadLost as error:
+                    life.fail(error)
+                    await asyncio.Event().wait()
+        except Exception as error:
+            if joined.done():
+                raise
+            joined.set_exception(error)
+
+    async def _join(self, access: dict[str, str], stack: AsyncExitStack) -> tuple[ChildProcesses, Peer]:
         """The process that Ray lives in. Raises ConfigError."""
         check_address(_FIELD, self.address)
         scratch, _ = await stack.enter_async_context(threaded(scratch_directory()))
@@ -65,38 +84,15 @@ class RayCluster:
             "ray", lambda text: HeadLost(f"Ray on this machine has ended ({text})"), scratch, self.log
         )
         stack.push_async_callback(life.close)
-        peer = await Peer.start(life, "Ray's process", MODULE, _PATIENCE | access)
-        stack.push_async_callback(_end, life, peer)
+        peer = await Peer.start(life, "Ray's process", MODULE, HEALTH | access)
+        stack.push_async_callback(peer.close)
+        stack.push_async_callback(_leave, peer)
         try:
             await answer_within(peer.call("join", self.address), JOIN_S)
         except NodeLost as error:
             way_out = f"cannot be joined ({error}): see `overlap cluster status {self.address}`"
             raise ConfigError(_FIELD, self.address, way_out) from None
-        return peer
-
-    async def leave(self) -> None:
-        """For each that has entered, or tried to; with the last one the connection ends, and every actor with it."""
-        self._users -= 1
-        if self._users or self._joined is None:
-            return
-        tasks = [task for task in (self._joined, self._watches) if task is not None]
-        self._joined = self._watches = None
-        self._leaves = asyncio.create_task(_leave(tasks, self._stack), name="leave the cluster")
-        await asyncio.shield(self._leaves)  # who is cancelled over it leaves all the same
-
-    async def lost(self) -> HeadLost:
-        """Wait until the head is lost, and say how. For whoever has entered; cancelled when the last one leaves."""
-        if self._watches is None:
-            self._watches = asyncio.create_task(self._watch(), name="watch the head")
-        return await asyncio.shield(self._watches)
-
-    async def _watch(self) -> HeadLost:
-        while True:
-            try:
-                await self.look()
-            except HeadLost as error:
-                return error
-            await asyncio.sleep(LOOK_S)
+        return life, peer
 
     async def look(self) -> list[RayNodeInfo]:
         """Every node that is there or was. Raises HeadLost where the head does not answer, or takes us for dead."""
@@ -105,17 +101,12 @@ class RayCluster:
             raise HeadLost("Ray on this machine has ended, or was cut off from the head")
         return places
 
-    async def free(self) -> dict[str, int]:
-        """Whole cores of each node, by its key, that nobody has taken of what Ray counts. Raises HeadLost."""
-        rest: dict[str, int] = await self._asked("free")
-        return rest
-
     async def actor(self, place: RayNodeInfo, make: Callable[[], Any], close_s: float, *, cpus: int = 0) -> RayActor:
         """An actor on that node with what ``make`` makes there, which closes within ``close_s``. Of what Ray counts
         there it takes ``cpus``. Raises HeadLost.
         """
         number: int = await self._asked("make", place.key, pickle.dumps(make), close_s, cpus)
-        return RayActor(self._ray, number, close_s)
+        return RayActor(self._ray, number, close_s, authenticated=not self.unauthenticated)
 
     async def _asked(self, name: str, *args: Any) -> Any:
         try:
@@ -144,9 +135,17 @@ class RayCluster:
 class RayActor:
     """An actor of ours on a node."""
 
-    def __init__(self, ray: Peer, number: int, close_s: float) -> None:
-        self._ray, self._number, self._close_s = ray, number, close_s
-        self._nudges: set[asyncio.Task[Any]] = set()
+    def __init__(self, ray: Peer, number: int, close_s: float, *, authenticated: bool) -> None:
+        self._ray, self._number, self._close_s, self._authenticated = ray, number, close_s, authenticated
+
+    async def check(self) -> None:
+        """Raises NodeRefused where its node cannot be used: it has other code, or lets everybody in."""
+        asks, code = await self.ask("identity")
+        if self._authenticated and not asks:
+            why = "its Ray lets everybody in; join it with RAY_AUTH_MODE=disabled only where that is meant"
+            raise NodeRefused(why)
+        if code != code_digest():
+            raise NodeRefused("another version of this package, or of Python, is installed there")
 
     async def ask(self, method: str, *args: Any) -> Any:
         """What a method of the actor says. Raises NodeLost, SandboxError; may wait for ever."""
@@ -157,14 +156,8 @@ class RayActor:
         return await self.ask("call", name, *args)
 
     def nudge(self) -> None:
-        """Call ``nudge`` of its thing, without waiting."""
-        task = asyncio.create_task(self._nudge(), name="nudge")
-        self._nudges.add(task)
-        task.add_done_callback(self._nudges.discard)
-
-    async def _nudge(self) -> None:
-        with suppress(NodeLost, SandboxError):
-            await self.call("nudge")
+        """Call ``nudge`` of its thing; whether that succeeds nobody hears."""
+        self._ray.send("ask", self._number, "call", "nudge")
 
     async def bring(self, update: int, path: str, version: int, size: int) -> Brought:
         """Put weights into the memory of its node: see ``RayProcess.bring``."""
@@ -175,8 +168,6 @@ class RayActor:
         """Have it close what it has, then end it. Whether all that it had has ended for sure: so it has where the actor
         was gone before.
         """
-        for task in self._nudges:
-            task.cancel()
         try:
             await answer_within(self.ask("close"), self._close_s)
         except (NodeSilent, SandboxError):
@@ -189,15 +180,6 @@ class RayActor:
         return True
 
 
-async def _leave(tasks: list[asyncio.Task[Any]], stack: AsyncExitStack) -> None:
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
-    await stack.aclose()
-
-
-async def _end(life: ChildProcesses, peer: Peer) -> None:
+async def _leave(peer: Peer) -> None:
     with suppress(NodeLost):
         await answer_within(peer.call("leave"), LEAVE_S)
-    await life.close()
-    await peer.close()

@@ -8,6 +8,7 @@ import tempfile
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from overlap.aio import race
 from overlap.cluster import RayCluster, RayFleet, RayNodeInfo, code_digest
 from overlap.cluster.hosted import Hosted, write_piece
 from overlap.cluster.nodes import HeadLost, NodeLost
@@ -70,11 +71,11 @@ class Still(Hosted):
 
 
 class Actor(RayActor):
-    """An actor on a node; ``lost`` or ``sure`` at its end or not."""
+    """An actor on a node, whose cluster's head may be lost; ``lost`` or ``sure`` at its end or not."""
 
-    def __init__(self, node: str, thing: Any, pieces: Pieces, code: str) -> None:
-        self.node, self.thing, self._pieces, self._code = node, thing, pieces, code
-        self._nudges = set()
+    def __init__(self, node: str, thing: Any, pieces: Pieces, code: str, head_lost: asyncio.Event) -> None:
+        self.node, self.thing, self._pieces, self._code, self._head_lost = node, thing, pieces, code, head_lost
+        self._authenticated = True
         self.lost, self.sure, self.ends = False, True, 0
 
     async def ask(self, method: str, *args: Any) -> Any:
@@ -82,10 +83,16 @@ class Actor(RayActor):
             raise NodeLost("the actor died")
         if method == "identity":
             return True, self._code
+        asked, _ = await race(getattr(self.thing, args[0])(*args[1:]), self._head_lost.wait())
+        if self._head_lost.is_set():
+            raise HeadLost("its head does not answer")
         try:
-            return await getattr(self.thing, args[0])(*args[1:])
+            return asked.result()
         except Exception as error:
             raise NodeLost(f"its agent raised {type(error).__name__}: {error}") from None
+
+    def nudge(self) -> None:
+        self.thing._some.set()
 
     async def bring(self, update: int, path: str, version: int, size: int) -> Brought:
         return await self._pieces.bring(self.call, update, path, version, size)
@@ -128,10 +135,6 @@ class Cluster(RayCluster):
     async def leave(self) -> None:
         self.users -= 1
 
-    async def lost(self) -> HeadLost:
-        await self.head_lost.wait()
-        return HeadLost("its head does not answer")
-
     async def look(self) -> list[RayNodeInfo]:
         if self.head_lost.is_set():
             raise HeadLost("its head does not answer")
@@ -151,7 +154,8 @@ class Cluster(RayCluster):
     async def actor(self, place: RayNodeInfo, make: Callable[[], Any], close_s: float, *, cpus: int = 0) -> RayActor:
         thing = make()
         thing = thing if self._real else Still(thing._name, self.nodes[place.name])
-        made = Actor(place.name, thing, self.pieces, "another" if place.name in self.refused else code_digest())
+        code = "another" if place.name in self.refused else code_digest()
+        made = Actor(place.name, thing, self.pieces, code, self.head_lost)
         if thing._name == "survey":
             self.surveyed.append(place.name)
         else:

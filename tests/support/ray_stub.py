@@ -48,6 +48,9 @@ class RayStub(CallServer):
             await asyncio.sleep(1000.0 if self._how == "slow" else 0)
         return number, method, args
 
+    async def wait(self) -> None:
+        await asyncio.sleep(1000.0)
+
     async def kill(self, number: int) -> None:
         self._note(f"kill {number}")
 

@@ -11,22 +11,15 @@ import pytest
 from overlap.clock import now
 from overlap.cluster.members import AGAIN_MAX_S, AGAIN_S, STEADY_S, RayMembers, RayNode
 from overlap.cluster.nodes import NodeRefused, RayNodeInfo, code_digest
+from overlap.cluster.ray_cluster import RayActor
 
 pytestmark = pytest.mark.virtual
-
-
-class Place(RayNodeInfo):
-    """With the cores that are nobody's there."""
-
-    free = 16
 
 
 class Cluster:
     """What :class:`RayCluster` says of ``places``; keeps what was made where."""
 
-    unauthenticated = False
-
-    def __init__(self, *places: Place) -> None:
+    def __init__(self, *places: RayNodeInfo) -> None:
         self.places = list(places)
         self.made: list[tuple[str, int, int]] = []
 
@@ -37,18 +30,13 @@ class Cluster:
     async def look(self) -> list[RayNodeInfo]:
         return self.places
 
-    async def free(self) -> dict[str, int]:
-        return {place.key: place.free for place in self.places if place.free}
-
     async def actor(self, place: RayNodeInfo, make: Any, close_s: float, *, cpus: int) -> Any:
         self.made.append((place.key, make.args[1], cpus))
         return SimpleNamespace(end=lambda: asyncio.sleep(0))
 
 
-def place(key: str, cpus: int = 16, free: int = 16, alive: bool = True, **more: Any) -> Place:
-    made = Place(key, f"10.0.0.{key}", alive, 0, cpus=cpus, **more)
-    made.free = free
-    return made
+def place(key: str, cpus: int = 16, free: int = 16, alive: bool = True, **more: Any) -> RayNodeInfo:
+    return RayNodeInfo(key, f"10.0.0.{key}", alive, 0, cpus=cpus, free=free, **more)
 
 
 def members(cluster: Cluster, **more: Any) -> RayMembers:
@@ -145,10 +133,10 @@ async def test_a_node_that_died_and_one_of_the_same_address_that_came_are_two() 
 async def test_an_agent_with_other_code_or_whose_ray_asks_nobody_for_a_token_is_not_used(
     asks: bool, code: str, why: str
 ) -> None:
-    async def ask(method: str) -> tuple[bool, str]:
-        assert method == "identity"
+    async def call(name: str, number: int, method: str) -> tuple[bool, str]:
+        assert (name, method) == ("ask", "identity")
         return asks, code
 
-    actor: Any = SimpleNamespace(ask=ask)
+    ray: Any = SimpleNamespace(call=call)
     with pytest.raises(NodeRefused, match=why):
-        await RayNode("n1", actor, authenticated=True).hello()
+        await RayNode("n1", RayActor(ray, 7, 1.0, authenticated=True)).hello()
