@@ -62,12 +62,11 @@ def host_and_port(field: str, text: str, default: int = 0) -> tuple[str, int]:
 
 def check_port_free(port: int) -> None:
     """Raises ConfigError where something listens at this port, or nobody may."""
-    with socket.socket(socket.AF_INET) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind(("", port))
-        except OSError as error:
-            raise ConfigError("--address", port, f"cannot be used here ({error.strerror}): name another") from error
+    try:
+        socket.create_server(("", port)).close()
+    except OSError as error:
+        why = os.strerror(error.errno or 0)
+        raise ConfigError("--address", port, f"cannot be used here ({why}): name another") from error
 
 
 def check_address(field: str, address: str) -> None:

@@ -14,7 +14,7 @@ import pickle
 import threading
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, Protocol
+from typing import Any
 
 from overlap.clock import now
 from overlap.cluster.nodes import (
@@ -29,10 +29,10 @@ from overlap.cluster.nodes import (
     code_digest,
 )
 from overlap.process import read_proc
-from overlap.verify import PROBE, PROBE_PROGRAM, GuardedPool, JudgePool
+from overlap.verify import PROBE, PROBE_PROGRAM, GuardedPool
 from sandbox.core import Problem
 from sandbox.errors import ProblemLost, to_wire
-from sandbox.pool import cores
+from sandbox.pool import Pool, cores
 
 _RAYS_OWN = ("CUDA_VISIBLE_DEVICES", "OMP_NUM_THREADS")
 """Ray sets these for its workers: an actor that asks for nothing sees no GPU, and has one thread."""
@@ -105,13 +105,7 @@ def as_before_ray() -> None:
             os.environ[name] = value.decode()
 
 
-class NodePool(JudgePool, Protocol):
-    """What an agent judges with; ``workers`` programs at once."""
-
-    workers: int
-
-
-MakePool = Callable[[int], NodePool]
+MakePool = Callable[[int], Pool]
 """Called on the node, with the most programs that it may judge at once."""
 
 

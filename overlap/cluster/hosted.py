@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
 from io import FileIO
@@ -101,31 +100,3 @@ def same_policy(policy: Path, digest: str) -> bool:
     with contextlib.suppress(ConfigError):
         return policy_digest(policy) == digest
     return False
-
-
-def files_in(folder: Path) -> list[tuple[str, int]]:
-    """Paths of the files in a folder, relative to it, and their sizes, bytes."""
-    files = sorted(path for path in folder.rglob("*") if path.is_file())
-    return [(path.relative_to(folder).as_posix(), path.stat().st_size) for path in files]
-
-
-def read_piece(path: str | Path, at: int, length: int) -> bytes:
-    """Bytes of a file. Raises OSError, also where it ends before."""
-    with open(path, "rb") as file:
-        file.seek(at)
-        data = file.read(length)
-    if len(data) < length:
-        raise OSError(f"{path} ends at byte {at + len(data)}, not behind {at + length}")
-    return data
-
-
-def write_piece(path: Path, at: int, data: bytes) -> str:
-    """Make the file, with the folders above it, unless it is there, and write that into it; why it cannot be, or ""."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with open(os.open(path, os.O_WRONLY | os.O_CREAT, 0o666), "wb") as file:
-            file.seek(at)
-            file.write(data)
-    except OSError as error:
-        return error.strerror or str(error)
-    return ""

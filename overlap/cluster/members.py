@@ -12,14 +12,13 @@ there (affinity, control groups), as it does on one machine.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable
 from functools import partial
 
 from overlap.clock import now
 from overlap.cluster.agent import Agent, MakePool
 from overlap.cluster.nodes import Facts, NodeParcel, NodeRefused, NodeReply, RayNodeInfo
 from overlap.cluster.ray_cluster import LOOK_S, RayActor, RayCluster
-from sandbox.core import Isolation
 from sandbox.errors import IsolationUnavailable, SandboxError
 from sandbox.pool import Pool
 
@@ -78,32 +77,21 @@ class RayNode:
 
 
 class RayMembers:
-    """The nodes of a cluster that judge. ``make_pool`` makes what does so on each, a sandbox without it. ``workers``:
-    what this machine judges at once; each further one judges with all of its cores that are free, and ``bound`` says
-    how many of those an engine or learner rank of ours uses there.
+    """The nodes of a cluster that judge, with what ``make_pool`` makes on each. ``workers``: what this machine judges
+    at once; each further one judges with all of its cores that are free, and ``bound`` says how many of those an engine
+    or learner rank of ours uses there.
     """
 
     def __init__(
         self,
         cluster: RayCluster,
+        make_pool: MakePool = Pool,
         *,
-        isolation: Isolation = "auto",
-        packages: Sequence[str] = (),
-        judge_once: bool = True,
-        all_cases: bool = False,
         workers: int | None = None,
         bound: Callable[[RayNodeInfo], int] = lambda place: 0,
-        make_pool: MakePool | None = None,
     ) -> None:
         self._cluster, self._entered = cluster, False
-        self._workers, self._bound = workers, bound
-        self._make_pool = make_pool or partial(
-            Pool,
-            isolation=isolation,
-            packages=tuple(packages),
-            stop_at_first_failure=not all_cases,
-            judge_once=judge_once,
-        )
+        self._make_pool, self._workers, self._bound = make_pool, workers, bound
         self._nodes: dict[str, RayNode] = {}
 
     async def joined(self) -> AsyncIterator[RayNode]:

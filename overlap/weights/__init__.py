@@ -7,7 +7,7 @@ Woken by  the driver's publish, transmit and retire
 
 from overlap.weights.copies import Piece, WeightCopy, mapped, piece_digest
 from overlap.weights.full import FullTensors, LowRank, WeightSender, full_tensors, whole_shape
-from overlap.weights.pieces import Brought, Pieces, WeightEndpoint, in_pieces
+from overlap.weights.pieces import Brought, Pieces, WeightEndpoint
 from overlap.weights.shm import open_sender
 
 __all__ = [
@@ -20,7 +20,6 @@ __all__ = [
     "WeightEndpoint",
     "WeightSender",
     "full_tensors",
-    "in_pieces",
     "mapped",
     "open_sender",
     "piece_digest",

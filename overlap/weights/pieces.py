@@ -11,12 +11,10 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple
 
-from overlap.aio import shielded_thread, together
+from overlap.aio import shielded_thread
+from overlap.pieces import in_pieces
 from overlap.weights.copies import Piece, WeightCopy, mapped
 
-PIECE_BYTES = 16 << 20
-AHEAD = 3
-"""Pieces on their way at a time: one is compared, one comes, one is written."""
 KEPT = 4
 """Pieces that stay: for a machine that is further behind than these they are put there once more."""
 INLINE_BYTES = 64 << 10
@@ -24,18 +22,7 @@ INLINE_BYTES = 64 << 10
 
 Put = Callable[[bytes | bytearray], Awaitable[Any]]
 Ask = Callable[..., Awaitable[Any]]
-Key = tuple[str, int, int, int]
-
-
-async def in_pieces(size: int, move: Callable[[int, int], Awaitable[None]]) -> None:
-    """Move each piece of ``size`` bytes, some at a time: of a file, or of weights. ``move`` gets begin and length."""
-    pieces = ((at, min(PIECE_BYTES, size - at)) for at in range(0, max(1, size), PIECE_BYTES))
-
-    async def work() -> None:
-        for piece in pieces:
-            await move(*piece)
-
-    await together(*(work() for _ in range(AHEAD)))
+Key = tuple[str, int, int]
 
 
 class Brought(NamedTuple):
@@ -60,7 +47,7 @@ class Pieces:
 
         async def move(at: int, length: int) -> None:
             nonlocal sent, wrong
-            piece = await self._piece((path, version, size, self._round), at)
+            piece = await self._piece((path, version, self._round), at, length)
             for data, whole in piece.ways(has.get(at)):
                 small = not whole and len(data) <= INLINE_BYTES
                 put = data if small else await self._where((at, piece.digest, whole), data)
@@ -81,10 +68,10 @@ class Pieces:
                 self._round += 1
         return Brought(str(there), sent, wrong)
 
-    async def _piece(self, key: Key, at: int) -> Piece:
+    async def _piece(self, key: Key, at: int, length: int) -> Piece:
         known, task = self._read.get(at, (None, None))
         if known != key or task is None or (task.done() and (task.cancelled() or task.exception())):
-            task = asyncio.create_task(_next(key, at, task), name="read weights")
+            task = asyncio.create_task(_next(key[0], at, length, task), name="read weights")
             self._read[at] = key, task
         return await asyncio.shield(task)
 
@@ -96,12 +83,11 @@ class Pieces:
         return await asyncio.shield(self._made[key])
 
 
-async def _next(key: Key, at: int, before: asyncio.Task[Piece] | None) -> Piece:
-    path, _, size, _ = key
+async def _next(path: str, at: int, length: int, before: asyncio.Task[Piece] | None) -> Piece:
     if before is not None:
         await asyncio.wait([before])
     former = None if before is None or before.cancelled() or before.exception() else before.result()
-    return await asyncio.to_thread(lambda: Piece.after(former, mapped(path, at, min(PIECE_BYTES, size - at))))
+    return await asyncio.to_thread(lambda: Piece.after(former, mapped(path, at, length)))
 
 
 class WeightEndpoint:

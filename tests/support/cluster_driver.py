@@ -9,11 +9,13 @@ import os
 import signal
 import threading
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from overlap.cluster import ClusterPool, RayCluster, RayMembers
 from sandbox.core import Case, Limits, Problem, Program
+from sandbox.pool import Pool
 
 _OURS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD, signal.SIGPIPE)
 PROBLEM = Problem("echo", "stdio", (Case("2", "2"),), limits=Limits(cpu_s=5.0))
@@ -37,7 +39,7 @@ def children() -> list[str]:
 async def main(args: argparse.Namespace) -> None:
     before = signals()
     cluster = RayCluster(args.address)
-    members = RayMembers(cluster, isolation=args.isolation)
+    members = RayMembers(cluster, partial(Pool, isolation=args.isolation))
     async with ClusterPool(members, tell=lambda line: say("told", line=line)) as pool:
         while len(pool.nodes()) < args.nodes:  # noqa: ASYNC110
             await asyncio.sleep(0.1)

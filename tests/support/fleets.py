@@ -10,10 +10,11 @@ from typing import Any
 
 from overlap.aio import race
 from overlap.cluster import RayCluster, RayFleet, RayNodeInfo, code_digest
-from overlap.cluster.hosted import Hosted, write_piece
+from overlap.cluster.hosted import Hosted
 from overlap.cluster.nodes import HeadLost, NodeLost
 from overlap.cluster.ray_cluster import RayActor
 from overlap.config import Config, RolloutConfig
+from overlap.pieces import write_piece
 from overlap.placement import Devices, EngineSeat, NodeDevices, devices_here, free_memory, place_over
 from overlap.weights import Brought, Pieces
 

@@ -10,15 +10,15 @@ from typing import Any
 import pytest
 from fleets import Actor, Cluster, fleet_of
 
+from overlap import pieces
 from overlap.clock import now
-from overlap.cluster import RankSite, sites
+from overlap.cluster import RankSite
 from overlap.cluster.fleet import REST_S
-from overlap.cluster.hosted import files_in, read_piece, write_piece
 from overlap.config import ClusterConfig, Config, LearnConfig
 from overlap.errors import ClusterLost, LearnerDiedError, LearnerError, RunDirError
+from overlap.pieces import files_in, read_piece, write_piece
 from overlap.placement import place_over
 from overlap.process import ChildProcesses, Peer
-from overlap.weights import pieces
 
 CFG = Config(cluster=ClusterConfig("10.0.0.0:6379"), learn=LearnConfig(ranks=2))
 
@@ -197,7 +197,7 @@ async def test_a_full_disk_costs_a_checkpoint_and_no_rank_and_a_lost_node_the_le
 ) -> None:
     async with ranks:
         with monkeypatch.context() as patch:
-            patch.setattr(sites, "write_piece", lambda *args: "No space left on device")
+            patch.setattr(pieces, "write_piece", lambda *args: "No space left on device")
             with pytest.raises(RunDirError, match=r"cannot write .*/state/file: No space left on device; free disk"):
                 async with ranks.site.saving(ranks.life, state) as (first, _):
                     write(first, "file")

@@ -12,12 +12,13 @@ from typing import Any
 import pytest
 from fleets import Cluster, Still, fleet_of, seats
 
+from overlap import pieces
 from overlap.clock import now
 from overlap.cluster import FarSite
 from overlap.cluster.fleet import GONE_S, REST_S
 from overlap.errors import ClusterLost, EngineError
 from overlap.process import ChildProcesses, Peer
-from overlap.weights import pieces as pieces_module
+from overlap.weights import pieces as weight_pieces
 from overlap.weights.copies import Piece
 from overlap.weights.pieces import KEPT, Key
 
@@ -96,7 +97,7 @@ async def test_an_engine_starts_on_no_node_that_has_another_policy(
 
 @pytest.fixture
 def weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    monkeypatch.setattr(pieces_module, "PIECE_BYTES", 10)
+    monkeypatch.setattr(pieces, "PIECE_BYTES", 10)
     (tmp_path / "weights").write_bytes(os.urandom(95))
     return {"path": str(tmp_path / "weights"), "size": 95, "tensors": []}
 
@@ -104,7 +105,7 @@ def weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
 async def test_weights_are_put_once_for_all_nodes_and_held_there_no_longer_than_somebody_takes_them(
     engines: Engines, weights: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pieces_module, "KEPT", 10)  # whichever node is behind
+    monkeypatch.setattr(weight_pieces, "KEPT", 10)  # whichever node is behind
     sent = Path(weights["path"]).read_bytes()
 
     async def load(site: FarSite, life: ChildProcesses) -> None:
@@ -139,7 +140,7 @@ async def test_a_node_far_behind_has_pieces_put_again_and_few_are_held(
 async def test_of_the_next_version_only_what_has_changed_goes_to_nodes_that_have_the_one_before(
     engines: Engines, weights: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pieces_module, "PIECE_BYTES", 1000)
+    monkeypatch.setattr(pieces, "PIECE_BYTES", 1000)
     states, sent = [os.urandom(2500)], []
     for number in range(4):  # few words apart, with a piece that stays
         states.append(states[-1][: 300 + number] + b"new" + states[-1][303 + number :])
@@ -167,7 +168,7 @@ async def test_of_the_next_version_only_what_has_changed_goes_to_nodes_that_have
 async def test_a_node_whose_copy_is_not_what_it_says_gets_the_piece_whole_and_one_that_takes_none_ends_the_life(
     engines: Engines, weights: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pieces_module, "PIECE_BYTES", 40)
+    monkeypatch.setattr(pieces, "PIECE_BYTES", 40)
     told: list[str] = []
     monkeypatch.setattr(engines.fleet, "tell", told.append)
     sent = Path(weights["path"])
@@ -210,8 +211,8 @@ async def test_an_engine_on_a_node_ends_when_the_head_is_lost_and_nothing_watche
 async def test_weights_on_a_slow_network_take_long_and_end_no_engine(
     engines: Engines, weights: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def piece(key: Key, at: int) -> Piece:  # needs no thread
-        return Piece.after(None, b"x" * min(10, key[2] - at))
+    async def piece(key: Key, at: int, length: int) -> Piece:  # needs no thread
+        return Piece.after(None, b"x" * length)
 
     async def fill(*asked: Any) -> bool:
         await asyncio.sleep(2 * GONE_S)
