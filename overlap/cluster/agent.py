@@ -1,7 +1,8 @@
-"""What runs on a node: an actor of Ray's that has one thing of ours, and the one that judges programs. No Ray in here.
+"""What runs on a node: an actor of Ray's that has one thing of ours: an ``Agent``, which judges programs, or a
+``Hosted`` process. No Ray in here.
 
-consumes  parcels of jobs            produces  an answer to each, in the order in which they end
-waits     in ``exchange`` for the first answer, for as long as the parcel says; woken by it, and by ``nudge``
+consumes  parcels of jobs; bytes of calls     produces  an answer to each job as it ends; bytes of replies
+waits     in ``exchange`` for the first of these, for as long as its caller says; woken by it, and by ``nudge``
 ends      with ``close``, or when its driver has not called it for long, whatever Ray believes
 """
 
@@ -12,10 +13,13 @@ import heapq
 import os
 import pickle
 import threading
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Mapping
+from contextlib import AsyncExitStack, suppress
+from io import FileIO
+from pathlib import Path
 from typing import Any
 
+from overlap.aio import threaded
 from overlap.clock import now
 from overlap.cluster.nodes import (
     GRACE_S,
@@ -28,12 +32,17 @@ from overlap.cluster.nodes import (
     NodeReply,
     code_digest,
 )
-from overlap.process import read_proc
+from overlap.errors import ConfigError, OverlapError
+from overlap.policy import policy_digest
+from overlap.process import ChildProcesses, connect, read_proc, scratch_directory
 from overlap.verify import PROBE, PROBE_PROGRAM, GuardedPool
+from overlap.weights import WeightEndpoint
 from sandbox.core import Problem
 from sandbox.errors import ProblemLost, to_wire
 from sandbox.pool import Pool, cores
 
+PIECE = 4 << 20
+"""Bytes of a stream in one call, at most."""
 _RAYS_OWN = ("CUDA_VISIBLE_DEVICES", "OMP_NUM_THREADS")
 """Ray sets these for its workers: an actor that asks for nothing sees no GPU, and has one thread."""
 
@@ -71,10 +80,6 @@ class NodeActor:
             self._busy -= 1
             self._called_s = now()
 
-    async def close(self) -> None:
-        """End all that its thing has started."""
-        await self._thing.close()
-
     async def _watch(self) -> None:
         """While a call goes on its driver makes no other, perhaps: that may be long."""
         while (left := self._called_s + (HELLO_S if self._busy else ORPHAN_S) - now()) > 0:
@@ -82,7 +87,7 @@ class NodeActor:
             await asyncio.sleep(GRACE_S)  # a machine that stood still reads first what came meanwhile
         with suppress(TimeoutError):
             async with asyncio.timeout(self._close_s):
-                await self.close()
+                await self._thing.close()
         os._exit(1)  # what is left is ended by the sandbox's own processes, and by the reaper
 
 
@@ -187,3 +192,73 @@ class Agent:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         await self._pool.close()
+
+
+class Hosted(WeightEndpoint):
+    """A process of ours here for a driver on another machine, started once; ``name`` is what its life is called. When
+    this process ends, the reaper clears up.
+    """
+
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self._name, self._stack = name, AsyncExitStack()
+        self._replies, self._some = bytearray(), asyncio.Event()
+        self._death = ""
+
+    async def start(self, title: str, module: str, environment: Mapping[str, str]) -> str:
+        """Start ``python -m module FD`` in a scratch directory of its own; its path. Raises OverlapError."""
+        # Detached: Ray kills all children of a worker that it ends.
+        scratch, _ = await self._stack.enter_async_context(threaded(scratch_directory(detached=True)))
+        life = ChildProcesses(self._name, self._died, scratch)
+        self._stack.push_async_callback(life.close)
+        with open(scratch / "log", "ab") as out:
+            reader, self._writer = await connect(life, title, module, environment, stdout=out)
+        self._stack.callback(self._writer.close)
+        self._log = self._stack.enter_context(FileIO(scratch / "log"))
+        self._reading = asyncio.create_task(self._read(reader), name=f"listen to {title}")
+        return str(scratch)
+
+    async def exchange(self, data: bytes, wait_s: float) -> tuple[bytes, bytes, str]:
+        """Hand on bytes of calls; what has come since the last one, as soon as there is any, or after ``wait_s``: bytes
+        of replies and of what it prints, and how it has ended. One call at a time.
+        """
+        self._writer.write(data)
+        if not (self._replies or self._death):
+            with suppress(TimeoutError):
+                async with asyncio.timeout(wait_s):
+                    await self._some.wait()
+        self._some.clear()
+        replies, death, self._death = bytes(self._replies[:PIECE]), self._death, ""
+        del self._replies[:PIECE]
+        return replies, self._log.read(PIECE), death
+
+    async def nudge(self) -> None:
+        """Have ``exchange`` wait no longer, or the next one not at all."""
+        self._some.set()
+
+    async def run(self, function: Callable[..., Any], *args: Any) -> Any:
+        """What a function says that is called in a thread here."""
+        return await asyncio.to_thread(function, *args)
+
+    async def close(self) -> None:
+        """End the process and what it has started, and remove all that is theirs."""
+        await self._stack.aclose()
+        await super().close()
+
+    def _died(self, how: str) -> OverlapError:
+        self._death = how
+        self._some.set()
+        return OverlapError(how)
+
+    async def _read(self, reader: asyncio.StreamReader) -> None:
+        with suppress(ConnectionError):  # its end is seen by its life
+            while data := await reader.read(PIECE):
+                self._replies += data
+                self._some.set()
+
+
+def same_policy(policy: Path, digest: str) -> bool:
+    """Whether the checkpoint is here, and is the one of that digest."""
+    with suppress(ConfigError):
+        return policy_digest(policy) == digest
+    return False

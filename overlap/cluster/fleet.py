@@ -19,14 +19,14 @@ from typing import Any, NoReturn
 
 from overlap.aio import together
 from overlap.clock import now
-from overlap.cluster.hosted import PIECE, Hosted, same_policy
+from overlap.cluster.agent import PIECE, Hosted, same_policy
 from overlap.cluster.nodes import BEAT_S, GRACE_S, ORPHAN_S, HeadLost, NodeLost, NodeRefused, RayNodeInfo, answer_within
 from overlap.cluster.ray_cluster import RayActor, RayCluster
 from overlap.config import Config
 from overlap.errors import ClusterLost, ConfigError
 from overlap.placement import EngineSeat, NodeDevices, devices_here, free_memory, moved_seat
 from overlap.policy import policy_digest
-from overlap.process import ChildProcesses, Peer
+from overlap.process import ChildProcesses, Peer, log_hint
 
 ASK_S = 90.0
 """For what an agent does once: begin, start the process, take a piece of a file."""
@@ -141,7 +141,9 @@ class FarProcess:
                     if not await self.ask("run", same_policy, path, await asyncio.to_thread(policy_digest, path)):
                         way_out = "put the same one at the same path of every node, or share the path"
                         raise NodeRefused(f"the policy {path} is not there, or has other files: {way_out}")
-                self.folder = Path(await self.ask("start", title, module, dict(environment)), "files")
+                self.folder = Path(
+                    await self.ask("start", f"{title} on node {self.node}", module, dict(environment)), "files"
+                )
         except BaseException:
             await self._stack.aclose()
             raise
@@ -195,9 +197,8 @@ class FarProcess:
             if printed and self._life.log is not None:
                 with suppress(OSError), self._life.log.open("ab") as log:  # on a full disk it is lost, as here
                     log.write(printed)
-            if death is not None:
-                who, code = death
-                self._life.died(f"{who} on node {self.node}", code)
+            if death:
+                self._life.fail(f"{death}{log_hint(self._life.log)}")
             await asyncio.sleep(0 if self._out or len(replies) == PIECE else began + PACE_S - now())
 
 

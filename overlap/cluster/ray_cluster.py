@@ -140,20 +140,16 @@ class RayActor:
 
     async def check(self) -> None:
         """Raises NodeRefused where its node cannot be used: it has other code, or lets everybody in."""
-        asks, code = await self.ask("identity")
+        asks, code = await self._ray.call("ask", self._number, "identity")
         if self._authenticated and not asks:
             why = "its Ray lets everybody in; join it with RAY_AUTH_MODE=disabled only where that is meant"
             raise NodeRefused(why)
         if code != code_digest():
             raise NodeRefused("another version of this package, or of Python, is installed there")
 
-    async def ask(self, method: str, *args: Any) -> Any:
-        """What a method of the actor says. Raises NodeLost, SandboxError; may wait for ever."""
-        return await self._ray.call("ask", self._number, method, *args)
-
     async def call(self, name: str, *args: Any) -> Any:
-        """What a method of its thing says; raises as ``ask`` does."""
-        return await self.ask("call", name, *args)
+        """What a method of its thing says. Raises NodeLost, SandboxError; may wait for ever."""
+        return await self._ray.call("ask", self._number, "call", name, *args)
 
     def nudge(self) -> None:
         """Call ``nudge`` of its thing; whether that succeeds nobody hears."""
@@ -169,7 +165,7 @@ class RayActor:
         was gone before.
         """
         try:
-            await answer_within(self.ask("close"), self._close_s)
+            await answer_within(self.call("close"), self._close_s)
         except (NodeSilent, SandboxError):
             return False
         except NodeLost:

@@ -8,11 +8,10 @@ import random
 import pytest
 from fake_nodes import FakeNode
 
-from overlap.clock import VirtualLoop, now
+from overlap.clock import DRIFT, Offset, VirtualLoop, now
 from overlap.cluster import desk as desk_module
 from overlap.cluster.desk import (
     CALL_S,
-    DRIFT,
     FAULTS_MAX,
     PACE_LONG_S,
     PACE_S,
@@ -21,7 +20,6 @@ from overlap.cluster.desk import (
     SLOW,
     Desk,
     NodeWork,
-    Offset,
     pace_s,
 )
 from overlap.cluster.nodes import BEAT_S, SILENT_S, Facts, NodeLost, NodeParcel, NodeReply, NodeSilent, answer_within

@@ -17,8 +17,8 @@ from places import ROOT, SUPPORT
 
 from overlap.clock import now
 from overlap.cluster import fleet
+from overlap.cluster.agent import PIECE, Hosted
 from overlap.cluster.fleet import GONE_S, FarProcess
-from overlap.cluster.hosted import PIECE, Hosted
 from overlap.cluster.nodes import BEAT_S
 from overlap.errors import EngineError
 from overlap.process import ChildProcesses, Peer, RemoteFault
@@ -89,7 +89,7 @@ async def test_calls_go_there_and_replies_and_errors_come_back(life: ChildProces
         (
             "die",
             "RuntimeError: out of memory\n",
-            r"process .* on node n1 was killed by signal 9 .*log: RuntimeError: out",
+            r"process on node n1 .* was killed by signal 9 .*log: RuntimeError: out",
         ),
         ("give_up", "rank 3 raised", "^rank 3 raised$"),
     ],
@@ -113,11 +113,11 @@ async def test_an_agent_that_is_gone_ends_the_life(life: ChildProcesses) -> None
 async def test_a_node_that_is_silent_for_long_ends_the_life_and_one_that_speaks_again_does_not(
     life: ChildProcesses,
 ) -> None:
-    async def exchange(data: bytes, wait_s: float) -> tuple[bytes, bytes, None]:
+    async def exchange(data: bytes, wait_s: float) -> tuple[bytes, bytes, str]:
         if frozen < now():
             await asyncio.sleep(thaws - now())
         await asyncio.sleep(BEAT_S)
-        return b"", b"", None
+        return b"", b"", ""
 
     frozen = thaws = 1000.0
     async with started(life, cluster := Cluster(4, 4, 4)) as peer:
