@@ -9,7 +9,6 @@ ends      with ``close``, or when its driver has not called it for long, whateve
 from __future__ import annotations
 
 import asyncio
-import heapq
 import os
 import pickle
 import threading
@@ -144,11 +143,10 @@ class Agent:
             self._running.pop(number).cancel()
         self._waiting = [entry for entry in self._waiting if entry[1] not in gone]
         self._waiting += [(job.turn, job.number, job, self._problems.get(job.problem)) for job in parcel.jobs]
-        heapq.heapify(self._waiting)
+        self._waiting.sort()
         for digest in parcel.forgotten:
             self._problems.pop(digest, None)
         self._begin()
-        self._waiting.sort()  # a sorted list is a heap; those that would begin last go back
         cut = max(0, len(self._waiting) - parcel.spare)
         returned, self._waiting = [number for _, number, *_ in self._waiting[cut:]], self._waiting[:cut]
         if not (self._answers or returned):
@@ -165,7 +163,7 @@ class Agent:
 
     def _begin(self) -> None:
         while self._waiting and len(self._running) < self._workers:
-            _, number, job, problem = heapq.heappop(self._waiting)
+            _, number, job, problem = self._waiting.pop(0)
             self._running[number] = asyncio.create_task(self._judge(job, problem), name=f"job {number}")
 
     async def _judge(self, job: NodeJob, problem: Problem | None) -> None:
@@ -206,17 +204,19 @@ class Hosted(WeightEndpoint):
         self._death = ""
 
     async def start(self, title: str, module: str, environment: Mapping[str, str]) -> str:
-        """Start ``python -m module FD`` in a scratch directory of its own; its path. Raises OverlapError."""
+        """Start ``python -m module FD`` in a scratch directory of its own; the path of a folder there for files of the
+        process, which is not there yet. Raises OverlapError.
+        """
         # Detached: Ray kills all children of a worker that it ends.
         scratch, _ = await self._stack.enter_async_context(threaded(scratch_directory(detached=True)))
         life = ChildProcesses(self._name, self._died, scratch)
         self._stack.push_async_callback(life.close)
-        with open(scratch / "log", "ab") as out:
+        with FileIO(scratch / "log", "a") as out:
             reader, self._writer = await connect(life, title, module, environment, stdout=out)
         self._stack.callback(self._writer.close)
         self._log = self._stack.enter_context(FileIO(scratch / "log"))
         self._reading = asyncio.create_task(self._read(reader), name=f"listen to {title}")
-        return str(scratch)
+        return str(scratch / "files")
 
     async def exchange(self, data: bytes, wait_s: float) -> tuple[bytes, bytes, str]:
         """Hand on bytes of calls; what has come since the last one, as soon as there is any, or after ``wait_s``: bytes

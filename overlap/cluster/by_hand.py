@@ -6,6 +6,7 @@ A user has one node to a machine, of which is kept, apart for each machine that 
 
     <state folder of the user>/overlap/cluster/<host>/node.json
                                                      /token       0600
+                                                     /lock        while a command is at work
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ import stat
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple, NoReturn
 
@@ -175,23 +176,23 @@ def find_token(file: str, address: str) -> str:
 @contextmanager
 def single_command() -> Iterator[None]:
     """For one command of this user on this machine at a time. Raises OverlapError where another is at work."""
-    folder = token_path().parent
-    with ExitStack() as stack:
-        with guarded(folder):
-            folder.mkdir(0o700, parents=True, exist_ok=True)
-            lock = os.open(folder, os.O_RDONLY)
-        stack.callback(os.close, lock)
+    path = token_path().with_name("lock")
+    with guarded(path):
+        path.parent.mkdir(0o700, parents=True, exist_ok=True)
+        lock = path.open("a")  # written to: over a network a folder cannot be locked
+    with lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if not folder.exists() or not os.path.samestat(os.fstat(lock), folder.stat()):
-                raise BlockingIOError  # another one has just removed it
-        except BlockingIOError as error:
+            if not os.path.samestat(os.fstat(lock.fileno()), path.stat()):
+                raise BlockingIOError
+        except (BlockingIOError, FileNotFoundError) as error:  # another one has it, or has just removed it
             raise OverlapError("another `overlap cluster` command runs on this machine: wait until it ends") from error
         try:
             yield
         finally:
             with suppress(OSError):
-                os.removedirs(folder)  # as far up as nothing is in them
+                path.unlink()
+                os.removedirs(path.parent)  # as far up as nothing is in them
 
 
 def _planned(address: str, join: str, token_file: str, loopback: bool) -> tuple[NodeState, list[str], str]:

@@ -19,10 +19,8 @@ from collections import OrderedDict
 from dataclasses import dataclass
 
 from overlap.clock import Offset, now
-from overlap.cluster.members import RayNode
 from overlap.cluster.nodes import (
     BEAT_S,
-    HELLO_S,
     SILENT_S,
     Facts,
     NodeJob,
@@ -31,6 +29,7 @@ from overlap.cluster.nodes import (
     NodeReply,
     answer_within,
 )
+from overlap.cluster.ray_cluster import RayNode
 from sandbox.core import Judgement, Problem, Program
 
 PACE_S, CALL_S, SHARE = 0.05, 0.001, 0.3
@@ -87,15 +86,6 @@ class Desk:
         self.faults: list[str] = []
         self._sent_s, self._waits = 0.0, False
         self._nudge: asyncio.TimerHandle | None = None
-
-    @classmethod
-    async def opened(cls, node: RayNode) -> Desk:
-        """Have the node say what it is. Raises NodeLost, NodeRefused."""
-        sent_s = now()
-        facts = await answer_within(node.hello(), HELLO_S)
-        made = cls(node, facts)
-        made.offset.note(sent_s, facts.asked_s, facts.said_s, now())
-        return made
 
     @property
     def share(self) -> float:

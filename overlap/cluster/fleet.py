@@ -21,7 +21,7 @@ from overlap.aio import together
 from overlap.clock import now
 from overlap.cluster.agent import PIECE, Hosted, same_policy
 from overlap.cluster.nodes import BEAT_S, GRACE_S, ORPHAN_S, HeadLost, NodeLost, NodeRefused, RayNodeInfo, answer_within
-from overlap.cluster.ray_cluster import RayActor, RayCluster
+from overlap.cluster.ray_cluster import LOOK_S, RayActor, RayCluster
 from overlap.config import Config
 from overlap.errors import ClusterLost, ConfigError
 from overlap.placement import EngineSeat, NodeDevices, devices_here, free_memory, moved_seat
@@ -36,7 +36,6 @@ PACE_S = 0.05
 """Between two calls: one costs the driver half a millisecond, and what comes meanwhile goes together."""
 CLOSE_S = 12.0
 """A killed process of many GiB ends within 10 s."""
-LOOK_S = 1.0
 NODE_S = 1800.0
 """An engine waits so long for a node."""
 KNOWN_S = 20.0
@@ -127,26 +126,24 @@ class FarProcess:
     def __init__(self, fleet: RayFleet, node: str, life: ChildProcesses, policies: Sequence[Path]) -> None:
         self._fleet, self.node, self._life, self._policies = fleet, node, life, policies
         self.lost = partial(ending, life, f"the {life.name} on node {node} is lost")
-        self.folder, self._stack = Path(), AsyncExitStack()
+        self.folder = Path()
         self._reader, self._out, self._waits = asyncio.StreamReader(), bytearray(), False
 
     async def start(self, title: str, module: str, environment: Mapping[str, str]) -> Peer:
         """As ``Peer.start``. Raises the cause when the life is over."""
-        try:
-            await self._stack.enter_async_context(joined(self._fleet.cluster))
+        cluster, place = self._fleet.cluster, self._fleet.places[self.node]
+        async with AsyncExitStack() as stack:
+            await stack.enter_async_context(joined(cluster))
             with ending(self._life, f"{title} cannot be started on node {self.node}"):
-                agent = agent_on(self._fleet.cluster, self._fleet.places[self.node], self._life.name, self._fleet.rest)
-                self.actor = await self._stack.enter_async_context(agent)
+                agent = agent_on(cluster, place, self._life.name, self._fleet.rest)
+                self.actor = await stack.enter_async_context(agent)
                 for path in self._policies:
                     if not await self.ask("run", same_policy, path, await asyncio.to_thread(policy_digest, path)):
                         way_out = "put the same one at the same path of every node, or share the path"
                         raise NodeRefused(f"the policy {path} is not there, or has other files: {way_out}")
-                self.folder = Path(
-                    await self.ask("start", f"{title} on node {self.node}", module, dict(environment)), "files"
-                )
-        except BaseException:
-            await self._stack.aclose()
-            raise
+                there = f"{title} on node {self.node}"
+                self.folder = Path(await self.ask("start", there, module, dict(environment)))
+            self._stack = stack.pop_all()
         self._carrying = asyncio.create_task(self._carry(), name=f"carry to {self.node}")
         return Peer(self._life, title, self._reader, self)
 
@@ -245,8 +242,7 @@ async def about(cluster: RayCluster, place: RayNodeInfo, device: str) -> NodeDev
     """
     try:
         async with agent_on(cluster, place, "survey") as actor:
-            asks = actor.call("run", devices_here, "cpu" if device == "cpu" else "auto")
-            devices = await answer_within(asks, ASK_S)
+            devices = await answer_within(actor.call("run", devices_here, "cpu" if device == "cpu" else "auto"), ASK_S)
             memory = await answer_within(actor.call("run", free_memory), ASK_S)
     except HeadLost:
         raise

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import dataclasses
 import hashlib
 import pickle
@@ -13,11 +12,11 @@ from operator import attrgetter
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
+from overlap.aio import within
 from overlap.errors import OverlapError
 from sandbox.core import Judgement, Problem, Program
 
 T = TypeVar("T")
-_LOOKS = 4
 _PROGRAM = attrgetter(*(item.name for item in dataclasses.fields(Program)))
 _ROOT = Path(__file__).resolve().parents[2]
 BEAT_S = 2.0
@@ -145,18 +144,11 @@ class NodeReply(NamedTuple):
 
 
 async def answer_within(call: Awaitable[T], seconds: float) -> T:
-    """What it says. Raises NodeSilent where it has said nothing for so long. A process that stood still meanwhile has
-    not waited: its time is counted in parts, of which each ends once.
-    """
-    asked = asyncio.ensure_future(call)
+    """What it says. Raises NodeSilent where it has said nothing for so long."""
     try:
-        for _ in range(_LOOKS):
-            await asyncio.wait([asked], timeout=seconds / _LOOKS)
-            if asked.done():
-                return asked.result()
-    finally:
-        asked.cancel()
-    raise NodeSilent(f"no answer within {seconds:.0f} s")
+        return await within(call, seconds)
+    except TimeoutError:
+        raise NodeSilent(f"no answer within {seconds:.0f} s") from None
 
 
 @cache

@@ -31,11 +31,8 @@ CALLS = 64
 """Calls that an actor serves at a time: one that waits, and a few that do not."""
 PUT_S, FILL_S = 60.0, 300.0
 """A piece of the weights is on its way into the object store, and to a node, for so long at most."""
-THREADS = 256
-"""Calls of Ray's that block, and may do so for ever."""
 UNIMPLEMENTED = 12
 """What a server of gRPC says to a call that it does not know."""
-_FIELD = "cluster.address"
 
 
 class RayProcess(CallServer):
@@ -46,7 +43,7 @@ class RayProcess(CallServer):
         self._actors: dict[int, Any] = {}
         self._numbers = itertools.count(1)
         self._pieces = Pieces(put)
-        asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(THREADS, "ray call"))
+        asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(256))  # Ray's calls may block for ever
 
     async def join(self, address: str) -> None:
         """Raises ConfigError where no head is there, or none that lets us in."""
@@ -108,11 +105,10 @@ async def put(data: bytes | bytearray) -> Any:
     import numpy
 
     try:
-        async with asyncio.timeout(PUT_S):
-            return await asyncio.to_thread(ray.put, numpy.frombuffer(data, numpy.uint8))
-    except (TimeoutError, exceptions.RayError) as error:
-        why = _last_line(error) or f"no answer within {PUT_S:g} s"
-        raise NodeLost(f"weights cannot be put into Ray's object store on this machine: {why}") from None
+        return await answer_within(asyncio.to_thread(ray.put, numpy.frombuffer(data, numpy.uint8)), PUT_S)
+    except (NodeSilent, exceptions.RayError) as error:
+        why = f"weights cannot be put into Ray's object store on this machine: {_last_line(error)}"
+        raise NodeLost(why) from None
 
 
 def _join(address: str) -> None:
@@ -130,7 +126,7 @@ def _join(address: str) -> None:
         text = text if text.startswith("Version mismatch") else _last_line(error)
         no_head = isinstance(error, exceptions.RpcError) and error.rpc_code == UNIMPLEMENTED
         why = NO_HEAD if no_head else f"cannot be joined ({text}): see `overlap cluster status {address}`"
-    raise ConfigError(_FIELD, address, why)
+    raise ConfigError("cluster.address", address, why)
 
 
 async def _asked(ask: Callable[[], T]) -> T:

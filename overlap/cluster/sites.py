@@ -19,7 +19,8 @@ from typing import Any
 
 from overlap.aio import shielded_thread
 from overlap.clock import now
-from overlap.cluster.fleet import LOOK_S, REST_S, FarProcess, RayFleet, ending, joined
+from overlap.cluster.fleet import REST_S, FarProcess, RayFleet, ending, joined
+from overlap.cluster.ray_cluster import LOOK_S
 from overlap.errors import LearnerError
 from overlap.pieces import copy_file, files_in, in_pieces
 from overlap.placement import EngineSeat, Placement, RankSeat, reseated

@@ -41,7 +41,7 @@ class Still(Hosted):
 
     async def start(self, title: str, module: str, environment: Mapping[str, str]) -> str:
         self.environment = dict(environment)
-        return self._stack.enter_context(tempfile.TemporaryDirectory())
+        return os.path.join(self._stack.enter_context(tempfile.TemporaryDirectory()), "files")
 
     async def exchange(self, data: bytes, wait_s: float) -> tuple[bytes, bytes, str]:
         await asyncio.sleep(wait_s)
@@ -77,7 +77,7 @@ class Actor(RayActor):
 
     def __init__(self, node: str, thing: Any, pieces: Pieces, code: str, head_lost: asyncio.Event) -> None:
         self.node, self.thing, self._pieces, self._code, self._head_lost = node, thing, pieces, code, head_lost
-        self._ray, self._number, self._authenticated = SimpleNamespace(call=self._called), 7, True
+        self._ray, self._number = SimpleNamespace(call=self._called), 7
         self.lost, self.sure, self.ends = False, True, 0
 
     async def _called(self, _: str, number: int, method: str, *args: Any) -> Any:

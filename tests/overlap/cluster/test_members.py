@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 
 from overlap.clock import now
-from overlap.cluster.members import AGAIN_MAX_S, AGAIN_S, STEADY_S, RayMembers, RayNode
 from overlap.cluster.nodes import NodeRefused, RayNodeInfo, code_digest
-from overlap.cluster.ray_cluster import RayActor
+from overlap.cluster.ray_cluster import AGAIN_MAX_S, AGAIN_S, STEADY_S, RayActor, RayMembers, RayNode
 from overlap.config import Config
 from overlap.prepare.seating import cluster_pool
 
@@ -142,4 +141,4 @@ async def test_an_agent_with_other_code_or_whose_ray_asks_nobody_for_a_token_is_
 
     ray: Any = SimpleNamespace(call=call)
     with pytest.raises(NodeRefused, match=why):
-        await RayNode("n1", RayActor(ray, 7, 1.0, authenticated=True)).hello()
+        await RayNode("n1", RayActor(ray, 7, 1.0)).hello()

@@ -147,7 +147,7 @@ async def test_jobs_wait_for_a_node_and_fail_when_there_is_none_for_long_and_are
     node, late = FakeNode("a", 1, takes(1.0)), FakeNode("b", 1, takes(1.0))
     async with (run := Run(node)) as pool:
         node.die()
-        with pytest.raises(SandboxError, match=f"no node to judge programs for {ALONE_S:g} s"):
+        with pytest.raises(SandboxError, match=f"no node of the cluster to judge programs for {ALONE_S:g} s"):
             await pool.judge(PROBLEMS[0], program(0))
         waits = asyncio.create_task(pool.judge(PROBLEMS[0], program(1)))
         run.members.add(late)
