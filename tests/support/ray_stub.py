@@ -42,6 +42,8 @@ class RayStub(CallServer):
         return 7
 
     async def ask(self, number: int, method: str, *args: Any) -> Any:
+        if args == ("nudge",):
+            self._note("nudge")
         if args == ("close",):
             if self._how == "lost":
                 raise NodeLost("the actor died")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from fleets import CFG, Cluster, fleet_of, seats
@@ -99,3 +100,16 @@ async def test_a_survey_tells_of_nodes_that_cannot_be_used_and_needs_the_drivers
     with pytest.raises(ConfigError, match="this machine's own node cannot be used"):
         await survey(cluster, "cpu", told.append)
     assert cluster.users == 0
+
+
+async def test_a_survey_in_which_the_head_is_lost_says_so_and_blames_no_node(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster, actor, told = Cluster(4, 4), Cluster.actor, list[str]()
+
+    async def loses(self: Cluster, *asked: Any, **how: Any) -> Any:
+        self.head_lost.set()
+        return await actor(self, *asked, **how)
+
+    monkeypatch.setattr(Cluster, "actor", loses)
+    with pytest.raises(HeadLost, match="its head does not answer"):
+        await survey(cluster, "cpu", told.append)
+    assert (told, cluster.users) == ([], 0)

@@ -118,9 +118,11 @@ async def test_an_actor_is_called_and_ended_and_it_is_known_whether_all_that_it_
     await joined.enter()
     actor = await joined.actor((await joined.look())[1], dict, close_s=1.0, cpus=2)
     assert await actor.call("hello", 1, 2) == (7, "call", ("hello", 1, 2))
+    actor.nudge()
     assert await actor.end() is sure
     await joined.leave()
-    assert done(log) == ["join", "kill 7", "leave"]
+    actor.nudge()  # nobody is there any more
+    assert done(log) == ["join", "nudge", "kill 7", "leave"]
 
 
 async def why_not(address: str) -> str:
