@@ -35,7 +35,7 @@ async def race(*awaitables: Coroutine[Any, Any, Any] | asyncio.Future[Any]) -> t
     return futures
 
 
-async def within(awaitable: Awaitable[T], seconds: float) -> T:
+async def wait_result(awaitable: Awaitable[T], seconds: float) -> T:
     """Await it. Raises TimeoutError where that takes longer, and cancels it. A process that stood still meanwhile has
     not waited: the time is counted in parts, of which each ends once.
     """

@@ -12,7 +12,7 @@ from operator import attrgetter
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
-from overlap.aio import within
+from overlap.aio import wait_result
 from overlap.errors import OverlapError
 from sandbox.core import Judgement, Problem, Program
 
@@ -146,7 +146,7 @@ class NodeReply(NamedTuple):
 async def answer_within(call: Awaitable[T], seconds: float) -> T:
     """What it says. Raises NodeSilent where it has said nothing for so long."""
     try:
-        return await within(call, seconds)
+        return await wait_result(call, seconds)
     except TimeoutError:
         raise NodeSilent(f"no answer within {seconds:.0f} s") from None
 
