@@ -113,3 +113,15 @@ async def test_when_the_head_is_lost_who_waits_and_who_asks_is_told_and_the_clus
             assert ended == ["agent", "cluster"]
     assert ended == ["agent", "cluster"]
     assert said[-1] == "the cluster is lost: its head does not answer"
+
+
+async def test_a_node_by_which_the_loss_of_the_head_is_heard_first_is_not_blamed_for_it() -> None:
+    class Headless(FakeNode):
+        async def exchange(self, parcel: Any) -> Any:
+            raise HeadLost("its head does not answer")
+
+    run = Run(Headless("a", 1, takes(1.0)))
+    async with run as pool:
+        with pytest.raises(VerifierError, match="the cluster is lost: its head does not answer"):
+            await many(pool, 2)
+    assert [line.split()[0:3] for line in run.said] == [["node", "a", "judges"], ["the", "cluster", "is"]]
