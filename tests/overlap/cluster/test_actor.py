@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import pickle
-import subprocess
-import sys
+import threading
 from collections.abc import Callable
 
 import pytest
@@ -17,19 +16,6 @@ from overlap.cluster.agent import NodeActor
 from overlap.cluster.nodes import GRACE_S, HELLO_S, ORPHAN_S
 
 Make = Callable[[], NodeActor]
-MADE = """
-import asyncio, pickle, threading
-from overlap.cluster import agent as actor, code_digest
-code_digest()  # takes long the first time
-actor.ORPHAN_S = 0.1
-made = actor.NodeActor(pickle.dumps(object), 1.0)
-async def call():
-    actor.ORPHAN_S = 30.0
-    await made.identity()
-if {called}:
-    asyncio.run(call())
-threading.Event().wait(2)
-"""
 
 
 class Thing:
@@ -61,10 +47,20 @@ def make(monkeypatch: pytest.MonkeyPatch) -> Make:
     return lambda: NodeActor(pickle.dumps(Thing), 1.0)
 
 
-@pytest.mark.parametrize(("called", "code"), [(False, 1), (True, 0)])
-def test_an_actor_watches_from_the_moment_in_which_it_is_made(called: bool, code: int) -> None:
-    program = MADE.replace("{called}", str(called))
-    assert subprocess.run([sys.executable, "-c", program], timeout=60).returncode == code
+@pytest.mark.parametrize("called", [False, True])
+def test_an_actor_watches_from_the_moment_in_which_it_is_made(
+    make: Make, monkeypatch: pytest.MonkeyPatch, called: bool
+) -> None:
+    ends: list[int] = []
+    monkeypatch.setattr(os, "_exit", ends.append)
+    monkeypatch.setattr(actor_module, "ORPHAN_S", 0.1)
+    actor = make()
+    if called:
+        asyncio.run(actor.identity())
+    for thread in threading.enumerate():
+        if isinstance(thread, threading.Timer):
+            thread.join()
+    assert ends == ([] if called else [1])
 
 
 async def orphaned(actor: NodeActor) -> float:

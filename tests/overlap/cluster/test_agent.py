@@ -70,13 +70,6 @@ async def exchange(agent: Agent, *args: Any, **more: Any) -> NodeReply:
     return await agent.exchange(NodeParcel(*args, **more).packed())
 
 
-async def test_an_agent_says_what_its_node_is_by_a_program_that_was_judged(agent: Agent, pool: FakePool) -> None:
-    facts = await agent.hello()
-    assert (facts.workers, facts.tier) == (3, "A")
-    await agent.close()
-    assert pool.opened == 0
-
-
 @pytest.mark.parametrize(
     ("given", "error", "text"),
     [
@@ -145,8 +138,11 @@ async def test_a_forgotten_problem_is_gone(agent: Agent) -> None:
     assert not (await exchange(agent)).answers  # a job is answered once
 
 
-async def test_what_waits_and_what_runs_ends_with_the_agent(agent: Agent, pool: FakePool) -> None:
-    await agent.hello()
+async def test_an_agent_says_what_its_node_is_by_a_judged_program_and_what_waits_and_what_runs_ends_with_it(
+    agent: Agent, pool: FakePool
+) -> None:
+    facts = await agent.hello()
+    assert (facts.workers, facts.tier) == (3, "A")
     await exchange(agent, [job(number) for number in range(6)], PROBLEMS)
     await asyncio.sleep(0.05)
     await agent.close()

@@ -15,19 +15,13 @@ from overlap.cluster.nodes import NodeRefused, RayNodeInfo, code_digest
 pytestmark = pytest.mark.virtual
 
 
-class Place(RayNodeInfo):
-    """With the cores that are nobody's there."""
-
-    free = 16
-
-
 class Cluster:
-    """What :class:`RayCluster` says of ``places``; keeps what was made where."""
+    """What :class:`RayCluster` says of ``places``, with so many cores ``left`` on each; keeps what was made where."""
 
     unauthenticated = False
 
-    def __init__(self, *places: Place) -> None:
-        self.places = list(places)
+    def __init__(self, *places: RayNodeInfo, left: int = 16) -> None:
+        self.places, self.left = list(places), left
         self.made: list[tuple[str, int, int]] = []
 
     async def enter(self) -> None: ...
@@ -38,17 +32,15 @@ class Cluster:
         return self.places
 
     async def free(self) -> dict[str, int]:
-        return {place.key: place.free for place in self.places if place.free}
+        return {place.key: self.left for place in self.places if self.left}
 
     async def actor(self, place: RayNodeInfo, make: Any, close_s: float, *, cpus: int) -> Any:
         self.made.append((place.key, make.args[1], cpus))
         return SimpleNamespace(end=lambda: asyncio.sleep(0))
 
 
-def place(key: str, cpus: int = 16, free: int = 16, alive: bool = True, **more: Any) -> Place:
-    made = Place(key, f"10.0.0.{key}", alive, 0, cpus=cpus, **more)
-    made.free = free
-    return made
+def place(key: str, cpus: int = 16, alive: bool = True, **more: Any) -> RayNodeInfo:
+    return RayNodeInfo(key, f"10.0.0.{key}", alive, 0, cpus=cpus, **more)
 
 
 def members(cluster: Cluster, **more: Any) -> RayMembers:
@@ -69,7 +61,7 @@ def members(cluster: Cluster, **more: Any) -> RayMembers:
 async def test_a_node_judges_on_the_cores_that_are_free_and_the_drivers_machine_as_without_a_cluster(
     counted: int, free: int, bound: int, here: int | None, expected: tuple[int, int]
 ) -> None:
-    cluster = Cluster(place("1", counted, free, here=here is not None))
+    cluster = Cluster(place("1", counted, here=here is not None), left=free)
     await anext(members(cluster, workers=here or 3, bound=lambda there: bound).joined())
     assert cluster.made == [("1", *expected)]
 
@@ -82,7 +74,7 @@ async def test_a_node_judges_on_the_cores_that_are_free_and_the_drivers_machine_
     ],
 )
 async def test_a_node_without_a_free_core_is_refused_and_told_who_has_them(free: int, bound: int, why: str) -> None:
-    cluster = Cluster(place("1", free=free))
+    cluster = Cluster(place("1"), left=free)
     node = await anext(members(cluster, bound=lambda there: bound).joined())
     with pytest.raises(NodeRefused, match=why):
         await node.hello()
@@ -101,10 +93,10 @@ async def test_a_node_without_a_free_core_is_refused_and_told_who_has_them(free:
 async def test_a_node_gets_an_agent_again_after_a_rest_that_grows_as_long_as_no_agent_lives_long(
     frees: list[int], lived_s: float, rests: list[float]
 ) -> None:
-    joined = members(cluster := Cluster(place("1", free=frees[0]))).joined()
+    joined = members(cluster := Cluster(place("1"), left=frees[0])).joined()
     node = await anext(joined)
     for rest_s, free in zip(rests, [*frees[1:], 0], strict=True):
-        cluster.places = [place("1", free=free)]
+        cluster.left = free
         await asyncio.sleep(lived_s)
         await node.close()
         lost_s = now()
