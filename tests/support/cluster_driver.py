@@ -57,7 +57,7 @@ async def main(args: argparse.Namespace) -> None:
             say("judged", number=number, verdict=judged.verdict, node=judged.node, ended=ended)
 
         await asyncio.gather(*(one(number) for number in range(args.count)))
-        say("all", left=len(pool._router.everything()))
+        say("all", asked=args.count, left=len(pool._router.everything()))
     threads = [
         thread.name for thread in threading.enumerate() if not (thread.daemon or thread.name.startswith("asyncio_"))
     ]

@@ -7,8 +7,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from cluster_runs import PROBLEMS, Run, many, program, takes
-from fake_nodes import FakeMembers, FakeNode
+from fake_nodes import PROBLEMS, FakeMembers, FakeNode, Run, many, program, takes
 
 from overlap.cluster.nodes import HeadLost
 from overlap.cluster.pool import ClusterPool
