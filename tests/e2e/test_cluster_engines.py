@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator
 from functools import partial
 
@@ -51,16 +52,11 @@ def test_a_run_goes_on_when_the_node_of_an_engine_dies_and_the_engine_moves_to_o
     ids = [(row["step"], row["group"], row["sample"]) for row in rows]
     assert len(ids) == len(set(ids)) == steps * 8
     assert all(row["reward"] is not None for row in rows)
+    assert all(row["judgement"]["node"] for row in rows if row["judgement"])
+    assert re.search(rf"node {lost.address}-\w+ is lost", run.text)  # it judged programs, too
+    figures = [json.loads(line) for line in (tmp_path / "run" / "nodes.jsonl").read_text().splitlines()]
+    assert [line["step"] for line in figures] == list(range(1, steps + 1))
+    assert sum(node["judged"] for line in figures for node in line["worst"]) > 0
     metrics = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
     assert max(row.get("rollout/parity_gap") or 0.0 for row in metrics) < 0.05
     wait_until(lambda: not any(left(machine, ENGINE) for machine in (stays, joined)), CLEAN_S)
-
-
-@pytest.mark.wide
-def test_a_driver_that_is_killed_leaves_no_engine_on_any_node(machines, train, tmp_path) -> None:
-    run = train("rollout.replicas=2", "run.steps=50", f"run.dir={tmp_path / 'run'}")
-    run.until("step 1/50", STEP_S)
-    run.kill()
-    wait_until(
-        lambda: not any(left(machine, ENGINE) for machine in machines.all if machine.lives), CLEAN_S
-    )  # the reapers go when the folders have gone

@@ -98,31 +98,6 @@ def test_ranks_on_two_nodes_learn_what_two_on_one_machine_learn_and_their_checkp
     clean(machines)
 
 
-@pytest.mark.wide
-def test_a_driver_that_is_killed_leaves_no_rank_on_any_node(machines, far) -> None:
-    ran = far(*["step"] * 10_000)
-    ran.event("step", 300.0)
-    assert [len(machine.find(RANK)) for machine in machines.all] == [0, 1, 1]
-    ran.kill()
-    clean(machines)
-
-
-@pytest.mark.wide
-def test_ranks_whose_nodes_do_not_reach_each_other_end_within_a_time_and_say_who_and_where(machines, far) -> None:
-    first, second = machines.all[1:]
-    machines._ip(second, f"route add unreachable {first.address}/32")
-    try:
-        ran = far("step")
-        assert ran.end() == 0, ran.text
-    finally:
-        machines._ip(second, f"route del unreachable {first.address}/32")
-    (failed,) = ran.find("failed")
-    text = " ".join(failed["error"].split())
-    assert "the ranks did not connect within 60 s: learner rank 1 on node" in text or "learner rank 0 on node" in text
-    assert all(machine.address in text for machine in (first, second))
-    clean(machines)
-
-
 def train(machines: Machines, shared: Path, policy: Path, *settings: str) -> list[str]:
     """The command of a run of a tiny policy, with ranks on nodes."""
     tree = {
