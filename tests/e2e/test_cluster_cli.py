@@ -74,7 +74,8 @@ def test_a_person_starts_a_cluster_uses_it_and_ends_it_and_nothing_is_left(machi
     assert verdicts(head.run([*DRIVER, machines.address, "--nodes=2", "--count=8"])) == ["AC"] * 8
 
     program = f"{reaching.program(machines.all, str(token), str(token.parent))}\nprint(reached or input())"
-    command = [*DRIVER, machines.address, "--nodes=2", "--count=4", "--isolation=A", "--source", program]
+    (tmp_path / "program.py").write_text(program)
+    command = [*DRIVER, machines.address, "--nodes=2", "--count=4", "--isolation=A", f"--program={tmp_path}/program.py"]
     assert verdicts(head.run(command)) == ["AC"] * 4
 
     with other.start([*DRIVER, machines.address, "--nodes=2", "--count=4000"]) as run:
@@ -93,4 +94,4 @@ def test_a_person_starts_a_cluster_uses_it_and_ends_it_and_nothing_is_left(machi
         os.kill(pid, signal.SIGTERM)
     joined.communicate(timeout=60)
     wait_until(lambda: left(other) == [], 10.0)
-    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
+    assert [path.name for path in tmp_path.rglob("*") if path.is_file()] == ["program.py"]

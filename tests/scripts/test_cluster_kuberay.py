@@ -21,7 +21,6 @@ probe: &probe
   {tcpSocket!: {port!: int}, failureThreshold: int, initialDelaySeconds: int, periodSeconds: int, timeoutSeconds: int}
 selector: &selector {matchLabels: *labels}
 pod: &pod
-  metadata: {labels: *labels, annotations: *labels}
   spec!:
     hostUsers: bool
     automountServiceAccountToken: bool

@@ -26,11 +26,11 @@ PROBLEMS = {"p": Problem("p", "stdio", (Case("", "1"),))}
 
 
 class FakePool:
-    """Judges after ``seconds``; a program is what it raises."""
+    """Judges after 0.1 s; a program is what it raises."""
 
-    def __init__(self, seconds: float = 0.1) -> None:
-        self.seconds, self.cancelled, self.opened, self.workers = seconds, 0, 0, 3
-        self.judged = self.running = self.most = 0
+    def __init__(self) -> None:
+        self.cancelled = self.opened = self.judged = self.running = self.most = 0
+        self.workers = 3
 
     async def __aenter__(self) -> FakePool:
         self.opened += 1
@@ -43,7 +43,7 @@ class FakePool:
         self.running += 1
         self.most = max(self.most, self.running)
         try:
-            await asyncio.sleep(self.seconds)
+            await asyncio.sleep(0.1)
         except asyncio.CancelledError:
             self.cancelled += 1
             raise
@@ -54,7 +54,7 @@ class FakePool:
             raise ToolchainMissing("no g++")
         if program.source == "bug":
             raise KeyError("bug")
-        return Judgement(problem.id, Verdict.AC, (), 1, 1, False, "A", "python", "", "", 0.0, self.seconds)
+        return Judgement(problem.id, Verdict.AC, (), 1, 1, False, "A", "python", "", "", 0.0, 0.1)
 
     def pids(self) -> tuple[int, ...]:
         return ()

@@ -158,20 +158,14 @@ async def test_a_heavy_parcel_may_take_long_and_not_for_ever() -> None:
     assert isinstance(working.exception(), NodeSilent)
 
 
-class Forgetful(Heard):
-    """It loses what it judges, and says nothing of that."""
-
-    def _accept(self, parcel: NodeParcel) -> None:
-        super()._accept(parcel)
-        self._running.clear()
-        self._ends.clear()
-
-
 async def test_a_node_that_has_lost_jobs_that_it_was_given_is_lost() -> None:
-    desk = at(Forgetful())
+    desk = at(node := Heard())
     desk.give(job(1))
+    serving = asyncio.create_task(serve(desk))
+    await asyncio.sleep(0.05)
+    node._stop()
     with pytest.raises(NodeLost, match="it has lost jobs"):
-        await serve(desk)
+        await serving
 
 
 def test_the_mean_of_a_job_is_of_the_last_ones_that_ran() -> None:

@@ -149,24 +149,17 @@ async def test_a_process_that_cannot_be_started_there_ends_the_life(life: ChildP
     assert life.over
 
 
-async def fill(hosted: Hosted, update: int, at: int, data: bytes) -> bool:
-    return await hosted.fill(update, at, len(data), data, piece_digest(data), True)
+async def test_weights_are_in_memory_without_a_name_and_no_late_call_changes_them() -> None:
+    async def fill(update: int, data: bytes) -> bool:
+        return await hosted.fill(update, 0, len(data), data, piece_digest(data), True)
 
-
-async def test_weights_are_in_memory_without_a_name_which_stays_for_the_next_and_no_late_call_changes_it() -> None:
     hosted = Hosted("engine")
-    path, lies_there = await hosted.room(2, 10)
-    assert lies_there == {}
-    assert await fill(hosted, 2, 0, b"hello")
-    assert await fill(hosted, 2, 5, b"world")
-    assert (Path(path).read_bytes(), "memfd" in os.readlink(path)) == (b"helloworld", True)
-    assert await hosted.room(3, 10) == (path, {0: piece_digest(b"hello"), 5: piece_digest(b"world")})
+    path, _ = await hosted.room(3, 5)
+    assert [await fill(3, b"hello"), await fill(2, b"older")] == [True, False]
     assert await hosted.room(2, 4) == ("", {})
-    assert not await fill(hosted, 2, 0, b"older")
-    assert Path(path).read_bytes() == b"helloworld"
-    assert (await hosted.room(4, 3))[1] == {}
+    assert (Path(path).read_bytes(), "memfd" in os.readlink(path)) == (b"hello", True)
     await hosted.close()
-    assert not await fill(hosted, 4, 0, b"end")
+    assert not await fill(3, b"end")
 
 
 @pytest.mark.virtual

@@ -8,7 +8,7 @@ import asyncio
 import random
 
 import pytest
-from fake_nodes import PROBLEMS, FakeMembers, FakeNode, Run, many, program, sources, takes
+from fake_nodes import PROBLEMS, FakeNode, Run, many, program, sources, takes
 
 from overlap.clock import VirtualLoop, now
 from overlap.cluster.nodes import NodeJob, NodeParcel, NodeReply
@@ -329,7 +329,7 @@ async def test_a_judgement_knows_its_node_and_when_it_began_there_whatever_that_
 
 async def test_an_equal_program_for_an_equal_problem_is_judged_once_and_who_waited_for_that_knows_it() -> None:
     node = FakeNode("a", 2, takes(3.0))
-    async with ClusterPool(FakeMembers([node]), tell=lambda line: None) as pool:
+    async with Run(node, once=True) as pool:
         twin = Problem("p0", "stdio", (Case("0", "0"),))
         first, second = await asyncio.gather(*(pool.judge(each, program(7)) for each in (PROBLEMS[0], twin)))
         assert (first.run_s, second.run_s) == (3.0, 0.0)
