@@ -108,25 +108,18 @@ def test_a_node_judges_all_cases_where_the_task_asks_for_them(all_cases: bool) -
     assert pool.stop_at_first_failure is not all_cases
 
 
-async def test_a_node_that_drains_gets_no_agent_and_one_that_has_it_is_told_to_the_pool() -> None:
+async def test_a_node_that_came_for_one_that_died_gets_an_agent_one_that_drains_none_and_the_pool_is_told() -> None:
     cluster = Cluster(place("1"), place("2", drains=True))
     joined = members(cluster).joined()
+    await anext(joined)
+    cluster.places = [place("1", alive=False), place("3")]
     node = await anext(joined)
     assert not node.drains
-    cluster.places = [place("1", drains=True)]
+    cluster.places = [place("3", drains=True)]
     with pytest.raises(TimeoutError):
         await asyncio.wait_for(anext(joined), 5.0)
     assert node.drains
-    assert cluster.made == [("1", 16, 16)]
-
-
-async def test_a_node_that_died_and_one_of_the_same_address_that_came_are_two() -> None:
-    cluster = Cluster(place("1"))
-    joined = members(cluster).joined()
-    await anext(joined)
-    cluster.places = [place("1", alive=False), place("2")]
-    await anext(joined)
-    assert [key for key, *_ in cluster.made] == ["1", "2"]
+    assert cluster.made == [("1", 16, 16), ("3", 16, 16)]
 
 
 @pytest.mark.parametrize(

@@ -89,18 +89,9 @@ async def test_a_rank_whose_node_is_gone_moves_and_tells_of_it(tmp_path: Path) -
 
 
 @pytest.mark.virtual
-async def test_ranks_for_which_there_is_no_gpu_any_more_end_the_run_in_a_line(tmp_path: Path) -> None:
-    ranks = Ranks(tmp_path, 3, gpus=2)
-    assert {seat.node for seat in ranks.placement.ranks} == {"n2"}
-    del ranks.nodes["n2"]
-    with pytest.raises(LearnerError, match="node n2 of learner ranks is gone, and no other has a GPU free") as caught:
-        await ranks.seated()
-    assert not isinstance(caught.value, LearnerDiedError)
-    assert now() == pytest.approx(REST_S, abs=2.0)
-
-
-@pytest.mark.virtual
-async def test_an_engine_moves_to_no_gpu_of_a_rank_and_a_rank_to_none_of_an_engine_that_moved(tmp_path: Path) -> None:
+async def test_an_engine_moves_to_no_gpu_of_a_rank_and_ranks_that_find_none_of_their_own_end_the_run_in_a_line(
+    tmp_path: Path,
+) -> None:
     ranks = Ranks(tmp_path, 4, gpus=2)
     (engine, *_), fleet, nodes = ranks.placement.engines, ranks.fleet, ranks.nodes
     await ranks.seated()
@@ -112,8 +103,11 @@ async def test_an_engine_moves_to_no_gpu_of_a_rank_and_a_rank_to_none_of_an_engi
     nodes["n2"] = kept
     assert (await fleet.take(engine)).node == "n2"
     del nodes["n3"]
-    with pytest.raises(LearnerError, match="no other has a GPU free"):
+    began = now()
+    with pytest.raises(LearnerError, match="node n3 of learner ranks is gone, and no other has a GPU free") as caught:
         await ranks.seated()
+    assert not isinstance(caught.value, LearnerDiedError)
+    assert now() - began == pytest.approx(REST_S, abs=2.0)
 
 
 async def test_of_the_weights_of_a_first_rank_on_a_node_what_has_changed_comes_into_memory_here(

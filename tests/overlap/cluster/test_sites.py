@@ -102,39 +102,27 @@ def weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     return {"path": str(tmp_path / "weights"), "size": 95, "tensors": []}
 
 
-async def test_weights_are_put_once_for_all_nodes_and_held_there_no_longer_than_somebody_takes_them(
-    engines: Engines, weights: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("behind", [False, True])
+async def test_weights_are_put_once_for_all_nodes_and_again_for_one_far_behind_and_few_are_held(
+    engines: Engines, weights: dict[str, Any], monkeypatch: pytest.MonkeyPatch, behind: bool
 ) -> None:
-    monkeypatch.setattr(weight_pieces, "KEPT", 10)  # whichever node is behind
-    sent = Path(weights["path"]).read_bytes()
-
-    async def load(site: FarSite, life: ChildProcesses) -> None:
-        async with site.brought(life, weights, 3) as found:
-            assert Path(found["path"]).read_bytes() == sent
-            assert {**found, "path": weights["path"]} == weights
-
-    async with engines.started() as made:
-        await asyncio.gather(*(load(*one) for one in made))
-        assert sorted(engines.cluster.puts) == [5] + [10] * 9
-        assert not engines.cluster.pieces._made
-        async with made[0][0].brought(made[0][1], {"names": []}, 3) as found:
-            assert found == {"names": []}
-
-
-async def test_a_node_far_behind_has_pieces_put_again_and_few_are_held(
-    engines: Engines, weights: dict[str, Any]
-) -> None:
-    cluster = engines.cluster
+    sent, cluster, kept = Path(weights["path"]).read_bytes(), engines.cluster, KEPT if behind else 10
+    monkeypatch.setattr(weight_pieces, "KEPT", kept)
 
     async def load(site: FarSite, life: ChildProcesses, after: int) -> None:
         while len(cluster.puts) < after:  # noqa: ASYNC110
             await asyncio.sleep(0)
-        async with site.brought(life, weights, 3):
-            assert len(cluster.pieces._made) <= KEPT
+        async with site.brought(life, weights, 3) as found:
+            assert len(cluster.pieces._made) <= kept
+            assert Path(found["path"]).read_bytes() == sent
+            assert {**found, "path": weights["path"]} == weights
 
     async with engines.started() as made:
-        await asyncio.gather(*(load(*one, after) for one, after in zip(made, (0, 7), strict=True)))
-    assert len(cluster.puts) > 10
+        await asyncio.gather(*(load(*one, after) for one, after in zip(made, (0, 7 * behind), strict=True)))
+        assert (len(cluster.puts) > 10, sorted(cluster.puts) == [5] + [10] * 9) == (behind, not behind)
+        assert not cluster.pieces._made
+        async with made[0][0].brought(made[0][1], {"names": []}, 3) as found:
+            assert found == {"names": []}
 
 
 async def test_of_the_next_version_only_what_has_changed_goes_to_nodes_that_have_the_one_before(
