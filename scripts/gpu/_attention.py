@@ -25,7 +25,7 @@ HEADS = ((12, 2, 128), (14, 2, 64), (16, 16, 128), (4, 1, 256), (6, 2, 80))
 """Query heads, key heads, width: first those of a policy of 1.5B."""
 LENGTHS = {"cuda": (2048, 8192, 32768), "cpu": (64,)}
 BUDGET = 36864
-BOUNDS = {"bfloat16": 1e-2, "float32": 1e-5}
+BOUNDS = {"bfloat16": 1e-2, "float32": 1e-4}
 """Of the norm of the difference from float32 under a mask, over that one's norm; it is 3e-3 in bfloat16 on a CPU."""
 ROUNDS = 5
 

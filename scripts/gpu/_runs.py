@@ -21,7 +21,7 @@ from overlap.placement import devices_here
 from overlap.policy import make_tiny_policy
 
 sys.path.append(str(Path(__file__).parents[1] / "bench"))
-from _inputs import random_batch
+from _batches import random_batch
 
 STEPS = 2
 LR = 1e-4

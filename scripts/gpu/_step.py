@@ -45,11 +45,15 @@ Groups = list[PromptGroup]
 
 def checks(place: Place) -> Iterator[Row]:
     """Each ZeRO stage in a process of its own: that of the recipe for one GPU first, then the default."""
-    made = attempt("a random policy", partial(_make, place))
+    (made,) = apart(_made, place, "a random policy")
     yield made
     if made["ok"]:
         for zero in STAGES[:1] if place.rehearses else STAGES:
             yield from apart(_measure, place, zero)
+
+
+def _made(place: Place, check: str) -> Iterator[Row]:
+    yield attempt(check, partial(_make, place))
 
 
 def _make(place: Place) -> Row:
@@ -73,7 +77,7 @@ def _config(place: Place, zero: int) -> Config:
         ),
         learn=LearnConfig(
             zero_stage=zero,  # type: ignore[arg-type]
-            offload="sleep", checkpointing="always", micro_batch_tokens=PASS // scale,
+            checkpointing="always", micro_batch_tokens=PASS // scale,
         ),
         run=RunConfig(device=place.device),  # type: ignore[arg-type]
     )  # fmt: skip
@@ -116,10 +120,7 @@ def _rank(cfg: Config, place: Place) -> Any:
     )  # fmt: skip
     device = rank._device(spec)
     rank._join(spec, device)
-    served = Commands(spec, device)
-    if place.rehearses:  # no engine shares a CPU
-        served._residency = served._trainer.residency = served._trainer.residency_of()
-    return served
+    return Commands(spec, device)
 
 
 def _groups(lengths: Sequence[tuple[int, tuple[int, ...]]], vocab: int, scale: int) -> Groups:
@@ -291,7 +292,7 @@ def _moved(rank: Any, cuda: bool) -> Row:
     """All of the learner to the host's memory and back: what was freed, the seconds, and whether it is as it was."""
     import torch
 
-    model, residency = rank._trainer.model, rank._residency
+    model, residency = rank._trainer.model, rank._trainer.residency_of()
 
     def held() -> list[Any]:
         return list({t.data_ptr(): t for t in (*model.states(), *model.parameters()) if t.numel()}.values())

@@ -1,14 +1,16 @@
 #!/usr/bin/env bash
 # All that only a CUDA machine can show, in one command: stages that can be run apart, each at most 8 minutes.
-#   bash scripts/gpu_check.sh                       every stage, in order; figures in gpu_check.json
-#   bash scripts/gpu_check.sh learner hybrid        these alone
-#   bash scripts/gpu_check.sh --python python3 learner     no set-up: a Python that has torch, transformers and deepspeed
-#   bash scripts/gpu_check.sh --rehearse            on the CPU, to see that the checks themselves work
+#   bash scripts/gpu/check.sh                       every stage, in order; figures in gpu_check.json
+#   bash scripts/gpu/check.sh learner hybrid        these alone
+#   bash scripts/gpu/check.sh --python python3 attention learner resume ipc step
+#                                                   no set-up: a Python that has torch, transformers and deepspeed
+#   bash scripts/gpu/check.sh --carry DIR           pack what such a Python lacks on a machine without a network
+#   bash scripts/gpu/check.sh --rehearse            on the CPU, to see that the checks themselves work
 set -euo pipefail
-cd "$(dirname "${BASH_SOURCE[0]}")/.."
+cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 case " $* " in
   *" --help "* | *" -h "*) # without a set-up only what stands above: help should not install anything
-    [ -x "${OVERLAP_VENV:-.venv}/bin/python" ] || { sed -n '2,/^set /{/^set /d;s/^# \{0,1\}//;p}' scripts/gpu_check.sh; exit 0; } ;;
+    [ -x "${OVERLAP_VENV:-.venv}/bin/python" ] || { sed -n '2,/^set /{/^set /d;s/^# \{0,1\}//;p}' scripts/gpu/check.sh; exit 0; } ;;
 esac
 python=
 if [ "${1:-}" = --python ]; then python=${2:?--python wants the name of a Python}; shift 2; fi
@@ -17,4 +19,5 @@ if [ -z "$python" ]; then
   python=$(realpath -m "${OVERLAP_VENV:-.venv}")/bin/python
   PATH=$(dirname "$python"):$PATH # ninja, which builds the just-in-time extensions, is in there too
 fi
+if [ "${1:-}" = --carry ]; then shift; exec "$python" scripts/gpu/_carry.py "$@"; fi
 PATH=$PATH PYTHONPATH=$PWD${PYTHONPATH:+:$PYTHONPATH} exec "$python" scripts/gpu/check.py "$@"

@@ -45,10 +45,26 @@ class _Ops:
 def test_only_on_a_cpu_is_an_op_refused_which_has_all_of_them_tried(
     monkeypatch: pytest.MonkeyPatch, device: str, tried: int
 ) -> None:
-    ops = _Ops()
-    library = SimpleNamespace(ops=ops, init_distributed=lambda **_: None)
+    ops, accelerator = _Ops(), SimpleNamespace(get_accelerator=SimpleNamespace)
+    library = SimpleNamespace(ops=ops, accelerator=accelerator, init_distributed=lambda **_: None)
     monkeypatch.setitem(sys.modules, "deepspeed", library)
     monkeypatch.setattr(backend.dist, "get_backend", lambda: "gloo")
     monkeypatch.setenv("DS_ACCELERATOR", "cpu")
     backend.ZeroBackend(Config()).join(torch.device(device))
     assert ops.tried == tried
+
+
+def test_free_memory_is_that_of_the_ranks_own_gpu_however_it_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """DeepSpeed's own reads numbers out of CUDA_VISIBLE_DEVICES, and ZeRO 1 and 2 ask for it at their start."""
+    cuda_accelerator = pytest.importorskip("deepspeed.accelerator.cuda_accelerator")
+    known = cuda_accelerator.CUDA_Accelerator()
+    import deepspeed
+
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-8f6bd9d7")
+    monkeypatch.setenv("DS_ACCELERATOR", "cpu")
+    monkeypatch.setattr(deepspeed.accelerator, "get_accelerator", lambda: known)
+    monkeypatch.setattr(deepspeed, "init_distributed", lambda **_: None)
+    monkeypatch.setattr(backend.dist, "get_backend", lambda: "nccl")
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (7, 80))
+    backend.ZeroBackend(Config()).join(torch.device("cuda"))
+    assert known.available_memory() == 7
