@@ -20,13 +20,13 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from _rows import GIB, MIB, Place, Row, apart, attempt
+import packed_ipc
+from _rows import MIB, Place, Row, apart, attempt
 from _runs import Subject, config, make_subject, new_folder
 
 from overlap.config import Config
 from overlap.learner import ProcessLearner
 from overlap.placement import EngineSeat, Placement, RankSeat, place_here
-from overlap.weights import FullTensors
 
 SYNCS = {"cuda": 50, "cpu": 4}
 SETTLED = 3  # syncs, after which memory should no longer grow
@@ -60,7 +60,7 @@ def _put_stand_in(place: Place) -> bool:
     package.mkdir(parents=True)
     for depth in range(len(PACKAGE)):
         folder.joinpath(*PACKAGE[: depth + 1], "__init__.py").touch()
-    shutil.copyfile(Path(__file__).with_name("_packed_ipc.py"), package / "packed_tensor.py")
+    shutil.copyfile(Path(packed_ipc.__file__), package / "packed_tensor.py")
     sys.path.insert(0, str(folder))
     os.environ["PYTHONPATH"] = os.pathsep.join([str(folder), os.environ.get("PYTHONPATH", "")])
     if place.rehearses:
@@ -191,10 +191,9 @@ class Worker:
 
 def _work(pipe: Any) -> None:
     """Serve ``Worker.ask`` until the pipe closes."""
-    from _packed_ipc import CUDA, Importer
     from _rows import said
 
-    importer, expected, got = Importer(), dict[str, Any](), dict[str, Any]()
+    importer, expected, got = packed_ipc.Importer(), dict[str, Any](), dict[str, Any]()
     while True:
         try:
             what, value = pipe.recv()
@@ -206,7 +205,7 @@ def _work(pipe: Any) -> None:
                 from safetensors.torch import load_file
 
                 (file,) = Path(value).glob("*.safetensors")
-                expected = load_file(file, device="cuda" if CUDA else "cpu")
+                expected = load_file(file, device="cuda" if packed_ipc.CUDA else "cpu")
             elif what == "load":
                 got |= _copied(value, importer)
             elif what == "commit":
@@ -256,27 +255,9 @@ def _unread(place: Place, read: bool) -> Iterator[Row]:
 
 
 def _passes(place: Place, read: bool) -> Row:
-    import torch
-
-    from overlap.weights import ipc
-
-    tensors = [torch.zeros(NUMBERS[place.device], dtype=torch.bfloat16, device=place.device) for _ in range(2)]
-    named = FullTensors([(str(number), tensor) for number, tensor in enumerate(tensors)], 0)
-    sender, free = ipc.IpcSender(0, ipc.Device(), read=read), list[float]()
-    if place.rehearses:
-        from vllm.distributed.weight_transfer import packed_tensor  # a CPU has no ``collect`` without it
-
-        assert packed_tensor.__file__.startswith(str(place.scratch))
-    for number in range(ALONE[place.device]):
-        info = sender.prepare(named, number)
-        chunks = 0
-        while sender.chunk(not chunks) is not None:
-            chunks += 1
-        sender.retire(info)
-        if place.device == "cuda":
-            free.append(torch.cuda.mem_get_info()[0] / GIB)
-    lost = [round((a - b) * GIB / MIB) for a, b in pairwise(free)]
-    row = {"lost_mib": lost, "chunks": chunks, "buffer_mib": min(ipc.CHUNK_BYTES, 2 * tensors[0].nbytes) / MIB}
+    free, chunks, size = packed_ipc.pass_alone(NUMBERS[place.device], ALONE[place.device], read=read)
+    lost = [round((a - b) / MIB) for a, b in pairwise(free)]
+    row = {"lost_mib": lost, "chunks": chunks, "buffer_mib": size / MIB}
     if not lost:
         return {"ok": None, "why": "a CPU has no exports", **row}
     # The first row shows what the mend is for: were nothing lost, it would not be needed.

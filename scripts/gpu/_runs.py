@@ -8,20 +8,18 @@ from __future__ import annotations
 
 import asyncio
 import subprocess
-import sys
 import threading
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from _batches import random_batch
+
 from overlap.config import Config, LearnConfig, ModelConfig, RolloutConfig, RunConfig
 from overlap.learner import ProcessLearner
 from overlap.placement import devices_here
 from overlap.policy import make_tiny_policy
-
-sys.path.append(str(Path(__file__).parents[1] / "bench"))
-from _batches import random_batch
 
 STEPS = 2
 LR = 1e-4

@@ -8,19 +8,17 @@ output layer and each token in the loss, and 12 x width of the queries for each 
 from __future__ import annotations
 
 import gc
-import os
 import statistics
 import time
-from array import array
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any
 
 from _rows import GIB, Place, Row, apart, attempt
+from rank_here import PartClock, random_groups, rank_here
 
 from overlap.config import Config, LearnConfig, ModelConfig, RolloutConfig, RunConfig
-from overlap.learner.micro_batch import PromptGroup, Response
-from overlap.placement import PlannedRun, devices_here, free_memory, memory_plan, place_here, planned_seats, read_shape
+from overlap.placement import PlannedRun, devices_here, free_memory, memory_plan, planned_seats, read_shape
 
 PEAKS = {"H100 PCIe": 756.0, "H100": 989.0, "H200": 989.0, "H800": 989.0, "B200": 2250.0, "A100": 312.0, "L40S": 362.0}
 """Dense bfloat16 TFLOP/s of the data sheet, by a part of the device's name; the first that fits."""
@@ -40,7 +38,6 @@ WARM, MEASURED = 2, 4
 STAGES = (1, 2)
 OVER = 0.10
 """By so much a device may have more in use than is planned."""
-Groups = list[PromptGroup]
 
 
 def checks(place: Place) -> Iterator[Row]:
@@ -90,12 +87,12 @@ def _measure(place: Place, zero: int) -> Iterator[Row]:
     cfg, cuda = _config(place, zero), place.device == "cuda"
     name = f"ZeRO {zero}"
     began = time.monotonic()
-    rank = _rank(cfg, place)
+    rank = rank_here(cfg, place.scratch / "policy", place.scratch)
     yield {"check": f"{name}, start", "ok": True, "start_s": time.monotonic() - began, **_memory(cuda)}
-    clock = _Clock(rank, cuda)
+    clock = PartClock(rank, cuda)
     version = 0
     for what, lengths in BATCHES.items():
-        groups = _groups(lengths, SHAPES[place.device]["vocab_size"], 32 if place.rehearses else 1)
+        groups = random_groups(_scaled(lengths, place), SHAPES[place.device]["vocab_size"])
         if cuda:
             torch.cuda.reset_peak_memory_stats()
         yield attempt(f"{name}, {what}", partial(_timed, rank, clock, groups, place, version))
@@ -105,46 +102,12 @@ def _measure(place: Place, zero: int) -> Iterator[Row]:
     yield attempt(f"{name}, states away and back", partial(_moved, rank, cuda))
 
 
-def _rank(cfg: Config, place: Place) -> Any:
-    """What a rank's process serves."""
-    from overlap.learner import rank
-    from overlap.learner.commands import Commands
-    from overlap.learner.processes import rank_environment
-    from overlap.learner.spec import RankSpec
-
-    placement, policy = place_here(cfg), place.scratch / "policy"
-    os.environ.update({"MASTER_ADDR": "127.0.0.1"} | rank_environment(0, 1) | placement.ranks[0].environment)
-    spec = RankSpec(
-        rank=0, world=1, rendezvous=place.scratch / f"rendezvous-{cfg.learn.zero_stage}", policy=policy, critic=policy,
-        cfg=cfg, total_updates=1000, placement=placement,
-    )  # fmt: skip
-    device = rank._device(spec)
-    rank._join(spec, device)
-    return Commands(spec, device)
+def _scaled(lengths: Sequence[tuple[int, tuple[int, ...]]], place: Place) -> list[tuple[int, tuple[int, ...]]]:
+    scale = 32 if place.rehearses else 1
+    return [(prompt // scale, tuple(length // scale for length in responses)) for prompt, responses in lengths]
 
 
-def _groups(lengths: Sequence[tuple[int, tuple[int, ...]]], vocab: int, scale: int) -> Groups:
-    """Groups of random tokens; the samples' log-probs are about those of a policy that knows nothing."""
-    import torch
-
-    def tokens(count: int) -> array[int]:
-        return array("i", torch.randint(vocab, (count // scale,)).tolist())
-
-    torch.manual_seed(0)
-    known = -torch.log(torch.tensor(float(vocab))).item()
-    return [
-        PromptGroup(
-            tokens(prompt),
-            tuple(
-                Response(tokens(n), array("f", [known] * (n // scale)), 1.0 if k % 2 else -1.0)
-                for k, n in enumerate(responses)
-            ),
-        )
-        for prompt, responses in lengths
-    ]
-
-
-def _timed(rank: Any, clock: _Clock, groups: Groups, place: Place, version: int) -> Row:
+def _timed(rank: Any, clock: PartClock, groups: list[Any], place: Place, version: int) -> Row:
     """The median of the steps behind those that warm up; ``parts_ms`` are those of the last step."""
     took, metrics = [], {}
     for number in range(WARM + MEASURED):
@@ -173,7 +136,7 @@ def _timed(rank: Any, clock: _Clock, groups: Groups, place: Place, version: int)
     }
 
 
-def _flops(groups: Groups, shape: dict[str, Any]) -> float:
+def _flops(groups: list[Any], shape: dict[str, Any]) -> float:
     """Of one step, by the formula at the top; a prompt that is shared is read once."""
     hidden, layers = shape["hidden_size"], shape["num_hidden_layers"]
     keys = hidden // shape["num_attention_heads"] * shape["num_key_value_heads"]
@@ -192,54 +155,6 @@ def _peak(place: Place) -> float | None:
 
     name = torch.cuda.get_device_name() if place.device == "cuda" else ""
     return next((peak for part, peak in PEAKS.items() if all(word in name for word in part.split())), None)
-
-
-class _Clock:
-    """Times the parts of a rank's step, forward and backward passes of the output layer apart from the whole's."""
-
-    def __init__(self, rank: Any, cuda: bool) -> None:
-        from overlap.learner import head
-
-        self.parts: list[tuple[str, Any, Any]] = []
-        self._cuda, model = cuda, rank._trainer.model
-        model.engine.forward = self._of("forward", model.engine.forward)
-        model.module.head.forward = self._of("forward of the head", model.module.head.forward)
-        head._Logprobs.backward = staticmethod(self._of("backward of the head", head._Logprobs.backward))  # type: ignore[method-assign]
-        model.backward = self._of("backward", model.backward)
-        model.step = self._of("optimizer", model.step)
-
-    def _of(self, name: str, call: Callable[..., Any]) -> Callable[..., Any]:
-        def timed(*args: Any, **kwargs: Any) -> Any:
-            start = self._now()
-            result = call(*args, **kwargs)
-            self.parts.append((name, start, self._now()))
-            return result
-
-        return timed
-
-    def _now(self) -> Any:
-        import torch
-
-        if not self._cuda:
-            return time.perf_counter()
-        event = torch.cuda.Event(enable_timing=True)
-        event.record()
-        return event
-
-    def wait(self) -> None:
-        """Until the device is done."""
-        import torch
-
-        if self._cuda:
-            torch.cuda.synchronize()
-
-    def milliseconds(self) -> dict[str, float]:
-        """Of each part, by its name."""
-        found = dict[str, float]()
-        for name, start, end in self.parts:
-            took = start.elapsed_time(end) if self._cuda else (end - start) * 1e3
-            found[name] = round(found.get(name, 0.0) + took, 2)
-        return found
 
 
 def _memory(cuda: bool) -> Row:
@@ -274,7 +189,7 @@ def _against_plan(cfg: Config, place: Place, cuda: bool) -> Row:
     return {"ok": used <= use.total * (1 + OVER), "planned_over_used": use.total / used, **row}
 
 
-def _profiled(rank: Any, groups: Groups, version: int, cuda: bool) -> Row:
+def _profiled(rank: Any, groups: list[Any], version: int, cuda: bool) -> Row:
     """The kernels that took longest in one step, with their milliseconds and calls."""
     from torch.profiler import ProfilerActivity, profile
 

@@ -186,14 +186,17 @@ def _short(value: Any) -> str:
 
 def _one(options: argparse.Namespace) -> int:
     """A stage, in this process; shortly before its end it says where it is."""
-    sys.path.insert(0, str(Path(__file__).parent))
+    rows = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # what libraries print is no row, nor a part of one
+    here, root = Path(__file__).parent, Path(__file__).parents[2]
+    sys.path[:0] = map(str, (here, root / "scripts" / "bench", root / "tests" / "support"))
     faulthandler.dump_traceback_later(max(1.0, options.limit - 5.0))
     from _rows import Place
     from _stages import stage
 
     place = Place(options.scratch, "cpu" if options.rehearse else "cuda", options.policy)
     for row in stage(options.one, place):
-        print(json.dumps(row), flush=True)
+        print(json.dumps(row), file=rows, flush=True)
     return 0
 
 

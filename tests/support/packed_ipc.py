@@ -106,3 +106,23 @@ def _import(export: tuple[Any, ...]) -> Any:
         return rebuild_cuda_tensor(*given)
     path, size = export
     return torch.from_file(path, shared=True, size=size, dtype=torch.uint8)
+
+
+def pass_alone(numbers: int, passes: int, *, read: bool) -> tuple[list[int], int, int]:
+    """Free bytes of the device after each of so many passes that nobody reads over two bfloat16 tensors; chunks of one
+    pass, and bytes of its buffer. A CPU has no such figures.
+    """
+    from overlap.weights import FullTensors, ipc
+
+    device = "cuda" if CUDA else "cpu"
+    tensors = [torch.zeros(numbers, dtype=torch.bfloat16, device=device) for _ in range(2)]
+    named = FullTensors([(str(number), tensor) for number, tensor in enumerate(tensors)], 0)
+    sender, free, chunks = ipc.IpcSender(0, ipc.Device(), read=read), list[int](), 0
+    for number in range(passes):
+        info, chunks = sender.prepare(named, number), 0
+        while sender.chunk(not chunks) is not None:
+            chunks += 1
+        sender.retire(info)
+        if CUDA:
+            free.append(torch.cuda.mem_get_info()[0])
+    return free, chunks, min(ipc.CHUNK_BYTES, 2 * tensors[0].nbytes)
