@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
 import time
 import traceback
 from collections.abc import Callable, Iterator
@@ -13,6 +14,8 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
+
+from overlap.process import bind_to_parent
 
 Row = dict[str, Any]
 GIB, MIB = 2**30, 2**20
@@ -84,6 +87,7 @@ def apart(work: Callable[..., Iterator[Row]], *args: Any) -> Iterator[Row]:
 
 
 def _serve(out: Connection, work: Callable[..., Iterator[Row]], args: tuple[Any, ...]) -> None:
+    bind_to_parent(os.getppid())
     try:
         for row in work(*args):
             out.send(row)

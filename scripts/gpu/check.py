@@ -39,6 +39,7 @@ def main() -> int:
     options = _options()
     if options.one:
         return _one(options)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # a stage is ended on the way out
     devices = ["cpu (rehearsal)"] if options.rehearse else _devices()
     if not devices:
         print("gpu check: no CUDA device: run it on a machine with one, or with --rehearse on the CPU", file=sys.stderr)
@@ -194,6 +195,9 @@ def _one(options: argparse.Namespace) -> int:
     from _rows import Place
     from _stages import stage
 
+    from overlap.process import bind_to_parent
+
+    bind_to_parent(os.getppid())  # else it would hold the device when that is killed
     place = Place(options.scratch, "cpu" if options.rehearse else "cuda", options.policy)
     for row in stage(options.one, place):
         print(json.dumps(row), file=rows, flush=True)

@@ -4,7 +4,8 @@
 #   bash scripts/gpu/check.sh learner hybrid        these alone
 #   bash scripts/gpu/check.sh --python python3 attention learner resume ipc step
 #                                                   no set-up: a Python that has torch, transformers and deepspeed
-#   bash scripts/gpu/check.sh --carry DIR           pack what such a Python lacks on a machine without a network
+#   bash scripts/gpu/check.sh --carry DIR           pack what such a Python lacks on a machine without a network, in a
+#                                                   folder of the repository
 #   bash scripts/gpu/check.sh --rehearse            on the CPU, to see that the checks themselves work
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."

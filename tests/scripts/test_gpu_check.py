@@ -6,12 +6,15 @@ from __future__ import annotations
 
 import importlib
 import json
+import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from gpu_stages import dies, two_rows
 from places import ROOT
@@ -94,6 +97,21 @@ def test_stages_that_want_an_engine_are_left_out_by_name_where_vllm_is_missing(c
     assert (code, row["ok"]) == (0, None)
     assert "vllm is not installed" in row["why"]
     assert report["stages"]["learner"] == [{"check": "first", "ok": True, "figure": 1.5}]
+
+
+@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])
+def test_a_check_that_is_ended_leaves_no_stage_that_holds_the_device(tmp_path: Path, how: signal.Signals) -> None:
+    out = tmp_path / "figures.json"
+    words = [sys.executable, "scripts/gpu/check.py", "attention", "--rehearse", "--out", str(out)]
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    with subprocess.Popen(words, cwd=ROOT, env=environment, stdout=subprocess.PIPE) as check:
+        assert check.stdout is not None
+        check.stdout.readline()  # the device
+        check.stdout.readline()  # a row: its stage is bound to it
+        (stage,) = psutil.Process(check.pid).children()
+        check.send_signal(how)
+        stage.wait(30)
+        assert check.wait(30) in (143, -signal.SIGKILL)
 
 
 def test_where_there_is_no_gpu_nothing_is_checked_but_in_a_rehearsal(check) -> None:
