@@ -202,6 +202,7 @@ def test_what_is_carried_is_pinned_measured_and_comes_with_the_command_to_run_th
 
 
 @pytest.mark.e2e
+@pytest.mark.timeout(1000)
 @pytest.mark.parametrize("stage", ["attention", "learner", "resume", "ipc", "step"])
 def test_each_stage_that_needs_no_vllm_holds_in_a_rehearsal(stage: str, tmp_path: Path) -> None:
     out = tmp_path / "figures.json"

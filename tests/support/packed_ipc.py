@@ -17,12 +17,16 @@ from typing import Any
 
 import torch
 
-CUDA = torch.cuda.is_available()
-if not CUDA:
-    from overlap.weights.ipc import Device
+from overlap.weights import FullTensors, ipc
 
-    Device.uuid = lambda self: "a CPU"  # type: ignore[method-assign]
-    Device.collect = lambda self: None  # type: ignore[method-assign]
+CUDA = torch.cuda.is_available()
+CHUNK = "GPU_CHECK_CHUNK_BYTES"
+"""Environment variable: a smaller buffer than usual, so that a small policy takes several chunks."""
+if not CUDA:
+    ipc.Device.uuid = lambda self: "a CPU"  # type: ignore[method-assign]
+    ipc.Device.collect = lambda self: None  # type: ignore[method-assign]
+if CHUNK in os.environ:
+    ipc.CHUNK_BYTES = int(os.environ[CHUNK])
 
 
 @dataclass
@@ -112,8 +116,6 @@ def pass_alone(numbers: int, passes: int, *, read: bool) -> tuple[list[int], int
     """Free bytes of the device after each of so many passes that nobody reads over two bfloat16 tensors; chunks of one
     pass, and bytes of its buffer. A CPU has no such figures.
     """
-    from overlap.weights import FullTensors, ipc
-
     device = "cuda" if CUDA else "cpu"
     tensors = [torch.zeros(numbers, dtype=torch.bfloat16, device=device) for _ in range(2)]
     named = FullTensors([(str(number), tensor) for number, tensor in enumerate(tensors)], 0)
