@@ -225,6 +225,7 @@ def _work(pipe: Any) -> None:
                 answer, got = _differing(got, expected), {}
             elif what == "die":
                 os._exit(1)
+            packed_ipc.settle()
             pipe.send((True, answer))
         except Exception as error:
             pipe.send((False, said(error)))

@@ -82,6 +82,12 @@ def _drain() -> None:
         torch.cuda.current_stream().synchronize()
 
 
+def settle() -> None:
+    """Give back what this process no longer uses of the device's memory."""
+    if CUDA:
+        torch.cuda.empty_cache()
+
+
 class Importer:
     """An export that is open: one at a time, as vLLM's workers have it."""
 
