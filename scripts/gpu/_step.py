@@ -34,7 +34,7 @@ BATCHES = {
     "four passes": [(1024, (2176,) * 8)] * 4,
 }
 PASS = 18432  # tokens of a micro-batch; a rehearsal has a 32nd of each
-WARM, MEASURED = 2, 4
+WARM, MEASURED = {"cuda": 2, "cpu": 1}, {"cuda": 4, "cpu": 1}  # steps of each batch
 STAGES = (1, 2)
 OVER = 0.10
 """By so much a device may have more in use than is planned."""
@@ -96,7 +96,7 @@ def _measure(place: Place, zero: int) -> Iterator[Row]:
         if cuda:
             torch.cuda.reset_peak_memory_stats()
         yield attempt(f"{name}, {what}", partial(_timed, rank, clock, groups, place, version))
-        version += WARM + MEASURED
+        version += WARM[place.device] + MEASURED[place.device]
     yield attempt(f"{name}, memory against the plan", partial(_against_plan, cfg, place, cuda))
     yield attempt(f"{name}, kernels of a step", partial(_profiled, rank, groups[:1], version + 1, cuda))
     yield attempt(f"{name}, states away and back", partial(_moved, rank, cuda))
@@ -110,13 +110,14 @@ def _scaled(lengths: Sequence[tuple[int, tuple[int, ...]]], place: Place) -> lis
 def _timed(rank: Any, clock: PartClock, groups: list[Any], place: Place, version: int) -> Row:
     """The median of the steps behind those that warm up; ``parts_ms`` are those of the last step."""
     took, metrics = [], {}
-    for number in range(WARM + MEASURED):
+    warm = WARM[place.device]
+    for number in range(warm + MEASURED[place.device]):
         clock.parts.clear()
         began = time.perf_counter()
         metrics = rank.step(groups, version + number + 1)
         clock.wait()
         took.append(time.perf_counter() - began)
-    step = statistics.median(took[WARM:])
+    step = statistics.median(took[warm:])
     tokens = sum(len(g.prompt) + sum(len(r.tokens) - 1 for r in g.responses) for g in groups)
     flops, peak = _flops(groups, SHAPES[place.device]), _peak(place)
     return {
