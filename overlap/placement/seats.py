@@ -103,6 +103,10 @@ class Placement:
         """Engines and learner take turns on their GPUs."""
         return self.backend == "ipc"
 
+    def feeds(self, rank: RankSeat) -> bool:
+        """Whether an engine sits on the GPU of the ``rank``."""
+        return any(seat.node == rank.node and set(seat.devices) & set(rank.devices) for seat in self.engines)
+
     def counted(self, cfg: Config) -> Config:
         """``cfg`` with as many replicas as there are engines, where it leaves that to the devices."""
         if cfg.rollout.replicas or not self.engines:

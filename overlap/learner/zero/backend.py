@@ -59,8 +59,11 @@ class ZeroBackend:
         os.environ["DS_ACCELERATOR"] = device.type
         import deepspeed
 
-        # DeepSpeed's own all-reduce for inference on CPUs would be compiled at start and leave names in /dev/shm.
-        deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
+        if device.type == "cpu":  # on GPUs there is none, and looking for it there tries to build all other ops
+            # Its own all-reduce for inference on CPUs would be compiled at start and leave names in /dev/shm.
+            deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
+        else:  # it would ask NVML, where devices have numbers: CUDA_VISIBLE_DEVICES may name them by UUID
+            deepspeed.accelerator.get_accelerator().available_memory = lambda index=None: torch.cuda.mem_get_info()[0]
         deepspeed.init_distributed(dist_backend=dist.get_backend(), auto_mpi_discovery=False, verbose=False)
 
     def load(self, load: Callable[[], Loaded], dtype: torch.dtype) -> Loaded:
