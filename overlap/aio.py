@@ -1,4 +1,5 @@
-"""What asyncio lacks: the first of several awaitables, one error in place of a group, threads that are never abandoned.
+"""What asyncio lacks: the first of several awaitables, one error in place of a group, threads that are never abandoned,
+deadlines that do not pass while this process stands still.
 
 task, _ = await race(work(), stop.wait())    # the loser is cancelled, and has ended, when this returns
 with unwrapped(): async with TaskGroup() ...  # raises the error that brought the group down
@@ -8,12 +9,13 @@ await shielded_thread(os.replace, new, path)  # a cancellation waits for the thr
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
 from contextlib import AbstractContextManager, asynccontextmanager, contextmanager
 from typing import Any, ParamSpec, TypeVar
 
 P = ParamSpec("P")
 T = TypeVar("T")
+_PARTS = 4
 
 
 async def race(*awaitables: Coroutine[Any, Any, Any] | asyncio.Future[Any]) -> tuple[asyncio.Future[Any], ...]:
@@ -31,6 +33,21 @@ async def race(*awaitables: Coroutine[Any, Any, Any] | asyncio.Future[Any]) -> t
             future.cancel()
         await asyncio.gather(*own, return_exceptions=True)
     return futures
+
+
+async def wait_result(awaitable: Awaitable[T], seconds: float) -> T:
+    """Await it. Raises TimeoutError where that takes longer, and cancels it. A process that stood still meanwhile has
+    not waited: the time is counted in parts, of which each ends once.
+    """
+    running = asyncio.ensure_future(awaitable)
+    try:
+        for _ in range(_PARTS):
+            await asyncio.wait([running], timeout=seconds / _PARTS)
+            if running.done():
+                return running.result()
+    finally:
+        running.cancel()
+    raise TimeoutError(f"no result within {seconds:g} s")
 
 
 @contextmanager

@@ -15,6 +15,8 @@ from collections.abc import Coroutine
 from typing import Any, TypeVar
 
 T = TypeVar("T")
+DRIFT = 5e-4
+"""Two clocks drift apart by this share of the time at most: what the kernel slews one by."""
 
 
 class Deadlock(RuntimeError):
@@ -56,3 +58,25 @@ def run_virtual(main: Coroutine[Any, Any, T]) -> T:
     """The result of ``main`` on a new virtual clock. Raises what it raises, or Deadlock."""
     with asyncio.Runner(loop_factory=VirtualLoop) as runner:
         return runner.run(main)
+
+
+class Offset:
+    """How far another machine's clock is ahead of ours, s: by a call that we send at a, it gets at b and answers at c,
+    and whose answer we hear at d, ((b - a) + (c - d)) / 2. That is wrong by ((d - a) - (c - b)) / 2 at most (as in NTP,
+    Mills 1991), and by what the clocks drift apart meanwhile. The best call counts until another is better than it
+    still is.
+    """
+
+    ahead_s, _error_s, _at_s = 0.0, float("inf"), 0.0
+
+    def note(self, sent_s: float, asked_s: float, said_s: float, heard_s: float) -> None:
+        """A call that went there and back; ``asked_s`` and ``said_s`` are by the other clock."""
+        took_s = heard_s - sent_s
+        error_s = max(0.0, (took_s - (said_s - asked_s)) / 2) + DRIFT * took_s
+        if error_s <= self.error_s(heard_s):
+            self.ahead_s = ((asked_s - sent_s) + (said_s - heard_s)) / 2
+            self._error_s, self._at_s = error_s, heard_s
+
+    def error_s(self, at_s: float) -> float:
+        """By how much ``ahead_s`` may be wrong at that moment of ours."""
+        return self._error_s + DRIFT * max(0.0, at_s - self._at_s)

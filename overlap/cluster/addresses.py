@@ -20,6 +20,8 @@ from overlap.process import child_environment
 
 PORT = 6379
 REACH_S, ASK_S = 5.0, 30.0
+AUTH = ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH")
+"""Where Ray reads whether it asks for a token, and which."""
 LABEL = "overlap-code"
 """Label of a node that says which code of ours is installed there."""
 NO_HEAD = "what listens there is no head of a cluster: name the address that `overlap cluster up` has printed"
@@ -60,12 +62,11 @@ def host_and_port(field: str, text: str, default: int = 0) -> tuple[str, int]:
 
 def check_port_free(port: int) -> None:
     """Raises ConfigError where something listens at this port, or nobody may."""
-    with socket.socket(socket.AF_INET) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind(("", port))
-        except OSError as error:
-            raise ConfigError("--address", port, f"cannot be used here ({error.strerror}): name another") from error
+    try:
+        socket.create_server(("", port)).close()
+    except OSError as error:
+        why = os.strerror(error.errno or 0)
+        raise ConfigError("--address", port, f"cannot be used here ({why}): name another") from error
 
 
 def check_address(field: str, address: str) -> None:
@@ -95,7 +96,7 @@ def call_roll(field: str, address: str, token: str) -> tuple[bool, list[list[Any
     """
     check_address(field, address)
     command = [sys.executable, "-c", "from overlap.cluster import addresses; addresses._ask_head()", address]
-    env = child_environment(RAY_AUTH_TOKEN=token)
+    env = child_environment(RAY_AUTH_MODE="token" if token else "disabled", RAY_AUTH_TOKEN=token)
     try:
         done = subprocess.run(command, env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=ASK_S)
     except subprocess.TimeoutExpired as error:
@@ -109,27 +110,26 @@ def call_roll(field: str, address: str, token: str) -> tuple[bool, list[list[Any
     return mode == "token", rows
 
 
-def read_access() -> None:
-    """Have Ray, in this process, see what has changed of tokens in the environment since it was imported."""
-    from ray._raylet import AuthenticationTokenLoader, Config  # type: ignore[attr-defined]
+def admitted(address: str) -> tuple[str, Any]:
+    """In which mode of Ray's a head lets this process in, which it then has in its environment, and a client of it:
+    "disabled" where everybody is let in, else "token" where the environment has the right one, else "".
+    """
+    from ray._raylet import AuthenticationTokenLoader, Config, GcsClient  # type: ignore[attr-defined]
+    from ray.exceptions import AuthenticationError
 
-    Config.initialize("")
-    AuthenticationTokenLoader.instance().reset_cache()
+    for mode in ("disabled", "token") if os.environ.get(AUTH[0]) == "token" else ("disabled",):
+        os.environ[AUTH[0]] = mode
+        Config.initialize("")  # Ray has read the environment when it was imported
+        AuthenticationTokenLoader.instance().reset_cache()
+        with suppress(AuthenticationError):
+            return mode, GcsClient(address=address)
+    return "", None
 
 
 def _ask_head() -> None:
-    """Print, as JSON, in which mode of Ray's the head lets us in ("" in none), and its nodes."""
-    from ray._raylet import GcsClient  # type: ignore[attr-defined]
-    from ray.exceptions import AuthenticationError
-
-    mode, rows = "", []
-    for tried in ("disabled", "token") if os.environ["RAY_AUTH_TOKEN"] else ("disabled",):
-        os.environ["RAY_AUTH_MODE"] = tried
-        read_access()
-        with suppress(AuthenticationError):
-            nodes = GcsClient(address=sys.argv[1]).get_all_node_info().values()
-            mode, rows = tried, [_row(node) for node in nodes]
-            break
+    """Print, as JSON, in which mode of Ray's the head lets us in, and its nodes."""
+    mode, client = admitted(sys.argv[1])
+    rows = [_row(node) for node in client.get_all_node_info().values()] if mode else []
     print(json.dumps([mode, rows]))
 
 

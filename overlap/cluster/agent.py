@@ -1,21 +1,24 @@
-"""What runs on a node: an actor of Ray's that has one thing of ours, and the one that judges programs. No Ray in here.
+"""What runs on a node: an actor of Ray's that has one thing of ours: an ``Agent``, which judges programs, or a
+``Hosted`` process. No Ray in here.
 
-consumes  parcels of jobs            produces  an answer to each, in the order in which they end
-waits     in ``exchange`` for the first answer, for as long as the parcel says; woken by it, and by ``nudge``
+consumes  parcels of jobs; bytes of calls     produces  an answer to each job as it ends; bytes of replies
+waits     in ``exchange`` for the first of these, for as long as its caller says; woken by it, and by ``nudge``
 ends      with ``close``, or when its driver has not called it for long, whatever Ray believes
 """
 
 from __future__ import annotations
 
 import asyncio
-import heapq
 import os
 import pickle
 import threading
-from collections.abc import Callable
-from contextlib import suppress
-from typing import Any, Protocol
+from collections.abc import Callable, Mapping
+from contextlib import AsyncExitStack, suppress
+from io import FileIO
+from pathlib import Path
+from typing import Any
 
+from overlap.aio import threaded
 from overlap.clock import now
 from overlap.cluster.nodes import (
     GRACE_S,
@@ -28,12 +31,17 @@ from overlap.cluster.nodes import (
     NodeReply,
     code_digest,
 )
-from overlap.process import read_proc
-from overlap.verify import PROBE, PROBE_PROGRAM, GuardedPool, JudgePool
+from overlap.errors import ConfigError, OverlapError
+from overlap.policy import policy_digest
+from overlap.process import ChildProcesses, connect, read_proc, scratch_directory
+from overlap.verify import PROBE, PROBE_PROGRAM, GuardedPool
+from overlap.weights import WeightEndpoint
 from sandbox.core import Problem
 from sandbox.errors import ProblemLost, to_wire
-from sandbox.pool import cores
+from sandbox.pool import Pool, cores
 
+PIECE = 4 << 20
+"""Bytes of a stream in one call, at most."""
 _RAYS_OWN = ("CUDA_VISIBLE_DEVICES", "OMP_NUM_THREADS")
 """Ray sets these for its workers: an actor that asks for nothing sees no GPU, and has one thread."""
 
@@ -71,10 +79,6 @@ class NodeActor:
             self._busy -= 1
             self._called_s = now()
 
-    async def close(self) -> None:
-        """End all that its thing has started."""
-        await self._thing.close()
-
     async def _watch(self) -> None:
         """While a call goes on its driver makes no other, perhaps: that may be long."""
         while (left := self._called_s + (HELLO_S if self._busy else ORPHAN_S) - now()) > 0:
@@ -82,7 +86,7 @@ class NodeActor:
             await asyncio.sleep(GRACE_S)  # a machine that stood still reads first what came meanwhile
         with suppress(TimeoutError):
             async with asyncio.timeout(self._close_s):
-                await self.close()
+                await self._thing.close()
         os._exit(1)  # what is left is ended by the sandbox's own processes, and by the reaper
 
 
@@ -105,13 +109,7 @@ def as_before_ray() -> None:
             os.environ[name] = value.decode()
 
 
-class NodePool(JudgePool, Protocol):
-    """What an agent judges with; ``workers`` programs at once."""
-
-    workers: int
-
-
-MakePool = Callable[[int], NodePool]
+MakePool = Callable[[int], Pool]
 """Called on the node, with the most programs that it may judge at once."""
 
 
@@ -145,11 +143,10 @@ class Agent:
             self._running.pop(number).cancel()
         self._waiting = [entry for entry in self._waiting if entry[1] not in gone]
         self._waiting += [(job.turn, job.number, job, self._problems.get(job.problem)) for job in parcel.jobs]
-        heapq.heapify(self._waiting)
+        self._waiting.sort()
         for digest in parcel.forgotten:
             self._problems.pop(digest, None)
         self._begin()
-        self._waiting.sort()  # a sorted list is a heap; those that would begin last go back
         cut = max(0, len(self._waiting) - parcel.spare)
         returned, self._waiting = [number for _, number, *_ in self._waiting[cut:]], self._waiting[:cut]
         if not (self._answers or returned):
@@ -166,7 +163,7 @@ class Agent:
 
     def _begin(self) -> None:
         while self._waiting and len(self._running) < self._workers:
-            _, number, job, problem = heapq.heappop(self._waiting)
+            _, number, job, problem = self._waiting.pop(0)
             self._running[number] = asyncio.create_task(self._judge(job, problem), name=f"job {number}")
 
     async def _judge(self, job: NodeJob, problem: Problem | None) -> None:
@@ -193,3 +190,75 @@ class Agent:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         await self._pool.close()
+
+
+class Hosted(WeightEndpoint):
+    """A process of ours here for a driver on another machine, started once; ``name`` is what its life is called. When
+    this process ends, the reaper clears up.
+    """
+
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self._name, self._stack = name, AsyncExitStack()
+        self._replies, self._some = bytearray(), asyncio.Event()
+        self._death = ""
+
+    async def start(self, title: str, module: str, environment: Mapping[str, str]) -> str:
+        """Start ``python -m module FD`` in a scratch directory of its own; the path of a folder there for files of the
+        process, which is not there yet. Raises OverlapError.
+        """
+        # Detached: Ray kills all children of a worker that it ends.
+        scratch, _ = await self._stack.enter_async_context(threaded(scratch_directory(detached=True)))
+        life = ChildProcesses(self._name, self._died, scratch)
+        self._stack.push_async_callback(life.close)
+        with FileIO(scratch / "log", "a") as out:
+            reader, self._writer = await connect(life, title, module, environment, stdout=out)
+        self._stack.callback(self._writer.close)
+        self._log = self._stack.enter_context(FileIO(scratch / "log"))
+        self._reading = asyncio.create_task(self._read(reader), name=f"listen to {title}")
+        return str(scratch / "files")
+
+    async def exchange(self, data: bytes, wait_s: float) -> tuple[bytes, bytes, str]:
+        """Hand on bytes of calls; what has come since the last one, as soon as there is any, or after ``wait_s``: bytes
+        of replies and of what it prints, and how it has ended. One call at a time.
+        """
+        self._writer.write(data)
+        if not (self._replies or self._death):
+            with suppress(TimeoutError):
+                async with asyncio.timeout(wait_s):
+                    await self._some.wait()
+        self._some.clear()
+        replies, death, self._death = bytes(self._replies[:PIECE]), self._death, ""
+        del self._replies[:PIECE]
+        return replies, self._log.read(PIECE), death
+
+    async def nudge(self) -> None:
+        """Have ``exchange`` wait no longer, or the next one not at all."""
+        self._some.set()
+
+    async def run(self, function: Callable[..., Any], *args: Any) -> Any:
+        """What a function says that is called in a thread here."""
+        return await asyncio.to_thread(function, *args)
+
+    async def close(self) -> None:
+        """End the process and what it has started, and remove all that is theirs."""
+        await self._stack.aclose()
+        await super().close()
+
+    def _died(self, how: str) -> OverlapError:
+        self._death = how
+        self._some.set()
+        return OverlapError(how)
+
+    async def _read(self, reader: asyncio.StreamReader) -> None:
+        with suppress(ConnectionError):  # its end is seen by its life
+            while data := await reader.read(PIECE):
+                self._replies += data
+                self._some.set()
+
+
+def same_policy(policy: Path, digest: str) -> bool:
+    """Whether the checkpoint is here, and is the one of that digest."""
+    with suppress(ConfigError):
+        return policy_digest(policy) == digest
+    return False

@@ -6,6 +6,7 @@ A user has one node to a machine, of which is kept, apart for each machine that 
 
     <state folder of the user>/overlap/cluster/<host>/node.json
                                                      /token       0600
+                                                     /lock        while a command is at work
 """
 
 from __future__ import annotations
@@ -21,12 +22,12 @@ import stat
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple, NoReturn
 
 from overlap.atomic import guarded, write_atomic
-from overlap.cluster.addresses import LABEL, PORT, call_roll, check_port_free, host_and_port, own_address
+from overlap.cluster.addresses import AUTH, LABEL, PORT, call_roll, check_port_free, host_and_port, own_address
 from overlap.cluster.nodes import code_digest
 from overlap.errors import ConfigError, OverlapError, one_line
 from overlap.process import Pid, child_environment, process_tree, temporary_directory
@@ -47,8 +48,6 @@ HEALTH = {
 """A node that is cut off for up to a minute is in again: our own looks move its work within seconds. Of a head that is
 gone a run tells before Ray ends the process that asks.
 """
-AUTH = ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH")
-"""Where Ray reads whether it asks for a token, and which."""
 MARK = "OVERLAP_CLUSTER"
 _PLACE_CHARS = 36
 _OURS = ("head", "address", "port", "node-ip-address", "temp-dir", "include-dashboard", "labels", "block")
@@ -142,8 +141,8 @@ def write_node_state(state: NodeState, token: str) -> None:
     with guarded(path):
         path.parent.mkdir(0o700, parents=True, exist_ok=True)
         path.unlink(missing_ok=True)
-        with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-            file.write(token)
+        path.touch(0o600, exist_ok=False)
+        path.write_text(token)
     write_atomic(path.with_name("node.json"), json.dumps(state))
 
 
@@ -177,26 +176,23 @@ def find_token(file: str, address: str) -> str:
 @contextmanager
 def single_command() -> Iterator[None]:
     """For one command of this user on this machine at a time. Raises OverlapError where another is at work."""
-    folder = token_path().parent
-    with ExitStack() as stack:
-        with guarded(folder):
-            folder.mkdir(0o700, parents=True, exist_ok=True)
-            lock = os.open(folder, os.O_RDONLY)
-        stack.callback(os.close, lock)
+    path = token_path().with_name("lock")
+    with guarded(path):
+        path.parent.mkdir(0o700, parents=True, exist_ok=True)
+        lock = path.open("a")  # written to: over a network a folder cannot be locked
+    with lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if not folder.exists() or not os.path.samestat(os.fstat(lock), folder.stat()):
-                raise BlockingIOError  # another one has just removed it
-        except BlockingIOError as error:
+            if not os.path.samestat(os.fstat(lock.fileno()), path.stat()):
+                raise BlockingIOError
+        except (BlockingIOError, FileNotFoundError) as error:  # another one has it, or has just removed it
             raise OverlapError("another `overlap cluster` command runs on this machine: wait until it ends") from error
-        stack.callback(_remove_empty, folder)
-        yield
-
-
-def _remove_empty(folder: Path) -> None:
-    with suppress(OSError):
-        for each in (folder, folder.parent, folder.parent.parent):
-            each.rmdir()
+        try:
+            yield
+        finally:
+            with suppress(OSError):
+                path.unlink()
+                os.removedirs(path.parent)  # as far up as nothing is in them
 
 
 def _planned(address: str, join: str, token_file: str, loopback: bool) -> tuple[NodeState, list[str], str]:

@@ -18,11 +18,9 @@ import math
 from collections import OrderedDict
 from dataclasses import dataclass
 
-from overlap.clock import now
-from overlap.cluster.members import RayNode
+from overlap.clock import Offset, now
 from overlap.cluster.nodes import (
     BEAT_S,
-    HELLO_S,
     SILENT_S,
     Facts,
     NodeJob,
@@ -31,6 +29,7 @@ from overlap.cluster.nodes import (
     NodeReply,
     answer_within,
 )
+from overlap.cluster.ray_cluster import RayNode
 from sandbox.core import Judgement, Problem, Program
 
 PACE_S, CALL_S, SHARE = 0.05, 0.001, 0.3
@@ -46,8 +45,6 @@ FAULTS_MAX = 3
 """So many jobs in a row that fail by a node's fault, and it is lost: it fails jobs faster than others do them."""
 KEPT = 1024
 """Problems that a node keeps; it forgets what was sent for longest ago."""
-DRIFT = 5e-4
-"""Two clocks drift apart by this share of the time at most: what the kernel slews one by."""
 
 
 @dataclass(slots=True, eq=False)
@@ -71,27 +68,6 @@ class NodeWork:
     avoids: frozenset[str] = frozenset()
 
 
-class Offset:
-    """How far a node's clock is ahead of ours, s: by a call that we send at a, it gets at b and answers at c, and whose
-    answer we hear at d, ((b - a) + (c - d)) / 2. That is wrong by ((d - a) - (c - b)) / 2 at most (as in NTP, Mills
-    1991), and by what the clocks drift apart meanwhile. The best call counts until another is better than it still is.
-    """
-
-    ahead_s, _error_s, _at_s = 0.0, float("inf"), 0.0
-
-    def note(self, sent_s: float, asked_s: float, said_s: float, heard_s: float) -> None:
-        """A call that went there and back; ``asked_s`` and ``said_s`` are by the node's clock."""
-        took_s = heard_s - sent_s
-        error_s = max(0.0, (took_s - (said_s - asked_s)) / 2) + DRIFT * took_s
-        if error_s <= self.error_s(heard_s):
-            self.ahead_s = ((asked_s - sent_s) + (said_s - heard_s)) / 2
-            self._error_s, self._at_s = error_s, heard_s
-
-    def error_s(self, at_s: float) -> float:
-        """By how much ``ahead_s`` may be wrong at that moment of ours."""
-        return self._error_s + DRIFT * max(0.0, at_s - self._at_s)
-
-
 class Desk:
     """The driver's side of one node. ``held`` is what it was given and has not answered, whether or not that is sent;
     ``mean_s`` what a job takes there, over the last ones that each worker did, of which ``ended`` counts all; calls
@@ -110,15 +86,6 @@ class Desk:
         self.faults: list[str] = []
         self._sent_s, self._waits = 0.0, False
         self._nudge: asyncio.TimerHandle | None = None
-
-    @classmethod
-    async def opened(cls, node: RayNode) -> Desk:
-        """Have the node say what it is. Raises NodeLost, NodeRefused."""
-        sent_s = now()
-        facts = await answer_within(node.hello(), HELLO_S)
-        made = cls(node, facts)
-        made.offset.note(sent_s, facts.asked_s, facts.said_s, now())
-        return made
 
     @property
     def share(self) -> float:

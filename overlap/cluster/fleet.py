@@ -19,15 +19,14 @@ from typing import Any, NoReturn
 
 from overlap.aio import together
 from overlap.clock import now
-from overlap.cluster.hosted import PIECE, Hosted, same_policy
-from overlap.cluster.members import why_unusable
+from overlap.cluster.agent import PIECE, Hosted, same_policy
 from overlap.cluster.nodes import BEAT_S, GRACE_S, ORPHAN_S, HeadLost, NodeLost, NodeRefused, RayNodeInfo, answer_within
-from overlap.cluster.ray_cluster import RayActor, RayCluster
+from overlap.cluster.ray_cluster import LOOK_S, RayActor, RayCluster
 from overlap.config import Config
 from overlap.errors import ClusterLost, ConfigError
 from overlap.placement import EngineSeat, NodeDevices, devices_here, free_memory, moved_seat
 from overlap.policy import policy_digest
-from overlap.process import ChildProcesses, Peer
+from overlap.process import ChildProcesses, Peer, log_hint
 
 ASK_S = 90.0
 """For what an agent does once: begin, start the process, take a piece of a file."""
@@ -37,7 +36,6 @@ PACE_S = 0.05
 """Between two calls: one costs the driver half a millisecond, and what comes meanwhile goes together."""
 CLOSE_S = 12.0
 """A killed process of many GiB ends within 10 s."""
-LOOK_S = 1.0
 NODE_S = 1800.0
 """An engine waits so long for a node."""
 KNOWN_S = 20.0
@@ -82,7 +80,7 @@ class RayFleet:
         self._rests[name] = now() + REST_S
 
     async def about(self, name: str) -> NodeDevices | None:
-        """What a node has for engines and ranks; None where it cannot be used."""
+        """What a node has for engines and ranks; None where it cannot be used. Raises HeadLost."""
         if (known := self._known.get(name)) is None or known[1] <= now():
             said = await about(self.cluster, self.places[name], self._cfg.run.device)
             known = self._known[name] = said, now() + KNOWN_S
@@ -128,24 +126,24 @@ class FarProcess:
     def __init__(self, fleet: RayFleet, node: str, life: ChildProcesses, policies: Sequence[Path]) -> None:
         self._fleet, self.node, self._life, self._policies = fleet, node, life, policies
         self.lost = partial(ending, life, f"the {life.name} on node {node} is lost")
-        self.folder, self._stack = Path(), AsyncExitStack()
+        self.folder = Path()
         self._reader, self._out, self._waits = asyncio.StreamReader(), bytearray(), False
 
     async def start(self, title: str, module: str, environment: Mapping[str, str]) -> Peer:
         """As ``Peer.start``. Raises the cause when the life is over."""
-        try:
-            await self._stack.enter_async_context(joined(self._fleet.cluster))
+        cluster, place = self._fleet.cluster, self._fleet.places[self.node]
+        async with AsyncExitStack() as stack:
+            await stack.enter_async_context(joined(cluster))
             with ending(self._life, f"{title} cannot be started on node {self.node}"):
-                agent = agent_on(self._fleet.cluster, self._fleet.places[self.node], self._life.name, self._fleet.rest)
-                self.actor = await self._stack.enter_async_context(agent)
+                agent = agent_on(cluster, place, self._life.name, self._fleet.rest)
+                self.actor = await stack.enter_async_context(agent)
                 for path in self._policies:
                     if not await self.ask("run", same_policy, path, await asyncio.to_thread(policy_digest, path)):
                         way_out = "put the same one at the same path of every node, or share the path"
                         raise NodeRefused(f"the policy {path} is not there, or has other files: {way_out}")
-                self.folder = Path(await self.ask("start", title, module, dict(environment)), "files")
-        except BaseException:
-            await self._stack.aclose()
-            raise
+                there = f"{title} on node {self.node}"
+                self.folder = Path(await self.ask("start", there, module, dict(environment)))
+            self._stack = stack.pop_all()
         self._carrying = asyncio.create_task(self._carry(), name=f"carry to {self.node}")
         return Peer(self._life, title, self._reader, self)
 
@@ -176,16 +174,12 @@ class FarProcess:
     async def _carry(self) -> None:
         try:
             with self.lost():
-                await together(self._exchange(), self._lose_head())
+                await self._exchange()
         except Exception as error:  # why the life is over; else a fault of ours, which ends it
             self._life.fail(error)
         finally:
             await self._stack.aclose()
             self._reader.feed_eof()
-
-    async def _lose_head(self) -> NoReturn:
-        """Without its head Ray ends all that is on the nodes after a while: the life ends before."""
-        raise await self._fleet.cluster.lost()
 
     async def _exchange(self) -> NoReturn:
         """One call at a time: an agent that does not answer it is asked nothing any more."""
@@ -200,9 +194,8 @@ class FarProcess:
             if printed and self._life.log is not None:
                 with suppress(OSError), self._life.log.open("ab") as log:  # on a full disk it is lost, as here
                     log.write(printed)
-            if death is not None:
-                who, code = death
-                self._life.died(f"{who} on node {self.node}", code)
+            if death:
+                self._life.fail(f"{death}{log_hint(self._life.log)}")
             await asyncio.sleep(0 if self._out or len(replies) == PIECE else began + PACE_S - now())
 
 
@@ -236,8 +229,7 @@ async def agent_on(
     """A ``Hosted`` there for as long; ``unsure`` is told where it may live on. Raises NodeLost, NodeRefused."""
     actor = await cluster.actor(place, partial(Hosted, owner), CLOSE_S)
     try:
-        if fault := await answer_within(why_unusable(actor, authenticated=not cluster.unauthenticated), ASK_S):
-            raise NodeRefused(fault)
+        await answer_within(actor.check(), ASK_S)
         yield actor
     finally:
         if not await actor.end():
@@ -245,12 +237,15 @@ async def agent_on(
 
 
 async def about(cluster: RayCluster, place: RayNodeInfo, device: str) -> NodeDevices | str:
-    """What a node has for a run with ``run.device`` = ``device``, or why it cannot be used; no GPU is no reason."""
+    """What a node has for a run with ``run.device`` = ``device``, or why it cannot be used; no GPU is no reason. Raises
+    HeadLost.
+    """
     try:
         async with agent_on(cluster, place, "survey") as actor:
-            asks = actor.call("run", devices_here, "cpu" if device == "cpu" else "auto")
-            devices = await answer_within(asks, ASK_S)
+            devices = await answer_within(actor.call("run", devices_here, "cpu" if device == "cpu" else "auto"), ASK_S)
             memory = await answer_within(actor.call("run", free_memory), ASK_S)
+    except HeadLost:
+        raise
     except (NodeLost, NodeRefused) as error:
         return str(error)
     if not place.here:  # what its owner keeps from Ray is not ours either
@@ -262,7 +257,7 @@ async def survey(cluster: RayCluster, device: str, tell: Callable[[str], None]) 
     """``about`` all nodes; tells of those that cannot be used. Raises HeadLost, ConfigError where ours is one."""
     async with joined(cluster):
         places = [place for place in await cluster.look() if place.alive]
-        said = await asyncio.gather(*(about(cluster, place, device) for place in places))
+        said = await together(*(about(cluster, place, device) for place in places))
     for place, node in zip(places, said, strict=True):
         if isinstance(node, str):
             tell(f"node {place.name} is not used: {node}")

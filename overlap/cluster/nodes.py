@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import dataclasses
 import hashlib
 import pickle
@@ -13,11 +12,11 @@ from operator import attrgetter
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
+from overlap.aio import wait_result
 from overlap.errors import OverlapError
 from sandbox.core import Judgement, Problem, Program
 
 T = TypeVar("T")
-_LOOKS = 4
 _PROGRAM = attrgetter(*(item.name for item in dataclasses.fields(Program)))
 _ROOT = Path(__file__).resolve().parents[2]
 BEAT_S = 2.0
@@ -49,8 +48,9 @@ class NodeRefused(OverlapError):
 
 
 class RayNodeInfo(NamedTuple):
-    """A node as Ray knows it: its id, the address that it listens at, and the GPUs and cores that Ray counts there.
-    ``drains``: it is about to go (`ray drain-node`, a notice of preemption); ``here``: this process runs on it.
+    """A node as Ray knows it: its id, the address that it listens at, the GPUs and cores that Ray counts there, and of
+    these the cores that are ``free``. ``drains``: it is about to go (`ray drain-node`, a notice of preemption);
+    ``here``: this process runs on it.
     """
 
     key: str
@@ -58,6 +58,7 @@ class RayNodeInfo(NamedTuple):
     alive: bool
     gpus: int
     cpus: int = 0
+    free: int = 0
     drains: bool = False
     here: bool = False
 
@@ -143,18 +144,11 @@ class NodeReply(NamedTuple):
 
 
 async def answer_within(call: Awaitable[T], seconds: float) -> T:
-    """What it says. Raises NodeSilent where it has said nothing for so long. A process that stood still meanwhile has
-    not waited: its time is counted in parts, of which each ends once.
-    """
-    asked = asyncio.ensure_future(call)
+    """What it says. Raises NodeSilent where it has said nothing for so long."""
     try:
-        for _ in range(_LOOKS):
-            await asyncio.wait([asked], timeout=seconds / _LOOKS)
-            if asked.done():
-                return asked.result()
-    finally:
-        asked.cancel()
-    raise NodeSilent(f"no answer within {seconds:.0f} s")
+        return await wait_result(call, seconds)
+    except TimeoutError:
+        raise NodeSilent(f"no answer within {seconds:.0f} s") from None
 
 
 @cache

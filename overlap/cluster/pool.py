@@ -22,8 +22,8 @@ from typing import Any
 
 from overlap.clock import now
 from overlap.cluster.desk import Desk, NodeWork, Router, pace_s
-from overlap.cluster.members import RayMembers, RayNode
-from overlap.cluster.nodes import Facts, HeadLost, NodeLost, NodeRefused, NodeReply
+from overlap.cluster.nodes import HELLO_S, Facts, HeadLost, NodeLost, NodeRefused, NodeReply, answer_within
+from overlap.cluster.ray_cluster import RayMembers, RayNode
 from overlap.core import ClusterFigures, NodeFigures
 from overlap.errors import OverlapError, VerifierError
 from sandbox.core import Judgement, Problem, Program
@@ -67,19 +67,14 @@ class ClusterPool:
         """Returns when the first node is there. Raises SandboxError where none is in time, and what ended the search
         for them.
         """
+        self._start(self._gather())
+        self._start(self._look_after())
         try:
-            self._start(self._gather())
-            self._start(self._look_after())
-            async with asyncio.timeout(ALONE_S):
-                await self._some.wait()
+            await self._some.wait()
             if self._why is not None:
                 raise self._why
-        except BaseException as error:
+        except BaseException:
             await self.__aexit__()
-            if isinstance(error, TimeoutError):
-                refused = "".join(f"; {name}: {why}" for name, why in list(self._refusals.items())[:REFUSALS_TOLD])
-                none = f"no node of the cluster can judge programs after {ALONE_S:g} s{refused}"
-                raise SandboxError(none) from None
             raise
         return self
 
@@ -92,14 +87,20 @@ class ClusterPool:
             await asyncio.wait([ending])
             raise
 
-    def _stop(self, why: Exception) -> asyncio.Task[None]:
+    def _stop(self, error: BaseException) -> asyncio.Task[None]:
         """Tell whoever waits, and whoever asks later. Then the agents are ended, and the cluster is left: once for all
         who ask for it, for a cluster that one of them leaves has nobody left to end the agents of another one.
         """
         if self._ending is None:
-            self._why = why
+            if isinstance(error, HeadLost):
+                self._tell(why := f"the cluster is lost: {error}")
+                self._why = VerifierError(f"{why}; over another one the run goes on with --resume")
+            elif isinstance(error, OverlapError | SandboxError):
+                self._why = error
+            else:
+                self._why = SandboxError(f"the driver of the cluster failed: {type(error).__name__}: {error}")
             self._some.set()
-            self._fail(why)
+            self._fail(self._why)
             self._ending = asyncio.create_task(self._end(), name="end the agents")
         return self._ending
 
@@ -122,17 +123,8 @@ class ClusterPool:
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
-        error = None if task.cancelled() else task.exception()
-        if error is None or self._ending is not None:
-            return
-        if isinstance(error, HeadLost):  # be gone from the cluster before Ray ends this process
-            why = f"the cluster is lost: {error}"
-            self._tell(why)
-            self._stop(VerifierError(f"{why}; over another one the run goes on with --resume"))
-        elif isinstance(error, OverlapError):
+        if not task.cancelled() and (error := task.exception()) is not None:
             self._stop(error)
-        else:
-            self._stop(SandboxError(f"the driver of the cluster failed: {type(error).__name__}: {error}"))
 
     def _fail(self, error: Exception) -> None:
         for work in self._router.everything():
@@ -222,14 +214,15 @@ class ClusterPool:
 
     async def _serve(self, node: RayNode) -> None:
         """A node from its first word to its last."""
-        desk, name = None, node.name
+        desk, name, sent_s = None, node.name, now()
         try:
-            desk = await Desk.opened(node)
+            desk = Desk(node, facts := await answer_within(node.hello(), HELLO_S))
             if name in self._router.desks:
                 raise NodeRefused("another node has its name")
+            desk.offset.note(sent_s, facts.asked_s, facts.said_s, now())
             self._refusals.pop(name, None)
             if not node.drains:
-                self._tell(f"node {name} judges programs: {desk.facts}")
+                self._tell(f"node {name} judges programs: {facts}")
                 self._router.join(desk)
                 self._some.set()
                 self._spread()
@@ -242,6 +235,8 @@ class ClusterPool:
                     self._tell(f"node {name} drains: {len(desk.held)} jobs end there, and it gets no other")
                 await desk.rest()
             self._tell(f"node {name} is drained, and let go")
+        except HeadLost:
+            raise
         except (NodeRefused, NodeLost) as error:
             if desk is not None and self._router.desks.get(name) is desk:
                 self._tell(f"node {name} is lost ({error}): {self._lose(desk)} jobs go elsewhere")
@@ -316,8 +311,12 @@ class ClusterPool:
             self._router.balance()
             if self._router.desks:
                 alone_since = now()
-            elif now() - alone_since > ALONE_S:
-                self._fail(SandboxError(f"there has been no node to judge programs for {ALONE_S:g} s"))
+            elif now() - alone_since >= ALONE_S:
+                refused = "".join(f"; {name}: {why}" for name, why in list(self._refusals.items())[:REFUSALS_TOLD])
+                none = SandboxError(f"there was no node of the cluster to judge programs for {ALONE_S:g} s{refused}")
+                self._fail(none)
+                if not self._some.is_set():
+                    raise none
 
 
 def _same_key(digest: str, program: Program) -> str:

@@ -1,7 +1,14 @@
-"""A Ray cluster that this driver has joined: who is there, and actors on its nodes. No Ray in here.
+"""A Ray cluster that this driver has joined: who is there, actors on its nodes, and an agent on each. No Ray in here.
 
 Ray lives in a process of its own (``ray_process``), which is called from here and ends with the driver. Where that
-process ends, or the head does not answer, the cluster is lost.
+process ends, or the head does not answer, the cluster is lost. How many programs a node judges at once is one for each
+core that is free there:
+
+    cores that Ray counts there ── others have taken some ── our engines and ranks are bound to some ──▶ free
+
+On the driver's own machine, where engine and learner sit, it is ``verify.workers``, as without a cluster. What an agent
+gets is taken of Ray's count, so that nobody else comes upon it; the node itself bounds it by what a process may use
+there (affinity, control groups), as it does on one machine.
 """
 
 from __future__ import annotations
@@ -9,94 +16,108 @@ from __future__ import annotations
 import asyncio
 import os
 import pickle
-from collections.abc import Callable
-from contextlib import AsyncExitStack, ExitStack, suppress
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from overlap.cluster.addresses import check_address
-from overlap.cluster.by_hand import AUTH, token_of
-from overlap.cluster.nodes import HeadLost, NodeLost, NodeSilent, RayNodeInfo, answer_within
-from overlap.cluster.pieces import Brought
+from overlap.aio import threaded
+from overlap.clock import now
+from overlap.cluster.addresses import AUTH, check_address
+from overlap.cluster.agent import Agent, MakePool
+from overlap.cluster.by_hand import HEALTH, token_of
+from overlap.cluster.nodes import (
+    Facts,
+    HeadLost,
+    NodeLost,
+    NodeParcel,
+    NodeRefused,
+    NodeReply,
+    NodeSilent,
+    RayNodeInfo,
+    answer_within,
+    code_digest,
+)
 from overlap.errors import ConfigError
 from overlap.process import ChildProcesses, Peer, scratch_directory
-from sandbox.errors import SandboxError
+from overlap.weights import Brought
+from sandbox.errors import IsolationUnavailable, SandboxError
+from sandbox.pool import Pool
 
 JOIN_S, LOOKING_S, LOOK_S, LEAVE_S, KILL_S = 60.0, 60.0, 1.0, 5.0, 2.0
-_PATIENCE = {
-    "RAY_gcs_rpc_server_reconnect_timeout_s": "120",
-    "RAY_grpc_client_keepalive_time_ms": "5000",
-    "RAY_grpc_client_keepalive_timeout_ms": "5000",
-}
-"""Ray ends a process whose head has been silent for so long: after we have told of it."""
+AGAIN_S, AGAIN_MAX_S, STEADY_S = 5.0, 300.0, 60.0
+"""A node whose agent was lost gets another one after so long; twice as long each time, until one has lived steadily."""
+CLOSE_S = 6.0
+"""A sandbox ends within 5 s, or is killed."""
 MODULE = "overlap.cluster.ray_process"
 _FIELD = "cluster.address"
 
 
 class RayCluster:
     """The cluster at ``address`` ("host:port"). What works over it enters it each for itself, also side by side; the
-    last one that leaves ends the connection. ``log`` takes what Ray prints.
+    last one that leaves ends the connection. Where the cluster is lost, whatever waits for it raises HeadLost. ``log``
+    takes what Ray prints.
     """
 
     def __init__(self, address: str) -> None:
         self.address = address
         self.log: Path | None = None
-        self.unauthenticated = os.environ.get(AUTH[0]) == "disabled"
         self._users = 0
-        self._joined: asyncio.Task[Peer] | None = None
-        self._watches: asyncio.Task[HeadLost] | None = None
-        self._leaves: asyncio.Task[None] | None = None
-        self._stack = AsyncExitStack()
+        self._joined: asyncio.Future[Peer] | None = None
+        self._stays: asyncio.Task[None] | None = None
 
     async def enter(self) -> None:
         """Join, unless that is done. Raises ConfigError; also then ``leave`` is due."""
         self._users += 1
         if self._joined is None:
-            access, self._stack = self._access(), AsyncExitStack()
-            self._joined = asyncio.create_task(self._join(access, self._stack), name="join the cluster")
+            access, self._joined = self._access(), asyncio.get_running_loop().create_future()
+            self._stays = asyncio.create_task(self._stay(access, self._joined), name="stay in the cluster")
         await asyncio.shield(self._joined)
 
-    async def _join(self, access: dict[str, str], stack: AsyncExitStack) -> Peer:
+    async def leave(self) -> None:
+        """For each that has entered, or tried to; with the last one the connection ends, and every actor with it."""
+        self._users -= 1
+        if not self._users and self._joined is not None and self._stays is not None:
+            self._joined = None
+            self._stays.cancel()
+            await asyncio.wait([self._stays])  # who is cancelled over it leaves all the same
+
+    async def _stay(self, access: dict[str, str], joined: asyncio.Future[Peer]) -> None:
+        """Join, and watch the head: until that is lost, or this is cancelled."""
+        try:
+            async with AsyncExitStack() as stack:
+                life, peer = await self._join(access, stack)
+                joined.set_result(peer)
+                try:
+                    while True:
+                        await self.look()
+                        await asyncio.sleep(LOOK_S)
+                except HeadLost as error:
+                    life.fail(error)
+                    await asyncio.Event().wait()
+        except Exception as error:
+            if joined.done():
+                raise
+            joined.set_exception(error)
+
+    async def _join(self, access: dict[str, str], stack: AsyncExitStack) -> tuple[ChildProcesses, Peer]:
         """The process that Ray lives in. Raises ConfigError."""
         check_address(_FIELD, self.address)
-        stack.push_async_callback(asyncio.to_thread, (files := ExitStack()).close)
-        scratch, _ = files.enter_context(scratch_directory())
+        scratch, _ = await stack.enter_async_context(threaded(scratch_directory()))
         life = ChildProcesses(
             "ray", lambda text: HeadLost(f"Ray on this machine has ended ({text})"), scratch, self.log
         )
         stack.push_async_callback(life.close)
-        peer = await Peer.start(life, "Ray's process", MODULE, _PATIENCE | access)
-        stack.push_async_callback(_end, life, peer)
+        peer = await Peer.start(life, "Ray's process", MODULE, HEALTH | access)
+        stack.push_async_callback(peer.close)
+        stack.push_async_callback(_leave, peer)
         try:
             await answer_within(peer.call("join", self.address), JOIN_S)
         except NodeLost as error:
             way_out = f"cannot be joined ({error}): see `overlap cluster status {self.address}`"
             raise ConfigError(_FIELD, self.address, way_out) from None
-        return peer
-
-    async def leave(self) -> None:
-        """For each that has entered, or tried to; with the last one the connection ends, and every actor with it."""
-        self._users -= 1
-        if self._users or self._joined is None:
-            return
-        tasks = [task for task in (self._joined, self._watches) if task is not None]
-        self._joined = self._watches = None
-        self._leaves = asyncio.create_task(_leave(tasks, self._stack), name="leave the cluster")
-        await asyncio.shield(self._leaves)  # who is cancelled over it leaves all the same
-
-    async def lost(self) -> HeadLost:
-        """Wait until the head is lost, and say how. For whoever has entered; cancelled when the last one leaves."""
-        if self._watches is None:
-            self._watches = asyncio.create_task(self._watch(), name="watch the head")
-        return await asyncio.shield(self._watches)
-
-    async def _watch(self) -> HeadLost:
-        while True:
-            try:
-                await self.look()
-            except HeadLost as error:
-                return error
-            await asyncio.sleep(LOOK_S)
+        return life, peer
 
     async def look(self) -> list[RayNodeInfo]:
         """Every node that is there or was. Raises HeadLost where the head does not answer, or takes us for dead."""
@@ -104,11 +125,6 @@ class RayCluster:
         if any(place.here and not place.alive for place in places):
             raise HeadLost("Ray on this machine has ended, or was cut off from the head")
         return places
-
-    async def free(self) -> dict[str, int]:
-        """Whole cores of each node, by its key, that nobody has taken of what Ray counts. Raises HeadLost."""
-        rest: dict[str, int] = await self._asked("free")
-        return rest
 
     async def actor(self, place: RayNodeInfo, make: Callable[[], Any], close_s: float, *, cpus: int = 0) -> RayActor:
         """An actor on that node with what ``make`` makes there, which closes within ``close_s``. Of what Ray counts
@@ -146,25 +162,22 @@ class RayActor:
 
     def __init__(self, ray: Peer, number: int, close_s: float) -> None:
         self._ray, self._number, self._close_s = ray, number, close_s
-        self._nudges: set[asyncio.Task[Any]] = set()
 
-    async def ask(self, method: str, *args: Any) -> Any:
-        """What a method of the actor says. Raises NodeLost, SandboxError; may wait for ever."""
-        return await self._ray.call("ask", self._number, method, *args)
+    async def check(self) -> None:
+        """Raises NodeRefused where its node cannot be used: it has other code, or lets everybody in."""
+        asks, code = await self._ray.call("ask", self._number, "identity")
+        if not asks and os.environ.get(AUTH[0]) != "disabled":
+            raise NodeRefused("its Ray lets everybody in; join it with RAY_AUTH_MODE=disabled only where that is meant")
+        if code != code_digest():
+            raise NodeRefused("another version of this package, or of Python, is installed there")
 
     async def call(self, name: str, *args: Any) -> Any:
-        """What a method of its thing says; raises as ``ask`` does."""
-        return await self.ask("call", name, *args)
+        """What a method of its thing says. Raises NodeLost, SandboxError; may wait for ever."""
+        return await self._ray.call("ask", self._number, "call", name, *args)
 
     def nudge(self) -> None:
-        """Call ``nudge`` of its thing, without waiting."""
-        task = asyncio.create_task(self._nudge(), name="nudge")
-        self._nudges.add(task)
-        task.add_done_callback(self._nudges.discard)
-
-    async def _nudge(self) -> None:
-        with suppress(NodeLost, SandboxError):
-            await self.call("nudge")
+        """Call ``nudge`` of its thing; whether that succeeds nobody hears."""
+        self._ray.send("ask", self._number, "call", "nudge")
 
     async def bring(self, update: int, path: str, version: int, size: int) -> Brought:
         """Put weights into the memory of its node: see ``RayProcess.bring``."""
@@ -175,10 +188,8 @@ class RayActor:
         """Have it close what it has, then end it. Whether all that it had has ended for sure: so it has where the actor
         was gone before.
         """
-        for task in self._nudges:
-            task.cancel()
         try:
-            await answer_within(self.ask("close"), self._close_s)
+            await answer_within(self.call("close"), self._close_s)
         except (NodeSilent, SandboxError):
             return False
         except NodeLost:
@@ -189,15 +200,120 @@ class RayActor:
         return True
 
 
-async def _leave(tasks: list[asyncio.Task[Any]], stack: AsyncExitStack) -> None:
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
-    await stack.aclose()
+class RayNode:
+    """A node with an agent of ours, or without one for the reason ``why``. ``tries``: agents that its machine had
+    before, none of which lived long. ``drains``: it shall get no further job, and is let go when it has none.
+
+    Calls raise NodeLost once the agent is gone, or cannot be reached. Where it is silent they wait for ever: the caller
+    bounds them, and asks it nothing more. So a job has one answer, without an account of what was asked when.
+    """
+
+    def __init__(self, name: str, actor: RayActor | None, *, why: str = "", tries: int = 0) -> None:
+        self.name, self._actor, self._why = name, actor, why
+        self.drains, self.tries, self._made_s = False, tries, now()
+        self.again_s = float("inf")
+        """When its machine gets another agent."""
+
+    async def hello(self) -> Facts:
+        """Start what judges programs there, and say what it is. Raises NodeRefused."""
+        if self._actor is None:
+            raise NodeRefused(self._why)
+        await self._actor.check()
+        try:
+            facts: Facts = await self._actor.call("hello")
+        except SandboxError as error:
+            isolates = "it cannot isolate programs as verify.isolation asks"
+            why = isolates if isinstance(error, IsolationUnavailable) else f"its sandbox fails: {type(error).__name__}"
+            raise NodeRefused(f"{why}: {error}") from error
+        return facts
+
+    async def exchange(self, parcel: NodeParcel) -> NodeReply:
+        """Hand over a parcel, and take the reply; one call at a time."""
+        assert self._actor is not None
+        reply: NodeReply = await self._actor.call("exchange", parcel.packed())
+        return reply
+
+    def nudge(self) -> None:
+        """Have the call that waits there for a first answer return now."""
+        assert self._actor is not None
+        self._actor.nudge()
+
+    async def close(self) -> None:
+        """End everything that it started, and itself."""
+        lost_s = now()
+        self.again_s = lost_s + AGAIN_S
+        if self._actor is not None:
+            self.again_s = lost_s + min(AGAIN_MAX_S, AGAIN_S * 2.0**self.tries)
+            self.tries = self.tries + 1 if lost_s - self._made_s < STEADY_S else 0
+            await self._actor.end()
 
 
-async def _end(life: ChildProcesses, peer: Peer) -> None:
+class RayMembers:
+    """The nodes of a cluster that judge, with what ``make_pool`` makes on each. ``workers``: what this machine judges
+    at once; each further one judges with all of its cores that are free, and ``bound`` says how many of those an engine
+    or learner rank of ours uses there.
+    """
+
+    def __init__(
+        self,
+        cluster: RayCluster,
+        make_pool: MakePool = Pool,
+        *,
+        workers: int | None = None,
+        bound: Callable[[RayNodeInfo], int] = lambda place: 0,
+    ) -> None:
+        self._cluster, self._entered = cluster, False
+        self._make_pool, self._workers, self._bound = make_pool, workers, bound
+        self._nodes: dict[str, RayNode] = {}
+
+    async def joined(self) -> AsyncIterator[RayNode]:
+        """Every node that is there, then each that joins, with an agent on it."""
+        self._entered = True
+        await self._cluster.enter()
+        while True:
+            for place in await self._cluster.look():
+                if self._lacks(place):
+                    yield await self._meet(place)
+            await asyncio.sleep(LOOK_S)
+
+    def _lacks(self, place: RayNodeInfo) -> bool:
+        """Whether it shall get an agent now. What is known of its node is brought up to date."""
+        if not place.alive:
+            self._nodes.pop(place.key, None)
+        elif known := self._nodes.get(place.key):
+            known.drains = place.drains
+            return not place.drains and now() >= known.again_s
+        return place.alive and not place.drains
+
+    async def _meet(self, place: RayNodeInfo) -> RayNode:
+        """An agent for a node that lacks one."""
+        known, why, actor = self._nodes.get(place.key), "", None
+        try:
+            workers, cpus = self._capacity(place)
+            actor = await self._cluster.actor(place, partial(Agent, self._make_pool, workers), CLOSE_S, cpus=cpus)
+        except NodeRefused as error:
+            why = str(error)
+        made = self._nodes[place.key] = RayNode(place.name, actor, why=why, tries=known.tries if known else 0)
+        return made
+
+    def _capacity(self, place: RayNodeInfo) -> tuple[int, int]:
+        """Programs that it judges at once, and the cores that are taken of Ray's count for them. Raises NodeRefused."""
+        bound, free = self._bound(place), place.free
+        left = max(0, free - bound)
+        if place.here and self._workers is not None:
+            return self._workers, min(self._workers, left)
+        if not left:
+            ours = f", engines and learner ranks of this run {min(bound, free)}" if bound else ""
+            raise NodeRefused(f"no core of it is free: Ray counts {place.cpus}, others have {place.cpus - free}{ours}")
+        return left, left
+
+    async def close(self) -> None:
+        """Leave the cluster."""
+        if self._entered:
+            self._entered = False
+            await self._cluster.leave()
+
+
+async def _leave(peer: Peer) -> None:
     with suppress(NodeLost):
         await answer_within(peer.call("leave"), LEAVE_S)
-    await life.close()
-    await peer.close()

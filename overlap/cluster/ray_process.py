@@ -9,35 +9,30 @@ from __future__ import annotations
 import asyncio
 import itertools
 import os
-import threading
 from collections.abc import Callable
-from concurrent.futures import Future
-from functools import partial
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
 import ray
 from ray import exceptions
 from ray._private import state  # no public name tells what drains, and what is free on a node
-from ray._raylet import GcsClient  # type: ignore[attr-defined]
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from overlap.cluster.addresses import NO_HEAD, read_access
+from overlap.cluster.addresses import AUTH, NO_HEAD, admitted
 from overlap.cluster.agent import NodeActor
-from overlap.cluster.by_hand import AUTH
-from overlap.cluster.nodes import HeadLost, NodeLost, NodeSilent, RayNodeInfo
-from overlap.cluster.pieces import Brought, Pieces
+from overlap.cluster.nodes import HeadLost, NodeLost, NodeSilent, RayNodeInfo, answer_within
 from overlap.errors import ConfigError, OverlapError, one_line
 from overlap.process import PARENT, CallServer, process_tree, serve_until_hung_up
+from overlap.weights import Brought, Pieces
 from sandbox.errors import SandboxError
 
 T = TypeVar("T")
 CALLS = 64
 """Calls that an actor serves at a time: one that waits, and a few that do not."""
-PUT_S = 60.0
-"""A piece of the weights is on its way into the object store for so long at most."""
+PUT_S, FILL_S = 60.0, 300.0
+"""A piece of the weights is on its way into the object store, and to a node, for so long at most."""
 UNIMPLEMENTED = 12
 """What a server of gRPC says to a call that it does not know."""
-_FIELD = "cluster.address"
 
 
 class RayProcess(CallServer):
@@ -48,25 +43,22 @@ class RayProcess(CallServer):
         self._actors: dict[int, Any] = {}
         self._numbers = itertools.count(1)
         self._pieces = Pieces(put)
+        asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(256))  # Ray's calls may block for ever
 
     async def join(self, address: str) -> None:
         """Raises ConfigError where no head is there, or none that lets us in."""
-        await apart(lambda: _join(address))
+        await asyncio.to_thread(_join, address)
 
     async def leave(self) -> None:
         """End the connection, and every actor with it."""
-        await apart(ray.shutdown)
+        await asyncio.to_thread(ray.shutdown)
 
     async def look(self) -> list[RayNodeInfo]:
         """Every node that is there or was. Raises HeadLost."""
         here = ray.get_runtime_context().get_node_id()
-        nodes, draining = await _asked(lambda: (ray.nodes(), state.state.get_draining_nodes()))
-        return [_place(node, draining, here) for node in nodes]
-
-    async def free(self) -> dict[str, int]:
-        """Whole cores of each node, by its key, that nobody has taken of what Ray counts. Raises HeadLost."""
-        rest = await _asked(state.available_resources_per_node)
-        return {key: int(resources.get("CPU", 0.0)) for key, resources in rest.items()}
+        draining, free = state.state.get_draining_nodes, state.available_resources_per_node
+        nodes, drains, rest = await _asked(lambda: (ray.nodes(), draining(), free()))
+        return [_place(node, drains, rest, here) for node in nodes]
 
     async def make(self, key: str, made: bytes, close_s: float, cpus: int) -> int:
         """An actor on that node, which takes ``cpus`` of what Ray counts there. Raises HeadLost."""
@@ -97,11 +89,15 @@ class RayProcess(CallServer):
     async def kill(self, number: int) -> None:
         """End an actor at once."""
         if (actor := self._actors.pop(number, None)) is not None:
-            await apart(lambda: ray.kill(actor))
+            await asyncio.to_thread(ray.kill, actor)
 
     async def bring(self, number: int, update: int, path: str, version: int, size: int) -> Brought:
         """Put weights that lie at ``path`` of this machine's memory into that of an actor's node."""
-        return await self._pieces.bring(partial(self.ask, number, "call"), update, path, version, size)
+
+        async def ask(name: str, *args: Any) -> Any:
+            return await answer_within(self.ask(number, "call", name, *args), FILL_S)
+
+        return await self._pieces.bring(ask, update, path, version, size)
 
 
 async def put(data: bytes | bytearray) -> Any:
@@ -109,67 +105,36 @@ async def put(data: bytes | bytearray) -> Any:
     import numpy
 
     try:
-        async with asyncio.timeout(PUT_S):
-            return await apart(lambda: ray.put(numpy.frombuffer(data, numpy.uint8)))
-    except (TimeoutError, exceptions.RayError) as error:
-        why = _last_line(error) or f"no answer within {PUT_S:g} s"
-        raise NodeLost(f"weights cannot be put into Ray's object store on this machine: {why}") from None
+        return await answer_within(asyncio.to_thread(ray.put, numpy.frombuffer(data, numpy.uint8)), PUT_S)
+    except (NodeSilent, exceptions.RayError) as error:
+        why = f"weights cannot be put into Ray's object store on this machine: {_last_line(error)}"
+        raise NodeLost(why) from None
 
 
 def _join(address: str) -> None:
-    if os.environ.get(AUTH[0]) == "token" and _lets_everybody_in(address):
-        why = "lets everybody in, without a token: set RAY_AUTH_MODE=disabled where that is meant"
-        raise ConfigError(_FIELD, address, why)
+    wanted = os.environ[AUTH[0]]
     try:
-        GcsClient(address=address)
-        ray.init(address=address, log_to_driver=False, configure_logging=False)
-        return
-    except exceptions.AuthenticationError:
+        mode, _ = admitted(address)
+        if mode == wanted:
+            ray.init(address=address, log_to_driver=False, configure_logging=False)
+            return
         why = "asks for another token than the driver's: set RAY_AUTH_MODE=token, and RAY_AUTH_TOKEN_PATH to that"
+        if mode:
+            why = "lets everybody in, without a token: set RAY_AUTH_MODE=disabled where that is meant"
     except (ConnectionError, RuntimeError, ValueError, exceptions.RayError) as error:
         text = one_line(error, 300)  # of versions that differ all lines, for they say which
         text = text if text.startswith("Version mismatch") else _last_line(error)
         no_head = isinstance(error, exceptions.RpcError) and error.rpc_code == UNIMPLEMENTED
         why = NO_HEAD if no_head else f"cannot be joined ({text}): see `overlap cluster status {address}`"
-    raise ConfigError(_FIELD, address, why)
-
-
-def _lets_everybody_in(address: str) -> bool:
-    """Whether a head lets in who has no token."""
-    mine = {name: os.environ.pop(name) for name in AUTH if name in os.environ}
-    os.environ[AUTH[0]] = "disabled"
-    read_access()
-    try:
-        GcsClient(address=address)
-    except exceptions.RayError:
-        return False
-    finally:
-        os.environ.update(mine)
-        read_access()
-    return True
+    raise ConfigError("cluster.address", address, why)
 
 
 async def _asked(ask: Callable[[], T]) -> T:
     """What the head says. Raises HeadLost; waits for as long as its driver does."""
     try:
-        return await apart(ask)
+        return await asyncio.to_thread(ask)
     except (ConnectionError, RuntimeError, exceptions.RayError) as error:
         raise HeadLost(f"its head does not answer ({_last_line(error)})") from None
-
-
-async def apart(work: Callable[[], T]) -> T:
-    """What a call of Ray's says, which blocks and may do so for ever: in a thread that nobody waits for at the end."""
-    said: Future[T] = Future()
-
-    def run() -> None:
-        try:
-            said.set_result(work())
-        except Exception as error:
-            said.set_exception(error)
-
-    waits = asyncio.wrap_future(said)
-    threading.Thread(target=run, name="ray call", daemon=True).start()
-    return await asyncio.shield(waits)
 
 
 def _last_line(error: BaseException) -> str:
@@ -178,10 +143,18 @@ def _last_line(error: BaseException) -> str:
     return lines[-1 if "creation task" in lines[0] else 0].strip()[:200]
 
 
-def _place(node: dict[str, Any], draining: dict[str, int], here: str) -> RayNodeInfo:
+def _place(node: dict[str, Any], drains: dict[str, int], rest: dict[str, dict[str, float]], here: str) -> RayNodeInfo:
     key, counted = node["NodeID"], node.get("Resources", {})
-    gpus, cpus = int(counted.get("GPU", 0)), int(counted.get("CPU", 0))
-    return RayNodeInfo(key, node["NodeManagerAddress"], bool(node["Alive"]), gpus, cpus, key in draining, key == here)
+    return RayNodeInfo(
+        key,
+        node["NodeManagerAddress"],
+        bool(node["Alive"]),
+        gpus=int(counted.get("GPU", 0)),
+        cpus=int(counted.get("CPU", 0)),
+        free=int(rest.get(key, {}).get("CPU", 0)),  # Ray does not name what is used up
+        drains=key in drains,
+        here=key == here,
+    )
 
 
 if __name__ == "__main__":

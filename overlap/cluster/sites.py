@@ -12,27 +12,24 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from overlap.aio import shielded_thread, together
+from overlap.aio import shielded_thread
 from overlap.clock import now
-from overlap.cluster.fleet import LOOK_S, REST_S, FarProcess, RayFleet, ending, joined
-from overlap.cluster.hosted import files_in, read_piece, write_piece
-from overlap.cluster.pieces import PIECE_BYTES
-from overlap.errors import LearnerError, RunDirError
+from overlap.cluster.fleet import REST_S, FarProcess, RayFleet, ending, joined
+from overlap.cluster.ray_cluster import LOOK_S
+from overlap.errors import LearnerError
+from overlap.pieces import copy_file, files_in, in_pieces
 from overlap.placement import EngineSeat, Placement, RankSeat, reseated
 from overlap.process import ChildProcesses, Peer
 from overlap.weights import WeightCopy
 
 _OF_A_RANK = re.compile(r"zero_pp_rank_(\d+)_")
 """Files of a saved state that one rank writes, and reads again."""
-Run = Callable[..., Awaitable[Any]]
 OTHER = "with what had changed they were other than here"
-AHEAD = 2
-"""Pieces on their way at a time: one is written while the next one comes."""
 
 
 class FarSite:
@@ -119,7 +116,7 @@ class RankSite:
             yield folders
             for process in apart.values():
                 for name, size in await process.run(files_in, process.folder):
-                    await _copy(process.folder / name, size, folder / name, read=process.run)
+                    await copy_file(process.folder / name, size, folder / name, read=process.run)
 
     @asynccontextmanager
     async def loading(self, life: ChildProcesses, folder: Path, *, recut: bool) -> AsyncIterator[Sequence[Path]]:
@@ -130,7 +127,7 @@ class RankSite:
                     of = _OF_A_RANK.search(name)
                     there = process.folder / name
                     if recut or of is None or int(of[1]) in ranks:
-                        await _copy(folder / name, size, there, write=process.run, where=f" on node {node}")
+                        await copy_file(folder / name, size, there, write=process.run, where=f" on node {node}")
             yield folders
 
     async def brought(self, life: ChildProcesses, info: Mapping[str, Any], version: int) -> Mapping[str, Any]:
@@ -139,8 +136,7 @@ class RankSite:
         size = int(info["size"])
         copy = self._weights = self._weights or WeightCopy(size)
 
-        async def bring(at: int) -> None:
-            length = min(PIECE_BYTES, size - at)
+        async def bring(at: int, length: int) -> None:
             for _ in range(2):  # what has changed, and all of it where the result is not right
                 with process.lost():
                     sent = await process.ask("changed", info["path"], at, length, copy.digests.get(at))
@@ -151,7 +147,7 @@ class RankSite:
             life.fail(f"weights come from node {process.node} other than they are there")
             life.check()
 
-        await _in_turns(bring, size)
+        await in_pieces(size, bring)
         return {**info, "path": copy.path}
 
     async def close(self) -> None:
@@ -177,27 +173,3 @@ class RankSite:
         finally:
             for process in apart.values() if not life.over else ():
                 await process.run(shutil.rmtree, process.folder, True)
-
-
-async def _copy(
-    path: Path, size: int, to: Path, *, read: Run = asyncio.to_thread, write: Run = asyncio.to_thread, where: str = ""
-) -> None:
-    """A file, some pieces of it at a time; ``read`` runs a function where it lies, ``write`` ``where`` it goes."""
-
-    async def copy(at: int) -> None:
-        piece = await read(read_piece, path, at, min(PIECE_BYTES, size - at))
-        if fault := await write(write_piece, to, at, piece):
-            raise RunDirError(f"cannot write {to}{where}: {fault}; free disk space there, or choose another place")
-
-    await _in_turns(copy, size)
-
-
-async def _in_turns(move: Callable[[int], Awaitable[None]], size: int) -> None:
-    """Move every piece, some at a time."""
-    starts = iter(range(0, max(1, size), PIECE_BYTES))
-
-    async def work() -> None:
-        for at in starts:
-            await move(at)
-
-    await together(*(work() for _ in range(AHEAD)))

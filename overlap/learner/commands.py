@@ -46,7 +46,11 @@ class Commands:
         self._residency = self._trainer.residency
         placed = spec.placement
         self._sender = open_sender(
-            placed.backend, rank=spec.rank, engine_devices=placed.engine_devices, address=placed.address
+            placed.backend,
+            rank=spec.rank,
+            engine_devices=placed.engine_devices,
+            read=placed.feeds(spec.seat),
+            address=placed.address,
         )
         self._version = 0
         self._base = policy_digest(spec.policy) if spec.cfg.learn.lora_rank else ""

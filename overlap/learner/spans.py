@@ -10,8 +10,10 @@ A row is a prompt and what shares it, one behind the other. By what the device h
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import inspect
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import torch
@@ -117,9 +119,15 @@ def _flash(query: Tensor, key: Tensor, value: Tensor, spans: Spans, scaling: flo
         k, v = _Pick.apply(k, spans.keys), _Pick.apply(v, spans.keys)
     out: Tensor = varlen.varlen_attn(
         q, k, v, spans.queries_from, spans.keys_from, spans.most_queries, spans.most_keys,
-        scale=scaling, window_size=(-1, 0), enable_gqa=q.shape[1] != k.shape[1],
+        scale=scaling, window_size=(-1, 0), **_shared_heads(varlen.varlen_attn, q.shape[1] != k.shape[1]),
     )  # fmt: skip
     return out[None]
+
+
+@cache
+def _shared_heads(kernel: Callable[..., Any], shared: bool) -> dict[str, bool]:
+    """What tells the kernel that queries share heads of keys: torch 2.11 has no such argument, and takes them so."""
+    return {"enable_gqa": shared} if "enable_gqa" in inspect.signature(kernel).parameters else {}
 
 
 def _each(query: Tensor, key: Tensor, value: Tensor, spans: Spans, scaling: float | None) -> Tensor:

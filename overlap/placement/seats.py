@@ -114,8 +114,11 @@ class Placement:
     @property
     def shares(self) -> bool:
         """Engines and learner have GPUs in common, whether they take turns or not."""
-        used = {(seat.node, device) for seat in self.engines for device in seat.devices}
-        return self.sleeps or any((seat.node, device) in used for seat in self.ranks for device in seat.devices)
+        return self.sleeps or any(self.feeds(rank) for rank in self.ranks)
+
+    def feeds(self, rank: RankSeat) -> bool:
+        """Whether an engine sits on the GPU of the ``rank``."""
+        return any(seat.node == rank.node and set(seat.devices) & set(rank.devices) for seat in self.engines)
 
     def counted(self, cfg: Config) -> Config:
         """``cfg`` with as many replicas as there are engines, and sequences as these decode at once, where it leaves

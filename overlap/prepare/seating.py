@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from typing import TYPE_CHECKING
 
 from overlap.config import Config
@@ -124,16 +124,15 @@ def cluster_pool(
 ) -> ClusterPool:
     """The sandboxes on all nodes; see ``RayMembers`` for ``workers`` and ``bound``."""
     from overlap.cluster import ClusterPool, RayMembers
+    from sandbox.pool import Pool
 
-    members = RayMembers(
-        cluster_of(cfg),
+    make_pool = partial(
+        Pool,
         isolation=cfg.verify.isolation,
         packages=tuple(task.packages),
-        all_cases=getattr(task, "all_cases", False),
-        workers=workers,
-        bound=bound,
+        stop_at_first_failure=not getattr(task, "all_cases", False),
     )
-    return ClusterPool(members, tell=tell)
+    return ClusterPool(RayMembers(cluster_of(cfg), make_pool, workers=workers, bound=bound), tell=tell)
 
 
 @cache

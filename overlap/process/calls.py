@@ -204,6 +204,11 @@ class Peer:
         """
         return await self.ask(pack_call(name, *args))
 
+    def send(self, name: str, *args: Any) -> None:
+        """Call ``name(*args)`` in the other process, if there is one; nobody hears of its result."""
+        if not self._life.over:
+            self._writer.write(pack_call(name, *args).data)
+
     async def ask(self, packed: PackedCall) -> Any:
         """As ``call``, with a call that is packed already and may have been sent to others too."""
         number, reply = packed.number, asyncio.get_running_loop().create_future()

@@ -53,6 +53,8 @@ class GuardedPool:
 
     def __init__(self, pool: JudgePool) -> None:
         self._pool = pool
+        self.over_nodes = pool if isinstance(pool, MultiNodePool) else None
+        """The pool, where it is one over several nodes."""
         self._asking = 0
         self._answered_s = self._longest_s = 0.0
 
@@ -62,6 +64,8 @@ class GuardedPool:
 
     async def judge(self, problem: Problem, program: Program, *, turn: int = 0) -> Judgement:
         """Judge a program in the pool. Cancelling this withdraws the job. Raises SandboxError."""
+        if self.over_nodes is not None:  # each of its nodes does so itself
+            return await self.over_nodes.judge(problem, program, turn=turn)
         self._longest_s = max(self._longest_s, job_limit_s(problem))
         if not self._asking:
             self._answered_s = time.monotonic()
@@ -87,11 +91,6 @@ class GuardedPool:
     def pids(self) -> tuple[int, ...]:
         """Processes of the pool on this machine."""
         return self._pool.pids()
-
-    @property
-    def over_nodes(self) -> MultiNodePool | None:
-        """The pool, where it is one over several nodes."""
-        return self._pool if isinstance(self._pool, MultiNodePool) else None
 
     async def close(self) -> None:
         """Close the pool, however long that takes: the caller sets a limit."""

@@ -7,13 +7,17 @@ Woken by  the driver's publish, transmit and retire
 
 from overlap.weights.copies import Piece, WeightCopy, mapped, piece_digest
 from overlap.weights.full import FullTensors, LowRank, WeightSender, full_tensors, whole_shape
+from overlap.weights.pieces import Brought, Pieces, WeightEndpoint
 from overlap.weights.shm import open_sender
 
 __all__ = [
+    "Brought",
     "FullTensors",
     "LowRank",
     "Piece",
+    "Pieces",
     "WeightCopy",
+    "WeightEndpoint",
     "WeightSender",
     "full_tensors",
     "mapped",

@@ -80,14 +80,27 @@ class ShmSender:
 
 
 def open_sender(
-    backend: str, *, rank: int, engine_devices: int = 1, address: str = "127.0.0.1", port: int = 0
+    backend: str,
+    *,
+    rank: int,
+    engine_devices: int = 1,
+    read: bool = True,
+    address: str = "127.0.0.1",
+    port: int = 0,
 ) -> WeightSender:
-    """The sending end of ``backend``; nccl meets the engine's devices at ``address`` and ``port`` (0: a free one).
+    """The sending end of ``backend``; nccl meets the engine's devices at ``address`` and ``port`` (0: a free one), and
+    for ipc an engine on the rank's GPU ``read``s.
 
-    Imports nothing of the engine for ``shm``. Raises LearnerError for a backend that is not known.
+    Imports vLLM for ``nccl`` only. Raises LearnerError for a backend that is not known.
     """
     if backend == "shm":
         return ShmSender(rank)
-    from overlap.weights.cuda import open_cuda_sender
+    if backend == "ipc":
+        from overlap.weights.ipc import Device, IpcSender
 
-    return open_cuda_sender(backend, rank=rank, engine_devices=engine_devices, address=address, port=port)
+        return IpcSender(rank, Device(), read=read)
+    if backend == "nccl":
+        from overlap.weights.nccl import NcclSender
+
+        return NcclSender(rank, 1 + engine_devices, address, port)
+    raise LearnerError(f"weight backend {backend!r} is not known: use shm, ipc or nccl")

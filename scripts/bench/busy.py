@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from _inputs import random_batch
+from _batches import random_batch
 from _shared import CONFIG, argument_parser, rows_of
 
 import overlap

@@ -18,6 +18,7 @@ import time
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -73,10 +74,11 @@ class LongPool(EmptyPool):
 async def over_nodes(address: str, nodes: int, judge: Any) -> AsyncIterator[ClusterPool]:
     """A pool once so many nodes are there."""
     from overlap.cluster import ClusterPool, RayCluster, RayMembers
+    from sandbox.pool import Pool
 
     if judge is not None:  # an agent finds it by the name of this module
         judge = getattr(importlib.import_module("cluster_real"), judge.__name__)
-    members = RayMembers(RayCluster(address), judge_once=False, make_pool=judge)
+    members = RayMembers(RayCluster(address), judge or partial(Pool, judge_once=False))
     async with ClusterPool(members, tell=lambda line: None, judge_once=False) as pool:
         while len(pool.nodes()) < nodes:  # noqa: ASYNC110 - until all are there
             await asyncio.sleep(0.1)

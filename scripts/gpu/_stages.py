@@ -1,11 +1,14 @@
-"""The stages of ``check.py``: each yields rows {"check", "ok", figures...}; ``ok`` None: left out, and ``why``.
+"""The stages of ``check.py``: each yields rows, one for each check. The first five need no vLLM.
 
-learner  needs torch, transformers and deepspeed alone: the steps of ZeRO 1 to 3 against the CPU's, the flash path,
-         checkpointing, offload
-sync     weights from learner to engine in bfloat16 and float32, over every backend that the devices allow
-hybrid   three steps of the default recipe, engine and learner on the same devices
-memory   what the plan says of each phase against what the devices had
-speed    tokens per second through the door against the bare engine
+attention  variable length against softmax under a mask, and its time beside plain causal attention
+learner    the steps of ZeRO 1 to 3 against the CPU's, the flash path, checkpointing, offload
+resume     a saved state under another ZeRO stage, against the step without a restart
+ipc        weights through CUDA's memory handles to a stand-in for an engine, and the device's memory over many syncs
+step       a policy of 1.5B at 18K tokens: tokens per second, where the time goes, memory against the plan
+sync       weights from learner to engine in bfloat16 and float32, over every backend that the devices allow
+hybrid     three steps of the default recipe, engine and learner on the same devices
+memory     what the plan says of each phase against what the devices had
+speed      tokens per second through the door against the bare engine
 """
 
 from __future__ import annotations
@@ -15,9 +18,11 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import Any
+
+from _rows import GIB, Place, Row
 
 from overlap.config import load_config
 from overlap.placement import PlannedRun, devices_here, free_memory, memory_plan, planned_seats, read_shape
@@ -27,40 +32,19 @@ from overlap.record import read_steps
 ROOT = Path(__file__).resolve().parents[2]
 CONFIGS = ROOT / "recipes" / "code_rl" / "configs"
 
-GIB = 2**30
 GPU = "GPU 0"
 MOMENTS: dict[str, Any] = {"cache_awake": "generate", "states_left": "actor", "weights_sent": "sync"}
 """When the device is looked at, and the phase of the plan that it belongs to; ``states_left`` is after its summit."""
 OVER = 0.10
 """By so much a device may have more in use than is planned."""
-Row = dict[str, Any]
-
-
-@dataclass(frozen=True)
-class Place:
-    """Where a stage works: a directory of its own, "cuda" or "cpu", and the policy of those that want a real one."""
-
-    scratch: Path
-    device: str
-    policy: str
-
-    @property
-    def gpus(self) -> int:
-        """How many there are."""
-        import torch
-
-        return int(torch.cuda.device_count()) if self.device == "cuda" else 0
 
 
 def stage(name: str, place: Place) -> Iterator[Row]:
     """Its rows."""
-    return _STAGES[name](place)
-
-
-def _learner(place: Place) -> Iterator[Row]:
-    from _learner import checks
-
-    return checks(place.scratch, place.device)
+    if name in _STAGES:
+        return _STAGES[name](place)
+    rows: Iterator[Row] = import_module(f"_{name}").checks(place)
+    return rows
 
 
 def _sync(place: Place) -> Iterator[Row]:
@@ -144,7 +128,6 @@ def _speed(place: Place) -> Iterator[Row]:
 
 
 _STAGES: dict[str, Callable[[Place], Iterator[Row]]] = {
-    "learner": _learner,
     "sync": _sync,
     "hybrid": _hybrid,
     "memory": _memory,

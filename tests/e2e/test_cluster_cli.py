@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import reaching
 from machines import Machine, Machines, wait_until, why_not
 from places import ROOT
 
@@ -17,30 +18,6 @@ pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300), pytest.mark.skipif(bool
 OVERLAP = [sys.executable, "-m", "overlap.cli", "cluster"]
 DRIVER = [sys.executable, str(ROOT / "tests" / "support" / "cluster_driver.py")]
 FEW = ["--", "--num-cpus=1", "--object-store-memory=100000000"]
-HOSTILE = """
-import glob, os, socket
-found = []
-def tries(what, do):
-    try:
-        if do() is not False:
-            found.append(what)
-    except (OSError, ValueError):
-        pass
-def knows(path):
-    with open(path, "rb") as file:
-        text = file.read()
-    return b"RAY_" in text or b"OVERLAP_CLUSTER" in text
-for path in FILES + glob.glob("/mnt/*") + glob.glob("/tmp/ovc-*"):
-    tries(path, lambda: os.listdir(path) if os.path.isdir(path) else open(path).close())
-for path in glob.glob("/proc/[0-9]*/environ"):
-    tries(path, lambda: knows(path))
-for address in ADDRESSES:
-    tries(address, lambda: socket.create_connection(tuple(address), 0.2))
-for path in glob.glob("/mnt/ovc-*/ray/session_*/sockets/*"):
-    tries(path, lambda: socket.socket(socket.AF_UNIX).connect(path))
-print(found or input())
-"""
-"""Says the number that it was given where it finds no way to the cluster: token, files, sockets, nodes."""
 
 
 class Bare(Machines):
@@ -72,12 +49,6 @@ def verdicts(said: str) -> list[str]:
     return [event["verdict"] for event in events if event["what"] == "judged"]
 
 
-def listening(machine: Machine) -> list[int]:
-    """Ports of TCP."""
-    rows = machine.run(["cat", "/proc/net/tcp", "/proc/net/tcp6"]).splitlines()
-    return sorted({int(row.split()[1].rpartition(":")[2], 16) for row in rows if row.split()[3] == "0A"})
-
-
 def up(machine: Machine, *words: str) -> str:
     return machine.run([*OVERLAP, "up", *words, *FEW], 100.0)
 
@@ -89,7 +60,7 @@ def test_a_person_starts_a_cluster_uses_it_and_ends_it_and_nothing_is_left(machi
     assert f"cluster.address={machines.address}" in said
     assert f"overlap cluster up --join {machines.address} --token-file" in said
     token = tmp_path / ".local" / "state" / "overlap" / "cluster" / "node0" / "token"
-    assert str(token) in said
+    assert f"scp {head.address}:{token} cluster-token" in said
     joined = other.start([*OVERLAP, "up", "--join", machines.address, "--token-file", str(token), "--block", *FEW])
     assert joined.stdout is not None
     assert "has joined" in joined.stdout.readline()
@@ -102,9 +73,9 @@ def test_a_person_starts_a_cluster_uses_it_and_ends_it_and_nothing_is_left(machi
 
     assert verdicts(head.run([*DRIVER, machines.address, "--nodes=2", "--count=8"])) == ["AC"] * 8
 
-    addresses = [[each, port] for each in ("127.0.0.1", head.address, other.address) for port in listening(head)]
-    program = f"FILES, ADDRESSES = {[str(token), str(token.parent)]}, {addresses}\n{HOSTILE}"
-    command = [*DRIVER, machines.address, "--nodes=2", "--count=4", "--isolation=A", "--source", program]
+    program = f"{reaching.program(machines.all, str(token), str(token.parent))}\nprint(reached or input())"
+    (tmp_path / "program.py").write_text(program)
+    command = [*DRIVER, machines.address, "--nodes=2", "--count=4", "--isolation=A", f"--program={tmp_path}/program.py"]
     assert verdicts(head.run(command)) == ["AC"] * 4
 
     with other.start([*DRIVER, machines.address, "--nodes=2", "--count=4000"]) as run:
@@ -123,4 +94,4 @@ def test_a_person_starts_a_cluster_uses_it_and_ends_it_and_nothing_is_left(machi
         os.kill(pid, signal.SIGTERM)
     joined.communicate(timeout=60)
     wait_until(lambda: left(other) == [], 10.0)
-    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
+    assert [path.name for path in tmp_path.rglob("*") if path.is_file()] == ["program.py"]

@@ -293,7 +293,7 @@ def test_what_the_cuda_senders_say_is_what_vllms_engines_understand(bench):
     """The transfer itself needs GPUs; its messages do not."""
     from vllm.distributed.weight_transfer.nccl_engine import NCCLWeightTransferInitInfo, NCCLWeightTransferUpdateInfo
 
-    from overlap.weights.cuda import NcclSender, TensorSource
+    from overlap.weights.nccl import NcclSender, TensorSource
 
     tensors = full_tensors(bench.model, 0)
     info = NcclSender(0, 2, "127.0.0.1", 0).prepare(tensors, 1)

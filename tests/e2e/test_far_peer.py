@@ -53,7 +53,7 @@ def test_a_process_on_a_node_is_called_knows_nothing_of_ray_and_is_gone_with_its
     node = machines.all[1]
     run, began = drive(node, 30)
     assert began["rays"] == []
-    (child,) = node.find("far_child")
+    (child,) = node.find("-m far_child")
     assert machines.environment["RAY_AUTH_TOKEN"].encode() not in Path(f"/proc/{child}/environ").read_bytes()
     assert run.event("echoed")["same"]
     run.event("closed")
@@ -62,7 +62,7 @@ def test_a_process_on_a_node_is_called_knows_nothing_of_ray_and_is_gone_with_its
 
 
 @pytest.mark.wide
-@pytest.mark.parametrize("victim", ["far_child", "ray::NodeActor", "its machine", "its machine for a while"])
+@pytest.mark.parametrize("victim", ["-m far_child", "ray::NodeActor", "its machine", "its machine for a while"])
 def test_what_a_process_is_lost_with_is_noticed_and_nothing_is_left(machines, drive, victim: str) -> None:
     node = machines.add() if "machine" in victim else machines.all[1]
     run, began = drive(node)
@@ -76,7 +76,7 @@ def test_what_a_process_is_lost_with_is_noticed_and_nothing_is_left(machines, dr
         os.kill(pid, signal.SIGKILL)
     failed = run.event("failed")
     assert f"on node {node.address}-" in failed["error"]
-    assert ("was killed by signal 9" in failed["error"]) == (victim == "far_child")
+    assert ("was killed by signal 9" in failed["error"]) == (victim == "-m far_child")
     assert failed["at"] - before <= NOTICED_S
     if victim == "its machine":
         run.event("closed")

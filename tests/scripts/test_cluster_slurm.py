@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import socket
-import stat
 import subprocess
 import time
 from collections.abc import Iterator
@@ -37,30 +36,25 @@ GETENT = """#!/usr/bin/env bash
 [ "$*" = "ahostsv4 n1" ] && echo "$SLURM_DOUBLE_ADDRESS STREAM n1"
 """
 OVERLAP = """#!/usr/bin/env python3
+# A run ends when all nodes are there, or waits; a node stays until it is asked to end.
 import os, pathlib, signal, socket, sys, time
-place = pathlib.Path(os.environ["SLURM_DOUBLE"])
-def say(line):
-    with open(place / "said", "a") as said:
-        said.write(line + "\\n")
+said, how = pathlib.Path(os.environ["SLURM_DOUBLE"], "said"), os.environ.get("SLURM_DOUBLE_HOW")
+def say(*words):
+    with said.open("a") as file:
+        print(*words, file=file)
 def end(number, frame):
-    say("ends " + sys.argv[2] if train else "ends node")
-    os._exit(7 if train else 0)
-train = sys.argv[1] == "train"
+    say("ends", sys.argv[1])
+    os._exit(7)
 signal.signal(signal.SIGTERM, end)
-files = [word for word in sys.argv if word.endswith("/token")]
-tokens = [f"{oct(os.stat(file).st_mode)[-3:]} {len(open(file).read())}" for file in files]
-say(" ".join(["overlap", *sys.argv[1:], *tokens, os.environ["XDG_STATE_HOME"]]))
-if train:
-    if (place / "waits").exists():
-        open(place / "trains", "w").close()
-        signal.pause()
-    for _ in range(1000):  # all nodes are there
-        if (place / "said").read_text().count("\\noverlap cluster") >= len(os.environ["SLURM_DOUBLE_NODES"].split()):
-            sys.exit(3)
+for token in [word for word in sys.argv if word.endswith("/token")]:
+    assert (os.stat(token).st_mode & 0o777, os.stat(token).st_size) == (0o600, 64)
+say("overlap", *sys.argv[1:], os.environ["XDG_STATE_HOME"])
+if how == "broken":
+    sys.exit(1)
+if sys.argv[1] == "train" and how != "waits":
+    while said.read_text().count("\\noverlap cluster") < len(os.environ["SLURM_DOUBLE_NODES"].split()):
         time.sleep(0.03)
-    sys.exit(1)
-if (place / "broken").exists():
-    sys.exit(1)
+    sys.exit(3)
 if "--address" in sys.argv:
     port = sys.argv[sys.argv.index("--address") + 1].rpartition(":")[2]
     server = socket.create_server(("127.0.0.1", int(port)))
@@ -99,17 +93,19 @@ class Job:
         }
         self.port = 20000 + number % 10000
 
-    def start(self, *words: str) -> subprocess.Popen[str]:
-        command, pipe = ["bash", str(SCRIPT), *words], subprocess.PIPE
+    def start(self) -> subprocess.Popen[str]:
+        command, pipe = ["bash", str(SCRIPT), "--config", "a.yaml", "run.steps=2"], subprocess.PIPE
         return subprocess.Popen(command, env=self.environment, cwd="/", text=True, stdout=pipe, stderr=pipe)
 
-    def run(self, *words: str) -> tuple[int, str]:
-        with self.start(*words) as process:
+    def run(self) -> tuple[int, str]:
+        with self.start() as process:
             _, err = process.communicate(timeout=60)
         return process.returncode, err
 
-    def said(self) -> list[str]:
-        return (self.place / "said").read_text().splitlines()
+    def said(self, what: str) -> list[str]:
+        """Lines that begin so."""
+        file = self.place / "said"
+        return [line for line in file.read_text().splitlines() if line.startswith(what)] if file.exists() else []
 
     def nothing_is_left(self) -> None:
         assert [process for process in process_tree.marked(f"SLURM_DOUBLE={self.place}") if alive(process)] == []
@@ -118,11 +114,10 @@ class Job:
 
 @pytest.mark.parametrize("nodes", ["n1", "n1 n2 n3"])
 def test_the_run_is_over_a_head_and_the_further_nodes_with_a_token_of_the_job(nodes: str, job: Job) -> None:
+    assert os.access(SCRIPT, os.X_OK) == os.access(ROOT / "scripts" / "test.sh", os.X_OK)
     job.environment["SLURM_DOUBLE_NODES"] = nodes
-    code, err = job.run("--config", "a.yaml", "run.steps=2")
-    assert (code, err) == (3, "")  # as the run ended
-    said, address = job.said(), f"localhost:{job.port}"
-    head, *further = [line for line in said if line.startswith("srun ")]
+    assert job.run() == (3, "")  # as the run ended
+    address, (head, *further) = f"localhost:{job.port}", job.said("srun ")
     assert "--nodelist=n1" in head
     assert "--cpus-per-task=16" in head
     assert f"cluster up --block --address {address} --token-file " in head
@@ -130,35 +125,24 @@ def test_the_run_is_over_a_head_and_the_further_nodes_with_a_token_of_the_job(no
     for more in further:
         assert "--nodes=2 --ntasks=2 --ntasks-per-node=1 --exclude=n1" in more
         assert f"cluster up --block --join {address} --token-file " in more
-    (train,) = [line for line in said if line.startswith("overlap train")]
+    (train,) = job.said("overlap train")
     assert train.startswith(f"overlap train --config a.yaml run.steps=2 cluster.address={address} ")
-    started = [line for line in said if line.startswith("overlap cluster")]
-    assert len({line.split()[-1] for line in [*started, train]}) == 1
-    assert all(" 600 64 " in line for line in started)
+    assert len({line.split()[-1] for line in job.said("overlap")}) == 1  # one folder for what is kept of the nodes
     job.nothing_is_left()
 
 
 def test_a_job_that_is_asked_to_end_ends_the_run_first_and_leaves_nothing(job: Job) -> None:
-    (job.place / "waits").write_text("")
-    with job.start("--config", "a.yaml") as process:
-        while not (job.place / "trains").exists():
+    job.environment["SLURM_DOUBLE_HOW"] = "waits"
+    with job.start() as process:
+        while not job.said("overlap train"):
             assert process.poll() is None
             time.sleep(0.05)
         process.send_signal(signal.SIGTERM)
         process.communicate(timeout=60)
     assert process.returncode == 143
-    ends = [line for line in job.said() if line.startswith("ends")]
-    assert ends[0] == "ends --config"
-    assert set(ends[1:]) == {"ends node"}
-    job.nothing_is_left()
-
-
-def test_a_head_that_does_not_start_is_told_and_nothing_is_left(job: Job) -> None:
-    (job.place / "broken").write_text("")
-    code, err = job.run("--config", "a.yaml")
-    assert code == 2
-    assert "head did not start on n1" in err
-    assert not [line for line in job.said() if line.startswith("overlap train")]
+    first, *others = job.said("ends")
+    assert first == "ends train"
+    assert set(others) == {"ends cluster"}
     job.nothing_is_left()
 
 
@@ -169,17 +153,14 @@ def test_a_head_that_does_not_start_is_told_and_nothing_is_left(job: Job) -> Non
         ({"OVERLAP_VENV": "nowhere"}, "no "),
         ({"OVERLAP_HEAD_ADDRESS": "", "SLURM_DOUBLE_ADDRESS": "127.0.1.1"}, "set OVERLAP_HEAD_ADDRESS"),
         ({"SLURM_DOUBLE_NODES": "n9", "OVERLAP_HEAD_ADDRESS": ""}, "set OVERLAP_HEAD_ADDRESS"),
+        ({"SLURM_DOUBLE_HOW": "broken"}, "head did not start on n1"),
     ],
 )
 def test_what_the_script_needs_and_does_not_have_is_one_line(changed: dict[str, str], message: str, job: Job) -> None:
     job.environment.update(changed)
-    code, err = job.run("--config", "a.yaml")
+    code, err = job.run()
     assert code == 2
     assert message in err
     assert len(err.splitlines()) == 1
+    assert not job.said("overlap train")
     job.nothing_is_left()
-
-
-def test_the_script_may_be_run() -> None:
-    assert SCRIPT.stat().st_mode & stat.S_IXUSR == (ROOT / "scripts" / "test.sh").stat().st_mode & stat.S_IXUSR
-    assert subprocess.run(["bash", "-n", str(SCRIPT)], check=False, timeout=60).returncode == 0

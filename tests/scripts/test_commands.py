@@ -29,7 +29,7 @@ def command(tmp_path: Path):
     return run
 
 
-@pytest.mark.parametrize("name", ["train_deepcoder", "eval_deepcoder", "gpu_check"])
+@pytest.mark.parametrize("name", ["train_deepcoder", "eval_deepcoder", "gpu/check"])
 def test_help_installs_nothing(name: str, command) -> None:
     done = command(name, "--help")
     assert done.returncode == 0, done.stderr

@@ -1,15 +1,22 @@
-"""The GPU checks themselves, on stand-ins: what is told of a stage that dies or hangs, and how memory is judged."""
+"""The GPU checks themselves, on stand-ins: what is told of a stage that dies or hangs, and how memory is judged; and
+each stage that needs no vLLM, rehearsed on the CPU.
+"""
 
 from __future__ import annotations
 
 import importlib
 import json
+import os
+import signal
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
+from gpu_stages import dies, two_rows
 from places import ROOT
 from shapes import SMALL
 
@@ -39,8 +46,11 @@ def check(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., tupl
     stage.write_text(STAGE)
     monkeypatch.setattr(module, "__file__", str(stage))
 
-    def run(*words: str, devices: tuple[str, ...] = ("a GPU",)) -> tuple[int, dict[str, Any]]:
+    def run(
+        *words: str, devices: tuple[str, ...] = ("a GPU",), missing: tuple[str, ...] = ()
+    ) -> tuple[int, dict[str, Any]]:
         monkeypatch.setattr(module, "_devices", lambda: list(devices))
+        monkeypatch.setattr(module.importlib.util, "find_spec", lambda name: None if name in missing else name)
         monkeypatch.setattr(sys, "argv", ["check.py", "--out", str(out), *words])
         code = module.main()
         return code, json.loads(out.read_text()) if out.exists() else {}
@@ -65,6 +75,43 @@ def test_a_stage_that_hangs_is_ended_with_all_that_it_has_started(check) -> None
     code, report = check("memory", "--limit", "2")
     assert code == 1
     assert report["stages"]["memory"][-1]["why"].startswith("took more than 2 s")
+
+
+def test_the_file_has_every_row_as_soon_as_it_is_there_and_says_which_stage_has_not_ended(
+    check, tmp_path: Path
+) -> None:
+    module, out = importlib.import_module("check"), tmp_path / "new" / "figures.json"
+    report, read = module._Report(out, ["a GPU"]), lambda: json.loads(out.read_text())
+    report.begin("ipc")
+    assert read()["stages"] == {"ipc": []}
+    report.add("ipc", {"check": "one", "ok": True})
+    assert (read()["stages"]["ipc"], read()["seconds"]) == ([{"check": "one", "ok": True}], {"ipc": None})
+    report.end("ipc")
+    assert read()["seconds"]["ipc"] >= 0
+    assert [path.name for path in out.parent.iterdir()] == ["figures.json"]
+
+
+def test_stages_that_want_an_engine_are_left_out_by_name_where_vllm_is_missing(check) -> None:
+    code, report = check("sync", "learner", missing=("vllm",))
+    (row,) = report["stages"]["sync"]
+    assert (code, row["ok"]) == (0, None)
+    assert "vllm is not installed" in row["why"]
+    assert report["stages"]["learner"] == [{"check": "first", "ok": True, "figure": 1.5}]
+
+
+@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])
+def test_a_check_that_is_ended_leaves_no_stage_that_holds_the_device(tmp_path: Path, how: signal.Signals) -> None:
+    out = tmp_path / "figures.json"
+    words = [sys.executable, "scripts/gpu/check.py", "attention", "--rehearse", "--out", str(out)]
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    with subprocess.Popen(words, cwd=ROOT, env=environment, stdout=subprocess.PIPE) as check:
+        assert check.stdout is not None
+        check.stdout.readline()  # the device
+        check.stdout.readline()  # a row: its stage is bound to it
+        (stage,) = psutil.Process(check.pid).children()
+        check.send_signal(how)
+        stage.wait(30)
+        assert check.wait(30) in (143, -signal.SIGKILL)
 
 
 def test_where_there_is_no_gpu_nothing_is_checked_but_in_a_rehearsal(check) -> None:
@@ -107,3 +154,61 @@ def test_memory_that_a_gpu_has_in_use_may_be_a_tenth_over_the_plan(
     rows = list(stages.stage("memory", stages.Place(tmp_path, "cuda", "a policy")))
     assert [row["ok"] for row in rows] == [True, held, held, held]
     assert [row["used_gib"] / row["planned_gib"] for row in rows[1:]] == pytest.approx([used] * 3)
+
+
+@pytest.fixture
+def rows(monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.syspath_prepend(ROOT / "scripts" / "gpu")
+    return importlib.import_module("_rows")
+
+
+def test_a_check_that_raises_is_a_row_with_the_end_of_its_traceback(rows) -> None:
+    def broken() -> dict[str, Any]:
+        raise ValueError("no such kernel")
+
+    row = rows.attempt("a check", broken)
+    assert (row["check"], row["ok"]) == ("a check", False)
+    assert row["why"].endswith("ValueError: no such kernel")
+    assert "in broken" in row["why"]
+
+
+def test_rows_of_a_process_of_its_own_come_one_by_one_and_its_death_is_one(rows) -> None:
+    assert list(rows.apart(two_rows, "x")) == [{"check": "x", "ok": True}, {"check": "x again", "ok": True}]
+    first, last = rows.apart(dies, "x")
+    assert first["ok"]
+    assert last == {"check": "dies x", "ok": False, "why": "exit code 3"}
+
+
+def test_what_is_carried_is_pinned_measured_and_comes_with_the_command_to_run_there(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    monkeypatch.syspath_prepend(ROOT / "scripts" / "gpu")
+    carry = importlib.import_module("_carry")
+    pins = carry.pins()
+    assert pins["deepspeed"].startswith("deepspeed==")
+    assert {*carry.BUILT, *carry.WHEELS} <= pins.keys()
+
+    def pack(folder: Path, python: str) -> None:
+        (folder / f"one-{python}.whl").write_bytes(bytes(2**20 * size))
+
+    monkeypatch.setattr(carry, "pack", pack)
+    monkeypatch.setattr(carry, "repository_mib", lambda: 10.0)
+    monkeypatch.setattr(sys, "argv", ["_carry.py", str(tmp_path)])
+    for size, code in ((1, 0), (55, 1)):
+        assert carry.main() == code
+        said = capsys.readouterr()
+        assert f"{size + 10:6.1f} MiB  with the repository" in said.out
+        assert (f"--target {carry.SITE} {tmp_path}/*.whl" in said.out, bool(said.err)) == (not code, bool(code))
+
+
+@pytest.mark.e2e
+@pytest.mark.timeout(1000)
+@pytest.mark.parametrize("stage", ["attention", "learner", "resume", "ipc", "step"])
+def test_each_stage_that_needs_no_vllm_holds_in_a_rehearsal(stage: str, tmp_path: Path) -> None:
+    out = tmp_path / "figures.json"
+    words = ["bash", "scripts/gpu/check.sh", "--python", sys.executable, stage, "--rehearse", "--limit", "900"]
+    done = subprocess.run([*words, "--out", out], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout
+    rows = json.loads(out.read_text())["stages"][stage]
+    assert len(rows) > 1
+    assert all(row["ok"] or (row["ok"] is None and "CPU" in row["why"]) for row in rows)

@@ -89,6 +89,8 @@ def attention_seconds(case: AttentionCase, device: str = "cpu") -> tuple[float, 
 
     def run(works: Sequence[tuple[Callable[[Sequence[Any]], Any], list[Any]]]) -> float:
         clock = time.process_time if device == "cpu" else time.perf_counter
+        if device != "cpu":
+            torch.cuda.synchronize()  # the inputs are made
         began = clock()
         for attend, given in works:
             attend(given).sum().backward()

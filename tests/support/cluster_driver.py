@@ -4,30 +4,18 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import json
 import os
-import signal
 import threading
-import time
+from functools import partial
 from pathlib import Path
-from typing import Any
+
+from commands import say
 
 from overlap.cluster import ClusterPool, RayCluster, RayMembers
 from sandbox.core import Case, Limits, Problem, Program
+from sandbox.pool import Pool
 
-_OURS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD, signal.SIGPIPE)
 PROBLEM = Problem("echo", "stdio", (Case("2", "2"),), limits=Limits(cpu_s=5.0))
-
-
-def say(what: str, **more: Any) -> None:
-    print(json.dumps({"what": what, "at": time.monotonic(), **more}), flush=True)
-
-
-def signals() -> list[str]:
-    """What this process does at each signal, as Python and as the kernel have it."""
-    status = Path("/proc/self/status").read_text().splitlines()
-    handlers = [f"{number.name} {id(signal.getsignal(number))}" for number in _OURS]
-    return handlers + [line for line in status if line.startswith(("SigIgn", "SigBlk"))]
 
 
 def children() -> list[str]:
@@ -35,18 +23,16 @@ def children() -> list[str]:
 
 
 async def main(args: argparse.Namespace) -> None:
-    before = signals()
     cluster = RayCluster(args.address)
-    members = RayMembers(cluster, isolation=args.isolation)
+    members = RayMembers(cluster, partial(Pool, isolation=args.isolation))
     async with ClusterPool(members, tell=lambda line: say("told", line=line)) as pool:
         while len(pool.nodes()) < args.nodes:  # noqa: ASYNC110
             await asyncio.sleep(0.1)
-        say("signals", before=before, after=signals())
         say("ready", nodes={node.node: node._asdict() for node in pool.take_nodes().nodes})
         while args.program and not args.program.exists():  # noqa: ASYNC110
             await asyncio.sleep(0.1)
         sleeps = f"import time\ntime.sleep({args.seconds})\nprint(input())"
-        text = args.program.read_text() if args.program else args.source or sleeps
+        text = args.program.read_text() if args.program else sleeps
         ended = 0
 
         async def one(number: int) -> None:
@@ -57,7 +43,7 @@ async def main(args: argparse.Namespace) -> None:
             say("judged", number=number, verdict=judged.verdict, node=judged.node, ended=ended)
 
         await asyncio.gather(*(one(number) for number in range(args.count)))
-        say("all", left=len(pool._router.everything()))
+        say("all", asked=args.count, left=len(pool._router.everything()))
     threads = [
         thread.name for thread in threading.enumerate() if not (thread.daemon or thread.name.startswith("asyncio_"))
     ]
@@ -71,6 +57,5 @@ if __name__ == "__main__":
     parser.add_argument("--count", type=int, default=60)
     parser.add_argument("--seconds", type=float, default=0.3)
     parser.add_argument("--program", type=Path, help="judged in the place of one that sleeps, once this file is there")
-    parser.add_argument("--source", default="", help="a program that is judged in the place of one that sleeps")
     parser.add_argument("--isolation", default="auto")
     asyncio.run(main(parser.parse_args()))

@@ -97,6 +97,11 @@ class Command:
         self.process.stdout.close()
 
 
+def say(what: str, **more: Any) -> None:
+    """Print an event; for drivers."""
+    print(json.dumps({"what": what, "at": time.monotonic(), **more}), flush=True)
+
+
 @contextmanager
 def commands(machine: Machine) -> Iterator[Callable[..., Command]]:
     """What starts commands there, which are closed behind."""

@@ -1,6 +1,7 @@
 """Doubles of nodes: they judge nothing, answer after a time, and die, freeze and come back as they are told.
 
-For studies of the driver and for tests; they need no more than an event loop, so a virtual clock will do.
+For studies of the driver and for tests, with a pool over them; they need no more than an event loop, so a virtual clock
+will do.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ import asyncio
 import heapq
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Sequence
+from typing import Any
 
 from overlap.clock import now
 from overlap.cluster.nodes import (
@@ -20,10 +22,12 @@ from overlap.cluster.nodes import (
     NodeRefused,
     NodeReply,
 )
-from sandbox.core import Judgement, Verdict
+from overlap.cluster.pool import ClusterPool
+from sandbox.core import Case, Judgement, Problem, Program, Verdict
 from sandbox.errors import ProblemLost, to_wire
 
 Seconds = Callable[[NodeJob], float]
+PROBLEMS = [Problem(f"p{i}", "stdio", (Case(str(i), str(i)),)) for i in range(4)]
 
 
 class FakeNode:
@@ -42,9 +46,9 @@ class FakeNode:
         self._thaws = asyncio.Event()
         self._thaws.set()
         self._problems: set[str] = set()
-        self._waiting: list[tuple[int, int, NodeJob, bool]] = []
-        """By turn and number; whether its problem is known."""
-        self._running: dict[int, tuple[NodeJob, float, bool]] = {}
+        self._waiting: list[tuple[int, int, NodeJob]] = []
+        """By turn and number."""
+        self._running: dict[int, tuple[NodeJob, float]] = {}
         self._ends: list[tuple[float, int]] = []
         """When which job ends; what was taken back is skipped."""
         self.comes_back: Callable[[FakeNode], None] = lambda node: None
@@ -82,7 +86,11 @@ class FakeNode:
         for number in parcel.withdrawn:
             self._running.pop(number, None)
             self._waiting = [entry for entry in self._waiting if entry[1] != number]
-        self._waiting += [(job.turn, job.number, job, job.problem in self._problems) for job in parcel.jobs]
+        for job in parcel.jobs:
+            if job.problem in self._problems:
+                self._waiting.append((job.turn, job.number, job))
+            else:
+                self._answers.append(NodeAnswer(job.number, None, to_wire(ProblemLost(job.problem)), self._clock()))
         self._waiting.sort()
         self._problems -= set(parcel.forgotten)
         self._begin()
@@ -135,9 +143,9 @@ class FakeNode:
     def _begin(self) -> None:
         at_s = now()
         while self._waiting and len(self._running) < self._workers:
-            *_, job, known = self._waiting.pop(0)
+            *_, job = self._waiting.pop(0)
             took = self._seconds(job)
-            self._running[job.number] = job, took, known
+            self._running[job.number] = job, took
             heapq.heappush(self._ends, (at_s + took, job.number))
         if self._ends and (self._timer is None or self._ends[0][0] < self._timer.when()):
             if self._timer is not None:
@@ -153,14 +161,10 @@ class FakeNode:
                 self._end(*running)
         self._begin()
 
-    def _end(self, job: NodeJob, took: float, known: bool) -> None:
+    def _end(self, job: NodeJob, took: float) -> None:
         del self._running[job.number]
-        if known:
-            self.judged.append(job.number)
-            answer = NodeAnswer(job.number, _judgement(job, took), None, self._clock())
-        else:
-            answer = NodeAnswer(job.number, None, to_wire(ProblemLost(job.problem)), self._clock())
-        self._answers.append(answer)
+        self.judged.append(job.number)
+        self._answers.append(NodeAnswer(job.number, _judgement(job, took), None, self._clock()))
         _end(self._asks)
 
 
@@ -175,7 +179,7 @@ def _judgement(job: NodeJob, took: float) -> Judgement:
 
 
 class FakeMembers:
-    """:class:`~overlap.cluster.members.RayMembers`: those that it is made with, and those that ``add`` brings."""
+    """:class:`~overlap.cluster.ray_cluster.RayMembers`: those that it is made with, and those that ``add`` brings."""
 
     def __init__(self, nodes: Sequence[FakeNode] = ()) -> None:
         self._coming: asyncio.Queue[FakeNode] = asyncio.Queue()
@@ -194,3 +198,35 @@ class FakeMembers:
 
     async def close(self) -> None:
         self.closed = True
+
+
+def program(number: int) -> Program:
+    return Program(str(number))
+
+
+def takes(seconds: float) -> Seconds:
+    return lambda job: seconds
+
+
+class Run:
+    """A pool over fake nodes on a virtual clock."""
+
+    def __init__(self, *nodes: FakeNode, once: bool = False) -> None:
+        self.nodes, self.members, self.said, self._once = nodes, FakeMembers(nodes), list[str](), once
+
+    async def __aenter__(self) -> ClusterPool:
+        self.pool = ClusterPool(self.members, tell=self.said.append, judge_once=self._once)
+        return await self.pool.__aenter__()
+
+    async def __aexit__(self, *exc_info: Any) -> None:
+        await self.pool.__aexit__()
+        assert self.members.closed
+        assert all(node.closed for node in self.nodes)
+
+
+async def many(pool: ClusterPool, count: int) -> list[Judgement]:
+    return list(await asyncio.gather(*(pool.judge(PROBLEMS[i % 4], program(i)) for i in range(count))))
+
+
+def sources(judged: list[Judgement]) -> list[str]:
+    return [judgement.compile_log for judgement in judged]  # where a fake node puts the program

@@ -1,10 +1,10 @@
 """A process that answers calls, for tests of one on another machine: ``python -m far_child FD``."""
 
 import asyncio
-import hashlib
 import os
 import signal
-from pathlib import Path
+import subprocess
+import sys
 
 from overlap.errors import EngineError
 from overlap.process import PARENT, CallServer, RemoteCall, RemoteReply, bind_to_parent, leave, serve_until_hung_up
@@ -28,9 +28,6 @@ class FarChild(CallServer):
     async def echo(self, data: bytes) -> bytes:
         return data
 
-    async def digest(self, path: str) -> bytes:
-        return hashlib.sha256(Path(path).read_bytes()).digest()
-
     async def state(self) -> dict[str, object]:
         known = {"pid": os.getpid(), "parent": int(os.environ[PARENT]), "environment": dict(os.environ)}
         return known | {"served": self.served, "taken_back": self.back}
@@ -52,5 +49,6 @@ class FarChild(CallServer):
 
 
 if __name__ == "__main__":
+    subprocess.Popen([sys.executable, "-c", "import signal; signal.pause()", "of far_child"])  # as an engine has some
     bind_to_parent(int(os.environ[PARENT]))
     serve_until_hung_up(FarChild)

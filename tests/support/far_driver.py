@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import sys
 import tempfile
-import time
 from pathlib import Path
-from typing import Any
 
+from commands import say
 from places import ROOT, SUPPORT
 
 from overlap.cluster import FarSite, RayCluster, RayFleet
@@ -21,10 +19,6 @@ from overlap.placement import EngineSeat
 from overlap.process import ChildProcesses
 
 FOUND = {"PYTHONPATH": f"{ROOT}{os.pathsep}{SUPPORT}"}
-
-
-def say(what: str, **more: Any) -> None:
-    print(json.dumps({"what": what, "at": time.monotonic(), **more}), flush=True)
 
 
 async def main(address: str, node: str, calls: int, folder: Path) -> None:

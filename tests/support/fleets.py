@@ -6,15 +6,18 @@ import asyncio
 import os
 import tempfile
 from collections.abc import Callable, Mapping
+from types import SimpleNamespace
 from typing import Any
 
+from overlap.aio import race
 from overlap.cluster import RayCluster, RayFleet, RayNodeInfo, code_digest
-from overlap.cluster.hosted import Hosted, write_piece
+from overlap.cluster.agent import Hosted
 from overlap.cluster.nodes import HeadLost, NodeLost
-from overlap.cluster.pieces import Brought, Pieces
 from overlap.cluster.ray_cluster import RayActor
 from overlap.config import Config, RolloutConfig
+from overlap.pieces import write_piece
 from overlap.placement import Devices, EngineSeat, NodeDevices, devices_here, free_memory, place_over
+from overlap.weights import Brought, Pieces
 
 CFG = Config(rollout=RolloutConfig(replicas=2))
 
@@ -38,11 +41,11 @@ class Still(Hosted):
 
     async def start(self, title: str, module: str, environment: Mapping[str, str]) -> str:
         self.environment = dict(environment)
-        return self._stack.enter_context(tempfile.TemporaryDirectory())
+        return os.path.join(self._stack.enter_context(tempfile.TemporaryDirectory()), "files")
 
-    async def exchange(self, data: bytes, wait_s: float) -> tuple[bytes, bytes, tuple[str, int | None] | None]:
+    async def exchange(self, data: bytes, wait_s: float) -> tuple[bytes, bytes, str]:
         await asyncio.sleep(wait_s)
-        return b"", b"", None
+        return b"", b"", ""
 
     async def run(self, function: Callable[..., Any], *args: Any) -> Any:
         self.ran.append(function)
@@ -70,22 +73,28 @@ class Still(Hosted):
 
 
 class Actor(RayActor):
-    """An actor on a node; ``lost`` or ``sure`` at its end or not."""
+    """An actor on a node, whose cluster's head may be lost; ``lost`` or ``sure`` at its end or not."""
 
-    def __init__(self, node: str, thing: Any, pieces: Pieces, code: str) -> None:
-        self.node, self.thing, self._pieces, self._code = node, thing, pieces, code
-        self._nudges = set()
+    def __init__(self, node: str, thing: Any, pieces: Pieces, code: str, head_lost: asyncio.Event) -> None:
+        self.node, self.thing, self._pieces, self._code, self._head_lost = node, thing, pieces, code, head_lost
+        self._ray, self._number = SimpleNamespace(call=self._called), 7
         self.lost, self.sure, self.ends = False, True, 0
 
-    async def ask(self, method: str, *args: Any) -> Any:
+    async def _called(self, _: str, number: int, method: str, *args: Any) -> Any:
         if self.lost:
             raise NodeLost("the actor died")
         if method == "identity":
             return True, self._code
+        asked, _ = await race(getattr(self.thing, args[0])(*args[1:]), self._head_lost.wait())
+        if self._head_lost.is_set():
+            raise HeadLost("its head does not answer")
         try:
-            return await getattr(self.thing, args[0])(*args[1:])
+            return asked.result()
         except Exception as error:
             raise NodeLost(f"its agent raised {type(error).__name__}: {error}") from None
+
+    def nudge(self) -> None:
+        self.thing._some.set()
 
     async def bring(self, update: int, path: str, version: int, size: int) -> Brought:
         return await self._pieces.bring(self.call, update, path, version, size)
@@ -128,10 +137,6 @@ class Cluster(RayCluster):
     async def leave(self) -> None:
         self.users -= 1
 
-    async def lost(self) -> HeadLost:
-        await self.head_lost.wait()
-        return HeadLost("its head does not answer")
-
     async def look(self) -> list[RayNodeInfo]:
         if self.head_lost.is_set():
             raise HeadLost("its head does not answer")
@@ -151,7 +156,8 @@ class Cluster(RayCluster):
     async def actor(self, place: RayNodeInfo, make: Callable[[], Any], close_s: float, *, cpus: int = 0) -> RayActor:
         thing = make()
         thing = thing if self._real else Still(thing._name, self.nodes[place.name])
-        made = Actor(place.name, thing, self.pieces, "another" if place.name in self.refused else code_digest())
+        code = "another" if place.name in self.refused else code_digest()
+        made = Actor(place.name, thing, self.pieces, code, self.head_lost)
         if thing._name == "survey":
             self.surveyed.append(place.name)
         else:

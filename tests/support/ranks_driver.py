@@ -6,13 +6,13 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import json
 import sys
 import tempfile
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from commands import say
 from learners import PROBE, config, make_batch
 
 from overlap.config import ClusterConfig
@@ -23,10 +23,6 @@ from overlap.prepare.seating import seat
 from overlap.run.parts import PartFactory
 
 CFG = config(ranks=2, zero_stage=2)
-
-
-def say(what: str, **more: Any) -> None:
-    print(json.dumps({"what": what, **more}), flush=True)
 
 
 def digest(info: Any) -> str:

@@ -42,11 +42,16 @@ class RayStub(CallServer):
         return 7
 
     async def ask(self, number: int, method: str, *args: Any) -> Any:
-        if method == "close":
+        if args == ("nudge",):
+            self._note("nudge")
+        if args == ("close",):
             if self._how == "lost":
                 raise NodeLost("the actor died")
             await asyncio.sleep(1000.0 if self._how == "slow" else 0)
         return number, method, args
+
+    async def wait(self) -> None:
+        await asyncio.sleep(1000.0)
 
     async def kill(self, number: int) -> None:
         self._note(f"kill {number}")

@@ -19,14 +19,16 @@ for family, place in json.loads({places!r}):
     except OSError:
         pass
 reached += [name for name in os.environ if name.startswith("RAY_")]
-try:
-    reached += ["/mnt/ray"] if os.listdir("/mnt/ray") else []
-except OSError:
-    pass
+for path in {files!r} + glob.glob("/mnt/*") + glob.glob("/tmp/ovc-*"):
+    try:
+        reached += [path] if os.path.isfile(path) and open(path) or os.listdir(path) else []
+    except OSError:
+        pass
 for path in glob.glob("/proc/[0-9]*/environ"):
     try:
         with open(path, "rb") as environment:
-            reached += ["/proc"] if b"RAY_AUTH_TOKEN" in environment.read() else []
+            text = environment.read()
+        reached += ["/proc"] if b"RAY_" in text or b"OVERLAP_CLUSTER" in text else []
     except OSError:
         pass
 """
@@ -50,12 +52,12 @@ def sockets(machine: Machine) -> list[str]:
     return sorted({line.split()[-1] for line in lines if "/ray/" in line})
 
 
-def program(machines: list[Machine]) -> str:
-    """Tries them all. ``reached`` are the places, variables and folders that it got at, and "/proc" where it
-    read the environment of somebody who knows the token.
+def program(machines: list[Machine], *files: str) -> str:
+    """Tries them all, and these files. ``reached`` are the places, variables, files and folders that it got at, and
+    "/proc" where it read the environment of somebody who knows the token.
     """
     places: list[tuple[str, object]] = [("AF_UNIX", path) for machine in machines for path in sockets(machine)]
     for machine in machines:
         listens = ports(machine)
         places += [("AF_INET", (host, port)) for host in (machine.address, "127.0.0.1") for port in listens]
-    return _SOURCE.format(places=json.dumps(places))
+    return _SOURCE.format(places=json.dumps(places), files=list(files))

@@ -59,8 +59,11 @@ class ZeroBackend:
         os.environ["DS_ACCELERATOR"] = device.type
         import deepspeed
 
-        # DeepSpeed's own all-reduce for inference on CPUs would be compiled at start and leave names in /dev/shm.
-        deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
+        if device.type == "cpu":  # on GPUs there is none, and looking for it there tries to build all other ops
+            # Its own all-reduce for inference on CPUs would be compiled at start and leave names in /dev/shm.
+            deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
+        else:  # it would ask NVML, where devices have numbers: CUDA_VISIBLE_DEVICES may name them by UUID
+            deepspeed.accelerator.get_accelerator().available_memory = lambda index=None: torch.cuda.mem_get_info()[0]
         deepspeed.init_distributed(dist_backend=dist.get_backend(), auto_mpi_discovery=False, verbose=False)
 
     def load(self, load: Callable[[], Loaded], dtype: torch.dtype) -> Loaded:
@@ -72,7 +75,6 @@ class ZeroBackend:
     def train(self, module: Any, optimizer: Any) -> ZeroModel:
         import deepspeed
 
-        _ask_cuda_for_memory()
         engine, *_ = deepspeed.initialize(model=module, optimizer=optimizer, config=self.options)
         return ZeroModel(engine, self._cfg.learn.zero_stage)
 
@@ -96,15 +98,6 @@ class ZeroBackend:
 
     def saved_tensors(self, folder: Path, zero_stage: int) -> dict[str, Tensor]:
         return saved_tensors(folder, zero_stage)
-
-
-def _ask_cuda_for_memory() -> None:
-    """Have DeepSpeed ask CUDA how much memory is free, as where there is no NVML. For NVML it reads the GPU's number in
-    ``CUDA_VISIBLE_DEVICES``, where a UUID or the name of a part of a GPU may be, which it does not expect.
-    """
-    from deepspeed.accelerator import cuda_accelerator
-
-    cuda_accelerator.pynvml = None
 
 
 class ZeroModel:

@@ -1,28 +1,36 @@
-"""What an agent makes of jobs, whatever its sandbox does."""
+"""What an agent makes of jobs, whatever its sandbox does; and an actor whose driver ends before it has called it, or
+during a call that is long, does not stay for ever.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import os
+import pickle
+import threading
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from overlap.clock import now
-from overlap.cluster.agent import Agent
-from overlap.cluster.nodes import NodeJob, NodeParcel, NodeReply
+from overlap.clock import VirtualLoop, now
+from overlap.cluster import agent as agent_module
+from overlap.cluster.agent import Agent, NodeActor
+from overlap.cluster.nodes import GRACE_S, HELLO_S, ORPHAN_S, NodeJob, NodeParcel, NodeReply
 from sandbox.core import Case, Judgement, Problem, Program, Verdict
 from sandbox.errors import ProblemLost, ToolchainMissing, from_wire
 
 pytestmark = pytest.mark.virtual
+Make = Callable[[], NodeActor]
 PROBLEMS = {"p": Problem("p", "stdio", (Case("", "1"),))}
 
 
 class FakePool:
-    """Judges after ``seconds``; a program is what it raises."""
+    """Judges after 0.1 s; a program is what it raises."""
 
-    def __init__(self, seconds: float = 0.1) -> None:
-        self.seconds, self.cancelled, self.opened, self.workers = seconds, 0, 0, 3
-        self.judged = self.running = self.most = 0
+    def __init__(self) -> None:
+        self.cancelled = self.opened = self.judged = self.running = self.most = 0
+        self.workers = 3
 
     async def __aenter__(self) -> FakePool:
         self.opened += 1
@@ -35,7 +43,7 @@ class FakePool:
         self.running += 1
         self.most = max(self.most, self.running)
         try:
-            await asyncio.sleep(self.seconds)
+            await asyncio.sleep(0.1)
         except asyncio.CancelledError:
             self.cancelled += 1
             raise
@@ -46,7 +54,7 @@ class FakePool:
             raise ToolchainMissing("no g++")
         if program.source == "bug":
             raise KeyError("bug")
-        return Judgement(problem.id, Verdict.AC, (), 1, 1, False, "A", "python", "", "", 0.0, self.seconds)
+        return Judgement(problem.id, Verdict.AC, (), 1, 1, False, "A", "python", "", "", 0.0, 0.1)
 
     def pids(self) -> tuple[int, ...]:
         return ()
@@ -68,13 +76,6 @@ def agent(pool: FakePool) -> Agent:
 
 async def exchange(agent: Agent, *args: Any, **more: Any) -> NodeReply:
     return await agent.exchange(NodeParcel(*args, **more).packed())
-
-
-async def test_an_agent_says_what_its_node_is_by_a_program_that_was_judged(agent: Agent, pool: FakePool) -> None:
-    facts = await agent.hello()
-    assert (facts.workers, facts.tier) == (3, "A")
-    await agent.close()
-    assert pool.opened == 0
 
 
 @pytest.mark.parametrize(
@@ -145,9 +146,98 @@ async def test_a_forgotten_problem_is_gone(agent: Agent) -> None:
     assert not (await exchange(agent)).answers  # a job is answered once
 
 
-async def test_what_waits_and_what_runs_ends_with_the_agent(agent: Agent, pool: FakePool) -> None:
-    await agent.hello()
+async def test_an_agent_says_what_its_node_is_by_a_judged_program_and_what_waits_and_what_runs_ends_with_it(
+    agent: Agent, pool: FakePool
+) -> None:
+    facts = await agent.hello()
+    assert (facts.workers, facts.tier) == (3, "A")
     await exchange(agent, [job(number) for number in range(6)], PROBLEMS)
     await asyncio.sleep(0.05)
     await agent.close()
     assert (pool.cancelled, pool.judged, pool.opened) == (3, 1, 0)  # the one of the first call
+
+
+class Thing:
+    """What an actor has."""
+
+    def __init__(self) -> None:
+        self.closed = 0
+
+    async def sleep(self, seconds: float) -> str:
+        await asyncio.sleep(seconds)
+        return "slept"
+
+    async def close(self) -> None:
+        self.closed += 1
+
+
+class Ended(BaseException):
+    """In place of the end of this process."""
+
+
+@pytest.fixture
+def make(monkeypatch: pytest.MonkeyPatch) -> Make:
+    def end(code: int) -> None:
+        raise Ended
+
+    monkeypatch.setattr(os, "_exit", end)
+    monkeypatch.setattr(agent_module, "forget_ray", lambda: True)
+    monkeypatch.setattr(agent_module, "as_before_ray", lambda: None)
+    return lambda: NodeActor(pickle.dumps(Thing), 1.0)
+
+
+@pytest.mark.parametrize(("called", "orphan_s", "ends"), [(False, 0.1, [1]), (True, ORPHAN_S, [])])
+def test_an_actor_watches_from_the_moment_in_which_it_is_made(
+    make: Make, monkeypatch: pytest.MonkeyPatch, called: bool, orphan_s: float, ends: list[int]
+) -> None:
+    codes: list[int] = []
+    monkeypatch.setattr(os, "_exit", codes.append)
+    monkeypatch.setattr(agent_module, "ORPHAN_S", orphan_s)
+    actor = make()
+    if called:
+        asyncio.run(actor.identity())
+    for thread in [thread for thread in threading.enumerate() if isinstance(thread, threading.Timer)]:
+        thread.join(ORPHAN_S / 2)
+        assert not thread.is_alive()
+    assert codes == ends
+
+
+async def orphaned(actor: NodeActor) -> float:
+    """When its process ended, s."""
+    assert actor._watching is not None
+    await asyncio.wait([actor._watching])
+    assert isinstance(actor._watching.exception(), Ended)
+    assert actor._thing.closed == 1
+    return now()
+
+
+async def test_an_actor_that_is_called_again_and_again_stays_and_one_that_is_not_ends(make: Make) -> None:
+    actor = make()
+    assert (await actor.identity())[0]
+    for _ in range(100):
+        assert await actor.call("sleep", 1.0) == "slept"
+    assert not actor._watching.done()  # type: ignore[union-attr]
+    assert 100.0 + ORPHAN_S <= await orphaned(actor) <= 100.0 + 2 * ORPHAN_S
+
+
+@pytest.mark.parametrize(("takes", "ends"), [(HELLO_S - 1.0, HELLO_S - 1.0 + ORPHAN_S), (1e6, HELLO_S)])
+async def test_a_long_call_makes_no_orphan_but_one_without_an_end_does(make: Make, takes: float, ends: float) -> None:
+    actor = make()
+    await actor.identity()
+    calls = asyncio.create_task(actor.call("sleep", takes))
+    assert ends <= await orphaned(actor) <= ends + ORPHAN_S + 3 * GRACE_S
+    calls.cancel()
+
+
+async def test_an_actor_whose_machine_stood_still_is_no_orphan_if_it_is_called_then(make: Make) -> None:
+    actor = make()
+    await actor.identity()
+    await asyncio.sleep(1.0)
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, VirtualLoop)
+    loop._clock.now += 2 * ORPHAN_S
+    await asyncio.sleep(0.5)
+    await actor.call("sleep", 0.0)
+    await asyncio.sleep(10.0)
+    assert not actor._watching.done()  # type: ignore[union-attr]
+    actor._watching.cancel()  # type: ignore[union-attr]

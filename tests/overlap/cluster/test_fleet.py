@@ -1,23 +1,169 @@
-"""Which node an engine gets when its own is gone."""
+"""A process on a node, called as one on this machine: what is said, and what ends it; and which node an engine gets
+when its own is gone.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import os
+import random
+import tempfile
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from unittest.mock import AsyncMock
 
 import pytest
 from fleets import CFG, Cluster, fleet_of, seats
+from places import ROOT, SUPPORT
 
 from overlap.clock import now
+from overlap.cluster import fleet as fleet_module
 from overlap.cluster import survey
-from overlap.cluster.fleet import KNOWN_S, NODE_S
-from overlap.cluster.nodes import HeadLost, NodeLost
-from overlap.errors import ConfigError
+from overlap.cluster.agent import PIECE, Hosted
+from overlap.cluster.fleet import GONE_S, KNOWN_S, NODE_S, FarProcess
+from overlap.cluster.nodes import BEAT_S, HeadLost, NodeLost
+from overlap.errors import ConfigError, EngineError
 from overlap.placement import NodeDevices
+from overlap.process import ChildProcesses, Peer, RemoteFault
+from overlap.weights.copies import piece_digest
 
-pytestmark = pytest.mark.virtual
+FOUND = {"PYTHONPATH": f"{ROOT}{os.pathsep}{SUPPORT}"}
 
 
+@pytest.fixture
+def life(tmp_path: Path) -> ChildProcesses:
+    return ChildProcesses("engine", EngineError, tmp_path / "scratch", tmp_path / "log")
+
+
+@pytest.fixture(autouse=True)
+def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "node").mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "node"))
+    monkeypatch.setattr(fleet_module, "PACE_S", 0.001)
+
+
+@asynccontextmanager
+async def started(life: ChildProcesses, cluster: Cluster | None = None) -> AsyncIterator[Peer]:
+    """A process on this machine, as if it was another one; or one of ``cluster``, which need not be real."""
+    cluster = cluster or Cluster(4, 4, 4, real=True)
+    fleet = fleet_of(cluster)
+    await fleet.living()
+    try:
+        peer = await FarProcess(fleet, "n1", life, ()).start("the engine process", "far_child", FOUND)
+        try:
+            yield peer
+        finally:
+            life.fail("it is no longer wanted")
+            await peer.close()
+    finally:
+        assert ([actor.ends for actor in cluster.actors], cluster.users) == ([1], 0)
+        assert not any(Path(tempfile.gettempdir()).glob("*"))
+
+
+async def test_calls_go_there_and_replies_and_errors_come_back(life: ChildProcesses) -> None:
+    async with started(life, cluster := Cluster(4, 4, 4, real=True)) as peer:
+        assert await asyncio.gather(*(peer.call("add", i, 1) for i in range(20))) == list(range(1, 21))
+        with pytest.raises(RemoteFault, match=r"TypeError: "):
+            await peer.call("add", "a", 1)
+        hangs = asyncio.create_task(peer.call("hang"))
+        await peer.call("add", 0, 0)
+        hangs.cancel()
+        await asyncio.gather(hangs, return_exceptions=True)
+        sent = random.Random(1).randbytes(2 * PIECE + 17)
+        assert await peer.call("echo", sent) == sent
+        for i in range(50):
+            assert await peer.call("add", i, 1) == i + 1
+            await asyncio.sleep(i % 3 / 1000)
+        exchange = cluster.actors[0].thing.exchange = AsyncMock(wraps=cluster.actors[0].thing.exchange)
+        await asyncio.sleep(0.2)
+        assert exchange.call_count <= 3  # it is not asked again and again while there is nothing to say
+        state = await peer.call("state")
+        assert [state[name] for name in ("served", "taken_back", "parent")] == [75, True, os.getpid()]
+        fd = os.pidfd_open(state["pid"])
+        life.fail("another rank died")
+        ended = asyncio.to_thread(os.waitid, os.P_PIDFD, fd, os.WEXITED | os.WNOWAIT)
+        assert await ended is not None
+        os.close(fd)
+
+
+@pytest.mark.parametrize(
+    ("call", "words", "cause"),
+    [
+        (
+            "die",
+            "RuntimeError: out of memory\n",
+            r"process on node n1 .* was killed by signal 9 .*log: RuntimeError: out",
+        ),
+        ("give_up", "rank 3 raised", "^rank 3 raised$"),
+    ],
+)
+async def test_a_death_is_told_with_its_node_and_the_last_error_that_was_printed_or_by_what_the_process_said_of_it(
+    life: ChildProcesses, call: str, words: str, cause: str
+) -> None:
+    async with started(life) as peer:
+        with pytest.raises(EngineError, match=cause):
+            await peer.call(call, words)
+
+
+async def test_an_agent_that_is_gone_ends_the_life(life: ChildProcesses) -> None:
+    async with started(life, cluster := Cluster(4, 4, 4)) as peer:
+        cluster.actors[0].lost = True
+        with pytest.raises(EngineError, match=r"the engine on node n1 is lost: the actor died"):
+            await peer.call("add", 1, 1)
+
+
+@pytest.mark.virtual
+async def test_a_node_that_is_silent_for_long_ends_the_life_and_one_that_speaks_again_does_not(
+    life: ChildProcesses,
+) -> None:
+    async def exchange(data: bytes, wait_s: float) -> tuple[bytes, bytes, str]:
+        if frozen < now():
+            await asyncio.sleep(thaws - now())
+        await asyncio.sleep(BEAT_S)
+        return b"", b"", ""
+
+    frozen = thaws = 1000.0
+    async with started(life, cluster := Cluster(4, 4, 4)) as peer:
+        cluster.actors[0].thing.exchange = exchange
+        frozen, thaws = 20.0, 20.0 + GONE_S - 2 * BEAT_S - 1
+        await asyncio.sleep(thaws)
+        frozen = 60.0
+        await asyncio.sleep(60.0 - now())
+        assert not life.over
+        thaws = 1000.0
+        with pytest.raises(EngineError, match=r"on node n1 is lost: no answer within 10 s"):
+            await peer.call("add", 1, 1)
+        assert GONE_S - 0.1 <= now() - 60.0 <= GONE_S + BEAT_S + 0.1
+        assert cluster.actors[0].thing._some.is_set()  # it was told at once that there is a call
+        await peer._writer.wait_closed()
+        assert cluster.actors[0].ends == 1
+
+
+async def test_a_process_that_cannot_be_started_there_ends_the_life(life: ChildProcesses, tmp_path: Path) -> None:
+    (tmp_path / "node").rmdir()
+    with pytest.raises(EngineError, match=r"the engine process cannot be started on node n1: .*TMPDIR="):
+        async with started(life):
+            pass
+    assert life.over
+
+
+async def test_weights_are_in_memory_without_a_name_and_no_late_call_changes_them() -> None:
+    async def fill(update: int, data: bytes) -> bool:
+        return await hosted.fill(update, 0, len(data), data, piece_digest(data), True)
+
+    hosted = Hosted("engine")
+    path, _ = await hosted.room(3, 5)
+    assert [await fill(3, b"hello"), await fill(2, b"older")] == [True, False]
+    assert await hosted.room(2, 4) == ("", {})
+    assert (Path(path).read_bytes(), "memfd" in os.readlink(path)) == (b"hello", True)
+    await hosted.close()
+    assert not await fill(3, b"end")
+
+
+@pytest.mark.virtual
 async def test_an_engine_has_its_own_node_again_as_long_as_that_is_there() -> None:
     cluster, told = Cluster(4, 4, 4, 4), list[str]()
     fleet, (first, second) = fleet_of(cluster, tell=told.append), seats(cluster)
@@ -25,6 +171,7 @@ async def test_an_engine_has_its_own_node_again_as_long_as_that_is_there() -> No
     assert told == []
 
 
+@pytest.mark.virtual
 async def test_an_engine_whose_node_is_gone_moves_to_one_that_is_free_and_large_enough() -> None:
     cfg = replace(CFG, rollout=replace(CFG.rollout, tensor_parallel=2))
     cluster, told = Cluster(4, 4, 4, 1, 3, 2, 2), list[str]()
@@ -42,6 +189,7 @@ async def test_an_engine_whose_node_is_gone_moves_to_one_that_is_free_and_large_
     assert (await fleet.take(first)).node == "n6"
 
 
+@pytest.mark.virtual
 async def test_an_engine_waits_for_a_node_and_not_for_ever() -> None:
     cluster, told = Cluster(4, 4, 4), list[str]()
     fleet, (first, _) = fleet_of(cluster, tell=told.append), seats(cluster)
@@ -59,6 +207,7 @@ async def test_an_engine_waits_for_a_node_and_not_for_ever() -> None:
         await fleet.take(first)
 
 
+@pytest.mark.virtual
 async def test_two_engines_that_lose_their_nodes_at_once_do_not_move_to_the_same_one() -> None:
     cluster = Cluster(4, 4, 4, 4)
     fleet, (first, second) = fleet_of(cluster), seats(cluster)
@@ -77,6 +226,7 @@ async def test_two_engines_that_lose_their_nodes_at_once_do_not_move_to_the_same
     assert {(await task).node for task in takes} == {"n3", "n9"}
 
 
+@pytest.mark.virtual
 async def test_a_node_that_cannot_be_used_is_not_asked_again_and_again() -> None:
     cluster = Cluster(4, 4, 4, 4)
     fleet, (first, _) = fleet_of(cluster), seats(cluster)
@@ -88,6 +238,7 @@ async def test_a_node_that_cannot_be_used_is_not_asked_again_and_again() -> None
     assert 5 <= cluster.surveyed.count("n3") <= 6
 
 
+@pytest.mark.virtual
 async def test_a_survey_tells_of_nodes_that_cannot_be_used_and_needs_the_drivers_own() -> None:
     cluster, told = Cluster(4, 2, 3), list[str]()
     cluster.refused.add("n1")
@@ -99,3 +250,16 @@ async def test_a_survey_tells_of_nodes_that_cannot_be_used_and_needs_the_drivers
     with pytest.raises(ConfigError, match="this machine's own node cannot be used"):
         await survey(cluster, "cpu", told.append)
     assert cluster.users == 0
+
+
+async def test_a_survey_in_which_the_head_is_lost_says_so_and_blames_no_node(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster, actor, told = Cluster(4, 4), Cluster.actor, list[str]()
+
+    async def loses(self: Cluster, *asked: Any, **how: Any) -> Any:
+        self.head_lost.set()
+        return await actor(self, *asked, **how)
+
+    monkeypatch.setattr(Cluster, "actor", loses)
+    with pytest.raises(HeadLost, match="its head does not answer"):
+        await survey(cluster, "cpu", told.append)
+    assert (told, cluster.users) == ([], 0)

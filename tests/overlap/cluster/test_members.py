@@ -9,24 +9,18 @@ from typing import Any
 import pytest
 
 from overlap.clock import now
-from overlap.cluster.members import AGAIN_MAX_S, AGAIN_S, STEADY_S, RayMembers, RayNode
 from overlap.cluster.nodes import NodeRefused, RayNodeInfo, code_digest
+from overlap.cluster.ray_cluster import AGAIN_MAX_S, AGAIN_S, STEADY_S, RayActor, RayMembers, RayNode
+from overlap.config import Config
+from overlap.prepare.seating import cluster_pool
 
 pytestmark = pytest.mark.virtual
-
-
-class Place(RayNodeInfo):
-    """With the cores that are nobody's there."""
-
-    free = 16
 
 
 class Cluster:
     """What :class:`RayCluster` says of ``places``; keeps what was made where."""
 
-    unauthenticated = False
-
-    def __init__(self, *places: Place) -> None:
+    def __init__(self, *places: RayNodeInfo) -> None:
         self.places = list(places)
         self.made: list[tuple[str, int, int]] = []
 
@@ -37,18 +31,13 @@ class Cluster:
     async def look(self) -> list[RayNodeInfo]:
         return self.places
 
-    async def free(self) -> dict[str, int]:
-        return {place.key: place.free for place in self.places if place.free}
-
     async def actor(self, place: RayNodeInfo, make: Any, close_s: float, *, cpus: int) -> Any:
         self.made.append((place.key, make.args[1], cpus))
         return SimpleNamespace(end=lambda: asyncio.sleep(0))
 
 
-def place(key: str, cpus: int = 16, free: int = 16, alive: bool = True, **more: Any) -> Place:
-    made = Place(key, f"10.0.0.{key}", alive, 0, cpus=cpus, **more)
-    made.free = free
-    return made
+def place(key: str, cpus: int = 16, free: int = 16, alive: bool = True, **more: Any) -> RayNodeInfo:
+    return RayNodeInfo(key, f"10.0.0.{key}", alive, 0, cpus=cpus, free=free, **more)
 
 
 def members(cluster: Cluster, **more: Any) -> RayMembers:
@@ -114,29 +103,23 @@ async def test_a_node_gets_an_agent_again_after_a_rest_that_grows_as_long_as_no_
 
 @pytest.mark.parametrize("all_cases", [False, True])
 def test_a_node_judges_all_cases_where_the_task_asks_for_them(all_cases: bool) -> None:
-    pool: Any = members(Cluster(), all_cases=all_cases)._make_pool(1)
+    task: Any = SimpleNamespace(packages=(), all_cases=all_cases)
+    pool: Any = cluster_pool(Config(), task, print)._members._make_pool(1)
     assert pool.stop_at_first_failure is not all_cases
 
 
-async def test_a_node_that_drains_gets_no_agent_and_one_that_has_it_is_told_to_the_pool() -> None:
+async def test_a_node_that_came_for_one_that_died_gets_an_agent_one_that_drains_none_and_the_pool_is_told() -> None:
     cluster = Cluster(place("1"), place("2", drains=True))
     joined = members(cluster).joined()
+    await anext(joined)
+    cluster.places = [place("1", alive=False), place("3")]
     node = await anext(joined)
     assert not node.drains
-    cluster.places = [place("1", drains=True)]
+    cluster.places = [place("3", drains=True)]
     with pytest.raises(TimeoutError):
         await asyncio.wait_for(anext(joined), 5.0)
     assert node.drains
-    assert cluster.made == [("1", 16, 16)]
-
-
-async def test_a_node_that_died_and_one_of_the_same_address_that_came_are_two() -> None:
-    cluster = Cluster(place("1"))
-    joined = members(cluster).joined()
-    await anext(joined)
-    cluster.places = [place("1", alive=False), place("2")]
-    await anext(joined)
-    assert [key for key, *_ in cluster.made] == ["1", "2"]
+    assert cluster.made == [("1", 16, 16), ("3", 16, 16)]
 
 
 @pytest.mark.parametrize(
@@ -145,10 +128,10 @@ async def test_a_node_that_died_and_one_of_the_same_address_that_came_are_two() 
 async def test_an_agent_with_other_code_or_whose_ray_asks_nobody_for_a_token_is_not_used(
     asks: bool, code: str, why: str
 ) -> None:
-    async def ask(method: str) -> tuple[bool, str]:
-        assert method == "identity"
+    async def call(name: str, number: int, method: str) -> tuple[bool, str]:
+        assert (name, method) == ("ask", "identity")
         return asks, code
 
-    actor: Any = SimpleNamespace(ask=ask)
+    ray: Any = SimpleNamespace(call=call)
     with pytest.raises(NodeRefused, match=why):
-        await RayNode("n1", actor, authenticated=True).hello()
+        await RayNode("n1", RayActor(ray, 7, 1.0)).hello()

@@ -7,8 +7,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from cluster_runs import PROBLEMS, Run, many, program, takes
-from fake_nodes import FakeMembers, FakeNode
+from fake_nodes import PROBLEMS, FakeMembers, FakeNode, Run, many, program, takes
 
 from overlap.cluster.nodes import HeadLost
 from overlap.cluster.pool import ClusterPool
@@ -16,6 +15,14 @@ from overlap.errors import ConfigError, VerifierError
 from sandbox.errors import PoolClosed
 
 pytestmark = pytest.mark.virtual
+
+
+class Slow(FakeNode):
+    """Its end takes long."""
+
+    async def close(self) -> None:
+        await asyncio.sleep(5.0)
+        await super().close()
 
 
 async def test_a_cluster_that_cannot_be_joined_ends_the_start_with_its_cause() -> None:
@@ -53,11 +60,6 @@ async def test_closing_while_a_node_joins_ends_its_agent_too(steps: int) -> None
 
 
 async def test_a_close_that_is_cancelled_fails_what_waits_and_leaves_the_cluster() -> None:
-    class Slow(FakeNode):
-        async def close(self) -> None:
-            await asyncio.sleep(5.0)
-            await super().close()
-
     run = Run(Slow("a", 1, takes(100.0)))
     pool = await run.__aenter__()
     waits = asyncio.create_task(pool.judge(PROBLEMS[0], program(0)))
@@ -87,21 +89,16 @@ async def test_a_start_that_is_cancelled_leaves_the_cluster() -> None:
 async def test_when_the_head_is_lost_who_waits_and_who_asks_is_told_and_the_cluster_is_left_behind_its_last_agent(
     closed: bool,
 ) -> None:
-    ended, said = list[str](), list[str]()
-
-    class Slow(FakeNode):
-        async def close(self) -> None:
-            await asyncio.sleep(5.0)
-            ended.append("agent")
+    said, node, lives = list[str](), Slow("a", 2, takes(100.0)), list[bool]()
 
     class Headless(FakeMembers):
         async def joined(self) -> AsyncIterator[FakeNode]:
-            yield Slow("a", 2, takes(100.0))
+            yield node
             await asyncio.sleep(1.0)
             raise HeadLost("its head does not answer")
 
         async def close(self) -> None:
-            ended.append("cluster")
+            lives.append(not node.closed)
 
     async with ClusterPool(Headless(), tell=said.append) as pool:
         with pytest.raises(VerifierError, match="the cluster is lost: its head does not answer"):
@@ -110,6 +107,18 @@ async def test_when_the_head_is_lost_who_waits_and_who_asks_is_told_and_the_clus
             await pool.judge(PROBLEMS[0], program(9))
         if not closed:  # the pool is closed meanwhile
             await asyncio.sleep(6.0)
-            assert ended == ["agent", "cluster"]
-    assert ended == ["agent", "cluster"]
+            assert lives == [False]
+    assert lives == [False]
     assert said[-1] == "the cluster is lost: its head does not answer"
+
+
+async def test_a_node_by_which_the_loss_of_the_head_is_heard_first_is_not_blamed_for_it() -> None:
+    class Headless(FakeNode):
+        async def exchange(self, parcel: Any) -> Any:
+            raise HeadLost("its head does not answer")
+
+    run = Run(Headless("a", 1, takes(1.0)))
+    async with run as pool:
+        with pytest.raises(VerifierError, match="the cluster is lost: its head does not answer"):
+            await many(pool, 2)
+    assert [line.split()[0:3] for line in run.said] == [["node", "a", "judges"], ["the", "cluster", "is"]]

@@ -10,12 +10,13 @@ from typing import Any
 import pytest
 from fleets import Actor, Cluster, fleet_of
 
+from overlap import pieces
 from overlap.clock import now
-from overlap.cluster import RankSite, sites
+from overlap.cluster import RankSite
 from overlap.cluster.fleet import REST_S
-from overlap.cluster.hosted import files_in, read_piece, write_piece
 from overlap.config import ClusterConfig, Config, LearnConfig
 from overlap.errors import ClusterLost, LearnerDiedError, LearnerError, RunDirError
+from overlap.pieces import files_in, read_piece, write_piece
 from overlap.placement import place_over
 from overlap.process import ChildProcesses, Peer
 
@@ -55,7 +56,7 @@ class Ranks:
 
 @pytest.fixture
 def ranks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ranks:
-    monkeypatch.setattr(sites, "PIECE_BYTES", 10)
+    monkeypatch.setattr(pieces, "PIECE_BYTES", 10)
     return Ranks(tmp_path)
 
 
@@ -88,18 +89,9 @@ async def test_a_rank_whose_node_is_gone_moves_and_tells_of_it(tmp_path: Path) -
 
 
 @pytest.mark.virtual
-async def test_ranks_for_which_there_is_no_gpu_any_more_end_the_run_in_a_line(tmp_path: Path) -> None:
-    ranks = Ranks(tmp_path, 3, gpus=2)
-    assert {seat.node for seat in ranks.placement.ranks} == {"n2"}
-    del ranks.nodes["n2"]
-    with pytest.raises(LearnerError, match="node n2 of learner ranks is gone, and no other has a GPU free") as caught:
-        await ranks.seated()
-    assert not isinstance(caught.value, LearnerDiedError)
-    assert now() == pytest.approx(REST_S, abs=2.0)
-
-
-@pytest.mark.virtual
-async def test_an_engine_moves_to_no_gpu_of_a_rank_and_a_rank_to_none_of_an_engine_that_moved(tmp_path: Path) -> None:
+async def test_an_engine_moves_to_no_gpu_of_a_rank_and_ranks_that_find_none_of_their_own_end_the_run_in_a_line(
+    tmp_path: Path,
+) -> None:
     ranks = Ranks(tmp_path, 4, gpus=2)
     (engine, *_), fleet, nodes = ranks.placement.engines, ranks.fleet, ranks.nodes
     await ranks.seated()
@@ -111,14 +103,17 @@ async def test_an_engine_moves_to_no_gpu_of_a_rank_and_a_rank_to_none_of_an_engi
     nodes["n2"] = kept
     assert (await fleet.take(engine)).node == "n2"
     del nodes["n3"]
-    with pytest.raises(LearnerError, match="no other has a GPU free"):
+    began = now()
+    with pytest.raises(LearnerError, match="node n3 of learner ranks is gone, and no other has a GPU free") as caught:
         await ranks.seated()
+    assert not isinstance(caught.value, LearnerDiedError)
+    assert now() - began == pytest.approx(REST_S, abs=2.0)
 
 
 async def test_of_the_weights_of_a_first_rank_on_a_node_what_has_changed_comes_into_memory_here(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sites, "PIECE_BYTES", 1000)
+    monkeypatch.setattr(pieces, "PIECE_BYTES", 1000)
     memory, first = tmp_path / "memory", os.urandom(2500)
     states = [first, b"new" + first[3:], os.urandom(2500), first, first]
     info = {"path": str(memory), "size": 2500, "tensors": [["a", "float32", [3], 0]]}
@@ -196,7 +191,7 @@ async def test_a_full_disk_costs_a_checkpoint_and_no_rank_and_a_lost_node_the_le
 ) -> None:
     async with ranks:
         with monkeypatch.context() as patch:
-            patch.setattr(sites, "write_piece", lambda *args: "No space left on device")
+            patch.setattr(pieces, "write_piece", lambda *args: "No space left on device")
             with pytest.raises(RunDirError, match=r"cannot write .*/state/file: No space left on device; free disk"):
                 async with ranks.site.saving(ranks.life, state) as (first, _):
                     write(first, "file")

@@ -6,20 +6,18 @@ from __future__ import annotations
 
 import asyncio
 import os
-import socket
-import threading
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
 from places import ROOT, SUPPORT
 from pooling import until
-from ray import exceptions
+from ray import _raylet, exceptions
 from ray_stub import done
 
 from overlap.cluster import addresses, ray_cluster, ray_process
-from overlap.cluster.by_hand import AUTH, NodeState, token_path, write_node_state
+from overlap.cluster.by_hand import AUTH, HEALTH, NodeState, token_path, write_node_state
 from overlap.cluster.nodes import HeadLost
 from overlap.cluster.ray_cluster import RayCluster
 from overlap.errors import ConfigError
@@ -73,19 +71,15 @@ async def test_a_head_that_never_lets_us_in_is_told_in_time(log: Path, monkeypat
     assert "cannot be joined (no answer within 2 s): see `overlap cluster status" in await why_not("hangs:1")
 
 
-async def test_who_is_cancelled_while_he_leaves_has_left_and_whoever_watches_the_head_is_let_go(log: Path) -> None:
+async def test_who_is_cancelled_while_he_leaves_has_left(log: Path) -> None:
     joined = RayCluster(ADDRESS)
     await joined.enter()
-    watches = asyncio.create_task(joined.lost())
-    await asyncio.sleep(0.1)
-    assert not watches.done()
     leaves = asyncio.create_task(joined.leave())
     await asyncio.sleep(0)
     leaves.cancel()
     await asyncio.wait([leaves])
     await until(lambda: done(log) == ["join", "leave"])
     await until(lambda: len(asyncio.all_tasks()) == 1)
-    assert watches.cancelled()
 
 
 @pytest.mark.parametrize(
@@ -96,18 +90,19 @@ async def test_who_is_cancelled_while_he_leaves_has_left_and_whoever_watches_the
         ("dies:1", r"Ray on this machine has ended \(Ray's process .* exited with code 1"),
     ],
 )
-async def test_a_head_or_a_ray_that_is_gone_is_told_to_whoever_asks_and_whoever_watches(
+async def test_a_head_or_a_ray_that_is_gone_is_told_to_whoever_asks_and_whoever_waits_for_an_actor(
     log: Path, monkeypatch: pytest.MonkeyPatch, how: str, why: str
 ) -> None:
-    assert float(ray_cluster._PATIENCE["RAY_gcs_rpc_server_reconnect_timeout_s"]) > 1.5 * ray_cluster.LOOKING_S
+    assert float(HEALTH["RAY_gcs_rpc_server_reconnect_timeout_s"]) > 1.5 * ray_cluster.LOOKING_S
     monkeypatch.setattr(ray_cluster, "LOOKING_S", 3.0)  # more than a cause may take to turn up
     monkeypatch.setattr(ray_cluster, "LEAVE_S", 0.2)
     joined = RayCluster(how)
     await joined.enter()
-    watches = asyncio.create_task(joined.lost())
+    waits = asyncio.create_task(joined._ray.call("wait"))
     with pytest.raises(HeadLost, match=why):
         await joined.look()
-    assert isinstance(await watches, HeadLost)
+    with pytest.raises(HeadLost, match=why):
+        await waits
     await joined.leave()
     assert len(asyncio.all_tasks()) == 1
 
@@ -120,9 +115,11 @@ async def test_an_actor_is_called_and_ended_and_it_is_known_whether_all_that_it_
     await joined.enter()
     actor = await joined.actor((await joined.look())[1], dict, close_s=1.0, cpus=2)
     assert await actor.call("hello", 1, 2) == (7, "call", ("hello", 1, 2))
+    actor.nudge()
     assert await actor.end() is sure
     await joined.leave()
-    assert done(log) == ["join", "kill 7", "leave"]
+    actor.nudge()  # nobody is there any more
+    assert done(log) == ["join", "nudge", "kill 7", "leave"]
 
 
 async def why_not(address: str) -> str:
@@ -137,21 +134,10 @@ async def why_not(address: str) -> str:
     return str(raised.value)
 
 
-def joined_at(address: str) -> str:
-    return asyncio.run(why_not(address))
-
-
-@pytest.fixture
-def listener(monkeypatch: pytest.MonkeyPatch) -> Iterator[socket.socket]:
-    monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
-    monkeypatch.setattr(addresses, "REACH_S", 0.5)
-    with socket.create_server(("127.0.0.1", 0)) as made:
-        yield made
-
-
 @pytest.mark.parametrize("address", ["garbage", "10.0.0.1:", "10.0.0.1:99999", ":6379", "a b:6379"])
-def test_what_is_no_address_is_refused_in_a_line(address: str, listener: socket.socket) -> None:
-    assert "use HOST:PORT, as in 10.0.0.1:6379" in joined_at(address)
+async def test_what_is_no_address_is_refused_in_a_line(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
+    assert "use HOST:PORT, as in 10.0.0.1:6379" in await why_not(address)
 
 
 @pytest.mark.parametrize(
@@ -164,22 +150,25 @@ def test_what_is_no_address_is_refused_in_a_line(address: str, listener: socket.
         (None, "nothing answers there (Connection refused)"),
     ],
 )
-def test_an_address_where_nobody_listens_or_something_else_does_is_refused(
-    listener: socket.socket, says: Any, told: str
+async def test_an_address_where_nobody_listens_or_something_else_does_is_refused(
+    monkeypatch: pytest.MonkeyPatch, says: Any, told: str
 ) -> None:
-    def answer() -> None:
-        with listener.accept()[0] as one:
-            one.recv(1000)
-            one.sendall(says)
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(1000)
+        if isinstance(says, bytes):
+            writer.write(says)
+        else:
+            await reader.read()
+        writer.close()
 
-    port, thread = listener.getsockname()[1], threading.Thread(target=answer)
-    if isinstance(says, bytes):
-        thread.start()
-    elif says is None:
-        listener.close()
-    assert told in joined_at(f"127.0.0.1:{port}")
-    if isinstance(says, bytes):
-        thread.join()
+    monkeypatch.setattr(addresses, "REACH_S", 0.5)
+    async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
+        address = "127.0.0.1:{1}".format(*server.sockets[0].getsockname())
+        if says is None:
+            server.close()
+        with pytest.raises(ConfigError) as raised:
+            await asyncio.to_thread(addresses.check_address, "cluster.address", address)
+    assert told in str(raised.value)
 
 
 class Head:
@@ -193,7 +182,16 @@ class Head:
             raise error
 
 
+def raylet(monkeypatch: pytest.MonkeyPatch, head: Head) -> None:
+    """Have Ray's client of a head be that."""
+    for name, made in (("GcsClient", head), ("Config", MagicMock()), ("AuthenticationTokenLoader", MagicMock())):
+        monkeypatch.setattr(_raylet, name, made)
+
+
 WRONG = exceptions.AuthenticationError("InvalidAuthToken")
+OTHER = (
+    "Version mismatch: The cluster was started with:\n    Ray: 2.9.0\nThis process was started with:\n    Ray: 2.60.0"
+)
 
 
 @pytest.mark.parametrize(
@@ -204,39 +202,24 @@ WRONG = exceptions.AuthenticationError("InvalidAuthToken")
         ("disabled", Head(disabled=WRONG), "asks for another token than the driver's: set RAY_AUTH_MODE=token"),
         ("disabled", Head(disabled=exceptions.RpcError("Method not found!", 12)), "is no head of a cluster"),
         ("disabled", Head(disabled=exceptions.RpcError("try again", 14)), "cannot be joined (try again)"),
+        ("disabled", Head(disabled=RuntimeError(OTHER)), f"cannot be joined ({' '.join(OTHER.split())})"),
     ],
 )
 def test_a_head_that_does_not_let_us_in_or_lets_in_everybody_is_told_at_once(
     monkeypatch: pytest.MonkeyPatch, mode: str, head: Head, told: str
 ) -> None:
     monkeypatch.setenv("RAY_AUTH_MODE", mode)
-    monkeypatch.setattr(ray_process, "GcsClient", head)
-    monkeypatch.setattr(ray_process, "read_access", lambda: None)
+    raylet(monkeypatch, head)
     with pytest.raises(ConfigError) as raised:
         ray_process._join(ADDRESS)
     assert told in str(raised.value)
-    assert os.environ["RAY_AUTH_MODE"] == mode
-
-
-def test_a_head_of_another_version_is_told_with_both_versions(monkeypatch: pytest.MonkeyPatch) -> None:
-    def init(**given: Any) -> None:
-        text = "Version mismatch: The cluster was started with:\n    Ray: 2.9.0\n    Python: 3.11.7\n"
-        raise RuntimeError(text + "This process on Ray was started with:\n    Ray: 2.60.0\n    Python: 3.11.7\n")
-
-    monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
-    monkeypatch.setattr(ray_process, "GcsClient", Head())
-    monkeypatch.setattr(ray_process.ray, "init", init)
-    with pytest.raises(ConfigError) as raised:
-        ray_process._join(ADDRESS)
-    told = str(raised.value)
-    assert "Ray: 2.9.0" in told
-    assert "Ray: 2.60.0" in told
-    assert os.linesep not in told
 
 
 @pytest.fixture
 def started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A node of the cluster was started here."""
+    for name in AUTH:
+        monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     write_node_state(NodeState(ADDRESS, True, str(tmp_path / "place")), "a" * 64)
     return token_path()
@@ -253,17 +236,11 @@ def started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_ray_is_told_the_token_of_the_node_that_was_started_here_unless_the_environment_says_another(
     started: Path, monkeypatch: pytest.MonkeyPatch, given: dict[str, str], told: dict[str, str]
 ) -> None:
-    for name in AUTH:
-        monkeypatch.delenv(name, raising=False)
     for name, value in given.items():
         monkeypatch.setenv(name, value)
     access = RayCluster(ADDRESS)._access()
     assert {name: value.replace(str(started), "the node's") for name, value in access.items()} == told
 
 
-def test_a_driver_without_a_token_for_this_cluster_is_told_how_to_get_one(
-    started: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name in AUTH:
-        monkeypatch.delenv(name, raising=False)
-    assert "the driver has no token for it: set RAY_AUTH_MODE=token" in joined_at("10.0.0.9:6379")
+async def test_a_driver_without_a_token_for_this_cluster_is_told_how_to_get_one(started: Path) -> None:
+    assert "the driver has no token for it: set RAY_AUTH_MODE=token" in await why_not("10.0.0.9:6379")

@@ -12,14 +12,15 @@ from typing import Any
 import pytest
 from fleets import Cluster, Still, fleet_of, seats
 
+from overlap import pieces
 from overlap.clock import now
 from overlap.cluster import FarSite
-from overlap.cluster import pieces as pieces_module
 from overlap.cluster.fleet import GONE_S, REST_S
-from overlap.cluster.pieces import KEPT, Key
 from overlap.errors import ClusterLost, EngineError
 from overlap.process import ChildProcesses, Peer
+from overlap.weights import pieces as weight_pieces
 from overlap.weights.copies import Piece
+from overlap.weights.pieces import KEPT, Key
 
 
 class Engines:
@@ -96,50 +97,38 @@ async def test_an_engine_starts_on_no_node_that_has_another_policy(
 
 @pytest.fixture
 def weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    monkeypatch.setattr(pieces_module, "PIECE_BYTES", 10)
+    monkeypatch.setattr(pieces, "PIECE_BYTES", 10)
     (tmp_path / "weights").write_bytes(os.urandom(95))
     return {"path": str(tmp_path / "weights"), "size": 95, "tensors": []}
 
 
-async def test_weights_are_put_once_for_all_nodes_and_held_there_no_longer_than_somebody_takes_them(
-    engines: Engines, weights: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("behind", [False, True])
+async def test_weights_are_put_once_for_all_nodes_and_again_for_one_far_behind_and_few_are_held(
+    engines: Engines, weights: dict[str, Any], monkeypatch: pytest.MonkeyPatch, behind: bool
 ) -> None:
-    monkeypatch.setattr(pieces_module, "KEPT", 10)  # whichever node is behind
-    sent = Path(weights["path"]).read_bytes()
-
-    async def load(site: FarSite, life: ChildProcesses) -> None:
-        async with site.brought(life, weights, 3) as found:
-            assert Path(found["path"]).read_bytes() == sent
-            assert {**found, "path": weights["path"]} == weights
-
-    async with engines.started() as made:
-        await asyncio.gather(*(load(*one) for one in made))
-        assert sorted(engines.cluster.puts) == [5] + [10] * 9
-        assert not engines.cluster.pieces._made
-        async with made[0][0].brought(made[0][1], {"names": []}, 3) as found:
-            assert found == {"names": []}
-
-
-async def test_a_node_far_behind_has_pieces_put_again_and_few_are_held(
-    engines: Engines, weights: dict[str, Any]
-) -> None:
-    cluster = engines.cluster
+    sent, cluster, kept = Path(weights["path"]).read_bytes(), engines.cluster, KEPT if behind else 10
+    monkeypatch.setattr(weight_pieces, "KEPT", kept)
 
     async def load(site: FarSite, life: ChildProcesses, after: int) -> None:
         while len(cluster.puts) < after:  # noqa: ASYNC110
             await asyncio.sleep(0)
-        async with site.brought(life, weights, 3):
-            assert len(cluster.pieces._made) <= KEPT
+        async with site.brought(life, weights, 3) as found:
+            assert len(cluster.pieces._made) <= kept
+            assert Path(found["path"]).read_bytes() == sent
+            assert {**found, "path": weights["path"]} == weights
 
     async with engines.started() as made:
-        await asyncio.gather(*(load(*one, after) for one, after in zip(made, (0, 7), strict=True)))
-    assert len(cluster.puts) > 10
+        await asyncio.gather(*(load(*one, after) for one, after in zip(made, (0, 7 * behind), strict=True)))
+        assert (len(cluster.puts) > 10, sorted(cluster.puts) == [5] + [10] * 9) == (behind, not behind)
+        assert not cluster.pieces._made
+        async with made[0][0].brought(made[0][1], {"names": []}, 3) as found:
+            assert found == {"names": []}
 
 
 async def test_of_the_next_version_only_what_has_changed_goes_to_nodes_that_have_the_one_before(
     engines: Engines, weights: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pieces_module, "PIECE_BYTES", 1000)
+    monkeypatch.setattr(pieces, "PIECE_BYTES", 1000)
     states, sent = [os.urandom(2500)], []
     for number in range(4):  # few words apart, with a piece that stays
         states.append(states[-1][: 300 + number] + b"new" + states[-1][303 + number :])
@@ -167,7 +156,7 @@ async def test_of_the_next_version_only_what_has_changed_goes_to_nodes_that_have
 async def test_a_node_whose_copy_is_not_what_it_says_gets_the_piece_whole_and_one_that_takes_none_ends_the_life(
     engines: Engines, weights: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pieces_module, "PIECE_BYTES", 40)
+    monkeypatch.setattr(pieces, "PIECE_BYTES", 40)
     told: list[str] = []
     monkeypatch.setattr(engines.fleet, "tell", told.append)
     sent = Path(weights["path"])
@@ -183,7 +172,7 @@ async def test_a_node_whose_copy_is_not_what_it_says_gets_the_piece_whole_and_on
             "1 piece(s) of version 2 went whole to node n1: with what had changed they were other than here"
         ]
         engines.cluster.actors[1].thing.damages = True
-        with pytest.raises(EngineError, match="on node n2 is lost: weights come there other than they are"):
+        with pytest.raises(EngineError, match=r"on node n2 is lost: .*weights come other than they were sent"):
             async with other.brought(its_life, weights, 3):
                 pytest.fail("they did not come")
         engines.cluster.actors[0].lost = True
@@ -210,8 +199,8 @@ async def test_an_engine_on_a_node_ends_when_the_head_is_lost_and_nothing_watche
 async def test_weights_on_a_slow_network_take_long_and_end_no_engine(
     engines: Engines, weights: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def piece(key: Key, at: int) -> Piece:  # needs no thread
-        return Piece.after(None, b"x" * min(10, key[2] - at))
+    async def piece(key: Key, at: int, length: int) -> Piece:  # needs no thread
+        return Piece.after(None, b"x" * length)
 
     async def fill(*asked: Any) -> bool:
         await asyncio.sleep(2 * GONE_S)

@@ -186,30 +186,6 @@ def test_deepspeed_starts_no_process_to_count_the_ranks_of_a_cpu(monkeypatch: py
     assert accelerator.device_count() == 3
 
 
-@pytest.mark.parametrize("name", ["GPU-8932f937-d72c", "MIG-GPU-8932f937/1/0", "3"])
-def test_deepspeed_asks_cuda_for_memory_where_a_gpu_has_a_name_and_no_number(
-    name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Under ZeRO 1 and 2 it looks how much is free, by NVML, for which it takes names of GPUs for numbers."""
-    module = pytest.importorskip("deepspeed.accelerator.cuda_accelerator")
-    from overlap.learner.zero.backend import ZeroBackend
-
-    free = SimpleNamespace(free=5)
-    nvml = SimpleNamespace(nvmlDeviceGetHandleByIndex=int, nvmlDeviceGetMemoryInfo=lambda handle: free)
-    monkeypatch.setattr(module, "pynvml", nvml)
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", name)
-    accelerator = module.CUDA_Accelerator()
-    monkeypatch.setattr(accelerator, "total_memory", lambda device: 80)
-    monkeypatch.setattr(accelerator, "memory_allocated", lambda device: 10)
-    if not name.isdecimal():
-        with pytest.raises(ValueError, match="invalid literal"):
-            accelerator.available_memory(0)
-    engine = SimpleNamespace(module=None)
-    monkeypatch.setattr("deepspeed.initialize", lambda **given: (engine, accelerator.available_memory(0)))
-    assert ZeroBackend(Config()).train(None, None).engine is engine
-    assert accelerator.available_memory(0) == 70
-
-
 def test_each_rank_sees_its_own_gpu_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     cfg, asked = Config(learn=LearnConfig(ranks=2)), []
 

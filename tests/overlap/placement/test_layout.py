@@ -126,7 +126,6 @@ def test_sizes_are_those_that_deepspeed_the_output_layer_and_the_transfers_go_by
     zero = pytest.importorskip("deepspeed.runtime.zero.config").DeepSpeedZeroConfig(stage=3)
     assert (zero.reduce_bucket_size, zero.max_live_parameters, zero.sub_group_size) == (BUCKET, LIVE, SUB_GROUP)
     assert (head.BLOCK_BYTES, 3 * head.CHUNK_BYTES, BUCKET_BYTES) == (LOGITS, CHUNKS, GATHER)
-    pytest.importorskip("vllm")
-    from overlap.weights.cuda import CHUNK_BYTES
+    from overlap.weights.ipc import CHUNK_BYTES
 
     assert CHUNK == CHUNK_BYTES

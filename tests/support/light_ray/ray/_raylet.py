@@ -19,8 +19,9 @@ class GcsClient:
             raise AuthenticationError
 
     def get_all_node_info(self) -> dict[int, SimpleNamespace]:
+        names = ("node_manager_address", "state", "labels", "resources_total", "why")
         rows = json.loads((self.place / "nodes.json").read_text())
-        rows = [
-            row | {"node_id": b"\1\2\3\4\5", "death_info": SimpleNamespace(reason_message=row["why"])} for row in rows
-        ]
-        return dict(enumerate(SimpleNamespace(ALIVE=0, **row) for row in rows))
+        nodes = [SimpleNamespace(**dict(zip(names, row, strict=True))) for row in rows]
+        for node in nodes:
+            node.ALIVE, node.node_id, node.death_info = 0, b"\1\2\3\4\5", SimpleNamespace(reason_message=node.why)
+        return dict(enumerate(nodes))

@@ -1,20 +1,22 @@
-"""Senders that need CUDA, with doubles of what they do with it."""
+"""The sender that needs CUDA's memory handles, with a double of what it does with a GPU."""
 
 from __future__ import annotations
 
 import base64
 import pickle
-from types import SimpleNamespace
+import sys
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 
+from overlap.config import Config, LearnConfig, RolloutConfig
 from overlap.errors import LearnerError
-from overlap.weights import cuda, full_tensors
-from overlap.weights.cuda import IpcSender, NcclSender, open_cuda_sender
-
-pytestmark = pytest.mark.e2e  # vLLM is imported, which takes as long as a thousand tests
+from overlap.placement import Devices
+from overlap.placement import place as placed
+from overlap.weights import full_tensors, ipc, open_sender
+from overlap.weights.ipc import IpcSender
 
 
 class Gpu:
@@ -105,19 +107,19 @@ def equal(found, model) -> bool:
 
 
 @pytest.fixture
-def ipc(monkeypatch):
+def sender_to(monkeypatch):
     """Model, GPU and sender, whose buffer has 64 bytes."""
-    monkeypatch.setattr(cuda, "CHUNK_BYTES", 64)
+    monkeypatch.setattr(ipc, "CHUNK_BYTES", 64)
     gpu = Gpu()
     return module(), gpu, IpcSender(0, gpu)
 
 
 @pytest.mark.parametrize(("limit", "size"), [(130, 130), (10, 64), (10**9, 272)])
 def test_the_whole_policy_goes_through_one_buffer_no_smaller_than_a_tensor_and_no_larger_than_the_policy(
-    monkeypatch, ipc, limit, size
+    monkeypatch, sender_to, limit, size
 ):
-    monkeypatch.setattr(cuda, "CHUNK_BYTES", limit)
-    model, gpu, sender = ipc
+    monkeypatch.setattr(ipc, "CHUNK_BYTES", limit)
+    model, gpu, sender = sender_to
     for version in range(2):
         assert sender.prepare(full_tensors(model, 2), version) == {"init": {"packed": True}}
         sender.chunk(True)  # of another engine, which has gone: all begins anew
@@ -131,8 +133,8 @@ def test_the_whole_policy_goes_through_one_buffer_no_smaller_than_a_tensor_and_n
             model[0].weight.fill_(float(version))
 
 
-def test_a_transfer_that_was_broken_off_leaves_nothing_to_the_next(ipc):
-    model, gpu, sender = ipc
+def test_a_transfer_that_was_broken_off_leaves_nothing_to_the_next(sender_to):
+    model, gpu, sender = sender_to
     sender.prepare(full_tensors(model, 2), 1)
     assert sender.chunk(True) is not None
     sender.prepare(full_tensors(model, 2), 1)  # nobody has retired it
@@ -146,16 +148,16 @@ def test_a_transfer_that_was_broken_off_leaves_nothing_to_the_next(ipc):
     assert equal(sent(sender, gpu)[0], model)
 
 
-def test_what_has_been_sent_to_its_end_is_let_go_at_once(ipc):
-    model, gpu, sender = ipc
+def test_what_has_been_sent_to_its_end_is_let_go_at_once(sender_to):
+    model, gpu, sender = sender_to
     sender.prepare(full_tensors(model, 2), 1)
     while sender.chunk(not gpu.buffers) is not None:
         assert gpu.held == 64
     assert gpu.held == 0
 
 
-def test_a_pass_that_is_broken_off_gives_up_what_it_had_gathered(ipc):
-    model, _, sender = ipc
+def test_a_pass_that_is_broken_off_gives_up_what_it_had_gathered(sender_to):
+    model, _, sender = sender_to
     ended = []
 
     class Gathered:
@@ -182,9 +184,9 @@ def test_a_chunk_has_the_handles_of_all_gpus_and_serves_every_engine(monkeypatch
         found[0] = own
         found[1] = {"GPU-1": 0}
 
-    monkeypatch.setattr(cuda.dist, "is_initialized", lambda: True)
-    monkeypatch.setattr(cuda.dist, "get_world_size", lambda: 2)
-    monkeypatch.setattr(cuda.dist, "all_gather_object", gather)
+    monkeypatch.setattr(ipc.dist, "is_initialized", lambda: True)
+    monkeypatch.setattr(ipc.dist, "get_world_size", lambda: 2)
+    monkeypatch.setattr(ipc.dist, "all_gather_object", gather)
     for sender in senders:
         sender.prepare(full_tensors(model, 2), 1)
     told = [sender.chunk(True) for sender in senders]
@@ -194,74 +196,52 @@ def test_a_chunk_has_the_handles_of_all_gpus_and_serves_every_engine(monkeypatch
     assert [sender.chunk(False) for sender in senders] == [None, None]
 
 
+def test_a_rank_whose_gpu_has_no_engine_exports_nothing_and_gathers_with_the_others():
+    """torch frees an exported buffer when it was opened and closed: one that nobody opens is there for good."""
+    model, gpu = module(), Gpu()
+    silent = IpcSender(1, gpu, read=False)
+    for limit, chunks in ((64, 5), (130, 3), (10**9, 1)):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(ipc, "CHUNK_BYTES", limit)
+            reader = IpcSender(0, Gpu("GPU-1"))
+            for sender in (reader, silent):
+                sender.prepare(full_tensors(model, 2), 1)
+            took = [(reader.chunk(not n) is None, silent.chunk(not n) is None) for n in range(chunks + 1)]
+        assert took == [(False, False)] * chunks + [(True, True)]
+    assert gpu.buffers == []
+
+
+def test_where_only_the_first_rank_is_unread_it_still_says_what_the_chunks_hold(monkeypatch):
+    monkeypatch.setattr(ipc, "CHUNK_BYTES", 64)
+    model, told = module(), []
+    for sender in (IpcSender(0, Gpu()), IpcSender(0, Gpu(), read=False)):
+        sender.prepare(full_tensors(model, 2), 1)
+        told.append([chunk for n in range(5) if (chunk := sender.chunk(not n)) is not None])
+    for read, unread in zip(*told, strict=True):
+        assert pickle.loads(base64.b64decode(unread.pop("handles"))) == {}
+        assert unread == {name: value for name, value in read.items() if name != "handles"}
+
+
+@pytest.mark.parametrize(("replicas", "parallel", "fed"), [(1, 1, [0]), (1, 2, [0, 1]), (3, 1, [0, 1, 2])])
+def test_the_ranks_that_an_engine_reads_from_are_those_on_its_gpus(replicas, parallel, fed):
+    rollout = RolloutConfig(replicas=replicas, tensor_parallel=parallel, weight_backend="ipc", max_staleness=0)
+    placement = placed(Config(rollout=rollout, learn=LearnConfig(ranks=4)), Devices.gpus(4))
+    assert [seat.rank for seat in placement.ranks if placement.feeds(seat)] == fed
+
+
+def test_buffers_are_filled_by_vllms_producer_and_only_then_is_it_imported(monkeypatch):
+    """So a learner that never sends starts without vLLM."""
+    package = ModuleType("vllm.distributed.weight_transfer.packed_tensor")
+    package.packed_ipc_producer = lambda tensors, uuid, pick, size: iter([(uuid, size, *map(pick, tensors))])
+    for name in ("vllm", "vllm.distributed", "vllm.distributed.weight_transfer"):
+        monkeypatch.setitem(sys.modules, name, None)
+    sender = open_sender("ipc", rank=0)
+    monkeypatch.setitem(sys.modules, package.__name__, package)
+    device = sender._device
+    monkeypatch.setattr(device, "uuid", lambda: "GPU-0", raising=False)
+    assert next(device.fill(iter([("a", 1), ("b", 2)]), 64)) == ("GPU-0", 64, 1, 2)
+
+
 def test_a_backend_that_is_not_known_is_refused():
     with pytest.raises(LearnerError, match="'pigeon' is not known"):
-        open_cuda_sender("pigeon", rank=0, engine_devices=1, address="", port=0)
-
-
-class Trainer:
-    """vLLM's trainer engine; fails at what it is told to."""
-
-    def __init__(self, meeting, source, fails=""):
-        self.meeting, self.source, self.fails, self.ended = meeting, source, fails, 0
-        self.tensors = []
-
-    def send_weights(self):
-        if self.fails:
-            raise RuntimeError(self.fails)
-        self.tensors.append(self.source._tensors)
-
-    def shutdown(self):
-        self.ended += 1
-
-
-@pytest.fixture
-def trainers(monkeypatch):
-    """All that were made; each that is made fails with what stands first in ``failures``."""
-    made, ports = SimpleNamespace(all=[], failures=[]), iter(range(5000, 6000))
-
-    def init(meeting, *, client, source):
-        made.all.append(Trainer(meeting, source, made.failures.pop(0) if made.failures else ""))
-        return made.all[-1]
-
-    monkeypatch.setattr(cuda, "get_open_port", lambda: next(ports))
-    monkeypatch.setattr(cuda.WeightTransferTrainerFactory, "trainer_init", init)
-    return made
-
-
-def test_a_group_that_is_met_once_serves_every_version(trainers):
-    sender, infos, versions = NcclSender(0, 2, "127.0.0.1", 0), [], [full_tensors(module(), 2) for _ in range(3)]
-    for version, tensors in enumerate(versions):
-        infos.append(sender.prepare(tensors, version))
-        sender.transmit(infos[-1])
-        sender.retire(infos[-1])
-    assert [info["init"]["master_port"] for info in infos] == [5000] * 3
-    assert [one.tensors for one in trainers.all] == [versions]
-    sender.close()
-    sender.close()
-    assert [one.ended for one in trainers.all] == [1]
-
-
-def test_after_a_broadcast_that_failed_another_group_is_met(trainers):
-    trainers.failures.append("link down")
-    sender = NcclSender(0, 2, "127.0.0.1", 0)
-    first = sender.prepare(full_tensors(module(), 2), 1)
-    with pytest.raises(RuntimeError, match="link down"):
-        sender.transmit(first)
-    assert trainers.all[0].ended == 1  # it holds up nobody who still waits in it
-    sender.retire(first, loaded=False)
-    again = sender.prepare(full_tensors(module(), 2), 1)
-    sender.transmit(again)
-    assert [one.meeting.master_port for one in trainers.all] == [5000, 5001]
-    assert again["init"]["master_port"] == 5001
-    assert [one.ended for one in trainers.all] == [1, 0]
-
-
-def test_after_an_engine_that_did_not_load_another_group_is_met(trainers):
-    sender = NcclSender(0, 2, "127.0.0.1", 0)
-    for port, loaded in ((5000, False), (5001, True), (5001, True)):
-        info = sender.prepare(full_tensors(module(), 2), 1)
-        assert info["init"]["master_port"] == port
-        sender.transmit(info)
-        sender.retire(info, loaded=loaded)
-    assert [len(one.tensors) for one in trainers.all] == [1, 2]
+        open_sender("pigeon", rank=0)
