@@ -97,10 +97,9 @@ def test_a_run_goes_on_when_a_node_that_judges_dies_and_an_engine_whose_node_die
         assert f"the engine-0 on node {lost.address}-" in run.text
         run.until(f"step 2/{steps}", STEP_S)
     joined = machines.add()
-    if replicas == 2:
-        run.until(f"to node {joined.address}-")
     assert run.end(600.0) == 0, run.text
     assert f"node {lost.address}-" in run.text
+    assert (f"to node {joined.address}-" in run.text) is (replicas == 2)
     rows = lines(folder / "rollouts.jsonl")[1:]
     ids = [(row["step"], row["group"], row["sample"]) for row in rows]
     assert len(ids) == len(set(ids)) == steps * 8

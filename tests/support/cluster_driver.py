@@ -16,10 +16,6 @@ from sandbox.core import Case, Limits, Problem, Program
 PROBLEM = Problem("echo", "stdio", (Case("2", "2"),), limits=Limits(cpu_s=5.0))
 
 
-def children() -> list[str]:
-    return Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
-
-
 async def main(args: argparse.Namespace) -> None:
     cluster = RayCluster(args.address)
     members = RayMembers(cluster, isolation=args.isolation)
@@ -45,7 +41,8 @@ async def main(args: argparse.Namespace) -> None:
     threads = [
         thread.name for thread in threading.enumerate() if not (thread.daemon or thread.name.startswith("asyncio_"))
     ]
-    say("closed", children=children(), threads=threads)
+    children = Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
+    say("closed", children=children, threads=threads)
 
 
 if __name__ == "__main__":
