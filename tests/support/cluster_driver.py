@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import os
+import sys
 import threading
 from pathlib import Path
 
@@ -42,7 +43,7 @@ async def main(args: argparse.Namespace) -> None:
         thread.name for thread in threading.enumerate() if not (thread.daemon or thread.name.startswith("asyncio_"))
     ]
     children = Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
-    say("closed", children=children, threads=threads)
+    say("closed", children=children, threads=threads, ray="ray" in sys.modules)
 
 
 if __name__ == "__main__":
