@@ -130,7 +130,7 @@ def test_programs_are_judged_on_every_node_by_what_knows_nothing_of_ray_and_noth
         assert not [fact for fact in known if any(secret in fact for secret in secrets)]
     run.all_judged()
     (closed,) = run.find("closed")
-    assert (closed["children"], closed["threads"]) == ([], ["MainThread"])
+    assert (closed["children"], closed["threads"], closed["ray"]) == ([], ["MainThread"], False)
     clean(machines.all)
 
 

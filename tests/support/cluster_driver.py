@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import os
+import sys
 import threading
 from functools import partial
 from pathlib import Path
@@ -16,10 +17,6 @@ from sandbox.core import Case, Limits, Problem, Program
 from sandbox.pool import Pool
 
 PROBLEM = Problem("echo", "stdio", (Case("2", "2"),), limits=Limits(cpu_s=5.0))
-
-
-def children() -> list[str]:
-    return Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
 
 
 async def main(args: argparse.Namespace) -> None:
@@ -47,7 +44,8 @@ async def main(args: argparse.Namespace) -> None:
     threads = [
         thread.name for thread in threading.enumerate() if not (thread.daemon or thread.name.startswith("asyncio_"))
     ]
-    say("closed", children=children(), threads=threads)
+    children = Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
+    say("closed", children=children, threads=threads, ray="ray" in sys.modules)
 
 
 if __name__ == "__main__":

@@ -114,7 +114,7 @@ async def test_of_the_weights_of_a_first_rank_on_a_node_what_has_changed_comes_i
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pieces, "PIECE_BYTES", 1000)
-    memory, first = tmp_path / "memory", os.urandom(2500)
+    memory, first = tmp_path / "memory", b"old" + os.urandom(2497)
     states = [first, b"new" + first[3:], os.urandom(2500), first, first]
     info = {"path": str(memory), "size": 2500, "tensors": [["a", "float32", [3], 0]]}
     async with Ranks(tmp_path) as ranks:
