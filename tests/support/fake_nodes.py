@@ -164,18 +164,15 @@ class FakeNode:
     def _end(self, job: NodeJob, took: float) -> None:
         del self._running[job.number]
         self.judged.append(job.number)
-        self._answers.append(NodeAnswer(job.number, _judgement(job, took), None, self._clock()))
+        language, log = job.program.language, job.program.source
+        judgement = Judgement(job.problem, Verdict.AC, (), 1, 1, False, "A", language, "", log, 0.0, took)
+        self._answers.append(NodeAnswer(job.number, judgement, None, self._clock()))
         _end(self._asks)
 
 
 def _end(waits: asyncio.Future[None] | None) -> None:
     if waits is not None and not waits.done():
         waits.set_result(None)
-
-
-def _judgement(job: NodeJob, took: float) -> Judgement:
-    language = job.program.language
-    return Judgement(job.problem, Verdict.AC, (), 1, 1, False, "A", language, "", job.program.source, 0.0, took)
 
 
 class FakeMembers:

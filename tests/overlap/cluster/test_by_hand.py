@@ -57,6 +57,12 @@ class Double:
         found = [process.pid for process in process_tree.marked(f"RAY_DOUBLE={self.place}") if alive(process)]
         return [pid for pid in found if name.encode() in process_tree.read_proc(pid, "comm")]
 
+    def fails(self, found: tuple[int, str, str], code: int, message: str) -> None:
+        assert found[:2] == (code, "")
+        assert message in found[2]
+        assert len(found[2].splitlines()) == 1
+        self.nothing_is_left()
+
     def nothing_is_left(self) -> None:
         assert self.running() == []
         assert not list((self.place.parent / "state").rglob("*"))
@@ -203,11 +209,7 @@ def test_bad_input_is_one_line_and_exit_code_2(words, message, cluster, double, 
         monkeypatch.setattr(tempfile, "tempdir", f"/tmp/{'long' * 9}")
     if "lets everybody in" in message:
         (double.place / "token").unlink()
-    code, said, err = cluster("up", *(word.replace("127.0.0.1:PORT", head) for word in words))
-    assert (code, said) == (2, "")
-    assert message in err
-    assert len(err.splitlines()) == 1
-    double.nothing_is_left()
+    double.fails(cluster("up", *(word.replace("127.0.0.1:PORT", head) for word in words)), 2, message)
 
 
 @pytest.mark.parametrize(
@@ -223,11 +225,7 @@ def test_what_ray_says_is_told_where_it_fails_and_nothing_is_left(
 ) -> None:
     monkeypatch.setattr(by_hand, "START_S", 3.0 if name == "hang" else 60.0)
     double(name, content)
-    found, said, err = cluster(*here)
-    assert (found, said) == (code, "")
-    assert message in err
-    assert len(err.splitlines()) == 1
-    double.nothing_is_left()
+    double.fails(cluster(*here), code, message)
 
 
 @pytest.fixture

@@ -12,7 +12,6 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 from unittest.mock import AsyncMock
 
 import pytest
@@ -253,13 +252,8 @@ async def test_a_survey_tells_of_nodes_that_cannot_be_used_and_needs_the_drivers
 
 
 async def test_a_survey_in_which_the_head_is_lost_says_so_and_blames_no_node(monkeypatch: pytest.MonkeyPatch) -> None:
-    cluster, actor, told = Cluster(4, 4), Cluster.actor, list[str]()
-
-    async def loses(self: Cluster, *asked: Any, **how: Any) -> Any:
-        self.head_lost.set()
-        return await actor(self, *asked, **how)
-
-    monkeypatch.setattr(Cluster, "actor", loses)
+    monkeypatch.setattr(Cluster, "actor", AsyncMock(side_effect=HeadLost("its head does not answer")))
+    cluster, told = Cluster(4, 4), list[str]()
     with pytest.raises(HeadLost, match="its head does not answer"):
         await survey(cluster, "cpu", told.append)
     assert (told, cluster.users) == ([], 0)

@@ -14,13 +14,13 @@ from overlap import pieces
 from overlap.clock import now
 from overlap.cluster import RankSite
 from overlap.cluster.fleet import REST_S
-from overlap.config import ClusterConfig, Config, LearnConfig
+from overlap.config import ClusterConfig, Config, LearnConfig, RolloutConfig
 from overlap.errors import ClusterLost, LearnerDiedError, LearnerError, RunDirError
 from overlap.pieces import files_in, read_piece, write_piece
 from overlap.placement import place_over
 from overlap.process import ChildProcesses, Peer
 
-CFG = Config(cluster=ClusterConfig("10.0.0.0:6379"), learn=LearnConfig(ranks=2))
+CFG = Config(cluster=ClusterConfig("10.0.0.0:6379"), learn=LearnConfig(ranks=2), rollout=RolloutConfig(replicas=1))
 
 
 class Ranks:

@@ -182,12 +182,6 @@ class Head:
             raise error
 
 
-def raylet(monkeypatch: pytest.MonkeyPatch, head: Head) -> None:
-    """Have Ray's client of a head be that."""
-    for name, made in (("GcsClient", head), ("Config", MagicMock()), ("AuthenticationTokenLoader", MagicMock())):
-        monkeypatch.setattr(_raylet, name, made)
-
-
 WRONG = exceptions.AuthenticationError("InvalidAuthToken")
 OTHER = (
     "Version mismatch: The cluster was started with:\n    Ray: 2.9.0\nThis process was started with:\n    Ray: 2.60.0"
@@ -209,7 +203,8 @@ def test_a_head_that_does_not_let_us_in_or_lets_in_everybody_is_told_at_once(
     monkeypatch: pytest.MonkeyPatch, mode: str, head: Head, told: str
 ) -> None:
     monkeypatch.setenv("RAY_AUTH_MODE", mode)
-    raylet(monkeypatch, head)
+    for name, made in (("GcsClient", head), ("Config", MagicMock()), ("AuthenticationTokenLoader", MagicMock())):
+        monkeypatch.setattr(_raylet, name, made)
     with pytest.raises(ConfigError) as raised:
         ray_process._join(ADDRESS)
     assert told in str(raised.value)

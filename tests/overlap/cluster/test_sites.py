@@ -53,11 +53,9 @@ def engines(tmp_path: Path) -> Engines:
 @pytest.mark.virtual
 async def test_a_node_that_was_silent_at_the_end_of_its_engine_rests_until_that_has_ended(engines: Engines) -> None:
     (_, life, peer), (first, second), cluster = await engines.start(), engines.seats, engines.cluster
-    assert (cluster.actors[0].node, cluster.actors[0].thing.environment) == (
-        first.node,
-        {"A": "1", **first.environment},
-    )
-    cluster.actors[0].sure = False
+    (actor,) = cluster.actors
+    assert (actor.node, actor.thing.environment) == (first.node, {"A": "1", **first.environment})
+    actor.sure = False
     life.fail("silent")
     await peer.close()
     del cluster.nodes[second.node]
