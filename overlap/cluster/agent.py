@@ -84,10 +84,11 @@ class NodeActor:
         while (left := self._called_s + (HELLO_S if self._busy else ORPHAN_S) - now()) > 0:
             await asyncio.sleep(min(left, ORPHAN_S))
             await asyncio.sleep(GRACE_S)  # a machine that stood still reads first what came meanwhile
-        with suppress(TimeoutError):
+        try:
             async with asyncio.timeout(self._close_s):
                 await self._thing.close()
-        os._exit(1)  # what is left is ended by the sandbox's own processes, and by the reaper
+        finally:
+            os._exit(1)  # what is left is ended by the sandbox's own processes, and by the reaper
 
 
 def forget_ray() -> bool:

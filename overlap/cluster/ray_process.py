@@ -97,7 +97,10 @@ class RayProcess(CallServer):
         async def ask(name: str, *args: Any) -> Any:
             return await answer_within(self.ask(number, "call", name, *args), FILL_S)
 
-        return await self._pieces.bring(ask, update, path, version, size)
+        try:
+            return await self._pieces.bring(ask, update, path, version, size)
+        except OSError as error:
+            raise NodeLost(f"the weights cannot be read: {error}") from None
 
 
 async def put(data: bytes | bytearray) -> Any:
@@ -121,7 +124,7 @@ def _join(address: str) -> None:
         why = "asks for another token than the driver's: set RAY_AUTH_MODE=token, and RAY_AUTH_TOKEN_PATH to that"
         if mode:
             why = "lets everybody in, without a token: set RAY_AUTH_MODE=disabled where that is meant"
-    except (ConnectionError, RuntimeError, ValueError, exceptions.RayError) as error:
+    except (OSError, RuntimeError, ValueError, exceptions.RayError) as error:
         text = one_line(error, 300)  # of versions that differ all lines, for they say which
         text = text if text.startswith("Version mismatch") else _last_line(error)
         no_head = isinstance(error, exceptions.RpcError) and error.rpc_code == UNIMPLEMENTED

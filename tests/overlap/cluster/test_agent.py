@@ -169,6 +169,7 @@ class Thing:
 
     async def close(self) -> None:
         self.closed += 1
+        raise OSError("it cannot be closed")
 
 
 class Ended(BaseException):

@@ -8,7 +8,7 @@ import asyncio
 import os
 from pathlib import Path
 from typing import Any
-from unittest.mock import MagicMock
+from unittest.mock import AsyncMock, MagicMock
 
 import pytest
 from places import ROOT, SUPPORT
@@ -18,7 +18,7 @@ from ray_stub import done
 
 from overlap.cluster import addresses, ray_cluster, ray_process
 from overlap.cluster.by_hand import AUTH, HEALTH, NodeState, token_path, write_node_state
-from overlap.cluster.nodes import HeadLost
+from overlap.cluster.nodes import HeadLost, NodeLost
 from overlap.cluster.ray_cluster import RayCluster
 from overlap.errors import ConfigError
 
@@ -196,6 +196,7 @@ OTHER = (
         ("disabled", Head(disabled=WRONG), "asks for another token than the driver's: set RAY_AUTH_MODE=token"),
         ("disabled", Head(disabled=exceptions.RpcError("Method not found!", 12)), "is no head of a cluster"),
         ("disabled", Head(disabled=exceptions.RpcError("try again", 14)), "cannot be joined (try again)"),
+        ("disabled", Head(disabled=PermissionError("another user's")), "cannot be joined (another user's)"),
         ("disabled", Head(disabled=RuntimeError(OTHER)), f"cannot be joined ({' '.join(OTHER.split())})"),
     ],
 )
@@ -208,6 +209,13 @@ def test_a_head_that_does_not_let_us_in_or_lets_in_everybody_is_told_at_once(
     with pytest.raises(ConfigError) as raised:
         ray_process._join(ADDRESS)
     assert told in str(raised.value)
+
+
+async def test_weights_that_cannot_be_read_here_end_the_engine_that_they_are_for(tmp_path: Path) -> None:
+    process = ray_process.RayProcess(MagicMock())
+    process.ask = AsyncMock(return_value=("there", {}))  # type: ignore[method-assign]
+    with pytest.raises(NodeLost, match="cannot be read: .*No such file"):
+        await process.bring(7, 1, str(tmp_path / "gone"), 1, 10)
 
 
 @pytest.fixture
