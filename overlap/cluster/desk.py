@@ -19,16 +19,7 @@ from collections import OrderedDict
 from dataclasses import dataclass
 
 from overlap.clock import Offset, now
-from overlap.cluster.nodes import (
-    BEAT_S,
-    SILENT_S,
-    Facts,
-    NodeJob,
-    NodeLost,
-    NodeParcel,
-    NodeReply,
-    answer_within,
-)
+from overlap.cluster.nodes import BEAT_S, SILENT_S, Facts, NodeJob, NodeLost, NodeParcel, NodeReply, answer_within
 from overlap.cluster.ray_cluster import RayNode
 from sandbox.core import Judgement, Problem, Program
 

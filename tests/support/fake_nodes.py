@@ -13,15 +13,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any
 
 from overlap.clock import now
-from overlap.cluster.nodes import (
-    Facts,
-    NodeAnswer,
-    NodeJob,
-    NodeLost,
-    NodeParcel,
-    NodeRefused,
-    NodeReply,
-)
+from overlap.cluster.nodes import Facts, NodeAnswer, NodeJob, NodeLost, NodeParcel, NodeRefused, NodeReply
 from overlap.cluster.pool import ClusterPool
 from sandbox.core import Case, Judgement, Problem, Program, Verdict
 from sandbox.errors import ProblemLost, to_wire
