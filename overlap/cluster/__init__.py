@@ -8,9 +8,10 @@ driver's; an agent on each node owns what runs there. Ray lives in a process of 
 from overlap.cluster.addresses import call_roll, check_address, own_addresses
 from overlap.cluster.by_hand import await_node, end_node, find_token, read_node_state, start_node, token_path
 from overlap.cluster.fleet import RayFleet, survey
+from overlap.cluster.members import RayMembers
 from overlap.cluster.nodes import NodeParcel, RayNodeInfo, code_digest
 from overlap.cluster.pool import ClusterPool
-from overlap.cluster.ray_cluster import RayCluster, RayMembers
+from overlap.cluster.ray_cluster import RayCluster
 from overlap.cluster.sites import FarSite, RankSite
 
 __all__ = [

@@ -44,9 +44,7 @@ def own_address(asked: str, *, loopback: bool) -> str:
     choices = ["127.0.0.1", *ours] if loopback else ours
     chosen = asked or (choices[0] if loopback or len(ours) == 1 else "")
     if chosen not in choices:
-        way_out = (
-            f"name the one by which others reach this machine ({', '.join(ours)}), or add --loopback if none shall"
-        )
+        way_out = f"name the one that others reach ({', '.join(ours)}), or add --loopback if none shall"
         raise ConfigError("--address", asked, way_out)
     return chosen
 

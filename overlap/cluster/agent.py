@@ -1,5 +1,5 @@
-"""What runs on a node: an actor of Ray's that has one thing of ours: an ``Agent``, which judges programs, or a
-``Hosted`` process. No Ray in here.
+"""What runs on a node is an agent: an actor of Ray's with one thing of ours, a ``NodeJudge``, which judges programs, or
+a ``Hosted`` process. No Ray in here.
 
 consumes  parcels of jobs; bytes of calls     produces  an answer to each job as it ends; bytes of replies
 waits     in ``exchange`` for the first of these, for as long as its caller says; woken by it, and by ``nudge``
@@ -114,7 +114,7 @@ MakePool = Callable[[int], Pool]
 """Called on the node, with the most programs that it may judge at once."""
 
 
-class Agent:
+class NodeJudge:
     """Judges with what ``make_pool`` makes of ``workers``; further jobs wait here, where they can be given back."""
 
     def __init__(self, make_pool: MakePool, workers: int) -> None:

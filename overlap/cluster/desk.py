@@ -19,8 +19,8 @@ from collections import OrderedDict
 from dataclasses import dataclass
 
 from overlap.clock import Offset, now
+from overlap.cluster.members import RayNode
 from overlap.cluster.nodes import BEAT_S, SILENT_S, Facts, NodeJob, NodeLost, NodeParcel, NodeReply, answer_within
-from overlap.cluster.ray_cluster import RayNode
 from sandbox.core import Judgement, Problem, Program
 
 PACE_S, CALL_S, SHARE = 0.05, 0.001, 0.3

@@ -22,8 +22,8 @@ from typing import Any
 
 from overlap.clock import now
 from overlap.cluster.desk import Desk, NodeWork, Router, pace_s
+from overlap.cluster.members import RayMembers, RayNode
 from overlap.cluster.nodes import HELLO_S, Facts, HeadLost, NodeLost, NodeRefused, NodeReply, answer_within
-from overlap.cluster.ray_cluster import RayMembers, RayNode
 from overlap.core import ClusterFigures, NodeFigures
 from overlap.errors import OverlapError, VerifierError
 from sandbox.core import Judgement, Problem, Program
@@ -43,7 +43,7 @@ _OWN = (InvalidProblem, InvalidProgram, CheckerError)
 
 class ClusterPool:
     """See the module; made anywhere, begun and ended by ``async with``. ``tell`` gets a line for each node that joins,
-    is refused, falls silent, comes back, drains or is lost.
+    is refused, drains or is lost.
     """
 
     def __init__(self, members: RayMembers, *, tell: Callable[[str], None] = print, judge_once: bool = True) -> None:

@@ -74,7 +74,7 @@ class WeightCopy:
         self.path = f"/proc/{os.getpid()}/fd/{self._fd}"
 
     def fill(self, at: int, length: int, data: Any, digest: bytes, *, whole: bool) -> bool:
-        """Bring a piece up to date; whether it has that digest then. One at a time."""
+        """Bring a piece up to date; whether it has that digest then. Each piece one at a time."""
         self.digests.pop(at, None)
         piece = self._memory[at : at + length]
         try:

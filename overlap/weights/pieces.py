@@ -42,7 +42,10 @@ class Pieces:
         self._made: OrderedDict[tuple[int, bytes, bool], asyncio.Task[Any]] = OrderedDict()
 
     async def bring(self, ask: Ask, update: int, path: str, version: int, size: int) -> Brought:
-        """Have the ``WeightEndpoint`` that ``ask`` calls take memory of ``size`` bytes at ``path``. Raises as that."""
+        """Have the ``WeightEndpoint`` that ``ask`` calls take memory of ``size`` bytes at ``path``. Raises as that, and
+        OSError where it cannot be read. Machines may be brought one version side by side, not two: each piece is read
+        into the memory of the last one.
+        """
         sent = wrong = 0
 
         async def move(at: int, length: int) -> None:

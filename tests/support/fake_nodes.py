@@ -168,7 +168,7 @@ def _end(waits: asyncio.Future[None] | None) -> None:
 
 
 class FakeMembers:
-    """:class:`~overlap.cluster.ray_cluster.RayMembers`: those that it is made with, and those that ``add`` brings."""
+    """:class:`~overlap.cluster.members.RayMembers`: those that it is made with, and those that ``add`` brings."""
 
     def __init__(self, nodes: Sequence[FakeNode] = ()) -> None:
         self._coming: asyncio.Queue[FakeNode] = asyncio.Queue()

@@ -15,7 +15,7 @@ import pytest
 
 from overlap.clock import VirtualLoop, now
 from overlap.cluster import agent as agent_module
-from overlap.cluster.agent import Agent, NodeActor
+from overlap.cluster.agent import NodeActor, NodeJudge
 from overlap.cluster.nodes import GRACE_S, HELLO_S, ORPHAN_S, NodeJob, NodeParcel, NodeReply
 from sandbox.core import Case, Judgement, Problem, Program, Verdict
 from sandbox.errors import ProblemLost, ToolchainMissing, from_wire
@@ -70,11 +70,11 @@ def pool() -> FakePool:
 
 
 @pytest.fixture
-def agent(pool: FakePool) -> Agent:
-    return Agent(lambda workers: pool, 64)
+def agent(pool: FakePool) -> NodeJudge:
+    return NodeJudge(lambda workers: pool, 64)
 
 
-async def exchange(agent: Agent, *args: Any, **more: Any) -> NodeReply:
+async def exchange(agent: NodeJudge, *args: Any, **more: Any) -> NodeReply:
     return await agent.exchange(NodeParcel(*args, **more).packed())
 
 
@@ -87,7 +87,7 @@ async def exchange(agent: Agent, *args: Any, **more: Any) -> NodeReply:
     ],
 )
 async def test_a_job_that_fails_is_answered_also_where_that_is_a_bug(
-    given: NodeJob, error: type, text: str, agent: Agent
+    given: NodeJob, error: type, text: str, agent: NodeJudge
 ) -> None:
     (answer,) = (await exchange(agent, [given], PROBLEMS, wait_s=1.0)).answers
     raised = from_wire(dict(answer.fault or {}))
@@ -95,7 +95,7 @@ async def test_a_job_that_fails_is_answered_also_where_that_is_a_bug(
     assert text in str(raised)
 
 
-async def test_an_agent_with_nothing_to_say_says_so_in_time_and_at_once_when_it_is_nudged(agent: Agent) -> None:
+async def test_an_agent_with_nothing_to_say_says_so_in_time_and_at_once_when_it_is_nudged(agent: NodeJudge) -> None:
     assert not (await exchange(agent, wait_s=3.0)).answers
     assert now() == pytest.approx(3.0)
     asking = asyncio.create_task(exchange(agent, wait_s=3.0))
@@ -105,7 +105,7 @@ async def test_an_agent_with_nothing_to_say_says_so_in_time_and_at_once_when_it_
     assert now() == pytest.approx(4.0)
 
 
-async def test_a_withdrawn_job_is_cancelled_and_not_answered_and_makes_room(agent: Agent, pool: FakePool) -> None:
+async def test_a_withdrawn_job_is_cancelled_and_not_answered_and_makes_room(agent: NodeJudge, pool: FakePool) -> None:
     await exchange(agent, [job(number) for number in range(1, 6)], PROBLEMS, wait_s=0.05)
     reply = await exchange(agent, withdrawn=[1, 4, 77])
     assert reply.has == 3
@@ -115,7 +115,7 @@ async def test_a_withdrawn_job_is_cancelled_and_not_answered_and_makes_room(agen
 
 
 async def test_the_lowest_turns_begin_first_and_no_more_at_once_than_there_are_workers(
-    agent: Agent, pool: FakePool
+    agent: NodeJudge, pool: FakePool
 ) -> None:
     jobs = [job(number, turn=turn) for number, turn in enumerate((9, 3, 5, 1, 7, 2))]
     await exchange(agent, jobs, PROBLEMS, wait_s=0.05)
@@ -127,7 +127,7 @@ async def test_the_lowest_turns_begin_first_and_no_more_at_once_than_there_are_w
 
 
 async def test_jobs_that_have_not_begun_are_given_back_the_last_ones_first_and_answered_by_nobody_here(
-    agent: Agent, pool: FakePool
+    agent: NodeJudge, pool: FakePool
 ) -> None:
     reply = await exchange(agent, [job(number) for number in range(6)], PROBLEMS, spare=2)
     assert (reply.returned, reply.has) == ([4, 5], 4)
@@ -137,7 +137,7 @@ async def test_jobs_that_have_not_begun_are_given_back_the_last_ones_first_and_a
     assert pool.judged == 3
 
 
-async def test_a_forgotten_problem_is_gone(agent: Agent) -> None:
+async def test_a_forgotten_problem_is_gone(agent: NodeJudge) -> None:
     await exchange(agent, [job(1)], PROBLEMS, forgotten=["p", "never there"])
     await asyncio.sleep(0.2)
     (answer,) = (await exchange(agent)).answers
@@ -147,7 +147,7 @@ async def test_a_forgotten_problem_is_gone(agent: Agent) -> None:
 
 
 async def test_an_agent_says_what_its_node_is_by_a_judged_program_and_what_waits_and_what_runs_ends_with_it(
-    agent: Agent, pool: FakePool
+    agent: NodeJudge, pool: FakePool
 ) -> None:
     facts = await agent.hello()
     assert (facts.workers, facts.tier) == (3, "A")

@@ -187,9 +187,9 @@ def test_a_node_that_has_gone_is_started_again_by_the_same_command_without_its_t
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--address=192.0.2.77"], "by which others reach this machine"),
+        (["--address=192.0.2.77"], "name the one that others reach"),
         (["--address=127.0.0.1"], "add --loopback"),
-        (["--address=0.0.0.0", "--loopback"], "by which others reach this machine"),
+        (["--address=0.0.0.0", "--loopback"], "name the one that others reach"),
         (["--address=10.0.0.1:70000"], "use HOST:PORT"),
         (["--loopback", "--address=127.0.0.1:PORT"], "cannot be used here"),
         (["--join=10.0.0.1"], "use HOST:PORT"),

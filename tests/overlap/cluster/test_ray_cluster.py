@@ -214,7 +214,7 @@ def test_a_head_that_does_not_let_us_in_or_lets_in_everybody_is_told_at_once(
 async def test_weights_that_cannot_be_read_here_end_the_engine_that_they_are_for(tmp_path: Path) -> None:
     process = ray_process.RayProcess(MagicMock())
     process.ask = AsyncMock(return_value=("there", {}))  # type: ignore[method-assign]
-    with pytest.raises(NodeLost, match="cannot be read: .*No such file"):
+    with pytest.raises(NodeLost, match=r"cannot be read: .*No such file"):
         await process.bring(7, 1, str(tmp_path / "gone"), 1, 10)
 
 

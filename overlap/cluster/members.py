@@ -1,0 +1,142 @@
+"""The nodes of a Ray cluster that judge: an agent on each, and another one where that was lost. No Ray in here.
+
+How many programs a node judges at once is one for each core that is free there:
+
+    cores that Ray counts there ── others have taken some ── our engines and ranks are bound to some ──▶ free
+
+On the driver's own machine, where engine and learner sit, it is ``verify.workers``, as without a cluster. What an agent
+gets is taken of Ray's count, so that nobody else comes upon it; the node itself bounds it by what a process may use
+there (affinity, control groups), as it does on one machine.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from functools import partial
+
+from overlap.clock import now
+from overlap.cluster.agent import MakePool, NodeJudge
+from overlap.cluster.nodes import Facts, NodeParcel, NodeRefused, NodeReply, RayNodeInfo
+from overlap.cluster.ray_cluster import LOOK_S, RayActor, RayCluster
+from sandbox.errors import IsolationUnavailable, SandboxError
+from sandbox.pool import Pool
+
+AGAIN_S, AGAIN_MAX_S, STEADY_S = 5.0, 300.0, 60.0
+"""A node whose agent was lost gets another one after so long; twice as long each time, until one has lived steadily."""
+CLOSE_S = 6.0
+"""A sandbox ends within 5 s, or is killed."""
+
+
+class RayNode:
+    """A node with an agent of ours, or without one for the reason ``why``. ``tries``: agents that its machine had
+    before, none of which lived long. ``drains``: it shall get no further job, and is let go when it has none.
+
+    Calls raise NodeLost once the agent is gone, or cannot be reached. Where it is silent they wait for ever: the caller
+    bounds them, and asks it nothing more. So a job has one answer, without an account of what was asked when.
+    """
+
+    def __init__(self, name: str, actor: RayActor | None, *, why: str = "", tries: int = 0) -> None:
+        self.name, self._actor, self._why = name, actor, why
+        self.drains, self.tries, self._made_s = False, tries, now()
+        self.again_s = float("inf")
+        """When its machine gets another agent."""
+
+    async def hello(self) -> Facts:
+        """Start what judges programs there, and say what it is. Raises NodeRefused."""
+        if self._actor is None:
+            raise NodeRefused(self._why)
+        await self._actor.check()
+        try:
+            facts: Facts = await self._actor.call("hello")
+        except SandboxError as error:
+            isolates = "it cannot isolate programs as verify.isolation asks"
+            why = isolates if isinstance(error, IsolationUnavailable) else f"its sandbox fails: {type(error).__name__}"
+            raise NodeRefused(f"{why}: {error}") from error
+        return facts
+
+    async def exchange(self, parcel: NodeParcel) -> NodeReply:
+        """Hand over a parcel, and take the reply; one call at a time."""
+        assert self._actor is not None
+        reply: NodeReply = await self._actor.call("exchange", parcel.packed())
+        return reply
+
+    def nudge(self) -> None:
+        """Have the call that waits there for a first answer return now."""
+        assert self._actor is not None
+        self._actor.nudge()
+
+    async def close(self) -> None:
+        """End everything that it started, and itself."""
+        lost_s = now()
+        self.again_s = lost_s + AGAIN_S
+        if self._actor is not None:
+            self.again_s = lost_s + min(AGAIN_MAX_S, AGAIN_S * 2.0**self.tries)
+            self.tries = self.tries + 1 if lost_s - self._made_s < STEADY_S else 0
+            await self._actor.end()
+
+
+class RayMembers:
+    """The nodes of a cluster that judge, with what ``make_pool`` makes on each. ``workers``: what this machine judges
+    at once; each further one judges with all of its cores that are free, and ``bound`` says how many of those an engine
+    or learner rank of ours uses there.
+    """
+
+    def __init__(
+        self,
+        cluster: RayCluster,
+        make_pool: MakePool = Pool,
+        *,
+        workers: int | None = None,
+        bound: Callable[[RayNodeInfo], int] = lambda place: 0,
+    ) -> None:
+        self._cluster, self._entered = cluster, False
+        self._make_pool, self._workers, self._bound = make_pool, workers, bound
+        self._nodes: dict[str, RayNode] = {}
+
+    async def joined(self) -> AsyncIterator[RayNode]:
+        """Every node that is there, then each that joins, with an agent on it."""
+        self._entered = True
+        await self._cluster.enter()
+        while True:
+            for place in await self._cluster.look():
+                if self._lacks(place):
+                    yield await self._meet(place)
+            await asyncio.sleep(LOOK_S)
+
+    def _lacks(self, place: RayNodeInfo) -> bool:
+        """Whether it shall get an agent now. What is known of its node is brought up to date."""
+        if not place.alive:
+            self._nodes.pop(place.key, None)
+        elif known := self._nodes.get(place.key):
+            known.drains = place.drains
+            return not place.drains and now() >= known.again_s
+        return place.alive and not place.drains
+
+    async def _meet(self, place: RayNodeInfo) -> RayNode:
+        """An agent for a node that lacks one."""
+        known, why, actor = self._nodes.get(place.key), "", None
+        try:
+            workers, cpus = self._capacity(place)
+            actor = await self._cluster.actor(place, partial(NodeJudge, self._make_pool, workers), CLOSE_S, cpus=cpus)
+        except NodeRefused as error:
+            why = str(error)
+        made = self._nodes[place.key] = RayNode(place.name, actor, why=why, tries=known.tries if known else 0)
+        return made
+
+    def _capacity(self, place: RayNodeInfo) -> tuple[int, int]:
+        """Programs that it judges at once, and the cores that are taken of Ray's count for them. Raises NodeRefused."""
+        bound, free = self._bound(place), place.free
+        left = max(0, free - bound)
+        if place.here and self._workers is not None:
+            return self._workers, min(self._workers, left)
+        if not left:
+            ours = f", engines and learner ranks of this run {min(bound, free)}" if bound else ""
+            raise NodeRefused(f"no core of it is free: Ray counts {place.cpus}, others have {place.cpus - free}{ours}")
+        return left, left
+
+    async def close(self) -> None:
+        """Leave the cluster."""
+        if self._entered:
+            self._entered = False
+            await self._cluster.leave()
