@@ -305,13 +305,12 @@ class ClusterPool:
 
     async def _look_after(self) -> None:
         """Have no node idle beside one that has jobs ahead; fail the jobs that wait when there was no node for long."""
-        alone_since = now()
+        alone_s = 0.0  # counted, for a driver that stood still has not waited
         while True:
             await asyncio.sleep(1.0)
             self._router.balance()
-            if self._router.desks:
-                alone_since = now()
-            elif now() - alone_since >= ALONE_S:
+            alone_s = 0.0 if self._router.desks else alone_s + 1.0
+            if alone_s >= ALONE_S:
                 refused = "".join(f"; {name}: {why}" for name, why in list(self._refusals.items())[:REFUSALS_TOLD])
                 none = SandboxError(f"there was no node of the cluster to judge programs for {ALONE_S:g} s{refused}")
                 self._fail(none)

@@ -203,6 +203,17 @@ async def test_a_driver_that_stood_still_loses_no_node(stood_s: float) -> None:
     assert not [line for line in run.said if "silent" in line or "lost" in line]
 
 
+async def test_a_driver_that_stood_still_has_not_waited_for_a_node_meanwhile() -> None:
+    async with (run := Run(FakeNode("a", 1, takes(1.0)))) as pool:
+        run.nodes[0].die()
+        waits = asyncio.create_task(pool.judge(PROBLEMS[0], program(0)))
+        await asyncio.sleep(1.5)
+        asyncio.get_running_loop()._clock.now += 2 * ALONE_S  # type: ignore[attr-defined]
+        await asyncio.sleep(1.5)
+        run.members.add(FakeNode("b", 1, takes(1.0)))
+        assert sources([await waits]) == ["0"]
+
+
 async def test_a_fault_of_the_driver_itself_fails_what_waits_and_what_comes_later() -> None:
     node = FakeNode("a", 1, takes(1.0))
     node.exchange = AsyncMock(side_effect=KeyError("what is this"))  # type: ignore[method-assign]
