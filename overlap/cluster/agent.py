@@ -40,7 +40,7 @@ from sandbox.core import Problem
 from sandbox.errors import ProblemLost, to_wire
 from sandbox.pool import Pool, cores
 
-PIECE = 4 << 20
+CALL_BYTES = 4 << 20
 """Bytes of a stream in one call, at most."""
 _RAYS_OWN = ("CUDA_VISIBLE_DEVICES", "OMP_NUM_THREADS")
 """Ray sets these for its workers: an actor that asks for nothing sees no GPU, and has one thread."""
@@ -229,9 +229,9 @@ class Hosted(WeightEndpoint):
                 async with asyncio.timeout(wait_s):
                     await self._some.wait()
         self._some.clear()
-        replies, death, self._death = bytes(self._replies[:PIECE]), self._death, ""
-        del self._replies[:PIECE]
-        return replies, self._log.read(PIECE), death
+        replies, death, self._death = bytes(self._replies[:CALL_BYTES]), self._death, ""
+        del self._replies[:CALL_BYTES]
+        return replies, self._log.read(CALL_BYTES), death
 
     async def nudge(self) -> None:
         """Have ``exchange`` wait no longer, or the next one not at all."""
@@ -253,7 +253,7 @@ class Hosted(WeightEndpoint):
 
     async def _read(self, reader: asyncio.StreamReader) -> None:
         with suppress(ConnectionError):  # its end is seen by its life
-            while data := await reader.read(PIECE):
+            while data := await reader.read(CALL_BYTES):
                 self._replies += data
                 self._some.set()
 

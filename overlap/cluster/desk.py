@@ -24,7 +24,7 @@ from overlap.cluster.nodes import BEAT_S, SILENT_S, Facts, NodeJob, NodeLost, No
 from sandbox.core import Judgement, Problem, Program
 
 PACE_S, CALL_S, SHARE = 0.05, 0.001, 0.3
-"""A call costs the driver so much of a core, and all calls at most this share of one."""
+"""Between two calls to a node, s; what one costs the driver of a core, s; and the share of one that all may cost."""
 WORTH, PACE_LONG_S = 0.01, 1.0
 """A job's answer may be late by such a share of what it took, and by so much."""
 MEAN_OF = 4
@@ -60,10 +60,9 @@ class NodeWork:
 
 
 class Desk:
-    """The driver's side of one node. ``held`` is what it was given and has not answered, whether or not that is sent;
-    ``mean_s`` what a job takes there, over the last ones that each worker did, of which ``ended`` counts all; calls
-    are ``pace_s`` apart; ``spare``: it shall give back so many jobs that have not begun there; ``faults`` of the node's
-    are why its last jobs failed.
+    """The driver's side of one node. ``held``: jobs that it was given and has not answered, sent or not; ``ended``: how
+    many have run there, and ``mean_s``: how long the last ones took; ``spare``: how many that have not begun there it
+    shall give back; ``faults``: why its last jobs failed, by faults of the node. Calls are ``pace_s`` apart.
     """
 
     def __init__(self, node: RayNode, facts: Facts) -> None:
@@ -90,10 +89,10 @@ class Desk:
 
     @property
     def room(self) -> int:
-        """Jobs that it should hold so that no worker idles from the end of one to the next that it did not have, which
-        are two paces: one, and as many as a worker does meanwhile; two as long as nobody knows. Beside a long job that
-        is short, and none is held ahead: another node may be free before. The first to end are the short ones: it
-        holds no more ahead than have ended there.
+        """Jobs that it should hold, so that no worker idles until more can come, which takes two paces: for each worker
+        one, and as many ahead as it does in that time; one ahead as long as nobody knows what a job takes. Beside long
+        jobs none is held ahead, for another node may be free before. And no more ahead than have ended there: the first
+        to end are short ones, which say little of the others.
         """
         each, workers = 2, self.facts.workers
         if self.mean_s:

@@ -19,7 +19,7 @@ from typing import Any, NoReturn
 
 from overlap.aio import together
 from overlap.clock import now
-from overlap.cluster.agent import PIECE, Hosted, same_policy
+from overlap.cluster.agent import CALL_BYTES, Hosted, same_policy
 from overlap.cluster.nodes import BEAT_S, GRACE_S, ORPHAN_S, HeadLost, NodeLost, NodeRefused, RayNodeInfo, answer_within
 from overlap.cluster.ray_cluster import LOOK_S, RayActor, RayCluster
 from overlap.config import Config
@@ -184,7 +184,7 @@ class FarProcess:
     async def _exchange(self) -> NoReturn:
         """One call at a time: an agent that does not answer it is asked nothing any more."""
         while True:
-            began, piece = now(), bytes(self._out[:PIECE])
+            began, piece = now(), bytes(self._out[:CALL_BYTES])
             del self._out[: len(piece)]
             self._waits = not self._out
             asks = self.actor.call("exchange", piece, BEAT_S if self._waits else 0.0)
@@ -196,7 +196,7 @@ class FarProcess:
                     log.write(printed)
             if death:
                 self._life.fail(f"{death}{log_hint(self._life.log)}")
-            await asyncio.sleep(0 if self._out or len(replies) == PIECE else began + PACE_S - now())
+            await asyncio.sleep(0 if self._out or len(replies) == CALL_BYTES else began + PACE_S - now())
 
 
 @contextmanager

@@ -24,7 +24,7 @@ BEAT_S = 2.0
 SILENT_S = 6.0
 """An agent that says nothing for so long is lost, and its jobs go elsewhere."""
 GRACE_S = 1.0
-"""Who stood still reads first what came meanwhile."""
+"""A process that stood still has so long to read what came meanwhile."""
 HELLO_S = 120.0
 """An agent says what its node is within this time."""
 ORPHAN_S = 30.0

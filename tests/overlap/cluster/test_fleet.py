@@ -21,7 +21,7 @@ from places import ROOT, SUPPORT
 from overlap.clock import now
 from overlap.cluster import fleet as fleet_module
 from overlap.cluster import survey
-from overlap.cluster.agent import PIECE, Hosted
+from overlap.cluster.agent import CALL_BYTES, Hosted
 from overlap.cluster.fleet import GONE_S, KNOWN_S, NODE_S, FarProcess
 from overlap.cluster.nodes import BEAT_S, HeadLost, NodeLost
 from overlap.errors import ConfigError, EngineError
@@ -71,7 +71,7 @@ async def test_calls_go_there_and_replies_and_errors_come_back(life: ChildProces
         await peer.call("add", 0, 0)
         hangs.cancel()
         await asyncio.gather(hangs, return_exceptions=True)
-        sent = random.Random(1).randbytes(2 * PIECE + 17)
+        sent = random.Random(1).randbytes(2 * CALL_BYTES + 17)
         assert await peer.call("echo", sent) == sent
         for i in range(50):
             assert await peer.call("add", i, 1) == i + 1
