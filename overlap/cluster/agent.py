@@ -173,9 +173,6 @@ class NodeJudge:
                 raise ProblemLost(f"the problem {job.problem[:12]} did not reach the node")
             judgement = await self._pool.judge(problem, job.program, turn=job.turn)
             answer = NodeAnswer(job.number, judgement, None, now())
-        except asyncio.CancelledError:
-            self._begin()
-            raise
         except Exception as error:  # also one that is no SandboxError: a job without an answer waits for ever
             answer = NodeAnswer(job.number, None, to_wire(error), now())
         del self._running[job.number]
