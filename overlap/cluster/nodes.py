@@ -26,7 +26,7 @@ SILENT_S = 6.0
 GRACE_S = 1.0
 """A process that stood still has so long to read what came meanwhile."""
 HELLO_S = 120.0
-"""An agent says what its node is within this time."""
+"""An agent says what its node is within this time; a call that is longer has others beside it."""
 ORPHAN_S = 30.0
 """An agent that nobody has called for so long has no driver any more, whatever Ray believes, and ends."""
 

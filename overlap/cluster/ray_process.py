@@ -83,13 +83,13 @@ class RayProcess(CallServer):
             if isinstance(cause := error.cause, SandboxError):
                 raise cause from None
             raise NodeLost(f"its agent raised {type(error.cause).__name__}: {error.cause}") from None
-        except exceptions.RayError as error:
+        except (OSError, exceptions.RayError) as error:
             raise NodeLost(_last_line(error)) from None
 
     async def kill(self, number: int) -> None:
-        """End an actor at once."""
+        """End an actor at once. Raises HeadLost."""
         if (actor := self._actors.pop(number, None)) is not None:
-            await asyncio.to_thread(ray.kill, actor)
+            await _asked(lambda: ray.kill(actor))
 
     async def bring(self, number: int, update: int, path: str, version: int, size: int) -> Brought:
         """Put weights that lie at ``path`` of this machine's memory into that of an actor's node."""
@@ -109,7 +109,7 @@ async def put(data: bytes | bytearray) -> Any:
 
     try:
         return await answer_within(asyncio.to_thread(ray.put, numpy.frombuffer(data, numpy.uint8)), PUT_S)
-    except (NodeSilent, exceptions.RayError) as error:
+    except (NodeSilent, OSError, exceptions.RayError) as error:
         why = f"weights cannot be put into Ray's object store on this machine: {_last_line(error)}"
         raise NodeLost(why) from None
 
@@ -136,7 +136,7 @@ async def _asked(ask: Callable[[], T]) -> T:
     """What the head says. Raises HeadLost; waits for as long as its driver does."""
     try:
         return await asyncio.to_thread(ask)
-    except (ConnectionError, RuntimeError, exceptions.RayError) as error:
+    except (OSError, RuntimeError, exceptions.RayError) as error:
         raise HeadLost(f"its head does not answer ({_last_line(error)})") from None
 
 

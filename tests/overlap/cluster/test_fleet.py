@@ -91,11 +91,7 @@ async def test_calls_go_there_and_replies_and_errors_come_back(life: ChildProces
 @pytest.mark.parametrize(
     ("call", "words", "cause"),
     [
-        (
-            "die",
-            "RuntimeError: out of memory\n",
-            r"process on node n1 .* was killed by signal 9 .*log: RuntimeError: out",
-        ),
+        ("die", "RuntimeError: out of memory\n", r"on node n1 .* was killed by signal 9 .*log: RuntimeError: out"),
         ("give_up", "rank 3 raised", "^rank 3 raised$"),
     ],
 )

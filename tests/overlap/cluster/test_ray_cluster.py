@@ -211,11 +211,22 @@ def test_a_head_that_does_not_let_us_in_or_lets_in_everybody_is_told_at_once(
     assert told in str(raised.value)
 
 
-async def test_weights_that_cannot_be_read_here_end_the_engine_that_they_are_for(tmp_path: Path) -> None:
-    process = ray_process.RayProcess(MagicMock())
-    process.ask = AsyncMock(return_value=("there", {}))  # type: ignore[method-assign]
-    with pytest.raises(NodeLost, match=r"cannot be read: .*No such file"):
-        await process.bring(7, 1, str(tmp_path / "gone"), 1, 10)
+async def test_what_the_kernel_refuses_to_ray_or_to_us_is_the_loss_of_what_was_asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    process, broken = ray_process.RayProcess(MagicMock()), MagicMock(side_effect=OSError("Broken pipe"))
+    monkeypatch.setattr(ray_process, "ray", MagicMock(put=broken, kill=broken))
+    process._actors |= {7: MagicMock(**{"call.remote": broken}), 8: MagicMock(**{"call.remote": AsyncMock()})}
+    process._actors[8].call.remote.return_value = "there", {}
+    for asked, lost, why in (
+        (process.ask(7, "call", "hello"), NodeLost, "Broken pipe"),
+        (process.bring(8, 1, str(tmp_path / "gone"), 1, 10), NodeLost, r"cannot be read: .*No such file"),
+        (ray_process.put(b"weights"), NodeLost, r"cannot be put into Ray's object store .*Broken pipe"),
+        (process.kill(7), HeadLost, "Broken pipe"),
+        (ray_process._asked(broken), HeadLost, r"its head does not answer \(Broken pipe"),
+    ):
+        with pytest.raises(lost, match=why):
+            await asked
 
 
 @pytest.fixture
