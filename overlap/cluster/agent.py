@@ -14,6 +14,7 @@ import pickle
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack, suppress
+from functools import cached_property
 from io import FileIO
 from pathlib import Path
 from typing import Any
@@ -53,14 +54,18 @@ class NodeActor:
     """
 
     def __init__(self, made: bytes, close_s: float) -> None:
-        self._close_s, self._authenticated = close_s, forget_ray()
+        self._made, self._close_s, self._authenticated = made, close_s, forget_ray()
         self._alone = threading.Timer(ORPHAN_S, os._exit, [1])
         self._alone.daemon = True
         self._alone.start()
         self._watching: asyncio.Task[None] | None = None
         self._busy, self._called_s = 0, 0.0
         as_before_ray()
-        self._thing = pickle.loads(made)()
+
+    @cached_property
+    def _thing(self) -> Any:
+        """Made when it is first called: one of another version may not be here, and ``identity`` says so before."""
+        return pickle.loads(self._made)()
 
     async def identity(self) -> tuple[bool, str]:
         """Whether its Ray asks for a token, and the digest of its code. Called first."""

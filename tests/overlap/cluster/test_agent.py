@@ -21,7 +21,7 @@ from sandbox.core import Case, Judgement, Problem, Program, Verdict
 from sandbox.errors import ProblemLost, ToolchainMissing, from_wire
 
 pytestmark = pytest.mark.virtual
-Make = Callable[[], NodeActor]
+Make = Callable[..., NodeActor]
 PROBLEMS = {"p": Problem("p", "stdio", (Case("", "1"),))}
 
 
@@ -181,17 +181,17 @@ def make(monkeypatch: pytest.MonkeyPatch) -> Make:
     monkeypatch.setattr(os, "_exit", end)
     monkeypatch.setattr(agent_module, "forget_ray", lambda: True)
     monkeypatch.setattr(agent_module, "as_before_ray", lambda: None)
-    return lambda: NodeActor(pickle.dumps(Thing), 1.0)
+    return lambda made=b"": NodeActor(made or pickle.dumps(Thing), 1.0)
 
 
 @pytest.mark.parametrize(("called", "orphan_s", "ends"), [(False, 0.1, [1]), (True, ORPHAN_S, [])])
-def test_an_actor_watches_from_the_moment_in_which_it_is_made(
+def test_an_actor_watches_from_the_moment_in_which_it_is_made_also_for_a_driver_of_another_version(
     make: Make, monkeypatch: pytest.MonkeyPatch, called: bool, orphan_s: float, ends: list[int]
 ) -> None:
     codes: list[int] = []
     monkeypatch.setattr(os, "_exit", codes.append)
     monkeypatch.setattr(agent_module, "ORPHAN_S", orphan_s)
-    actor = make()
+    actor = make(b"of another version")
     if called:
         asyncio.run(actor.identity())
     for thread in [thread for thread in threading.enumerate() if isinstance(thread, threading.Timer)]:
