@@ -42,7 +42,7 @@ def compile_parts(model: Any, learn: LearnConfig, device: torch.device) -> str:
             raise ConfigError("learn.compile", learn.compile, f"{fault}: install it, or use never")
         return f"nothing, so steps are slower: {fault}"
     found = [f"{_norms(model)} norms", f"{_gated(model)} gated layers", f"{_rotaries(model)} rotary embeddings"]
-    model.head.kernels = HeadKernels(_measured, _descended, chunks=False)
+    model.head.kernels = KERNELS
     return ", ".join([*found, "log-probs"])
 
 
@@ -112,7 +112,8 @@ def descend(
 
 @cache
 def _made(function: Callable[..., Any]) -> Callable[..., Any]:
-    return torch.compile(function, backend=BACKEND, fullgraph=True)
+    made: Callable[..., Any] = torch.compile(function, backend=BACKEND, fullgraph=True)
+    return made
 
 
 def _any_length(*tensors: Tensor | None, dims: tuple[int, ...] = (0,)) -> None:
@@ -139,6 +140,10 @@ def _measured(
 def _descended(raw: Tensor, *rest: Any) -> None:
     _any_length(raw, *(tensor for tensor in rest if isinstance(tensor, Tensor)))
     _made(descend)(raw, *rest)
+
+
+KERNELS = HeadKernels(_measured, _descended, chunks=False)
+"""Of the output layer."""
 
 
 # --- where it is put ----------------------------------------------------------------------------------------
