@@ -112,7 +112,8 @@ def descend(
 
 @cache
 def _made(function: Callable[..., Any]) -> Callable[..., Any]:
-    made: Callable[..., Any] = torch.compile(function, backend=BACKEND, fullgraph=True)
+    """Sizes are compiled in, but those of ``_any_length``: widths that differ (of a head's norm) get kernels each."""
+    made: Callable[..., Any] = torch.compile(function, backend=BACKEND, fullgraph=True, dynamic=False)
     return made
 
 

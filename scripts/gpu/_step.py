@@ -106,13 +106,9 @@ def _measure(place: Place, zero: int, kernels: str) -> Iterator[Row]:
     import torch
 
     cfg, cuda = _config(place, zero, kernels), place.device == "cuda"
-    if place.rehearses:
-        from overlap.learner import compiled
-
-        compiled.BACKEND = "aot_eager"  # g++ takes minutes
     name = f"ZeRO {zero}, {kernels}"
     began = time.monotonic()
-    rank = rank_here(cfg, place.scratch / "policy", place.scratch)
+    rank = rank_here(cfg, place.scratch / "policy", place.scratch, kernels=not place.rehearses)
     told = {"start_s": time.monotonic() - began, "compiled": rank._trainer.compiled}
     yield {"check": f"{name}, start", "ok": True, **told, **_memory(cuda)}
     clock = PartClock(rank, cuda)
