@@ -68,6 +68,7 @@ _NAMES = {
     "learn.offload=cpu": "adam_offload optimizer_offload",
     "learn.offload=sleep": "param_offload",
     "learn.checkpointing": "gradient_checkpointing enable_gradient_checkpointing",
+    "learn.compile": "torch_compile use_torch_compile use_liger use_liger_kernel use_fused_kernels",
     "learn.sequence_parallel": "ulysses_sequence_parallel_size ring_attn_size context_parallel_size",
     "learn.grad_clip": "max_grad_norm max_norm gradient_clipping",
     "learn.weight_decay": "l2",

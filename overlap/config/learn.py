@@ -49,6 +49,10 @@ class LearnConfig(Section):
     checkpointing: Literal["auto", "always", "never"] = free("auto")
     """Whether each layer is computed again in the backward pass, for a third more time. "auto": where a pass of
     ``micro_batch_tokens`` would keep more than 8 GiB of activations. The loss is the same."""
+    compile: Literal["auto", "always", "never"] = free("auto")
+    """Whether norms, rotary embeddings, gated layers and the log-probs of the output layer are compiled by
+    ``torch.compile``: few kernels in the place of many, which round less often. "auto": on GPUs, where a C++ compiler
+    and Triton are (else the learner's log says what is missing); "always": on a CPU too, or the run is refused."""
     clip_low: float | None = bounded_by(
         None, lambda low: 0 <= low < 1, "use 0 to below 1: the ratio cannot be negative"
     )

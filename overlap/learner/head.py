@@ -8,6 +8,8 @@ own gradient.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -15,8 +17,23 @@ from torch import Tensor, nn
 
 CHUNK_BYTES = 24 << 20
 """Size of the float32 logits of one chunk; under 32 MiB, so that glibc uses the same memory for one after the other."""
+GPU_CHUNK_BYTES = 256 << 20
+"""The same on a GPU, where each kernel of a chunk should have enough to do."""
 BLOCK_BYTES = 512 << 20
 """Size of the logits of one block, at 2 bytes each."""
+
+
+@dataclass(frozen=True, slots=True)
+class HeadKernels:
+    """What is done to the logits ``raw`` [C, V], in the weights' number type, of some tokens."""
+
+    measure: Callable[[Tensor, Tensor, float, bool], tuple[Tensor, Tensor, Tensor | None]]
+    """``raw``, targets [C], temperature and whether to tell entropies, to log-probs, logarithms of the normalisers and
+    entropies, [C] in float32. ``raw`` stays."""
+    descend: Callable[..., None]
+    """The gradient takes the place of ``raw``: see ``_descend``."""
+    chunks: bool = True
+    """Whether they make float32 copies, so that they want few tokens at a time."""
 
 
 class LogprobHead(nn.Module):
@@ -29,10 +46,12 @@ class LogprobHead(nn.Module):
         super().__init__()
         self.weight, self.bias = output.weight, output.bias
         self.temperature = temperature
+        self.kernels = EAGER
 
     def forward(self, hidden: Tensor, targets: Tensor, entropy: bool = False) -> tuple[Tensor, Tensor]:
         """Log-probs [T] at the temperature, float32, and entropies [T] of the distributions (zeros unless asked)."""
-        logprobs, entropies = _Logprobs.apply(hidden, self.weight, self.bias, targets, self.temperature, entropy)
+        given = hidden, self.weight, self.bias, targets, self.temperature, entropy, self.kernels
+        logprobs, entropies = _Logprobs.apply(*given)
         return logprobs, entropies
 
 
@@ -50,6 +69,7 @@ class _Logprobs(torch.autograd.Function):
         targets: Tensor,
         temperature: float,
         entropy: bool,
+        kernels: HeadKernels,
     ) -> tuple[Tensor, Tensor]:
         logprobs = hidden.new_empty(len(hidden), dtype=torch.promote_types(hidden.dtype, torch.float32))
         entropies, normalisers = torch.zeros_like(logprobs), torch.empty_like(logprobs)
@@ -57,18 +77,13 @@ class _Logprobs(torch.autograd.Function):
         raw = None
         for block in blocks:
             raw = nn.functional.linear(hidden[block], weight, bias)
-            for part, at in _chunks(block, len(weight)):
-                z = _scaled(raw[part], temperature)
-                chosen, largest = z.gather(-1, targets[at, None])[:, 0], z.amax(-1)
-                mean = (z.softmax(-1) * z).sum(-1) if entropy else largest
-                # In place, as each further pass over [C, V] that allocates costs as much as the product above.
-                normalisers[at] = z.sub_(largest[:, None]).exp_().sum(-1).log_().add_(largest)
-                logprobs[at] = chosen - normalisers[at]
-                if entropy:
-                    entropies[at] = normalisers[at] - mean
+            for part, at in _chunks(block, raw, kernels):
+                logprobs[at], normalisers[at], found = kernels.measure(raw[part], targets[at], temperature, entropy)
+                if found is not None:
+                    entropies[at] = found
         ctx.save_for_backward(hidden, weight, bias, targets, normalisers, entropies)
         ctx.kept = raw if any(ctx.needs_input_grad) and len(blocks) == 1 else None
-        ctx.temperature, ctx.entropy = temperature, entropy
+        ctx.temperature, ctx.entropy, ctx.kernels = temperature, entropy, kernels
         return logprobs, entropies
 
     @staticmethod
@@ -80,10 +95,10 @@ class _Logprobs(torch.autograd.Function):
         for block in _blocks(len(hidden), len(weight)):
             raw = ctx.kept if ctx.kept is not None else nn.functional.linear(hidden[block], weight, bias)
             ctx.kept = None
-            for part, at in _chunks(block, len(weight)):
+            for part, at in _chunks(block, raw, ctx.kernels):
                 d_log, d_ent = grads[0][at], grads[1][at] if ctx.entropy else None
-                d = _d_logits(raw[part], targets[at], normalisers[at], entropies[at], d_log, d_ent, ctx.temperature)
-                raw[part] = d
+                given = raw[part], targets[at], normalisers[at], entropies[at], d_log, d_ent, ctx.temperature
+                ctx.kernels.descend(*given)
             torch.mm(raw, weight, out=d_hidden[block])
             if not ctx.needs_input_grad[1]:  # frozen: a third of the work
                 continue
@@ -93,12 +108,21 @@ class _Logprobs(torch.autograd.Function):
             if d_bias is not None:
                 d_bias += raw.sum(0, dtype=normalisers.dtype)
         if not ctx.needs_input_grad[1]:
-            return d_hidden, None, None, None, None, None
+            return d_hidden, *[None] * 6
         d_weight = torch.zeros_like(weight) if d_weight is None else d_weight.to(weight.dtype)
-        return d_hidden, d_weight, None if d_bias is None else d_bias.to(bias.dtype), None, None, None
+        return d_hidden, d_weight, None if d_bias is None else d_bias.to(bias.dtype), *[None] * 4
 
 
-def _d_logits(
+def _measure(raw: Tensor, targets: Tensor, temperature: float, entropy: bool) -> tuple[Tensor, Tensor, Tensor | None]:
+    z = _scaled(raw, temperature)
+    chosen, largest = z.gather(-1, targets[:, None])[:, 0], z.amax(-1)
+    mean = (z.softmax(-1) * z).sum(-1) if entropy else None
+    # In place, as each further pass over [C, V] that allocates costs as much as the product above.
+    normalisers = z.sub_(largest[:, None]).exp_().sum(-1).log_().add_(largest)
+    return chosen - normalisers, normalisers, None if mean is None else normalisers - mean
+
+
+def _descend(
     raw: Tensor,
     targets: Tensor,
     normaliser: Tensor,
@@ -106,16 +130,20 @@ def _d_logits(
     d_log: Tensor,
     d_entropy: Tensor | None,
     temperature: float,
-) -> Tensor:
-    """Gradient in the raw logits [C, V], float32 (float64 stays)."""
+) -> None:
+    """Put the gradient in the logits [C, V] in their place, computed in float32 (float64 stays)."""
     log_p = _scaled(raw, temperature).sub_(normaliser[:, None])
     if d_entropy is None:
         d = log_p.exp_().mul_(-d_log[:, None])
     else:
-        p = log_p.exp()
-        d = p.mul_(-(d_log[:, None] + d_entropy[:, None] * (log_p + entropy[:, None])))
+        d = log_p.exp()
+        d.mul_(log_p.add_(entropy[:, None]).mul_(d_entropy[:, None]).add_(d_log[:, None]).neg_())
     d.scatter_add_(-1, targets[:, None], d_log[:, None])
-    return d.div_(temperature) if temperature != 1.0 else d
+    raw.copy_(d.div_(temperature) if temperature != 1.0 else d)
+
+
+EAGER = HeadKernels(_measure, _descend)
+"""Operation by operation: the reference."""
 
 
 def _scaled(raw: Tensor, temperature: float) -> Tensor:
@@ -128,9 +156,10 @@ def _blocks(tokens: int, vocabulary: int) -> list[slice]:
     return _slices(0, tokens, BLOCK_BYTES // (2 * vocabulary))
 
 
-def _chunks(block: slice, vocabulary: int) -> list[tuple[slice, slice]]:
-    """Parts of a block, as places in it and as places of all tokens."""
-    parts = _slices(block.start, block.stop, CHUNK_BYTES // (4 * vocabulary))
+def _chunks(block: slice, raw: Tensor, kernels: HeadKernels) -> list[tuple[slice, slice]]:
+    """Parts of a block of logits, as places in it and as places of all tokens."""
+    size = (CHUNK_BYTES if raw.device.type == "cpu" else GPU_CHUNK_BYTES) // (4 * raw.shape[-1])
+    parts = _slices(block.start, block.stop, size if kernels.chunks else len(raw))
     return [(slice(at.start - block.start, at.stop - block.start), at) for at in parts]
 
 

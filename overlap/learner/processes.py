@@ -161,6 +161,7 @@ def rank_environment(rank: int, world: int, device: str = "cpu") -> dict[str, st
         "OMP_WAIT_POLICY": "PASSIVE",
         "GLOO_SOCKET_IFNAME": "lo",
         "TOKENIZERS_PARALLELISM": "false",
+        "TORCHINDUCTOR_COMPILE_THREADS": "1",  # else a pool of processes in each rank, for a dozen kernels
         **(_MALLOC if device == "cpu" else {}),
     }
 

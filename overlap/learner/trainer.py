@@ -20,6 +20,7 @@ from torch import Tensor
 from overlap.config import Config
 from overlap.errors import ConfigError, LearnerError
 from overlap.learner.backend import TrainBackend
+from overlap.learner.compiled import compile_parts
 from overlap.learner.correction import correction
 from overlap.learner.critic_trainer import CriticTrainer
 from overlap.learner.lora import adapt, without_adapters
@@ -63,6 +64,7 @@ class RankTrainer:
         if parts > 1:
             model.sequence = self._share_sequences(model, packs)
         print(f"prompts shared within a group: {packs}; gradient checkpointing: {again}", flush=True)
+        print(f"compiled: {self.compiled}", flush=True)
         self._split = SplitConfig(
             cfg.learn.updates_per_step,
             self.world // parts,
@@ -87,7 +89,10 @@ class RankTrainer:
 
     def _load(self, path: Path) -> Policy:
         dtype, temperature = getattr(torch, self.cfg.model.dtype), self.cfg.rollout.temperature
-        return load_policy(path, dtype=dtype, temperature=temperature, device=self.device, backend=self._backend)
+        model = load_policy(path, dtype=dtype, temperature=temperature, device=self.device, backend=self._backend)
+        with self._backend.gathered(model):
+            self.compiled = compile_parts(model, self.cfg.learn, self.device)
+        return model
 
     def _load_reference(self, path: Path, sequence: SequenceGroup | None) -> Any:
         """The policy that a KL penalty holds on to."""

@@ -28,8 +28,9 @@ LIVE = 1_000_000_000
 SUB_GROUP = 1_000_000_000
 """Numbers that ZeRO 3 steps at once (``sub_group_size``)."""
 LOGITS = 512 << 20
-"""Logits of one block at 2 bytes each (``overlap.learner.head``); float32 chunks and their copies come to 0.1 GB."""
-CHUNKS = 3 * (24 << 20)
+"""Logits of one block at 2 bytes each (``overlap.learner.head``)."""
+CHUNKS = {False: 3 * (24 << 20), True: 3 * (256 << 20)}
+"""Float32 chunks of it and their copies on a CPU, and on a GPU, where compiled kernels make none."""
 GATHER = 256 << 20
 """Of a pass over full tensors under ZeRO 3 (``overlap.weights.full``)."""
 CHUNK = 1 << 30
@@ -141,7 +142,7 @@ class Trained:
         if self.trained < self.parameters:  # by adapters, of which the output layer has none
             gradient = 0
         block = w * min(t, rows) * self.shape.vocabulary
-        return items | {"logits": block + CHUNKS + gradient} | self._gathered(weight)
+        return items | {"logits": block + CHUNKS[self.reserves] + gradient} | self._gathered(weight)
 
     def _reduce(self) -> Items:
         """At the end of a pass, when activations are gone."""
@@ -157,7 +158,7 @@ class Trained:
     def probed(self) -> Items:
         """While the policy reads one sequence and keeps nothing of it (the parity check)."""
         d, t = self.shape.decoder, self.tokens
-        logits = self.width * min(t * self.shape.vocabulary, LOGITS // 2) + CHUNKS
+        logits = self.width * min(t * self.shape.vocabulary, LOGITS // 2) + CHUNKS[self.reserves]
         held = {"activations": self.width * t * (3 * d.inner + 4 * d.hidden), "logits": logits}
         return held | self._gathered(self.shape.vocabulary * d.hidden)
 

@@ -8,9 +8,11 @@ from functools import partial
 from _rows import Place, Row, attempt
 from _runs import Found, Outcomes, config, gap, make_subject, one, run_all, take
 
-BOUNDS = {"float32": 2e-3, "bfloat16": 0.15}
+BOUNDS = {"float32": 5e-3, "bfloat16": 0.15}
 """Largest and mean difference of the probe's log-probs that are the rounding of other kernels, nats; wrong positions
-make 0.3 in the mean, a mask that leaks 0.8.
+make 0.3 in the mean, a mask that leaks 0.8. In float32 it is Adam's: its first steps are of one size whatever the
+gradient's, so where that is nearly 0 its rounding decides on the direction (an H200: 2.1e-3, where loss and norm of the
+gradient agree to 7e-7 and 7e-6).
 """
 
 
@@ -31,7 +33,10 @@ def checks(place: Place) -> Iterator[Row]:
         ("bfloat16, shared prompts", {}),
         ("checkpointing", {"checkpointing": "always"}),
         ("states asleep between steps", {"offload": "sleep"}),
+        ("compiled", {"compile": "always"}),
     ):
+        if name == "compiled" and place.rehearses:  # g++ takes minutes; the tests have it without
+            continue
         cfg = config(device, dtype="bfloat16", **learn)
         run = partial(take, subject, place.scratch / name, cfg, watched=True)
         found |= run_all({name: run}, beside=False)

@@ -8,16 +8,9 @@ from functools import partial
 from _rows import Place, Row, attempt
 from _runs import Outcomes, config, gap, make_subject, one, run_all, take
 
-CASES = (
-    ("float32", 2, 2),
-    ("float32", 3, 2),
-    ("float32", 2, 3),
-    ("bfloat16", 3, 2),
-    ("bfloat16", 2, 1),
-    ("bfloat16", 1, 3),
-)
+CASES = (("bfloat16", 3, 2), ("bfloat16", 2, 1), ("bfloat16", 1, 3), ("float32", 3, 2))
 """Number type, ZeRO stage that wrote, and that goes on. ZeRO 1 in bfloat16 is a class of its own in DeepSpeed."""
-REHEARSED = CASES[1:2] + CASES[4:5]
+REHEARSED = CASES[1:2] + CASES[3:]
 SHARES = {"float32": 0.1, "bfloat16": 0.25}
 """Of what the step moved the probe's log-probs by, in the mean: so far the two may be apart, for gradients are added up
 in any order. Moments that are lost put them apart by 0.84 of it, a step that is counted anew by 0.57.

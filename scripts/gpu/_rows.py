@@ -29,6 +29,8 @@ class Place:
     scratch: Path
     device: str
     policy: str = ""
+    long: bool = False
+    """Whether rows are wanted for which there is not always time."""
 
     @property
     def gpus(self) -> int:

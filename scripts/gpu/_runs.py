@@ -71,12 +71,14 @@ def make_subject(path: Path, *, rehearses: bool) -> Subject:
 
 
 def config(device: str, *, dtype: str = "float32", lr: float = LR, **learn: Any) -> Config:
-    """On one GPU the learner shares it with an engine, though none is started here."""
+    """On one GPU the learner shares it with an engine, though none is started here. Nothing is compiled unless that is
+    asked for: each learner would do it anew.
+    """
     backend = "ipc" if device == "cuda" else "auto"
     return Config(
         model=ModelConfig(dtype=dtype, prompt_tokens=512, response_tokens=1024),  # type: ignore[arg-type]
         rollout=RolloutConfig(temperature=0.8, max_staleness=0, weight_backend=backend),  # type: ignore[arg-type]
-        learn=LearnConfig(lr=lr, micro_batch_tokens=4096, **learn),
+        learn=LearnConfig(lr=lr, micro_batch_tokens=4096, **{"compile": "never"} | learn),
         run=RunConfig(device=device),  # type: ignore[arg-type]
     )
 

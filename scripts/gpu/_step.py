@@ -29,24 +29,44 @@ SHAPES: dict[str, dict[str, Any]] = {
             "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 2048},
 }  # fmt: skip
 BATCHES = {
-    "one response of 16K": [(2048, (16384,))],
-    "eight of 2K behind a prompt": [(1024, (2176,) * 8)],
-    "four passes": [(1024, (2176,) * 8)] * 4,
+    "one response of 16K": ([(2048, (16384,))], 2, 4),
+    "eight of 2K behind a prompt": ([(1024, (2176,) * 8)], 1, 3),
+    "four passes": ([(1024, (2176,) * 8)] * 4, 1, 2),
 }
+"""Prompts with the lengths of their responses; steps that warm up, of which the first compiles, and that are timed."""
 PASS = 18432  # tokens of a micro-batch; a rehearsal has a 32nd of each
-WARM, MEASURED = {"cuda": 2, "cpu": 1}, {"cuda": 4, "cpu": 1}  # steps of each batch
-STAGES = (1, 2)
+KERNELS = {"compiled": "always", "eager": "never"}
+LOSS_GAP, NORM_GAP = 5e-3, 2e-2
+"""Of the loss, and of the gradient's norm by its share: the rounding of other kernels in bfloat16."""
 OVER = 0.10
 """By so much a device may have more in use than is planned."""
 
 
 def checks(place: Place) -> Iterator[Row]:
-    """Each ZeRO stage in a process of its own: that of the recipe for one GPU first, then the default."""
+    """Each way in a process of its own: ZeRO 1, as the recipe for one GPU has it, then (``long``) the default."""
     (made,) = apart(_made, place, "a random policy")
     yield made
-    if made["ok"]:
-        for zero in STAGES[:1] if place.rehearses else STAGES:
-            yield from apart(_measure, place, zero)
+    if not made["ok"]:
+        return
+    rows = list[Row]()
+    for zero in (1, 2) if place.long and not place.rehearses else (1,):
+        for kernels in KERNELS if zero == 1 else ("compiled",):
+            for row in apart(_measure, place, zero, kernels):
+                rows.append(row)
+                yield row
+    yield attempt("compiled against eager", partial(_against_eager, {row["check"]: row for row in rows}))
+
+
+def _against_eager(rows: dict[str, Row]) -> Row:
+    """Losses and gradient norms of all steps from the same seeds, and how much faster the medians are."""
+    row: Row = {"ok": True, "loss_gap": 0.0, "norm_gap": 0.0, "faster": {}}
+    for what in BATCHES:
+        ours, theirs = (rows[f"ZeRO 1, {kernels}, {what}"] for kernels in KERNELS)
+        losses, norms = (zip(ours[name], theirs[name], strict=True) for name in ("losses", "grad_norms"))
+        row["loss_gap"] = max(row["loss_gap"], *(abs(a - b) for a, b in losses))
+        row["norm_gap"] = max(row["norm_gap"], *(abs(a / b - 1) for a, b in norms))
+        row["faster"][what] = round(theirs["step_s"] / ours["step_s"], 3)
+    return row | {"ok": row["loss_gap"] <= LOSS_GAP and row["norm_gap"] <= NORM_GAP}
 
 
 def _made(place: Place, check: str) -> Iterator[Row]:
@@ -65,7 +85,7 @@ def _make(place: Place) -> Row:
     return {"ok": True, "parameters": sum(p.numel() for p in model.parameters())}
 
 
-def _config(place: Place, zero: int) -> Config:
+def _config(place: Place, zero: int, kernels: str) -> Config:
     scale = 32 if place.rehearses else 1
     return Config(
         model=ModelConfig(dtype="bfloat16", prompt_tokens=2048 // scale, response_tokens=16384 // scale),
@@ -74,32 +94,36 @@ def _config(place: Place, zero: int) -> Config:
         ),
         learn=LearnConfig(
             zero_stage=zero,  # type: ignore[arg-type]
+            compile=KERNELS[kernels],  # type: ignore[arg-type]
             checkpointing="always", micro_batch_tokens=PASS // scale,
         ),
         run=RunConfig(device=place.device),  # type: ignore[arg-type]
     )  # fmt: skip
 
 
-def _measure(place: Place, zero: int) -> Iterator[Row]:
-    """The rows of one ZeRO stage."""
+def _measure(place: Place, zero: int, kernels: str) -> Iterator[Row]:
+    """The rows of one ZeRO stage and kind of kernels."""
     import torch
 
-    cfg, cuda = _config(place, zero), place.device == "cuda"
-    name = f"ZeRO {zero}"
+    cfg, cuda = _config(place, zero, kernels), place.device == "cuda"
+    name = f"ZeRO {zero}, {kernels}"
     began = time.monotonic()
-    rank = rank_here(cfg, place.scratch / "policy", place.scratch)
-    yield {"check": f"{name}, start", "ok": True, "start_s": time.monotonic() - began, **_memory(cuda)}
+    rank = rank_here(cfg, place.scratch / "policy", place.scratch, kernels=not place.rehearses)
+    told = {"start_s": time.monotonic() - began, "compiled": rank._trainer.compiled}
+    yield {"check": f"{name}, start", "ok": True, **told, **_memory(cuda)}
     clock = PartClock(rank, cuda)
     version = 0
-    for what, lengths in BATCHES.items():
+    for what, (lengths, warm, timed) in BATCHES.items():
         groups = random_groups(_scaled(lengths, place), SHAPES[place.device]["vocab_size"])
         if cuda:
             torch.cuda.reset_peak_memory_stats()
-        yield attempt(f"{name}, {what}", partial(_timed, rank, clock, groups, place, version))
-        version += WARM[place.device] + MEASURED[place.device]
+        steps = (1, 1) if place.rehearses else (warm, timed)
+        yield attempt(f"{name}, {what}", partial(_timed, rank, clock, groups, place, version, *steps))
+        version += sum(steps)
     yield attempt(f"{name}, memory against the plan", partial(_against_plan, cfg, place, cuda))
     yield attempt(f"{name}, kernels of a step", partial(_profiled, rank, groups[:1], version + 1, cuda))
-    yield attempt(f"{name}, states away and back", partial(_moved, rank, cuda))
+    if place.long or place.rehearses:
+        yield attempt(f"{name}, states away and back", partial(_moved, rank, cuda))
 
 
 def _scaled(lengths: Sequence[tuple[int, tuple[int, ...]]], place: Place) -> list[tuple[int, tuple[int, ...]]]:
@@ -107,22 +131,28 @@ def _scaled(lengths: Sequence[tuple[int, tuple[int, ...]]], place: Place) -> lis
     return [(prompt // scale, tuple(length // scale for length in responses)) for prompt, responses in lengths]
 
 
-def _timed(rank: Any, clock: PartClock, groups: list[Any], place: Place, version: int) -> Row:
-    """The median of the steps behind those that warm up; ``parts_ms`` are those of the last step."""
-    took, metrics = [], {}
-    warm = WARM[place.device]
-    for number in range(warm + MEASURED[place.device]):
+def _timed(rank: Any, clock: PartClock, groups: list[Any], place: Place, version: int, warm: int, timed: int) -> Row:
+    """The median of the steps behind those that warm up; ``parts_ms`` are those of the last step, ``graphs`` all that
+    were compiled so far.
+    """
+    from torch._dynamo.utils import counters
+
+    took, losses, norms = [], [], []
+    for number in range(warm + timed):
         clock.parts.clear()
         began = time.perf_counter()
         metrics = rank.step(groups, version + number + 1)
         clock.wait()
         took.append(time.perf_counter() - began)
+        losses.append(metrics["loss"])
+        norms.append(metrics["grad_norm"])
     step = statistics.median(took[warm:])
     tokens = sum(len(g.prompt) + sum(len(r.tokens) - 1 for r in g.responses) for g in groups)
     flops, peak = _flops(groups, SHAPES[place.device]), _peak(place)
     return {
-        "ok": all(abs(metrics[name]) < 1e6 for name in ("loss", "grad_norm")),
+        "ok": all(abs(figure) < 1e6 for figure in (*losses, *norms)),
         "step_s": step,
+        "first_s": took[0],
         "steps_s": [round(one, 4) for one in took],
         "tokens": tokens,
         "tokens_per_s": tokens / step,
@@ -131,8 +161,9 @@ def _timed(rank: Any, clock: PartClock, groups: list[Any], place: Place, version
         "peak_tflops": peak,
         "mfu": flops / step / 1e12 / peak if peak else None,
         "parts_ms": clock.milliseconds(),
-        "loss": metrics["loss"],
-        "grad_norm": metrics["grad_norm"],
+        "losses": losses,
+        "grad_norms": norms,
+        "graphs": counters["stats"]["unique_graphs"],
         **_memory(place.device == "cuda"),
     }
 

@@ -64,6 +64,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--out", type=Path, default=Path("gpu_check.json"), help="the figures (gpu_check.json)")
     parser.add_argument("--limit", type=float, metavar="S", help=f"for each stage ({_limits()})")
     parser.add_argument("--rehearse", action="store_true", help="on the CPU: shows that the checks work, nothing else")
+    parser.add_argument("--long", action="store_true", help="rows more: ZeRO 2 and moves in the stage step")
     parser.add_argument("--one", default="", help=argparse.SUPPRESS)
     parser.add_argument("--scratch", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -121,7 +122,7 @@ def _run(stage: str, options: argparse.Namespace) -> Iterator[Row]:
     limit = options.limit or LIMITS.get(stage, LIMIT_S)
     with tempfile.TemporaryDirectory(prefix="gpu-check-", ignore_cleanup_errors=True) as scratch:
         words = [sys.executable, __file__, "--one", stage, "--policy", options.policy, "--scratch", scratch]
-        words += ["--limit", str(limit), *(["--rehearse"] if options.rehearse else [])]
+        words += ["--limit", str(limit), *(f"--{name}" for name in ("rehearse", "long") if getattr(options, name))]
         pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
         with subprocess.Popen(words, start_new_session=True, **pipes) as child:  # type: ignore[call-overload]
             tail, late = _Tail(child.stderr), threading.Event()
@@ -200,7 +201,7 @@ def _one(options: argparse.Namespace) -> int:
     from overlap.process import bind_to_parent
 
     bind_to_parent(os.getppid())  # else it would hold the device when that is killed
-    place = Place(options.scratch, "cpu" if options.rehearse else "cuda", options.policy)
+    place = Place(options.scratch, "cpu" if options.rehearse else "cuda", options.policy, options.long)
     for row in stage(options.one, place):
         print(json.dumps(row), file=rows, flush=True)
     return 0

@@ -70,6 +70,14 @@ def test_steps_after_it_are_those_after_a_plain_load_bit_for_bit(checkpoints, tm
         assert found == {kind: [True, True] for kind in found}
 
 
+def test_compiled_steps_are_those_of_one_operation_after_the_other(checkpoints, tmp_path):
+    (found,) = partition_ranks(1, "compiled", checkpoints / "tied", tmp_path)
+    assert len(found) == 4
+    for kind, (eager, compiled) in found.items():
+        for one, other in zip(eager, compiled, strict=True):
+            assert other == pytest.approx(one, rel=1e-3, abs=1e-5), kind
+
+
 def test_what_cannot_be_loaded_is_refused_in_the_same_words(checkpoints, tmp_path):
     folder = tmp_path / "faulty"
     faults = {

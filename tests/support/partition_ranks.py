@@ -18,7 +18,7 @@ from rank_memory import resident
 from rank_runs import run_ranks, tell
 
 from overlap.errors import ConfigError
-from overlap.learner import rank
+from overlap.learner import compiled, rank
 from overlap.learner.micro_batch import flatten
 from overlap.learner.model import choose_attention, load_policy, plain
 from overlap.learner.processes import rank_environment
@@ -36,6 +36,13 @@ STEPS: dict[str, dict[str, Any]] = {
     "a step": {},
     "a KL step": {"kl_coef": 0.1},
     "a PPO step": {"advantage": "gae", "critic": {"lr": 1e-2, "bounded": False}},
+}
+
+COMPILED: dict[str, dict[str, Any]] = {
+    "ZeRO 2, checkpointing": {"zero_stage": 2, "checkpointing": "always", "entropy_coef": 0.1},
+    "ZeRO 3, checkpointing, KL": {"zero_stage": 3, "checkpointing": "always", "kl_coef": 0.1},
+    "ZeRO 3, adapters": {"zero_stage": 3, "lora_rank": 4, "kl_coef": 0.1},
+    "ZeRO 3, a critic": {"zero_stage": 3, "advantage": "gae", "critic": {"lr": 1e-2, "bounded": False}},
 }
 
 
@@ -104,6 +111,19 @@ def steps(folder: Path) -> dict[str, list[bool]]:
                 told == expected and len(told) == 2,
                 weights.keys() == others.keys() and all(equal(weights[name], others[name]) for name in weights),
             ]
+    return found
+
+
+def compiled_steps(folder: Path) -> dict[str, list[Any]]:
+    """Of each kind what two steps say, operation by operation and compiled. In this order: a family's function is
+    replaced for the whole process.
+    """
+    compiled.BACKEND = "aot_eager"  # all of it but the kernels, for which g++ takes a minute
+    found: dict[str, list[Any]] = {kind: [] for kind in COMPILED}
+    for how in ("never", "always"):
+        for kind, learn in COMPILED.items():
+            cfg = config(ranks=WORLD, compile=how, **learn)
+            found[kind].append(two_steps(folder, cfg, cfg.learn.zero_stage == 3)[0])
     return found
 
 
@@ -180,7 +200,12 @@ def main() -> None:
     spec = RankSpec(mine, WORLD, meet, folder, folder, config(), 10, placed)
     rank._join(spec, rank._device(spec))
     ZeroBackend(config()).join(CPU)
-    cases: dict[str, Callable[[Path], Any]] = {"same": same, "steps": steps, "refused": refused}
+    cases: dict[str, Callable[[Path], Any]] = {
+        "same": same,
+        "steps": steps,
+        "refused": refused,
+        "compiled": compiled_steps,
+    }
     cases["peak bfloat16"] = partial(peak, dtype="bfloat16")
     tell(meet, cases[case](folder))
     sys.stdout.flush()

@@ -14,13 +14,17 @@ from overlap.learner.micro_batch import PromptGroup, Response
 from overlap.placement import place_here
 
 
-def rank_here(cfg: Config, policy: Path, scratch: Path) -> Any:
-    """What a rank's process serves, ready for calls. One for each process: it joins a group."""
-    from overlap.learner import rank
+def rank_here(cfg: Config, policy: Path, scratch: Path, *, kernels: bool = True) -> Any:
+    """What a rank's process serves, ready for calls. One for each process: it joins a group. Without ``kernels``
+    what is compiled is traced alone: on a CPU they take g++ minutes.
+    """
+    from overlap.learner import compiled, rank
     from overlap.learner.commands import Commands
     from overlap.learner.processes import rank_environment
     from overlap.learner.spec import RankSpec
 
+    if not kernels:
+        compiled.BACKEND = "aot_eager"
     placement = place_here(cfg)
     os.environ.update(rank_environment(0, 1) | placement.ranks[0].environment)
     spec = RankSpec(

@@ -65,6 +65,7 @@ SECOND = {
     "learn.updates_per_step": 2,
     "learn.micro_batch_tokens": 4096,
     "learn.checkpointing": "always",
+    "learn.compile": "never",
     "learn.clip_low": 0.1,
     "learn.clip_high": 0.3,
     "learn.dual_clip": 3.0,

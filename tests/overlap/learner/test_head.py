@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from overlap.learner.head import LogprobHead, _Logprobs
+from overlap.learner.head import EAGER, LogprobHead, _Logprobs
 
 
 def head(dtype=torch.float64, bias=False, temperature=0.7, vocab=17, hidden=5):
@@ -49,7 +49,7 @@ def test_the_gradient_of_the_head_is_that_of_finite_differences():
     x = torch.randn(3, 5, dtype=torch.float64, requires_grad=True)
 
     def both(x, weight):
-        return torch.cat(_Logprobs.apply(x, weight, None, targets, 0.7, True))
+        return torch.cat(_Logprobs.apply(x, weight, None, targets, 0.7, True, EAGER))
 
     assert torch.autograd.gradcheck(both, (x, layer.weight))
 

@@ -78,14 +78,14 @@ def test_the_output_layer_holds_logits_and_its_gradient_in_float32_where_there_a
     block, inputs = 2 * 1000 * 150_000, 1000 * 4000 * 2
     assert model(3).moments()[1] == {
         "activations": 10 * inputs + 3 * inputs, "gradients": 0, "gradient bucket": 0,
-        "logits": block + CHUNKS + 2 * TABLE, "gather bucket": 2 * LIVE,
+        "logits": block + CHUNKS[True] + 2 * TABLE, "gather bucket": 2 * LIVE,
     }  # fmt: skip
     rows = LOGITS // 300_000
-    assert model(3, tokens=5000).moments()[1]["logits"] == 2 * rows * 150_000 + CHUNKS + (4 + 4) * TABLE
-    assert model(3, 4, tokens=5000).moments()[1]["logits"] == 4 * rows * 150_000 + CHUNKS + (4 + 4) * TABLE
+    assert model(3, tokens=5000).moments()[1]["logits"] == 2 * rows * 150_000 + CHUNKS[True] + (4 + 4) * TABLE
+    assert model(3, 4, tokens=5000).moments()[1]["logits"] == 4 * rows * 150_000 + CHUNKS[True] + (4 + 4) * TABLE
     kept = model(3, checkpointing=False).moments()[1]["activations"]
     assert kept == activation_bytes(DECODER, 1000, width=2, checkpointing=False) + 3 * inputs
-    assert model(3, trained=10**6).moments()[1]["logits"] == block + CHUNKS  # adapters: it does not learn
+    assert model(3, trained=10**6).moments()[1]["logits"] == block + CHUNKS[True]  # adapters: it does not learn
     assert model(3, of=FEW, tokens=1).moments()[1]["gather bucket"] == 2 * TABLE
     critic = model(3, head=False).moments()[1]
     assert (critic["values"], "logits" in critic) == (8 * 1000 * 4000, False)
@@ -110,10 +110,10 @@ def test_an_optimizer_step_under_zero_3_copies_the_gradients_of_a_part():
 
 
 def test_a_probe_keeps_nothing_and_gathers_the_output_layer():
-    held = {"activations": 2 * 1000 * (3 * 10_000 + 4 * 4000), "logits": 2 * 1000 * 150_000 + CHUNKS}
+    held = {"activations": 2 * 1000 * (3 * 10_000 + 4 * 4000), "logits": 2 * 1000 * 150_000 + CHUNKS[True]}
     assert model(2).probed() == held
     assert model(3).probed() == held | {"gather bucket": 2 * LIVE}
-    assert model(2, tokens=10**6).probed()["logits"] == LOGITS + CHUNKS
+    assert model(2, tokens=10**6).probed()["logits"] == LOGITS + CHUNKS[True]
     assert model(3, of=FEW).probed()["gather bucket"] == 2 * TABLE
 
 
@@ -125,7 +125,8 @@ def test_sizes_are_those_that_deepspeed_the_output_layer_and_the_transfers_go_by
 
     zero = pytest.importorskip("deepspeed.runtime.zero.config").DeepSpeedZeroConfig(stage=3)
     assert (zero.reduce_bucket_size, zero.max_live_parameters, zero.sub_group_size) == (BUCKET, LIVE, SUB_GROUP)
-    assert (head.BLOCK_BYTES, 3 * head.CHUNK_BYTES, BUCKET_BYTES) == (LOGITS, CHUNKS, GATHER)
+    assert (head.BLOCK_BYTES, BUCKET_BYTES) == (LOGITS, GATHER)
+    assert {False: 3 * head.CHUNK_BYTES, True: 3 * head.GPU_CHUNK_BYTES} == CHUNKS
     from overlap.weights.ipc import CHUNK_BYTES
 
     assert CHUNK == CHUNK_BYTES

@@ -56,7 +56,7 @@ def test_frozen_weights_have_no_gradients_and_no_optimizer_states():
     assert sum(size for name, size in model.states().items() if name != "gradient bucket") == pytest.approx(
         (2 * (LARGE.parameters + adapters) + 16 * adapters) / 8, rel=1e-6
     )
-    assert model._logits()["logits"] < 10**9
+    assert model._logits()["logits"] < 1.5 * 10**9
 
 
 @pytest.mark.parametrize(
