@@ -37,7 +37,7 @@ from overlap.weights import FullTensors, whole_shape
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class KnownTokens:
     """What is known of a mini-batch before it is learned from, [T] for each micro-batch of this rank: log-probs before
     the step's first update, a critic's advantages, and log-probs by the reference policy. None: not computed yet.
     """
@@ -139,7 +139,7 @@ class RankTrainer:
         minis = mini_batches(groups, self._split)
         tokens = sum(mini.counted for mini in minis)
         told = {"tokens": float(tokens), "tokens_padded_share": sum(m.padding for m in minis) / len(minis)}
-        known = [Known() for _ in minis]
+        known = [KnownTokens() for _ in minis]
         if self.critic is not None:
             costs = self._costs(minis, known)
             with self.residency.critic():
@@ -152,7 +152,7 @@ class RankTrainer:
         return told | self.residency.pop_metrics()
 
     @torch.no_grad()
-    def _costs(self, minis: Sequence[MiniBatch], known: list[Known]) -> list[list[Tensor]]:
+    def _costs(self, minis: Sequence[MiniBatch], known: list[KnownTokens]) -> list[list[Tensor]]:
         """What a KL penalty in the reward takes off what a critic is taught, [T] for each micro-batch of this rank; the
         reference policy's part of it becomes ``known``. Empty without one.
         """
@@ -163,13 +163,13 @@ class RankTrainer:
         with self.residency.policy():
             for number, mini in enumerate(minis):
                 micros = [self._tensors(micro) for micro in self._own(mini)]
-                known[number] = Known(references=[self._initial(micro) for micro in micros])
+                known[number] = KnownTokens(references=[self._initial(micro) for micro in micros])
                 news = [self.model.module(micro)[0] for micro in micros]
                 pairs = zip(news, known[number].references or (), strict=True)
                 costs.append([learn.kl_coef * KL_ESTIMATES[learn.kl_by](*pair) for pair in pairs])
         return costs
 
-    def _learn(self, minis: Sequence[MiniBatch], known: Sequence[Known], tokens: int) -> dict[str, float]:
+    def _learn(self, minis: Sequence[MiniBatch], known: Sequence[KnownTokens], tokens: int) -> dict[str, float]:
         began = time.monotonic()
         known = [replace(one, olds=olds) for one, olds in zip(known, self._before(minis), strict=True)]
         tally, norms, optimizer_s = Tally(self.device), [], 0.0
@@ -196,7 +196,7 @@ class RankTrainer:
         with torch.no_grad():
             return [None, *[[self.model.module(self._tensors(m))[0] for m in self._own(mini)] for mini in minis[1:]]]
 
-    def _accumulate(self, mini: MiniBatch, known: Known, tally: Tally, *, first: bool) -> None:
+    def _accumulate(self, mini: MiniBatch, known: KnownTokens, tally: Tally, *, first: bool) -> None:
         micros = self._own(mini)
         tells = self.rank % self.cfg.learn.sequence_parallel == 0  # all that share a sequence know the same
         scale = self.world / mini.counted

@@ -103,15 +103,15 @@ def _learner_lines(asked: PlannedRun, seats: Seats) -> list[tuple[str, str]]:
         c, size = cfg.critic, f"{asked.critic.parameters / 1e6:,.0f} M parameters"
         alone = f", trained alone for {c.warmup_steps} step(s)" if c.warmup_steps else ""
         lines.append(("critic", f"{c.policy or 'the policy'} ({size}), lr {c.lr:g}{alone}"))
-    return lines + ([("reference", _reference(asked))] if cfg.learn.kl_coef else [])
+    return lines + ([("KL penalty", _penalty(asked))] if cfg.learn.kl_coef else [])
 
 
-def _reference(asked: PlannedRun) -> str:
-    """What the KL is held against and how, with what a biased choice is."""
+def _penalty(asked: PlannedRun) -> str:
+    """What the policy is held against and how, with what a biased choice is."""
     learn, name = asked.cfg.learn, "the policy as the run began"
     if asked.reference is not None:
         name = f"{learn.reference} ({asked.reference.parameters / 1e6:,.0f} M parameters)"
-    told = f"{name}; KL by {learn.kl_by} in the {learn.kl_in}, times {learn.kl_coef:g}"
+    told = f"against {name}, {learn.kl_by} in the {learn.kl_in}, times {learn.kl_coef:g}"
     if learn.kl_in == "reward" and learn.kl_by != "k1":
         told += f"; in the reward {learn.kl_by} has not the gradient of a KL: learn.kl_estimator=k1 has"
     return told + ("; rewards teach nothing (learn.advantage=none)" if learn.advantage == "none" else "")

@@ -18,8 +18,6 @@ from overlap.learner.micro_batch import PromptGroup
 from overlap.learner.trainer import RankTrainer
 from overlap.policy import make_tiny_policy
 
-TEMPERATURE = 0.8
-
 
 @pytest.fixture(scope="module")
 def large(tmp_path_factory) -> Path:
