@@ -61,7 +61,7 @@ class LearnConfig(Section):
     """With the loss "ppo": the largest ratio that counts against a token whose advantage is below 0. A token beyond it
     has no gradient (dual-clip PPO, Ye et al. 2020; verl has 3). null: there is no such bound."""
     kl_coef: float = at_least(0, 0.0)
-    """Weight of the penalty for the KL divergence from the reference policy, nats per token; 0 loads none."""
+    """Weight of the penalty for the KL divergence from the reference policy, in nats; 0 loads none."""
     reference: str = ""
     """Checkpoint of the reference policy, named as ``model.policy`` is; its size is free, its tokenizer is the
     policy's. "": the policy as the run began. A stronger one here, with ``advantage=none`` and ``kl_coef=1``, teaches
