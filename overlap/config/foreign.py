@@ -111,12 +111,11 @@ _NAMES = {
     "learn.dual_clip": "c_clip clip_ratio_c delta",
     "learn.kl_coef": "beta init_kl_coef kl_loss_coef kl_ctl kl_ctrl kl_beta",
     "learn.kl_coef above 0": "use_kl_loss",
-    "none: the KL penalty is in the loss (learn.kl_coef), by the k3 estimate": (
-        "use_kl_in_reward kl_penalty kl_loss_type kl_estimator kl_target kl_horizon"
-    ),
-    "none: the reference is the policy that the run begins with": (
-        "sync_ref_model ref_model_sync_steps ref_model_mixup_alpha"
-    ),
+    "learn.kl_in=reward": "use_kl_in_reward",
+    "learn.kl_estimator": "kl_penalty kl_loss_type",
+    "none: learn.kl_coef stays what it is": "kl_target kl_horizon",
+    "learn.reference": "ref_model teacher_model teacher_model_name_or_path ref_model_path",
+    "none: the reference policy stays what it is": "sync_ref_model ref_model_sync_steps ref_model_mixup_alpha",
     "learn.entropy_coef": "entropy_coeff entropy_loss_coef",
     "learn.truncated=mask": "mask_truncated_completions overlong_filter mask_no_eos_with_zero",
     "learn.overlong_tokens": "overlong_buffer_len overlong_buffer overlong_buffer.len soft_punish_cache",

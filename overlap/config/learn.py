@@ -65,13 +65,26 @@ class LearnConfig(Section):
     """With the loss "ppo": the largest ratio that counts against a token whose advantage is below 0. A token beyond it
     has no gradient (dual-clip PPO, Ye et al. 2020; verl has 3). null: there is no such bound."""
     kl_coef: float = at_least(0, 0.0)
-    """Weight of the k3 KL penalty against the initial policy; 0 loads no reference policy."""
+    """Weight of the penalty for the KL divergence from the reference policy, in nats; 0 loads none."""
+    reference: str = ""
+    """Checkpoint of the reference policy, named as ``model.policy`` is; its size is free, its tokenizer is the
+    policy's. "": the policy as the run began. A stronger one here, with ``advantage=none`` and ``kl_coef=1``, teaches
+    the policy on its own samples (distillation)."""
+    kl_in: Literal["loss", "reward"] = "loss"
+    """Where the penalty stands. "loss": its estimate is a term of the loss (GRPO); "reward": the estimate by the policy
+    before the step is taken off each token's reward, and from there gets into advantages: of "gae" by the critic (PPO
+    of RLHF), of "none" into the token's own alone, of all others also into those of the tokens before it."""
+    kl_estimator: Literal["k1", "k2", "k3"] | None = None
+    """Estimate by the sampled token, with d its log-prob by the policy less that by the reference: "k1": d; "k2":
+    d^2 / 2; "k3": exp(-d) - 1 + d (Schulman 2020). k1 in the reward and k2 in the loss have the gradient of
+    KL(policy || reference), k3 in the loss that of KL(reference || policy). null: k3 in the loss, k1 in the reward."""
     entropy_coef: float = at_least(0, 0.0)
     """Weight of the entropy bonus."""
-    advantage: Literal["group", "leave_one_out", "global", "gae"] | ImportPath = "group"
+    advantage: Literal["group", "leave_one_out", "global", "gae", "none"] | ImportPath = "group"
     """What a reward is held against. "group": the mean of its prompt's samples (GRPO); "leave_one_out": that of the
     others of them (RLOO); "global": mean and deviation of the step's samples (REINFORCE++); "gae": what a critic
-    expects at each token (PPO), see the section ``critic``. A function of your own:
+    expects at each token (PPO), see the section ``critic``; "none": rewards teach nothing and are only reported, the KL
+    penalty alone teaches (distillation). A function of your own:
     ``overlap.pipeline.advantage.GroupAdvantage``."""
     normalize_advantages: bool | None = None
     """Whether advantages are divided by their standard deviation: within the prompt's group (false: Dr. GRPO), within
@@ -131,6 +144,7 @@ class LearnConfig(Section):
         way_out = "only a critic knows what a cut off sample was worth: use mask or zero, or learn.advantage=gae"
         require(self.truncated != "bootstrap" or self.advantage == "gae", "learn.truncated", self.truncated, way_out)
         self._check_response_clip()
+        self._check_kl()
         way_out = "it bounds the ratio of ppo: use learn.loss=ppo, or null"
         require(self.dual_clip is None or loss == "ppo", "learn.dual_clip", self.dual_clip, way_out)
 
@@ -144,6 +158,21 @@ class LearnConfig(Section):
         require(bound > above, "learn.correction_bound", bound, way_out)
         way_out = "dppo bounds a difference of probabilities: use a share above 0 and at most 1, or null"
         require(how != "dppo" or bound <= 1, "learn.correction_bound", bound, way_out)
+
+    def _check_kl(self) -> None:
+        """What the KL penalty cannot do, and what nothing is taught by."""
+        way_out = 'nothing is held against it: use learn.kl_coef above 0, or ""'
+        require(not self.reference or self.kl_coef > 0, "learn.reference", self.reference, way_out)
+        way_out = (
+            "in the loss its gradient is 0 in the mean: use k2 (the gradient of the same KL) or k3, or kl_in=reward"
+        )
+        require((self.kl_in, self.kl_estimator) != ("loss", "k1"), "learn.kl_estimator", self.kl_estimator, way_out)
+        if self.advantage == "none":
+            way_out = "nothing would be learned: use learn.kl_coef above 0, or another learn.advantage"
+            require(self.kl_coef > 0, "learn.advantage", "none", way_out)
+            way_out = "learn.advantage=none takes no reward: use "
+            require(not self.normalize_advantages, "learn.normalize_advantages", True, f"{way_out}null")
+            require(not self.overlong_tokens, "learn.overlong_tokens", self.overlong_tokens, f"{way_out}0")
 
     def _check_response_clip(self) -> None:
         """A bound for single tokens would never be met by the mean over a response."""
@@ -161,6 +190,16 @@ class LearnConfig(Section):
         """``normalize_advantages``, or what is published for ``advantage``."""
         default = self.advantage in ("group", "global")
         return default if self.normalize_advantages is None else self.normalize_advantages
+
+    @property
+    def kl_by(self) -> Literal["k1", "k2", "k3"]:
+        """``kl_estimator``, or what is usual for ``kl_in``."""
+        return self.kl_estimator or ("k3" if self.kl_in == "loss" else "k1")
+
+    @property
+    def own_reference(self) -> bool:
+        """A reference policy is loaded: adapters need none for the policy as the run began, which they are beside."""
+        return self.kl_coef > 0 and bool(self.reference or not self.lora_rank)
 
     @property
     def rank_tokens(self) -> int:

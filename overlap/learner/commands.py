@@ -40,7 +40,9 @@ class Commands:
         self._spec = spec
         backend = ZeroBackend(spec.cfg)
         backend.join(device)
-        self._trainer = RankTrainer(spec.cfg, spec.policy, spec.critic, device, spec.total_updates, backend)
+        self._trainer = RankTrainer(
+            spec.cfg, spec.policy, spec.critic, device, spec.total_updates, backend, spec.reference
+        )
         if spec.placement.sleeps and spec.cfg.learn.offload != "none":
             self._trainer.residency = self._trainer.residency_of()
         self._residency = self._trainer.residency

@@ -51,16 +51,19 @@ class CriticTrainer:
         )
         self.model = backend.train(trunk, optimizer)
 
-    def step(self, minis: Sequence[MiniBatch]) -> tuple[list[list[Tensor]], dict[str, float]]:
-        """Learn from a batch, an optimizer step for each mini-batch. Returns the advantages [T] of each mini-batch's
-        micro-batches on this rank, and metrics that are equal on all ranks.
+    def step(
+        self, minis: Sequence[MiniBatch], costs: Sequence[list[Tensor] | None] = ()
+    ) -> tuple[list[list[Tensor]], dict[str, float]]:
+        """Learn from a batch, an optimizer step for each mini-batch. ``costs`` [T] of its micro-batches on this rank
+        are taken off the rewards. Returns the advantages [T] of each mini-batch's micro-batches on this rank, and
+        metrics that are equal on all ranks.
         """
         began = time.monotonic()
         before: list[list[Values] | None] = [None, *[self._before(mini) for mini in minis[1:]]]
         made: list[list[Tensor]] = []
         sums, norms = torch.zeros(7, dtype=torch.float64), []
-        for mini, known in zip(minis, before, strict=True):
-            made.append(self._accumulate(mini, known, sums))
+        for mini, known, taken in zip(minis, before, costs or [None for _ in minis], strict=True):
+            made.append(self._accumulate(mini, known, taken, sums))
             norms.append(self._optimize())
         if self.cfg.learn.normalizes:
             made = self._whitened(minis, made)
@@ -80,7 +83,9 @@ class CriticTrainer:
         trunk = self.model.module
         return [read_values(trunk, self.head, to_tensors(m, self.device)) for m in mini.ranks[self.rank]]
 
-    def _accumulate(self, mini: MiniBatch, before: list[Values] | None, sums: Tensor) -> list[Tensor]:
+    def _accumulate(
+        self, mini: MiniBatch, before: list[Values] | None, costs: list[Tensor] | None, sums: Tensor
+    ) -> list[Tensor]:
         micros = mini.ranks[self.rank]
         scale = self.world / mini.counted
         made = []
@@ -88,7 +93,7 @@ class CriticTrainer:
             tensors = to_tensors(micro, self.device)
             new, behind = read_values(self.model, self.head, tensors)
             old, behind = before[number] if before else (new.detach(), behind)
-            found = credit(old, behind, tensors.sampled, self.cfg.critic)
+            found = credit(old, behind, tensors.sampled, self.cfg.critic, costs[number] if costs else None)
             losses = 0.5 * (new - found.targets).square()
             total = losses.sum()
             if not torch.isfinite(total):

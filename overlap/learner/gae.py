@@ -51,19 +51,22 @@ def adaptive_lambda(alpha: float, length: int) -> float:
     return max(0.0, 1.0 - 1.0 / (alpha * length))
 
 
-def credit(values: Tensor, behind: Tensor, sampled: Sampled, cfg: CriticConfig) -> Credit:
+def credit(values: Tensor, behind: Tensor, sampled: Sampled, cfg: CriticConfig, costs: Tensor | None = None) -> Credit:
     """Advantages and targets [T] of a micro-batch's tokens. ``values`` are [T]; ``behind`` [R] are those behind the
     responses, 0 where one ended. ``sampled.advantages`` hold the reward of each token's response, which is that of its
-    last token; one that was cut off has 0 there.
+    last token; one that was cut off has 0 there. ``costs`` [T] are what each token's reward is less by, such as the KL
+    penalty of RLHF (Ziegler et al. 2019, arXiv 1909.08593, eq. 2).
     """
     lengths = torch.bincount(sampled.owners, minlength=sampled.responses).tolist()
     known, after, rewards = values.tolist(), behind.tolist(), sampled.advantages.tolist()
+    taken = [0.0] * len(known) if costs is None else costs.tolist()
     policy: list[float] = []
     targets: list[float] = []
     start = 0
     for number, length in enumerate(lengths):
         v = known[start : start + length]
-        r = [0.0] * (length - 1) + rewards[start : start + 1]
+        r = [-cost for cost in taken[start : start + length]]
+        r[-1] += rewards[start]
         taught = gae(r, v, lam=1.0, behind=after[number])
         lam = adaptive_lambda(cfg.alpha, length) if cfg.alpha else cfg.lambda_policy
         policy += taught if lam == 1 else gae(r, v, lam=lam, behind=after[number])

@@ -40,10 +40,11 @@ SAVE_S = 3600.0
 class ProcessLearner:
     """Implements ``overlap.core.Learner``. Constructing it starts nothing.
 
-    ``policy`` is a Hugging Face checkpoint directory, ``critic`` another one that a critic starts from (default: the
-    policy's), ``scratch`` the run's directory for short-lived files, ``log`` the file of the ranks' output,
-    ``total_updates`` the number of optimizer steps that the learning-rate schedule spans. ``placement`` gives each rank
-    its device; by default the ranks are placed on this machine. ``site``: the ranks' machines, by default this one.
+    ``policy`` is a Hugging Face checkpoint directory, ``critic`` another one that a critic starts from, ``reference``
+    that of the reference policy (default of both: the policy's), ``scratch`` the run's directory for short-lived files,
+    ``log`` the file of the ranks' output, ``total_updates`` the number of optimizer steps that the learning-rate
+    schedule spans. ``placement`` gives each rank its device; by default the ranks are placed on this machine. ``site``:
+    the ranks' machines, by default this one.
     """
 
     def __init__(
@@ -53,13 +54,14 @@ class ProcessLearner:
         scratch: Path,
         *,
         critic: Path | None = None,
+        reference: Path | None = None,
         log: Path | None = None,
         total_updates: int,
         placement: Placement | None = None,
         site: Site | None = None,
     ) -> None:
         self._cfg, self._policy, self._scratch = cfg, policy, scratch
-        self._critic = critic or policy
+        self._critic, self._reference = critic or policy, reference or policy
         self._log, self._total_updates, self._placement = log, total_updates, placement
         self._site = site
         self._ranks: RankProcesses | None = None
@@ -82,6 +84,7 @@ class ProcessLearner:
             cfg=self._cfg,
             total_updates=self._total_updates,
             placement=placement,
+            reference=self._reference.absolute(),
             imports=(*map(os.path.abspath, sys.path), os.getcwd()) if names_functions(self._cfg.learn) else (),
         )
         self._ranks = RankProcesses(spec, life, self._site)

@@ -12,8 +12,9 @@ from overlap.placement import Placement, RankSeat
 @dataclass(frozen=True, slots=True)
 class RankSpec:
     """``rendezvous`` is a file that does not exist yet; all paths are absolute. ``critic`` is the checkpoint of the
-    critic, if there is one. On several machines the ranks connect to the ``port`` of rank 0 instead. ``imports`` are
-    folders in which a rank also looks for modules of the user's.
+    critic, if there is one, ``reference`` that of the reference policy (None: the policy's). On several machines the
+    ranks connect to the ``port`` of rank 0 instead. ``imports`` are folders in which a rank also looks for modules of
+    the user's.
     """
 
     rank: int
@@ -26,6 +27,7 @@ class RankSpec:
     placement: Placement
     port: int = 0
     imports: tuple[str, ...] = ()
+    reference: Path | None = None
 
     @property
     def seat(self) -> RankSeat:

@@ -15,6 +15,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from overlap.learner.correction import LOG_RATIO_MAX, Sampled, Weights, ratios
+from overlap.learner.kl import k3
 
 RATIO_STEP = 1e-3
 """Resolution of the histogram of log-ratios, nats."""
@@ -86,12 +87,6 @@ def landing_statistics(before: Tensor, sampled: Sampled) -> Statistics:
     gaps = (before - sampled.engine).double().abs()[sampled.landed]
     sums = {"landed": sampled.landed.sum(), "landing_gap": gaps.sum()}
     return Statistics(sums, {"landing_gap_max": gaps.max()} if gaps.numel() else {})
-
-
-def k3(new: Tensor, reference: Tensor) -> Tensor:
-    """Estimate [T] of KL(new || reference) by its samples: exp(d) - d - 1 with d = reference - new (Schulman 2020)."""
-    d = (reference - new).clamp(-LOG_RATIO_MAX, LOG_RATIO_MAX)
-    return torch.exp(d) - d - 1.0
 
 
 def ratio_histogram(log_ratio: Tensor) -> Tensor:

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -23,6 +22,7 @@ from overlap.learner.backend import TrainBackend
 from overlap.learner.compiled import compile_parts
 from overlap.learner.correction import correction
 from overlap.learner.critic_trainer import CriticTrainer
+from overlap.learner.kl import KL_ESTIMATES
 from overlap.learner.lora import adapt, without_adapters
 from overlap.learner.loss import TokenLoss, token_loss
 from overlap.learner.losses import policy_loss
@@ -30,21 +30,46 @@ from overlap.learner.micro_batch import MicroBatch, MiniBatch, PromptGroup, Spli
 from overlap.learner.model import Policy, checkpoint_layers, choose_attention, load_policy, plain
 from overlap.learner.offload import HostBuffers, ModelMemory, Residency, host_bytes
 from overlap.learner.optimizer import learning_rate, take_step
+from overlap.learner.reference import ReferencePolicy
 from overlap.learner.sequence import SequenceGroup
 from overlap.learner.statistics import Tally
 from overlap.learner.tensors import MicroTensors, to_tensors
 from overlap.weights import FullTensors, whole_shape
 
 
+@dataclass(frozen=True, slots=True)
+class KnownTokens:
+    """What is known of a mini-batch before it is learned from, [T] for each micro-batch of this rank: log-probs before
+    the step's first update, a critic's advantages, and log-probs by the reference policy. None: not computed yet.
+    """
+
+    olds: list[Tensor] | None = None
+    advantages: list[Tensor] | None = None
+    references: list[Tensor] | None = None
+
+    def of(self, number: int) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+        """Of one micro-batch."""
+        olds, made, references = (found and found[number] for found in (self.olds, self.advantages, self.references))
+        return olds, made, references
+
+
 class RankTrainer:
     """Model, optimizer and (for a KL penalty) reference policy of one rank; with "gae" a critic beside them.
 
-    ``model`` is the policy as ``backend`` trains it, ``critic`` the checkpoint that a critic starts from.
+    ``model`` is the policy as ``backend`` trains it, ``critic`` the checkpoint that a critic starts from, ``reference``
+    that of the reference policy (None: the policy's).
     ``total_updates`` are those of a run; the policy takes none of those in which the critic is alone.
     """
 
     def __init__(
-        self, cfg: Config, policy: Path, critic: Path, device: torch.device, total_updates: int, backend: TrainBackend
+        self,
+        cfg: Config,
+        policy: Path,
+        critic: Path,
+        device: torch.device,
+        total_updates: int,
+        backend: TrainBackend,
+        reference: Path | None = None,
     ) -> None:
         self.cfg, self.device, self._backend = cfg, device, backend
         policy_loss(cfg.learn.loss)  # functions of the user's are tried before anything is loaded
@@ -60,6 +85,10 @@ class RankTrainer:
         if cfg.learn.advantage == "gae":
             self.critic = CriticTrainer(cfg, critic, device, total_updates, backend)
             packs = packs and self.critic.packs
+        self._reference = None
+        if cfg.learn.own_reference:
+            self._reference = ReferencePolicy(cfg, reference or policy, device, backend)
+            packs = packs and self._reference.packs
         parts = cfg.learn.sequence_parallel
         if parts > 1:
             model.sequence = self._share_sequences(model, packs)
@@ -72,8 +101,8 @@ class RankTrainer:
             whole_shape(model.head.weight)[1],
             padded=not packs,
         )
-        own_reference = cfg.learn.kl_coef and not cfg.learn.lora_rank
-        self._reference = self._load_reference(policy, model.sequence) if own_reference else None
+        if self._reference is not None:
+            self._reference.freeze(backend, model.sequence)
         self.adapters = adapt(model.policy, cfg.learn)
         trained = [p for p in model.parameters() if p.requires_grad]
         optimizer = torch.optim.AdamW(trained, lr=cfg.learn.lr, weight_decay=cfg.learn.weight_decay, fused=True)
@@ -82,7 +111,7 @@ class RankTrainer:
 
     def residency_of(self) -> Residency:
         """Residency by which policy and critic leave the device for each other, and for an engine."""
-        host, beside = HostBuffers(host_bytes), [self._reference] if self._reference is not None else []
+        host, beside = HostBuffers(host_bytes), [self._reference.module] if self._reference is not None else []
         own = ModelMemory(self.model, host, self.device, beside)
         critic = ModelMemory(self.critic.model, host, self.device) if self.critic is not None else None
         return Residency(self.device, own, critic)
@@ -93,12 +122,6 @@ class RankTrainer:
         with self._backend.gathered(model):
             self.compiled = compile_parts(model, self.cfg.learn, self.device)
         return model
-
-    def _load_reference(self, path: Path, sequence: SequenceGroup | None) -> Any:
-        """The policy that a KL penalty holds on to."""
-        reference = self._load(path).requires_grad_(False)
-        reference.sequence = sequence
-        return self._backend.freeze(reference)
 
     def _share_sequences(self, model: Policy, packs: bool) -> SequenceGroup:
         parts = self.cfg.learn.sequence_parallel
@@ -121,24 +144,42 @@ class RankTrainer:
         minis = mini_batches(groups, self._split)
         tokens = sum(mini.counted for mini in minis)
         told = {"tokens": float(tokens), "tokens_padded_share": sum(m.padding for m in minis) / len(minis)}
-        advantages: Sequence[list[Tensor] | None] = [None] * len(minis)
+        known = [KnownTokens() for _ in minis]
         if self.critic is not None:
+            costs = self._costs(minis, known)
             with self.residency.critic():
-                advantages, judged = self.critic.step(minis)
+                advantages, judged = self.critic.step(minis, costs)
+            known = [replace(known_, advantages=made) for known_, made in zip(known, advantages, strict=True)]
             told |= judged
         if not alone:
             with self.residency.policy():
-                told |= self._learn(minis, advantages, tokens)
+                told |= self._learn(minis, known, tokens)
         return told | self.residency.pop_metrics()
 
-    def _learn(
-        self, minis: Sequence[MiniBatch], advantages: Sequence[list[Tensor] | None], tokens: int
-    ) -> dict[str, float]:
+    @torch.no_grad()
+    def _costs(self, minis: Sequence[MiniBatch], known: list[KnownTokens]) -> list[list[Tensor]]:
+        """What a KL penalty in the reward takes off what a critic is taught, [T] for each micro-batch of this rank; the
+        reference policy's part of it becomes ``known``. Empty without one.
+        """
+        learn = self.cfg.learn
+        if not learn.kl_coef or learn.kl_in == "loss":
+            return []
+        costs = []
+        with self.residency.policy():
+            for number, mini in enumerate(minis):
+                micros = [self._tensors(micro) for micro in self._own(mini)]
+                known[number] = KnownTokens(references=[self._initial(micro) for micro in micros])
+                news = [self.model.module(micro)[0] for micro in micros]
+                pairs = zip(news, known[number].references or (), strict=True)
+                costs.append([learn.kl_coef * KL_ESTIMATES[learn.kl_by](*pair) for pair in pairs])
+        return costs
+
+    def _learn(self, minis: Sequence[MiniBatch], known: Sequence[KnownTokens], tokens: int) -> dict[str, float]:
         began = time.monotonic()
-        old = self._before(minis)
+        known = [replace(one, olds=olds) for one, olds in zip(known, self._before(minis), strict=True)]
         tally, norms, optimizer_s = Tally(self.device), [], 0.0
-        for number, (mini, olds, made) in enumerate(zip(minis, old, advantages, strict=True)):
-            self._accumulate(mini, olds, made, tally, first=not number)
+        for number, (mini, one) in enumerate(zip(minis, known, strict=True)):
+            self._accumulate(mini, one, tally, first=not number)
             stepped = time.monotonic()
             norms.append(self._optimize())
             optimizer_s += time.monotonic() - stepped
@@ -160,21 +201,12 @@ class RankTrainer:
         with torch.no_grad():
             return [None, *[[self.model.module(self._tensors(m))[0] for m in self._own(mini)] for mini in minis[1:]]]
 
-    def _accumulate(
-        self,
-        mini: MiniBatch,
-        olds: list[Tensor] | None,
-        advantages: list[Tensor] | None,
-        tally: Tally,
-        *,
-        first: bool,
-    ) -> None:
+    def _accumulate(self, mini: MiniBatch, known: KnownTokens, tally: Tally, *, first: bool) -> None:
         micros = self._own(mini)
         tells = self.rank % self.cfg.learn.sequence_parallel == 0  # all that share a sequence know the same
         scale = self.world / mini.counted
         for number, micro in enumerate(micros):
-            made = advantages[number] if advantages else None
-            loss = self._token_loss(micro, olds[number] if olds else None, made, first)
+            loss = self._token_loss(micro, known.of(number), first)
             if not torch.isfinite(loss.total):
                 raise LearnerError(
                     f"the loss of rank {self.rank} is {loss.total.item()}: lower learn.lr or learn.grad_clip"
@@ -184,21 +216,23 @@ class RankTrainer:
                 for found in loss.statistics:
                     tally.add(found)
 
-    def _token_loss(self, micro: MicroBatch, old: Tensor | None, advantages: Tensor | None, first: bool) -> TokenLoss:
-        tensors = self._tensors(micro)
-        reference = self._initial(tensors) if self.cfg.learn.kl_coef else None
+    def _token_loss(self, micro: MicroBatch, known: tuple[Tensor | None, ...], first: bool) -> TokenLoss:
+        tensors, (old, advantages, reference) = self._tensors(micro), known
+        if self.cfg.learn.kl_coef and reference is None:
+            reference = self._initial(tensors)
         new, entropy = self.model(tensors, entropy=bool(self.cfg.learn.entropy_coef))
         sampled = tensors.sampled if advantages is None else replace(tensors.sampled, advantages=advantages)
         return token_loss(new, sampled, self.cfg.learn, old=old, first=first, reference=reference, entropy=entropy)
 
     @torch.no_grad()
     def _initial(self, tensors: MicroTensors) -> Tensor:
-        """Log-probs [T] by the policy that the run began with. Adapters were nothing then."""
+        """Log-probs [T] by the reference policy: without one of its own the policy as the run began, when adapters were
+        nothing.
+        """
         if self._reference is not None:
-            logprobs: Tensor = self._reference(tensors)[0]
-            return logprobs
+            return self._reference(tensors)
         with without_adapters(self.model.module.policy):
-            logprobs = self.model.module(tensors)[0]
+            logprobs: Tensor = self.model.module(tensors)[0]
         return logprobs
 
     def _optimize(self) -> float:

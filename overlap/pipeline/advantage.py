@@ -2,7 +2,7 @@
 
 A sample without a reward counts nowhere and gets 0. "group" and "leave_one_out" compare the samples of one prompt,
 "global" those of a step. Under "gae" a reward stays what it is: the learner's critic makes an advantage of it for each
-token.
+token. Under "none" they teach nothing, and all advantages are 0.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from overlap.core import Group, equal_rewards
 
 FIELD = "learn.advantage"
 EQUAL_REWARDS = "equal_rewards"
+NONE = "none"
 
 
 class GroupAdvantage(Protocol):
@@ -36,7 +37,7 @@ class GroupAdvantage(Protocol):
 @dataclass(frozen=True, slots=True)
 class Estimator:
     """How rewards become advantages: among those of a prompt (``group``), or of a step (``step``); neither where a
-    critic does it.
+    critic does it, or nobody.
     """
 
     group: GroupAdvantage | None = None
@@ -50,6 +51,8 @@ def none_teaches(advantages: Sequence[float]) -> bool:
 
 def estimate(rewards: Sequence[float | None], learn: LearnConfig) -> tuple[float, ...]:
     """What the samples of a prompt, with rewards [G], get before their step is complete."""
+    if learn.advantage == NONE:
+        return (0.0,) * len(rewards)
     compare = estimator(learn.advantage).group
     known = [r for r in rewards if r is not None]
     made = iter(known if compare is None or not known else _checked(compare, known, learn))
@@ -90,6 +93,7 @@ ESTIMATORS: Mapping[str, Estimator] = {
     "leave_one_out": Estimator(group=leave_one_out),
     "global": Estimator(step=standardized),
     "gae": Estimator(),
+    NONE: Estimator(),
 }
 """The values of ``learn.advantage``."""
 

@@ -25,6 +25,7 @@ from overlap.placement.memory import (
     memory_plan,
 )
 from overlap.placement.seats import Placement, place
+from overlap.placement.shapes import ModelShape
 
 SEQUENCES = 512
 """That an engine on GPUs decodes at once at most, where ``rollout.max_sequences`` leaves that to its KV cache."""
@@ -97,11 +98,12 @@ def check_fit(run: PlannedRun, seats: Seats) -> MemoryPlan:
 
 
 def check_models(run: PlannedRun) -> None:
-    """Raise ConfigError for sequences longer than the context of the policy or the critic, and for GPUs or ranks that
-    cannot share the policy. A size that is not known refuses nothing.
+    """Raise ConfigError for sequences longer than the context of policy, critic or reference policy, and for GPUs or
+    ranks that cannot share the policy. A size that is not known refuses nothing.
     """
-    context = run.cfg.context_tokens
-    for field, shape in (("model.policy", run.policy), ("critic.policy", run.critic or run.policy)):
+    context, reference = run.cfg.context_tokens, run.reference or run.policy
+    models = ("model.policy", run.policy), ("critic.policy", run.critic or run.policy), ("learn.reference", reference)
+    for field, shape in models:
         if 0 < shape.context < context:
             way_out = f"model.prompt_tokens + model.response_tokens are {context}, and {field} has a context"
             way_out += f" of {shape.context}: use less"
@@ -113,9 +115,16 @@ def check_models(run: PlannedRun) -> None:
         raise ConfigError("rollout.tensor_parallel", parallel, heads + " or ".join(map(str, possible[-2:])))
     if shape.heads and not shape.divides(parts):
         raise ConfigError("learn.sequence_parallel", parts, f"{heads}a number that divides both, or 1")
+    if parts > 1 and _attention(reference) != _attention(shape):
+        way_out = "the policy and learn.reference have other heads, which ranks cannot share alike: use 1"
+        raise ConfigError("learn.sequence_parallel", parts, way_out)
     if run.engine and shape.decoder.inner % parallel:
         way_out = f"it does not divide the {shape.decoder.inner} numbers of the policy's inner layers: use a divisor"
         raise ConfigError("rollout.tensor_parallel", parallel, way_out)
+
+
+def _attention(shape: ModelShape) -> tuple[int, ...]:
+    return shape.heads, shape.key_heads, shape.decoder.queries, shape.decoder.keys
 
 
 def _described(shortage: Shortage) -> str:

@@ -17,7 +17,7 @@ read there, but parameters come back for so long.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal, get_args
 
@@ -83,6 +83,8 @@ class PlannedRun:
     policy: ModelShape
     critic: ModelShape | None = None
     engine: bool = True
+    reference: ModelShape | None = None
+    """Of ``learn.reference``; None: the policy's."""
 
     @property
     def offload(self) -> Offload:
@@ -310,7 +312,7 @@ def _rank_items(run: PlannedRun, seats: Seats, phase: Phase) -> tuple[Items, int
         if phase == "start":
             here = model.made() | reference
         elif phase == what:
-            here = largest(here, model.moments())
+            here = largest(here, (*model.moments(), *_referred(run, what)))
         elif (what, phase) == ("actor", "sync"):
             here = largest(here, (_travel(model, seats.backend), model.probed()))
         elif what == "actor" and phase == "generate":
@@ -340,11 +342,19 @@ def _named(items: Items, what: Model, phase: Phase) -> Items:
 
 
 def _reference(run: PlannedRun) -> Items:
-    """Adapters need none: without them the policy is what it was."""
-    learn = run.cfg.learn
-    if not learn.kl_coef or learn.lora_rank:
+    """The reference policy, on each rank."""
+    learn, weights = run.cfg.learn, run.width * (run.reference or run.policy).parameters
+    if not learn.own_reference:
         return {}
-    return {"reference": run.weights // learn.ranks if learn.zero_stage == 3 else run.weights}
+    return {"reference": weights // learn.ranks if learn.zero_stage == 3 else weights}
+
+
+def _referred(run: PlannedRun, what: Model) -> tuple[Items, ...]:
+    """While a reference policy, which may be the larger one, reads a micro-batch."""
+    if what == "critic" or run.reference is None:
+        return ()
+    model, shape = run.trained(what, reserves=True), run.reference
+    return (replace(model, shape=shape, parameters=shape.parameters, trained=0).probed(),)
 
 
 def _travel(model: Trained, backend: str) -> Items:
@@ -389,7 +399,7 @@ def rank_on_cpu(run: PlannedRun, phase: Phase, rank: int) -> Items:
         model = run.trained(what, reserves=False)
         here = model.made() if phase == "start" else model.states()
         if phase == what:
-            here = largest(here, model.moments())
+            here = largest(here, (*model.moments(), *_referred(run, what)))
         elif what == "actor" and phase == "sync":
             here = largest(here, (_travel(model, "shm"), model.probed()))
         held |= _named(here, what, phase)

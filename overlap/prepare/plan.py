@@ -88,7 +88,7 @@ def left_out_lines(inputs: RunInputs) -> list[tuple[str, str]]:
 
 
 def _learner_lines(asked: PlannedRun, seats: Seats) -> list[tuple[str, str]]:
-    """What is special about the learner: an offload without effect, adapters, a critic."""
+    """What is special about the learner: an offload without effect, adapters, a critic, a KL penalty."""
     cfg, shape, lines = asked.cfg, asked.policy, []
     if cfg.learn.offload == "sleep" and not seats.turns:
         told = "no effect: engine and learner share no GPU, so neither has to free its memory (learn.offload)"
@@ -103,7 +103,18 @@ def _learner_lines(asked: PlannedRun, seats: Seats) -> list[tuple[str, str]]:
         c, size = cfg.critic, f"{asked.critic.parameters / 1e6:,.0f} M parameters"
         alone = f", trained alone for {c.warmup_steps} step(s)" if c.warmup_steps else ""
         lines.append(("critic", f"{c.policy or 'the policy'} ({size}), lr {c.lr:g}{alone}"))
-    return lines
+    return lines + ([("KL penalty", _penalty(asked))] if cfg.learn.kl_coef else [])
+
+
+def _penalty(asked: PlannedRun) -> str:
+    """What the policy is held against and how, with what a biased choice is."""
+    learn, name = asked.cfg.learn, "the policy as the run began"
+    if asked.reference is not None:
+        name = f"{learn.reference} ({asked.reference.parameters / 1e6:,.0f} M parameters)"
+    told = f"against {name}, {learn.kl_by} in the {learn.kl_in}, times {learn.kl_coef:g}"
+    if learn.kl_in == "reward" and learn.kl_by != "k1":
+        told += f"; in the reward {learn.kl_by} has not the gradient of a KL: learn.kl_estimator=k1 has"
+    return told + ("; rewards teach nothing (learn.advantage=none)" if learn.advantage == "none" else "")
 
 
 def _judges(cfg: Config) -> str:
@@ -181,8 +192,8 @@ def seats_lines(asked: PlannedRun, seats: Seats) -> list[tuple[str, str]]:
 
 def memory_inputs(inputs: RunInputs, rollouts: Rollouts | None = None) -> PlannedRun:
     """What the memory of a run is planned by."""
-    critic = None if inputs.critic is None else read_shape(inputs.critic)
-    return PlannedRun(inputs.cfg, read_shape(inputs.policy), critic, engine=rollouts is None)
+    critic, reference = (None if path is None else read_shape(path) for path in (inputs.critic, inputs.reference))
+    return PlannedRun(inputs.cfg, read_shape(inputs.policy), critic, rollouts is None, reference)
 
 
 def devices_plan(cfg: Config, devices: str) -> tuple[PlannedRun, Seats]:
@@ -195,8 +206,11 @@ def devices_plan(cfg: Config, devices: str) -> tuple[PlannedRun, Seats]:
     if cfg.run.device == "cpu":
         raise ConfigError("run.device", "cpu", f"--devices={devices} plans for GPUs: use auto or cuda")
     policy = read_shape(resolve_config(cfg.model.policy))
-    critic = None
+    critic = reference = None
     if cfg.learn.advantage == "gae":
         with blaming("critic.policy"):
             critic = read_shape(resolve_config(cfg.critic.policy)) if cfg.critic.policy else policy
-    return PlannedRun(cfg, policy, critic), planned_seats(cfg, hardware)
+    if cfg.learn.reference:
+        with blaming("learn.reference"):
+            reference = read_shape(resolve_config(cfg.learn.reference))
+    return PlannedRun(cfg, policy, critic, reference=reference), planned_seats(cfg, hardware)

@@ -36,6 +36,8 @@ class RunInputs:
     """What is known of the training set's reference solutions; "" where it has none."""
     critic: Path | None = None
     """The checkpoint that a critic starts from, where there is one."""
+    reference: Path | None = None
+    """That of ``learn.reference``, where one is named."""
 
 
 def prepare(cfg: Config, task: Task | None, scratch: Path, output: OpenConsole = quiet) -> RunInputs:
@@ -59,7 +61,7 @@ def prepare(cfg: Config, task: Task | None, scratch: Path, output: OpenConsole =
         tokenizer = load_tokenizer(policy)
         if given := cfg.model.chat_template_kwargs:  # for whoever renders: the task, the gateway
             tokenizer.apply_chat_template = partial(tokenizer.apply_chat_template, **given)
-        critic = resolve_critic(cfg, policy, tokenizer)
+        critic, reference = resolve_critic(cfg, policy, tokenizer), resolve_reference(cfg, policy, tokenizer)
         check_rollout(cfg, task)
         if cfg.episode.reads:
             check_parsers(cfg)
@@ -74,7 +76,7 @@ def prepare(cfg: Config, task: Task | None, scratch: Path, output: OpenConsole =
         raise ConfigError("run.eval_every", cfg.run.eval_every, way_out)
     with user_code(f"{type(task).__qualname__}.probes"):
         references = recall(checked_file(), task, train)
-    return RunInputs(cfg, task, policy, tokenizer, train, heldout, splits, references, critic)
+    return RunInputs(cfg, task, policy, tokenizer, train, heldout, splits, references, critic, reference)
 
 
 def _named(task: object) -> str:
@@ -115,16 +117,41 @@ def resolve_critic(cfg: Config, policy: Path, tokenizer: Any) -> Path | None:
     """The checkpoint that the run's critic starts from, None where it has none. Raises ConfigError, also for one that
     reads other tokens than the policy writes.
     """
-    from overlap.policy import resolve_policy
-
     if cfg.learn.advantage != "gae":
         return None
-    if not cfg.critic.policy:
-        return policy
-    with blaming("critic.policy"):
-        critic = resolve_policy(cfg.critic.policy)
-        same = critic == policy or load_tokenizer(critic).get_vocab() == tokenizer.get_vocab()
+    named = cfg.critic.policy
+    return _same_tokens(cfg, policy, tokenizer, "critic.policy", named) if named else policy
+
+
+def resolve_reference(cfg: Config, policy: Path, tokenizer: Any) -> Path | None:
+    """The checkpoint of ``learn.reference``, None where that is the policy as the run began. Raises ConfigError, also
+    for one that reads other tokens than the policy writes.
+    """
+    from overlap.placement import read_shape
+
+    field, named = "learn.reference", cfg.learn.reference
+    if not named:
+        return None
+    found = _same_tokens(cfg, policy, tokenizer, field, named)
+    with blaming(field):
+        known = read_shape(found).vocabulary
+    most = max(tokenizer.get_vocab().values())
+    way_out = f"it knows {known} tokens, and its tokenizer has number {most}: download it anew"
+    if 0 < known <= most:
+        raise ConfigError(field, named, way_out)
+    return found
+
+
+def _same_tokens(cfg: Config, policy: Path, tokenizer: Any, field: str, named: str) -> Path:
+    """The checkpoint that ``field`` names; it has the policy's tokenizer. Behind the tokens, the two may be padded to
+    other sizes.
+    """
+    from overlap.policy import resolve_policy
+
+    with blaming(field):
+        found = resolve_policy(named)
+        same = found == policy or load_tokenizer(found).get_vocab() == tokenizer.get_vocab()
     if not same:
         way_out = f"its tokenizer is not that of model.policy={cfg.model.policy}: use a checkpoint of the same family"
-        raise ConfigError("critic.policy", cfg.critic.policy, way_out)
-    return critic
+        raise ConfigError(field, named, way_out)
+    return found

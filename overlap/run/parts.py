@@ -103,6 +103,7 @@ class PartFactory:
             self.inputs.policy,
             self.scratch,
             critic=self.inputs.critic,
+            reference=self.inputs.reference,
             log=self.log,
             total_updates=cfg.run.steps * cfg.learn.updates_per_step,
             placement=self.placement,
@@ -166,8 +167,8 @@ class PartFactory:
             return None
         from overlap.cluster import RankSite
 
-        critic = [self.inputs.critic] if self.inputs.critic else []
-        return RankSite(self._fleet, self.inputs.policy, *critic)
+        beside = [path for path in (self.inputs.critic, self.inputs.reference) if path]
+        return RankSite(self._fleet, self.inputs.policy, *beside)
 
     @cached_property
     def _fleet(self) -> RayFleet:

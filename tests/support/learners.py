@@ -76,12 +76,14 @@ def mixed_batch(version: int) -> Batch:
     return replace(made, groups=tuple(groups))
 
 
-def run(policy: Path, scratch: Path, cfg: Config, use, total_updates: int = 10, critic: Path | None = None):
-    """Start a learner, use it, close it; nothing of it may be left afterwards."""
+def run(policy: Path, scratch: Path, cfg: Config, use, total_updates: int = 10, **other: Path | None):
+    """Start a learner, use it, close it; nothing of it may be left afterwards. ``other``: checkpoints beside the
+    policy's.
+    """
 
     async def main():
         log = scratch / "log"
-        learner = ProcessLearner(cfg, policy, scratch, critic=critic, log=log, total_updates=total_updates)
+        learner = ProcessLearner(cfg, policy, scratch, log=log, total_updates=total_updates, **other)
         try:
             await learner.start()
             ranks = [identify(pid) for pid in learner.pids()]

@@ -56,11 +56,13 @@ class PlainBackend:
         return module
 
 
-def plain_trainer(monkeypatch: pytest.MonkeyPatch, cfg: Any, policy: Any, total_updates: int) -> Any:
+def plain_trainer(
+    monkeypatch: pytest.MonkeyPatch, cfg: Any, policy: Any, total_updates: int, reference: Any = None
+) -> Any:
     """The trainer of an only rank; a critic starts from the policy, too."""
     from overlap.learner.trainer import RankTrainer
 
     monkeypatch.setattr(torch.distributed, "get_rank", lambda: 0)
     monkeypatch.setattr(torch.distributed, "get_world_size", lambda: 1)
     backend: Any = PlainBackend(cfg.learn.grad_clip)
-    return RankTrainer(cfg, policy, policy, torch.device("cpu"), total_updates, backend)
+    return RankTrainer(cfg, policy, policy, torch.device("cpu"), total_updates, backend, reference)

@@ -70,6 +70,9 @@ SECOND = {
     "learn.clip_high": 0.3,
     "learn.dual_clip": 3.0,
     "learn.kl_coef": 0.1,
+    "learn.reference": "teacher",
+    "learn.kl_in": "reward",
+    "learn.kl_estimator": "k2",
     "learn.entropy_coef": 0.01,
     "learn.advantage": "global",
     "learn.normalize_advantages": False,
@@ -99,12 +102,16 @@ SECOND = {
     "cluster.address": "10.0.0.1:6379",
 }
 """A second value of each field."""
-NEEDS = {"critic": ["learn.advantage=gae"], "learn.sequence_parallel": ["learn.ranks=2"]}
+NEEDS = {
+    "critic": ["learn.advantage=gae"],
+    "learn.sequence_parallel": ["learn.ranks=2"],
+    "learn.reference": ["learn.kl_coef=0.1"],
+}
 
 
-def test_there_are_at_most_80_fields_each_with_a_second_value() -> None:
+def test_there_are_at_most_84_fields_each_with_a_second_value() -> None:
     assert list(FIELDS) == list(SECOND)
-    assert len(FIELDS) <= 80
+    assert len(FIELDS) <= 84
 
 
 @pytest.mark.parametrize("name", SECOND)
@@ -164,6 +171,15 @@ def test_overrides_win_over_the_file(tmp_path: Path) -> None:
         ("learn.advantage=gae learn.ranks=2 learn.sequence_parallel=2", "reads whole sequences"),
         ("learn.advantage=leave_one_out learn.normalize_advantages=true", "RLOO divides by nothing: use null"),
         ("learn.truncated=bootstrap", r"use mask or zero, or learn\.advantage=gae"),
+        ("learn.reference=teacher", r"learn\.reference='teacher': nothing is held .* use learn\.kl_coef above 0"),
+        ("learn.kl_coef=0.1 learn.kl_estimator=k1", r"gradient is 0 in the mean: use k2 .* or kl_in=reward"),
+        ("learn.advantage=none", r"nothing would be learned: use learn\.kl_coef above 0"),
+        ("learn.advantage=none learn.kl_coef=1 learn.overlong_tokens=16", r"overlong_tokens=16: .* no reward: use 0"),
+        ("learn.advantage=none learn.kl_coef=1 learn.normalize_advantages=true", "no reward: use null"),
+        (
+            "learn.advantage=gae learn.kl_coef=0.1 learn.kl_in=reward",
+            r"use critic\.bounded=false, or learn\.kl_in=loss",
+        ),
         ("learn.correction=cispo", "use one of tis, mis, seq_mis, decoupled, dppo, none"),
         ("learn.loss=trpo", "use one of ppo, pg, cispo, gspo"),
         ("learn.correction_bound=0", r"learn\.correction_bound=0.*: use a number above 0"),
@@ -199,6 +215,9 @@ def test_bad_values_and_impossible_combinations_are_refused_with_the_way_out(ove
     "overrides",
     [
         "rollout.max_staleness=4 learn.correction=mis",
+        "learn.kl_coef=1 learn.reference=teacher learn.advantage=none rollout.samples_per_group=1",
+        "learn.kl_coef=0.1 learn.kl_in=reward learn.kl_estimator=k1",
+        "learn.kl_coef=0.1 learn.kl_in=reward learn.advantage=gae critic.bounded=false",
         "rollout.max_staleness=4 learn.correction=seq_mis learn.loss=pg learn.updates_per_step=2",
         "rollout.max_staleness=4 learn.correction=decoupled learn.correction_bound=5",
         "rollout.max_staleness=4 learn.correction=dppo learn.loss=pg learn.correction_bound=0.1",
@@ -288,6 +307,7 @@ def test_a_field_may_not_change_unless_it_says_so() -> None:
     fixed |= {"data.options", "data.task", "rollout.temperature", "learn.clip_high", "learn.truncated"}
     fixed |= {"learn.advantage", "critic.policy", "critic.lr", "critic.warmup_steps"}
     fixed |= {"data.drop_solved", "learn.overlong_tokens", "learn.loss"}
+    fixed |= {"learn.reference", "learn.kl_coef", "learn.kl_in", "learn.kl_estimator"}
     assert not fixed & free
 
 

@@ -12,9 +12,10 @@ import torch
 
 from overlap.config import LearnConfig
 from overlap.learner.correction import Sampled
+from overlap.learner.kl import k3
 from overlap.learner.loss import token_loss
 from overlap.learner.micro_batch import PromptGroup, Response, SplitConfig, mini_batches
-from overlap.learner.statistics import METRICS, Tally, k3, ratio_histogram, ratio_quantile
+from overlap.learner.statistics import METRICS, Tally, ratio_histogram, ratio_quantile
 from overlap.learner.tensors import to_tensors
 
 SPLITS = [SplitConfig(1, *split, 64) for split in ((1, 10**6), (1, 1), (1, 40), (2, 60), (3, 1))]

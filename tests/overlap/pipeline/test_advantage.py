@@ -122,10 +122,19 @@ def test_every_choice_of_the_field_is_an_estimator_of_its_own_and_only_a_critic_
     names, rewards = choices(get_type_hints(LearnConfig)["advantage"]), ((1.0, 0.0, 0.0), (1.0, 1.0, 0.0))
     found = {}
     for name in names:
-        groups = complete(tuple(group_of(*each, advantage=name) for each in rewards), LearnConfig(advantage=name))  # type: ignore[arg-type]
+        learn = LearnConfig(advantage=name, kl_coef=1.0)
+        groups = complete(tuple(group_of(*each, advantage=name, kl_coef=1.0) for each in rewards), learn)
         found[name] = tuple(group.advantages for group in groups)
     assert len(set(found.values())) == len(ESTIMATORS) == len(names)
     assert [name for name, made in found.items() if made == rewards] == ["gae"]
+
+
+@pytest.mark.parametrize("rewards", [(1.0, 0.0), (1.0, 1.0), (None, 0.5), (0.0,)])
+def test_where_the_kl_alone_teaches_no_reward_does_and_none_drops_a_group(rewards: tuple[float | None, ...]) -> None:
+    learn = LearnConfig(advantage="none", kl_coef=1.0)
+    (group,) = complete((group_of(*rewards, advantage="none", kl_coef=1.0),), learn)
+    assert (group.advantages, group.dropped) == ((0.0,) * len(rewards), "")
+    assert group.rewards == tuple(r for r in rewards if r is not None)  # they are still told
 
 
 MINE = """

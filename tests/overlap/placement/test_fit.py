@@ -217,6 +217,25 @@ def test_what_a_model_cannot_do_is_refused_before_it_is_planned(settings, critic
     assert message in told
 
 
+@pytest.mark.parametrize(
+    ("other", "settings", "message"),
+    [
+        ({"context": 4096}, ["model.response_tokens=8192"], "learn.reference has a context of 4096"),
+        ({"heads": 16}, ["learn.ranks=8", "learn.sequence_parallel=2"], "learn.reference have other heads"),
+        ({"parameters": 200 * 10**9}, [], "the run does not fit"),
+        ({"heads": 16, "parameters": 7 * 10**9}, ["learn.ranks=8", "learn.zero_stage=3"], ""),
+    ],
+)
+def test_a_reference_policy_that_cannot_be_held_beside_the_policy_is_refused(other, settings, message: str):
+    more = ["run.device=cuda", "learn.kl_coef=1", "learn.reference=teacher", "learn.micro_batch_tokens=16384"]
+    run = PlannedRun(load_config(None, [*more, *settings]), replace(SMALL, context=65536))
+    run = replace(run, reference=replace(run.policy, **other))
+    if message:
+        assert message in refused(run, "8x80")
+    else:
+        fitting(run, "8x80")
+
+
 @pytest.mark.parametrize("text", ["", "8", "0x80", "8x0", "8x80GB", "80x8x2", "8x0.0000000001", "8x" + "9" * 400])
 def test_hardware_is_named_by_count_and_gib(text: str):
     with pytest.raises(ConfigError, match="for instance 8x80"):

@@ -179,6 +179,26 @@ def test_a_reference_policy_is_shared_by_the_ranks_under_zero_3_alone():
     assert "reference" not in held(adapters, "actor", "rank")  # it is the policy without them
 
 
+def test_a_reference_policy_has_the_place_of_its_own_size_and_reads_what_the_policy_learns_from():
+    """A 14B teacher beside a small policy needs more for its pass than the policy for its step."""
+    held_against = ["learn.kl_coef=1", "learn.reference=teacher", "learn.lora_rank=16"]
+    run = asked(*held_against, reference=LARGE)
+    small = replace(run, policy=SMALL)
+    for stage, size in ((3, 3.7), (2, 29.5)):
+        cfg = asked(*held_against, f"learn.zero_stage={stage}").cfg
+        for one in (run, small):
+            found = held(memory_plan(replace(one, cfg=cfg), SHARED), "actor", "rank")
+            assert found["reference"] / GB == pytest.approx(size, abs=0.05)
+    reading = replace(run.trained("actor", reserves=True), shape=LARGE, parameters=LARGE.parameters).probed()
+    tiny = replace(small, policy=NOTHING)
+    assert held(memory_plan(tiny, SHARED), "actor", "rank")["logits"] >= reading["logits"]
+    assert held(memory_plan(tiny, SHARED), "actor", "rank")["gather bucket"] == reading["gather bucket"]
+    on_cpu = Seats((), ((),), (0,) * 8, False, "shm", 10**12)
+    assert held(memory_plan(small, on_cpu), "start", "rank 0", "machine")["reference"] / GB == pytest.approx(
+        3.7, abs=0.05
+    )
+
+
 def test_the_worst_of_several_shortages_is_told():
     seats = replace(SHARED, devices=(80 * 10**9,) * 7 + (70 * 10**9,), host=10**9)
     plan = memory_plan(asked("learn.offload=sleep"), seats)

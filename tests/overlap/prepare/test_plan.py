@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -31,7 +32,8 @@ def planned(*settings: str, seats: Seats = CPU, rollouts: Rollouts | None = NEW,
     cfg, tokenizer = load_config(None, list(settings)), SimpleNamespace(chat_template=template)
     inputs = RunInputs(cfg, object(), Path(), tokenizer, (1, 2), (3,))  # type: ignore[arg-type]
     critic = SMOLLM2 if cfg.learn.advantage == "gae" else None
-    asked = PlannedRun(cfg, SMOLLM2, critic, engine=rollouts is None)
+    teacher = replace(SMOLLM2, parameters=1_700_000_000) if cfg.learn.reference else None
+    asked = PlannedRun(cfg, SMOLLM2, critic, rollouts is None, teacher)
     return dict(plan_lines(inputs, asked, seats, memory_plan(asked, seats), rollouts))
 
 
@@ -47,6 +49,12 @@ LINES: list[tuple[str, str, dict[str, Any], str, str]] = [
     ("offload", "learn.offload=sleep", {"seats": SPLIT}, "no effect: engine and learner share no GPU", ""),
     ("offload", "learn.offload=sleep", {"seats": SHARED}, "", ""),
     ("offload", "learn.offload=cpu", {"seats": SPLIT}, "", ""),
+    ("KL penalty", "", {}, "", ""),
+    ("KL penalty", "learn.kl_coef=0.1", {}, "against the policy as the run began, k3 in the loss, times 0.1", "0.1"),
+    ("KL penalty", "learn.kl_coef=0.1 learn.kl_in=reward learn.kl_estimator=k3", {}, "against the policy as the run "
+     "began, k3 in the reward, times 0.1; in the reward k3 has not the gradient of a KL", "learn.kl_estimator=k1 has"),
+    ("KL penalty", "learn.kl_coef=1 learn.kl_in=reward learn.advantage=none learn.reference=teacher", {},
+     "against teacher (1,700 M parameters), k1 in the reward, times 1; rewards teach", "(learn.advantage=none)"),
     ("verifier", "", {}, "1 worker(s), 4 s CPU per test", ""),
     ("verifier", "cluster.address=10.0.0.1:6379", {}, "1 worker(s) here, and the free cores of every further node of "
      "the cluster at 10.0.0.1:6379, 4 s CPU per test", ""),

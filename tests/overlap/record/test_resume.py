@@ -80,6 +80,11 @@ ALL = r"learn\.lr was 1e-06, is 0\.001; run\.seed was 0, is 5; the problems of d
         (["rollout.samples_per_group=4"], DATA, OTHER.format("rollout.samples_per_group was 8, is 4")),
         (["model.policy=other"], DATA, OTHER.format("model.policy was 'smollm2-135m-instruct', is 'other'")),
         (
+            ["learn.kl_coef=0.1", "learn.reference=teacher"],
+            DATA,
+            OTHER.format(r"learn\.kl_coef was 0\.0, is 0\.1; learn\.reference was '', is 'teacher'"),
+        ),
+        (
             ["data.options.tests_per_problem=3"],
             DATA,
             OTHER.format("data.options was {}, is {'tests_per_problem': 3}"),
