@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from functools import partial
 
 from _rows import Place, Row, attempt
-from _runs import Found, Outcomes, config, gap, make_subject, one, run_all, take
+from _runs import Outcomes, config, gap, make_subject, one, run_all, take
 
 BOUNDS = {"float32": 5e-3, "bfloat16": 0.15}
 """Largest and mean difference of the probe's log-probs that are the rounding of other kernels, nats; wrong positions
@@ -45,24 +45,17 @@ def checks(place: Place) -> Iterator[Row]:
 
 
 def compared(outcomes: Outcomes, name: str, wanted: str, dtype: str) -> Row:
-    """A run against the one whose steps it should have taken, and its memory, where that was to be less."""
+    """A run against the one whose steps it should have taken, and its memory, where that was to be less.
+
+    Two runs of one configuration differ on a GPU by the order in which gradients are added up: that states come back
+    as they were, and free memory meanwhile, is a check of the stage ``step``.
+    """
     found, other = one(outcomes, name), one(outcomes, wanted)
     apart = gap(found.probe, other.probe, largest=dtype == "float32")
     loss = max(abs(a - b) for a, b in zip(found.losses, other.losses, strict=True))
     norm = max(abs(a / b - 1) for a, b in zip(found.norms, other.norms, strict=True))
     ok = apart <= BOUNDS[dtype] and norm <= (0.01 if dtype == "float32" else 0.1)
-    row = {"ok": ok and _saves(name, found, other), "gap": apart, "loss_gap": loss, "norm_gap": norm}
-    return row | {"peak_mib": found.peak_mib, "other_peak_mib": other.peak_mib, "freed_gib": found.freed_gib}
-
-
-def _saves(name: str, found: Found, other: Found) -> bool:
-    """Whether the device's memory, where it is known, says that layers were computed again, or that states slept.
-
-    Two runs of one configuration differ on a GPU by the order in which gradients are added up: that states come back
-    as they were is a check of the stage ``step``.
-    """
     if name == "checkpointing" and found.peak_mib and other.peak_mib:
-        return found.peak_mib < other.peak_mib
-    if name == "states asleep between steps" and found.freed_gib is not None:
-        return found.freed_gib > 0
-    return True
+        ok = ok and found.peak_mib < other.peak_mib
+    row = {"ok": ok, "gap": apart, "loss_gap": loss, "norm_gap": norm}
+    return row | {"peak_mib": found.peak_mib, "other_peak_mib": other.peak_mib}

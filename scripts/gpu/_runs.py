@@ -47,7 +47,7 @@ class Subject:
 @dataclass
 class Found:
     """Log-probs of the probe after the steps and before the last, loss and norm of each step, MiB of the device at
-    most; ``freed_gib`` by its last sleep, where it has one (None: not known).
+    most (None: not known).
     """
 
     probe: list[float] = field(default_factory=list)
@@ -55,7 +55,6 @@ class Found:
     losses: list[float] = field(default_factory=list)
     norms: list[float] = field(default_factory=list)
     peak_mib: int | None = None
-    freed_gib: float | None = None
 
 
 Outcomes = dict[str, Found | BaseException]
@@ -115,19 +114,12 @@ async def take(
                 metrics = (await learner.step(subject.batch(version))).metrics
                 found.losses.append(metrics["loss"])
                 found.norms.append(metrics["grad_norm"])
-                await _sleep(learner, found)
+                await learner.sleep()
             found.probe = await learner.logprobs(subject.probe)
         finally:
             await learner.close()
     found.peak_mib = peak.mib
     return found
-
-
-async def _sleep(learner: ProcessLearner, found: Found) -> None:
-    awake = await learner.free("awake")
-    await learner.sleep()
-    asleep = await learner.free("asleep")
-    found.freed_gib = asleep - awake if asleep is not None and awake is not None else None
 
 
 def run_all(runs: Mapping[str, Callable[[], Coroutine[Any, Any, Found]]], *, beside: bool) -> Outcomes:
