@@ -6,7 +6,7 @@
 #   bash scripts/test.sh --changed REV   of these only those of packages changed since REV, within --budget seconds
 #   bash scripts/test.sh --record        and keep the seconds of each file, by which the longest ones start first
 #   bash scripts/test.sh -k resume       words after it go to pytest (-n 0: in this process, as a debugger wants it)
-# On a machine with a GPU they run on the CPU, in an environment of their own: .venv-cpu. GPUs: scripts/gpu_check.sh.
+# On a machine with a GPU they run on the CPU, in an environment of their own: .venv-cpu. GPUs: scripts/gpu/check.sh.
 # Test files run beside each other, one to a core, at most four: an engine and a learner take a few GB.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."

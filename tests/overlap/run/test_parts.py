@@ -30,7 +30,7 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
 
 
 def factory(folder: Path, cfg: Config, placement: Placement | None = None) -> Any:
-    prepared: Any = SimpleNamespace(cfg=cfg, policy=folder, critic=None)
+    prepared: Any = SimpleNamespace(cfg=cfg, policy=folder, critic=None, reference=None)
     return PartFactory(prepared, placement or place(cfg, Devices(cores=(0, 1, 2))), folder, folder / "run.log")
 
 
