@@ -55,7 +55,9 @@ def resolve_policy(name_or_path: str) -> Path:
         return check_checkpoint(path, name_or_path)
     if _HUB_ID.fullmatch(name_or_path):
         return check_checkpoint(_from_hub(name_or_path), name_or_path)
-    raise ConfigError(FIELD, name_or_path, f"give {DEFAULT_POLICY!r}, a checkpoint directory or a hub id 'owner/name'")
+    raise ConfigError(
+        FIELD, name_or_path, f"is not there: give {DEFAULT_POLICY!r}, a checkpoint directory or a hub id 'owner/name'"
+    )
 
 
 def resolve_config(name_or_path: str) -> Path:
