@@ -170,12 +170,9 @@ class Config:
         bounded = gae and self.critic.bounded
         way_out = "it takes rewards below 0, where no bounded value lies: use critic.bounded=false, or 0"
         require(not (le.overlong_tokens and bounded), "learn.overlong_tokens", le.overlong_tokens, way_out)
-        taken, way_out = (
-            gae and le.kl_coef > 0 and le.kl_in == "reward",
-            "a KL in the reward takes it below 0, where no ",
-        )
-        way_out += "bounded value lies: use critic.bounded=false, or learn.kl_in=loss"
-        require(not (taken and self.critic.bounded), "critic.bounded", True, way_out)
+        way_out = "a KL in the reward takes it below 0, where no bounded value lies: use critic.bounded=false, or "
+        way_out += "learn.kl_in=loss"
+        require(not (bounded and le.kl_coef > 0 and le.kl_in == "reward"), "critic.bounded", True, way_out)
         drop, way_out = self.data.drop_solved, "one sample says too little of a prompt: use 0, or 2 or more samples"
         require(not drop or r.samples_per_group > 1, "data.drop_solved", drop, way_out)
 

@@ -17,8 +17,7 @@ from torch import Tensor, nn
 from overlap.config import LearnConfig
 from overlap.errors import blaming
 from overlap.learner.backend import TrainBackend
-from overlap.learner.compiled import compile_parts
-from overlap.learner.model import checkpoint_layers, choose_attention, hidden_states, load_policy
+from overlap.learner.model import checkpoint_layers, choose_kernels, hidden_states, load_policy
 from overlap.learner.tensors import MicroTensors
 
 
@@ -71,8 +70,6 @@ def load_trunk(
     """A checkpoint's trunk as ``backend`` wants it, and whether its attention knows packed rows. Raises ConfigError."""
     with blaming("critic.policy"):
         model = load_policy(path, dtype=dtype, temperature=1.0, device=device, backend=backend)
-        with backend.gathered(model):
-            compile_parts(model, learn, device)
-            packs = choose_attention(model, device)
+        packs, _ = choose_kernels(model, learn, device, backend)
         checkpoint_layers(model, learn)
     return Trunk(model.policy.base_model), packs

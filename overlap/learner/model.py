@@ -15,6 +15,7 @@ from overlap.config import LearnConfig
 from overlap.errors import ConfigError, one_line
 from overlap.learner.attention import NAME, register
 from overlap.learner.backend import TrainBackend
+from overlap.learner.compiled import compile_parts
 from overlap.learner.correction import Sampled
 from overlap.learner.head import LogprobHead
 from overlap.learner.micro_batch import MicroBatch, PackedRow, Response
@@ -166,6 +167,15 @@ def plain(token_ids: list[int], device: torch.device) -> MicroTensors:
     sampled = Sampled(nothing, nothing, nothing.long(), nothing.bool(), 1)
     at, ends = torch.arange(length, device=device), torch.full((1,), -1, device=device)
     return MicroTensors(ids, at[None], None, at[:-1], ids[0, 1:], ends, sampled)
+
+
+def choose_kernels(model: Policy, learn: LearnConfig, device: torch.device, backend: TrainBackend) -> tuple[bool, str]:
+    """Have a model's parts compiled where ``learn`` wants it, and choose its attention. Returns whether responses can
+    share their prompt, and what is compiled, in words. Raises ConfigError as both do.
+    """
+    with backend.gathered(model):
+        compiled = compile_parts(model, learn, device)
+        return choose_attention(model, device), compiled
 
 
 @torch.no_grad()

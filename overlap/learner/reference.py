@@ -12,7 +12,7 @@ from torch import Tensor
 from overlap.config import Config
 from overlap.errors import blaming
 from overlap.learner.backend import TrainBackend
-from overlap.learner.model import Policy, choose_attention, load_policy
+from overlap.learner.model import Policy, choose_kernels, load_policy
 from overlap.learner.sequence import SequenceGroup
 from overlap.learner.tensors import MicroTensors
 from overlap.weights import whole_shape
@@ -29,8 +29,7 @@ class ReferencePolicy:
             self._policy: Policy = load_policy(
                 path, dtype=dtype, temperature=temperature, device=device, backend=backend
             ).requires_grad_(False)
-            with backend.gathered(self._policy):
-                self.packs = choose_attention(self._policy, device)
+            self.packs, _ = choose_kernels(self._policy, cfg.learn, device, backend)
         self._known, _ = whole_shape(self._policy.head.weight)
         self.module: Any = None
 

@@ -19,7 +19,6 @@ from torch import Tensor
 from overlap.config import Config
 from overlap.errors import ConfigError, LearnerError
 from overlap.learner.backend import TrainBackend
-from overlap.learner.compiled import compile_parts
 from overlap.learner.correction import correction
 from overlap.learner.critic_trainer import CriticTrainer
 from overlap.learner.kl import KL_ESTIMATES
@@ -27,7 +26,7 @@ from overlap.learner.lora import adapt, without_adapters
 from overlap.learner.loss import TokenLoss, token_loss
 from overlap.learner.losses import policy_loss
 from overlap.learner.micro_batch import MicroBatch, MiniBatch, PromptGroup, SplitConfig, mini_batches
-from overlap.learner.model import Policy, checkpoint_layers, choose_attention, load_policy, plain
+from overlap.learner.model import Policy, checkpoint_layers, choose_kernels, load_policy, plain
 from overlap.learner.offload import HostBuffers, ModelMemory, Residency, host_bytes
 from overlap.learner.optimizer import learning_rate, take_step
 from overlap.learner.reference import ReferencePolicy
@@ -78,8 +77,7 @@ class RankTrainer:
         self.updates = 0
         self.rank, self.world = dist.get_rank(), dist.get_world_size()
         model = self._load(policy)
-        with backend.gathered(model):
-            packs = choose_attention(model, device)
+        packs, compiled = choose_kernels(model, cfg.learn, device, backend)
         again = checkpoint_layers(model, cfg.learn)
         self.critic = None
         if cfg.learn.advantage == "gae":
@@ -93,7 +91,7 @@ class RankTrainer:
         if parts > 1:
             model.sequence = self._share_sequences(model, packs)
         print(f"prompts shared within a group: {packs}; gradient checkpointing: {again}", flush=True)
-        print(f"compiled: {self.compiled}", flush=True)
+        print(f"compiled: {compiled}", flush=True)
         self._split = SplitConfig(
             cfg.learn.updates_per_step,
             self.world // parts,
@@ -118,10 +116,7 @@ class RankTrainer:
 
     def _load(self, path: Path) -> Policy:
         dtype, temperature = getattr(torch, self.cfg.model.dtype), self.cfg.rollout.temperature
-        model = load_policy(path, dtype=dtype, temperature=temperature, device=self.device, backend=self._backend)
-        with self._backend.gathered(model):
-            self.compiled = compile_parts(model, self.cfg.learn, self.device)
-        return model
+        return load_policy(path, dtype=dtype, temperature=temperature, device=self.device, backend=self._backend)
 
     def _share_sequences(self, model: Policy, packs: bool) -> SequenceGroup:
         parts = self.cfg.learn.sequence_parallel

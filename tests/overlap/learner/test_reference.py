@@ -13,6 +13,7 @@ from responses import response, some_groups
 
 from overlap.config import Config, CriticConfig, LearnConfig, ModelConfig
 from overlap.errors import ConfigError
+from overlap.learner import model
 from overlap.learner.kl import KL_ESTIMATES
 from overlap.learner.micro_batch import PromptGroup
 from overlap.learner.trainer import RankTrainer
@@ -150,6 +151,15 @@ def test_a_critic_is_taught_rewards_less_the_penalty_and_the_kl_is_told(trainer,
     assert told["critic/return_mean"] == pytest.approx(sum(targets) / len(targets), rel=1e-3)
     if updates == 1:  # later updates tell that of the policy as it is
         assert told["kl"] == pytest.approx(sum(d) / len(d), rel=1e-3)
+
+
+def test_parts_of_the_policy_its_critic_and_its_reference_are_all_compiled(trainer, large, monkeypatch):
+    met = []
+    monkeypatch.setattr(model, "compile_parts", lambda *given: met.append(given[0].policy) or "nothing")
+    made = trainer(large, critic={"bounded": False}, advantage="gae")
+    assert made.model.module.policy is met[0]
+    assert made.critic.model.module.base is met[1].base_model
+    assert made._reference.module.policy is met[2]
 
 
 def test_a_reference_that_cannot_be_loaded_is_named(trainer, tmp_path):
