@@ -77,7 +77,7 @@ class RankTrainer:
         self.updates = 0
         self.rank, self.world = dist.get_rank(), dist.get_world_size()
         model = self._load(policy)
-        packs, compiled = choose_kernels(model, cfg.learn, device, backend)
+        packs, self.compiled = choose_kernels(model, cfg.learn, device, backend)
         again = checkpoint_layers(model, cfg.learn)
         self.critic = None
         if cfg.learn.advantage == "gae":
@@ -91,7 +91,7 @@ class RankTrainer:
         if parts > 1:
             model.sequence = self._share_sequences(model, packs)
         print(f"prompts shared within a group: {packs}; gradient checkpointing: {again}", flush=True)
-        print(f"compiled: {compiled}", flush=True)
+        print(f"compiled: {self.compiled}", flush=True)
         self._split = SplitConfig(
             cfg.learn.updates_per_step,
             self.world // parts,

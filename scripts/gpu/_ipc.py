@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import packed_ipc
-from _rows import MIB, Place, Row, apart, attempt
+from _rows import MIB, Place, Row, apart, attempt, said
 from _runs import Subject, config, make_subject, new_folder
 
 from overlap.config import Config
@@ -203,8 +203,6 @@ class Worker:
 
 def _work(pipe: Any) -> None:
     """Serve ``Worker.ask`` until the pipe closes."""
-    from _rows import said
-
     importer, expected, got = packed_ipc.Importer(), dict[str, Any](), dict[str, Any]()
     while True:
         try:

@@ -19,6 +19,8 @@ from overlap.process import bind_to_parent
 
 Row = dict[str, Any]
 GIB, MIB = 2**30, 2**20
+OVER = 0.10
+"""By so much a device may have more in use than is planned."""
 _SAID = 1500  # characters of a traceback, from its end
 
 

@@ -22,7 +22,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from _rows import GIB, Place, Row
+from _rows import GIB, OVER, Place, Row
 
 from overlap.config import load_config
 from overlap.placement import PlannedRun, devices_here, free_memory, memory_plan, planned_seats, read_shape
@@ -35,8 +35,6 @@ CONFIGS = ROOT / "recipes" / "code_rl" / "configs"
 GPU = "GPU 0"
 MOMENTS: dict[str, Any] = {"cache_awake": "generate", "states_left": "actor", "weights_sent": "sync"}
 """When the device is looked at, and the phase of the plan that it belongs to; ``states_left`` is after its summit."""
-OVER = 0.10
-"""By so much a device may have more in use than is planned."""
 
 
 def stage(name: str, place: Place) -> Iterator[Row]:

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any
 
-from _rows import GIB, Place, Row, apart, attempt
+from _rows import GIB, OVER, Place, Row, apart, attempt
 from rank_here import PartClock, random_groups, rank_here
 
 from overlap.config import Config, LearnConfig, ModelConfig, RolloutConfig, RunConfig
@@ -38,8 +38,6 @@ PASS = 18432  # tokens of a micro-batch; a rehearsal has a 32nd of each
 KERNELS = {"compiled": "always", "eager": "never"}
 LOSS_GAP, NORM_GAP = 5e-3, 2e-2
 """Of the loss, and of the gradient's norm by its share: the rounding of other kernels in bfloat16."""
-OVER = 0.10
-"""By so much a device may have more in use than is planned."""
 
 
 def checks(place: Place) -> Iterator[Row]:
