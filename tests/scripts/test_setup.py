@@ -22,7 +22,7 @@ from places import ROOT
 from overlap.placement import computes_bfloat16
 
 TOOLS = (
-    *("awk", "bash", "cat", "cp", "cut", "df", "dirname", "find", "flock", "grep", "head", "mkdir", "mv"),
+    *("awk", "bash", "cat", "cp", "cut", "dirname", "find", "flock", "grep", "head", "mkdir", "mv"),
     *("realpath", "rm", "sha256sum", "sleep", "sort", "tail", "timeout", "touch", "uname", "wc", "xargs"),
 )
 # Probes go to the real interpreter unless LACKS says what the machine has not; making and installing are acted.
@@ -57,6 +57,9 @@ echo "${PATH%%:*}" "$@"
 NVIDIA_SMI = """#!/usr/bin/env bash
 case "$1" in -L) echo "$GPUS" ;; *) echo "$DRIVER" ;; esac
 """
+DF = """#!/usr/bin/env bash
+printf 'a b c Available\\na b c %s\\n' $((${FREE_GIB:-100} * 1048576))
+"""
 
 
 class Machine:
@@ -71,7 +74,7 @@ class Machine:
             shutil.copy(ROOT / name, self.clone)
         for tool in TOOLS:
             (self.bin / tool).symlink_to(shutil.which(tool) or f"/{tool}-is-missing")
-        programs = {"python3.11": PYTHON, "uv-stand-in": UV, "overlap-stand-in": OVERLAP, "g++": OVERLAP}
+        programs = {"python3.11": PYTHON, "uv-stand-in": UV, "overlap-stand-in": OVERLAP, "g++": OVERLAP, "df": DF}
         for name, text in programs.items():
             self.program(name, text)
 
@@ -169,7 +172,6 @@ def test_tests_run_on_the_cpu_in_an_environment_of_their_own_where_there_is_a_gp
 
 VERSION = f"{sys.version_info.major}.{sys.version_info.minor}"
 OLD_PYTHON = '#!/usr/bin/env bash\n[ "$1" = --version ] && echo Python 3.9.18\n'
-FULL = "#!/usr/bin/env bash\nprintf 'a b c Available\\na b c 1048576\\n'\n"
 INSTALL = "apt-get install python3.11 python3.11-venv python3.11-dev"
 # what is said: programs that are others or not there, words, environment
 LACKING: dict[str, tuple[dict[str, str | None], str, dict[str, str]]] = {
@@ -190,7 +192,7 @@ LACKING: dict[str, tuple[dict[str, str | None], str, dict[str, str]]] = {
     "the packages want glibc 2.31 or newer .*: use a newer system": ({}, "", {"LACKS": "CS_GNU_LIBC_VERSION"}),
     f": apt-get install python{VERSION}-venv$": ({}, "", {"LACKS": "import venv"}),
     f": apt-get install python{VERSION}-dev$": ({}, "", {"LACKS": "Python.h"}),
-    "1 GiB free under": ({"df": FULL}, "", {}),
+    "1 GiB free under": ({}, "", {"FREE_GIB": "1"}),
     "unknown argument '--gpu'": ({}, "--gpu", {}),
 }
 
