@@ -1,0 +1,39 @@
+"""scripts/gpu/fit.py: what fits on which GPUs, and the table of it in docs/gpu.md."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+
+import pytest
+from places import ROOT
+
+SPEC = importlib.util.spec_from_file_location("fit", ROOT / "scripts/gpu/fit.py")
+fit = importlib.util.module_from_spec(SPEC)
+sys.modules["fit"] = fit
+SPEC.loader.exec_module(fit)
+DOCUMENT = (ROOT / "docs/gpu.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(("policy", "column"), [("0.5B", 1), ("1.5B", 1), ("1.5B", 2), ("7B", 2), ("14B", 6)])
+def test_the_table_of_what_fits_is_what_the_plan_says(policy: str, column: int) -> None:
+    shape, devices = fit.shape_of_policy(policy), fit.DEVICES[column - 1]
+    for what, rank in (("full", 0), (f"LoRA {fit.RANK}", fit.RANK)):
+        (row,) = [line for line in DOCUMENT.splitlines() if line.startswith(f"| {policy}, {what} |")]
+        assert row.split(" | ")[column].strip(" |") == str(fit.fit(shape, devices, fit.RESPONSE, rank))
+
+
+def test_where_nothing_fits_the_refusal_says_what_is_missing_and_what_to_change() -> None:
+    found = fit.fit(fit.shape_of_policy("32B"), "1x24", fit.RESPONSE)
+    assert str(found) == "no"
+    for part in ("GiB are needed on GPU 0, of which 23.0 can be used", "settings that may help", "a smaller policy"):
+        assert part in found.refusal
+
+
+def test_few_sequences_at_once_are_taken_where_no_settings_have_more() -> None:
+    assert 0 < fit.fit(fit.shape_of_policy("14B"), "1x80", fit.RESPONSE, fit.RANK).sequences < fit.ENOUGH
+
+
+def test_the_smallest_hardware_is_the_first_that_the_plan_accepts() -> None:
+    assert fit.smallest(fit.shape_of_policy("1.5B"), fit.SHORT, 0) == "1x16"
+    assert fit.fit(fit.shape_of_policy("1.5B"), "1x12", fit.SHORT).refusal
