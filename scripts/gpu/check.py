@@ -28,7 +28,7 @@ from typing import Any
 
 LIMITS = {"attention": 90.0, "learner": 200.0, "resume": 150.0, "ipc": 150.0, "step": 240.0}
 """Seconds for a stage that needs no vLLM."""
-ENGINE_STAGES = ("sync", "hybrid", "memory", "speed")
+ENGINE_STAGES = ("sync", "nccl", "hybrid", "memory", "speed")
 STAGES = (*LIMITS, *ENGINE_STAGES)
 LIMIT_S = 480.0
 PACKAGES = ("torch", "triton", "transformers", "deepspeed", "vllm", "numpy", "safetensors", "tokenizers", "pydantic")
