@@ -1,6 +1,6 @@
 """``place(cfg, devices)``: a seat for every engine and every learner rank, or a refusal with the way out.
 
-    shared   rank r sits on GPU r, engine e on GPUs e*TP .. (e+1)*TP - 1; they take turns, or share its memory (shm)
+    shared   rank r sits on GPU r, engine e on GPUs e*TP .. (e+1)*TP - 1; they take turns
     split    the engines come first, the ranks behind them
     CPU      no device; several engines are bound to cores of their own, one is left to vLLM
 
@@ -111,11 +111,6 @@ class Placement:
         """Engines and learner take turns on their GPUs."""
         return self.backend == "ipc"
 
-    @property
-    def shares(self) -> bool:
-        """Engines and learner have GPUs in common, whether they take turns or not."""
-        return self.sleeps or any(self.feeds(rank) for rank in self.ranks)
-
     def feeds(self, rank: RankSeat) -> bool:
         """Whether an engine sits on the GPU of the ``rank``."""
         return any(seat.node == rank.node and set(seat.devices) & set(rank.devices) for seat in self.engines)
@@ -146,17 +141,18 @@ def place(cfg: Config, devices: Devices, *, engine: bool = True, learner: bool =
     if devices.kind == "cpu":
         return _on_cpu(cfg, devices, engine, learner)
     if not engine:
-        _check_ranks(cfg, len(devices.names), "shm", True, 0)
+        _check_ranks(cfg, len(devices.names), 0)
         return Placement("cuda", ranks=rank_seats(cfg, devices))
-    backend, shared = _backend(cfg, len(devices.names)) if learner else ("shm", False)
+    backend = _backend(cfg, len(devices.names)) if learner else "shm"
+    turns = backend == "ipc"
     if learner:
         check_sharing(backend, cfg.rollout.max_staleness)
-    replicas = _replicas(cfg, len(devices.names), backend, shared, learner)
-    if learner:
-        _check_ranks(cfg, len(devices.names), backend, shared, replicas)
+    replicas = _replicas(cfg, len(devices.names), turns, learner)
+    if turns:
+        _check_ranks(cfg, len(devices.names), replicas)
     parallel = cfg.rollout.tensor_parallel
     engines = tuple(engine_seat(cfg, devices, index, index) for index in range(replicas))
-    ranks = rank_seats(cfg, devices, 0 if shared else replicas * parallel) if learner else ()
+    ranks = rank_seats(cfg, devices, 0 if turns else replicas * parallel) if learner else ()
     return Placement("cuda", backend, engines, ranks)
 
 
@@ -187,27 +183,28 @@ def spread_cores(cores: Sequence[int], workers: int) -> tuple[tuple[int, ...], .
     return tuple(tuple(cores[low:high]) for low, high in pairwise(edges))
 
 
-def _backend(cfg: Config, count: int) -> tuple[Backend, bool]:
-    """What carries the weights on ``count`` GPUs, and whether engines and ranks share some."""
+def _backend(cfg: Config, count: int) -> Backend:
+    """What carries the weights on ``count`` GPUs. Where engines and ranks share some they take turns (ipc): an engine
+    that starts takes what others do on its GPU meanwhile for its own.
+    """
     r, ranks = cfg.rollout, cfg.learn.ranks
     needed = r.tensor_parallel * (r.replicas or 1) + ranks
     if r.weight_backend == "ipc":
-        return "ipc", True
-    if r.weight_backend == "nccl" and count < needed:
-        way_out = f"engines and learner need {needed} GPUs of their own for it, and here are {count}: use ipc or auto"
-        raise ConfigError("rollout.weight_backend", "nccl", way_out)
-    shared = count < needed
+        return "ipc"
     if r.weight_backend == "auto":
-        return ("ipc", True) if shared else ("nccl", False)
-    return r.weight_backend, shared
+        return "ipc" if count < needed else "nccl"
+    if count < needed:
+        way_out = f"engines and learner need {needed} GPUs of their own for it, and here are {count}: use ipc or auto"
+        raise ConfigError("rollout.weight_backend", r.weight_backend, way_out)
+    return r.weight_backend
 
 
-def _replicas(cfg: Config, count: int, backend: Backend, shared: bool, learner: bool) -> int:
+def _replicas(cfg: Config, count: int, turns: bool, learner: bool) -> int:
     """How many engines there are on ``count`` GPUs."""
     replicas, parallel, room = cfg.rollout.replicas, cfg.rollout.tensor_parallel, count
-    if learner and not shared:
+    if learner and not turns:
         room = count - cfg.learn.ranks
-    elif backend == "ipc" and not replicas:
+    elif turns and not replicas:
         room = min(count, max(cfg.learn.ranks, parallel))  # GPUs whose ranks have the weights, but for one engine
     if replicas * parallel > room or parallel > room:
         field = "rollout.replicas" if replicas > 1 else "rollout.tensor_parallel"
@@ -217,11 +214,11 @@ def _replicas(cfg: Config, count: int, backend: Backend, shared: bool, learner: 
     return replicas or room // parallel
 
 
-def _check_ranks(cfg: Config, count: int, backend: Backend, shared: bool, replicas: int) -> None:
+def _check_ranks(cfg: Config, count: int, replicas: int) -> None:
     ranks, workers = cfg.learn.ranks, replicas * cfg.rollout.tensor_parallel
-    if shared and ranks > count:
+    if ranks > count:
         raise ConfigError("learn.ranks", ranks, f"each rank needs a GPU, and here are {count}: use {count} or less")
-    if backend == "ipc" and ranks < workers:
+    if ranks < workers:
         way_out = f"weights are handed over on each GPU (ipc), and engines sit on {workers}: use learn.ranks={workers} "
         way_out += "or more, or fewer engines (rollout.replicas, rollout.tensor_parallel)"
         raise ConfigError("learn.ranks", ranks, way_out)

@@ -184,16 +184,15 @@ class PartFactory:
 
 
 def before_starts(generator: Generator, placement: Placement) -> Mapping[str, Callable[[], Awaitable[None]]]:
-    """What has to be done before a part of that name starts: where engines and learner have GPUs in common, the engines
-    start first, because vLLM takes what others do there meanwhile for its own; where they take turns, they also sleep.
+    """What has to be done before a part of that name starts: where engines and learner take turns on GPUs, the engines
+    start first and sleep, because vLLM takes what others do there meanwhile for its own.
     """
 
     async def start_engines() -> None:
         await generator.start()
-        if placement.sleeps:
-            await generator.sleep()
+        await generator.sleep()
 
-    return {"learner": start_engines} if placement.shares else {}
+    return {"learner": start_engines} if placement.sleeps else {}
 
 
 def bound_cores(placement: Placement, node: str) -> int:

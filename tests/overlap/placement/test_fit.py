@@ -96,7 +96,7 @@ CHANGES = {
     [
         ("2x24", 0, ["learn.ranks=2", "rollout.replicas=0"], 7),
         ("2x24", 0, ["learn.ranks=2", "learn.zero_stage=1", "learn.offload=sleep"], 7),
-        ("8x24", 0, ["learn.ranks=4", "rollout.weight_backend=shm", "rollout.replicas=1"], 8),
+        ("8x24", 0, ["learn.ranks=4", "rollout.weight_backend=ipc", "rollout.replicas=1"], 8),
         (Devices(cores=tuple(range(8))), 20 * GIB, ["learn.ranks=2", "rollout.replicas=2"], 8),
         ("8x80", 5 * GIB, ["learn.ranks=8", "learn.zero_stage=2", "learn.offload=sleep"], 3),
     ],

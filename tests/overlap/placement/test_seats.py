@@ -21,7 +21,6 @@ from overlap.placement import Devices, Placement, check_environment, place
 TABLE = [
     # devices, tensor_parallel, replicas, ranks, weight_backend → backend, engines' devices, ranks' devices
     (1, 1, 1, 1, "auto", "ipc", [[0]], [0]),
-    (1, 1, 1, 1, "shm", "shm", [[0]], [0]),
     (2, 1, 1, 1, "auto", "nccl", [[0]], [1]),
     (2, 1, 1, 2, "auto", "ipc", [[0]], [0, 1]),
     (2, 1, 0, 2, "auto", "ipc", [[0], [1]], [0, 1]),
@@ -102,7 +101,7 @@ def test_whatever_is_asked_for_is_lawful_or_refused_by_a_field(count: int, wante
                 check_laws(made, count, parallel)
                 assert len(made.ranks) == ranks
                 assert replicas in (0, len(made.engines))
-    assert placed or (count, wanted) == (1, "nccl")
+    assert placed or (count, wanted) in ((1, "nccl"), (1, "shm"))
 
 
 @pytest.mark.parametrize(
@@ -119,6 +118,7 @@ def test_whatever_is_asked_for_is_lawful_or_refused_by_a_field(count: int, wante
         ),
         (2, config(2, 1, 2, "nccl"), "rollout.weight_backend='nccl': engines and learner need 4 GPUs of their own"),
         (2, config(1, 0, 2, "nccl"), "rollout.weight_backend='nccl': engines and learner need 3 GPUs of their own"),
+        (1, config(1, 1, 1, "shm"), "rollout.weight_backend='shm': engines and learner need 2 GPUs of their own"),
         (1, config(max_staleness=1), "rollout.max_staleness=1: the engine sleeps while the learner has its GPUs"),
     ],
 )
@@ -253,13 +253,10 @@ def test_the_shared_memory_of_a_container_is_what_is_mounted_there() -> None:
     assert "/dev/shm='64 MiB': processes on several GPUs need 1024 MiB" in done.stderr
 
 
-@pytest.mark.parametrize(
-    ("count", "backend", "shares"), [(1, "shm", True), (2, "shm", False), (1, "auto", True), (2, "auto", False)]
-)
-def test_engines_and_learner_know_whether_they_have_gpus_in_common(count: int, backend: str, shares: bool) -> None:
-    placed = place(config(backend=backend), Devices.gpus(count))
-    assert (placed.shares, placed.sleeps) == (shares, shares and backend == "auto")
-    assert not place(config(), Devices()).shares
+@pytest.mark.parametrize(("count", "backend"), [(1, "auto"), (2, "shm"), (2, "auto"), (0, "auto")])
+def test_engines_and_learner_take_turns_where_they_have_gpus_in_common(count: int, backend: str) -> None:
+    placed = place(config(backend=backend), Devices.gpus(count) if count else Devices())
+    assert placed.sleeps == any(map(placed.feeds, placed.ranks)) == (count == 1)
 
 
 def test_cores_that_the_user_has_bound_are_not_bound_otherwise_unsaid() -> None:

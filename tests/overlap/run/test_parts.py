@@ -62,9 +62,9 @@ def test_several_engines_know_whether_they_take_turns(tmp_path: Path, made: list
 
 @pytest.mark.parametrize(
     ("gpus", "backend", "begins"),
-    [(1, "auto", ["start", "sleep"]), (1, "shm", ["start"]), (2, "auto", None), (2, "shm", None), (0, "auto", None)],
+    [(1, "auto", ["start", "sleep"]), (2, "auto", None), (2, "shm", None), (0, "auto", None)],
 )
-async def test_engines_are_up_before_a_learner_on_their_gpus_begins_and_asleep_where_they_take_turns(
+async def test_engines_that_take_turns_with_a_learner_are_up_and_asleep_before_it_begins(
     gpus: int, backend: Any, begins: list[str] | None
 ):
     """vLLM takes for its own what others on a GPU take or free while it starts, or stops over it."""
