@@ -28,7 +28,15 @@ from overlap.placement.node_seats import (
     seats_over,
 )
 from overlap.placement.rank_placement import reseated
-from overlap.placement.seats import EngineSeat, Placement, RankSeat, check_environment, place, place_here
+from overlap.placement.seats import (
+    EngineSeat,
+    Placement,
+    RankSeat,
+    check_environment,
+    check_shared_memory,
+    place,
+    place_here,
+)
 from overlap.placement.shapes import ModelShape, read_shape, shape_of
 from overlap.placement.table import cache_line, memory_line, memory_table, seats_line
 
@@ -49,6 +57,7 @@ __all__ = [
     "check_environment",
     "check_fit",
     "check_nodes",
+    "check_shared_memory",
     "checkpoints",
     "computes_bfloat16",
     "decoder_shape",

@@ -8,7 +8,7 @@ import shutil
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from importlib.machinery import PathFinder
 from pathlib import Path
@@ -19,6 +19,7 @@ from overlap.process import child_environment
 
 _SMI_S = 60.0  # a node of eight GPUs whose driver is not kept loaded takes half of that
 _MIB = 2**20
+SHM = Path("/dev/shm")
 _GROUPS, _OWN = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
 _V2 = ("memory.max", "memory.current", "inactive_file")
 _V1 = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
@@ -31,12 +32,13 @@ class Devices:
     """GPUs by the ``names`` that ``CUDA_VISIBLE_DEVICES`` has for them, none where a run is on CPUs.
 
     ``bytes`` is the memory of each (of the smallest), 0 where nobody knows it. ``cores`` are the CPUs that this process
-    may use, one of each physical core.
+    may use, one of each physical core. ``shared`` is the size of its shared memory, bytes (0: not known).
     """
 
     names: tuple[str, ...] = ()
     bytes: int = 0
     cores: tuple[int, ...] = (0,)
+    shared: int = field(default=0, compare=False)
 
     @property
     def kind(self) -> Literal["cpu", "cuda"]:
@@ -75,7 +77,16 @@ def devices_here(wanted: str = "auto", environ: Mapping[str, str] = os.environ) 
         why = "this torch is built without CUDA" if not built else "the driver shows no GPU"
         why = f"{VISIBLE}={environ[VISIBLE]} hides every GPU" if known and VISIBLE in environ else why
         raise ConfigError("run.device", "cuda", f"{why}: use auto or cpu, or install for a GPU{ELSEWHERE}")
-    return Devices(names, _smallest(names, known, environ), cores)
+    return Devices(names, _smallest(names, known, environ), cores, _shared())
+
+
+def _shared(shm: Path = SHM) -> int:
+    """Bytes of what is mounted there."""
+    try:
+        found = os.statvfs(shm)
+    except OSError:
+        return 0
+    return found.f_blocks * found.f_frsize
 
 
 def _smallest(names: Sequence[str], known: Sequence[int], environ: Mapping[str, str]) -> int:

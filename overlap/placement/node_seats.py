@@ -19,7 +19,7 @@ from overlap.placement.devices import NodeDevices
 from overlap.placement.fit import check_fit, seats_on
 from overlap.placement.memory import PlannedRun, Seats, memory_plan
 from overlap.placement.rank_placement import homes_on_cpus, homes_on_gpus, node_name, seats_in
-from overlap.placement.seats import EngineSeat, Placement, RankSeat, engine_seat, place, rank_seats
+from overlap.placement.seats import EngineSeat, Placement, RankSeat, check_shared_memory, engine_seat, place, rank_seats
 
 
 def place_over(cfg: Config, nodes: Sequence[NodeDevices], *, engine: bool = True, learner: bool = True) -> Placement:
@@ -145,8 +145,11 @@ def _copies(placement: Placement, name: str) -> int:
 
 
 def check_nodes(run: PlannedRun, placement: Placement, nodes: Sequence[NodeDevices]) -> None:
-    """Raise ConfigError where what sits on a node other than the driver's does not fit there; names the node."""
+    """Raise ConfigError where what sits on a node other than the driver's does not fit there, or where any node has too
+    little shared memory; names the node.
+    """
     for node in nodes:
+        check_shared_memory(placement, node.devices, node_name(node))
         if not node.here and (placement.on(node.name) or placement.ranks_on(node.name)):
             try:
                 check_fit(run, seats_over(placement, node))

@@ -13,12 +13,11 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from pathlib import Path
 from typing import Literal
 
 from overlap.config import Config, check_sharing
 from overlap.errors import ConfigError
-from overlap.placement.devices import VISIBLE, Devices, devices_here
+from overlap.placement.devices import SHM, VISIBLE, Devices, devices_here
 
 Backend = Literal["shm", "ipc", "nccl"]
 _BIND = "VLLM_CPU_OMP_THREADS_BIND"
@@ -26,7 +25,6 @@ _NO_GPU = Devices()
 _ALLOCATORS = ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF")
 _UNSHARED = {"expandable_segments:true": "expandable_segments", "backend:cudamallocasync": "backend:cudaMallocAsync"}
 """Options of these whose memory another process cannot map, in small letters and as people write them."""
-_SHM = Path("/dev/shm")
 _SHM_BYTES = 1 << 30
 """That NCCL and vLLM's queues share memory by, among some GPUs; a container has 64 MB of it by default."""
 
@@ -130,9 +128,11 @@ class Placement:
 
 
 def place_here(cfg: Config, *, engine: bool = True, learner: bool = True) -> Placement:
-    """``place`` on this machine. Raises ConfigError also for an environment that the placement cannot bear."""
-    placement = place(cfg, devices_here(cfg.run.device), engine=engine, learner=learner)
+    """``place`` on this machine. Raises ConfigError also for an environment or shared memory that it cannot bear."""
+    devices = devices_here(cfg.run.device)
+    placement = place(cfg, devices, engine=engine, learner=learner)
     check_environment(placement, os.environ)
+    check_shared_memory(placement, devices)
     return placement
 
 
@@ -243,29 +243,28 @@ def rank_seats(cfg: Config, devices: Devices = _NO_GPU, first: int = 0) -> tuple
     )
 
 
-def check_environment(placement: Placement, environ: Mapping[str, str], shm: Path = _SHM) -> None:
-    """Raise ConfigError for what the processes of ``placement`` would inherit and could not bear: a variable, or too
-    little shared memory on this machine.
-    """
+def check_environment(placement: Placement, environ: Mapping[str, str]) -> None:
+    """Raise ConfigError for a variable that the processes of ``placement`` would inherit and could not bear."""
     for name in _ALLOCATORS if placement.sleeps else ():
         value = environ.get(name, "")
         for option in (told for text, told in _UNSHARED.items() if text in value.replace(" ", "").lower()):
             way_out = f"engine and learner share GPUs (ipc), where memory of {option} cannot be handed over: "
             way_out += "leave it out, or use rollout.weight_backend=nccl on GPUs of their own"
             raise ConfigError(name, value, way_out)
-    _check_shm(placement, shm)
     if len(placement.engines) > 1 and placement.kind == "cpu" and environ.get(_BIND, "auto") != "auto":
         way_out = "several engines are bound to cores of their own: unset it, and bound the whole run with taskset"
         raise ConfigError(_BIND, environ[_BIND], way_out)
 
 
-def _check_shm(placement: Placement, shm: Path) -> None:
-    """Several GPUs that talk to each other do so by shared memory, too."""
-    talks = any(len(seat.devices) > 1 for seat in placement.on("")) or len(placement.ranks_on("")) > 1
-    if not (placement.kind == "cuda" and (talks or placement.backend == "nccl") and shm.is_dir()):
-        return
-    found = os.statvfs(shm)
-    if (size := found.f_blocks * found.f_frsize) < _SHM_BYTES:
-        way_out = f"processes on several GPUs need {_SHM_BYTES >> 20} MiB of shared memory or more: start the container"
-        way_out += " with --ipc=host or --shm-size=8g (Kubernetes: an emptyDir of medium Memory at /dev/shm)"
-        raise ConfigError(str(shm), f"{size >> 20} MiB", f"{way_out}, or use one GPU")
+def check_shared_memory(placement: Placement, devices: Devices, node: str = "") -> None:
+    """Raise ConfigError where a machine has too little for those that sit there: several GPUs that talk to each other
+    do so by shared memory, too.
+    """
+    engines, ranks = placement.on(node), placement.ranks_on(node)
+    talks = any(len(seat.devices) > 1 for seat in engines) or len(ranks) > 1
+    talks = talks or (placement.backend == "nccl" and bool(engines or ranks))
+    if placement.kind == "cuda" and talks and 0 < devices.shared < _SHM_BYTES:
+        way_out = f"{f'node {node}: ' if node else ''}processes on several GPUs need {_SHM_BYTES >> 20} MiB of shared "
+        way_out += "memory or more: start the container with --ipc=host or --shm-size=8g (Kubernetes: an emptyDir of "
+        way_out += "medium Memory at /dev/shm)"
+        raise ConfigError(str(SHM), f"{devices.shared >> 20} MiB", f"{way_out}, or use one GPU")

@@ -129,6 +129,22 @@ def test_the_memory_of_each_node_is_planned_and_one_that_is_short_is_named() -> 
         check_nodes(asked, place_over(cfg, nodes), nodes)
 
 
+@pytest.mark.parametrize(("small", "told"), [("", "start the container"), ("n1", "node n1: "), ("n2", "")])
+def test_a_node_with_little_shared_memory_is_named_where_it_has_more_than_one_gpu_at_work(small: str, told: str):
+    cfg, nodes = config(2, 1, 2, "nccl"), gpus(2, 2, 2, size=80 * GIB)
+    name = small or "n0"
+    nodes = [
+        replace(node, devices=replace(node.devices, shared=(64 << 20 if node.name == name else 1 << 30)))
+        for node in nodes
+    ]
+    placement, asked = place_over(cfg, nodes), PlannedRun(cfg, SMALL)
+    if not told:
+        check_nodes(asked, placement, nodes)
+        return
+    with pytest.raises(ConfigError, match=f"/dev/shm='64 MiB': .*{told}"):
+        check_nodes(asked, placement, nodes)
+
+
 def test_an_engine_fits_on_a_node_that_it_moves_to_where_that_has_the_memory_for_it() -> None:
     cfg, nodes = config(1, 2, 1), gpus(1, 1, 1, size=80 * GIB)
     asked, placement = PlannedRun(cfg, SMALL), place_over(cfg, nodes)

@@ -6,8 +6,6 @@ import os
 import subprocess
 import sys
 from dataclasses import replace
-from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,7 +14,7 @@ from places import ROOT, SUPPORT
 
 from overlap.config import Config
 from overlap.errors import ConfigError
-from overlap.placement import Devices, Placement, check_environment, place
+from overlap.placement import Devices, Placement, check_environment, check_shared_memory, place
 
 TABLE = [
     # devices, tensor_parallel, replicas, ranks, weight_backend → backend, engines' devices, ranks' devices
@@ -219,28 +217,20 @@ IPC8 = place(config(2, 0, 8), Devices.gpus(8))
         (place(config(1, 1, 2), Devices(cores=(0, 1))), False),
     ],
 )
-def test_several_gpus_need_more_shared_memory_than_a_container_has_by_default(
-    placed: Placement, refuses: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    def shared(mib: int) -> None:
-        found = SimpleNamespace(f_blocks=mib << 8, f_frsize=4096)
-        monkeypatch.setattr("os.statvfs", lambda path: found if path == tmp_path else os.statvfs(path))
-
-    shared(64)
+def test_several_gpus_need_more_shared_memory_than_a_container_has_by_default(placed: Placement, refuses: bool) -> None:
     if refuses:
         with pytest.raises(ConfigError, match=r"='64 MiB': .* need 1024 MiB .* --ipc=host or --shm-size"):
-            check_environment(placed, {}, tmp_path)
+            check_shared_memory(placed, Devices(shared=64 << 20))
     else:
-        check_environment(placed, {}, tmp_path)
-    shared(1024)
-    check_environment(placed, {}, tmp_path)
-    check_environment(placed, {}, tmp_path / "none")
+        check_shared_memory(placed, Devices(shared=64 << 20))
+    check_shared_memory(placed, Devices(shared=1 << 30))
+    check_shared_memory(placed, Devices())
 
 
 def test_the_shared_memory_of_a_container_is_what_is_mounted_there() -> None:
     """In a mount namespace, with 64 MB in the place of /dev/shm."""
     code = "from hardware import config; from overlap.placement import *; import os\n"
-    code += "check_environment(place(config(2, 0, 8), Devices.gpus(8)), {})"
+    code += "check_shared_memory(place(config(2, 0, 8), Devices.gpus(8)), devices_here('cpu'))"
     mount = "mount -t tmpfs -o size=64m tmpfs /dev/shm && exec "
     command = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", f'{mount} "$@"', "sh"]
     path = os.pathsep.join((str(ROOT), str(SUPPORT)))
