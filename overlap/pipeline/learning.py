@@ -129,12 +129,22 @@ class Learning:
 
     async def _send(self, version: int) -> None:
         generator, learner = self.components.generator, self.components.learner
-        update, loaded = await learner.publish(version), False
+        update, waits, loaded = await learner.publish(version), False, False
+
+        async def transmit() -> None:
+            nonlocal waits
+            try:
+                await learner.transmit(update)
+            except asyncio.CancelledError:
+                waits = True
+                raise
+
         try:
-            await together(generator.load(update), learner.transmit(update))
+            await together(transmit(), generator.load(update))
             loaded = True
         finally:
-            await learner.retire(update, loaded=loaded)
+            if not waits:  # for an engine that does not receive: such a learner would not answer
+                await learner.retire(update, loaded=loaded)
 
     async def check_parity(self, sample: Trajectory, learners: Sequence[float] | None = None) -> float:
         """Largest difference of engine and learner log-probs on a prompt and its response, nats: the worst engine's.

@@ -169,6 +169,32 @@ def test_a_stage_that_fails_names_itself_and_where_it_stood(loop, part: str, kin
     assert made.learner.retired == made.learner.published, "also what could not be sent"
 
 
+@both_loops
+def test_an_engine_that_refuses_weights_is_told_of_at_once_though_the_learner_waits_for_it_to_receive(loop) -> None:
+    """Over nccl: a broadcast ends when all have received, and a learner in it answers nobody."""
+
+    class Refuses(FakeGenerator):
+        async def load(self, update: WeightUpdate) -> None:
+            if update.version == 1:
+                raise EngineError("CUDA out of memory")
+            await super().load(update)
+
+    class Broadcasts(FakeLearner):
+        async def transmit(self, update: WeightUpdate) -> None:
+            if update.version == 1:
+                await asyncio.Event().wait()
+
+        async def retire(self, update: WeightUpdate, *, loaded: bool = True) -> None:
+            if update.version == 1:
+                await asyncio.Event().wait()
+            await super().retire(update)
+
+    made = components(generator=Refuses(), learner=Broadcasts())
+    with pytest.raises(StageError, match=r"load.* version 1.*CUDA out of memory"):
+        run_loop(loop, config(), made)
+    assert made.learner.retired == [0]
+
+
 def test_verification_starts_while_other_samples_still_generate() -> None:
     generator = FakeGenerator(seconds=lambda rng: 0.002 + 0.05 * rng.random())
     made = components(generator=generator, verifier=FakeVerifier(seconds=lambda _: 0.001))

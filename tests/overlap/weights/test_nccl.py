@@ -6,8 +6,9 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from vllm.distributed.weight_transfer import nccl_engine
 
-from overlap.weights import full_tensors, nccl
+from overlap.weights import FullTensors, full_tensors, nccl
 from overlap.weights.nccl import NcclSender
 
 pytestmark = pytest.mark.e2e  # vLLM is imported, which takes as long as a thousand tests
@@ -74,6 +75,30 @@ def test_after_a_broadcast_that_failed_another_group_is_met(trainers):
     assert [one.meeting.master_port for one in trainers.all] == [5000, 5001]
     assert again["init"]["master_port"] == 5001
     assert [one.ended for one in trainers.all] == [1, 0]
+
+
+@pytest.mark.parametrize("rank", [1, 2, 7])
+def test_of_more_than_two_ranks_those_behind_the_first_gather_and_join_no_group(rank, monkeypatch):
+    """With vLLM's own trainer: its group has rank 0 and the engine's devices, whatever number another rank has."""
+
+    class Gathers(FullTensors):
+        passes = 0
+
+        def __iter__(self):
+            Gathers.passes += 1
+            return super().__iter__()
+
+    def joined(*_):
+        raise AssertionError("it joined a group")
+
+    monkeypatch.setattr(nccl_engine, "open_trainer_endpoint", joined)
+    sender, whole = NcclSender(rank, 2, "127.0.0.1", 0), module()
+    for version in (1, 2):
+        assert sender.prepare(Gathers(list(whole.named_parameters()), 2), version) == {}
+        sender.transmit({})
+        sender.retire({})
+    assert Gathers.passes == 2
+    sender.close()
 
 
 def test_after_an_engine_that_did_not_load_another_group_is_met(trainers):
