@@ -22,7 +22,7 @@ from overlap.learner.backend import TrainBackend
 from overlap.learner.correction import correction
 from overlap.learner.critic_trainer import CriticTrainer
 from overlap.learner.kl import KL_ESTIMATES
-from overlap.learner.lora import adapt, without_adapters
+from overlap.learner.lora import adapt, alone, without_adapters
 from overlap.learner.loss import TokenLoss, token_loss
 from overlap.learner.losses import policy_loss
 from overlap.learner.micro_batch import MicroBatch, MiniBatch, PromptGroup, SplitConfig, mini_batches
@@ -245,3 +245,8 @@ class RankTrainer:
     def full_tensors(self) -> FullTensors:
         """Full named tensors of the policy; iterating is collective where it is partitioned."""
         return self.model.full_tensors(self.adapters)
+
+    def sent_tensors(self) -> FullTensors:
+        """The same of what goes to the engine."""
+        learn = self.cfg.learn
+        return alone(self.adapters, learn.zero_stage) if learn.sends_adapter else self.full_tensors()

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 BUCKET_BYTES = 256 << 20
 """Gathered at once under ZeRO-3, bytes (at least one tensor)."""
 _ROWS_BYTES = 32 << 20  # of a weight that an adapter is added to, in float32
+ADAPTER_SCALE = 2.0
+"""alpha / r of adapters: the usual rule of twice the rank, so that one learning rate serves all ranks."""
 _BASE = ".base_layer."  # peft's name for a layer that has adapters, within them
 
 
@@ -51,6 +53,11 @@ class LowRank:
     down: Any
     up: Any
     scale: float
+
+    def named(self, weight: str) -> dict[str, Any]:
+        """Both by the names that peft gives them in files, as the adapter of the weight of that name."""
+        stem = f"base_model.model.{weight.removesuffix('.weight')}"
+        return {f"{stem}.lora_A.weight": self.down, f"{stem}.lora_B.weight": self.up}
 
     def added_to(self, weight: Tensor) -> Tensor:
         """A new tensor: the sum, made in float32 (float64 stays) and rounded once to the weight's number type."""
