@@ -18,6 +18,7 @@ from torch import Tensor
 
 from overlap.config import Config
 from overlap.errors import ConfigError, LearnerError
+from overlap.learner.arrival import ArrivalProbe, applied_share
 from overlap.learner.backend import TrainBackend
 from overlap.learner.correction import correction
 from overlap.learner.critic_trainer import CriticTrainer
@@ -105,6 +106,7 @@ class RankTrainer:
         trained = [p for p in model.parameters() if p.requires_grad]
         optimizer = torch.optim.AdamW(trained, lr=cfg.learn.lr, weight_decay=cfg.learn.weight_decay, fused=True)
         self.model = backend.train(model, optimizer)
+        self._arrival = ArrivalProbe(self.model, self.adapters, cfg.learn)
         self.residency = Residency(device)
 
     def residency_of(self) -> Residency:
@@ -170,7 +172,7 @@ class RankTrainer:
         return costs
 
     def _learn(self, minis: Sequence[MiniBatch], known: Sequence[KnownTokens], tokens: int) -> dict[str, float]:
-        began = time.monotonic()
+        began, before = time.monotonic(), self._arrival.read()
         known = [replace(one, olds=olds) for one, olds in zip(known, self._before(minis), strict=True)]
         tally, norms, optimizer_s = Tally(self.device), [], 0.0
         for number, (mini, one) in enumerate(zip(minis, known, strict=True)):
@@ -184,6 +186,8 @@ class RankTrainer:
             "lr": learning_rate(self.updates - 1, self.cfg.learn, self.total_updates),
             "forward_backward_s": time.monotonic() - began - optimizer_s,
             "optimizer_s": optimizer_s,
+            "sync/applied_share": applied_share(before, self._arrival.read()),
+            "sync/bytes": float(sum(tensor.bytes for tensor in self.sent_tensors().metadata)),
         }
 
     def _before(self, minis: Sequence[MiniBatch]) -> list[list[Tensor] | None]:

@@ -91,13 +91,14 @@ class FullTensors:
     ) -> None:
         self._adapters = dict(adapters or {})
         inside = {id(p) for adapter in self._adapters.values() for p in (adapter.down, adapter.up)}
-        self._named = [(name.replace(_BASE, "."), p) for name, p in named if id(p) not in inside]
+        self.named = [(name.replace(_BASE, "."), p) for name, p in named if id(p) not in inside]
+        """Names and parameters of what a pass yields."""
         self.gathers = zero_stage == 3
 
     @cached_property
     def metadata(self) -> list[TensorMeta]:
         """What a pass yields, in its order; not collective."""
-        return [TensorMeta(name, str(p.dtype).removeprefix("torch."), whole_shape(p)) for name, p in self._named]
+        return [TensorMeta(name, str(p.dtype).removeprefix("torch."), whole_shape(p)) for name, p in self.named]
 
     def __iter__(self) -> Iterator[tuple[str, Tensor]]:
         for bucket in self._gathered():
@@ -116,7 +117,7 @@ class FullTensors:
     def _gathered(self) -> Iterator[list[tuple[str, Any]]]:
         """The parameters, as many at a time as are whole together."""
         if not self.gathers:
-            yield self._named
+            yield self.named
             return
         from deepspeed.runtime.zero import GatheredParameters
 
@@ -132,7 +133,7 @@ class FullTensors:
     def _buckets(self) -> Iterator[list[tuple[str, Any]]]:
         bucket: list[tuple[str, Any]] = []
         used = 0
-        for name, p in self._named:
+        for name, p in self.named:
             size = sum(getattr(q, "ds_numel", q.numel()) * q.element_size() for q in self._parts(name, p))
             if bucket and used + size > BUCKET_BYTES:
                 yield bucket

@@ -28,7 +28,7 @@ class Bench:
         self.runner = asyncio.Runner()
         self.generator = self.make(cfg, policy, scratch, host)
         self.model = AutoModelForCausalLM.from_pretrained(policy, dtype=torch.float32)
-        self.adapters = adapt(self.model, cfg.learn)
+        self.adapters, self._alone = adapt(self.model, cfg.learn), cfg.learn.sends_adapter
         self.sender = open_sender("shm", rank=0)
         self.version = -1
 
@@ -47,7 +47,7 @@ class Bench:
         return self.update_again()
 
     def update_again(self):
-        tensors = alone(self.adapters, 0) if self.adapters else full_tensors(self.model, 0)
+        tensors = alone(self.adapters, 0) if self._alone else full_tensors(self.model, 0, self.adapters)
         return WeightUpdate(self.version, "shm", self.sender.prepare(tensors, self.version))
 
     def learn(self, size=0.05):
