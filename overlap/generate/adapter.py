@@ -36,7 +36,7 @@ class AdapterIntake:
         adapter = _adapter(self._model, self._tensors, manager.lora_config.lora_dtype)
         manager.remove_adapter(ADAPTER_ID)
         manager.add_adapter(adapter)  # which puts queries, keys and values together, as the layer has them
-        wanted, found = set(manager.modules), set(adapter.loras)
+        wanted, found = set(manager.modules), {name for name, lora in adapter.loras.items() if _is_whole(lora)}
         if wanted != found:
             manager.remove_adapter(ADAPTER_ID)
             odd = sorted(wanted ^ found)
@@ -45,7 +45,7 @@ class AdapterIntake:
 
 
 def expect_adapter(engine: Any) -> bool:
-    """Have a weight transfer engine receive an adapter, if its worker's model has a place for one; whether it has."""
+    """Have a weight transfer engine receive an adapter, if its model has a place for one; whether it has."""
     takes = hasattr(engine.model, "lora_manager")
     if takes:
         engine.set_weight_update_target(AdapterIntake(engine.model), engine.model_config)
@@ -60,6 +60,12 @@ def place_adapter(engine: Any) -> bool:
     if takes:
         engine.model.place()
     return takes
+
+
+def _is_whole(lora: Any) -> bool:
+    """Whether both halves of a layer's adapter are there; of one that joins several (queries, keys, values) of all."""
+    halves = [half if isinstance(half, list) else [half] for half in (lora.lora_a, lora.lora_b)]
+    return all(part is not None for half in halves for part in half)
 
 
 def _adapter(model: Any, tensors: dict[str, torch.Tensor], dtype: torch.dtype) -> LoRAModel:
@@ -86,7 +92,7 @@ def add_one_adapter(
     output_slices: tuple[int, ...],
     **others: Any,
 ) -> None:
-    """Add to ``y`` [T, m] what the only adapter makes of ``x`` [T, n], for a batch of which all rows have it or none."""
+    """Add to ``y`` [T, m] what the only adapter makes of ``x`` [T, n]; all tokens of a batch have it or none."""
     if wrapper.no_lora:
         return
     start = 0
