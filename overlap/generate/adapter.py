@@ -40,7 +40,8 @@ class AdapterIntake:
         if wanted != found:
             manager.remove_adapter(ADAPTER_ID)
             odd = sorted(wanted ^ found)
-            raise RuntimeError(f"the adapters of {len(odd)} layers were not sent, or have no place: {odd[0]}")
+            what = f"the adapters of {len(odd)} layers were not sent, or have no place here ({odd[0]})"
+            raise RuntimeError(f"{what}: use learn.lora_sync=merged")
         manager.activate_adapter(ADAPTER_ID)
 
 
@@ -59,6 +60,8 @@ def place_adapter(engine: Any) -> bool:
     takes = isinstance(engine.model, AdapterIntake)
     if takes:
         engine.model.place()
+        if engine.device.type != "cpu":
+            torch.accelerator.synchronize()
     return takes
 
 

@@ -38,6 +38,7 @@ _NAMES: Mapping[str, tuple[str, ...]] = {
     "vllm.config": ("WeightTransferConfig",),
     "vllm.distributed.weight_transfer.base": ("WeightTransferInitRequest", "WeightTransferUpdateRequest"),
     "vllm.lora.request": ("LoRARequest",),
+    "vllm.model_executor.models": ("ModelRegistry", "supports_lora"),
     "vllm.platforms": ("current_platform",),
     "vllm.sampling_params": ("RequestOutputKind",),
     "vllm.utils.ompmultiprocessing": ("OMPProcessManager",),
@@ -267,9 +268,18 @@ def open_engine(spec: EngineSpec) -> VllmEngine:
     args = _accepted(vllm.AsyncEngineArgs, args)
     args["weight_transfer_config"] = vllm.WeightTransferConfig(backend=TRANSFERS[spec.backend])
     config = vllm.AsyncEngineArgs(**args).create_engine_config()
+    if spec.takes_adapter:
+        check_family(vllm, config.model_config)
     if on_cpu and spec.cfg.rollout.tensor_parallel == 1:
         fork_one_process(config.parallel_config, vllm.OMPProcessManager(config).cpu_lists[:1])
     return VllmEngine(vllm.AsyncLLM.from_vllm_config(config, disable_log_stats=True), vllm, spec, on_cpu)
+
+
+def check_family(vllm: Any, model: Any) -> None:
+    """Raise ConfigError where vLLM has no place for adapters in the class that it has for a policy."""
+    kind, _ = vllm.ModelRegistry.resolve_model_cls(model.architectures, model)
+    if not vllm.supports_lora(kind):
+        raise ConfigError("learn.lora_sync", "adapter", f"vLLM takes no adapters for {kind.__name__}: use merged")
 
 
 def check_shape(owner: type, calls: Mapping[str, tuple[str, ...]]) -> None:

@@ -3,7 +3,7 @@
     float32 weights ──step──▶ their change, c            what the engine is sent ──step──▶ its change, a
     share = <a, c> / <c, c>
 
-Of weights that are rounded to bfloat16 a change below half their spacing does not arrive, or arrives with those of later
+Of weights that are rounded to bfloat16 a change below half their spacing does not arrive, or does with those of later
 steps: 1 is all of it, 0 nothing. It is measured on some rows of some matrices, the same in each step. An adapter counts
 by the product that it adds to its weight.
 """

@@ -58,6 +58,7 @@ def engine(kind: Any, model: Any) -> Any:
     made = object.__new__(kind)
     made.model = made._default_model = model
     made.model_config = made._default_model_config = "config"
+    made.device = torch.device("cpu")
     made._packed_importer = SimpleNamespace(close=lambda: model.calls.append("closed"))
     return made
 
@@ -85,9 +86,9 @@ def test_an_adapter_is_put_in_its_place_when_all_of_it_has_come(kind: Any) -> No
 @pytest.mark.parametrize(
     ("names", "odd"),
     [
-        (("q_proj", "o_proj"), r"1 layers .*: model\.qk_proj"),
-        (("q_proj", "k_proj"), r"1 layers .*: model\.o_proj"),
-        ((*NAMES, "v_proj"), r"1 layers .*: model\.v_proj"),
+        (("q_proj", "o_proj"), r"1 layers .*\(model\.qk_proj"),
+        (("q_proj", "k_proj"), r"1 layers .*\(model\.o_proj"),
+        ((*NAMES, "v_proj"), r"1 layers .*\(model\.v_proj"),
     ],
 )
 def test_one_that_lacks_a_layer_or_has_one_too_many_is_refused_and_none_is_left(

@@ -4,6 +4,7 @@ import asyncio
 import os
 import subprocess
 import sys
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -180,6 +181,19 @@ def test_an_engine_has_a_place_for_an_adapter_beside_the_policys_own_weights_whe
     assert args.get("max_lora_rank", 0) == place
     assert args.get("enable_lora", False) == bool(place)
     assert args["load_format"] == ("auto" if place or standalone else "dummy")
+
+
+@pytest.mark.parametrize(("family", "taken"), [("Qwen2ForCausalLM", True), ("BloomForCausalLM", False)])
+def test_a_family_of_which_vllm_takes_no_adapters_is_refused(family, taken):
+    models = pytest.importorskip("vllm.model_executor.models")
+    kind = models.ModelRegistry.models[family].load_model_cls()
+    registry = SimpleNamespace(resolve_model_cls=lambda names, model: (kind, names[0]))
+    vllm = SimpleNamespace(ModelRegistry=registry, supports_lora=models.supports_lora)
+    refused = pytest.raises(
+        ConfigError, match=r"^learn\.lora_sync='adapter': vLLM takes no adapters for Bloom.*: use merged"
+    )
+    with nullcontext() if taken else refused:
+        generate_api.check_family(vllm, SimpleNamespace(architectures=[family]))
 
 
 def test_a_cache_that_is_not_forgotten_is_an_error():
