@@ -38,8 +38,9 @@ class LearnConfig(Section):
     critic is trained whole."""
     lora_sync: Literal["adapter", "merged"] | None = free(None)
     """What the engine gets of adapters. "adapter": them alone, which it computes beside the policy as the run began
-    (vLLM's LoRA support; up to rank 512); "merged": all weights with the adapters in them, which in bfloat16 loses most
-    of the first changes (``sync/applied_share``). null: adapter."""
+    (vLLM's LoRA support; up to rank 512); "merged": all weights with the adapters in them, with which the engine is
+    faster, but in bfloat16 most of the first changes are lost (``sync/applied_share``). null: adapter in bfloat16; in
+    float32, where nothing is lost, merged."""
     warmup_steps: int = at_least(0, 0)
     """Optimizer steps of linear warm-up."""
     schedule: Literal["constant", "linear", "cosine"] = "constant"
@@ -206,11 +207,6 @@ class LearnConfig(Section):
     def kl_by(self) -> Literal["k1", "k2", "k3"]:
         """``kl_estimator``, or what is usual for ``kl_in``."""
         return self.kl_estimator or ("k3" if self.kl_in == "loss" else "k1")
-
-    @property
-    def sends_adapter(self) -> bool:
-        """Adapters go to the engine alone."""
-        return 0 < self.lora_rank <= ENGINE_RANKS[-1] and self.lora_sync != "merged"
 
     @property
     def engine_rank(self) -> int:

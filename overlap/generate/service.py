@@ -36,7 +36,7 @@ class EngineSpec:
     @property
     def takes_adapter(self) -> bool:
         """It has the policy's own weights for good, and a learner sends an adapter."""
-        return self.cfg.learn.sends_adapter and not self.load_weights
+        return self.cfg.sends_adapter and not self.load_weights
 
 
 @dataclass(frozen=True, slots=True)

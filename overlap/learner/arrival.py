@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from overlap.config import LearnConfig
+from overlap.config import Config
 from overlap.learner.lora import alone
 from overlap.weights import FullTensors, LowRank, whole_shape
 
@@ -35,8 +35,8 @@ Rows = list[tuple[Tensor, Tensor]]
 class ArrivalProbe:
     """Reads the same rows of a trained policy again and again."""
 
-    def __init__(self, model: TrainedModel, adapters: Mapping[str, LowRank], learn: LearnConfig) -> None:
-        self._model, self._stage, self._alone = model, learn.zero_stage, learn.sends_adapter
+    def __init__(self, model: TrainedModel, adapters: Mapping[str, LowRank], cfg: Config) -> None:
+        self._model, self._stage, self._alone = model, cfg.learn.zero_stage, cfg.sends_adapter
         named = FullTensors(list(model.module.policy.named_parameters()), 0, adapters).named
         matrices = [(name, p) for name, p in named if name in adapters or _is_trained_matrix(p)]
         count = min(MATRICES, len(matrices))

@@ -106,7 +106,7 @@ class RankTrainer:
         trained = [p for p in model.parameters() if p.requires_grad]
         optimizer = torch.optim.AdamW(trained, lr=cfg.learn.lr, weight_decay=cfg.learn.weight_decay, fused=True)
         self.model = backend.train(model, optimizer)
-        self._arrival = ArrivalProbe(self.model, self.adapters, cfg.learn)
+        self._arrival = ArrivalProbe(self.model, self.adapters, cfg)
         self.residency = Residency(device)
 
     def residency_of(self) -> Residency:
@@ -252,5 +252,5 @@ class RankTrainer:
 
     def sent_tensors(self) -> FullTensors:
         """The same of what goes to the engine."""
-        learn = self.cfg.learn
-        return alone(self.adapters, learn.zero_stage) if learn.sends_adapter else self.full_tensors()
+        stage = self.cfg.learn.zero_stage
+        return alone(self.adapters, stage) if self.cfg.sends_adapter else self.full_tensors()

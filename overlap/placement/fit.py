@@ -166,7 +166,7 @@ def _host_hints(run: PlannedRun) -> list[tuple[str, bool]]:
     return [
         ("raise learn.zero_stage", learn.zero_stage < 3 and learn.ranks > 1),
         ("learn.offload=none", run.offload != "none"),
-        ("learn.lora_sync=merged", learn.sends_adapter),
+        ("learn.lora_sync=merged", run.cfg.sends_adapter),
         ("learn.lora_rank=16 and learn.lora_sync=merged", not learn.lora_rank),
     ]
 

@@ -109,7 +109,7 @@ class PlannedRun:
     @property
     def sent(self) -> tuple[int, int]:
         """Bytes that a sync brings to an engine, and of the largest tensor of them."""
-        if not self.cfg.learn.sends_adapter:
+        if not self.cfg.sends_adapter:
             return self.weights, self.width * self.policy.largest
         shape = self.policy.decoder
         return self.adapters, self.width * self.cfg.learn.lora_rank * max(shape.hidden, shape.inner)
@@ -118,7 +118,7 @@ class PlannedRun:
     def engine_adapter(self) -> Mapping[str, int]:
         """What an engine has beside its weights for adapters, on each of its GPUs at most."""
         learn = self.cfg.learn
-        return {"adapter": self.adapters * learn.engine_rank // learn.lora_rank} if learn.sends_adapter else {}
+        return {"adapter": self.adapters * learn.engine_rank // learn.lora_rank} if self.cfg.sends_adapter else {}
 
     @property
     def kv_token(self) -> int:

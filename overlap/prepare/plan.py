@@ -109,7 +109,7 @@ def _learner_lines(asked: PlannedRun, seats: Seats) -> list[tuple[str, str]]:
 
 def _sent(asked: PlannedRun) -> str:
     """What the engine gets of adapters."""
-    size, what = asked.sent[0] / 1e6, "the adapter alone" if asked.cfg.learn.sends_adapter else "the merged weights"
+    size, what = asked.sent[0] / 1e6, "the adapter alone" if asked.cfg.sends_adapter else "the merged weights"
     return f"{what}, {size:,.0f} MB"
 
 

@@ -37,12 +37,12 @@ def with_adapter(base: Path, adapter: Path):
 @pytest.mark.parametrize(
     ("ranks", "zero_stage", "more"),
     [
-        wide(1, 1, {"lora_sync": "merged"}),
-        wide(1, 2, {"checkpointing": "always"}),
-        wide(1, 3, {"lora_sync": "merged"}),
-        wide(2, 1, {}),
+        wide(1, 1, {}),
+        wide(1, 2, {"checkpointing": "always", "lora_sync": "adapter"}),
+        wide(1, 3, {}),
+        wide(2, 1, {"lora_sync": "adapter"}),
         wide(2, 2, {"sequence_parallel": 2}),
-        (2, 3, {"checkpointing": "always"}),
+        (2, 3, {"checkpointing": "always", "lora_sync": "adapter"}),
         wide(2, 3, {"updates_per_step": 2}),
     ],
 )
@@ -75,7 +75,7 @@ def test_every_stage_and_number_of_ranks_takes_the_steps_of_plain_torch(
     assert logprobs == pytest.approx(expected.logprobs(PROBE), abs=2e-3)
     assert [report["sync/applied_share"] for report in reports] == pytest.approx([1.0] * 3, abs=1e-3)
     base, by_torch = tensors(policy), dict(expected.full_tensors())
-    if cfg.learn.sends_adapter:
+    if cfg.sends_adapter:
         served = merged(base, served)
     assert served.keys() == base.keys()
     gone = distance(by_torch, base)

@@ -28,7 +28,7 @@ class Bench:
         self.runner = asyncio.Runner()
         self.generator = self.make(cfg, policy, scratch, host)
         self.model = AutoModelForCausalLM.from_pretrained(policy, dtype=torch.float32)
-        self.adapters, self._alone = adapt(self.model, cfg.learn), cfg.learn.sends_adapter
+        self.adapters, self._alone = adapt(self.model, cfg.learn), cfg.sends_adapter
         self.sender = open_sender("shm", rank=0)
         self.version = -1
 

@@ -13,7 +13,6 @@ import pytest
 from overlap.config import check_sharing
 from overlap.config.earlier import changes
 from overlap.config.fields import Config, RunConfig
-from overlap.config.learn import LearnConfig
 from overlap.config.load import config_from_dict, load_config
 from overlap.config.rules import MAY_CHANGE
 from overlap.errors import ConfigError
@@ -321,17 +320,24 @@ def test_a_field_may_not_change_unless_it_says_so() -> None:
 
 
 @pytest.mark.parametrize(
-    ("rank", "sync", "alone"),
-    [(0, None, False), (4, None, True), (512, "adapter", True), (4, "merged", False), (513, None, False)],
+    ("rank", "sync", "dtype", "alone"),
+    [
+        (0, None, "bfloat16", False),
+        (4, None, "bfloat16", True),
+        (4, "merged", "bfloat16", False),
+        (513, None, "bfloat16", False),
+        (4, None, "float32", False),
+        (512, "adapter", "float32", True),
+    ],
 )
-def test_adapters_go_to_the_engine_alone_unless_they_are_merged_or_too_large_for_it(
-    rank: int, sync: str | None, alone: bool
+def test_adapters_go_to_the_engine_alone_where_merged_weights_would_lose_changes_or_by_choice(
+    rank: int, sync: str | None, dtype: str, alone: bool
 ) -> None:
-    learn = LearnConfig(lora_rank=rank, lora_sync=sync)
-    assert learn.sends_adapter == alone
+    cfg = Config().replace({"learn.lora_rank": rank, "learn.lora_sync": sync, "model.dtype": dtype})
+    assert cfg.sends_adapter == alone
     if alone:
-        assert learn.engine_rank in get_args(pytest.importorskip("vllm.config.lora").MaxLoRARanks)
-        assert learn.engine_rank >= rank
+        assert cfg.learn.engine_rank in get_args(pytest.importorskip("vllm.config.lora").MaxLoRARanks)
+        assert cfg.learn.engine_rank >= rank
 
 
 def test_a_field_that_an_older_run_did_not_know_had_its_default() -> None:

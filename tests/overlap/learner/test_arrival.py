@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 import torch
+from plain_backend import plain_trainer
 from responses import some_groups
 
-from overlap.config import LearnConfig
+from overlap.config import Config, LearnConfig, ModelConfig
 from overlap.learner import arrival
 from overlap.learner.arrival import ArrivalProbe, applied_share
 from overlap.weights import LowRank
@@ -49,8 +50,9 @@ class Masters:
 
 def ten_steps(dtype: torch.dtype, lr: float = 1e-5, **learn: Any) -> tuple[list[float], float]:
     """The share of each step, and that of all ten together."""
-    cfg = LearnConfig(**learn)
-    model = Masters(dtype, cfg.lora_rank)
+    name: Any = str(dtype).removeprefix("torch.")
+    cfg = Config(model=ModelConfig(dtype=name), learn=LearnConfig(**learn))
+    model = Masters(dtype, cfg.learn.lora_rank)
     probe = ArrivalProbe(model, model.adapters, cfg)  # type: ignore[arg-type]
     readings = [probe.read()]
     for number in range(10):
@@ -68,7 +70,7 @@ def test_the_share_is_that_of_the_change_along_itself() -> None:
     assert math.isnan(applied_share(before, before))
 
 
-@pytest.mark.parametrize("learn", [{}, {"lora_rank": RANK}, {"lora_rank": RANK, "lora_sync": "merged"}])
+@pytest.mark.parametrize("learn", [{}, {"lora_rank": RANK}, {"lora_rank": RANK, "lora_sync": "adapter"}])
 def test_in_float32_all_of_it_arrives(learn: dict[str, Any]) -> None:
     shares, ten = ten_steps(torch.float32, **learn)
     assert [*shares, ten] == pytest.approx([1.0] * 11, abs=2e-3)
@@ -90,10 +92,6 @@ def test_whole_weights_in_bfloat16_hold_the_first_small_changes_back() -> None:
 
 
 def test_of_a_policy_some_matrices_are_read_and_none_that_is_too_large(tiny: Any, monkeypatch: Any) -> None:
-    from plain_backend import plain_trainer
-
-    from overlap.config import Config, ModelConfig
-
     torch.manual_seed(0)
     model = ModelConfig(dtype="float32", prompt_tokens=32, response_tokens=32)
     trainer = plain_trainer(monkeypatch, Config(model=model, learn=LearnConfig(lr=1e-2)), tiny, total_updates=10)
@@ -102,7 +100,7 @@ def test_of_a_policy_some_matrices_are_read_and_none_that_is_too_large(tiny: Any
     assert {p.dim() for p in matrices.values()} == {2}
     sizes = {p.numel() for p in trainer.model.module.policy.parameters() if p.dim() == 2}
     monkeypatch.setattr(arrival, "LARGEST", min(sizes))
-    few = ArrivalProbe(trainer.model, {}, trainer.cfg.learn)
+    few = ArrivalProbe(trainer.model, {}, trainer.cfg)
     assert {p.numel() for _, p in few._named} == {min(sizes)}
     told = trainer.step(some_groups())
     assert told["sync/applied_share"] == pytest.approx(1.0)
