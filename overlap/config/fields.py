@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import TYPE_CHECKING, Any, Literal, cast
 
-from overlap.config.learn import CriticConfig, LearnConfig
+from overlap.config.learn import ENGINE_RANKS, CriticConfig, LearnConfig
 from overlap.config.rollout import EpisodeConfig, RolloutConfig, check_sharing
 from overlap.config.rules import Section, above, at_least, free, require
 
@@ -200,6 +200,13 @@ class Config:
     def eval_temperature(self) -> float:
         """Sampling temperature of evaluations."""
         return self.rollout.temperature if self.run.eval_temperature is None else self.run.eval_temperature
+
+    @property
+    def sends_adapter(self) -> bool:
+        """Adapters go to the engine alone: by ``learn.lora_sync``, or where merged weights would lose changes."""
+        learn, loses = self.learn, self.model.dtype == "bfloat16"
+        fits = 0 < learn.lora_rank <= ENGINE_RANKS[-1]
+        return fits and (learn.lora_sync or ("adapter" if loses else "merged")) == "adapter"
 
     @property
     def parity_bound(self) -> float:

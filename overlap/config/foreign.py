@@ -93,6 +93,7 @@ _NAMES = {
     ),
     "learn.lora_rank": "lora_r",
     "learn.lora_rank above 0": "use_peft use_lora",
+    "learn.lora_sync (adapter or merged)": "lora.merge",
     "none: it is twice learn.lora_rank": "lora_alpha",
     "none: adapters are on all linear layers, without dropout": "lora_dropout lora_target_modules target_modules",
     # advantage, loss, correction

@@ -9,6 +9,8 @@ from overlap.config.foreign import ADVANTAGES
 from overlap.config.rules import ImportPath, Section, above, at_least, bounded_by, free, require
 
 Truncated = Literal["mask", "zero", "bootstrap"]
+ENGINE_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
+"""Ranks that vLLM has places for (``max_lora_rank``)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,8 +34,13 @@ class LearnConfig(Section):
     """Peak learning rate."""
     lora_rank: int = at_least(0, 0)
     """Rank r of the adapters (LoRA) that are trained in the weights' place, on all linear layers of the decoder, with
-    alpha = 2 r; 0: all weights are trained. The engine gets weights with the adapters in them. Adapters take an ``lr``
-    about 10 times as large (Schulman et al. 2025). A critic is trained whole."""
+    alpha = 2 r; 0: all weights are trained. Adapters take an ``lr`` about 10 times as large (Schulman et al. 2025). A
+    critic is trained whole."""
+    lora_sync: Literal["adapter", "merged"] | None = free(None)
+    """What the engine gets of adapters. "adapter": them alone, which it computes beside the policy as the run began
+    (vLLM's LoRA support; up to rank 512); "merged": all weights with the adapters in them, with which the engine is
+    faster, but in bfloat16 most of the first changes are lost (``sync/applied_share``). null: adapter in bfloat16; in
+    float32, where nothing is lost, merged."""
     warmup_steps: int = at_least(0, 0)
     """Optimizer steps of linear warm-up."""
     schedule: Literal["constant", "linear", "cosine"] = "constant"
@@ -145,6 +152,11 @@ class LearnConfig(Section):
         require(self.truncated != "bootstrap" or self.advantage == "gae", "learn.truncated", self.truncated, way_out)
         self._check_response_clip()
         self._check_kl()
+        way_out = "it is for adapters: use learn.lora_rank above 0, or null"
+        require(self.lora_sync is None or self.lora_rank > 0, "learn.lora_sync", self.lora_sync, way_out)
+        way_out = f"the engine takes adapters up to rank {ENGINE_RANKS[-1]}: use merged, or a lower learn.lora_rank"
+        fits = self.lora_sync != "adapter" or self.lora_rank <= ENGINE_RANKS[-1]
+        require(fits, "learn.lora_sync", self.lora_sync, way_out)
         way_out = "it bounds the ratio of ppo: use learn.loss=ppo, or null"
         require(self.dual_clip is None or loss == "ppo", "learn.dual_clip", self.dual_clip, way_out)
 
@@ -195,6 +207,11 @@ class LearnConfig(Section):
     def kl_by(self) -> Literal["k1", "k2", "k3"]:
         """``kl_estimator``, or what is usual for ``kl_in``."""
         return self.kl_estimator or ("k3" if self.kl_in == "loss" else "k1")
+
+    @property
+    def engine_rank(self) -> int:
+        """Rank of the place that the engine has for adapters."""
+        return next(rank for rank in ENGINE_RANKS if rank >= self.lora_rank)
 
     @property
     def own_reference(self) -> bool:

@@ -20,8 +20,11 @@ from overlap.errors import ConfigError, EngineError, one_line
 from overlap.generate.bind_to_parent import fork_one_process
 from overlap.generate.service import EngineSample, EngineSpec, Sampling
 from overlap.generate.start import engine_args, kv_bytes
+from overlap.policy import adapted_layers
 
 _TAIL_TOKENS = 4
+ADAPTER = "adapter"
+"""The one that all requests name, to vLLM; each sync replaces it in its place, as weights are replaced."""
 _FIRST = -(2**31)  # before all groups: who probes waits for the answer
 TRANSFERS = {"shm": "overlap_shm", "ipc": "overlap_ipc", "nccl": "overlap_nccl"}
 """Our weight backends by the names under which vLLM knows them (see ``receive``)."""
@@ -34,6 +37,8 @@ _NAMES: Mapping[str, tuple[str, ...]] = {
     "vllm": ("AsyncEngineArgs", "SamplingParams", "TokensPrompt"),
     "vllm.config": ("WeightTransferConfig",),
     "vllm.distributed.weight_transfer.base": ("WeightTransferInitRequest", "WeightTransferUpdateRequest"),
+    "vllm.lora.request": ("LoRARequest",),
+    "vllm.model_executor.models": ("ModelRegistry", "supports_lora"),
     "vllm.platforms": ("current_platform",),
     "vllm.sampling_params": ("RequestOutputKind",),
     "vllm.utils.ompmultiprocessing": ("OMPProcessManager",),
@@ -45,7 +50,7 @@ _WAY_OUT = "install the vLLM that requirements/ names"
 
 CALLS: Mapping[str, tuple[str, ...]] = {
     "from_vllm_config": ("vllm_config", "disable_log_stats"),
-    "generate": ("prompt", "sampling_params", "request_id", "priority"),
+    "generate": ("prompt", "sampling_params", "request_id", "priority", "lora_request"),
     "pause_generation": ("mode", "clear_cache"),
     "resume_generation": (),
     "init_weight_transfer_engine": ("request",),
@@ -77,10 +82,13 @@ class VllmEngine:
         self._tokenizer, episode = llm.get_tokenizer(), spec.cfg.episode
         given = spec.cfg.model.chat_template_kwargs
         self._reader = AnswerReader(self._tokenizer, episode.tool_parser, episode.reasoning_parser, given)
+        self._asks = {"lora_request": vllm.LoRARequest(ADAPTER, 1, ADAPTER)} if spec.takes_adapter else {}
 
     async def prepare(self) -> None:
         """Have probes give log-probs at the sampling temperature, and call the policy's own weights version 0."""
         await self._llm.collective_rpc("overlap_probe_at", args=(self._spec.cfg.rollout.temperature,))
+        if self._spec.takes_adapter:
+            await self._llm.collective_rpc("overlap_keep_adapter")
         if self._spec.load_weights:
             await self._llm.update_weight_version("0")
 
@@ -129,7 +137,7 @@ class VllmEngine:
 
     async def _final(self, prompt: Sequence[int], id: str, params: Any, priority: int) -> Any:
         tokens = self._vllm.TokensPrompt(prompt_token_ids=list(prompt))
-        async for output in self._llm.generate(tokens, params, id, priority=priority):
+        async for output in self._llm.generate(tokens, params, id, priority=priority, **self._asks):
             if output.finished:
                 return output
         raise EngineError(f"request {id} ended without an output")
@@ -169,9 +177,9 @@ class VllmEngine:
         await self._llm.collective_rpc("overlap_abandon_weights")
 
     async def sleep(self) -> None:
-        # Weights are dropped (level 2), for a learner sends all of them before they are used. Level 1 would keep the
-        # first ones, which mean nothing, in pinned memory of the host for good.
-        await self._llm.sleep(level=2, mode="keep")
+        # Weights are dropped (level 2) where a learner sends all of them before they are used. Level 1 keeps those that
+        # an adapter is beside in pinned memory of the host.
+        await self._llm.sleep(level=1 if self._spec.takes_adapter else 2, mode="keep")
 
     async def wake(self, part: Part) -> None:
         await self._llm.wake_up(tags=[TAGS[part]])
@@ -254,12 +262,24 @@ def open_engine(spec: EngineSpec) -> VllmEngine:
     if spec.device == ("cuda" if on_cpu else "cpu"):
         raise ConfigError("run.device", spec.device, "this vLLM is built for the other: use that, or set up again")
     cache = kv_bytes(spec, vllm.AutoConfig.from_pretrained(spec.policy).get_text_config())
-    args = _accepted(vllm.AsyncEngineArgs, engine_args(spec, cache if on_cpu else 0))
+    args = engine_args(spec, cache if on_cpu else 0)
+    if spec.takes_adapter:
+        args["lora_target_modules"] = adapted_layers(spec.policy)  # else the embeddings', too
+    args = _accepted(vllm.AsyncEngineArgs, args)
     args["weight_transfer_config"] = vllm.WeightTransferConfig(backend=TRANSFERS[spec.backend])
     config = vllm.AsyncEngineArgs(**args).create_engine_config()
+    if spec.takes_adapter:
+        check_family(vllm, config.model_config)
     if on_cpu and spec.cfg.rollout.tensor_parallel == 1:
         fork_one_process(config.parallel_config, vllm.OMPProcessManager(config).cpu_lists[:1])
     return VllmEngine(vllm.AsyncLLM.from_vllm_config(config, disable_log_stats=True), vllm, spec, on_cpu)
+
+
+def check_family(vllm: Any, model: Any) -> None:
+    """Raise ConfigError where vLLM has no place for adapters in the class that it has for a policy."""
+    kind, _ = vllm.ModelRegistry.resolve_model_cls(model.architectures, model)
+    if not vllm.supports_lora(kind):
+        raise ConfigError("learn.lora_sync", "adapter", f"vLLM takes no adapters for {kind.__name__}: use merged")
 
 
 def check_shape(owner: type, calls: Mapping[str, tuple[str, ...]]) -> None:

@@ -30,6 +30,7 @@ from vllm.model_executor.layers.vocab_parallel_embedding import VocabParallelEmb
 from vllm.model_executor.model_loader.reload import finalize_layerwise_reload, initialize_layerwise_reload
 from vllm.platforms import current_platform
 
+from overlap.generate.adapter import AdapterIntake, expect_adapter, place_adapter, use_one_adapter
 from overlap.generate.bind_to_parent import enter_engine_process
 
 enter_engine_process()
@@ -92,7 +93,8 @@ class ShmEngine(WeightTransferEngine[ShmInit, ShmUpdate]):
         """Nothing to connect."""
 
     def start_weight_update(self) -> None:
-        """Nothing yet: a description that cannot be read must not touch the model."""
+        """Nothing yet of weights: a description that cannot be read must not touch the model."""
+        expect_adapter(self)
 
     def update_weights(self, update_info: dict[str, Any]) -> None:
         """As the base class, which waits for an accelerator; a CPU has none."""
@@ -104,6 +106,9 @@ class ShmEngine(WeightTransferEngine[ShmInit, ShmUpdate]):
         """ValueError for a bad description, before the model is touched; RuntimeError for missing weights."""
         memory = _map(update_info)
         tensors = [_view(memory, *row) for row in update_info.tensors]
+        if isinstance(self.model, AdapterIntake):
+            self.model.load_weights(tensors)
+            return
         wanted = {name for name, _ in self.model.named_parameters()}
         initialize_layerwise_reload(self.model)
         try:
@@ -123,7 +128,8 @@ class ShmEngine(WeightTransferEngine[ShmInit, ShmUpdate]):
                 dispatch_cpu_unquantized_gemm(module, remove_weight=False)
 
     def finish_weight_update(self) -> None:
-        """Nothing left to do."""
+        """Use an adapter; weights are in the model."""
+        place_adapter(self)
 
     def abandon(self) -> None:
         """An update leaves nothing behind, however it ends."""
@@ -134,6 +140,18 @@ class ShmEngine(WeightTransferEngine[ShmInit, ShmUpdate]):
 
 class IpcEngine(IPCWeightTransferEngine):
     """vLLM's CUDA IPC engine; the memory handles come pickled, because they travel from process to process twice."""
+
+    def start_weight_update(self) -> None:
+        """Expect an adapter or all weights."""
+        if not expect_adapter(self):
+            super().start_weight_update()
+
+    def finish_weight_update(self) -> None:
+        """Use what has come, and close the sender's memory."""
+        if place_adapter(self):
+            self._packed_importer.close()
+        else:
+            super().finish_weight_update()
 
     def abandon(self) -> None:
         """Close the sender's memory, and count no layer's weights together with those of the next update."""
@@ -148,6 +166,16 @@ class IpcEngine(IPCWeightTransferEngine):
 
 class NcclEngine(NCCLWeightTransferEngine):
     """vLLM's NCCL engine, which joins a group again after one that failed."""
+
+    def start_weight_update(self) -> None:
+        """Expect an adapter or all weights."""
+        if not expect_adapter(self):
+            super().start_weight_update()
+
+    def finish_weight_update(self) -> None:
+        """Use what has come."""
+        if not place_adapter(self):
+            super().finish_weight_update()
 
     def init_transfer_engine(self, init_info: NCCLWeightTransferInitInfo) -> None:
         """Join another group than before."""
@@ -193,6 +221,14 @@ class WorkerExtension:
         with set_current_vllm_config(self.vllm_config):
             engine.abandon()
 
+    def overlap_keep_adapter(self) -> None:
+        """Keep an adapter at the end of the update that brought it. vLLM drops all then, for the weights that they are
+        beside may be others.
+        """
+        if not callable(getattr(self.model_runner, "reset_lora_state", None)):
+            raise RuntimeError(f"{type(self.model_runner).__name__} drops adapters in a way that is not known here")
+        self.model_runner.reset_lora_state = lambda: None
+
     def overlap_probe_at(self, temperature: float) -> None:
         """Give prompt log-probs at the sampling temperature; vLLM gives them at 1 whatever the request says."""
         probe_at(self.model_runner, temperature)
@@ -228,6 +264,7 @@ def _tempered(runner: Any, temperature: float) -> Callable[..., Any]:
 
 
 sleep_when_idle()
+use_one_adapter()
 for _name, _engine in (("overlap_shm", ShmEngine), ("overlap_ipc", IpcEngine), ("overlap_nccl", NcclEngine)):
     if _name not in WeightTransferEngineFactory._registry:
         WeightTransferEngineFactory.register_engine(_name, _engine)

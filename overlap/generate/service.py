@@ -33,6 +33,11 @@ class EngineSpec:
     engines: int
     """Number of engines on its machine; on a CPU they share the memory there."""
 
+    @property
+    def takes_adapter(self) -> bool:
+        """It has the policy's own weights for good, and a learner sends an adapter."""
+        return self.cfg.sends_adapter and not self.load_weights
+
 
 @dataclass(frozen=True, slots=True)
 class Sampling:

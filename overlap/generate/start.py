@@ -39,7 +39,7 @@ def engine_args(spec: EngineSpec, cpu_kv_bytes: int) -> dict[str, Any]:
     model, rollout = spec.cfg.model, spec.cfg.rollout
     args = {
         "model": str(spec.policy),
-        "load_format": "auto" if spec.load_weights else "dummy",
+        "load_format": "auto" if spec.load_weights or spec.takes_adapter else "dummy",
         "dtype": model.dtype,
         "max_model_len": spec.cfg.context_tokens + 1,  # a probe as long as the context also asks for a token
         "max_num_seqs": rollout.at_once,
@@ -51,6 +51,8 @@ def engine_args(spec: EngineSpec, cpu_kv_bytes: int) -> dict[str, Any]:
         "disable_log_stats": True,
         "scheduling_policy": "priority",
     }
+    if spec.takes_adapter:
+        args |= {"enable_lora": True, "max_loras": 1, "max_lora_rank": spec.cfg.learn.engine_rank}
     if rollout.in_flight == "keep":
         args |= {"scheduler_cls": KEEP_SCHEDULER, "async_scheduling": True}
     if cpu_kv_bytes:

@@ -44,6 +44,9 @@ class TrainedModel(Protocol):
     def full_tensors(self, adapters: Mapping[str, LowRank]) -> FullTensors:
         """Full named tensors of ``module.policy``, with ``adapters`` in them."""
 
+    def master(self, parameter: Any) -> Tensor:
+        """The whole of a parameter that learns, as the optimizer has it, float32."""
+
     def save(self, folder: Path) -> None:
         """Write this rank's part of parameters and optimizer into ``folder``, which exists; frozen parameters are left
         out. Raises OSError or RuntimeError, but only when no other rank waits for this one.

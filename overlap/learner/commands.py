@@ -82,7 +82,7 @@ class Commands:
     def publish(self, version: int) -> tuple[str, dict[str, Any]]:
         """Backend and info of a WeightUpdate."""
         self._residency.send()
-        return self._spec.placement.backend, self._sender.prepare(self._trainer.full_tensors(), version)
+        return self._spec.placement.backend, self._sender.prepare(self._trainer.sent_tensors(), version)
 
     def chunk(self, first: bool) -> dict[str, Any] | None:
         """The next part of the published weights, once the engine has loaded the previous one."""

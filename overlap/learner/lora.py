@@ -1,7 +1,8 @@
 """Adapters (LoRA, Hu et al. 2021): what is trained in the place of a policy's weights, and what becomes of it.
 
-    adapt ──▶ they alone are trained ───────┬──▶ in each weight that is published or saved (``weights.LowRank``)
-                                            └──▶ beside a saved policy, as peft has them (``save_adapter``)
+    adapt ──▶ they alone are trained ───┬──▶ published alone (``alone``)
+                                        ├──▶ in each weight that is published or saved (``weights.LowRank``)
+                                        └──▶ beside a saved policy, as peft has them (``save_adapter``)
 
 They are peft's, put into the policy itself: class, output layer and configuration stay what the learner knows.
 Importing this module imports no torch.
@@ -16,14 +17,14 @@ from typing import TYPE_CHECKING, Any
 
 from overlap.config import LearnConfig
 from overlap.errors import ConfigError
-from overlap.weights import FullTensors, LowRank, whole_shape
+from overlap.policy import linear_layers
+from overlap.weights import ADAPTER_SCALE, FullTensors, LowRank, whole_shape
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 FOLDER = "adapter"
 """Where adapters lie in a saved policy."""
-_SCALE = 2.0  # alpha / r: the usual rule of twice the rank, so that one learning rate serves all ranks
 _NAME = "default"  # peft's, for the only one
 _DOWN, _UP = f".lora_A.{_NAME}.weight", f".lora_B.{_NAME}.weight"
 
@@ -57,7 +58,7 @@ def _config(rank: int, targets: list[str], base: str) -> Any:
     config = LoraConfig(
         task_type="CAUSAL_LM",
         r=rank,
-        lora_alpha=int(_SCALE * rank),
+        lora_alpha=int(ADAPTER_SCALE * rank),
         lora_dropout=0.0,
         target_modules=targets,
         base_model_name_or_path=base,
@@ -67,12 +68,12 @@ def _config(rank: int, targets: list[str], base: str) -> Any:
 
 
 def _targets(policy: Any, rank: int) -> list[str]:
-    """Last parts of the names of the decoder's linear layers."""
+    """``linear_layers``, where adapters on them are all that a family needs."""
     from torch import nn
 
-    modules = dict(policy.base_model.named_modules())
-    linear = {name for name, module in modules.items() if isinstance(module, nn.Linear)}
-    known = linear | {name for name, module in modules.items() if isinstance(module, nn.Embedding)}
+    linear = linear_layers(policy)
+    modules = policy.base_model.named_modules()
+    known = {name for name, module in modules if isinstance(module, nn.Linear | nn.Embedding)}
     others = [
         name
         for name, p in policy.base_model.named_parameters()
@@ -82,7 +83,7 @@ def _targets(policy: Any, rank: int) -> list[str]:
         found = f"{others[0]} is no linear layer" if others else "it has no linear layers"
         way_out = f"LoRA adapts linear layers, and in {type(policy).__name__} {found}: use 0, or a family like"
         raise ConfigError("learn.lora_rank", rank, f"{way_out} Llama or Qwen")
-    return sorted({name.rpartition(".")[2] for name in linear})
+    return linear
 
 
 @contextmanager
@@ -107,20 +108,22 @@ def whole(adapters: Mapping[str, LowRank], zero_stage: int) -> dict[str, LowRank
     return {name: LowRank(parts[f"{name}:down"], parts[f"{name}:up"], a.scale) for name, a in adapters.items()}
 
 
+def alone(adapters: Mapping[str, LowRank], zero_stage: int) -> FullTensors:
+    """The tensors of the adapters, by the names that peft gives them in files."""
+    return FullTensors([pair for name, a in adapters.items() for pair in a.named(name).items()], zero_stage)
+
+
 def from_state(tensors: Mapping[str, Tensor]) -> dict[str, LowRank]:
     """The adapters among the tensors of a policy, by the names of the weights that they belong to."""
     stems = [name.removesuffix(_DOWN) for name in tensors if name.endswith(_DOWN)]
-    return {f"{stem}.weight": LowRank(tensors[stem + _DOWN], tensors[stem + _UP], _SCALE) for stem in stems}
+    return {f"{stem}.weight": LowRank(tensors[stem + _DOWN], tensors[stem + _UP], ADAPTER_SCALE) for stem in stems}
 
 
 def save_adapter(adapters: Mapping[str, LowRank], base: Path, folder: Path) -> None:
     """Write adapters in host memory into ``folder``, for peft to load onto the checkpoint ``base``. Raises OSError."""
     from safetensors.torch import save_file
 
-    tensors: dict[str, Tensor] = {}
-    for name, adapter in adapters.items():
-        stem = f"base_model.model.{name.removesuffix('.weight')}"
-        tensors |= {f"{stem}.lora_A.weight": adapter.down, f"{stem}.lora_B.weight": adapter.up}
+    tensors = {file: tensor for name, adapter in adapters.items() for file, tensor in adapter.named(name).items()}
     targets = sorted({name.split(".")[-2] for name in adapters})
     rank = len(next(iter(adapters.values())).down)
     folder.mkdir(parents=True, exist_ok=True)

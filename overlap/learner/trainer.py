@@ -18,11 +18,12 @@ from torch import Tensor
 
 from overlap.config import Config
 from overlap.errors import ConfigError, LearnerError
+from overlap.learner.arrival import ArrivalProbe, applied_share
 from overlap.learner.backend import TrainBackend
 from overlap.learner.correction import correction
 from overlap.learner.critic_trainer import CriticTrainer
 from overlap.learner.kl import KL_ESTIMATES
-from overlap.learner.lora import adapt, without_adapters
+from overlap.learner.lora import adapt, alone, without_adapters
 from overlap.learner.loss import TokenLoss, token_loss
 from overlap.learner.losses import policy_loss
 from overlap.learner.micro_batch import MicroBatch, MiniBatch, PromptGroup, SplitConfig, mini_batches
@@ -105,6 +106,7 @@ class RankTrainer:
         trained = [p for p in model.parameters() if p.requires_grad]
         optimizer = torch.optim.AdamW(trained, lr=cfg.learn.lr, weight_decay=cfg.learn.weight_decay, fused=True)
         self.model = backend.train(model, optimizer)
+        self._arrival = ArrivalProbe(self.model, self.adapters, cfg)
         self.residency = Residency(device)
 
     def residency_of(self) -> Residency:
@@ -170,7 +172,7 @@ class RankTrainer:
         return costs
 
     def _learn(self, minis: Sequence[MiniBatch], known: Sequence[KnownTokens], tokens: int) -> dict[str, float]:
-        began = time.monotonic()
+        began, before = time.monotonic(), self._arrival.read()
         known = [replace(one, olds=olds) for one, olds in zip(known, self._before(minis), strict=True)]
         tally, norms, optimizer_s = Tally(self.device), [], 0.0
         for number, (mini, one) in enumerate(zip(minis, known, strict=True)):
@@ -184,6 +186,8 @@ class RankTrainer:
             "lr": learning_rate(self.updates - 1, self.cfg.learn, self.total_updates),
             "forward_backward_s": time.monotonic() - began - optimizer_s,
             "optimizer_s": optimizer_s,
+            "sync/applied_share": applied_share(before, self._arrival.read()),
+            "sync/bytes": float(sum(tensor.bytes for tensor in self.sent_tensors().metadata)),
         }
 
     def _before(self, minis: Sequence[MiniBatch]) -> list[list[Tensor] | None]:
@@ -245,3 +249,8 @@ class RankTrainer:
     def full_tensors(self) -> FullTensors:
         """Full named tensors of the policy; iterating is collective where it is partitioned."""
         return self.model.full_tensors(self.adapters)
+
+    def sent_tensors(self) -> FullTensors:
+        """The same of what goes to the engine."""
+        stage = self.cfg.learn.zero_stage
+        return alone(self.adapters, stage) if self.cfg.sends_adapter else self.full_tensors()

@@ -161,12 +161,13 @@ def _splits_further(run: PlannedRun, seats: Seats) -> bool:
 
 
 def _host_hints(run: PlannedRun) -> list[tuple[str, bool]]:
-    """The learner has its states there."""
+    """The learner has its states there, and an engine that takes adapters its weights."""
     learn = run.cfg.learn
     return [
         ("raise learn.zero_stage", learn.zero_stage < 3 and learn.ranks > 1),
         ("learn.offload=none", run.offload != "none"),
-        ("learn.lora_rank=16", not learn.lora_rank),
+        ("learn.lora_sync=merged", run.cfg.sends_adapter),
+        ("learn.lora_rank=16 and learn.lora_sync=merged", not learn.lora_rank),
     ]
 
 

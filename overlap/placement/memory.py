@@ -101,6 +101,26 @@ class PlannedRun:
         return self.width * self.policy.parameters
 
     @property
+    def adapters(self) -> int:
+        """Bytes of the policy's adapters; 0 where all weights are trained."""
+        rank = self.cfg.learn.lora_rank
+        return self.width * trained_parameters(self.policy.decoder, self.policy.parameters, rank) if rank else 0
+
+    @property
+    def sent(self) -> tuple[int, int]:
+        """Bytes that a sync brings to an engine, and of the largest tensor of them."""
+        if not self.cfg.sends_adapter:
+            return self.weights, self.width * self.policy.largest
+        shape = self.policy.decoder
+        return self.adapters, self.width * self.cfg.learn.lora_rank * max(shape.hidden, shape.inner)
+
+    @property
+    def engine_adapter(self) -> Mapping[str, int]:
+        """What an engine has beside its weights for adapters, on each of its GPUs at most."""
+        learn = self.cfg.learn
+        return {"adapter": self.adapters * learn.engine_rank // learn.lora_rank} if self.cfg.sends_adapter else {}
+
+    @property
     def kv_token(self) -> int:
         """Bytes of a token in the KV cache on each GPU of an engine: at most as many as heads of keys share it."""
         parallel = self.cfg.rollout.tensor_parallel
@@ -237,7 +257,8 @@ def kv_room(run: PlannedRun, size: int) -> int:
     r = run.cfg.rollout
     if not size:
         return run.kv_token * r.at_once * run.cfg.context_tokens
-    return int(r.gpu_memory * size) - run.weights // r.tensor_parallel - WORKSPACE
+    held = run.weights // r.tensor_parallel + sum(run.engine_adapter.values())
+    return int(r.gpu_memory * size) - held - WORKSPACE
 
 
 def kv_tokens(run: PlannedRun, size: int) -> int:
@@ -264,7 +285,7 @@ def _engine_items(run: PlannedRun, size: int, state: Literal["awake", "weights",
     if state == "asleep":
         return {"own": GPU_OWN, "workspace": ASLEEP}
     weights = run.weights // run.cfg.rollout.tensor_parallel
-    items = {"own": GPU_OWN, "workspace": WORKSPACE, "engine weights": weights}
+    items = {"own": GPU_OWN, "workspace": WORKSPACE, "engine weights": weights, **run.engine_adapter}
     return items if state == "weights" else items | {"KV cache": max(0, kv_room(run, size))}
 
 
@@ -273,7 +294,8 @@ def _engine_items(run: PlannedRun, size: int, state: Literal["awake", "weights",
 
 def _on_gpus(run: PlannedRun, seats: Seats, phase: Phase) -> Iterator[Use]:
     """An engine that takes turns sleeps while the learner learns, and takes its KV cache after its weights. It starts
-    before the learner does, and sleeps.
+    before the learner does, and sleeps. Weights that an adapter is beside are in the machine's memory then, and keep
+    their place there.
     """
     if phase == "critic" and run.critic is None:
         return
@@ -284,12 +306,11 @@ def _on_gpus(run: PlannedRun, seats: Seats, phase: Phase) -> Iterator[Use]:
         for device in devices:
             items = _engine_items(run, seats.devices[device], state)
             if phase == "sync":
-                items |= {
-                    "transfer buffer": transfer_bytes(
-                        seats.backend, run.weights, run.width * run.policy.largest, engine=True
-                    )
-                }
+                items |= {"transfer buffer": transfer_bytes(seats.backend, *run.sent, engine=True)}
             yield Use(f"engine {number}", gpu(device), phase, items)
+            if seats.turns and run.engine_adapter:
+                kept = run.weights // run.cfg.rollout.tensor_parallel + sum(run.engine_adapter.values())
+                yield Use(f"engine {number}", HOST, phase, {"sleeping weights": kept})
     for rank, device in enumerate(seats.ranks):
         held, away = _rank_items(run, seats, phase)
         yield Use(f"rank {rank}", gpu(device), phase, held | {"own": GPU_OWN})
@@ -314,7 +335,7 @@ def _rank_items(run: PlannedRun, seats: Seats, phase: Phase) -> tuple[Items, int
         elif phase == what:
             here = largest(here, (*model.moments(), *_referred(run, what)))
         elif (what, phase) == ("actor", "sync"):
-            here = largest(here, (_travel(model, seats.backend), model.probed()))
+            here = largest(here, (_travel(run, model, seats.backend), model.probed()))
         elif what == "actor" and phase == "generate":
             here = largest(here, (model.gathered_whole(),))
         held |= _named(here, what, phase)
@@ -357,9 +378,9 @@ def _referred(run: PlannedRun, what: Model) -> tuple[Items, ...]:
     return (replace(model, shape=shape, parameters=shape.parameters, trained=0).probed(),)
 
 
-def _travel(model: Trained, backend: str) -> Items:
+def _travel(run: PlannedRun, model: Trained, backend: str) -> Items:
     """What full tensors and their way into the engine need on a rank's device."""
-    size = transfer_bytes(backend, model.whole, model.width * model.shape.largest, engine=False)
+    size = transfer_bytes(backend, *run.sent, engine=False)
     return model.gathered_whole() | {"transfer buffer": size}
 
 
@@ -379,11 +400,11 @@ def _on_machine(run: PlannedRun, seats: Seats, phase: Phase) -> Iterator[Use]:
     if run.engine:
         token, each = token_bytes(run.policy, run.width), seats.host // max(1, len(seats.engines))
         cache = kv_cache_bytes(token, run.cfg.context_tokens, run.cfg.rollout.at_once, each)
-        items = {"own": ENGINE_OWN, "engine weights": run.weights, "KV cache": cache}
+        items = {"own": ENGINE_OWN, "engine weights": run.weights, **run.engine_adapter, "KV cache": cache}
         for number in range(len(seats.engines)):
             yield Use(f"engine {number}", MACHINE, phase, items)
     if seats.copies and phase != "start":
-        yield Use("agents", MACHINE, phase, {"transfer buffer": seats.copies * run.weights})
+        yield Use("agents", MACHINE, phase, {"transfer buffer": seats.copies * run.sent[0]})
     for rank in range(seats.first, seats.first + len(seats.ranks)):
         held = rank_on_cpu(run, phase, rank)
         if phase != "start":
@@ -401,8 +422,8 @@ def rank_on_cpu(run: PlannedRun, phase: Phase, rank: int) -> Items:
         if phase == what:
             here = largest(here, (*model.moments(), *_referred(run, what)))
         elif what == "actor" and phase == "sync":
-            here = largest(here, (_travel(model, "shm"), model.probed()))
+            here = largest(here, (_travel(run, model, "shm"), model.probed()))
         held |= _named(here, what, phase)
     if run.engine and rank == 0 and phase != "start":
-        held["transfer buffer"] = run.weights
+        held["transfer buffer"] = run.sent[0]
     return held | _reference(run)

@@ -96,6 +96,7 @@ def _learner_lines(asked: PlannedRun, seats: Seats) -> list[tuple[str, str]]:
     if rank := cfg.learn.lora_rank:
         trained = trained_parameters(shape.decoder, shape.parameters, rank)
         told, lr = f"LoRA of rank {rank} on all linear layers, {trained / 1e6:,.1f} M parameters trained", cfg.learn.lr
+        told += f"; each sync sends {_sent(asked)}"
         if lr < 1e-5:
             told += f"; learn.lr={lr:g} is a rate for all weights, adapters usually take 10 times as much"
         lines.append(("adapters", told))
@@ -104,6 +105,12 @@ def _learner_lines(asked: PlannedRun, seats: Seats) -> list[tuple[str, str]]:
         alone = f", trained alone for {c.warmup_steps} step(s)" if c.warmup_steps else ""
         lines.append(("critic", f"{c.policy or 'the policy'} ({size}), lr {c.lr:g}{alone}"))
     return lines + ([("KL penalty", _penalty(asked))] if cfg.learn.kl_coef else [])
+
+
+def _sent(asked: PlannedRun) -> str:
+    """What the engine gets of adapters."""
+    size, what = asked.sent[0] / 1e6, "the adapter alone" if asked.cfg.sends_adapter else "the merged weights"
+    return f"{what}, {size:,.0f} MB"
 
 
 def _penalty(asked: PlannedRun) -> str:

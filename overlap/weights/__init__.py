@@ -6,11 +6,12 @@ Woken by  the driver's publish, transmit and retire
 """
 
 from overlap.weights.copies import Piece, WeightCopy, mapped, piece_digest
-from overlap.weights.full import FullTensors, LowRank, WeightSender, full_tensors, whole_shape
+from overlap.weights.full import ADAPTER_SCALE, FullTensors, LowRank, WeightSender, full_tensors, whole_shape
 from overlap.weights.pieces import Brought, Pieces, WeightEndpoint
 from overlap.weights.shm import open_sender
 
 __all__ = [
+    "ADAPTER_SCALE",
     "Brought",
     "FullTensors",
     "LowRank",

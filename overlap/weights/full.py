@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 BUCKET_BYTES = 256 << 20
 """Gathered at once under ZeRO-3, bytes (at least one tensor)."""
 _ROWS_BYTES = 32 << 20  # of a weight that an adapter is added to, in float32
+ADAPTER_SCALE = 2.0
+"""alpha / r of adapters: the usual rule of twice the rank, so that one learning rate serves all ranks."""
 _BASE = ".base_layer."  # peft's name for a layer that has adapters, within them
 
 
@@ -51,6 +53,11 @@ class LowRank:
     down: Any
     up: Any
     scale: float
+
+    def named(self, weight: str) -> dict[str, Any]:
+        """Both by the names that peft gives them in files, as the adapter of the weight of that name."""
+        stem = f"base_model.model.{weight.removesuffix('.weight')}"
+        return {f"{stem}.lora_A.weight": self.down, f"{stem}.lora_B.weight": self.up}
 
     def added_to(self, weight: Tensor) -> Tensor:
         """A new tensor: the sum, made in float32 (float64 stays) and rounded once to the weight's number type."""
@@ -84,13 +91,14 @@ class FullTensors:
     ) -> None:
         self._adapters = dict(adapters or {})
         inside = {id(p) for adapter in self._adapters.values() for p in (adapter.down, adapter.up)}
-        self._named = [(name.replace(_BASE, "."), p) for name, p in named if id(p) not in inside]
+        self.named = [(name.replace(_BASE, "."), p) for name, p in named if id(p) not in inside]
+        """Names and parameters of what a pass yields."""
         self.gathers = zero_stage == 3
 
     @cached_property
     def metadata(self) -> list[TensorMeta]:
         """What a pass yields, in its order; not collective."""
-        return [TensorMeta(name, str(p.dtype).removeprefix("torch."), whole_shape(p)) for name, p in self._named]
+        return [TensorMeta(name, str(p.dtype).removeprefix("torch."), whole_shape(p)) for name, p in self.named]
 
     def __iter__(self) -> Iterator[tuple[str, Tensor]]:
         for bucket in self._gathered():
@@ -109,7 +117,7 @@ class FullTensors:
     def _gathered(self) -> Iterator[list[tuple[str, Any]]]:
         """The parameters, as many at a time as are whole together."""
         if not self.gathers:
-            yield self._named
+            yield self.named
             return
         from deepspeed.runtime.zero import GatheredParameters
 
@@ -125,7 +133,7 @@ class FullTensors:
     def _buckets(self) -> Iterator[list[tuple[str, Any]]]:
         bucket: list[tuple[str, Any]] = []
         used = 0
-        for name, p in self._named:
+        for name, p in self.named:
             size = sum(getattr(q, "ds_numel", q.numel()) * q.element_size() for q in self._parts(name, p))
             if bucket and used + size > BUCKET_BYTES:
                 yield bucket

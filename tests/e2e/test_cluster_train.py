@@ -72,9 +72,11 @@ def lines(file: Path) -> list[dict[str, Any]]:
 
 
 @pytest.mark.wide
-@pytest.mark.parametrize("replicas", [1, 2])
+@pytest.mark.parametrize(
+    ("replicas", "lora"), [(1, ()), (2, ()), (2, ("learn.lora_rank=4", "learn.lora_sync=adapter"))]
+)
 def test_a_run_goes_on_when_a_node_that_judges_dies_and_an_engine_whose_node_dies_moves_to_one_that_joins(
-    machines, start, tmp_path, replicas: int
+    machines, start, tmp_path, replicas: int, lora: tuple[str, ...]
 ) -> None:
     """One engine is on the driver's machine, and the others judge; of two each has a node."""
     steps, lost, stays, folder = 2 if replicas == 1 else 8, machines.all[1], machines.all[2], tmp_path / "run"
@@ -88,7 +90,7 @@ def test_a_run_goes_on_when_a_node_that_judges_dies_and_an_engine_whose_node_die
         f"run.dir={folder}",
     ]
     words += ["run.eval_samples=0", "model.dtype=float32", "run.keep_rollouts=true", f"run.steps={steps}"]
-    run = start(*words, f"rollout.replicas={replicas}")
+    run = start(*words, f"rollout.replicas={replicas}", *lora)
     run.until(f"step 1/{steps}", STEP_S)
     assert [len(machine.find(ENGINE)) for machine in machines.all] == ([0, 1, 1] if replicas == 2 else [1, 0, 0])
     lost.kill()

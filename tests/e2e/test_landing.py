@@ -10,7 +10,7 @@ import pytest
 from engine_bench import Bench
 from wide import wide
 
-from overlap.config import Config, ModelConfig, RolloutConfig
+from overlap.config import Config, LearnConfig, ModelConfig, RolloutConfig
 from overlap.core import Prompt, Request
 from overlap.generate.service import EngineService
 
@@ -21,19 +21,22 @@ PROMPT = tuple(range(40, 90))  # a whole block of it is shared
 RUNNING, TRIES = 3, 60
 ROOM = 78  # so long are three responses when the memory is full: later ones may have been put back and read anew
 GROUPS = itertools.count()
-in_flight = pytest.mark.parametrize("bench", ["recompute", wide("keep")], indirect=True)
-kept = pytest.mark.parametrize("bench", [wide("keep")], indirect=True)
-drained = pytest.mark.parametrize("bench", [wide("drain")], indirect=True)
+OF_ADAPTERS = " adapters"
+in_flight = pytest.mark.parametrize("bench", ["recompute", wide("keep"), wide("keep" + OF_ADAPTERS)], indirect=True)
+kept = pytest.mark.parametrize("bench", [wide("keep"), wide("keep" + OF_ADAPTERS)], indirect=True)
+drained = pytest.mark.parametrize("bench", [wide("drain"), wide("drain" + OF_ADAPTERS)], indirect=True)
 
 
 @pytest.fixture(scope="module", params=["recompute", wide("keep"), wide("drain")])
 def bench(request, tiny_policy, hosts_found, tmp_path_factory):
+    landing = request.param.removesuffix(OF_ADAPTERS)
     cfg = Config(
         model=ModelConfig(dtype="float32", prompt_tokens=64, response_tokens=200),
-        rollout=RolloutConfig(temperature=0.7, max_sequences=RUNNING, in_flight=request.param),
+        rollout=RolloutConfig(temperature=0.7, max_sequences=RUNNING, in_flight=landing),
+        learn=LearnConfig(lora_rank=4, lora_sync="adapter") if landing != request.param else LearnConfig(),
     )
     bench = Bench(cfg, tiny_policy, tmp_path_factory.mktemp("s"), "tight_host")
-    bench.landing = request.param
+    bench.landing = landing
     bench.run(bench.generator.load(bench.update()))
     yield bench
     bench.close()

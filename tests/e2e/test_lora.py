@@ -18,7 +18,9 @@ from overlap.config import Config
 from overlap.core import Prompt, Request
 from overlap.learner import export_policy
 from overlap.learner.micro_batch import flatten
+from overlap.weights import ADAPTER_SCALE, LowRank
 
+DOWN, UP = ".lora_A.weight", ".lora_B.weight"
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
 
 
@@ -36,11 +38,11 @@ def with_adapter(base: Path, adapter: Path):
     ("ranks", "zero_stage", "more"),
     [
         wide(1, 1, {}),
-        wide(1, 2, {"checkpointing": "always"}),
+        wide(1, 2, {"checkpointing": "always", "lora_sync": "adapter"}),
         wide(1, 3, {}),
-        wide(2, 1, {}),
+        wide(2, 1, {"lora_sync": "adapter"}),
         wide(2, 2, {"sequence_parallel": 2}),
-        (2, 3, {"checkpointing": "always"}),
+        (2, 3, {"checkpointing": "always", "lora_sync": "adapter"}),
         wide(2, 3, {"updates_per_step": 2}),
     ],
 )
@@ -54,6 +56,7 @@ def test_every_stage_and_number_of_ranks_takes_the_steps_of_plain_torch(
         reports = [(await learner.step(batch)).metrics for batch in batches]
         update = await learner.publish(3)
         served = sent(update.info)
+        assert sum(tensor.nbytes for tensor in served.values()) == reports[-1]["sync/bytes"]
         await learner.retire(update)
         await learner.save(tmp_path / "policy", kind="policy")
         await learner.save(tmp_path / "state", kind="state")
@@ -70,7 +73,10 @@ def test_every_stage_and_number_of_ranks_takes_the_steps_of_plain_torch(
         )
     assert reports[-1]["kl"] > 1e-6
     assert logprobs == pytest.approx(expected.logprobs(PROBE), abs=2e-3)
+    assert [report["sync/applied_share"] for report in reports] == pytest.approx([1.0] * 3, abs=1e-3)
     base, by_torch = tensors(policy), dict(expected.full_tensors())
+    if cfg.sends_adapter:
+        served = merged(base, served)
     assert served.keys() == base.keys()
     gone = distance(by_torch, base)
     assert gone > 0.1
@@ -79,6 +85,18 @@ def test_every_stage_and_number_of_ranks_takes_the_steps_of_plain_torch(
         assert torch.equal(served[name], base[name]), name
     monkeypatch.undo()
     check_saved(policy, tmp_path, cfg, served)
+
+
+def merged(base, adapter):
+    """The weights that an engine computes with, which has ``base`` and is sent an adapter."""
+    made, prefix = dict(base), "base_model.model."
+    for name in adapter:
+        if name.endswith(DOWN):
+            stem = name.removesuffix(DOWN)
+            weight = f"{stem.removeprefix(prefix)}.weight"
+            made[weight] = LowRank(adapter[name], adapter[stem + UP], ADAPTER_SCALE).added_to(base[weight])
+    assert len(adapter) == 2 * 14
+    return made
 
 
 def check_saved(policy: Path, folder: Path, cfg: Config, served) -> None:
@@ -100,13 +118,14 @@ def files(folder: Path) -> set[Path]:
 
 
 @pytest.mark.wide
+@pytest.mark.parametrize("sync", ["adapter", "merged"])
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_the_engine_serves_what_the_learner_has_trained(policy, tmp_path, dtype):
+def test_the_engine_serves_what_the_learner_has_trained(policy, tmp_path, dtype, sync):
     """Its log-probs of what it samples are the learner's, as near as the parity check wants them."""
     from overlap.generate import EngineClient
     from overlap.pipeline.parity import check_parity
 
-    cfg = adapted(dtype=dtype, ranks=2, zero_stage=3, lr=3e-3)
+    cfg = adapted(dtype=dtype, ranks=2, zero_stage=3, lr=3e-3, lora_sync=sync)
     prompt = PROBE[:20]
 
     async def use(learner):
@@ -132,4 +151,29 @@ def test_the_engine_serves_what_the_learner_has_trained(policy, tmp_path, dtype)
             await generator.close()
 
     gaps, _, _ = run(policy, tmp_path, cfg, use)
+    print(f"{sync}, {dtype}: at most {max(gaps):.1e} nats off")
     assert len(gaps) == 3
+
+
+@pytest.mark.wide
+@pytest.mark.parametrize(
+    ("ranks", "zero_stage", "more", "least", "most"),
+    [
+        (2, 3, {}, 0.95, 1.05),
+        (2, 1, {"lora_sync": "merged"}, 0.0, 0.5),
+        (1, 2, {"lora_sync": "merged"}, 0.0, 0.5),
+        (2, 2, {"lora_rank": 0}, 0.0, 0.5),
+        (2, 3, {"lora_rank": 0}, 0.0, 0.5),
+    ],
+)
+def test_of_the_first_steps_in_bfloat16_an_adapter_arrives_and_little_of_what_is_rounded_into_weights(
+    policy, tmp_path, ranks, zero_stage, more, least, most
+):
+    cfg = adapted(dtype="bfloat16", lr=1e-5, ranks=ranks, zero_stage=zero_stage, weight_decay=0.0, **more)
+
+    async def use(learner):
+        return [(await learner.step(make_batch(version))).metrics["sync/applied_share"] for version in range(3)]
+
+    shares = run(policy, tmp_path, cfg, use)
+    print(more, shares)
+    assert all(least < share < most for share in shares)

@@ -1,9 +1,12 @@
-"""A real engine with a tiny policy, the loop that it lives in, and a Hugging Face model that plays the learner."""
+"""A real engine with a tiny policy, the loop that it lives in, and a Hugging Face model that plays the learner. With
+``learn.lora_rank`` adapters learn and are sent.
+"""
 
 import asyncio
 
 from overlap.core import WeightUpdate
 from overlap.generate import EngineClient
+from overlap.learner.lora import adapt, alone
 from overlap.pipeline.parity import logprob_gaps
 from overlap.process import read_proc
 from overlap.weights import full_tensors, open_sender
@@ -25,6 +28,7 @@ class Bench:
         self.runner = asyncio.Runner()
         self.generator = self.make(cfg, policy, scratch, host)
         self.model = AutoModelForCausalLM.from_pretrained(policy, dtype=torch.float32)
+        self.adapters, self._alone = adapt(self.model, cfg.learn), cfg.sends_adapter
         self.sender = open_sender("shm", rank=0)
         self.version = -1
 
@@ -43,13 +47,15 @@ class Bench:
         return self.update_again()
 
     def update_again(self):
-        return WeightUpdate(self.version, "shm", self.sender.prepare(full_tensors(self.model, 0), self.version))
+        tensors = alone(self.adapters, 0) if self._alone else full_tensors(self.model, 0, self.adapters)
+        return WeightUpdate(self.version, "shm", self.sender.prepare(tensors, self.version))
 
     def learn(self, size=0.05):
-        """Changes every weight."""
+        """Changes every weight that learns."""
         with self.torch.no_grad():
             for p in self.model.parameters():
-                p.add_(size * self.torch.randn_like(p))
+                if p.requires_grad:
+                    p.add_(size * self.torch.randn_like(p))
 
     def logprobs(self, token_ids, past=None):
         """[T-1] of the Hugging Face model at the sampling temperature, and its key-value cache."""

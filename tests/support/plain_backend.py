@@ -33,6 +33,9 @@ class PlainModel:
         self.steps += 1
         return norm
 
+    def master(self, parameter: Any) -> Any:
+        return parameter.detach().float()
+
     def full_tensors(self, adapters: Any) -> Any:
         return full_tensors(self.module.policy, 0, adapters)
 

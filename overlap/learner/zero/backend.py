@@ -122,6 +122,11 @@ class ZeroModel:
     def full_tensors(self, adapters: Mapping[str, LowRank]) -> FullTensors:
         return full_tensors(self.module.policy, self._stage, adapters)
 
+    def master(self, parameter: Any) -> Tensor:
+        from deepspeed.utils import safe_get_full_fp32_param
+
+        return safe_get_full_fp32_param(parameter)
+
     def save(self, folder: Path) -> None:
         save_shards(self.engine, folder, self._frozen)
 

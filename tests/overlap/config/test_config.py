@@ -6,6 +6,7 @@ import json
 import os
 from dataclasses import fields
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
@@ -58,6 +59,7 @@ SECOND = {
     "learn.offload": "sleep",
     "learn.lr": 2e-5,
     "learn.lora_rank": 8,
+    "learn.lora_sync": "merged",
     "learn.warmup_steps": 2,
     "learn.schedule": "cosine",
     "learn.weight_decay": 0.01,
@@ -106,12 +108,13 @@ NEEDS = {
     "critic": ["learn.advantage=gae"],
     "learn.sequence_parallel": ["learn.ranks=2"],
     "learn.reference": ["learn.kl_coef=0.1"],
+    "learn.lora_sync": ["learn.lora_rank=8"],
 }
 
 
-def test_there_are_at_most_84_fields_each_with_a_second_value() -> None:
+def test_there_are_at_most_86_fields_each_with_a_second_value() -> None:
     assert list(FIELDS) == list(SECOND)
-    assert len(FIELDS) <= 84
+    assert len(FIELDS) <= 86
 
 
 @pytest.mark.parametrize("name", SECOND)
@@ -182,6 +185,11 @@ def test_overrides_win_over_the_file(tmp_path: Path) -> None:
         ),
         ("learn.correction=cispo", "use one of tis, mis, seq_mis, decoupled, dppo, none"),
         ("learn.loss=trpo", "use one of ppo, pg, cispo, gspo"),
+        (
+            "learn.lora_sync=merged",
+            r"learn\.lora_sync='merged': it is for adapters: use learn\.lora_rank above 0, or null",
+        ),
+        ("learn.lora_rank=600 learn.lora_sync=adapter", "takes adapters up to rank 512: use merged, or a lower"),
         ("learn.correction_bound=0", r"learn\.correction_bound=0.*: use a number above 0"),
         ("learn.correction=mis learn.correction_bound=1", "mis masks what is over it: use a number above 1"),
         ("learn.correction=none learn.correction_bound=2", "bounds nothing: use null"),
@@ -309,6 +317,27 @@ def test_a_field_may_not_change_unless_it_says_so() -> None:
     fixed |= {"data.drop_solved", "learn.overlong_tokens", "learn.loss"}
     fixed |= {"learn.reference", "learn.kl_coef", "learn.kl_in", "learn.kl_estimator"}
     assert not fixed & free
+
+
+@pytest.mark.parametrize(
+    ("rank", "sync", "dtype", "alone"),
+    [
+        (0, None, "bfloat16", False),
+        (4, None, "bfloat16", True),
+        (4, "merged", "bfloat16", False),
+        (513, None, "bfloat16", False),
+        (4, None, "float32", False),
+        (512, "adapter", "float32", True),
+    ],
+)
+def test_adapters_go_to_the_engine_alone_where_merged_weights_would_lose_changes_or_by_choice(
+    rank: int, sync: str | None, dtype: str, alone: bool
+) -> None:
+    cfg = Config().replace({"learn.lora_rank": rank, "learn.lora_sync": sync, "model.dtype": dtype})
+    assert cfg.sends_adapter == alone
+    if alone:
+        assert cfg.learn.engine_rank in get_args(pytest.importorskip("vllm.config.lora").MaxLoRARanks)
+        assert cfg.learn.engine_rank >= rank
 
 
 def test_a_field_that_an_older_run_did_not_know_had_its_default() -> None:

@@ -4,6 +4,7 @@ import asyncio
 import os
 import subprocess
 import sys
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -12,6 +13,7 @@ from typing import Any
 import pytest
 from engine_stub import CFG, poll, wait_until
 
+from overlap.config import LearnConfig
 from overlap.core import Spoken
 from overlap.errors import ConfigError, EngineError
 from overlap.generate import engine as generate_api
@@ -67,8 +69,8 @@ def test_the_engine_draws_by_the_law_of_the_request(top_p):
     assert (asked[0]["temperature"], asked[0]["top_p"]) == (0.6, top_p)
 
 
-def spec(landing="recompute", *, sleeps=False):
-    cfg = replace(CFG, rollout=replace(CFG.rollout, in_flight=landing, temperature=0.7))
+def spec(landing="recompute", *, sleeps=False, **learn):
+    cfg = replace(CFG, rollout=replace(CFG.rollout, in_flight=landing, temperature=0.7), learn=LearnConfig(**learn))
     backend = "ipc" if sleeps else "shm"
     return EngineSpec(cfg, Path("policy"), "cpu", backend, 0, load_weights=not sleeps, sleeps=sleeps, engines=1)
 
@@ -130,6 +132,68 @@ def test_an_engine_sleeps_without_ending_a_request_and_forgets_its_cache_when_th
     awake = [("wake_up", {"tags": ["kv_cache"]}), ("reset_prefix_cache", {"reset_running_requests": all_of_it})]
     slept = ("sleep", {"level": 2, "mode": "keep"})  # not even the first ones are kept: the learner sends all anew
     assert llm.calls == 2 * [slept, ("wake_up", {"tags": ["weights"]}), *load, *awake]
+
+
+def test_an_engine_that_takes_adapters_keeps_its_weights_asleep_and_names_the_adapter_in_every_request(tmp_path):
+    asked = []
+
+    class Serving(Llm):
+        async def generate(self, tokens, params, id, **how):
+            asked.append(how)
+            yield SimpleNamespace(finished=True, prompt_logprobs=[None, {2: SimpleNamespace(logprob=-1.0)}])
+
+    vllm = SimpleNamespace(
+        LoRARequest=lambda *names: names,
+        SamplingParams=lambda **params: params,
+        TokensPrompt=lambda **prompt: prompt,
+        RequestOutputKind=SimpleNamespace(FINAL_ONLY="final"),
+    )
+
+    async def main(**learn):
+        llm = Serving()
+        engine = generate_api.VllmEngine(llm, vllm, spec(sleeps=True, **learn), False)
+        await engine.prepare()
+        await engine.sleep()
+        assert await engine.prompt_logprobs((1, 2), "probe") == [-1.0]
+        return llm.calls
+
+    probes = ("collective_rpc", "overlap_probe_at", {"args": (0.7,)})
+    for sync, keeps, level in (("adapter", [("collective_rpc", "overlap_keep_adapter")], 1), ("merged", [], 2)):
+        calls = asyncio.run(main(lora_rank=4, lora_sync=sync))
+        assert calls == [probes, *keeps, ("sleep", {"level": level, "mode": "keep"})]
+    first = generate_api._FIRST
+    assert asked == [{"priority": first, "lora_request": ("adapter", 1, "adapter")}, {"priority": first}]
+
+
+@pytest.mark.parametrize(
+    ("learn", "standalone", "place"),
+    [
+        ({"lora_rank": 12}, False, 16),
+        ({"lora_rank": 12}, True, 0),
+        ({"lora_rank": 12, "lora_sync": "merged"}, False, 0),
+    ],
+)
+def test_an_engine_has_a_place_for_an_adapter_beside_the_policys_own_weights_where_one_is_sent(
+    tmp_path, learn, standalone, place
+):
+    cfg = replace(CFG, learn=LearnConfig(**learn))
+    args = generate_start.engine_args(EngineClient(cfg, tmp_path, tmp_path, standalone=standalone)._spec, 0)
+    assert args.get("max_lora_rank", 0) == place
+    assert args.get("enable_lora", False) == bool(place)
+    assert args["load_format"] == ("auto" if place or standalone else "dummy")
+
+
+@pytest.mark.parametrize(("family", "taken"), [("Qwen2ForCausalLM", True), ("BloomForCausalLM", False)])
+def test_a_family_of_which_vllm_takes_no_adapters_is_refused(family, taken):
+    models = pytest.importorskip("vllm.model_executor.models")
+    kind = models.ModelRegistry.models[family].load_model_cls()
+    registry = SimpleNamespace(resolve_model_cls=lambda names, model: (kind, names[0]))
+    vllm = SimpleNamespace(ModelRegistry=registry, supports_lora=models.supports_lora)
+    refused = pytest.raises(
+        ConfigError, match=r"^learn\.lora_sync='adapter': vLLM takes no adapters for Bloom.*: use merged"
+    )
+    with nullcontext() if taken else refused:
+        generate_api.check_family(vllm, SimpleNamespace(architectures=[family]))
 
 
 def test_a_cache_that_is_not_forgotten_is_an_error():

@@ -10,6 +10,7 @@ import torch
 import transformers
 from plain_backend import plain_trainer
 from responses import some_groups
+from safetensors.torch import load_file
 
 from overlap.config import Config, LearnConfig, ModelConfig
 from overlap.errors import ConfigError
@@ -17,6 +18,7 @@ from overlap.learner.lora import FOLDER, adapt, from_state, save_adapter, whole
 from overlap.learner.model import load_policy
 from overlap.learner.trainer import RankTrainer
 from overlap.placement.activations import decoder_shape, trained_parameters
+from overlap.policy import adapted_layers
 from overlap.weights import LowRank, full_tensors
 
 CPU = torch.device("cpu")
@@ -70,6 +72,9 @@ def test_adapters_begin_as_nothing_beside_every_linear_layer_of_the_decoder(trai
         "q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj",
     }  # fmt: skip
     assert len(made.adapters) == 2 * 7
+    assert {name.split(".")[-2] for name in made.adapters} == set(
+        adapted_layers(tiny)
+    )  # which the engine has places for
     assert all(a.down.shape[0] == a.up.shape[1] == RANK and a.scale == 2.0 for a in made.adapters.values())
     assert torch.equal(torch.tensor(made.logprobs(PROBE)), torch.tensor(trainer(lora_rank=0).logprobs(PROBE)))
     published = dict(made.full_tensors())
@@ -121,6 +126,19 @@ def test_what_is_published_is_the_merge_by_hand(trainer, tiny, dtype):
             expected = (expected.float() + 2.0 * product).to(dtype)
             assert not torch.equal(tensor, base[name])
         assert torch.equal(tensor, expected), name
+
+
+@pytest.mark.parametrize("sync", ["adapter", "merged"])
+def test_what_is_sent_is_the_adapter_by_the_names_of_its_file_or_the_merged_weights(trainer, tiny, tmp_path, sync):
+    made = moved(trainer(lora_sync=sync))
+    sent = {name: t.clone() for name, t in made.sent_tensors()}
+    if sync == "merged":
+        assert sent.keys() == base_tensors(tiny).keys()
+        return
+    save_adapter(whole(made.adapters, 2), tiny, tmp_path)
+    saved = load_file(tmp_path / "adapter_model.safetensors")
+    assert saved.keys() == sent.keys()
+    assert all(torch.equal(saved[name], sent[name]) for name in saved)
 
 
 def test_a_weight_is_merged_in_parts_that_fit(monkeypatch):

@@ -99,6 +99,7 @@ CHANGES = {
         ("8x24", 0, ["learn.ranks=4", "rollout.weight_backend=ipc", "rollout.replicas=1"], 8),
         (Devices(cores=tuple(range(8))), 20 * GIB, ["learn.ranks=2", "rollout.replicas=2"], 8),
         ("8x80", 5 * GIB, ["learn.ranks=8", "learn.zero_stage=2", "learn.offload=sleep"], 3),
+        ("8x80", 5 * GIB, ["learn.ranks=8", "learn.zero_stage=2", "learn.offload=sleep", "learn.lora_rank=16"], 3),
     ],
 )
 def test_each_hint_lowers_what_is_needed_where_it_is_short(devices, host: int, settings: list[str], hints: int):
@@ -111,7 +112,7 @@ def test_each_hint_lowers_what_is_needed_where_it_is_short(devices, host: int, s
     lowered = []
     for hint in named:
         shorter = ["model.response_tokens=1"] if "response_tokens" in hint else []
-        changed = load_config(None, [*settings, CHANGES.get(hint, hint), *shorter])
+        changed = load_config(None, [*settings, *CHANGES.get(hint, hint).split(" and "), *shorter])
         after = memory_plan(PlannedRun(changed, MIDDLE), planned_seats(changed, hardware, host))
         lowered.append((hint, after.in_use(short.place, short.phase) < plan.in_use(short.place, short.phase)))
     assert (len(lowered), [hint for hint, less in lowered if not less]) == (hints, []), (short, lowered)

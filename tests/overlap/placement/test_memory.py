@@ -49,6 +49,25 @@ def test_with_an_optimizer_on_the_host_zero_1_alone_sums_gradients_on_the_gpu_wh
         assert model.states()["gradients"] == pytest.approx(4 * LARGE.parameters / 8)  # on the host
 
 
+def test_an_engine_that_takes_adapters_has_a_place_for_one_and_its_weights_on_the_host_and_gets_no_others():
+    adapters = 2 * trained_parameters(LARGE.decoder, LARGE.parameters, 12)
+    alone = asked("learn.lora_rank=12")
+    merged, whole = asked("learn.lora_rank=12", "learn.lora_sync=merged"), asked()
+    assert (alone.sent[0], merged.sent[0]) == (adapters, 2 * LARGE.parameters)
+    assert kv_room(merged, 80 * 10**9) == kv_room(whole, 80 * 10**9)
+    place = adapters * 16 // 12  # the next rank that vLLM has a place for
+    assert kv_room(whole, 80 * 10**9) - kv_room(alone, 80 * 10**9) == place
+    plan = memory_plan(alone, SHARED)
+    assert held(plan, "generate", "engine 0")["adapter"] == place
+    assert held(plan, "sync", "engine 0")["transfer buffer"] == adapters
+    kept = [use.items for use in plan.at(HOST, "actor") if use.process == "engine 0"]
+    assert kept == 2 * [{"sleeping weights": LARGE.parameters + place}]
+    assert not [use for use in memory_plan(merged, SHARED).at(HOST, "actor") if use.process.startswith("engine")]
+    on_cpu = memory_plan(alone, Seats((), ((0,),), (0,), False, "shm", copies=1))
+    assert held(on_cpu, "sync", "agents", MACHINE)["transfer buffer"] == adapters
+    assert held(on_cpu, "sync", "rank 0", MACHINE)["transfer buffer"] == adapters
+
+
 def test_frozen_weights_have_no_gradients_and_no_optimizer_states():
     model = asked("learn.lora_rank=16").trained("actor", reserves=True)
     adapters = trained_parameters(LARGE.decoder, LARGE.parameters, 16)

@@ -71,7 +71,10 @@ LINES: list[tuple[str, str, dict[str, Any], str, str]] = [
      "the policy (134 M parameters), lr 1e-05, trained alone for 5 step(s)", ""),
     ("adapters", "", {}, "", ""),
     ("adapters", "learn.lora_rank=16", {}, "LoRA of rank 16 on all linear layers, 4.9 M parameters trained; ", RATE),
-    ("adapters", "learn.lora_rank=16 learn.lr=1e-5", {}, "LoRA of rank 16", "4.9 M parameters trained"),
+    ("adapters", "learn.lora_rank=16 learn.lr=1e-5", {}, "LoRA of rank 16",
+     "4.9 M parameters trained; each sync sends the adapter alone, 10 MB"),
+    ("adapters", "learn.lora_rank=16 learn.lora_sync=merged learn.lr=1e-5", {}, "LoRA of rank 16",
+     "each sync sends the merged weights, 269 MB"),
     ("memory", "", {}, "machine at most ", ""),
 ]  # fmt: skip
 

@@ -1,0 +1,142 @@
+"""An adapter in a worker of the engine: taken whole, put in its place, and multiplied by as vLLM does."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+pytest.importorskip("vllm")
+import torch
+from vllm.lora.lora_weights import PackedLoRALayerWeights
+from vllm.lora.punica_wrapper.punica_cpu import PunicaWrapperCPU
+
+from overlap.generate import adapter as adapters
+from overlap.generate import receive
+
+NAMES = ("q_proj", "k_proj", "o_proj")
+
+
+class Manager:
+    """Of vLLM's, what has to do with a place: queries and keys are one layer there."""
+
+    def __init__(self) -> None:
+        self.modules: dict[str, Any] = {"model.qk_proj": None, "model.o_proj": None}
+        self.lora_config = SimpleNamespace(lora_dtype=torch.float32)
+        self.calls: list[str] = []
+        self.placed: Any = None
+
+    def remove_adapter(self, number: int) -> None:
+        self.calls.append("remove")
+        self.placed = None
+
+    def add_adapter(self, lora: Any) -> None:
+        parts = [lora.loras.pop(f"model.{name}", None) for name in NAMES[:2]]
+        if any(parts):
+            lora.loras["model.qk_proj"] = PackedLoRALayerWeights.pack(parts)
+        for one in lora.loras.values():
+            one.optimize()
+        self.placed = lora
+
+    def activate_adapter(self, number: int) -> None:
+        self.calls.append("activate")
+
+
+def tensors(*names: str) -> dict[str, torch.Tensor]:
+    made = torch.Generator().manual_seed(0)
+    shapes = {"A": (2, 6), "B": (4, 2)}
+    return {
+        f"base_model.model.model.{name}.lora_{half}.weight": torch.randn(shape, generator=made)
+        for name in names
+        for half, shape in shapes.items()
+    }
+
+
+def engine(kind: Any, model: Any) -> Any:
+    """Of vLLM, without its worker."""
+    made = object.__new__(kind)
+    made.model = made._default_model = model
+    made.model_config = made._default_model_config = "config"
+    made.device = torch.device("cpu")
+    made._packed_importer = SimpleNamespace(close=lambda: model.calls.append("closed"))
+    return made
+
+
+@pytest.mark.parametrize("kind", [receive.ShmEngine, receive.IpcEngine, receive.NcclEngine])
+def test_an_adapter_is_put_in_its_place_when_all_of_it_has_come(kind: Any) -> None:
+    manager = Manager()
+    taking = engine(kind, SimpleNamespace(lora_manager=manager, calls=manager.calls))
+    sent = tensors(*NAMES)
+    taking.start_weight_update()
+    for pair in sent.items():  # in chunks, whose memory is used again
+        copy = pair[1].clone()
+        taking.model.load_weights([(pair[0], copy)])
+        copy.zero_()
+    assert manager.calls == []
+    taking.finish_weight_update()
+    closes = ["closed"] if kind is receive.IpcEngine else []
+    assert manager.calls == ["remove", "activate", *closes]
+    placed = manager.placed.loras
+    up, down = (sent[f"base_model.model.model.o_proj.lora_{half}.weight"] for half in "BA")
+    assert torch.equal(placed["model.o_proj"].lora_b @ placed["model.o_proj"].lora_a, 2 * (up @ down))
+    assert [len(half) for half in (placed["model.qk_proj"].lora_a, placed["model.qk_proj"].lora_b)] == [2, 2]
+
+
+@pytest.mark.parametrize(
+    ("names", "odd"),
+    [
+        (("q_proj", "o_proj"), r"1 layers .*\(model\.qk_proj"),
+        (("q_proj", "k_proj"), r"1 layers .*\(model\.o_proj"),
+        ((*NAMES, "v_proj"), r"1 layers .*\(model\.v_proj"),
+    ],
+)
+def test_one_that_lacks_a_layer_or_has_one_too_many_is_refused_and_none_is_left(
+    names: tuple[str, ...], odd: str
+) -> None:
+    manager = Manager()
+    intake = adapters.AdapterIntake(SimpleNamespace(lora_manager=manager))
+    intake.load_weights(tensors(*names).items())
+    with pytest.raises(RuntimeError, match=odd):
+        intake.place()
+    assert manager.calls == ["remove", "remove"]
+    assert manager.placed is None
+
+
+def test_a_model_without_a_place_for_adapters_receives_weights() -> None:
+    plain = engine(receive.ShmEngine, model := SimpleNamespace())
+    plain.start_weight_update()
+    plain.finish_weight_update()
+    assert plain.model is model
+
+
+def test_a_worker_keeps_its_adapter_and_one_that_drops_it_otherwise_is_refused() -> None:
+    worker = receive.WorkerExtension()
+    worker.model_runner = SimpleNamespace(reset_lora_state=lambda: pytest.fail("dropped"))
+    worker.overlap_keep_adapter()
+    worker.model_runner.reset_lora_state()
+    worker.model_runner = SimpleNamespace()
+    with pytest.raises(RuntimeError, match="SimpleNamespace drops adapters in a way that is not known here"):
+        worker.overlap_keep_adapter()
+
+
+@pytest.mark.parametrize("no_lora", [False, True])
+def test_one_adapter_adds_what_vllm_adds_and_nothing_to_a_batch_without_it(no_lora: bool) -> None:
+    made, rank, inner, widths = torch.Generator().manual_seed(0), 4, 6, (5, 3)
+    downs = tuple(torch.randn(1, 1, rank, inner, generator=made) for _ in widths)
+    ups = tuple(torch.randn(1, 1, width, rank, generator=made) for width in widths)
+    x, y = torch.randn(7, inner, generator=made), torch.randn(7, sum(widths), generator=made)
+    wrapper = PunicaWrapperCPU(16, 4, "cpu")
+    indices = torch.full((7,), -1 if no_lora else 0)
+    wrapper.indices_len[0] = 7
+    wrapper._token_lora_indices[:7] = indices
+    wrapper._update_prefill_metadata(indices)
+    wrapper.is_prefill = True
+    found, expected = y.clone(), y.clone()
+    buffers = tuple(torch.zeros(7, rank) for _ in widths)
+    wrapper.add_shrink(buffers, x, downs, 1.0)  # which is what vLLM's own sum is made of
+    wrapper.add_expand(expected, buffers, ups, widths, add_inputs=True)
+    assert PunicaWrapperCPU.add_lora_linear is adapters.add_one_adapter
+    wrapper.add_lora_linear(found, x, downs, ups, 1.0, widths)
+    assert torch.allclose(found, expected, atol=1e-5)
+    assert torch.equal(found, y) == no_lora
