@@ -10,7 +10,7 @@ from typing import Any
 
 from overlap.config import Config, RolloutConfig
 from overlap.errors import ConfigError, raise_all
-from overlap.generate.vllm_source import VllmFields, online_quantizations
+from overlap.generate.vllm_source import Kind, VllmSource, is_plain
 
 FIELD = "rollout.engine"
 _MODEL = "the engine serves the policy, and the learner sends its weights: use model.policy"
@@ -87,6 +87,7 @@ _REASONS = {
     "a rounding by chance, which the learner does not repeat: leave it out": "mamba_config.enable_stochastic_rounding",
     _UNUSED: (
         "served_model_name allowed_local_media_path allowed_media_domains enable_prompt_embeds max_logprobs "
+        "allow_deprecated_quantization "
         "return_sampling_mask enable_trace_replay enable_return_routed_experts aux_output_config stream_interval "
         "io_processor_plugin renderer_num_workers enable_mm_embeds interleave_mm_strings media_io_kwargs "
         "mm_processor_kwargs mm_processor_cache_gb mm_processor_cache_type mm_hasher_algorithm "
@@ -105,44 +106,45 @@ _REASONS = {
 }
 REFUSED: Mapping[str, str] = {name: reason for reason, names in _REASONS.items() for name in names.split()}
 """Option, or option and name inside it → why not, and what to use."""
+_ONLINE = ("vllm.config.quantization", "_ONLINE_SHORTHANDS")
+"""Where vLLM lists the methods that quantize plain weights while these are loaded."""
 _NOT_ASYNC = ("ngram", "suffix", "medusa", "mlp_speculator", "custom_class")
 """Methods of speculation that vLLM's asynchronous scheduler does not know, of which ``KeepScheduler`` is one."""
 
 
 def check_options(cfg: Config, device: str) -> None:
     """Raise one ConfigError for all that ``rollout.engine`` may not hold in an engine on "cpu" or "cuda"."""
-    if not (options := cfg.rollout.engine):
-        return
-    fields = VllmFields()
-    raise_all([error for name, value in options.items() for error in _wrong(fields, (name,), value)])
-    raise_all(list(_values(cfg, device)))
+    if options := cfg.rollout.engine:
+        vllm = VllmSource()
+        raise_all([error for name, value in options.items() for error in _wrong(vllm, (name,), value)])
+        raise_all(list(_broken(cfg, device, vllm)))
 
 
-def _wrong(fields: VllmFields, path: tuple[str, ...], value: Any) -> Iterator[ConfigError]:
-    """What is refused by name, or fits no field of vLLM, of an option and of the names inside it."""
-    name = ".".join(path)
+def _wrong(vllm: VllmSource, path: tuple[str, ...], value: Any) -> Iterator[ConfigError]:
+    """What is refused by name, or is none of vLLM's, of an option and of the names inside it."""
+    name, last, known = ".".join(path), path[-1], vllm.options(path[:-1])
+    field, kind = f"{FIELD}.{name}", known.get(last, Kind(open=True))
     if reason := REFUSED.get(name):
-        yield ConfigError(f"{FIELD}.{name}", value, reason)
-        return
-    known = fields.below(path[:-1])
-    if known and path[-1] not in known:
-        allowed = [full for full in known if ".".join((*path[:-1], full)) not in REFUSED]
-        near = difflib.get_close_matches(path[-1].replace("-", "_"), allowed, n=1, cutoff=0.6)
-        owner = "vLLM" if len(path) == 1 else f"vLLM's {path[-2]}"
+        yield ConfigError(field, value, reason)
+    elif known and last not in known:
+        allowed = [one for one in known if ".".join((*path[:-1], one)) not in REFUSED]
+        near = difflib.get_close_matches(last.replace("-", "_"), allowed, n=1)
+        owner = f"vLLM's {path[-2]}" if len(path) > 1 else "vLLM"
         way_out = f"did you mean {near[0]}?" if near else "see the engine arguments of the installed version"
-        yield ConfigError(f"{FIELD}.{name}", value, f"{owner} has no such option; {way_out}")
-    elif not fields.fits(path, value):
-        yield ConfigError(f"{FIELD}.{name}", value, f"use {fields.described(path)}")
-    elif isinstance(value, Mapping) and fields.below(path):
+        yield ConfigError(field, value, f"{owner} has no such option; {way_out}")
+    elif not (is_plain(value) and kind.fits(value, below=len(path) > 1)):
+        near = difflib.get_close_matches(str(value), kind.names, n=1)
+        yield ConfigError(field, value, f"did you mean {near[0]}?" if near else f"use {kind}")
+    elif isinstance(value, Mapping) and vllm.options(path):
         for key, below in value.items():
-            yield from _wrong(fields, (*path, str(key)), below)
+            yield from _wrong(vllm, (*path, str(key)), below)
 
 
-def _values(cfg: Config, device: str) -> Iterator[ConfigError]:
-    """Values that would break a promise, of options that others keep."""
+def _broken(cfg: Config, device: str, vllm: VllmSource) -> Iterator[ConfigError]:
+    """Values that would break a promise, of options whose other values keep it."""
     options = cfg.rollout.engine
-    quantization, online = options.get("quantization"), online_quantizations()
-    if quantization is not None and online and quantization not in online:
+    quantization, online = options.get("quantization"), (*vllm.table(*_ONLINE), "online")
+    if quantization is not None and len(online) > 1 and quantization not in online:
         way_out = "the learner's weights are not quantized, and this method needs a checkpoint that is: "
         yield ConfigError(f"{FIELD}.quantization", quantization, f"{way_out}use one of {', '.join(sorted(online))}")
     if device == "cpu" and options.get("enforce_eager") is False:

@@ -10,7 +10,7 @@ from overlap.errors import ConfigError
 from overlap.generate.bind_to_parent import ENGINE
 from overlap.generate.options import merged_options
 from overlap.generate.service import EngineSpec
-from overlap.generate.vllm_source import listed
+from overlap.generate.vllm_source import VllmSource
 from overlap.placement import cpu_block_tokens, free_memory, kv_cache_bytes, kv_number_bytes, shape_of, token_bytes
 
 READY_S = {"cpu": 600.0, "cuda": 1200.0}
@@ -101,7 +101,8 @@ def engine_environment(device: str) -> dict[str, str]:
 def check_parsers(cfg: Config) -> None:
     """Raise ConfigError for ``episode.tool_parser`` or ``episode.reasoning_parser`` that vLLM does not list."""
     for field, (module, variable) in _PARSERS.items():
-        name, known = getattr(cfg.episode, field), listed(module, variable) if getattr(cfg.episode, field) else ()
+        name = getattr(cfg.episode, field)
+        known = VllmSource().table(module, variable) if name else ()
         if known and name not in known:
             near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
             hint = f"did you mean {near[0]}?" if near else f"it has {', '.join(sorted(known))}"
