@@ -17,7 +17,7 @@ _TYPES = {"bool": bool, "int": int, "float": float, "str": str, "dict": dict, "l
 _NAMES = {bool: "true or false", int: "a whole number", float: "a number", str: "a string", dict: "a mapping"}
 
 
-class Found(NamedTuple):
+class SourceStatement(NamedTuple):
     """A statement of vLLM's source, and the module that it stands in."""
 
     node: ast.stmt
@@ -29,7 +29,7 @@ class Kind(NamedTuple):
 
     choices: tuple[Any, ...] = ()
     types: tuple[type, ...] = ()
-    classes: tuple[Found, ...] = ()
+    classes: tuple[SourceStatement, ...] = ()
     open: bool = False
 
     def fits(self, value: Any, *, below: bool) -> bool:
@@ -84,7 +84,7 @@ class VllmSource:
         keys = table.keys if isinstance(table, ast.Dict) else []
         return tuple(str(key.value) for key in keys if isinstance(key, ast.Constant))
 
-    def _fields_of(self, found: Found) -> dict[str, Kind]:
+    def _fields_of(self, found: SourceStatement) -> dict[str, Kind]:
         """Of a class and of those that it is made from, by name; private ones left out."""
         fields = dict[str, Kind]()
         if isinstance(found.node, ast.ClassDef):
@@ -121,18 +121,20 @@ class VllmSource:
     def _named(self, name: str, module: str) -> Kind:
         """What a name in an annotation allows: an enumeration's members, a class, or what it stands for."""
         match found := self._find(module, name):
-            case Found(node=ast.ClassDef(bases=bases, body=body)) if any("Enum" in ast.unparse(base) for base in bases):
+            case SourceStatement(node=ast.ClassDef(bases=bases, body=body)) if any(
+                "Enum" in ast.unparse(base) for base in bases
+            ):
                 members = [one for one in body if isinstance(one, ast.Assign)]
                 if any("IntEnum" in ast.unparse(base) for base in bases):
                     return Kind(tuple(one.value.value for one in members if isinstance(one.value, ast.Constant)))
                 return Kind(tuple(ast.unparse(one.targets[0]) for one in members))
-            case Found(node=ast.ClassDef()):
+            case SourceStatement(node=ast.ClassDef()):
                 return Kind(classes=(found,))
-            case Found(node=ast.Assign(value=value), module=there):
+            case SourceStatement(node=ast.Assign(value=value), module=there):
                 return self._kind(value, there)
         return Kind(open=True)
 
-    def _find(self, module: str, name: str) -> Found | None:
+    def _find(self, module: str, name: str) -> SourceStatement | None:
         """The statement that makes ``name`` in a module, there or where it is imported from."""
         made: ast.stmt | None = None
         for node in self._statements(module):
@@ -145,7 +147,7 @@ class VllmSource:
                     for alias in names:
                         if (alias.asname or alias.name) == name:
                             return self._find(origin, alias.name)
-        return Found(made, module) if made is not None else None
+        return SourceStatement(made, module) if made is not None else None
 
     def _statements(self, module: str) -> Iterator[ast.stmt]:
         """Of a module, those under a condition (``TYPE_CHECKING``) too."""

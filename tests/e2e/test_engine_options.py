@@ -114,3 +114,32 @@ def test_what_vllm_refuses_is_bad_input_that_names_the_options(tiny_policy, host
             bench.run(bench.generator.start())
     finally:
         bench.close()
+
+
+@pytest.mark.wide
+@pytest.mark.parametrize(
+    ("dtype", "options"),
+    [
+        ("bfloat16", {"quantization": "fp8_per_channel", "kv_cache_dtype": "fp8"}),
+        ("float32", {"speculative_config": {"method": "draft_model", "num_speculative_tokens": 3}}),
+    ],
+)
+def test_quantized_weights_and_those_beside_a_draft_model_are_loaded_anew(
+    dtype, options, tiny_policy, hosts_found, tmp_path
+):
+    if "speculative_config" in options:
+        options = {"speculative_config": options["speculative_config"] | {"model": str(tiny_policy)}}
+    cfg = CFG.replace({"model.dtype": dtype, "rollout.engine": {**options, "enable_prefix_caching": False}})
+    check_options(cfg, "cpu")
+    bench = Bench(cfg, tiny_policy, tmp_path)
+    try:
+        bench.run(bench.generator.load(bench.update()))
+        old, _ = bench.logprobs(PROMPT)
+        bench.learn()
+        trajectories = sample(bench, 8)
+        probe, (new, _) = bench.run(bench.generator.logprobs(PROMPT)), bench.logprobs(PROMPT)
+    finally:
+        bench.close()
+    assert sum(logprob_gaps(probe, new)) < 0.3 * sum(logprob_gaps(probe, old))
+    if dtype == "float32":
+        assert max(bench.gap(one) for one in trajectories) < BOUND

@@ -69,14 +69,40 @@ def test_a_draft_changes_nothing_in_how_a_token_is_drawn(draft):
         current_platform.register_triton_kernel_overrides()
     torch.manual_seed(0)
     count, logits = 60_000, torch.tensor([2.0, 1.0, 0.0, -1.0, -4.0])
+    law = (logits / 0.7).softmax(0)
     asked = SimpleNamespace(all_greedy=False, all_random=True, temperature=torch.full((count,), 0.7), generators={})
     asked.top_k = asked.top_p = None
     ends = torch.arange(1, count + 1, dtype=torch.int32)
     logits = rejection_sampler.apply_sampling_constraints(logits.repeat(count, 1), ends, asked)
     drafts, bonus = torch.full((count,), draft, dtype=torch.int32), torch.zeros(count, 1, dtype=torch.int64)
     drawn = rejection_sampler.rejection_sample(drafts, [1] * count, 1, ends, None, logits, bonus, asked)[:, 0]
-    found, law = torch.bincount(drawn, minlength=5) / count, logits[0].softmax(0)
+    found = torch.bincount(drawn, minlength=5) / count
     assert ((found - law).abs() < 5 * (law * (1 - law) / count).sqrt()).all(), (found, law)
+
+
+@pytest.mark.parametrize(
+    ("loaded", "missing"), [({"proj.weight", "embed"}, ""), ({"embed"}, "1 weights were not sent, the first is proj")]
+)
+def test_what_quantization_makes_of_a_weight_is_not_waited_for(loaded, missing, finished, monkeypatch):
+    """Nor the head, which has a name of its own only while a load goes on, where it is the embedding."""
+    made_of = ["proj.weight", "proj.weight_scale", "embed"]
+    engine = made(receive.ShmEngine)
+    engine.model = SimpleNamespace(
+        named_parameters=lambda: [(name, None) for name in made_of],
+        load_weights=lambda tensors: loaded,
+        modules=lambda: [],
+    )
+    engine.device = torch.device("cpu")
+    monkeypatch.setattr(receive, "_map", lambda update: b"")
+    names = ["proj.weight", "embed", "head"]
+    monkeypatch.setattr(receive, "initialize_layerwise_reload", lambda model: made_of.__setitem__(slice(None), names))
+    update = receive.ShmUpdate("", 0, [])
+    if missing:
+        with pytest.raises(RuntimeError, match=missing):
+            engine.receive_weights(update)
+    else:
+        engine.receive_weights(update)
+    assert finished == [engine.model]
 
 
 def test_an_ipc_engine_closes_the_senders_memory_and_its_layers(finished):
