@@ -57,7 +57,12 @@ _NAMES = {
     "none: an engine that shares GPUs with the learner always sleeps while that learns": (
         "vllm_enable_sleep_mode vllm_enable_sleep deepspeed_enable_sleep free_cache_engine"
     ),
-    "none: vLLM's own choice": "enforce_eager max_num_batched_tokens enable_chunked_prefill load_format",
+    "rollout.engine, a mapping of vLLM's own names": (
+        "engine_kwargs engine_kwargs.vllm vllm_kwargs vllm_engine_kwargs enforce_eager max_num_batched_tokens "
+        "enable_chunked_prefill enable_prefix_caching kv_cache_dtype quantization block_size speculative_config "
+        "enable_expert_parallel expert_parallel_size"
+    ),
+    "none: the learner sends the weights": "load_format",
     "episode.turns": "max_tool_calling_iterations max_assistant_turns max_user_turns max_turns",
     "episode.tool_parser": "multi_turn.format",
     # the learner

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, field
+from typing import Any, Literal
 
 from overlap.config.rules import Section, above, at_least, free, require
+
+_NO_DRAFT_MODEL = ("ngram", "ngram_gpu", "suffix", "custom_class")
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +42,11 @@ class RolloutConfig(Section):
     """Share of a GPU's memory for the engine, 0 to 1. On a CPU the KV cache is derived from ``max_sequences``."""
     tensor_parallel: int = at_least(1, 1)
     """GPUs per engine."""
+    engine: dict[str, Any] = field(default_factory=dict)
+    """Options for vLLM's ``AsyncEngineArgs``, a mapping: ``{kv_cache_dtype: fp8}``, or ``rollout.engine.NAME=VALUE``.
+    Names and values are checked against the installed vLLM. What would change what is sampled, which weights are served
+    or who has which device is refused with what to use. The parity check after each load tells whether log-probs are
+    still the learner's."""
     weight_backend: Literal["auto", "shm", "ipc", "nccl"] = free("auto")
     """How weights travel: shm (one host), ipc (engine and learner on the same GPUs), nccl (on different GPUs)."""
     parity_bound: float = at_least(0, 0.0, may_change=True)
@@ -53,6 +60,17 @@ class RolloutConfig(Section):
     def sequences(self) -> int:
         """Sequences that all engines decode at once; those of one while nobody has counted the GPUs."""
         return self.at_once * max(1, self.replicas)
+
+    @property
+    def engine_options(self) -> str:
+        """``engine``, for a person."""
+        return ", ".join(f"{name}={value}" for name, value in self.engine.items())
+
+    @property
+    def has_draft_model(self) -> bool:
+        """Whether tokens are drafted by weights that are not the policy's; it accepts them or samples others."""
+        speculation = self.engine.get("speculative_config")
+        return isinstance(speculation, dict) and speculation.get("method") not in _NO_DRAFT_MODEL
 
     @property
     def at_once(self) -> int:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from overlap.generate.client import EngineClient
 from overlap.generate.engines import Engines
+from overlap.generate.options import check_options
 from overlap.generate.restart import RESTARTS, RestartPolicy
 from overlap.generate.service import EngineSite
 from overlap.generate.start import check_parsers
@@ -27,6 +28,7 @@ __all__ = [
     "EngineSite",
     "Engines",
     "RestartPolicy",
+    "check_options",
     "check_parsers",
     "serve_engine",
 ]

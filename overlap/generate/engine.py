@@ -267,7 +267,7 @@ def open_engine(spec: EngineSpec) -> VllmEngine:
         args["lora_target_modules"] = adapted_layers(spec.policy)  # else the embeddings', too
     args = _accepted(vllm.AsyncEngineArgs, args)
     args["weight_transfer_config"] = vllm.WeightTransferConfig(backend=TRANSFERS[spec.backend])
-    config = vllm.AsyncEngineArgs(**args).create_engine_config()
+    config = _configured(vllm.AsyncEngineArgs, args, spec.cfg.rollout.engine)
     if spec.takes_adapter:
         check_family(vllm, config.model_config)
     if on_cpu and spec.cfg.rollout.tensor_parallel == 1:
@@ -306,6 +306,17 @@ def _accepted(kind: Any, args: dict[str, Any]) -> dict[str, Any]:
     if missing := sorted(args.keys() - inspect.signature(kind).parameters.keys()):
         raise EngineError(f"{kind.__name__} takes no {', '.join(missing)} here; {_WAY_OUT}")
     return args
+
+
+def _configured(kind: Any, args: dict[str, Any], options: Mapping[str, Any]) -> Any:
+    """vLLM's configuration. Raises ConfigError for options that it refuses."""
+    try:
+        return kind(**args).create_engine_config()
+    except Exception as error:  # whatever vLLM raises about the values that it is given
+        if not options:
+            raise
+        told = "; ".join(one["msg"] for one in error.errors()) if hasattr(error, "errors") else error  # Pydantic's
+        raise ConfigError("rollout.engine", dict(options), f"vLLM refuses it: {one_line(told, 300)}") from error
 
 
 def _finish(id: str, reason: str | None) -> Finish:

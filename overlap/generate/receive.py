@@ -29,6 +29,7 @@ from vllm.model_executor.layers.utils import dispatch_cpu_unquantized_gemm
 from vllm.model_executor.layers.vocab_parallel_embedding import VocabParallelEmbedding
 from vllm.model_executor.model_loader.reload import finalize_layerwise_reload, initialize_layerwise_reload
 from vllm.platforms import current_platform
+from vllm.v1.sample import rejection_sampler
 
 from overlap.generate.adapter import AdapterIntake, expect_adapter, place_adapter, use_one_adapter
 from overlap.generate.bind_to_parent import enter_engine_process
@@ -111,6 +112,7 @@ class ShmEngine(WeightTransferEngine[ShmInit, ShmUpdate]):
             return
         wanted = {name for name, _ in self.model.named_parameters()}
         initialize_layerwise_reload(self.model)
+        wanted &= {name for name, _ in self.model.named_parameters()}  # without what quantization makes of weights
         try:
             loaded = self.model.load_weights(iter(tensors))
         finally:  # also after an error: the model must be whole again for the next, full, load
@@ -206,6 +208,18 @@ def _view(memory: mmap.mmap, name: str, dtype: str, shape: list[int], offset: in
     return name, torch.frombuffer(memory, dtype=kind, count=count, offset=offset).view(shape)
 
 
+def expand_to_tokens(
+    values: torch.Tensor, ends: torch.Tensor, num_tokens: int, replace_from: int = 0, replace_to: int = 0
+) -> torch.Tensor:
+    """``values`` [B] of requests for each of their drafted tokens [T]; ``ends`` [B] are their running sums of those.
+
+    In the place of vLLM's own, which on a CPU without Triton writes into a copy: drafts were judged at a temperature
+    that was whatever the memory held.
+    """
+    counts = torch.diff(ends, prepend=ends.new_zeros(1))
+    return values.masked_fill(values == replace_from, replace_to).repeat_interleave(counts, output_size=num_tokens)
+
+
 class WorkerExtension:
     """Mixed into vLLM's worker: methods that the driver calls by name."""
 
@@ -265,6 +279,8 @@ def _tempered(runner: Any, temperature: float) -> Callable[..., Any]:
 
 sleep_when_idle()
 use_one_adapter()
+if current_platform.is_cpu():
+    rejection_sampler.expand_batch_to_tokens = expand_to_tokens
 for _name, _engine in (("overlap_shm", ShmEngine), ("overlap_ipc", IpcEngine), ("overlap_nccl", NcclEngine)):
     if _name not in WeightTransferEngineFactory._registry:
         WeightTransferEngineFactory.register_engine(_name, _engine)

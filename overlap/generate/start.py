@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import ast
 import difflib
-from importlib.machinery import PathFinder
-from pathlib import Path
 from typing import Any
 
 from overlap.config import Config
 from overlap.errors import ConfigError
 from overlap.generate.bind_to_parent import ENGINE
+from overlap.generate.options import merged_options
 from overlap.generate.service import EngineSpec
-from overlap.placement import CPU_BLOCK_TOKENS, free_memory, kv_cache_bytes, shape_of, token_bytes
+from overlap.generate.vllm_source import VllmSource
+from overlap.placement import cpu_block_tokens, free_memory, kv_cache_bytes, kv_number_bytes, shape_of, token_bytes
 
 READY_S = {"cpu": 600.0, "cuda": 1200.0}
 """Longest start of an engine, s. On GPUs it may compile kernels first, where the machine has nvcc."""
@@ -29,13 +28,17 @@ _SIZES = (
     "max_position_embeddings",
 )
 _PARSERS = {
-    "tool_parser": ("tool_parsers/__init__.py", "_TOOL_PARSERS_TO_REGISTER"),
-    "reasoning_parser": ("reasoning/__init__.py", "_REASONING_PARSERS_TO_REGISTER"),
+    "tool_parser": ("vllm.tool_parsers", "_TOOL_PARSERS_TO_REGISTER"),
+    "reasoning_parser": ("vllm.reasoning", "_REASONING_PARSERS_TO_REGISTER"),
 }
 
 
 def engine_args(spec: EngineSpec, cpu_kv_bytes: int) -> dict[str, Any]:
-    """Arguments of vLLM's ``AsyncEngineArgs``; ``cpu_kv_bytes`` is 0 on a GPU."""
+    """Arguments of vLLM's ``AsyncEngineArgs``, with those of ``rollout.engine``; ``cpu_kv_bytes`` is 0 on a GPU."""
+    return merged_options(_own_args(spec, cpu_kv_bytes), spec.cfg.rollout, sleeps=spec.sleeps)
+
+
+def _own_args(spec: EngineSpec, cpu_kv_bytes: int) -> dict[str, Any]:
     model, rollout = spec.cfg.model, spec.cfg.rollout
     args = {
         "model": str(spec.policy),
@@ -59,7 +62,7 @@ def engine_args(spec: EngineSpec, cpu_kv_bytes: int) -> dict[str, Any]:
         return args | {
             "enforce_eager": True,
             "kv_cache_memory_bytes": cpu_kv_bytes,
-            "block_size": CPU_BLOCK_TOKENS,
+            "block_size": cpu_block_tokens(spec.cfg),
         }
     if spec.sleeps and rollout.tensor_parallel > 1:
         args["disable_custom_all_reduce"] = True  # its buffers do not outlive a sleep: vLLM crashes after it
@@ -77,8 +80,8 @@ def kv_bytes(spec: EngineSpec, model: Any) -> int:
     if 0 < shape.context < context:
         way_out = f"the policy has a context of {shape.context} tokens for prompt_tokens + response_tokens: use fewer"
         raise ConfigError("model.response_tokens", context, way_out)
-    token = token_bytes(shape, 2 if spec.cfg.model.dtype == "bfloat16" else 4)
-    return kv_cache_bytes(token, context, sequences, free_memory() // spec.engines)
+    token, block = token_bytes(shape, kv_number_bytes(spec.cfg)), cpu_block_tokens(spec.cfg)
+    return kv_cache_bytes(token, context, sequences, free_memory() // spec.engines, block)
 
 
 def engine_environment(device: str) -> dict[str, str]:
@@ -99,25 +102,10 @@ def engine_environment(device: str) -> dict[str, str]:
 
 def check_parsers(cfg: Config) -> None:
     """Raise ConfigError for ``episode.tool_parser`` or ``episode.reasoning_parser`` that vLLM does not list."""
-    for field, (file, variable) in _PARSERS.items():
-        name, known = getattr(cfg.episode, field), _listed(file, variable) if getattr(cfg.episode, field) else ()
+    for field, (module, variable) in _PARSERS.items():
+        name = getattr(cfg.episode, field)
+        known = VllmSource().table(module, variable) if name else ()
         if known and name not in known:
             near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
             hint = f"did you mean {near[0]}?" if near else f"it has {', '.join(sorted(known))}"
             raise ConfigError(f"episode.{field}", name, f"vLLM has no such parser; {hint}")
-
-
-def _listed(file: str, variable: str) -> tuple[str, ...]:
-    """The keys of a table in vLLM's source; none where there is no such table."""
-    spec = PathFinder.find_spec("vllm")
-    for folder in (spec and spec.submodule_search_locations) or ():
-        try:
-            tree = ast.parse(Path(folder, file).read_text(encoding="utf-8"))
-        except (OSError, ValueError, SyntaxError):
-            continue
-        for node in tree.body:
-            if not isinstance(node, ast.Assign) or not isinstance(node.value, ast.Dict):
-                continue
-            if [ast.unparse(target) for target in node.targets] == [variable]:
-                return tuple(str(key.value) for key in node.value.keys if isinstance(key, ast.Constant))
-    return ()

@@ -158,8 +158,11 @@ class Learning:
         else:
             engines = await generator.logprobs(token_ids)
         exact, bound = self.cfg.model.dtype == "float32", self.cfg.parity_bound
-        each = engine_by_engine(engines, len(learners))
-        return max(check_parity(one, learners, bound=bound, version=self.version, exact=exact) for one in each)
+        checked = partial(
+            check_parity, learner=learners, bound=bound, version=self.version, exact=exact,
+            options=self.cfg.rollout.engine_options,
+        )  # fmt: skip
+        return max(map(checked, engine_by_engine(engines, len(learners))))
 
     def _of(self, sample: Trajectory) -> tuple[int, ...]:
         """The tokens of a probe."""

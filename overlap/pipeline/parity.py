@@ -36,11 +36,12 @@ def engine_by_engine(logprobs: Sequence[float], length: int) -> list[Sequence[fl
 
 
 def check_parity(
-    engine: Sequence[float], learner: Sequence[float], *, bound: float, version: int, exact: bool
+    engine: Sequence[float], learner: Sequence[float], *, bound: float, version: int, exact: bool, options: str = ""
 ) -> float:
     """Largest difference over the tokens that count, nats; raises ParityError when engine and learner disagree.
 
-    ``exact``: the two compute in float32, so every token counts, up to the largest difference.
+    ``exact``: the two compute in float32, so every token counts, up to the largest difference. ``options`` are those of
+    ``rollout.engine``, which may be the reason.
     """
     gaps = logprob_gaps(engine, learner)
     counted = sorted(gap for gap, e in zip(gaps, engine, strict=True) if exact or e >= CONFIDENT)
@@ -51,9 +52,18 @@ def check_parity(
         raise ParityError(
             f"after loading version {version} engine and learner log-probs differ by up to {kept:.4g} nats over "
             f"{share} of {len(counted)} probe tokens (bound {bound:g}, largest {worst:.4g}), by {mean:.4g} on average "
-            f"over all {len(gaps)}: the engine does not serve the learner's weights"
+            f"over all {len(gaps)}: {_reason(options)}"
         )
     return worst
+
+
+def _reason(options: str) -> str:
+    if not options:
+        return "the engine does not serve the learner's weights"
+    told = (
+        f"the engine computes in another way with rollout.engine ({options}), or does not serve the learner's weights"
+    )
+    return f"{told}: leave out the option that changes log-probs, or learn with the difference (rollout.parity_bound)"
 
 
 def _most(ordered: Sequence[float]) -> float:

@@ -13,7 +13,9 @@ from overlap.placement.memory import (
     MemoryPlan,
     PlannedRun,
     Seats,
+    cpu_block_tokens,
     kv_cache_bytes,
+    kv_number_bytes,
     memory_plan,
     token_bytes,
 )
@@ -38,7 +40,7 @@ from overlap.placement.seats import (
     place_here,
 )
 from overlap.placement.shapes import ModelShape, read_shape, shape_of
-from overlap.placement.table import cache_line, memory_line, memory_table, seats_line
+from overlap.placement.table import cache_line, memory_line, memory_table, options_line, seats_line
 
 __all__ = [
     "CPU_BLOCK_TOKENS",
@@ -60,18 +62,21 @@ __all__ = [
     "check_shared_memory",
     "checkpoints",
     "computes_bfloat16",
+    "cpu_block_tokens",
     "decoder_shape",
     "devices_here",
     "driver_node",
     "fits_on",
     "free_memory",
     "kv_cache_bytes",
+    "kv_number_bytes",
     "memory_line",
     "memory_plan",
     "memory_table",
     "moved_seat",
     "named_devices",
     "nodes_line",
+    "options_line",
     "place",
     "place_here",
     "place_over",

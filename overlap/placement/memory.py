@@ -124,7 +124,9 @@ class PlannedRun:
     def kv_token(self) -> int:
         """Bytes of a token in the KV cache on each GPU of an engine: at most as many as heads of keys share it."""
         parallel = self.cfg.rollout.tensor_parallel
-        return -(-token_bytes(self.policy, self.width) // min(parallel, self.policy.key_heads or parallel))
+        return -(
+            -token_bytes(self.policy, kv_number_bytes(self.cfg)) // min(parallel, self.policy.key_heads or parallel)
+        )
 
     @property
     def models(self) -> tuple[Model, ...]:
@@ -242,12 +244,27 @@ def token_bytes(shape: ModelShape, width: int) -> int:
     return shape.decoder.layers * shape.kv_width * width
 
 
-def kv_cache_bytes(token: int, context_tokens: int, max_sequences: int, available: int) -> int:
+def kv_number_bytes(cfg: Config) -> int:
+    """Bytes of a number in the KV cache. A type of less than a byte is planned with one, its scales among it."""
+    options, own = cfg.rollout.engine, 2 if cfg.model.dtype == "bfloat16" else 4
+    if options.get("kv_cache_dtype_skip_layers"):
+        return own  # nobody counted which layers those are
+    return {"auto": own, "bfloat16": 2, "float16": 2}.get(options.get("kv_cache_dtype") or "auto", 1)
+
+
+def cpu_block_tokens(cfg: Config) -> int:
+    """Tokens in a KV block of an engine on a CPU."""
+    return int(cfg.rollout.engine.get("block_size") or CPU_BLOCK_TOKENS)
+
+
+def kv_cache_bytes(
+    token: int, context_tokens: int, max_sequences: int, available: int, block_tokens: int = CPU_BLOCK_TOKENS
+) -> int:
     """KV cache on a CPU for ``max_sequences`` full contexts at ``token`` bytes a token; where less memory is
     ``available`` half of that, but never below one of them.
     """
-    blocks = -(-context_tokens // CPU_BLOCK_TOKENS) + 1
-    block = token * CPU_BLOCK_TOKENS
+    blocks = -(-context_tokens // block_tokens) + 1
+    block = token * block_tokens
     room = available // 2 // block if block else 0  # the sizes of some families are not known
     return block * (8 + max(blocks, min(blocks * max_sequences, room)))
 
@@ -398,8 +415,9 @@ def _on_machine(run: PlannedRun, seats: Seats, phase: Phase) -> Iterator[Use]:
     if phase == "critic" and run.critic is None:
         return
     if run.engine:
-        token, each = token_bytes(run.policy, run.width), seats.host // max(1, len(seats.engines))
-        cache = kv_cache_bytes(token, run.cfg.context_tokens, run.cfg.rollout.at_once, each)
+        token, each = token_bytes(run.policy, kv_number_bytes(run.cfg)), seats.host // max(1, len(seats.engines))
+        block = cpu_block_tokens(run.cfg)
+        cache = kv_cache_bytes(token, run.cfg.context_tokens, run.cfg.rollout.at_once, each, block)
         items = {"own": ENGINE_OWN, "engine weights": run.weights, **run.engine_adapter, "KV cache": cache}
         for number in range(len(seats.engines)):
             yield Use(f"engine {number}", MACHINE, phase, items)

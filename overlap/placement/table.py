@@ -86,6 +86,19 @@ def cache_line(run: PlannedRun, seats: Seats) -> str:
     return told + (f", more of them while they are short (rollout.max_sequences={most})" if full < most else "")
 
 
+def options_line(run: PlannedRun) -> str:
+    """The options of ``rollout.engine``, with what of them the plan does not count; "" where there are none."""
+    options, rollout = run.cfg.rollout.engine, run.cfg.rollout
+    if not (options and run.engine):
+        return ""
+    notes = [rollout.engine_options]
+    if options.get("quantization") or options.get("quantization_config"):
+        notes.append("memory is planned as if weights were not quantized")
+    if rollout.has_draft_model:
+        notes.append("memory is planned without the draft model, which is not trained")
+    return "; ".join(notes)
+
+
 def items_line(plan: MemoryPlan, place: str, phase: Phase) -> str:
     """What is held there, by kind of process and item, the largest first."""
     sizes: dict[str, int] = defaultdict(int)

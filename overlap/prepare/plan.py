@@ -14,6 +14,7 @@ from overlap.placement import (
     computes_bfloat16,
     memory_line,
     named_devices,
+    options_line,
     planned_seats,
     read_shape,
     seats_line,
@@ -192,9 +193,9 @@ def _template_notes(inputs: RunInputs) -> tuple[str, ...]:
 
 
 def seats_lines(asked: PlannedRun, seats: Seats) -> list[tuple[str, str]]:
-    """The devices of engines and ranks, and the size of the KV cache where it depends on a field."""
-    cache = cache_line(asked, seats)
-    return [("devices", seats_line(seats)), *([("KV cache", cache)] if cache else [])]
+    """The devices of engines and ranks, the size of the KV cache where it depends on a field, and engine options."""
+    lines = [("KV cache", cache_line(asked, seats)), ("engine", options_line(asked))]
+    return [("devices", seats_line(seats)), *((name, line) for name, line in lines if line)]
 
 
 def memory_inputs(inputs: RunInputs, rollouts: Rollouts | None = None) -> PlannedRun:
@@ -207,9 +208,11 @@ def devices_plan(cfg: Config, devices: str) -> tuple[PlannedRun, Seats]:
     """Return what a memory plan of other hardware needs; ``devices`` names the hardware ("8x80"). Of the models only
     ``config.json`` is read. Raises ConfigError.
     """
+    from overlap.generate import check_options
     from overlap.policy import resolve_config
 
     hardware = named_devices(devices)
+    check_options(cfg, "cuda")
     if cfg.run.device == "cpu":
         raise ConfigError("run.device", "cpu", f"--devices={devices} plans for GPUs: use auto or cuda")
     policy = read_shape(resolve_config(cfg.model.policy))

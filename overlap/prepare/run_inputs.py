@@ -45,7 +45,7 @@ def prepare(cfg: Config, task: Task | None, scratch: Path, output: OpenConsole =
     ``output`` takes what libraries print meanwhile.
     """
     import_whole("numpy", "torch")
-    from overlap.generate import check_parsers
+    from overlap.generate import check_options, check_parsers
     from overlap.learner import check_functions
     from overlap.policy import resolve_policy
     from overlap.prepare.agent_command import check_agent
@@ -53,7 +53,7 @@ def prepare(cfg: Config, task: Task | None, scratch: Path, output: OpenConsole =
 
     with output(scratch / "prepare.log"):
         task = load_task(cfg.data.task, cfg) if task is None else check_task(task, _named(task), cfg)
-        devices_here(cfg.run.device)  # refuses a GPU that is not there
+        check_options(cfg, devices_here(cfg.run.device).kind)  # refuses a GPU that is not there, too
         estimator(cfg.learn.advantage)
         check_functions(cfg.learn)
         check_cluster(cfg)

@@ -41,6 +41,7 @@ SECOND = {
     "rollout.replicas": 2,
     "rollout.gpu_memory": 0.5,
     "rollout.tensor_parallel": 2,
+    "rollout.engine": {"speculative_config": {"method": "ngram"}, "kv_cache_dtype": "fp8"},
     "rollout.weight_backend": "shm",
     "rollout.parity_bound": 0.1,
     "episode.command": "python agent.py",
@@ -313,6 +314,7 @@ def test_a_field_may_not_change_unless_it_says_so() -> None:
     assert {"run.steps", "run.save_every", "run.keep_last", "run.eval_samples", "run.dir"} <= free
     fixed = {"run.seed", "rollout.groups_per_step", "rollout.samples_per_group", "model.policy", "learn.lr"}
     fixed |= {"data.options", "data.task", "rollout.temperature", "learn.clip_high", "learn.truncated"}
+    fixed |= {"rollout.engine"}
     fixed |= {"learn.advantage", "critic.policy", "critic.lr", "critic.warmup_steps"}
     fixed |= {"data.drop_solved", "learn.overlong_tokens", "learn.loss"}
     fixed |= {"learn.reference", "learn.kl_coef", "learn.kl_in", "learn.kl_estimator"}

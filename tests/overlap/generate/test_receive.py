@@ -12,6 +12,7 @@ import pytest
 
 pytest.importorskip("vllm")
 import torch
+from vllm.platforms import current_platform
 
 from overlap.generate import receive
 
@@ -42,6 +43,66 @@ def test_a_worker_whose_update_was_broken_off_begins_another(finished, monkeypat
     worker.overlap_abandon_weights()
     assert done == ["target", "ours"]
     assert worker._weight_update_active is False
+
+
+def test_drafts_are_judged_at_the_temperature_of_their_request():
+    """vLLM's own fills a copy on a CPU without Triton, and leaves what it returns as the memory was."""
+    from vllm.v1.sample import rejection_sampler
+
+    temperatures, ends = torch.tensor([0.7, 0.0, 1.3]), torch.tensor([2, 2, 5], dtype=torch.int32)
+    assert rejection_sampler.expand_batch_to_tokens is receive.expand_to_tokens
+    found = rejection_sampler.apply_sampling_constraints(
+        torch.ones(5, 3), ends, SimpleNamespace(all_greedy=False, temperature=temperatures, top_k=None, top_p=None)
+    )
+    assert found[:, 0].tolist() == pytest.approx([1 / 0.7] * 2 + [1 / 1.3] * 3)
+    greedy = receive.expand_to_tokens(temperatures, torch.tensor([1, 2, 3]), 3, 0, 1)
+    assert greedy.tolist() == pytest.approx([0.7, 1, 1.3])
+
+
+@pytest.mark.parametrize("draft", [0, 2, 4])
+def test_a_draft_changes_nothing_in_how_a_token_is_drawn(draft):
+    """It is the likeliest token, one between, or the most unlikely: all are sampled as often as the policy says."""
+    from vllm.v1.sample import rejection_sampler
+
+    if current_platform.is_cpu():  # as its workers do
+        current_platform.import_kernels()
+        current_platform.register_triton_kernel_overrides()
+    torch.manual_seed(0)
+    count, logits = 60_000, torch.tensor([2.0, 1.0, 0.0, -1.0, -4.0])
+    law = (logits / 0.7).softmax(0)
+    asked = SimpleNamespace(all_greedy=False, all_random=True, temperature=torch.full((count,), 0.7), generators={})
+    asked.top_k = asked.top_p = None
+    ends = torch.arange(1, count + 1, dtype=torch.int32)
+    logits = rejection_sampler.apply_sampling_constraints(logits.repeat(count, 1), ends, asked)
+    drafts, bonus = torch.full((count,), draft, dtype=torch.int32), torch.zeros(count, 1, dtype=torch.int64)
+    drawn = rejection_sampler.rejection_sample(drafts, [1] * count, 1, ends, None, logits, bonus, asked)[:, 0]
+    found = torch.bincount(drawn, minlength=5) / count
+    assert ((found - law).abs() < 5 * (law * (1 - law) / count).sqrt()).all(), (found, law)
+
+
+@pytest.mark.parametrize(
+    ("loaded", "missing"), [({"proj.weight", "embed"}, ""), ({"embed"}, "1 weights were not sent, the first is proj")]
+)
+def test_what_quantization_makes_of_a_weight_is_not_waited_for(loaded, missing, finished, monkeypatch):
+    """Nor the head, which has a name of its own only while a load goes on, where it is the embedding."""
+    made_of = ["proj.weight", "proj.weight_scale", "embed"]
+    engine = made(receive.ShmEngine)
+    engine.model = SimpleNamespace(
+        named_parameters=lambda: [(name, None) for name in made_of],
+        load_weights=lambda tensors: loaded,
+        modules=lambda: [],
+    )
+    engine.device = torch.device("cpu")
+    monkeypatch.setattr(receive, "_map", lambda update: b"")
+    names = ["proj.weight", "embed", "head"]
+    monkeypatch.setattr(receive, "initialize_layerwise_reload", lambda model: made_of.__setitem__(slice(None), names))
+    update = receive.ShmUpdate("", 0, [])
+    if missing:
+        with pytest.raises(RuntimeError, match=missing):
+            engine.receive_weights(update)
+    else:
+        engine.receive_weights(update)
+    assert finished == [engine.model]
 
 
 def test_an_ipc_engine_closes_the_senders_memory_and_its_layers(finished):

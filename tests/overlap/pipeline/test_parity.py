@@ -6,6 +6,7 @@ import math
 
 import pytest
 
+from overlap.config import load_config
 from overlap.errors import ParityError
 from overlap.pipeline.parity import check_parity
 
@@ -43,6 +44,14 @@ def test_in_bfloat16_a_hundredth_of_a_long_response_may_and_the_largest_differen
 def test_in_bfloat16_stale_weights_show_in_the_mean() -> None:
     with pytest.raises(ParityError, match=r"0\.16 on average"):
         check([UNSURE] * 10, [UNSURE + 0.16] * 10, exact=False)
+
+
+def test_the_engines_options_are_named_where_they_may_be_the_reason() -> None:
+    options = load_config(None, ["rollout.engine.kv_cache_dtype=fp8"]).rollout.engine_options
+    with pytest.raises(ParityError, match=r"with rollout\.engine \(kv_cache_dtype=fp8\).*rollout\.parity_bound"):
+        check_parity([SURE], [SURE - 1], bound=0.05, version=7, exact=True, options=options)
+    with pytest.raises(ParityError, match=r": the engine does not serve the learner's weights$"):
+        check([SURE], [SURE - 1], exact=True)
 
 
 @pytest.mark.parametrize("exact", [True, False])

@@ -322,3 +322,4 @@ def test_the_kv_cache_on_a_cpu_shrinks_to_half_of_what_is_free_but_holds_one_seq
     assert kv_cache_bytes(1000, 320, 4, 10**12) == block * (8 + 11 * 4)
     assert kv_cache_bytes(1000, 320, 4, 2 * block * 20) == block * (8 + 20)
     assert kv_cache_bytes(1000, 320, 4, 0) == block * (8 + 11)
+    assert kv_cache_bytes(1000, 320, 4, 0, 320) == 320 * 1000 * (8 + 2)

@@ -55,6 +55,14 @@ LINES: list[tuple[str, str, dict[str, Any], str, str]] = [
      "began, k3 in the reward, times 0.1; in the reward k3 has not the gradient of a KL", "learn.kl_estimator=k1 has"),
     ("KL penalty", "learn.kl_coef=1 learn.kl_in=reward learn.advantage=none learn.reference=teacher", {},
      "against teacher (1,700 M parameters), k1 in the reward, times 1; rewards teach", "(learn.advantage=none)"),
+    ("engine", "", {}, "", ""),
+    ("engine", "rollout.engine.block_size=64", {"rollouts": KEPT}, "", ""),
+    ("engine", "rollout.engine.block_size=64 rollout.engine.kv_cache_dtype=fp8", {}, "block_size=64, kv", "dtype=fp8"),
+    ("engine", "rollout.engine.quantization=fp8_per_block", {}, "quantization=fp8_per_block; memory is planned as if "
+     "weights were not quantized", ""),
+    ("engine", "rollout.engine.speculative_config.method=ngram", {}, "speculative_config={'method': 'ngram'}", "'}"),
+    ("engine", "rollout.engine.speculative_config.method=eagle", {}, "speculative_config={'method': 'eagle'}; memory "
+     "is planned without the draft model, which is not trained", ""),
     ("verifier", "", {}, "1 worker(s), 4 s CPU per test", ""),
     ("verifier", "cluster.address=10.0.0.1:6379", {}, "1 worker(s) here, and the free cores of every further node of "
      "the cluster at 10.0.0.1:6379, 4 s CPU per test", ""),
