@@ -150,7 +150,7 @@ def place(cfg: Config, devices: Devices, *, engine: bool = True, learner: bool =
         return Placement("cuda", ranks=rank_seats(cfg, devices))
     backend, shared = _backend(cfg, len(devices.names)) if learner else ("shm", False)
     if learner:
-        check_sharing(backend, cfg.rollout.max_staleness)
+        check_sharing(backend, cfg.rollout)
     replicas = _replicas(cfg, len(devices.names), backend, shared, learner)
     if learner:
         _check_ranks(cfg, len(devices.names), backend, shared, replicas)
