@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Literal
 
-from overlap.clock import PausableClock, now
+from overlap.clock import EPSILON_S, PausableClock, now
 from overlap.core import (
     Batch,
     Finish,
@@ -78,7 +78,8 @@ class FakeGenerator(ProcesslessEngine):
 
     async def generate(self, request: Request) -> Trajectory:
         async with self._slots.place(request.group):
-            await self._open.wait()
+            while not self._open.is_set():  # it may be shut again before those who waited go on
+                await self._open.wait()
             self.running += 1
             try:
                 return await self._sample(request)
@@ -117,7 +118,8 @@ class FakeGenerator(ProcesslessEngine):
         """Tokens come at an even pace; each is of the version that was loaded then."""
         spans, start, version = list[VersionSpan](), 0, first
         for at, landed in self._landed:
-            token = min(length, math.ceil(length * (at - began) / seconds)) if seconds and at > began else 0
+            crossed = seconds and at > began + EPSILON_S
+            token = min(length, math.ceil(length * (at - began) / seconds)) if crossed else 0
             if token > start:
                 spans.append(VersionSpan(version, start, token))
                 start = token

@@ -31,7 +31,9 @@ class IgnoredCancel(Exception):
     """The coroutine continued after it was cancelled, and was abandoned."""
 
 
-async def within(seconds: float, work: Awaitable[T], on_end: Callable[[], None], clock: PausableClock) -> T:
+async def within(
+    seconds: float, work: Awaitable[T], on_end: Callable[[], None], clock: PausableClock | None = None
+) -> T:
     """Await ``work`` for ``seconds`` of ``clock`` and return its result; after that call ``on_end`` and cancel it.
 
     Raises OutOfTime when the time was up, even if a result came after that, and IgnoredCancel. Errors of ``work`` are
@@ -40,7 +42,7 @@ async def within(seconds: float, work: Awaitable[T], on_end: Callable[[], None],
     driven = _Driven(_awaited(work))
     task = asyncio.create_task(_run(driven), name="a rollout")
     try:
-        await race(task, clock.sleep(seconds))
+        await race(task, (clock or PausableClock()).sleep(seconds))
         if task.cancelled():
             raise RuntimeError("it was cancelled, and nobody had asked for that") from asyncio.CancelledError()
         if task.done():
