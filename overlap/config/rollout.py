@@ -28,7 +28,8 @@ class RolloutConfig(Section):
     """What new weights do to responses in the engine. "recompute": they go on under the new weights, which read all of
     their tokens anew; "keep": they go on with what the old ones made of their tokens, which is faster and leaves an
     error (``learn/landing_gap_mean``); "drain": the weights wait for their end, for five minutes at most, and new
-    requests for the weights."""
+    requests for the weights. An engine that shares GPUs with the learner sleeps before, and its KV cache goes: it waits
+    for the end likewise with "drain", and "keep" is refused where ``max_staleness`` is above 0."""
     refill_groups: int = at_least(0, 0)
     """Up to so many groups of a step that teach nothing are replaced by further prompts in it (DAPO's dynamic
     sampling); 0: none."""

@@ -5,8 +5,8 @@
          │                                                                                 weights go over, in chunks
          └─── generates ◀── KV cache wakes, knows nothing ◀── the policy's parameters leave ◀─────────┘
 
-Responses that are not at their end when the engine is put to sleep are kept, and go on when the cache wakes: they are of
-later steps (``rollout.max_staleness``). ``clock`` stands still in between, for whatever times them.
+Responses that are not at their end when the engine is put to sleep are kept, and go on when the cache wakes: they are
+of later steps (``rollout.max_staleness``). ``clock`` stands still in between, for whatever times them.
 
 What happens inside the learner's step is the learner's (``overlap.learner.offload``). The KV cache, the largest piece,
 wakes when nothing of the learner is left beside it. Free memory is told of every moment, and a failure says in which.

@@ -1,6 +1,7 @@
 """Engine and learner take turns: responses that are not at their end sleep with the engine and go on with new weights.
 
-A CPU's engine gives up no memory when it sleeps; it stands still, forgets its KV cache and keeps its requests as on GPUs.
+A CPU's engine gives up no memory when it sleeps; it stands still, forgets its KV cache and keeps its requests, as on
+GPUs.
 """
 
 import asyncio

@@ -8,7 +8,7 @@ from engine_stub import UPDATE, request, turns
 
 from overlap.core import WeightUpdate
 from overlap.errors import EngineError
-from overlap.generate import client
+from overlap.generate import client as client_module
 
 
 @pytest.fixture
@@ -135,7 +135,7 @@ async def test_a_draining_engine_keeps_what_does_not_end_in_time_and_its_load_do
     draining, stub, sharing, monkeypatch
 ):
     task = await running(draining, stub)
-    monkeypatch.setattr(client, "_DRAIN_S", 0.01)
+    monkeypatch.setattr(client_module, "_DRAIN_S", 0.01)
     await draining.sleep()
     monkeypatch.undo()
     await draining.wake("weights")

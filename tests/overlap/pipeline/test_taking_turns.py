@@ -1,4 +1,4 @@
-"""Engine and learner share a device, and later steps wait in the engine while it sleeps: on fakes and a virtual clock."""
+"""Engine and learner share a device, and later steps wait in the engine while it sleeps: fakes on a virtual clock."""
 
 from __future__ import annotations
 
