@@ -14,11 +14,14 @@ import pytest
 from engine_bench import Bench, core_of
 from wide import wide
 
+from overlap import load_config, train
 from overlap.config import Config, ModelConfig, RolloutConfig, RunConfig
 from overlap.core import Prompt, Request
 from overlap.fakes import FakeLearner, FakeVerifier
 from overlap.generate import EngineClient, Engines
 from overlap.pipeline import Components, Position, PromptStream, overlapped
+from overlap.placement import Placement
+from overlap.record import read_json_lines, read_steps
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
 
@@ -221,3 +224,26 @@ def test_what_slept_in_an_engine_that_was_killed_is_begun_anew(bench):
     assert {s.version for t in kept for s in t.spans} <= {bench.version}
     assert bool(kept) == (bench.landing == "recompute")
     bench.check_exact(trajectories)
+
+
+@pytest.mark.wide
+def test_a_run_whose_parts_take_turns_evaluates_saves_and_trains_once_on_what_slept(policy, tmp_path, monkeypatch):
+    monkeypatch.setattr(Placement, "sleeps", property(lambda placed: bool(placed.engines and placed.ranks)))
+    settings = {
+        "model": {"policy": str(policy), "dtype": "float32", "prompt_tokens": 64, "response_tokens": 160},
+        "data": {"task": "toy:ToyTask"},
+        "rollout": {"groups_per_step": 4, "samples_per_group": 4, "max_sequences": 16, "max_staleness": 1},
+        "learn": {"lr": 1e-3, "micro_batch_tokens": 2048, "truncated": "zero"},
+        "run": {"dir": str(tmp_path / "run"), "device": "cpu", "steps": 5, "save_every": 2, "keep_rollouts": True}
+        | {"eval_samples": 1, "eval_every": 2},
+    }
+    train(load_config(None, settings))
+    rows = read_steps(tmp_path / "run" / "metrics.jsonl")
+    assert [row["step"] for row in rows] == [1, 2, 3, 4, 5]
+    assert max(row["rollout/staleness_max"] for row in rows) == 1
+    assert max(row["rollout/partial_share"] for row in rows) > 0
+    gaps = [row["learn/landing_gap_max"] for row in rows if row["learn/landing_gap_max"] is not None]
+    print(f"engine and learner after a sleep: {max(gaps):.1e} nats apart")
+    assert max(gaps) < 2 * EXACT
+    kept = [row for row in read_json_lines(tmp_path / "run" / "rollouts.jsonl") if "group" in row]
+    assert sorted((row["group"], row["sample"]) for row in kept) == [(g, s) for g in range(20) for s in range(4)]
