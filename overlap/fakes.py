@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Literal
 
-from overlap.clock import now
+from overlap.clock import EPSILON_S, PausableClock, now
 from overlap.core import (
     Batch,
     Finish,
@@ -35,7 +35,6 @@ Seconds = Callable[[random.Random], float]
 """A law of durations: draws seconds from a seeded generator."""
 
 
-EPSILON_S = 1e-9
 KEPT_LOADS = 64
 """Loads that a running sample can have seen."""
 
@@ -50,8 +49,9 @@ def _rng(*key: object) -> random.Random:
 
 class FakeGenerator(ProcesslessEngine):
     """An engine that needs no model. ``slots`` requests decode at once, each for a time drawn from ``seconds``: those
-    of the oldest group first. A load takes ``load_s`` seconds, in which nothing is decoded; by ``landing`` it first
-    waits for all that is running ("drain"), or takes ``recompute_s`` longer for each running sample ("recompute").
+    of the oldest group first. A load takes ``load_s`` seconds, in which nothing is decoded, nor while it sleeps; by
+    ``landing`` a load or a sleep first waits for all that is running ("drain"), or the load takes ``recompute_s``
+    longer for each running sample ("recompute").
     """
 
     def __init__(
@@ -70,8 +70,7 @@ class FakeGenerator(ProcesslessEngine):
         self._landing, self._load_s, self._recompute_s = landing, load_s, recompute_s
         self._slots = Slots(slots)
         self._open, self._empty = asyncio.Event(), asyncio.Event()
-        self._since: float | None = None
-        self._stood_s = 0.0
+        self._decoded, self._asleep = PausableClock(), False
         self._landed: list[tuple[float, int]] = []
         self.version = -1
         self.running = 0
@@ -79,7 +78,8 @@ class FakeGenerator(ProcesslessEngine):
 
     async def generate(self, request: Request) -> Trajectory:
         async with self._slots.place(request.group):
-            await self._open.wait()
+            while not self._open.is_set():  # it may be shut again before those who waited go on
+                await self._open.wait()
             self.running += 1
             try:
                 return await self._sample(request)
@@ -91,12 +91,9 @@ class FakeGenerator(ProcesslessEngine):
     async def _sample(self, request: Request) -> Trajectory:
         rng = _rng(self._seed, request.group, request.prompt.id, request.sample)
         started = now()
-        began, seconds = self._decoded_s(), self._seconds_of(request, rng)
+        began, seconds = self._decoded.now(), self._seconds_of(request, rng)
         first = self.version
-        await asyncio.sleep(seconds)
-        while self._decoded_s() < began + seconds - EPSILON_S:
-            left = began + seconds - self._decoded_s()  # it stood still in the meantime
-            await asyncio.sleep(left)
+        await self._decoded.sleep(seconds)
         tokens, logprobs, finish = self._answer(request, rng)
         return Trajectory(
             request=request,
@@ -117,15 +114,12 @@ class FakeGenerator(ProcesslessEngine):
         logprobs = tuple(-rng.random() for _ in tokens)
         return tokens, logprobs, "length" if rng.random() < self._truncated else "stop"
 
-    def _decoded_s(self) -> float:
-        """Seconds, without those in which nothing was decoded."""
-        return (now() if self._since is None else self._since) - self._stood_s
-
     def _spans(self, first: int, began: float, seconds: float, length: int) -> tuple[VersionSpan, ...]:
         """Tokens come at an even pace; each is of the version that was loaded then."""
         spans, start, version = list[VersionSpan](), 0, first
         for at, landed in self._landed:
-            token = min(length, math.ceil(length * (at - began) / seconds)) if seconds and at > began else 0
+            crossed = seconds and at > began + EPSILON_S
+            token = min(length, math.ceil(length * (at - began) / seconds)) if crossed else 0
             if token > start:
                 spans.append(VersionSpan(version, start, token))
                 start = token
@@ -133,17 +127,38 @@ class FakeGenerator(ProcesslessEngine):
         return (*spans, VersionSpan(version, start, length)) if start < length else tuple(spans)
 
     async def load(self, update: WeightUpdate) -> None:
-        if self._landing == "drain":
+        await self._drain()
+        self._decoded.pause()
+        await asyncio.sleep(self._load_s + (self._recompute_s * self.running if self._landing == "recompute" else 0.0))
+        self.version = update.version
+        self._landed = [*self._landed[-KEPT_LOADS:], (self._decoded.now(), update.version)]
+        self.loads.append(update.version)
+        if not self._asleep:
+            self._go_on()
+
+    async def sleep(self) -> None:
+        """Keep what is running until ``wake`` of the cache; new requests wait for that."""
+        self._open.clear()
+        await self._drain()
+        self._decoded.pause()
+        self._asleep = True
+
+    async def wake(self, part: str) -> None:
+        """Go on with the version that was loaded last, where the cache wakes and there is one."""
+        if part == "cache":
+            self._asleep = False
+            if self.loads:
+                self._go_on()
+
+    async def _drain(self) -> None:
+        if self._landing == "drain" and not self._asleep:
             self._open.clear()
             while self.running:
                 self._empty.clear()
                 await self._empty.wait()
-        since = self._since = now()
-        await asyncio.sleep(self._load_s + (self._recompute_s * self.running if self._landing == "recompute" else 0.0))
-        self._since, self._stood_s = None, self._stood_s + now() - since
-        self.version = update.version
-        self._landed = [*self._landed[-KEPT_LOADS:], (self._decoded_s(), update.version)]
-        self.loads.append(update.version)
+
+    def _go_on(self) -> None:
+        self._decoded.resume()
         self._open.set()
 
     async def logprobs(self, token_ids: Sequence[int]) -> list[float]:
@@ -189,12 +204,17 @@ class FakeVerifier(ProcesslessVerifier):
 
 
 class FakeLearner(Processless):
-    """A learner that only counts. It keeps every batch it was given in ``batches``."""
+    """A learner that only counts. It keeps every batch it was given in ``batches``. One that ``shares`` its devices has
+    the engine sleep while it learns.
+    """
 
     shares = False
 
-    def __init__(self, *, seed: int = 0, seconds: Seconds = _no_time, first_version: int = 0) -> None:
+    def __init__(
+        self, *, seed: int = 0, seconds: Seconds = _no_time, first_version: int = 0, shares: bool = False
+    ) -> None:
         super().__init__()
+        self.shares = self.shares or shares
         self._seed, self._seconds = seed, seconds
         self.version = first_version
         self.batches: list[Batch] = []

@@ -154,7 +154,7 @@ class Config:
         no_gpu = self.run.device == "cpu" and r.weight_backend not in ("auto", "shm")
         way_out = "ipc and nccl need CUDA: use shm or auto with run.device=cpu"
         require(not no_gpu, "rollout.weight_backend", r.weight_backend, way_out)
-        check_sharing(r.weight_backend, r.max_staleness)
+        check_sharing(r.weight_backend, r)
         way_out = "a group needs 2 or more samples to have an advantage; 1 is enough with learn.advantage=gae or global"
         require(r.samples_per_group > 1 or not le.within_groups, "rollout.samples_per_group", 1, way_out)
         for name, value in () if gae else self.critic.given():

@@ -23,12 +23,15 @@ class RolloutConfig(Section):
     stop: tuple[str, ...] = ()
     """Strings that end a response (kept in its text)."""
     max_staleness: int = at_least(0, 0)
-    """Oldest sample that the learner may see, in policy versions; 0 is on-policy."""
+    """Oldest sample that the learner may see, in policy versions; 0 is on-policy. Where engine and learner share GPUs
+    the engine sleeps while that learns, and responses of later steps wait in it (``in_flight``): with 1, the last ones
+    of a step do not decode alone."""
     in_flight: Literal["keep", "recompute", "drain"] = "recompute"
     """What new weights do to responses in the engine. "recompute": they go on under the new weights, which read all of
     their tokens anew; "keep": they go on with what the old ones made of their tokens, which is faster and leaves an
     error (``learn/landing_gap_mean``); "drain": the weights wait for their end, for five minutes at most, and new
-    requests for the weights."""
+    requests for the weights. An engine that shares GPUs with the learner sleeps before, and its KV cache goes: it waits
+    for the end likewise with "drain", and "keep" is refused where ``max_staleness`` is above 0."""
     refill_groups: int = at_least(0, 0)
     """Up to so many groups of a step that teach nothing are replaced by further prompts in it (DAPO's dynamic
     sampling); 0: none."""
@@ -110,11 +113,12 @@ class EpisodeConfig(Section):
         return bool(self.tool_parser or self.reasoning_parser)
 
 
-def check_sharing(backend: str, max_staleness: int) -> None:
-    """Raise ConfigError where an engine that sleeps while the learner learns is to generate meanwhile.
+def check_sharing(backend: str, rollout: RolloutConfig) -> None:
+    """Raise ConfigError where responses are to keep a KV cache that goes while the engine sleeps.
 
     For a backend that "auto" may turn out to be, too: the placement asks once it knows the machine.
     """
-    way_out = "the engine sleeps while the learner has its GPUs (weight_backend=ipc), so no sample is made ahead: use "
-    way_out += "0, or weight_backend=nccl with rollout.tensor_parallel * rollout.replicas + learn.ranks GPUs"
-    require(max_staleness == 0 or backend != "ipc", "rollout.max_staleness", max_staleness, way_out)
+    lost = backend == "ipc" and rollout.max_staleness > 0 and rollout.in_flight == "keep"
+    way_out = "the engine sleeps while the learner has its GPUs (weight_backend=ipc), and its KV cache goes: use "
+    way_out += "recompute or drain, rollout.max_staleness=0, or weight_backend=nccl on GPUs of their own"
+    require(not lost, "rollout.in_flight", "keep", way_out)

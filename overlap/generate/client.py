@@ -137,12 +137,7 @@ class EngineClient:
         if update.backend != self._spec.backend:
             raise EngineError(f"a {update.backend} update for an engine that was opened for {self._spec.backend}")
         async with self._loading:
-            self._gate.clear()
-            if self._cfg.rollout.in_flight == "drain" and not self._frozen:
-                with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(_DRAIN_S):
-                        await self._empty.wait()
-            self._frozen = True
+            await self._shut()
             await self._ask("pause", EngineService.pause)
             await self._abandon()
             self._broken, self._whole = True, False
@@ -154,6 +149,15 @@ class EngineClient:
             self._broken, self._whole = False, True
             if not self._spec.sleeps:
                 await self._go_on()
+
+    async def _shut(self) -> None:
+        """Let no request in; with ``drain`` wait for the end of those that the engine has, unless it stands still."""
+        self._gate.clear()
+        if self._cfg.rollout.in_flight == "drain" and not self._frozen:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_DRAIN_S):
+                    await self._empty.wait()
+        self._frozen = True
 
     async def _abandon(self) -> None:
         """Have the engine forget a load that failed, if one has."""
@@ -192,11 +196,14 @@ class EngineClient:
             return await self._ask("probe", EngineService.prompt_logprobs, token_ids, f"probe{self._probes}")
 
     async def sleep(self) -> None:
-        """Give memory to a learner on the same GPUs, and shut the gate until the next ``load``; else nothing."""
+        """Give memory to a learner on the same GPUs, and shut the gate until the next ``load``; else nothing. Requests
+        in the engine are kept, without their KV cache, and go on under the weights of that load; with ``drain`` they
+        end before, those that have not after five minutes are kept.
+        """
         await self.start()
         if self._spec.sleeps and self._awake:
-            self._gate.clear()
-            self._frozen, self._whole = True, False  # weights are sent anew
+            await self._shut()
+            self._whole = False  # weights are sent anew
             await self._abandon()  # it has layers without memory, which cannot sleep
             await self._ask("sleep", EngineService.sleep)
             self._awake.clear()
@@ -208,6 +215,8 @@ class EngineClient:
         await self.start()
         if not self._spec.sleeps:
             return
+        if part == "cache" and self._inside and not self._whole:  # vLLM would go on with what it has kept
+            raise EngineError("requests are kept in an engine without whole weights: load a version before it wakes")
         if part not in self._awake:
             await self._ask(f"waking the {part}", EngineService.wake, part)
             self._awake.add(part)

@@ -182,9 +182,10 @@ class VllmEngine:
         await self._llm.sleep(level=1 if self._spec.takes_adapter else 2, mode="keep")
 
     async def wake(self, part: Part) -> None:
-        await self._llm.wake_up(tags=[TAGS[part]])
+        # First, for vLLM goes on with the requests that it has kept as soon as its cache is awake.
         if part == "cache" and not await self._forget():
             raise EngineError("vLLM did not forget what its KV cache held before it slept")
+        await self._llm.wake_up(tags=[TAGS[part]])
 
     def exit_codes(self) -> dict[int, int]:
         """Exit codes by pid of those direct children that have ended (negative: killed by that signal)."""

@@ -6,7 +6,7 @@ consumes: requests                        produces: one Scored per request
 waits for: the engine, then a verifier    woken by: the end of one sample
 
 A trajectory goes to a verifier while the others still generate. A sample that makes no progress for too long is started
-again once, and then fails with its name.
+again once, and then fails with its name. The time in which the engine sleeps, and keeps what it has, counts for none.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
-from overlap.clock import now
+from overlap.clock import PausableClock, now
 from overlap.core import Generator, Request, Scored, Trajectory, Verifier
 from overlap.errors import naming_stage
 
@@ -32,7 +32,7 @@ CANCEL_S = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Pending:
-    """A sample that has no result yet: where it is, and for how many seconds."""
+    """A sample that has no result yet: where it is, and for how many seconds in which the engine did not sleep."""
 
     id: str
     stage: Stage
@@ -63,11 +63,15 @@ class Flow:
         tasks: asyncio.TaskGroup,
         deliver: Callable[[Scored], None],
         sequences: int,
+        clock: PausableClock | None = None,
     ) -> None:
-        """``deliver`` gets each result; ``sequences`` are decoded at once, the others wait for room in the engine."""
+        """``deliver`` gets each result; ``sequences`` are decoded at once, the others wait for room in the engine.
+        ``clock`` stands still while the engine sleeps.
+        """
         self._generator, self._verifier, self._tasks, self._deliver = generator, verifier, tasks, deliver
+        self._now = (clock or PausableClock()).now
         self._ways: set[_InFlight] = set()
-        self._moved_s = now()
+        self._moved_s = self._now()
         self._room = sequences
         self._queued: deque[_InFlight] = deque()
         self.decoded_s: dict[str, float] = {}
@@ -76,7 +80,7 @@ class Flow:
     @property
     def pending(self) -> list[Pending]:
         """Samples without a result, the one without progress for longest first."""
-        at = now()
+        at = self._now()
         ways = sorted(self._ways, key=lambda way: way.since_s)
         return [Pending(way.request.id, way.stage, at - way.since_s) for way in ways]
 
@@ -86,7 +90,7 @@ class Flow:
 
     def send(self, request: Request) -> None:
         """Start a sample."""
-        way = _InFlight(request, now())
+        way = _InFlight(request, self._now())
         self._ways.add(way)
         self._queued.append(way)
         self._make_room(0)
@@ -96,7 +100,7 @@ class Flow:
         """The engine decodes in the order of requests: the first of those that wait has the room that is there."""
         self._room += ended
         while self._room and self._queued:
-            self._queued.popleft().decoding_s = now()
+            self._queued.popleft().decoding_s = self._now()
             self._room -= 1
 
     def _begin(self, way: _InFlight) -> None:
@@ -108,7 +112,7 @@ class Flow:
                 trajectory = await self._generator.generate(way.request)
             if way.task is not asyncio.current_task():
                 return  # it was begun again
-            way.trajectory, way.since_s = trajectory, now()
+            way.trajectory, way.since_s = trajectory, self._now()
             self._generated(way)
         with naming_stage("verify", way.request.id):
             scored = await self._verifier.score(way.trajectory)
@@ -125,12 +129,12 @@ class Flow:
 
     def _end(self, way: _InFlight, scored: Scored) -> None:
         self._ways.discard(way)
-        self._moved_s = now()
+        self._moved_s = self._now()
         self._deliver(scored)
 
     def touch(self) -> None:
         """Note progress of something that samples may have waited for."""
-        self._moved_s = now()
+        self._moved_s = self._now()
 
     async def watch(self, stall_s: float, tell: Callable[[list[Pending], bool], None]) -> None:
         """Look after what stands still, without end. When no sample has ended for ``stall_s`` seconds, those that have
@@ -139,27 +143,29 @@ class Flow:
         """
         while True:
             await asyncio.sleep(stall_s / LOOKS)
-            if now() - self._moved_s < stall_s:
+            at = self._now()
+            if at - self._moved_s < stall_s:
                 continue
-            stuck = [way for way in self._ways if now() - way.since_s >= stall_s]
+            stuck = [way for way in self._ways if at - way.since_s >= stall_s]
             hopeless = [way for way in stuck if way.tries >= TRIES]
             for given_up, ways in ((False, [way for way in stuck if way.tries < TRIES]), (True, hopeless)):
                 if ways:
-                    tell([Pending(w.request.id, w.stage, now() - w.since_s) for w in ways], given_up)
+                    tell([Pending(w.request.id, w.stage, at - w.since_s) for w in ways], given_up)
                     await self._end_tasks(ways)
                 for way in self._ways.intersection(ways):  # the others ended in the meantime
                     self._give_up(way, stall_s) if given_up else self._again(way)
             self.touch()
 
     def _again(self, way: _InFlight) -> None:
-        way.tries, way.since_s = way.tries + 1, now()
+        way.tries, way.since_s = way.tries + 1, self._now()
         self._begin(way)
 
     def _give_up(self, way: _InFlight, stall_s: float) -> None:
         at, failure = now(), f"no end of {way.stage} within {stall_s:g} s, {way.tries} times"
+        began_s = at - (self._now() - way.since_s)
         if way.trajectory is None:
             self._generated(way)
-        trajectory = way.trajectory or Trajectory(way.request, (), (), "", "abort", (), way.since_s, at)
+        trajectory = way.trajectory or Trajectory(way.request, (), (), "", "abort", (), began_s, at)
         self._end(way, Scored(trajectory, None, None, failure, at, at, at))
 
     async def _end_tasks(self, ways: list[_InFlight]) -> None:

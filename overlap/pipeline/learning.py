@@ -51,7 +51,9 @@ class StepResult:
 
 
 class Learning:
-    """Steps and loads, one at a time. ``version`` is the policy version in the learner, and in the engine."""
+    """Steps and loads, one at a time. ``version`` is the policy version in the learner, and in the engine. ``awake``
+    is a clock that stands still while the engine sleeps.
+    """
 
     def __init__(self, components: Components, cfg: Config, step: int, version: int) -> None:
         self.components, self.cfg, self.version = components, cfg, version
@@ -59,6 +61,7 @@ class Learning:
         self._empty: list[Group] = []
         self._turn = asyncio.Lock()
         self._sharing = Sharing(components.generator, components.learner)
+        self.awake = self._sharing.clock
 
     async def learn(self, groups: tuple[Group, ...]) -> StepResult:
         """One step: the learner takes the kept groups, its new weights go back into the engine. Raises

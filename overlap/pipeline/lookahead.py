@@ -9,7 +9,13 @@ and however many are on their way, one cannot follow the other sooner than the b
     period = max(all generation / sequences, all verification / verifiers, learn + sync)
 
 so ceil(chain / period) steps keep that part busy (Little's law, and whole steps, for leases come back by the step).
-Generation counts from the moment at which the engine had room for the sample, not from its request.
+Where engine and learner take turns on their devices, a step's responses have what the learner leaves of as many periods
+as there are steps on their way. Then both are counted without learn and sync:
+
+    period = max(all generation / sequences, all verification / verifiers - (learn + sync))
+
+Generation counts from the moment at which the engine had room for the sample, not from its request, and without the
+time in which the engine slept.
 """
 
 from __future__ import annotations
@@ -34,9 +40,11 @@ TOLERANCE = 0.05
 class Lookahead:
     """Fed with finished steps; ``leases`` is what the window may have out."""
 
-    def __init__(self, cfg: Config, verifier: Verifier) -> None:
+    def __init__(self, cfg: Config, verifier: Verifier, *, turns: bool = False) -> None:
+        """``turns``: engine and learner take them."""
         self._per_step, self._most = cfg.rollout.groups_per_step, cfg.rollout.max_staleness + 1
         self._sequences, self._verifier = cfg.rollout.sequences, verifier
+        self._turns = turns
         self._ratios: deque[float] = deque(maxlen=KEPT)
 
     @property
@@ -51,7 +59,11 @@ class Lookahead:
         learned_s = sum(end - start for start, end in (result.learn_span, result.sync_span, result.parity_span))
         generated_s, verified_s = (math.fsum(column) for column in zip(*times, strict=True))
         busy_s = verified_s / self._verifier.concurrency
-        period = max(generated_s / self._sequences, busy_s, learned_s)
-        alone = max(max(map(sum, times)), min(times)[0] + busy_s) + learned_s
+        decoding_s = generated_s / self._sequences
+        chain = max(max(map(sum, times)), min(times)[0] + busy_s)
+        if self._turns:
+            period = max(decoding_s, busy_s - learned_s)
+        else:
+            chain, period = chain + learned_s, max(decoding_s, busy_s, learned_s)
         if period > 0:
-            self._ratios.append(alone / period)
+            self._ratios.append(chain / period)

@@ -6,8 +6,9 @@
                 └──────────────────────── weights land, leases free, prompts enter ◀───────────────────┘
 
 ``overlapped`` verifies each trajectory the moment it ends, while the rest still generate; with ``max_staleness >= 1``
-it generates while the learner learns, too. ``serial`` does one thing after the other: it is the oracle of the batches
-(the same, on a seeded fake) and the baseline of every speed-up. No GPU library is imported here.
+it generates while the learner learns, too; where the two share devices, the engine sleeps meanwhile and keeps what it
+has of later steps. ``serial`` does one thing after the other: it is the oracle of the batches (the same, on a seeded
+fake) and the baseline of every speed-up. No GPU library is imported here.
 """
 
 from __future__ import annotations
@@ -110,7 +111,7 @@ async def overlapped(
     learning = Learning(components, cfg, at.step, at.version)
     tracker = GroupTracker(cfg, prompts, cfg.run.steps - at.step, at.groups, at.carried)
     control = control or Control()
-    lookahead = Lookahead(cfg, components.verifier)
+    lookahead = Lookahead(cfg, components.verifier, turns=components.learner.shares)
     tracker.window.allowed = lookahead.leases
     control.begin()
     try:
@@ -118,7 +119,9 @@ async def overlapped(
             async with asyncio.TaskGroup() as tasks:
                 beside = [tasks.create_task(learning.serve_again(), name="serve again")]
                 await _begin(learning, at, prompts, on_ready)
-                flow = Flow(components.generator, components.verifier, tasks, tracker.add, cfg.rollout.sequences)
+                flow = Flow(
+                    components.generator, components.verifier, tasks, tracker.add, cfg.rollout.sequences, learning.awake
+                )
                 control.attach(tracker, flow)
                 tasks.create_task(tracker.admit(flow.send), name="admit")
                 beside.append(tasks.create_task(flow.watch(cfg.run.stall_s, on_stall), name="watch"))

@@ -146,7 +146,7 @@ def place(cfg: Config, devices: Devices, *, engine: bool = True, learner: bool =
     backend = _backend(cfg, len(devices.names)) if learner else "shm"
     turns = backend == "ipc"
     if learner:
-        check_sharing(backend, cfg.rollout.max_staleness)
+        check_sharing(backend, cfg.rollout)
     replicas = _replicas(cfg, len(devices.names), turns, learner)
     if turns:
         _check_ranks(cfg, len(devices.names), replicas)

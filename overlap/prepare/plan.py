@@ -43,7 +43,7 @@ def plan_lines(
         *_data_lines(inputs),
         ("step", f"{r.groups_per_step} groups x {r.samples_per_group} samples = {cfg.samples_per_step} trajectories"),
         *episode_lines(inputs),
-        ("leases", f"at most {cfg.leases} groups in flight; samples at most {r.max_staleness} policy versions old"),
+        ("leases", _leases(cfg, seats)),
     ]
     if r.max_staleness and le.correction == "none":
         told = "none: stale samples count as if the current policy had sampled them (learn.correction)"
@@ -57,6 +57,14 @@ def plan_lines(
         lines.append(("verifier", f"{_judges(cfg)}, {cfg.verify.cpu_s:g} s CPU per test"))
     lines += [*seats_lines(asked, seats), ("memory", memory_line(memory)), _activations_line(asked)]
     return [*lines, ("disk", disk_plan(asked, len(inputs.heldout)).line)]
+
+
+def _leases(cfg: Config, seats: Seats) -> str:
+    """How much is in flight, and how old it may become."""
+    stale = cfg.rollout.max_staleness
+    told = f"at most {cfg.leases} groups in flight; samples at most {stale} policy versions old"
+    kept = seats.turns and stale and cfg.rollout.in_flight == "recompute"
+    return told + ("; responses that are not at their end sleep with the engine, and go on" if kept else "")
 
 
 def devices_plan_lines(asked: PlannedRun, seats: Seats) -> list[tuple[str, str]]:

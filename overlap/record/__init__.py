@@ -41,12 +41,14 @@ from overlap.record.run_summary import PolicyFigures, RunSummary
 from overlap.record.rundir import RunDir, dialog_of, trajectory_row
 from overlap.record.timing import judged, mean, merge_spans, result_timing
 from overlap.record.trace import Tracer
+from overlap.record.traffic import BusyClock
 
 __all__ = [
     "BEGINNING",
     "LEARNER",
     "MARK",
     "PASS_AT_1",
+    "BusyClock",
     "Carryover",
     "Console",
     "JsonLines",

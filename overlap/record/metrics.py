@@ -108,8 +108,8 @@ def solved(sample: Scored) -> bool:
 
 @measure
 def rollout_row(result: StepResult) -> Row:
-    """``rollout/``: samples, tokens, lengths, truncated_share, groups kept and dropped by reason; ages of the samples
-    learned from, and their shares by age, from 0 to that of the oldest.
+    """``rollout/``: samples, tokens, lengths, truncated_share, partial_share, groups kept and dropped by reason; ages
+    of the samples learned from, and their shares by age, from 0 to that of the oldest.
     """
     batch = result.batch
     samples = batch.all_samples
@@ -122,6 +122,7 @@ def rollout_row(result: StepResult) -> Row:
         "rollout/length_mean": mean(lengths),
         "rollout/length_max": max(lengths, default=0),
         "rollout/truncated_share": mean(float(s.trajectory.truncated) for s in samples),
+        "rollout/partial_share": mean(float(len({p.version for p in s.trajectory.spans}) > 1) for s in samples),
         "rollout/groups_kept": len(batch.groups),
         "rollout/groups_dropped": len(batch.dropped),
         "rollout/staleness_mean": mean(ages) if ages else 0.0,

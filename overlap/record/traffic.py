@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, cast
 
 if TYPE_CHECKING:
-    from overlap.core import ClusterFigures, Generator, Request, Scored, Trajectory, Verifier
+    from overlap.core import ClusterFigures, Generator, Part, Request, Scored, Trajectory, Verifier
 
 Span = tuple[float, float]
 
@@ -17,25 +17,40 @@ class BusyClock:
 
     def __init__(self) -> None:
         self._open = 0
+        self._paused = False
         self._since = 0.0
         self._spans: list[Span] = []
 
     def enter(self, at_s: float) -> None:
         """One more activity begins."""
-        if self._open == 0:
-            self._since = at_s
-        self._open += 1
+        self._change(self._open + 1, self._paused, at_s)
 
     def leave(self, at_s: float) -> None:
         """One activity ends."""
-        self._open -= 1
-        if self._open == 0:
+        self._change(self._open - 1, self._paused, at_s)
+
+    def pause(self, at_s: float) -> None:
+        """Nothing is done until ``resume``, whatever is open."""
+        self._change(self._open, True, at_s)
+
+    def resume(self, at_s: float) -> None:
+        self._change(self._open, False, at_s)
+
+    def _change(self, open_: int, paused: bool, at_s: float) -> None:
+        was, self._open, self._paused = self._busy, open_, paused
+        if self._busy and not was:
+            self._since = at_s
+        if was and not self._busy:
             self._spans.append((self._since, at_s))
+
+    @property
+    def _busy(self) -> bool:
+        return self._open > 0 and not self._paused
 
     def pop_spans(self, now_s: float) -> list[Span]:
         """Busy spans since the last ``pop_spans``; one that is still open is cut at ``now_s``."""
         spans, self._spans = self._spans, []
-        if self._open:
+        if self._busy:
             spans.append((self._since, now_s))
             self._since = now_s
         return spans
@@ -54,7 +69,7 @@ class Traffic:
         self._moved_before = 0
 
     def pop_engine_spans(self) -> list[Span]:
-        """When the engine had requests, since the last call."""
+        """When the engine had requests and was awake, since the last call."""
         return self._busy.pop_spans(time.monotonic())
 
     def pop_nodes(self) -> ClusterFigures | None:
@@ -101,6 +116,15 @@ class _Generator(_Counted):
             traffic._busy.leave(time.monotonic())
         traffic.changed()
         return trajectory
+
+    async def sleep(self) -> None:
+        await self._inner.sleep()
+        self._traffic._busy.pause(time.monotonic())
+
+    async def wake(self, part: Part) -> None:
+        await self._inner.wake(part)
+        if part == "cache":
+            self._traffic._busy.resume(time.monotonic())
 
 
 class _Verifier(_Counted):

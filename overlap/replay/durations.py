@@ -3,8 +3,9 @@
 RUN/trace.json ──▶ generation, verification and reward of each sample; learning, load and parity of each step
 
 A sample's generation counts from the moment the engine had room for it, without the loads of weights during which the
-engine paused: this is what the sample would take in another schedule, as long as each part has resources of its own.
-Where parts shared cores, their durations include how much they slowed each other.
+engine paused, and where it shared devices with the learner without the steps of that: this is what the sample would
+take in another schedule, as long as each part has resources of its own. Where parts shared cores, their durations
+include how much they slowed each other.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from overlap.record import RunFile, find_run_file, read_steps
 
 Span = tuple[float, float]
 _WORKERS = "verify.workers"
+_TURNS = "memory/engine_asleep_free_gib"  # only where an engine sleeps for the learner
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +55,8 @@ class RecordedRun:
     """By version: publish to loaded, s; what ``drain`` waited for is no part of it."""
     parities: Mapping[int, float]
     rows: Sequence[Mapping[str, float | None]] = ()
+    turns: bool = False
+    """Engine and learner shared devices, and took turns."""
 
 
 @dataclass(slots=True)
@@ -99,14 +103,16 @@ def read_recorded_run(run: str) -> RecordedRun:
     if not (rows and spans.generate and spans.learn and spans.load):
         raise ConfigError("RUN", run, "holds no step that was learned; name a run that has taken some")
     cfg = config_of_run(run, [f"run.steps={len(rows)}"])
-    loads = _loads(spans, cfg)
+    loads, turns = _loads(spans, cfg), any(_TURNS in row for row in rows)
+    stood = [*loads.values(), *(span for span, _ in spans.learn.values() if turns)]
     return RecordedRun(
         cfg,
-        _samples(spans, cfg, sorted(loads.values())),
+        _samples(spans, cfg, sorted(stood)),
         {step: (end - start, groups) for step, ((start, end), groups) in spans.learn.items()},
         {version: end - start for version, (start, end) in loads.items()},
         {version: end - start for version, (start, end) in spans.parity.items()},
         rows,
+        turns,
     )
 
 

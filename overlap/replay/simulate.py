@@ -22,7 +22,7 @@ from overlap.config import Config
 from overlap.core import Batch, Finish, Packed, Request, Trajectory, WeightUpdate
 from overlap.fakes import FakeGenerator, FakeLearner, FakeVerifier, fake_prompts
 from overlap.pipeline import Components, PromptStream, StepResult, overlapped
-from overlap.record import Tracer, check_out, judged, mean, merge_spans, result_timing, step_row
+from overlap.record import BusyClock, Tracer, check_out, judged, mean, result_timing, step_row
 from overlap.replay.durations import RecordedRun, SampleTimes, config_of_run, read_recorded_run
 
 T = TypeVar("T")
@@ -112,7 +112,7 @@ def simulate(found: RecordedRun, cfg: Config) -> Simulation:
         results.append(result)
 
     run_virtual(overlapped(components, cfg, PromptStream(fake_prompts(1), 0), on_step, on_ready=on_ready))
-    return Simulation(cfg, began[0], merge_spans(generator.spans), results)
+    return Simulation(cfg, began[0], generator.busy.pop_spans(0.0), results)
 
 
 def schedule(simulated: Simulation) -> Schedule:
@@ -210,18 +210,29 @@ def _own_or_drawn(table: Mapping[int, T], key: int, of: str) -> T:
 
 
 class _Generator(FakeGenerator):
-    """Decodes for as long as the engine did. ``spans`` are the times at which it had a sample."""
+    """Decodes for as long as the engine did. ``busy`` tells when it had a sample and was awake."""
 
     def __init__(self, found: RecordedRun, cfg: Config) -> None:
         super().__init__(slots=cfg.rollout.sequences, landing=cfg.rollout.in_flight)
         self._durations = _Durations(found, cfg)
         self._blank = {1: (Packed("i", (0,)), Packed("f", (0.0,)))}
-        self.spans: list[Span] = []
+        self.busy = BusyClock()
 
     async def _sample(self, request: Request) -> Trajectory:
-        trajectory = await super()._sample(request)
-        self.spans.append((trajectory.started_s, trajectory.finished_s))
-        return trajectory
+        self.busy.enter(now())
+        try:
+            return await super()._sample(request)
+        finally:
+            self.busy.leave(now())
+
+    async def sleep(self) -> None:
+        await super().sleep()
+        self.busy.pause(now())
+
+    async def wake(self, part: str) -> None:
+        await super().wake(part)
+        if part == "cache":
+            self.busy.resume(now())
 
     def _seconds_of(self, request: Request, rng: random.Random) -> float:
         return self._durations.sample(request).generate_s if request.group >= 0 else 0.0
@@ -257,7 +268,7 @@ class _Learner(FakeLearner):
     """Learns for as long as the learner did; the parity check has its time from here, too."""
 
     def __init__(self, found: RecordedRun, cfg: Config) -> None:
-        super().__init__()
+        super().__init__(shares=found.turns)
         self._durations = _Durations(found, cfg)
 
     async def step(self, batch: Batch):  # type: ignore[no-untyped-def]

@@ -15,6 +15,9 @@ from collections.abc import Awaitable, Callable, Coroutine, Generator
 from functools import partial
 from typing import Any, Generic, TypeVar
 
+from overlap.aio import race
+from overlap.clock import PausableClock
+
 CANCELS, CANCEL_S = 2, 10.0
 """A coroutine is cancelled so many times, and has so many seconds to tidy up after each."""
 T = TypeVar("T")
@@ -28,8 +31,10 @@ class IgnoredCancel(Exception):
     """The coroutine continued after it was cancelled, and was abandoned."""
 
 
-async def within(seconds: float, work: Awaitable[T], on_end: Callable[[], None]) -> T:
-    """Await ``work`` for ``seconds`` and return its result; after that call ``on_end`` and cancel it.
+async def within(
+    seconds: float, work: Awaitable[T], on_end: Callable[[], None], clock: PausableClock | None = None
+) -> T:
+    """Await ``work`` for ``seconds`` of ``clock`` and return its result; after that call ``on_end`` and cancel it.
 
     Raises OutOfTime when the time was up, even if a result came after that, and IgnoredCancel. Errors of ``work`` are
     passed on; a cancellation that nobody asked for, and SystemExit, become a RuntimeError.
@@ -37,7 +42,7 @@ async def within(seconds: float, work: Awaitable[T], on_end: Callable[[], None])
     driven = _Driven(_awaited(work))
     task = asyncio.create_task(_run(driven), name="a rollout")
     try:
-        await asyncio.wait([task], timeout=seconds)
+        await race(task, (clock or PausableClock()).sleep(seconds))
         if task.cancelled():
             raise RuntimeError("it was cancelled, and nobody had asked for that") from asyncio.CancelledError()
         if task.done():

@@ -7,7 +7,7 @@ trajectory.
                  branches of the tree ──▶ Trajectory with its forks
 
 consumes: requests                       produces: trajectories
-waits for: a slot, the rollout           woken by: its end, or that of its time
+waits for: a slot, the rollout           woken by: its end, or that of its time, in which the engine is awake
 
 An episode ends by itself; by a budget, which truncates it; by an error of the task, which ends the run and names the
 place; or by a fault of ours, after which it is rolled out once more. One without a single turn has failed: there is
@@ -24,8 +24,9 @@ from time import monotonic
 from types import TracebackType
 from typing import Any, cast
 
+from overlap.clock import PausableClock
 from overlap.config import Config
-from overlap.core import Generator, Prompt, Request, Trajectory, Used
+from overlap.core import Generator, Part, Prompt, Request, Trajectory, Used
 from overlap.errors import EpisodeError, OverlapError, RequestRefused, RolloutError
 from overlap.server import bounded
 from overlap.server.bounded import IgnoredCancel, OutOfTime, within
@@ -111,7 +112,7 @@ class Episodes:
     ) -> None:
         self._cfg, self._engine, self._template = cfg, engine, template
         self._rollout, self._name, self._judge = rollout, name, judge
-        self._places = Slots(cfg.rollout.sequences)
+        self._places, self._clock = Slots(cfg.rollout.sequences), PausableClock()
         self._gateway, self._opened = gateway, AsyncExitStack()
         self._sessions = Sessions(
             min(cfg.rollout.sequences, STATES),
@@ -134,6 +135,16 @@ class Episodes:
             stack.push_async_callback(self._engine.close)
             stack.push_async_callback(self._sessions.close)
             await self._opened.aclose()
+
+    async def sleep(self) -> None:
+        """Put the engine to sleep; turns wait, and the time of the episodes stands still, until its cache wakes."""
+        await self._engine.sleep()
+        self._clock.pause()
+
+    async def wake(self, part: Part) -> None:
+        await self._engine.wake(part)
+        if part == "cache":
+            self._clock.resume()
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._engine, name)
@@ -176,7 +187,7 @@ class Episodes:
         sandbox = EpisodeSandbox(self._judge, request.group, session)
         try:
             rollout = self._rollout(request.prompt, chat, sandbox)
-            answer = await within(seconds, rollout, lambda: chat.end_by_time(seconds))
+            answer = await within(seconds, rollout, lambda: chat.end_by_time(seconds), self._clock)
         except OutOfTime:
             return None
         except IgnoredCancel as error:

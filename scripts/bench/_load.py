@@ -18,6 +18,12 @@ def long_tail(rng: random.Random) -> float:
     return min(GENERATE_S, GENERATE_S * 0.22 * math.exp(0.75 * rng.gauss(0.0, 1.0)))
 
 
+def mean_generation_s(draws: int = 100_000) -> float:
+    """Return the mean of ``long_tail``."""
+    rng = random.Random(0)
+    return math.fsum(long_tail(rng) for _ in range(draws)) / draws
+
+
 def verify_time(rng: random.Random) -> float:
     """Return seconds of verification, ``VERIFY_S`` in the mean."""
     return VERIFY_S * (0.5 + rng.random())

@@ -2,7 +2,8 @@
 
 Generation, verification and learning have resources of their own and take 180 : 140 : 120 s a step, generation with a
 long tail. A load takes 2 s; recomputing what is in flight 20 ms a sequence. The best possible schedule is bounded by a
-step's own chain over the steps that may be on their way, and by the busiest part; loads are left out of it.
+step's own chain over the steps that may be on their way, and by the busiest part; loads are left out of it. Where
+engine and learner share devices, no more responses decode at once than a step has, and none while the learner learns.
 Nothing here depends on the machine: the clock is virtual, every figure is the median over seeds.
 """
 
@@ -13,7 +14,18 @@ from collections.abc import Callable, Mapping
 from dataclasses import astuple, dataclass, replace
 from typing import Any, Literal, cast, get_args
 
-from _load import GENERATE_S, GROUPS, REWARD_S, SAMPLES, VERIFY_S, WORKERS, fake_config, long_tail, verify_time
+from _load import (
+    GENERATE_S,
+    GROUPS,
+    REWARD_S,
+    SAMPLES,
+    VERIFY_S,
+    WORKERS,
+    fake_config,
+    long_tail,
+    mean_generation_s,
+    verify_time,
+)
 from _shared import argument_parser
 
 from overlap.clock import now, run_virtual
@@ -34,6 +46,8 @@ class Arm:
     workers: int
     staleness: int = 0
     landing: Landing = "recompute"
+    shares: bool = False
+    """Engine and learner take turns on their devices, where as many sequences decode at once as a step has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +61,8 @@ class Stages:
     reward_s: float
     """For which the verifiers are busy."""
     learn_s: float
+    decode_s: float = 0.0
+    """All responses for an engine that always decodes as many at once as a step has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,17 +86,22 @@ def arms(workers: int) -> tuple[Arm, ...]:
             for k in (1, 2, 4)
             for landing in get_args(Landing)
         ),
+        *(Arm(f"shared, staleness {k}", overlapped, workers, k, shares=True) for k in (0, 1, 2)),
+        Arm("shared, staleness 1, drain", overlapped, workers, 1, "drain", shares=True),
     )
 
 
 def best_s(arm: Arm, stages: Stages) -> float:
     """Return the seconds a step that no schedule of these stages beats: one after the other where the arm is serial;
-    else a step's own chain over the steps that may be on their way, or the busiest part.
+    else a step's own chain over the steps that may be on their way, or the busiest part. On
+    shared devices responses have what the learner leaves of so many steps.
     """
     if arm.loop is serial:
         return stages.generate_s + stages.reward_s + stages.learn_s
-    chain = stages.longest_s + stages.learn_s
-    return max(chain / (arm.staleness + 1), stages.reward_s, stages.learn_s)
+    steps = arm.staleness + 1
+    if arm.shares:
+        return max(max(stages.longest_s / steps, stages.decode_s) + stages.learn_s, stages.reward_s)
+    return max((stages.longest_s + stages.learn_s) / steps, stages.reward_s, stages.learn_s)
 
 
 def table(found: Mapping[str, Found], base: str) -> list[str]:
@@ -93,11 +114,13 @@ def table(found: Mapping[str, Found], base: str) -> list[str]:
 
 
 ARMS = arms(WORKERS)
-STAGES = Stages(GENERATE_S, longest_s=GENERATE_S + VERIFY_S, reward_s=REWARD_S, learn_s=LEARN_S)
+STAGES = Stages(
+    GENERATE_S, longest_s=GENERATE_S + VERIFY_S, reward_s=REWARD_S, learn_s=LEARN_S, decode_s=mean_generation_s()
+)
 
 
 def config(arm: Arm, steps: int) -> Config:
-    sequences = f"rollout.max_sequences={GROUPS * SAMPLES * 8}"
+    sequences = f"rollout.max_sequences={GROUPS * SAMPLES * (1 if arm.shares else 8)}"
     cfg = fake_config(steps, f"rollout.max_staleness={arm.staleness}", sequences)
     object.__setattr__(cfg.verify, "workers", arm.workers)  # simulated: more than this machine may have cores
     return cfg
@@ -105,9 +128,17 @@ def config(arm: Arm, steps: int) -> Config:
 
 def measure(arm: Arm, steps: int, seed: int) -> Found:
     """Run an arm; the first third of the steps fills the pipeline."""
-    generator = FakeGenerator(seed=seed, seconds=long_tail, landing=arm.landing, load_s=LOAD_S, recompute_s=RECOMPUTE_S)
+    cfg = config(arm, steps)
+    generator = FakeGenerator(
+        seed=seed,
+        seconds=long_tail,
+        slots=cfg.rollout.sequences,
+        landing=arm.landing,
+        load_s=LOAD_S,
+        recompute_s=RECOMPUTE_S,
+    )
     verifier = FakeVerifier(seed=seed, seconds=verify_time, workers=arm.workers)
-    components = Components(generator, verifier, FakeLearner(seconds=lambda _: LEARN_S))
+    components = Components(generator, verifier, FakeLearner(seconds=lambda _: LEARN_S, shares=arm.shares))
     ends, means, most = list[float](), list[float](), list[int]()
 
     async def on_step(result: StepResult) -> None:
@@ -115,7 +146,7 @@ def measure(arm: Arm, steps: int, seed: int) -> Found:
         means.append(statistics.mean(result.batch.staleness))
         most.append(max(result.batch.staleness))
 
-    run_virtual(arm.loop(components, config(arm, steps), PromptStream(fake_prompts(GROUPS), seed), on_step))
+    run_virtual(arm.loop(components, cfg, PromptStream(fake_prompts(GROUPS), seed), on_step))
     full = len(ends) // 3
     step_s = (ends[-1] - ends[full]) / (len(ends) - 1 - full)
     stages = replace(STAGES, reward_s=REWARD_S * WORKERS / arm.workers)

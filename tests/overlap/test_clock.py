@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from overlap.clock import Deadlock, now, run_virtual
+from overlap.clock import Deadlock, PausableClock, now, run_virtual
 
 
 def test_an_hour_passes_at_once_and_in_order() -> None:
@@ -34,3 +34,26 @@ def test_what_waits_for_nothing_is_a_deadlock_and_no_hang() -> None:
 
 async def test_on_an_ordinary_loop_the_clock_is_that_of_all_processes() -> None:
     assert time.monotonic() <= now() <= time.monotonic()
+
+
+@pytest.mark.virtual
+async def test_a_clock_that_is_paused_counts_no_time_and_wakes_nobody() -> None:
+    clock, ends = PausableClock(), dict[float, float]()
+    clock.resume()
+
+    async def sleeper(seconds: float) -> None:
+        await clock.sleep(seconds)
+        ends[seconds] = now()
+
+    tasks = [asyncio.create_task(sleeper(seconds)) for seconds in (1.0, 4.0, 40.0)]
+    for _ in range(2):
+        await asyncio.sleep(3.0)
+        clock.pause()
+        clock.pause()
+        stood = clock.now()
+        await asyncio.sleep(100.0)
+        assert (clock.now(), clock.paused) == (stood, True)
+        clock.resume()
+    await asyncio.gather(*tasks)
+    assert ends == {1.0: 1.0, 4.0: 104.0, 40.0: 240.0}
+    assert clock.now() == 40.0

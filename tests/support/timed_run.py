@@ -12,7 +12,7 @@ from overlap.clock import now, run_virtual
 from overlap.config import Config, load_config
 from overlap.fakes import FakeGenerator, FakeLearner, FakeVerifier, fake_prompts
 from overlap.pipeline import Components, PromptStream, StepResult, overlapped
-from overlap.record import Tracer, merge_spans, result_timing, to_json_types
+from overlap.record import BusyClock, Tracer, result_timing, to_json_types
 from overlap.record.metrics import step_row
 from overlap.record.ownership import write_config
 
@@ -29,7 +29,7 @@ def short(rng: random.Random) -> float:
 
 
 class Engine(FakeGenerator):
-    """Remembers when it had a sample. As with a real engine, a response begins when it is asked for."""
+    """Remembers when it had a sample and was awake. As with a real engine, a response begins when it is asked for."""
 
     def __init__(self, cfg: Config) -> None:
         super().__init__(
@@ -39,13 +39,30 @@ class Engine(FakeGenerator):
             load_s=LOAD_S,
             truncated=0.1,
         )
-        self.spans: list[tuple[float, float]] = []
+        self.busy = BusyClock()
 
     async def generate(self, request: Any) -> Any:
         began = now()
+        self.busy.enter(began)
         trajectory = await super().generate(request)
-        self.spans.append((began, trajectory.finished_s))
+        self.busy.leave(trajectory.finished_s)
         return replace(trajectory, started_s=began)
+
+    async def sleep(self) -> None:
+        await super().sleep()
+        self.busy.pause(now())
+
+    async def wake(self, part: str) -> None:
+        await super().wake(part)
+        if part == "cache":
+            self.busy.resume(now())
+
+
+class Learner(FakeLearner):
+    """Knows how much of its device is free where the engine is on the same one."""
+
+    async def free(self, moment: str) -> float | None:
+        return 8.0 if self.shares else None
 
 
 def config(*overrides: str, workers: int = 2) -> Config:
@@ -54,12 +71,11 @@ def config(*overrides: str, workers: int = 2) -> Config:
     return cfg
 
 
-def timed(cfg: Config) -> tuple[list[StepResult], Engine, float]:
-    """The steps of a run, its engine, and when it began."""
+def timed(cfg: Config, *, turns: bool = False) -> tuple[list[StepResult], Engine, float]:
+    """The steps of a run, its engine, and when it began; ``turns``: engine and learner take them on one device."""
     engine, results, began = Engine(cfg), list[StepResult](), [0.0]
-    components = Components(
-        engine, FakeVerifier(seconds=short, workers=cfg.verify.workers), FakeLearner(seconds=lambda _: LEARN_S)
-    )
+    learner = Learner(seconds=lambda _: LEARN_S, shares=turns)
+    components = Components(engine, FakeVerifier(seconds=short, workers=cfg.verify.workers), learner)
 
     async def on_step(result: StepResult) -> None:
         results.append(result)
@@ -71,12 +87,12 @@ def timed(cfg: Config) -> tuple[list[StepResult], Engine, float]:
     return results, engine, began[0]
 
 
-def leave(folder: Path, cfg: Config) -> Path:
+def leave(folder: Path, cfg: Config, *, turns: bool = False) -> Path:
     """Run by ``cfg`` and write its directory."""
-    results, engine, began = timed(cfg)
+    results, engine, began = timed(cfg, turns=turns)
     folder.mkdir()
     write_config(folder, cfg.to_dict(), [])
-    busy, rows = merge_spans(engine.spans), []
+    busy, rows = engine.busy.pop_spans(0.0), []
     tracer = Tracer(folder / "trace.json", origin_s=0.0)
     for result in results:
         timing = result_timing(result, (began, result.parity_span[1]), engine_spans=busy)

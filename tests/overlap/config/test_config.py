@@ -356,12 +356,13 @@ def test_an_evaluation_samples_as_the_rollouts_do_unless_told_otherwise() -> Non
     assert load_config(None, ["run.eval_temperature=0", "run.eval_samples=1"]).eval_temperature == 0.0
 
 
-def test_an_engine_that_sleeps_while_the_learner_learns_makes_no_samples_ahead() -> None:
-    with pytest.raises(
-        ConfigError, match=r"rollout\.max_staleness=1: the engine sleeps .* use 0, or weight_backend=nccl"
-    ):
-        load_config(None, ["rollout.max_staleness=1", "rollout.weight_backend=ipc", "run.device=cuda"])
-    load_config(None, ["rollout.max_staleness=0", "rollout.weight_backend=ipc"])
-    load_config(None, ["rollout.max_staleness=1", "rollout.weight_backend=nccl"])
-    with pytest.raises(ConfigError, match=r"rollout\.max_staleness=2"):
-        check_sharing("ipc", 2)  # what "auto" came to
+def test_an_engine_that_sleeps_while_the_learner_learns_keeps_responses_and_not_what_it_made_of_them() -> None:
+    kept = ["rollout.max_staleness=1", "rollout.in_flight=keep"]
+    with pytest.raises(ConfigError, match=r"rollout\.in_flight='keep': the engine sleeps .* use recompute or drain"):
+        load_config(None, [*kept, "rollout.weight_backend=ipc", "run.device=cuda"])
+    for landing in ("recompute", "drain"):
+        load_config(None, ["rollout.max_staleness=1", f"rollout.in_flight={landing}", "rollout.weight_backend=ipc"])
+    load_config(None, ["rollout.in_flight=keep", "rollout.weight_backend=ipc"])
+    load_config(None, [*kept, "rollout.weight_backend=nccl"])
+    with pytest.raises(ConfigError, match=r"rollout\.in_flight='keep'"):
+        check_sharing("ipc", load_config(None, kept).rollout)  # what "auto" came to

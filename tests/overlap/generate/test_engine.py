@@ -129,7 +129,7 @@ def test_an_engine_sleeps_without_ending_a_request_and_forgets_its_cache_when_th
 
     asyncio.run(main())
     load = ["start_weight_update", ("update_weights", {"names": []}), ("finish_weight_update", "3")]
-    awake = [("wake_up", {"tags": ["kv_cache"]}), ("reset_prefix_cache", {"reset_running_requests": all_of_it})]
+    awake = [("reset_prefix_cache", {"reset_running_requests": all_of_it}), ("wake_up", {"tags": ["kv_cache"]})]
     slept = ("sleep", {"level": 2, "mode": "keep"})  # not even the first ones are kept: the learner sends all anew
     assert llm.calls == 2 * [slept, ("wake_up", {"tags": ["weights"]}), *load, *awake]
 

@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 from flocks import update, with_flock
+from mortal import turns
 
 from overlap.core import WeightUpdate
 from overlap.errors import EngineLost
@@ -87,3 +88,42 @@ async def test_every_engine_is_probed_and_one_that_is_lost_is_left_out(flock):
     for _ in range(2):
         with pytest.raises(EngineLost, match="no engine is left"):
             await flock.door.logprobs([1, 2])
+
+
+@with_flock(2, sleeps=True)
+async def test_what_slept_in_an_engine_that_died_is_begun_anew_once_and_what_slept_in_the_other_goes_on(flock):
+    await flock.door.load(update(1, "ipc"))
+    flock.hold()
+    tasks = flock.send((0, 0), (1, 0), (0, 1), (1, 1), (0, 2))
+    await turns()
+    await flock.door.sleep()
+    flock.engine(0).die()
+    await turns()
+    late = flock.send((2, 0))
+    tasks[-1].cancel()  # while it waits for another engine
+    await asyncio.sleep(600)
+    assert flock.sent == [["g0s0", "g0s1", "g0s2", "sleep"], ["g1s0", "g1s1", "sleep"]]
+    await flock.door.sleep()
+    await flock.door.wake("weights")
+    for index in range(2):
+        flock.engine(index).release.set()
+    await flock.door.load(update(2, "ipc"))
+    await flock.door.wake("cache")
+    done = await asyncio.gather(*tasks[:-1], *late)
+    again = {t.request.id: t.spans[0].version for t in done if t.request.group != 1}
+    assert again == {"g0s0": 2, "g0s1": 2, "g2s0": 2}
+    sent = [id for ids in flock.sent for id in ids if id.startswith("g")]
+    assert sorted(sent) == sorted(["g0s0", "g0s1", "g0s2", "g1s0", "g1s1", "g0s0", "g0s1", "g2s0"])
+    assert flock.door.resent == 2
+
+
+@with_flock(sleeps=True, restarts=0)
+async def test_the_last_death_that_can_be_borne_ends_what_was_kept_at_once(flock):
+    await flock.door.load(update(1, "ipc"))
+    flock.hold()
+    tasks = flock.send((0,), (1,))
+    await turns()
+    await flock.door.sleep()
+    flock.engine(0).die()
+    for end in await asyncio.gather(*tasks, return_exceptions=True):
+        assert "1 deaths of the engine" in str(end)

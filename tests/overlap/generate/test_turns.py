@@ -8,6 +8,7 @@ from engine_stub import UPDATE, request, turns
 
 from overlap.core import WeightUpdate
 from overlap.errors import EngineError
+from overlap.generate import client as client_module
 
 
 @pytest.fixture
@@ -91,17 +92,84 @@ async def test_weights_of_which_only_a_part_came_are_not_served_by_a_cache_that_
     task.cancel()
 
 
-async def test_a_load_does_not_wait_for_requests_that_sleep_with_the_engine(draining, stub, sharing):
-    await served(draining)
+async def running(generator, stub):
+    """A request in the engine that does not end before ``stub.engine.release`` is set."""
+    await served(generator)
     stub.engine.release.clear()
-    asleep = asyncio.create_task(draining.generate(request(1)))
+    task = asyncio.create_task(generator.generate(request(1)))
     await turns()
+    return task
+
+
+async def slept(generator):
+    await generator.sleep()
+    await generator.wake("weights")
+    await generator.load(in_chunks())
+    await generator.wake("cache")
+
+
+async def test_requests_in_the_engine_sleep_with_it_and_no_load_waits_for_them(generator, stub, sharing):
+    task = await running(generator, stub)
+    for _ in range(2):
+        await slept(generator)
+    stub.engine.release.set()
+    await task
+    assert stub.engine.calls.count("sample g7s1") == 1
+    assert "abort g7s1" not in stub.engine.calls
+
+
+async def test_a_draining_engine_sleeps_when_what_it_has_has_ended(draining, stub, sharing):
+    task = await running(draining, stub)
+    asleep = asyncio.create_task(draining.sleep())
+    late = asyncio.create_task(draining.generate(request(2)))
+    await turns()
+    assert "sleep" not in stub.engine.calls
+    stub.engine.release.set()
+    await task
+    await asleep
+    assert stub.engine.calls[-2:] == ["sample g7s1", "sleep"]
+    late.cancel()
+
+
+async def test_a_draining_engine_keeps_what_does_not_end_in_time_and_its_load_does_not_wait_for_it_again(
+    draining, stub, sharing, monkeypatch
+):
+    task = await running(draining, stub)
+    monkeypatch.setattr(client_module, "_DRAIN_S", 0.01)
     await draining.sleep()
+    monkeypatch.undo()
     await draining.wake("weights")
     await draining.load(in_chunks())
     await draining.wake("cache")
     stub.engine.release.set()
-    await asleep
+    await task
+
+
+async def test_what_an_engine_has_kept_never_goes_on_without_whole_weights(generator, stub, sharing):
+    task = await running(generator, stub)
+    await generator.sleep()
+    await generator.wake("weights")
+    stub.engine.broken_loads = 1
+    with pytest.raises(EngineError, match="no such file"):
+        await generator.load(in_chunks())
+    with pytest.raises(EngineError, match="kept in an engine without whole weights: load a version"):
+        await generator.wake("cache")
+    assert "wake cache" not in stub.engine.calls
+    await generator.load(in_chunks())
+    await generator.wake("cache")
+    stub.engine.release.set()
+    await task
+
+
+async def test_a_request_that_is_cancelled_while_the_engine_sleeps_is_aborted_there(generator, stub, sharing):
+    task = await running(generator, stub)
+    await generator.sleep()
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    await turns()
+    assert stub.engine.calls[-2:] == ["sleep", "abort g7s1"]
+    await generator.wake("weights")
+    await generator.wake("cache")  # nothing is kept any more
 
 
 async def test_after_a_load_that_failed_the_next_one_meets_and_begins_anew(generator, stub, sharing):

@@ -70,11 +70,12 @@ def test_stale_batches_stay_within_the_bound_and_reach_it(staleness: int) -> Non
 
 def test_stale_runs_give_the_same_samples_as_the_serial_loop() -> None:
     found = []
-    for loop, staleness in [(serial, 0), (overlapped, 2)]:
+    for loop, staleness, shares in [(serial, 0, False), (overlapped, 2, False), (overlapped, 2, True)]:
         kinds = {"generator": FakeGenerator(seed=1, seconds=jitter), "verifier": FakeVerifier(seed=1, seconds=jitter)}
+        kinds["learner"] = FakeLearner(shares=shares)
         results = run_loop(loop, config(rollout__max_staleness=staleness), components(**kinds))
         found.append([essence(r.batch) for r in results])
-    assert found[0] == found[1]
+    assert found[0] == found[1] == found[2]
 
 
 @both_loops

@@ -25,25 +25,26 @@ def verify_time(rng: random.Random) -> float:
     return REWARD_S * WORKERS / (GROUPS * SAMPLES) * (0.5 + rng.random())
 
 
-def measured(staleness: int, learn_s: float = LEARN_S) -> tuple[float, float]:
+def measured(staleness: int, learn_s: float = LEARN_S, *, shares: bool = False) -> tuple[float, float]:
     """Seconds from step to step, and mean age, once the pipeline is full. The verifiers are not those of the
-    configuration.
+    configuration. Where engine and learner share devices, a step's samples fill the engine.
     """
+    slots = GROUPS * SAMPLES if shares else 100_000
     cfg = load_config(
         None,
         [
             f"rollout.groups_per_step={GROUPS}",
             f"rollout.samples_per_group={SAMPLES}",
             f"rollout.max_staleness={staleness}",
-            "rollout.max_sequences=100000",
+            f"rollout.max_sequences={slots}",
             f"run.steps={STEPS}",
             "verify.workers=1",
         ],
     )
     components = Components(
-        FakeGenerator(seconds=long_tail),
+        FakeGenerator(seconds=long_tail, slots=slots),
         FakeVerifier(seconds=verify_time, workers=WORKERS),
-        FakeLearner(seconds=lambda _: learn_s),
+        FakeLearner(seconds=lambda _: learn_s, shares=shares),
     )
     ends, ages = list[float](), list[float]()
 
@@ -66,6 +67,15 @@ def best(staleness: int) -> float:
 def test_the_schedule_is_near_the_best_there_can_be(staleness: int) -> None:
     seconds, _ = measured(staleness)
     assert best(staleness) / seconds >= 0.95
+
+
+@pytest.mark.parametrize("staleness", [0, 1, 2])
+def test_on_shared_devices_the_tail_of_a_step_decodes_beside_the_next_ones(staleness: int) -> None:
+    """A step's samples have what the learner leaves of as many periods as there are steps on their way."""
+    seconds, _ = measured(staleness, shares=True)
+    verify_s, decoded_s = REWARD_S * WORKERS / (GROUPS * SAMPLES), GENERATE_S * 0.29
+    least = max((GENERATE_S + verify_s) / (staleness + 1), decoded_s) + LEARN_S
+    assert least / seconds >= 0.95
 
 
 @pytest.mark.parametrize("learn_s", [20.0, 200.0])

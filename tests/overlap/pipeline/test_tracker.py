@@ -58,8 +58,8 @@ def runs(draw: st.DrawFn) -> tuple[Config, Components]:
         solved=draw(st.floats(0.3, 0.7)),
         failed=draw(st.sampled_from([0.0, 0.2])),
     )
-    learning = draw(st.sampled_from([0.0, 0.5, 20.0]))
-    return cfg, Components(generator, verifier, FakeLearner(seconds=lambda _: learning))
+    learning, shares = draw(st.sampled_from([(0.0, False), (0.5, False), (20.0, False), (0.5, True), (250.0, True)]))
+    return cfg, Components(generator, verifier, FakeLearner(seconds=lambda _: learning, shares=shares))
 
 
 def check(cfg: Config, made: Components, results: list[StepResult], position: int) -> None:

@@ -117,7 +117,11 @@ def test_whatever_is_asked_for_is_lawful_or_refused_by_a_field(count: int, wante
         (2, config(2, 1, 2, "nccl"), "rollout.weight_backend='nccl': engines and learner need 4 GPUs of their own"),
         (2, config(1, 0, 2, "nccl"), "rollout.weight_backend='nccl': engines and learner need 3 GPUs of their own"),
         (1, config(1, 1, 1, "shm"), "rollout.weight_backend='shm': engines and learner need 2 GPUs of their own"),
-        (1, config(max_staleness=1), "rollout.max_staleness=1: the engine sleeps while the learner has its GPUs"),
+        (
+            1,
+            config(max_staleness=1, in_flight="keep"),
+            "rollout.in_flight='keep': the engine sleeps while the learner has its GPUs",
+        ),
     ],
 )
 def test_what_does_not_fit_is_refused_with_the_way_out(count: int, cfg: Config, message: str) -> None:
@@ -134,8 +138,9 @@ def test_engines_alone_have_all_gpus_and_a_learner_alone_its_own() -> None:
     alone = place(config(2, 0, 8, "ipc", max_staleness=0), Devices.gpus(4), learner=False)
     assert [seat.devices for seat in alone.engines] == [(0, 1), (2, 3)]
     assert (alone.backend, alone.ranks) == ("shm", ())
-    ahead = place(config(max_staleness=2), Devices.gpus(1), learner=False)  # nobody learns, so nobody sleeps
-    assert len(ahead.engines) == 1
+    kept = config(max_staleness=2, in_flight="keep")
+    assert len(place(kept, Devices.gpus(1), learner=False).engines) == 1  # nobody learns, so nobody sleeps
+    assert place(config(max_staleness=2), Devices.gpus(1)).sleeps
     learner = place(config(4, 1, 2), Devices.gpus(2), engine=False)
     assert [seat.devices for seat in learner.ranks] == [(0,), (1,)]
     assert (learner.backend, learner.engines) == ("shm", ())

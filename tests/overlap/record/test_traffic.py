@@ -21,6 +21,16 @@ def test_the_busy_clock_says_when_anything_was_open_and_cuts_what_still_is():
     assert clock.pop_spans(11) == []
 
 
+def test_the_busy_clock_leaves_out_the_time_in_which_what_is_open_stands_still():
+    clock = BusyClock()
+    for at, change in ((1, clock.enter), (2, clock.pause), (3, clock.enter), (4, clock.pause), (6, clock.resume)):
+        change(at)
+    assert clock.pop_spans(7) == [(1, 2), (6, 7)]
+    for at, change in ((8, clock.pause), (9, clock.leave), (10, clock.leave), (11, clock.resume)):
+        change(at)
+    assert clock.pop_spans(12) == [(7, 8)]
+
+
 class _Inner:
     def __init__(self) -> None:
         self.gate = asyncio.Event()

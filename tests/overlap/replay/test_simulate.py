@@ -21,9 +21,9 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return leave(tmp_path_factory.mktemp("runs") / "run", config(STALE, "rollout.max_sequences=24"))
 
 
-def step_s(*overrides: str, workers: int = 2) -> float:
+def step_s(*overrides: str, workers: int = 2, turns: bool = False) -> float:
     """What the run takes a step by another configuration, for true."""
-    results, _, began = timed(config("rollout.max_sequences=24", *overrides, workers=workers))
+    results, _, began = timed(config("rollout.max_sequences=24", *overrides, workers=workers), turns=turns)
     return (results[-1].parity_span[1] - began) / len(results)
 
 
@@ -31,6 +31,16 @@ def test_by_its_own_configuration_a_run_is_simulated_as_it_was(run: Path) -> Non
     found = read_recorded_run(str(run))
     assert schedule(simulate(found, found.cfg)) == pytest.approx(measured(found), rel=1e-3)
     assert measured(found)["age, most"] == 1
+
+
+@pytest.mark.parametrize(("was", "asked"), [(0, 1), (1, 0), (1, 2)])
+def test_engine_and_learner_that_took_turns_take_them_in_the_simulation(tmp_path: Path, was: int, asked: int) -> None:
+    cfg = config(f"rollout.max_staleness={was}", "rollout.max_sequences=24")
+    found = read_recorded_run(str(leave(tmp_path / "run", cfg, turns=True)))
+    assert schedule(simulate(found, found.cfg)) == pytest.approx(measured(found), rel=1e-3)
+    other = f"rollout.max_staleness={asked}"
+    simulated = schedule(simulate(found, config_of_run(str(tmp_path / "run"), [other])))
+    assert simulated["s/step"] == pytest.approx(step_s(other, turns=True), rel=0.02)
 
 
 def test_a_run_that_was_ended_early_is_simulated_for_the_steps_that_it_took(run: Path, tmp_path: Path) -> None:

@@ -99,6 +99,44 @@ async def test_time_truncates_and_takes_the_turn_in_flight_back() -> None:
     assert made.used.out_of_time
 
 
+@pytest.mark.virtual
+async def test_the_time_in_which_the_engine_sleeps_is_none_of_the_episodes() -> None:
+    class Sleeping(Voice):
+        def __init__(self) -> None:
+            super().__init__()
+            self.awake, self.told = asyncio.Event(), list[str]()
+
+        async def sleep(self) -> None:
+            self.told.append("sleep")
+            self.awake.clear()
+
+        async def wake(self, part: str) -> None:
+            self.told.append(part)
+            if part == "cache":
+                self.awake.set()
+
+        async def generate(self, request: Request) -> Trajectory:
+            await self.awake.wait()
+            await asyncio.sleep(250.0)
+            await self.awake.wait()
+            return await super().generate(request)
+
+    voice = Sleeping()
+    voice.awake.set()
+    door, began = rolling(two_turns, voice), now()
+    task = asyncio.create_task(door.generate(Request(0, 0, prompt())))
+    await asyncio.sleep(240.0)
+    await door.sleep()
+    await asyncio.sleep(1000.0)
+    await door.wake("weights")
+    await asyncio.sleep(1000.0)
+    await door.wake("cache")
+    made = await task
+    assert (made.finish, now() - began, voice.told) == ("stop", pytest.approx(2490.0), ["sleep", "weights", "cache"])
+    assert made.used is not None
+    assert not made.used.out_of_time
+
+
 def test_an_error_of_the_task_names_it_its_prompt_and_the_line() -> None:
     async def rollout(prompt: Any, chat: Chat, sandbox: EpisodeSandbox) -> str:
         raise KeyError("what is missing")

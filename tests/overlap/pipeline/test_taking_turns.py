@@ -1,0 +1,225 @@
+"""Engine and learner share a device, and later steps wait in the engine while it sleeps: fakes on a virtual clock."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+from fake_loops import components, config, run_loop
+
+from overlap.clock import now, run_virtual
+from overlap.core import Batch, Request, StepReport, WeightUpdate
+from overlap.errors import EngineError, StageError
+from overlap.fakes import FakeGenerator, FakeLearner, FakeVerifier, _rng, fake_prompts
+from overlap.pipeline import Components, Control, Pending, PromptStream, StepResult, overlapped
+
+SHORT_S, LONG_S, LEARN_S, STALL_S = 1.0, 15.0, 50.0, 20.0
+
+
+def lengths(rng: random.Random) -> float:
+    """A few are much longer than the others."""
+    return min(LONG_S, SHORT_S + rng.expovariate(0.3))
+
+
+class Sleeper(FakeGenerator):
+    """Tells when it was asleep. Raises ``failing`` where it is to do that for the second time."""
+
+    def __init__(self, failing: str = "", **kinds: Any) -> None:
+        super().__init__(**({"seconds": lengths} | kinds))
+        self.slept: list[tuple[float, float]] = []
+        self._failing, self._seen, self._since_s = failing, dict[str, int](), 0.0
+
+    def _happens(self, what: str) -> None:
+        self._seen[what] = self._seen.get(what, 0) + 1
+        if what == self._failing and self._seen[what] > 2 and self.running:
+            raise EngineError("no room")
+
+    async def sleep(self) -> None:
+        self._happens("sleep")
+        if not self._asleep:
+            self._since_s = now()
+        await super().sleep()
+
+    async def load(self, update: WeightUpdate) -> None:
+        self._happens("load")
+        await super().load(update)
+
+    async def wake(self, part: str) -> None:
+        self._happens(f"wake {part}")
+        await super().wake(part)
+        if part == "cache":
+            self.slept.append((self._since_s, now()))
+
+
+class Learner(FakeLearner):
+    """Looks at the engine while it learns, and does ``meanwhile`` in the second step."""
+
+    def __init__(self, engine: FakeGenerator, meanwhile: Callable[[], Awaitable[None]] | None = None) -> None:
+        super().__init__(seconds=lambda _: LEARN_S, shares=True)
+        self._engine, self._meanwhile, self.kept = engine, meanwhile, list[int]()
+
+    async def step(self, batch: Batch) -> StepReport:
+        assert self._engine._decoded.paused
+        self.kept.append(self._engine.running)
+        if self._meanwhile is not None and len(self.batches) == 1:
+            await self._meanwhile()
+        return await super().step(batch)
+
+
+def asked(**more: object) -> Any:
+    return config(**({"rollout__max_staleness": 1, "run__steps": 6, "run__stall_s": STALL_S} | more))
+
+
+def slept_s(engine: Sleeper, start: float, end: float) -> float:
+    return sum(max(0.0, min(end, until) - max(start, since)) for since, until in engine.slept)
+
+
+@pytest.mark.parametrize("staleness", [1, 2])
+def test_what_is_not_at_its_end_is_kept_and_takes_no_longer_than_it_would_have(staleness: int) -> None:
+    engine, told = Sleeper(), list[Pending]()
+    learner = Learner(engine)
+    results = run_loop(
+        overlapped,
+        asked(rollout__max_staleness=staleness),
+        components(generator=engine, learner=learner),
+        on_stall=lambda pending, _: told.extend(pending),
+    )
+    samples = [s.trajectory for r in results for s in r.batch.all_samples]
+    assert sorted(t.request.place for t in samples) == [(g, s) for g in range(24) for s in range(4)]
+    assert max(learner.kept) > 0
+    crossed = 0
+    for t in samples:
+        asleep = slept_s(engine, t.started_s, t.finished_s)
+        crossed += asleep > 0
+        assert t.finished_s - t.started_s - asleep == pytest.approx(
+            lengths(_rng(0, t.request.group, t.request.prompt.id, t.request.sample)), abs=1e-6
+        ), "it was begun anew"
+        assert len(t.spans) >= 1
+        assert [s.start for s in t.spans] == [0, *(s.end for s in t.spans[:-1])]
+    assert crossed > 0
+    assert max(age for r in results for age in r.batch.staleness) <= staleness
+    assert told == [], "the time in which the engine sleeps is no stall"
+
+
+def test_on_policy_nothing_is_kept() -> None:
+    engine = Sleeper()
+    learner = Learner(engine)
+    run_loop(overlapped, asked(rollout__max_staleness=0), components(generator=engine, learner=learner))
+    assert learner.kept == [0] * 6
+
+
+def test_an_engine_that_drains_has_nothing_to_keep() -> None:
+    engine = Sleeper(landing="drain")
+    learner = Learner(engine)
+    results = run_loop(overlapped, asked(), components(generator=engine, learner=learner))
+    assert learner.kept == [0] * 6
+    assert {len(s.trajectory.spans) for r in results for s in r.batch.all_samples} == {1}
+
+
+def test_what_hangs_in_an_engine_that_is_awake_is_still_begun_again() -> None:
+    class Hanging(Sleeper):
+        hung = 0
+
+        async def _sample(self, request: Request) -> Any:
+            if request.id == "g7s1" and not self.hung:
+                self.hung += 1
+                await asyncio.sleep(10_000)
+            return await super()._sample(request)
+
+    engine, told = Hanging(), list[str]()
+    results = run_loop(
+        overlapped,
+        asked(),
+        components(generator=engine, learner=Learner(engine)),
+        on_stall=lambda pending, given_up: told.extend(f"{p.id} {given_up}" for p in pending),
+    )
+    assert told == ["g7s1 False"]
+    assert len(results) == 6
+
+
+def test_verdicts_come_while_the_learner_learns() -> None:
+    engine = Sleeper()
+    verifier = FakeVerifier(seconds=lambda _: 10.0, workers=4)
+    results = run_loop(overlapped, asked(), components(generator=engine, verifier=verifier, learner=Learner(engine)))
+    spans = [(s.started_s, s.finished_s) for r in results for s in r.batch.all_samples]
+    learning = [r.learn_span for r in results]
+    assert any(start < until and since < end for start, end in spans for since, until in learning)
+
+
+@pytest.mark.parametrize("what", ["sleep", "wake weights", "load", "wake cache"])
+def test_a_failure_over_kept_requests_ends_the_run_and_all_of_them(what: str) -> None:
+    async def main() -> None:
+        engine, prompts = Sleeper(what), PromptStream(fake_prompts(7), 0)
+        made = components(generator=engine, learner=Learner(engine))
+
+        async def on_step(_: StepResult) -> None:
+            return None
+
+        with pytest.raises(StageError, match="no room"):
+            await overlapped(made, asked(), prompts, on_step)
+        assert engine.running == 0
+        assert asyncio.all_tasks() == {asyncio.current_task()}
+
+    run_virtual(main())
+
+
+@pytest.mark.parametrize("act", ["pause", "drain", "cancel"])
+def test_a_run_is_paused_drained_or_cancelled_while_the_engine_sleeps(act: str) -> None:
+    async def main() -> None:
+        control, results = Control(), list[StepResult]()
+        engine, prompts = Sleeper(), PromptStream(fake_prompts(7), 0)
+
+        async def meanwhile() -> None:
+            assert engine.running > 0
+            task.cancel() if act == "cancel" else getattr(control, act)()
+
+        async def on_step(result: StepResult) -> None:
+            results.append(result)
+
+        made = components(generator=engine, learner=Learner(engine, meanwhile))
+        task = asyncio.create_task(overlapped(made, asked(), prompts, on_step, control=control))
+        if act == "pause":
+            await asyncio.sleep(1000)
+            assert (control.doing, len(results), engine.running) == ("paused", 2, 0)
+            control.resume()
+        await asyncio.gather(task, return_exceptions=act == "cancel")
+        assert engine.running == 0
+        assert asyncio.all_tasks() == {asyncio.current_task()}
+        groups = sorted(g.id for r in results for g in (*r.batch.groups, *r.batch.dropped))
+        assert groups == list(range(len(groups)))
+        assert len(results) == {"pause": 6, "drain": 3, "cancel": 1}[act]
+
+    run_virtual(main())
+
+
+def test_an_evaluation_after_a_step_is_of_its_version_whatever_the_engine_has_kept() -> None:
+    engine, seen = Sleeper(), list[tuple[int, set[int]]]()
+
+    async def on_weights(result: StepResult) -> None:
+        asks = [Request(-1, k, fake_prompts(1)[0]) for k in range(8)]
+        found = await asyncio.gather(*map(engine.generate, asks))
+        assert result.report is not None
+        seen.append((result.report.version, {s.version for t in found for s in t.spans}))
+
+    learner = Learner(engine)
+    results = run_loop(overlapped, asked(), components(generator=engine, learner=learner), on_weights=on_weights)
+    assert [versions for version, versions in seen] == [{version} for version, _ in seen]
+    assert min(s.trajectory.request.group for r in results for s in r.batch.all_samples) == 0
+
+
+def test_more_steps_are_on_their_way_only_where_the_longest_response_needs_them() -> None:
+    """Learning is no part of it: the engine has what the learner leaves."""
+
+    def leases(slots: int, seconds: Callable[[random.Random], float]) -> set[int]:
+        engine = Sleeper(seconds=seconds, slots=slots)
+        made = Components(engine, FakeVerifier(), Learner(engine))
+        cfg = asked(rollout__max_staleness=3, rollout__max_sequences=slots)
+        return {r.loop.leases_allowed for r in run_loop(overlapped, cfg, made) if r.loop is not None}
+
+    assert leases(16, lambda _: SHORT_S) == {4}
+    assert leases(4, lengths) == {4}
+    assert leases(8, lengths) == {8}
+    assert max(leases(16, lengths)) == 16
