@@ -74,11 +74,11 @@ def _rows(matrix: Tensor) -> Tensor:
     return matrix.detach()[at].float()
 
 
-def applied_share(before: Rows, after: Rows) -> float:
-    """The share by two readings; NaN where nothing has changed."""
+def applied_share(before: Rows, after: Rows) -> dict[str, float]:
+    """The share by two readings, by its name; nothing where nothing has changed."""
     wanted = arrived = 0.0
     for (old, sent_before), (new, sent) in zip(before, after, strict=True):
         change = (new - old).double()
         wanted += change.square().sum().item()
         arrived += (change * (sent - sent_before)).sum().item()
-    return arrived / wanted if wanted else math.nan
+    return {"sync/applied_share": arrived / wanted} if wanted else {}

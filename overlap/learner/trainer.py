@@ -181,12 +181,12 @@ class RankTrainer:
             norms.append(self._optimize())
             optimizer_s += time.monotonic() - stepped
         tally.reduce()
-        return tally.metrics(tokens) | {
+        told = tally.metrics(tokens) | applied_share(before, self._arrival.read())
+        return told | {
             "grad_norm": sum(norms) / len(norms),
             "lr": learning_rate(self.updates - 1, self.cfg.learn, self.total_updates),
             "forward_backward_s": time.monotonic() - began - optimizer_s,
             "optimizer_s": optimizer_s,
-            "sync/applied_share": applied_share(before, self._arrival.read()),
             "sync/bytes": float(sum(tensor.bytes for tensor in self.sent_tensors().metadata)),
         }
 

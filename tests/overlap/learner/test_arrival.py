@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any
@@ -58,16 +57,16 @@ def ten_steps(dtype: torch.dtype, lr: float = 1e-5, **learn: Any) -> tuple[list[
     for number in range(10):
         model.step(lr, number)
         readings.append(probe.read())
-    shares = [applied_share(*pair) for pair in pairwise(readings)]
-    return shares, applied_share(readings[0], readings[-1])
+    shares = [applied_share(*pair)["sync/applied_share"] for pair in pairwise(readings)]
+    return shares, applied_share(readings[0], readings[-1])["sync/applied_share"]
 
 
 def test_the_share_is_that_of_the_change_along_itself() -> None:
     before = [(torch.zeros(1, 2), torch.zeros(1, 2))]
     change = torch.tensor([[3.0, 4.0]])
     for sent, share in ((change, 1.0), (0.5 * change, 0.5), (torch.tensor([[-4.0, 3.0]]), 0.0), (2 * change, 2.0)):
-        assert applied_share(before, [(change, sent)]) == share
-    assert math.isnan(applied_share(before, before))
+        assert applied_share(before, [(change, sent)]) == {"sync/applied_share": share}
+    assert applied_share(before, before) == {}
 
 
 @pytest.mark.parametrize("learn", [{}, {"lora_rank": RANK}, {"lora_rank": RANK, "lora_sync": "adapter"}])

@@ -156,7 +156,8 @@ def matches(documented: str, name: str) -> bool:
 def names_in_the_source() -> set[str]:
     """Every string of the shape of a metric in the modules that make them, "{}" for what is filled in."""
     found = set()
-    modules = ["overlap/record/metrics.py", "overlap/learner/critic_trainer.py", "overlap/learner/trainer.py"]
+    modules = ["overlap/record/metrics.py"]
+    modules += [f"overlap/learner/{name}.py" for name in ("arrival", "critic_trainer", "trainer")]
     for tree in [ast.parse((ROOT / module).read_text("utf-8")) for module in modules]:
         for node in ast.walk(tree):
             parts = node.values if isinstance(node, ast.JoinedStr) else [node]
