@@ -39,7 +39,7 @@ def engine_args(spec: EngineSpec, cpu_kv_bytes: int) -> dict[str, Any]:
 
 def _own_args(spec: EngineSpec, cpu_kv_bytes: int) -> dict[str, Any]:
     model, rollout = spec.cfg.model, spec.cfg.rollout
-    args = {
+    args: dict[str, Any] = {
         "model": str(spec.policy),
         "load_format": "auto" if spec.load_weights or rollout.has_draft_model else "dummy",
         "dtype": model.dtype,
