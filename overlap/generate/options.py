@@ -8,7 +8,7 @@ import difflib
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from overlap.config import Config, RolloutConfig
+from overlap.config import Config
 from overlap.errors import ConfigError, raise_all
 from overlap.generate.vllm_source import Kind, VllmSource, is_plain
 
@@ -162,16 +162,3 @@ def _broken(cfg: Config, device: str, vllm: VllmSource) -> Iterator[ConfigError]
     if (rule := speculation.get("rejection_sample_method")) == "synthetic":
         reason = REFUSED["speculative_config.synthetic_acceptance_rates"]
         yield ConfigError(f"{FIELD}.speculative_config.rejection_sample_method", rule, reason)
-
-
-def merged_options(args: dict[str, Any], rollout: RolloutConfig, *, sleeps: bool) -> dict[str, Any]:
-    """``args`` with the options. A draft model is read from its checkpoint, and stays while the engine sleeps: the
-    learner sends the policy alone.
-    """
-    merged = args | rollout.engine
-    if rollout.has_draft_model:
-        speculation = rollout.engine["speculative_config"]
-        merged["speculative_config"] = {**speculation, "draft_load_config": {"load_format": "auto"}}
-        if sleeps:
-            merged["sleep_preserve_parameter_names"] = ["draft.*"]
-    return merged

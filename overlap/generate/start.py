@@ -8,7 +8,6 @@ from typing import Any
 from overlap.config import Config
 from overlap.errors import ConfigError
 from overlap.generate.bind_to_parent import ENGINE
-from overlap.generate.options import merged_options
 from overlap.generate.service import EngineSpec
 from overlap.generate.vllm_source import VllmSource
 from overlap.placement import cpu_block_tokens, free_memory, kv_cache_bytes, kv_number_bytes, shape_of, token_bytes
@@ -35,14 +34,14 @@ _PARSERS = {
 
 def engine_args(spec: EngineSpec, cpu_kv_bytes: int) -> dict[str, Any]:
     """Arguments of vLLM's ``AsyncEngineArgs``, with those of ``rollout.engine``; ``cpu_kv_bytes`` is 0 on a GPU."""
-    return merged_options(_own_args(spec, cpu_kv_bytes), spec.cfg.rollout, sleeps=spec.sleeps)
+    return _own_args(spec, cpu_kv_bytes) | spec.cfg.rollout.engine
 
 
 def _own_args(spec: EngineSpec, cpu_kv_bytes: int) -> dict[str, Any]:
     model, rollout = spec.cfg.model, spec.cfg.rollout
-    args = {
+    args: dict[str, Any] = {
         "model": str(spec.policy),
-        "load_format": "auto" if spec.load_weights or spec.takes_adapter else "dummy",
+        "load_format": "auto" if spec.load_weights or spec.takes_adapter or rollout.has_draft_model else "dummy",
         "dtype": model.dtype,
         "max_model_len": spec.cfg.context_tokens + 1,  # a probe as long as the context also asks for a token
         "max_num_seqs": rollout.at_once,
@@ -64,6 +63,8 @@ def _own_args(spec: EngineSpec, cpu_kv_bytes: int) -> dict[str, Any]:
             "kv_cache_memory_bytes": cpu_kv_bytes,
             "block_size": cpu_block_tokens(spec.cfg),
         }
+    if spec.sleeps and rollout.has_draft_model:
+        args["sleep_preserve_parameter_names"] = ["draft.*"]  # the learner sends the policy alone
     if spec.sleeps and rollout.tensor_parallel > 1:
         args["disable_custom_all_reduce"] = True  # its buffers do not outlive a sleep: vLLM crashes after it
     args["max_num_batched_tokens"] = max(BATCHED_TOKENS, rollout.at_once)
