@@ -150,7 +150,11 @@ class Episodes:
         return getattr(self._engine, name)
 
     async def generate(self, request: Request) -> Trajectory:
-        """Roll an episode out. Raises RolloutError with the prompt and the traceback where the task's code fails."""
+        """Roll an episode out; where no more than ``max_tokens`` of a response are asked for, the engine answers the
+        prompt. Raises RolloutError with the prompt and the traceback where the task's code fails.
+        """
+        if request.max_tokens is not None and request.prompt.token_ids:
+            return await self._engine.generate(request)
         failure = ""
         for _ in range(TRIES):
             try:

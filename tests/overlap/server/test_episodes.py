@@ -12,7 +12,7 @@ from chats import EPISODES, Letters, Voice, one, prompt, rolling, user
 
 from overlap.clock import now
 from overlap.config import EpisodeConfig, RolloutConfig
-from overlap.core import Request, Trajectory
+from overlap.core import Prompt, Request, Trajectory
 from overlap.errors import EngineError, EpisodeOver, RolloutError
 from overlap.server import Chat, EpisodeSandbox
 from sandbox.core import Case, Problem, Program
@@ -46,6 +46,18 @@ def test_an_episode_of_one_turn_is_a_trajectory_as_ever() -> None:
 
     made = one(rollout)
     assert (made.mask, made.turns, made.forks, made.sampled) == (b"", 1, (), len(made.token_ids))
+
+
+def test_the_beginning_of_a_response_is_sampled_without_an_episode() -> None:
+    """As the check of the first version wants it, before which nothing else is done."""
+
+    async def rollout(prompt: Any, chat: Chat, sandbox: EpisodeSandbox) -> str:
+        raise AssertionError("an episode was rolled out")
+
+    voice = Voice(lambda request: ("ab", "stop"))
+    asked = Request(-1, 0, Prompt("p", (5, 6)), max_tokens=256)
+    made = asyncio.run(rolling(rollout, voice).generate(asked))
+    assert (made.request, voice.seen) == (asked, [asked])
 
 
 def test_what_was_left_comes_back_as_forks_and_every_token_counts_once() -> None:
