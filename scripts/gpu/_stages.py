@@ -5,9 +5,9 @@ learner    the steps of ZeRO 1 to 3 against the CPU's, the flash path, checkpoin
 resume     a saved state under another ZeRO stage, against the step without a restart
 ipc        weights through CUDA's memory handles to a stand-in for an engine, and the device's memory over many syncs
 step       a policy of 1.5B at 18K tokens: tokens per second, where the time goes, memory against the plan
-sync       weights from learner to engine in bfloat16 and float32, engine and learner on the same devices
+sync       weights from learner to engine in bfloat16 and float32, and adapters alone, on the same devices
 nccl       the same, each on devices of its own
-hybrid     three steps of the default recipe, engine and learner on the same devices
+hybrid     three steps of the default recipe, engine and learner on the same devices, without and with staleness
 memory     what the plan says of each phase against what the devices had
 speed      tokens per second through the door against the bare engine
 """
@@ -60,15 +60,18 @@ def _nccl(place: Place) -> Iterator[Row]:
 
 
 def _synced(place: Place, backend: str) -> Iterator[Row]:
-    for dtype in ("bfloat16",) if place.rehearses else ("bfloat16", "float32"):
-        settings = [f"model.dtype={dtype}", f"rollout.weight_backend={backend}", "run.eval_samples=0"]
-        yield _trained(place, f"{backend}, {dtype}", "smoke.yaml", settings)
+    ways = {"bfloat16": "model.dtype=bfloat16", "float32": "model.dtype=float32", "adapters": "learn.lora_rank=16"}
+    for way in ("bfloat16",) if place.rehearses else ways:
+        settings = [ways[way], f"rollout.weight_backend={backend}", "run.eval_samples=0"]
+        yield _trained(place, f"{backend}, {way}", "smoke.yaml", settings)
 
 
 def _hybrid(place: Place) -> Iterator[Row]:
     backend, config = ("shm", "smoke.yaml") if place.rehearses else ("ipc", "cpu_smollm2.yaml")
     settings = [f"rollout.weight_backend={backend}", "run.steps=3", "run.eval_samples=0"]
-    yield _trained(place, f"three steps of {config}", config, settings)
+    for staleness in (0,) if place.rehearses else (0, 1):  # with 1, responses sleep with the engine
+        more = [f"rollout.max_staleness={staleness}"]
+        yield _trained(place, f"three steps of {config}, staleness {staleness}", config, [*settings, *more])
 
 
 def _trained(place: Place, check: str, config: str, settings: list[str]) -> Row:
