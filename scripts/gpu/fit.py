@@ -29,8 +29,8 @@ from overlap.placement import (
     sequences_at_once,
     shape_of,
 )
+from overlap.placement.memory import GIB, HOST
 
-GIB = 2**30
 DEVICES = ("1x24", "1x80", "2x80", "4x80", "8x80", "8x141")
 CARDS = (*(f"1x{size}" for size in (12, 16, 24, 32, 40, 48, 80, 96, 141, 192)), "2x80", "4x80", "8x80")
 """Hardware that can be had, the smallest first."""
@@ -105,7 +105,7 @@ def fit(shape: ModelShape, devices: str, response: int, lora_rank: int = 0) -> F
             best = best if best.cfg is not None else Fit(refusal=str(error))
             continue
         if sequences > best.sequences:
-            best = Fit(cfg, sequences, plan.most("host"))
+            best = Fit(cfg, sequences, plan.most(HOST))
         if sequences >= ENOUGH:
             break
     return best
