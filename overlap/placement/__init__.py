@@ -27,7 +27,6 @@ from overlap.placement.seats import (
     Placement,
     RankSeat,
     check_environment,
-    check_shared_memory,
     place,
     place_here,
 )
@@ -50,7 +49,6 @@ __all__ = [
     "check_environment",
     "check_fit",
     "check_nodes",
-    "check_shared_memory",
     "checkpoints",
     "computes_bfloat16",
     "cpu_block_tokens",
