@@ -111,6 +111,7 @@ BY_VALUE = [
     ("kv_cache_dtype=2", "use one of auto, float16, bfloat16, fp8,"),
     ("attention_backend=none_such", "use one of FLASH_ATTN,"),
     ("optimization_level=9", "use one of 0, 1, 2, 3"),
+    ("optimization_level=true", "use one of 0, 1, 2, 3"),
     ("quantization=fp8", "needs a checkpoint that is: use one of fp8_per_block, fp8_per_channel, fp8_per_tensor"),
     ("quantization=awq", "the learner's weights are not quantized"),
     ("speculative_config=ngram", "use a mapping"),
