@@ -25,11 +25,11 @@ def patch_worker() -> None:
     sleep_when_idle()
     logging.getLogger(_RELOAD).addFilter(DemoteReloadWarnings())
     if current_platform.is_cpu():
-        replace(PunicaWrapperCPU, "add_lora_linear", add_one_adapter)
-        replace(rejection_sampler, "expand_batch_to_tokens", expand_to_tokens)
+        put_in_place(PunicaWrapperCPU, "add_lora_linear", add_one_adapter)
+        put_in_place(rejection_sampler, "expand_batch_to_tokens", expand_to_tokens)
 
 
-def replace(owner: Any, name: str, ours: Callable[..., Any]) -> None:
+def put_in_place(owner: Any, name: str, ours: Callable[..., Any]) -> None:
     """Put ``ours`` in the place of a function of vLLM that has the same parameters."""
     theirs = getattr(owner, name, None)
     if theirs is None or list(inspect.signature(theirs).parameters) != list(inspect.signature(ours).parameters):

@@ -9,7 +9,7 @@ from overlap.placement.activations import DecoderShape, activation_bytes, checkp
 from overlap.placement.devices import Devices, NodeDevices, computes_bfloat16, devices_here, free_memory
 from overlap.placement.engine_memory import cpu_block_tokens, cpu_kv_bytes
 from overlap.placement.fit import check_fit, named_devices, planned_seats, seats_here, sequences_at_once
-from overlap.placement.memory import MemoryPlan, memory_plan
+from overlap.placement.memory import HOST, MemoryPlan, memory_plan
 from overlap.placement.node_seats import (
     check_nodes,
     driver_node,
@@ -34,6 +34,7 @@ from overlap.placement.shapes import ModelShape, read_shape, shape_of
 from overlap.placement.table import cache_line, memory_line, memory_table, options_line, seats_line
 
 __all__ = [
+    "HOST",
     "DecoderShape",
     "Devices",
     "EngineSeat",

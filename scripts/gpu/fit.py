@@ -21,6 +21,7 @@ from typing import Any
 from overlap.config import Config, load_config
 from overlap.errors import ConfigError
 from overlap.placement import (
+    HOST,
     ModelShape,
     PlannedRun,
     check_fit,
@@ -29,8 +30,8 @@ from overlap.placement import (
     sequences_at_once,
     shape_of,
 )
-from overlap.placement.memory import GIB, HOST
 
+GIB = 2**30
 DEVICES = ("1x24", "1x80", "2x80", "4x80", "8x80", "8x141")
 CARDS = (*(f"1x{size}" for size in (12, 16, 24, 32, 40, 48, 80, 96, 141, 192)), "2x80", "4x80", "8x80")
 """Hardware that can be had, the smallest first."""

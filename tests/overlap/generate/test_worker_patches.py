@@ -25,7 +25,7 @@ def test_a_function_of_vllm_with_other_parameters_is_not_replaced(theirs):
     with pytest.raises(
         RuntimeError, match=r"this vLLM's vllm\.sampler\.draw is called in a way that is not known here"
     ):
-        worker_patches.replace(owner, "draw", lambda values, seeds: 2)
+        worker_patches.put_in_place(owner, "draw", lambda values, seeds: 2)
     assert owner.draw is theirs
 
 
