@@ -73,7 +73,9 @@ class Generator(Protocol):
         """
 
     async def sleep(self) -> None:
-        """Give device memory to the learner; no effect where engine and learner do not share a device, or asleep."""
+        """Give device memory to the learner. What is being sampled is kept, and goes on when the cache wakes. No effect
+        where engine and learner do not share a device, or asleep.
+        """
 
     async def wake(self, part: Part) -> None:
         """Take device memory back: for the weights, so that they can be loaded, then for the KV cache, and generate."""

@@ -13,11 +13,9 @@ from typing import Any
 import torch
 from vllm.lora.lora_model import LoRAModel
 from vllm.lora.peft_helper import PEFTHelper
-from vllm.lora.punica_wrapper.punica_cpu import PunicaWrapperCPU
 
+from overlap.generate.service import ADAPTER_ID
 from overlap.weights import ADAPTER_SCALE
-
-ADAPTER_ID = 1
 
 
 class AdapterIntake:
@@ -45,10 +43,14 @@ class AdapterIntake:
         manager.activate_adapter(ADAPTER_ID)
 
 
+def takes_adapter(model: Any) -> bool:
+    """Whether a model of vLLM has a place for adapters."""
+    return hasattr(model, "lora_manager")
+
+
 def expect_adapter(engine: Any) -> bool:
     """Have a weight transfer engine receive an adapter, if its model has a place for one; whether it has."""
-    takes = hasattr(engine.model, "lora_manager")
-    if takes:
+    if takes := takes_adapter(engine.model):
         engine.set_weight_update_target(AdapterIntake(engine.model), engine.model_config)
     return takes
 
@@ -83,27 +85,3 @@ def _adapter(model: Any, tensors: dict[str, torch.Tensor], dtype: torch.dtype) -
         weights_mapper=mapper and mapper.get_rename_mapper(),
         skip_prefixes=getattr(model, "lora_skip_prefixes", None),
     )
-
-
-def add_one_adapter(
-    wrapper: Any,
-    y: torch.Tensor,
-    x: torch.Tensor,
-    lora_a_stacked: tuple[torch.Tensor, ...],
-    lora_b_stacked: tuple[torch.Tensor, ...],
-    scale: float,
-    output_slices: tuple[int, ...],
-    **others: Any,
-) -> None:
-    """Add to ``y`` [T, m] what the only adapter makes of ``x`` [T, n]; all tokens of a batch have it or none."""
-    if wrapper.no_lora:
-        return
-    start = 0
-    for down, up, width in zip(lora_a_stacked, lora_b_stacked, output_slices, strict=True):
-        y[:, start : start + width].addmm_(x @ down[0, 0].T, up[0, 0].T, alpha=scale)
-        start += width
-
-
-def use_one_adapter() -> None:
-    """Multiply by it once on a CPU; vLLM copies it for every token of a batch there."""
-    PunicaWrapperCPU.add_lora_linear = add_one_adapter

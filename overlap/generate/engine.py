@@ -1,4 +1,4 @@
-"""All that we call of vLLM; what vLLM calls of ours, inside its workers, is in ``receive``.
+"""All that we call of vLLM; what vLLM calls of ours, inside its workers, is in ``receive`` and ``worker_patches``.
 
 ``open_engine`` looks once, with ``inspect.signature``, whether vLLM has the shape that is called here, and raises
 :class:`~overlap.errors.EngineError` where it has another. vLLM itself is imported then, not before. Runs in the host.
@@ -18,16 +18,13 @@ from typing import Any, cast, get_args
 from overlap.core import Finish, Part, Spoken, VersionSpan
 from overlap.errors import ConfigError, EngineError, one_line
 from overlap.generate.bind_to_parent import fork_one_process
-from overlap.generate.service import EngineSample, EngineSpec, Sampling
+from overlap.generate.service import ADAPTER_ID, TRANSFERS, EngineSample, EngineSpec, Sampling
 from overlap.generate.start import engine_args, kv_bytes
 from overlap.policy import adapted_layers
 
 _TAIL_TOKENS = 4
-ADAPTER = "adapter"
-"""The one that all requests name, to vLLM; each sync replaces it in its place, as weights are replaced."""
+_ADAPTER = "adapter"
 _FIRST = -(2**31)  # before all groups: who probes waits for the answer
-TRANSFERS = {"shm": "overlap_shm", "ipc": "overlap_ipc", "nccl": "overlap_nccl"}
-"""Our weight backends by the names under which vLLM knows them (see ``receive``)."""
 
 TAGS: Mapping[Part, str] = {"weights": "weights", "cache": "kv_cache"}
 """What wakes on its own, by vLLM's names. It wakes whatever else sleeps with the first of them."""
@@ -82,7 +79,7 @@ class VllmEngine:
         self._tokenizer, episode = llm.get_tokenizer(), spec.cfg.episode
         given = spec.cfg.model.chat_template_kwargs
         self._reader = AnswerReader(self._tokenizer, episode.tool_parser, episode.reasoning_parser, given)
-        self._asks = {"lora_request": vllm.LoRARequest(ADAPTER, 1, ADAPTER)} if spec.takes_adapter else {}
+        self._asks = {"lora_request": vllm.LoRARequest(_ADAPTER, ADAPTER_ID, _ADAPTER)} if spec.takes_adapter else {}
 
     async def prepare(self) -> None:
         """Have probes give log-probs at the sampling temperature, and call the policy's own weights version 0."""

@@ -148,7 +148,7 @@ class Engines:
         return [value for values in answers for value in values]
 
     async def sleep(self) -> None:
-        """Have all engines sleep and drop their weights, where they take turns with the learner."""
+        """Have all engines sleep, where they take turns with the learner."""
         if self._sleeps:
             self._begin()
             self._shut()

@@ -1,25 +1,21 @@
 """The engine's side of a weight sync; vLLM imports this module in its workers (``worker_extension_cls``).
 
 Consumes the description of a :class:`~overlap.core.WeightUpdate` of backend ``shm``; produces loaded weights, or an
-error and a model that a full load repairs. Importing it registers our backends.
+error and a model that a full load repairs. Importing it registers our backends, and puts ``worker_patches`` in place.
 """
 
 from __future__ import annotations
 
 import base64
-import inspect
-import logging
 import math
 import mmap
 import os
 import pickle
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from vllm.config import set_current_vllm_config
-from vllm.distributed.device_communicators.shm_broadcast import SpinCondition
 from vllm.distributed.weight_transfer.base import WeightTransferEngine, WeightTransferInitInfo, WeightTransferUpdateInfo
 from vllm.distributed.weight_transfer.factory import WeightTransferEngineFactory
 from vllm.distributed.weight_transfer.ipc_engine import IPCWeightTransferEngine, IPCWeightTransferUpdateInfo
@@ -28,46 +24,13 @@ from vllm.distributed.weight_transfer.nccl_engine import NCCLWeightTransferEngin
 from vllm.model_executor.layers.utils import dispatch_cpu_unquantized_gemm
 from vllm.model_executor.layers.vocab_parallel_embedding import VocabParallelEmbedding
 from vllm.model_executor.model_loader.reload import finalize_layerwise_reload, initialize_layerwise_reload
-from vllm.platforms import current_platform
-from vllm.v1.sample import rejection_sampler
 
-from overlap.generate.adapter import AdapterIntake, expect_adapter, place_adapter, use_one_adapter
+from overlap.generate.adapter import AdapterIntake, expect_adapter, place_adapter, takes_adapter
 from overlap.generate.bind_to_parent import enter_engine_process
+from overlap.generate.service import TRANSFERS
+from overlap.generate.worker_patches import patch_worker, probe_at
 
 enter_engine_process()
-
-IDLE_S = 0.002
-"""An idle worker looks for work without a pause for so long, then sleeps until it is woken."""
-
-
-def sleep_when_idle(condition: Any = SpinCondition) -> None:
-    """Have workers on a CPU sleep after ``IDLE_S``; by default they hold a core for 1 s, and it is the learner's. On
-    GPUs, where a step takes longer than ``IDLE_S``, each would wait for a wake-up.
-
-    RuntimeError where vLLM waits in another way. To be called before a worker makes its queues.
-    """
-    if not current_platform.is_cpu():
-        return
-    init = condition.__init__
-    if list(inspect.signature(init).parameters)[-1:] != ["busy_loop_s"] or init.__defaults__ not in ((1,), (IDLE_S,)):
-        raise RuntimeError(f"this vLLM's {condition.__name__} waits in a way that is not known here")
-    init.__defaults__ = (IDLE_S,)
-
-
-class DemoteReloadWarnings(logging.Filter):
-    """Makes "Failed to load weights" of vLLM's reload a message for debugging: it comes at every load, for layers that
-    have no weights of their own (rotary embeddings, a tied output layer) and keep what they have. Whether a load was
-    whole is measured by the parity check.
-    """
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        if not (record.levelno == logging.WARNING and "Failed to load weights" in str(record.msg)):
-            return True
-        record.levelno, record.levelname = logging.DEBUG, logging.getLevelName(logging.DEBUG)
-        return logging.getLogger(record.name).isEnabledFor(logging.DEBUG)
-
-
-logging.getLogger("vllm.model_executor.model_loader.reload.layerwise").addFilter(DemoteReloadWarnings())
 
 
 @dataclass
@@ -208,18 +171,6 @@ def _view(memory: mmap.mmap, name: str, dtype: str, shape: list[int], offset: in
     return name, torch.frombuffer(memory, dtype=kind, count=count, offset=offset).view(shape)
 
 
-def expand_to_tokens(
-    values: torch.Tensor, ends: torch.Tensor, num_tokens: int, replace_from: int = 0, replace_to: int = 0
-) -> torch.Tensor:
-    """``values`` [B] of requests for each of their drafted tokens [T]; ``ends`` [B] are their running sums of those.
-
-    In the place of vLLM's own, which on a CPU without Triton writes into a copy: drafts were judged at a temperature
-    that was whatever the memory held.
-    """
-    counts = torch.diff(ends, prepend=ends.new_zeros(1))
-    return values.masked_fill(values == replace_from, replace_to).repeat_interleave(counts, output_size=num_tokens)
-
-
 class WorkerExtension:
     """Mixed into vLLM's worker: methods that the driver calls by name."""
 
@@ -239,48 +190,17 @@ class WorkerExtension:
         """Keep an adapter at the end of the update that brought it. vLLM drops all then, for the weights that they are
         beside may be others.
         """
-        if not callable(getattr(self.model_runner, "reset_lora_state", None)):
-            raise RuntimeError(f"{type(self.model_runner).__name__} drops adapters in a way that is not known here")
-        self.model_runner.reset_lora_state = lambda: None
+        runner = self.model_runner
+        if not (callable(getattr(runner, "reset_lora_state", None)) and takes_adapter(runner.get_model())):
+            raise RuntimeError(f"{type(runner).__name__} keeps adapters in a way that is not known here")
+        runner.reset_lora_state = lambda: None
 
     def overlap_probe_at(self, temperature: float) -> None:
         """Give prompt log-probs at the sampling temperature; vLLM gives them at 1 whatever the request says."""
         probe_at(self.model_runner, temperature)
 
 
-def probe_at(runner: Any, temperature: float) -> None:
-    """Scale the logits of prompt log-probs in either of vLLM's model runners, in float32 as its sampler does;
-    RuntimeError for a third kind.
-    """
-    if (worker := getattr(runner, "prompt_logprobs_worker", None)) is not None:
-        inner = worker.compute_prompt_logprobs
-        worker.compute_prompt_logprobs = lambda logits_fn, *args, **kwargs: inner(
-            lambda hidden: logits_fn(hidden).float() / temperature, *args, **kwargs
-        )
-    elif hasattr(runner, "_get_prompt_logprobs_dict") and hasattr(runner.sampler, "compute_logprobs"):
-        runner._get_prompt_logprobs_dict = _tempered(runner, temperature)
-    else:
-        raise RuntimeError(f"{type(runner).__name__} computes prompt log-probs in a way that is not known here")
-
-
-def _tempered(runner: Any, temperature: float) -> Callable[..., Any]:
-    inner, sampler = runner._get_prompt_logprobs_dict, runner.sampler
-    plain = sampler.compute_logprobs
-
-    def prompt_logprobs(*args: Any, **kwargs: Any) -> Any:
-        sampler.compute_logprobs = lambda logits: plain(logits.float() / temperature)
-        try:
-            return inner(*args, **kwargs)
-        finally:
-            sampler.compute_logprobs = plain
-
-    return prompt_logprobs
-
-
-sleep_when_idle()
-use_one_adapter()
-if current_platform.is_cpu():
-    rejection_sampler.expand_batch_to_tokens = expand_to_tokens
-for _name, _engine in (("overlap_shm", ShmEngine), ("overlap_ipc", IpcEngine), ("overlap_nccl", NcclEngine)):
-    if _name not in WeightTransferEngineFactory._registry:
-        WeightTransferEngineFactory.register_engine(_name, _engine)
+patch_worker()
+for _backend, _engine in (("shm", ShmEngine), ("ipc", IpcEngine), ("nccl", NcclEngine)):
+    if TRANSFERS[_backend] not in WeightTransferEngineFactory._registry:
+        WeightTransferEngineFactory.register_engine(TRANSFERS[_backend], _engine)

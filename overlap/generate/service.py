@@ -16,6 +16,11 @@ from overlap.core import Finish, Part, Spoken, VersionSpan
 from overlap.placement import EngineSeat
 from overlap.process import ChildProcesses, Peer
 
+TRANSFERS = {"shm": "overlap_shm", "ipc": "overlap_ipc", "nccl": "overlap_nccl"}
+"""Weight backends by the names under which vLLM knows ours (``receive``)."""
+ADAPTER_ID = 1
+"""Of the one adapter, which all requests name, to vLLM; each sync replaces it in its place, as weights are replaced."""
+
 
 @dataclass(frozen=True, slots=True)
 class EngineSpec:

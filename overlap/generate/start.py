@@ -10,7 +10,7 @@ from overlap.errors import ConfigError
 from overlap.generate.bind_to_parent import ENGINE
 from overlap.generate.service import EngineSpec
 from overlap.generate.vllm_source import VllmSource
-from overlap.placement import cpu_block_tokens, free_memory, kv_cache_bytes, kv_number_bytes, shape_of, token_bytes
+from overlap.placement import cpu_block_tokens, cpu_kv_bytes, free_memory, shape_of
 
 READY_S = {"cpu": 600.0, "cuda": 1200.0}
 """Longest start of an engine, s. On GPUs it may compile kernels first, where the machine has nvcc."""
@@ -72,17 +72,16 @@ def _own_args(spec: EngineSpec, cpu_kv_bytes: int) -> dict[str, Any]:
 
 
 def kv_bytes(spec: EngineSpec, model: Any) -> int:
-    """KV cache for ``max_sequences`` full contexts; where memory is short less, but never below one of them.
+    """KV cache of an engine on this machine's CPUs, by the memory that is free for it.
 
     ``model`` is the policy's text config. Raises ConfigError for a context that the policy does not have.
     """
     shape = shape_of({name: getattr(model, name, None) for name in _SIZES})
-    context, sequences = spec.cfg.context_tokens, spec.cfg.rollout.at_once
+    context = spec.cfg.context_tokens
     if 0 < shape.context < context:
         way_out = f"the policy has a context of {shape.context} tokens for prompt_tokens + response_tokens: use fewer"
         raise ConfigError("model.response_tokens", context, way_out)
-    token, block = token_bytes(shape, kv_number_bytes(spec.cfg)), cpu_block_tokens(spec.cfg)
-    return kv_cache_bytes(token, context, sequences, free_memory() // spec.engines, block)
+    return cpu_kv_bytes(spec.cfg, shape, free_memory() // spec.engines)
 
 
 def engine_environment(device: str) -> dict[str, str]:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
 from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,6 +15,7 @@ _ARGUMENTS = ("vllm.engine.arg_utils", "AsyncEngineArgs")
 _MAPPINGS = {"speculative_config": ("vllm.config.speculative", "SpeculativeConfig")}
 """Options whose annotation is no more than a mapping → the class that vLLM makes of it."""
 _TYPES = {"bool": bool, "int": int, "float": float, "str": str, "dict": dict, "list": list, "set": list, "tuple": list}
+_PLAIN = (bool, int, float, str, type(None))
 _NAMES = {bool: "true or false", int: "a whole number", float: "a number", str: "a string", dict: "a mapping"}
 
 
@@ -53,12 +55,11 @@ class Kind(NamedTuple):
 
 
 class VllmSource:
-    """The source of the installed vLLM, each file read once; empty where there is none."""
+    """The source of the installed vLLM; empty where there is none."""
 
     def __init__(self) -> None:
         spec = PathFinder.find_spec("vllm")
         self._folders = [Path(folder) for folder in (spec and spec.submodule_search_locations) or ()]
-        self._trees: dict[str, ast.Module] = {}
         self._fields: dict[tuple[str, ...], dict[str, Kind]] = {}
 
     def options(self, path: Sequence[str] = ()) -> Mapping[str, Kind]:
@@ -151,20 +152,25 @@ class VllmSource:
 
     def _statements(self, module: str) -> Iterator[ast.stmt]:
         """Of a module, those under a condition (``TYPE_CHECKING``) too."""
-        if module not in self._trees:
-            self._trees[module] = self._read(module)
-        for node in self._trees[module].body:
+        for node in self._body(module):
             yield from node.body if isinstance(node, ast.If) else (node,)
 
-    def _read(self, module: str) -> ast.Module:
+    def _body(self, module: str) -> Sequence[ast.stmt]:
         for folder in self._folders:
             path = folder.joinpath(*module.split(".")[1:])
             for file in (path.with_suffix(".py"), path / "__init__.py"):
-                try:
-                    return ast.parse(file.read_text(encoding="utf-8"))
-                except (OSError, ValueError, SyntaxError):
-                    continue
-        return ast.Module([], [])
+                if (tree := _parsed(file)) is not None:
+                    return tree.body
+        return ()
+
+
+@cache
+def _parsed(file: Path) -> ast.Module | None:
+    """A file of vLLM, read once in a process; None where there is none that can be read."""
+    try:
+        return ast.parse(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError, SyntaxError):
+        return None
 
 
 def is_plain(value: Any) -> bool:
@@ -172,9 +178,6 @@ def is_plain(value: Any) -> bool:
     if isinstance(value, Mapping):
         return all(isinstance(key, str | int) and is_plain(below) for key, below in value.items())
     return all(map(is_plain, value)) if isinstance(value, list | tuple) else isinstance(value, _PLAIN)
-
-
-_PLAIN = (bool, int, float, str, type(None))
 
 
 def _either(*kinds: Kind) -> Kind:

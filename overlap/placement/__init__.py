@@ -7,18 +7,9 @@ torch and starts no CUDA.
 
 from overlap.placement.activations import DecoderShape, activation_bytes, checkpoints, decoder_shape, trained_parameters
 from overlap.placement.devices import Devices, NodeDevices, computes_bfloat16, devices_here, free_memory
+from overlap.placement.engine_memory import cpu_block_tokens, cpu_kv_bytes
 from overlap.placement.fit import check_fit, named_devices, planned_seats, seats_here, sequences_at_once
-from overlap.placement.memory import (
-    CPU_BLOCK_TOKENS,
-    MemoryPlan,
-    PlannedRun,
-    Seats,
-    cpu_block_tokens,
-    kv_cache_bytes,
-    kv_number_bytes,
-    memory_plan,
-    token_bytes,
-)
+from overlap.placement.memory import HOST, MemoryPlan, memory_plan
 from overlap.placement.node_seats import (
     check_nodes,
     driver_node,
@@ -29,13 +20,13 @@ from overlap.placement.node_seats import (
     ranks_line,
     seats_over,
 )
+from overlap.placement.planned_run import PlannedRun, Seats
 from overlap.placement.rank_placement import reseated
 from overlap.placement.seats import (
     EngineSeat,
     Placement,
     RankSeat,
     check_environment,
-    check_shared_memory,
     place,
     place_here,
 )
@@ -43,7 +34,7 @@ from overlap.placement.shapes import ModelShape, read_shape, shape_of
 from overlap.placement.table import cache_line, memory_line, memory_table, options_line, seats_line
 
 __all__ = [
-    "CPU_BLOCK_TOKENS",
+    "HOST",
     "DecoderShape",
     "Devices",
     "EngineSeat",
@@ -59,17 +50,15 @@ __all__ = [
     "check_environment",
     "check_fit",
     "check_nodes",
-    "check_shared_memory",
     "checkpoints",
     "computes_bfloat16",
     "cpu_block_tokens",
+    "cpu_kv_bytes",
     "decoder_shape",
     "devices_here",
     "driver_node",
     "fits_on",
     "free_memory",
-    "kv_cache_bytes",
-    "kv_number_bytes",
     "memory_line",
     "memory_plan",
     "memory_table",
@@ -89,6 +78,5 @@ __all__ = [
     "seats_over",
     "sequences_at_once",
     "shape_of",
-    "token_bytes",
     "trained_parameters",
 ]

@@ -11,19 +11,18 @@ from collections.abc import Iterator
 from overlap.config import Config
 from overlap.errors import ConfigError
 from overlap.placement.devices import Devices, devices_here, free_memory
+from overlap.placement.engine_memory import kv_tokens
 from overlap.placement.memory import (
     GIB,
     HOST,
     MACHINE,
     USABLE,
     MemoryPlan,
-    PlannedRun,
-    Seats,
     Shortage,
     gpu,
-    kv_tokens,
     memory_plan,
 )
+from overlap.placement.planned_run import PlannedRun, Seats
 from overlap.placement.seats import Placement, place
 from overlap.placement.shapes import ModelShape
 

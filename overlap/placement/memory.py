@@ -21,28 +21,16 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal, get_args
 
-from overlap.config import Config
-from overlap.placement.activations import checkpoints, trained_parameters
+from overlap.placement.engine_memory import engine_on_cpu, engine_on_gpu, engine_weights, gpu_token_bytes, kv_room
 from overlap.placement.learner import OPTIMIZER, Items, Trained, transfer_bytes
-from overlap.placement.shapes import ModelShape
+from overlap.placement.planned_run import Model, Offload, PlannedRun, Seats
 
 Phase = Literal["start", "generate", "sync", "critic", "actor"]
 PHASES: tuple[Phase, ...] = get_args(Phase)
-Model = Literal["actor", "critic"]
-Offload = Literal["none", "sleep", "cpu"]
 
 GIB = 2**30
 MACHINE, HOST = "machine", "host"
 """Places that are no GPU: a machine without one, and the memory beside GPUs."""
-CPU_BLOCK_TOKENS = 32
-"""Tokens in a KV block on a CPU: shared prompts are found by whole blocks, and the kernels want multiples of 32."""
-
-GPU_OWN = 1536 << 20
-"""Of a process on a GPU: CUDA's context, libraries and NCCL's buffers. Not measured here."""
-WORKSPACE = 2_500_000_000
-"""Of an engine on a GPU: what a prefill needs, and CUDA graphs. Not measured here."""
-ASLEEP = 1 << 30
-"""Of that, what an engine keeps while it sleeps: CUDA graphs. Not measured here."""
 USABLE = 0.96
 """Part of a GPU's memory that a plan may use up: CUDA has less of it to give than the driver names, and freed pieces do
 not always fit together. Not measured here."""
@@ -53,99 +41,8 @@ HEAP = "heap"
 depends on the samples, so a run is not refused for them."""
 HEAP_FACTOR = 2
 """Resident bytes of such a rank after some steps, by the most in use. Two runs of the default policy had that."""
-ENGINE_OWN = 1_600_000_000
-"""Of an engine on a CPU, all of its processes; estimated by what one of the default policy had resident."""
-
-
-@dataclass(frozen=True, slots=True)
-class Seats:
-    """Who sits where. ``devices`` are the bytes of each GPU (0: not known), none on a CPU; ``engines`` the GPUs of each
-    engine; ``ranks`` the GPU of each learner rank. They may take ``turns``, the engine asleep while the learner learns.
-    ``host`` is the machine's memory that is free, bytes (0: not known). ``first`` is the number of the first of these
-    ranks; ``copies`` of the weights are kept here for those who get only what has changed in them.
-    """
-
-    devices: tuple[int, ...]
-    engines: tuple[tuple[int, ...], ...]
-    ranks: tuple[int, ...]
-    turns: bool
-    backend: str
-    host: int = 0
-    first: int = 0
-    copies: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class PlannedRun:
-    """What is planned. Without an ``engine`` a run learns from kept samples."""
-
-    cfg: Config
-    policy: ModelShape
-    critic: ModelShape | None = None
-    engine: bool = True
-    reference: ModelShape | None = None
-    """Of ``learn.reference``; None: the policy's."""
-
-    @property
-    def offload(self) -> Offload:
-        return self.cfg.learn.offload
-
-    @property
-    def width(self) -> int:
-        """Bytes of a number of the policy."""
-        return 2 if self.cfg.model.dtype == "bfloat16" else 4
-
-    @property
-    def weights(self) -> int:
-        """Bytes of the policy."""
-        return self.width * self.policy.parameters
-
-    @property
-    def adapters(self) -> int:
-        """Bytes of the policy's adapters; 0 where all weights are trained."""
-        rank = self.cfg.learn.lora_rank
-        return self.width * trained_parameters(self.policy.decoder, self.policy.parameters, rank) if rank else 0
-
-    @property
-    def sent(self) -> tuple[int, int]:
-        """Bytes that a sync brings to an engine, and of the largest tensor of them."""
-        if not self.cfg.sends_adapter:
-            return self.weights, self.width * self.policy.largest
-        shape = self.policy.decoder
-        return self.adapters, self.width * self.cfg.learn.lora_rank * max(shape.hidden, shape.inner)
-
-    @property
-    def engine_adapter(self) -> Mapping[str, int]:
-        """What an engine has beside its weights for adapters, on each of its GPUs at most."""
-        learn = self.cfg.learn
-        return {"adapter": self.adapters * learn.engine_rank // learn.lora_rank} if self.cfg.sends_adapter else {}
-
-    @property
-    def kv_token(self) -> int:
-        """Bytes of a token in the KV cache on each GPU of an engine: at most as many as heads of keys share it."""
-        parallel = self.cfg.rollout.tensor_parallel
-        return -(
-            -token_bytes(self.policy, kv_number_bytes(self.cfg)) // min(parallel, self.policy.key_heads or parallel)
-        )
-
-    @property
-    def models(self) -> tuple[Model, ...]:
-        """Those that are trained."""
-        return ("actor",) if self.critic is None else ("actor", "critic")
-
-    def trained(self, what: Model, *, reserves: bool) -> Trained:
-        """The policy or the critic, as a rank trains it."""
-        learn = self.cfg.learn
-        shape = self.policy if what == "actor" or self.critic is None else self.critic
-        again = checkpoints(learn.checkpointing, shape.decoder, learn.rank_tokens, width=self.width)
-        parameters = trained = shape.parameters if what == "actor" else shape.trunk
-        if what == "actor" and learn.lora_rank:
-            trained = trained_parameters(shape.decoder, parameters, learn.lora_rank)
-            parameters += trained
-        return Trained(
-            shape, parameters, trained, self.width, learn.ranks, learn.zero_stage, learn.rank_tokens, again,
-            head=what == "actor", reserves=reserves, offloaded=reserves and self.offload == "cpu",
-        )  # fmt: skip
+GPU_OWN = 1536 << 20
+"""Of a process on a GPU: CUDA's context, libraries and NCCL's buffers. Not measured here."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,74 +133,18 @@ def usable(place: str, size: int) -> int:
     return size if place in (HOST, MACHINE) else int(USABLE * size)
 
 
-# --- engines ------------------------------------------------------------------------------------------------
-
-
-def token_bytes(shape: ModelShape, width: int) -> int:
-    """Bytes that a token leaves in the KV cache."""
-    return shape.decoder.layers * shape.kv_width * width
-
-
-def kv_number_bytes(cfg: Config) -> int:
-    """Bytes of a number in the KV cache. A type of less than a byte is planned with one, its scales among it."""
-    options, own = cfg.rollout.engine, 2 if cfg.model.dtype == "bfloat16" else 4
-    if options.get("kv_cache_dtype_skip_layers"):
-        return own  # nobody counted which layers those are
-    return {"auto": own, "bfloat16": 2, "float16": 2}.get(options.get("kv_cache_dtype") or "auto", 1)
-
-
-def cpu_block_tokens(cfg: Config) -> int:
-    """Tokens in a KV block of an engine on a CPU."""
-    return int(cfg.rollout.engine.get("block_size") or CPU_BLOCK_TOKENS)
-
-
-def kv_cache_bytes(
-    token: int, context_tokens: int, max_sequences: int, available: int, block_tokens: int = CPU_BLOCK_TOKENS
-) -> int:
-    """KV cache on a CPU for ``max_sequences`` full contexts at ``token`` bytes a token; where less memory is
-    ``available`` half of that, but never below one of them.
-    """
-    blocks = -(-context_tokens // block_tokens) + 1
-    block = token * block_tokens
-    room = available // 2 // block if block else 0  # the sizes of some families are not known
-    return block * (8 + max(blocks, min(blocks * max_sequences, room)))
-
-
-def kv_room(run: PlannedRun, size: int) -> int:
-    """Bytes of the KV cache on each GPU of an engine, by ``rollout.gpu_memory`` of ``size``. May be below 0."""
-    r = run.cfg.rollout
-    if not size:
-        return run.kv_token * r.at_once * run.cfg.context_tokens
-    held = run.weights // r.tensor_parallel + sum(run.engine_adapter.values())
-    return int(r.gpu_memory * size) - held - WORKSPACE
-
-
-def kv_tokens(run: PlannedRun, size: int) -> int:
-    """Tokens that the KV cache of an engine holds on GPUs of ``size`` bytes."""
-    return max(0, kv_room(run, size)) // run.kv_token if run.kv_token else 0
-
-
 def _engine_shortage(run: PlannedRun, seats: Seats) -> Shortage | None:
     """An engine does not start whose KV cache cannot hold one full sequence."""
     r = run.cfg.rollout
     sizes = [size for engine in seats.engines for device in engine if (size := seats.devices[device])]
     if not (run.engine and sizes):
         return None
-    missing = run.kv_token * run.cfg.context_tokens - kv_room(run, min(sizes))
+    missing = gpu_token_bytes(run) * run.cfg.context_tokens - kv_room(run, min(sizes))
     if missing <= 0:
         return None
     there = int(r.gpu_memory * min(sizes))
     what = f"an engine with one sequence of {run.cfg.context_tokens:,} tokens"
     return Shortage("generate", gpu(seats.engines[0][0]), there + missing, there, what)
-
-
-def _engine_items(run: PlannedRun, size: int, state: Literal["awake", "weights", "asleep"]) -> Items:
-    """On one GPU: with all that it needs, woken for its weights alone, or asleep."""
-    if state == "asleep":
-        return {"own": GPU_OWN, "workspace": ASLEEP}
-    weights = run.weights // run.cfg.rollout.tensor_parallel
-    items = {"own": GPU_OWN, "workspace": WORKSPACE, "engine weights": weights, **run.engine_adapter}
-    return items if state == "weights" else items | {"KV cache": max(0, kv_room(run, size))}
 
 
 # --- GPUs ---------------------------------------------------------------------------------------------------
@@ -321,13 +162,13 @@ def _on_gpus(run: PlannedRun, seats: Seats, phase: Phase) -> Iterator[Use]:
         state = "weights" if phase == "sync" else "asleep"
     for number, devices in enumerate(seats.engines if run.engine else ()):
         for device in devices:
-            items = _engine_items(run, seats.devices[device], state)
+            items = engine_on_gpu(run, seats.devices[device], state) | {"own": GPU_OWN}
             if phase == "sync":
                 items |= {"transfer buffer": transfer_bytes(seats.backend, *run.sent, engine=True)}
             yield Use(f"engine {number}", gpu(device), phase, items)
             if seats.turns and run.engine_adapter:
-                kept = run.weights // run.cfg.rollout.tensor_parallel + sum(run.engine_adapter.values())
-                yield Use(f"engine {number}", HOST, phase, {"sleeping weights": kept})
+                kept = {"sleeping weights": sum(engine_weights(run).values())}
+                yield Use(f"engine {number}", HOST, phase, kept)
     for rank, device in enumerate(seats.ranks):
         held, away = _rank_items(run, seats, phase)
         yield Use(f"rank {rank}", gpu(device), phase, held | {"own": GPU_OWN})
@@ -415,10 +256,7 @@ def _on_machine(run: PlannedRun, seats: Seats, phase: Phase) -> Iterator[Use]:
     if phase == "critic" and run.critic is None:
         return
     if run.engine:
-        token, each = token_bytes(run.policy, kv_number_bytes(run.cfg)), seats.host // max(1, len(seats.engines))
-        block = cpu_block_tokens(run.cfg)
-        cache = kv_cache_bytes(token, run.cfg.context_tokens, run.cfg.rollout.at_once, each, block)
-        items = {"own": ENGINE_OWN, "engine weights": run.weights, **run.engine_adapter, "KV cache": cache}
+        items = engine_on_cpu(run, seats.host // max(1, len(seats.engines)))
         for number in range(len(seats.engines)):
             yield Use(f"engine {number}", MACHINE, phase, items)
     if seats.copies and phase != "start":

@@ -4,7 +4,7 @@
     GPUs          engines fill the other nodes, the largest first, then the driver's, with what the learner leaves them
     CPUs          an engine on a node, bound to its cores; the driver's node last, for the learner works there
 
-Which of them the learner's ranks sit on is in ``homes``.
+Which of them the learner's ranks sit on is in ``rank_placement``.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from overlap.config import Config
 from overlap.errors import ConfigError
 from overlap.placement.devices import NodeDevices
 from overlap.placement.fit import check_fit, seats_on
-from overlap.placement.memory import PlannedRun, Seats, memory_plan
+from overlap.placement.memory import memory_plan
+from overlap.placement.planned_run import PlannedRun, Seats
 from overlap.placement.rank_placement import homes_on_cpus, homes_on_gpus, node_name, seats_in
 from overlap.placement.seats import EngineSeat, Placement, RankSeat, check_shared_memory, engine_seat, place, rank_seats
 

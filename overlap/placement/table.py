@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping
 
+from overlap.placement.engine_memory import kv_tokens
 from overlap.placement.fit import sequences_at_once
 from overlap.placement.memory import (
     GIB,
@@ -15,10 +16,8 @@ from overlap.placement.memory import (
     USABLE,
     MemoryPlan,
     Phase,
-    PlannedRun,
-    Seats,
-    kv_tokens,
 )
+from overlap.placement.planned_run import PlannedRun, Seats
 
 _SHOWN = 0.05
 """GiB; what is less than that is not named."""

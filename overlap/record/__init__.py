@@ -39,7 +39,7 @@ from overlap.record.rollouts import MARK, Rollouts, write_rollouts
 from overlap.record.run_files import RunFile, exported_policy
 from overlap.record.run_summary import PolicyFigures, RunSummary
 from overlap.record.rundir import RunDir, dialog_of, trajectory_row
-from overlap.record.timing import judged, mean, merge_spans, result_timing
+from overlap.record.timing import judged, mean, result_timing
 from overlap.record.trace import Tracer
 from overlap.record.traffic import BusyClock
 
@@ -85,7 +85,6 @@ __all__ = [
     "latest",
     "load_state",
     "mean",
-    "merge_spans",
     "parse_json_lines",
     "path_of",
     "quiet",

@@ -21,6 +21,7 @@ from typing import Any
 from overlap.config import Config, load_config
 from overlap.errors import ConfigError
 from overlap.placement import (
+    HOST,
     ModelShape,
     PlannedRun,
     check_fit,
@@ -105,7 +106,7 @@ def fit(shape: ModelShape, devices: str, response: int, lora_rank: int = 0) -> F
             best = best if best.cfg is not None else Fit(refusal=str(error))
             continue
         if sequences > best.sequences:
-            best = Fit(cfg, sequences, plan.most("host"))
+            best = Fit(cfg, sequences, plan.most(HOST))
         if sequences >= ENOUGH:
             break
     return best

@@ -272,23 +272,6 @@ def test_the_engine_dies_with_a_script_that_is_killed_and_never_wrote_to_its_ter
     assert "vllm" in (scratch / "engine.log").read_text()
 
 
-def test_workers_are_told_to_sleep_soon_and_another_way_of_waiting_is_refused():
-    from overlap.generate import receive
-
-    class Waits:
-        def __init__(self, is_reader, busy_loop_s=1):
-            self.seconds = busy_loop_s
-
-    receive.sleep_when_idle(Waits)
-    assert Waits(True).seconds == receive.IDLE_S == receive.SpinCondition.__init__.__defaults__[-1]
-
-    class Unknown:
-        def __init__(self, is_reader, patience=1): ...
-
-    with pytest.raises(RuntimeError, match="Unknown waits in a way that is not known"):
-        receive.sleep_when_idle(Unknown)
-
-
 def test_what_the_cuda_senders_say_is_what_vllms_engines_understand(bench):
     """The transfer itself needs GPUs; its messages do not."""
     from vllm.distributed.weight_transfer.nccl_engine import NCCLWeightTransferInitInfo, NCCLWeightTransferUpdateInfo

@@ -5,11 +5,12 @@ from dataclasses import replace
 from counting_host import CountingHost
 
 from overlap.generate import engine, serve_engine
-from overlap.generate.start import CPU_BLOCK_TOKENS, kv_bytes
+from overlap.generate.start import kv_bytes
+from overlap.placement import cpu_block_tokens
 
 
 def tight(spec, model):
-    blocks = -(-spec.cfg.context_tokens // CPU_BLOCK_TOKENS) + 1
+    blocks = -(-spec.cfg.context_tokens // cpu_block_tokens(spec.cfg)) + 1
     single = replace(spec.cfg, rollout=replace(spec.cfg.rollout, max_sequences=1))
     whole = kv_bytes(replace(spec, cfg=single), model)
     return whole // (8 + blocks) * (2 + blocks)

@@ -21,7 +21,7 @@ from overlap.generate import start as generate_start
 from overlap.generate.client import EngineClient
 from overlap.generate.engine import AnswerReader, check_shape
 from overlap.generate.service import EngineSpec, Sampling
-from overlap.placement import CPU_BLOCK_TOKENS, Devices, place
+from overlap.placement import Devices, cpu_block_tokens, place
 from overlap.process import shared_memory_names
 
 
@@ -241,7 +241,7 @@ def test_the_cache_of_a_cpu_holds_all_sequences_and_a_context_that_the_policy_la
     spec = EngineClient(CFG, tmp_path, tmp_path)._spec
     token = 2 * 2 * 2 * 16 * 2  # keys and values, layers, heads, width, bytes
     assert generate_start.kv_bytes(spec, model) >= token * 4 * 16
-    assert generate_start.kv_bytes(spec, model) % (token * CPU_BLOCK_TOKENS) == 0
+    assert generate_start.kv_bytes(spec, model) % (token * cpu_block_tokens(CFG)) == 0
     many = replace(CFG, rollout=replace(CFG.rollout, max_sequences=10**9))
     crowd = [generate_start.kv_bytes(replace(spec, cfg=many, engines=n), model) for n in (1, 4)]
     assert 3 < crowd[0] / crowd[1] < 5  # what is free is for all of them

@@ -7,17 +7,19 @@ import json
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
 from overlap import cli
 from overlap.config import changes, load_config
+from overlap.config.learn import ENGINE_RANKS
+from overlap.config.rollout import _NO_DRAFT_MODEL
 from overlap.errors import ConfigError
 from overlap.generate import check_options, vllm_source
 from overlap.generate import start as generate_start
 from overlap.generate.client import EngineClient
-from overlap.generate.options import _ONLINE, REFUSED
+from overlap.generate.options import _NOT_ASYNC, _ONLINE, REFUSED
 from overlap.generate.vllm_source import VllmSource
 from overlap.placement import Devices, place
 
@@ -109,6 +111,7 @@ BY_VALUE = [
     ("kv_cache_dtype=2", "use one of auto, float16, bfloat16, fp8,"),
     ("attention_backend=none_such", "use one of FLASH_ATTN,"),
     ("optimization_level=9", "use one of 0, 1, 2, 3"),
+    ("optimization_level=true", "use one of 0, 1, 2, 3"),
     ("quantization=fp8", "needs a checkpoint that is: use one of fp8_per_block, fp8_per_channel, fp8_per_tensor"),
     ("quantization=awq", "the learner's weights are not quantized"),
     ("speculative_config=ngram", "use a mapping"),
@@ -247,6 +250,16 @@ def test_what_is_read_of_vllms_source_is_what_vllm_has() -> None:
     mappings = [name for name, kind in INSTALLED.items() if kind.classes and name not in REFUSED]
     converted = {name for name in mappings if f"isinstance(self.{name}, dict)" in made}
     assert set(mappings) - converted == {"quantization_config"}  # which has a function of its own there
+
+
+@needs_vllm
+def test_lists_that_are_kept_here_are_those_of_the_installed_vllm() -> None:
+    speculative, lora = pytest.importorskip("vllm.config.speculative"), pytest.importorskip("vllm.config.lora")
+    flat = {kind: set(get_args(getattr(speculative, kind))) for kind in ("EagleModelTypes", "NgramGPUTypes")}
+    methods = set(get_args(speculative.SpeculativeMethod))
+    assert methods - flat["EagleModelTypes"] - flat["NgramGPUTypes"] - {"draft_model", "dspark"} == {*_NOT_ASYNC}
+    assert {*_NO_DRAFT_MODEL} <= methods
+    assert get_args(lora.MaxLoRARanks) == ENGINE_RANKS
 
 
 @pytest.mark.parametrize("there", ["nothing", "another form"])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import logging
 import pickle
 from contextlib import nullcontext
 from types import SimpleNamespace
@@ -12,7 +11,6 @@ import pytest
 
 pytest.importorskip("vllm")
 import torch
-from vllm.platforms import current_platform
 
 from overlap.generate import receive
 
@@ -43,41 +41,6 @@ def test_a_worker_whose_update_was_broken_off_begins_another(finished, monkeypat
     worker.overlap_abandon_weights()
     assert done == ["target", "ours"]
     assert worker._weight_update_active is False
-
-
-def test_drafts_are_judged_at_the_temperature_of_their_request():
-    """vLLM's own fills a copy on a CPU without Triton, and leaves what it returns as the memory was."""
-    from vllm.v1.sample import rejection_sampler
-
-    temperatures, ends = torch.tensor([0.7, 0.0, 1.3]), torch.tensor([2, 2, 5], dtype=torch.int32)
-    assert rejection_sampler.expand_batch_to_tokens is receive.expand_to_tokens
-    found = rejection_sampler.apply_sampling_constraints(
-        torch.ones(5, 3), ends, SimpleNamespace(all_greedy=False, temperature=temperatures, top_k=None, top_p=None)
-    )
-    assert found[:, 0].tolist() == pytest.approx([1 / 0.7] * 2 + [1 / 1.3] * 3)
-    greedy = receive.expand_to_tokens(temperatures, torch.tensor([1, 2, 3]), 3, 0, 1)
-    assert greedy.tolist() == pytest.approx([0.7, 1, 1.3])
-
-
-@pytest.mark.parametrize("draft", [0, 2, 4])
-def test_a_draft_changes_nothing_in_how_a_token_is_drawn(draft):
-    """It is the likeliest token, one between, or the most unlikely: all are sampled as often as the policy says."""
-    from vllm.v1.sample import rejection_sampler
-
-    if current_platform.is_cpu():  # as its workers do
-        current_platform.import_kernels()
-        current_platform.register_triton_kernel_overrides()
-    torch.manual_seed(0)
-    count, logits = 60_000, torch.tensor([2.0, 1.0, 0.0, -1.0, -4.0])
-    law = (logits / 0.7).softmax(0)
-    asked = SimpleNamespace(all_greedy=False, all_random=True, temperature=torch.full((count,), 0.7), generators={})
-    asked.top_k = asked.top_p = None
-    ends = torch.arange(1, count + 1, dtype=torch.int32)
-    logits = rejection_sampler.apply_sampling_constraints(logits.repeat(count, 1), ends, asked)
-    drafts, bonus = torch.full((count,), draft, dtype=torch.int32), torch.zeros(count, 1, dtype=torch.int64)
-    drawn = rejection_sampler.rejection_sample(drafts, [1] * count, 1, ends, None, logits, bonus, asked)[:, 0]
-    found = torch.bincount(drawn, minlength=5) / count
-    assert ((found - law).abs() < 5 * (law * (1 - law) / count).sqrt()).all(), (found, law)
 
 
 @pytest.mark.parametrize(
@@ -135,44 +98,3 @@ def test_an_nccl_engine_leaves_one_group_before_it_joins_another(finished, monke
     engine.model_update_group = SimpleNamespace(destroy=lambda: seen.append("left again"))
     engine.abandon()
     assert (seen[-1], finished, engine.model_update_group) == ("left again", ["model"], None)
-
-
-def test_a_reload_that_finds_no_weights_for_a_layer_is_told_at_debug_level_and_all_else_as_it_is():
-    quiet, told = receive.DemoteReloadWarnings(), []
-    logger = logging.Logger("vllm.model_executor.model_loader.reload.layerwise")
-    logger.handle = lambda record: told.append((quiet.filter(record), record.levelname))
-    logger.warning("%s: Failed to load weights", "RotaryEmbedding")
-    logger.warning("%s: has another shape", "Linear")
-    assert told == [(False, "DEBUG"), (True, "WARNING")]
-    kinds = [type(found) for found in logging.getLogger(logger.name).filters]
-    assert kinds == [receive.DemoteReloadWarnings]
-
-
-def test_probe_logits_are_tempered_in_float32_in_both_model_runners_and_a_third_kind_is_refused():
-    """As vLLM's sampler does: a quotient in bfloat16 would be rounded once more than what was sampled."""
-    logits, quotient = torch.tensor([1.0, 3.0], dtype=torch.bfloat16), torch.tensor([1.0, 3.0]) / 0.6
-    assert not torch.equal((logits / 0.6).float(), quotient)
-
-    second = SimpleNamespace(compute_prompt_logprobs=lambda logits_fn, hidden, more: (logits_fn(hidden), more))
-    receive.probe_at(SimpleNamespace(prompt_logprobs_worker=second), 0.6)
-    found, more = second.compute_prompt_logprobs(lambda hidden: hidden, logits, "more")
-    assert torch.equal(found, quotient)
-    assert (found.dtype, more) == (torch.float32, "more")
-
-    sampler = SimpleNamespace(compute_logprobs=lambda logits: logits)
-    first = SimpleNamespace(sampler=sampler, _get_prompt_logprobs_dict=lambda hidden: sampler.compute_logprobs(hidden))
-    receive.probe_at(first, 0.6)
-    assert torch.equal(first._get_prompt_logprobs_dict(logits), quotient)
-    assert sampler.compute_logprobs(logits) is logits
-
-    with pytest.raises(RuntimeError, match="SimpleNamespace computes prompt log-probs in a way"):
-        receive.probe_at(SimpleNamespace(), 0.6)
-
-
-def test_workers_on_gpus_wait_as_vllm_has_them_wait(monkeypatch):
-    init = receive.SpinCondition.__init__
-    assert init.__defaults__ == (receive.IDLE_S,)  # here is a CPU
-    monkeypatch.setattr(init, "__defaults__", (1,))
-    monkeypatch.setattr(receive, "current_platform", SimpleNamespace(is_cpu=lambda: False))
-    receive.sleep_when_idle()
-    assert init.__defaults__ == (1,)

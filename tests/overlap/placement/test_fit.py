@@ -22,7 +22,8 @@ from overlap.placement import (
     planned_seats,
     sequences_at_once,
 )
-from overlap.placement.memory import GIB, HOST, MACHINE, PHASES, kv_room, kv_tokens
+from overlap.placement.engine_memory import kv_room, kv_tokens
+from overlap.placement.memory import GIB, HOST, MACHINE, PHASES
 
 CONFIGS = Path(__file__).parents[3] / "recipes" / "code_rl" / "configs"
 FORMER = ["rollout.replicas=1", "rollout.gpu_memory=0.8", "learn.offload=none"]

@@ -9,21 +9,16 @@ from shapes import LARGE, SMALL
 
 from overlap.config import load_config
 from overlap.placement.activations import activation_bytes, trained_parameters
+from overlap.placement.engine_memory import ASLEEP, WORKSPACE, kv_room, token_bytes
 from overlap.placement.memory import (
-    ASLEEP,
     GPU_OWN,
     HOST,
     MACHINE,
     PHASES,
     RANK_OWN,
-    WORKSPACE,
-    PlannedRun,
-    Seats,
-    kv_cache_bytes,
-    kv_room,
     memory_plan,
-    token_bytes,
 )
+from overlap.placement.planned_run import PlannedRun, Seats
 
 GB = 1e9
 SHARED = Seats((80 * 10**9,) * 8, tuple((e, e + 1) for e in range(0, 8, 2)), tuple(range(8)), True, "ipc")
@@ -128,7 +123,7 @@ def test_a_critic_is_there_in_its_own_phase_alone_or_in_all(critic, states: floa
 @pytest.mark.parametrize(("share", "tokens"), [(0.5, 231), (0.6, 312), (0.7, 394), (0.8, 475)])
 def test_the_kv_cache_of_an_engine_on_two_gpus_in_thousands_of_tokens(share: float, tokens: int):
     run = asked(f"rollout.gpu_memory={share}")
-    assert token_bytes(LARGE, 2) == 2 * 96 * 1024
+    assert token_bytes(run.cfg, LARGE) == 2 * 96 * 1024
     room = kv_room(run, 80 * 10**9)
     assert room // (96 * 1024) == pytest.approx(tokens * 1000, rel=3e-3)
     assert held(memory_plan(run, SHARED), "generate", "engine") == {
@@ -315,11 +310,3 @@ def test_kept_samples_need_no_engine_and_no_copy_of_the_weights():
     plan = on_cpu(engine=False)
     assert [use.process for use in plan.at(MACHINE, "generate")] == ["rank 0"]
     assert "transfer buffer" not in held(plan, "generate", "rank", MACHINE)
-
-
-def test_the_kv_cache_on_a_cpu_shrinks_to_half_of_what_is_free_but_holds_one_sequence():
-    block = 32 * 1000
-    assert kv_cache_bytes(1000, 320, 4, 10**12) == block * (8 + 11 * 4)
-    assert kv_cache_bytes(1000, 320, 4, 2 * block * 20) == block * (8 + 20)
-    assert kv_cache_bytes(1000, 320, 4, 0) == block * (8 + 11)
-    assert kv_cache_bytes(1000, 320, 4, 0, 320) == 320 * 1000 * (8 + 2)

@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 from shapes import LARGE, R1_DISTILL_14B, SMALL
 
-from overlap.config import load_config
 from overlap.errors import ConfigError
-from overlap.placement import PlannedRun, kv_number_bytes, read_shape, shape_of, token_bytes
+from overlap.placement import read_shape, shape_of
 
 
 def test_parameters_follow_from_the_configuration():
@@ -96,28 +95,3 @@ def test_weights_that_are_not_whole_are_refused_or_count_nothing(tmp_path: Path,
         return
     with pytest.raises(ConfigError, match="download it anew"):
         read_shape(tmp_path)
-
-
-@pytest.mark.parametrize(("parts", "possible", "shares"), [(1, True, 1), (2, True, 2), (4, True, 2), (8, False, 2)])
-def test_devices_beyond_the_key_heads_have_these_twice(parts: int, possible: bool, shares: int):
-    assert SMALL.splits(parts) == possible
-    run = PlannedRun(load_config(None, [f"rollout.tensor_parallel={parts}"]), SMALL)
-    assert run.kv_token == token_bytes(SMALL, 2) // shares
-
-
-@pytest.mark.parametrize(
-    ("settings", "width"),
-    [
-        ("", 2),
-        ("model.dtype=float32", 4),
-        ("rollout.engine.kv_cache_dtype=auto model.dtype=float32", 4),
-        ("rollout.engine.kv_cache_dtype=bfloat16 model.dtype=float32", 2),
-        ("rollout.engine.kv_cache_dtype=fp8_e5m2", 1),
-        ("rollout.engine.kv_cache_dtype=nvfp4", 1),
-        ("rollout.engine.kv_cache_dtype=fp8 rollout.engine.kv_cache_dtype_skip_layers=['0']", 2),
-    ],
-)
-def test_the_kv_cache_is_counted_in_the_type_that_it_has(settings: str, width: int):
-    cfg = load_config(None, settings.split())
-    assert PlannedRun(cfg, SMALL).kv_token == token_bytes(SMALL, width)
-    assert kv_number_bytes(cfg) == width

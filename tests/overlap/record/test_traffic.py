@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
 from overlap.core import Prompt, Request, Scored, Trajectory
-from overlap.record.traffic import BusyClock, Traffic
+from overlap.record import traffic as traffic_module
+from overlap.record.traffic import BusyClock, Span, Traffic
 
 
 def test_the_busy_clock_says_when_anything_was_open_and_cuts_what_still_is():
@@ -42,6 +45,10 @@ class _Inner:
     async def score(self, trajectory: Trajectory) -> Scored:
         raise RuntimeError("verifier failed")
 
+    async def sleep(self) -> None: ...
+
+    async def wake(self, part: str) -> None: ...
+
     def pids(self) -> tuple[int, ...]:
         return (1, 2)
 
@@ -66,3 +73,23 @@ async def _watched() -> None:
 
 def test_counting_what_passes_and_let_everything_else_through():
     asyncio.run(asyncio.wait_for(_watched(), 20))
+
+
+async def _turns(move_to: Callable[[float], None]) -> list[Span]:
+    inner, traffic = _Inner(), Traffic(lambda line: None)
+    generator = traffic.generator(cast("Any", inner))
+    task = asyncio.create_task(generator.generate(Request(0, 0, Prompt("p", (1, 2)))))
+    await asyncio.sleep(0)
+    for at, change in ((2, generator.sleep()), (3, generator.wake("weights")), (5, generator.wake("cache"))):
+        move_to(at)
+        await change
+    move_to(6)
+    inner.gate.set()
+    await task
+    return traffic.pop_engine_spans()
+
+
+def test_an_engine_that_sleeps_is_not_busy_until_its_cache_wakes(monkeypatch):
+    at = [1.0]
+    monkeypatch.setattr(traffic_module, "time", SimpleNamespace(monotonic=lambda: at[0]))
+    assert asyncio.run(_turns(lambda moment: at.__setitem__(0, moment))) == [(1, 2), (5, 6)]

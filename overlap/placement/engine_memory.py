@@ -1,0 +1,92 @@
+"""Bytes of an engine: weights, KV cache and what it needs beside them; and how many tokens its cache holds."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from overlap.config import Config
+from overlap.placement.learner import Items
+from overlap.placement.planned_run import PlannedRun, number_bytes
+from overlap.placement.shapes import ModelShape
+
+CPU_BLOCK_TOKENS = 32
+"""Tokens in a KV block on a CPU: shared prompts are found by whole blocks, and the kernels want multiples of 32."""
+WORKSPACE = 2_500_000_000
+"""Of an engine on a GPU: what a prefill needs, and CUDA graphs. Not measured here."""
+ASLEEP = 1 << 30
+"""Of that, what an engine keeps while it sleeps: CUDA graphs. Not measured here."""
+ENGINE_OWN = 1_600_000_000
+"""Of an engine on a CPU, all of its processes; estimated by what one of the default policy had resident."""
+
+
+def token_bytes(cfg: Config, policy: ModelShape) -> int:
+    """Bytes that a token leaves in the KV cache of all GPUs of an engine together."""
+    return policy.decoder.layers * policy.kv_width * _kv_number_bytes(cfg)
+
+
+def _kv_number_bytes(cfg: Config) -> int:
+    """Bytes of a number in the KV cache. A type of less than a byte is planned with one, its scales among it."""
+    options, own = cfg.rollout.engine, number_bytes(cfg)
+    if options.get("kv_cache_dtype_skip_layers"):
+        return own  # nobody counted which layers those are
+    return {"auto": own, "bfloat16": 2, "float16": 2}.get(options.get("kv_cache_dtype") or "auto", 1)
+
+
+# --- on GPUs ------------------------------------------------------------------------------------------------
+
+
+def gpu_token_bytes(run: PlannedRun) -> int:
+    """Bytes of a token in the KV cache on each GPU of an engine: at most as many as heads of keys share it."""
+    parallel = run.cfg.rollout.tensor_parallel
+    return -(-token_bytes(run.cfg, run.policy) // min(parallel, run.policy.key_heads or parallel))
+
+
+def kv_room(run: PlannedRun, size: int) -> int:
+    """Bytes of the KV cache on each GPU of an engine, by ``rollout.gpu_memory`` of ``size``. May be below 0."""
+    r = run.cfg.rollout
+    if not size:
+        return gpu_token_bytes(run) * r.at_once * run.cfg.context_tokens
+    return int(r.gpu_memory * size) - sum(engine_weights(run).values()) - WORKSPACE
+
+
+def kv_tokens(run: PlannedRun, size: int) -> int:
+    """Tokens that the KV cache of an engine holds on GPUs of ``size`` bytes."""
+    token = gpu_token_bytes(run)
+    return max(0, kv_room(run, size)) // token if token else 0
+
+
+def engine_weights(run: PlannedRun) -> Items:
+    """On each of its GPUs, with the place for an adapter."""
+    return {"engine weights": run.weights // run.cfg.rollout.tensor_parallel, **run.engine_adapter}
+
+
+def engine_on_gpu(run: PlannedRun, size: int, state: Literal["awake", "weights", "asleep"]) -> Items:
+    """On one GPU: with all that it needs, woken for its weights alone, or asleep."""
+    if state == "asleep":
+        return {"workspace": ASLEEP}
+    items = {"workspace": WORKSPACE, **engine_weights(run)}
+    return items if state == "weights" else items | {"KV cache": max(0, kv_room(run, size))}
+
+
+# --- on a CPU -----------------------------------------------------------------------------------------------
+
+
+def cpu_block_tokens(cfg: Config) -> int:
+    """Tokens in a KV block of an engine on a CPU."""
+    return int(cfg.rollout.engine.get("block_size") or CPU_BLOCK_TOKENS)
+
+
+def cpu_kv_bytes(cfg: Config, policy: ModelShape, available: int) -> int:
+    """KV cache on a CPU for ``rollout.max_sequences`` full contexts; where less memory is ``available`` half of that,
+    but never below one of them.
+    """
+    tokens = cpu_block_tokens(cfg)
+    blocks, block = -(-cfg.context_tokens // tokens) + 1, token_bytes(cfg, policy) * tokens
+    room = available // 2 // block if block else 0  # the sizes of some families are not known
+    return block * (8 + max(blocks, min(blocks * cfg.rollout.at_once, room)))
+
+
+def engine_on_cpu(run: PlannedRun, available: int) -> Items:
+    """All of its processes, where ``available`` bytes are the engine's share of the memory that is free."""
+    cache = cpu_kv_bytes(run.cfg, run.policy, available)
+    return {"own": ENGINE_OWN, "engine weights": run.weights, **run.engine_adapter, "KV cache": cache}

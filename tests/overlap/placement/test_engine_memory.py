@@ -1,0 +1,50 @@
+"""Bytes of an engine: what a token takes in its KV cache, and how large that is."""
+
+from __future__ import annotations
+
+import pytest
+from shapes import SMALL
+
+from overlap.config import load_config
+from overlap.placement import PlannedRun, cpu_kv_bytes
+from overlap.placement.engine_memory import gpu_token_bytes, token_bytes
+
+
+@pytest.mark.parametrize(("parts", "possible", "shares"), [(1, True, 1), (2, True, 2), (4, True, 2), (8, False, 2)])
+def test_devices_beyond_the_key_heads_have_these_twice(parts: int, possible: bool, shares: int):
+    assert SMALL.splits(parts) == possible
+    run = PlannedRun(load_config(None, [f"rollout.tensor_parallel={parts}"]), SMALL)
+    assert gpu_token_bytes(run) == token_bytes(run.cfg, SMALL) // shares
+
+
+@pytest.mark.parametrize(
+    ("settings", "width"),
+    [
+        ("", 2),
+        ("model.dtype=float32", 4),
+        ("rollout.engine.kv_cache_dtype=auto model.dtype=float32", 4),
+        ("rollout.engine.kv_cache_dtype=bfloat16 model.dtype=float32", 2),
+        ("rollout.engine.kv_cache_dtype=fp8_e5m2", 1),
+        ("rollout.engine.kv_cache_dtype=nvfp4", 1),
+        ("rollout.engine.kv_cache_dtype=fp8 rollout.engine.kv_cache_dtype_skip_layers=['0']", 2),
+    ],
+)
+def test_the_kv_cache_is_counted_in_the_type_that_it_has(settings: str, width: int):
+    cfg = load_config(None, settings.split())
+    numbers = 2 * SMALL.decoder.layers * SMALL.decoder.keys
+    assert token_bytes(cfg, SMALL) == gpu_token_bytes(PlannedRun(cfg, SMALL)) == width * numbers
+
+
+@pytest.mark.parametrize(
+    ("free", "blocks"), [(10**12, 8 + 11 * 4), (2 * 20, 8 + 20), (0, 8 + 11)], ids=["enough", "half", "one sequence"]
+)
+def test_the_kv_cache_on_a_cpu_shrinks_to_half_of_what_is_free_but_holds_one_sequence(free: int, blocks: int):
+    cfg = load_config(None, ["model.prompt_tokens=64", "model.response_tokens=256", "rollout.max_sequences=4"])
+    block = 32 * token_bytes(cfg, SMALL)
+    assert cpu_kv_bytes(cfg, SMALL, free * block) == block * blocks
+
+
+def test_a_kv_block_of_another_size_holds_the_same_sequence():
+    settings = ["model.prompt_tokens=64", "model.response_tokens=256", "rollout.engine.block_size=320"]
+    cfg = load_config(None, settings)
+    assert cpu_kv_bytes(cfg, SMALL, 0) == 320 * token_bytes(cfg, SMALL) * (8 + 2)
