@@ -5,6 +5,7 @@ cannot be read refuses nothing: the engine is the judge then.
 from __future__ import annotations
 
 import ast
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from importlib.machinery import PathFinder
 from pathlib import Path
@@ -168,10 +169,12 @@ class VllmSource:
 
 
 def is_plain(value: Any) -> bool:
-    """Whether YAML can write it."""
+    """Whether ``config.yaml`` can hold it; it has no number that is none (NaN), nor an infinite one."""
     if isinstance(value, Mapping):
         return all(isinstance(key, str | int) and is_plain(below) for key, below in value.items())
-    return all(map(is_plain, value)) if isinstance(value, list | tuple) else isinstance(value, _PLAIN)
+    if isinstance(value, list | tuple):
+        return all(map(is_plain, value))
+    return isinstance(value, _PLAIN) and (not isinstance(value, float) or math.isfinite(value))
 
 
 _PLAIN = (bool, int, float, str, type(None))

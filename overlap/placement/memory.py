@@ -249,7 +249,7 @@ def kv_number_bytes(cfg: Config) -> int:
     options, own = cfg.rollout.engine, 2 if cfg.model.dtype == "bfloat16" else 4
     if options.get("kv_cache_dtype_skip_layers"):
         return own  # nobody counted which layers those are
-    return {"auto": own, "bfloat16": 2, "float16": 2}.get(options.get("kv_cache_dtype") or "auto", 1)
+    return {"auto": own, "bfloat16": 2, "float16": 2}.get(str(options.get("kv_cache_dtype") or "auto"), 1)
 
 
 def cpu_block_tokens(cfg: Config) -> int:
