@@ -153,7 +153,7 @@ def main() -> None:
     try:
         for devices in given.devices:
             named_devices(devices)
-        load_config(None, {"model.response_tokens": given.response})
+        load_config({"model.response_tokens": given.response, "learn.micro_batch_tokens": PROMPT + given.response})
     except ConfigError as error:
         parser.error(str(error))
     print(*table(given.devices, given.response), "", *cards(), sep="\n")

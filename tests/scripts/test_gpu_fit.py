@@ -50,3 +50,6 @@ def test_what_names_no_hardware_or_no_length_is_told_before_a_table_is_begun(
         fit.main()
     told = capsys.readouterr()
     assert (end.value.code, told.out, says in told.err) == (2, "", True)
+    monkeypatch.setattr(sys, "argv", ["fit.py"])
+    monkeypatch.setattr(fit, "POLICIES", {})
+    fit.main()
