@@ -138,7 +138,9 @@ def changes(was: Mapping[str, Any], now: Config) -> tuple[Change, ...]:
 
 
 def _comparable(value: Any) -> Any:
-    """JSON knows no tuples."""
+    """As a checkpoint has it, in JSON, which knows no tuples, no keys but strings, and no dates."""
     if isinstance(value, Mapping):
-        return {key: _comparable(below) for key, below in value.items()}
-    return [_comparable(below) for below in value] if isinstance(value, list | tuple) else value
+        return {str(key): _comparable(below) for key, below in value.items()}
+    if isinstance(value, list | tuple):
+        return [_comparable(below) for below in value]
+    return value if value is None or isinstance(value, bool | int | float | str) else str(value)

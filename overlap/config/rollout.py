@@ -73,7 +73,9 @@ class RolloutConfig(Section):
     def has_draft_model(self) -> bool:
         """Whether tokens are drafted by weights that are not the policy's; it accepts them or samples others."""
         speculation = self.engine.get("speculative_config")
-        return isinstance(speculation, dict) and speculation.get("method") not in _NO_DRAFT_MODEL
+        if not isinstance(speculation, dict):
+            return False
+        return (speculation.get("method") or speculation.get("model")) not in _NO_DRAFT_MODEL  # vLLM takes either
 
     @property
     def at_once(self) -> int:

@@ -6,11 +6,13 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 from overlap.config import Config
 from overlap.errors import ConfigError, raise_all
 from overlap.generate.vllm_source import Kind, VllmSource, is_plain
+from overlap.placement import CPU_BLOCK_TOKENS
 
 FIELD = "rollout.engine"
 _MODEL = "the engine serves the policy, and the learner sends its weights: use model.policy"
@@ -134,7 +136,10 @@ def _wrong(vllm: VllmSource, path: tuple[str, ...], value: Any) -> Iterator[Conf
         yield ConfigError(field, value, f"{owner} has no such option; {way_out}")
     elif not (is_plain(value) and kind.fits(value, below=len(path) > 1)):
         near = difflib.get_close_matches(str(value), kind.names, n=1)
-        yield ConfigError(field, value, f"did you mean {near[0]}?" if near else f"use {kind}")
+        way_out = f"did you mean {near[0]}?" if near else f"use {kind}"
+        if isinstance(value, str) and {int, float} & set(kind.types):
+            way_out += "; YAML reads quotes, and 1e-2 without a point, as a string: write 16, or 1.0e-2"
+        yield ConfigError(field, value, way_out)
     elif isinstance(value, Mapping) and vllm.options(path):
         for key, below in value.items():
             yield from _wrong(vllm, (*path, str(key)), below)
@@ -149,11 +154,23 @@ def _broken(cfg: Config, device: str, vllm: VllmSource) -> Iterator[ConfigError]
         yield ConfigError(f"{FIELD}.quantization", quantization, f"{way_out}use one of {', '.join(sorted(online))}")
     if device == "cpu" and options.get("enforce_eager") is False:
         yield ConfigError(f"{FIELD}.enforce_eager", False, "an engine on a CPU is not compiled: leave it out")
+    block = options.get("block_size")
+    whole = isinstance(block, int) and block > 0 and block % CPU_BLOCK_TOKENS == 0
+    if device == "cpu" and not (block is None or whole):
+        way_out = f"an engine on a CPU has blocks of {CPU_BLOCK_TOKENS} tokens or a multiple of that: use one"
+        yield ConfigError(f"{FIELD}.block_size", block, way_out)
     if options.get("disable_custom_all_reduce") is False:
         way_out = "vLLM's own all-reduce does not outlive a sleep, and is used where an engine never sleeps: "
         yield ConfigError(f"{FIELD}.disable_custom_all_reduce", False, f"{way_out}use true, or leave it out")
-    speculation = options.get("speculative_config") or {}
-    method = speculation.get("method")
+    given = options.get("speculative_config")
+    speculation = given if isinstance(given, Mapping) else {}
+    draft = speculation.get("model")
+    method = speculation.get("method") or draft  # vLLM takes the name of a method there, too
+    if cfg.rollout.has_draft_model and isinstance(draft, str) and not Path(draft).is_absolute():
+        way_out = (
+            "an engine has a working directory of its own, and downloads nothing: give the checkpoint's whole path"
+        )
+        yield ConfigError(f"{FIELD}.speculative_config.model", draft, way_out)
     if method == "extract_hidden_states":
         yield ConfigError(f"{FIELD}.speculative_config.method", method, "it drafts nothing: use ngram, for instance")
     if method in _NOT_ASYNC and cfg.rollout.in_flight == "keep":

@@ -5,6 +5,7 @@ cannot be read refuses nothing: the engine is the judge then.
 from __future__ import annotations
 
 import ast
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from importlib.machinery import PathFinder
@@ -174,10 +175,12 @@ def _parsed(file: Path) -> ast.Module | None:
 
 
 def is_plain(value: Any) -> bool:
-    """Whether YAML can write it."""
+    """Whether ``config.yaml`` can hold it; it has no number that is none (NaN), nor an infinite one."""
     if isinstance(value, Mapping):
         return all(isinstance(key, str | int) and is_plain(below) for key, below in value.items())
-    return all(map(is_plain, value)) if isinstance(value, list | tuple) else isinstance(value, _PLAIN)
+    if isinstance(value, list | tuple):
+        return all(map(is_plain, value))
+    return isinstance(value, _PLAIN) and (not isinstance(value, float) or math.isfinite(value))
 
 
 def _either(*kinds: Kind) -> Kind:

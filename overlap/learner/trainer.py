@@ -172,7 +172,7 @@ class RankTrainer:
         return costs
 
     def _learn(self, minis: Sequence[MiniBatch], known: Sequence[KnownTokens], tokens: int) -> dict[str, float]:
-        began, before = time.monotonic(), self._arrival.read()
+        before, began = self._arrival.read(), time.monotonic()
         known = [replace(one, olds=olds) for one, olds in zip(known, self._before(minis), strict=True)]
         tally, norms, optimizer_s = Tally(self.device), [], 0.0
         for number, (mini, one) in enumerate(zip(minis, known, strict=True)):

@@ -29,7 +29,7 @@ def _kv_number_bytes(cfg: Config) -> int:
     options, own = cfg.rollout.engine, number_bytes(cfg)
     if options.get("kv_cache_dtype_skip_layers"):
         return own  # nobody counted which layers those are
-    return {"auto": own, "bfloat16": 2, "float16": 2}.get(options.get("kv_cache_dtype") or "auto", 1)
+    return {"auto": own, "bfloat16": 2, "float16": 2}.get(str(options.get("kv_cache_dtype") or "auto"), 1)
 
 
 # --- on GPUs ------------------------------------------------------------------------------------------------

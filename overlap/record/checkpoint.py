@@ -19,6 +19,7 @@ from typing import Any
 
 from overlap.atomic import fsync, guarded, write_atomic
 from overlap.errors import ConfigError, RunDirError
+from overlap.record.json_lines import to_json_types
 
 STATE, COMPLETE, LEARNER = "state.json", "COMPLETE", "learner"
 FORMAT = 3
@@ -63,7 +64,8 @@ class RunState:
 
 def save_state(folder: Path, state: RunState) -> None:
     """Write ``state.json`` into a checkpoint directory. Raises RunDirError."""
-    write_atomic(folder / STATE, json.dumps({"format": FORMAT, **asdict(state)}, indent=1) + "\n")
+    row = {"format": FORMAT, **asdict(state), "config": to_json_types(state.config)}
+    write_atomic(folder / STATE, json.dumps(row, indent=1) + "\n")
 
 
 def load_state(folder: Path) -> RunState:

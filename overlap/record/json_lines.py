@@ -23,7 +23,7 @@ def to_json_types(value: Any) -> Any:
     if isinstance(value, (list, tuple, set, frozenset)):
         return [to_json_types(v) for v in value]
     if isinstance(value, float):
-        return value if math.isfinite(value) else None
+        return float(value) if math.isfinite(value) else None  # NumPy's is a float too, but not to YAML
     if value is None or isinstance(value, (bool, int)):
         return value
     return str(value)

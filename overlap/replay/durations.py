@@ -44,8 +44,8 @@ class SampleTimes:
 
 @dataclass(frozen=True, slots=True)
 class RecordedRun:
-    """The durations of a run. ``learned`` is by step: seconds, and the groups that were learned from. ``cfg`` has the
-    steps that were taken, not those that the run was asked for.
+    """The durations of a run. ``learned`` is by step: seconds, without what ``drain`` waited for, and the groups that
+    were learned from. ``cfg`` has the steps that were taken, not those that the run was asked for.
     """
 
     cfg: Config
@@ -103,12 +103,15 @@ def read_recorded_run(run: str) -> RecordedRun:
     if not (rows and spans.generate and spans.learn and spans.load):
         raise ConfigError("RUN", run, "holds no step that was learned; name a run that has taken some")
     cfg = config_of_run(run, [f"run.steps={len(rows)}"])
-    loads, turns = _loads(spans, cfg), any(_TURNS in row for row in rows)
-    stood = [*loads.values(), *(span for span, _ in spans.learn.values() if turns)]
+    turns = any(_TURNS in row for row in rows)
+    ends = sorted(end for (_, end), _ in spans.generate.values()) if cfg.rollout.in_flight == "drain" else []
+    loads = {version: _drained(span, ends) for version, span in spans.load.items()}
+    learned = {n: (_drained(span, ends if turns else []), groups) for n, (span, groups) in spans.learn.items()}
+    stood = [*loads.values(), *(span for span, _ in learned.values() if turns)]
     return RecordedRun(
         cfg,
         _samples(spans, cfg, sorted(stood)),
-        {step: (end - start, groups) for step, ((start, end), groups) in spans.learn.items()},
+        {step: (end - start, groups) for step, ((start, end), groups) in learned.items()},
         {version: end - start for version, (start, end) in loads.items()},
         {version: end - start for version, (start, end) in spans.parity.items()},
         rows,
@@ -156,16 +159,13 @@ def _number(name: str) -> int:
     return int(name.rpartition(" ")[2])
 
 
-def _loads(spans: _Spans, cfg: Config) -> dict[int, Span]:
-    """By version, without what a load that drains had to wait for."""
-    if cfg.rollout.in_flight != "drain":
-        return spans.load
-    ends = sorted(end for (_, end), _ in spans.generate.values())
-    loads = {}
-    for version, (start, end) in spans.load.items():
-        last = bisect.bisect_left(ends, end) - 1
-        loads[version] = (max(start, ends[last]) if last >= 0 else start, end)
-    return loads
+def _drained(span: Span, ends: Sequence[float]) -> Span:
+    """A load, or a step for which the engine slept, without the wait for the last of the responses that ended in it;
+    ``ends`` are of all responses, in order.
+    """
+    start, end = span
+    last = bisect.bisect_left(ends, end) - 1
+    return max(start, ends[last]) if last >= 0 else start, end
 
 
 def _samples(spans: _Spans, cfg: Config, loads: Sequence[Span]) -> dict[int, dict[int, SampleTimes]]:

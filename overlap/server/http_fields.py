@@ -116,7 +116,8 @@ def _check_template(given: Any, rules: RequestRules) -> None:
     own = rules.template or {}
     if given is not None and (not isinstance(given, dict) or any(own.get(k, ...) != v for k, v in given.items())):
         way_out = "set the run's model.chat_template_kwargs; a request may only repeat it"
-        raise RequestRefused(f"chat_template_kwargs: {json.dumps(given)[:100]} is not {json.dumps(own)}: {way_out}")
+        here = json.dumps(own, default=str)  # YAML has dates
+        raise RequestRefused(f"chat_template_kwargs: {json.dumps(given)[:100]} is not {here}: {way_out}")
 
 
 def forced_form(given: Any, name: str, rules: RequestRules) -> tuple[str, ...]:

@@ -151,6 +151,12 @@ def main() -> None:
     parser.add_argument("--devices", nargs="+", default=DEVICES, metavar="NxGIB")
     parser.add_argument("--response", type=int, default=RESPONSE, metavar="TOKENS")
     given = parser.parse_args()
+    try:
+        for devices in given.devices:
+            named_devices(devices)
+        load_config({"model.response_tokens": given.response, "learn.micro_batch_tokens": PROMPT + given.response})
+    except ConfigError as error:
+        parser.error(str(error))
     print(*table(given.devices, given.response), "", *cards(), sep="\n")
 
 

@@ -37,3 +37,19 @@ def test_few_sequences_at_once_are_taken_where_no_settings_have_more() -> None:
 def test_the_smallest_hardware_is_the_first_that_the_plan_accepts() -> None:
     assert fit.smallest(fit.shape_of_policy("1.5B"), fit.SHORT, 0) == "1x16"
     assert fit.fit(fit.shape_of_policy("1.5B"), "1x12", fit.SHORT).refusal
+
+
+@pytest.mark.parametrize(
+    ("words", "says"), [(["--devices", "1x24", "8"], "--devices='8'"), (["--response", "0"], "response_tokens=0")]
+)
+def test_what_names_no_hardware_or_no_length_is_told_before_a_table_is_begun(
+    words: list[str], says: str, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["fit.py", *words])
+    with pytest.raises(SystemExit) as end:
+        fit.main()
+    told = capsys.readouterr()
+    assert (end.value.code, told.out, says in told.err) == (2, "", True)
+    monkeypatch.setattr(sys, "argv", ["fit.py"])
+    monkeypatch.setattr(fit, "POLICIES", {})
+    fit.main()

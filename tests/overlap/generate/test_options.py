@@ -21,7 +21,7 @@ from overlap.generate import start as generate_start
 from overlap.generate.client import EngineClient
 from overlap.generate.options import _NOT_ASYNC, _ONLINE, REFUSED
 from overlap.generate.vllm_source import VllmSource
-from overlap.placement import Devices, place
+from overlap.placement import Devices, kv_number_bytes, place
 
 VLLM = VllmSource()
 INSTALLED = VLLM.options()
@@ -103,6 +103,10 @@ BY_VALUE = [
     ("block_size=large", "block_size='large': use a whole number"),
     ("block_size=true", "use a whole number"),
     ("watermark=much", "use a number"),
+    ("watermark=1e-2", "use a number; YAML reads quotes, and 1e-2 without a point, as a string: write 16, or 1.0e-2"),
+    ("block_size='64'", "use a whole number; YAML reads quotes"),
+    ("watermark=.nan", "watermark=nan: use a number"),
+    ("additional_config={a: [.inf]}", "additional_config={'a': [inf]}: use a mapping"),
     ("enforce_eager=1", "use true or false"),
     ("cudagraph_capture_sizes=8", "use a list"),
     ("limit_mm_per_prompt=8", "use a mapping"),
@@ -169,10 +173,27 @@ def test_what_a_cpu_or_kept_responses_cannot_have_is_refused() -> None:
     check_options(options("enforce_eager=false"), "cuda")
     with pytest.raises(ConfigError, match="an engine on a CPU is not compiled"):
         check_options(options("enforce_eager=false"), "cpu")
-    ngram = options("speculative_config.method=ngram")
-    kept = replace(ngram, rollout=replace(ngram.rollout, in_flight="keep"))
-    with pytest.raises(ConfigError, match=r"use rollout\.in_flight=recompute"):
-        check_options(kept, "cuda")
+    for name in ("method", "model"):  # vLLM takes either
+        ngram = options(f"speculative_config.{name}=ngram")
+        check_options(ngram, "cuda")
+        assert not ngram.rollout.has_draft_model
+        kept = replace(ngram, rollout=replace(ngram.rollout, in_flight="keep"))
+        with pytest.raises(ConfigError, match=r"use rollout\.in_flight=recompute"):
+            check_options(kept, "cuda")
+
+
+@pytest.mark.parametrize("tokens", [-32, 0, 7, 16, 48])
+def test_an_engine_on_a_cpu_has_blocks_of_whole_multiples(tokens: int) -> None:
+    with pytest.raises(ConfigError, match=rf"block_size={tokens}: .* blocks of 32 tokens or a multiple of that"):
+        check_options(options(f"block_size={tokens}"), "cpu")
+    check_options(options("block_size=96"), "cpu")
+    check_options(options("block_size=null"), "cpu")
+
+
+@pytest.mark.parametrize("draft", ["drafts/one", "./one", "~/one", "owner/name"])
+def test_a_draft_model_that_an_engine_would_not_find_in_its_own_directory_is_refused(draft: str) -> None:
+    with pytest.raises(ConfigError, match="give the checkpoint's whole path"):
+        check_options(options(f"speculative_config={{model: {draft}, num_speculative_tokens: 2}}"), "cuda")
 
 
 def test_all_that_is_wrong_is_told_at_once() -> None:
@@ -273,6 +294,9 @@ def test_where_vllm_cannot_be_read_the_engine_is_the_judge_of_all_that_is_not_re
     spec = SimpleNamespace(submodule_search_locations=[str(folder)])
     monkeypatch.setattr(vllm_source.PathFinder, "find_spec", lambda name: spec)
     check_options(options("block_size=64", "anything=1", "quantization=awq"), "cuda")
+    odd = options("speculative_config=ngram", "kv_cache_dtype={a: 1}", "block_size=x")
+    check_options(odd, "cuda")
+    assert kv_number_bytes(odd) == 1
     with pytest.raises(ConfigError, match=r"use run\.seed"):
         check_options(options("seed=1"), "cuda")
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 import errno
 import os
 
+import numpy as np
 import pytest
+import yaml
 
 from overlap.errors import RunDirError
-from overlap.record.json_lines import JsonLines, parse_json_lines, read_json_lines, size_until
+from overlap.record.json_lines import JsonLines, parse_json_lines, read_json_lines, size_until, to_json_types
 
 
 def test_a_torn_last_line_is_left_out(tmp_path):
@@ -59,3 +61,8 @@ def test_text_that_has_no_utf8_is_written_all_the_same(tmp_path):
     lines = JsonLines(tmp_path / "rows.jsonl")
     lines.append({"answer": "half a \ud83d pair"})
     assert read_json_lines(lines.path) == [{"answer": "half a \ud83d pair"}]
+
+
+def test_a_number_of_numpy_is_one_to_yaml_too():
+    made = to_json_types({"watermark": np.float64(0.5)})
+    assert yaml.safe_load(yaml.safe_dump(made)) == {"watermark": 0.5}

@@ -181,3 +181,18 @@ def test_a_policy_that_a_kill_left_between_two_names_is_found_again(run, name):
         resumed(run)
         assert (run / name / "config.json").is_file()
         assert not list(run.glob(".policy*"))
+
+
+@pytest.mark.parametrize(
+    "field", ["rollout.engine.additional_config", "data.options.a", "model.chat_template_kwargs.a"]
+)
+def test_a_mapping_of_options_is_the_same_after_a_checkpoint_whatever_its_keys_and_values(tmp_path, field):
+    given = f"{field}={{1: [2, {{true: null}}], since: 2026-01-02}}"
+    cfg = config(tmp_path / "run", given)
+    made = RunDir.create(cfg.run.dir, cfg.to_dict())
+    with writing(made.checkpoints, 2) as folder:
+        save_state(folder, RunState(2, 2, 16, config=cfg.to_dict(), data=DATA, seconds=30.0, **made.offsets))
+    made.close()
+    assert resumed(made.path, given).state.step == 2
+    with pytest.raises(ConfigError, match="is not the same run"):
+        resumed(made.path, given.replace("null", "3"))

@@ -43,6 +43,13 @@ def test_engine_and_learner_that_took_turns_take_them_in_the_simulation(tmp_path
     assert simulated["s/step"] == pytest.approx(step_s(other, turns=True), rel=0.02)
 
 
+def test_what_a_sleep_waited_for_is_no_part_of_learning_in_a_run_that_drained(tmp_path: Path) -> None:
+    cfg = config(STALE, "rollout.in_flight=drain", "rollout.max_sequences=24")
+    found = read_recorded_run(str(leave(tmp_path / "run", cfg, turns=True)))
+    assert {round(seconds, 6) for seconds, _ in found.learned.values()} == {LEARN_S}
+    assert schedule(simulate(found, found.cfg)) == pytest.approx(measured(found), rel=1e-3)
+
+
 def test_a_run_that_was_ended_early_is_simulated_for_the_steps_that_it_took(run: Path, tmp_path: Path) -> None:
     rows = (run / "metrics.jsonl").read_text().splitlines(keepends=True)
     folder = _broken(run, tmp_path / "short", "metrics.jsonl", "".join(rows[:7]))

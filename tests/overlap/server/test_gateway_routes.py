@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import date
 from typing import Any
 
 import pytest
@@ -35,6 +36,11 @@ SCHEMA = {"response_format": {"type": "json_schema", "json_schema": {"name": "x"
         ({"tools": TOOLS, "tool_choice": "auto"}, RequestRules("refuse", calls=False), None),
         ({"chat_template_kwargs": {"thinks": False}}, RequestRules(template={"thinks": False, "b": 1}), None),
         ({"chat_template_kwargs": {"thinks": True}}, RequestRules(template={"thinks": False}), "chat_template_kwargs"),
+        (
+            {"chat_template_kwargs": {"day": 1}},
+            RequestRules(template={"day": date(2026, 1, 2)}),
+            "chat_template_kwargs",
+        ),
     ],
 )
 async def test_a_form_is_never_forced_and_what_has_no_effect_or_is_refused_is_counted(
