@@ -55,9 +55,10 @@ def resolve_policy(name_or_path: str) -> Path:
         return check_checkpoint(path, name_or_path)
     if _HUB_ID.fullmatch(name_or_path):
         return check_checkpoint(_from_hub(name_or_path), name_or_path)
-    raise ConfigError(
-        FIELD, name_or_path, f"is not there: give {DEFAULT_POLICY!r}, a checkpoint directory or a hub id 'owner/name'"
-    )
+    way_out = f"give {DEFAULT_POLICY!r}, a checkpoint directory or a hub id 'owner/name'"
+    if path.name == "policy":  # where a run leaves what it has trained
+        way_out = f"a run with run.dir={path.parent} leaves it there at its end; train that first, or {way_out}"
+    raise ConfigError(FIELD, name_or_path, f"is not there: {way_out}")
 
 
 def resolve_config(name_or_path: str) -> Path:
