@@ -60,6 +60,7 @@ def _said(here: str) -> str:
 def near_name(name: str, full: Mapping[str, str], section: str = "") -> str:
     """The names that are spelt nearly so, or else how to find them."""
     very_near = difflib.get_close_matches(name, full, n=1, cutoff=0.75)
+    very_near = very_near or [known for known in full if name in known.split("_")][:3]
     if near := very_near or difflib.get_close_matches(name, full, n=3, cutoff=0.5 if section else 0.7):
         return f"did you mean {' or '.join(full[found] for found in near)}?"
     listed = full if section else sections()
