@@ -49,7 +49,7 @@ def _unknown_word(word: str, argv: Sequence[str], flags: Sequence[str], fields: 
     meant = meant or [plain[name] for name in difflib.get_close_matches(_plain(flag), plain, n=1, cutoff=0.8)]
     same = _plain(flag) in plain
     hint = _field_hint(flag, value if equals else _behind(word, argv)) if fields and not same else ""
-    if hint and (not meant or hint.startswith("here it is")):
+    if hint and (not meant or hint.startswith(("here it is", "there is none"))):
         return f"{flag}: {hint}"
     return f"there is no {flag}" + (f"; did you mean {meant[0]}?" if meant else "")
 

@@ -100,7 +100,9 @@ _NAMES = {
     "learn.lora_rank above 0": "use_peft use_lora",
     "learn.lora_sync (adapter or merged)": "lora.merge",
     "none: it is twice learn.lora_rank": "lora_alpha",
-    "none: adapters are on all linear layers, without dropout": "lora_dropout lora_target_modules target_modules",
+    "none: adapters are on all linear layers, without dropout": (
+        "lora_dropout lora_target lora_target_modules target_modules"
+    ),
     # advantage, loss, correction
     "learn.advantage": "adv_estimator advantage_estimator",
     "learn.normalize_advantages": (

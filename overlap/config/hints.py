@@ -40,22 +40,27 @@ def name_hint(path: Sequence[str], value: Any) -> str:
     path = [part for named in path for part in re.split("[.:/]", named.strip("+~-").replace("-", "_").lower())]
     known, name = sections(), path[-1]
     if here := meaning(path, value):
-        return f"here it is {here}"
+        return _said(here)
     if elsewhere := [f"{section}.{name}" for section, names in known.items() if name in names]:
         ours = [full for full in elsewhere if full.startswith("critic.") == ("critic" in path)]
         return f"did you mean {' or '.join(ours or elsewhere)}?"
     for end in range(len(path) - 1, 0, -1):
         if here := meaning(path[:end], None):
-            return f"here it is {here}"
+            return _said(here)
     if path[0] in known:
         return near_name(name, {field: f"{path[0]}.{field}" for field in known[path[0]]}, path[0])
     every = {field: f"{section}.{field}" for section, names in reversed(known.items()) for field in names}
     return near_name(name if len(path) == 1 else path[0], every | {section: section for section in known})
 
 
+def _said(here: str) -> str:
+    return f"there is {here.replace(':', ' here:', 1)}" if here.startswith("none:") else f"here it is {here}"
+
+
 def near_name(name: str, full: Mapping[str, str], section: str = "") -> str:
     """The names that are spelt nearly so, or else how to find them."""
     very_near = difflib.get_close_matches(name, full, n=1, cutoff=0.75)
+    very_near = very_near or [known for known in full if name in known.split("_")][:3]
     if near := very_near or difflib.get_close_matches(name, full, n=3, cutoff=0.5 if section else 0.7):
         return f"did you mean {' or '.join(full[found] for found in near)}?"
     listed = full if section else sections()

@@ -99,7 +99,7 @@ _REASONS = {
         "mm_ipc_gpu_memory_gb mm_device_do_normalize disable_chunked_mm_input enable_shm_tensor_arena "
         "ec_transfer_config ec_manager_config enable_mm_processor_stats"
     ),
-    "vLLM's own statistics are off; see metrics.jsonl and engine.log: leave it out": (
+    "vLLM's own statistics are off; see metrics.jsonl and run.log: leave it out": (
         "disable_log_stats aggregate_engine_logging show_hidden_metrics_for_version otlp_traces_endpoint "
         "collect_detailed_traces per_request_spec_decode_metrics kv_cache_metrics kv_cache_metrics_sample "
         "custom_histogram_buckets cudagraph_metrics enable_mfu_metrics enable_logging_iteration_details "
@@ -133,6 +133,8 @@ def _wrong(vllm: VllmSource, path: tuple[str, ...], value: Any) -> Iterator[Conf
         near = difflib.get_close_matches(last.replace("-", "_"), allowed, n=1)
         owner = f"vLLM's {path[-2]}" if len(path) > 1 else "vLLM"
         way_out = f"did you mean {near[0]}?" if near else "see the engine arguments of the installed version"
+        if len(path) == 1 and isinstance(value, Mapping) and not near:
+            way_out = f"its options stand directly in {FIELD}"  # verl has one mapping per engine
         yield ConfigError(field, value, f"{owner} has no such option; {way_out}")
     elif not (is_plain(value) and kind.fits(value, below=len(path) > 1)):
         near = difflib.get_close_matches(str(value), kind.names, n=1)

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 
 from overlap.errors import ParityError
 
-CONFIDENT = math.log(0.95)
+CONFIDENT = 0.95
 QUANTILE = 0.99
 MEAN_FACTOR = 2.0
 
@@ -44,26 +44,31 @@ def check_parity(
     ``rollout.engine``, which may be the reason.
     """
     gaps = logprob_gaps(engine, learner)
-    counted = sorted(gap for gap, e in zip(gaps, engine, strict=True) if exact or e >= CONFIDENT)
+    counted = sorted(gap for gap, e in zip(gaps, engine, strict=True) if exact or e >= math.log(CONFIDENT))
     worst = max(counted, default=0.0)
     kept, mean = worst if exact else _most(counted), math.fsum(gaps) / len(gaps)
     if kept > bound or (not exact and mean > MEAN_FACTOR * bound):
-        share = "all" if exact else f"{QUANTILE:.0%}" if len(counted) > 100 else "all but one"
-        raise ParityError(
-            f"after loading version {version} engine and learner log-probs differ by up to {kept:.4g} nats over "
-            f"{share} of {len(counted)} probe tokens (bound {bound:g}, largest {worst:.4g}), by {mean:.4g} on average "
-            f"over all {len(gaps)}: {_reason(options)}"
-        )
+        told = f"{kept:.4g} nats over all {len(gaps)} probe tokens (at most {bound:g} is allowed)"
+        if not exact:
+            share = f"{QUANTILE:.0%}" if len(counted) > 100 else "all but one"
+            told = f"{kept:.4g} nats over {share} of {len(counted)} probe tokens of p >= {CONFIDENT:g} (at most "
+            told += f"{bound:g} is allowed, largest {worst:.4g}), and by {mean:.4g} on average over all {len(gaps)} "
+            told += f"(at most {MEAN_FACTOR * bound:g} is allowed)"
+        enough = kept if exact else max(kept, mean / MEAN_FACTOR)
+        what = f"after loading version {version} engine and learner log-probs differ by up to {told}"
+        raise ParityError(f"{what}: {_reason(options, enough)}")
     return worst
 
 
-def _reason(options: str) -> str:
+def _reason(options: str, enough: float) -> str:
+    """``enough``: what ``rollout.parity_bound`` would have to be for the difference to pass."""
     if not options:
         return "the engine does not serve the learner's weights"
     told = (
         f"the engine computes in another way with rollout.engine ({options}), or does not serve the learner's weights"
     )
-    return f"{told}: leave out the option that changes log-probs, or learn with the difference (rollout.parity_bound)"
+    way_out = f"learn with the difference (rollout.parity_bound above {enough:.4g})"
+    return f"{told}: leave out the option that changes log-probs, or {way_out}"
 
 
 def _most(ordered: Sequence[float]) -> float:

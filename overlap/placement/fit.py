@@ -196,7 +196,7 @@ def _gpu_hints(run: PlannedRun, seats: Seats, shortage: Shortage) -> list[tuple[
         ("learn.offload=sleep", rests and (not learns or run.critic is not None)),
         ("lower rollout.gpu_memory", engine and (phase == "generate" or not seats.turns)),
         *_pass_hints(run, seats, shortage),
-        ("raise learn.zero_stage", rank and learn.zero_stage < 3),
+        ("raise learn.zero_stage", rank and learn.zero_stage < (3 if learn.ranks > 1 else 2)),
         ("raise learn.ranks", rank and bool(free)),
         (
             "raise learn.sequence_parallel",

@@ -26,7 +26,10 @@ _READ = ("hidden_size", "num_hidden_layers", "num_attention_heads", "vocab_size"
 def check_checkpoint(path: Path, given: str) -> Path:
     """The directory, resolved. Raises ConfigError, with the name that was given, where it cannot be a policy."""
     if not path.is_dir():
-        raise ConfigError(FIELD, given, "no such directory: give the directory of a Hugging Face checkpoint")
+        way_out = f"no such directory: {train_first(path)}give the directory of a Hugging Face checkpoint"
+        raise ConfigError(FIELD, given, way_out)
+    if (path / "policy" / "config.json").is_file() and not (path / "config.json").is_file():
+        raise ConfigError(FIELD, given, f"{path} is the directory of a run: give {Path(given) / 'policy'}")
     if (path / "adapter_config.json").is_file() and not (path / "config.json").is_file():
         way_out = f"{path} has adapters alone (peft): merge them into their model (merge_and_unload), or give the "
         way_out += "folder of a policy that a run has saved, which holds both"
@@ -37,6 +40,12 @@ def check_checkpoint(path: Path, given: str) -> Path:
     _check_model(path, given)
     _check_weights(path, given)
     return path.resolve()
+
+
+def train_first(path: Path) -> str:
+    """How a policy that is missing comes to be at ``path``; "" where that is no place in which runs leave theirs."""
+    ours = path.name == "policy"
+    return f"a run with run.dir={path.parent} leaves it there at its end; train that first, or " if ours else ""
 
 
 def _check_model(path: Path, given: str) -> None:

@@ -24,7 +24,7 @@ from pathlib import Path
 
 from overlap.atomic import partial_path, remove_path, replace, settle_path, sync
 from overlap.errors import ConfigError
-from overlap.policy.check import FIELD, check_checkpoint
+from overlap.policy.check import FIELD, check_checkpoint, train_first
 
 log = logging.getLogger(__name__)
 
@@ -55,9 +55,8 @@ def resolve_policy(name_or_path: str) -> Path:
         return check_checkpoint(path, name_or_path)
     if _HUB_ID.fullmatch(name_or_path):
         return check_checkpoint(_from_hub(name_or_path), name_or_path)
-    raise ConfigError(
-        FIELD, name_or_path, f"is not there: give {DEFAULT_POLICY!r}, a checkpoint directory or a hub id 'owner/name'"
-    )
+    way_out = f"{train_first(path)}give {DEFAULT_POLICY!r}, a checkpoint directory or a hub id 'owner/name'"
+    raise ConfigError(FIELD, name_or_path, f"is not there: {way_out}")
 
 
 def resolve_config(name_or_path: str) -> Path:

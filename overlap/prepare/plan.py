@@ -69,7 +69,8 @@ def _leases(cfg: Config, seats: Seats) -> str:
 
 def devices_plan_lines(asked: PlannedRun, seats: Seats) -> list[tuple[str, str]]:
     """The plan of a run on other hardware: its lines that depend on the devices."""
-    return [_policy_line(asked), *_learner_lines(asked, seats), *seats_lines(asked, seats), _activations_line(asked)]
+    lines = [_policy_line(asked), *_learner_lines(asked, seats), ("leases", _leases(asked.cfg, seats))]
+    return [*lines, *seats_lines(asked, seats), _activations_line(asked)]
 
 
 def _policy_line(asked: PlannedRun) -> tuple[str, str]:
@@ -119,7 +120,11 @@ def _learner_lines(asked: PlannedRun, seats: Seats) -> list[tuple[str, str]]:
 def _sent(asked: PlannedRun) -> str:
     """What the engine gets of adapters."""
     size, what = asked.sent[0] / 1e6, "the adapter alone" if asked.cfg.sends_adapter else "the merged weights"
-    return f"{what}, {size:,.0f} MB"
+    rounded = not asked.cfg.sends_adapter and asked.cfg.model.dtype == "bfloat16"
+    lost = (
+        ", in which rounding to bfloat16 keeps most of the first changes back (sync/applied_share)" if rounded else ""
+    )
+    return f"{what}, {size:,.0f} MB{lost}"
 
 
 def _penalty(asked: PlannedRun) -> str:

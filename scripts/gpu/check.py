@@ -58,7 +58,9 @@ def main() -> int:
 
 
 def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        "check.sh", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("stages", nargs="*", metavar="STAGE", help=f"of {', '.join(STAGES)} (all)")
     parser.add_argument("--policy", default="smollm2-135m-instruct", help="of the stages hybrid, memory and speed")
     parser.add_argument("--out", type=Path, default=Path("gpu_check.json"), help="the figures (gpu_check.json)")

@@ -11,10 +11,20 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 case " $* " in
   *" --help "* | *" -h "*) # without a set-up only what stands above: help should not install anything
-    [ -x "${OVERLAP_VENV:-.venv}/bin/python" ] || { sed -n '2,/^set /{/^set /d;s/^# \{0,1\}//;p}' scripts/gpu/check.sh; exit 0; } ;;
+    sed -n '2,/^set /{/^set /d;s/^# \{0,1\}//;p}' scripts/gpu/check.sh
+    [ -x "${OVERLAP_VENV:-.venv}/bin/python" ] || exit 0
+    echo ;;
 esac
+refuse() { echo "gpu check: $1" >&2; exit 2; }
 python=
-if [ "${1:-}" = --python ]; then python=${2:?--python wants the name of a Python}; shift 2; fi
+if [ "${1:-}" = --python ]; then
+  python=${2:-}
+  command -v "$python" >/dev/null || refuse "--python '$python': there is no such command: name a Python that has torch, transformers and deepspeed"
+  shift 2
+fi
+[ "${1:-}" = --carry ] || case " $* " in
+  *" --python "* | *" --carry "*) refuse "--python NAME and --carry DIR stand before stages and other options" ;;
+esac
 if [ -z "$python" ]; then
   bash scripts/setup.sh
   python=$(realpath -m "${OVERLAP_VENV:-.venv}")/bin/python

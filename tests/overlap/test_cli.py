@@ -245,9 +245,11 @@ def test_memory_of_other_hardware_is_planned_from_the_policys_configuration_alon
 ) -> None:
     (tmp_path / "config.json").write_text(json.dumps(R1_DISTILL_1_5B))
     asked = ["train", "--dry-run", "--devices", "1x80", f"model.policy={tmp_path}", "verify.workers=1000"]
+    asked += ["rollout.max_staleness=1"]
     assert cli.main([*asked, "learn.advantage=gae", "learn.offload=sleep"]) == 0
     said = capsys.readouterr().out
     assert said.startswith(f"policy      {tmp_path} (1,777 M parameters, bfloat16)\ncritic ")
+    assert "not at their end sleep with the engine, and go on\ndevices " in said
     assert "\ndevices     1 engine(s) of 1 GPU(s) on GPU 0; 1 learner rank(s) on GPU 0; they take turns;" in said
     header = said[said.index("memory, GiB") :].splitlines()[0]
     assert header.split() == ["memory,", "GiB", "start", "generate", "sync", "critic", "actor", "there"]

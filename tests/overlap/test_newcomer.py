@@ -140,18 +140,22 @@ def test_a_name_of_another_trainer_is_told_what_it_is_here(given: str, here: str
     ways = [["train", given], ["train", "--config", str(file)], ["train", f"+{given}"], ["train", f"--{given}"]]
     ways += [["train", f"--{name.replace('_', '-')}", value]]
     ways += [["train", f"learn.{name}={value}"]] if "." not in name else []
+    told = f"there is {here.replace(':', ' here:')}" if here.startswith("none:") else f"here it is {here}"
     for way in ways:
         said = refused(*way)
-        assert f"here it is {here}" in said or f"did you mean {here}?" in said, way
+        assert told in said or f"did you mean {here}?" in said, way
 
 
 def test_all_wrong_names_of_a_file_and_of_the_command_line_are_told_at_once(tmp_path: Path, refused) -> None:
     (file := tmp_path / "trl.yaml").write_text(
         "learning_rate: 1e-6\nlearn: {beta: 0.04, lrr: 1}\ntrainer: {save_freq: 5, nnodes: 1}\nrun: {steps: 3}\n"
     )
-    said = refused("train", "--config", str(file), "num_generations=8", "learn.is_cap=3", "steps")
+    said = refused(
+        "train", "--config", str(file), "num_generations=8", "learn.is_cap=3", "learn.lora_target=all", "steps"
+    )
     for told in (
         "override='steps': write section.field=value",
+        "learn.lora_target='all': is not a field; there is none here: adapters are on all linear layers",
         "learn.is_cap=3: is no field any more: use learn.correction_bound",
         "learning_rate='1e-6': is not a field; here it is learn.lr",
         "learn.beta=0.04: is not a field; here it is learn.kl_coef",
@@ -164,10 +168,12 @@ def test_all_wrong_names_of_a_file_and_of_the_command_line_are_told_at_once(tmp_
 
 
 def test_flags_of_another_trainer_are_told_at_once(refused) -> None:
-    said = refused("train", "--learning_rate", "1e-6", "--beta=0.04", "--advantage-estimator", "grpo", "run.steps=3")
+    words = ["--learning_rate", "1e-6", "--beta=0.04", "--advantage-estimator", "grpo", "--lora_alpha", "32"]
+    said = refused("train", *words, "run.steps=3")
     for told in (
         "--learning_rate: here it is learn.lr;",
         "--beta: here it is learn.kl_coef;",
+        "--lora_alpha: there is none here: it is twice learn.lora_rank;",
         "--advantage-estimator: here it is learn.advantage=group;",
         "fields are written without dashes: section.field=value",
     ):

@@ -207,6 +207,22 @@ def test_what_is_carried_is_pinned_measured_and_comes_with_the_command_to_run_th
         assert (f"--target {carry.SITE} {tmp_path}/*.whl" in said.out, bool(said.err)) == (not code, bool(code))
 
 
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("--python no-such-python attention", "--python 'no-such-python': there is no such command"),
+        ("--python", "--python '': there is no such command"),
+        ("attention --python python3", "--python NAME and --carry DIR stand before stages"),
+        ("--rehearse --carry wheels", "--python NAME and --carry DIR stand before stages"),
+    ],
+)
+def test_words_that_the_command_cannot_use_are_refused_before_anything_is_set_up(words: str, message: str) -> None:
+    bash = ["bash", "scripts/gpu/check.sh", *words.split()]
+    done = subprocess.run(bash, cwd=ROOT, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert message in done.stderr
+
+
 @pytest.mark.e2e
 @pytest.mark.timeout(1000)
 @pytest.mark.parametrize("stage", STAGES)

@@ -146,6 +146,8 @@ def test_overrides_win_over_the_file(tmp_path: Path) -> None:
     [
         ("learn.lrr=1", "did you mean learn.lr"),
         ("lerm.lr=1", "did you mean learn"),
+        ("learn.lora=16", r"did you mean learn\.lora_rank or learn\.lora_sync\?"),
+        ("lora=16", r"did you mean learn\.lora_rank or learn\.lora_sync\?"),
         ("learn.mask_truncated=false", r"is not a field; did you mean learn\.truncated\?"),
         ("learn=3", "section.field=value"),
         ("steps", "section.field=value"),

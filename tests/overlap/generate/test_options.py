@@ -98,6 +98,7 @@ BY_VALUE = [
     ("blocksize=64", "blocksize=64: vLLM has no such option; did you mean block_size?"),
     ("kv-cache-dtype=fp8", "did you mean kv_cache_dtype?"),
     ("zzz=1", "see the engine arguments of the installed version"),
+    ("vllm={enforce_eager: true}", "vLLM has no such option; its options stand directly in rollout.engine"),
     ("_api_process_count=2", "vLLM has no such option"),
     ("seeed=1", "vLLM has no such option; see the engine arguments"),  # never one that is refused
     ("block_size=large", "block_size='large': use a whole number"),

@@ -42,8 +42,16 @@ def test_in_bfloat16_a_hundredth_of_a_long_response_may_and_the_largest_differen
 
 
 def test_in_bfloat16_stale_weights_show_in_the_mean() -> None:
-    with pytest.raises(ParityError, match=r"0\.16 on average"):
+    told = r"by 0\.16 on average over all 10 \(at most 0\.1 is allowed\)"
+    with pytest.raises(ParityError, match=told):
         check([UNSURE] * 10, [UNSURE + 0.16] * 10, exact=False)
+
+
+@pytest.mark.parametrize(("exact", "engine", "gap", "enough"), [(True, SURE, 0.3, 0.3), (False, UNSURE, 0.4, 0.2)])
+def test_the_bound_that_lets_an_option_pass_is_told(exact: bool, engine: float, gap: float, enough: float) -> None:
+    with pytest.raises(ParityError, match=rf"rollout\.parity_bound above {enough:g}\)"):
+        check_parity([engine] * 9, [engine + gap] * 9, bound=0.05, version=7, exact=exact, options="block_size=9")
+    check_parity([engine] * 9, [engine + gap] * 9, bound=enough + 1e-6, version=7, exact=exact, options="block_size=9")
 
 
 def test_the_engines_options_are_named_where_they_may_be_the_reason() -> None:

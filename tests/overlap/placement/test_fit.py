@@ -127,6 +127,12 @@ def test_a_learner_that_is_too_large_for_gpus_of_its_own_is_told_to_share_itself
     assert "rollout.gpu_memory" not in told  # its GPUs have no engine
 
 
+@pytest.mark.parametrize(("stage", "told"), [(1, True), (2, False)])
+def test_one_rank_is_not_told_to_divide_itself_further(stage: int, told: bool):
+    settings = ["run.device=cuda", "learn.offload=sleep", f"learn.zero_stage={stage}", "rollout.gpu_memory=0.45"]
+    assert ("raise learn.zero_stage" in refused(PlannedRun(load_config(None, settings), LARGE), "1x80")) == told
+
+
 @pytest.mark.parametrize(("share", "fits"), [(0.1, False), (0.5, True)])
 def test_an_engine_whose_share_does_not_hold_one_sequence_is_refused(share: float, fits: bool):
     cfg = load_config(None, [f"rollout.gpu_memory={share}", "run.device=cuda", "learn.offload=sleep"])

@@ -29,6 +29,7 @@ def policies(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("policies")
     for name, sizes in {"policy": {}, "large": {"hidden": 96}, "other": {"vocab": 300}, "broken": {}}.items():
         make_tiny_policy(folder / name, layers=1, **sizes)
+    make_tiny_policy(folder / "run" / "policy", layers=1)
     config = folder / "broken" / "config.json"
     config.write_text(config.read_text().replace('"vocab_size": 259', '"vocab_size": 256'))
     return folder
@@ -42,6 +43,11 @@ def policies(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("other", r"^learn\.reference='.*other': its tokenizer is not that of model\.policy=.*: use a checkpoint"),
         ("broken", r"^learn\.reference='.*broken': it knows 256 tokens, and its tokenizer has number 258: download"),
         ("missing", r"^learn\.reference='.*missing': no such directory: give"),
+        ("run", r"^learn\.reference='.*/run': .*/run is the directory of a run: give .*/run/policy$"),
+        (
+            "later/policy",
+            r"': no such directory: a run with run\.dir=.*/later leaves it there at its end; train that f",
+        ),
     ],
 )
 def test_a_reference_policy_may_have_another_size_and_no_other_tokens(
