@@ -7,7 +7,7 @@ torch and starts no CUDA.
 
 from overlap.placement.activations import DecoderShape, activation_bytes, checkpoints, decoder_shape, trained_parameters
 from overlap.placement.devices import Devices, NodeDevices, computes_bfloat16, devices_here, free_memory
-from overlap.placement.engine_memory import cpu_block_tokens, cpu_kv_bytes
+from overlap.placement.engine_memory import CPU_BLOCK_TOKENS, cpu_block_tokens, cpu_kv_bytes
 from overlap.placement.fit import check_fit, named_devices, planned_seats, seats_here, sequences_at_once
 from overlap.placement.memory import HOST, MemoryPlan, memory_plan
 from overlap.placement.node_seats import (
@@ -34,6 +34,7 @@ from overlap.placement.shapes import ModelShape, read_shape, shape_of
 from overlap.placement.table import cache_line, memory_line, memory_table, options_line, seats_line
 
 __all__ = [
+    "CPU_BLOCK_TOKENS",
     "HOST",
     "DecoderShape",
     "Devices",
