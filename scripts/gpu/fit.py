@@ -150,6 +150,13 @@ def main() -> None:
     parser.add_argument("--devices", nargs="+", default=DEVICES, metavar="NxGIB")
     parser.add_argument("--response", type=int, default=RESPONSE, metavar="TOKENS")
     given = parser.parse_args()
+    try:
+        for devices in given.devices:
+            named_devices(devices)
+        if given.response < 1:
+            raise ConfigError("--response", given.response, "use 1 or more")
+    except ConfigError as error:
+        parser.error(str(error))
     print(*table(given.devices, given.response), "", *cards(), sep="\n")
 
 
