@@ -66,7 +66,7 @@ def test_every_python_block_compiles(page: Path) -> None:
 
 
 def commands() -> list[str]:
-    lines = [line for page in PAGES for body in blocks(page, "bash") for line in body.splitlines()]
+    lines = [line for page in PAGES for body in blocks(page, "bash") for line in body.replace("\\\n", " ").splitlines()]
     return sorted({line.partition("  #")[0].strip() for line in lines if line.strip() and not line.startswith("#")})
 
 

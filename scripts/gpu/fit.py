@@ -154,7 +154,8 @@ def main() -> None:
     try:
         for devices in given.devices:
             named_devices(devices)
-        load_config({"model.response_tokens": given.response, "learn.micro_batch_tokens": PROMPT + given.response})
+        if given.response < 1:
+            raise ConfigError("--response", given.response, "use 1 or more")
     except ConfigError as error:
         parser.error(str(error))
     print(*table(given.devices, given.response), "", *cards(), sep="\n")

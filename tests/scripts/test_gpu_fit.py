@@ -39,17 +39,23 @@ def test_the_smallest_hardware_is_the_first_that_the_plan_accepts() -> None:
     assert fit.fit(fit.shape_of_policy("1.5B"), "1x12", fit.SHORT).refusal
 
 
-@pytest.mark.parametrize(
-    ("words", "says"), [(["--devices", "1x24", "8"], "--devices='8'"), (["--response", "0"], "response_tokens=0")]
-)
-def test_what_names_no_hardware_or_no_length_is_told_before_a_table_is_begun(
-    words: list[str], says: str, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(sys, "argv", ["fit.py", *words])
-    with pytest.raises(SystemExit) as end:
-        fit.main()
-    told = capsys.readouterr()
-    assert (end.value.code, told.out, says in told.err) == (2, "", True)
-    monkeypatch.setattr(sys, "argv", ["fit.py"])
-    monkeypatch.setattr(fit, "POLICIES", {})
+def test_the_command_prints_both_tables(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture) -> None:
+    monkeypatch.setattr(sys, "argv", ["fit.py", "--devices", "1x80"])
+    monkeypatch.setattr(fit, "POLICIES", {"0.5B": fit.POLICIES["0.5B"]})
     fit.main()
+    printed = capsys.readouterr().out
+    assert printed.startswith("| policy | 1x80 |\n|---|---|\n| 0.5B, full | engine 80%, 512 at once, host 6 |")
+    assert printed.endswith("| 0.5B | 1x12 | 1x12 | 1x12 | 1x12 |\n")
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [("--devices 4x", "--devices='4x': say how many GPUs"), ("--response=-5", "--response=-5: use 1 or more")],
+)
+def test_bad_words_are_one_line(
+    words: str, message: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["fit.py", *words.split()])
+    with pytest.raises(SystemExit, match="2"):
+        fit.main()
+    assert message in capsys.readouterr().err

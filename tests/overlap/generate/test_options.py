@@ -10,6 +10,7 @@ from types import SimpleNamespace
 from typing import Any, get_args
 
 import pytest
+from shapes import SMALL
 
 from overlap import cli
 from overlap.config import changes, load_config
@@ -21,7 +22,8 @@ from overlap.generate import start as generate_start
 from overlap.generate.client import EngineClient
 from overlap.generate.options import _NOT_ASYNC, _ONLINE, REFUSED
 from overlap.generate.vllm_source import VllmSource
-from overlap.placement import Devices, kv_number_bytes, place
+from overlap.placement import Devices, place
+from overlap.placement.engine_memory import token_bytes
 
 VLLM = VllmSource()
 INSTALLED = VLLM.options()
@@ -297,7 +299,7 @@ def test_where_vllm_cannot_be_read_the_engine_is_the_judge_of_all_that_is_not_re
     check_options(options("block_size=64", "anything=1", "quantization=awq"), "cuda")
     odd = options("speculative_config=ngram", "kv_cache_dtype={a: 1}", "block_size=x")
     check_options(odd, "cuda")
-    assert kv_number_bytes(odd) == 1
+    assert token_bytes(odd, SMALL) == SMALL.decoder.layers * SMALL.kv_width
     with pytest.raises(ConfigError, match=r"use run\.seed"):
         check_options(options("seed=1"), "cuda")
 
