@@ -40,7 +40,7 @@ _REASONS = {
         "gpu_memory_utilization kv_cache_memory_bytes num_gpu_blocks_override"
     ),
     "use rollout.weight_backend": "weight_transfer_config",
-    "use learn.lora_rank: adapters come from the learner": (
+    "use learn.lora_rank and learn.lora_sync: adapters come from the learner": (
         "enable_lora max_loras max_lora_rank default_mm_loras fully_sharded_loras max_cpu_loras lora_dtype "
         "lora_target_modules enable_tower_connector_lora specialize_active_lora enable_mixed_moe_lora_format "
         "enable_moe_shared_loras max_lora_cls_labels"
