@@ -61,8 +61,8 @@ class TrainedModel(Protocol):
     def scratch(self) -> Iterator[Tensor]:
         """Gradients and buffers for them, whose values mean nothing between two steps."""
 
-    def parameters(self, *beside: Any) -> Iterator[Tensor]:
-        """What forward passes of ``module`` need, and of the modules ``beside`` it."""
+    def parameters(self, *modules: Any) -> Iterator[Tensor]:
+        """What forward passes of ``modules`` need; of ``module`` where none is given."""
 
     def free_gathered(self) -> None:
         """Free the parameters of other ranks that a pass has left here."""

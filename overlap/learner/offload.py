@@ -129,8 +129,8 @@ def _bytes(storage: torch.UntypedStorage) -> Tensor:
 
 
 class ModelMemory:
-    """The memory of one trained model: ``states``, ``scratch`` and ``parameters`` of ``TrainedModel``, the latter with
-    those of modules ``beside`` it (a reference policy).
+    """The memory of one trained model: ``states``, ``scratch`` and ``parameters`` of ``TrainedModel``, and parameters of
+    modules ``beside`` it (a reference policy), which are there only where all of it is.
     """
 
     def __init__(
@@ -139,19 +139,20 @@ class ModelMemory:
         self._model = model
         self.states = Offloadable(model.states, host, device)
         self.scratch = Offloadable(model.scratch, host, device, keep=False)
-        self.parameters = Offloadable(lambda: model.parameters(*beside), host, device)
+        self.parameters = Offloadable(model.parameters, host, device)
+        self.beside = Offloadable(lambda: model.parameters(*beside) if beside else iter(()), host, device)
 
     def reload(self) -> None:
         """Load everything. Raises RuntimeError where the device has too little memory."""
-        for part in (self.parameters, self.states, self.scratch):
+        for part in (self.parameters, self.beside, self.states, self.scratch):
             part.reload()
 
     def keep_parameters(self) -> None:
-        """Offload everything but the parameters."""
+        """Offload everything but the model's own parameters."""
         if self.parameters.loaded:
             self._model.free_gathered()
-        self.scratch.offload()
-        self.states.offload()
+        for part in (self.scratch, self.states, self.beside):
+            part.offload()
 
     def offload(self) -> None:
         """Offload everything."""

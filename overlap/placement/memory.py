@@ -186,7 +186,7 @@ def _rank_items(run: PlannedRun, seats: Seats, phase: Phase) -> tuple[Items, int
         leaves, rests = _leaves(run.offload, turns=seats.turns), run.offload != "none" and seats.turns
         if rests and phase != what:
             back = phase == "generate" or (what, phase) == ("actor", "sync")
-            stay = {"parameters", "reference"} if back else set()
+            stay = {"parameters"} if back else set()
             here = {name: size for name, size in here.items() if name in stay}
         if phase == "start":
             here = model.made() | reference

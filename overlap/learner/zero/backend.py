@@ -160,8 +160,8 @@ class ZeroModel:
         for weights in (*self.states(), *self.module.parameters()):
             yield from _tensors([weights.grad, getattr(weights, "grad_accum", None)])
 
-    def parameters(self, *beside: Any) -> Iterator[Tensor]:
-        for module in (self.module, *beside):
+    def parameters(self, *modules: Any) -> Iterator[Tensor]:
+        for module in modules or (self.module,):
             for parameter in module.parameters():
                 yield parameter
                 yield from _tensors(getattr(parameter, "ds_tensor", None))

@@ -152,6 +152,23 @@ NOTHING = dict.fromkeys(ALL, 0)
 PARAMETERS = NOTHING | {"parameters": 64}
 
 
+def test_a_reference_policy_is_there_only_while_the_policy_learns():
+    policy, reference = Trained(), torch.nn.Linear(4, 4, bias=False)
+    weights = reference.weight.detach().clone()
+    residency = Residency(CPU, ModelMemory(policy, host(), CPU, [reference]))
+    residency.sleep()
+    for there in (residency.reading(), residency.all_readable()):  # as a checkpoint is written
+        with there:
+            assert (policy.parts()["parameters"], used(reference.weight)) == (64, 0)
+    with residency.policy():
+        assert (policy.parts(), used(reference.weight)) == (ALL, 64)
+        assert torch.equal(reference.weight, weights)
+    assert (policy.parts(), used(reference.weight)) == (PARAMETERS, 0)
+    residency.sleep()
+    residency.send()
+    assert (policy.parts(), used(reference.weight)) == (PARAMETERS, 0)
+
+
 @pytest.fixture
 def both():
     policy, critic = Trained(), Trained()

@@ -99,7 +99,7 @@ def test_while_the_engine_samples_there_is_room_for_what_writing_a_checkpoint_br
     own = 2 * LARGE.parameters // (8 if stage == 3 else 1)
     critic = 2 * SMALL.trunk // (8 if stage == 3 else 1)
     assert held(memory_plan(asked(*settings, critic=SMALL), SHARED), "generate", "rank") == {
-        "parameters": own, "reference": own, "gather bucket": gathered, "critic's states": critic, "own": GPU_OWN
+        "parameters": own, "gather bucket": gathered, "critic's states": critic, "own": GPU_OWN
     }  # fmt: skip
 
 
@@ -239,8 +239,8 @@ def test_an_engine_has_the_share_of_its_smallest_gpu_and_wants_room_for_one_sequ
 def test_a_rank_starts_with_what_loading_takes_and_sends_with_what_is_larger_of_probe_and_transfer():
     settings = ["learn.kl_coef=0.1", "learn.offload=sleep"]
     plan, model = memory_plan(asked(*settings), SHARED), asked(*settings).trained("actor", reserves=True)
-    own = {"reference": 2 * LARGE.parameters // 8, "own": GPU_OWN}
-    assert held(plan, "start", "rank") == model.made() | own
+    own = {"own": GPU_OWN}
+    assert held(plan, "start", "rank") == model.made() | {"reference": 2 * LARGE.parameters // 8} | own
     assert not [use for use in plan.at(HOST, "start") if use.process.startswith("rank")]
     assert held(plan, "sync", "rank") == {"parameters": 2 * LARGE.parameters // 8, **model.probed(), **own}
     short = ["model.prompt_tokens=64", "model.response_tokens=64", "learn.micro_batch_tokens=128"]
