@@ -129,8 +129,8 @@ def _bytes(storage: torch.UntypedStorage) -> Tensor:
 
 
 class ModelMemory:
-    """The memory of one trained model: ``states``, ``scratch`` and ``parameters`` of ``TrainedModel``, and parameters of
-    modules ``beside`` it (a reference policy), which are there only where all of it is.
+    """The memory of one trained model: ``states``, ``scratch`` and ``parameters`` of ``TrainedModel``, and parameters
+    of modules ``beside`` it (a reference policy), which are there only where all of it is.
     """
 
     def __init__(
