@@ -81,7 +81,7 @@ def cache_line(run: PlannedRun, seats: Seats) -> str:
         return ""
     context, most = run.cfg.context_tokens, sequences_at_once(run, seats)
     full = min(most, tokens // context)
-    told = f"{tokens:,} tokens an engine: {full} sequences of {context:,} at once"
+    told = f"{tokens:,} tokens an engine: {full} sequence(s) of {context:,} at once"
     return told + (f", more of them while they are short (rollout.max_sequences={most})" if full < most else "")
 
 

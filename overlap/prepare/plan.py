@@ -62,7 +62,7 @@ def plan_lines(
 def _leases(cfg: Config, seats: Seats) -> str:
     """How much is in flight, and how old it may become."""
     stale = cfg.rollout.max_staleness
-    told = f"at most {cfg.leases} groups in flight; samples at most {stale} policy versions old"
+    told = f"at most {cfg.leases} groups in flight; samples at most {stale} policy version(s) old"
     kept = seats.turns and stale and cfg.rollout.in_flight == "recompute"
     return told + ("; responses that are not at their end sleep with the engine, and go on" if kept else "")
 

@@ -31,6 +31,14 @@ class Resumed:
     """Samples of the checkpoint that are generated again."""
     why_given_up: str = ""
 
+    @property
+    def line(self) -> str:
+        """Where it goes on, for a person; "" from the beginning."""
+        if self.folder is None:
+            return ""
+        told = f"after step {self.state.step}, policy version {self.state.version}"
+        return told + (f", with {len(self.carried)} samples of later steps" if self.carried else "")
+
     def without_carried(self, why: str) -> Resumed:
         """The same, with its samples to be generated again."""
         count = len(self.carried)

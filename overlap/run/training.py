@@ -120,6 +120,7 @@ def run_training(
                 inputs, placed.counted(asked), run, scratch, console, reaper, resumed, data, control, kept
             )
             plan = plan_lines(inputs, asked, placed.seats, memory, kept) + placed.lines()
+            plan += [("goes on", resumed.line)] if resumed.line else []
             banner(console, "overlap train", [*plan, ("run directory", str(run.path)), ("log", str(run.log))])
             return _run_session(session, interrupts, console, began)
 

@@ -102,7 +102,7 @@ def test_what_an_engines_cache_holds_is_told_in_sequences_of_full_length():
     settings = ["rollout.tensor_parallel=2", "rollout.gpu_memory=0.8", "run.device=cuda", "learn.ranks=6"]
     settings += ["model.prompt_tokens=2048", "model.response_tokens=32768", "learn.micro_batch_tokens=34816"]
     cfg = load_config(None, settings)
-    told = "523,374 tokens an engine: 15 sequences of 34,816 at once, more of them while they are short "
+    told = "523,374 tokens an engine: 15 sequence(s) of 34,816 at once, more of them while they are short "
     assert (
         cache_line(PlannedRun(cfg, LARGE), planned_seats(cfg, named_devices("8x80")))
         == told + "(rollout.max_sequences=45)"

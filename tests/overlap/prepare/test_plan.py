@@ -45,8 +45,8 @@ LINES: list[tuple[str, str, dict[str, Any], str, str]] = [
      "model.policy=base has none, prompts are plain text: use an instruct policy", "beside it"),
     ("leases", "rollout.max_staleness=1", {"seats": SHARED}, "at most 16 groups in flight", "sleep with the engine, "
      "and go on"),
-    ("leases", "rollout.max_staleness=1", {"seats": SPLIT}, "at most 16 groups", "at most 1 policy versions old"),
-    ("leases", "", {"seats": SHARED}, "at most 8 groups", "at most 0 policy versions old"),
+    ("leases", "rollout.max_staleness=1", {"seats": SPLIT}, "at most 16 groups", "at most 1 policy version(s) old"),
+    ("leases", "", {"seats": SHARED}, "at most 8 groups", "at most 0 policy version(s) old"),
     ("correction", "rollout.max_staleness=1 learn.correction=none", {}, "none: stale samples", "(learn.correction)"),
     ("correction", "learn.correction=none", {}, "", ""),
     ("correction", "rollout.max_staleness=1", {}, "", ""),

@@ -16,7 +16,7 @@ from overlap.errors import ConfigError
 from overlap.record.checkpoint import RunState, save_state, writing
 from overlap.record.digest import data_digest
 from overlap.record.json_lines import read_json_lines
-from overlap.record.resume import Resumed, check_reopen, reopen, stored_config
+from overlap.record.resume import BEGINNING, Resumed, check_reopen, reopen, stored_config
 from overlap.record.rundir import RunDir
 
 PROMPTS = [Prompt(f"p{i}", (1, 2, i), data={"tests": [("1", "2")]}) for i in range(4)]
@@ -71,6 +71,11 @@ def test_a_run_goes_on_after_its_newest_checkpoint_with_the_rows_until_there(run
 
 OTHER = "is not the same run: .*{}; resume it .*--resume-with-changes"
 ALL = r"learn\.lr was 1e-06, is 0\.001; run\.seed was 0, is 5; the problems of data\.train was"
+
+
+def test_where_a_run_goes_on_is_told(run):
+    assert resumed(run).line == "after step 2, policy version 2"
+    assert BEGINNING.line == ""
 
 
 @pytest.mark.parametrize(
