@@ -350,9 +350,9 @@ def test_a_task_of_an_unguarded_script_or_a_notebook_works_and_runs_once(
     assert [row.split()[:2] for row in result.stdout.splitlines()] == [["script", "runs"], ["reward", "2.0"]]
 
 
-def test_workers_end_with_a_driver_that_is_killed(beside_helper: dict[str, str]) -> None:
-    command = [sys.executable, "-c", SCRIPT, "wait"]
-    driver = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, env=beside_helper)
+def test_workers_end_with_a_driver_that_is_killed(beside_helper: dict[str, str], tmp_path: Path) -> None:
+    command, beside = [sys.executable, "-c", SCRIPT, "wait"], beside_helper | {"TMPDIR": str(tmp_path)}
+    driver = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, env=beside)
     assert driver.stdout
     driver.stdout.readline()
     worker = process_tree.identify(int(driver.stdout.readline().split()[2]))
