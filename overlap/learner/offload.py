@@ -141,10 +141,11 @@ class ModelMemory:
         self.scratch = Offloadable(model.scratch, host, device, keep=False)
         self.parameters = Offloadable(model.parameters, host, device)
         self.beside = Offloadable(lambda: model.parameters(*beside) if beside else iter(()), host, device)
+        self.parts = self.parameters, self.beside, self.states, self.scratch
 
     def reload(self) -> None:
         """Load everything. Raises RuntimeError where the device has too little memory."""
-        for part in (self.parameters, self.beside, self.states, self.scratch):
+        for part in self.parts:
             part.reload()
 
     def keep_parameters(self) -> None:

@@ -35,9 +35,7 @@ def held(self):
     """Bytes of the storages of all tensors but the copies of the host."""
     gc.collect()
     residency = self._residency
-    parts = [
-        p for h in (residency._policy, residency._critic) if h is not None for p in (h.states, h.scratch, h.parameters)
-    ]
+    parts = [part for memory in (residency._policy, residency._critic) if memory is not None for part in memory.parts]
     copies = [one.copy for part in parts for one in part._gone.values() if one.copy is not None]
     copies += [buffer for free in residency._policy.states._host._free.values() for buffer in free]
     ours = {copy.untyped_storage()._cdata for copy in copies}
@@ -55,7 +53,7 @@ def digest(self):
 
     made = hashlib.sha256()
     for memory in (self._residency._policy, self._residency._critic):
-        for part in (memory.states, memory.parameters) if memory is not None else ():
+        for part in (memory.states, memory.parameters, memory.beside) if memory is not None else ():
             assert part.loaded
             for tensor in part._find():
                 copy = tensor.detach().clone()  # what numpy shares can give up no memory
