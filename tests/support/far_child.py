@@ -1,6 +1,7 @@
 """A process that answers calls, for tests of one on another machine: ``python -m far_child FD``."""
 
 import asyncio
+import hashlib
 import os
 import signal
 import subprocess
@@ -27,6 +28,11 @@ class FarChild(CallServer):
 
     async def echo(self, data: bytes) -> bytes:
         return data
+
+    async def digest(self, path: str) -> bytes:
+        """Of a file that came to its machine (``scripts/bench/cluster_weights.py``)."""
+        with open(path, "rb") as file:
+            return hashlib.file_digest(file, "sha256").digest()
 
     async def state(self) -> dict[str, object]:
         known = {"pid": os.getpid(), "parent": int(os.environ[PARENT]), "environment": dict(os.environ)}
