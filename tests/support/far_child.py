@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 from overlap.errors import EngineError
 from overlap.process import PARENT, CallServer, RemoteCall, RemoteReply, bind_to_parent, leave, serve_until_hung_up
@@ -31,8 +32,7 @@ class FarChild(CallServer):
 
     async def digest(self, path: str) -> bytes:
         """Of a file that came to its machine (``scripts/bench/cluster_weights.py``)."""
-        with open(path, "rb") as file:
-            return hashlib.file_digest(file, "sha256").digest()
+        return hashlib.sha256(await asyncio.to_thread(Path(path).read_bytes)).digest()
 
     async def state(self) -> dict[str, object]:
         known = {"pid": os.getpid(), "parent": int(os.environ[PARENT]), "environment": dict(os.environ)}
