@@ -20,6 +20,7 @@ from overlap.config import Config, check_config_given, check_count_given, load_c
 from overlap.core import Prompt, Request, Scored, Split, Task
 from overlap.errors import ConfigError
 from overlap.evaluation import PassRate, answers, measure_pass_rate, tallied
+from overlap.json_types import to_json_types
 from overlap.pipeline import PromptStream
 from overlap.prepare import RunInputs
 from overlap.record import (
@@ -31,7 +32,6 @@ from overlap.record import (
     dialog_of,
     guest,
     quiet,
-    to_json_types,
     trajectory_row,
     write_rollouts,
 )

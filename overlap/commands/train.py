@@ -9,6 +9,7 @@ import yaml
 
 from overlap.config import Config, last_override, load_config
 from overlap.errors import ConfigError
+from overlap.json_types import to_json_types
 from overlap.placement import check_fit, memory_plan, memory_table
 from overlap.prepare import (
     check_place,
@@ -21,7 +22,7 @@ from overlap.prepare import (
     seat,
 )
 from overlap.process import scratch_directory
-from overlap.record import stored_config, to_json_types
+from overlap.record import stored_config
 from overlap.replay import NEEDS, rollouts_in
 from overlap.run import training
 

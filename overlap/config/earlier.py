@@ -10,6 +10,7 @@ from overlap.config.fields import Config
 from overlap.config.learn import LearnConfig
 from overlap.config.rules import MAY_CHANGE, defaults
 from overlap.errors import ConfigError
+from overlap.json_types import to_json_types
 
 
 class Retired(NamedTuple):
@@ -89,7 +90,7 @@ def carry_over(tree: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]
         other, used_with = _USED_WITH.get(name, ("", ()))
         unused = other and learn[other] not in used_with
         same = name != "learn.is_cap" or learn["correction"] != "decoupled"  # whose default is 5 now
-        if unused or (same and _comparable(value) == retired.default):
+        if unused or (same and to_json_types(value) == retired.default):
             continue
         if retired.moved:
             _put(found, retired.now, value)
@@ -130,17 +131,8 @@ def changes(was: Mapping[str, Any], now: Config) -> tuple[Change, ...]:
         values, old = getattr(now, section.name), before.get(section.name)
         old = {**defaults(type(values)), **(old if isinstance(old, Mapping) else {})}
         for f in fields(values):
-            was_value, value = _comparable(old[f.name]), _comparable(getattr(values, f.name))
+            was_value, value = to_json_types(old[f.name]), to_json_types(getattr(values, f.name))
             if was_value != value:
                 allowed = bool(f.metadata.get(MAY_CHANGE, False))
                 found.append(Change(f"{section.name}.{f.name}", was_value, value, allowed))
     return tuple(found)
-
-
-def _comparable(value: Any) -> Any:
-    """As a checkpoint has it, in JSON, which knows no tuples, no keys but strings, and no dates."""
-    if isinstance(value, Mapping):
-        return {str(key): _comparable(below) for key, below in value.items()}
-    if isinstance(value, list | tuple):
-        return [_comparable(below) for below in value]
-    return value if value is None or isinstance(value, bool | int | float | str) else str(value)

@@ -25,7 +25,8 @@ from overlap.atomic import guarded
 from overlap.core import Finish, Generator, Prompt, Request, Scored, Trajectory, Verifier
 from overlap.errors import ConfigError
 from overlap.evaluation.evaluate import STALL_S, OnScored, ProblemTally, answers
-from overlap.record import JsonLines, data_digest, parse_json_lines, solved, to_json_types
+from overlap.json_types import to_json_types
+from overlap.record import JsonLines, data_digest, parse_json_lines, solved
 
 FORMAT = 1
 SamplingSettings = Mapping[str, Any]

@@ -20,7 +20,8 @@ from overlap.config import Config
 from overlap.core import Generator, Prompt, Verifier
 from overlap.errors import RunDirError
 from overlap.evaluation.evaluate import MEAN_REWARD, PassRate, measure_pass_rate, paired_change
-from overlap.record import PASS_AT_1, Progress, to_json_types
+from overlap.json_types import to_json_types
+from overlap.record import PASS_AT_1, Progress
 
 RECORD = "evaluation.json"
 """In ``policy-best/``: the figures of its evaluation, and its step."""

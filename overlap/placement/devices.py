@@ -80,10 +80,10 @@ def devices_here(wanted: str = "auto", environ: Mapping[str, str] = os.environ) 
     return Devices(names, _smallest(names, known, environ), cores, _shared())
 
 
-def _shared(shm: Path = SHM) -> int:
-    """Bytes of what is mounted there."""
+def _shared() -> int:
+    """Bytes of what is mounted at ``SHM``."""
     try:
-        found = os.statvfs(shm)
+        found = os.statvfs(SHM)
     except OSError:
         return 0
     return found.f_blocks * found.f_frsize

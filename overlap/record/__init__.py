@@ -18,7 +18,7 @@ from overlap.record.checkpoint import (
     writing,
 )
 from overlap.record.digest import data_digest
-from overlap.record.json_lines import JsonLines, parse_json_lines, read_json_lines, to_json_types
+from overlap.record.json_lines import JsonLines, parse_json_lines, read_json_lines
 from overlap.record.logs import Console, OpenConsole, guest, quiet
 from overlap.record.looplag import LoopLag
 from overlap.record.metrics import read_steps, solved, step_row
@@ -101,7 +101,6 @@ __all__ = [
     "step_row",
     "stored_config",
     "summary",
-    "to_json_types",
     "trajectory_row",
     "versions",
     "write_picture",

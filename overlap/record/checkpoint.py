@@ -19,7 +19,7 @@ from typing import Any
 
 from overlap.atomic import fsync, guarded, write_atomic
 from overlap.errors import ConfigError, RunDirError
-from overlap.record.json_lines import to_json_types
+from overlap.json_types import to_json_types
 
 STATE, COMPLETE, LEARNER = "state.json", "COMPLETE", "learner"
 FORMAT = 3

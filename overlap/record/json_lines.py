@@ -5,7 +5,6 @@ RunDirError.
 from __future__ import annotations
 
 import json
-import math
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
@@ -14,19 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from overlap.atomic import guarded
-
-
-def to_json_types(value: Any) -> Any:
-    """``value`` as JSON types: mappings, lists, strings, finite numbers. NaN and infinities become None."""
-    if isinstance(value, Mapping):
-        return {str(k): to_json_types(v) for k, v in value.items()}
-    if isinstance(value, (list, tuple, set, frozenset)):
-        return [to_json_types(v) for v in value]
-    if isinstance(value, float):
-        return float(value) if math.isfinite(value) else None  # NumPy's is a float too, but not to YAML
-    if value is None or isinstance(value, (bool, int)):
-        return value
-    return str(value)
+from overlap.json_types import to_json_types
 
 
 class JsonLines:

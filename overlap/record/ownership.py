@@ -23,7 +23,7 @@ import yaml
 from overlap.atomic import guarded, remove_path, write_atomic
 from overlap.config import HISTORY
 from overlap.errors import ConfigError, error_reason
-from overlap.record.json_lines import to_json_types
+from overlap.json_types import to_json_types
 from overlap.record.run_files import RunFile, is_partial_run_file, is_run_file
 
 HEADER = "# Written by overlap train: the configuration of the run in this directory, and its history.\n"

@@ -16,9 +16,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from overlap.atomic import settle_path, write_atomic
+from overlap.json_types import to_json_types
 from overlap.record import ownership
 from overlap.record.checkpoint import RunState
-from overlap.record.json_lines import JsonLines, file_size, size_until, to_json_types
+from overlap.record.json_lines import JsonLines, file_size, size_until
 from overlap.record.metrics import worst_nodes_line
 from overlap.record.metrics_writers import METRICS_WRITERS, MetricsWriter
 from overlap.record.rollouts import kept_sample_row, rollouts_header

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from overlap.atomic import guarded
 from overlap.errors import RunDirError
-from overlap.record.json_lines import to_json_types
+from overlap.json_types import to_json_types
 from overlap.record.timing import judged, run_span
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar, cast
+from typing import Any, TypeVar, cast
 
 from overlap.clock import now, run_virtual
 from overlap.config import Config
@@ -209,21 +209,12 @@ def _own_or_drawn(table: Mapping[int, T], key: int, of: str) -> T:
     return table[random.Random(f"replay/{of}/{key}").choice(sorted(table))]
 
 
-class _Generator(FakeGenerator):
-    """Decodes for as long as the engine did. ``busy`` tells when it had a sample and was awake."""
+class BusyGenerator(FakeGenerator):
+    """``busy`` tells when it had a sample, by whoever enters and leaves, and was awake."""
 
-    def __init__(self, found: RecordedRun, cfg: Config) -> None:
-        super().__init__(slots=cfg.rollout.sequences, landing=cfg.rollout.in_flight)
-        self._durations = _Durations(found, cfg)
-        self._blank = {1: (Packed("i", (0,)), Packed("f", (0.0,)))}
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
         self.busy = BusyClock()
-
-    async def _sample(self, request: Request) -> Trajectory:
-        self.busy.enter(now())
-        try:
-            return await super()._sample(request)
-        finally:
-            self.busy.leave(now())
 
     async def sleep(self) -> None:
         await super().sleep()
@@ -233,6 +224,22 @@ class _Generator(FakeGenerator):
         await super().wake(part)
         if part == "cache":
             self.busy.resume(now())
+
+
+class _Generator(BusyGenerator):
+    """Decodes for as long as the engine did."""
+
+    def __init__(self, found: RecordedRun, cfg: Config) -> None:
+        super().__init__(slots=cfg.rollout.sequences, landing=cfg.rollout.in_flight)
+        self._durations = _Durations(found, cfg)
+        self._blank = {1: (Packed("i", (0,)), Packed("f", (0.0,)))}
+
+    async def _sample(self, request: Request) -> Trajectory:
+        self.busy.enter(now())
+        try:
+            return await super()._sample(request)
+        finally:
+            self.busy.leave(now())
 
     def _seconds_of(self, request: Request, rng: random.Random) -> float:
         return self._durations.sample(request).generate_s if request.group >= 0 else 0.0

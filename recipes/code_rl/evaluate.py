@@ -25,11 +25,12 @@ from overlap.config import Config, load_config
 from overlap.core import Prompt
 from overlap.errors import ConfigError
 from overlap.evaluation import AnswerFile, SamplingOptions, complete_answers
+from overlap.json_types import to_json_types
 from overlap.pipeline import PromptSplit, check_splits, filter_prompts
 from overlap.placement import devices_here
 from overlap.policy import DEFAULT_POLICY, policy_digest, resolve_policy
 from overlap.prepare import RunInputs, load_tokenizer
-from overlap.record import Progress, quiet, to_json_types
+from overlap.record import Progress, quiet
 from recipes.code_rl import evaluation_report as report
 from recipes.code_rl.command_line import Parser, counts, day, positive
 from recipes.code_rl.evaluation_sets import (

@@ -10,11 +10,13 @@ from typing import Any
 
 from overlap.clock import now, run_virtual
 from overlap.config import Config, load_config
-from overlap.fakes import FakeGenerator, FakeLearner, FakeVerifier, fake_prompts
+from overlap.fakes import FakeLearner, FakeVerifier, fake_prompts
+from overlap.json_types import to_json_types
 from overlap.pipeline import Components, PromptStream, StepResult, overlapped
-from overlap.record import BusyClock, Tracer, result_timing, to_json_types
+from overlap.record import Tracer, result_timing
 from overlap.record.metrics import step_row
 from overlap.record.ownership import write_config
+from overlap.replay.simulate import BusyGenerator
 
 SMALL = ("rollout.groups_per_step=4", "rollout.samples_per_group=4", "run.steps=12", "run.stall_s=100000")
 LOAD_S, LEARN_S = 2.0, 30.0
@@ -28,7 +30,7 @@ def short(rng: random.Random) -> float:
     return 2.0 + 4.0 * rng.random()
 
 
-class Engine(FakeGenerator):
+class Engine(BusyGenerator):
     """Remembers when it had a sample and was awake. As with a real engine, a response begins when it is asked for."""
 
     def __init__(self, cfg: Config) -> None:
@@ -39,7 +41,6 @@ class Engine(FakeGenerator):
             load_s=LOAD_S,
             truncated=0.1,
         )
-        self.busy = BusyClock()
 
     async def generate(self, request: Any) -> Any:
         began = now()
@@ -47,15 +48,6 @@ class Engine(FakeGenerator):
         trajectory = await super().generate(request)
         self.busy.leave(trajectory.finished_s)
         return replace(trajectory, started_s=began)
-
-    async def sleep(self) -> None:
-        await super().sleep()
-        self.busy.pause(now())
-
-    async def wake(self, part: str) -> None:
-        await super().wake(part)
-        if part == "cache":
-            self.busy.resume(now())
 
 
 class Learner(FakeLearner):

@@ -10,7 +10,8 @@ import pytest
 import yaml
 
 from overlap.errors import RunDirError
-from overlap.record.json_lines import JsonLines, parse_json_lines, read_json_lines, size_until, to_json_types
+from overlap.json_types import to_json_types
+from overlap.record.json_lines import JsonLines, parse_json_lines, read_json_lines, size_until
 
 
 def test_a_torn_last_line_is_left_out(tmp_path):

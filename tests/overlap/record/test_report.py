@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from overlap.errors import RunDirError
-from overlap.record.json_lines import to_json_types
+from overlap.json_types import to_json_types
 from overlap.record.looplag import Lag
 from overlap.record.progress import final_table
 from overlap.record.report import TIMINGS, draw_picture, hardware, summary, versions, write_picture
