@@ -148,8 +148,8 @@ class RunData:
         if steps:
             first, last = (_shown(steps[at].get("reward/mean")) for at in (0, -1))
             facts.append(("reward", f"{first} -> {last}"))
-        for point in (self.evaluations[:1] + self.evaluations[-1:]) if len(self.evaluations) > 1 else self.evaluations:
-            facts.append((f"{point.rate.measure} after step {point.step}", str(point.rate.estimate)))
+        told = self.evaluations[:1] + self.evaluations[1:][-1:]
+        facts += [(f"{point.rate.measure} after step {point.step}", str(point.rate.estimate)) for point in told]
         facts += [("warning", text) for text in (summary or {}).get("warnings") or ()]
         return facts
 

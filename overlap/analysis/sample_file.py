@@ -93,7 +93,7 @@ def _heads(data: mmap.mmap, at: int, size: int) -> Iterator[SampleHead]:
     while (end := data.find(b"\n", at, size)) >= 0:
         bulk = data.find(BULK, at, end)
         # A row of the earlier format has small values behind its bulk.
-        former = bulk < 0 or not data[at : at + 11] == b'{"schema": '
+        former = bulk < 0 or data[at : at + 11] != b'{"schema": '
         values = _former_head(json.loads(data[at:end])) if former else json.loads(data[at:bulk] + b"}")
         yield SampleHead(at, end + 1 - at, values)
         at = end + 1

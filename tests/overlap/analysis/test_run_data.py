@@ -69,7 +69,7 @@ def test_the_table_has_a_row_for_each_step(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("given", ["missing", ""])
 def test_a_place_without_a_run_is_refused_by_its_name(tmp_path: Path, given: str) -> None:
-    with pytest.raises(ConfigError, match="missing|give a path"):
+    with pytest.raises(ConfigError, match=r"missing|give a path"):
         overlap.load_run(str(tmp_path / given) if given else given)
 
 

@@ -67,7 +67,7 @@ def test_a_row_of_the_earlier_format_gets_the_head_that_it_lacks(tmp_path: Path)
 def test_a_line_that_is_no_sample_is_named_by_its_number(tmp_path: Path, line: str) -> None:
     path = tmp_path / "trajectories.jsonl"
     path.write_text(_line(1) + line)
-    with pytest.raises(ConfigError, match="line [23] holds no sample"):
+    with pytest.raises(ConfigError, match=r"line [23] holds no sample"):
         SampleFile(path).heads()
 
 
