@@ -146,9 +146,9 @@ def _head(split: Split, step: int, sample: Scored, notes: SampleNotes) -> dict[s
         "turns": trajectory.used.turns if trajectory.used else 1,
         "branches": len(trajectory.branches),
         "versions": [[span.version, span.start, span.end] for span in trajectory.spans],
-        "generate_s": trajectory.finished_s - trajectory.started_s,
-        "queue_s": sample.started_s - sample.queued_s,
-        "verify_s": sample.finished_s - sample.started_s,
+        "generate_s": round(trajectory.finished_s - trajectory.started_s, 6),
+        "queue_s": round(sample.started_s - sample.queued_s, 6),
+        "verify_s": round(sample.finished_s - sample.started_s, 6),
         "node": judgement.node if judgement else "",
         "program_sha256": sample.program_sha256,
     }
