@@ -38,7 +38,9 @@ from overlap.record.resume import BEGINNING, Resumed, check_reopen, go_back, reo
 from overlap.record.rollouts import MARK, Rollouts, write_rollouts
 from overlap.record.run_files import RunFile, exported_policy
 from overlap.record.run_summary import PolicyFigures, RunSummary
-from overlap.record.rundir import RunDir, dialog_of, trajectory_row
+from overlap.record.rundir import RunDir
+from overlap.record.sample_rows import SampleNotes, SampleRows
+from overlap.record.sample_writer import SampleWriter
 from overlap.record.timing import judged, mean, result_timing
 from overlap.record.trace import Tracer
 from overlap.record.traffic import BusyClock
@@ -63,13 +65,15 @@ __all__ = [
     "RunFile",
     "RunState",
     "RunSummary",
+    "SampleNotes",
+    "SampleRows",
+    "SampleWriter",
     "Tracer",
     "banner",
     "check_out",
     "check_reopen",
     "check_run_dir_free",
     "data_digest",
-    "dialog_of",
     "exported_policy",
     "final_table",
     "find_checkpoint",
@@ -101,7 +105,6 @@ __all__ = [
     "step_row",
     "stored_config",
     "summary",
-    "trajectory_row",
     "versions",
     "write_picture",
     "write_rollouts",
