@@ -2,8 +2,8 @@
 
 lost, twice      prompts that no step of the final history took, or more than one
 differ           steps that were learned, those rewound included, otherwise than by the unbroken run
-rows             steps whose row in metrics.jsonl is missing or double, samples or groups twice, groups that were learned
-                 and have no line, spans of the trace that overlap
+rows             steps whose row in metrics.jsonl is missing or double, samples or groups twice, groups that were
+                 learned and have no line, spans of the trace that overlap
 left             processes, scratch directories, shared memory and hidden files that are there when the run has ended
 """
 
