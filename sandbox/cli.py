@@ -141,7 +141,7 @@ def _judge(options: argparse.Namespace) -> int:
     else:
         _print_judgement(done)
         if options.diff:
-            terminal.print_lines(first_failure_lines(problem, done.cases))
+            terminal.print_coloured(first_failure_lines(problem, done.cases))
     return 0 if done.verdict is Verdict.AC else 1
 
 

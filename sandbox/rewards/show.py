@@ -22,10 +22,10 @@ def show(name: str) -> int:
     for number, (program, entry, attack) in enumerate(found):
         if number:
             print()
-        terminal.print_lines(_about(program, entry, attack))
+        terminal.print_coloured(_about(program, entry, attack))
         done = judge(program.problem, program.program)
         right &= _is_right(done, program, attack)
-        terminal.print_lines(_said(done, program, attack))
+        terminal.print_coloured(_said(done, program, attack))
     return 0 if right else 1
 
 
