@@ -170,7 +170,7 @@ class Trajectory:
     @property
     def sampled(self) -> int:
         """Tokens that the policy sampled, those of forks too."""
-        return sum(branch.trained for branch in self.branches)
+        return self.trained + sum(fork.trained for fork in self.forks)
 
     @property
     def truncated(self) -> bool:
