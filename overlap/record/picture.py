@@ -243,8 +243,8 @@ def _plain(axes: Axes, steps: list[float], values: list[float], color: str, labe
 
 
 def _from_zero(axes: Axes) -> None:
-    """Show zero, below which these figures have nothing, and more than rounding above it."""
-    axes.set_ylim(0, max(axes.get_ylim()[1], 1e-6))
+    """Show zero, below which these figures have nothing, and some room above the highest, more than rounding."""
+    axes.set_ylim(0, max(1.04 * axes.get_ylim()[1], 1e-6))
 
 
 def _time(axes: Axes, rows: Rows, steps: list[float]) -> str:
