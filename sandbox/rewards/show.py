@@ -15,8 +15,8 @@ from sandbox.zoo import Attack, Entry, LabelledProgram, entries, labelled_progra
 def show(name: str, judge: Callable[[Problem, Program], Judgement]) -> int:
     """Print one program by its id, or all of an entry by the entry's id or row, with what `judge` says of each.
 
-    Returns 0 where each verdict is right, else 1. Raises SandboxError for an unknown name, with those that are near, and
-    for failures of the sandbox.
+    Returns 0 where each verdict is right, else 1. Raises SandboxError for an unknown name, with those that are near,
+    and for failures of the sandbox.
     """
     found = _find(name)
     right = True
