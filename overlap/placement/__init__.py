@@ -6,7 +6,7 @@ torch and starts no CUDA.
 """
 
 from overlap.placement.activations import DecoderShape, activation_bytes, checkpoints, decoder_shape, trained_parameters
-from overlap.placement.devices import Devices, NodeDevices, computes_bfloat16, devices_here, free_memory
+from overlap.placement.devices import Devices, NodeDevices, bfloat16_is_fast, devices_here, free_memory
 from overlap.placement.engine_memory import CPU_BLOCK_TOKENS, cpu_block_tokens, cpu_kv_bytes
 from overlap.placement.fit import check_fit, named_devices, planned_seats, seats_here, sequences_at_once
 from overlap.placement.memory import HOST, MemoryPlan, memory_plan
@@ -52,7 +52,7 @@ __all__ = [
     "check_fit",
     "check_nodes",
     "checkpoints",
-    "computes_bfloat16",
+    "bfloat16_is_fast",
     "cpu_block_tokens",
     "cpu_kv_bytes",
     "decoder_shape",

@@ -11,7 +11,7 @@ from overlap.placement import (
     activation_bytes,
     cache_line,
     checkpoints,
-    computes_bfloat16,
+    bfloat16_is_fast,
     memory_line,
     named_devices,
     options_line,
@@ -36,8 +36,8 @@ def plan_lines(
     cfg, r, le = inputs.cfg, inputs.cfg.rollout, inputs.cfg.learn
     learner = f"{le.ranks} rank(s), ZeRO {le.zero_stage}, {le.updates_per_step} update(s) per step, lr {le.lr:g}"
     lines = [_policy_line(asked)]
-    if cfg.model.dtype == "bfloat16" and not (seats.devices or computes_bfloat16()):
-        told = "this processor emulates bfloat16, about 50 times slower: use model.dtype=float32"
+    if cfg.model.dtype == "bfloat16" and not (seats.devices or bfloat16_is_fast()):
+        told = "this processor computes faster in float32 than in bfloat16: use model.dtype=float32"
         lines.append(("number type", told))
     lines += [
         *_data_lines(inputs),

@@ -9,7 +9,7 @@ from __future__ import annotations
 from _shared import argument_parser
 from attention_cost import AttentionCase, attention_seconds
 
-from overlap.placement import computes_bfloat16
+from overlap.placement import bfloat16_is_fast
 
 GROUP = 8
 PROMPTS = (512, 4096)
@@ -42,7 +42,7 @@ def main() -> None:
     parser.add_argument("--pairs", action="store_true", help="count, do not time")
     parser.add_argument("--longest", type=int, default=LENGTHS[-1], help="longest response, tokens")
     parser.add_argument("--budget", type=int, default=36864, help="learn.micro_batch_tokens")
-    own = "bfloat16" if computes_bfloat16() else "float32"
+    own = "bfloat16" if bfloat16_is_fast() else "float32"
     parser.add_argument("--dtype", choices=["bfloat16", "float32"], default=own, help="of queries, keys and values")
     args = parser.parse_args()
     print("prompt response kind    pairs / plain   seconds / plain", flush=True)

@@ -14,13 +14,13 @@ from rank_memory import measure
 from wide import wide
 
 from overlap.config import load_config
-from overlap.placement import PlannedRun, computes_bfloat16, read_shape
+from overlap.placement import PlannedRun, bfloat16_is_fast, read_shape
 from overlap.placement.memory import Phase, rank_on_cpu
 from overlap.policy import make_tiny_policy
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
 
-OWN = "bfloat16" if computes_bfloat16() else "float32"
+OWN = "bfloat16" if bfloat16_is_fast() else "float32"
 """What this processor computes in; the other type takes it fifty times as long."""
 SETTINGS = [
     "run.device=cpu",

@@ -114,10 +114,10 @@ def test_the_plan_says_what_is_special_about_a_run(
         (False, "", SHARED, False),
     ],
 )
-def test_a_processor_that_does_the_run_s_numbers_in_software_is_told(
+def test_a_processor_that_is_slower_in_the_run_s_number_type_is_told(
     native: bool, settings: str, seats: Seats, told: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(plan, "computes_bfloat16", lambda: native)
+    monkeypatch.setattr(plan, "bfloat16_is_fast", lambda: native)
     line = planned(*settings.split(), seats=seats).get("number type", "")
     assert line.endswith(": use model.dtype=float32") == told == bool(line)
 

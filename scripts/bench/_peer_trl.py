@@ -1,0 +1,166 @@
+"""TRL's GRPO on the default run's policy and problems, as a program in TRL's environment: ``peers`` starts it.
+
+Writes a row per step to a file: seconds since the step before ended, and sampled tokens.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from datasets import Dataset
+from transformers import AutoModelForCausalLM, AutoTokenizer, TrainerCallback
+from trl import GRPOConfig, GRPOTrainer
+
+from overlap import load_config
+from overlap.core import Prompt
+from overlap.policy import resolve_policy
+from overlap.prepare.task_prompts import task_prompts
+from overlap.task import load_task
+from sandbox import Pool
+
+MICRO_BATCH = 16
+RUN_S = 10.0
+"""Wall time of a program under the usual reward function."""
+
+
+class StepClock(TrainerCallback):
+    """Writes when each optimizer step ended; one step is one batch of samples here."""
+
+    def __init__(self, out: Path) -> None:
+        self._out, self._ended_s = out, time.monotonic()
+
+    def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **rest: Any) -> None:
+        if "completions/mean_length" in (logs or {}):
+            now_s = time.monotonic()
+            row = {"step_s": now_s - self._ended_s, "length_mean": logs["completions/mean_length"]}
+            row |= {"reward": logs["reward"]}
+            with self._out.open("a") as file:
+                file.write(json.dumps(row) + "\n")
+            self._ended_s = now_s
+
+
+def verifier_reward(
+    task: Any, prompts: Sequence[Prompt], pool: Pool, runner: asyncio.Runner
+) -> Callable[..., list[float | None]]:
+    """Our sandbox as a reward function of TRL; ``pool`` is open in the loop of ``runner``."""
+
+    async def judged(at: int, completion: str) -> float | None:
+        prompt = prompts[at]
+        answer = prompt.prefill + completion
+        asked = task.program(prompt, answer)
+        judgement = None if asked is None else await pool.judge(*asked)
+        reward: float | None = task.reward(prompt, answer, judgement)
+        return reward
+
+    async def all_judged(rows: list[int], completions: list[str]) -> list[float | None]:
+        return list(await asyncio.gather(*map(judged, rows, completions)))
+
+    def reward(completions: list[str], row: list[int], **rest: Any) -> list[float | None]:
+        return runner.run(all_judged(row, completions))
+
+    return reward
+
+
+def process_reward(task: Any, prompts: Sequence[Prompt]) -> Callable[..., list[float]]:
+    """The usual reward function: a process for each program with its tests behind it, one after another."""
+
+    def passes(prompt: Prompt, completion: str) -> bool:
+        asked = task.program(prompt, prompt.prefill + completion)
+        if asked is None:
+            return False
+        problem, program = asked
+        called = f"assert {problem.fn_name}(*json.loads({{!r}})) == json.loads({{!r}})"
+        tests = [called.format(case.input, case.expected) for case in problem.cases]
+        source = "\n".join([program.source, "import json", *tests])
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder, "main.py")
+            path.write_text(source)
+            try:
+                done = subprocess.run(
+                    [sys.executable, str(path)], cwd=folder, capture_output=True, timeout=RUN_S, check=False
+                )
+            except subprocess.TimeoutExpired:
+                return False
+        return done.returncode == 0
+
+    def reward(completions: list[str], row: list[int], **rest: Any) -> list[float]:
+        return [float(passes(prompts[at], text)) for at, text in zip(row, completions, strict=True)]
+
+    return reward
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("config")
+    parser.add_argument("steps", type=int)
+    parser.add_argument("reward", choices=("verifier", "process"))
+    parser.add_argument("engine", choices=("transformers", "vllm"))
+    parser.add_argument("out", type=Path)
+    options = parser.parse_args()
+    cfg = load_config(options.config)
+    policy = resolve_policy(cfg.model.policy)
+    tokenizer = AutoTokenizer.from_pretrained(policy)
+    task = load_task(cfg.data.task, cfg)
+    prompts = task_prompts(task, tokenizer, cfg.model.prompt_tokens)["train"].prompts
+    texts = [tokenizer.decode(list(prompt.token_ids)) for prompt in prompts]
+    r, per_step = cfg.rollout, cfg.samples_per_step
+    stop = {"stop": list(r.stop), "include_stop_str_in_output": True} if options.engine == "vllm" else {}
+    args = GRPOConfig(
+        output_dir=str(options.out.with_suffix(".trl")),
+        use_cpu=True,
+        bf16=cfg.model.dtype == "bfloat16",
+        max_steps=options.steps,
+        per_device_train_batch_size=MICRO_BATCH,
+        gradient_accumulation_steps=per_step // MICRO_BATCH,
+        gradient_checkpointing=False,
+        num_generations=r.samples_per_group,
+        max_completion_length=cfg.model.response_tokens,
+        temperature=r.temperature,
+        learning_rate=cfg.learn.lr,
+        lr_scheduler_type="constant",
+        beta=0.0,
+        seed=cfg.run.seed,
+        logging_steps=1,
+        save_strategy="no",
+        report_to="none",
+        disable_tqdm=True,
+        use_vllm=options.engine == "vllm",
+        vllm_mode="colocate",
+        vllm_max_model_length=cfg.context_tokens,
+        generation_kwargs=stop or {"stop_strings": list(r.stop)},
+    )
+    model = AutoModelForCausalLM.from_pretrained(policy, dtype=getattr(torch, cfg.model.dtype))
+    model.generate = partial(model.generate, tokenizer=tokenizer)  # which reads the stop strings
+    with ExitStack() as stack:
+        if options.reward == "verifier":
+            runner, pool = stack.enter_context(asyncio.Runner()), Pool(cfg.verify.workers or None)
+            runner.run(pool.__aenter__())
+            stack.callback(lambda: runner.run(pool.__aexit__(None, None, None)))
+            reward: Any = verifier_reward(task, prompts, pool, runner)
+        else:
+            reward = process_reward(task, prompts)
+        trainer = GRPOTrainer(
+            model,
+            reward,
+            args,
+            train_dataset=Dataset.from_dict({"prompt": texts, "row": list(range(len(texts)))}),
+            processing_class=tokenizer,
+            callbacks=[StepClock(options.out)],
+        )
+        trainer.train()
+
+
+if __name__ == "__main__":
+    main()
