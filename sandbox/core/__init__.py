@@ -3,7 +3,8 @@
 Everything else in the sandbox uses them. They know nothing of how a program is judged.
 """
 
-from sandbox.core.checks import NAME_MAX, printable, quoted, wrong_type
+from sandbox.core.checks import NAME_MAX, encode_text, printable, quoted, wrong_type
+from sandbox.core.excerpt import EXCERPT_CHARS, Excerpt
 from sandbox.core.nouns import (
     COMPILE_LIMITS,
     MIB,
@@ -22,6 +23,7 @@ from sandbox.core.problem import Convention, Kind, Problem
 
 __all__ = [
     "COMPILE_LIMITS",
+    "EXCERPT_CHARS",
     "MIB",
     "NAME_MAX",
     "REFEREE_LIMITS",
@@ -29,6 +31,7 @@ __all__ = [
     "Case",
     "CaseResult",
     "Convention",
+    "Excerpt",
     "Isolation",
     "Judgement",
     "Kind",
@@ -37,6 +40,7 @@ __all__ = [
     "Program",
     "Subtask",
     "Verdict",
+    "encode_text",
     "printable",
     "quoted",
     "wrong_type",

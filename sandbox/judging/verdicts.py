@@ -17,9 +17,8 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Final
 
-from sandbox.build import encode_text
 from sandbox.compare import modes, values
-from sandbox.core import Case, CaseResult, Kind, Limits, Problem, Verdict, printable
+from sandbox.core import Case, CaseResult, Kind, Limits, Problem, Verdict, encode_text, printable
 from sandbox.jail import RunResult
 from sandbox.judging import assert_values, python_asserts
 from sandbox.judging.frames import Frame
