@@ -4,7 +4,7 @@ Everything else in the sandbox uses them. They know nothing of how a program is 
 """
 
 from sandbox.core.checks import NAME_MAX, encode_text, printable, quoted, wrong_type
-from sandbox.core.excerpt import EXCERPT_CHARS, Excerpt
+from sandbox.core.excerpt import EXCERPT_CHARS, Excerpt, ExcerptWriter
 from sandbox.core.nouns import (
     COMPILE_LIMITS,
     MIB,
@@ -18,6 +18,7 @@ from sandbox.core.nouns import (
     Program,
     Subtask,
     Verdict,
+    drop_later_excerpts,
 )
 from sandbox.core.problem import Convention, Kind, Problem
 
@@ -32,6 +33,7 @@ __all__ = [
     "CaseResult",
     "Convention",
     "Excerpt",
+    "ExcerptWriter",
     "Isolation",
     "Judgement",
     "Kind",
@@ -40,6 +42,7 @@ __all__ = [
     "Program",
     "Subtask",
     "Verdict",
+    "drop_later_excerpts",
     "encode_text",
     "printable",
     "quoted",

@@ -32,20 +32,9 @@ class Excerpt:
     def of(cls, text: str | bytes, limit: int = EXCERPT_CHARS) -> Excerpt:
         """Keep at most about `limit` characters: three quarters from the beginning, one quarter from the end."""
         data = encode_text(text) if isinstance(text, str) else text
-        if len(data) <= _WIDEST * limit:
-            shown = data.decode("utf-8", "backslashreplace")
-            if len(shown) <= limit:
-                exact = shown.encode() == data
-                return cls(shown, "", len(data), "" if exact else hashlib.sha256(data).hexdigest())
-        return cls.of_ends(data[: _WIDEST * limit], data[-_WIDEST * limit :], len(data), hashlib.sha256(data), limit)
-
-    @classmethod
-    def of_ends(cls, begin: bytes, end: bytes, size: int, digest: Any, limit: int = EXCERPT_CHARS) -> Excerpt:
-        """The excerpt of a longer text from its two ends, of 4 * limit bytes each, and the hash object of the whole."""
-        tail = max(1, limit // 4)
-        first = begin.decode("utf-8", "backslashreplace")[: limit - tail]
-        last = end.decode("utf-8", "backslashreplace")[-tail:]
-        return cls(first, last, size, digest.hexdigest())
+        writer = ExcerptWriter(limit)
+        writer.add(data)
+        return writer.excerpt()
 
     @property
     def whole(self) -> bool:
@@ -69,3 +58,30 @@ class Excerpt:
         """For people: without control characters, and with the size of the whole where something is left out."""
         head, tail = (printable(part, "\n\t") for part in (self.head, self.tail))
         return f"{head} … ({self.size} bytes) … {tail}" if tail else head
+
+
+class ExcerptWriter:
+    """Makes the excerpt of a text that comes in parts, without keeping it."""
+
+    def __init__(self, limit: int = EXCERPT_CHARS) -> None:
+        self.limit = limit
+        self._room = _WIDEST * limit
+        self._begin = self._end = b""
+        self._size = 0
+        self._digest = hashlib.sha256()
+
+    def add(self, data: bytes) -> None:
+        self._size += len(data)
+        self._digest.update(data)
+        if (left := self._room - len(self._begin)) > 0:
+            self._begin += data[:left]
+        self._end = data[-self._room :] if len(data) >= self._room else (self._end + data)[-self._room :]
+
+    def excerpt(self) -> Excerpt:
+        """The excerpt of all parts so far."""
+        begin, end = (part.decode("utf-8", "backslashreplace") for part in (self._begin, self._end))
+        if self._size == len(self._begin) and len(begin) <= self.limit:
+            exact = begin.encode() == self._begin
+            return Excerpt(begin, "", self._size, "" if exact else self._digest.hexdigest())
+        tail = max(1, self.limit // 4)
+        return Excerpt(begin[: self.limit - tail], end[-tail:], self._size, self._digest.hexdigest())

@@ -7,9 +7,10 @@ Units are in the field names. What cannot be right raises on construction; a Pro
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from enum import StrEnum
+from itertools import islice
 from typing import Any, Final, Literal
 
 from sandbox.core.checks import check_files, check_pairs, check_texts, quoted, wrong_type
@@ -23,6 +24,7 @@ SOURCE_BYTES_MAX: Final = 4 * MIB
 SECONDS_MAX: Final = 1_000_000
 BYTES_MAX: Final = 1 << 44
 COUNT_MAX: Final = 1 << 20
+FAILURES_SHOWN_MAX: Final = 20
 
 
 def freeze(noun: object, *names: str) -> None:
@@ -189,11 +191,11 @@ class CaseResult:
     """Names and texts of the files that a checker or interactor (convention kattis) left in its feedback directory.
     They are for the problem's author: they may hold the expected output."""
     got: Excerpt | None = None
-    """Of a case that failed, what the program said: its output, the value that its function returned (as JSON, or its
-    repr where it has no JSON form), the values that the calls of the failed assert gave, what it told the interactor.
-    None where nothing is known. The program alone decides what stands here."""
+    """Of the first 20 cases that failed, what the program said: its output, the value that its function returned (as
+    JSON, or its repr where it has no JSON form), the values that the calls of the failed assert gave, what it told the
+    interactor. None where nothing is known. The program alone decides what stands here."""
     stderr: Excerpt | None = None
-    """Of a case that failed, what the program wrote there, if anything; of more than 64 KiB the two ends."""
+    """Of the same cases, what the program wrote there, if anything; of more than 64 KiB the two ends."""
     exit_code: int | None = None
     """None where the program was ended, by a signal or by the sandbox."""
     signal: int | None = None
@@ -217,6 +219,13 @@ class CaseResult:
         """Raises KeyError, TypeError and ValueError for anything that `to_json` does not write."""
         excerpts = {name: Excerpt.from_json(data[name]) for name in _EXCERPTS & data.keys()}
         return cls(**{**data, **excerpts, "verdict": Verdict(data["verdict"])})
+
+
+def drop_later_excerpts(cases: Sequence[CaseResult]) -> tuple[CaseResult, ...]:
+    """The same results with the excerpts of the first failures only: all of them could make a judgement megabytes."""
+    failed = (index for index, case in enumerate(cases) if case.got is not None or case.stderr is not None)
+    later = set(islice(failed, FAILURES_SHOWN_MAX, None))
+    return tuple(replace(case, got=None, stderr=None) if n in later else case for n, case in enumerate(cases))
 
 
 _EXCERPTS: Final = frozenset({"got", "stderr"})
