@@ -18,6 +18,8 @@ from overlap.errors import ConfigError, error_reason
 
 BULK = b', "prompt": '
 """Where the bulk of a row begins. No text of a head holds these bytes: JSON escapes its quotes."""
+_BLOCK = 256
+"""Lines whose heads are parsed together."""
 FORMER: Mapping[str, Any] = {
     "schema": 1, "split": "train", "advantage": None, "parts": {}, "verdict": None, "failure": "", "dropped": "",
     "kept_as": [], "weak": False, "passed": None, "total": None, "truncated": False, "turns": 1, "branches": 1,
@@ -90,13 +92,36 @@ class SampleFile:
 
 def _heads(data: mmap.mmap, at: int, size: int) -> Iterator[SampleHead]:
     """The heads of the whole lines from ``at`` on; a torn last line is left out."""
+    block: list[tuple[int, int, int]] = []
     while (end := data.find(b"\n", at, size)) >= 0:
         bulk = data.find(BULK, at, end)
         # A row of the earlier format has small values behind its bulk.
         former = bulk < 0 or data[at : at + 11] != b'{"schema": '
-        values = _former_head(json.loads(data[at:end])) if former else json.loads(data[at:bulk] + b"}")
-        yield SampleHead(at, end + 1 - at, values)
+        block.append((at, end + 1, -1 if former else bulk))
         at = end + 1
+        if len(block) == _BLOCK:
+            yield from _parsed(data, block)
+            block = []
+    yield from _parsed(data, block)
+
+
+def _parsed(data: mmap.mmap, block: list[tuple[int, int, int]]) -> Iterator[SampleHead]:
+    """The heads of some lines: where each begins, ends, and where its bulk begins (-1: in the earlier format)."""
+    try:
+        # One text: the parser then shares the keys of all rows, in half of the time.
+        text = b",".join(data[at:bulk] + b"}" for at, _, bulk in block if bulk >= 0)
+        found = iter(json.loads(b"[" + text + b"]"))
+        rows = [next(found) if bulk >= 0 else _former_head(json.loads(data[at:end])) for at, end, bulk in block]
+        heads = [SampleHead(at, end - at, values) for (at, end, _), values in zip(block, rows, strict=True)]
+        if not all(type(row) is dict for row in rows) or next(found, None) is not None:
+            raise ValueError("a line is no object")
+    except (ValueError, LookupError, TypeError, AttributeError, StopIteration):
+        if len(block) == 1:
+            raise ValueError("it is no JSON object with the keys of one") from None
+        for line in block:
+            yield from _parsed(data, [line])
+        return
+    yield from heads
 
 
 def _former_head(row: dict[str, Any]) -> dict[str, Any]:

@@ -1,0 +1,201 @@
+"""One sample as lines: why it got its reward, its program, the test that decided, what the compiler said."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from overlap.view.difference import difference
+from overlap.view.reason import WORDS, ending, first_failed_test, reason, whole_text
+from overlap.view.terminal import Screen, columns, figure, safe
+
+LONGEST = 200
+"""Lines of one text that are shown."""
+MARGIN = "    "
+
+
+class SampleShown:
+    """A whole row of trajectories.jsonl as lines."""
+
+    def __init__(self, row: Mapping[str, Any], screen: Screen) -> None:
+        self.row, self.screen = row, screen
+
+    def lines(self) -> Iterator[str]:
+        """All of it."""
+        row, screen = self.row, self.screen
+        yield from self.summary()
+        yield from self.failing_test()
+        if row.get("compile_log") and row["verdict"] == "CE":
+            yield from self._text("what the compiler said", row["compile_log"])
+        program = row.get("program")
+        if program:
+            yield screen.title(f"program ({program.get('language') or 'text'})")
+            yield from numbered(highlighted(program["source"], program.get("language") or "", screen), screen)
+            for name, text in program.get("files") or ():
+                yield screen.title(f"file {screen.cut(name, 60)}")
+                yield from numbered(safe(text).splitlines(), screen)
+        yield from self._test_table()
+        if row.get("compile_log") and row["verdict"] != "CE":
+            yield from self._text("what the compiler said", row["compile_log"])
+        yield from self._turns()
+        yield from self._text("prompt", row["prompt"])
+        if row.get("dialog"):
+            yield from self._text("dialog", row["dialog"])
+        else:
+            yield from self._text("answer", row["answer"])
+
+    def summary(self) -> Iterator[str]:
+        """Where it stands, what it got, and why, in one sentence."""
+        row, screen = self.row, self.screen
+        split = "held-out, after" if row["split"] == "heldout" else "train,"
+        where = f"{sample_id(row)} · {split} step {row['step']} · {row['prompt_id']}"
+        yield screen.title(screen.cut(where, screen.width and screen.width - 4))
+        advantage = "" if row["advantage"] is None else f", advantage {row['advantage']:+.3f}"
+        got = f"{screen.verdict(row['verdict'])}  reward {figure(row['reward'])}{advantage}"
+        yield f"{got}  {self._size()}"
+        yield screen.paint("why  ", bold=True) + safe(reason(row)).replace("\n", " ")
+
+    def _size(self) -> str:
+        row = self.row
+        ended = "" if row["finish"] == "stop" else f", ended by {row['finish']}"
+        times = f"generated in {row['generate_s']:.2f} s, judged in {row['verify_s']:.2f} s"
+        versions = ", ".join(str(version) for version, *_ in row["versions"])
+        return f"({row['tokens']:,} tokens{ended}; {times}; weights {versions or '-'})"
+
+    def failing_test(self) -> Iterator[str]:
+        """The first test that failed: input, what was expected and what came, how the program ended."""
+        test, screen = first_failed_test(self.row), self.screen
+        if test is None:
+            return
+        what = f"test {test['index'] + 1} · {WORDS.get(test['verdict'], test['verdict'])}"
+        facts = [text for text in (what, ending(test), *usage(test)) if text]
+        yield screen.title(" · ".join(facts))
+        if test["message"]:
+            yield "message"
+            yield from self._indented(test["message"])
+        if (given := whole_text(test.get("input"))) is not None:
+            yield "input"
+            yield from self._indented(given)
+        expected, got = whole_text(test.get("expected")), whole_text(test.get("got"))
+        if expected is not None and got is not None:
+            yield from self._difference(expected, got)
+        elif expected is not None:
+            yield screen.paint("expected", "green")
+            yield from self._indented(expected)
+        elif got is not None:
+            yield screen.paint("got", "red")
+            yield from self._indented(got)
+        if (told := whole_text(test.get("stderr"))) and told.strip():
+            yield "stderr"
+            yield from self._indented(told)
+
+    def _difference(self, expected: str, got: str) -> Iterator[str]:
+        screen = self.screen
+        if not got.strip():
+            yield screen.paint("expected", "green")
+            yield from self._indented(expected)
+            yield screen.paint("got nothing", "red")
+            return
+        lines = difference(safe(expected), safe(got))
+        if not lines:
+            yield "expected and got are the same as far as they were kept"
+            yield from self._indented(got)
+            return
+        yield f"{screen.paint('- expected', 'green')}  {screen.paint('+ got', 'red')}"
+        for sign, number, text in lines:
+            colour = {"-": "green", "+": "red", "…": "grey"}.get(sign, "")
+            place = f"{number:>5} " if number else "      "
+            yield screen.paint(f"{sign}{place}{_visible_ends(text) if sign in '-+' else text}", colour)
+
+    def _test_table(self) -> Iterator[str]:
+        tests = self.row.get("tests") or ()
+        if len(tests) < 2:
+            return
+        yield self.screen.title(f"tests ({self.row['passed']} of {self.row['total']} passed)")
+        shown = tests if len(tests) <= 30 else [test for test in tests if test["verdict"] != "AC"][:30]
+        yield from self.screen.table(
+            ("test", "verdict", "CPU s", "MiB", "end", "message"),
+            [
+                (
+                    t["index"] + 1,
+                    t["verdict"],
+                    figure(t.get("cpu_s")),
+                    _mib(t),
+                    ending(t),
+                    t["message"],
+                )
+                for t in shown
+            ],
+            right="test MiB",
+        )
+        if len(shown) < len(tests):
+            yield f"… {len(tests) - len(shown)} more tests"
+
+    def _turns(self) -> Iterator[str]:
+        row = self.row
+        if row["turns"] <= 1 and row["branches"] <= 1:
+            return
+        yield self.screen.title(f"episode: {row['turns']} turns on {row['branches']} branches")
+        for number, fork in enumerate(row.get("forks") or ()):
+            yield f"fork {number + 1} (ended by {fork.get('finish', '-')})"
+            yield from self._indented(fork.get("text", ""))
+
+    def prompt_lines(self, most: int) -> Iterator[str]:
+        """The first lines of the prompt."""
+        yield from self._indented(self.row["prompt"], most)
+
+    def _text(self, name: str, text: str) -> Iterator[str]:
+        yield self.screen.title(name)
+        yield from self._indented(text, margin="")
+
+    def _indented(self, text: str, most: int = LONGEST, margin: str = MARGIN) -> Iterator[str]:
+        lines = safe(text).strip("\n").splitlines() or [""]
+        yield from (margin + line for line in lines[:most])
+        if len(lines) > most:
+            yield self.screen.paint(f"{margin}… {len(lines) - most} more lines", "grey")
+
+
+def sample_id(row: Mapping[str, Any]) -> str:
+    """``g17s3``, as a run names it."""
+    return f"g{row['group']}s{row['sample']}"
+
+
+def usage(test: Mapping[str, Any]) -> list[str]:
+    """What a test used of CPU and memory."""
+    cpu = f"CPU {test['cpu_s']:.2f} s" if test.get("cpu_s") is not None else ""
+    return [cpu, f"{_mib(test)} MiB" if _mib(test) else ""]
+
+
+def _mib(test: Mapping[str, Any]) -> str:
+    return f"{test['memory_bytes'] / 2**20:.0f}" if test.get("memory_bytes") else ""
+
+
+def _visible_ends(text: str) -> str:
+    """The line with blanks at its end made visible."""
+    body = text.rstrip(" ")
+    return body + "·" * (len(text) - len(body))
+
+
+def highlighted(source: str, language: str, screen: Screen) -> list[str]:
+    """The lines of a program, in colours where they are seen and pygments knows the language."""
+    text = safe(source)
+    if screen.colour:
+        try:
+            from pygments import highlight
+            from pygments.formatters.terminal import TerminalFormatter
+            from pygments.lexers import get_lexer_by_name
+            from pygments.util import ClassNotFound
+        except ImportError:
+            return text.splitlines()
+        try:
+            lexer = get_lexer_by_name(language, stripnl=False, ensurenl=False)
+        except ClassNotFound:
+            return text.splitlines()
+        text = highlight(text, lexer, TerminalFormatter())
+    return text.splitlines()
+
+
+def numbered(lines: list[str], screen: Screen) -> Iterator[str]:
+    """Lines with their numbers."""
+    width = columns(str(len(lines)))
+    yield from (f"{screen.paint(str(number).rjust(width), 'grey')}  {line}" for number, line in enumerate(lines, 1))
