@@ -142,7 +142,7 @@ def _view(commands: Subparsers) -> None:
     text = "look at the samples of a run in a browser: filter, sort and search, also while the run goes on"
     view = _add(commands, "view", _later("view", "view_command"), text)
     _add_samples(view)
-    view.add_argument("--port", type=int, default=8265, metavar="N", help="port on 127.0.0.1 (8265; 0: any free one)")
+    view.add_argument("--port", type=int, default=8710, metavar="N", help="port on 127.0.0.1 (8710; 0: any free one)")
     view.add_argument("--open", action="store_true", help="open the page in the browser of this machine")
 
 
