@@ -31,6 +31,10 @@ function fillForm(shown) {
   const kept = shown.tab === "samples" ? Object.fromEntries(Object.keys(facts?.kept_as ?? {}).map(n => [`kept:${n}`, `kept as ${n}`])) : {};
   options(form.only, { ...(ONLY[shown.tab] ?? ONLY.samples), ...kept }, shown.only);
   options(form.sort, SORTS[shown.tab] ?? SORTS.samples, shown.sort || Object.keys(SORTS[shown.tab] ?? SORTS.samples)[0]);
+  for (const name of ["step", "problem", "verdict", "only", "sort"]) {
+    const useless = shown.tab === "problems" || (form[name].matches("select") && form[name].options.length < 2);
+    form[name].closest("label").hidden = useless;
+  }
   for (const name of ["q", "step", "problem"]) if (document.activeElement !== form[name]) form[name].value = shown[name];
   for (const tab of document.querySelectorAll("nav a")) { tab.classList.toggle("here", tab.dataset.tab === shown.tab); tab.href = link({ tab: tab.dataset.tab, only: "", sort: "" }); }
 }

@@ -1,6 +1,6 @@
 // What is open: a sample, a group side by side, a problem over time, or the run.
 
-import { ask, chip, count, el, idOf, number, plural, signed, svg, text } from "./dom.js";
+import { ask, chip, count, el, idOf, inOrder, number, plural, signed, svg, text } from "./dom.js";
 import { sampleView } from "./sample.js";
 import { groupOf, link, placeOf, problemOf } from "./state.js";
 
@@ -13,7 +13,7 @@ export async function detail(open, by, facts) {
 }
 
 const fact = (name, value) => value === null || value === undefined || value === "" ? null : el("span", {}, name, " ", el("b", {}, value));
-const verdictsOf = verdicts => Object.entries(verdicts).map(([v, n]) => `${v} ${count(n)}`).join("  ");
+const verdictsOf = verdicts => inOrder(verdicts).map(([v, n]) => `${v} ${count(n)}`).join("  ");
 
 function groupView(found, [step, group]) {
   const { row, samples } = found, name = row?.prompt_id ?? samples[0]?.prompt_id;
@@ -37,12 +37,12 @@ function groupView(found, [step, group]) {
 function groupTable(samples, twins) {
   const shared = [...twins.values()].filter(same => same.length > 1);
   return el("table", {},
-    el("tr", {}, ...["sample", "verdict"].map(n => el("th", {}, n)), ...["reward", "advantage", "tokens", "tests"].map(n => el("th", { class: "n" }, n)),
+    el("tr", {}, ...["sample", "verdict"].map(n => el("th", {}, n)), el("th", { class: "n" }, "reward"), ...["advantage", "tokens", "tests"].map(n => el("th", { class: "n hide" }, n)),
       shared.length ? el("th", {}, "same program as") : null, el("th", {}, "why")),
     ...samples.map(s => el("tr", { class: "to", onclick: () => { location.hash = link({ open: placeOf(s) }); } },
       el("td", {}, el("a", { href: link({ open: placeOf(s) }) }, idOf(s))), el("td", {}, chip(s.verdict)), el("td", { class: "n" }, number(s.reward)),
-      el("td", { class: "n" }, signed(s.advantage)), el("td", { class: "n" }, count(s.tokens) + (s.truncated ? "…" : "")),
-      el("td", { class: "n" }, s.total === null ? "" : `${s.passed}/${s.total}`),
+      el("td", { class: "n hide" }, signed(s.advantage)), el("td", { class: "n hide" }, count(s.tokens) + (s.truncated ? "…" : "")),
+      el("td", { class: "n hide" }, s.total === null ? "" : `${s.passed}/${s.total}`),
       shared.length ? el("td", {}, (twins.get(s.program_sha256) ?? []).filter(o => o !== s).map(idOf).join(" ")) : null,
       el("td", { class: "wide" }, s.why))));
 }
@@ -70,7 +70,7 @@ function runView(facts) {
       fact("groups", count(facts.groups)), fact("problems", count(facts.problems)), facts.failures ? fact("not scored", count(facts.failures)) : null, facts.weak ? fact("weak", count(facts.weak)) : null),
     el("h2", {}, "Mean reward by step"), chart(facts.course),
     el("h2", {}, "Verdicts of kept samples"),
-    el("div", { class: "bar" }, ...Object.entries(facts.verdicts).map(([v, n]) => el("a", { href: link({ tab: "samples", verdict: v }) }, chip(v === "none" ? null : v), ` ${count(n)}`))),
+    el("div", { class: "bar" }, ...inOrder(facts.verdicts).map(([v, n]) => el("a", { href: link({ tab: "samples", verdict: v }) }, chip(v === "none" ? null : v), ` ${count(n)}`))),
     Object.keys(facts.dropped).length ? [el("h2", {}, "Groups that taught nothing"),
       el("div", { class: "bar" }, el("a", { href: link({ tab: "groups", only: "dropped" }) }, Object.entries(facts.dropped).map(([r, n]) => `${r} ${count(n)}`).join(" · ")))] : null,
     kept ? [el("h2", {}, "Why samples were kept"), el("div", { class: "bar" }, ...Object.entries(facts.kept_as).map(([n, c]) => el("a", { href: link({ tab: "samples", only: `kept:${n}` }) }, `${n} ${count(c)}`)))] : null,
@@ -85,7 +85,7 @@ function chart(series) {
   const values = all.map(([, value]) => value), floor = Math.min(0, ...values), roof = Math.max(1, ...values);
   const x = step => high > low ? 34 + (W - 50) * (step - low) / (high - low) : W / 2;
   const y = value => H - 24 - (H - 40) * (value - floor) / (roof - floor);
-  const made = svg("svg", { viewBox: `0 0 ${W} ${H}`, role: "img", "aria-label": "curve over steps", style: "" });
+  const made = svg("svg", { viewBox: `0 0 ${W} ${H}`, role: "img", "aria-label": "curve over steps" });
   made.style.width = "100%"; made.style.maxWidth = `${W}px`;
   const label = (content, at) => { const t = svg("text", at); t.textContent = content; return t; };
   for (const value of [floor, (floor + roof) / 2, roof]) made.append(svg("line", { class: "axis", x1: 34, x2: W - 16, y1: y(value), y2: y(value) }), label(number(value, 2), { x: 2, y: y(value) + 4 }));

@@ -8,7 +8,7 @@ export function el(tag, given = {}, ...children) {
     else if (name.startsWith("on")) made.addEventListener(name.slice(2), value);
     else made.setAttribute(name, value === true ? "" : value);
   }
-  for (const child of children.flat()) {
+  for (const child of children.flat(Infinity)) {
     if (child !== null && child !== undefined && child !== false) made.append(child.nodeType ? child : visible(String(child)));
   }
   return made;
@@ -33,6 +33,8 @@ export const signed = value => value === null || value === undefined ? "–" : (
 export const plural = (n, noun) => `${count(n)} ${noun}${n === 1 ? "" : "s"}`;
 export const idOf = s => `g${s.group}s${s.sample}`;
 export const chip = verdict => el("span", { class: `chip ${verdict ?? "none"}` }, verdict ?? "–");
+const ORDER = ["AC", "WA", "TLE", "MLE", "OLE", "RE", "CE", "SEC", "none"];
+export const inOrder = verdicts => Object.entries(verdicts).sort(([a], [b]) => ORDER.indexOf(a) - ORDER.indexOf(b));
 export const text = (content, kind = "text") => el("pre", { class: kind }, content);
 
 export async function ask(path, given = {}) {

@@ -1,9 +1,9 @@
 // The three lists: what is asked for and how a row of each looks.
 
-import { chip, count, el, idOf, number, signed, svg } from "./dom.js";
+import { chip, count, el, idOf, inOrder, number, signed, svg } from "./dom.js";
 import { groupOf, link, placeOf, problemOf } from "./state.js";
 
-const cell = (content, kind = "") => el("span", { class: kind, title: typeof content === "string" ? content : null }, content);
+const cell = (content, kind = "", name = null) => el("span", { class: kind, "data-name": content === "" ? null : name, title: typeof content === "string" ? content : null }, content);
 const heads = (kind, ...names) => () => el("div", { class: `row heads ${kind}`, "aria-hidden": "true" }, ...names.map(([name, sort]) => cell(name, sort)));
 
 export const SORTS = {
@@ -24,22 +24,22 @@ export function kinds(shown) {
       path: "samples", given: { q, split, step, problem, verdict, sort, ...flag }, key: placeOf, place: placeOf,
       heads: heads("sample", ["verdict", ""], ["problem", ""], ["sample", ""], ["reward", "n"], ["advant.", "n"], ["tests", "n"], ["tokens", "n"]),
       row: s => el("a", { class: "row sample", href: link({ open: placeOf(s) }) }, cell(chip(s.verdict), "first"), cell(s.prompt_id, "wide"),
-        cell(`${s.split === "heldout" ? "eval " : ""}${s.step}·${idOf(s)}`, "soft"), cell(number(s.reward), "n"), cell(signed(s.advantage), "n hide"),
-        cell(s.total === null ? "" : `${s.passed}/${s.total}`, "n soft"), cell(count(s.tokens) + (s.truncated ? "…" : ""), "n soft")),
+        cell(`${s.split === "heldout" ? "eval " : ""}${s.step}·${idOf(s)}`, "soft"), cell(number(s.reward), "n", "reward"), cell(signed(s.advantage), "n hide"),
+        cell(s.total === null ? "" : `${s.passed}/${s.total}`, "n soft", "tests"), cell(count(s.tokens) + (s.truncated ? "…" : ""), "n soft", "tokens")),
     },
     groups: {
       path: "groups", given: { q, split, step, problem, verdict, ...flag }, key: groupOf, place: groupOf,
       heads: heads("group", ["step", ""], ["problem", ""], ["solved", "n"], ["reward", "n"], ["verdicts", ""], ["taught", ""]),
       row: g => el("a", { class: "row group", href: link({ open: groupOf(g) }) }, cell(String(g.step), "first soft"), cell(g.prompt_id, "wide"),
-        cell(`${g.solved}/${g.samples}`, "n"), cell(number(g.reward), "n"),
-        cell(Object.entries(g.verdicts).map(([v, n]) => `${v} ${n}`).join("  "), "soft"),
+        cell(`${g.solved}/${g.samples}`, "n", "solved"), cell(number(g.reward), "n", "reward"),
+        cell(inOrder(g.verdicts).map(([v, n]) => `${v} ${n}`).join("  "), "soft"),
         cell((g.split === "heldout" ? "held-out" : g.learned ? "yes" : g.dropped || "no") + (g.kept ? "" : ", not kept"), "soft")),
     },
     problems: {
       path: "problems", given: { q, split }, key: p => problemOf(p.prompt_id), place: p => problemOf(p.prompt_id),
       heads: heads("problem", ["problem", ""], ["split", ""], ["solved", "n"], ["reward over steps", ""]),
       row: p => el("a", { class: "row problem", href: link({ open: problemOf(p.prompt_id) }) }, cell(p.prompt_id, "wide"), cell(p.split, "soft"),
-        cell(`${p.solved}/${p.samples}`, "n"), spark(p.course)),
+        cell(`${p.solved}/${p.samples}`, "n", "solved"), spark(p.course)),
     },
   };
 }
