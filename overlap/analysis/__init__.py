@@ -6,9 +6,11 @@ Woken by  ``overlap show``, ``view`` and ``report``, and by ``overlap.load_run``
 """
 
 from overlap.analysis.run_data import EvaluationPoint, RunData, load_run
+from overlap.analysis.sample_exports import EXPORTS
 from overlap.analysis.sample_file import SampleFile, SampleHead, unpacked_floats, unpacked_ints
 
 __all__ = [
+    "EXPORTS",
     "EvaluationPoint",
     "RunData",
     "SampleFile",

@@ -170,7 +170,7 @@ class Trajectory:
     @property
     def sampled(self) -> int:
         """Tokens that the policy sampled, those of forks too."""
-        return sum(branch.trained for branch in self.branches)
+        return self.trained + sum(fork.trained for fork in self.forks)
 
     @property
     def truncated(self) -> bool:
@@ -197,6 +197,10 @@ class Scored:
     queued_s: float = 0.0
     started_s: float = 0.0
     finished_s: float = 0.0
+    program_sha256: str = ""
+    """First 16 hex digits of the digest of the program that the sandbox was given: equal programs have the same. ""
+    where there was none.
+    """
 
     @property
     def id(self) -> str:

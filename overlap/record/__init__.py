@@ -41,7 +41,9 @@ if TYPE_CHECKING:
     from overlap.record.rollouts import MARK, Rollouts, write_rollouts
     from overlap.record.run_files import RunFile, exported_policy
     from overlap.record.run_summary import PolicyFigures, RunSummary
-    from overlap.record.rundir import RunDir, dialog_of, trajectory_row
+    from overlap.record.rundir import RunDir
+    from overlap.record.sample_rows import SampleNotes, SampleRows
+    from overlap.record.sample_writer import SampleWriter
     from overlap.record.timing import judged, mean, result_timing
     from overlap.record.trace import Tracer
     from overlap.record.traffic import BusyClock
@@ -72,7 +74,9 @@ else:  # imported on first use: a command that reads a run starts in a tenth of 
             "rollouts": ("MARK", "Rollouts", "write_rollouts"),
             "run_files": ("RunFile", "exported_policy"),
             "run_summary": ("PolicyFigures", "RunSummary"),
-            "rundir": ("RunDir", "dialog_of", "trajectory_row"),
+            "rundir": ("RunDir",),
+            "sample_rows": ("SampleNotes", "SampleRows"),
+            "sample_writer": ("SampleWriter",),
             "timing": ("judged", "mean", "result_timing"),
             "trace": ("Tracer",),
             "traffic": ("BusyClock",),
@@ -99,13 +103,15 @@ __all__ = [
     "RunFile",
     "RunState",
     "RunSummary",
+    "SampleNotes",
+    "SampleRows",
+    "SampleWriter",
     "Tracer",
     "banner",
     "check_out",
     "check_reopen",
     "check_run_dir_free",
     "data_digest",
-    "dialog_of",
     "exported_policy",
     "final_table",
     "find_checkpoint",
@@ -137,7 +143,6 @@ __all__ = [
     "step_row",
     "stored_config",
     "summary",
-    "trajectory_row",
     "versions",
     "write_picture",
     "write_rollouts",
