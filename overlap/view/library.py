@@ -1,4 +1,4 @@
-"""The samples of a run for many requests: found by place, filtered, sorted and searched; grows while the run goes on."""
+"""The samples of a run for many requests: found by place, filtered, sorted, searched; grows while the run goes on."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SORTS: Mapping[str, Callable[[Mapping[str, Any]], Any]] = {
 
 
 class SampleOrder(NamedTuple):
-    """Which samples are listed, and in which order: "" is that of the run, "-" in front of a figure the largest first."""
+    """Which samples are listed, and by which figure they are sorted; "-" in front: the largest first."""
 
     only: SampleFilter
     text: str = ""

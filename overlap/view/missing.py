@@ -14,7 +14,9 @@ def what_is_missing(run: RunData, only: SampleFilter) -> ConfigError:
     """The error for the first of the choices in ``only`` that leaves no sample."""
     heads = [head.values for head in run.samples.heads()]
     if not heads:
-        return ConfigError("RUN", str(run.path), "has no samples yet; the first come with the first step")
+        kept = run.config.get("run", {}).get("samples", "some")
+        why = "has no samples yet; the first come with the first step" if run.live else "has no samples"
+        return ConfigError("RUN", str(run.path), "keeps no samples (run.samples=none)" if kept == "none" else why)
     if only.split:
         heads = [head for head in heads if head["split"] == only.split]
         if not heads:

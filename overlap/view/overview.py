@@ -41,7 +41,7 @@ def overview(run: RunData, name: str, screen: Screen) -> Iterator[str]:
     taught = sum(bool(row["learned"]) for row in train)
     if train:
         dropped = Counter(row["dropped"] for row in train if row["dropped"])
-        reasons = "".join(f"; {number:,} {reason}" for reason, number in dropped.most_common(4))
+        reasons = "".join(f"; {number:,} {reason.replace('_', ' ')}" for reason, number in dropped.most_common(4))
         yield f"groups    {taught:,} of {len(train):,} taught something{reasons}"
     kept = Counter(reason for head in heads for reason in head["kept_as"])
     groups = len({(h["split"], h["step"], h["group"]) for h in heads})
@@ -107,7 +107,7 @@ def group_table(
 def _taught(row: Mapping[str, Any]) -> str:
     if row["split"] == "heldout":
         return "held-out"
-    return "yes" if row["learned"] else row["dropped"] or "no"
+    return "yes" if row["learned"] else row["dropped"].replace("_", " ") or "no"
 
 
 def _ending(run: RunData) -> str:

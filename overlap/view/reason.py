@@ -10,6 +10,8 @@ from typing import Any
 SHOWN = 60
 """Characters of a value in a sentence."""
 ACCEPTED = "AC"
+_SAYS_NOTHING = ("wrong output", "wrong value")
+"""Messages that only repeat the verdict."""
 WORDS = {
     "AC": "accepted",
     "WA": "wrong answer",
@@ -48,7 +50,7 @@ def reason(row: Mapping[str, Any]) -> str:
     if len(parts) > 1:
         extras.append("reward " + " ".join(f"{value:+g} ({name})" for name, value in parts.items()))
     if row["dropped"]:
-        extras.append(f"its group taught nothing: {row['dropped']}")
+        extras.append(f"its group taught nothing: {row['dropped'].replace('_', ' ')}")
     return "; ".join([why, *extras])
 
 
@@ -87,14 +89,19 @@ def _all(total: int) -> str:
 def _detail(test: Mapping[str, Any]) -> str:
     """What a test says of itself: for a wrong answer the two values, otherwise the message."""
     expected, got = whole_text(test.get("expected")), whole_text(test.get("got"))
-    message = test["message"]
+    message = "" if says_nothing(test) else test["message"]
     if test["verdict"] != "WA" or got is None:
-        return message or ending(test)
+        return message or ("" if test["verdict"] == "WA" else ending(test))
     if not got.strip():
         return f"expected {_short(expected)}, got nothing" if expected is not None else "it said nothing"
     if expected is not None:
         return f"expected {_short(expected)}, got {_short(got)}"
     return f"{message}; got {_short(got)}" if message else f"got {_short(got)}"
+
+
+def says_nothing(test: Mapping[str, Any]) -> bool:
+    """Whether a test's message only repeats its verdict."""
+    return test["message"] in _SAYS_NOTHING
 
 
 def ending(test: Mapping[str, Any]) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from overlap.errors import ConfigError
+from overlap.view.branches import branches, depth
 from overlap.view.difference import difference
 from overlap.view.reason import ending, first_failed_test, reason, whole_text
 from overlap.view.tokens import TOKEN_FIGURES, SampleTokens, TokenTexts
@@ -27,15 +28,14 @@ def sample_parts(row: Mapping[str, Any]) -> dict[str, Any]:
     """A whole sample: its row without numbers per token, why it got its reward, differences, its program in parts."""
     program = row.get("program")
     failed = first_failed_test(row)
+    found = branches(row) if row["turns"] > 1 or row["branches"] > 1 else []
     return {
         **{name: value for name, value in row.items() if name not in _PACKED},
         "why": reason(row),
         "tests": [_test_parts(test) for test in row.get("tests") or ()],
         "failed_test": failed["index"] if failed else None,
         "program": program and {**program, "parts": program_parts(program["source"], program.get("language") or "")},
-        "forks": [
-            {name: value for name, value in fork.items() if name not in _PACKED} for fork in row.get("forks") or ()
-        ],
+        "forks": [{**branch._asdict(), "depth": depth(found, branch.number)} for branch in found],
         "has_tokens": bool(row.get("token_ids")),
     }
 

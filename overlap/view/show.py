@@ -99,7 +99,8 @@ class Show:
         row = next((row for row in reversed(group_rows(self.run)) if _group_of(row) == newest), None)
         yield from GroupShown(samples, row, self.screen).lines(diff=self.choice.diff)
         yield ""
-        yield self._hint(f"--sample {_id_of(samples[0])}", "shows one of them whole")
+        step = samples[0]["step"]
+        yield self._hint(f"--step {step} --sample {_id_of(samples[0])}", "shows one of them whole")
 
     def one_problem(self) -> Iterator[str]:
         """How often a problem was solved over the steps, and its samples."""

@@ -27,7 +27,7 @@ class GroupShown:
         yield screen.title(screen.cut(where))
         if self.row:
             kept = f" · kept as {', '.join(first['kept_as'])}" if first["kept_as"] else ""
-            taught = "held-out" if first["split"] == "heldout" else first["dropped"] or "it was learned from"
+            taught = "held-out" if first["split"] == "heldout" else first["dropped"].replace("_", " ") or "learned from"
             solved = f"{self.row['solved']} of {self.row['samples']} solved"
             yield f"{solved} · reward {figure(self.row['reward'])} · {taught}{kept}"
         yield from SampleShown(first, screen).prompt_lines(PROMPT_LINES)

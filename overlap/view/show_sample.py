@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from overlap.view.branches import branches, depth
 from overlap.view.difference import difference
-from overlap.view.reason import WORDS, ending, first_failed_test, reason, whole_text
+from overlap.view.reason import WORDS, ending, first_failed_test, reason, says_nothing, whole_text
 from overlap.view.terminal import Screen, columns, figure, safe
 
 LONGEST = 200
@@ -70,7 +71,7 @@ class SampleShown:
         what = f"test {test['index'] + 1} · {WORDS.get(test['verdict'], test['verdict'])}"
         facts = [text for text in (what, ending(test), *usage(test)) if text]
         yield screen.title(" · ".join(facts))
-        if test["message"]:
+        if test["message"] and not says_nothing(test):
             yield "message"
             yield from self._indented(test["message"])
         if (given := whole_text(test.get("input"))) is not None:
@@ -121,7 +122,7 @@ class SampleShown:
                     t["verdict"],
                     figure(t.get("cpu_s")),
                     _mib(t),
-                    ending(t),
+                    "" if t.get("exit") == 0 else ending(t),
                     t["message"],
                 )
                 for t in shown
@@ -136,9 +137,13 @@ class SampleShown:
         if row["turns"] <= 1 and row["branches"] <= 1:
             return
         yield self.screen.title(f"episode: {row['turns']} turns on {row['branches']} branches")
-        for number, fork in enumerate(row.get("forks") or ()):
-            yield f"fork {number + 1} (ended by {fork.get('finish', '-')})"
-            yield from self._indented(fork.get("text", ""))
+        found = branches(row)
+        for branch in found:
+            left = f"leaves {branch.parent} after {branch.shared:,} tokens" if branch.parent else "begins"
+            judged = "judged" if branch.number == len(found) else f"ended by {branch.finish}"
+            indent = "  " * depth(found, branch.number)
+            text = " ".join(branch.text.split())
+            yield self.screen.cut(f"{indent}{branch.number}  {left}, {branch.tokens:,} tokens, {judged}  {text}")
 
     def prompt_lines(self, most: int) -> Iterator[str]:
         """The first lines of the prompt."""
@@ -182,8 +187,10 @@ def highlighted(source: str, language: str, screen: Screen) -> list[str]:
     if screen.colour:
         try:
             from pygments import highlight
-            from pygments.formatters.terminal import TerminalFormatter
+            from pygments.console import codes
+            from pygments.formatters.terminal import TERMINAL_COLORS, TerminalFormatter
             from pygments.lexers import get_lexer_by_name
+            from pygments.token import Comment, Whitespace
             from pygments.util import ClassNotFound
         except ImportError:
             return text.splitlines()
@@ -191,7 +198,9 @@ def highlighted(source: str, language: str, screen: Screen) -> list[str]:
             lexer = get_lexer_by_name(language, stripnl=False, ensurenl=False)
         except ClassNotFound:
             return text.splitlines()
-        text = highlight(text, lexer, TerminalFormatter())
+        grey = "brightblack" if "brightblack" in codes else ""  # seen on light and dark
+        scheme = {**TERMINAL_COLORS, Comment: (grey, grey), Whitespace: ("", "")}
+        text = highlight(text, lexer, TerminalFormatter(colorscheme=scheme))
     return text.splitlines()
 
 

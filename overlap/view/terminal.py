@@ -15,7 +15,9 @@ from sandbox.core import printable
 _COLOURS = {"red": "31", "green": "32", "yellow": "33", "blue": "34", "magenta": "35", "cyan": "36", "grey": "90"}
 _BOLD, _REVERSE, _OFF = "\x1b[1m", "\x1b[7m", "\x1b[0m"
 _VERDICTS = {"AC": "green", "WA": "red", "RE": "red", "CE": "magenta", "SEC": "magenta"}
-GAP = "  "
+GAP, _INDENT = "  ", "    "
+_LAST = 32
+"""Columns that the last column of a table wants at least."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,18 +62,26 @@ class Screen:
         return line + "…"
 
     def table(self, heading: Sequence[str], rows: Iterable[Sequence[Any]], *, right: str = "") -> Iterator[str]:
-        """Rows below a heading. Columns named in ``right`` (words) are set to the right; the last one is shortened to
-        what the terminal leaves. A cell is a text, or a pair of the text and its colour.
+        """Rows below a heading, without columns that are empty. Columns named in ``right`` (words) are set to the
+        right. The last column is shortened to what the terminal leaves; where that is too little, it gets lines of its
+        own. A cell is a text, or a pair of the text and its colour.
         """
         cells = [[_cell(cell) for cell in row] for row in rows]
+        used = [at for at in range(len(heading)) if at == len(heading) - 1 or any(row[at][0] for row in cells)]
+        heading, cells = [heading[at] for at in used], [[row[at] for at in used] for row in cells]
         last, numbers = len(heading) - 1, right.split()
         widths = [max([columns(name), *(columns(row[at][0]) for row in cells)]) for at, name in enumerate(heading)]
-        if self.width:
-            left = self.width - sum(widths[:last]) - len(GAP) * last
-            widths[last] = min(widths[last], max(8, left))
+        left = self.width - sum(widths[:last]) - len(GAP) * last if self.width else widths[last]
+        apart = left < min(widths[last], _LAST)
+        if apart:
+            heading = heading[:last]
+        else:
+            widths[last] = min(widths[last], left)
         yield self._row([(name, "grey") for name in heading], widths, numbers, heading)
         for row in cells:
-            yield self._row(row, widths, numbers, heading)
+            yield self._row(row[: len(heading)], widths, numbers, heading)
+            if apart and row[last][0]:
+                yield _INDENT + self.paint(self.cut(row[last][0], self.width - len(_INDENT)), row[last][1])
 
     def _row(
         self, row: Sequence[tuple[str, str]], widths: Sequence[int], right: Sequence[str], heading: Sequence[str]

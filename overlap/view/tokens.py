@@ -73,7 +73,12 @@ class TokenTexts:
         if self._tokenizer is None:
             self._tokenizer = self._load()
         stream = DecodeStream(skip_special_tokens=False)
-        return [stream.step(self._tokenizer, token) or "" for token in ids]
+        try:
+            return [stream.step(self._tokenizer, token) or "" for token in ids]
+        except Exception as error:  # the library raises plain Exception
+            raise ConfigError(
+                "--tokens", str(self._run.path), f"has another tokenizer ({error_reason(error)})"
+            ) from error
 
     def _load(self) -> Any:
         from tokenizers import Tokenizer  # a second less than transformers, which reads the same file

@@ -19,8 +19,8 @@ export function sampleView(s, by) {
     failed ? failedTest(failed, s) : null,
     s.compile_log ? [el("h2", {}, "What the compiler said"), text(s.compile_log)] : null,
     program(s), tests(s), tokens(s, by), episode(s),
-    el("h2", {}, "Prompt"), text(s.prompt),
-    el("h2", {}, s.dialog ? "Dialog" : "Answer"), text(s.dialog || s.answer));
+    el("h2", {}, "Prompt"), dialog(s.prompt),
+    el("h2", {}, s.dialog ? "Dialog" : "Answer"), s.dialog ? dialog(s.dialog) : text(s.answer));
 }
 
 function failedTest(t, s) {
@@ -97,8 +97,22 @@ function coloured(found, name) {
 }
 
 function episode(s) {
-  if (s.turns <= 1 && s.branches <= 1 && !s.forks.length) return null;
-  return [el("h2", {}, `Episode: ${plural(s.turns, "turn")}, ${plural(s.branches, "branch")}`.replace("branchs", "branches")),
-    ...s.forks.map((fork, index) => el("details", {}, el("summary", {}, `branch ${index + 1} of the tree, ended by ${fork.finish ?? "?"}`), text(fork.text ?? ""))),
-    el("p", { class: "soft" }, s.dialog ? "The dialog of the last branch stands below." : "")];
+  if (!s.forks.length) return null;
+  const branch = b => {
+    const left = b.parent ? `leaves branch ${b.parent} after ${plural(b.shared, "token")}` : "begins the episode";
+    const made = el("details", {}, el("summary", {}, `Branch ${b.number} ${left}, ${plural(b.tokens, "token")}, ${b.number === s.forks.length ? "judged" : `ended by ${b.finish}`}`), text(b.text));
+    made.style.marginLeft = `${Math.min(b.depth, 12) * 18}px`;
+    return made;
+  };
+  return [el("h2", {}, `Episode: ${plural(s.turns, "turn")} on ${s.forks.length === 1 ? "1 branch" : `${s.forks.length} branches`}`), ...s.forks.map(branch)];
+}
+
+// A chat of ChatML turns as one box a turn; any other text as it is.
+function dialog(content) {
+  const turns = content.split(/<\|im_start\|>/);
+  if (turns.length < 2) return text(content);
+  return turns.filter(turn => turn.trim()).map(turn => {
+    const [, role, said] = turn.match(/^(\w*)\n?([^]*)$/) ?? [null, "", turn];
+    return [role ? el("h3", {}, role) : null, text(said.replace(/<\|im_end\|>\s*$/, ""))];
+  });
 }
