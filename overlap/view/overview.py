@@ -8,7 +8,7 @@ from typing import Any
 
 from overlap.analysis import RunData
 from overlap.view.source import group_rows
-from overlap.view.terminal import Screen, count_of, figure
+from overlap.view.terminal import Screen, count_of, figure, one_line_of
 
 GROUPS = 24
 """Groups of the newest step that the overview shows."""
@@ -41,11 +41,13 @@ def overview(run: RunData, name: str, screen: Screen) -> Iterator[str]:
     taught = sum(bool(row["learned"]) for row in train)
     if train:
         dropped = Counter(row["dropped"] for row in train if row["dropped"])
-        reasons = "".join(f"; {number:,} {reason.replace('_', ' ')}" for reason, number in dropped.most_common(4))
+        reasons = "".join(
+            f"; {number:,} {one_line_of(reason.replace('_', ' '))}" for reason, number in dropped.most_common(4)
+        )
         yield f"groups    {taught:,} of {len(train):,} taught something{reasons}"
     kept = Counter(reason for head in heads for reason in head["kept_as"])
     groups = len({(h["split"], h["step"], h["group"]) for h in heads})
-    told = [f"{reason} {number:,}" for reason, number in kept.most_common()]
+    told = [f"{one_line_of(reason)} {number:,}" for reason, number in kept.most_common()]
     yield f"kept      {count_of(len(heads), 'sample')} of {count_of(groups, 'group')}" + (
         f" ({', '.join(told)})" if told else ""
     )

@@ -8,7 +8,7 @@ from typing import Any
 
 from overlap.view.reason import first_failed_test, reason
 from overlap.view.show_sample import SampleShown
-from overlap.view.terminal import Screen, figure, verdict_colour
+from overlap.view.terminal import Screen, figure, one_line_of, verdict_colour
 
 PROMPT_LINES = 12
 
@@ -29,7 +29,7 @@ class GroupShown:
             kept = f" · kept as {', '.join(first['kept_as'])}" if first["kept_as"] else ""
             taught = "held-out" if first["split"] == "heldout" else first["dropped"].replace("_", " ") or "learned from"
             solved = f"{self.row['solved']} of {self.row['samples']} solved"
-            yield f"{solved} · reward {figure(self.row['reward'])} · {taught}{kept}"
+            yield one_line_of(f"{solved} · reward {figure(self.row['reward'])} · {taught}{kept}")
         yield from SampleShown(first, screen).prompt_lines(PROMPT_LINES)
         yield ""
         heading = ("sample", "reward", "advantage", "tokens", "verdict", "tests", "same", "why")

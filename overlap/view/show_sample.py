@@ -8,7 +8,7 @@ from typing import Any
 from overlap.view.branches import branches, depth
 from overlap.view.difference import difference
 from overlap.view.reason import WORDS, ending, first_failed_test, reason, says_nothing, whole_text
-from overlap.view.terminal import Screen, columns, figure, safe
+from overlap.view.terminal import Screen, columns, figure, one_line_of, safe
 
 LONGEST = 200
 """Lines of one text that are shown."""
@@ -30,7 +30,7 @@ class SampleShown:
             yield from self._text("what the compiler said", row["compile_log"])
         program = row.get("program")
         if program:
-            yield screen.title(f"program ({program.get('language') or 'text'})")
+            yield screen.title(one_line_of(f"program ({program.get('language') or 'text'})"))
             yield from numbered(highlighted(program["source"], program.get("language") or "", screen), screen)
             for name, text in program.get("files") or ():
                 yield screen.title(f"file {screen.cut(name, 60)}")
@@ -54,14 +54,14 @@ class SampleShown:
         advantage = "" if row["advantage"] is None else f", advantage {row['advantage']:+.3f}"
         got = f"{screen.verdict(row['verdict'])}  reward {figure(row['reward'])}{advantage}"
         yield f"{got}  {self._size()}"
-        yield screen.paint("why  ", bold=True) + safe(reason(row)).replace("\n", " ")
+        yield screen.paint("why  ", bold=True) + one_line_of(reason(row))
 
     def _size(self) -> str:
         row = self.row
         ended = "" if row["finish"] == "stop" else f", ended by {row['finish']}"
         times = f"generated in {row['generate_s']:.2f} s, judged in {row['verify_s']:.2f} s"
         versions = ", ".join(str(version) for version, *_ in row["versions"])
-        return f"({row['tokens']:,} tokens{ended}; {times}; weights {versions or '-'})"
+        return one_line_of(f"({row['tokens']:,} tokens{ended}; {times}; weights {versions or '-'})")
 
     def failing_test(self) -> Iterator[str]:
         """The first test that failed: input, what was expected and what came, how the program ended."""
@@ -70,7 +70,7 @@ class SampleShown:
             return
         what = f"test {test['index'] + 1} · {WORDS.get(test['verdict'], test['verdict'])}"
         facts = [text for text in (what, ending(test), *usage(test)) if text]
-        yield screen.title(" · ".join(facts))
+        yield screen.title(one_line_of(" · ".join(facts)))
         if test["message"] and not says_nothing(test):
             yield "message"
             yield from self._indented(test["message"])

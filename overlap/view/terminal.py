@@ -44,7 +44,7 @@ class Screen:
 
     def verdict(self, verdict: str | None) -> str:
         """A verdict in its colour."""
-        return self.paint(verdict or "-", verdict_colour(verdict))
+        return self.paint(one_line_of(verdict or "-"), verdict_colour(verdict))
 
     def title(self, text: str) -> str:
         """The heading of a part, with a rule to the edge of the terminal."""

@@ -19,7 +19,12 @@ import pytest
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 _FLAGS = (
     *("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync"),
-    *("--disable-background-networking", "--disable-component-update", "--remote-debugging-port=0", "--hide-scrollbars"),
+    *(
+        "--disable-background-networking",
+        "--disable-component-update",
+        "--remote-debugging-port=0",
+        "--hide-scrollbars",
+    ),
 )
 START_S, ANSWER_S = 40.0, 30.0
 
