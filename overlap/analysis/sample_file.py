@@ -18,6 +18,8 @@ from overlap.errors import ConfigError, error_reason
 
 BULK = b', "prompt": '
 """Where the bulk of a row begins. No text of a head holds these bytes: JSON escapes its quotes."""
+_MARK = 500
+"""Bytes of the last row by which it is known again: its head."""
 _BLOCK = 256
 """Lines whose heads are parsed together."""
 FORMER: Mapping[str, Any] = {
@@ -44,23 +46,22 @@ class SampleFile:
         self.path = path
         self._heads: list[SampleHead] = []
         self._read = 0
+        self._last = b""
 
     def heads(self) -> list[SampleHead]:
         """All samples without their bulk, also those written since the last call. The list is not to be changed.
 
-        Where the file has become shorter, because a run went back to a checkpoint, it is read anew. Raises ConfigError
+        Where a run went back to a checkpoint, and cut the file off before it wrote more, it is read anew. Raises ConfigError
         for a line that is no sample.
         """
         try:
             with self.path.open("rb") as file:
                 size = file.seek(0, 2)
-                if size < self._read:
+                if size == 0:
                     self._heads, self._read = [], 0
-                if size > self._read:
+                elif size != self._read:
                     with mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ) as data:
-                        for head in _heads(data, self._read, size):
-                            self._heads.append(head)
-                            self._read = head.offset + head.size
+                        self._read_on(data, size)
         except FileNotFoundError:
             self._heads, self._read = [], 0
         except OSError as error:
@@ -69,6 +70,16 @@ class SampleFile:
             line = len(self._heads) + 1
             raise ConfigError("RUN", str(self.path), f"line {line} holds no sample ({error}); remove it") from error
         return self._heads
+
+    def _read_on(self, data: mmap.mmap, size: int) -> None:
+        """Add the heads of what was written behind the last one; all anew where that is not in its place any more."""
+        if self._heads and data[self._heads[-1].offset : self._read][:_MARK] != self._last:
+            self._heads, self._read = [], 0
+        for head in _heads(data, self._read, size):
+            self._heads.append(head)
+            self._read = head.offset + head.size
+        if self._heads:
+            self._last = data[self._heads[-1].offset : self._read][:_MARK]
 
     def row(self, head: SampleHead) -> dict[str, Any]:
         """A whole sample. Raises ConfigError where the file has changed meanwhile."""
