@@ -109,7 +109,8 @@ def _whole_row(row: Mapping[str, Any]) -> dict[str, Any]:
     """Of an earlier format, what it lacks is null."""
     found = {name: row.get(name) for name in _TYPES}
     for name, unpacked in _NUMBERS.items():
-        found[name] = None if found[name] is None else unpacked(found[name])
+        packed = found[name]
+        found[name] = None if packed is None else unpacked(packed)
     for name in _AS_JSON:
         found[name] = None if found[name] is None else json.dumps(found[name], ensure_ascii=False)
     found["parts"] = list((found["parts"] or {}).items())

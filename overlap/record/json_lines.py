@@ -52,7 +52,7 @@ class JsonLines:
 _ENCODER = json.JSONEncoder(ensure_ascii=False)
 
 
-def to_json(value: Any) -> bytes:
+def json_bytes(value: Any) -> bytes:
     """JSON of a value of JSON types, in UTF-8."""
     # A lone surrogate, which a tokenizer or a person may make, has no UTF-8.
     return _ENCODER.encode(value).encode("utf-8", "backslashreplace")
@@ -60,7 +60,7 @@ def to_json(value: Any) -> bytes:
 
 def json_line(row: Mapping[str, Any]) -> bytes:
     """A row of JSON types as a line."""
-    return to_json(row) + b"\n"
+    return json_bytes(row) + b"\n"
 
 
 def file_size(path: Path) -> int:

@@ -101,7 +101,7 @@ class Recorder:
         self._run.step(row)
         if nodes is not None:
             self._run.nodes_of(result.batch.step, nodes)
-        self._samples.step(result.batch, getattr(result.report, "logprobs", None) or {})
+        self._samples.step(result.batch, result.report.logprobs if result.report else {})
         if self._keep is not None:
             self._run.keep(result.batch, self._keep, result.learn_span[0])
         with self._run.failures.tolerate_write_errors(RunFile.TRACE):

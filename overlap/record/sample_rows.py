@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from overlap.core import Packed
 from overlap.record.case_rows import CaseRows
-from overlap.record.json_lines import to_json
+from overlap.record.json_lines import json_bytes
 
 if TYPE_CHECKING:
     from overlap.core import Group, Prompt, Scored, Split, Trajectory
@@ -83,15 +83,15 @@ class SampleRows:
         problem, program = self._job(trajectory) or (None, None)
         prompt, prompt_ids = self._prompt(trajectory.request.prompt)
         judgement = sample.judgement
-        head = to_json(_head(self.split, self.step, sample, notes))
+        head = json_bytes(_head(self.split, self.step, sample, notes))
         pieces = [head[:-1], *_member("prompt", prompt)]
-        pieces += _member("answer", to_json(trajectory.request.prompt.prefill + trajectory.text))
+        pieces += _member("answer", json_bytes(trajectory.request.prompt.prefill + trajectory.text))
         if trajectory.used is not None:
-            pieces += _member("dialog", to_json(self._dialog(trajectory)))
-        pieces += _member("program", to_json(_program_row(program)))
-        pieces += _member("kind", to_json(problem.kind if problem else ""))
-        pieces += _member("tests", to_json(self._cases.rows(judgement.cases if judgement else (), problem)))
-        pieces += _member("compile_log", to_json(_both_ends(judgement.compile_log if judgement else "", LOG_CHARS)))
+            pieces += _member("dialog", json_bytes(self._dialog(trajectory)))
+        pieces += _member("program", json_bytes(_program_row(program)))
+        pieces += _member("kind", json_bytes(problem.kind if problem else ""))
+        pieces += _member("tests", json_bytes(self._cases.rows(judgement.cases if judgement else (), problem)))
+        pieces += _member("compile_log", json_bytes(_both_ends(judgement.compile_log if judgement else "", LOG_CHARS)))
         pieces += _tokens(trajectory, notes.learner[:1])
         pieces += _quoted("prompt_token_ids", prompt_ids)
         if trajectory.forks:
@@ -111,7 +111,7 @@ class SampleRows:
     def _prompt(self, prompt: Prompt) -> tuple[bytes, bytes]:
         """Its text as JSON, and its token ids in base64."""
         if prompt.id not in self._prompts:
-            self._prompts[prompt.id] = to_json(self.decode(prompt)), _packed("i", prompt.token_ids)
+            self._prompts[prompt.id] = json_bytes(self.decode(prompt)), _packed("i", prompt.token_ids)
         return self._prompts[prompt.id]
 
     def _dialog(self, trajectory: Trajectory) -> str:
@@ -176,7 +176,7 @@ def _forks(forks: Sequence[Trajectory], learner: Sequence[Sequence[float]]) -> I
     """JSON objects."""
     for index, fork in enumerate(forks):
         spans = [[span.version, span.start, span.end] for span in fork.spans]
-        told = to_json({"text": fork.text, "finish": fork.finish, "versions": spans})
+        told = json_bytes({"text": fork.text, "finish": fork.finish, "versions": spans})
         pieces = [told[:-1], *_quoted("prompt_token_ids", _packed("i", fork.prompt_ids))]
         yield b"".join((*pieces, *_tokens(fork, learner[index : index + 1]), b"}"))
 

@@ -15,14 +15,14 @@ import random
 import sys
 from array import array
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, replace
 from io import StringIO
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Literal
 
 from overlap.config import Config, load_config
-from overlap.core import Batch, Packed, Prompt, Request, Scored, StepReport, Trajectory, VersionSpan
+from overlap.core import Batch, Packed, Prompt, Request, Scored, StepReport, Trajectory, VersionSpan, kept_groups
 from overlap.evaluation import EvaluationHistory, PassRate, tallied
 from overlap.evaluation.history import row as evaluation_row
 from overlap.pipeline import StepResult
@@ -156,10 +156,9 @@ class RunMaker:
 
     def _report(self, batch: Batch) -> StepReport:
         figures = {name: self._at(course, batch.step) for name, course in {**HEALTHY, **self.shape.learn}.items()}
-        more: dict[str, Any] = {}
-        if "logprobs" in {item.name for item in fields(StepReport)}:
-            more["logprobs"] = {s.id: self._learner(s.trajectory) for s in batch.samples}
-        return StepReport(batch.step, batch.version + 1, 2.0, figures, **more)
+        kept = kept_groups(batch)
+        told = {s.id: self._learner(s.trajectory) for g in batch.groups if g.id in kept for s in g.samples}
+        return StepReport(batch.step, batch.version + 1, 2.0, figures, told)
 
     def _learner(self, trajectory: Trajectory) -> tuple[Packed[float], ...]:
         return tuple(Packed("f", [lp - 0.01 for lp in branch.logprobs]) for branch in trajectory.branches)

@@ -80,7 +80,8 @@ def test_samples_of_the_earlier_format_and_of_any_text_are_exported(tmp_path: Pa
     run = made_run(tmp_path / "run", steps=1, heldout=0, kept="none")
     former = {
         "step": 1, "id": "g0s0", "prompt_id": "p", "prompt": "?", "answer": "half \ud83d", "reward": None,
-        "failure": "x", "dropped": "", "verdict": None, "tests": [{"index": 0, "verdict": "AC", "cpu_s": 0.1, "message": ""}],
+        "failure": "x", "dropped": "", "verdict": None,
+        "tests": [{"index": 0, "verdict": "AC", "cpu_s": 0.1, "message": ""}],
         "tokens": 4, "finish": "stop", "versions": [[0, 0, 4]], "generate_s": 3.0, "verify_s": 0.5,
     }  # fmt: skip
     (run / "trajectories.jsonl").write_text(json.dumps(former) + "\n")
