@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
+from overlap.view.difference import compared
+
 SHOWN = 60
 """Characters of a value in a sentence."""
 ACCEPTED = "AC"
@@ -69,7 +71,8 @@ def _cause(row: Mapping[str, Any]) -> str:
     test = first_failed_test(row)
     if test is None:
         return f"{WORDS.get(verdict, verdict)}: {_passed(row)}"
-    return f"{_test_of(row, test)}: {WORDS.get(test['verdict'], test['verdict'])}{_behind(_detail(test))}"
+    detail = _behind(_detail(test, row.get("kind") or ""))
+    return f"{_test_of(row, test)}: {WORDS.get(test['verdict'], test['verdict'])}{detail}"
 
 
 def _test_of(row: Mapping[str, Any], test: Mapping[str, Any]) -> str:
@@ -86,17 +89,15 @@ def _all(total: int) -> str:
     return "passed its only test" if total == 1 else f"passed all {total} tests"
 
 
-def _detail(test: Mapping[str, Any]) -> str:
+def _detail(test: Mapping[str, Any], kind: str) -> str:
     """What a test says of itself: for a wrong answer the two values, otherwise the message."""
     expected, got = whole_text(test.get("expected")), whole_text(test.get("got"))
     message = "" if says_nothing(test) else test["message"]
     if test["verdict"] != "WA" or got is None:
         return message or ("" if test["verdict"] == "WA" else ending(test))
-    if not got.strip():
-        return f"expected {_short(expected)}, got nothing" if expected is not None else "it said nothing"
-    if expected is not None:
-        return f"expected {_short(expected)}, got {_short(got)}"
-    return f"{message}; got {_short(got)}" if message else f"got {_short(got)}"
+    if not compared(kind, test):
+        return "; ".join(part for part in (message, f"got {_short(got)}" if got.strip() else "it said nothing") if part)
+    return f"expected {_short(expected)}, got {_short(got) if got.strip() else 'nothing'}"
 
 
 def says_nothing(test: Mapping[str, Any]) -> bool:

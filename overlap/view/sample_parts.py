@@ -32,7 +32,7 @@ def sample_parts(row: Mapping[str, Any]) -> dict[str, Any]:
     return {
         **{name: value for name, value in row.items() if name not in _PACKED},
         "why": reason(row),
-        "tests": [_test_parts(test) for test in row.get("tests") or ()],
+        "tests": [_test_parts(test, row.get("kind") or "") for test in row.get("tests") or ()],
         "failed_test": failed["index"] if failed else None,
         "program": program and {**program, "parts": program_parts(program["source"], program.get("language") or "")},
         "forks": [{**branch._asdict(), "depth": depth(found, branch.number)} for branch in found],
@@ -40,11 +40,9 @@ def sample_parts(row: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _test_parts(test: Mapping[str, Any]) -> dict[str, Any]:
+def _test_parts(test: Mapping[str, Any], kind: str) -> dict[str, Any]:
     texts = {name: whole_text(test.get(name)) for name in ("input", "expected", "got", "stderr")}
-    expected, got = texts["expected"], texts["got"]
-    found = difference(expected, got) if expected is not None and got is not None else []
-    return {**test, **texts, "ending": ending(test), "diff": [list(line) for line in found]}
+    return {**test, **texts, "ending": ending(test), "diff": difference(kind, test)}
 
 
 def program_parts(source: str, language: str) -> list[list[str]]:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from overlap.view.branches import branches, depth
-from overlap.view.difference import difference
+from overlap.view.difference import compared, difference
 from overlap.view.reason import WORDS, ending, first_failed_test, reason, says_nothing, whole_text
 from overlap.view.terminal import Screen, columns, figure, one_line_of, safe
 
@@ -77,36 +77,30 @@ class SampleShown:
         if (given := whole_text(test.get("input"))) is not None:
             yield "input"
             yield from self._indented(given)
-        expected, got = whole_text(test.get("expected")), whole_text(test.get("got"))
-        if expected is not None and got is not None:
-            yield from self._difference(expected, got)
-        elif expected is not None:
-            yield screen.paint("expected", "green")
-            yield from self._indented(expected)
-        elif got is not None:
-            yield screen.paint("got", "red")
-            yield from self._indented(got)
+        if compared(self.row.get("kind") or "", test):
+            yield from self._difference(test)
+        else:
+            for name, colour, title in (
+                ("expected", "green", "the judge's answer"),
+                ("got", "red", "the program said"),
+            ):
+                if (text := whole_text(test.get(name))) is not None:
+                    yield screen.paint(title if test.get("expected") is not None else name, colour)
+                    yield from self._indented(text)
         if (told := whole_text(test.get("stderr"))) and told.strip():
             yield "stderr"
             yield from self._indented(told)
 
-    def _difference(self, expected: str, got: str) -> Iterator[str]:
+    def _difference(self, test: Mapping[str, Any]) -> Iterator[str]:
         screen = self.screen
-        if not got.strip():
-            yield screen.paint("expected", "green")
-            yield from self._indented(expected)
-            yield screen.paint("got nothing", "red")
-            return
-        lines = difference(safe(expected), safe(got))
+        lines = difference(self.row.get("kind") or "", test)
         if not lines:
             yield "expected and got are the same as far as they were kept"
-            yield from self._indented(got)
+            yield from self._indented(whole_text(test["got"]) or "")
             return
         yield f"{screen.paint('- expected', 'green')}  {screen.paint('+ got', 'red')}"
-        for sign, number, text in lines:
-            colour = {"-": "green", "+": "red", "…": "grey"}.get(sign, "")
-            place = f"{number:>5} " if number else "      "
-            yield screen.paint(f"{sign}{place}{_visible_ends(text) if sign in '-+' else text}", colour)
+        for line in lines:
+            yield screen.paint(line, {"-": "green", "+": "red", "@": "grey"}.get(line[0], ""))
 
     def _test_table(self) -> Iterator[str]:
         tests = self.row.get("tests") or ()
@@ -173,12 +167,6 @@ def usage(test: Mapping[str, Any]) -> list[str]:
 
 def _mib(test: Mapping[str, Any]) -> str:
     return f"{test['memory_bytes'] / 2**20:.0f}" if test.get("memory_bytes") else ""
-
-
-def _visible_ends(text: str) -> str:
-    """The line with blanks at its end made visible."""
-    body = text.rstrip(" ")
-    return body + "·" * (len(text) - len(body))
 
 
 def highlighted(source: str, language: str, screen: Screen) -> list[str]:

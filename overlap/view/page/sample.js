@@ -32,15 +32,15 @@ function failedTest(t, s) {
     t.message ? el("p", {}, t.message) : null,
     t.input !== null ? [el("h3", {}, "Input"), text(t.input)] : null,
     known && t.diff.length ? [el("h3", {}, el("span", { class: "legend" }, el("span", { class: "minus" }, "− expected"), " ", el("span", { class: "plus" }, "+ got"))), diff(t.diff)] : null,
-    t.expected !== null && !(known && t.diff.length) ? [el("h3", {}, "Expected"), text(t.expected)] : null,
+    t.expected !== null && !(known && t.diff.length) ? [el("h3", {}, s.kind === "interactive" ? "The judge's answer" : "Expected"), text(t.expected)] : null,
     t.got !== null && !(known && t.diff.length) ? [el("h3", {}, "Got"), text(t.got)] : null,
     t.stderr ? [el("h3", {}, "stderr"), text(t.stderr)] : null,
   ];
 }
 
 function diff(lines) {
-  return el("pre", { class: "diff" }, ...lines.map(([sign, at, line]) => el("div", { class: sign === "-" ? "minus" : sign === "+" ? "plus" : "soft" },
-    el("span", { class: "number" }, `${sign === "-" ? "−" : sign} ${at || ""}`), sign === "-" || sign === "+" ? line.replace(/ +$/, blanks => "·".repeat(blanks.length)) : line)));
+  const kinds = { "-": "minus", "+": "plus" };
+  return el("pre", { class: "diff" }, ...lines.map(line => el("div", { class: kinds[line[0]] ?? "soft" }, el("span", { class: "sign" }, line[0] === "-" ? "−" : line[0] === "@" ? "…" : line[0]), line.slice(2))));
 }
 
 function program(s) {

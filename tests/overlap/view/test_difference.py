@@ -1,33 +1,28 @@
-"""Tests of the difference between what was expected and what came."""
+"""Tests of the difference between what was expected in a test of a row and what came."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
-from overlap.view.difference import LINES, difference
+from overlap.view.difference import difference
 
 
 @pytest.mark.parametrize(
-    ("expected", "got", "lines"),
+    ("kind", "expected", "got", "lines"),
     [
-        ("a\nb\n", "a\nb\n", []),
-        ("a\nb\n", "a\nc\n", [(" ", 1, "a"), ("-", 2, "b"), ("+", 2, "c")]),
-        ("a\n", "a\nb\n", [(" ", 1, "a"), ("+", 2, "b")]),
-        ("1 \n", "1\n", [("-", 1, "1 "), ("+", 1, "1")]),
+        ("stdio", "a\nb\n", "a\nc\n", ["  a", "- b", "+ c"]),
+        ("", "7\n", "8\n", ["- 7", "+ 8"]),
+        ("function", "[1, 2]", "[1, 3]", ["- [1, 2]", "+ [1, 3]"]),
+        ("stdio", "a\n", "a\n", []),
+        ("stdio", None, "a", []),
+        ("stdio", "a", None, []),
+        ("assert", "a", "f(1) = 2", []),
+        ("interactive", "5", "? 1\n? 2\n", []),
+        ("stdio", "1\n", {"head": "1", "tail": "9", "bytes": 1002, "sha256": "ab"},
+         ["  1", "+ … about 1000 bytes left out …", "+ 9"]),
     ],
-)
-def test_lines_that_differ_are_shown_with_their_number_in_their_own_text(expected: str, got: str, lines: list) -> None:
-    assert difference(expected, got) == lines
-
-
-def test_equal_lines_far_from_a_difference_are_left_out() -> None:
-    same = "".join(f"{n}\n" for n in range(100))
-    found = difference(same + "x\n", same + "y\n")
-    assert [line.sign for line in found] == ["…", " ", " ", "-", "+"]
-    assert found[3].number == 101
-
-
-def test_a_long_difference_ends_with_the_number_of_lines_left_out() -> None:
-    found = difference("a\n" * 100, "b\n" * 100)
-    assert len(found) == LINES + 1
-    assert found[-1].text == f"{200 - LINES} more lines"
+)  # fmt: skip
+def test_what_is_compared_is_shown_line_by_line(kind: str, expected: Any, got: Any, lines: list[str]) -> None:
+    assert difference(kind, {"expected": expected, "got": got}) == lines

@@ -19,6 +19,8 @@ LONG = {"head": "1" * 50, "tail": "9", "bytes": 1051, "sha256": "ab"}
         ({"test": {"got": " \n"}}, "test 3 of 5: wrong answer: expected `7`, got nothing"),
         ({"test": {"got": "a\nb\n"}}, "test 3 of 5: wrong answer: expected `7`, got `a⏎b`"),
         ({"test": {"got": None}}, "test 3 of 5: wrong answer"),
+        ({"kind": "interactive", "test": {"got": "? 1", "message": "too many questions"}},
+         "test 3 of 5: wrong answer: too many questions; got `? 1`"),
         ({"test": {"got": "f(1) = 2", "expected": None, "message": "assert 1 of 2 does not hold"}},
          "test 3 of 5: wrong answer: assert 1 of 2 does not hold; got `f(1) = 2`"),
         ({"verdict": "RE", "test": {"verdict": "RE", "message": "exit code 1: NameError", "exit": 1}},

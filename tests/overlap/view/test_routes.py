@@ -131,7 +131,7 @@ def test_a_sample_has_its_reason_difference_and_program_in_parts(tmp_path: Path)
         found = client.get("/api/sample/3/17/2").json()
     assert found["why"] == "test 3 of 5: wrong answer: expected `7`, got `8`"
     assert found["failed_test"] == 2
-    assert found["tests"][0]["diff"] == [["-", 1, "7"], ["+", 1, "8"]]
+    assert found["tests"][0]["diff"] == ["- 7", "+ 8"]
     parts = found["program"]["parts"]
     assert "".join(text for _, text in parts) == "def f():\n    return 'x'\n"
     assert {"k", "nf", "s"} <= {kind for kind, _ in parts}

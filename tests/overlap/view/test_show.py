@@ -51,7 +51,7 @@ def test_a_sample_says_why_first_then_the_test_with_a_difference_and_the_program
     assert "g17s2 · train, step 3 · p4" in lines[0]
     assert lines[2] == "why  test 3 of 5: wrong answer: expected `7`, got `8`"
     text = "\n".join(lines)
-    order = ["test 3 · wrong answer · exit code 0 · CPU 0.01 s · 9 MiB", "input", "    3 4", "-    1 7", "+    1 8",
+    order = ["test 3 · wrong answer · exit code 0 · CPU 0.01 s · 9 MiB", "input", "    3 4", "- 7", "+ 8",
              "program (python)", "1  print(8)", "Add two numbers."]  # fmt: skip
     assert sorted(order, key=text.index) == order
 
@@ -61,7 +61,7 @@ def test_a_sample_says_why_first_then_the_test_with_a_difference_and_the_program
     [
         ({"verdict": "CE", "tests": [], "compile_log": "main.py:1: SyntaxError"}, "what the compiler said"),
         ({"test": {"stderr": "Traceback: boom\n"}}, "Traceback: boom"),
-        ({"test": {"got": ""}}, "got nothing"),
+        ({"test": {"got": ""}}, "@ nothing was printed"),
         ({"test": {"got": {"head": "1", "tail": "2", "bytes": 5002, "sha256": "a"}}}, "5,000 bytes left out"),
         ({"program": {"source": "a", "language": "cpp", "files": [["util.h", "int b;"]]}}, "file util.h"),
         ({"program": {"source": "a", "language": "nonesuch"}}, "program (nonesuch)"),
@@ -118,7 +118,7 @@ def test_what_failed_is_listed_with_the_reason_newest_first(tmp_path: Path, show
     assert "2 samples, newest first" in text
     assert [line.split()[0] for line in text.splitlines()[2:4]] == ["2", "1"]
     assert "expected `7`, got `8`" in text
-    assert "+    1 8" in shown(tmp_path / "run", "--failed", "--diff")
+    assert "+ 8" in shown(tmp_path / "run", "--failed", "--diff")
 
 
 def test_evaluations_and_problems_are_shown_by_themselves(finished: Path, shown: Shown) -> None:
