@@ -51,8 +51,8 @@ class SampleFile:
     def heads(self) -> list[SampleHead]:
         """All samples without their bulk, also those written since the last call. The list is not to be changed.
 
-        Where a run went back to a checkpoint, and cut the file off before it wrote more, it is read anew. Raises ConfigError
-        for a line that is no sample.
+        Where a run went back to a checkpoint, and cut the file off before it wrote more, it is read anew. Raises
+        ConfigError for a line that is no sample.
         """
         try:
             with self.path.open("rb") as file:

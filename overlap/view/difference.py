@@ -14,7 +14,7 @@ def compared(kind: str, test: Mapping[str, Any]) -> bool:
     return kind in COMPARED and test.get("expected") is not None and test.get("got") is not None
 
 
-def difference(kind: str, test: Mapping[str, Any]) -> list[str]:
+def difference_of(kind: str, test: Mapping[str, Any]) -> list[str]:
     """The lines of ``sandbox.diff_lines``; none where they are the same, or not compared."""
     if not compared(kind, test):
         return []

@@ -23,52 +23,55 @@ def overview(run: RunData, name: str, screen: Screen) -> Iterator[str]:
     if not rows:
         yield "no step has ended yet" if run.live else "no samples are kept here"
         return
+    yield from _facts(run, rows, heads, screen)
+    yield ""
+    last = next((row for row in reversed(rows) if row["split"] == "train"), rows[-1])
+    newest = [row for row in rows if row["step"] == last["step"] and row["split"] == last["split"]]
+    yield screen.title(f"step {last['step']}")
+    yield from group_table(newest[:GROUPS], screen, kept={(h["split"], h["step"], h["group"]) for h in heads})
+    if len(newest) > GROUPS:
+        yield f"… {len(newest) - GROUPS:,} more: --step {last['step']}"
+    yield ""
+    yield from _ways_on(name, heads, screen)
+
+
+def _facts(
+    run: RunData, rows: Sequence[Mapping[str, Any]], heads: Sequence[Mapping[str, Any]], screen: Screen
+) -> Iterator[str]:
     train = [row for row in rows if row["split"] == "train"]
     heldout = [row for row in rows if row["split"] == "heldout"]
-    state = " (goes on)" if run.live else _ending(run)
-    steps = sorted({row["step"] for row in train})
-    if steps:
-        number = count_of(sum(row["samples"] for row in train), "sample")
-        yield f"steps     {steps[0]} to {steps[-1]}{state}, {number}{_course(train, steps)}"
+    if train:
+        steps, number = sorted({row["step"] for row in train}), count_of(sum(row["samples"] for row in train), "sample")
+        yield f"steps     {steps[0]} to {steps[-1]}{_state(run)}, {number}{_course(train, steps)}"
     if heldout:
         yield f"held-out  {_evaluations(heldout)}"
     verdicts: Counter[str] = Counter()
     for row in rows:
         verdicts.update(row["verdicts"])
-    told = [f"{screen.verdict(verdict)} {number:,}" for verdict, number in verdicts.most_common()]
     failed = sum(row["failed"] for row in rows)
+    told = [f"{screen.verdict(verdict)} {number:,}" for verdict, number in verdicts.most_common()]
     yield "verdicts  " + "  ".join([*told, *([f"not scored {failed:,}"] if failed else [])])
-    taught = sum(bool(row["learned"]) for row in train)
     if train:
         dropped = Counter(row["dropped"] for row in train if row["dropped"])
-        reasons = "".join(
-            f"; {number:,} {one_line_of(reason.replace('_', ' '))}" for reason, number in dropped.most_common(4)
-        )
-        yield f"groups    {taught:,} of {len(train):,} taught something{reasons}"
+        reasons = (f"; {number:,} {one_line_of(reason.replace('_', ' '))}" for reason, number in dropped.most_common(4))
+        taught = sum(bool(row["learned"]) for row in train)
+        yield f"groups    {taught:,} of {len(train):,} taught something{''.join(reasons)}"
     kept = Counter(reason for head in heads for reason in head["kept_as"])
     groups = len({(h["split"], h["step"], h["group"]) for h in heads})
-    told = [f"{one_line_of(reason)} {number:,}" for reason, number in kept.most_common()]
-    yield f"kept      {count_of(len(heads), 'sample')} of {count_of(groups, 'group')}" + (
-        f" ({', '.join(told)})" if told else ""
-    )
-    yield ""
-    newest = [
-        row
-        for row in rows
-        if row["step"] == (train or rows)[-1]["step"] and row["split"] == (train or rows)[-1]["split"]
-    ]
-    yield screen.title(f"step {newest[-1]['step']}")
-    yield from group_table(newest[:GROUPS], screen, kept={(h["split"], h["step"], h["group"]) for h in heads})
-    if len(newest) > GROUPS:
-        yield f"… {len(newest) - GROUPS:,} more: --step {newest[-1]['step']}"
-    yield ""
-    shown = next((h for h in reversed(heads) if h["split"] == "train"), heads[-1] if heads else None)
-    flags = [("--failed", "lists what did not pass, each with the reason"), ("--eval", "the newest evaluation")]
-    if shown:
+    why = ", ".join(f"{one_line_of(reason)} {number:,}" for reason, number in kept.most_common())
+    yield f"kept      {count_of(len(heads), 'sample')} of {count_of(groups, 'group')}{f' ({why})' if why else ''}"
+
+
+def _ways_on(name: str, heads: Sequence[Mapping[str, Any]], screen: Screen) -> Iterator[str]:
+    """What to ask for next."""
+    flags = [("--failed", "what did not pass, each with the reason"), ("--eval", "the newest evaluation")]
+    if heads:
+        shown = next((head for head in reversed(heads) if head["split"] == "train"), heads[-1])
+        one = f"--sample g{shown['group']}s{shown['sample']}"
         flags.insert(0, (f"--step {shown['step']} --group {shown['group']}", "a group side by side"))
-        flags.insert(
-            1, (f"--sample g{shown['group']}s{shown['sample']}", "one sample: program, failing test, difference")
-        )
+        flags.insert(1, (one, "one sample: why it got its reward, failing test, program"))
+    if not any(head["split"] == "heldout" for head in heads):
+        flags.pop()
     width = max(len(flag) for flag, _ in flags)
     for flag, what in flags:
         yield f"{screen.paint(f'overlap show {name} {flag}', 'cyan')}{' ' * (width - len(flag))}   {what}"
@@ -112,9 +115,10 @@ def _taught(row: Mapping[str, Any]) -> str:
     return "yes" if row["learned"] else row["dropped"].replace("_", " ") or "no"
 
 
-def _ending(run: RunData) -> str:
-    summary = run.summary
-    return f" ({summary['exit']})" if summary else ""
+def _state(run: RunData) -> str:
+    if run.live:
+        return " (goes on)"
+    return f" ({run.summary['exit']})" if run.summary else ""
 
 
 def _course(train: Sequence[Mapping[str, Any]], steps: Sequence[int]) -> str:

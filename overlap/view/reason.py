@@ -94,7 +94,7 @@ def _detail(test: Mapping[str, Any], kind: str) -> str:
     expected, got = whole_text(test.get("expected")), whole_text(test.get("got"))
     message = "" if says_nothing(test) else test["message"]
     if test["verdict"] != "WA" or got is None:
-        return message or ("" if test["verdict"] == "WA" else ending(test))
+        return message or ("" if test["verdict"] == "WA" else program_end(test))
     if not compared(kind, test):
         return "; ".join(part for part in (message, f"got {_short(got)}" if got.strip() else "it said nothing") if part)
     return f"expected {_short(expected)}, got {_short(got) if got.strip() else 'nothing'}"
@@ -105,7 +105,7 @@ def says_nothing(test: Mapping[str, Any]) -> bool:
     return test["message"] in _SAYS_NOTHING
 
 
-def ending(test: Mapping[str, Any]) -> str:
+def program_end(test: Mapping[str, Any]) -> str:
     """How the program ended in a test: ``exit code 1``, ``ended by SIGSEGV``; "" where that is not known."""
     number = test.get("signal")
     if number is not None:

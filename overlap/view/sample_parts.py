@@ -7,8 +7,8 @@ from typing import Any
 
 from overlap.errors import ConfigError
 from overlap.view.branches import branches, depth
-from overlap.view.difference import difference
-from overlap.view.reason import ending, first_failed_test, reason, whole_text
+from overlap.view.difference import difference_of
+from overlap.view.reason import first_failed_test, program_end, reason, whole_text
 from overlap.view.tokens import TOKEN_FIGURES, SampleTokens, TokenTexts
 
 _LISTED = (
@@ -42,7 +42,7 @@ def sample_parts(row: Mapping[str, Any]) -> dict[str, Any]:
 
 def _test_parts(test: Mapping[str, Any], kind: str) -> dict[str, Any]:
     texts = {name: whole_text(test.get(name)) for name in ("input", "expected", "got", "stderr")}
-    return {**test, **texts, "ending": ending(test), "diff": difference(kind, test)}
+    return {**test, **texts, "ending": program_end(test), "diff": difference_of(kind, test)}
 
 
 def program_parts(source: str, language: str) -> list[list[str]]:

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from overlap.view.branches import branches, depth
-from overlap.view.difference import compared, difference
-from overlap.view.reason import WORDS, ending, first_failed_test, reason, says_nothing, whole_text
+from overlap.view.difference import compared, difference_of
+from overlap.view.reason import WORDS, first_failed_test, program_end, reason, says_nothing, whole_text
 from overlap.view.terminal import Screen, columns, figure, one_line_of, safe
 
 LONGEST = 200
@@ -69,7 +69,7 @@ class SampleShown:
         if test is None:
             return
         what = f"test {test['index'] + 1} · {WORDS.get(test['verdict'], test['verdict'])}"
-        facts = [text for text in (what, ending(test), *usage(test)) if text]
+        facts = [text for text in (what, program_end(test), *usage(test)) if text]
         yield screen.title(one_line_of(" · ".join(facts)))
         if test["message"] and not says_nothing(test):
             yield "message"
@@ -93,7 +93,7 @@ class SampleShown:
 
     def _difference(self, test: Mapping[str, Any]) -> Iterator[str]:
         screen = self.screen
-        lines = difference(self.row.get("kind") or "", test)
+        lines = difference_of(self.row.get("kind") or "", test)
         if not lines:
             yield "expected and got are the same as far as they were kept"
             yield from self._indented(whole_text(test["got"]) or "")
@@ -116,7 +116,7 @@ class SampleShown:
                     t["verdict"],
                     figure(t.get("cpu_s")),
                     _mib(t),
-                    "" if t.get("exit") == 0 else ending(t),
+                    "" if t.get("exit") == 0 else program_end(t),
                     t["message"],
                 )
                 for t in shown

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from overlap.view.difference import difference
+from overlap.view.difference import difference_of
 
 
 @pytest.mark.parametrize(
@@ -25,4 +25,4 @@ from overlap.view.difference import difference
     ],
 )  # fmt: skip
 def test_what_is_compared_is_shown_line_by_line(kind: str, expected: Any, got: Any, lines: list[str]) -> None:
-    assert difference(kind, {"expected": expected, "got": got}) == lines
+    assert difference_of(kind, {"expected": expected, "got": got}) == lines
