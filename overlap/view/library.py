@@ -50,6 +50,7 @@ class SampleLibrary:
         self._state = _State((), (), "")
         self._orders: dict[tuple[str, SampleOrder], list[SampleHead]] = {}
         self._places: tuple[str, dict[Place, SampleHead]] = ("", {})
+        self._facts: dict[str, Any] = {}
 
     def state(self) -> _State:
         """All heads and groups, also those that came since the last call. Raises ConfigError."""
@@ -120,12 +121,16 @@ class SampleLibrary:
     def facts(self) -> dict[str, Any]:
         """What the page shows of the whole run."""
         state = self.state()
+        if self._facts.get("revision") != state.revision:
+            self._facts = self._facts_of(state)
+        return {**self._facts, "live": self.run.live}
+
+    def _facts_of(self, state: _State) -> dict[str, Any]:
         heads = [head.values for head in state.heads]
         steps = [row["step"] for row in state.groups]
         kept = Counter(reason for head in heads for reason in head["kept_as"])
         return {
             "name": str(self.run.path),
-            "live": self.run.live,
             "revision": state.revision,
             "samples": len(heads),
             "sampled": sum(row["samples"] for row in state.groups),

@@ -120,5 +120,6 @@ addEventListener("hashchange", () => showAll());
 document.addEventListener("visibilitychange", () => { if (!document.hidden) follow(); });
 setInterval(() => { if (!document.hidden) follow(); }, 2000);
 
+$("count").textContent = "reading the samples …";
 showAll();
 follow().then(() => { fillForm(state()); if (!state().open) showDetail(state()); });

@@ -30,7 +30,7 @@ export function kinds(shown) {
     groups: {
       path: "groups", given: { q, split, step, problem, verdict, ...flag }, key: groupOf, place: groupOf,
       heads: heads("group", ["step", ""], ["problem", ""], ["solved", "n"], ["reward", "n"], ["verdicts", ""], ["taught", ""]),
-      row: g => el("a", { class: "row group", href: link({ open: groupOf(g) }) }, cell(String(g.step), "first soft"), cell(g.prompt_id, "wide"),
+      row: g => el("a", { class: "row group", href: link({ open: groupOf(g) }) }, cell(String(g.step), "first soft", "step"), cell(g.prompt_id, "wide"),
         cell(`${g.solved}/${g.samples}`, "n", "solved"), cell(number(g.reward), "n", "reward"),
         cell(inOrder(g.verdicts).map(([v, n]) => `${v} ${n}`).join("  "), "soft"),
         cell((g.split === "heldout" ? "held-out" : g.learned ? "yes" : g.dropped || "no") + (g.kept ? "" : ", not kept"), "soft")),

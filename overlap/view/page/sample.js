@@ -113,6 +113,7 @@ function dialog(content) {
   if (turns.length < 2) return text(content);
   return turns.filter(turn => turn.trim()).map(turn => {
     const [, role, said] = turn.match(/^(\w*)\n?([^]*)$/) ?? [null, "", turn];
-    return [role ? el("h3", {}, role) : null, text(said.replace(/<\|im_end\|>\s*$/, ""))];
+    const words = said.replace(/<\|im_end\|>\s*$/, "");
+    return words.trim() ? [role ? el("h3", {}, role) : null, text(words)] : null;
   });
 }
