@@ -49,7 +49,7 @@ class Screen:
     def title(self, text: str) -> str:
         """The heading of a part, with a rule to the edge of the terminal."""
         rule = "─" * max(0, min(self.width or 72, 100) - columns(text) - 1)
-        return f"{self.paint(text, bold=True)} {self.paint(rule, 'grey')}"
+        return f"{self.paint(text, bold=True)} {self.paint(rule, 'grey')}" if rule else self.paint(text, bold=True)
 
     def cut(self, text: str, width: int | None = None) -> str:
         """One line of ``text``, which holds no colours, shortened to ``width`` (the terminal's)."""
