@@ -31,9 +31,9 @@ from overlap.record.ownership import (
     how_it_ended,
     resolve,
 )
-from overlap.record.progress import Progress, banner, final_table, selection_line, stall_line
+from overlap.record.progress import Progress, banner, final_table, refusals, selection_line, stall_line
 from overlap.record.recorder import Recorder
-from overlap.record.report import PASS_AT_1, hardware, summary, versions, write_picture
+from overlap.record.report import PASS_AT_1, by_parameter, hardware, summary, versions, write_picture
 from overlap.record.resume import BEGINNING, Resumed, check_reopen, go_back, reopen, stored_config
 from overlap.record.rollouts import MARK, Rollouts, write_rollouts
 from overlap.record.run_files import RunFile, exported_policy
@@ -65,6 +65,7 @@ __all__ = [
     "RunSummary",
     "Tracer",
     "banner",
+    "by_parameter",
     "check_out",
     "check_reopen",
     "check_run_dir_free",
@@ -90,6 +91,7 @@ __all__ = [
     "quiet",
     "read_json_lines",
     "read_steps",
+    "refusals",
     "reopen",
     "resolve",
     "result_timing",
