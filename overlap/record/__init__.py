@@ -31,7 +31,7 @@ from overlap.record.ownership import (
     how_it_ended,
     resolve,
 )
-from overlap.record.progress import Progress, banner, final_table, refusals, selection_line, stall_line
+from overlap.record.progress import Progress, banner, duration, final_table, refusals, selection_line, stall_line
 from overlap.record.recorder import Recorder
 from overlap.record.report import PASS_AT_1, by_parameter, hardware, summary, versions, write_picture
 from overlap.record.resume import BEGINNING, Resumed, check_reopen, go_back, reopen, stored_config
@@ -71,6 +71,7 @@ __all__ = [
     "check_run_dir_free",
     "data_digest",
     "dialog_of",
+    "duration",
     "exported_policy",
     "final_table",
     "find_checkpoint",

@@ -1,0 +1,10 @@
+"""``overlap report``: what a run reached, what it warns of, its curves and samples, as one HTML file.
+
+Consumes  a RunData, or several to be compared; produces report.html
+Waits for the disk
+Woken by  the end of a run, ``overlap report``, ``overlap.write_report``
+"""
+
+from overlap.report.report import report_text, write_own_report, write_report
+
+__all__ = ["report_text", "write_own_report", "write_report"]
