@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from sandbox.core import Case, CaseResult, Isolation, Judgement, Limits, Problem, Program, Subtask, Verdict
+    from sandbox.core import Case, CaseResult, Excerpt, Isolation, Judgement, Limits, Problem, Program, Subtask, Verdict
     from sandbox.errors import (
         CheckerError,
         InvalidProblem,
@@ -34,8 +34,8 @@ else:  # imported on first use: a command must handle signals before it imports 
         __name__,
         {
             "core": (
-                *("Case", "CaseResult", "Isolation", "Judgement", "Limits"),
-                *("Problem", "Program", "Subtask", "Verdict"),
+                *("Case", "CaseResult", "Excerpt", "Isolation", "Judgement"),
+                *("Limits", "Problem", "Program", "Subtask", "Verdict"),
             ),
             "errors": (
                 *("CheckerError", "InvalidProblem", "InvalidProgram", "IsolationUnavailable"),
@@ -49,6 +49,7 @@ __all__ = [
     "Case",
     "CaseResult",
     "CheckerError",
+    "Excerpt",
     "InvalidProblem",
     "InvalidProgram",
     "IsolationUnavailable",

@@ -197,6 +197,10 @@ class Scored:
     queued_s: float = 0.0
     started_s: float = 0.0
     finished_s: float = 0.0
+    program_sha256: str = ""
+    """First 16 hex digits of the digest of the program that the sandbox was given: equal programs have the same. ""
+    where there was none.
+    """
 
     @property
     def id(self) -> str:

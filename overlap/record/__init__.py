@@ -38,7 +38,9 @@ from overlap.record.resume import BEGINNING, Resumed, check_reopen, go_back, reo
 from overlap.record.rollouts import MARK, Rollouts, write_rollouts
 from overlap.record.run_files import RunFile, exported_policy
 from overlap.record.run_summary import PolicyFigures, RunSummary
-from overlap.record.rundir import RunDir, dialog_of, trajectory_row
+from overlap.record.rundir import RunDir
+from overlap.record.sample_rows import SampleNotes, SampleRows
+from overlap.record.sample_writer import SampleWriter
 from overlap.record.timing import judged, mean, result_timing
 from overlap.record.trace import Tracer
 from overlap.record.traffic import BusyClock
@@ -63,6 +65,9 @@ __all__ = [
     "RunFile",
     "RunState",
     "RunSummary",
+    "SampleNotes",
+    "SampleRows",
+    "SampleWriter",
     "Tracer",
     "banner",
     "by_parameter",
@@ -70,7 +75,6 @@ __all__ = [
     "check_reopen",
     "check_run_dir_free",
     "data_digest",
-    "dialog_of",
     "duration",
     "exported_policy",
     "final_table",
@@ -104,7 +108,6 @@ __all__ = [
     "step_row",
     "stored_config",
     "summary",
-    "trajectory_row",
     "versions",
     "write_picture",
     "write_rollouts",

@@ -24,8 +24,10 @@ class JsonLines:
         self._fd = -1
 
     def append(self, row: Mapping[str, Any]) -> None:
-        # A lone surrogate, which a tokenizer or a person may make, has no UTF-8.
-        line = (json.dumps(to_json_types(row), ensure_ascii=False) + "\n").encode("utf-8", "backslashreplace")
+        self.append_line(json_line(to_json_types(row)))
+
+    def append_line(self, line: bytes) -> None:
+        """Append what ``json_line`` has made."""
         if self._fd < 0:
             with guarded(self.path):
                 self._fd = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
@@ -43,6 +45,17 @@ class JsonLines:
         if fd >= 0:
             with guarded(self.path):
                 os.close(fd)
+
+
+def to_json(value: Any) -> bytes:
+    """JSON of a value of JSON types, in UTF-8."""
+    # A lone surrogate, which a tokenizer or a person may make, has no UTF-8.
+    return json.dumps(value, ensure_ascii=False).encode("utf-8", "backslashreplace")
+
+
+def json_line(row: Mapping[str, Any]) -> bytes:
+    """A row of JSON types as a line."""
+    return to_json(row) + b"\n"
 
 
 def file_size(path: Path) -> int:
@@ -92,11 +105,13 @@ def read_json_lines(path: Path, *, size: int | None = None) -> list[dict[str, An
     return rows
 
 
-def size_until(path: Path, step: int) -> int:
-    """Bytes of the rows before the first one of a step later than ``step``. Raises RunDirError."""
-    size = 0
+def size_until(path: Path, step: int, size: int = 0) -> int:
+    """Bytes of the rows before the first one of a step later than ``step``; those of the first ``size`` bytes, which
+    end a line, are not looked at. Raises RunDirError.
+    """
     with guarded(path), suppress(FileNotFoundError), path.open("rb") as file:
-        for offset, line in whole_lines(file):
+        file.seek(size)
+        for offset, line in whole_lines(file, size):
             if json.loads(line)["step"] > step:
                 break
             size = offset + len(line)

@@ -14,6 +14,8 @@ from collections.abc import Iterable, Sequence
 
 from overlap.report.style import SCRIPT, STYLE
 
+MARK = "<!-- overlap report -->"
+"""In the first line: what tells a file of ours, which may be written over."""
 _HIDDEN = {code: f"⟨{code:02X}⟩" for code in (*range(32), 127, *range(0x80, 0xA0))}
 _HIDDEN |= {code: f"⟨U+{code:04X}⟩" for code in (*range(0x202A, 0x202F), *range(0x2066, 0x206A), 0xFEFF)}
 _VISIBLE = {code: text for code, text in _HIDDEN.items() if code not in (9, 10)}
@@ -75,7 +77,7 @@ def page(title: str, subtitle: str, contents: Sequence[tuple[str, str]], body: s
     rules = f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'; img-src data:"
     links = "".join(f'<a href="#{anchor}">{esc(name)}</a>' for anchor, name in contents if f'id="{anchor}"' in body)
     return (
-        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">\n'
+        f'<!doctype html>{MARK}\n<html lang="en"><head><meta charset="utf-8">\n'
         f'<meta http-equiv="Content-Security-Policy" content="{rules}">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         '<meta name="color-scheme" content="light dark">\n<link rel="icon" href="data:,">\n'

@@ -15,13 +15,11 @@ from overlap.report import compare
 from overlap.report.curves import learning_curves, time_curves
 from overlap.report.groups import sample_groups
 from overlap.report.outcome import by_problem, outcome, state, warnings
-from overlap.report.page import esc, page, section
+from overlap.report.page import MARK, esc, page, section
 from overlap.report.problem_map import pass_rate_map
 from overlap.report.settings import settings, surroundings
 from overlap.report.timeline import timeline
 
-MARK = '<p class="kind">overlap report</p>'
-"""What tells a file of ours, which may be written over."""
 CONTENTS = (
     ("outcome", "Outcome"),
     ("warnings", "Warnings"),

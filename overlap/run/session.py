@@ -32,6 +32,7 @@ from overlap.record import (
     RunDir,
     RunFile,
     RunSummary,
+    SampleWriter,
     stall_line,
     summary,
     write_picture,
@@ -156,7 +157,13 @@ class TrainingSession:
             run,
             progress,
             self._lag,
-            lambda prompt: str(p.tokenizer.decode(list(prompt.token_ids))),
+            SampleWriter(
+                run,
+                lambda prompt: str(p.tokenizer.decode(list(prompt.token_ids))),
+                lambda prompt, answer: p.task.program(prompt, answer),
+                p.cfg.run.samples,
+                critic=p.cfg.learn.advantage == "gae",
+            ),
             earlier=self.resumed.rows,
             traced=(at.trace_offset, at.trace_end_us),
             keep=self.data if p.cfg.run.keep_rollouts else None,
@@ -170,7 +177,15 @@ class TrainingSession:
         self.policy_saver.outcome = {}
         uncounted = self.parts.generator, self.parts.verifier  # samples of evaluations are no part of a step
         evaluator = Evaluator(
-            p.cfg, p.heldout, uncounted, self._save_policy, run.best, progress, self.course, run.failures.add
+            p.cfg,
+            p.heldout,
+            uncounted,
+            self._save_policy,
+            run.best,
+            progress,
+            self.course,
+            run.failures.add,
+            recorder.evaluation,
         )
         self.steps = StepLog(
             p,

@@ -8,7 +8,7 @@ import math
 import os
 import random
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from io import StringIO
@@ -71,7 +71,13 @@ class Run:
         self.course = course or EvaluationHistory()
         save = kinds.get("save") or partial(self.learner.save, kind="policy")
         components, progress = (self.generator, self.verifier), Progress(Console(self.text), cfg.run.steps)
-        self.evaluator = Evaluator(cfg, HELDOUT, components, save, self.best, progress, self.course, self.lost)
+        self.recorded: dict[int, list[str]] = {}
+        self.evaluator = Evaluator(
+            cfg, HELDOUT, components, save, self.best, progress, self.course, self.lost, self.record
+        )
+
+    async def record(self, step: int, samples: Sequence[Scored]) -> None:
+        self.recorded[step] = [sample.id for sample in samples]
 
     def lost(self, name: str, reason: str) -> None:
         self.text.write(f"{name}: {reason}\n")
