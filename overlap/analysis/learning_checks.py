@@ -12,10 +12,10 @@ from overlap.analysis.run_warning import (
     check,
     ends,
     field_of,
-    finite,
+    known_values,
     late,
     reward_gain,
-    total,
+    sum_of,
     unsolved,
 )
 from overlap.core import equal_rewards
@@ -30,9 +30,9 @@ NO_SIGNAL = 0.6
 
 
 @check
-def nothing_learned(run: RunData) -> RunWarning | None:
+def learned_nothing(run: RunData) -> RunWarning | None:
     """No group was learned from in any step."""
-    rewards, spread = finite(run, "reward/mean"), finite(run, "reward/std")
+    rewards, spread = known_values(run, "reward/mean"), known_values(run, "reward/std")
     equal = equal_rewards((0.0, *spread)) and equal_rewards(rewards)
     critic = field_of(run, "learn", "advantage") == "gae"  # it keeps groups of equal rewards
     if any(row.get("rollout/groups_kept") != 0 for row in run.steps) and not (critic and rewards and equal):
@@ -46,7 +46,7 @@ def nothing_learned(run: RunData) -> RunWarning | None:
 @check
 def reward_fell(run: RunData) -> RunWarning | None:
     """The reward was much higher before the end."""
-    values = finite(run, "reward/mean")
+    values = known_values(run, "reward/mean")
     width = max(3, len(values) // 10)
     means = [mean(values[at : at + width]) for at in range(len(values) - width + 1)]
     if len(means) < 2:
@@ -81,7 +81,9 @@ def reward_without_heldout(run: RunData) -> RunWarning | None:
         return None
     text = f"the reward rose by {gain:.2f} in training, and on the held-out problems by {change[0]:+.3f} (at most "
     text += f"{change[2]:+.3f}): the reward may be paid without a solution, or the problems are learned by heart"
-    way_out = "read the best samples of the last steps (overlap report), check the tests (overlap check-data), use more "
+    way_out = (
+        "read the best samples of the last steps (overlap report), check the tests (overlap check-data), use more "
+    )
     return RunWarning(all_steps(run), change[2], gain / 2, text, way_out + "problems")
 
 
@@ -100,7 +102,7 @@ def _heldout(run: RunData) -> tuple[float, float, float] | None:
 @check
 def no_signal(run: RunData) -> RunWarning | None:
     """Most groups taught nothing, in a policy that still fails."""
-    kept, dropped = total(run, "rollout/groups_kept"), total(run, "rollout/groups_dropped")
+    kept, dropped = sum_of(run, "rollout/groups_kept"), sum_of(run, "rollout/groups_dropped")
     share = dropped / (kept + dropped) if kept else 0.0
     if share <= NO_SIGNAL or not unsolved(run):
         return None
@@ -130,7 +132,9 @@ def entropy_growth(run: RunData) -> RunWarning | None:
     course = ends(run, "learn/entropy")
     if course is None or not course[1] > max(3 * course[0], 1.0) or reward_gain(run) > 0:
         return None
-    text = f"entropy grew from {course[0]:.3g} to {course[1]:.3g} nats and the reward did not: the policy turns to noise"
+    text = (
+        f"entropy grew from {course[0]:.3g} to {course[1]:.3g} nats and the reward did not: the policy turns to noise"
+    )
     way_out = "lower learn.lr, learn.entropy_coef or rollout.max_staleness, or use learn.kl_coef"
     return RunWarning(all_steps(run), course[1], max(3 * course[0], 1.0), text, way_out)
 
@@ -184,11 +188,11 @@ def kl_growth(run: RunData) -> RunWarning | None:
 @check
 def gradient_spikes(run: RunData) -> RunWarning | None:
     """Some gradients are many times as large as the others, or no number."""
-    norms = finite(run, "learn/grad_norm")
+    norms = known_values(run, "learn/grad_norm")
     if len(norms) < FEWEST_NORMS:
         return None
     bound = SPIKE * median(norms)
-    learned = [row for row in run.steps if row.get("learn/tokens") and "learn/grad_norm" in row]
+    learned = [row for row in run.steps if row.get("rollout/groups_kept") and "learn/grad_norm" in row]
     high = [int(row["step"]) for row in learned if not row["learn/grad_norm"] <= bound]
     if len(high) < max(2, len(norms) / 100) or bound <= 0:
         return None

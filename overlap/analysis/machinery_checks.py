@@ -1,4 +1,4 @@
-"""Checks of what stands between policy and reward: weights on their way, staleness, requests, verification and its time."""
+"""Checks of what stands between policy and reward: weights, staleness, requests, verification and its time."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from overlap.analysis.run_warning import (
     all_steps,
     check,
     field_of,
-    finite,
+    first_names,
+    known_values,
     late,
-    listed,
     reward_gain,
-    total,
+    sum_of,
 )
 from overlap.config import config_from_dict
 from overlap.record import by_parameter, refusals
@@ -24,7 +24,7 @@ from overlap.record import by_parameter, refusals
 @check
 def parity(run: RunData) -> RunWarning | None:
     """Engine and learner differ by nearly as much as is allowed."""
-    gaps = finite(run, "rollout/parity_gap")
+    gaps = known_values(run, "rollout/parity_gap")
     if not gaps:
         return None
     named = {"model": {"dtype": field_of(run, "model", "dtype") or "bfloat16"}}
@@ -47,7 +47,9 @@ def lost_updates(run: RunData) -> RunWarning | None:
     share = late(run, "sync/applied_share")
     if not share < 0.3 or reward_gain(run) > 0.02:
         return None
-    text = f"only {share:.0%} of each step's change arrived in the engine (sync/applied_share), and the reward stood still"
+    text = (
+        f"only {share:.0%} of each step's change arrived in the engine (sync/applied_share), and the reward stood still"
+    )
     way_out = "use learn.lora_sync=adapter with adapters, else raise learn.lr or use model.dtype=float32"
     return RunWarning(all_steps(run), share, 0.3, text, way_out)
 
@@ -67,7 +69,7 @@ def staleness(run: RunData) -> RunWarning | None:
 @check
 def refused_requests(run: RunData) -> RunWarning | None:
     """Programs and rollouts of episodes ask for what is refused."""
-    refused = total(run, "episode/refused")
+    refused = sum_of(run, "episode/refused")
     pairs = zip(run.column("episode/turns_mean"), run.column("rollout/samples"), strict=True)
     asked = sum(turns * samples for turns, samples in pairs if turns == turns) + refused
     share = refused / asked if asked else 0.0
@@ -82,7 +84,7 @@ def refused_requests(run: RunData) -> RunWarning | None:
 @check
 def verifier_failures(run: RunData) -> RunWarning | None:
     """Samples could not be judged, by no fault of theirs."""
-    failed, samples = total(run, "verify/failed"), total(run, "rollout/samples")
+    failed, samples = sum_of(run, "verify/failed"), sum_of(run, "rollout/samples")
     share = failed / samples if samples else 0.0
     if not share > 0.01:
         return None
@@ -95,7 +97,7 @@ def verifier_failures(run: RunData) -> RunWarning | None:
 @check
 def exposed_reward(run: RunData) -> RunWarning | None:
     """Verification is not hidden behind generation."""
-    exposed, whole = total(run, "time/exposed_reward_s"), total(run, "time/step_s")
+    exposed, whole = sum_of(run, "time/exposed_reward_s"), sum_of(run, "time/step_s")
     share = exposed / whole if whole else 0.0
     if len(run.steps) < 4 or not share > 0.25:
         return None
@@ -118,7 +120,7 @@ def flaky_problems(run: RunData) -> RunWarning | None:
     flips = {prompt: found for (prompt, _), found in verdicts.items() if len(found) > 1}
     if not flips:
         return None
-    named = listed(f"{prompt} ({', '.join(sorted(found))})" for prompt, found in flips.items())
+    named = first_names(f"{prompt} ({', '.join(sorted(found))})" for prompt, found in flips.items())
     text = f"equal programs got different verdicts in {len(flips)} problem{'s'[: len(flips) != 1]}: {named}"
     slow = any("TLE" in found for found in flips.values())
     way_out = "raise verify.cpu_s or lower verify.workers" if slow else "leave these problems out, or mend their tests"

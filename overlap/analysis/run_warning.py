@@ -2,8 +2,8 @@
 
     RunData ──▶ check, check, ... ──▶ RunWarning("entropy_collapse", steps, figure, bound, text, way_out)
 
-A check is a function with ``@check``; its name is the warning's kind, and has its line in ``docs/report.md``. Bounds are
-such that healthy runs of every kind stay silent: a warning that is wrong once is not read again.
+A check is a function with ``@check``; its name is the warning's kind, and has its line in ``docs/report.md``. Bounds
+are such that healthy runs of every kind stay silent: a warning that is wrong once is not read again.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ CHECKS: dict[str, Check] = {}
 FEWEST = 8
 """Steps that a run needs to have a course."""
 SOLVED = 0.9
-"""Share of solved samples from which a policy has little left to learn: low entropy and equal rewards are its success."""
+"""Share of solved samples from which a policy has little left to learn: low entropy is then its success."""
 
 
 def check(function: Check) -> Check:
@@ -57,7 +57,7 @@ def ends(run: RunData, name: str) -> tuple[float, float] | None:
     """Means of a figure over the first and the last tenth of the steps that have it, at least 3 each; None where there
     are fewer than ``FEWEST``.
     """
-    values = finite(run, name)
+    values = known_values(run, name)
     if len(values) < FEWEST:
         return None
     width = max(3, len(values) // 10)
@@ -66,18 +66,18 @@ def ends(run: RunData, name: str) -> tuple[float, float] | None:
 
 def late(run: RunData, name: str) -> float:
     """Mean of a figure over the second half of the steps that have it; NaN where there are fewer than 4."""
-    values = finite(run, name)
+    values = known_values(run, name)
     return mean(values[len(values) // 2 :]) if len(values) >= 4 else math.nan
 
 
-def finite(run: RunData, name: str) -> list[float]:
+def known_values(run: RunData, name: str) -> list[float]:
     """A figure of the steps that have it."""
     return [value for value in run.column(name) if math.isfinite(value)]
 
 
-def total(run: RunData, name: str) -> float:
+def sum_of(run: RunData, name: str) -> float:
     """Sum of a figure over the steps that have it."""
-    return math.fsum(finite(run, name))
+    return math.fsum(known_values(run, name))
 
 
 def unsolved(run: RunData) -> bool:
@@ -97,7 +97,7 @@ def field_of(run: RunData, section: str, name: str) -> object:
     return run.config.get(section, {}).get(name)
 
 
-def listed(names: Iterable[str], most: int = 3) -> str:
+def first_names(names: Iterable[str], most: int = 3) -> str:
     """The first names, and how many more there are."""
     every: Sequence[str] = list(names)
     more = f" and {len(every) - most} more" if len(every) > most else ""

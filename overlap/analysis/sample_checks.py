@@ -1,9 +1,9 @@
-"""Checks of what the rewards are paid for: weak verdicts, one program that solves many problems, samples that are alike."""
+"""Checks of what the rewards are paid for: weak verdicts, one program for many problems, samples that are alike."""
 
 from __future__ import annotations
 
 from overlap.analysis.run_data import RunData
-from overlap.analysis.run_warning import RunWarning, all_steps, check, listed, unsolved
+from overlap.analysis.run_warning import RunWarning, all_steps, check, first_names, unsolved
 from overlap.record import mean
 
 SAME = 3
@@ -20,7 +20,7 @@ def weak_verdicts(run: RunData) -> RunWarning | None:
         return None
     problems = dict.fromkeys(group["prompt_id"] for group in train if group["weak"])
     text = f"{share:.0%} of the accepted programs were judged beside their test, which a program could forge "
-    text += f"({listed(problems)})"
+    text += f"({first_names(problems)})"
     way_out = "read them for hacks; leave such problems out (overlap check-data names them), or use masked_if_weak"
     return RunWarning(all_steps(run), share, 0.05, text, way_out)
 
@@ -36,7 +36,7 @@ def duplicate_programs(run: RunData) -> RunWarning | None:
     most = max(problems.values(), key=len, default={})
     if len(most) <= SAME:
         return None
-    text = f"one program was accepted for {len(most)} problems ({listed(most)})"
+    text = f"one program was accepted for {len(most)} problems ({first_names(most)})"
     way_out = "read it: either the problems are the same, or their tests pay what does not solve them"
     return RunWarning((min(most.values()), max(most.values())), len(most), SAME, text, way_out)
 

@@ -17,6 +17,7 @@ from overlap.record.checkpoint import (
     save_state,
     writing,
 )
+from overlap.record.command_line import masked
 from overlap.record.digest import data_digest
 from overlap.record.json_lines import JsonLines, parse_json_lines, read_json_lines
 from overlap.record.logs import Console, OpenConsole, guest, quiet
@@ -90,6 +91,7 @@ __all__ = [
     "judged",
     "latest",
     "load_state",
+    "masked",
     "mean",
     "parse_json_lines",
     "path_of",

@@ -5,6 +5,7 @@ Waits for the disk
 Woken by  the end of a run, ``overlap report``, ``overlap.write_report``
 """
 
-from overlap.report.report import report_text, write_own_report, write_report
+from overlap.report.at_the_end import report_at_the_end, warnings_at_the_end
+from overlap.report.report import write_report
 
-__all__ = ["report_text", "write_own_report", "write_report"]
+__all__ = ["report_at_the_end", "warnings_at_the_end", "write_report"]

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from overlap.record import mean
 from overlap.report.page import esc
 
-WIDTH, HEIGHT = 360.0, 204.0
+WIDTH, HEIGHT = 360.0, 192.0
 LEFT, RIGHT, TOP, BOTTOM = 46.0, 350.0, 18.0, 172.0
 POINTS = 400
 """Points that a line has at most; the values between them are averaged."""
@@ -54,8 +54,8 @@ def line_chart(
     mark_name: str = "",
     note: str = "",
 ) -> str:
-    """A tile with lines; "" where no value is known. ``share``: values from 0 to 1, shown as percent. ``zero``: the axis
-    begins at 0. The axis is logarithmic where positive values span more than three orders of magnitude.
+    """A tile with lines; "" where no value is known. ``share``: values from 0 to 1, shown as percent. ``zero``: the
+    axis begins at 0. The axis is logarithmic where positive values span more than three orders of magnitude.
     """
     drawn = [s for s in series if s.known(xs)]
     if not drawn and not marks:
@@ -63,7 +63,9 @@ def line_chart(
     every = [v for s in drawn for _, v in s.known(xs)] + [v for mark in marks for v in mark[1:] if math.isfinite(v)]
     places = [x for s in drawn for x, _ in s.known(xs)] + [mark[0] for mark in marks]
     log = min(every) > 0 and max(every) / min(every) > 1000
-    axis = _Axis.of(places, [math.log10(v) for v in every] if log else every, zero=zero and not log, share=share, log=log)
+    axis = _Axis.of(
+        places, [math.log10(v) for v in every] if log else every, zero=zero and not log, share=share, log=log
+    )
     body = "".join(axis.line(s.known(xs), s) for s in drawn) + "".join(map(axis.mark, marks))
     keys = [(s.name, s.ink, "") for s in drawn] + ([(mark_name, "var(--mark)", "sq")] if marks else [])
     return _tile(title, unit, axis, body, keys, x_unit, note)
@@ -199,16 +201,15 @@ def _tile(
     for value in nice(axis.x0, axis.x1, 6) if axis.x1 > axis.x0 else [axis.x0]:
         if not whole or value == int(value):
             grid += f'<text x="{_c(axis.x(value))}" y="{BOTTOM + 15:g}" text-anchor="middle">{esc(short(value))}</text>'
-    legend = "".join(
-        f'<span><i class="{kind}" style="color:{ink}"></i>{esc(name)}</span>' for name, ink, kind in keys
-    )
-    data = f'data-x="{axis.x0:g} {axis.x1:g} {LEFT:g} {RIGHT:g}" data-y="{axis.y0:g} {axis.y1:g} {BOTTOM:g} {TOP:g} {axis.log:d}"'
+    legend = "".join(f'<span><i class="{kind}" style="color:{ink}"></i>{esc(name)}</span>' for name, ink, kind in keys)
+    data = f'data-x="{axis.x0:g} {axis.x1:g} {LEFT:g} {RIGHT:g}" '
+    data += f'data-y="{axis.y0:g} {axis.y1:g} {BOTTOM:g} {TOP:g} {axis.log:d}"'
     return (
         f'<div class="tile"><h3>{esc(title)}</h3><div class="keys">{legend}</div>'
         f'<svg viewBox="0 0 {WIDTH:g} {HEIGHT:g}" role="img" aria-label="{esc(title)}" data-u="{esc(x_unit)}" {data}>'
         f'{grid}<path class="axis" d="M{LEFT:g} {BOTTOM:g}H{RIGHT:g}"/>'
-        f'<text x="{LEFT - 6:g}" y="{TOP - 9:g}" text-anchor="start" dx="-38">{esc(unit)}</text>'
-        f'<text x="{RIGHT:g}" y="{BOTTOM + 29:g}" text-anchor="end">{esc(x_unit)}</text>'
+        f'<text x="2" y="{TOP - 9:g}">{esc(unit)}</text>'
+        f'<text x="2" y="{BOTTOM + 15:g}">{esc(x_unit)}</text>'
         f'{body}<path class="cross" d=""/></svg><div class="read"></div>{f"<p>{esc(note)}</p>" if note else ""}</div>'
     )
 

@@ -13,7 +13,7 @@ from overlap.evaluation import paired_change
 from overlap.record import duration
 from overlap.report.charts import COLOURS, Series, line_chart
 from overlap.report.outcome import dumbbells, evaluation_points, interval, percent_or, state
-from overlap.report.page import esc, number, section, table
+from overlap.report.page import esc, figure_text, section, table
 from overlap.report.settings import flat, shown
 
 CURVES = (
@@ -26,7 +26,7 @@ CURVES = (
 )
 
 
-def names_of(runs: Sequence[RunData]) -> list[str]:
+def run_names(runs: Sequence[RunData]) -> list[str]:
     """A short name for each run: the last part of its path, and more of it where two are alike."""
     for parts in range(1, 8):
         names = ["/".join(run.path.parts[-parts:]) for run in runs]
@@ -40,9 +40,11 @@ def outcomes(runs: Sequence[RunData], names: Sequence[str]) -> str:
     rows = []
     for at, (run, name) in enumerate(zip(runs, names, strict=True)):
         points = evaluation_points(run)
-        told = [f"{percent_or(f)}<br><small class=soft>{esc(interval(f))}</small>" for _, f in points[:1] + points[1:][-1:]]
+        told = [
+            f"{percent_or(f)}<br><small class=soft>{esc(interval(f))}</small>" for _, f in points[:1] + points[1:][-1:]
+        ]
         rewards = [v for v in run.column("reward/mean") if math.isfinite(v)]
-        ends = f"{number(rewards[0])} → {number(rewards[-1])}" if rewards else "–"
+        ends = f"{figure_text(rewards[0])} → {figure_text(rewards[-1])}" if rewards else "–"
         seconds = sum(v for v in run.column("time/step_s") if math.isfinite(v))
         dot = f'<i class="pill" style="color:var(--c{at % COLOURS});padding:0 5px">&nbsp;</i> '
         found = run_warnings(run)
@@ -119,7 +121,9 @@ def paired_tests(runs: Sequence[RunData], names: Sequence[str]) -> str:
         says = "better" if change.low > 0 else "worse" if change.high < 0 else "no difference that the problems show"
         bounds = f"{values[1]:{spec}} to {values[2]:{spec}}"
         unit = " points" if binary else ""
-        rows.append([f"<b>{esc(name)}</b>", f"{values[0]:{spec}}{unit}", bounds, f"{says} ({change.problems} problems)"])
+        rows.append(
+            [f"<b>{esc(name)}</b>", f"{values[0]:{spec}}{unit}", bounds, f"{says} ({change.problems} problems)"]
+        )
         drawn += f"<h3>{esc(name)} against {esc(first)}</h3>" + dumbbells(base.rate, point.rate, (first, name))
     lead = f"Each problem is compared with itself: the last evaluation of a run against that of {first}."
     body = table(("run", "difference", "95 % interval", ""), rows) + drawn
@@ -138,5 +142,3 @@ def all_warnings(runs: Sequence[RunData], names: Sequence[str]) -> str:
 
 def _zeroed(values: Sequence[float]) -> list[float]:
     return [value if math.isfinite(value) else 0.0 for value in values]
-
-

@@ -106,7 +106,9 @@ def learning_curves(run: RunData) -> str:
         tiles.append(line_chart(curve.title, curve.unit, xs, lines, share=curve.share, zero=curve.zero))
     note = f'<p class="note">0 in every step: {esc(", ".join(flat))}.</p>' if flat else ""
     lead = "Strong lines are running means, faint ones the steps themselves; docs/metrics.md says what each is."
-    return section("curves", "Learning", f'<div class="tiles">{"".join(tiles)}</div>{note}', lead if len(xs) > 24 else "")
+    return section(
+        "curves", "Learning", f'<div class="tiles">{"".join(tiles)}</div>{note}', lead if len(xs) > 24 else ""
+    )
 
 
 def time_curves(run: RunData) -> str:
@@ -174,7 +176,9 @@ def group_triple(run: RunData, xs: list[float]) -> str:
     shares = [[n / sum(found) for n in found] if (found := counts.get(int(x))) else [0.0] * 3 for x in xs]
     names = ("mixed", "all solved", "all failed")
     series = [Series(name, [row[k] for row in shares], (0, 2, 1)[k]) for k, name in enumerate(names)]
-    return stacked_chart("Groups", "of a step", xs, series, share=True, note="Only mixed groups teach a group advantage.")
+    return stacked_chart(
+        "Groups", "of a step", xs, series, share=True, note="Only mixed groups teach a group advantage."
+    )
 
 
 def _verdicts(run: RunData, xs: list[float]) -> str:

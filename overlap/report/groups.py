@@ -6,14 +6,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from overlap.analysis import RunData, SampleHead
-from overlap.report.page import esc, number, section, shortened, table
+from overlap.report.page import cut_short, esc, figure_text, section, table
 from sandbox.core import Excerpt
 
 GROUPS = 20
 SAMPLES = 16
 """Samples of a group that are shown."""
 CHARACTERS = 1_600_000
-"""All texts together have about so many; each is shortened to its share."""
+"""All texts together have about so many; each is cut_short to its share."""
 LONGEST, SHORTEST = 6000, 500
 KINDS = ("best", "worst", "mixed", "longest", "failed", "heldout")
 GroupKey = tuple[str, int, int]
@@ -32,8 +32,10 @@ def sample_groups(run: RunData) -> str:
     most = max(SHORTEST, min(LONGEST, CHARACTERS // (3 * shown)))
     body = "".join(_group(run, key, groups[key][:SAMPLES], most) for key in chosen)
     total = len(run.samples.heads())
-    lead = f"{len(chosen)} of the {len(groups)} groups in trajectories.jsonl ({total:,} samples), of each kind and spread "
-    lead += "over the run. Texts are shortened; overlap show prints them whole."
+    lead = (
+        f"{len(chosen)} of the {len(groups)} groups in trajectories.jsonl ({total:,} samples), of each kind and spread "
+    )
+    lead += "over the run. Texts are cut_short; overlap show prints them whole."
     return section("samples", "Groups and samples", body, lead)
 
 
@@ -62,15 +64,17 @@ def _group(run: RunData, key: GroupKey, heads: Sequence[SampleHead], most: int) 
     first = heads[0].values
     rewards = [head.values["reward"] for head in heads]
     known = [reward for reward in rewards if reward is not None]
-    when = f"step {step}" if split == "train" else f"held-out, {'after step ' + str(step) if step else 'before the run'}"
-    why = ", ".join([*first["kept_as"], *([f"taught nothing: {first['dropped']}"] if first["dropped"] else [])])
-    strip = "".join(
-        f'<i title="{esc(number(r))}" style="background:var(--m{_shade(r)})"></i>' for r in rewards
+    when = (
+        f"step {step}" if split == "train" else f"held-out, {'after step ' + str(step) if step else 'before the run'}"
     )
-    mean = number(sum(known) / len(known)) if known else "–"
+    why = ", ".join(
+        [*first["kept_as"], *([f"taught nothing: {first['dropped'].replace('_', ' ')}"] if first["dropped"] else [])]
+    )
+    strip = "".join(f'<i title="{esc(figure_text(r))}" style="background:var(--m{_shade(r)})"></i>' for r in rewards)
+    mean = figure_text(sum(known) / len(known)) if known else "–"
     title = f'{esc(when)} · <b>{esc(first["prompt_id"])}</b> <span class="strip">{strip}</span>mean reward {mean}'
     rows = [run.samples.row(head) for head in heads]
-    prompt = f"<h4>Prompt</h4><pre>{esc(shortened(rows[0]['prompt'], most))}</pre>"
+    prompt = f"<h4>Prompt</h4><pre>{esc(cut_short(rows[0]['prompt'], most))}</pre>"
     samples = "".join(_sample(row, most) for row in rows)
     note = f' <span class="soft">{esc(why)}</span>' if why else ""
     return f"<details><summary>{title}{note}</summary><div>{prompt}{samples}</div></details>"
@@ -85,11 +89,11 @@ def _shade(reward: float | None) -> int:
 def _sample(row: Mapping[str, Any], most: int) -> str:
     verdict = row["verdict"] or ("not judged" if row["failure"] else "–")
     kind = "good" if verdict == "AC" else "soft" if row["verdict"] is None else "bad"
-    facts = [f"reward {number(row['reward'])}"]
+    facts = [f"reward {figure_text(row['reward'])}"]
     facts += [f"advantage {row['advantage']:+.2f}"] if row["advantage"] is not None else []
     facts += [f"{row['passed']} of {row['total']} cases"] if row["total"] else []
     facts += [f"{row['tokens']} tokens, {row['finish']}"]
-    facts += [f"{name} {number(value)}" for name, value in row["parts"].items() if len(row["parts"]) > 1]
+    facts += [f"{name} {figure_text(value)}" for name, value in row["parts"].items() if len(row["parts"]) > 1]
     facts += ["weak verdict"] if row["weak"] else []
     facts += [f"{row['turns']} turns"] if row["turns"] > 1 else []
     parts = [_text("Not judged", row["failure"], most), _text("Answer", row.get("dialog") or row["answer"], most)]
@@ -103,7 +107,7 @@ def _sample(row: Mapping[str, Any], most: int) -> str:
 
 
 def _text(title: str, text: str, most: int) -> str:
-    return f"<h4>{esc(title)}</h4><pre>{esc(shortened(text, most))}</pre>" if text else ""
+    return f"<h4>{esc(title)}</h4><pre>{esc(cut_short(text, most))}</pre>" if text else ""
 
 
 def _failing(tests: Iterable[Mapping[str, Any]], most: int) -> str:
@@ -115,10 +119,10 @@ def _failing(tests: Iterable[Mapping[str, Any]], most: int) -> str:
     facts += [("signal", case.get("signal")), ("CPU, s", case.get("cpu_s")), ("wall, s", case.get("wall_s"))]
     facts += [("memory, MiB", case["memory_bytes"] / 2**20)] if case.get("memory_bytes") else []
     known = [(name, value) for name, value in facts if value not in (None, "")]
-    told = table([name for name, _ in known], [[esc(number(value)) for _, value in known]])
+    told = table([name for name, _ in known], [[esc(figure_text(value)) for _, value in known]])
     texts = [_text(name, _excerpt(case.get(name)), most) for name in ("input", "expected", "got", "stderr")]
     boxes = "".join(f"<div>{text}</div>" for text in texts if text)
-    return f"<h4>First failing test: number {esc(case['index'])}</h4>{told}<div class=\"cases\">{boxes}</div>"
+    return f'<h4>First failing test: number {esc(case["index"])}</h4>{told}<div class="cases">{boxes}</div>'
 
 
 def _excerpt(value: Any) -> str:

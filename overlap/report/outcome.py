@@ -9,7 +9,7 @@ from typing import Any
 from overlap.analysis import RunData, RunWarning
 from overlap.evaluation import PassRate, paired_change
 from overlap.record import duration, mean
-from overlap.report.page import card, esc, number, percent, section
+from overlap.report.page import card, esc, figure_text, percent, section
 
 PROBLEMS = 60
 """Problems that are drawn; of more, those that changed most."""
@@ -26,7 +26,9 @@ def outcome(run: RunData) -> str:
         cards.append(card("mean reward", value, f"mean of {width} step{'s'[: width != 1]} at either end"))
     seconds = summary.get("seconds") or sum(v for v in run.column("time/step_s") if math.isfinite(v))
     cards.append(card("steps", f"{len(steps):,}", f"in {duration(seconds)}; {state(run)}"))
-    samples, tokens = (sum(v for v in run.column(f"rollout/{name}") if math.isfinite(v)) for name in ("samples", "tokens"))
+    samples, tokens = (
+        sum(v for v in run.column(f"rollout/{name}") if math.isfinite(v)) for name in ("samples", "tokens")
+    )
     cards.append(card("samples", f"{samples:,.0f}", f"{tokens:,.0f} response tokens"))
     exposed, whole = (
         sum(v for v in run.column(f"time/{name}") if math.isfinite(v)) for name in ("exposed_reward_s", "step_s")
@@ -52,25 +54,29 @@ def _heldout_cards(run: RunData) -> list[str]:
     points = evaluation_points(run)
     if not points:
         return []
-    name = f"held-out {points[-1][1]['measure']}"
+    name = str(points[-1][1]["measure"])
     first, last = points[0][1], points[-1][1]
     cards = [
         card(
-            f"{name}, {'before' if points[0][0] == 0 else f'step {points[0][0]}'}", percent_or(first), interval(first)
+            f"{name} {'before the run' if points[0][0] == 0 else f'after step {points[0][0]}'}",
+            percent_or(first),
+            interval(first),
         )
     ]
     if len(points) > 1:
-        cards.append(card(f"{name}, after step {points[-1][0]}", percent_or(last), interval(last)))
+        cards.append(card(f"{name} after step {points[-1][0]}", percent_or(last), interval(last)))
     if change := _change(run):
         binary = last["measure"] != "mean reward"
         value = f"{100 * change[0]:+.1f} points" if binary else f"{change[0]:+.3f}"
-        bounds = f"{100 * change[1]:+.1f} to {100 * change[2]:+.1f}" if binary else f"{change[1]:+.3f} to {change[2]:+.3f}"
-        cards.append(card("change", value, f"95 % interval {bounds}, {change[3]} problems paired"))
+        bounds = (
+            f"{100 * change[1]:+.1f} to {100 * change[2]:+.1f}" if binary else f"{change[1]:+.3f} to {change[2]:+.3f}"
+        )
+        cards.append(card("change", value, f"95 %: {bounds}; {change[3]} problems, each against itself"))
     return cards
 
 
 def _change(run: RunData) -> tuple[float, float, float, int] | None:
-    """Change over the problems, its bounds and their number: by problem where they are known, else by the summary."""
+    """Change over the problems, its bounds and of how many it is: by problem, else by the summary."""
     rates = [point.rate for point in run.evaluations]
     if len(rates) > 1:
         found = paired_change(rates[0], rates[-1])
@@ -91,14 +97,14 @@ def evaluation_points(run: RunData) -> list[tuple[int, dict[str, Any]]]:
 
 def percent_or(figures: dict[str, Any]) -> str:
     """A pass rate in percent, another mean as a number."""
-    return number(figures["value"]) if figures["measure"] == "mean reward" else percent(figures["value"])
+    return figure_text(figures["value"]) if figures["measure"] == "mean reward" else percent(figures["value"])
 
 
 def interval(figures: dict[str, Any]) -> str:
     """The bounds, and of how much they are."""
     low, high = ({**figures, "value": figures[end]} for end in ("low", "high"))
     more = f", {figures['samples']:,} samples" if figures.get("samples") else ""
-    return f"95 % interval {percent_or(low)} to {percent_or(high)}; {figures['problems']} problems{more}"
+    return f"95 %: {percent_or(low)} to {percent_or(high)}; {figures['problems']} held-out problems{more}"
 
 
 def warnings(found: Sequence[RunWarning], run: RunData) -> str:
@@ -111,7 +117,8 @@ def warnings(found: Sequence[RunWarning], run: RunData) -> str:
     for warning in found:
         first, last = warning.steps
         steps = f"step {first}" if first == last else f"steps {first} to {last}"
-        figures = f"{warning.kind} · {steps} · {number(warning.figure)}, bound {number(warning.bound)} · docs/report.md"
+        figures = f"{figure_text(warning.figure)}, bound {figure_text(warning.bound)}"
+        figures = f"{warning.kind} · {steps} · {figures} · docs/report.md"
         boxes.append(
             f'<div class="warn"><p><b>{esc(_capital(warning.text))}.</b></p>'
             f'<p class="out">{esc(_capital(warning.way_out))}.</p><small>{esc(figures)}</small></div>'
@@ -128,8 +135,9 @@ def by_problem(run: RunData) -> str:
     rates = [point.rate for point in run.evaluations]
     if len(rates) < 2:
         return ""
-    names = ("before" if run.evaluations[0].step == 0 else f"after step {run.evaluations[0].step}"), (
-        f"after step {run.evaluations[-1].step}"
+    names = (
+        ("before" if run.evaluations[0].step == 0 else f"after step {run.evaluations[0].step}"),
+        (f"after step {run.evaluations[-1].step}"),
     )
     return section("problems", "Held-out problems", dumbbells(rates[0], rates[-1], names))
 
@@ -158,7 +166,9 @@ def dumbbells(before: PassRate, after: PassRate, names: tuple[str, str]) -> str:
         rows.append(f'<circle cx="{x(a)}" cy="{y}" r="3.5" fill="var(--panel)" stroke="var(--c7)" stroke-width="1.5"/>')
         rows.append(f'<circle cx="{x(b)}" cy="{y}" r="4" fill="{ink}"/>')
     grid = "".join(f'<line class="grid" x1="{x(v)}" x2="{x(v)}" y1="0" y2="100%"/>' for v in _quarters(low, high))
-    labels = "".join(f"<span>{number(v) if high > 1 or low < 0 else percent(v, '.0f')}</span>" for v in _quarters(low, high))
+    labels = "".join(
+        f"<span>{figure_text(v) if high > 1 or low < 0 else percent(v, '.0f')}</span>" for v in _quarters(low, high)
+    )
     keys = (
         f'<div class="keys"><span><i class="sq" style="color:var(--c7)"></i>{esc(names[0])}</span><span><i class="sq" '
         f'style="color:var(--c0)"></i>{esc(names[1])}, better</span><span><i class="sq" style="color:var(--c1)"></i>'
@@ -166,7 +176,7 @@ def dumbbells(before: PassRate, after: PassRate, names: tuple[str, str]) -> str:
     )
     ids = "".join(f'<div title="{esc(name)}">{esc(name)}</div>' for name, *_ in pairs)
     svg = f'<svg height="{14 * len(pairs)}" role="img" aria-label="rates by problem">{grid}{"".join(rows)}</svg>'
-    body = f'<div class="map"><div class="names">{ids}</div><div>{svg}<div class="ticks">{labels}</div></div></div>'
+    body = f'<div class="map few"><div class="names">{ids}</div><div>{svg}<div class="ticks">{labels}</div></div></div>'
     return f'<p class="lead">{esc(lead)}</p>{keys}{body}'
 
 

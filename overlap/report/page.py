@@ -1,7 +1,7 @@
 """A page of one file: text that is escaped, figures as people write them, sections, and the frame around them.
 
 Answers of a policy are hostile HTML: every text goes through ``esc``, and the page's own policy lets no script run but
-the one of ``style.py``, and nothing be loaded.
+``page.js``, and nothing be loaded.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ import hashlib
 import html
 import math
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 
-from overlap.report.style import SCRIPT, STYLE
-
+HERE = Path(__file__).parent
 MARK = "<!-- overlap report -->"
 """In the first line: what tells a file of ours, which may be written over."""
 _HIDDEN = {code: f"⟨{code:02X}⟩" for code in (*range(32), 127, *range(0x80, 0xA0))}
@@ -28,7 +28,7 @@ def esc(text: object) -> str:
     return html.escape(shown, quote=True)
 
 
-def number(value: object, spec: str = ".3g") -> str:
+def figure_text(value: object, spec: str = ".3g") -> str:
     """A figure; "–" for one that is not known."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return "–" if value is None else str(value)
@@ -42,7 +42,7 @@ def percent(value: float | None, spec: str = ".1f") -> str:
     return "–" if value is None or not math.isfinite(value) else f"{100 * value:{spec}} %"
 
 
-def shortened(text: str, most: int) -> str:
+def cut_short(text: str, most: int) -> str:
     """``text`` whole, or its beginning and end with the number of characters between them."""
     if len(text) <= most:
         return text
@@ -71,9 +71,10 @@ def card(name: str, value: str, note: str = "") -> str:
     return f'<div class="card"><span>{esc(name)}</span><b>{esc(value)}</b>{note}</div>'
 
 
-def page(title: str, subtitle: str, contents: Sequence[tuple[str, str]], body: str) -> str:
+def html_page(title: str, subtitle: str, contents: Sequence[tuple[str, str]], body: str) -> str:
     """The whole file. ``contents``: anchor and title of each section."""
-    digest = base64.b64encode(hashlib.sha256(SCRIPT.encode()).digest()).decode()
+    style, script = ((HERE / name).read_text("utf-8") for name in ("style.css", "page.js"))
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     rules = f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'; img-src data:"
     links = "".join(f'<a href="#{anchor}">{esc(name)}</a>' for anchor, name in contents if f'id="{anchor}"' in body)
     return (
@@ -81,7 +82,7 @@ def page(title: str, subtitle: str, contents: Sequence[tuple[str, str]], body: s
         f'<meta http-equiv="Content-Security-Policy" content="{rules}">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         '<meta name="color-scheme" content="light dark">\n<link rel="icon" href="data:,">\n'
-        f"<title>{esc(title)}</title>\n<style>{STYLE}</style></head>\n<body>\n"
+        f"<title>{esc(title)}</title>\n<style>\n{style}</style></head>\n<body>\n"
         f'<header><p class="kind">overlap report</p><h1>{esc(title)}</h1><p class="sub">{esc(subtitle)}</p></header>\n'
-        f"<nav>{links}</nav>\n<main>\n{body}</main>\n<script>{SCRIPT}</script>\n</body></html>\n"
+        f"<nav>{links}</nav>\n<main>\n{body}</main>\n<script>{script}</script>\n</body></html>\n"
     )

@@ -39,9 +39,7 @@ def pass_rate_map(run: RunData) -> str:
     ids = "".join(f'<div title="{esc(name)}">{esc(name)}</div>' for name in names)
     ticks = f'<div class="ticks"><span>step 1</span><span>step {steps}</span></div>'
     labels = ("0", "to 25 %", "to 50 %", "to 75 %", "below 100 %", "100 %")
-    keys = "".join(
-        f'<span><i class="sq" style="color:var(--m{k})"></i>{name}</span>' for k, name in enumerate(labels)
-    )
+    keys = "".join(f'<span><i class="sq" style="color:var(--m{k})"></i>{name}</span>' for k, name in enumerate(labels))
     lead = f"{len(names)} of {len(rates)} problems" if len(names) < len(rates) else f"{len(names)} problems"
     lead += ", the hardest first; a cell is the share of a problem's samples that were solved in a step"
     lead += f" ({several} steps)." if several > 1 else "."

@@ -15,7 +15,7 @@ from overlap.report import compare
 from overlap.report.curves import learning_curves, time_curves
 from overlap.report.groups import sample_groups
 from overlap.report.outcome import by_problem, outcome, state, warnings
-from overlap.report.page import MARK, esc, page, section
+from overlap.report.page import MARK, esc, html_page, section
 from overlap.report.problem_map import pass_rate_map
 from overlap.report.settings import settings, surroundings
 from overlap.report.timeline import timeline
@@ -35,8 +35,6 @@ CONTENTS = (
     ("samples", "Samples"),
     ("machine", "Machine"),
 )
-AT_THE_END_S = 30.0
-"""Time that the report of a run may take at its end, s: sections that come later are left out."""
 
 
 def write_report(*runs: str | Path, out: str | Path | None = None) -> Path:
@@ -56,11 +54,6 @@ def write_report(*runs: str | Path, out: str | Path | None = None) -> Path:
 
 def _place(runs: Sequence[RunData]) -> Path:
     return RunFile.REPORT.of(runs[0].path) if len(runs) == 1 else Path(str(RunFile.REPORT))
-
-
-def write_own_report(run: RunData) -> None:
-    """The report of a run that ends, into its directory, within ``AT_THE_END_S``. Raises OverlapErrors."""
-    write_atomic(RunFile.REPORT.of(run.path), report_text([run], until_s=time.monotonic() + AT_THE_END_S))
 
 
 def report_text(runs: Sequence[RunData], *, until_s: float = float("inf")) -> str:
@@ -88,11 +81,13 @@ def _one(run: RunData, until_s: float) -> str:
         else:
             late.append(name)
     if late:
-        note = f"Left out, so that the run could end: {', '.join(late)}. overlap report {run.path} makes the whole report."
+        note = (
+            f"Left out, so that the run could end: {', '.join(late)}. overlap report {run.path} makes the whole report."
+        )
         body += section("late", "Left out", f'<p class="note">{esc(note)}</p>')
     policy = run.config.get("model", {}).get("policy", "")
     subtitle = " · ".join(filter(None, (str(policy), f"{len(run.steps)} steps", state(run), _when(run))))
-    return page(run.path.name, subtitle, _ordered(), body)
+    return html_page(run.path.name, subtitle, _ordered(), body)
 
 
 def _ordered() -> list[tuple[str, str]]:
@@ -103,7 +98,7 @@ def _ordered() -> list[tuple[str, str]]:
 
 
 def _several(runs: Sequence[RunData]) -> str:
-    names = compare.names_of(runs)
+    names = compare.run_names(runs)
     parts = (
         compare.outcomes,
         compare.all_warnings,
@@ -112,7 +107,7 @@ def _several(runs: Sequence[RunData]) -> str:
         compare.paired_tests,
     )
     body = "".join(part(runs, names) for part in parts)
-    return page(f"{len(runs)} runs", ", ".join(names), CONTENTS, body)
+    return html_page(f"{len(runs)} runs", ", ".join(names), CONTENTS, body)
 
 
 def _when(run: RunData) -> str:

@@ -8,7 +8,9 @@ from typing import Any
 
 from overlap.analysis import RunData
 from overlap.config import Config
-from overlap.report.page import esc, number, section, table
+from overlap.json_types import to_json_types
+from overlap.record import masked
+from overlap.report.page import esc, figure_text, section, table
 
 Flat = dict[str, Any]
 
@@ -24,13 +26,13 @@ def flat(config: Mapping[str, Any]) -> Flat:
 
 
 def shown(value: Any) -> str:
-    """A value as it is written in YAML or on the command line."""
-    return value if isinstance(value, str) and value else json.dumps(value, ensure_ascii=False, default=str)
+    """A value as it is written in YAML or on the command line, without passwords."""
+    return masked(value if isinstance(value, str) and value else json.dumps(value, ensure_ascii=False, default=str))
 
 
 def settings(run: RunData) -> str:
     """Fields that differ from the defaults, and all others folded away."""
-    given, usual = flat(run.config), flat(Config().to_dict())
+    given, usual = flat(run.config), flat(to_json_types(Config().to_dict()))
     missing = object()
     other = {name: value for name, value in given.items() if usual.get(name, missing) != value}
     same = {name: value for name, value in given.items() if name not in other}
@@ -78,4 +80,4 @@ def _named(name: str) -> str:
 
 
 def _value(value: Any) -> str:
-    return ", ".join(map(str, value)) if isinstance(value, list) else number(value, "g")
+    return ", ".join(map(str, value)) if isinstance(value, list) else figure_text(value, "g")

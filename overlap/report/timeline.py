@@ -46,12 +46,16 @@ def timeline(run: RunData) -> str:
     if learned is None:
         return ""
     length = next(row["time/step_s"] for row in run.steps if row["step"] == step)
-    end = max((s.end for s in spans if s.stage == "load" and 0 <= s.start - learned.end < 0.5 * length), default=learned.end)
+    end = max(
+        (s.end for s in spans if s.stage == "load" and 0 <= s.start - learned.end < 0.5 * length), default=learned.end
+    )
     begin = end - length
     inside = [s for s in spans if s.end > begin and s.start < end]
     lanes = "".join(_lane(stage, [s for s in inside if s.stage == stage], begin, end) for stage in LANES)
     ticks = "".join(f"<span>{length * k / 4:.3g}{' s' * (k == 4)}</span>" for k in range(5))
-    lead = f"Step {step}, {length:.3g} s, of median length. A bar is one sample; the file trace.json has all steps, for "
+    lead = (
+        f"Step {step}, {length:.3g} s, of median length. A bar is one sample; the file trace.json has all steps, for "
+    )
     return section(
         "timeline",
         "Timeline of a step",
@@ -61,7 +65,9 @@ def timeline(run: RunData) -> str:
 
 
 def _typical(run: RunData) -> int | None:
-    rows = [row for row in run.steps if math.isfinite(row.get("time/step_s", math.nan)) and row.get("learn/tokens")]
+    rows = [
+        row for row in run.steps if math.isfinite(row.get("time/step_s", math.nan)) and row.get("rollout/groups_kept")
+    ]
     rows = sorted(rows[len(rows) // 2 :], key=lambda row: float(row["time/step_s"]))
     return int(rows[len(rows) // 2]["step"]) if rows else None
 

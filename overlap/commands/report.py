@@ -1,0 +1,17 @@
+"""``overlap report``: the report of one run, or the comparison of several."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+
+
+def report_command(args: argparse.Namespace) -> Iterator[str]:
+    """Write the report; yields where it is, and what it warns of."""
+    from overlap.analysis import load_run, run_warnings
+    from overlap.report import write_report
+
+    path = write_report(*args.runs, out=args.out)
+    if len(args.runs) == 1:
+        yield from (f"WARNING  {warning}" for warning in run_warnings(load_run(args.runs[0])))
+    yield f"{path}: open it in a browser"
