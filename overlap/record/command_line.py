@@ -18,7 +18,7 @@ def command_line() -> str:
     program = Path(sys.argv[0] or "python")
     if program.parts[-2:] not in _OURS:
         return program.name
-    return masked(shlex.join(["overlap", *sys.argv[1:]]))
+    return shlex.join(["overlap", *map(masked, sys.argv[1:])])
 
 
 def masked(text: str) -> str:

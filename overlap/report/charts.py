@@ -93,7 +93,8 @@ def stacked_chart(
             if height > 0:
                 top, x = axis.y(low + height), LEFT + wide * at + (wide - bar) / 2
                 path.append(f"M{_c(x)} {_c(top)}h{_c(bar)}v{_c(axis.y(low) - top)}h{_c(-bar)}z")
-        body += f'<path fill="{s.ink}" d="{"".join(path)}"/>'
+        crisp = ' shape-rendering="crispEdges"' if bar == wide else ""  # else the seams of thin bars show
+        body += f'<path fill="{s.ink}"{crisp} d="{"".join(path)}"/>'
         lower = [a + b for a, b in zip(lower, part, strict=True)]
     return _tile(title, unit, axis, body, [(s.name, s.ink, "sq") for s in drawn], "step", note)
 
@@ -113,7 +114,7 @@ class _Axis:
     def of(cls, places: Sequence[float], values: Sequence[float], *, zero: bool, share: bool, log: bool) -> _Axis:
         low, high = min(values), max(values)
         if share and high <= 1:
-            low, high = 0.0, max(high, 0.05) if high < 0.25 else 1.0
+            low, high = min(0.0, low), max(high, 0.05) if high < 0.25 else 1.0
         elif zero and low >= 0:
             low = 0.0
         if high - low < 1e-12 * max(1.0, abs(high)):

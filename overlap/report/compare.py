@@ -46,7 +46,7 @@ def outcomes(runs: Sequence[RunData], names: Sequence[str]) -> str:
         rewards = [v for v in run.column("reward/mean") if math.isfinite(v)]
         ends = f"{figure_text(rewards[0])} → {figure_text(rewards[-1])}" if rewards else "–"
         seconds = sum(v for v in run.column("time/step_s") if math.isfinite(v))
-        dot = f'<i class="pill" style="color:var(--c{at % COLOURS});padding:0 5px">&nbsp;</i> '
+        dot = f'<i class="dot" style="color:var(--c{at % COLOURS})"></i>'
         found = run_warnings(run)
         rows.append(
             [
@@ -85,20 +85,14 @@ def overlaid(runs: Sequence[RunData], names: Sequence[str]) -> str:
         ("time-axis", "By time of the steps", "time/step_s", "min", 60.0),
     ):
         places = [[at / scale for at in accumulate(_zeroed(run.column(metric)))] for run in runs]
-        tiles = [
-            line_chart(
-                name,
-                of,
-                [],
-                [
-                    Series(label, run.column(column), at % COLOURS, xs)
-                    for at, (run, label, xs) in enumerate(zip(runs, names, places, strict=True))
-                ],
-                x_unit=unit,
-                share=share,
-            )
-            for name, of, column, share in CURVES
-        ]
+        tiles = []
+        for name, of, column, share in CURVES:
+            columns = [run.column(column) for run in runs]
+            if not any(value for values in columns for value in values if math.isfinite(value)):
+                continue
+            triples = zip(names, columns, places, strict=True)
+            lines = [Series(label, values, at % COLOURS, xs) for at, (label, values, xs) in enumerate(triples)]
+            tiles.append(line_chart(name, of, [], lines, x_unit=unit, share=share))
         if any(tiles):
             parts.append(section(anchor, title, f'<div class="tiles">{"".join(tiles)}</div>'))
     return "".join(parts)
@@ -124,7 +118,9 @@ def paired_tests(runs: Sequence[RunData], names: Sequence[str]) -> str:
         rows.append(
             [f"<b>{esc(name)}</b>", f"{values[0]:{spec}}{unit}", bounds, f"{says} ({change.problems} problems)"]
         )
-        drawn += f"<h3>{esc(name)} against {esc(first)}</h3>" + dumbbells(base.rate, point.rate, (first, name))
+        drawn += f'<h3 class="apart">{esc(name)} against {esc(first)}</h3>' + dumbbells(
+            base.rate, point.rate, (first, name)
+        )
     lead = f"Each problem is compared with itself: the last evaluation of a run against that of {first}."
     body = table(("run", "difference", "95 % interval", ""), rows) + drawn
     return section("paired", "Held-out problems, paired", body, lead)
@@ -136,7 +132,10 @@ def all_warnings(runs: Sequence[RunData], names: Sequence[str]) -> str:
     for run, name in zip(runs, names, strict=True):
         found = run_warnings(run)
         if found:
-            parts.append(f"<h3>{esc(name)}</h3>" + "".join(f'<div class="warn"><p>{esc(w)}.</p></div>' for w in found))
+            parts.append(
+                f'<h3 class="apart">{esc(name)}</h3>'
+                + "".join(f'<div class="warn"><p>{esc(w)}.</p></div>' for w in found)
+            )
     return section("warnings", "Warnings", "".join(parts) or '<p class="note">None.</p>')
 
 

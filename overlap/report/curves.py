@@ -138,17 +138,15 @@ def _reward(run: RunData, xs: list[float]) -> str:
     points = [p for p in evaluation_points(run) if p[1]["measure"] == "mean reward"]
     return line_chart(
         "Reward", "mean of a step", xs, [Series("samples", run.column("reward/mean"), 0)],
-        marks=_marks(points), mark_name="held-out, 95 %",
+        marks=_marks(points), mark_name="held-out",
     )  # fmt: skip
 
 
 def _solved(run: RunData, xs: list[float]) -> str:
     points = [p for p in evaluation_points(run) if p[1]["measure"] == "pass@1"]
-    lines = [("reward/solved_share", "samples", 2), ("reward/any_solved_share", "problems, by any sample", 4)]
+    lines = [("reward/solved_share", "samples", 2), ("reward/any_solved_share", "any of a group", 4)]
     series = [Series(name, run.column(metric), colour) for metric, name, colour in lines]
-    return line_chart(
-        "Solved", "share", xs, series, share=True, marks=_marks(points), mark_name="held-out pass@1, 95 %"
-    )
+    return line_chart("Solved", "share", xs, series, share=True, marks=_marks(points), mark_name="held-out pass@1")
 
 
 def _marks(points: Sequence[tuple[int, dict[str, float]]]) -> list[tuple[float, float, float, float]]:

@@ -35,7 +35,7 @@ def sample_groups(run: RunData) -> str:
     lead = (
         f"{len(chosen)} of the {len(groups)} groups in trajectories.jsonl ({total:,} samples), of each kind and spread "
     )
-    lead += "over the run. Texts are cut_short; overlap show prints them whole."
+    lead += "over the run. Texts are shortened; overlap show prints them whole."
     return section("samples", "Groups and samples", body, lead)
 
 

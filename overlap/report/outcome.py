@@ -161,7 +161,7 @@ def dumbbells(before: PassRate, after: PassRate, names: tuple[str, str]) -> str:
 
     rows = []
     for at, (_, a, b) in enumerate(pairs):
-        y, ink = at * 14 + 7, "var(--c0)" if b >= a else "var(--c1)"
+        y, ink = at * 14 + 7, "var(--c0)" if b > a else "var(--c1)" if b < a else "var(--c7)"
         rows.append(f'<line x1="{x(a)}" x2="{x(b)}" y1="{y}" y2="{y}" stroke="{ink}" stroke-width="2.5"/>')
         rows.append(f'<circle cx="{x(a)}" cy="{y}" r="3.5" fill="var(--panel)" stroke="var(--c7)" stroke-width="1.5"/>')
         rows.append(f'<circle cx="{x(b)}" cy="{y}" r="4" fill="{ink}"/>')

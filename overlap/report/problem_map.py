@@ -9,6 +9,8 @@ from overlap.report.page import esc, section
 
 ROWS, COLUMNS = 90, 240
 """Problems and columns that are drawn; over more steps a column is several."""
+WHOLE = 60
+"""Steps of which each has a column."""
 LEVELS = 6
 
 
@@ -23,8 +25,9 @@ def pass_rate_map(run: RunData) -> str:
     if not rates:
         return ""
     steps = int(max(step for row in rates.values() for step in row))
-    several = -(-steps // COLUMNS)
     often = sorted(rates, key=lambda name: -len(rates[name]))[:ROWS]
+    # Of a long run a column is as many steps as a problem comes once in, so that the cells of a row touch.
+    several = 1 if steps <= WHOLE else max(-(-steps // COLUMNS), steps // len(rates[often[len(often) // 2]]))
     names = sorted(often, key=lambda name: (_rate(rates[name].values()), name))
     paths: list[list[str]] = [[] for _ in range(LEVELS)]
     for at, name in enumerate(names):
