@@ -61,7 +61,7 @@ def staleness(run: RunData) -> RunWarning | None:
     if not share < 0.5:
         return None
     age = late(run, "rollout/staleness_mean")
-    text = f"the importance weights leave {share:.0%} of the samples' worth (mean age {age:.1f} versions)"
+    text = f"the effective sample size of the importance weights is {share:.0%} (mean age {age:.1f} versions)"
     way_out = "lower rollout.max_staleness, learn.lr or learn.updates_per_step"
     return RunWarning(all_steps(run), share, 0.5, text, way_out)
 
@@ -91,7 +91,7 @@ def verifier_failures(run: RunData) -> RunWarning | None:
     said = Counter(head.values["failure"] for head in run.samples.heads() if head.values["failure"]).most_common(1)
     named = f"; most often: {said[0][0][:120]}" if said else ""
     text = f"{share:.1%} of the samples could not be judged, through no fault of the program{named}"
-    return RunWarning(all_steps(run), share, 0.01, text, "sandbox doctor says what this machine lacks; see run.log")
+    return RunWarning(all_steps(run), share, 0.01, text, "run sandbox doctor, and see run.log")
 
 
 @check

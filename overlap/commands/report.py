@@ -11,7 +11,8 @@ def report_command(args: argparse.Namespace) -> Iterator[str]:
     from overlap.analysis import load_run, run_warnings
     from overlap.report import write_report
 
-    path = write_report(*args.runs, out=args.out)
-    if len(args.runs) == 1:
-        yield from (f"WARNING  {warning}" for warning in run_warnings(load_run(args.runs[0])))
+    runs = [load_run(run) for run in args.runs]
+    path = write_report(*runs, out=args.out)
+    if len(runs) == 1:
+        yield from (f"WARNING  {warning}" for warning in run_warnings(runs[0]))
     yield f"{path}: open it in a browser"

@@ -16,6 +16,8 @@ WIDTH, HEIGHT = 360.0, 192.0
 LEFT, RIGHT, TOP, BOTTOM = 46.0, 350.0, 18.0, 172.0
 POINTS = 400
 """Points that a line has at most; the values between them are averaged."""
+BARS = 60
+"""Bars of a stack that stand apart; more of them become one shape."""
 COLOURS = 7
 MarkAt = tuple[float, float, float, float]
 """x, value, low, high."""
@@ -62,7 +64,7 @@ def line_chart(
         return ""
     every = [v for s in drawn for _, v in s.known(xs)] + [v for mark in marks for v in mark[1:] if math.isfinite(v)]
     places = [x for s in drawn for x, _ in s.known(xs)] + [mark[0] for mark in marks]
-    log = min(every) > 0 and max(every) / min(every) > 1000
+    log = not share and min(every) > 0 and max(every) / min(every) > 1000
     axis = _Axis.of(
         places, [math.log10(v) for v in every] if log else every, zero=zero and not log, share=share, log=log
     )
@@ -84,19 +86,32 @@ def stacked_chart(
     places = [mean(xs[b]) for b in bins]
     tops = [sum(column) for column in zip(*heights, strict=True)]
     axis = _Axis.of([places[0] - width / 2, places[-1] + width / 2], [0.0, *tops], zero=True, share=share, log=False)
-    wide = (RIGHT - LEFT) / len(bins)
-    bar = wide * (0.82 if len(bins) <= 60 else 1.0)
     lower, body = [0.0] * len(bins), ""
     for s, part in zip(drawn, heights, strict=True):
-        path = []
-        for at, (low, height) in enumerate(zip(lower, part, strict=True)):
-            if height > 0:
-                top, x = axis.y(low + height), LEFT + wide * at + (wide - bar) / 2
-                path.append(f"M{_c(x)} {_c(top)}h{_c(bar)}v{_c(axis.y(low) - top)}h{_c(-bar)}z")
-        crisp = ' shape-rendering="crispEdges"' if bar == wide else ""  # else the seams of thin bars show
-        body += f'<path fill="{s.ink}"{crisp} d="{"".join(path)}"/>'
-        lower = [a + b for a, b in zip(lower, part, strict=True)]
+        upper = [a + b for a, b in zip(lower, part, strict=True)]
+        path = _bars(axis, lower, upper) if len(bins) <= BARS else _steps(axis, lower, upper)
+        body += f'<path fill="{s.ink}" d="{path}"/>'
+        lower = upper
     return _tile(title, unit, axis, body, [(s.name, s.ink, "sq") for s in drawn], "step", note)
+
+
+def _bars(axis: _Axis, lower: Sequence[float], upper: Sequence[float]) -> str:
+    """A bar for each bin, with gaps between them."""
+    wide = (RIGHT - LEFT) / len(lower)
+    path = []
+    for at, (low, high) in enumerate(zip(lower, upper, strict=True)):
+        if high > low:
+            down, bar = axis.y(low) - axis.y(high), 0.82 * wide
+            path.append(f"M{_c(LEFT + wide * (at + 0.09))} {_c(axis.y(high))}h{_c(bar)}v{_c(down)}h{_c(-bar)}z")
+    return "".join(path)
+
+
+def _steps(axis: _Axis, lower: Sequence[float], upper: Sequence[float]) -> str:
+    """One shape with a step for each bin: the seams between many thin bars would show."""
+    wide, count = (RIGHT - LEFT) / len(lower), len(lower)
+    there = "".join(f"V{_c(axis.y(high))}H{_c(LEFT + wide * (at + 1))}" for at, high in enumerate(upper))
+    back = "".join(f"V{_c(axis.y(lower[at]))}H{_c(LEFT + wide * at)}" for at in range(count - 1, -1, -1))
+    return f"M{LEFT:g} {BOTTOM:g}{there}{back}z"
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,16 +40,25 @@ def sample_groups(run: RunData) -> str:
 
 
 def choose(groups: Mapping[GroupKey, Sequence[SampleHead]]) -> list[GroupKey]:
-    """At most ``GROUPS``: of each kind those that are spread evenly over the steps, then of all others."""
-    ordered = sorted(groups, key=lambda key: (key[1], key[0], abs(key[2])))
+    """At most ``GROUPS``: of each kind those that are spread evenly over the steps, then of all others, at first those
+    that were trained on.
+    """
+    ordered = sorted(groups, key=_in_order)
     by_kind = {kind: [k for k in ordered if kind in groups[k][0].values["kept_as"]] for kind in KINDS}
-    there = {kind: keys for kind, keys in by_kind.items() if keys}
+    there = [keys for keys in by_kind.values() if keys]
     chosen: dict[GroupKey, None] = {}
-    for keys in there.values():
+    for keys in there:
         chosen |= dict.fromkeys(_spread(keys, GROUPS // len(there)))
-    rest = [key for key in ordered if key not in chosen]
-    chosen |= dict.fromkeys(_spread(rest, GROUPS - len(chosen)))
-    return sorted(chosen, key=lambda key: (key[1], key[0], abs(key[2])))
+    for split in ("train", "heldout"):
+        rest = [key for key in ordered if key not in chosen and key[0] == split]
+        chosen |= dict.fromkeys(_spread(rest, GROUPS - len(chosen)))
+    return sorted(chosen, key=_in_order)
+
+
+def _in_order(key: GroupKey) -> tuple[int, bool, int]:
+    """By steps; the evaluation after a step stands behind it."""
+    split, step, group = key
+    return step, split == "heldout", abs(group)
 
 
 def _spread(keys: Sequence[GroupKey], count: int) -> list[GroupKey]:

@@ -37,15 +37,16 @@ CONTENTS = (
 )
 
 
-def write_report(*runs: str | Path, out: str | Path | None = None) -> Path:
-    """Write the report of one run directory, or the comparison of several, and return its path.
+def write_report(*runs: str | Path | RunData, out: str | Path | None = None) -> Path:
+    """Write the report of one run (its directory, or what ``load_run`` returned), or the comparison of several.
+    Returns the path.
 
     ``out`` is by default ``report.html`` in the run directory; of several runs, in the current one. A file that is no
     report is not written over. Raises ConfigError, RunDirError.
     """
     if not runs:
         raise ConfigError("RUN", "", "name one run directory or more, for instance runs/first")
-    found = [load_run(run) for run in runs]
+    found = [run if isinstance(run, RunData) else load_run(run) for run in runs]
     target = path_given("out", out, "report.html") if out is not None else _place(found)
     check_out(target, ours=MARK)
     write_atomic(target, report_text(found))

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 from overlap.analysis import RunData
 from overlap.record import RunFile
+from overlap.report.charts import nice
 from overlap.report.page import esc, section
 
 BYTES = 6 * 2**20
@@ -52,14 +53,15 @@ def timeline(run: RunData) -> str:
     begin = end - length
     inside = [s for s in spans if s.end > begin and s.start < end]
     lanes = "".join(_lane(stage, [s for s in inside if s.stage == stage], begin, end) for stage in LANES)
-    ticks = "".join(f"<span>{length * k / 4:.3g}{' s' * (k == 4)}</span>" for k in range(5))
+    marks = [(at, f"{at:g} s") for at in nice(0.0, length, 6) if at < 0.97 * length]
+    ticks = "".join(f'<span style="left:{100 * at / length:.2f}%">{name}</span>' for at, name in marks)
     lead = (
         f"Step {step}, {length:.3g} s, of median length. A bar is one sample; the file trace.json has all steps, for "
     )
     return section(
         "timeline",
         "Timeline of a step",
-        f'<div class="lanes">{lanes}<span></span><div class="ticks">{ticks}</div></div>',
+        f'<div class="lanes">{lanes}<span></span><div class="ticks at">{ticks}</div></div>',
         f"{lead}Perfetto.",
     )
 
