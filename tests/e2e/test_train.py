@@ -77,7 +77,7 @@ def test_the_run_takes_its_steps_and_the_engine_follows_the_learner(run_dir: Pat
 
 
 def test_the_run_directory_has_what_a_person_looks_at(run_dir: Path) -> None:
-    wanted = "config.yaml metrics.jsonl events trajectories.jsonl trace.json summary.json picture.png policy run.log"
+    wanted = "config.yaml metrics.jsonl events trajectories.jsonl trace.json summary.json picture.png report.html policy run.log"
     assert {*wanted.split()} <= {p.name for p in run_dir.iterdir()}
     summary = json.loads((run_dir / "summary.json").read_text())
     assert summary["exit"] == "finished"
