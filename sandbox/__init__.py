@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from sandbox.core import Case, CaseResult, Excerpt, Isolation, Judgement, Limits, Problem, Program, Subtask, Verdict
+    from sandbox.differences import diff_lines, failure_lines
     from sandbox.errors import (
         CheckerError,
         InvalidProblem,
@@ -37,6 +38,7 @@ else:  # imported on first use: a command must handle signals before it imports 
                 *("Case", "CaseResult", "Excerpt", "Isolation", "Judgement"),
                 *("Limits", "Problem", "Program", "Subtask", "Verdict"),
             ),
+            "differences": ("diff_lines", "failure_lines"),
             "errors": (
                 *("CheckerError", "InvalidProblem", "InvalidProgram", "IsolationUnavailable"),
                 *("SandboxError", "ToolchainMissing", "WrongType"),
@@ -64,6 +66,8 @@ __all__ = [
     "ToolchainMissing",
     "Verdict",
     "WrongType",
+    "diff_lines",
+    "failure_lines",
     "judge",
 ]
 

@@ -121,6 +121,11 @@ def unpacked_floats(text: str) -> array[float]:
     return _unpacked("f", text)
 
 
+def unpacked_bytes(text: str) -> bytes:
+    """The bytes of a row's base64 text, [T]."""
+    return base64.b64decode(text, validate=True)
+
+
 def _unpacked(code: str, text: str) -> array[Any]:
     values: array[Any] = array(code)
     values.frombytes(base64.b64decode(text, validate=True))

@@ -29,8 +29,9 @@ _CTL_COMMANDS = {
 
 def add_commands(commands: Subparsers) -> None:
     """Add the parsers of all commands."""
-    for add in (_train, _rollout, _filter, _check_data, _export, _ctl, add_cluster, _replay, _report, _fields):
+    for add in (_train, _rollout, _filter, _check_data, _export, _export_samples, _ctl, add_cluster, _replay, _report):
         add(commands)
+    _fields(commands)
 
 
 def _train(commands: Subparsers) -> None:
@@ -95,6 +96,14 @@ def _run_export(args: argparse.Namespace) -> Iterator[str]:
 
     folder, step, version = export(args.run, step=args.step, out=args.out)
     yield f"{folder}: the policy after step {step} (version {version})"
+
+
+def _export_samples(commands: Subparsers) -> None:
+    text = "write the samples that a run has kept (run.samples) as files of verl or TRL, or as Parquet"
+    made = _add(commands, "export-samples", _later("export_samples", "export_samples"), text)
+    made.add_argument("run", metavar="RUN", help="run directory, for instance runs/first")
+    made.add_argument("--as", dest="form", choices=("verl", "trl", "parquet"), default="parquet", help="form (parquet)")
+    made.add_argument("--out", type=Path, required=True, metavar="DIR", help="folder to write, which is not there yet")
 
 
 def _ctl(commands: Subparsers) -> None:

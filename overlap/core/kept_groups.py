@@ -17,7 +17,7 @@ from math import fsum
 from overlap.core.nouns import Batch, Group
 from overlap.core.tolerance import equal_rewards
 
-KEPT_BYTES = 4 << 20
+KEPT_BYTES = 3 << 20
 """About so many bytes of samples are kept of a step. At least one group is, however large."""
 TOKEN_BYTES, SAMPLE_BYTES = 20, 4096
 """About what a row takes for each token (id, two log-probs, text) and for everything else."""

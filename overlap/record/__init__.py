@@ -32,9 +32,10 @@ from overlap.record.ownership import (
     how_it_ended,
     resolve,
 )
+from overlap.record.picture import write_picture
 from overlap.record.progress import Progress, banner, duration, final_table, refusals, selection_line, stall_line
 from overlap.record.recorder import Recorder
-from overlap.record.report import PASS_AT_1, by_parameter, hardware, summary, versions, write_picture
+from overlap.record.report import PASS_AT_1, by_parameter, hardware, summary, versions
 from overlap.record.resume import BEGINNING, Resumed, check_reopen, go_back, reopen, stored_config
 from overlap.record.rollouts import MARK, Rollouts, write_rollouts
 from overlap.record.run_files import RunFile, exported_policy

@@ -24,14 +24,16 @@ class JsonLines:
         self._fd = -1
 
     def append(self, row: Mapping[str, Any]) -> None:
-        self.append_line(json_line(to_json_types(row)))
+        self.append_lines(json_line(to_json_types(row)))
 
-    def append_line(self, line: bytes) -> None:
-        """Append what ``json_line`` has made."""
+    def append_lines(self, lines: bytes) -> None:
+        """Append lines that ``json_line`` has made, all or none of them; nothing where there are none."""
+        if not lines:
+            return
         if self._fd < 0:
             with guarded(self.path):
                 self._fd = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
-        append_whole(self._fd, self.path, line)
+        append_whole(self._fd, self.path, lines)
 
     def rewind(self, size: int) -> None:
         """Cut off what came after the first ``size`` bytes."""
@@ -47,15 +49,18 @@ class JsonLines:
                 os.close(fd)
 
 
-def to_json(value: Any) -> bytes:
+_ENCODER = json.JSONEncoder(ensure_ascii=False)
+
+
+def json_bytes(value: Any) -> bytes:
     """JSON of a value of JSON types, in UTF-8."""
     # A lone surrogate, which a tokenizer or a person may make, has no UTF-8.
-    return json.dumps(value, ensure_ascii=False).encode("utf-8", "backslashreplace")
+    return _ENCODER.encode(value).encode("utf-8", "backslashreplace")
 
 
 def json_line(row: Mapping[str, Any]) -> bytes:
     """A row of JSON types as a line."""
-    return to_json(row) + b"\n"
+    return json_bytes(row) + b"\n"
 
 
 def file_size(path: Path) -> int:

@@ -19,7 +19,7 @@ from overlap.record.rundir import RunDir
 from overlap.record.sample_writer import SampleWriter
 from overlap.record.timing import Row, result_timing
 from overlap.record.trace import Tracer
-from overlap.record.traffic import Traffic
+from overlap.record.traffic import Level, Traffic
 
 
 class Recorder:
@@ -88,7 +88,7 @@ class Recorder:
         row = step_row(result, timing, lag=self._lag.pop_step(), extra=beside)
         row |= {name: zero for name, zero in self._no_ages.items() if name not in row}
         self.rows.append(row)
-        await asyncio.to_thread(self._write, result, row, nodes)
+        await asyncio.to_thread(self._write, result, row, nodes, self.traffic.pop_levels())
         self._evaluation = None
         self._progress.step(row)
 
@@ -97,14 +97,14 @@ class Recorder:
         with self._run.failures.tolerate_write_errors(RunFile.TRACE):
             self._tracer.close()
 
-    def _write(self, result: StepResult, row: Row, nodes: ClusterFigures | None) -> None:
+    def _write(self, result: StepResult, row: Row, nodes: ClusterFigures | None, levels: Sequence[Level]) -> None:
         self._run.step(row)
         if nodes is not None:
             self._run.nodes_of(result.batch.step, nodes)
-        self._samples.step(result.batch, getattr(result.report, "logprobs", None) or {})
+        self._samples.step(result.batch, result.report.logprobs if result.report else {})
         if self._keep is not None:
             self._run.keep(result.batch, self._keep, result.learn_span[0])
         with self._run.failures.tolerate_write_errors(RunFile.TRACE):
-            self._tracer.step(result, nodes)
+            self._tracer.step(result, nodes, levels)
             if self._evaluation is not None:
                 self._tracer.span("evaluate", *self._evaluation, f"after step {result.batch.step}")

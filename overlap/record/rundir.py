@@ -137,13 +137,12 @@ class RunDir:
         """Write lines of trajectories.jsonl (``SampleRows``)."""
         with self.failures.tolerate_write_errors(RunFile.TRAJECTORIES):
             for line in lines:
-                self._samples.append_line(line)
+                self._samples.append_lines(line)
 
     def add_groups(self, rows: Iterable[Mapping[str, Any]]) -> None:
         """Write rows of groups.jsonl."""
         with self.failures.tolerate_write_errors(RunFile.GROUPS):
-            for row in rows:
-                self._groups.append_line(json_line(row))
+            self._groups.append_lines(b"".join(map(json_line, rows)))
 
     def keep(self, batch: Batch, data: str, at_s: float) -> None:
         """Write all samples of a batch to rollouts.jsonl, whole; ``data`` is the digest of the prompts, ``at_s`` when

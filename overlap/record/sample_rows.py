@@ -17,18 +17,18 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from overlap.core import Packed
 from overlap.record.case_rows import CaseRows
-from overlap.record.json_lines import to_json
+from overlap.record.json_lines import json_bytes
+from sandbox.core import Problem, Program
 
 if TYPE_CHECKING:
     from overlap.core import Group, Prompt, Scored, Split, Trajectory
-    from sandbox.core import Problem, Program
 
 SCHEMA = 2
 LOG_CHARS = 2000
 FAILURE_CHARS = 500
 Decode = Callable[["Prompt"], str]
 """Gives a prompt's text."""
-ProgramOf = Callable[["Prompt", str], "tuple[Problem, Program] | None"]
+ProgramOf = Callable[["Prompt", str], tuple[Problem, Program] | None]
 """``Task.program``."""
 
 
@@ -80,37 +80,39 @@ class SampleRows:
     def line(self, sample: Scored, notes: SampleNotes) -> bytes:
         """One line of JSON, with its end."""
         trajectory = sample.trajectory
-        problem, program = self._job(trajectory) or (None, None)
+        problem, program = self._job(trajectory)
         prompt, prompt_ids = self._prompt(trajectory.request.prompt)
         judgement = sample.judgement
-        bulk: dict[str, bytes] = {
-            "prompt": prompt,
-            "answer": to_json(trajectory.request.prompt.prefill + trajectory.text),
-            **({"dialog": to_json(self._dialog(trajectory))} if trajectory.used is not None else {}),
-            "program": to_json(_program_row(program)),
-            "kind": to_json(problem.kind if problem else ""),
-            "tests": to_json(self._cases.rows(judgement.cases if judgement else (), problem)),
-            "compile_log": to_json(_both_ends(judgement.compile_log if judgement else "", LOG_CHARS)),
-            **_branch_fields(trajectory, notes.learner[:1]),
-            "prompt_token_ids": prompt_ids,
-            **_fork_fields(trajectory.forks, notes.learner[1:]),
-        }
-        return b"%b, %b}\n" % (to_json(_head(self.split, self.step, sample, notes))[:-1], _members(bulk))
+        head = json_bytes(_head(self.split, self.step, sample, notes))
+        pieces = [head[:-1], *_member("prompt", prompt)]
+        pieces += _member("answer", json_bytes(trajectory.request.prompt.prefill + trajectory.text))
+        if trajectory.used is not None:
+            pieces += _member("dialog", json_bytes(self._dialog(trajectory)))
+        pieces += _member("program", json_bytes(_program_row(program)))
+        pieces += _member("kind", json_bytes(problem.kind if problem else ""))
+        pieces += _member("tests", json_bytes(self._cases.rows(judgement.cases if judgement else (), problem)))
+        pieces += _member("compile_log", json_bytes(_both_ends(judgement.compile_log if judgement else "", LOG_CHARS)))
+        pieces += _tokens(trajectory, notes.learner[:1])
+        pieces += _quoted("prompt_token_ids", prompt_ids)
+        if trajectory.forks:
+            pieces += _member("forks", b"[%b]" % b", ".join(_forks(trajectory.forks, notes.learner[1:])))
+        return b"".join((*pieces, b"}\n"))
 
-    def _job(self, trajectory: Trajectory) -> tuple[Problem, Program] | None:
-        """What the verifier was given; None where it was given nothing."""
+    def _job(self, trajectory: Trajectory) -> tuple[Problem, Program] | tuple[None, None]:
+        """What the verifier was given, if anything."""
         if trajectory.failure or trajectory.finish == "abort":
-            return None
+            return None, None
         prompt = trajectory.request.prompt
         try:
-            return self.program_of(prompt, prompt.prefill + trajectory.text)
+            problem, program = self.program_of(prompt, prompt.prefill + trajectory.text) or (None, None)
         except Exception:  # the user's code; the verifier, which calls it too, has reported it
-            return None
+            return None, None
+        return (problem, program) if isinstance(problem, Problem) and isinstance(program, Program) else (None, None)
 
     def _prompt(self, prompt: Prompt) -> tuple[bytes, bytes]:
-        """Its text and its token ids as JSON."""
+        """Its text as JSON, and its token ids in base64."""
         if prompt.id not in self._prompts:
-            self._prompts[prompt.id] = to_json(self.decode(prompt)), packed_json("i", prompt.token_ids)
+            self._prompts[prompt.id] = json_bytes(self.decode(prompt)), _packed("i", prompt.token_ids)
         return self._prompts[prompt.id]
 
     def _dialog(self, trajectory: Trajectory) -> str:
@@ -161,41 +163,37 @@ def _program_row(program: Program | None) -> dict[str, Any] | None:
     return {"source": program.source, "language": program.language, **files}
 
 
-def _branch_fields(branch: Trajectory, learner: Sequence[Sequence[float]]) -> dict[str, bytes]:
+def _tokens(branch: Trajectory, learner: Sequence[Sequence[float]]) -> Iterator[bytes]:
     """What is known of each token of a branch; ``learner`` has the learner's log-probs of it, or nothing."""
-    found = {"token_ids": packed_json("i", branch.token_ids), "logprobs": packed_json("f", branch.logprobs)}
+    yield from _quoted("token_ids", _packed("i", branch.token_ids))
+    yield from _quoted("logprobs", _packed("f", branch.logprobs))
     if learner:
-        found["learner_logprobs"] = packed_json("f", learner[0])
-    return found | ({"mask": b'"%b"' % b64encode(branch.mask)} if branch.mask else {})
+        yield from _quoted("learner_logprobs", _packed("f", learner[0]))
+    if branch.mask:
+        yield from _quoted("mask", b64encode(branch.mask))
 
 
-def _fork_fields(forks: Sequence[Trajectory], learner: Sequence[Sequence[float]]) -> dict[str, bytes]:
-    if not forks:
-        return {}
-    rows = [
-        b"{%b}"
-        % _members(
-            {
-                **_branch_fields(fork, learner[index : index + 1]),
-                "prompt_token_ids": packed_json("i", fork.prompt_ids),
-                "text": to_json(fork.text),
-                "finish": to_json(fork.finish),
-                "versions": to_json([[span.version, span.start, span.end] for span in fork.spans]),
-            }
-        )
-        for index, fork in enumerate(forks)
-    ]
-    return {"forks": b"[%b]" % b", ".join(rows)}
+def _forks(forks: Sequence[Trajectory], learner: Sequence[Sequence[float]]) -> Iterator[bytes]:
+    """JSON objects."""
+    for index, fork in enumerate(forks):
+        spans = [[span.version, span.start, span.end] for span in fork.spans]
+        told = json_bytes({"text": fork.text, "finish": fork.finish, "versions": spans})
+        pieces = [told[:-1], *_quoted("prompt_token_ids", _packed("i", fork.prompt_ids))]
+        yield b"".join((*pieces, *_tokens(fork, learner[index : index + 1]), b"}"))
 
 
-def packed_json(code: Literal["i", "f"], values: Iterable[Any]) -> bytes:
-    """A JSON text of base64; written without the search for what JSON escapes, of which it has nothing."""
-    return b'"%b"' % b64encode(Packed(code, values).array)
+def _member(name: str, value: bytes) -> tuple[bytes, bytes]:
+    """A further member of a JSON object, whose value is JSON; in pieces, so that long ones are copied once."""
+    return b', "%b": ' % name.encode(), value
 
 
-def _members(values: Mapping[str, bytes]) -> bytes:
-    """The members of a JSON object whose values are JSON."""
-    return b", ".join(b'"%b": %b' % (name.encode(), value) for name, value in values.items())
+def _quoted(name: str, value: bytes) -> tuple[bytes, bytes, bytes]:
+    """The same for base64: a text in which nothing has to be escaped, so it is not searched for that."""
+    return b', "%b": "' % name.encode(), value, b'"'
+
+
+def _packed(code: Literal["i", "f"], values: Iterable[Any]) -> bytes:
+    return b64encode(Packed(code, values).array)
 
 
 def _both_ends(text: str, limit: int) -> str:

@@ -159,13 +159,7 @@ class TrainingSession:
             run,
             progress,
             self._lag,
-            SampleWriter(
-                run,
-                lambda prompt: str(p.tokenizer.decode(list(prompt.token_ids))),
-                lambda prompt, answer: p.task.program(prompt, answer),
-                p.cfg.run.samples,
-                critic=p.cfg.learn.advantage == "gae",
-            ),
+            self._sample_writer(),
             earlier=self.resumed.rows,
             traced=(at.trace_offset, at.trace_end_us),
             keep=self.data if p.cfg.run.keep_rollouts else None,
@@ -205,6 +199,16 @@ class TrainingSession:
             report_line=self.console.print,
         )
         return components, self.steps
+
+    def _sample_writer(self) -> SampleWriter:
+        p = self.inputs
+        return SampleWriter(
+            self.run,
+            lambda prompt: str(p.tokenizer.decode(list(prompt.token_ids))),
+            lambda prompt, answer: p.task.program(prompt, answer),
+            p.cfg.run.samples,
+            critic=p.cfg.learn.advantage == "gae",
+        )
 
     async def _open(self, stack: AsyncExitStack, recorder: Recorder) -> Components:
         """Make the parts, start them side by side, and see to it that all are closed. Returns what the loop uses."""

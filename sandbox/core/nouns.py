@@ -193,11 +193,12 @@ class CaseResult:
     got: Excerpt | None = None
     """Of the first 20 cases that failed, what the program said: its output, the value that its function returned (as
     JSON, or its repr where it has no JSON form), the values that the calls of the failed assert gave, what it told the
-    interactor. None where nothing is known. The program alone decides what stands here."""
+    interactor. Of a run that a limit ended, what it had printed, at most the first 64 KiB. None where nothing is known.
+    The program alone decides what stands here."""
     stderr: Excerpt | None = None
     """Of the same cases, what the program wrote there, if anything; of more than 64 KiB the two ends."""
     exit_code: int | None = None
-    """None where the program was ended, by a signal or by the sandbox."""
+    """None where the program was ended, by a signal or by the sandbox, and where our harness caught its error."""
     signal: int | None = None
     """The signal that ended the program, unless the sandbox sent it."""
 

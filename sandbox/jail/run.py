@@ -13,7 +13,7 @@ from sandbox.kernel import make_memfd, read_all
 from sandbox.languages import Runtime
 
 _NUMBERS: Final = ("cause", "exit_code", "signal", "cpu_s", "wall_s", "memory_bytes", "left_behind")
-_EXCERPT_BYTES: Final = 64 << 10  # of stderr, which is not compared
+_EXCERPT_BYTES: Final = 64 << 10  # of streams that are not compared: stderr, and the output of a run that a limit ended
 _FRAME_WEIGHT_MAX: Final = 150 * MIB
 _PLAIN: Final = Runtime()
 
@@ -176,9 +176,10 @@ class Sent:
                 result = read_all(self.frame, size)
             if size and (not result or _weight(result) > _FRAME_WEIGHT_MAX):
                 numbers["cause"], result = "output", b""
+        shown = self.run.limits.output_bytes if numbers["cause"] is None else _EXCERPT_BYTES
         return RunResult(
             **numbers,
-            stdout=b"" if self.stdout is None else read_all(self.stdout, self.run.limits.output_bytes),
+            stdout=b"" if self.stdout is None else read_all(self.stdout, shown),
             stderr=_read_ends(self.stderr, _EXCERPT_BYTES),
             result=result,
             collected=read_all(got[0], self.run.limits.file_bytes) if got else None,

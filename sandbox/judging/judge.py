@@ -173,7 +173,7 @@ class _Course:
                 if decision is None:
                     decision, said = decide_values(self.problem, case, plan, done, frame, self.prepared.language)
                 self.weak |= plan is not None and plan.weak and decision == ACCEPTED
-                return case_result(index, done, decision, said)
+                return case_result(index, _own_end(done, frame), decision, said)
         ending: Decision | None = decide_ending(done, frame, limits, self.prepared.language)
         if ending is None and self.decider is not None:
             ending = self.decider.check(case, done.stdout)
@@ -210,7 +210,7 @@ class _Course:
         talk = apart.run_apart(self.prepared, self.problem, self.problem.cases[index], what)
         self._check_preamble(talk[1])
         decision = apart.decide(talk, what, self.problem.limits, self.prepared.language)
-        return None if decision is None else case_result(index, talk[0], decision)
+        return None if decision is None else case_result(index, _own_end(*talk[:2]), decision)
 
     def _check_preamble(self, frame: Frame | None) -> None:
         """Check the preamble. Raises InvalidProblem where it fails in a run of its own as well.
@@ -253,6 +253,11 @@ class _Course:
         job = {"kind": kind, "fn_name": self.problem.fn_name, "args": args, "steps": steps}
         self.prepared.start(self.problem.limits, job=job, left=left, hold=hold)
         return plan
+
+
+def _own_end(done: RunResult, frame: Frame | None) -> RunResult:
+    """Drop the exit code where a harness has caught the program's error: it is the harness's own."""
+    return done if frame is None or frame["ok"] else replace(done, exit_code=None)
 
 
 def run_once(

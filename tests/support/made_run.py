@@ -15,14 +15,14 @@ import random
 import sys
 from array import array
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, replace
 from io import StringIO
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Literal
 
 from overlap.config import Config, load_config
-from overlap.core import Batch, Packed, Prompt, Request, Scored, StepReport, Trajectory, VersionSpan
+from overlap.core import Batch, Packed, Prompt, Request, Scored, StepReport, Trajectory, VersionSpan, kept_groups
 from overlap.evaluation import EvaluationHistory, PassRate, tallied
 from overlap.evaluation.history import row as evaluation_row
 from overlap.pipeline import StepResult
@@ -76,6 +76,8 @@ class RunShape:
     """Accepted samples whose verdict is weak."""
     duplicates: float = 0.0
     """Samples whose program is the same one, whatever the problem."""
+    tests: int = 5
+    """Cases of each problem; a sample that fails does so at the third."""
     staleness: int = 0
     """Age of all samples, in versions."""
     parity: float = 1e-6
@@ -92,27 +94,31 @@ class RunShape:
 
 def made_run(folder: Path, **shape: Any) -> Path:
     """Write a run of ``RunShape(**shape)`` into ``folder``, which must be new or empty; returns it."""
-    _Maker(folder, RunShape(**shape)).write()
+    RunMaker(folder, RunShape(**shape)).write()
     return folder
 
 
-class _Maker:
+class RunMaker:
+    """The parts of a made run; ``write`` makes all of it."""
+
     def __init__(self, folder: Path, shape: RunShape) -> None:
         self.shape, self._rng = shape, random.Random(shape.seed)
         self.cfg = _config(folder, shape)
         self._ids = array("i", (self._rng.randrange(3, 30_000) for _ in range(_POOL)))
         self._logprobs = array("f", (-self._rng.expovariate(2.0) for _ in range(_POOL)))
         self._prompts = {
-            name: [_prompt(name, n) for n in range(getattr(shape, name))] for name in ("problems", "heldout")
+            name: [_prompt(name, n, shape.tests) for n in range(getattr(shape, name))]
+            for name in ("problems", "heldout")
         }
         self.run = RunDir.create(str(folder), self.cfg.to_dict())
-        writer = SampleWriter(self.run, _text_of, program_of, shape.kept, critic=self.cfg.learn.advantage == "gae")
+        writer = SampleWriter(self.run, text_of, program_of, shape.kept, critic=self.cfg.learn.advantage == "gae")
         progress = Progress(Console(StringIO()), shape.steps)
         self.recorder = Recorder(self.run, progress, LoopLag(), writer, max_staleness=self.cfg.rollout.max_staleness)
         self.recorder._began_s = STEP_S  # the clock of this run, which began one step before its first
         self.course = EvaluationHistory()
 
     def write(self) -> None:
+        """Write every file, and close."""
         try:
             asyncio.run(self._steps())
             self.run.finish(self._summary())
@@ -129,12 +135,13 @@ class _Maker:
             due = shape.eval_every and step % shape.eval_every == 0 and step < shape.steps
             found = evaluation_row(self.course.add(step, await self._evaluate(step))) if due else {}
             extra = {name: self._at(course, step) for name, course in shape.columns.items()}
-            await self.recorder.step(self._step(step), {**found, **extra})
+            await self.recorder.step(self.result_of(step), {**found, **extra})
         if self.course.before:
             row = evaluation_row(self.course.add(shape.steps, await self._evaluate(shape.steps)))
             self.run.step({"step": shape.steps, **row})
 
-    def _step(self, step: int) -> StepResult:
+    def result_of(self, step: int) -> StepResult:
+        """The step, as the loop would give it."""
         shape, first = self.shape, (step - 1) * self.shape.groups
         made = []
         for number in range(first, first + shape.groups):
@@ -150,10 +157,9 @@ class _Maker:
 
     def _report(self, batch: Batch) -> StepReport:
         figures = {name: self._at(course, batch.step) for name, course in {**HEALTHY, **self.shape.learn}.items()}
-        more: dict[str, Any] = {}
-        if "logprobs" in {item.name for item in fields(StepReport)}:
-            more["logprobs"] = {s.id: self._learner(s.trajectory) for s in batch.samples}
-        return StepReport(batch.step, batch.version + 1, 2.0, figures, **more)
+        kept = kept_groups(batch)
+        told = {s.id: self._learner(s.trajectory) for g in batch.groups if g.id in kept for s in g.samples}
+        return StepReport(batch.step, batch.version + 1, 2.0, figures, told)
 
     def _learner(self, trajectory: Trajectory) -> tuple[Packed[float], ...]:
         return tuple(Packed("f", [lp - 0.01 for lp in branch.logprobs]) for branch in trajectory.branches)
@@ -244,16 +250,17 @@ def _config(folder: Path, shape: RunShape) -> Config:
     )
 
 
-def _prompt(split: str, number: int) -> Prompt:
+def _prompt(split: str, number: int, tests: int) -> Prompt:
     """The sum of two numbers, with an offset of its own, so that problems differ."""
-    cases = tuple(Case(f"[{a}, {a + 1}]", str(2 * a + 1 + number)) for a in range(5))
+    cases = tuple(Case(f"[{a}, {a + 1}]", str(2 * a + 1 + number)) for a in range(tests))
     data = SimpleNamespace(problem=Problem(f"{split[0]}{number}", "function", cases, "f"), offset=number)
     return Prompt(
         f"{split}-{number}", tuple(range(100, 130 + number % 7)), data=data, place=f"{split}.jsonl:{number + 1}"
     )
 
 
-def _text_of(prompt: Prompt) -> str:
+def text_of(prompt: Prompt) -> str:
+    """What the prompt asks, as a tokenizer would decode it."""
     return f"Write a function f(a, b) that returns the sum of a and b, and {prompt.data.offset} more.\n"
 
 

@@ -75,5 +75,5 @@ def test_what_is_kept_of_a_step_is_bounded_and_the_least_interesting_are_left_ou
 
 
 def test_a_group_that_does_not_fit_leaves_its_room_to_others() -> None:
-    long = made(1, None, *(1,) * 15, tokens=14_000)
+    long = made(1, None, *(1,) * 15, tokens=10_500)
     assert kept_groups(batch(made(0, 1, 0), long, made(2, 0, 0))) == {0: ("mixed",), 2: ("worst",)}
