@@ -5,17 +5,22 @@ Waits for the disk
 Woken by  ``overlap show``, ``view`` and ``report``, and by ``overlap.load_run``
 """
 
+from overlap.analysis.health import run_warnings
 from overlap.analysis.run_data import EvaluationPoint, RunData, load_run
+from overlap.analysis.run_warning import CHECKS, RunWarning
 from overlap.analysis.sample_exports import EXPORTS
 from overlap.analysis.sample_file import SampleFile, SampleHead, unpacked_floats, unpacked_ints
 
 __all__ = [
+    "CHECKS",
     "EXPORTS",
     "EvaluationPoint",
     "RunData",
+    "RunWarning",
     "SampleFile",
     "SampleHead",
     "load_run",
+    "run_warnings",
     "unpacked_floats",
     "unpacked_ints",
 ]

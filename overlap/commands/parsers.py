@@ -30,7 +30,7 @@ _CTL_COMMANDS = {
 def add_commands(commands: Subparsers) -> None:
     """Add the parsers of all commands."""
     training = (_train, _rollout, _filter, _check_data, _export, _ctl, add_cluster)
-    reading = (_show, _view, _export_samples, _replay, _fields)
+    reading = (_show, _view, _report, _export_samples, _replay, _fields)
     for add in (*training, *reading):
         add(commands)
 
@@ -173,6 +173,14 @@ def _run_replay(args: argparse.Namespace) -> Iterator[str]:
     from overlap.replay import replay
 
     yield from replay(args.run, args.overrides, trace=args.trace)
+
+
+def _report(commands: Subparsers) -> None:
+    text = "write a run's report: outcome, warnings, curves, samples; of several runs, their comparison"
+    report = _add(commands, "report", _later("report", "report_command"), text)
+    report.add_argument("runs", nargs="+", metavar="RUN", help="run directory, for instance runs/first")
+    text = "HTML file to write (RUN/report.html; of several runs report.html)"
+    report.add_argument("--out", type=Path, default=None, metavar="FILE", help=text)
 
 
 def _fields(commands: Subparsers) -> None:

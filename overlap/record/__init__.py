@@ -20,6 +20,7 @@ if TYPE_CHECKING:
         save_state,
         writing,
     )
+    from overlap.record.command_line import masked
     from overlap.record.digest import data_digest
     from overlap.record.json_lines import JsonLines, parse_json_lines, read_json_lines
     from overlap.record.logs import Console, OpenConsole, guest, quiet
@@ -34,9 +35,10 @@ if TYPE_CHECKING:
         how_it_ended,
         resolve,
     )
-    from overlap.record.progress import Progress, banner, final_table, selection_line, stall_line
+    from overlap.record.picture import write_picture
+    from overlap.record.progress import Progress, banner, duration, final_table, refusals, selection_line, stall_line
     from overlap.record.recorder import Recorder
-    from overlap.record.report import PASS_AT_1, hardware, summary, versions, write_picture
+    from overlap.record.report import PASS_AT_1, by_parameter, hardware, summary, versions
     from overlap.record.resume import BEGINNING, Resumed, check_reopen, go_back, reopen, stored_config
     from overlap.record.rollouts import MARK, Rollouts, write_rollouts
     from overlap.record.run_files import RunFile, exported_policy
@@ -58,6 +60,7 @@ else:  # imported on first use: a command that reads a run starts in a tenth of 
                 *("LEARNER", "RunState", "find_checkpoint", "is_complete", "latest", "load_state"),
                 *("path_of", "save_state", "writing"),
             ),
+            "command_line": ("masked",),
             "digest": ("data_digest",),
             "json_lines": ("JsonLines", "parse_json_lines", "read_json_lines"),
             "logs": ("Console", "OpenConsole", "guest", "quiet"),
@@ -67,9 +70,10 @@ else:  # imported on first use: a command that reads a run starts in a tenth of 
                 *("check_out", "check_run_dir_free", "find_run_file", "has_owner", "holds_run"),
                 *("how_it_ended", "resolve"),
             ),
-            "progress": ("Progress", "banner", "final_table", "selection_line", "stall_line"),
+            "picture": ("write_picture",),
+            "progress": ("Progress", "banner", "duration", "final_table", "refusals", "selection_line", "stall_line"),
             "recorder": ("Recorder",),
-            "report": ("PASS_AT_1", "hardware", "summary", "versions", "write_picture"),
+            "report": ("PASS_AT_1", "by_parameter", "hardware", "summary", "versions"),
             "resume": ("BEGINNING", "Resumed", "check_reopen", "go_back", "reopen", "stored_config"),
             "rollouts": ("MARK", "Rollouts", "write_rollouts"),
             "run_files": ("RunFile", "exported_policy"),
@@ -108,10 +112,12 @@ __all__ = [
     "SampleWriter",
     "Tracer",
     "banner",
+    "by_parameter",
     "check_out",
     "check_reopen",
     "check_run_dir_free",
     "data_digest",
+    "duration",
     "exported_policy",
     "final_table",
     "find_checkpoint",
@@ -126,12 +132,14 @@ __all__ = [
     "judged",
     "latest",
     "load_state",
+    "masked",
     "mean",
     "parse_json_lines",
     "path_of",
     "quiet",
     "read_json_lines",
     "read_steps",
+    "refusals",
     "reopen",
     "resolve",
     "result_timing",

@@ -18,17 +18,17 @@ from typing import TYPE_CHECKING, Any, Literal
 from overlap.core import Packed
 from overlap.record.case_rows import CaseRows
 from overlap.record.json_lines import json_bytes
+from sandbox.core import Problem, Program
 
 if TYPE_CHECKING:
     from overlap.core import Group, Prompt, Scored, Split, Trajectory
-    from sandbox.core import Problem, Program
 
 SCHEMA = 2
 LOG_CHARS = 2000
 FAILURE_CHARS = 500
 Decode = Callable[["Prompt"], str]
 """Gives a prompt's text."""
-ProgramOf = Callable[["Prompt", str], "tuple[Problem, Program] | None"]
+ProgramOf = Callable[["Prompt", str], tuple[Problem, Program] | None]
 """``Task.program``."""
 
 
@@ -80,7 +80,7 @@ class SampleRows:
     def line(self, sample: Scored, notes: SampleNotes) -> bytes:
         """One line of JSON, with its end."""
         trajectory = sample.trajectory
-        problem, program = self._job(trajectory) or (None, None)
+        problem, program = self._job(trajectory)
         prompt, prompt_ids = self._prompt(trajectory.request.prompt)
         judgement = sample.judgement
         head = json_bytes(_head(self.split, self.step, sample, notes))
@@ -98,15 +98,16 @@ class SampleRows:
             pieces += _member("forks", b"[%b]" % b", ".join(_forks(trajectory.forks, notes.learner[1:])))
         return b"".join((*pieces, b"}\n"))
 
-    def _job(self, trajectory: Trajectory) -> tuple[Problem, Program] | None:
-        """What the verifier was given; None where it was given nothing."""
+    def _job(self, trajectory: Trajectory) -> tuple[Problem, Program] | tuple[None, None]:
+        """What the verifier was given, if anything."""
         if trajectory.failure or trajectory.finish == "abort":
-            return None
+            return None, None
         prompt = trajectory.request.prompt
         try:
-            return self.program_of(prompt, prompt.prefill + trajectory.text)
+            problem, program = self.program_of(prompt, prompt.prefill + trajectory.text) or (None, None)
         except Exception:  # the user's code; the verifier, which calls it too, has reported it
-            return None
+            return None, None
+        return (problem, program) if isinstance(problem, Problem) and isinstance(program, Program) else (None, None)
 
     def _prompt(self, prompt: Prompt) -> tuple[bytes, bytes]:
         """Its text as JSON, and its token ids in base64."""

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from overlap.aio import race
+from overlap.analysis import RunData
 from overlap.clock import now
 from overlap.core import Learner, Scored
 from overlap.errors import LearnerDiedError, OverlapError
@@ -38,6 +39,7 @@ from overlap.record import (
     write_picture,
 )
 from overlap.replay import UnpublishedLearner
+from overlap.report import report_at_the_end, warnings_at_the_end
 from overlap.run.control import RunControl
 from overlap.run.open_close import Component, open_components
 from overlap.run.parts import PartFactory, before_starts
@@ -315,6 +317,7 @@ class TrainingSession:
         written down and drawn; a start that failed leaves its directory free.
         """
         rows = self.recorder.rows if self.recorder else []
+        left = RunData(self.run.path, rows)
         figures = summary(
             rows,
             reason=self.reason,
@@ -323,6 +326,7 @@ class TrainingSession:
             lag=self._lag.run() if self.recorder else None,
             evaluations=self.course.summary(self.step if self.reason in ENDS else None),
             measure=self.course.measure,
+            warnings=warnings_at_the_end(left) if self.taken else (),
             extra=self._extra(),
         )
         if self.taken:
@@ -332,6 +336,7 @@ class TrainingSession:
                 title = f"{self.inputs.cfg.model.policy}, {len(rows)} steps"
                 curve, measure = self.course.curve(), self.course.measure
                 write_picture(rows, self.run.picture, title=title, evaluations=curve, measure=measure)
+            report_at_the_end(left, self.run.failures.add)
             figures["not_written"] = list(self.run.failures)
             if len(figures["not_written"]) > lost:
                 self.run.finish(figures)

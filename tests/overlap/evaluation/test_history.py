@@ -134,6 +134,8 @@ def test_an_evaluation_sees_the_weights_of_its_step_and_no_others(tmp_path: Path
     versions = [{span.version for span in t.spans} for t in run.verifier.asked]
     each = 4 * len(HELDOUT)
     assert versions == [{v} for v in (0, 2, 4, 6) for _ in range(each)]
+    whole = [f"g{-1 - n}s{k}" for n in range(len(HELDOUT)) for k in range(4)]
+    assert run.recorded == dict.fromkeys((0, 2, 4, 6), whole), "each is handed on whole, in order, with its step"
 
 
 def test_on_policy_nothing_else_is_generated_during_an_evaluation(tmp_path: Path) -> None:

@@ -135,10 +135,12 @@ def test_an_episode_has_its_dialog_its_branches_and_the_learners_view_of_each() 
     assert "dialog" not in row(one)
 
 
-def test_user_code_that_raises_costs_the_program_and_nothing_else() -> None:
-    def broken(prompt: Prompt, answer: str) -> None:
-        raise RuntimeError("a bug of the user's")
+def _raises(prompt: Prompt, answer: str) -> None:
+    raise RuntimeError("a bug of the user's")
 
+
+@pytest.mark.parametrize("broken", [_raises, lambda *_: 7, lambda *_: ("x", "y"), lambda *_: (PROBLEM,) * 3])
+def test_user_code_that_is_wrong_costs_the_program_and_nothing_else(broken: Any) -> None:
     found = row(judged(case(1, got=Excerpt.of("5"))), program_of=broken)
     assert (found["program"], found["kind"]) == (None, "")
     assert (found["tests"][0]["input"], found["tests"][0]["got"]) == (None, "5")
