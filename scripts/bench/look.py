@@ -1,4 +1,4 @@
-"""How long ``overlap show`` and ``overlap view`` take on a run of 10,000 samples in about 200 MB.
+"""Seconds of ``overlap show`` and ``overlap view`` on a run of 10,000 samples in 190 MB.
 
 Medians of wall seconds, each with the least: of the commands as processes, with the CPU seconds that the cheapest one
 took; of the page's answers; and, where there is a Chromium, of the first paint and of the first rows after the page was
