@@ -7,17 +7,25 @@ Woken by  ``overlap show``, ``view`` and ``report``, the end of a run, and by ``
 
 from typing import TYPE_CHECKING
 
-from overlap.analysis.run_data import EvaluationPoint, RunData, load_run
-from overlap.analysis.sample_exports import EXPORTS
-from overlap.analysis.sample_file import SampleFile, SampleHead, unpacked_floats, unpacked_ints
-
 if TYPE_CHECKING:
     from overlap.analysis.health import CHECKS, run_warnings
+    from overlap.analysis.run_data import EvaluationPoint, RunData, load_run
     from overlap.analysis.run_warning import RunWarning
-else:  # they need more than reading does, and a command that shows a sample is to start at once
+    from overlap.analysis.sample_exports import EXPORTS
+    from overlap.analysis.sample_file import SampleFile, SampleHead, unpacked_floats, unpacked_ints
+else:  # imported on first use: warnings and exports need what samples do without
     from sandbox.lazy import names
 
-    __getattr__ = names(__name__, {"health": ("CHECKS", "run_warnings"), "run_warning": ("RunWarning",)})
+    __getattr__ = names(
+        __name__,
+        {
+            "health": ("CHECKS", "run_warnings"),
+            "run_data": ("EvaluationPoint", "RunData", "load_run"),
+            "run_warning": ("RunWarning",),
+            "sample_exports": ("EXPORTS",),
+            "sample_file": ("SampleFile", "SampleHead", "unpacked_floats", "unpacked_ints"),
+        },
+    )
 
 __all__ = [
     "CHECKS",

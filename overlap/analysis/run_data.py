@@ -16,7 +16,7 @@ import yaml
 from overlap.analysis.sample_file import SampleFile
 from overlap.config import HISTORY, path_given
 from overlap.errors import ConfigError, error_reason
-from overlap.record import RunFile, find_run_file, has_owner, read_json_lines, read_steps
+from overlap.record import RunFile, find_run_file, has_owner, read_json_lines
 
 if TYPE_CHECKING:
     from overlap.evaluation import PassRate, ProblemTally
@@ -75,6 +75,8 @@ class RunData:
     @cached_property
     def steps(self) -> list[dict[str, Any]]:
         """The rows of ``metrics.jsonl``, one for each step; NaN stands for what could not be measured."""
+        from overlap.record import read_steps  # with all that makes the rows
+
         path = RunFile.METRICS.of(self.path)
         try:
             rows = read_steps(path) if self._known_steps is None else self._known_steps
