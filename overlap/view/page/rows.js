@@ -12,7 +12,7 @@ export const SORTS = {
   groups: { "": "newest first" }, problems: { "": "hardest first" },
 };
 export const ONLY = {
-  samples: { "": "all", failed: "not passed", failure: "not scored", dropped: "taught nothing", weak: "weak" },
+  samples: { "": "all", failed: "not passed", failure: "not scored", dropped: "taught nothing", weak: "weak", truncated: "cut off" },
   groups: { "": "all", dropped: "taught nothing", failed: "never solved" }, problems: { "": "all" },
 };
 
