@@ -11,8 +11,6 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from overlap.core import equal_rewards
-from overlap.pipeline import likely_cause
 from overlap.record.looplag import Lag
 from overlap.record.timing import NAN, StepTiming, mean, quantile
 
@@ -33,14 +31,15 @@ def summary(
     lag: Lag | None = None,
     evaluations: Mapping[str, Any] | None = None,
     measure: str = PASS_AT_1,
+    warnings: Sequence[str] = (),
     extra: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Figures of the whole run. ``reason`` is "finished" or why it ended; ``seconds`` its wall time.
 
     ``evaluations`` is what evaluations on the held-out problems found (``EvaluationHistory.summary``): before, after,
     best and others, each {"value", "low", "high", ...} with the bounds of the 95 % confidence interval; it stands under
-    "pass_at_1", or under "heldout_reward" where the ``measure`` is the mean reward. ``warnings`` says of a run in which
-    nothing was learned why that is so. ``reward`` compares the means of the first and the last ``window`` steps.
+    "pass_at_1", or under "heldout_reward" where the ``measure`` is the mean reward. ``warnings`` are
+    those of ``overlap.analysis``. ``reward`` compares the means of the first and the last ``window`` steps.
     Timings are medians over the steps; ``exposed_reward_share`` is the total of exposed reward seconds over the total
     of step seconds.
     """
@@ -58,7 +57,7 @@ def summary(
         "pass_at_1" if measure == PASS_AT_1 else "heldout_reward": dict(evaluations or {}),
         "timing": timing,
         "loop_lag_ms": {"p50": lag.p50_ms, "p99": lag.p99_ms, "max": lag.max_ms} if lag else {},
-        "warnings": [warning] if (warning := _learned_nothing(rows)) else [],
+        "warnings": list(warnings),
         "requests": {kind: by_parameter(rows, f"episode/{kind}_") for kind in ("refused", "ignored")},
         "totals": {name: int(sum(finite(column(rows, f"rollout/{name}")))) for name in TOTALS},
         "versions": versions(),
@@ -66,16 +65,6 @@ def summary(
         "run_dir": str(run_dir),
         **dict(extra or {}),
     }
-
-
-def _learned_nothing(rows: Rows) -> str:
-    """Why no step of a run learned anything; "" where one did, and of a run without steps."""
-    if not rows or any(row.get("rollout/groups_kept") != 0 for row in rows):
-        return ""
-    rewards, spread = finite(column(rows, "reward/mean")), finite(column(rows, "reward/std"))
-    truncated = all(share == 1 for share in column(rows, "rollout/truncated_share"))
-    cause = likely_cause(rewards, truncated=truncated, equal=equal_rewards((0.0, *spread)) and equal_rewards(rewards))
-    return f"nothing was learned in any step, so the policy is the one that the run began with; {cause}"
 
 
 def column(rows: Rows, name: str) -> list[float]:

@@ -17,6 +17,7 @@ from overlap.atomic import settle_path, write_atomic
 from overlap.json_types import to_json_types
 from overlap.record import ownership
 from overlap.record.checkpoint import RunState
+from overlap.record.command_line import command_line
 from overlap.record.json_lines import JsonLines, file_size, json_line, size_until
 from overlap.record.metrics import worst_nodes_line
 from overlap.record.metrics_writers import METRICS_WRITERS, MetricsWriter
@@ -175,5 +176,10 @@ class RunDir:
 
 
 def _entry(step: int, changes: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """What the history keeps of a start: when, after which step, with which changes."""
-    return {"at": time.strftime("%Y-%m-%d %H:%M:%S %z"), "step": step, "changes": dict(changes or {})}
+    """What the history keeps of a start: when, after which step, by which command, with which changes."""
+    return {
+        "at": time.strftime("%Y-%m-%d %H:%M:%S %z"),
+        "step": step,
+        "command": command_line(),
+        "changes": dict(changes or {}),
+    }

@@ -38,6 +38,7 @@ from overlap.record import (
     write_picture,
 )
 from overlap.replay import UnpublishedLearner
+from overlap.report import report_at_the_end, run_that_ends, warnings_at_the_end
 from overlap.run.control import RunControl
 from overlap.run.open_close import Component, open_components
 from overlap.run.parts import PartFactory, before_starts
@@ -315,6 +316,7 @@ class TrainingSession:
         written down and drawn; a start that failed leaves its directory free.
         """
         rows = self.recorder.rows if self.recorder else []
+        left = run_that_ends(self.run.path, rows)
         figures = summary(
             rows,
             reason=self.reason,
@@ -323,6 +325,7 @@ class TrainingSession:
             lag=self._lag.run() if self.recorder else None,
             evaluations=self.course.summary(self.step if self.reason in ENDS else None),
             measure=self.course.measure,
+            warnings=warnings_at_the_end(left) if self.taken else (),
             extra=self._extra(),
         )
         if self.taken:
@@ -332,6 +335,7 @@ class TrainingSession:
                 title = f"{self.inputs.cfg.model.policy}, {len(rows)} steps"
                 curve, measure = self.course.curve(), self.course.measure
                 write_picture(rows, self.run.picture, title=title, evaluations=curve, measure=measure)
+            report_at_the_end(left, self.run.failures.add)
             figures["not_written"] = list(self.run.failures)
             if len(figures["not_written"]) > lost:
                 self.run.finish(figures)

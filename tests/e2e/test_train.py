@@ -82,7 +82,7 @@ def test_the_run_directory_has_what_a_person_looks_at(run_dir: Path) -> None:
     wanted = (
         "config.yaml metrics.jsonl events groups.jsonl trajectories.jsonl trace.json summary.json picture.png policy"
     )
-    wanted += " run.log"
+    wanted += " report.html run.log"
     assert {*wanted.split()} <= {p.name for p in run_dir.iterdir()}
     summary = json.loads((run_dir / "summary.json").read_text())
     assert summary["exit"] == "finished"

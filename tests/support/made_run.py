@@ -114,6 +114,7 @@ class RunMaker:
         writer = SampleWriter(self.run, text_of, program_of, shape.kept, critic=self.cfg.learn.advantage == "gae")
         progress = Progress(Console(StringIO()), shape.steps)
         self.recorder = Recorder(self.run, progress, LoopLag(), writer, max_staleness=self.cfg.rollout.max_staleness)
+        self.recorder._began_s = STEP_S  # the clock of this run, which began one step before its first
         self.course = EvaluationHistory()
 
     def write(self) -> None:
@@ -178,6 +179,7 @@ class RunMaker:
         shape, rng = self.shape, self._rng
         right = rng.random() < self._at(shape.solved, step)
         cut = rng.random() < self._at(shape.truncated, step)
+        right = right and not cut
         copied = rng.random() < shape.duplicates
         verdict = Verdict.AC if right else rng.choice(list(_WRONG))
         source = "import os\nos._exit(0)\n" if copied else _WRONG.get(verdict, _right(request.prompt, rng))

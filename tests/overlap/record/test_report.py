@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from pathlib import Path
 
 import pytest
@@ -61,24 +60,10 @@ def test_versions_and_hardware_say_what_the_figures_were_measured_on():
     assert machine["cpu"]
 
 
-@pytest.mark.parametrize(
-    ("figures", "cause"),
-    [
-        ({"reward/mean": 0.0, "reward/std": 0.0}, "every reward was 0: the problems are too hard"),
-        ({"reward/mean": 1.0, "reward/std": 0.0}, "every reward was 1: the problems are too easy"),
-        ({"reward/mean": 0.5, "reward/std": 0.5}, "the samples of each group had equal rewards"),
-        ({"reward/mean": 0.0, "reward/std": 0.0, "rollout/truncated_share": 1.0}, "every response was cut off"),
-        ({"reward/mean": math.nan}, "no sample could be scored"),
-    ],
-)
-def test_a_run_in_which_nothing_could_be_learned_ends_with_a_warning(figures: dict[str, float], cause: str):
-    none = [{"step": step, "rollout/groups_kept": 0, **figures} for step in (1, 2)]
-    made = summary(none, reason="finished", seconds=1, run_dir=Path("r"))
-    (warning,) = made["warnings"]
-    assert cause in warning
-    assert final_table(made).splitlines()[-2] == f"WARNING             {warning}"
-    one = [*none, {"step": 3, "rollout/groups_kept": 1}]
-    assert summary(one, reason="finished", seconds=1, run_dir=Path("r"))["warnings"] == []
+def test_warnings_stand_in_the_summary_and_in_the_last_line_of_the_table():
+    made = summary(rows(2), reason="finished", seconds=1, run_dir=Path("r"), warnings=["entropy collapsed: do this"])
+    assert made["warnings"] == ["entropy collapsed: do this"]
+    assert final_table(made).splitlines()[-2].split("  ", 1) == ["WARNING", "           entropy collapsed: do this"]
 
 
 def test_the_mean_reward_of_heldout_prompts_stands_in_the_place_of_pass_at_1():

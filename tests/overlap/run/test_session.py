@@ -289,7 +289,7 @@ def test_no_file_that_cannot_be_written_costs_a_step(stage: Make, monkeypatch: p
     assert (figures["exit"], figures["steps"]) == ("finished", 5)
     at_once, at_the_end = (
         "metrics.jsonl events trajectories.jsonl groups.jsonl trace.json checkpoints",
-        "summary.json picture.png",
+        "summary.json picture.png report.html",
     )
     lost = {line.split(" ")[0] for line in figures["not_written"]}
     assert lost == {*at_once.split(), *at_the_end.split()}
