@@ -36,7 +36,9 @@ def add_commands(commands: Subparsers) -> None:
 def _train(commands: Subparsers) -> None:
     train = _add(commands, "train", _later("train", "train_command"), "train a policy")
     _add_config(train)
-    train.add_argument("--dry-run", action="store_true", help="print the resolved configuration and the plan, and stop")
+    text = "print the fields that differ from their defaults and the plan, and stop"
+    train.add_argument("--dry-run", action="store_true", help=text)
+    train.add_argument("--all", action="store_true", help="with --dry-run: print every field, as a YAML file")
     text = "with --dry-run: plan the memory of other hardware; 8x80 is eight GPUs of 80 GiB each"
     train.add_argument("--devices", default="", metavar="NxGIB", help=text)
     train.add_argument("--resume", action="store_true", help="continue the run in run.dir from its newest checkpoint")

@@ -4,7 +4,7 @@ What for: one frozen :class:`Config`, checked where it is made. Knows nothing of
 """
 
 from overlap.config.arguments import check_config_given, check_count_given, path_given
-from overlap.config.docs import field_lines
+from overlap.config.docs import changed_lines, field_lines
 from overlap.config.earlier import Change, changes
 from overlap.config.fields import ClusterConfig, Config, DataConfig, ModelConfig, RunConfig, VerifyConfig
 from overlap.config.hints import name_hint
@@ -29,6 +29,7 @@ __all__ = [
     "Truncated",
     "VerifyConfig",
     "at_least",
+    "changed_lines",
     "changes",
     "check_config_given",
     "check_count_given",

@@ -17,6 +17,7 @@ from overlap.record.checkpoint import (
     save_state,
     writing,
 )
+from overlap.record.closing import closing_lines
 from overlap.record.digest import data_digest
 from overlap.record.json_lines import JsonLines, parse_json_lines, read_json_lines
 from overlap.record.logs import Console, OpenConsole, guest, quiet
@@ -68,6 +69,7 @@ __all__ = [
     "check_out",
     "check_reopen",
     "check_run_dir_free",
+    "closing_lines",
     "data_digest",
     "dialog_of",
     "exported_policy",

@@ -98,6 +98,8 @@ def figures(row: Mapping[str, float]) -> str:
     return (
         f"reward {_f(row.get('reward/mean'), '.3f')}  "
         f"solved {_f(row.get('reward/solved_share'), '.0%')}  "
+        f"entropy {_f(row.get('learn/entropy'), '.2f')}  "
+        f"grad {_f(row.get('learn/grad_norm'), '.3g')}  "
         f"{_f(row.get('time/tokens_per_s'), ',.0f')} tok/s  "
         f"exposed {_f(row.get('time/exposed_reward_s'), '.2f')} s"
     )
