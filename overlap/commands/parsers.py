@@ -1,7 +1,8 @@
 """The commands of ``overlap`` and their arguments. The work of each is imported when it is asked for, so that
 ``--help`` and ``overlap ctl`` start at once.
 
-A command sets ``run_command``, which takes the arguments and returns the exit code, or yields the lines of its output.
+A command sets ``run_command``, which takes the arguments and returns the exit code, or yields the lines of its output
+and may return the exit code then.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ _CTL_COMMANDS = {
 
 def add_commands(commands: Subparsers) -> None:
     """Add the parsers of all commands."""
-    for add in (_train, _rollout, _filter, _check_data, _export, _ctl, add_cluster, _replay, _fields):
+    for add in (_train, _rollout, _filter, _check_data, _export, _ctl, add_cluster, _replay, _fields, _doctor):
         add(commands)
 
 
@@ -132,6 +133,16 @@ def _run_replay(args: argparse.Namespace) -> Iterator[str]:
     from overlap.replay import replay
 
     yield from replay(args.run, args.overrides, trace=args.trace)
+
+
+def _doctor(commands: Subparsers) -> None:
+    text = (
+        "check this machine for a training run: what is lacking, and the command that mends it; "
+        "exit code 1 if a run would fail, 0 if there are notes alone"
+    )
+    doctor = _add(commands, "doctor", _later("doctor", "doctor_command"), text)
+    doctor.add_argument("--json", action="store_true", help="print the result as JSON")
+    _add_config(doctor)
 
 
 def _fields(commands: Subparsers) -> None:
