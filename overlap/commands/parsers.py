@@ -30,7 +30,7 @@ _CTL_COMMANDS = {
 
 def add_commands(commands: Subparsers) -> None:
     """Add the parsers of all commands."""
-    for add in (_train, _rollout, _filter, _check_data, _export, _ctl, add_cluster, _replay, _fields, _doctor):
+    for add in (_train, _rollout, _filter, _check_data, _export, _ctl, add_cluster, _replay, _fields, _doctor, _init):
         add(commands)
 
 
@@ -143,6 +143,12 @@ def _doctor(commands: Subparsers) -> None:
     doctor = _add(commands, "doctor", _later("doctor", "doctor_command"), text)
     doctor.add_argument("--json", action="store_true", help="print the result as JSON")
     _add_config(doctor)
+
+
+def _init(commands: Subparsers) -> None:
+    text = "write a folder with a task of your own: three problems, configuration, test, README"
+    init = _add(commands, "init", _later("starting", "init_command"), text)
+    init.add_argument("folder", metavar="DIR", help="a new folder, or an empty one")
 
 
 def _fields(commands: Subparsers) -> None:

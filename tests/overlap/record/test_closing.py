@@ -43,7 +43,7 @@ def closing(
             {"change": BETTER},
             "finished, 10 steps in 5 min: held-out pass@1 25.0% -> 50.0% (+25.0 points, 95 % CI +12.5 to +37.5)",
         ),
-        ({"change": SAME}, "(+2.0 points, 95 % CI -1.0 to +5.0), no clear change: the interval holds 0"),
+        ({"change": SAME}, "(+2.0 points, 95 % CI -1.0 to +5.0), no clear change: the interval includes 0"),
         ({}, "finished, 10 steps in 5 min: reward in training 0.300 -> 0.800, not measured on held-out problems"),
         ({"exit": "interrupted", "steps": 30}, "interrupted, 10 of 30 steps in 5 min: reward in training 0.300"),
         ({"exit": "error: engine died\nat step 3", "steps": 30}, "error: engine died at step 3, 10 of 30 steps"),
