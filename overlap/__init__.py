@@ -4,6 +4,7 @@
     summary = overlap.train(cfg)               # or: with overlap.start(cfg) as run: ..., which trains in a thread
     rate = overlap.evaluate(cfg)               # pass@k on the held-out prompts
     answers = overlap.rollout(cfg, limit=8)    # samples with their rewards
+    run = overlap.load_run("runs/first")       # what a run has left: metrics, samples, evaluations
     policy = overlap.export("runs/first")      # a Hugging Face checkpoint of a saved state
 
 Importing this package imports no GPU library; the functions import one when they are called.
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from overlap import config as config
     from overlap import core as core
     from overlap import errors as errors
+    from overlap.analysis import RunData, load_run
     from overlap.commands import ExportedPolicy, ScoredAnswers, evaluate, export, rollout
     from overlap.config import Config, load_config
     from overlap.errors import ConfigError, OverlapError
@@ -30,6 +32,7 @@ else:  # imported on first use: a command is to hear a signal before it imports 
     __getattr__ = names(
         __name__,
         {
+            "analysis": ("RunData", "load_run"),
             "commands": ("ExportedPolicy", "ScoredAnswers", "evaluate", "export", "rollout"),
             "": ("config", "core", "errors"),
             "config": ("Config", "load_config"),
@@ -48,6 +51,7 @@ __all__ = [
     "OverlapError",
     "PassRate",
     "Run",
+    "RunData",
     "RunStatus",
     "RunSummary",
     "ScoredAnswers",
@@ -56,6 +60,7 @@ __all__ = [
     "evaluate",
     "export",
     "load_config",
+    "load_run",
     "rollout",
     "start",
     "train",

@@ -20,7 +20,7 @@ from overlap.evaluation.data_check import (
     recall,
     remember,
 )
-from overlap.evaluation.evaluate import PassRate, answers, measure_pass_rate, tallied
+from overlap.evaluation.evaluate import PassRate, ProblemTally, answers, measure_pass_rate, tallied
 from overlap.evaluation.filter import SplitBounds, filter_problems
 from overlap.evaluation.history import EvaluationHistory, Evaluator
 
@@ -32,6 +32,7 @@ __all__ = [
     "Evaluator",
     "Finding",
     "PassRate",
+    "ProblemTally",
     "SamplingOptions",
     "SplitBounds",
     "answers",

@@ -26,6 +26,7 @@ class RunFile(Enum):
     METRICS      = ("metrics.jsonl",      "metrics.jsonl",                 "metrics.jsonl")
     EVENTS       = ("events",             "events/events.out.tfevents.*",  "")
     TRAJECTORIES = ("trajectories.jsonl", "trajectories.jsonl",            "trajectories.jsonl")
+    GROUPS       = ("groups.jsonl",       "groups.jsonl",                  "")
     ROLLOUTS     = ("rollouts.jsonl",     "rollouts.jsonl",                "")
     NODES        = ("nodes.jsonl",        "nodes.jsonl",                   "")
     TRACE        = ("trace.json",         "trace.json",                    "")

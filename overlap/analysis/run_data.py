@@ -1,0 +1,179 @@
+"""``overlap.load_run``: the configuration, metrics, groups, samples, evaluations and summary of a run directory."""
+
+from __future__ import annotations
+
+import html
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import yaml
+
+from overlap.analysis.sample_file import SampleFile
+from overlap.config import HISTORY, path_given
+from overlap.errors import ConfigError, error_reason
+from overlap.record import RunFile, find_run_file, has_owner, read_json_lines, read_steps
+
+if TYPE_CHECKING:
+    from overlap.evaluation import PassRate, ProblemTally
+
+_UNREADABLE = (OSError, ValueError, yaml.YAMLError)
+
+
+@dataclass(frozen=True, slots=True)
+class EvaluationPoint:
+    """An evaluation on the held-out problems: the step after which it was made (0: before the first), and what was
+    found, by problem in ``rate.tallies``.
+    """
+
+    step: int
+    rate: PassRate
+
+
+def load_run(run: str | Path) -> RunData:
+    """Open the run directory ``run``, of a run that has ended or goes on. Raises ConfigError where it holds none."""
+    name = str(path_given("run", run, "runs/first"))
+    way_out = "name the directory of a run, for instance runs/latest"
+    return RunData(find_run_file(name, RunFile.CONFIG, field="RUN", way_out=way_out).parent)
+
+
+class RunData:
+    """What a run has left. Each part is read when it is first asked for; ``load_run`` again to see what came since."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.samples = SampleFile(RunFile.TRAJECTORIES.of(path))
+        """The samples that were kept (``run.samples``)."""
+
+    @cached_property
+    def config(self) -> dict[str, dict[str, Any]]:
+        """The whole configuration as it was stored, by section."""
+        return {section: values for section, values in self._stored.items() if section != HISTORY}
+
+    @cached_property
+    def history(self) -> list[dict[str, Any]]:
+        """When the run was started and resumed, and with which changes."""
+        return list(self._stored.get(HISTORY) or ())
+
+    @cached_property
+    def _stored(self) -> dict[str, Any]:
+        path = RunFile.CONFIG.of(self.path)
+        try:
+            stored = yaml.safe_load(path.read_text(encoding="utf-8"))
+        except _UNREADABLE as error:
+            raise _unreadable(path, error) from error
+        if not isinstance(stored, dict):
+            raise ConfigError("RUN", str(path), "holds no configuration; name the directory of a run")
+        return stored
+
+    @cached_property
+    def steps(self) -> list[dict[str, Any]]:
+        """The rows of ``metrics.jsonl``, one for each step; NaN stands for what could not be measured."""
+        path = RunFile.METRICS.of(self.path)
+        try:
+            rows = read_steps(path)
+        except _UNREADABLE as error:
+            raise _unreadable(path, error) from error
+        return [{name: math.nan if value is None else value for name, value in row.items()} for row in rows]
+
+    @cached_property
+    def groups(self) -> list[dict[str, Any]]:
+        """The rows of ``groups.jsonl``: one for each group of each step, and for each problem of each evaluation."""
+        path = RunFile.GROUPS.of(self.path)
+        try:
+            return read_json_lines(path)
+        except _UNREADABLE as error:
+            raise _unreadable(path, error) from error
+
+    @cached_property
+    def summary(self) -> dict[str, Any] | None:
+        """``summary.json``; None of a run that has not ended in order, or has been resumed since."""
+        path, config = RunFile.SUMMARY.of(self.path), RunFile.CONFIG.of(self.path)
+        try:
+            if path.stat().st_mtime_ns < config.stat().st_mtime_ns:
+                return None
+            found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+            return found
+        except FileNotFoundError:
+            return None
+        except _UNREADABLE as error:
+            raise _unreadable(path, error) from error
+
+    @property
+    def live(self) -> bool:
+        """Whether the run goes on."""
+        return has_owner(self.path)
+
+    @cached_property
+    def evaluations(self) -> list[EvaluationPoint]:
+        """The evaluations, in order of their steps."""
+        from overlap.evaluation import PassRate  # a third of the time that a command takes to start
+
+        found: dict[int, list[ProblemTally]] = {}
+        for row in self.groups:
+            if row["split"] == "heldout":
+                found.setdefault(row["step"], []).append(_tally(row))
+        run = self.config.get("run", {})
+        k, temperature = run.get("eval_samples") or 1, run.get("eval_temperature")
+        return [EvaluationPoint(step, PassRate(tuple(tallies), k, temperature)) for step, tallies in found.items()]
+
+    def column(self, name: str) -> list[float]:
+        """One figure over the steps; NaN where a row lacks it."""
+        return [float(row.get(name, math.nan)) for row in self.steps]
+
+    def table(self) -> Any:
+        """The metrics of all steps as a pandas DataFrame indexed by step, or ``steps`` where pandas is missing."""
+        try:
+            from pandas import DataFrame
+        except ImportError:
+            return self.steps
+        return DataFrame(self.steps).set_index("step") if self.steps else DataFrame()
+
+    def __repr__(self) -> str:
+        return f"RunData({str(self.path)!r}: {', '.join(f'{name} {value}' for name, value in self._facts())})"
+
+    def _repr_html_(self) -> str:
+        rows = "".join(f"<tr><th>{html.escape(n)}</th><td>{html.escape(v)}</td></tr>" for n, v in self._facts())
+        return f"<table><caption>{html.escape(str(self.path))}</caption>{rows}</table>"
+
+    def _facts(self) -> list[tuple[str, str]]:
+        """What is told of the run at a glance."""
+        steps, summary = self.steps, self.summary
+        state = str(summary["exit"]) if summary else "goes on" if self.live else "did not end in order"
+        facts = [("steps", f"{len(steps)} ({state})")]
+        if steps:
+            first, last = (_shown(steps[at].get("reward/mean")) for at in (0, -1))
+            facts.append(("reward", f"{first} -> {last}"))
+        told = self.evaluations[:1] + self.evaluations[1:][-1:]
+        facts += [(f"{point.rate.measure} after step {point.step}", str(point.rate.estimate)) for point in told]
+        facts += [("warning", text) for text in (summary or {}).get("warnings") or ()]
+        return facts
+
+
+def _tally(row: Mapping[str, Any]) -> ProblemTally:
+    from overlap.evaluation import ProblemTally
+
+    judged = row["samples"] - row["failed"]
+    rewards = (row["reward"] or 0.0) * judged
+    binary = math.isclose(rewards, row["solved"], abs_tol=1e-6)
+    return ProblemTally(
+        row["prompt_id"],
+        row["solved"],
+        judged,
+        row["failed"],
+        row["truncated"],
+        row["tokens"],
+        None if binary else rewards,
+    )
+
+
+def _shown(value: float | None) -> str:
+    return "-" if value is None or not math.isfinite(value) else f"{value:.3f}"
+
+
+def _unreadable(path: Path, error: Exception) -> ConfigError:
+    return ConfigError("RUN", str(path), f"cannot be read ({error_reason(error)}); mend it or name another run")

@@ -1,0 +1,82 @@
+"""Tests of ``load_run``: what a run directory says, whole, torn, of a run that goes on, and of none."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import overlap
+from overlap.errors import ConfigError
+
+
+def _run(path: Path, **files: str) -> Path:
+    path.mkdir()
+    (path / "config.yaml").write_text("run:\n  eval_samples: 2\nhistory:\n- {at: now, step: 0, changes: {}}\n")
+    for name, text in files.items():
+        (path / name.replace("_", ".")).write_text(text)
+    return path
+
+
+def _problem(step: int, name: str, solved: int, **more: Any) -> str:
+    row = {"split": "heldout", "step": step, "prompt_id": name, "samples": 2, "solved": solved, "failed": 0,
+           "truncated": 0, "tokens": 9, "reward": solved / 2, **more}  # fmt: skip
+    return json.dumps(row) + "\n"
+
+
+def test_a_run_gives_its_configuration_history_steps_and_summary(tmp_path: Path) -> None:
+    rows = '{"step": 0, "eval/pass_at_1": 0.5}\n{"step": 1, "reward/mean": 0.25, "learn/kl": null}\n'
+    run = overlap.load_run(_run(tmp_path / "r", metrics_jsonl=rows, summary_json='{"exit": "finished", "steps": 1}'))
+    assert run.config == {"run": {"eval_samples": 2}}
+    assert run.history[0]["step"] == 0
+    assert [row["step"] for row in run.steps] == [1]
+    assert math.isnan(run.column("learn/kl")[0])
+    assert run.summary is not None
+    assert run.summary["exit"] == "finished"
+    assert "1 (finished)" in repr(run)
+    assert "<table>" in run._repr_html_()
+
+
+def test_the_summary_of_an_earlier_session_is_not_that_of_a_resumed_run(tmp_path: Path) -> None:
+    path = _run(tmp_path / "r", summary_json='{"exit": "finished"}')
+    os.utime(path / "summary.json", (1, 1))
+    assert overlap.load_run(path).summary is None
+
+
+def test_evaluations_are_the_rates_over_the_problems_of_each_step(tmp_path: Path) -> None:
+    groups = _problem(0, "a", 0) + _problem(0, "b", 1) + _problem(5, "a", 2) + _problem(5, "b", 2, failed=1, samples=3)
+    run = overlap.load_run(_run(tmp_path / "r", groups_jsonl=groups + '{"split": "train", "step": 6}\n'))
+    assert [(point.step, point.rate.at(1).value) for point in run.evaluations] == [(0, 0.25), (5, 1.0)]
+    assert run.evaluations[1].rate.failed == 1
+    assert "pass@1 after step 5" in repr(run)
+
+
+def test_a_mean_reward_that_is_no_pass_rate_is_told_as_one(tmp_path: Path) -> None:
+    run = overlap.load_run(_run(tmp_path / "r", groups_jsonl=_problem(0, "a", 0, reward=0.4)))
+    assert run.evaluations[0].rate.estimate.value == pytest.approx(0.4)
+    assert not run.evaluations[0].rate.binary
+
+
+def test_the_table_has_a_row_for_each_step(tmp_path: Path) -> None:
+    rows = '{"step": 1, "reward/mean": 0.25}\n{"step": 2, "reward/mean": 0.5}\n'
+    table = overlap.load_run(_run(tmp_path / "r", metrics_jsonl=rows)).table()
+    assert list(table["reward/mean"]) == [0.25, 0.5] if hasattr(table, "columns") else table[1]["step"] == 2
+
+
+@pytest.mark.parametrize("given", ["missing", ""])
+def test_a_place_without_a_run_is_refused_by_its_name(tmp_path: Path, given: str) -> None:
+    with pytest.raises(ConfigError, match=r"missing|give a path"):
+        overlap.load_run(str(tmp_path / given) if given else given)
+
+
+@pytest.mark.parametrize("name", ["config.yaml", "metrics.jsonl", "groups.jsonl", "summary.json"])
+def test_a_file_that_cannot_be_read_is_named(tmp_path: Path, name: str) -> None:
+    path = _run(tmp_path / "r")
+    (path / name).write_text("{]\n")
+    run = overlap.load_run(path)
+    with pytest.raises(ConfigError, match=name):
+        _ = run.config, run.steps, run.groups, run.summary
