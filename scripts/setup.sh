@@ -207,7 +207,7 @@ main() {
   say "$device packages into $venv"
   make_venv "$python"
   install
-  say "ready in $((SECONDS - start)) s ($venv, $device)"
+  say "ready in $((SECONDS - start)) s ($venv, $device); overlap doctor checks the machine"
 }
 
 main "$@"

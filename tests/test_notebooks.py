@@ -12,7 +12,8 @@ from overlap.config import Config
 
 SAMPLE = {
     "schema": 2, "id": "g1s0", "split": "train", "step": 1, "group": 1, "sample": 0, "prompt_id": "double",
-    "version": 0, "reward": 0.0, "parts": {}, "advantage": -0.5, "verdict": "WA", "failure": "", "dropped": "", "kept_as": ["mixed"],
+    "version": 0, "reward": 0.0, "parts": {}, "advantage": -0.5, "verdict": "WA", "failure": "", "dropped": "",
+    "kept_as": ["mixed"],
     "weak": False, "passed": 0, "total": 1, "tokens": 7, "finish": "stop", "truncated": False, "turns": 1,
     "branches": 1,
     "versions": [[0, 0, 7]], "generate_s": 1.0, "queue_s": 0.0, "verify_s": 0.1, "node": "", "program_sha256": "ab",
@@ -21,8 +22,8 @@ SAMPLE = {
 }  # fmt: skip
 GROUP = {
     "split": "train", "step": 1, "group": 1, "prompt_id": "double", "samples": 2, "solved": 0, "failed": 0,
-    "truncated": 0, "tokens": 14, "reward": 0.0, "reward_std": 0.0, "dropped": "equal rewards", "verdicts": {"WA": 2}, "weak": 0,
-    "programs": 1, "learned": False,
+    "truncated": 0, "tokens": 14, "reward": 0.0, "reward_std": 0.0, "dropped": "equal rewards", "verdicts": {"WA": 2},
+    "weak": 0, "programs": 1, "learned": False,
 }  # fmt: skip
 HELD_OUT = GROUP | {"split": "heldout", "group": -1, "prompt_id": "inc", "dropped": ""}
 
