@@ -164,7 +164,7 @@ def disk(cfg: Config, facts: MachineFacts) -> Iterator[Diagnosis]:
             yield Diagnosis(f"disk ({name})", "ok", told)
 
 
-def gpu(cfg: Config, facts: MachineFacts) -> Iterator[Diagnosis]:
+def gpus(cfg: Config, facts: MachineFacts) -> Iterator[Diagnosis]:
     """The driver, and whether torch can use it."""
     if not facts.gpus:
         if cfg.run.device == "cuda":
@@ -268,7 +268,7 @@ CHECKS: Mapping[str, MachineCheck] = {
     "memory": MachineCheck(memory),
     "shared memory": MachineCheck(shared_memory),
     "disk": MachineCheck(disk),
-    "GPU": MachineCheck(gpu, 120),
+    "GPU": MachineCheck(gpus, 120),
     "policy": MachineCheck(policy, 20),
     "loopback": MachineCheck(network),
     "limits": MachineCheck(limits),

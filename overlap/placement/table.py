@@ -52,10 +52,10 @@ def memory_table(plan: MemoryPlan) -> list[str]:
         rows.append(f"  {fullest}: {items_line(plan, place, fullest)}")
         if heap := _heap(plan, place):
             rows.append(f"  and up to {heap / GIB:.1f} of heap fragmentation in the ranks, for which no run is refused")
-    there = [f"of a GPU its memory, of which {USABLE:.0%} can be used"] if set(plan.places) - {HOST, MACHINE} else []
-    there += ["of the host what is free"] if {HOST, MACHINE} & set(plan.places) else []
-    known = "; ".join(there) + (" (?: unknown)" if any(not plan.there.get(place) for place in plan.places) else "")
-    return [*rows, f"  {'; '.join(f'{phase}: {_MEANINGS[phase]}' for phase in phases)}", f"  available: {known}"]
+    known = [f"of a GPU its memory, of which {USABLE:.0%} can be used"] if set(plan.places) - {HOST, MACHINE} else []
+    known += ["of the host what is free"] if {HOST, MACHINE} & set(plan.places) else []
+    legend = "; ".join(known) + (" (?: unknown)" if any(not plan.there.get(place) for place in plan.places) else "")
+    return [*rows, f"  {'; '.join(f'{phase}: {_MEANINGS[phase]}' for phase in phases)}", f"  available: {legend}"]
 
 
 def seats_line(seats: Seats) -> str:

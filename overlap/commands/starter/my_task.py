@@ -10,7 +10,7 @@ from recipes.code_rl.extract import extract_program
 PROBLEMS = Path(__file__).with_name("problems.jsonl")
 
 
-def read_problems():
+def problem_rows():
     """The rows of problems.jsonl: id, split, statement, fn_name, starter, tests and reference."""
     return [json.loads(line) for line in PROBLEMS.read_text(encoding="utf-8").splitlines() if line.strip()]
 
@@ -39,7 +39,7 @@ class MyTask(overlap.Task):
                 prefill=f"```python\n{row['starter']}",
                 data=row,
             )
-            for row in read_problems()
+            for row in problem_rows()
             if row["split"] == split
         ]
 

@@ -9,7 +9,7 @@ import sandbox
 from overlap.core import Prompt
 
 sys.path.insert(0, str(Path(__file__).parent))  # my_task.py lies beside this file
-from my_task import MyTask, read_problems
+from my_task import MyTask, problem_rows
 
 TASK = MyTask()
 WRONG = {
@@ -18,7 +18,7 @@ WRONG = {
     "never ends": "\n    while True: pass\n",
     "ends the process": "\n    raise SystemExit\n",
 }
-problems = pytest.mark.parametrize("row", read_problems(), ids=lambda row: row["id"])
+problems = pytest.mark.parametrize("row", problem_rows(), ids=lambda row: row["id"])
 
 
 def reward_of(row, source):
@@ -46,6 +46,6 @@ def test_an_answer_without_a_program_gets_0(row):
 
 
 def test_ids_are_unique_and_both_splits_have_problems():
-    ids = [row["id"] for row in read_problems()]
+    ids = [row["id"] for row in problem_rows()]
     assert len(set(ids)) == len(ids)
-    assert {row["split"] for row in read_problems()} == {"train", "heldout"}
+    assert {row["split"] for row in problem_rows()} == {"train", "heldout"}
