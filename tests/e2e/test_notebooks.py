@@ -17,7 +17,7 @@ def test_a_policy_is_trained_and_its_run_looked_at(tiny_policy: Path, tmp_path: 
         "model.response_tokens": 16, "run.steps": 1, "run.eval_samples": 1, "run.dir": "runs/first",
     }  # fmt: skip
     before = {"overlap.load_config(None, settings)": f"settings |= {small!r}"}
-    said = run_notebook("train.ipynb", tmp_path, timeout_s=90, before=before)
+    said = run_notebook("train.ipynb", tmp_path, timeout_s=100, before=before)
     assert "right: 1.0 wrong: 0.0" in said
     assert "before 0.00, after 0.00" in said
     assert f"{tmp_path}/runs/first" in said
