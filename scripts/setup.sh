@@ -207,7 +207,8 @@ main() {
   say "$device packages into $venv"
   make_venv "$python"
   install
-  say "ready in $((SECONDS - start)) s ($venv, $device); overlap doctor checks the machine"
+  say "$venv/bin/overlap doctor says whether this machine lacks anything for a run"
+  say "ready in $((SECONDS - start)) s ($venv, $device)"
 }
 
 main "$@"
