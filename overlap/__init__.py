@@ -5,6 +5,7 @@
     rate = overlap.evaluate(cfg)               # pass@k on the held-out prompts
     answers = overlap.rollout(cfg, limit=8)    # samples with their rewards
     run = overlap.load_run("runs/first")       # what a run has left: metrics, samples, evaluations
+    overlap.write_report("runs/first")         # the same as one HTML page
     policy = overlap.export("runs/first")      # a Hugging Face checkpoint of a saved state
 
 Importing this package imports no GPU library; the functions import one when they are called.
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from overlap.errors import ConfigError, OverlapError
     from overlap.evaluation import PassRate
     from overlap.record import RunSummary
+    from overlap.report import write_report
     from overlap.run import Run, RunStatus, start, train
     from overlap.task import Task, chat_prompt
 else:  # imported on first use: a command is to hear a signal before it imports what takes time
@@ -39,6 +41,7 @@ else:  # imported on first use: a command is to hear a signal before it imports 
             "errors": ("ConfigError", "OverlapError"),
             "evaluation": ("PassRate",),
             "record": ("RunSummary",),
+            "report": ("write_report",),
             "run": ("Run", "RunStatus", "start", "train"),
             "task": ("Task", "chat_prompt"),
         },
@@ -64,6 +67,7 @@ __all__ = [
     "rollout",
     "start",
     "train",
+    "write_report",
 ]
 
 

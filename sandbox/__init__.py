@@ -16,7 +16,8 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from sandbox.core import Case, CaseResult, Isolation, Judgement, Limits, Problem, Program, Subtask, Verdict
+    from sandbox.core import Case, CaseResult, Excerpt, Isolation, Judgement, Limits, Problem, Program, Subtask, Verdict
+    from sandbox.differences import diff_lines, failure_lines
     from sandbox.errors import (
         CheckerError,
         InvalidProblem,
@@ -34,9 +35,10 @@ else:  # imported on first use: a command must handle signals before it imports 
         __name__,
         {
             "core": (
-                *("Case", "CaseResult", "Isolation", "Judgement", "Limits"),
-                *("Problem", "Program", "Subtask", "Verdict"),
+                *("Case", "CaseResult", "Excerpt", "Isolation", "Judgement"),
+                *("Limits", "Problem", "Program", "Subtask", "Verdict"),
             ),
+            "differences": ("diff_lines", "failure_lines"),
             "errors": (
                 *("CheckerError", "InvalidProblem", "InvalidProgram", "IsolationUnavailable"),
                 *("SandboxError", "ToolchainMissing", "WrongType"),
@@ -49,6 +51,7 @@ __all__ = [
     "Case",
     "CaseResult",
     "CheckerError",
+    "Excerpt",
     "InvalidProblem",
     "InvalidProgram",
     "IsolationUnavailable",
@@ -63,6 +66,8 @@ __all__ = [
     "ToolchainMissing",
     "Verdict",
     "WrongType",
+    "diff_lines",
+    "failure_lines",
     "judge",
 ]
 

@@ -16,6 +16,7 @@ from typing import Any, TextIO
 
 from sandbox import judge, terminal
 from sandbox.core import MIB, SOURCE_BYTES_MAX, Case, Judgement, Limits, Problem, Program, Verdict, printable
+from sandbox.differences import first_failure_lines
 from sandbox.errors import SandboxError
 from sandbox.languages import LANGUAGES, by_suffix, find_language
 from sandbox.rewards import cli as cli_reward
@@ -61,6 +62,9 @@ def _parser() -> argparse.ArgumentParser:
     verdict.add_argument("problem", type=Path, help="problem.json, the form of Problem.to_json(), or a problem package")
     verdict.add_argument("program", type=Path, help="a file; for a package, a directory of files as well")
     verdict.add_argument("--all", action="store_true", help="problem.json: run all cases, also after one that failed")
+    verdict.add_argument(
+        "--diff", action="store_true", help="also show the first failed case: input, expected beside got, stderr"
+    )
     verdict.set_defaults(action=_judge)
     bench = actions.add_parser("bench", help="milliseconds per program on this machine, and the tier")
     bench.add_argument("--rounds", type=int, default=30, help="programs per figure (default %(default)s)")
@@ -111,6 +115,8 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _judge(options: argparse.Namespace) -> int:
+    if options.diff and options.json:
+        raise SandboxError("--diff is for people: --json has what each failed case printed, as cases[..].got")
     if cli_verify.is_package(options.problem):
         return cli_verify.judge_package(options)
     if options.time_limit is not None:
@@ -134,6 +140,8 @@ def _judge(options: argparse.Namespace) -> int:
         print(json.dumps(done.to_json()))
     else:
         _print_judgement(done)
+        if options.diff:
+            terminal.print_lines(first_failure_lines(problem, done.cases))
     return 0 if done.verdict is Verdict.AC else 1
 
 

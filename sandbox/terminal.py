@@ -11,13 +11,15 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from types import FrameType
-from typing import Final
+from typing import Final, TextIO
 
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _ONE_WISH_S: Final = 0.3  # `timeout` and a shell that ends send their signal twice: that is one request
+
+_COLOURS: Final = {"- ": 31, "+ ": 32, "@ ": 36}  # red, green, cyan
 
 
 def attend(command: Callable[[], int]) -> int:
@@ -42,6 +44,24 @@ def attend(command: Callable[[], int]) -> int:
         return 2
     finally:
         _drop_unwritten()
+
+
+def wants_colour(stream: TextIO) -> bool:
+    """Return whether the stream is a terminal that shows colours; NO_COLOR with any value says no (no-color.org)."""
+    if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
+        return False
+    return not stream.closed and stream.isatty()
+
+
+def print_lines(lines: Iterable[str], stream: TextIO | None = None) -> None:
+    """Print what `sandbox.differences` returns: on a terminal what was expected in red, what was got in green."""
+    stream = stream or sys.stdout
+    encoding = stream.encoding or "ascii"
+    colours = _COLOURS if wants_colour(stream) else {}
+    for line in lines:
+        shown = line.encode(encoding, "backslashreplace").decode(encoding)
+        colour = colours.get(line[:2])
+        print(f"\x1b[{colour}m{shown}\x1b[0m" if colour else shown, file=stream)
 
 
 def _open_closed_streams() -> None:

@@ -5,15 +5,39 @@ Waits for the disk
 Woken by  ``overlap show``, ``view`` and ``report``, and by ``overlap.load_run``
 """
 
-from overlap.analysis.run_data import EvaluationPoint, RunData, load_run
-from overlap.analysis.sample_file import SampleFile, SampleHead, unpacked_floats, unpacked_ints
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from overlap.analysis.health import run_warnings
+    from overlap.analysis.run_data import EvaluationPoint, RunData, load_run
+    from overlap.analysis.run_warning import CHECKS, RunWarning
+    from overlap.analysis.sample_exports import EXPORTS
+    from overlap.analysis.sample_file import SampleFile, SampleHead, unpacked_floats, unpacked_ints
+else:  # imported on first use: warnings and exports need what samples do without
+    from sandbox.lazy import names
+
+    __getattr__ = names(
+        __name__,
+        {
+            # which registers the checks
+            "health": ("CHECKS", "run_warnings"),
+            "run_data": ("EvaluationPoint", "RunData", "load_run"),
+            "run_warning": ("RunWarning",),
+            "sample_exports": ("EXPORTS",),
+            "sample_file": ("SampleFile", "SampleHead", "unpacked_floats", "unpacked_ints"),
+        },
+    )
 
 __all__ = [
+    "CHECKS",
+    "EXPORTS",
     "EvaluationPoint",
     "RunData",
+    "RunWarning",
     "SampleFile",
     "SampleHead",
     "load_run",
+    "run_warnings",
     "unpacked_floats",
     "unpacked_ints",
 ]

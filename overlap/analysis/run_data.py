@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -16,7 +16,7 @@ import yaml
 from overlap.analysis.sample_file import SampleFile
 from overlap.config import HISTORY, path_given
 from overlap.errors import ConfigError, error_reason
-from overlap.record import RunFile, find_run_file, has_owner, read_json_lines, read_steps
+from overlap.record import RunFile, find_run_file, has_owner, read_json_lines
 
 if TYPE_CHECKING:
     from overlap.evaluation import PassRate, ProblemTally
@@ -44,8 +44,10 @@ def load_run(run: str | Path) -> RunData:
 class RunData:
     """What a run has left. Each part is read when it is first asked for; ``load_run`` again to see what came since."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, steps: Sequence[Mapping[str, Any]] | None = None) -> None:
+        """``steps``: its rows of metrics, where they are known, because the disk may not have them all."""
         self.path = path
+        self._known_steps = steps
         self.samples = SampleFile(RunFile.TRAJECTORIES.of(path))
         """The samples that were kept (``run.samples``)."""
 
@@ -73,9 +75,11 @@ class RunData:
     @cached_property
     def steps(self) -> list[dict[str, Any]]:
         """The rows of ``metrics.jsonl``, one for each step; NaN stands for what could not be measured."""
+        from overlap.record import read_steps  # with all that makes the rows
+
         path = RunFile.METRICS.of(self.path)
         try:
-            rows = read_steps(path)
+            rows = read_steps(path) if self._known_steps is None else self._known_steps
         except _UNREADABLE as error:
             raise _unreadable(path, error) from error
         return [{name: math.nan if value is None else value for name, value in row.items()} for row in rows]

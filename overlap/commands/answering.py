@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import json
 import sys
 import time
 from dataclasses import dataclass
@@ -20,19 +19,18 @@ from overlap.config import Config, check_config_given, check_count_given, load_c
 from overlap.core import Prompt, Request, Scored, Split, Task
 from overlap.errors import ConfigError
 from overlap.evaluation import PassRate, answers, measure_pass_rate, tallied
-from overlap.json_types import to_json_types
 from overlap.pipeline import PromptStream
 from overlap.prepare import RunInputs
 from overlap.record import (
     MARK,
     OpenConsole,
     Progress,
+    SampleNotes,
+    SampleRows,
     check_out,
     data_digest,
-    dialog_of,
     guest,
     quiet,
-    trajectory_row,
     write_rollouts,
 )
 
@@ -175,7 +173,7 @@ def _sample_answers(
         done.append(ScoredAnswers(tuple(scored), rate))
         parts.console.print(str(done[0]))
         if out is not None:
-            await asyncio.to_thread(_write_rows, out, scored, p)
+            await asyncio.to_thread(_write_rows, out, scored, p, asked.split)
         if keep is not None:
             await asyncio.to_thread(write_rollouts, keep, data_digest(p.train), scored, time.monotonic())
 
@@ -196,14 +194,11 @@ async def _answer(parts: ServingParts, prompts: tuple[Prompt, ...], samples: int
         return await answers(parts.generator.generate, parts.verifier, requests, on_scored, stall_s=stall_s)
 
 
-def _write_rows(out: Path, scored: list[Scored], inputs: RunInputs) -> None:
-    """Write the answers as JSONL: complete, or not at all. Raises RunDirError."""
+def _write_rows(out: Path, scored: list[Scored], inputs: RunInputs, split: Split) -> None:
+    """Write the answers as lines of ``trajectories.jsonl``: complete, or not at all. Raises RunDirError."""
 
     def decode(prompt: Prompt) -> str:
         return str(inputs.tokenizer.decode(list(prompt.token_ids)))
 
-    def row(s: Scored) -> str:
-        text, dialog = decode(s.trajectory.request.prompt), dialog_of(s.trajectory, decode)
-        return json.dumps(to_json_types(trajectory_row(0, s, "", text, dialog)), ensure_ascii=False)
-
-    write_atomic(out, "".join(f"{row(s)}\n" for s in scored))
+    rows, notes = SampleRows(split, 0, decode, inputs.task.program), SampleNotes(("all",))
+    write_atomic(out, b"".join(rows.line(sample, notes) for sample in scored))

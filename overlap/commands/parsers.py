@@ -30,7 +30,9 @@ _CTL_COMMANDS = {
 
 def add_commands(commands: Subparsers) -> None:
     """Add the parsers of all commands."""
-    for add in (_train, _rollout, _filter, _check_data, _export, _ctl, add_cluster, _replay, _fields, _doctor, _init):
+    training = (_train, _rollout, _filter, _check_data, _export, _ctl, add_cluster)
+    reading = (_show, _view, _report, _export_samples, _replay, _fields, _doctor, _init)
+    for add in (*training, *reading):
         add(commands)
 
 
@@ -100,6 +102,14 @@ def _run_export(args: argparse.Namespace) -> Iterator[str]:
     yield f"{folder}: the policy after step {step} (version {version})"
 
 
+def _export_samples(commands: Subparsers) -> None:
+    text = "write the samples that a run has kept (run.samples) as files of verl or TRL, or as Parquet"
+    made = _add(commands, "export-samples", _later("export_samples", "export_samples"), text)
+    made.add_argument("run", metavar="RUN", help="run directory, for instance runs/first")
+    made.add_argument("--as", dest="form", choices=("verl", "trl", "parquet"), default="parquet", help="form (parquet)")
+    made.add_argument("--out", type=Path, required=True, metavar="DIR", help="folder to write, which is not there yet")
+
+
 def _ctl(commands: Subparsers) -> None:
     rows = "\n".join(f"  {name:<7} {what}" for name, what in _CTL_COMMANDS.items())
     more = (
@@ -119,6 +129,39 @@ def _run_ctl(args: argparse.Namespace) -> Iterator[str]:
 
     answer = ask(args.run, args.wish)
     yield answer["done"] if "done" in answer else json.dumps(answer, indent=1)
+
+
+def _show(commands: Subparsers) -> None:
+    text = "show the samples of a run: what there is, a group side by side, or why one sample got its reward"
+    shown = _add(commands, "show", _later("show", "show_command"), text)
+    _add_samples(shown)
+    shown.add_argument("--step", type=int, default=None, metavar="N", help="samples of step N")
+    shown.add_argument(
+        "--group", type=int, default=None, metavar="G", help="a group side by side; the newest of its number"
+    )
+    shown.add_argument("--sample", default="", metavar="S", help="one sample: g17s3, or 3 with --group 17")
+    shown.add_argument("--failed", action="store_true", help="samples that did not pass, each with the reason")
+    shown.add_argument("--eval", action="store_true", help="samples of evaluations instead of training")
+    shown.add_argument("--problem", default="", metavar="ID", help="a problem over the steps, and its samples")
+    shown.add_argument(
+        "--diff", action="store_true", help="the first failing test of each: what was expected, what came"
+    )
+    text = "colour the tokens of a sample by the gap of engine and learner, its advantage, or the engine's log-prob"
+    shown.add_argument("--tokens", choices=("gap", "advantage", "logprob"), default=None, help=text)
+    shown.add_argument("--limit", type=_positive, default=20, metavar="N", help="samples in a list (20)")
+
+
+def _view(commands: Subparsers) -> None:
+    text = "look at the samples of a run in a browser: filter, sort and search, also while the run goes on"
+    view = _add(commands, "view", _later("view", "view_command"), text)
+    _add_samples(view)
+    view.add_argument("--port", type=int, default=8710, metavar="N", help="port on 127.0.0.1 (8710; 0: any free one)")
+    view.add_argument("--open", action="store_true", help="open the page in the browser of this machine")
+
+
+def _add_samples(parser: argparse.ArgumentParser) -> None:
+    text = "run directory, for instance runs/first, or a file that `overlap rollout --out` has written"
+    parser.add_argument("run", metavar="RUN", help=text)
 
 
 def _replay(commands: Subparsers) -> None:
@@ -149,6 +192,14 @@ def _init(commands: Subparsers) -> None:
     text = "write a folder with a task of your own: three problems, configuration, test, README"
     init = _add(commands, "init", _later("starting", "init_command"), text)
     init.add_argument("folder", metavar="DIR", help="a new folder, or an empty one")
+
+
+def _report(commands: Subparsers) -> None:
+    text = "write a run's report: outcome, warnings, curves, samples; of several runs, their comparison"
+    report = _add(commands, "report", _later("report", "report_command"), text)
+    report.add_argument("runs", nargs="+", metavar="RUN", help="run directory, for instance runs/first")
+    text = "HTML file to write (RUN/report.html; of several runs report.html)"
+    report.add_argument("--out", type=Path, default=None, metavar="FILE", help=text)
 
 
 def _fields(commands: Subparsers) -> None:

@@ -3,16 +3,45 @@
 What for: one frozen :class:`Config`, checked where it is made. Knows nothing of what is done with it.
 """
 
-from overlap.config.arguments import check_config_given, check_count_given, path_given
-from overlap.config.docs import changed_lines, field_lines
-from overlap.config.earlier import Change, changes
-from overlap.config.fields import ClusterConfig, Config, DataConfig, ModelConfig, RunConfig, VerifyConfig
-from overlap.config.hints import name_hint
-from overlap.config.import_path import import_function, import_named, trying
-from overlap.config.learn import CriticConfig, LearnConfig, Truncated
-from overlap.config.load import HISTORY, config_from_dict, last_override, load_config, section_from, without_override
-from overlap.config.rollout import EpisodeConfig, RolloutConfig, check_sharing
-from overlap.config.rules import at_least
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from overlap.config.arguments import check_config_given, check_count_given, path_given
+    from overlap.config.docs import changed_lines, field_lines
+    from overlap.config.earlier import Change, changes
+    from overlap.config.fields import ClusterConfig, Config, DataConfig, ModelConfig, RunConfig, VerifyConfig
+    from overlap.config.hints import name_hint
+    from overlap.config.import_path import import_function, import_named, trying
+    from overlap.config.learn import CriticConfig, LearnConfig, Truncated
+    from overlap.config.load import (
+        config_from_dict,
+        last_override,
+        load_config,
+        section_from,
+        without_override,
+    )
+    from overlap.config.rollout import EpisodeConfig, RolloutConfig, check_sharing
+    from overlap.config.rules import at_least
+    from overlap.config.yaml_file import HISTORY
+else:  # imported on first use: a command that reads a run starts in a tenth of the time
+    from sandbox.lazy import names
+
+    __getattr__ = names(
+        __name__,
+        {
+            "arguments": ("check_config_given", "check_count_given", "path_given"),
+            "docs": ("changed_lines", "field_lines"),
+            "earlier": ("Change", "changes"),
+            "fields": ("ClusterConfig", "Config", "DataConfig", "ModelConfig", "RunConfig", "VerifyConfig"),
+            "hints": ("name_hint",),
+            "import_path": ("import_function", "import_named", "trying"),
+            "learn": ("CriticConfig", "LearnConfig", "Truncated"),
+            "load": ("config_from_dict", "last_override", "load_config", "section_from", "without_override"),
+            "rollout": ("EpisodeConfig", "RolloutConfig", "check_sharing"),
+            "rules": ("at_least",),
+            "yaml_file": ("HISTORY",),
+        },
+    )
 
 __all__ = [
     "HISTORY",

@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from overlap.config.fields import Config
 from overlap.errors import ConfigError
 
 
 def check_config_given(cfg: object) -> None:
     """Raise ConfigError for anything but a Config, with the call that makes one of it."""
+    from overlap.config.fields import Config  # all fields with their checks: a path needs none of them
+
     if isinstance(cfg, Config):
         return
     source = os.fspath(cfg) if isinstance(cfg, os.PathLike) else cfg

@@ -107,6 +107,9 @@ class RunConfig(Section):
     keep_rollouts: bool = free(False)
     """Keep every sample that a step takes whole in ``rollouts.jsonl``, about 11 bytes and the text per token, for
     ``overlap train --from-rollouts``."""
+    samples: Literal["some", "all", "none"] = free("some")
+    """Samples that ``trajectories.jsonl`` keeps for people to look at: some whole groups of each step and evaluation
+    (``docs/samples.md`` says which), all, or none."""
     restarts: int = at_least(0, 2, may_change=True)
     """How often a run whose learner died goes back to its newest checkpoint by itself."""
 

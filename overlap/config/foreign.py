@@ -154,7 +154,7 @@ _NAMES = {
     "run.eval_temperature": "val_kwargs.temperature",
     "run.eval_samples, which evaluates before and after a run": "val_before_train eval_on_start eval_strategy do_eval",
     "run.keep_rollouts": "rollout_data_dir",
-    "none: metrics go to metrics.jsonl and to TensorBoard, sampled answers to trajectories.jsonl": (
+    "none: metrics go to metrics.jsonl and to TensorBoard, samples to trajectories.jsonl (run.samples)": (
         "report_to logger use_wandb wandb wandb_project wandb_run_name use_tensorboard log_completions logging_steps "
         "log_val_generations logging_strategy log_level"
     ),

@@ -17,10 +17,9 @@ from overlap.config.earlier import carry_over, retired_error
 from overlap.config.fields import Config
 from overlap.config.hints import near_name, sections, wrong_names
 from overlap.config.rules import check_section
-from overlap.config.yaml_file import read_yaml
+from overlap.config.yaml_file import HISTORY, read_yaml
 from overlap.errors import ConfigError, one_line, raise_all
 
-HISTORY = "history"  # stands in a run directory's config.yaml beside the sections, and is no part of a configuration
 EXTENDS = "extends"
 
 NAMED = 500

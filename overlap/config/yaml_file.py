@@ -9,6 +9,7 @@ from typing import Any
 
 import yaml
 
+HISTORY = "history"  # stands in a run directory's config.yaml beside the sections, and is no part of a configuration
 DEEPEST, MOST, LONGEST = 50, 100_000, 2 << 20
 """Limits on one document: levels of nesting, values, those of an alias each time, and characters."""
 

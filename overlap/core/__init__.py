@@ -6,6 +6,7 @@ Imports nothing of overlap's; every other package may import it.
 from overlap.core.chat_turns import Spoken, Used, unicode_of
 from overlap.core.interfaces import Generator, Learner, Verifier
 from overlap.core.interfaces import TaskInterface as Task
+from overlap.core.kept_groups import KEPT_BYTES, SAMPLE_BYTES, TOKEN_BYTES, kept_groups
 from overlap.core.no_process import Processless, ProcesslessEngine, ProcesslessVerifier
 from overlap.core.nouns import (
     Batch,
@@ -30,6 +31,9 @@ from overlap.core.tolerance import equal_rewards, reaches
 from overlap.core.user_code import described_error, line_of, line_of_dump, shortened
 
 __all__ = [
+    "KEPT_BYTES",
+    "SAMPLE_BYTES",
+    "TOKEN_BYTES",
     "Batch",
     "ClusterFigures",
     "Finish",
@@ -58,6 +62,7 @@ __all__ = [
     "WeightUpdate",
     "described_error",
     "equal_rewards",
+    "kept_groups",
     "line_of",
     "line_of_dump",
     "reaches",

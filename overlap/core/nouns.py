@@ -170,7 +170,7 @@ class Trajectory:
     @property
     def sampled(self) -> int:
         """Tokens that the policy sampled, those of forks too."""
-        return sum(branch.trained for branch in self.branches)
+        return self.trained + sum(fork.trained for fork in self.forks)
 
     @property
     def truncated(self) -> bool:
@@ -197,6 +197,10 @@ class Scored:
     queued_s: float = 0.0
     started_s: float = 0.0
     finished_s: float = 0.0
+    program_sha256: str = ""
+    """First 16 hex digits of the digest of the program that the sandbox was given: equal programs have the same. ""
+    where there was none.
+    """
 
     @property
     def id(self) -> str:
@@ -262,12 +266,19 @@ class Batch:
 
 @dataclass(frozen=True, slots=True)
 class StepReport:
-    """What the learner says of a step: the version it produced, seconds it took, and named scalars."""
+    """What the learner says of a step: the version it produced, seconds it took, and named scalars.
+
+    ``logprobs``: by request id ("g17s0"), of the samples that are kept for people (``kept_groups``), the learner's
+    log-probs under the weights *before* the step, [T] for each branch. They are natural logs at the sampling
+    temperature, like the engine's in ``Trajectory.logprobs``. 0 where others said the token; NaN for a last token that
+    is not in the loss (``learn.truncated=bootstrap``). Samples that were not learned from are left out.
+    """
 
     step: int
     version: int
     seconds: float
     metrics: Mapping[str, float] = field(default_factory=dict)
+    logprobs: Mapping[str, tuple[Packed[float], ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

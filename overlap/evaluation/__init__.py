@@ -20,7 +20,7 @@ from overlap.evaluation.data_check import (
     recall,
     remember,
 )
-from overlap.evaluation.evaluate import PassRate, ProblemTally, answers, measure_pass_rate, tallied
+from overlap.evaluation.evaluate import PassRate, ProblemTally, answers, measure_pass_rate, paired_change, tallied
 from overlap.evaluation.filter import SplitBounds, filter_problems
 from overlap.evaluation.history import EvaluationHistory, Evaluator
 
@@ -45,6 +45,7 @@ __all__ = [
     "known_references",
     "measure_pass_rate",
     "open_pool",
+    "paired_change",
     "recall",
     "remember",
     "tallied",

@@ -189,8 +189,10 @@ async def measure_pass_rate(
     temperature: float | None = None,
     progress: OnScored | None = None,
     stall_s: float = STALL_S,
+    record: Callable[[Sequence[Scored]], Awaitable[None]] | None = None,
 ) -> PassRate:
-    """Draw and judge ``samples`` samples per prompt, at ``temperature`` (None: the rollouts').
+    """Draw and judge ``samples`` samples per prompt, at ``temperature`` (None: the rollouts'). ``record`` gets all of
+    them at the end, in the order of the prompts; nobody else keeps them.
 
     Generator and verifier must be started, with a version loaded. ``record.solved`` says what a pass is. Raises
     StageError for what these two raise, and when no sample ends for ``stall_s`` seconds.
@@ -206,8 +208,11 @@ async def measure_pass_rate(
 
     loop = asyncio.get_running_loop()
     began = loop.time()
-    tallies = tallied(await answers(generator.generate, verifier, requests, on_scored, stall_s=stall_s))
-    return PassRate(tallies, samples, temperature, loop.time() - began)
+    scored = await answers(generator.generate, verifier, requests, on_scored, stall_s=stall_s)
+    rate = PassRate(tallied(scored), samples, temperature, loop.time() - began)
+    if record is not None:
+        await record(scored)
+    return rate
 
 
 def tallied(samples: Iterable[Scored]) -> tuple[ProblemTally, ...]:

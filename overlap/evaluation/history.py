@@ -9,15 +9,16 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from overlap.aio import shielded_thread
 from overlap.atomic import partial_path, remove_path, replace, write_atomic
 from overlap.config import Config
-from overlap.core import Generator, Prompt, Verifier
+from overlap.core import Generator, Prompt, Scored, Verifier
 from overlap.errors import RunDirError
 from overlap.evaluation.evaluate import MEAN_REWARD, PassRate, measure_pass_rate, paired_change
 from overlap.json_types import to_json_types
@@ -120,6 +121,8 @@ class Evaluator:
     course: EvaluationHistory
     lost: Callable[[str, str], None]
     """Gets the name of the best policy and the reason when it cannot be written."""
+    record: Callable[[int, Sequence[Scored]], Awaitable[None]]
+    """Gets the samples of each evaluation, and the step after which it was made."""
 
     async def begin(self, step: int) -> dict[str, float]:
         """Evaluate the policy that the run begins with; a run that goes on after ``step`` knows it or never will.
@@ -127,7 +130,7 @@ class Evaluator:
         """
         found: dict[str, float] = {}
         if step == 0 and self._wanted:
-            self.course.before = await self._measure("before training")
+            self.course.before = await self._measure(0, "before training")
             found = row(self.course.before.figures())
         elif self.course.before:
             self.progress.phase(f"before training: {self.course.before}")
@@ -150,7 +153,7 @@ class Evaluator:
         return bool(self.cfg.run.eval_samples and self.prompts)
 
     async def _evaluate(self, step: int) -> dict[str, Any]:
-        figures = self.course.add(step, await self._measure(f"after step {step}"))
+        figures = self.course.add(step, await self._measure(step, f"after step {step}"))
         best = self.course.best
         if self.cfg.run.eval_every and figures["problems"] and (best is None or figures["value"] > best["value"]):
             await self._keep(figures)
@@ -170,7 +173,7 @@ class Evaluator:
         finally:
             await asyncio.to_thread(remove_path, making)
 
-    async def _measure(self, when: str) -> PassRate:
+    async def _measure(self, step: int, when: str) -> PassRate:
         run, progress = self.cfg.run, self.progress
         progress.phase(f"{when}: {run.eval_samples} samples of each of {len(self.prompts)} held-out problems")
         rate = await measure_pass_rate(
@@ -180,6 +183,7 @@ class Evaluator:
             temperature=self.cfg.eval_temperature,
             progress=lambda done, of: progress.live(f"{when}: scored {done}/{of}"),
             stall_s=run.stall_s,
+            record=partial(self.record, step),
         )
         progress.phase(f"{when}: {rate}")
         return rate

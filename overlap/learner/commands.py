@@ -11,10 +11,11 @@ from typing import Any, Literal
 import torch
 import torch.distributed as dist
 
+from overlap.core import Packed
 from overlap.errors import RunDirError, one_line
 from overlap.learner.backend import TrainedModel
 from overlap.learner.lora import FOLDER, save_adapter, whole
-from overlap.learner.micro_batch import PromptGroup
+from overlap.learner.micro_batch import KeptAs, PromptGroup
 from overlap.learner.offload import free_gib
 from overlap.learner.saved_state import CRITIC_TAG, TAG, LearnerState, copy_beside, write_state
 from overlap.learner.spec import RankSpec
@@ -64,6 +65,10 @@ class Commands:
         if self._spec.placement.sleeps and self._trainer.device.type == "cuda":
             torch.cuda.empty_cache()  # also where nothing is offloaded: the engine's weights come back first
         return metrics
+
+    def kept_logprobs(self) -> dict[KeptAs, Packed[float]]:
+        """This rank's part of what the last step found for the kept samples; they are told once."""
+        return self._trainer.kept.take()
 
     def logprobs(self, token_ids: Sequence[int]) -> list[float]:
         """See ``RankTrainer.logprobs``."""

@@ -11,15 +11,16 @@ import asyncio
 import os
 import sys
 import time
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
 from overlap.aio import shielded_thread
 from overlap.atomic import partial_path, remove_path, replace, sync
 from overlap.config import Config, LearnConfig
-from overlap.core import Batch, StepReport, WeightUpdate, reaches
+from overlap.core import Batch, Packed, StepReport, WeightUpdate, kept_groups, reaches
 from overlap.errors import ConfigError, LearnerError, StaleBatchError
+from overlap.learner.kept_logprobs import join_kept
 from overlap.learner.micro_batch import PromptGroup, flatten
 from overlap.learner.processes import RankLife, RankProcesses
 from overlap.learner.saved_state import check_base, read_state
@@ -102,7 +103,7 @@ class ProcessLearner:
             raise LearnerError(f"batch.version={batch.version}, but the learner holds version {self._version}")
         if stale := batch.too_old(self._cfg.rollout.max_staleness):
             raise StaleBatchError(stale)
-        groups = await asyncio.to_thread(flatten, batch, truncated=self._cfg.learn.truncated)
+        groups, kept = await asyncio.to_thread(self._flatten, batch)
         if not groups:
             raise LearnerError(f"batch of step {batch.step} has no token to learn from: do not call step with it")
         if self._cfg.learn.advantage == "gae" and self._cfg.critic.bounded:
@@ -110,7 +111,19 @@ class ProcessLearner:
         version = self._version + 1
         metrics = await self._running.call("step", groups, version, timeout_s=STEP_S)
         self._version = version
-        return StepReport(batch.step, version, time.monotonic() - began, metrics)
+        logprobs = await self._kept_logprobs(batch, kept)
+        return StepReport(batch.step, version, time.monotonic() - began, metrics, logprobs)
+
+    def _flatten(self, batch: Batch) -> tuple[tuple[PromptGroup, ...], Collection[int]]:
+        """What is learned from, and the groups that are kept for people."""
+        kept = kept_groups(batch) if self._cfg.run.samples != "none" else {}
+        return flatten(batch, truncated=self._cfg.learn.truncated, kept=kept), kept
+
+    async def _kept_logprobs(self, batch: Batch, kept: Collection[int]) -> dict[str, tuple[Packed[float], ...]]:
+        if not kept:
+            return {}
+        answers = await self._running.call_all("kept_logprobs", timeout_s=SYNC_S)
+        return join_kept(batch, kept, answers, bootstraps=self._cfg.learn.truncated == "bootstrap")
 
     async def sleep(self) -> None:
         """Give device memory to an engine on the same GPUs. Raises LearnerError."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from array import array
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
@@ -20,6 +20,9 @@ from overlap.config import Truncated
 from overlap.core import Batch, Group, Packed, Trajectory
 from overlap.errors import EngineError
 from overlap.learner.pairs import fits_mask, shared_pairs
+
+KeptAs = tuple[str, int]
+"""Request and number of the branch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +44,8 @@ class Response:
     mask: bytes = b""
     prompt: array[int] | None = None
     """What it was sampled behind, where that is not its group's prompt."""
+    kept_as: KeptAs | None = None
+    """Whose log-probs the ranks are to tell under this name; None: nobody looks at them."""
 
     @property
     def counted(self) -> int:
@@ -130,18 +135,19 @@ class SplitConfig:
     padded: bool = False
 
 
-def flatten(batch: Batch, *, truncated: Truncated = "mask") -> tuple[PromptGroup, ...]:
+def flatten(batch: Batch, *, truncated: Truncated = "mask", kept: Collection[int] = ()) -> tuple[PromptGroup, ...]:
     """The responses that are in the loss, group by group; groups without any are left out.
 
     Out of the loss are samples that could not be scored (reward None), empty responses and, with ``truncated="mask"``,
     those that did not end by themselves. Whether one did is what the engine says of it: one that ended at the limit
-    has the same length. Raises EngineError for a response whose log-probs are not one finite number per token.
+    has the same length. ``kept``: groups whose log-probs the ranks are to tell. Raises EngineError for a response whose
+    log-probs are not one finite number per token.
     """
-    groups = (_flatten_group(group, batch.version, truncated) for group in batch.groups)
+    groups = (_flatten_group(group, batch.version, truncated, group.id in kept) for group in batch.groups)
     return tuple(group for group in groups if group.responses)
 
 
-def _flatten_group(group: Group, version: int, truncated: Truncated) -> PromptGroup:
+def _flatten_group(group: Group, version: int, truncated: Truncated, kept: bool) -> PromptGroup:
     prompt, responses = Packed("i", group.prompt.token_ids), list[Response]()
     for scored, advantage in zip(group.samples, group.advantages, strict=True):
         trajectory = scored.trajectory
@@ -149,8 +155,10 @@ def _flatten_group(group: Group, version: int, truncated: Truncated) -> PromptGr
             continue
         bootstraps = trajectory.truncated and truncated == "bootstrap"
         earned = 0.0 if bootstraps else advantage  # what an unfinished answer scores says nothing of its end
-        for branch in trajectory.branches:
+        for number, branch in enumerate(trajectory.branches):
             response = _flatten(branch, version, earned, bootstraps)
+            if kept:
+                response = replace(response, kept_as=(scored.id, number))
             if branch.prompt_ids != prompt:
                 response = replace(response, prompt=Packed("i", branch.prompt_ids).array)
             if response.counted > 0:

@@ -93,7 +93,13 @@ class RankProcesses:
             self._peers = [made[rank] for rank in sorted(made)]  # to be closed, if not all are there
 
     async def call(self, name: str, *args: Any, timeout_s: float, each: list[tuple[Any, ...]] | None = None) -> Any:
-        """Call every rank; returns what rank 0 did. ``each`` gives every rank arguments of its own.
+        """Call every rank; returns what rank 0 did. For arguments and errors see ``call_all``."""
+        return (await self.call_all(name, *args, timeout_s=timeout_s, each=each))[0]
+
+    async def call_all(
+        self, name: str, *args: Any, timeout_s: float, each: list[tuple[Any, ...]] | None = None
+    ) -> list[Any]:
+        """Call every rank; returns what each did, by rank. ``each`` gives every rank arguments of its own.
 
         Raises LearnerError when a rank raises, dies, or is not done in time, and the error that a rank refused with.
         """
@@ -113,7 +119,7 @@ class RankProcesses:
         for answer in answers:
             if isinstance(answer, BaseException):
                 raise answer
-        return answers[0]
+        return answers
 
     async def wait_dead(self) -> None:
         """Waits while all ranks live; raises what ended them, and returns when they are closed."""

@@ -59,8 +59,8 @@ def to_tensors(micro: MicroBatch, device: torch.device | str = "cpu", parts: int
         ids=ids.to(device),
         positions=positions.to(device),
         layout=layout,
-        at=torch.cat([places[_counted(r)] for r, places in zip(responses, at, strict=True)]).to(device),
-        targets=torch.cat([_tensor(r.tokens)[_counted(r)].long() for r in responses]).to(device),
+        at=torch.cat([places[counted_places(r)] for r, places in zip(responses, at, strict=True)]).to(device),
+        targets=torch.cat([_tensor(r.tokens)[counted_places(r)].long() for r in responses]).to(device),
         behind=torch.stack(behind).to(device),
         sampled=_sampled(responses, device),
     )
@@ -71,7 +71,7 @@ def _sampled(responses: Sequence[Response], device: torch.device | str) -> Sampl
     lengths = torch.tensor([r.counted for r in responses])
     advantages = torch.tensor([r.advantage for r in responses], dtype=torch.float32)
     return Sampled(
-        engine=torch.cat([_tensor(r.logprobs)[_counted(r)] for r in responses]).to(device),
+        engine=torch.cat([_tensor(r.logprobs)[counted_places(r)] for r in responses]).to(device),
         advantages=advantages.repeat_interleave(lengths).to(device),
         owners=torch.arange(len(responses)).repeat_interleave(lengths).to(device),
         landed=torch.cat([_landed(r) for r in responses]).to(device),
@@ -79,7 +79,7 @@ def _sampled(responses: Sequence[Response], device: torch.device | str) -> Sampl
     )
 
 
-def _counted(response: Response) -> slice | Tensor:
+def counted_places(response: Response) -> slice | Tensor:
     """Which of its tokens are in the loss."""
     if not response.mask:
         return slice(response.counted)
@@ -87,7 +87,7 @@ def _counted(response: Response) -> slice | Tensor:
 
 
 def _landed(response: Response) -> Tensor:
-    places = torch.arange(len(response.tokens))[_counted(response)]
+    places = torch.arange(len(response.tokens))[counted_places(response)]
     return (places >= response.fresh) & (response.fresh > 0)
 
 

@@ -22,6 +22,7 @@ from overlap.learner.arrival import ArrivalProbe, applied_share
 from overlap.learner.backend import TrainBackend
 from overlap.learner.correction import correction
 from overlap.learner.critic_trainer import CriticTrainer
+from overlap.learner.kept_logprobs import KeptLogprobs
 from overlap.learner.kl import KL_ESTIMATES
 from overlap.learner.lora import adapt, alone, without_adapters
 from overlap.learner.loss import TokenLoss, token_loss
@@ -108,6 +109,7 @@ class RankTrainer:
         self.model = backend.train(model, optimizer)
         self._arrival = ArrivalProbe(self.model, self.adapters, cfg)
         self.residency = Residency(device)
+        self.kept = KeptLogprobs()
 
     def residency_of(self) -> Residency:
         """Residency by which policy and critic leave the device for each other, and for an engine."""
@@ -151,6 +153,7 @@ class RankTrainer:
         if not alone:
             with self.residency.policy():
                 told |= self._learn(minis, known, tokens)
+        self.kept.settle()
         return told | self.residency.pop_metrics()
 
     @torch.no_grad()
@@ -205,7 +208,7 @@ class RankTrainer:
         tells = self.rank % self.cfg.learn.sequence_parallel == 0  # all that share a sequence know the same
         scale = self.world / mini.counted
         for number, micro in enumerate(micros):
-            loss = self._token_loss(micro, known.of(number), first)
+            loss, before = self._token_loss(micro, known.of(number), first)
             if not torch.isfinite(loss.total):
                 raise LearnerError(
                     f"the loss of rank {self.rank} is {loss.total.item()}: lower learn.lr or learn.grad_clip"
@@ -214,14 +217,20 @@ class RankTrainer:
             if micro.counts and tells:
                 for found in loss.statistics:
                     tally.add(found)
+                if before is not None:
+                    self.kept.add(micro, before)
 
-    def _token_loss(self, micro: MicroBatch, known: tuple[Tensor | None, ...], first: bool) -> TokenLoss:
+    def _token_loss(
+        self, micro: MicroBatch, known: tuple[Tensor | None, ...], first: bool
+    ) -> tuple[TokenLoss, Tensor | None]:
+        """The loss, and the log-probs [T] before the step, as far as they are known."""
         tensors, (old, advantages, reference) = self._tensors(micro), known
         if self.cfg.learn.kl_coef and reference is None:
             reference = self._initial(tensors)
         new, entropy = self.model(tensors, entropy=bool(self.cfg.learn.entropy_coef))
         sampled = tensors.sampled if advantages is None else replace(tensors.sampled, advantages=advantages)
-        return token_loss(new, sampled, self.cfg.learn, old=old, first=first, reference=reference, entropy=entropy)
+        loss = token_loss(new, sampled, self.cfg.learn, old=old, first=first, reference=reference, entropy=entropy)
+        return loss, new.detach() if first and old is None else old
 
     @torch.no_grad()
     def _initial(self, tensors: MicroTensors) -> Tensor:

@@ -6,6 +6,8 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
+from overlap.config import Config
+from overlap.core import KEPT_BYTES, SAMPLE_BYTES, TOKEN_BYTES
 from overlap.errors import ConfigError
 from overlap.placement import PlannedRun, quantity, trained_parameters
 from overlap.record import RunFile, resolve
@@ -15,14 +17,15 @@ _STATE = 12
 """Bytes of a trained parameter in a checkpoint, beside the parameter: float32 weights and the two moments of AdamW."""
 _ROLLOUT_TOKEN = 16
 """Bytes of a token in ``rollouts.jsonl``: its id, its log-prob and its text."""
-_REPLACED = (RunFile.POLICY, RunFile.BEST, RunFile.CHECKPOINTS, RunFile.ROLLOUTS)
+_REPLACED = (RunFile.POLICY, RunFile.BEST, RunFile.CHECKPOINTS, RunFile.ROLLOUTS, RunFile.TRAJECTORIES)
 
 
 @dataclass(frozen=True, slots=True)
 class DiskPlan:
     """Bytes that a run needs at one moment: ``policies`` of the size ``policy`` (the final one, and with
     ``run.eval_every`` the best one beside its successor), ``checkpoints`` of the size ``checkpoint`` (those that are
-    kept, and a new one), and ``rollouts`` at most. ``free`` counts what an earlier part of the run has there.
+    kept, and a new one), and ``rollouts`` and ``samples`` at most. ``free`` counts what an earlier part of the run has
+    there.
     """
 
     folder: Path
@@ -32,10 +35,11 @@ class DiskPlan:
     checkpoint: int = 0
     checkpoints: int = 0
     rollouts: int = 0
+    samples: int = 0
 
     @property
     def certain(self) -> int:
-        """Without the rollouts, whose length is not known."""
+        """Without rollouts and samples, whose length is not known."""
         return self.policy * self.policies + self.checkpoint * self.checkpoints
 
     @property
@@ -47,9 +51,11 @@ class DiskPlan:
             parts.append(f"{quantity(self.checkpoints, 'checkpoint')} of {each}")
         if self.rollouts:
             parts.append(f"rollouts up to {_gib(self.rollouts)} GiB")
-        most = self.certain + self.rollouts
+        if self.samples:
+            parts.append(f"samples up to {_gib(self.samples)} GiB")
+        most = self.certain + self.rollouts + self.samples
         text = f"up to {_gib(most)} of {_gib(self.free)} GiB free in {self.folder} ({', '.join(parts)})"
-        return text + ("; the rollouts may not fit: use fewer run.steps" if most > self.free >= self.certain else "")
+        return text + ("; the samples may not fit: use fewer run.steps" if most > self.free >= self.certain else "")
 
     def check(self, run_dir: str) -> None:
         """Raise ConfigError where the policy and the checkpoints cannot fit."""
@@ -79,7 +85,16 @@ def disk_plan(asked: PlannedRun, heldout: int) -> DiskPlan:
         _state_bytes(asked) if made else 0,
         min(made, run.keep_last + 1 + keeps_best),
         tokens * _ROLLOUT_TOKEN,
+        _sample_bytes(cfg),
     )
+
+
+def _sample_bytes(cfg: Config) -> int:
+    """Of ``trajectories.jsonl``, without the samples of evaluations."""
+    each = TOKEN_BYTES * cfg.context_tokens + SAMPLE_BYTES
+    whole = cfg.samples_per_step * each
+    some = min(whole, max(KEPT_BYTES, cfg.rollout.samples_per_group * each))
+    return cfg.run.steps * {"all": whole, "some": some, "none": 0}[cfg.run.samples]
 
 
 def _state_bytes(asked: PlannedRun) -> int:

@@ -5,44 +5,89 @@ Waits for the disk, in a thread
 Woken by  the training loop, once per step
 """
 
-from overlap.record.carryover import Carryover, save_carryover
-from overlap.record.checkpoint import (
-    LEARNER,
-    RunState,
-    find_checkpoint,
-    is_complete,
-    latest,
-    load_state,
-    path_of,
-    save_state,
-    writing,
-)
-from overlap.record.closing import closing_lines
-from overlap.record.digest import data_digest
-from overlap.record.json_lines import JsonLines, parse_json_lines, read_json_lines
-from overlap.record.logs import Console, OpenConsole, guest, quiet
-from overlap.record.looplag import LoopLag
-from overlap.record.metrics import read_steps, solved, step_row
-from overlap.record.ownership import (
-    check_out,
-    check_run_dir_free,
-    find_run_file,
-    has_owner,
-    holds_run,
-    how_it_ended,
-    resolve,
-)
-from overlap.record.progress import Progress, banner, final_table, selection_line, stall_line
-from overlap.record.recorder import Recorder
-from overlap.record.report import PASS_AT_1, hardware, summary, versions, write_picture
-from overlap.record.resume import BEGINNING, Resumed, check_reopen, go_back, reopen, stored_config
-from overlap.record.rollouts import MARK, Rollouts, write_rollouts
-from overlap.record.run_files import RunFile, exported_policy
-from overlap.record.run_summary import PolicyFigures, RunSummary
-from overlap.record.rundir import RunDir, dialog_of, trajectory_row
-from overlap.record.timing import judged, mean, result_timing
-from overlap.record.trace import Tracer
-from overlap.record.traffic import BusyClock
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from overlap.record.carryover import Carryover, save_carryover
+    from overlap.record.checkpoint import (
+        LEARNER,
+        RunState,
+        find_checkpoint,
+        is_complete,
+        latest,
+        load_state,
+        path_of,
+        save_state,
+        writing,
+    )
+    from overlap.record.closing import closing_lines
+    from overlap.record.command_line import masked
+    from overlap.record.digest import data_digest
+    from overlap.record.json_lines import JsonLines, parse_json_lines, read_json_lines
+    from overlap.record.logs import Console, OpenConsole, guest, quiet
+    from overlap.record.looplag import LoopLag
+    from overlap.record.metrics import read_steps, solved, step_row
+    from overlap.record.ownership import (
+        check_out,
+        check_run_dir_free,
+        find_run_file,
+        has_owner,
+        holds_run,
+        how_it_ended,
+        resolve,
+    )
+    from overlap.record.picture import write_picture
+    from overlap.record.progress import Progress, banner, duration, final_table, refusals, selection_line, stall_line
+    from overlap.record.recorder import Recorder
+    from overlap.record.report import PASS_AT_1, by_parameter, hardware, summary, versions
+    from overlap.record.resume import BEGINNING, Resumed, check_reopen, go_back, reopen, stored_config
+    from overlap.record.rollouts import MARK, Rollouts, write_rollouts
+    from overlap.record.run_files import RunFile, exported_policy
+    from overlap.record.run_summary import PolicyFigures, RunSummary
+    from overlap.record.rundir import RunDir
+    from overlap.record.sample_rows import SampleNotes, SampleRows
+    from overlap.record.sample_writer import SampleWriter
+    from overlap.record.timing import judged, mean, result_timing
+    from overlap.record.trace import Tracer
+    from overlap.record.traffic import BusyClock
+else:  # imported on first use: a command that reads a run starts in a tenth of the time
+    from sandbox.lazy import names
+
+    __getattr__ = names(
+        __name__,
+        {
+            "carryover": ("Carryover", "save_carryover"),
+            "checkpoint": (
+                *("LEARNER", "RunState", "find_checkpoint", "is_complete", "latest", "load_state"),
+                *("path_of", "save_state", "writing"),
+            ),
+            "closing": ("closing_lines",),
+            "command_line": ("masked",),
+            "digest": ("data_digest",),
+            "json_lines": ("JsonLines", "parse_json_lines", "read_json_lines"),
+            "logs": ("Console", "OpenConsole", "guest", "quiet"),
+            "looplag": ("LoopLag",),
+            "metrics": ("read_steps", "solved", "step_row"),
+            "ownership": (
+                *("check_out", "check_run_dir_free", "find_run_file", "has_owner", "holds_run"),
+                *("how_it_ended", "resolve"),
+            ),
+            "picture": ("write_picture",),
+            "progress": ("Progress", "banner", "duration", "final_table", "refusals", "selection_line", "stall_line"),
+            "recorder": ("Recorder",),
+            "report": ("PASS_AT_1", "by_parameter", "hardware", "summary", "versions"),
+            "resume": ("BEGINNING", "Resumed", "check_reopen", "go_back", "reopen", "stored_config"),
+            "rollouts": ("MARK", "Rollouts", "write_rollouts"),
+            "run_files": ("RunFile", "exported_policy"),
+            "run_summary": ("PolicyFigures", "RunSummary"),
+            "rundir": ("RunDir",),
+            "sample_rows": ("SampleNotes", "SampleRows"),
+            "sample_writer": ("SampleWriter",),
+            "timing": ("judged", "mean", "result_timing"),
+            "trace": ("Tracer",),
+            "traffic": ("BusyClock",),
+        },
+    )
 
 __all__ = [
     "BEGINNING",
@@ -64,14 +109,18 @@ __all__ = [
     "RunFile",
     "RunState",
     "RunSummary",
+    "SampleNotes",
+    "SampleRows",
+    "SampleWriter",
     "Tracer",
     "banner",
+    "by_parameter",
     "check_out",
     "check_reopen",
     "check_run_dir_free",
     "closing_lines",
     "data_digest",
-    "dialog_of",
+    "duration",
     "exported_policy",
     "final_table",
     "find_checkpoint",
@@ -86,12 +135,14 @@ __all__ = [
     "judged",
     "latest",
     "load_state",
+    "masked",
     "mean",
     "parse_json_lines",
     "path_of",
     "quiet",
     "read_json_lines",
     "read_steps",
+    "refusals",
     "reopen",
     "resolve",
     "result_timing",
@@ -103,7 +154,6 @@ __all__ = [
     "step_row",
     "stored_config",
     "summary",
-    "trajectory_row",
     "versions",
     "write_picture",
     "write_rollouts",

@@ -115,6 +115,7 @@ def sample_row(scored: Scored, at_s: float) -> dict[str, Any]:
         "failure": _text(scored.failure),
         "verified": [t - at_s if t else None for t in (scored.queued_s, scored.started_s, scored.finished_s)],
         "judgement": judgement.to_json() if judgement else None,
+        **_set("program_sha256", scored.program_sha256),
     }
 
 
@@ -168,8 +169,10 @@ def sample_of(row: Mapping[str, Any], prompt: Prompt, at_s: float) -> Scored:
     judgement, reward = Judgement.from_json(row["judgement"]) if row["judgement"] else None, row["reward"]
     if reward is not None and not math.isfinite(reward):
         raise ValueError(f"sample {request.id} has the reward {reward}")
-    times = (0.0 if t is None else t + at_s for t in row["verified"])
-    return Scored(_trajectory_of(row, request, at_s), reward, judgement, "".join(row["failure"]), *times)
+    queued_s, began_s, ended_s = (0.0 if t is None else t + at_s for t in row["verified"])
+    trajectory, failure = _trajectory_of(row, request, at_s), "".join(row["failure"])
+    program = row.get("program_sha256", "")
+    return Scored(trajectory, reward, judgement, failure, queued_s, began_s, ended_s, program)
 
 
 def _lacks_prompt(row: Mapping[str, Any]) -> bool:

@@ -42,6 +42,8 @@ class RunState:
     """Bytes of metrics.jsonl that belong to finished steps."""
     trajectories_offset: int = 0
     """Bytes of trajectories.jsonl that belong to finished steps."""
+    groups_offset: int = 0
+    """Bytes of groups.jsonl that belong to finished steps."""
     trace_offset: int = 0
     """Bytes of trace.json that belong to finished steps, without the closing bracket."""
     trace_end_us: float = 0.0

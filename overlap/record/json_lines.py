@@ -24,12 +24,16 @@ class JsonLines:
         self._fd = -1
 
     def append(self, row: Mapping[str, Any]) -> None:
-        # A lone surrogate, which a tokenizer or a person may make, has no UTF-8.
-        line = (json.dumps(to_json_types(row), ensure_ascii=False) + "\n").encode("utf-8", "backslashreplace")
+        self.append_lines(json_line(to_json_types(row)))
+
+    def append_lines(self, lines: bytes) -> None:
+        """Append lines that ``json_line`` has made, all or none of them; nothing where there are none."""
+        if not lines:
+            return
         if self._fd < 0:
             with guarded(self.path):
                 self._fd = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
-        append_whole(self._fd, self.path, line)
+        append_whole(self._fd, self.path, lines)
 
     def rewind(self, size: int) -> None:
         """Cut off what came after the first ``size`` bytes."""
@@ -43,6 +47,20 @@ class JsonLines:
         if fd >= 0:
             with guarded(self.path):
                 os.close(fd)
+
+
+_ENCODER = json.JSONEncoder(ensure_ascii=False)
+
+
+def json_bytes(value: Any) -> bytes:
+    """JSON of a value of JSON types, in UTF-8."""
+    # A lone surrogate, which a tokenizer or a person may make, has no UTF-8.
+    return _ENCODER.encode(value).encode("utf-8", "backslashreplace")
+
+
+def json_line(row: Mapping[str, Any]) -> bytes:
+    """A row of JSON types as a line."""
+    return json_bytes(row) + b"\n"
 
 
 def file_size(path: Path) -> int:
@@ -92,11 +110,13 @@ def read_json_lines(path: Path, *, size: int | None = None) -> list[dict[str, An
     return rows
 
 
-def size_until(path: Path, step: int) -> int:
-    """Bytes of the rows before the first one of a step later than ``step``. Raises RunDirError."""
-    size = 0
+def size_until(path: Path, step: int, size: int = 0) -> int:
+    """Bytes of the rows before the first one of a step later than ``step``; those of the first ``size`` bytes, which
+    end a line, are not looked at. Raises RunDirError.
+    """
     with guarded(path), suppress(FileNotFoundError), path.open("rb") as file:
-        for offset, line in whole_lines(file):
+        file.seek(size)
+        for offset, line in whole_lines(file, size):
             if json.loads(line)["step"] > step:
                 break
             size = offset + len(line)

@@ -8,19 +8,19 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from overlap.core import reaches
+from overlap.core import equal_rewards, reaches
 from overlap.pipeline import DROP_REASONS
 from overlap.record.json_lines import read_json_lines
 from overlap.record.timing import NAN, Row, StepTiming, judged, mean, quantile, run_span
 from sandbox.core import Verdict
 
 if TYPE_CHECKING:
-    from overlap.core import ClusterFigures, NodeFigures, Scored
+    from overlap.core import ClusterFigures, Group, NodeFigures, Scored
     from overlap.pipeline import StepResult
     from overlap.record.looplag import Lag
 
@@ -73,7 +73,10 @@ def loop_row(result: StepResult) -> Row:
 
 @measure
 def reward_row(result: StepResult) -> Row:
-    """``reward/``: mean, std, solved_share (of scored samples), any_solved_share (of groups), masked (unscored)."""
+    """``reward/``: mean, std, solved_share (of scored samples), masked (unscored); of groups, the shares in which any,
+    all, none or some of the scored samples are solved, and of those with equal rewards. A group without a scored sample
+    is in none of these shares.
+    """
     batch = result.batch
     groups = (*batch.groups, *batch.dropped)
     samples = batch.all_samples
@@ -83,8 +86,19 @@ def reward_row(result: StepResult) -> Row:
         "reward/mean": centre,
         "reward/std": math.sqrt(mean((r - centre) ** 2 for r in rewards)) if rewards else NAN,
         "reward/solved_share": mean(float(solved(s)) for s in samples if s.reward is not None),
-        "reward/any_solved_share": mean(float(any(map(solved, g.samples))) for g in groups),
+        **_solved_shares(groups),
+        "reward/zero_std_share": mean(float(bool(g.rewards) and equal_rewards(g.rewards)) for g in groups),
         "reward/masked": sum(s.reward is None for s in samples),
+    }
+
+
+def _solved_shares(groups: Sequence[Group]) -> Row:
+    shares = [mean(float(solved(s)) for s in g.samples if s.reward is not None) for g in groups]  # NaN without any
+    return {
+        "reward/any_solved_share": mean(float(share > 0) for share in shares),
+        "reward/all_solved_share": mean(float(share == 1) for share in shares),
+        "reward/none_solved_share": mean(float(share == 0) for share in shares),
+        "reward/mixed_share": mean(float(0 < share < 1) for share in shares),
     }
 
 

@@ -1,4 +1,4 @@
-"""Writes down each finished step: a row of metrics, the trace, sampled trajectories, a line of progress.
+"""Writes down each finished step: a row of metrics, the trace, its groups and samples, a line of progress.
 
 Whatever else shall happen after each step goes into ``Recorder.step``.
 """
@@ -7,18 +7,19 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
-from overlap.core import ClusterFigures, Prompt
+from overlap.core import ClusterFigures, Scored
 from overlap.pipeline import StepResult
 from overlap.record.looplag import LoopLag
 from overlap.record.metrics import episode_row, node_row, step_row
 from overlap.record.progress import Progress
 from overlap.record.run_files import RunFile
 from overlap.record.rundir import RunDir
+from overlap.record.sample_writer import SampleWriter
 from overlap.record.timing import Row, result_timing
 from overlap.record.trace import Tracer
-from overlap.record.traffic import Traffic
+from overlap.record.traffic import Level, Traffic
 
 
 class Recorder:
@@ -33,7 +34,7 @@ class Recorder:
         run: RunDir,
         progress: Progress,
         lag: LoopLag,
-        decode: Callable[[Prompt], str],
+        samples: SampleWriter,
         *,
         earlier: Sequence[Row] = (),
         traced: tuple[int, float] | None = None,
@@ -46,7 +47,7 @@ class Recorder:
         """
         self.rows: list[Row] = list(earlier)
         self.traffic = Traffic(progress.live)
-        self._run, self._progress, self._lag, self._decode = run, progress, lag, decode
+        self._run, self._progress, self._lag, self._samples = run, progress, lag, samples
         self._tracer = Tracer(run.trace, after=traced)
         self._began_s = time.monotonic()
         """When the step began: at the end of the last parity check, so that what follows that one, as metrics and a
@@ -73,6 +74,10 @@ class Recorder:
         """Note that an evaluation has ended, which began at ``began_s`` after a parity check: it is part of no step."""
         self._evaluation = (began_s, time.monotonic())
 
+    async def evaluation(self, step: int, samples: Sequence[Scored]) -> None:
+        """Record the samples of the evaluation after ``step``."""
+        await asyncio.to_thread(self._samples.evaluation, step, samples)
+
     async def step(self, result: StepResult, extra: Mapping[str, float] | None = None) -> None:
         """Record one step, with ``extra`` columns in its row."""
         ended_s = result.parity_span[1]
@@ -83,7 +88,7 @@ class Recorder:
         row = step_row(result, timing, lag=self._lag.pop_step(), extra=beside)
         row |= {name: zero for name, zero in self._no_ages.items() if name not in row}
         self.rows.append(row)
-        await asyncio.to_thread(self._write, result, row, nodes)
+        await asyncio.to_thread(self._write, result, row, nodes, self.traffic.pop_levels())
         self._evaluation = None
         self._progress.step(row)
 
@@ -92,14 +97,14 @@ class Recorder:
         with self._run.failures.tolerate_write_errors(RunFile.TRACE):
             self._tracer.close()
 
-    def _write(self, result: StepResult, row: Row, nodes: ClusterFigures | None) -> None:
+    def _write(self, result: StepResult, row: Row, nodes: ClusterFigures | None, levels: Sequence[Level]) -> None:
         self._run.step(row)
         if nodes is not None:
             self._run.nodes_of(result.batch.step, nodes)
-        self._run.sample(result.batch, self._decode)
+        self._samples.step(result.batch, result.report.logprobs if result.report else {})
         if self._keep is not None:
             self._run.keep(result.batch, self._keep, result.learn_span[0])
         with self._run.failures.tolerate_write_errors(RunFile.TRACE):
-            self._tracer.step(result, nodes)
+            self._tracer.step(result, nodes, levels)
             if self._evaluation is not None:
                 self._tracer.span("evaluate", *self._evaluation, f"after step {result.batch.step}")

@@ -89,7 +89,7 @@ def _open(
     cfg: Config, data: str, fits: Callable[[Path], None], with_changes: bool
 ) -> tuple[RunDir, Resumed, Sequence[Change]]:
     """Open the run where it may be resumed; change nothing in it."""
-    run = RunDir.reopen(stored_config(cfg.run.dir).parent, seed=cfg.run.seed)
+    run = RunDir.reopen(stored_config(cfg.run.dir).parent)
     try:
         resumed, found = _compare(run, cfg, data)
         if blocked := [str(c) for c in found if not c.allowed and not with_changes]:

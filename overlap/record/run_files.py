@@ -32,6 +32,7 @@ class RunFile(Enum):
     TRACE        = ("trace.json",         "trace.json",                    "")
     SUMMARY      = ("summary.json",       "",                              "summary.json")
     PICTURE      = ("picture.png",        "",                              "picture.png")
+    REPORT       = ("report.html",        "report.html",                  "")
     LOG          = ("run.log",            "",                              "")  # a lock: emptied only
     ENGINES      = ("engines",            "engines",                       "")
     SOCKET       = ("ctl",                "",                              "")

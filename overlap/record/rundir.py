@@ -8,10 +8,8 @@ from __future__ import annotations
 
 import json
 import os
-import random
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +17,8 @@ from overlap.atomic import settle_path, write_atomic
 from overlap.json_types import to_json_types
 from overlap.record import ownership
 from overlap.record.checkpoint import RunState
-from overlap.record.json_lines import JsonLines, file_size, size_until
+from overlap.record.command_line import command_line
+from overlap.record.json_lines import JsonLines, file_size, json_line, size_until
 from overlap.record.metrics import worst_nodes_line
 from overlap.record.metrics_writers import METRICS_WRITERS, MetricsWriter
 from overlap.record.rollouts import kept_sample_row, rollouts_header
@@ -27,23 +26,20 @@ from overlap.record.run_files import RunFile
 from overlap.record.write_failures import WriteFailures
 
 if TYPE_CHECKING:
-    from overlap.core import Batch, ClusterFigures, Prompt, Scored, Trajectory
-
-
-SHARE = 0.1
-"""Share of a step's samples, at least one, that goes into trajectories.jsonl."""
+    from overlap.core import Batch, ClusterFigures
 
 
 class RunDir:
     """An open run directory. Its methods are quick but block on the disk; call them from one thread at a time."""
 
-    def __init__(self, path: Path, lock: int, *, seed: int = 0) -> None:
+    def __init__(self, path: Path, lock: int) -> None:
         """Use ``create`` or ``reopen``. ``lock`` is the descriptor that keeps other runs out; ``close`` closes it."""
         self.path = path
         self.config = RunFile.CONFIG.of(path)
         self.metrics = RunFile.METRICS.of(path)
         self.events = RunFile.EVENTS.of(path)
         self.trajectories = RunFile.TRAJECTORIES.of(path)
+        self.groups = RunFile.GROUPS.of(path)
         self.rollouts = RunFile.ROLLOUTS.of(path)
         self.nodes = RunFile.NODES.of(path)
         self.trace = RunFile.TRACE.of(path)
@@ -55,9 +51,10 @@ class RunDir:
         self.policy = RunFile.POLICY.of(path)
         self.best = RunFile.BEST.of(path)
         self.failures = WriteFailures()
-        self._seed, self._lock = seed, lock
+        self._lock = lock
         self._writers = [make(path) for make in METRICS_WRITERS]
         self._samples = JsonLines(self.trajectories)
+        self._groups = JsonLines(self.groups)
         self._kept = JsonLines(self.rollouts)
         self._nodes = JsonLines(self.nodes)
 
@@ -73,16 +70,16 @@ class RunDir:
         except BaseException:
             os.close(lock)
             raise
-        return cls(path, lock, seed=cfg.get("run", {}).get("seed", 0))
+        return cls(path, lock)
 
     @classmethod
-    def reopen(cls, path: Path, *, seed: int = 0) -> RunDir:
+    def reopen(cls, path: Path) -> RunDir:
         """Open the directory of an earlier run; nothing in it is touched until ``rewind``.
 
         Raises ConfigError where there is no run or another one writes.
         """
         ownership.find_run_file(str(path), RunFile.CONFIG, way_out="name the directory of a run")
-        return cls(path, ownership.take_lock(path, str(path)), seed=seed)
+        return cls(path, ownership.take_lock(path, str(path)))
 
     def rewind(self, state: RunState) -> None:
         """Cut off what came after a checkpoint. Raises RunDirError.
@@ -90,9 +87,12 @@ class RunDir:
         Also repairs what a kill left while a policy was being replaced.
         """
         self.settle()
+        last = state.step or -1  # the evaluation before a first step is made again
         for writer in self._writers:
-            writer.rewind(state.step or -1)  # the evaluation before a first step is made again
-        self._samples.rewind(state.trajectories_offset)
+            writer.rewind(last)
+        # That of a run which had ended, and now goes on, stands behind its last checkpoint.
+        self._samples.rewind(size_until(self.trajectories, last, state.trajectories_offset))
+        self._groups.rewind(size_until(self.groups, last, state.groups_offset))
         self._kept.rewind(state.rollouts_offset)
         self._nodes.rewind(size_until(self.nodes, state.step))
 
@@ -113,6 +113,7 @@ class RunDir:
         return {
             "metrics_offset": file_size(self.metrics),
             "trajectories_offset": file_size(self.trajectories),
+            "groups_offset": file_size(self.groups),
             "rollouts_offset": file_size(self.rollouts),
         }
 
@@ -132,15 +133,16 @@ class RunDir:
         with self.failures.tolerate_write_errors(RunFile.NODES):
             self._nodes.append(worst_nodes_line(step, figures))
 
-    def sample(self, batch: Batch, decode: Callable[[Prompt], str]) -> None:
-        """Write a share of the batch's samples, those of dropped groups too. ``decode`` gives a prompt's text."""
-        samples = [(g, s) for g in (*batch.groups, *batch.dropped) for s in g.samples]
-        count = min(len(samples), max(1, round(SHARE * len(samples))))
+    def add_samples(self, lines: Iterable[bytes]) -> None:
+        """Write lines of trajectories.jsonl (``SampleRows``)."""
         with self.failures.tolerate_write_errors(RunFile.TRAJECTORIES):
-            for index in sorted(random.Random(f"{self._seed}/{batch.step}").sample(range(len(samples)), count)):
-                group, scored = samples[index]
-                text, dialog = decode(group.prompt), dialog_of(scored.trajectory, decode)
-                self._samples.append(trajectory_row(batch.step, scored, group.dropped, text, dialog))
+            for line in lines:
+                self._samples.append_lines(line)
+
+    def add_groups(self, rows: Iterable[Mapping[str, Any]]) -> None:
+        """Write rows of groups.jsonl."""
+        with self.failures.tolerate_write_errors(RunFile.GROUPS):
+            self._groups.append_lines(b"".join(map(json_line, rows)))
 
     def keep(self, batch: Batch, data: str, at_s: float) -> None:
         """Write all samples of a batch to rollouts.jsonl, whole; ``data`` is the digest of the prompts, ``at_s`` when
@@ -163,7 +165,8 @@ class RunDir:
         """Close the files; safe to call twice."""
         self._each_writer(lambda writer: writer.flush())
         parts: list[tuple[object, JsonLines | MetricsWriter]] = [(writer.name, writer) for writer in self._writers]
-        parts += [(RunFile.TRAJECTORIES, self._samples), (RunFile.ROLLOUTS, self._kept), (RunFile.NODES, self._nodes)]
+        parts += [(RunFile.TRAJECTORIES, self._samples), (RunFile.GROUPS, self._groups)]
+        parts += [(RunFile.ROLLOUTS, self._kept), (RunFile.NODES, self._nodes)]
         for name, part in parts:
             with self.failures.tolerate_write_errors(name):
                 part.close()
@@ -173,42 +176,10 @@ class RunDir:
 
 
 def _entry(step: int, changes: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """What the history keeps of a start: when, after which step, with which changes."""
-    return {"at": time.strftime("%Y-%m-%d %H:%M:%S %z"), "step": step, "changes": dict(changes or {})}
-
-
-def dialog_of(trajectory: Trajectory, decode: Callable[[Prompt], str]) -> str:
-    """All that the policy saw and wrote on the branch of an episode's last answer; "" where rollouts have one turn."""
-    if trajectory.used is None:
-        return ""
-    return decode(replace(trajectory.request.prompt, token_ids=(*trajectory.prompt_ids, *trajectory.token_ids)))
-
-
-def trajectory_row(step: int, scored: Scored, dropped: str, prompt_text: str, dialog: str = "") -> dict[str, Any]:
-    """One line of trajectories.jsonl: what was asked and answered, and how each test judged it. ``dialog`` as
-    ``dialog_of`` gives it.
-    """
-    trajectory, judgement = scored.trajectory, scored.judgement
+    """What the history keeps of a start: when, after which step, by which command, with which changes."""
     return {
+        "at": time.strftime("%Y-%m-%d %H:%M:%S %z"),
         "step": step,
-        "id": scored.id,
-        "prompt_id": trajectory.request.prompt.id,
-        "prompt": prompt_text,
-        "answer": trajectory.request.prompt.prefill + trajectory.text,
-        "reward": scored.reward,
-        "failure": scored.failure,
-        "dropped": dropped,
-        "verdict": str(judgement.verdict) if judgement else None,
-        **({"node": judgement.node} if judgement and judgement.node else {}),
-        "tests": [
-            {"index": c.index, "verdict": str(c.verdict), "cpu_s": c.cpu_s, "message": c.message[:200]}
-            for c in (judgement.cases if judgement else ())
-        ],
-        "tokens": trajectory.sampled,
-        **({"turns": trajectory.used.turns, "branches": len(trajectory.branches)} if trajectory.used else {}),
-        **({"dialog": dialog} if dialog else {}),
-        "finish": trajectory.finish,
-        "versions": [[s.version, s.start, s.end] for s in trajectory.spans],
-        "generate_s": trajectory.finished_s - trajectory.started_s,
-        "verify_s": scored.finished_s - scored.started_s,
+        "command": command_line(),
+        "changes": dict(changes or {}),
     }

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
 if TYPE_CHECKING:
     from overlap.core import ClusterFigures, Generator, Part, Request, Scored, Trajectory, Verifier
 
 Span = tuple[float, float]
+LEVEL_S = 0.1
 
 
 class BusyClock:
@@ -56,6 +58,15 @@ class BusyClock:
         return spans
 
 
+@dataclass(frozen=True, slots=True)
+class Level:
+    """Samples in the generator and in the verifier, waiting for it or not, from ``at_s`` on (time.monotonic())."""
+
+    at_s: float
+    generating: int
+    verifying: int
+
+
 class Traffic:
     """Wraps generator and verifier; each keeps all of its other methods."""
 
@@ -67,6 +78,20 @@ class Traffic:
         self._generator: Generator | None = None
         self._verifier: Verifier | None = None
         self._moved_before = 0
+        self._levels: list[Level] = []
+
+    def move(self, at_s: float, *, generating: int = 0, verifying: int = 0) -> None:
+        """So many samples more are there. Levels that hold for less than ``LEVEL_S`` are not told apart."""
+        self.generating += generating
+        self.verifying += verifying
+        if self._levels and at_s - self._levels[-1].at_s < LEVEL_S:
+            at_s = self._levels.pop().at_s
+        self._levels.append(Level(at_s, self.generating, self.verifying))
+
+    def pop_levels(self) -> list[Level]:
+        """How many samples were on their way, since the last call."""
+        levels, self._levels = self._levels, []
+        return levels
 
     def pop_engine_spans(self) -> list[Span]:
         """When the engine had requests and was awake, since the last call."""
@@ -106,14 +131,15 @@ class _Counted:
 
 class _Generator(_Counted):
     async def generate(self, request: Request) -> Trajectory:
-        traffic = self._traffic
-        traffic.generating += 1
-        traffic._busy.enter(time.monotonic())
+        traffic, began_s = self._traffic, time.monotonic()
+        traffic.move(began_s, generating=1)
+        traffic._busy.enter(began_s)
         try:
             trajectory: Trajectory = await self._inner.generate(request)
         finally:
-            traffic.generating -= 1
-            traffic._busy.leave(time.monotonic())
+            ended_s = time.monotonic()
+            traffic.move(ended_s, generating=-1)
+            traffic._busy.leave(ended_s)
         traffic.changed()
         return trajectory
 
@@ -130,10 +156,10 @@ class _Generator(_Counted):
 class _Verifier(_Counted):
     async def score(self, trajectory: Trajectory) -> Scored:
         traffic = self._traffic
-        traffic.verifying += 1
+        traffic.move(time.monotonic(), verifying=1)
         try:
             scored: Scored = await self._inner.score(trajectory)
         finally:
-            traffic.verifying -= 1
+            traffic.move(time.monotonic(), verifying=-1)
         traffic.changed()
         return scored

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from overlap.aio import race
+from overlap.analysis import RunData
 from overlap.clock import now
 from overlap.core import Learner, Scored
 from overlap.errors import LearnerDiedError, OverlapError
@@ -32,11 +33,13 @@ from overlap.record import (
     RunDir,
     RunFile,
     RunSummary,
+    SampleWriter,
     stall_line,
     summary,
     write_picture,
 )
 from overlap.replay import UnpublishedLearner
+from overlap.report import report_at_the_end, warnings_at_the_end
 from overlap.run.control import RunControl
 from overlap.run.open_close import Component, open_components
 from overlap.run.parts import PartFactory, before_starts
@@ -156,7 +159,7 @@ class TrainingSession:
             run,
             progress,
             self._lag,
-            lambda prompt: str(p.tokenizer.decode(list(prompt.token_ids))),
+            self._sample_writer(),
             earlier=self.resumed.rows,
             traced=(at.trace_offset, at.trace_end_us),
             keep=self.data if p.cfg.run.keep_rollouts else None,
@@ -170,7 +173,15 @@ class TrainingSession:
         self.policy_saver.outcome = {}
         uncounted = self.parts.generator, self.parts.verifier  # samples of evaluations are no part of a step
         evaluator = Evaluator(
-            p.cfg, p.heldout, uncounted, self._save_policy, run.best, progress, self.course, run.failures.add
+            p.cfg,
+            p.heldout,
+            uncounted,
+            self._save_policy,
+            run.best,
+            progress,
+            self.course,
+            run.failures.add,
+            recorder.evaluation,
         )
         self.steps = StepLog(
             p,
@@ -188,6 +199,16 @@ class TrainingSession:
             report_line=self.console.print,
         )
         return components, self.steps
+
+    def _sample_writer(self) -> SampleWriter:
+        p = self.inputs
+        return SampleWriter(
+            self.run,
+            lambda prompt: str(p.tokenizer.decode(list(prompt.token_ids))),
+            lambda prompt, answer: p.task.program(prompt, answer),
+            p.cfg.run.samples,
+            critic=p.cfg.learn.advantage == "gae",
+        )
 
     async def _open(self, stack: AsyncExitStack, recorder: Recorder) -> Components:
         """Make the parts, start them side by side, and see to it that all are closed. Returns what the loop uses."""
@@ -296,6 +317,7 @@ class TrainingSession:
         written down and drawn; a start that failed leaves its directory free.
         """
         rows = self.recorder.rows if self.recorder else []
+        left = RunData(self.run.path, rows)
         figures = summary(
             rows,
             reason=self.reason,
@@ -304,6 +326,7 @@ class TrainingSession:
             lag=self._lag.run() if self.recorder else None,
             evaluations=self.course.summary(self.step if self.reason in ENDS else None),
             measure=self.course.measure,
+            warnings=warnings_at_the_end(left) if self.taken else (),
             extra=self._extra(),
         )
         if self.taken:
@@ -313,6 +336,7 @@ class TrainingSession:
                 title = f"{self.inputs.cfg.model.policy}, {len(rows)} steps"
                 curve, measure = self.course.curve(), self.course.measure
                 write_picture(rows, self.run.picture, title=title, evaluations=curve, measure=measure)
+            report_at_the_end(left, self.run.failures.add)
             figures["not_written"] = list(self.run.failures)
             if len(figures["not_written"]) > lost:
                 self.run.finish(figures)

@@ -12,6 +12,7 @@ problem is reported once and set aside, and its remaining samples are masked.
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import time
 from collections import Counter, deque
 from collections.abc import Callable
@@ -50,6 +51,12 @@ PROBE = Problem("probe", "stdio", (Case("2", "2"),))
 PROBE_PROGRAM = Program("print(input())")
 
 T = TypeVar("T")
+
+
+def program_digest(program: Program) -> str:
+    """The first 16 hex digits of the SHA-256 of all of a program: equal programs have the same."""
+    parts = program.language, program.entry, program.source, *(part for file in program.files for part in file)
+    return hashlib.sha256("\0".join(parts).encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
 class SandboxVerifier:
@@ -125,6 +132,8 @@ class SandboxVerifier:
         job = self._ask_task("program", trajectory, lambda: self._task.program(prompt, answer))
         if job is not None and (why := self._aside.get((prompt.id, job[0].id))):
             return replace(blank, failure=why, finished_s=time.monotonic())
+        if job is not None:
+            blank = replace(blank, program_sha256=program_digest(job[1]))
         try:
             scored = await (self._by_worker(blank, answer) if job is None else self._by_sandbox(blank, answer, *job))
         except (WorkerLost, SandboxError) as error:

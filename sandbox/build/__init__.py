@@ -7,6 +7,6 @@ Woken by  its end, or its limit
 
 from sandbox.build import units
 from sandbox.build.builder import Build, Builder
-from sandbox.build.units import compose, encode_text
+from sandbox.build.units import compose
 
-__all__ = ["Build", "Builder", "compose", "encode_text", "units"]
+__all__ = ["Build", "Builder", "compose", "units"]

@@ -16,7 +16,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
-from sandbox.core import MIB, Case, Limits, Problem, Program
+from sandbox.core import MIB, Case, Limits, Problem, Program, encode_text
 from sandbox.jail import JailedRun
 from sandbox.languages import Language, LanguageHarness, Misnamed, ProgramLayout, argument_types, lay_out, toolchain
 
@@ -102,14 +102,6 @@ def _compiler_argv(language: Language, parts: Iterable[str], layout: ProgramLayo
     ours = {"artifact": f"./{artifact}"}
     pieces = (chosen[part] if part in chosen else toolchain.fill(language, [part], ours) for part in parts)
     return tuple(itertools.chain.from_iterable(pieces))
-
-
-def encode_text(text: str) -> bytes:
-    """Return the source as bytes, including bytes that were not UTF-8."""
-    try:
-        return text.encode("utf-8", "surrogateescape")
-    except UnicodeEncodeError:
-        return text.encode("utf-8", "surrogatepass")
 
 
 def start_unit(unit: Unit, limits: Limits, stdin: bytes, artefact: bytes | int, job: bytes) -> JailedRun:

@@ -3,7 +3,8 @@
 Everything else in the sandbox uses them. They know nothing of how a program is judged.
 """
 
-from sandbox.core.checks import NAME_MAX, printable, quoted, wrong_type
+from sandbox.core.checks import NAME_MAX, encode_text, printable, quoted, wrong_type
+from sandbox.core.excerpt import EXCERPT_CHARS, Excerpt, ExcerptWriter
 from sandbox.core.nouns import (
     COMPILE_LIMITS,
     MIB,
@@ -17,11 +18,13 @@ from sandbox.core.nouns import (
     Program,
     Subtask,
     Verdict,
+    drop_later_excerpts,
 )
 from sandbox.core.problem import Convention, Kind, Problem
 
 __all__ = [
     "COMPILE_LIMITS",
+    "EXCERPT_CHARS",
     "MIB",
     "NAME_MAX",
     "REFEREE_LIMITS",
@@ -29,6 +32,8 @@ __all__ = [
     "Case",
     "CaseResult",
     "Convention",
+    "Excerpt",
+    "ExcerptWriter",
     "Isolation",
     "Judgement",
     "Kind",
@@ -37,6 +42,8 @@ __all__ = [
     "Program",
     "Subtask",
     "Verdict",
+    "drop_later_excerpts",
+    "encode_text",
     "printable",
     "quoted",
     "wrong_type",

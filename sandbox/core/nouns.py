@@ -7,11 +7,14 @@ Units are in the field names. What cannot be right raises on construction; a Pro
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from enum import StrEnum
+from itertools import islice
 from typing import Any, Final, Literal
 
 from sandbox.core.checks import check_files, check_pairs, check_texts, quoted, wrong_type
+from sandbox.core.excerpt import Excerpt
 from sandbox.errors import InvalidProblem, InvalidProgram, WrongType
 
 Isolation = Literal["auto", "A", "B", "C"]
@@ -21,6 +24,7 @@ SOURCE_BYTES_MAX: Final = 4 * MIB
 SECONDS_MAX: Final = 1_000_000
 BYTES_MAX: Final = 1 << 44
 COUNT_MAX: Final = 1 << 20
+FAILURES_SHOWN_MAX: Final = 20
 
 
 def freeze(noun: object, *names: str) -> None:
@@ -186,9 +190,47 @@ class CaseResult:
     feedback: tuple[tuple[str, str], ...] = ()
     """Names and texts of the files that a checker or interactor (convention kattis) left in its feedback directory.
     They are for the problem's author: they may hold the expected output."""
+    got: Excerpt | None = None
+    """Of the first 20 cases that failed, what the program said: its output, the value that its function returned (as
+    JSON, or its repr where it has no JSON form), the values that the calls of the failed assert gave, what it told the
+    interactor. Of a run that a limit ended, what it had printed, at most the first 64 KiB. None where nothing is known.
+    The program alone decides what stands here."""
+    stderr: Excerpt | None = None
+    """Of the same cases, what the program wrote there, if anything; of more than 64 KiB the two ends."""
+    exit_code: int | None = None
+    """None where the program was ended, by a signal or by the sandbox, and where our harness caught its error."""
+    signal: int | None = None
+    """The signal that ended the program, unless the sandbox sent it."""
 
     def __post_init__(self) -> None:
         freeze(self, "feedback")
+
+    def to_json(self) -> dict[str, Any]:
+        """A plain dict; what the program said and how it ended only where that is known."""
+        data = {item.name: getattr(self, item.name) for item in fields(self)}
+        for name in _OPTIONAL_RESULTS:
+            if data[name] is None:
+                del data[name]
+        for name in _EXCERPTS & data.keys():
+            data[name] = data[name].to_json()
+        return data | {"verdict": self.verdict.value}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> CaseResult:
+        """Raises KeyError, TypeError and ValueError for anything that `to_json` does not write."""
+        excerpts = {name: Excerpt.from_json(data[name]) for name in _EXCERPTS & data.keys()}
+        return cls(**{**data, **excerpts, "verdict": Verdict(data["verdict"])})
+
+
+def drop_later_excerpts(cases: Sequence[CaseResult]) -> tuple[CaseResult, ...]:
+    """The same results with the excerpts of the first failures only: all of them could make a judgement megabytes."""
+    failed = (index for index, case in enumerate(cases) if case.got is not None or case.stderr is not None)
+    later = set(islice(failed, FAILURES_SHOWN_MAX, None))
+    return tuple(replace(case, got=None, stderr=None) if n in later else case for n, case in enumerate(cases))
+
+
+_EXCERPTS: Final = frozenset({"got", "stderr"})
+_OPTIONAL_RESULTS: Final = (*_EXCERPTS, "exit_code", "signal")
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,14 +290,11 @@ class Judgement:
         if not self.node:
             del data["node"]
         data["verdict"] = self.verdict.value
-        data["cases"] = [
-            {**{f.name: getattr(case, f.name) for f in fields(case)}, "verdict": case.verdict.value}
-            for case in self.cases
-        ]
+        data["cases"] = [case.to_json() for case in self.cases]
         return {**data, "score": self.score if self._ran_all or self.earned is not None else None}
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Judgement:
-        cases = tuple(CaseResult(**{**case, "verdict": Verdict(case["verdict"])}) for case in data["cases"])
+        cases = tuple(map(CaseResult.from_json, data["cases"]))
         rest = {key: value for key, value in data.items() if key != "score"}
         return cls(**{**rest, "verdict": Verdict(data["verdict"]), "cases": cases})

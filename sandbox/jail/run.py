@@ -13,7 +13,7 @@ from sandbox.kernel import make_memfd, read_all
 from sandbox.languages import Runtime
 
 _NUMBERS: Final = ("cause", "exit_code", "signal", "cpu_s", "wall_s", "memory_bytes", "left_behind")
-_EXCERPT_BYTES: Final = 64 << 10  # of streams that are not compared: stderr, and output beyond a limit
+_EXCERPT_BYTES: Final = 64 << 10  # of streams that are not compared: stderr, and the output of a run that a limit ended
 _FRAME_WEIGHT_MAX: Final = 150 * MIB
 _PLAIN: Final = Runtime()
 

@@ -35,7 +35,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from sandbox.core import Case, Limits, Verdict
+from sandbox.core import Case, Excerpt, ExcerptWriter, Limits, Verdict
 from sandbox.errors import Cancelled, CheckerError, SandboxError
 from sandbox.jail import WALL_STRETCH, Jail, RunResult
 from sandbox.judging import referee
@@ -101,6 +101,8 @@ class _Lane:
     passed: int = 0
     """Bytes since the reader last wrote something itself."""
     delivered: int = 0
+    copy: ExcerptWriter | None = None
+    """What the writer said, for people."""
     shut: bool = False
     """No process can write any more."""
     deaf: bool = False
@@ -124,6 +126,8 @@ class _Lane:
                 if not self.pending:
                     self.pending = os.read(self.source, _CHUNK)
                     self.passed += len(self.pending)
+                    if self.copy is not None:
+                        self.copy.add(self.pending)
                     if not self.pending:
                         self.shut = True
                         if not self.writer.ended and self.writer.jail.is_running():
@@ -227,8 +231,10 @@ class _Talk:
 
 def run_interactive(
     prepared: PreparedProgram, judge: referee.Referee, limits: Limits, case: Case
-) -> tuple[RunResult, Decision]:
-    """Raises CompileError for the program's source, CheckerError for the interactor, SandboxError for us.
+) -> tuple[RunResult, Decision, Excerpt | None]:
+    """Return the program's run, the decision, and what the program said.
+
+    Raises CompileError for the program's source, CheckerError for the interactor, SandboxError for us.
 
     A program that was stopped because the interactor had decided, or for its flood, has no CPU time and memory in its
     RunResult: they are 0.
@@ -237,10 +243,11 @@ def run_interactive(
     try:
         judge.check_room(theirs)
     except referee.Crash as crash:
-        return _unmeasured(0.0), (Verdict.WA, f"on what the program said, the {judge.role} {crash.brief}")
+        return _unmeasured(0.0), (Verdict.WA, f"on what the program said, the {judge.role} {crash.brief}"), None
     start = time.monotonic()
     with ExitStack() as stack:
         talk = _set_up(stack, prepared, judge, limits)
+        said = talk.said.copy = ExcerptWriter()
         wall_s = limits.wall_limit_s * WALL_STRETCH + 2 * _FAREWELL_S
         patient = replace(judge.limits, wall_s=wall_s)  # it waits for the program, as long as that may take
         mine = {"arguments": case.arguments, "files": encode_files(case.files)}
@@ -257,7 +264,7 @@ def run_interactive(
             for thread in threads:
                 thread.join()
     done = talk.program.outcome[0] if talk.program.outcome else _unmeasured(time.monotonic() - start)
-    return done, _decide(talk, judge, limits, prepared.language)
+    return done, _decide(talk, judge, limits, prepared.language), said.excerpt()
 
 
 def _unmeasured(wall_s: float) -> RunResult:

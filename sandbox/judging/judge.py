@@ -18,7 +18,18 @@ from functools import cached_property
 from typing import Final
 
 from sandbox.build import Builder
-from sandbox.core import Case, CaseResult, Isolation, Judgement, Problem, Program, Verdict, printable
+from sandbox.core import (
+    Case,
+    CaseResult,
+    Excerpt,
+    Isolation,
+    Judgement,
+    Problem,
+    Program,
+    Verdict,
+    drop_later_excerpts,
+    printable,
+)
 from sandbox.errors import InvalidProblem
 from sandbox.jail import Jail, RunResult
 from sandbox.judging import apart, interactive, python_asserts
@@ -78,7 +89,7 @@ class Judge:
         return Judgement(
             problem_id=problem.id,
             verdict=verdict,
-            cases=tuple(results),
+            cases=drop_later_excerpts(results),
             passed=sum(done.verdict is Verdict.AC for done in results),
             total=len(problem.cases),
             weak=weak,
@@ -158,16 +169,16 @@ class _Course:
         self._check_preamble(frame)
         if self.problem.kind != "stdio":
             with cancellable(self.prepared.cancel_fd, len(done.result)):
-                decision = decide_limits(done, limits) or decide_values(
-                    self.problem, case, plan, done, frame, self.prepared.language
-                )
-            self.weak |= plan is not None and plan.weak and decision == ACCEPTED
-            return case_result(index, done, decision)
+                decision, said = decide_limits(done, limits), None
+                if decision is None:
+                    decision, said = decide_values(self.problem, case, plan, done, frame, self.prepared.language)
+                self.weak |= plan is not None and plan.weak and decision == ACCEPTED
+                return case_result(index, _own_end(done, frame), decision, said)
         ending: Decision | None = decide_ending(done, frame, limits, self.prepared.language)
         if ending is None and self.decider is not None:
             ending = self.decider.check(case, done.stdout)
         with cancellable(self.prepared.cancel_fd, len(done.stdout)):
-            return case_result(index, done, ending or decide_output(self.problem, case, done))
+            return case_result(index, done, ending or decide_output(self.problem, case, done), done.stdout)
 
     def _start_ahead(self, index: int) -> None:
         """Start runs ahead: while the judge looks at one case the jail runs the next, as many as have passed so far,
@@ -199,7 +210,7 @@ class _Course:
         talk = apart.run_apart(self.prepared, self.problem, self.problem.cases[index], what)
         self._check_preamble(talk[1])
         decision = apart.decide(talk, what, self.problem.limits, self.prepared.language)
-        return None if decision is None else case_result(index, talk[0], decision)
+        return None if decision is None else case_result(index, _own_end(*talk[:2]), decision)
 
     def _check_preamble(self, frame: Frame | None) -> None:
         """Check the preamble. Raises InvalidProblem where it fails in a run of its own as well.
@@ -242,6 +253,11 @@ class _Course:
         job = {"kind": kind, "fn_name": self.problem.fn_name, "args": args, "steps": steps}
         self.prepared.start(self.problem.limits, job=job, left=left, hold=hold)
         return plan
+
+
+def _own_end(done: RunResult, frame: Frame | None) -> RunResult:
+    """Drop the exit code where a harness has caught the program's error: it is the harness's own."""
+    return done if frame is None or frame["ok"] else replace(done, exit_code=None)
 
 
 def run_once(
@@ -306,13 +322,15 @@ def run_all_passes(problem: Problem, prepared: PreparedProgram, referee: Referee
     raise AssertionError("a referee that asks for another run in the last one has failed")
 
 
-def _pass(problem: Problem, prepared: PreparedProgram, referee: Referee, case: Case) -> tuple[RunResult, Decision]:
+def _pass(
+    problem: Problem, prepared: PreparedProgram, referee: Referee, case: Case
+) -> tuple[RunResult, Decision, Excerpt | bytes | None]:
     if problem.kind == "interactive":
         return interactive.run_interactive(prepared, referee, problem.limits, case)
     prepared.start_case(problem.limits, case)
     done, frame = prepared.finish()
     ending = decide_ending(done, frame, problem.limits, prepared.language)
-    return done, ending or referee.check(case, done.stdout)
+    return done, ending or referee.check(case, done.stdout), done.stdout
 
 
 def _together(runs: list[CaseResult], referee: Referee) -> CaseResult:

@@ -14,8 +14,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from sandbox.build import Builder, encode_text, units
-from sandbox.core import SOURCE_BYTES_MAX, Case, Limits, Problem, Program
+from sandbox.build import Builder, units
+from sandbox.core import SOURCE_BYTES_MAX, Case, Limits, Problem, Program, encode_text
 from sandbox.jail import Jail, JailedRun, RunResult
 from sandbox.judging.frames import NONCE_BYTES, Frame, read_frame
 from sandbox.kernel import make_memfd, new_memfd, seal_memfd

@@ -22,8 +22,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, Final
 
-from sandbox.build import encode_text
-from sandbox.core import REFEREE_LIMITS, Case, Convention, Limits, Problem, Verdict
+from sandbox.core import REFEREE_LIMITS, Case, Convention, Limits, Problem, Verdict, encode_text
 from sandbox.errors import CheckerError, InvalidProblem
 from sandbox.jail import RunResult
 from sandbox.judging.frames import Frame

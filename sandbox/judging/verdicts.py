@@ -15,19 +15,21 @@ import signal
 from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import Final
 
-from sandbox.build import encode_text
 from sandbox.compare import modes, values
-from sandbox.core import Case, CaseResult, Kind, Limits, Problem, Verdict, printable
+from sandbox.core import Case, CaseResult, Excerpt, Kind, Limits, Problem, Verdict, encode_text, printable
 from sandbox.jail import RunResult
 from sandbox.judging import assert_values, python_asserts
 from sandbox.judging.frames import Frame
+from sandbox.judging.said import describe_calls, describe_value
 from sandbox.languages import Language
 
 Decision = tuple[Verdict, str]
 
 ACCEPTED: Final[Decision] = (Verdict.AC, "")
+_UNREADABLE: Final[Decision] = (Verdict.RE, "an unreadable result")
 _MESSAGE_MAX: Final = 300
 _CAUSES: Final = {
     "security": (Verdict.SEC, "security: {detail}"),
@@ -42,10 +44,19 @@ _LIMITS: Final = ("memory_bytes", "output_bytes", "cpu_s", "wall_limit_s", "proc
 _REFUSED: Final = "an allocation was refused at the memory limit"
 
 
-def case_result(index: int, done: RunResult, decision: Decision) -> CaseResult:
+def case_result(
+    index: int, done: RunResult, decision: Decision, said: Excerpt | str | bytes | None = None
+) -> CaseResult:
+    """The result of a case; `said` is what the program printed or returned, and kept where the case failed."""
     verdict, message = decision
     shown = printable(message[:_MESSAGE_MAX])[:_MESSAGE_MAX]
-    return CaseResult(index, verdict, done.cpu_s, done.wall_s, done.memory_bytes, shown)
+    usage = (done.cpu_s, done.wall_s, done.memory_bytes)
+    exit_code, signal_sent = (done.exit_code, done.signal) if done.cause is None else (None, None)
+    result = CaseResult(index, verdict, *usage, shown, exit_code=exit_code, signal=signal_sent)
+    if verdict is Verdict.AC:
+        return result
+    got = Excerpt.of(said) if isinstance(said, str | bytes) else said
+    return replace(result, got=got, stderr=Excerpt.of(done.stderr) if done.stderr else None)
 
 
 def decide_limits(done: RunResult, limits: Limits) -> Decision | None:
@@ -116,26 +127,27 @@ def decide_values(
     done: RunResult,
     frame: Frame | None,
     language: Language,
-) -> Decision:
-    """Questions 3 and 4 for function and assert problems."""
+) -> tuple[Decision, str | None]:
+    """Questions 3 and 4 for function and assert problems, and the values that are not right."""
     if failed := decide_frame(done, frame, language, problem.kind):
-        return failed
+        return failed, None
     assert frame is not None
     try:
         with values.acyclic():
             found = [values.decode_value(item) for item in frame["values"]]
     except (ValueError, KeyError, RecursionError):
-        return Verdict.RE, "an unreadable result"
+        return _UNREADABLE, None
     if len(found) != (1 if plan is None else sum(mode == "eval" for mode, _ in plan.steps)):
-        return Verdict.RE, "an unreadable result"
+        return _UNREADABLE, None
     if plan is None:
         expected = values.loads(case.expected or "null")
         right = values.same(found[0], expected, modes.tolerance(problem.compare))
-        return ACCEPTED if right else (Verdict.WA, "wrong value")
+        return (ACCEPTED, None) if right else ((Verdict.WA, "wrong value"), describe_value(found[0]))
     for number, check in enumerate(plan.checks):
         if not assert_values.holds(check, found):
-            return Verdict.WA, f"assert {number + 1} of {len(plan.checks)} does not hold"
-    return ACCEPTED
+            failed = Verdict.WA, f"assert {number + 1} of {len(plan.checks)} does not hold"
+            return failed, describe_calls(plan, check, found)
+    return ACCEPTED, None
 
 
 def decide_frame(done: RunResult, frame: Frame | None, language: Language, kind: Kind = "assert") -> Decision | None:

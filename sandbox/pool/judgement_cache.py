@@ -13,7 +13,7 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from typing import Final
 
-from sandbox.core import Judgement, Limits, Verdict
+from sandbox.core import CaseResult, Judgement, Limits, Verdict
 from sandbox.judging import control
 
 KEPT_MAX: Final = 4096
@@ -79,5 +79,9 @@ def repeatable(done: Judgement, limits: Limits) -> bool:
 
 
 def _bytes(done: Judgement) -> int:
-    texts = ("".join((case.message, *(text for _, text in case.feedback))) for case in done.cases)
-    return _CASE_BYTES + 4 * len(done.compile_log) + sum(_CASE_BYTES + 4 * len(text) for text in texts)
+    return _CASE_BYTES + 4 * len(done.compile_log) + sum(map(_case_bytes, done.cases))
+
+
+def _case_bytes(case: CaseResult) -> int:
+    shown = (part for excerpt in (case.got, case.stderr) if excerpt for part in (excerpt.head, excerpt.tail))
+    return _CASE_BYTES + 4 * sum(map(len, (case.message, *(text for _, text in case.feedback), *shown)))

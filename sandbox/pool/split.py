@@ -11,7 +11,7 @@ import dataclasses
 from collections.abc import Awaitable, Callable
 from typing import Final
 
-from sandbox.core import Case, Judgement, Problem, Verdict
+from sandbox.core import Case, Judgement, Problem, Verdict, drop_later_excerpts
 
 PROGRAM_S_MIN: Final = 0.2
 CASE_S_MIN: Final = 0.03
@@ -68,7 +68,7 @@ async def judge_apart(ask: AskCase, count: int, width: int, *, stop: bool, first
 
 def merge_judgements(parts: list[Judgement], total: int) -> Judgement:
     """Parts in the order of their cases, of which only the last may have failed unless all were to run."""
-    cases = tuple(case for part in parts for case in part.cases)
+    cases = drop_later_excerpts([case for part in parts for case in part.cases])
     return dataclasses.replace(
         parts[0],
         verdict=next((case.verdict for case in cases if case.verdict is not Verdict.AC), Verdict.AC),

@@ -41,6 +41,7 @@ def add_parsers(actions: Any) -> None:
     )
     zoo.add_argument("target", nargs="?", metavar="module:function", help="without it, the zoo is listed")
     zoo.add_argument("--only", action="append", metavar="ID", help="an entry by id or row; can be repeated")
+    zoo.add_argument("--show", metavar="ID", help="one program, or an entry by id or row: source, problem, verdict now")
     zoo.set_defaults(action=_zoo)
     check = actions.add_parser(
         "check-reward",
@@ -70,6 +71,12 @@ def add_parsers(actions: Any) -> None:
 def _zoo(options: argparse.Namespace) -> int:
     from sandbox import zoo
 
+    if options.show is not None:
+        if options.target is not None or options.only or options.json:
+            raise SandboxError("--show prints one program for people; leave out module:function, --only and --json")
+        from sandbox.rewards.show import show
+
+        return show(options.show)
     entries = zoo.entries()
     if options.only:
         known = {entry.id for entry in entries} | {str(entry.row) for entry in entries}

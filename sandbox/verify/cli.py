@@ -12,6 +12,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from sandbox import terminal
+from sandbox.differences import first_failure_lines
 from sandbox.errors import CheckerError, InvalidProblem, SandboxError
 
 if TYPE_CHECKING:
@@ -147,6 +149,9 @@ def judge_package(options: argparse.Namespace) -> int:
         print(json.dumps(head | report.as_json(judged, scoring=scoring)))
     else:
         report.print_lines([*report.note_lines(package), *_judged_lines(judged, limit, scoring)])
+        if options.diff and judged.judgement is not None:
+            lines = first_failure_lines(package.problem(limit.seconds), judged.judgement.cases)
+            terminal.print_lines(lines)
     return 0 if judged.grade.verdict == "AC" else 1
 
 

@@ -2,7 +2,8 @@
 
 lost, twice      prompts that no step of the final history took, or more than one
 differ           steps that were learned, those rewound included, otherwise than by the unbroken run
-rows             steps whose row in metrics.jsonl is missing or double, samples twice, spans of the trace that overlap
+rows             steps whose row in metrics.jsonl is missing or double, samples or groups twice, groups that were
+                 learned and have no line, spans of the trace that overlap
 left             processes, scratch directories, shared memory and hidden files that are there when the run has ended
 """
 
@@ -43,7 +44,7 @@ def check(
         "twice": sum(count - 1 for count in groups.values()) + len(groups.keys() - consumed),
         "differ": sum(entry != expected.get(entry["step"]) for entry in taken)
         + sum(entry["version"] != step - 1 for step, entry in history.items()),
-        "rows": _wrong_rows(directory, steps, len(expected)),
+        "rows": _wrong_rows(directory, steps, len(expected)) + _wrong_groups(directory, history),
         "left": _told([*left, *_hidden(directory)]),
     }
 
@@ -61,6 +62,12 @@ def _wrong_rows(directory: Path, steps: int, learned_steps: int) -> int:
     late = sum(a["ts"] + a["dur"] > b["ts"] for a, b in pairwise(learned))
     wrong = sum(counted[step] != 1 for step in range(1, steps + 1)) + len(counted.keys() - set(range(1, steps + 1)))
     return wrong + sum(count > 1 for count in samples.values()) + late + abs(len(learned) - learned_steps)
+
+
+def _wrong_groups(directory: Path, history: Mapping[int, Entry]) -> int:
+    told = Counter((row["split"], row["step"], row["group"]) for row in rows_of(directory / "groups.jsonl"))
+    learned = {("train", step, group) for step, entry in history.items() for group in entry["groups"]}
+    return sum(count > 1 for count in told.values()) + len(learned - told.keys())
 
 
 def _hidden(directory: Path) -> list[Path]:

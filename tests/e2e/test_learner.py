@@ -18,7 +18,7 @@ from plain_backend import plain_trainer
 from wide import wide
 
 from overlap.config import Config
-from overlap.core import Batch
+from overlap.core import Batch, kept_groups
 from overlap.errors import LearnerError, RunDirError
 from overlap.learner import export_policy
 from overlap.learner.loss import token_loss
@@ -32,24 +32,30 @@ pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
 
 
 def by_plain_torch(policy: Path, cfg: Config, batches: list[Batch]):
-    """The same steps: one sequence at a time, one process, torch's AdamW. Returns model, losses and gradient norms."""
+    """The same steps: one sequence at a time, one process, torch's AdamW. Returns model, losses, gradient norms, and of
+    each step the log-probs before it by sample.
+    """
     model = load_policy(policy, dtype=torch.float32, temperature=0.8, device=torch.device("cpu"))
     model.policy.set_attn_implementation("eager")
     optimizer = torch.optim.AdamW(model.parameters(), lr=cfg.learn.lr, weight_decay=cfg.learn.weight_decay)
-    losses, norms = [], []
+    losses, norms, before = [], [], []
     for batch in batches:
-        (mini,) = mini_batches(flatten(batch), SplitConfig(1, 1, 1, 64))
+        (mini,) = mini_batches(flatten(batch, kept=kept_groups(batch)), SplitConfig(1, 1, 1, 64))
+        before.append({})
         optimizer.zero_grad()
         total = 0.0
         for micro in mini.ranks[0]:
             t = to_tensors(micro)
-            loss = token_loss(model(t)[0], t.sampled, cfg.learn).total / mini.counted
+            new = model(t)[0]
+            if kept_as := micro.rows[0].responses[0].kept_as:
+                before[-1][kept_as[0]] = new.tolist()
+            loss = token_loss(new, t.sampled, cfg.learn).total / mini.counted
             loss.backward()
             total += loss.item()
         losses.append(total)
         norms.append(torch.nn.utils.clip_grad_norm_(model.parameters(), cfg.learn.grad_clip).item())
         optimizer.step()
-    return model, losses, norms
+    return model, losses, norms, before
 
 
 def expected_logprobs(model) -> list[float]:
@@ -71,7 +77,7 @@ def expected_logprobs(model) -> list[float]:
 def test_every_stage_and_number_of_ranks_takes_the_steps_of_plain_torch(policy, tmp_path, ranks, zero_stage, more):
     cfg = config(ranks=ranks, zero_stage=zero_stage, **more)
     batches = [make_batch(0), make_batch(1), make_batch(2)]
-    model, losses, norms = by_plain_torch(policy, cfg, batches)
+    model, losses, norms, before = by_plain_torch(policy, cfg, batches)
 
     async def use(learner):
         reports = [await learner.step(batch) for batch in batches]
@@ -88,6 +94,10 @@ def test_every_stage_and_number_of_ranks_takes_the_steps_of_plain_torch(policy, 
     assert [r.metrics["loss"] for r in reports] == pytest.approx(losses, abs=1e-5)
     assert [r.metrics["grad_norm"] for r in reports] == pytest.approx(norms, rel=1e-4)
     assert reports[0].metrics["tokens"] == sum(len(s.trajectory.token_ids) for s in batches[0].samples)
+    for report, known in zip(reports, before, strict=True):
+        assert report.logprobs.keys() == known.keys() != set()
+        for name, (found,) in report.logprobs.items():
+            assert list(found) == pytest.approx(known[name], abs=1e-3)
     assert logprobs == pytest.approx(expected_logprobs(model), abs=1e-3)
     weights = dict(model.policy.named_parameters())
     assert served.keys() == weights.keys()

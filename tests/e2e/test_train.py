@@ -8,12 +8,14 @@ import math
 import shutil
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
 import yaml
 from places import SUPPORT
 
+from overlap.analysis import unpacked_floats
 from overlap.record import read_json_lines, read_steps
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
@@ -77,7 +79,10 @@ def test_the_run_takes_its_steps_and_the_engine_follows_the_learner(run_dir: Pat
 
 
 def test_the_run_directory_has_what_a_person_looks_at(run_dir: Path) -> None:
-    wanted = "config.yaml metrics.jsonl events trajectories.jsonl trace.json summary.json picture.png policy run.log"
+    wanted = (
+        "config.yaml metrics.jsonl events groups.jsonl trajectories.jsonl trace.json summary.json picture.png policy"
+    )
+    wanted += " report.html run.log"
     assert {*wanted.split()} <= {p.name for p in run_dir.iterdir()}
     summary = json.loads((run_dir / "summary.json").read_text())
     assert summary["exit"] == "finished"
@@ -90,7 +95,27 @@ def test_the_run_directory_has_what_a_person_looks_at(run_dir: Path) -> None:
     ]
     stages = {event.get("cat") for event in json.loads((run_dir / "trace.json").read_text())}
     assert {"generate", "verify", "learn", "load"} <= stages
-    assert {s["verdict"] for s in read_json_lines(run_dir / "trajectories.jsonl")} <= {"AC", "WA"}
+
+
+def test_whole_groups_are_kept_with_their_programs_and_the_log_probs_of_both_sides(run_dir: Path) -> None:
+    samples, groups = (read_json_lines(run_dir / f"{name}.jsonl") for name in ("trajectories", "groups"))
+    assert {s["verdict"] for s in samples} <= {"AC", "WA"}
+    kept = Counter((s["split"], s["step"], s["group"]) for s in samples)
+    sizes = {(g["split"], g["step"], g["group"]): g["samples"] for g in groups}
+    assert kept.items() <= sizes.items()
+    assert {(split, step) for split, step, _ in kept} == {("heldout", n) for n in (0, 1, 2)} | {
+        ("train", 1),
+        ("train", 2),
+    }
+    assert all(s["program"]["source"] and s["tests"][0]["input"] is not None for s in samples)
+    failed = [test for s in samples for test in s["tests"] if test["verdict"] == "WA"]
+    assert failed
+    assert all(test["got"] is not None for test in failed)
+    learned = [s for s in samples if "learner_logprobs" in s]
+    assert learned
+    for s in learned:
+        sides = [unpacked_floats(s[name]) for name in ("logprobs", "learner_logprobs")]
+        assert max(abs(a - b) for a, b in zip(*sides, strict=True)) < 1e-3
 
 
 def test_the_final_policy_loads_in_transformers_and_has_moved(run_dir: Path, policy: Path) -> None:

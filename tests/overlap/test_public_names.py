@@ -7,6 +7,7 @@ import pydoc
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 from places import ROOT
@@ -42,6 +43,22 @@ def test_the_public_names_are_listed_and_described_and_are_there(package: str) -
     for name in module.__all__:
         assert getattr(module, name).__module__.startswith(package), name
         assert name in described, name
+
+
+@pytest.mark.parametrize("package", ["overlap.analysis", "overlap.config", "overlap.record", "overlap.view"])
+def test_a_package_that_imports_on_first_use_has_all_the_names_that_it_lists(package: str) -> None:
+    module = importlib.import_module(package)
+    for name in module.__all__:
+        assert not isinstance(getattr(module, name), ModuleType), name  # a module of that name would hide it
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        module.nothing  # noqa: B018
+
+
+def test_reading_a_run_imports_neither_the_trainer_nor_the_fields_of_its_configuration() -> None:
+    """They take longer to import than 10,000 samples to read."""
+    code = "import sys, overlap.analysis\nprint(sorted({'overlap.core', 'overlap.config.fields'} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert (done.stdout.strip(), done.stderr) == ("[]", "")
 
 
 def test_a_caller_is_type_checked_by_our_types(tmp_path: Path, cache: pytest.Cache) -> None:

@@ -25,10 +25,17 @@ class Books:
         self.rows = [{"step": k} for k in self.expected]
         self.samples = [{"step": k, "id": f"g{2 * k}s0"} for k in self.expected]
         self.spans = [{"cat": "learn", "ts": 10.0 * k, "dur": 9.0} for k in self.expected]
+        self.told_again: list[tuple[int, int]] = []
+        """Steps and groups with a second line."""
+        self.untold: set[int] = set()
+        """Groups without a line."""
         self.left: list[object] = []
 
     def found(self) -> dict[str, int]:
-        for name, rows in (("metrics", self.rows), ("trajectories", self.samples)):
+        told = [(entry["step"], group) for entry in self.taken for group in entry["groups"] if group not in self.untold]
+        told = [*dict.fromkeys(told), *self.told_again]
+        groups = [{"split": "train", "step": step, "group": group} for step, group in told]
+        for name, rows in (("metrics", self.rows), ("trajectories", self.samples), ("groups", groups)):
             (self.folder / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
         (self.folder / "trace.json").write_text(json.dumps([{"ph": "M"}, *self.spans]))
         counted = self._check(self.folder, STEPS, self.taken, self.expected, self.left)
@@ -75,6 +82,11 @@ def test_rows_samples_and_spans_are_there_once(books: Books) -> None:
     assert books.found() == {"rows": 3}
     del books.spans[1]
     assert books.found() == {"rows": 3}
+
+
+def test_every_group_that_was_learned_has_one_line(books: Books) -> None:
+    books.told_again, books.untold = [(1, 2)], {6}
+    assert books.found() == {"rows": 2}
 
 
 def test_what_is_left_is_counted_and_hidden_files_are_left(books: Books, capsys: pytest.CaptureFixture[str]) -> None:

@@ -38,7 +38,8 @@ def generated_sample(seed: int) -> Scored:
     failure = _sometimes(rng, rng.choice(TEXTS), "")
     reward = None if failure or not rng.randrange(6) else rng.choice((0.0, 1.0, -0.5, 1 / 3))
     times = [_sometimes(rng, rng.uniform(-50, 50), 0.0) for _ in range(3)]
-    return Scored(trajectory, reward, _sometimes(rng, _judgement(rng), None), failure, *times)
+    judgement, program = _sometimes(rng, _judgement(rng), None), rng.choice(("", "0123456789abcdef"))
+    return Scored(trajectory, reward, judgement, failure, *times, program)
 
 
 def _asked(rng: random.Random) -> dict[str, Any]:

@@ -46,6 +46,15 @@ def test_a_file_that_a_restart_has_cut_is_read_anew(tmp_path: Path) -> None:
     assert [row["step"] for row in samples] == [7]
 
 
+def test_a_file_that_was_cut_and_has_grown_longer_since_is_read_anew(tmp_path: Path) -> None:
+    path = tmp_path / "trajectories.jsonl"
+    path.write_text(_line(1) + _line(2))
+    samples = SampleFile(path)
+    assert len(samples) == 2
+    path.write_text(_line(1) + _line(3) + _line(4) + _line(5))
+    assert [row["step"] for row in samples] == [1, 3, 4, 5]
+
+
 def test_a_missing_file_has_no_samples(tmp_path: Path) -> None:
     assert len(SampleFile(tmp_path / "none.jsonl")) == 0
 

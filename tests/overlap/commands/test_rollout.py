@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import pytest
@@ -40,7 +41,8 @@ def fakes(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPa
     (policy / "config.json").write_text("{}")
 
     def prepare(cfg: Config, task: Any, scratch: Path, output: Any) -> RunInputs:
-        return RunInputs(cfg, task, policy, Tokenizer(), tuple(fake_prompts(4)), ())
+        asked: Any = task or SimpleNamespace(program=lambda prompt, answer: None)
+        return RunInputs(cfg, asked, policy, Tokenizer(), tuple(fake_prompts(4)), ())
 
     started.clear()
     monkeypatch.setattr(standalone, "prepare", prepare)
@@ -56,6 +58,7 @@ def test_answers_are_written_with_their_verdicts(tmp_path: Path, capsys: pytest.
     rows = [json.loads(line) for line in out.read_text().splitlines()]
     assert sorted({row["prompt_id"] for row in rows}) == ["p0", "p1", "p2"]
     assert len(rows) == 6
+    assert {(row["schema"], row["split"], row["step"], *row["kept_as"]) for row in rows} == {(2, "train", 0, "all")}
     assert "6 answers to 3 prompts" in capsys.readouterr().err
     assert [p.name for p in tmp_path.iterdir()] == ["rows.jsonl"]
 

@@ -101,6 +101,7 @@ SECOND = {
     "run.save_every": 5,
     "run.keep_last": 3,
     "run.keep_rollouts": True,
+    "run.samples": "all",
     "run.restarts": 0,
     "cluster.address": "10.0.0.1:6379",
 }

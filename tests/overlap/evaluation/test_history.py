@@ -8,7 +8,7 @@ import math
 import os
 import random
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from io import StringIO
@@ -71,7 +71,13 @@ class Run:
         self.course = course or EvaluationHistory()
         save = kinds.get("save") or partial(self.learner.save, kind="policy")
         components, progress = (self.generator, self.verifier), Progress(Console(self.text), cfg.run.steps)
-        self.evaluator = Evaluator(cfg, HELDOUT, components, save, self.best, progress, self.course, self.lost)
+        self.recorded: dict[int, list[str]] = {}
+        self.evaluator = Evaluator(
+            cfg, HELDOUT, components, save, self.best, progress, self.course, self.lost, self.record
+        )
+
+    async def record(self, step: int, samples: Sequence[Scored]) -> None:
+        self.recorded[step] = [sample.id for sample in samples]
 
     def lost(self, name: str, reason: str) -> None:
         self.text.write(f"{name}: {reason}\n")
@@ -128,6 +134,8 @@ def test_an_evaluation_sees_the_weights_of_its_step_and_no_others(tmp_path: Path
     versions = [{span.version for span in t.spans} for t in run.verifier.asked]
     each = 4 * len(HELDOUT)
     assert versions == [{v} for v in (0, 2, 4, 6) for _ in range(each)]
+    whole = [f"g{-1 - n}s{k}" for n in range(len(HELDOUT)) for k in range(4)]
+    assert run.recorded == dict.fromkeys((0, 2, 4, 6), whole), "each is handed on whole, in order, with its step"
 
 
 def test_on_policy_nothing_else_is_generated_during_an_evaluation(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from overlap.config import load_config
+from overlap.core import KEPT_BYTES
 from overlap.errors import ConfigError
 from overlap.placement import ModelShape, PlannedRun
 from overlap.placement.activations import DecoderShape
@@ -58,7 +59,8 @@ def test_adapters_make_small_checkpoints(planned) -> None:
 
 def test_the_line_says_what_is_needed_and_what_is_free(planned, tmp_path: Path) -> None:
     line = planned("run.save_every=5 run.keep_rollouts=true").line
-    assert line.startswith(f"up to 5.5 of 100.0 GiB free in {tmp_path} (policy 0.3 GiB, 3 checkpoints of 1.8 GiB, roll")
+    assert line.startswith(f"up to 5.6 of 100.0 GiB free in {tmp_path} (policy 0.3 GiB, 3 checkpoints of 1.8 GiB, roll")
+    assert ", samples up to " in line
     assert line.endswith(" GiB)")
 
 
@@ -71,7 +73,16 @@ def test_what_cannot_fit_is_refused_and_what_might_not_is_told(planned) -> None:
         planned("run.save_every=5", free=5 * GIB).check("runs/a")
     tight = planned("run.keep_rollouts=true run.steps=100000", free=GIB)
     tight.check("runs/a")
-    assert tight.line.endswith("the rollouts may not fit: use fewer run.steps")
+    assert tight.line.endswith("the samples may not fit: use fewer run.steps")
+
+
+def test_the_samples_that_are_kept_are_counted_by_what_is_kept(planned) -> None:
+    large = "rollout.groups_per_step=64 rollout.samples_per_group=16 model.response_tokens=4096"
+    settings = f"run.steps=1000 learn.micro_batch_tokens=8192 {large}"
+    found = {kept: planned(f"{settings} run.samples={kept}").samples for kept in ("none", "some", "all")}
+    assert found["none"] == 0
+    assert found["some"] == 1000 * KEPT_BYTES < found["all"] / 20
+    assert planned("run.samples=some").samples == planned("run.samples=all").samples  # all groups fit
 
 
 def test_what_a_resumed_run_has_there_counts_as_free(planned, tmp_path: Path) -> None:

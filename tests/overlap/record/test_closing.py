@@ -81,6 +81,12 @@ def test_the_second_line_is_the_first_warning_or_the_files_that_tell_most(given:
     assert closing(**given)[1] == told
 
 
+def test_the_report_is_looked_at_where_it_was_made(tmp_path: Path) -> None:
+    (tmp_path / "report.html").write_text("<html>")
+    made = summary(ROWS, reason="finished", seconds=9, run_dir=tmp_path)
+    assert closing_lines(made, steps=10)[1].startswith(f"look at  {tmp_path}/report.html (curves, samples, settings), ")
+
+
 FAILED = {"policy": {"failure": "the disk is full", "checkpoint": "c"}}
 
 
@@ -114,8 +120,7 @@ def test_every_command_that_is_proposed_can_be_typed(exit: str, checkpoint: str,
     for command in closing(exit, checkpoint=checkpoint, **more)[2].split(" | "):
         words = shlex.split(command.partition(" (")[0])
         assert words[0] == "overlap"
-        if words[1] not in ("show", "report"):
-            assert cli._parse(words[1:]).run_command
+        assert cli._parse(words[1:]).run_command
 
 
 def test_paths_below_this_folder_are_short_and_quoted_where_a_shell_needs_it(

@@ -41,7 +41,8 @@ def test_a_row_counts_the_samples_of_dropped_groups_too():
     expected = {
         "step": 3, "version": 3,
         "reward/mean": 0.25, "reward/std": math.sqrt(3) / 4, "reward/solved_share": 0.25, "reward/masked": 1,
-        "reward/any_solved_share": 1 / 3,
+        "reward/any_solved_share": 1 / 3, "reward/all_solved_share": 0.0, "reward/none_solved_share": 1 / 3,
+        "reward/mixed_share": 1 / 3, "reward/zero_std_share": 1 / 3,
         "verify/AC": 1, "verify/WA": 2, "verify/TLE": 1, "verify/failed": 1, "verify/run_s_p50": 1.0,
         "rollout/samples": 5, "rollout/tokens": 52, "rollout/length_mean": 10.4, "rollout/length_max": 30,
         "rollout/truncated_share": 0.2, "rollout/groups_kept": 1, "rollout/groups_dropped": 2,

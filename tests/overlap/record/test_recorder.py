@@ -22,6 +22,7 @@ from overlap.record.looplag import LoopLag
 from overlap.record.progress import Progress
 from overlap.record.recorder import Recorder
 from overlap.record.rundir import RunDir
+from overlap.record.sample_writer import SampleWriter
 
 
 def ended(step: int, at_s: float) -> StepResult:
@@ -37,7 +38,12 @@ def run(tmp_path: Path) -> Iterator[RunDir]:
 
 @pytest.fixture
 def recorder(run: RunDir) -> Recorder:
-    return Recorder(run, Progress(Console(StringIO()), 3), LoopLag(), lambda prompt: "")
+    return Recorder(
+        run,
+        Progress(Console(StringIO()), 3),
+        LoopLag(),
+        SampleWriter(run, lambda prompt: "", lambda prompt, answer: None),
+    )
 
 
 def test_an_evaluation_between_two_steps_is_in_the_row_and_not_in_the_time_of_either(

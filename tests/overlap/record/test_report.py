@@ -1,20 +1,16 @@
-"""The figures of a whole run, and its picture."""
+"""The figures of a whole run."""
 
 from __future__ import annotations
 
-import itertools
 import json
-import math
-import struct
 from pathlib import Path
 
 import pytest
 
-from overlap.errors import RunDirError
 from overlap.json_types import to_json_types
 from overlap.record.looplag import Lag
 from overlap.record.progress import final_table
-from overlap.record.report import TIMINGS, draw_picture, hardware, summary, versions, write_picture
+from overlap.record.report import TIMINGS, hardware, summary, versions
 
 
 def rows(count: int) -> list[dict[str, float]]:
@@ -64,70 +60,10 @@ def test_versions_and_hardware_say_what_the_figures_were_measured_on():
     assert machine["cpu"]
 
 
-@pytest.mark.parametrize("count", [0, 2])
-def test_a_picture_of_any_number_of_steps_is_a_whole_png(tmp_path, count):
-    path = tmp_path / "picture.png"
-    gap = {"step": 3, "time/step_s": None, "reward/mean": math.nan}
-    write_picture([*rows(count), gap][: count + count // 2], path, title="a run")
-    data = path.read_bytes()
-    assert data.startswith(b"\x89PNG\r\n\x1a\n")
-    assert struct.unpack(">II", data[16:24]) == (1560, 864)
-    assert data[-8:-4] == b"IEND"
-    with pytest.raises(RunDirError, match="cannot write"):
-        write_picture([], tmp_path / "none" / "picture.png")
-
-
-EVALUATED = {s: {"value": s / 100, "low": s / 200, "high": s / 50} for s in (0, 10, 20, 30, 40)}
-
-
-@pytest.mark.parametrize(("count", "evaluations"), [(1, {}), (40, EVALUATED)])
-def test_no_text_of_a_picture_covers_another(count, evaluations):
-    figure = draw_picture(rows(count), "smollm2-135m-instruct, 300 steps", evaluations)
-    figure.draw_without_rendering()
-    boxes = {"title of the picture": figure._suptitle.get_window_extent()}
-    for axes in figure.axes:
-        name = axes.get_title(loc="left")
-        boxes[f"title {name}"] = axes._left_title.get_window_extent()
-        boxes[f"legend {name}"] = axes.get_legend().get_window_extent()
-        boxes[f"plot {name}"] = axes.get_window_extent().shrunk(1.0, 0.98)  # a legend stands close above it
-    assert all(name.split()[-1] for name in boxes)
-    for (a, box), (b, other) in itertools.combinations(boxes.items(), 2):
-        assert not box.overlaps(other), (a, b)
-    whole = figure.bbox
-    for name, box in boxes.items():
-        assert whole.x0 <= box.x0 < box.x1 <= whole.x1, name
-        assert whole.y0 <= box.y0 < box.y1 <= whole.y1, name
-
-
-def test_a_picture_shows_every_evaluation_that_found_something():
-    unknown = {"value": None, "low": 0.0, "high": 1.0}
-    figure = draw_picture(rows(40), "", {**EVALUATED, 35: unknown})
-    solved = figure.axes[1]
-    drawn = solved.containers[0].lines[0].get_xydata().tolist()
-    assert drawn == [[step, step / 100] for step in EVALUATED]
-    left, right = solved.get_xlim()
-    assert left < 0 < 40 < right
-    assert figure.axes[0].get_xlim()[0] > 0
-
-
-@pytest.mark.parametrize(
-    ("figures", "cause"),
-    [
-        ({"reward/mean": 0.0, "reward/std": 0.0}, "every reward was 0: the problems are too hard"),
-        ({"reward/mean": 1.0, "reward/std": 0.0}, "every reward was 1: the problems are too easy"),
-        ({"reward/mean": 0.5, "reward/std": 0.5}, "the samples of each group had equal rewards"),
-        ({"reward/mean": 0.0, "reward/std": 0.0, "rollout/truncated_share": 1.0}, "every response was cut off"),
-        ({"reward/mean": math.nan}, "no sample could be scored"),
-    ],
-)
-def test_a_run_in_which_nothing_could_be_learned_ends_with_a_warning(figures: dict[str, float], cause: str):
-    none = [{"step": step, "rollout/groups_kept": 0, **figures} for step in (1, 2)]
-    made = summary(none, reason="finished", seconds=1, run_dir=Path("r"))
-    (warning,) = made["warnings"]
-    assert cause in warning
-    assert final_table(made).splitlines()[-2] == f"WARNING             {warning}"
-    one = [*none, {"step": 3, "rollout/groups_kept": 1}]
-    assert summary(one, reason="finished", seconds=1, run_dir=Path("r"))["warnings"] == []
+def test_warnings_stand_in_the_summary_and_in_the_last_line_of_the_table():
+    made = summary(rows(2), reason="finished", seconds=1, run_dir=Path("r"), warnings=["entropy collapsed: do this"])
+    assert made["warnings"] == ["entropy collapsed: do this"]
+    assert final_table(made).splitlines()[-2].split("  ", 1) == ["WARNING", "           entropy collapsed: do this"]
 
 
 def test_the_mean_reward_of_heldout_prompts_stands_in_the_place_of_pass_at_1():

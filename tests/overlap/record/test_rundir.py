@@ -6,7 +6,6 @@ import errno
 import os
 import subprocess
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,17 +14,12 @@ import yaml
 from finished_steps import group, result, scored
 
 from overlap.config import Config
-from overlap.core import Batch, Prompt, Used
-from overlap.record import rundir
+from overlap.core import Batch, Prompt
 from overlap.record.json_lines import read_json_lines
 from overlap.record.rundir import RunDir
+from overlap.record.sample_writer import SampleWriter
 
 CFG = Config().to_dict()
-
-
-@pytest.fixture(autouse=True)
-def all_samples(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rundir, "SHARE", 1.0)
 
 
 @pytest.fixture
@@ -45,6 +39,10 @@ def text_of(prompt: Prompt) -> str:
     return "-".join(map(str, prompt.token_ids))
 
 
+def writer(run: RunDir) -> SampleWriter:
+    return SampleWriter(run, text_of, lambda prompt, answer: None)
+
+
 def test_a_new_run_holds_the_resolved_config_as_plain_yaml(run):
     stored = yaml.safe_load(run.config.read_text())
     assert stored["rollout"]["stop"] == []
@@ -52,46 +50,6 @@ def test_a_new_run_holds_the_resolved_config_as_plain_yaml(run):
     sections = "model data rollout episode verify learn critic run cluster history"
     assert list(stored) == sections.split()
     assert [(entry["step"], entry["changes"]) for entry in stored["history"]] == [(0, {})]
-
-
-def test_a_sampled_trajectory_tells_the_whole_story(run):
-    answered = scored(0, 0, 0.0, says="WA", ended=3.0, verify=3.5, verdict=4.0)
-    prompt = replace(answered.trajectory.request.prompt, prefill="```python\n")
-    request = replace(answered.trajectory.request, prompt=prompt)
-    answered = replace(answered, trajectory=replace(answered.trajectory, request=request))
-    away = scored(1, 0, says="WA", node="10.0.0.2-9c41d0aa")
-    run.sample(Batch(1, 0, (group(0, answered),), (group(1, away, dropped="equal rewards"),)), text_of)
-    first, second = read_json_lines(run.trajectories)
-    assert first == {
-        "step": 1, "id": "g0s0", "prompt_id": "p", "prompt": "1-2", "answer": "```python\nx",
-        "reward": 0.0, "failure": "", "dropped": "", "verdict": "WA",
-        "tests": [{"index": 0, "verdict": "AC", "cpu_s": 0.1, "message": ""},
-                  {"index": 1, "verdict": "WA", "cpu_s": 0.3, "message": "no"}],
-        "tokens": 4, "finish": "stop", "versions": [[0, 0, 4]], "generate_s": 3.0, "verify_s": 0.5,
-    }  # fmt: skip
-    assert (second["dropped"], second["node"]) == ("equal rewards", "10.0.0.2-9c41d0aa")
-
-
-def test_a_sampled_episode_tells_its_dialog_as_the_policy_saw_it(run):
-    one, used = scored(0, 0), Used(3, 9, 30, 0, 0, 0)
-    branch = replace(one.trajectory, prompt_ids=(4, 5), token_ids=(6, 7, 8), logprobs=(0.0,) * 3, used=used)
-    run.sample(Batch(1, 0, (group(0, replace(one, trajectory=branch)), group(1, scored(1, 0)))), text_of)
-    rows = read_json_lines(run.trajectories)
-    assert [row.get("dialog") for row in rows] == ["4-5-6-7-8", None]
-
-
-def test_a_share_of_the_samples_is_written_the_same_of_equal_runs(tmp_path, monkeypatch):
-    monkeypatch.setattr(rundir, "SHARE", 0.1)
-    picked = []
-    for name in ("a", "b"):
-        made = RunDir.create(str(tmp_path / name), CFG)
-        for step, groups in ((1, 10), (2, 10), (3, 1), (4, 0)):
-            made.sample(batch(step, groups), text_of)
-        made.close()
-        picked.append([(row["step"], row["id"]) for row in read_json_lines(made.trajectories)])
-    assert picked[0] == picked[1]
-    assert [step for step, _ in picked[0]] == [1, 1, 1, 1, 2, 2, 2, 2, 3]
-    assert {i for s, i in picked[0] if s == 1} != {i for s, i in picked[0] if s == 2}
 
 
 @pytest.fixture
@@ -116,15 +74,15 @@ def test_a_disk_that_fills_up_costs_files_and_no_step(tiny_disk):
     made.failures.report_to(said.append)
     for step in range(300):
         made.step({"step": step, "reward/mean": 0.5})
-        made.sample(batch(step), text_of)
+        writer(made).step(batch(step), {})
     made.finish({"padding": "x" * 65536})
     made.close()
     assert not made.summary.exists()
-    for path in (made.metrics, made.trajectories):
+    for path in (made.metrics, made.trajectories, made.groups):
         assert path.read_bytes().endswith(b"\n")
         assert read_json_lines(path)
     lost = {line.split(" ")[0] for line in made.failures}
-    assert {"trajectories.jsonl", "summary.json"} <= lost
+    assert {"trajectories.jsonl", "groups.jsonl", "summary.json"} <= lost
     assert len(said) == len({line.split(" ")[0] for line in said}), "a file is named once"
 
 
@@ -150,10 +108,10 @@ def test_no_failed_write_of_a_file_ends_a_run(tmp_path, monkeypatch, call, numbe
         patch.setattr(os, call, failing)
         for step in (1, 2):
             made.step({"step": step, "reward/mean": 0.5})
-            made.sample(batch(step), text_of)
+            writer(made).step(batch(step), {})
             made.keep(batch(step), "digest", 0.0)
         made.close()
     lost = {line.split(" ")[0]: line for line in made.failures}
-    assert lost.keys() == {"metrics.jsonl", "trajectories.jsonl", "rollouts.jsonl", "events"}
+    assert lost.keys() == {"metrics.jsonl", "trajectories.jsonl", "groups.jsonl", "rollouts.jsonl", "events"}
     assert all(os.strerror(number) in line for line in lost.values())
-    assert len(told) == 4
+    assert len(told) == 5

@@ -15,12 +15,20 @@ from finished_steps import group, result, scored
 
 from overlap.core import ClusterFigures, NodeFigures, StepReport
 from overlap.errors import RunDirError
-from overlap.record import trace
-from overlap.record.trace import STAGES, Tracer
+from overlap.pipeline import LoopState
+from overlap.record import trace, trace_file
+from overlap.record.trace import Tracer
+from overlap.record.trace_file import STAGES
+from overlap.record.traffic import Level
 
 REQUIRED = {
     "X": {"name", "cat", "ts", "dur", "pid", "tid", "args"},
     "M": {"name", "pid", "tid", "args"},
+    "s": {"name", "cat", "id", "ts", "pid", "tid"},
+    "t": {"name", "cat", "id", "ts", "pid", "tid"},
+    "f": {"name", "cat", "id", "ts", "pid", "tid", "bp"},
+    "C": {"name", "ts", "pid", "args"},
+    "i": {"name", "ts", "pid", "tid", "s"},
 }
 
 
@@ -57,7 +65,7 @@ def tracer(path: Path) -> Tracer:
 @pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize("shuffled", [False, True])
 def test_spans_of_a_row_never_overlap_and_rows_are_as_few_as_spans_at_once(path, tracer, seed, shuffled, monkeypatch):
-    monkeypatch.setattr(trace, "FLUSH_EVERY", 7)
+    monkeypatch.setattr(trace_file, "FLUSH_EVERY", 7)
     rng = random.Random(seed)
     starts = [rng.uniform(0, 20) for _ in range(200)]
     spans = sorted(((s, s + rng.expovariate(1)) for s in starts), key=lambda span: span[1])
@@ -91,7 +99,7 @@ def test_lanes_are_named_and_in_the_order_of_the_stages(path):
 
 
 def test_the_file_is_whole_at_any_moment_so_that_a_killed_run_leaves_a_trace_that_loads(path, tracer, monkeypatch):
-    monkeypatch.setattr(trace, "FLUSH_EVERY", 4)
+    monkeypatch.setattr(trace_file, "FLUSH_EVERY", 4)
     tracer.open()
     assert load(path) == []
     for k in range(100):
@@ -194,3 +202,98 @@ def test_a_judgement_of_another_machine_is_drawn_as_it_ran_there_with_its_node_a
     assert (shown["ts"], shown["dur"]) == (2.5e6, 1.5e6)
     told = {name: shown["args"][name] for name in ("node", "queue_s", "back_s", "clock_error_s")}
     assert told == {"node": node, "queue_s": 0.5, "back_s": 0.25, "clock_error_s": 0.003}
+
+
+SPANS = {"learn_span": (5.0, 7.0), "sync_span": (7.0, 7.5), "parity_span": (7.5, 8.0)}
+
+
+def arrows(path: Path) -> dict[int, list[str]]:
+    """By flow, what its events lie in: each must be in a span of its row, and a flow has one beginning and one end."""
+    events = load(path)
+    spans = [event for event in events if event["ph"] == "X"]
+    found: dict[int, list[str]] = defaultdict(list)
+    kinds: dict[int, str] = defaultdict(str)
+    for event in events:
+        if event["ph"] in "stf":
+            (inside,) = [
+                span
+                for span in spans
+                if span["tid"] == event["tid"] and span["ts"] <= event["ts"] <= span["ts"] + span["dur"]
+            ]
+            found[event["id"]].append(inside["cat"])
+            kinds[event["id"]] += event["ph"]
+    assert set(kinds.values()) <= {"sf", "stf"}
+    return dict(found)
+
+
+def test_an_arrow_leads_from_the_generation_of_each_sample_to_where_it_ends(path, tracer):
+    times = {"started": 1.0, "ended": 2.0, "verify": 2.5, "verdict": 3.0}
+    kept = group(0, scored(0, 0, 1.0, **times), scored(0, 1, 0.0, **times))
+    at_once = group(1, scored(1, 0, 1.0, started=4.0, ended=4.0, verify=4.0, verdict=4.0))
+    dropped = group(2, scored(2, 0, 1.0, **times), dropped="all samples have the reward 1")
+    tracer.step(result(kept, at_once, dropped, step=1, report=StepReport(1, 1, 2.0), **SPANS))
+    tracer.close()
+    whole, judged = ["generate", "verify", "learn"], ["generate", "verify"]
+    assert sorted(arrows(path).values()) == sorted([whole, whole, whole, judged])
+    assert len(arrows(path)) == 4
+
+
+def test_a_sample_that_began_before_the_run_was_resumed_has_no_arrow_from_nowhere(path):
+    first = Tracer(path, origin_s=0.0)
+    first.span("evaluate", 0.0, 0.1, "before the first step")
+    first.close()
+    tracer = Tracer(path, origin_s=2.2, after=first.position)
+    samples = scored(0, 0, started=1.0, ended=2.0, verify=2.5, verdict=3.0), scored(0, 1, started=3.0, ended=4.0)
+    tracer.step(result(group(0, *samples), step=1, report=StepReport(1, 1, 2.0), **SPANS))
+    tracer.close()
+    assert sorted(arrows(path).values()) == [["generate", "learn"], ["verify", "learn"]]
+
+
+def counted(path: Path, name: str) -> list[tuple[float, dict[str, float]]]:
+    return [(e["ts"] / 1e6, e["args"]) for e in load(path) if e["ph"] == "C" and e["name"] == name]
+
+
+def test_a_step_has_counters_and_a_mark(path, tracer):
+    samples = [scored(0, number, started=1.0, ended=2.0, tokens=10) for number in range(2)]
+    loop = LoopState(3, 2, 1, 4, 5, 0.0, 0.0, 0.0)
+    levels = [Level(1.0, 2, 0), Level(2.0, 0, 2)]
+    tracer.step(result(group(0, *samples), step=1, report=StepReport(1, 1, 2.0), loop=loop, **SPANS), None, levels)
+    after = {name: (start + 10.0, end + 10.0) for name, (start, end) in SPANS.items()}
+    tracer.step(result(group(1, *samples), step=2, report=StepReport(2, 2, 2.0), **after))
+    tracer.close()
+    assert counted(path, "samples") == [
+        (1.0, {"generating": 2, "verifying": 0}),
+        (2.0, {"generating": 0, "verifying": 2}),
+    ]
+    assert counted(path, "tokens/s") == [(1.0, {"value": round(20 / 7, 1)}), (8.0, {"value": 2.0})]
+    assert counted(path, "leases") == [(8.0, {"out": 4, "allowed": 5})]
+    assert counted(path, "steps waiting") == [(8.0, {"value": 1})]
+    assert [(e["name"], e["ts"] / 1e6) for e in load(path) if e["ph"] == "i"] == [("step 1", 8.0), ("step 2", 18.0)]
+    assert "counters" in named(path, "process_name").values()
+
+
+def test_a_long_run_is_drawn_ever_more_rarely_and_goes_on_so_when_it_is_resumed(path, monkeypatch):
+    monkeypatch.setattr(trace, "WINDOW_BYTES", 4000)
+
+    def step(tracer: Tracer, number: int) -> None:
+        times = {"started": number, "ended": number + 0.1, "verify": number + 0.1, "verdict": number + 0.2}
+        spans = dict.fromkeys(SPANS, (number + 0.2, number + 0.3))
+        tracer.step(result(group(number, scored(number, 0, **times)), step=number, **spans))
+
+    whole, cut = Tracer(path, origin_s=0.0), Tracer(path.with_name("cut.json"), origin_s=0.0)
+    for number in range(1, 400):
+        step(whole, number)
+        step(cut, number)
+        if number % 60 == 0:
+            after = cut.position
+            cut.close()
+            cut = Tracer(path.with_name("cut.json"), origin_s=after[1] / 1e6, after=after)
+    whole.close()
+    cut.close()
+    drawn_steps, again = ([e["name"] for e in load(p) if e["ph"] == "i"] for p in (path, path.with_name("cut.json")))
+    assert drawn_steps[:4] == [f"step {number}" for number in range(1, 5)]
+    gaps = [int(b[5:]) - int(a[5:]) for a, b in pairwise(drawn_steps)]
+    assert gaps[-1] >= 16
+    assert path.stat().st_size < 10 * 4000
+    assert len(again) < 80
+    assert all(int(name[5:]) % 16 == 0 for name in again[-2:])

@@ -264,7 +264,7 @@ def test_an_interruption_before_the_first_step_saves_nothing(stage: Make) -> Non
 
 
 def test_no_file_that_cannot_be_written_costs_a_step(stage: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The disk is full after step 1: metrics, events, trajectories, trace, checkpoints, summary and picture fail."""
+    """The disk is full after step 1: metrics, events, groups, samples, trace, checkpoints, summary and picture fail."""
     made = stage("run.save_every=1")
     session = made.session()
     real_write, real_pwrite = os.write, os.pwrite
@@ -287,7 +287,10 @@ def test_no_file_that_cannot_be_written_costs_a_step(stage: Make, monkeypatch: p
     made.learner.on_step = fill
     figures = play(session)
     assert (figures["exit"], figures["steps"]) == ("finished", 5)
-    at_once, at_the_end = "metrics.jsonl events trajectories.jsonl trace.json checkpoints", "summary.json picture.png"
+    at_once, at_the_end = (
+        "metrics.jsonl events trajectories.jsonl groups.jsonl trace.json checkpoints",
+        "summary.json picture.png report.html",
+    )
     lost = {line.split(" ")[0] for line in figures["not_written"]}
     assert lost == {*at_once.split(), *at_the_end.split()}
     assert all(made.shown.getvalue().count(f"{name} is not being written") == 1 for name in at_once.split())

@@ -128,6 +128,53 @@ def test_a_resumed_run_has_one_course_of_evaluations(tmp_path: Path, monkeypatch
     assert [e["step"] for e in figures["during"]] == [2, 4]
 
 
+def evaluated(session: TrainingSession) -> dict[int, list[str]]:
+    """Ids of the samples of each evaluation; the groups are those of the same ones."""
+    found: dict[int, list[str]] = {}
+    for row in read_json_lines(session.run.trajectories):
+        if row["split"] == "heldout":
+            found.setdefault(row["step"], []).append(row["id"])
+    groups = [row for row in read_json_lines(session.run.groups) if row["split"] == "heldout"]
+    assert [(row["step"], row["group"]) for row in groups] == [(step, -1 - n) for step in found for n in range(3)]
+    steps = [row["step"] for row in read_json_lines(session.run.groups)]
+    assert steps == sorted(steps)
+    return found
+
+
+WHOLE = [f"g{-1 - n}s{k}" for n in range(3) for k in range(4)]
+
+
+def test_the_samples_of_each_evaluation_are_kept_beside_those_of_the_steps(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = session_of(tmp_path, monkeypatch)
+    figures = play(session)["pass_at_1"]
+    assert evaluated(session) == dict.fromkeys((0, 2, 4, 5), WHOLE)
+    rows = [row for row in read_json_lines(session.run.groups) if (row["split"], row["step"]) == ("heldout", 5)]
+    assert sum(row["solved"] for row in rows) / sum(row["samples"] for row in rows) == figures["after"]["value"]
+
+
+@pytest.mark.parametrize("every", [2, 0])
+def test_a_resumed_run_keeps_each_evaluation_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, every: int) -> None:
+    """That of the end of the first session too, which stands behind its last checkpoint."""
+    play(session_of(tmp_path, monkeypatch, "run.steps=2", f"run.eval_every={every}"))
+    session = session_of(tmp_path, monkeypatch, f"run.eval_every={every}", resume=True)
+    play(session)
+    assert evaluated(session) == dict.fromkeys((0, 2, 4, 5) if every else (0, 2, 5), WHOLE)
+    trained = [(row["step"], row["id"]) for row in read_json_lines(session.run.trajectories) if row["split"] == "train"]
+    assert len(trained) == len(set(trained))
+    assert {step for step, _ in trained} == {1, 2, 3, 4, 5}
+
+
+def test_what_is_kept_may_change_when_a_run_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    play(session_of(tmp_path, monkeypatch, "run.steps=2", "run.samples=none"))
+    session = session_of(tmp_path, monkeypatch, "run.samples=all", resume=True)
+    play(session)
+    rows = read_json_lines(session.run.trajectories)
+    assert [row["step"] for row in rows if row["split"] == "train"] == [3] * 8 + [4] * 8 + [5] * 8
+    assert len([row for row in read_json_lines(session.run.groups) if row["split"] == "train"]) == 10
+
+
 def test_what_counts_as_a_stall_is_the_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     session = session_of(tmp_path, monkeypatch, "run.stall_s=0.5")
 

@@ -15,7 +15,7 @@ from verifying import Judged, StandIn, Worked, config, gone, hanging, judgement,
 from overlap.core import Prompt
 from overlap.errors import ConfigError, DataError, VerifierError
 from overlap.task import Task
-from overlap.verify.verifier import SandboxVerifier
+from overlap.verify.verifier import SandboxVerifier, program_digest
 from sandbox.core import Case, Judgement, Problem, Program, Verdict
 from sandbox.errors import (
     CheckerError,
@@ -41,6 +41,26 @@ def test_a_verdict_becomes_the_reward_of_prefill_and_text() -> None:
     assert seen == ["print(3)", "(4)"]
     assert (good.reward, bad.reward, good.failure, bad.failure) == (1.0, 0.0, "", "")
     assert good.judgement == judgement()
+
+
+def test_equal_programs_of_samples_are_known_as_equal_also_those_that_could_not_be_judged() -> None:
+    answers = "(3)", "(3)", "(4)"
+    judged = [s.program_sha256 for s in score(Judged(), *map(trajectory, answers), answer=says(Verdict.AC))]
+    assert judged[0] == judged[1] != judged[2]
+    assert all(len(digest) == 16 for digest in judged)
+    (failed,) = score(Judged(), trajectory("(3)"), answer=says(WorkerDied("gone")))
+    assert (failed.reward, failed.program_sha256) == (None, judged[0])
+    (aborted,) = score(Judged(), trajectory("(3)", finish="abort"), answer=says(Verdict.AC))
+    assert aborted.program_sha256 == ""
+
+
+@pytest.mark.parametrize(
+    "other", [{"language": "c++"}, {"entry": "b.py"}, {"source": "", "files": (("a.py", "x = 1"),)}]
+)
+def test_programs_that_differ_in_anything_have_another_digest(other: dict[str, Any]) -> None:
+    one = Program("x = 1")
+    assert program_digest(replace(one, **other)) != program_digest(one) == program_digest(Program("x = 1"))
+    assert program_digest(Program("half \ud83d \udc80"))
 
 
 def test_times_say_when_a_sample_was_asked_for_begun_and_ended() -> None:

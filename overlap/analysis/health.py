@@ -1,0 +1,18 @@
+"""All checks of a run together: what ``summary.json``, the console and the report warn of."""
+
+from __future__ import annotations
+
+from overlap.analysis import learning_checks, machinery_checks, sample_checks
+from overlap.analysis.run_data import RunData
+from overlap.analysis.run_warning import CHECKS, RunWarning
+
+CHECKED = (learning_checks, machinery_checks, sample_checks)
+"""The modules whose checks are in ``CHECKS``."""
+
+
+def run_warnings(run: RunData) -> list[RunWarning]:
+    """What the checks find, the most urgent first. Raises ConfigError where a file of the run cannot be read."""
+    if not run.steps:
+        return []
+    found = ((kind, each(run)) for kind, each in CHECKS.items())
+    return [warning._replace(kind=kind) for kind, warning in found if warning is not None]

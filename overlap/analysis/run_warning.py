@@ -1,0 +1,104 @@
+"""What a run's figures warn of, in words, each with a way out: a table of checks over what the run has left.
+
+    RunData ──▶ check, check, ... ──▶ RunWarning("entropy_collapse", steps, figure, bound, text, way_out)
+
+A check is a function with ``@check``; its name is the warning's kind, and has its line in ``docs/report.md``. Bounds
+are such that healthy runs of every kind stay silent: a warning that is wrong once is not read again.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
+
+from overlap.analysis.run_data import RunData
+from overlap.record import mean
+
+
+class RunWarning(NamedTuple):
+    """One warning: over which steps, the figure that was found and the bound that it passed, and what to do."""
+
+    steps: tuple[int, int]
+    """The first and the last step that the figure is of."""
+    figure: float
+    bound: float
+    text: str
+    """What was seen, with the figure."""
+    way_out: str
+    """A field of the configuration, or a command."""
+    kind: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.text}: {self.way_out}"
+
+
+Check = Callable[[RunData], RunWarning | None]
+CHECKS: dict[str, Check] = {}
+"""All checks by kind, the most urgent first."""
+FEWEST = 8
+"""Steps that a run needs to have a course."""
+SOLVED = 0.9
+"""Share of solved samples from which a policy has little left to learn: low entropy is then its success."""
+
+
+def check(function: Check) -> Check:
+    """Add ``function`` to the checks under its own name."""
+    CHECKS[function.__name__] = function
+    return function
+
+
+def all_steps(run: RunData) -> tuple[int, int]:
+    """The first and the last step."""
+    return int(run.steps[0]["step"]), int(run.steps[-1]["step"])
+
+
+def ends(run: RunData, name: str) -> tuple[float, float] | None:
+    """Means of a figure over the first and the last tenth of the steps that have it, at least 3 each; None where there
+    are fewer than ``FEWEST``.
+    """
+    values = known_values(run, name)
+    if len(values) < FEWEST:
+        return None
+    width = max(3, len(values) // 10)
+    return mean(values[:width]), mean(values[-width:])
+
+
+def late(run: RunData, name: str) -> float:
+    """Mean of a figure over the second half of the steps that have it; NaN where there are fewer than 4."""
+    values = known_values(run, name)
+    return mean(values[len(values) // 2 :]) if len(values) >= 4 else math.nan
+
+
+def known_values(run: RunData, name: str) -> list[float]:
+    """A figure of the steps that have it."""
+    return [value for value in run.column(name) if math.isfinite(value)]
+
+
+def sum_of(run: RunData, name: str) -> float:
+    """Sum of a figure over the steps that have it."""
+    return math.fsum(known_values(run, name))
+
+
+def unsolved(run: RunData) -> bool:
+    """Whether the policy still has much to learn: it fails on more than one sample in ten at the end."""
+    course = ends(run, "reward/solved_share")
+    return course is None or course[1] < SOLVED
+
+
+def reward_gain(run: RunData) -> float:
+    """Mean reward at the end less that at the beginning; NaN for a short run."""
+    course = ends(run, "reward/mean")
+    return course[1] - course[0] if course else math.nan
+
+
+def field_of(run: RunData, section: str, name: str) -> object:
+    """A value of the run's configuration; None where it is of a version without this field."""
+    return run.config.get(section, {}).get(name)
+
+
+def first_names(names: Iterable[str], most: int = 3) -> str:
+    """The first names, and how many more there are."""
+    every: Sequence[str] = list(names)
+    more = f" and {len(every) - most} more" if len(every) > most else ""
+    return ", ".join(every[:most]) + more

@@ -1,0 +1,30 @@
+"""The command ``overlap export-samples``: the kept samples of a run as files of other programs."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Iterator
+
+from overlap.analysis import EXPORTS, load_run
+from overlap.atomic import guarded, partial_path, remove_path
+from overlap.errors import ConfigError
+from overlap.record import check_out
+
+
+def export_samples(args: argparse.Namespace) -> Iterator[str]:
+    """Write a folder, which appears whole or not at all. Raises ConfigError, RunDirError."""
+    check_out(args.out, folder=True)
+    samples = load_run(args.run).samples
+    if not len(samples):
+        raise ConfigError("RUN", args.run, "has kept no samples; train with run.samples=some or all")
+    partial = partial_path(args.out.absolute())
+    try:
+        with guarded(args.out):
+            partial.mkdir()
+        EXPORTS[args.form](samples, partial)
+        with guarded(args.out):
+            os.rename(partial, args.out)
+    finally:
+        remove_path(partial)
+    yield f"{args.out}: {len(samples)} samples for {args.form}"

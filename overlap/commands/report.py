@@ -1,0 +1,18 @@
+"""``overlap report``: the report of one run, or the comparison of several."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+
+
+def report_command(args: argparse.Namespace) -> Iterator[str]:
+    """Write the report; yields where it is, and what it warns of."""
+    from overlap.analysis import load_run, run_warnings
+    from overlap.report import write_report
+
+    runs = [load_run(run) for run in args.runs]
+    path = write_report(*runs, out=args.out)
+    if len(runs) == 1:
+        yield from (f"WARNING  {warning}" for warning in run_warnings(runs[0]))
+    yield f"{path}: open it in a browser"

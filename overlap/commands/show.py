@@ -1,0 +1,41 @@
+"""``overlap show``: why a sample got its reward, on the terminal."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from collections.abc import Iterator
+
+from overlap.errors import ConfigError
+from overlap.view import SampleFilter, ShowChoice, show_samples
+
+_ID = re.compile(r"(?:g(-?\d+))?s?(\d+)")
+
+
+def show_command(args: argparse.Namespace) -> Iterator[str]:
+    """Yield the lines of ``overlap show``."""
+    group, sample = args.group, None
+    if args.sample:
+        found = _ID.fullmatch(args.sample)
+        if found is None:
+            raise ConfigError("--sample", args.sample, "names no sample; write g17s3, or 3 with --group 17")
+        named, number = found.groups()
+        if named is not None and group not in (None, int(named)):
+            raise ConfigError(
+                "--sample", args.sample, f"is of another group than --group {group}; leave one of them out"
+            )
+        group, sample = int(named) if named is not None else group, int(number)
+        if group is None:
+            raise ConfigError("--sample", args.sample, f"needs its group: write g17s{number}, or --group 17 as well")
+    if args.tokens and sample is None:
+        raise ConfigError("--tokens", args.tokens, "shows one sample: add --sample g17s3")
+    only = SampleFilter(
+        split="heldout" if args.eval else "",
+        step=args.step,
+        group=group,
+        sample=sample,
+        problem=args.problem,
+        failed=args.failed,
+    )
+    choice = ShowChoice(only, diff=args.diff, tokens=args.tokens, limit=args.limit)
+    yield from show_samples(args.run, choice)

@@ -1,0 +1,35 @@
+"""Warnings and report of a run that ends: whatever goes wrong with them costs the run these two, and nothing else."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from overlap.analysis import RunData, run_warnings
+from overlap.atomic import write_atomic
+from overlap.errors import RunDirError, error_reason
+from overlap.record import RunFile
+from overlap.report.report import report_text
+
+AT_THE_END_S = 30.0
+"""Time that the report of a run may take at its end, s: sections that would begin later are left out."""
+
+
+def warnings_at_the_end(run: RunData) -> list[str]:
+    """The texts of all warnings, for ``summary.json``."""
+    try:
+        return list(map(str, run_warnings(run)))
+    except Exception as error:  # whatever it is: the summary is to be written
+        return [
+            f"the checks of the run failed ({type(error).__name__}: {error}): see docs/report.md for what they tell"
+        ]
+
+
+def report_at_the_end(run: RunData, lost: Callable[[str, str], None]) -> None:
+    """Write ``report.html`` into the run directory; ``lost`` gets its name and why it could not be written."""
+    try:
+        write_atomic(RunFile.REPORT.of(run.path), report_text([run], until_s=time.monotonic() + AT_THE_END_S))
+    except RunDirError as error:
+        lost(str(RunFile.REPORT), error_reason(error.__cause__) if isinstance(error.__cause__, OSError) else str(error))
+    except Exception as error:  # whatever it is: the run ends as it would have without a report
+        lost(str(RunFile.REPORT), f"{type(error).__name__}: {error}")

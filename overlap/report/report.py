@@ -1,0 +1,115 @@
+"""``overlap report``: one HTML file of one run, or of several compared, that needs no network and no program."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from overlap.analysis import RunData, load_run, run_warnings
+from overlap.atomic import write_atomic
+from overlap.config import path_given
+from overlap.errors import ConfigError
+from overlap.record import RunFile, check_out
+from overlap.report import compare
+from overlap.report.curves import learning_curves, time_curves
+from overlap.report.groups import sample_groups
+from overlap.report.outcome import by_problem, outcome, state, warnings
+from overlap.report.page import MARK, esc, html_page, section
+from overlap.report.problem_map import pass_rate_map
+from overlap.report.settings import settings, surroundings
+from overlap.report.timeline import timeline
+
+CONTENTS = (
+    ("outcome", "Outcome"),
+    ("warnings", "Warnings"),
+    ("configuration", "Configuration"),
+    ("problems", "Held-out"),
+    ("curves", "Learning"),
+    ("samples-axis", "By samples"),
+    ("time-axis", "By time"),
+    ("paired", "Paired"),
+    ("time", "Time"),
+    ("timeline", "Timeline"),
+    ("map", "Map"),
+    ("samples", "Samples"),
+    ("machine", "Machine"),
+)
+
+
+def write_report(*runs: str | Path | RunData, out: str | Path | None = None) -> Path:
+    """Write the report of one run (its directory, or what ``load_run`` returned), or the comparison of several.
+    Returns the path.
+
+    ``out`` is by default ``report.html`` in the run directory; of several runs, in the current one. A file that is no
+    report is not written over. Raises ConfigError, RunDirError.
+    """
+    if not runs:
+        raise ConfigError("RUN", "", "name one run directory or more, for instance runs/first")
+    found = [run if isinstance(run, RunData) else load_run(run) for run in runs]
+    target = path_given("out", out, "report.html") if out is not None else _place(found)
+    check_out(target, ours=MARK)
+    write_atomic(target, report_text(found))
+    return target
+
+
+def _place(runs: Sequence[RunData]) -> Path:
+    return RunFile.REPORT.of(runs[0].path) if len(runs) == 1 else Path(str(RunFile.REPORT))
+
+
+def report_text(runs: Sequence[RunData], *, until_s: float = float("inf")) -> str:
+    """The HTML. Sections that would begin after ``until_s`` (time.monotonic()) are left out, and named."""
+    return _one(runs[0], until_s) if len(runs) == 1 else _several(runs)
+
+
+def _one(run: RunData, until_s: float) -> str:
+    sections: list[tuple[str, Callable[[], str]]] = [
+        ("outcome", lambda: outcome(run)),
+        ("warnings", lambda: warnings(run_warnings(run), run)),
+        ("held-out problems", lambda: by_problem(run)),
+        ("curves", lambda: learning_curves(run)),
+        ("time", lambda: time_curves(run)),
+        ("timeline", lambda: timeline(run)),
+        ("map", lambda: pass_rate_map(run)),
+        ("samples", lambda: sample_groups(run)),
+        ("configuration", lambda: settings(run)),
+        ("machine", lambda: surroundings(run)),
+    ]
+    body, late = "", []
+    for name, make in sections:
+        if time.monotonic() < until_s:
+            body += make()
+        else:
+            late.append(name)
+    if late:
+        note = (
+            f"Left out, so that the run could end: {', '.join(late)}. overlap report {run.path} makes the whole report."
+        )
+        body += section("late", "Left out", f'<p class="note">{esc(note)}</p>')
+    policy = run.config.get("model", {}).get("policy", "")
+    subtitle = " · ".join(filter(None, (str(policy), f"{len(run.steps)} steps", state(run), _when(run))))
+    return html_page(run.path.name, subtitle, _ordered(), body)
+
+
+def _ordered() -> list[tuple[str, str]]:
+    """Of one run the configuration stands near the end."""
+    moved = [entry for entry in CONTENTS if entry[0] == "configuration"]
+    rest = [entry for entry in CONTENTS if entry[0] != "configuration"]
+    return [*rest[:-1], *moved, rest[-1]]
+
+
+def _several(runs: Sequence[RunData]) -> str:
+    names = compare.run_names(runs)
+    parts = (
+        compare.outcomes,
+        compare.all_warnings,
+        compare.differences,
+        compare.overlaid,
+        compare.paired_tests,
+    )
+    body = "".join(part(runs, names) for part in parts)
+    return html_page(f"{len(runs)} runs", ", ".join(names), CONTENTS, body)
+
+
+def _when(run: RunData) -> str:
+    return str(run.history[-1].get("at", "")) if run.history else ""

@@ -1,0 +1,120 @@
+"""One step as a timeline: when its samples were generated, verified and learned from, by ``trace.json``.
+
+A step's events stand together in the file, so only the part around one step is read, however long the run was.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import mmap
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from overlap.analysis import RunData
+from overlap.record import RunFile
+from overlap.report.charts import nice
+from overlap.report.page import esc, section
+
+BYTES = 6 * 2**20
+"""Of the trace that is read."""
+LANES = {"generate": 0, "verify": 1, "collect": 7, "learn": 4, "publish": 2, "load": 2, "evaluate": 6}
+"""Stages and their colours."""
+ROWS = 80
+"""Rows of a lane that are drawn."""
+_LEARNED = re.compile(rb'"name": "step (\d+)", "cat": "learn"')
+
+
+class _Span(NamedTuple):
+    stage: str
+    name: str
+    row: int
+    start: float
+    end: float
+    """s"""
+
+
+def timeline(run: RunData) -> str:
+    """The step whose time is the median of the second half's."""
+    path = RunFile.TRACE.of(run.path)
+    step = _typical(run)
+    try:
+        learned, spans = _around(path, step) if step else (None, [])
+    except (OSError, ValueError, KeyError, TypeError):  # a trace is a by-product: a broken one costs this section
+        return ""
+    if learned is None:
+        return ""
+    length = next(row["time/step_s"] for row in run.steps if row["step"] == step)
+    end = max(
+        (s.end for s in spans if s.stage == "load" and 0 <= s.start - learned.end < 0.5 * length), default=learned.end
+    )
+    begin = end - length
+    inside = [s for s in spans if s.end > begin and s.start < end]
+    lanes = "".join(_lane(stage, [s for s in inside if s.stage == stage], begin, end) for stage in LANES)
+    marks = [(at, f"{at:g} s") for at in nice(0.0, length, 6) if at < 0.97 * length]
+    ticks = "".join(f'<span style="left:{100 * at / length:.2f}%">{name}</span>' for at, name in marks)
+    lead = (
+        f"Step {step}, {length:.3g} s, of median length. A bar is one sample; the file trace.json has all steps, for "
+    )
+    return section(
+        "timeline",
+        "Timeline of a step",
+        f'<div class="lanes">{lanes}<span></span><div class="ticks at">{ticks}</div></div>',
+        f"{lead}Perfetto.",
+    )
+
+
+def _typical(run: RunData) -> int | None:
+    rows = [
+        row for row in run.steps if math.isfinite(row.get("time/step_s", math.nan)) and row.get("rollout/groups_kept")
+    ]
+    rows = sorted(rows[len(rows) // 2 :], key=lambda row: float(row["time/step_s"]))
+    return int(rows[len(rows) // 2]["step"]) if rows else None
+
+
+def _around(path: Path, step: int) -> tuple[_Span | None, list[_Span]]:
+    """The learner's step, and the spans that were written from the step before it to the one after."""
+    with path.open("rb") as file:
+        if not (size := file.seek(0, 2)):
+            return None, []
+        with mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ) as data:
+            marks = {int(found[1]): found.start() for found in _LEARNED.finditer(data)}
+            if step not in marks:
+                return None, []
+            first, last = marks.get(step - 1, 0), marks.get(step + 2, marks.get(step + 1, size))
+            # Half of what is read lies before the step's own end, where its samples are.
+            first, last = max(first, marks[step] - BYTES // 2), min(last, marks[step] + BYTES // 2)
+            lines = data[data.rfind(b"\n", 0, first) + 1 : last].split(b"\n")
+    spans = list(_spans(lines))
+    return next((s for s in spans if s.stage == "learn" and s.name == f"step {step}"), None), spans
+
+
+def _spans(lines: list[bytes]) -> Iterator[_Span]:
+    for line in lines:
+        if b'"ph": "X"' not in line or not line.rstrip(b",\r").endswith(b"}"):
+            continue
+        event: dict[str, Any] = json.loads(line.rstrip(b",\r"))
+        if event.get("cat") in LANES:
+            start = event["ts"] / 1e6
+            yield _Span(event["cat"], event["name"], event["tid"], start, start + event["dur"] / 1e6)
+
+
+def _lane(stage: str, spans: list[_Span], begin: float, end: float) -> str:
+    if not spans:
+        return ""
+    order = sorted({s.row for s in spans}, key=lambda row: min(s.start for s in spans if s.row == row))
+    rows = {row: at % ROWS for at, row in enumerate(order)}
+    thick = 3.0 if len(order) > 8 else 6.0 if len(order) > 1 else 16.0
+    height = (min(len(order), ROWS)) * (thick + 1)
+    paths = []
+    for s in spans:
+        left, right = max(s.start, begin), min(s.end, end)
+        wide = max((right - left) / (end - begin) * 1000, 1.0)
+        x, y = (left - begin) / (end - begin) * 1000, rows[s.row] * (thick + 1) + 0.5
+        paths.append(f"M{x:.1f} {y:g}h{wide:.1f}v{thick:g}h{-wide:.1f}z")
+    return (
+        f'<span>{esc(stage)}</span><svg viewBox="0 0 1000 {height:g}" height="{height:g}" preserveAspectRatio="none" '
+        f'role="img" aria-label="{esc(stage)}"><path fill="var(--c{LANES[stage]})" d="{"".join(paths)}"/></svg>'
+    )

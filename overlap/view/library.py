@@ -1,0 +1,190 @@
+"""The samples of a run for many requests: found by place, filtered, sorted, searched; grows while the run goes on."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from overlap.analysis import RunData, SampleHead
+from overlap.errors import ConfigError
+from overlap.record import RunFile, read_json_lines
+from overlap.view.sample_filter import NO_VERDICT, SampleFilter
+from overlap.view.search import rows_with
+from overlap.view.source import groups_of
+
+KEPT_ANSWERS = 8
+"""Orders of the last requests, so that a page of one costs no sort."""
+Place = tuple[int, int, int]
+"""Step, group, sample."""
+SORTS: Mapping[str, Callable[[Mapping[str, Any]], Any]] = {
+    name: lambda head, name=name: head[name]  # type: ignore[misc]
+    for name in ("step", "reward", "advantage", "tokens", "generate_s", "verify_s", "passed")
+}
+
+
+class SampleOrder(NamedTuple):
+    """Which samples are listed, and by which figure they are sorted; "-" in front: the largest first."""
+
+    only: SampleFilter
+    text: str = ""
+    sort: str = "-step"
+
+
+class _State(NamedTuple):
+    """What has been read, which does not change."""
+
+    heads: tuple[SampleHead, ...]
+    groups: tuple[dict[str, Any], ...]
+    revision: str
+
+
+class SampleLibrary:
+    """Answers for ``overlap view``; its methods may be called by several threads."""
+
+    def __init__(self, run: RunData) -> None:
+        self.run = run
+        self._lock = threading.Lock()
+        self._sizes = (-1, -1)
+        self._state = _State((), (), "")
+        self._orders: dict[tuple[str, SampleOrder], list[SampleHead]] = {}
+        self._places: tuple[str, dict[Place, SampleHead]] = ("", {})
+        self._facts: dict[str, Any] = {}
+
+    def state(self) -> _State:
+        """All heads and groups, also those that came since the last call. Raises ConfigError."""
+        groups_path = RunFile.GROUPS.of(self.run.path)
+        with self._lock:
+            sizes = (_size(self.run.samples.path), _size(groups_path))
+            if sizes != self._sizes:
+                heads = tuple(self.run.samples.heads())
+                rows = _read_groups(groups_path) if sizes[1] > 0 else groups_of(heads)
+                self._state, self._sizes = _State(heads, tuple(rows), f"{sizes[0]}-{sizes[1]}"), sizes
+                self._orders.clear()
+            return self._state
+
+    def ordered(self, order: SampleOrder) -> list[SampleHead]:
+        """The samples of a request. Raises ConfigError for an unknown sort."""
+        state = self.state()
+        known = (state.revision, order)
+        with self._lock:
+            if known in self._orders:
+                return self._orders[known]
+        found = order.only.of(state.heads)
+        if order.text:
+            found = rows_with(order.text, self.run.samples.path, found)
+        found = _sorted(found, order.sort)
+        with self._lock:
+            while len(self._orders) >= KEPT_ANSWERS:
+                self._orders.pop(next(iter(self._orders)))
+            self._orders[known] = found
+        return found
+
+    def sample(self, place: Place) -> dict[str, Any]:
+        """A whole row. Raises ConfigError where none of that place is kept."""
+        state = self.state()
+        with self._lock:
+            if self._places[0] != state.revision:
+                self._places = (state.revision, {_place(head.values): head for head in state.heads})
+            head = self._places[1].get(place)
+        if head is None:
+            raise ConfigError("sample", "{} g{}s{}".format(*place), "is not among the kept samples")
+        return self.run.samples.row(head)
+
+    def group(self, step: int, group: int) -> tuple[dict[str, Any] | None, list[dict[str, Any]]]:
+        """The row of a group, and its kept samples, whole."""
+        state = self.state()
+        row = next((row for row in state.groups if row["step"] == step and row["group"] == group), None)
+        heads = SampleFilter(step=step, group=group).of(state.heads)
+        return row, [self.run.samples.row(head) for head in heads]
+
+    def problem(self, name: str) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+        """The rows of a problem's groups, and the heads of its kept samples."""
+        state = self.state()
+        heads = SampleFilter(problem=name).of(state.heads)
+        return [row for row in state.groups if row["prompt_id"] == name], [head.values for head in heads]
+
+    def problems(self) -> list[dict[str, Any]]:
+        """Each problem with its solved and judged samples by group, the hardest first."""
+        found: dict[tuple[str, str], dict[str, Any]] = {}
+        for row in self.state().groups:
+            made = found.setdefault(
+                (row["split"], row["prompt_id"]),
+                {"split": row["split"], "prompt_id": row["prompt_id"], "samples": 0, "solved": 0, "course": []},
+            )
+            made["samples"] += row["samples"]
+            made["solved"] += row["solved"]
+            made["course"].append([row["step"], row["reward"]])
+        return sorted(found.values(), key=lambda made: (made["solved"] / max(1, made["samples"]), made["prompt_id"]))
+
+    def facts(self) -> dict[str, Any]:
+        """What the page shows of the whole run."""
+        state = self.state()
+        if self._facts.get("revision") != state.revision:
+            self._facts = self._facts_of(state)
+        return {**self._facts, "live": self.run.live}
+
+    def _facts_of(self, state: _State) -> dict[str, Any]:
+        heads = [head.values for head in state.heads]
+        steps = [row["step"] for row in state.groups]
+        kept = Counter(reason for head in heads for reason in head["kept_as"])
+        return {
+            "name": str(self.run.path),
+            "revision": state.revision,
+            "samples": len(heads),
+            "sampled": sum(row["samples"] for row in state.groups),
+            "groups": len(state.groups),
+            "problems": len({row["prompt_id"] for row in state.groups}),
+            "first_step": min(steps, default=None),
+            "last_step": max(steps, default=None),
+            "splits": dict(Counter(head["split"] for head in heads)),
+            "verdicts": dict(Counter(head["verdict"] or NO_VERDICT for head in heads).most_common()),
+            "kept_as": dict(kept.most_common()),
+            "failures": sum(bool(head["failure"]) for head in heads),
+            "weak": sum(head["weak"] for head in heads),
+            "dropped": dict(Counter(r["dropped"] for r in state.groups if r["dropped"]).most_common()),
+            "course": {split: _course(state.groups, split) for split in ("train", "heldout")},
+        }
+
+
+def _sorted(heads: list[SampleHead], sort: str) -> list[SampleHead]:
+    name = sort.removeprefix("-")
+    if name not in SORTS:
+        raise ConfigError("sort", sort, f"use one of {', '.join(SORTS)}, with - in front for the largest first")
+    if name == "step":  # the order of the file
+        return heads[::-1] if sort.startswith("-") else heads
+    key = SORTS[name]
+    known = [head for head in heads if key(head.values) is not None]
+    known.sort(key=lambda head: key(head.values), reverse=sort.startswith("-"))
+    return known + [head for head in heads if key(head.values) is None]
+
+
+def _course(groups: tuple[dict[str, Any], ...], split: str) -> list[list[float]]:
+    """The mean reward of each step over its judged samples."""
+    sums: dict[int, list[float]] = {}
+    for row in groups:
+        if row["split"] == split and row["reward"] is not None:
+            judged = row["samples"] - row["failed"]
+            total = sums.setdefault(row["step"], [0.0, 0.0])
+            total[0] += row["reward"] * judged
+            total[1] += judged
+    return [[step, total / judged] for step, (total, judged) in sums.items() if judged]
+
+
+def _place(head: Mapping[str, Any]) -> Place:
+    return head["step"], head["group"], head["sample"]
+
+
+def _size(path: Any) -> int:
+    try:
+        return int(path.stat().st_size)
+    except OSError:
+        return 0
+
+
+def _read_groups(path: Any) -> list[dict[str, Any]]:
+    try:
+        return read_json_lines(path)
+    except (OSError, ValueError) as error:
+        raise ConfigError("RUN", str(path), f"cannot be read ({error})") from error

@@ -1,0 +1,133 @@
+"""Why a sample got its reward: in one sentence, with the test that decided, what it wanted and what it got."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any
+
+from overlap.view.difference import compared
+
+SHOWN = 60
+"""Characters of a value in a sentence."""
+ACCEPTED = "AC"
+_SAYS_NOTHING = ("wrong output", "wrong value")
+"""Messages that only repeat the verdict."""
+WORDS = {
+    "AC": "accepted",
+    "WA": "wrong answer",
+    "TLE": "took too long",
+    "MLE": "took too much memory",
+    "OLE": "printed too much",
+    "RE": "crashed",
+    "CE": "does not compile",
+    "SEC": "tried what no judged program may do",
+}
+
+
+def first_failed_test(row: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The first test that was not accepted, as it stands in the row."""
+    return next((test for test in row.get("tests") or () if test["verdict"] != ACCEPTED), None)
+
+
+def whole_text(excerpt: Any) -> str | None:
+    """The text of an excerpt of a row, with a mark where something is left out; None where there is none."""
+    if excerpt is None or isinstance(excerpt, str):
+        return excerpt
+    left_out = excerpt["bytes"] - len((excerpt["head"] + excerpt["tail"]).encode("utf-8", "surrogatepass"))
+    mark = f"\n… {left_out:,} bytes left out …\n" if excerpt["tail"] else ""
+    return f"{excerpt['head']}{mark}{excerpt['tail']}"
+
+
+def reason(row: Mapping[str, Any]) -> str:
+    """Why the sample of this row, whole or a head alone, got its reward."""
+    why = _cause(row)
+    extras = []
+    if row["truncated"] and row["verdict"] != ACCEPTED:
+        extras.append(f"the answer was cut off after {row['tokens']:,} tokens")
+    if row["weak"]:
+        extras.append("accepted on a token that a program could forge")
+    parts = row["parts"]
+    if len(parts) > 1:
+        extras.append("reward " + " ".join(f"{value:+g} ({name})" for name, value in parts.items()))
+    if row["dropped"]:
+        extras.append(f"its group taught nothing: {row['dropped'].replace('_', ' ')}")
+    return "; ".join([why, *extras])
+
+
+def _cause(row: Mapping[str, Any]) -> str:
+    if row["failure"]:
+        return f"not scored, by no fault of the program: {row['failure']}"
+    verdict = row["verdict"]
+    if verdict is None:
+        return (
+            "no program was found in the answer" if row.get("program") is None and not row["reward"] else "not judged"
+        )
+    if verdict == ACCEPTED:
+        return f"accepted: {_passed(row)}"
+    if verdict == "CE":
+        return f"does not compile{_behind(_error_line(row.get('compile_log') or ''))}"
+    test = first_failed_test(row)
+    if test is None:
+        return f"{WORDS.get(verdict, verdict)}: {_passed(row)}"
+    detail = _behind(_detail(test, row.get("kind") or ""))
+    return f"{_test_of(row, test)}: {WORDS.get(test['verdict'], test['verdict'])}{detail}"
+
+
+def _test_of(row: Mapping[str, Any], test: Mapping[str, Any]) -> str:
+    return f"test {test['index'] + 1} of {row['total']}" if row["total"] else f"test {test['index'] + 1}"
+
+
+def _passed(row: Mapping[str, Any]) -> str:
+    if row["total"] is None:
+        return "by its tests"
+    return f"passed {row['passed']} of {row['total']} tests" if row["passed"] != row["total"] else _all(row["total"])
+
+
+def _all(total: int) -> str:
+    return "passed its only test" if total == 1 else f"passed all {total} tests"
+
+
+def _detail(test: Mapping[str, Any], kind: str) -> str:
+    """What a test says of itself: for a wrong answer the two values, otherwise the message."""
+    expected, got = whole_text(test.get("expected")), whole_text(test.get("got"))
+    message = "" if says_nothing(test) else test["message"]
+    if test["verdict"] != "WA" or got is None:
+        return message or ("" if test["verdict"] == "WA" else program_end(test))
+    if not compared(kind, test):
+        return "; ".join(part for part in (message, f"got {_short(got)}" if got.strip() else "it said nothing") if part)
+    return f"expected {_short(expected)}, got {_short(got) if got.strip() else 'nothing'}"
+
+
+def says_nothing(test: Mapping[str, Any]) -> bool:
+    """Whether a test's message only repeats its verdict."""
+    return test["message"] in _SAYS_NOTHING
+
+
+def program_end(test: Mapping[str, Any]) -> str:
+    """How the program ended in a test: ``exit code 1``, ``ended by SIGSEGV``; "" where that is not known."""
+    number = test.get("signal")
+    if number is not None:
+        with suppress(ValueError):
+            return f"ended by {signal.Signals(number).name}"
+        return f"ended by signal {number}"
+    return f"exit code {test['exit']}" if test.get("exit") is not None else ""
+
+
+def _short(text: str | None) -> str:
+    if text is None:
+        return "nothing"
+    text = text.strip("\n")
+    line = text.replace("\n", "⏎")
+    return f"`{line}`" if len(line) <= SHOWN else f"`{line[: SHOWN - 1]}…`"
+
+
+def _behind(detail: str) -> str:
+    return f": {detail}" if detail else ""
+
+
+def _error_line(log: str) -> str:
+    """The line of a compiler's log that names the first error."""
+    lines = [line.strip() for line in log.splitlines() if line.strip()]
+    return next((line for line in lines if "error" in line.lower()), lines[0] if lines else "")[:200]

@@ -1,0 +1,110 @@
+"""Samples, groups and problems as the page of ``overlap view`` wants them: JSON, with all that is computed done."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from overlap.errors import ConfigError
+from overlap.view.branches import branches, depth
+from overlap.view.difference import difference_of
+from overlap.view.reason import first_failed_test, program_end, reason, whole_text
+from overlap.view.tokens import TOKEN_FIGURES, SampleTokens, TokenTexts
+
+_LISTED = (
+    *("split", "step", "group", "sample", "prompt_id", "reward", "advantage", "verdict", "failure", "dropped"),
+    *("kept_as", "weak", "passed", "total", "tokens", "truncated", "turns", "generate_s", "verify_s"),
+)
+_PACKED = {"token_ids", "logprobs", "learner_logprobs", "mask", "prompt_token_ids"}
+_DIGITS = 5
+
+
+def listed_sample(head: Mapping[str, Any]) -> dict[str, Any]:
+    """What a list shows of a sample."""
+    return {name: head[name] for name in _LISTED}
+
+
+def sample_parts(row: Mapping[str, Any]) -> dict[str, Any]:
+    """A whole sample: its row without numbers per token, why it got its reward, differences, its program in parts."""
+    program = row.get("program")
+    failed = first_failed_test(row)
+    found = branches(row) if row["turns"] > 1 or row["branches"] > 1 else []
+    return {
+        **{name: value for name, value in row.items() if name not in _PACKED},
+        "why": reason(row),
+        "tests": [_test_parts(test, row.get("kind") or "") for test in row.get("tests") or ()],
+        "failed_test": failed["index"] if failed else None,
+        "program": program and {**program, "parts": program_parts(program["source"], program.get("language") or "")},
+        "forks": [{**branch._asdict(), "depth": depth(found, branch.number)} for branch in found],
+        "has_tokens": bool(row.get("token_ids")),
+    }
+
+
+def _test_parts(test: Mapping[str, Any], kind: str) -> dict[str, Any]:
+    texts = {name: whole_text(test.get(name)) for name in ("input", "expected", "got", "stderr")}
+    return {**test, **texts, "ending": program_end(test), "diff": difference_of(kind, test)}
+
+
+def program_parts(source: str, language: str) -> list[list[str]]:
+    """A program in parts, each with its kind: the first letters of pygments' short names, "" where there is none."""
+    try:
+        from pygments.lexers import get_lexer_by_name
+        from pygments.token import STANDARD_TYPES
+        from pygments.util import ClassNotFound
+
+        lexer = get_lexer_by_name(language, stripnl=False, ensurenl=False)
+    except ImportError:
+        return [["", source]]
+    except ClassNotFound:
+        return [["", source]]
+    parts: list[list[str]] = []
+    for kind, text in lexer.get_tokens(source):
+        short = STANDARD_TYPES.get(kind, "")
+        short = short if short in ("nf", "nc", "nb") else short[:1]
+        short = short if short in ("k", "s", "c", "m", "nf", "nc", "nb") else ""
+        if parts and parts[-1][0] == short:
+            parts[-1][1] += text
+        else:
+            parts.append([short, text])
+    return parts
+
+
+def group_parts(row: Mapping[str, Any] | None, samples: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """A group: its row, its prompt, and each kept sample with the reason of its reward and its program."""
+    return {
+        "row": row,
+        "prompt": samples[0]["prompt"] if samples else None,
+        "samples": [
+            {
+                **listed_sample(sample),
+                "why": reason(sample),
+                "program_sha256": sample["program_sha256"],
+                "source": (sample.get("program") or {}).get("source"),
+                "answer": None if sample.get("program") else sample["answer"],
+            }
+            for sample in samples
+        ],
+    }
+
+
+def problem_parts(name: str, rows: Sequence[Mapping[str, Any]], heads: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """A problem: what its groups got over the steps, and its kept samples."""
+    return {"prompt_id": name, "groups": list(rows), "samples": [listed_sample(head) for head in reversed(heads)]}
+
+
+def token_parts(row: Mapping[str, Any], texts: TokenTexts) -> dict[str, Any]:
+    """The tokens of a sample: their texts and figures; without texts, ``error`` says why."""
+    tokens = SampleTokens.of(row)
+    if tokens is None:
+        return {"error": "this sample keeps no tokens", "texts": [], "figures": {}}
+    error = None
+    try:
+        words = texts.of(tokens.ids)
+    except ConfigError as failed:
+        error, words = str(failed), [f"⟨{token}⟩" for token in tokens.ids]
+    figures: dict[str, list[float | None] | None] = {}
+    for name in TOKEN_FIGURES:
+        values = tokens.figures(name)  # type: ignore[arg-type]
+        known = any(value is not None for value in values)
+        figures[name] = [None if v is None else round(v, _DIGITS) for v in values] if known else None
+    return {"error": error, "texts": words, "figures": figures}

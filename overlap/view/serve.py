@@ -1,0 +1,90 @@
+"""Serves the page of ``overlap view`` on the loopback until it is interrupted."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import socket
+from collections.abc import Iterator
+
+from overlap.errors import ConfigError, error_reason
+from overlap.process import handle_interrupts, run_to_end
+from overlap.view.library import SampleLibrary
+from overlap.view.source import open_samples
+from sandbox.core import printable
+
+HOST = "127.0.0.1"
+CLOSE_S = 5.0
+
+
+def serve_samples(run: str, *, port: int, open_browser: bool = False) -> None:
+    """Serve the samples of ``run`` at ``port`` (0: any free one), until a signal raises KeyboardInterrupt.
+
+    Raises ConfigError where there is no such run, or the port is taken.
+    """
+    library = SampleLibrary(open_samples(run))
+    with contextlib.closing(listen(port)) as listener, handle_interrupts() as interrupts:
+        address = f"http://{HOST}:{listener.getsockname()[1]}/"
+        print(f"{printable(run)} at {address}   (Ctrl-C ends it)", flush=True)
+
+        async def work() -> None:
+            reading = asyncio.create_task(asyncio.to_thread(library.state), name="read samples")
+            if open_browser:
+                _open(address)
+            try:
+                await _serve(library, listener)
+            finally:
+                await asyncio.gather(reading, return_exceptions=True)  # a request tells what is wrong with a file
+
+        run_to_end(work, interrupts)
+
+
+def listen(port: int) -> socket.socket:
+    """A socket that listens on the loopback. Raises ConfigError where the port is taken or no port."""
+    made = socket.socket()
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        made.bind((HOST, port))
+        made.listen()
+    except (OSError, OverflowError) as error:
+        made.close()
+        taken = isinstance(error, OSError) and error.errno == errno.EADDRINUSE
+        why = "is taken" if taken else f"cannot be had ({error_reason(error)})"
+        raise ConfigError("--port", port, f"{why}; use another one, or --port 0 for any that is free") from error
+    return made
+
+
+async def _serve(library: SampleLibrary, listener: socket.socket) -> None:
+    import uvicorn
+
+    from overlap.view.routes import samples_app
+
+    class Server(uvicorn.Server):
+        """Leaves signals to the command."""
+
+        @contextlib.contextmanager
+        def capture_signals(self) -> Iterator[None]:
+            yield
+
+    server = Server(
+        uvicorn.Config(
+            samples_app(library), lifespan="off", log_config=None, log_level="critical", access_log=False, ws="none",
+            server_header=False, proxy_headers=False, timeout_graceful_shutdown=1,
+        )
+    )  # fmt: skip
+    serving = asyncio.create_task(server.serve([listener]), name="page")
+    try:
+        await asyncio.shield(serving)
+    finally:
+        server.should_exit = True
+        await asyncio.wait([serving], timeout=CLOSE_S)
+        serving.cancel()
+        await asyncio.gather(serving, return_exceptions=True)
+
+
+def _open(address: str) -> None:
+    """Open the page in a browser, where there is one."""
+    import webbrowser
+
+    webbrowser.open(address)

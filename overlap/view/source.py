@@ -1,0 +1,97 @@
+"""Where samples are read from: a run directory, or a file that ``overlap rollout --out`` has written."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from overlap.analysis import RunData, SampleFile, SampleHead, load_run
+from overlap.config import path_given
+from overlap.record import RunFile, exported_policy
+
+ACCEPTED = "AC"
+
+
+class AnswersFile(RunData):
+    """A file of answers without a run around it: it has samples alone."""
+
+    def __init__(self, file: Path) -> None:
+        super().__init__(file.parent)
+        self.path, self.samples = file, SampleFile(file)
+
+    @cached_property
+    def _stored(self) -> dict[str, dict[str, Any]]:
+        return {}
+
+    @cached_property
+    def steps(self) -> list[dict[str, Any]]:
+        return []
+
+    @cached_property
+    def groups(self) -> list[dict[str, Any]]:
+        return []
+
+    @cached_property
+    def summary(self) -> dict[str, Any] | None:
+        return None
+
+    @property
+    def live(self) -> bool:
+        return False
+
+
+def open_samples(run: str) -> RunData:
+    """The run in directory ``run``, or the answers in file ``run``. Raises ConfigError where there is neither."""
+    path = path_given("RUN", run, "runs/first")
+    if path.is_file():
+        folder = path.parent
+        inside = path.name == RunFile.TRAJECTORIES.filename and RunFile.CONFIG.of(folder).exists()
+        return load_run(folder) if inside else AnswersFile(path)
+    return load_run(run)
+
+
+def group_rows(run: RunData) -> list[dict[str, Any]]:
+    """The rows of ``groups.jsonl``; of a run that has none, what its kept samples say."""
+    return run.groups or groups_of(run.samples.heads())
+
+
+def groups_of(heads: Iterable[SampleHead]) -> list[dict[str, Any]]:
+    """Rows as in ``groups.jsonl`` made of samples; ``solved`` counts accepted ones."""
+    found: dict[tuple[str, int, int], list[dict[str, Any]]] = {}
+    for _, _, head in heads:
+        found.setdefault((head["split"], head["step"], head["group"]), []).append(head)
+    return [_group_row(samples) for samples in found.values()]
+
+
+def _group_row(samples: list[dict[str, Any]]) -> dict[str, Any]:
+    first = samples[0]
+    rewards = [s["reward"] for s in samples if s["reward"] is not None]
+    return {
+        "split": first["split"],
+        "step": first["step"],
+        "group": first["group"],
+        "prompt_id": first["prompt_id"],
+        "samples": len(samples),
+        "solved": sum(s["verdict"] == ACCEPTED if s["verdict"] else s["reward"] == 1.0 for s in samples),
+        "failed": sum(bool(s["failure"]) for s in samples),
+        "truncated": sum(s["truncated"] for s in samples),
+        "tokens": sum(s["tokens"] for s in samples),
+        "reward": sum(rewards) / len(rewards) if rewards else None,
+        "reward_std": None,
+        "dropped": first["dropped"],
+        "verdicts": dict(Counter(s["verdict"] for s in samples if s["verdict"])),
+        "weak": sum(s["weak"] for s in samples),
+        "programs": len({s["program_sha256"] for s in samples if s["program_sha256"]}),
+        "learned": first["split"] == "train" and not first["dropped"],
+    }
+
+
+def tokenizer_folders(run: RunData) -> list[Path]:
+    """Folders that may hold the tokenizer of the run's policy, the likeliest first."""
+    newest = sorted(run.path.glob(exported_policy(Path(), 0).name.replace("000000", "*")), reverse=True)
+    policy = str(run.config.get("model", {}).get("policy") or "")
+    named = [Path(policy).expanduser()] if policy else []
+    return [RunFile.POLICY.of(run.path), RunFile.BEST.of(run.path), *newest, *named]

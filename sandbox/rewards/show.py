@@ -1,0 +1,91 @@
+"""`sandbox zoo --show ID`: one program of the zoo, why it is there, and what the judge says of it now."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from difflib import get_close_matches
+
+from sandbox import judge, terminal
+from sandbox.core import Judgement, printable
+from sandbox.differences import first_failure_lines
+from sandbox.errors import SandboxError
+from sandbox.zoo import Attack, Entry, LabelledProgram, entries, labelled_programs, pairs
+
+
+def show(name: str) -> int:
+    """Print one program by its id, or all of an entry by the entry's id or row. Returns 0 where each verdict is right.
+
+    Raises SandboxError for an unknown name, with those that are near, and for failures of the sandbox.
+    """
+    found = _find(name)
+    right = True
+    for number, (program, entry, attack) in enumerate(found):
+        if number:
+            print()
+        terminal.print_lines(_about(program, entry, attack))
+        done = judge(program.problem, program.program)
+        right &= _is_right(done, program, attack)
+        terminal.print_lines(_said(done, program, attack))
+    return 0 if right else 1
+
+
+Found = tuple[LabelledProgram, Entry | None, Attack | None]
+
+
+def _find(name: str) -> list[Found]:
+    known: dict[str, list[Found]] = {}
+    for entry in entries():
+        programs = list(labelled_programs([entry], harmful=True))
+        rows: list[Found] = [
+            (program, entry, entry.attacks[number] if number < len(entry.attacks) else None)
+            for number, program in enumerate(programs)
+        ]
+        for row in rows:
+            known[row[0].id] = [row]
+        known[entry.id] = rows
+        known.setdefault(str(entry.row), []).extend(rows)
+    known.update((program.id, [(program, None, None)]) for program in pairs.labelled_pairs())
+    if name not in known:
+        near = get_close_matches(name, known, n=4, cutoff=0.5) or [each for each in known if name and name in each][:4]
+        hint = f"near it: {', '.join(near)}" if near else "`sandbox zoo` lists the entries"
+        raise SandboxError(f"--show {printable(name)}: no program or entry of the zoo has this id; {hint}")
+    if not known[name]:
+        raise SandboxError(f"--show {printable(name)}: this row has no program; a test attacks our own process instead")
+    return known[name]
+
+
+def _about(program: LabelledProgram, entry: Entry | None, attack: Attack | None) -> Iterator[str]:
+    problem = program.problem
+    kind = "hostile" if program.hostile else "right" if program.right else "wrong"
+    yield f"{program.id}: a {kind} program in {program.program.language}"
+    if entry is not None:
+        yield f"  row {entry.row}: {printable(entry.title)}"
+        yield (
+            f"  what stops it: {printable(entry.mechanism)}"
+            if attack
+            else "  does honestly what this row's attacks abuse"
+        )
+    if attack is not None and attack.fools:
+        yield f"  careless graders that pay it: {attack.fools}"
+    yield f"  problem {problem.id}: {problem.kind}{f', function {problem.fn_name}' if problem.fn_name else ''}"
+    for case in problem.cases[:3]:
+        expected = "" if case.expected is None else f" -> {case.expected!r}"
+        yield printable(f"    {case.input!r}{expected}")
+    if len(problem.cases) > 3:
+        yield f"    and {len(problem.cases) - 3} more"
+    for number, line in enumerate(program.program.source.rstrip("\n").split("\n"), 1):
+        yield printable(f"  {number:4} | {line}".rstrip(), "")
+
+
+def _is_right(done: Judgement, program: LabelledProgram, attack: Attack | None) -> bool:
+    if attack is not None:
+        return done.verdict in attack.verdicts(done.tier)
+    return (done.verdict == "AC") == program.right
+
+
+def _said(done: Judgement, program: LabelledProgram, attack: Attack | None) -> Iterator[str]:
+    want = " or ".join(attack.verdicts(done.tier)) if attack else "AC" if program.right else "not AC"
+    yield f"  expected {want}; the sandbox says {done.verdict}, tier {done.tier}" + ", weak" * done.weak
+    for line in done.compile_log.rstrip().split("\n")[:20] if done.compile_log.strip() else ():
+        yield printable(f"  | {line}")
+    yield from (f"  {line}" for line in first_failure_lines(program.problem, done.cases)[1:])

@@ -1,0 +1,75 @@
+"""Tests of the warnings: each has a made run of which it alone is told, and healthy runs are told nothing."""
+
+from __future__ import annotations
+
+import math
+import re
+from pathlib import Path
+
+import pytest
+from ill_runs import HEALTHY_RUNS, ILL
+from made_run import made_run
+from places import ROOT
+
+from overlap.analysis import CHECKS, RunData, load_run, run_warnings
+from overlap.config import Config
+
+
+@pytest.mark.parametrize("kind", list(ILL))
+def test_an_ill_run_is_told_of_its_illness_and_of_no_other(tmp_path: Path, kind: str) -> None:
+    found = run_warnings(load_run(ILL[kind].make(tmp_path / "run")))
+    assert {warning.kind for warning in found} == ILL[kind].kinds, [str(w) for w in found]
+    (warning,) = [warning for warning in found if warning.kind == kind]
+    assert math.isfinite(warning.figure)
+    assert math.isfinite(warning.bound)
+    assert 0 <= warning.steps[0] <= warning.steps[1] <= 20
+    assert "\n" not in str(warning)
+
+
+@pytest.mark.parametrize("name", list(HEALTHY_RUNS))
+def test_a_healthy_run_is_told_nothing(tmp_path: Path, name: str) -> None:
+    assert [str(w) for w in run_warnings(load_run(HEALTHY_RUNS[name].make(tmp_path / "run")))] == []
+
+
+def test_every_check_has_its_made_run_and_its_line_in_the_documentation() -> None:
+    assert set(CHECKS) == set(ILL)
+    text = (ROOT / "docs" / "report.md").read_text("utf-8")
+    assert [kind for kind in CHECKS if f"| `{kind}` |" not in text] == []
+    assert [kind for kind in re.findall(r"^\| `(\w+)` \|", text, re.M) if kind not in CHECKS] == []
+
+
+def test_the_ways_out_name_fields_that_there_are(tmp_path: Path) -> None:
+    known = {f"{section}.{name}" for section, values in Config().to_dict().items() for name in values}
+    sections = "|".join(Config().to_dict())
+    for at, made in enumerate(ILL.values()):
+        for warning in run_warnings(load_run(made.make(tmp_path / str(at)))):
+            named = re.findall(rf"\b(?:{sections})\.[a-z_]+\b", str(warning))
+            assert [name for name in named if name not in known and not name.endswith((".md", ".log"))] == [], warning
+
+
+def test_rows_that_are_known_are_taken_in_the_place_of_the_file(tmp_path: Path) -> None:
+    folder = made_run(tmp_path / "run", steps=2)
+    rows = [{"step": k, "rollout/groups_kept": 0, "reward/mean": 0.0, "reward/std": 0.0} for k in (1, 2)]
+    (folder / "metrics.jsonl").unlink()
+    assert [w.kind for w in run_warnings(RunData(folder, rows))] == ["learned_nothing"]
+
+
+@pytest.mark.parametrize(
+    ("figures", "cause"),
+    [
+        ({"reward/mean": 0.0, "reward/std": 0.0}, "every reward was 0: the problems are too hard"),
+        ({"reward/mean": 1.0, "reward/std": 0.0}, "every reward was 1: the problems are too easy"),
+        ({"reward/mean": 0.5, "reward/std": 0.5}, "the samples of each group had equal rewards"),
+        ({"reward/mean": 0.0, "reward/std": 0.0, "rollout/truncated_share": 1.0}, "every response was cut off"),
+        ({"reward/mean": math.nan}, "no sample could be scored"),
+    ],
+)
+def test_a_run_in_which_nothing_could_be_learned_is_told_why(
+    tmp_path: Path, figures: dict[str, float], cause: str
+) -> None:
+    (tmp_path / "config.yaml").write_text("learn: {advantage: group}\n")
+    none = [{"step": step, "rollout/groups_kept": 0, **figures} for step in (1, 2)]
+    (warning,) = run_warnings(RunData(tmp_path, none))
+    assert cause in warning.way_out
+    one = [*none, {"step": 3, "rollout/groups_kept": 1}]
+    assert run_warnings(RunData(tmp_path, one)) == []

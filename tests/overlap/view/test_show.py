@@ -1,0 +1,176 @@
+"""Tests of ``overlap show``: what a stranger reads about a run, a step, a group, a problem and a sample."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kept_rows import kept_row, write_rows
+
+from overlap import cli
+from overlap.view import SampleFilter, ShowChoice, show_samples
+from overlap.view.terminal import Screen
+
+Shown = Callable[..., str]
+
+
+@pytest.fixture
+def shown(capsys: pytest.CaptureFixture) -> Shown:
+    """Runs ``overlap show`` with these words; its output, or what it said of bad input."""
+
+    def run(*words: str | Path) -> str:
+        code = cli.main(["show", *map(str, words)])
+        said = capsys.readouterr()
+        assert code == (2 if said.err else 0)
+        return str(said.err or said.out)
+
+    return run
+
+
+def test_without_options_it_tells_what_there_is_and_how_to_go_on(finished: Path, shown: Shown) -> None:
+    text = shown(finished)
+    for wanted in ("steps     1 to 6 (finished), 96 samples", "after step 0", "AC ", "not scored", "taught something",
+                   "problems-11", "--failed"):  # fmt: skip
+        assert wanted in text
+    assert "\x1b" not in text
+
+
+def test_the_commands_that_it_offers_work(finished: Path, shown: Shown) -> None:
+    offered = [line.split("   ")[0].split()[3:] for line in shown(finished).splitlines() if line.startswith("overlap ")]
+    assert len(offered) == 4
+    for words in offered:
+        assert "bad input" not in shown(finished, *words), words
+
+
+def test_a_sample_says_why_first_then_the_test_with_a_difference_and_the_program(tmp_path: Path, shown: Shown) -> None:
+    run = write_rows(tmp_path / "run", kept_row())
+    lines = shown(run, "--sample", "g17s2").splitlines()
+    assert "g17s2 · train, step 3 · p4" in lines[0]
+    assert lines[2] == "why  test 3 of 5: wrong answer: expected `7`, got `8`"
+    text = "\n".join(lines)
+    order = ["test 3 · wrong answer · exit code 0 · CPU 0.01 s · 9 MiB", "input", "    3 4", "- 7", "+ 8",
+             "program (python)", "1  print(8)", "Add two numbers."]  # fmt: skip
+    assert sorted(order, key=text.index) == order
+
+
+@pytest.mark.parametrize(
+    ("given", "wanted"),
+    [
+        ({"verdict": "CE", "tests": [], "compile_log": "main.py:1: SyntaxError"}, "what the compiler said"),
+        ({"test": {"stderr": "Traceback: boom\n"}}, "Traceback: boom"),
+        ({"test": {"got": ""}}, "@ nothing was printed"),
+        ({"test": {"got": {"head": "1", "tail": "2", "bytes": 5002, "sha256": "a"}}}, "5,000 bytes left out"),
+        ({"program": {"source": "a", "language": "cpp", "files": [["util.h", "int b;"]]}}, "file util.h"),
+        ({"program": {"source": "a", "language": "nonesuch"}}, "program (nonesuch)"),
+        ({"answer": "x\n" * 500}, "300 more lines"),
+    ],
+)
+def test_a_sample_shows_all_that_is_kept_of_it(given: dict[str, Any], wanted: str, tmp_path: Path) -> None:
+    run = write_rows(tmp_path / "run", kept_row(**given))
+    choice = ShowChoice(SampleFilter(group=17, sample=2))
+    assert wanted in "\n".join(show_samples(str(run), choice, Screen(100, False)))
+
+
+def test_what_a_program_printed_cannot_drive_the_terminal(tmp_path: Path) -> None:
+    bad = "\x1b]0;title\x07\x1b[31m\r\x9b2J\u202e"
+    test = {"got": bad, "stderr": bad, "message": bad, "input": bad, "expected": bad + "!", "verdict": bad}
+    row = kept_row(test=test, prompt=bad, answer=bad, prompt_id=bad, verdict=bad, finish=bad, kept_as=[bad], node=bad,
+                   failure=bad, compile_log=bad, dropped=bad, parts={bad: 1.0, "b": 2.0}, dialog=bad, turns=2,
+                   program={"source": bad, "language": bad, "files": [[bad, bad]]})  # fmt: skip
+    run = write_rows(tmp_path / "run", row)
+    for only in (SampleFilter(), SampleFilter(group=17), SampleFilter(group=17, sample=2), SampleFilter(failed=True)):
+        for line in show_samples(str(run), ShowChoice(only, diff=True), Screen(100, False)):
+            assert line.isprintable(), only
+
+
+def test_a_program_is_highlighted_on_a_terminal_with_colours(tmp_path: Path) -> None:
+    run = write_rows(tmp_path / "run", kept_row(program={"source": "def f():\n    pass\n", "language": "python"}))
+    lines = list(show_samples(str(run), ShowChoice(SampleFilter(group=17, sample=2)), Screen(100, True)))
+    assert any("\x1b[" in line and "def" in line for line in lines)
+
+
+def test_a_group_stands_side_by_side(finished: Path, shown: Shown) -> None:
+    text = shown(finished, "--group", "-1", "--step", "0")
+    rows = [line for line in text.splitlines() if line.startswith("g-1s")]
+    assert len(rows) == 4
+    assert "heldout-0" in text
+    assert "Write a function f(a, b)" in text
+
+
+def test_samples_of_a_group_with_the_same_program_share_a_letter(tmp_path: Path, shown: Shown) -> None:
+    others = [kept_row(sample=0), kept_row(sample=1, program_sha256="ff"), kept_row(sample=2)]
+    rows = [line.split() for line in shown(write_rows(tmp_path / "run", *others), "--group", "17").splitlines()]
+    assert [row[6] for row in rows if row and row[0] in ("g17s0", "g17s2")] == ["a", "a"]
+
+
+def test_a_group_that_was_not_kept_is_told_by_its_row(finished: Path, shown: Shown) -> None:
+    kept = {json.loads(line)["group"] for line in (finished / "trajectories.jsonl").read_text().splitlines()}
+    lost = next(group for group in range(24) if group not in kept)
+    assert "its samples were not kept (run.samples=some)" in shown(finished, "--group", str(lost))
+
+
+def test_what_failed_is_listed_with_the_reason_newest_first(tmp_path: Path, shown: Shown) -> None:
+    rows = [kept_row(step=step, verdict=verdict) for step in (1, 2) for verdict in ("WA", "AC")]
+    text = shown(write_rows(tmp_path / "run", *rows), "--failed")
+    assert "2 samples, newest first" in text
+    assert [line.split()[0] for line in text.splitlines()[2:4]] == ["2", "1"]
+    assert "expected `7`, got `8`" in text
+    assert "+ 8" in shown(tmp_path / "run", "--failed", "--diff")
+
+
+def test_evaluations_and_problems_are_shown_by_themselves(finished: Path, shown: Shown) -> None:
+    assert "6 groups after step 6" in shown(finished, "--eval")
+    assert "6 groups after step 0" in shown(finished, "--eval", "--step", "0")
+    text = shown(finished, "--problem", "heldout-3")
+    assert [line.split()[0] for line in text.splitlines()[2:6]] == ["0e", "2e", "4e", "6e"]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--step", "99"], "--step=99: has no kept samples; there are 0 to 6"),
+        (["--step", "2", "--group", "999"], "--group=999: has no kept samples of step 2; there are "),
+        (["--sample", "g-1s9"], "--sample=9: has no kept samples of group -1; there are 0 to 3"),
+        (["--problem", "heldout-33"], "near it: heldout-3"),
+        (["--problem", "zzz"], "for instance heldout-0"),
+        (["--sample", "17"], "needs its group: write g17s17, or --group 17 as well"),
+        (["--sample", "what"], "names no sample"),
+        (["--sample", "g3s1", "--group", "4"], "is of another group than --group 4"),
+        (["--tokens", "gap"], "add --sample"),
+    ],
+)
+def test_a_wrong_name_is_one_line_with_what_is_near(words: list[str], said: str, finished: Path, shown: Shown) -> None:
+    text = shown(finished, *words)
+    assert said in text
+    assert text.count("\n") == 1
+
+
+def test_a_run_of_the_earlier_format_is_shown_by_what_it_has(tmp_path: Path, shown: Shown) -> None:
+    old = {"step": 3, "id": "g17s2", "prompt_id": "p4", "prompt": "?", "answer": "!", "reward": 0.0, "failure": "",
+           "dropped": "", "verdict": "WA", "tokens": 5,
+           "tests": [{"index": 0, "verdict": "WA", "cpu_s": 0.1, "message": "wrong output"}],
+           "finish": "length", "versions": [[0, 0, 5]], "generate_s": 1.0, "verify_s": 0.1}  # fmt: skip
+    run = write_rows(tmp_path / "run", old)
+    assert "steps     3 to 3, 1 sample, reward 0" in shown(run)
+    assert "test 1: wrong answer; the answer was cut off after 5 tokens" in shown(run, "--sample", "g17s2")
+    assert "p4" in shown(run, "--problem", "p4")
+
+
+def test_a_file_of_answers_is_shown_like_a_run(tmp_path: Path, shown: Shown) -> None:
+    write_rows(tmp_path / "run", kept_row(), kept_row(sample=3, verdict="AC"))
+    answers = (tmp_path / "run" / "trajectories.jsonl").rename(tmp_path / "answers.jsonl")
+    assert "2 samples of 1 group" in shown(answers)
+    assert "expected `7`, got `8`" in shown(answers, "--failed")
+
+
+def test_a_run_without_samples_says_so(tmp_path: Path, shown: Shown) -> None:
+    run = write_rows(tmp_path / "run", config="run: {samples: none}\n")
+    assert "no samples are kept here" in shown(run)
+    assert "run.samples=none" in shown(run, "--failed")
+
+
+def test_a_place_without_a_run_is_bad_input(tmp_path: Path, shown: Shown) -> None:
+    assert "is missing" in shown(tmp_path)
