@@ -1,16 +1,16 @@
 """Reads what a run has left in its directory, for people and for tools.
 
-Consumes  a run directory, also one of a run that goes on; produces its configuration, metrics, groups and samples
+Consumes  a run directory, also one of a run that goes on; produces what is in it, and warnings
 Waits for the disk
-Woken by  ``overlap show``, ``view`` and ``report``, and by ``overlap.load_run``
+Woken by  ``overlap show``, ``view`` and ``report``, the end of a run, and by ``overlap.load_run``
 """
 
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from overlap.analysis.health import run_warnings
+    from overlap.analysis.health import CHECKS, run_warnings
     from overlap.analysis.run_data import EvaluationPoint, RunData, load_run
-    from overlap.analysis.run_warning import CHECKS, RunWarning
+    from overlap.analysis.run_warning import RunWarning
     from overlap.analysis.sample_exports import EXPORTS
     from overlap.analysis.sample_file import SampleFile, SampleHead, unpacked_floats, unpacked_ints
 else:  # imported on first use: warnings and exports need what samples do without
@@ -19,7 +19,6 @@ else:  # imported on first use: warnings and exports need what samples do withou
     __getattr__ = names(
         __name__,
         {
-            # which registers the checks
             "health": ("CHECKS", "run_warnings"),
             "run_data": ("EvaluationPoint", "RunData", "load_run"),
             "run_warning": ("RunWarning",),

@@ -6,6 +6,7 @@ from overlap.analysis import learning_checks, machinery_checks, sample_checks
 from overlap.analysis.run_data import RunData
 from overlap.analysis.run_warning import CHECKS, RunWarning
 
+__all__ = ["CHECKS", "run_warnings"]
 CHECKED = (learning_checks, machinery_checks, sample_checks)
 """The modules whose checks are in ``CHECKS``."""
 

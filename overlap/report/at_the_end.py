@@ -2,17 +2,32 @@
 
 from __future__ import annotations
 
+import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
 
-from overlap.analysis import RunData, run_warnings
+from overlap.analysis import RunData, SampleFile, run_warnings
 from overlap.atomic import write_atomic
 from overlap.errors import RunDirError, error_reason
 from overlap.record import RunFile
 from overlap.report.report import report_text
 
+MOST_BYTES = 2**29
+"""Of samples that are looked through at the end of a run, bytes: about 10 s, and 0.3 GB of memory."""
 AT_THE_END_S = 30.0
 """Time that the report of a run may take at its end, s: sections that would begin later are left out."""
+
+
+def run_that_ends(path: Path, rows: Sequence[Mapping[str, Any]]) -> RunData:
+    """What the run in ``path`` has left, with its ``rows`` of metrics; without its samples where they are too many."""
+    run = RunData(path, rows)
+    with suppress(OSError):
+        if run.samples.path.stat().st_size > MOST_BYTES:
+            run.samples = SampleFile(Path(os.devnull))
+    return run
 
 
 def warnings_at_the_end(run: RunData) -> list[str]:

@@ -81,6 +81,8 @@ def _one(run: RunData, until_s: float) -> str:
             body += make()
         else:
             late.append(name)
+    if run.samples.path != RunFile.TRAJECTORIES.of(run.path):
+        late.append("samples")
     if late:
         note = (
             f"Left out, so that the run could end: {', '.join(late)}. overlap report {run.path} makes the whole report."

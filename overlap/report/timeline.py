@@ -10,7 +10,6 @@ import math
 import mmap
 import re
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from overlap.analysis import RunData
@@ -37,58 +36,44 @@ class _Span(NamedTuple):
 
 
 def timeline(run: RunData) -> str:
-    """The step whose time is the median of the second half's."""
-    path = RunFile.TRACE.of(run.path)
-    step = _typical(run)
+    """A step of median length, of those that the trace has."""
     try:
-        learned, spans = _around(path, step) if step else (None, [])
+        found = _one_step(run)
     except (OSError, ValueError, KeyError, TypeError):  # a trace is a by-product: a broken one costs this section
         return ""
-    if learned is None:
+    if found is None:
         return ""
-    length = next(row["time/step_s"] for row in run.steps if row["step"] == step)
-    end = max(
-        (s.end for s in spans if s.stage == "load" and 0 <= s.start - learned.end < 0.5 * length), default=learned.end
-    )
+    step, length, spans = found
+    learned = next(s for s in spans if s.stage == "learn" and s.name == f"step {step}")
+    loads = (s.end for s in spans if s.stage == "load" and 0 <= s.start - learned.end < 0.5 * length)
+    end = max(loads, default=learned.end)
     begin = end - length
     inside = [s for s in spans if s.end > begin and s.start < end]
     lanes = "".join(_lane(stage, [s for s in inside if s.stage == stage], begin, end) for stage in LANES)
     marks = [(at, f"{at:g} s") for at in nice(0.0, length, 6) if at < 0.97 * length]
     ticks = "".join(f'<span style="left:{100 * at / length:.2f}%">{name}</span>' for at, name in marks)
-    lead = (
-        f"Step {step}, {length:.3g} s, of median length. A bar is one sample; the file trace.json has all steps, for "
-    )
-    return section(
-        "timeline",
-        "Timeline of a step",
-        f'<div class="lanes">{lanes}<span></span><div class="ticks at">{ticks}</div></div>',
-        f"{lead}Perfetto.",
-    )
+    lead = f"Step {step}, {length:.3g} s, of median length. A bar is one sample; Perfetto shows the whole trace.json."
+    body = f'<div class="lanes">{lanes}<span></span><div class="ticks at">{ticks}</div></div>'
+    return section("timeline", "Timeline of a step", body, lead)
 
 
-def _typical(run: RunData) -> int | None:
-    rows = [
-        row for row in run.steps if math.isfinite(row.get("time/step_s", math.nan)) and row.get("rollout/groups_kept")
-    ]
-    rows = sorted(rows[len(rows) // 2 :], key=lambda row: float(row["time/step_s"]))
-    return int(rows[len(rows) // 2]["step"]) if rows else None
-
-
-def _around(path: Path, step: int) -> tuple[_Span | None, list[_Span]]:
-    """The learner's step, and the spans that were written from the step before it to the one after."""
-    with path.open("rb") as file:
+def _one_step(run: RunData) -> tuple[int, float, list[_Span]] | None:
+    """A step, its length in s, and the spans that were written from the step before it to the one after."""
+    with RunFile.TRACE.of(run.path).open("rb") as file:
         if not (size := file.seek(0, 2)):
-            return None, []
+            return None
         with mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ) as data:
-            marks = {int(found[1]): found.start() for found in _LEARNED.finditer(data)}
-            if step not in marks:
-                return None, []
-            first, last = marks.get(step - 1, 0), marks.get(step + 2, marks.get(step + 1, size))
+            places = {int(found[1]): found.start() for found in _LEARNED.finditer(data)}
+            lengths = {int(row["step"]): float(row.get("time/step_s", math.nan)) for row in run.steps}
+            known = sorted((lengths[step], step) for step in places if math.isfinite(lengths.get(step, math.nan)))
+            if not known:
+                return None
+            length, step = known[len(known) // 2]
+            first, last = places.get(step - 1, 0), places.get(step + 2, places.get(step + 1, size))
             # Half of what is read lies before the step's own end, where its samples are.
-            first, last = max(first, marks[step] - BYTES // 2), min(last, marks[step] + BYTES // 2)
+            first, last = max(first, places[step] - BYTES // 2), min(last, places[step] + BYTES // 2)
             lines = data[data.rfind(b"\n", 0, first) + 1 : last].split(b"\n")
-    spans = list(_spans(lines))
-    return next((s for s in spans if s.stage == "learn" and s.name == f"step {step}"), None), spans
+    return step, length, list(_spans(lines))
 
 
 def _spans(lines: list[bytes]) -> Iterator[_Span]:

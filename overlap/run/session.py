@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any, cast
 
 from overlap.aio import race
-from overlap.analysis import RunData
 from overlap.clock import now
 from overlap.core import Learner, Scored
 from overlap.errors import LearnerDiedError, OverlapError
@@ -39,7 +38,7 @@ from overlap.record import (
     write_picture,
 )
 from overlap.replay import UnpublishedLearner
-from overlap.report import report_at_the_end, warnings_at_the_end
+from overlap.report import report_at_the_end, run_that_ends, warnings_at_the_end
 from overlap.run.control import RunControl
 from overlap.run.open_close import Component, open_components
 from overlap.run.parts import PartFactory, before_starts
@@ -317,7 +316,7 @@ class TrainingSession:
         written down and drawn; a start that failed leaves its directory free.
         """
         rows = self.recorder.rows if self.recorder else []
-        left = RunData(self.run.path, rows)
+        left = run_that_ends(self.run.path, rows)
         figures = summary(
             rows,
             reason=self.reason,

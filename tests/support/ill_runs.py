@@ -94,7 +94,7 @@ def _ill(*kinds: str, edit: Edit | None = None, **shape: Any) -> MadeHealth:
 
 
 CRITIC = ("learn.advantage=gae",)
-FLAT = {"solved": (0.55, 0.45)}
+FLAT: dict[str, Any] = {"solved": (0.55, 0.45)}
 ILL: Mapping[str, MadeHealth] = {
     "learned_nothing": _ill("learned_nothing", solved=(0.0, 0.0)),
     "reward_fell": _ill("reward_fell", "heldout_fell", solved=(0.9, 0.1)),

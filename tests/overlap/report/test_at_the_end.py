@@ -73,6 +73,15 @@ def test_checks_that_fail_are_told_in_the_place_of_warnings(tmp_path: Path, monk
     assert "the checks of the run failed (KeyError" in warning
 
 
+def test_samples_that_are_too_many_are_left_for_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(at_the_end, "MOST_BYTES", 10)
+    session = Stage(tmp_path, monkeypatch).session()
+    play(session)
+    text = (session.run.path / "report.html").read_text("utf-8")
+    assert "Left out, so that the run could end: samples." in text
+    assert 'id="samples"' not in text
+
+
 def test_a_report_that_would_take_too_long_leaves_its_later_sections_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
