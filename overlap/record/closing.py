@@ -66,10 +66,8 @@ def _look_at(summary: Mapping[str, Any], run: str) -> str:
         more = f" (and {len(warnings) - 1} more above)" if len(warnings) > 1 else ""
         return f"warning: {one_line(str(warnings[0]), 2 * _SHOWN)}{more}"
     lost = " ".join(map(str, summary.get("not_written") or ()))
-    curves = (
-        {RunFile.REPORT: "curves, samples, settings"} if RunFile.REPORT.of(Path(summary["run_dir"])).exists() else {}
-    )
-    files = curves or {RunFile.PICTURE: "curves"}
+    made = RunFile.REPORT.of(Path(summary["run_dir"])).exists()
+    files = {RunFile.REPORT: "curves, samples, settings"} if made else {RunFile.PICTURE: "curves"}
     files |= {RunFile.TRAJECTORIES: "samples with verdicts", RunFile.LOG: "log"}
     return ", ".join(f"{run}/{file} ({what})" for file, what in files.items() if str(file) not in lost)
 

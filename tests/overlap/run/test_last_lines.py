@@ -67,7 +67,7 @@ def test_the_last_three_lines_of_a_run(
     lines = shown.getvalue().splitlines()[-3:]
     assert lines[0].startswith(f"outcome  {outcome}"), lines
     assert lines[1].startswith("look at  ")
-    assert "picture.png (curves)" in lines[1] or "warning: " in lines[1]
+    assert "report.html (curves, samples, settings)" in lines[1] or "warning: " in lines[1]
     assert lines[2].startswith(f"next     {following}")
     assert more in lines[2]
 
