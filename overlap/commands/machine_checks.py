@@ -159,7 +159,7 @@ def disk(cfg: Config, facts: MachineFacts) -> Iterator[Diagnosis]:
             yield Diagnosis(f"disk ({name})", "lacking", f"{folder} cannot be written", repair)
         elif free < needed * GIB:
             state: State = "lacking" if free < needed * GIB / 4 else "note"
-            yield Diagnosis(f"disk ({name})", state, f"{told}, {needed:g} are little enough", f"free some, or {repair}")
+            yield Diagnosis(f"disk ({name})", state, f"{told}, a run may take {needed:g}", f"free some, or {repair}")
         else:
             yield Diagnosis(f"disk ({name})", "ok", told)
 
