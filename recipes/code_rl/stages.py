@@ -176,7 +176,7 @@ def run_stages(stages: Sequence[Stage]) -> int:
 
 
 def show_stages(stages: Sequence[Stage], devices: str = "", *, every_field: bool = False) -> int:
-    """What ``overlap train --dry-run``, its ``--devices`` and its ``--all`` say of each stage; one whose policy is still
+    """What ``overlap train --dry-run``, its ``--devices`` and ``--all`` say of each stage; one whose policy is still
     to be made is planned with the policy that the first begins with, which has the same shape.
     """
     for number, (stage, state) in enumerate(chained(stages), start=1):
