@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 from overlap.analysis.run_data import RunData
@@ -90,6 +91,14 @@ def reward_gain(run: RunData) -> float:
     """Mean reward at the end less that at the beginning; NaN for a short run."""
     course = ends(run, "reward/mean")
     return course[1] - course[0] if course else math.nan
+
+
+def noise_of(values: Sequence[float], width: int) -> float:
+    """Standard error of the difference of two means over ``width`` neighbours: by the differences from step to step,
+    so that a trend counts little (von Neumann 1941).
+    """
+    squares = [(b - a) ** 2 for a, b in pairwise(values)]
+    return math.sqrt(mean(squares) / width) if squares else math.inf
 
 
 def field_of(run: RunData, section: str, name: str) -> object:
