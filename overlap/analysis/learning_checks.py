@@ -15,8 +15,8 @@ from overlap.analysis.run_warning import (
     field_of,
     known_values,
     late,
-    noise_of,
     reward_gain,
+    reward_noise,
     sum_of,
     unsolved,
 )
@@ -26,7 +26,7 @@ from overlap.record import mean
 
 CLIPPED = {"gspo": 0.5, "cispo": 0.2}
 """Share of clipped tokens that is too much, by ``learn.loss``; gspo clips whole responses, and many."""
-SURE = 5.0
+SURE = 4.0
 """So many standard errors are no chance."""
 SPIKE = 10.0
 """A gradient norm is a spike from so many times the run's median on."""
@@ -57,7 +57,7 @@ def reward_fell(run: RunData) -> RunWarning | None:
         return None
     best = max(means)
     at, last = means.index(best) + 1, means[-1]
-    bound = min(best / 2, best - 0.1, best - SURE * noise_of(values, width))
+    bound = min(best / 2, best - 0.1, best - SURE * reward_noise(run, width))
     if last >= bound:
         return None
     steps = (int(run.steps[at - 1]["step"]), all_steps(run)[1])
@@ -82,7 +82,7 @@ def heldout_fell(run: RunData) -> RunWarning | None:
 def reward_without_heldout(run: RunData) -> RunWarning | None:
     """The reward rises in training, and on the held-out problems it does not."""
     change, gain, rewards = _heldout(run), reward_gain(run), known_values(run, "reward/mean")
-    enough = max(0.15, SURE * noise_of(rewards, max(3, len(rewards) // 10)))
+    enough = max(0.15, SURE * reward_noise(run, max(3, len(rewards) // 10)))
     if change is None or not gain > enough or not 0 <= change[2] < gain / 2:
         return None
     text = f"the reward rose by {gain:.2f} in training, and on the held-out problems by {change[0]:+.3f} (at most "

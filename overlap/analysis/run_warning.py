@@ -93,12 +93,14 @@ def reward_gain(run: RunData) -> float:
     return course[1] - course[0] if course else math.nan
 
 
-def noise_of(values: Sequence[float], width: int) -> float:
-    """Standard error of the difference of two means over ``width`` neighbours: by the differences from step to step,
-    so that a trend counts little (von Neumann 1941).
+def reward_noise(run: RunData, width: int) -> float:
+    """Standard error of the difference of two mean rewards over ``width`` steps each: by the differences from step to
+    step, so that a trend counts little (von Neumann 1941), and at least what drawing the samples makes.
     """
-    squares = [(b - a) ** 2 for a, b in pairwise(values)]
-    return math.sqrt(mean(squares) / width) if squares else math.inf
+    squares = [(b - a) ** 2 for a, b in pairwise(known_values(run, "reward/mean"))]
+    spread, samples = run.column("reward/std"), run.column("rollout/samples")
+    drawn = [2 * s * s / n for s, n in zip(spread, samples, strict=True) if math.isfinite(s) and n > 0]
+    return math.sqrt(max(mean(squares), mean(drawn) if drawn else 0.0) / width) if squares else math.inf
 
 
 def field_of(run: RunData, section: str, name: str) -> object:
