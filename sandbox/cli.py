@@ -70,7 +70,7 @@ def _parser() -> argparse.ArgumentParser:
     bench.add_argument("--rounds", type=int, default=30, help="programs per figure (default %(default)s)")
     bench.set_defaults(action=_bench)
     verify = cli_verify.add_parser(actions)
-    cli_reward.add_parsers(actions)
+    cli_reward.add_parsers(actions, judge)
     for part in (run, verdict):
         part.add_argument("--language", help="language of the program; default: by the suffix of its file")
     for part in (verdict, verify):
@@ -141,7 +141,7 @@ def _judge(options: argparse.Namespace) -> int:
     else:
         _print_judgement(done)
         if options.diff:
-            terminal.print_lines(first_failure_lines(problem, done.cases))
+            terminal.print_coloured(first_failure_lines(problem, done.cases))
     return 0 if done.verdict is Verdict.AC else 1
 
 

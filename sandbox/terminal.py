@@ -53,7 +53,7 @@ def wants_colour(stream: TextIO) -> bool:
     return not stream.closed and stream.isatty()
 
 
-def print_lines(lines: Iterable[str], stream: TextIO | None = None) -> None:
+def print_coloured(lines: Iterable[str], stream: TextIO | None = None) -> None:
     """Print what `sandbox.differences` returns: on a terminal what was expected in red, what was got in green."""
     stream = stream or sys.stdout
     encoding = stream.encoding or "ascii"

@@ -11,8 +11,9 @@ A group is kept for every reason that it has. Of two that are equal the earlier 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable, Sequence
 from math import fsum
+from operator import itemgetter
 
 from overlap.core.nouns import Batch, Group
 from overlap.core.tolerance import equal_rewards
@@ -57,29 +58,29 @@ def kept_size(group: Group) -> int:
 
 def _chosen(groups: list[Group]) -> dict[str, Group]:
     """The group of each reason; a reason that no group has is left out."""
-    judged = [group for group in groups if group.rewards]
-    mixed = [group for group in judged if not equal_rewards(group.rewards)]
-    failed = [group for group in groups if len(group.rewards) < len(group.samples)]
+    rated = [(group, group.rewards) for group in groups]
+    judged = [(group, rewards) for group, rewards in rated if rewards]
     found = {
-        "mixed": _first(mixed, lambda group: _spread(group.rewards)),
-        "failed": _first(failed, lambda group: len(group.samples) - len(group.rewards)),
-        "worst": _first(reversed(judged), lambda group: -_mean(group.rewards)),
-        "best": _first(judged, lambda group: _mean(group.rewards)),
-        "longest": _first(groups, lambda group: sum(sample.trajectory.sampled for sample in group.samples)),
+        "mixed": _first((group, _spread(rewards)) for group, rewards in judged if not equal_rewards(rewards)),
+        "failed": _first((group, lost) for group, rewards in rated if (lost := len(group.samples) - len(rewards))),
+        "worst": _first((group, -_mean(rewards)) for group, rewards in reversed(judged)),
+        "best": _first((group, _mean(rewards)) for group, rewards in judged),
+        "longest": _first((group, sum(s.trajectory.sampled for s in group.samples)) for group in groups),
     }
     return {reason: group for reason, group in found.items() if group is not None}
 
 
-def _first(groups: Iterable[Group], value: Callable[[Group], float]) -> Group | None:
+def _first(valued: Iterable[tuple[Group, float]]) -> Group | None:
     """The first of those with the highest value."""
-    return max(groups, key=value, default=None)
+    found = max(valued, key=itemgetter(1), default=None)
+    return found[0] if found else None
 
 
-def _mean(rewards: tuple[float, ...]) -> float:
+def _mean(rewards: Sequence[float]) -> float:
     return fsum(rewards) / len(rewards)
 
 
-def _spread(rewards: tuple[float, ...]) -> float:
+def _spread(rewards: Sequence[float]) -> float:
     """The variance."""
     centre = _mean(rewards)
     return fsum((reward - centre) ** 2 for reward in rewards) / len(rewards)

@@ -39,7 +39,8 @@ def group_row(split: Split, step: int, samples: Sequence[Scored], *, dropped: st
     request = samples[0].trajectory.request
     rewards = [sample.reward for sample in samples if sample.reward is not None]
     centre = mean(rewards) if rewards else None
-    verdicts = Counter(str(sample.judgement.verdict) for sample in samples if sample.judgement)
+    judgements = [sample.judgement for sample in samples if sample.judgement]
+    verdicts = Counter(judgement.verdict for judgement in judgements)
     return {
         "split": split,
         "step": step,
@@ -53,8 +54,8 @@ def group_row(split: Split, step: int, samples: Sequence[Scored], *, dropped: st
         "reward": centre,
         "reward_std": None if centre is None else math.sqrt(mean((reward - centre) ** 2 for reward in rewards)),
         "dropped": dropped,
-        "verdicts": dict(sorted(verdicts.items())),
-        "weak": sum(sample.judgement.weak for sample in samples if sample.judgement),
+        "verdicts": {str(verdict): count for verdict, count in sorted(verdicts.items())},
+        "weak": sum(judgement.weak for judgement in judgements),
         "programs": len({sample.program_sha256 for sample in samples} - {""}),
         "learned": split == "train" and not dropped,
     }

@@ -243,8 +243,8 @@ def _plain(axes: Axes, steps: list[float], values: list[float], color: str, labe
 
 
 def _from_zero(axes: Axes) -> None:
-    """Show zero, below which these figures have nothing, and more than rounding above it."""
-    axes.set_ylim(0, max(axes.get_ylim()[1], 1e-6))
+    """Show zero, below which these figures have nothing, and some room above the highest, more than rounding."""
+    axes.set_ylim(0, max(1.04 * axes.get_ylim()[1], 1e-6))
 
 
 def _time(axes: Axes, rows: Rows, steps: list[float]) -> str:
@@ -262,9 +262,10 @@ def _time(axes: Axes, rows: Rows, steps: list[float]) -> str:
         if any(heights) and len(rows) <= MANY:
             axes.bar(steps, heights, bottom=bottom, width=0.85, color=color, label=label)
         elif any(heights):  # so many bars are slow, and the gaps between them a moiré
-            axes.fill_between(steps, bottom, top, step="mid", color=color, linewidth=0, label=label)
+            axes.fill_between(steps, bottom, top, step="mid", color=color, linewidth=0, label=label, antialiased=False)
         bottom = top
     _plain(axes, steps, column(rows, "time/step_s"), BLACK, "step")
+    _from_zero(axes)
     return "Time per step, s"
 
 

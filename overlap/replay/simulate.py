@@ -128,8 +128,9 @@ def schedule(simulated: Simulation) -> Schedule:
 
 def measured(found: RecordedRun) -> Schedule:
     """The figures of the run itself."""
-    busy_s = math.fsum(taken.verify_s for group in found.groups.values() for taken in group.values())
-    return _schedule(found.rows, busy_s, found.cfg)
+    taken = [taken.verify_s for group in found.groups.values() for taken in group.values()]
+    whole = math.fsum(_column(found.rows, "rollout/samples")) or len(taken)  # the trace of a long run has not all
+    return _schedule(found.rows, math.fsum(taken) * max(1.0, whole / max(1, len(taken))), found.cfg)
 
 
 def _schedule(rows: Sequence[Mapping[str, float | None]], verified_s: float, cfg: Config) -> Schedule:

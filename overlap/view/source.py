@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Iterable
 from functools import cached_property
@@ -10,6 +11,7 @@ from typing import Any
 
 from overlap.analysis import RunData, SampleFile, SampleHead, load_run
 from overlap.config import path_given
+from overlap.errors import ConfigError
 from overlap.record import RunFile, exported_policy
 
 ACCEPTED = "AC"
@@ -46,11 +48,24 @@ class AnswersFile(RunData):
 def open_samples(run: str) -> RunData:
     """The run in directory ``run``, or the answers in file ``run``. Raises ConfigError where there is neither."""
     path = path_given("RUN", run, "runs/first")
-    if path.is_file():
+    if os.path.isfile(path):  # False for a name that no file system takes
         folder = path.parent
         inside = path.name == RunFile.TRAJECTORIES.filename and RunFile.CONFIG.of(folder).exists()
         return load_run(folder) if inside else AnswersFile(path)
+    if not os.path.exists(path) and (near := _near_runs(path)):
+        raise ConfigError("RUN", run, f"is missing; near it: {', '.join(near)}")
     return load_run(run)
+
+
+def _near_runs(path: Path) -> list[str]:
+    """Runs beside a place that does not exist whose names are like its."""
+    from difflib import get_close_matches
+
+    try:
+        beside = [other.name for other in path.parent.iterdir() if RunFile.CONFIG.of(other).exists()]
+    except OSError:
+        return []
+    return [str(path.parent / name) for name in get_close_matches(path.name, sorted(beside), n=3, cutoff=0.5)]
 
 
 def group_rows(run: RunData) -> list[dict[str, Any]]:

@@ -9,12 +9,12 @@ import argparse
 import json
 import math
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
-from sandbox.core import printable
+from sandbox.core import Judgement, Problem, Program, printable
 from sandbox.errors import SandboxError
 
 _MOST: Final = 1_000_000
@@ -31,8 +31,8 @@ would fill its memory or its process table run only with --harmful.
 """
 
 
-def add_parsers(actions: Any) -> None:
-    """`actions`: the subparsers of the main parser."""
+def add_parsers(actions: Any, judge: Callable[[Problem, Program], Judgement]) -> None:
+    """`actions`: the subparsers of the main parser. `judge` says what the sandbox makes of a program of the zoo."""
     zoo = actions.add_parser(
         "zoo",
         help="run the hack zoo against a reward function, or list it",
@@ -42,7 +42,7 @@ def add_parsers(actions: Any) -> None:
     zoo.add_argument("target", nargs="?", metavar="module:function", help="without it, the zoo is listed")
     zoo.add_argument("--only", action="append", metavar="ID", help="an entry by id or row; can be repeated")
     zoo.add_argument("--show", metavar="ID", help="one program, or an entry by id or row: source, problem, verdict now")
-    zoo.set_defaults(action=_zoo)
+    zoo.set_defaults(action=_zoo, judge=judge)
     check = actions.add_parser(
         "check-reward",
         help="test a reward function: wrong rewards, leaks, latency",
@@ -76,7 +76,7 @@ def _zoo(options: argparse.Namespace) -> int:
             raise SandboxError("--show prints one program for people; leave out module:function, --only and --json")
         from sandbox.rewards.show import show
 
-        return show(options.show)
+        return show(options.show, options.judge)
     entries = zoo.entries()
     if options.only:
         known = {entry.id for entry in entries} | {str(entry.row) for entry in entries}

@@ -2,30 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from difflib import get_close_matches
 
-from sandbox import judge, terminal
-from sandbox.core import Judgement, printable
+from sandbox import terminal
+from sandbox.core import Judgement, Problem, Program, printable
 from sandbox.differences import first_failure_lines
 from sandbox.errors import SandboxError
 from sandbox.zoo import Attack, Entry, LabelledProgram, entries, labelled_programs, pairs
 
 
-def show(name: str) -> int:
-    """Print one program by its id, or all of an entry by the entry's id or row. Returns 0 where each verdict is right.
+def show(name: str, judge: Callable[[Problem, Program], Judgement]) -> int:
+    """Print one program by its id, or all of an entry by the entry's id or row, with what `judge` says of each.
 
-    Raises SandboxError for an unknown name, with those that are near, and for failures of the sandbox.
+    Returns 0 where each verdict is right, else 1. Raises SandboxError for an unknown name, with those that are near,
+    and for failures of the sandbox.
     """
     found = _find(name)
     right = True
     for number, (program, entry, attack) in enumerate(found):
         if number:
             print()
-        terminal.print_lines(_about(program, entry, attack))
+        terminal.print_coloured(_about(program, entry, attack))
         done = judge(program.problem, program.program)
         right &= _is_right(done, program, attack)
-        terminal.print_lines(_said(done, program, attack))
+        terminal.print_coloured(_said(done, program, attack))
     return 0 if right else 1
 
 

@@ -151,7 +151,7 @@ def judge_package(options: argparse.Namespace) -> int:
         report.print_lines([*report.note_lines(package), *_judged_lines(judged, limit, scoring)])
         if options.diff and judged.judgement is not None:
             lines = first_failure_lines(package.problem(limit.seconds), judged.judgement.cases)
-            terminal.print_lines(lines)
+            terminal.print_coloured(lines)
     return 0 if judged.grade.verdict == "AC" else 1
 
 

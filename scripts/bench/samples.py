@@ -1,4 +1,4 @@
-"""CPU time that the driver takes for the samples of a step: choosing whole groups, and writing their rows.
+"""CPU time that the driver takes for a step's samples: choosing groups, writing their rows.
 
 For each shape (groups x samples x tokens of a response, four characters a token, 20 tests a sample): milliseconds of
 CPU of the thread that writes, and KiB written, medians over the steps; first with run.samples=some, then with all.

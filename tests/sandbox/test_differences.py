@@ -131,7 +131,7 @@ def test_colours_are_for_terminals_that_want_them(
 ) -> None:
     for name, value in ({"NO_COLOR": "", "TERM": "xterm"} | settings).items():
         monkeypatch.setenv(name, value)
-    terminal.print_lines(["- 7", "+ 8"], stream)
+    terminal.print_coloured(["- 7", "+ 8"], stream)
     assert stream.getvalue() == ("\x1b[31m- 7\x1b[0m\n\x1b[32m+ 8\x1b[0m\n" if coloured else "- 7\n+ 8\n")
 
 

@@ -7,10 +7,12 @@ from typing import Any
 
 from overlap.core import Batch, Group, Prompt, Request, Scored, StepReport, Trajectory, VersionSpan
 from overlap.pipeline import StepResult
-from sandbox.core import CaseResult, Judgement, Verdict
+from sandbox.core import CaseResult, Excerpt, Judgement, Verdict
 
 PROMPT = Prompt("p", (1, 2))
-CASES = (CaseResult(0, Verdict.AC, 0.1, 0.2, 7), CaseResult(1, Verdict.WA, 0.3, 0.4, 8, "no", (("judge.txt", "x"),)))
+SAID = {"got": Excerpt.of(b"\xff" * 2000), "stderr": Excerpt.of("no\n"), "exit_code": 1}
+WRONG = CaseResult(1, Verdict.WA, 0.3, 0.4, 8, "no", (("judge.txt", "x"),), **SAID)
+CASES = (CaseResult(0, Verdict.AC, 0.1, 0.2, 7, exit_code=0), WRONG)
 JUDGED = Judgement("p", Verdict.WA, CASES, 1, 3, True, "B", "python", "3.11", "warning: \ud800", 0.25, 0.5, 0.125)
 
 

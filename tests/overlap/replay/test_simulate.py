@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,13 @@ STALE = "rollout.max_staleness=1"
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return leave(tmp_path_factory.mktemp("runs") / "run", config(STALE, "rollout.max_sequences=24"))
+
+
+def test_the_verifiers_of_a_run_whose_trace_left_out_steps_were_no_more_idle(run: Path) -> None:
+    found = read_recorded_run(str(run))
+    thinned = replace(found, groups={number: group for number, group in found.groups.items() if number % 2})
+    assert measured(thinned)["verifiers idle"] == pytest.approx(measured(found)["verifiers idle"], abs=0.05)
+    assert simulate(thinned, thinned.cfg).results
 
 
 def step_s(*overrides: str, workers: int = 2, turns: bool = False) -> float:

@@ -174,3 +174,14 @@ def test_a_run_without_samples_says_so(tmp_path: Path, shown: Shown) -> None:
 
 def test_a_place_without_a_run_is_bad_input(tmp_path: Path, shown: Shown) -> None:
     assert "is missing" in shown(tmp_path)
+
+
+def test_a_run_that_is_misspelt_is_told_with_those_near(tmp_path: Path, shown: Shown) -> None:
+    write_rows(tmp_path / "first")
+    assert f"near it: {tmp_path / 'first'}" in shown(tmp_path / "frist")
+    assert "is missing" in shown(tmp_path / "quite-another")
+
+
+@pytest.mark.parametrize("name", ["x" * 5000, "a\0b", "~nobody-at-all/x", ""])
+def test_a_name_that_no_file_system_takes_is_bad_input(name: str, shown: Shown) -> None:
+    assert shown(name).startswith("overlap: bad input: ")

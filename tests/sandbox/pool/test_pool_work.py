@@ -160,3 +160,16 @@ def test_a_pool_judges_what_is_compiled_wherever_its_directory_lies(isolation: s
                 assert done.verdict is Verdict.AC, done.compile_log
 
     asyncio.run(main())
+
+
+@pooled(2, judge_once=True)
+async def test_what_a_failed_program_printed_comes_back_from_the_workers_short_and_whole_enough(pool: Pool) -> None:
+    flood = Program("import sys\nsys.stdout.buffer.write(bytes(range(256)) * (1 << 15))\nsys.exit(3)")
+    first, again = [await pool.judge(SUM, flood) for _ in range(2)]
+    assert first.cases == again.cases, "kept by the pool"
+    (failed,) = first.cases
+    assert failed.exit_code == 3
+    assert failed.got is not None
+    assert (failed.got.size, failed.got.whole) == (256 << 15, False)
+    assert len(json.dumps(first.to_json())) < 10_000
+    assert all(case.got is None for case in (await pool.judge(SUM, RIGHT)).cases)

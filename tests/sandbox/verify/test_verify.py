@@ -292,3 +292,10 @@ def test_judge_takes_a_package_for_a_problem(packages: Packages, command: Comman
     assert (found["verdict"], found["time_limit_s"]) == ("WA", 2)
     for name, word in (("mine.kt", "'.kt'"), ("absent.py", "absent.py")):
         assert word in command(2, "judge", package, package / name).err
+
+
+def test_the_first_failed_case_of_a_submission_is_shown_when_asked(packages: Packages, command: Command) -> None:
+    package = packages.write({"problem.yaml": TIMED, **RIGHT, **cases("secret/1", "secret/2"), "mine.py": "print(8)"})
+    shown = command(1, "judge", package, package / "mine.py", "--diff").out.splitlines()
+    assert {"input", "    3 4", "- 7", "+ 8"} <= set(shown)
+    assert "    3 4" not in command(1, "judge", package, package / "mine.py").out
