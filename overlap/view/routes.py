@@ -41,7 +41,7 @@ HEADERS = {
     "Cache-Control": "no-store",
 }
 _TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
-_FLAGS = ("failed", "failure", "dropped", "weak")
+_FLAGS = ("failed", "failure", "dropped", "weak", "truncated")
 _TEXTS = ("split", "problem", "verdict", "kept_as", "program")
 
 

@@ -33,6 +33,8 @@ class SampleFilter:
     dropped: bool = False
     """Those whose group taught nothing."""
     weak: bool = False
+    truncated: bool = False
+    """Those that were cut off."""
 
     def of(self, heads: Iterable[SampleHead]) -> list[SampleHead]:
         """Those of ``heads``, in their order."""
@@ -53,6 +55,7 @@ class SampleFilter:
             and not (self.failure and not head["failure"])
             and not (self.dropped and not head["dropped"])
             and not (self.weak and not head["weak"])
+            and not (self.truncated and not head["truncated"])
         )
 
 

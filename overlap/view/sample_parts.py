@@ -8,7 +8,7 @@ from typing import Any
 from overlap.errors import ConfigError
 from overlap.view.branches import branches, depth
 from overlap.view.difference import difference_of
-from overlap.view.reason import first_failed_test, program_end, reason, whole_text
+from overlap.view.reason import first_failed_test, program_end, reason, says_nothing, whole_text
 from overlap.view.tokens import TOKEN_FIGURES, SampleTokens, TokenTexts
 
 _LISTED = (
@@ -42,7 +42,8 @@ def sample_parts(row: Mapping[str, Any]) -> dict[str, Any]:
 
 def _test_parts(test: Mapping[str, Any], kind: str) -> dict[str, Any]:
     texts = {name: whole_text(test.get(name)) for name in ("input", "expected", "got", "stderr")}
-    return {**test, **texts, "ending": program_end(test), "diff": difference_of(kind, test)}
+    message = "" if says_nothing(test) else test["message"]
+    return {**test, **texts, "message": message, "ending": program_end(test), "diff": difference_of(kind, test)}
 
 
 def program_parts(source: str, language: str) -> list[list[str]]:
@@ -77,7 +78,7 @@ def group_parts(row: Mapping[str, Any] | None, samples: Sequence[Mapping[str, An
         "samples": [
             {
                 **listed_sample(sample),
-                "why": reason(sample),
+                "why": reason({**sample, "dropped": ""}),  # said of the group
                 "program_sha256": sample["program_sha256"],
                 "source": (sample.get("program") or {}).get("source"),
                 "answer": None if sample.get("program") else sample["answer"],

@@ -1,6 +1,6 @@
 // What is open: a sample, a group side by side, a problem over time, or the run.
 
-import { ask, chip, count, el, idOf, inOrder, number, plural, signed, svg, text } from "./dom.js";
+import { ask, chip, count, el, idOf, inOrder, number, plural, signed, svg, text, words } from "./dom.js";
 import { sampleView } from "./sample.js";
 import { groupOf, link, placeOf, problemOf } from "./state.js";
 
@@ -17,7 +17,7 @@ const verdictsOf = verdicts => inOrder(verdicts).map(([v, n]) => `${v} ${count(n
 
 function groupView(found, [step, group]) {
   const { row, samples } = found, name = row?.prompt_id ?? samples[0]?.prompt_id;
-  const taught = row?.split === "heldout" ? "held-out" : row?.dropped || (row?.learned ? "learned from" : "");
+  const taught = row?.split === "heldout" ? "held-out" : words(row?.dropped) || (row?.learned ? "learned from" : "");
   const twins = new Map();
   for (const s of samples) if (s.program_sha256) twins.set(s.program_sha256, [...(twins.get(s.program_sha256) ?? []), s]);
   return el("div", {},
@@ -58,7 +58,7 @@ function problemView(found) {
       el("tr", {}, el("th", { class: "n" }, "step"), el("th", {}, "group"), ...["solved", "reward", "tokens", "cut off"].map(n => el("th", { class: "n" }, n)), el("th", {}, "verdicts"), el("th", {}, "taught")),
       ...rows.slice(-200).reverse().map(r => el("tr", {}, el("td", { class: "n" }, r.step), el("td", {}, el("a", { href: link({ open: groupOf(r) }) }, r.group)),
         el("td", { class: "n" }, `${r.solved}/${r.samples}`), el("td", { class: "n" }, number(r.reward)), el("td", { class: "n" }, count(r.tokens)), el("td", { class: "n" }, r.truncated || ""),
-        el("td", {}, verdictsOf(r.verdicts)), el("td", {}, r.split === "heldout" ? "held-out" : r.dropped || (r.learned ? "yes" : "no")))))),
+        el("td", {}, verdictsOf(r.verdicts)), el("td", {}, r.split === "heldout" ? "held-out" : words(r.dropped) || (r.learned ? "yes" : "no")))))),
     el("p", {}, el("a", { href: link({ tab: "samples", problem: found.prompt_id, q: "", step: "", verdict: "", only: "", split: "" }) }, `list its ${plural(found.samples.length, "kept sample")}`)));
 }
 
@@ -72,7 +72,7 @@ function runView(facts) {
     el("h2", {}, "Verdicts of kept samples"),
     el("div", { class: "bar" }, ...inOrder(facts.verdicts).map(([v, n]) => el("a", { href: link({ tab: "samples", verdict: v }) }, chip(v === "none" ? null : v), ` ${count(n)}`))),
     Object.keys(facts.dropped).length ? [el("h2", {}, "Groups that taught nothing"),
-      el("div", { class: "bar" }, el("a", { href: link({ tab: "groups", only: "dropped" }) }, Object.entries(facts.dropped).map(([r, n]) => `${r} ${count(n)}`).join(" · ")))] : null,
+      el("div", { class: "bar" }, el("a", { href: link({ tab: "groups", only: "dropped" }) }, Object.entries(facts.dropped).map(([r, n]) => `${words(r)} ${count(n)}`).join(" · ")))] : null,
     kept ? [el("h2", {}, "Why samples were kept"), el("div", { class: "bar" }, ...Object.entries(facts.kept_as).map(([n, c]) => el("a", { href: link({ tab: "samples", only: `kept:${n}` }) }, `${n} ${count(c)}`)))] : null,
     el("p", { class: "soft" }, "Start with ", el("a", { href: link({ tab: "samples", only: "failed" }) }, "what did not pass"), ", or press ? for the keys."));
 }

@@ -31,6 +31,7 @@ export const number = (value, digits = 3) => value === null || value === undefin
 export const count = value => (value ?? 0).toLocaleString("en");
 export const signed = value => value === null || value === undefined ? "–" : (value > 0 ? "+" : "") + value.toFixed(3);
 export const plural = (n, noun) => `${count(n)} ${noun}${n === 1 ? "" : "s"}`;
+export const words = name => (name ?? "").replaceAll("_", " ");
 export const idOf = s => `g${s.group}s${s.sample}`;
 export const chip = verdict => el("span", { class: `chip ${verdict ?? "none"}` }, verdict ?? "–");
 const ORDER = ["AC", "WA", "TLE", "MLE", "OLE", "RE", "CE", "SEC", "none"];

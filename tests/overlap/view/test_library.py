@@ -38,6 +38,7 @@ def _ids(library: SampleLibrary, order: SampleOrder) -> list[int]:
         ({"failure": True}, [3]),
         ({"dropped": True}, [0]),
         ({"weak": True}, [1]),
+        ({"truncated": True}, [2]),
         ({"failed": True, "step": 3}, [0, 2, 3]),
     ],
 )
@@ -46,7 +47,7 @@ def test_samples_are_filtered_by_what_their_heads_say(only: dict[str, Any], samp
         tmp_path / "run",
         kept_row(sample=0, program_sha256="beef", dropped="equal_rewards"),
         kept_row(sample=1, step=4, verdict="AC", reward=1.0, weak=True, kept_as=["best"]),
-        kept_row(sample=2, split="heldout", prompt_id="q"),
+        kept_row(sample=2, split="heldout", prompt_id="q", truncated=True),
         kept_row(sample=3, verdict=None, reward=None, failure="WorkerLost"),
     )
     assert _ids(library, SampleOrder(SampleFilter(**only), sort="step")) == samples

@@ -67,7 +67,7 @@ def test_an_address_opens_the_same_view(page: Browser, address: str) -> None:
     page.open("about:blank")
     page.open(f"{address}#verdict=WA&step=2&sort=tokens&open=s.2.10.1")
     page.wait(f"{SHOWN}.includes('g10s1')")
-    assert page.wait("document.getElementById('count').innerText") == "17 samples"
+    page.wait("document.getElementById('count').innerText == '17 samples'")
     assert page.evaluate("document.getElementById('filters').verdict.value") == "WA"
     assert page.evaluate("document.querySelector('.why').innerText").startswith("test 3 of 5: wrong answer: expected")
     assert page.faults == []
@@ -112,5 +112,5 @@ def test_a_long_list_is_shown_by_the_rows_in_sight(page: Browser) -> None:
 def test_a_sample_that_is_written_meanwhile_appears(page: Browser, run: Path) -> None:
     write_rows(run, kept_row(step=6, group=60, sample=0, prompt_id="newcomer"))
     page.wait("document.querySelector('.row.sample:not(.heads)').innerText.includes('newcomer')")
-    assert page.evaluate("document.getElementById('count').innerText") == "251 samples"
+    page.wait("document.getElementById('count').innerText == '251 samples'")
     assert page.faults == []
