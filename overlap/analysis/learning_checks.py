@@ -7,6 +7,7 @@ from statistics import median
 
 from overlap.analysis.run_data import RunData
 from overlap.analysis.run_warning import (
+    FEWEST,
     RunWarning,
     all_steps,
     check,
@@ -15,6 +16,7 @@ from overlap.analysis.run_warning import (
     known_values,
     late,
     reward_gain,
+    reward_noise,
     sum_of,
     unsolved,
 )
@@ -24,6 +26,8 @@ from overlap.record import mean
 
 CLIPPED = {"gspo": 0.5, "cispo": 0.2}
 """Share of clipped tokens that is too much, by ``learn.loss``; gspo clips whole responses, and many."""
+SURE = 4.0
+"""So many standard errors are no chance."""
 SPIKE = 10.0
 """A gradient norm is a spike from so many times the run's median on."""
 NO_SIGNAL = 0.6
@@ -49,16 +53,17 @@ def reward_fell(run: RunData) -> RunWarning | None:
     values = known_values(run, "reward/mean")
     width = max(3, len(values) // 10)
     means = [mean(values[at : at + width]) for at in range(len(values) - width + 1)]
-    if len(means) < 2:
+    if len(values) < FEWEST:
         return None
     best = max(means)
     at, last = means.index(best) + 1, means[-1]
-    if last > best / 2 or best - last < 0.1:
+    bound = min(best / 2, best - 0.1, best - SURE * reward_noise(run, width))
+    if last >= bound:
         return None
     steps = (int(run.steps[at - 1]["step"]), all_steps(run)[1])
     text = f"the reward fell from {best:.2f} (from step {steps[0]} on) to {last:.2f} at the end"
     way_out = "lower learn.lr or use learn.kl_coef; run.eval_every keeps the best policy in policy-best/"
-    return RunWarning(steps, last, best / 2, text, way_out)
+    return RunWarning(steps, last, bound, text, way_out)
 
 
 @check
@@ -76,8 +81,9 @@ def heldout_fell(run: RunData) -> RunWarning | None:
 @check
 def reward_without_heldout(run: RunData) -> RunWarning | None:
     """The reward rises in training, and on the held-out problems it does not."""
-    change, gain = _heldout(run), reward_gain(run)
-    if change is None or not gain > 0.15 or not 0 <= change[2] < gain / 2:
+    change, gain, rewards = _heldout(run), reward_gain(run), known_values(run, "reward/mean")
+    enough = max(0.15, SURE * reward_noise(run, max(3, len(rewards) // 10)))
+    if change is None or not gain > enough or not 0 <= change[2] < gain / 2:
         return None
     text = f"the reward rose by {gain:.2f} in training, and on the held-out problems by {change[0]:+.3f} (at most "
     text += f"{change[2]:+.3f}): the reward may be paid without a solution, or the problems are learned by heart"
@@ -189,7 +195,7 @@ def kl_growth(run: RunData) -> RunWarning | None:
 def gradient_spikes(run: RunData) -> RunWarning | None:
     """Some gradients are many times as large as the others, or no number."""
     norms = known_values(run, "learn/grad_norm")
-    if len(norms) < FEWEST_NORMS:
+    if len(norms) < FEWEST:
         return None
     bound = SPIKE * median(norms)
     learned = [row for row in run.steps if row.get("rollout/groups_kept") and "learn/grad_norm" in row]
@@ -201,9 +207,6 @@ def gradient_spikes(run: RunData) -> RunWarning | None:
     text += f"largest {worst:.3g})"
     way_out = "lower learn.grad_clip or learn.lr, or use learn.warmup_steps"
     return RunWarning((high[0], high[-1]), worst, bound, text, way_out)
-
-
-FEWEST_NORMS = 8
 
 
 @check

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 from overlap.analysis.run_data import RunData
@@ -90,6 +91,16 @@ def reward_gain(run: RunData) -> float:
     """Mean reward at the end less that at the beginning; NaN for a short run."""
     course = ends(run, "reward/mean")
     return course[1] - course[0] if course else math.nan
+
+
+def reward_noise(run: RunData, width: int) -> float:
+    """Standard error of the difference of two mean rewards over ``width`` steps each: by the differences from step to
+    step, so that a trend counts little (von Neumann 1941), and at least what drawing the samples makes.
+    """
+    squares = [(b - a) ** 2 for a, b in pairwise(known_values(run, "reward/mean"))]
+    spread, samples = run.column("reward/std"), run.column("rollout/samples")
+    drawn = [2 * s * s / n for s, n in zip(spread, samples, strict=True) if math.isfinite(s) and n > 0]
+    return math.sqrt(max(mean(squares), mean(drawn) if drawn else 0.0) / width) if squares else math.inf
 
 
 def field_of(run: RunData, section: str, name: str) -> object:

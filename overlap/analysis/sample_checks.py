@@ -43,11 +43,11 @@ def duplicate_programs(run: RunData) -> RunWarning | None:
 
 @check
 def few_programs(run: RunData) -> RunWarning | None:
-    """The samples of a group become one program, before it is the right one."""
+    """The samples of a group become one program, and it is not the right one."""
     shares = [
         group["programs"] / group["samples"]
         for group in run.groups
-        if group["split"] == "train" and group["samples"] > 1 and group["solved"] < group["samples"]
+        if group["split"] == "train" and group["samples"] > 1 and not group["solved"]
     ]
     if len(shares) < 16 or not unsolved(run):
         return None
@@ -55,6 +55,6 @@ def few_programs(run: RunData) -> RunWarning | None:
     first, last = mean(shares[:width]), mean(shares[-width:])
     if not last < min(0.3, first / 2):
         return None
-    text = f"of the programs of a group that is not solved, {last:.0%} differ at the end ({first:.0%} at the beginning)"
+    text = f"of the programs of a group that solved nothing {last:.0%} differ at the end ({first:.0%} at the beginning)"
     way_out = "raise rollout.temperature or learn.clip_high, or lower learn.lr"
     return RunWarning(all_steps(run), last, min(0.3, first / 2), text, way_out)

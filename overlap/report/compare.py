@@ -12,7 +12,7 @@ from overlap.analysis import RunData, run_warnings
 from overlap.evaluation import paired_change
 from overlap.record import duration
 from overlap.report.charts import COLOURS, Series, line_chart
-from overlap.report.outcome import dumbbells, evaluation_points, interval, percent_or, state
+from overlap.report.outcome import bounds, dumbbells, evaluation_points, percent_or, state
 from overlap.report.page import esc, figure_text, section, table
 from overlap.report.settings import flat, shown
 
@@ -40,27 +40,26 @@ def outcomes(runs: Sequence[RunData], names: Sequence[str]) -> str:
     rows = []
     for at, (run, name) in enumerate(zip(runs, names, strict=True)):
         points = evaluation_points(run)
-        told = [
-            f"{percent_or(f)}<br><small class=soft>{esc(interval(f))}</small>" for _, f in points[:1] + points[1:][-1:]
-        ]
+        ends = points[:1] + points[1:][-1:]
+        told = [f'{percent_or(found)}<br><small class="soft">{esc(bounds(found))}</small>' for _, found in ends]
         rewards = [v for v in run.column("reward/mean") if math.isfinite(v)]
-        ends = f"{figure_text(rewards[0])} → {figure_text(rewards[-1])}" if rewards else "–"
+        reward = f"{figure_text(rewards[0])} → {figure_text(rewards[-1])}" if rewards else "–"
         seconds = sum(v for v in run.column("time/step_s") if math.isfinite(v))
         dot = f'<i class="dot" style="color:var(--c{at % COLOURS})"></i>'
-        found = run_warnings(run)
+        warned = run_warnings(run)
         rows.append(
             [
                 f"{dot}<b>{esc(name)}</b>",
                 esc(f"{len(run.steps)} steps, {state(run)}"),
-                esc(ends),
+                esc(reward),
                 *(told + ["–"] * (2 - len(told))),
                 esc(duration(seconds)),
                 esc(f"{sum(v for v in run.column('rollout/samples') if math.isfinite(v)):,.0f}"),
-                esc(", ".join(w.kind for w in found) or "none"),
+                esc(", ".join(w.kind for w in warned) or "none"),
             ]
         )
     head = ("run", "", "reward", "held-out before", "held-out after", "time of steps", "samples", "warnings")
-    return section("outcome", "Outcome", table(head, rows))
+    return section("outcome", "Outcome", table(head, rows, "tight"))
 
 
 def differences(runs: Sequence[RunData], names: Sequence[str]) -> str:
@@ -113,10 +112,10 @@ def paired_tests(runs: Sequence[RunData], names: Sequence[str]) -> str:
         values = [100 * v if binary else v for v in (change.value, change.low, change.high)]
         spec = "+.1f" if binary else "+.3f"
         says = "better" if change.low > 0 else "worse" if change.high < 0 else "no difference that the problems show"
-        bounds = f"{values[1]:{spec}} to {values[2]:{spec}}"
+        between = f"{values[1]:{spec}} to {values[2]:{spec}}"
         unit = " points" if binary else ""
         rows.append(
-            [f"<b>{esc(name)}</b>", f"{values[0]:{spec}}{unit}", bounds, f"{says} ({change.problems} problems)"]
+            [f"<b>{esc(name)}</b>", f"{values[0]:{spec}}{unit}", between, f"{says} ({change.problems} problems)"]
         )
         drawn += f'<h3 class="apart">{esc(name)} against {esc(first)}</h3>' + dumbbells(
             base.rate, point.rate, (first, name)

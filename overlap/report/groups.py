@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from overlap.analysis import RunData, SampleHead
@@ -101,6 +101,8 @@ def _sample(row: Mapping[str, Any], most: int) -> str:
     facts = [f"reward {figure_text(row['reward'])}"]
     facts += [f"advantage {row['advantage']:+.2f}"] if row["advantage"] is not None else []
     facts += [f"{row['passed']} of {row['total']} cases"] if row["total"] else []
+    failed = next((test for test in row["tests"] if test["verdict"] != "AC"), None)
+    facts += [str(failed["message"])] if failed and failed.get("message") else []
     facts += [f"{row['tokens']} tokens, {row['finish']}"]
     facts += [f"{name} {figure_text(value)}" for name, value in row["parts"].items() if len(row["parts"]) > 1]
     facts += ["weak verdict"] if row["weak"] else []
@@ -110,7 +112,10 @@ def _sample(row: Mapping[str, Any], most: int) -> str:
     if program:
         language = f" ({program['language']})" if program.get("language") else ""
         parts.append(_text(f"Program{language}", program["source"], most))
-    parts += [_failing(row["tests"], most), _text("Compiler", row.get("compile_log") or "", most)]
+    parts += [
+        _failing(failed, row["total"], most) if failed else "",
+        _text("Compiler", row.get("compile_log") or "", most),
+    ]
     title = f'<span class="pill {kind}">{esc(verdict)}</span> <code>{esc(row["id"])}</code> {esc(" · ".join(facts))}'
     return f"<details><summary>{title}</summary><div>{''.join(parts)}</div></details>"
 
@@ -119,11 +124,8 @@ def _text(title: str, text: str, most: int) -> str:
     return f"<h4>{esc(title)}</h4><pre>{esc(cut_short(text, most))}</pre>" if text else ""
 
 
-def _failing(tests: Iterable[Mapping[str, Any]], most: int) -> str:
+def _failing(case: Mapping[str, Any], total: int | None, most: int) -> str:
     """The first test that was not accepted."""
-    case = next((test for test in tests if test["verdict"] != "AC"), None)
-    if case is None:
-        return ""
     facts = [("verdict", case["verdict"]), ("message", case.get("message")), ("exit", case.get("exit"))]
     facts += [("signal", case.get("signal")), ("CPU, s", case.get("cpu_s")), ("wall, s", case.get("wall_s"))]
     facts += [("memory, MiB", case["memory_bytes"] / 2**20)] if case.get("memory_bytes") else []
@@ -131,7 +133,8 @@ def _failing(tests: Iterable[Mapping[str, Any]], most: int) -> str:
     told = table([name for name, _ in known], [[esc(figure_text(value)) for _, value in known]])
     texts = [_text(name, _excerpt(case.get(name)), most) for name in ("input", "expected", "got", "stderr")]
     boxes = "".join(f"<div>{text}</div>" for text in texts if text)
-    return f'<h4>First failing test: number {esc(case["index"])}</h4>{told}<div class="cases">{boxes}</div>'
+    number = f"{case['index'] + 1} of {total}" if total else str(case["index"] + 1)
+    return f'<h4>First failing test: {esc(number)}</h4>{told}<div class="cases">{boxes}</div>'
 
 
 def _excerpt(value: Any) -> str:

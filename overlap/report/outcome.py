@@ -68,10 +68,10 @@ def _heldout_cards(run: RunData) -> list[str]:
     if change := _change(run):
         binary = last["measure"] != "mean reward"
         value = f"{100 * change[0]:+.1f} points" if binary else f"{change[0]:+.3f}"
-        bounds = (
+        between = (
             f"{100 * change[1]:+.1f} to {100 * change[2]:+.1f}" if binary else f"{change[1]:+.3f} to {change[2]:+.3f}"
         )
-        cards.append(card("change", value, f"95 %: {bounds}; {change[3]} problems, each against itself"))
+        cards.append(card("change", value, f"95 %: {between}; {change[3]} problems, each against itself"))
     return cards
 
 
@@ -102,9 +102,14 @@ def percent_or(figures: dict[str, Any]) -> str:
 
 def interval(figures: dict[str, Any]) -> str:
     """The bounds, and of how much they are."""
-    low, high = ({**figures, "value": figures[end]} for end in ("low", "high"))
     more = f", {figures['samples']:,} samples" if figures.get("samples") else ""
-    return f"95 %: {percent_or(low)} to {percent_or(high)}; {figures['problems']} held-out problems{more}"
+    return f"{bounds(figures)}; {figures['problems']} held-out problems{more}"
+
+
+def bounds(figures: dict[str, Any]) -> str:
+    """The 95 % interval."""
+    low, high = ({**figures, "value": figures[end]} for end in ("low", "high"))
+    return f"95 %: {percent_or(low)} to {percent_or(high)}"
 
 
 def warnings(found: Sequence[RunWarning], run: RunData) -> str:

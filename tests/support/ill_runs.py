@@ -120,7 +120,9 @@ ILL: Mapping[str, MadeHealth] = {
     "flaky_problems": _ill("flaky_problems", edit=_one_flip, kept="all"),
     "weak_verdicts": _ill("weak_verdicts", weak=0.3),
     "duplicate_programs": _ill("duplicate_programs", "flaky_problems", duplicates=0.3, kept="all"),
-    "few_programs": _ill("few_programs", edit=_lines("groups.jsonl", _one_program), solved=(0.3, 0.5)),
+    "few_programs": _ill(
+        "few_programs", edit=_lines("groups.jsonl", _one_program), steps=30, groups=8, solved=(0.15, 0.25)
+    ),
 }
 """By the kind of its warning."""
 HEALTHY_RUNS: Mapping[str, MadeHealth] = {
