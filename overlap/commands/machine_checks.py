@@ -110,7 +110,7 @@ def sandbox(cfg: Config, facts: MachineFacts) -> Iterator[Diagnosis]:
 def processor(cfg: Config, facts: MachineFacts) -> Iterator[Diagnosis]:
     cores = f"{facts.cores} cores"
     if cfg.model.dtype == "bfloat16" and not facts.gpus and not facts.has_bfloat16:
-        told = f"{cores}, bfloat16 in software, about 50 times slower than float32"
+        told = f"{cores}, faster in float32 than in bfloat16"
         yield Diagnosis("processor", "note", told, "model.dtype=float32")
     elif facts.cores < 2:
         yield Diagnosis("processor", "note", "1 core: engine, learner and verifier share it", "use 2 cores or more")

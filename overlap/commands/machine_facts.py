@@ -16,7 +16,7 @@ from pathlib import Path
 
 import psutil
 
-from overlap.placement import computes_bfloat16, free_memory
+from overlap.placement import bfloat16_is_fast, free_memory
 from overlap.process import child_environment
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -41,8 +41,8 @@ class MachineFacts:
 
     @property
     def has_bfloat16(self) -> bool:
-        """Whether the processor computes bfloat16 in hardware."""
-        return computes_bfloat16()
+        """Whether the processor computes bfloat16 as fast as float32."""
+        return bfloat16_is_fast()
 
     @property
     def free_memory(self) -> int:

@@ -23,7 +23,7 @@ from datasets import Dataset
 from transformers import AutoModelForCausalLM, AutoTokenizer, TrainerCallback
 from trl import GRPOConfig, GRPOTrainer
 
-from overlap import load_config
+from overlap import Config, load_config
 from overlap.core import Prompt
 from overlap.policy import resolve_policy
 from overlap.prepare.task_prompts import task_prompts
@@ -101,6 +101,36 @@ def process_reward(task: Any, prompts: Sequence[Prompt]) -> Callable[..., list[f
     return reward
 
 
+def settings(cfg: Config, options: argparse.Namespace) -> GRPOConfig:
+    """TRL's settings of a run as ``cfg`` describes it: as many samples a step, all of them on-policy."""
+    rollout, vllm = cfg.rollout, options.engine == "vllm"
+    stop = list(rollout.stop)
+    return GRPOConfig(
+        output_dir=str(options.out.with_suffix(".trl")),
+        use_cpu=True,
+        bf16=cfg.model.dtype == "bfloat16",
+        max_steps=options.steps,
+        per_device_train_batch_size=MICRO_BATCH,
+        gradient_accumulation_steps=cfg.samples_per_step // MICRO_BATCH,
+        gradient_checkpointing=False,
+        num_generations=rollout.samples_per_group,
+        max_completion_length=cfg.model.response_tokens,
+        temperature=rollout.temperature,
+        learning_rate=cfg.learn.lr,
+        lr_scheduler_type="constant",
+        beta=0.0,
+        seed=cfg.run.seed,
+        logging_steps=1,
+        save_strategy="no",
+        report_to="none",
+        disable_tqdm=True,
+        use_vllm=vllm,
+        vllm_mode="colocate",
+        vllm_max_model_length=cfg.context_tokens,
+        generation_kwargs={"stop": stop, "include_stop_str_in_output": True} if vllm else {"stop_strings": stop},
+    )
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("config")
@@ -115,46 +145,19 @@ def main() -> None:
     task = load_task(cfg.data.task, cfg)
     prompts = task_prompts(task, tokenizer, cfg.model.prompt_tokens)["train"].prompts
     texts = [tokenizer.decode(list(prompt.token_ids)) for prompt in prompts]
-    r, per_step = cfg.rollout, cfg.samples_per_step
-    stop = {"stop": list(r.stop), "include_stop_str_in_output": True} if options.engine == "vllm" else {}
-    args = GRPOConfig(
-        output_dir=str(options.out.with_suffix(".trl")),
-        use_cpu=True,
-        bf16=cfg.model.dtype == "bfloat16",
-        max_steps=options.steps,
-        per_device_train_batch_size=MICRO_BATCH,
-        gradient_accumulation_steps=per_step // MICRO_BATCH,
-        gradient_checkpointing=False,
-        num_generations=r.samples_per_group,
-        max_completion_length=cfg.model.response_tokens,
-        temperature=r.temperature,
-        learning_rate=cfg.learn.lr,
-        lr_scheduler_type="constant",
-        beta=0.0,
-        seed=cfg.run.seed,
-        logging_steps=1,
-        save_strategy="no",
-        report_to="none",
-        disable_tqdm=True,
-        use_vllm=options.engine == "vllm",
-        vllm_mode="colocate",
-        vllm_max_model_length=cfg.context_tokens,
-        generation_kwargs=stop or {"stop_strings": list(r.stop)},
-    )
     model = AutoModelForCausalLM.from_pretrained(policy, dtype=getattr(torch, cfg.model.dtype))
     model.generate = partial(model.generate, tokenizer=tokenizer)  # which reads the stop strings
     with ExitStack() as stack:
+        reward: Any = process_reward(task, prompts)
         if options.reward == "verifier":
-            runner, pool = stack.enter_context(asyncio.Runner()), Pool(cfg.verify.workers or None)
+            runner, pool = stack.enter_context(asyncio.Runner()), Pool(cfg.verify.workers)
             runner.run(pool.__aenter__())
             stack.callback(lambda: runner.run(pool.__aexit__(None, None, None)))
-            reward: Any = verifier_reward(task, prompts, pool, runner)
-        else:
-            reward = process_reward(task, prompts)
+            reward = verifier_reward(task, prompts, pool, runner)
         trainer = GRPOTrainer(
             model,
             reward,
-            args,
+            settings(cfg, options),
             train_dataset=Dataset.from_dict({"prompt": texts, "row": list(range(len(texts)))}),
             processing_class=tokenizer,
             callbacks=[StepClock(options.out)],

@@ -6,9 +6,9 @@
     TRL, a process each   the same, rewards by a process for each program without a sandbox
 
 Each is a program of its own; they take turns, ``--rounds`` times. A round is ``--steps`` steps after ``--warm-up``
-others; of all rounds the median is told. TRL gets the stop strings, too, so that its responses are as short; its gradient
-checkpointing is off. Its environment is made in ``--folder``: TRL beside the torch, transformers and datasets of this
-one. Exit code 1 where a step of ``overlap`` is not ``--bar`` times as fast as TRL's with our verifier.
+others; of all rounds the median is told. TRL gets the stop strings, too, so that its responses are as short; its
+gradient checkpointing is off. Its environment is made in ``--folder``: TRL beside the torch, transformers and datasets
+of this one. Exit code 1 where a step of ``overlap`` is not ``--bar`` times as fast as TRL's with our verifier.
 """
 
 from __future__ import annotations
