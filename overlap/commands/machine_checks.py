@@ -16,7 +16,7 @@ from overlap.errors import ConfigError, one_line
 from overlap.record import resolve
 
 GIB = 2**30
-CPU_RUN_GIB = 7.0
+CPU_RUN_GIB = 9.0
 """Memory that the default recipe takes without a GPU, GiB; ``--dry-run`` plans it for each configuration."""
 DRIVER = 580
 """Major version of NVIDIA's driver that the pinned torch needs, which carries CUDA 13."""

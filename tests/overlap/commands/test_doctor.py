@@ -134,7 +134,7 @@ ROWS: list[tuple[str, dict[str, Any], str, str, str, str]] = [
     ("", {}, "language go", "note", "needs go", "apt-get install go"),
     ("", {"sandbox_says": {"lines": [MECHANISMS[3] | {"passed": False, "repair": "r"}], "tier": "A", "fine": True}},
      "language python", "lacking", "cpython", "r"),
-    ("", {"has_bfloat16": False}, "processor", "note", "bfloat16 in software", "model.dtype=float32"),
+    ("", {"has_bfloat16": False}, "processor", "note", "faster in float32", "model.dtype=float32"),
     ("model.dtype=float32", {"has_bfloat16": False}, "processor", "ok", "2 cores", ""),
     ("", {"has_bfloat16": False, **GPU}, "processor", "ok", "2 cores", ""),
     ("", {"cores": 1}, "processor", "note", "1 core", "2 cores"),
