@@ -34,6 +34,7 @@ if TYPE_CHECKING:
         has_owner,
         holds_run,
         how_it_ended,
+        near_runs,
         resolve,
     )
     from overlap.record.picture import write_picture
@@ -70,7 +71,7 @@ else:  # imported on first use: a command that reads a run starts in a tenth of 
             "metrics": ("read_steps", "solved", "step_row"),
             "ownership": (
                 *("check_out", "check_run_dir_free", "find_run_file", "has_owner", "holds_run"),
-                *("how_it_ended", "resolve"),
+                *("how_it_ended", "near_runs", "resolve"),
             ),
             "picture": ("write_picture",),
             "progress": ("Progress", "banner", "duration", "final_table", "refusals", "selection_line", "stall_line"),
@@ -137,6 +138,7 @@ __all__ = [
     "load_state",
     "masked",
     "mean",
+    "near_runs",
     "parse_json_lines",
     "path_of",
     "quiet",

@@ -32,7 +32,7 @@ def overview(run: RunData, name: str, screen: Screen) -> Iterator[str]:
     if len(newest) > GROUPS:
         yield f"… {len(newest) - GROUPS:,} more: --step {last['step']}"
     yield ""
-    yield from _ways_on(name, heads, screen)
+    yield from _ways_on(name, heads, screen, dropped=any(row["dropped"] for row in rows))
 
 
 def _facts(
@@ -45,12 +45,8 @@ def _facts(
         yield f"steps     {steps[0]} to {steps[-1]}{_state(run)}, {number}{_course(train, steps)}"
     if heldout:
         yield f"held-out  {_evaluations(heldout)}"
-    verdicts: Counter[str] = Counter()
-    for row in rows:
-        verdicts.update(row["verdicts"])
-    failed = sum(row["failed"] for row in rows)
-    told = [f"{screen.verdict(verdict)} {number:,}" for verdict, number in verdicts.most_common()]
-    yield "verdicts  " + "  ".join([*told, *([f"not scored {failed:,}"] if failed else [])])
+    told = [f"{screen.verdict(verdict)} {number:,}" for verdict, number in outcomes(train or rows)]
+    yield "verdicts  " + "  ".join(told)
     if train:
         dropped = Counter(row["dropped"] for row in train if row["dropped"])
         reasons = (f"; {number:,} {one_line_of(reason.replace('_', ' '))}" for reason, number in dropped.most_common(4))
@@ -62,19 +58,31 @@ def _facts(
     yield f"kept      {count_of(len(heads), 'sample')} of {count_of(groups, 'group')}{f' ({why})' if why else ''}"
 
 
-def _ways_on(name: str, heads: Sequence[Mapping[str, Any]], screen: Screen) -> Iterator[str]:
+def _ways_on(name: str, heads: Sequence[Mapping[str, Any]], screen: Screen, *, dropped: bool) -> Iterator[str]:
     """What to ask for next."""
     flags = [("--failed", "what did not pass, each with the reason"), ("--eval", "the newest evaluation")]
     if heads:
-        shown = next((head for head in reversed(heads) if head["split"] == "train"), heads[-1])
+        shown = _telling(heads)
         one = f"--sample g{shown['group']}s{shown['sample']}"
         flags.insert(0, (f"--step {shown['step']} --group {shown['group']}", "a group side by side"))
         flags.insert(1, (one, "one sample: why it got its reward, failing test, program"))
     if not any(head["split"] == "heldout" for head in heads):
         flags.pop()
+    if dropped:
+        flags.append(("--dropped", "the groups that taught nothing, and why"))
     width = max(len(flag) for flag, _ in flags)
     for flag, what in flags:
         yield f"{screen.paint(f'overlap show {name} {flag}', 'cyan')}{' ' * (width - len(flag))}   {what}"
+
+
+def _telling(heads: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
+    """A sample that is worth a look: of the newest step of the training, one with the lowest reward, of a group that
+    taught something where there is one.
+    """
+    split = "train" if any(head["split"] == "train" for head in heads) else heads[-1]["split"]
+    step = next(head["step"] for head in reversed(heads) if head["split"] == split)
+    newest = [head for head in heads if head["split"] == split and head["step"] == step]
+    return min(newest, key=lambda head: (bool(head["dropped"]), head["reward"] is None, head["reward"] or 0.0))
 
 
 def group_table(
@@ -87,9 +95,7 @@ def group_table(
     for row in rows:
         there = kept is None or (row["split"], row["step"], row["group"]) in kept
         step = f"{row['step']}{'e' if row['split'] == 'heldout' else ''}"
-        verdicts = " ".join(f"{verdict} {number}" for verdict, number in sorted(row["verdicts"].items()))
-        if row["failed"]:
-            verdicts += f" not scored {row['failed']}"
+        verdicts = ", ".join(f"{verdict} {number}" for verdict, number in outcomes([row]))
         cells.append(
             [
                 step,
@@ -107,6 +113,17 @@ def group_table(
     if one_step:
         heading, cells = heading[1:], [row[1:] for row in cells]
     yield from screen.table(heading, cells, right="step group samples solved reward tokens truncated")
+
+
+def outcomes(rows: Sequence[Mapping[str, Any]]) -> list[tuple[str, int]]:
+    """How often each verdict was given in these groups, then what had none: all their samples."""
+    verdicts: Counter[str] = Counter()
+    for row in rows:
+        verdicts.update(row["verdicts"])
+    failed = sum(row["failed"] for row in rows)
+    rest = sum(row["samples"] for row in rows) - verdicts.total() - failed
+    others = [("no program", rest), ("not scored", failed)]
+    return [*verdicts.most_common(), *((name, number) for name, number in others if number > 0)]
 
 
 def _taught(row: Mapping[str, Any]) -> str:

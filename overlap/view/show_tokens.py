@@ -36,7 +36,8 @@ def token_lines(row: Mapping[str, Any], name: TokenFigure, texts: TokenTexts, sc
     known = [(abs(value), at) for at, value in enumerate(figures) if value is not None]
     yield screen.title(f"{sample_id(row)} · {count_of(len(tokens.ids), 'token')} by {name}: {MEANINGS[name]}")
     if not known:
-        yield f"no {name} is kept of this sample" + (": the learner did not say" if name == "gap" else "")
+        why = ": the learner computes log-probs only of samples that it learns from" if name == "gap" else ""
+        yield f"no {name} is kept of this sample{why}"
         return
     try:
         words = texts.of(tokens.ids)
