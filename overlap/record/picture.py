@@ -94,7 +94,7 @@ def _evaluations(axes: Axes, steps: list[float], evaluations: Mapping[int, Mappi
     below = [max(0.0, v - x) if math.isfinite(x) else 0.0 for v, x in zip(value, low, strict=True)]
     above = [max(0.0, x - v) if math.isfinite(x) else 0.0 for v, x in zip(value, high, strict=True)]
     style: dict[str, Any] = {"fmt": "D", "color": BLACK, "markersize": 4, "elinewidth": 1.0, "capsize": 2}
-    axes.errorbar(list(points), value, yerr=[below, above], label=f"held-out {measure} (95 %)", zorder=5, **style)
+    axes.errorbar(list(points), value, yerr=[below, above], label=f"held-out {measure} (95% CI)", zorder=5, **style)
     _reach(axes, min([*points, *steps]), max([*points, *steps]))
 
 
@@ -182,7 +182,7 @@ def _divergence(axes: Axes, rows: Rows, steps: list[float]) -> str:
 def _ratio(axes: Axes, rows: Rows, steps: list[float]) -> str:
     low, high = column(rows, "learn/ratio_p01"), column(rows, "learn/ratio_p99")
     if finite(low) and finite(high):
-        axes.fill_between(steps, low, high, color=GREY, alpha=0.45, linewidth=0, label="1 to 99 %")
+        axes.fill_between(steps, low, high, color=GREY, alpha=0.45, linewidth=0, label="1 to 99%")
     _curve(axes, steps, column(rows, "learn/ratio_mean"), BLUE, "mean")
     return "Ratio learner / engine"
 

@@ -177,7 +177,7 @@ class _Axis:
                 yield self.y(power), f"1e{power}" if abs(power) > 2 else f"{10.0**power:g}"
             return
         for value in nice(self.y0, self.y1, 5):
-            yield self.y(value), f"{100 * value:.3g} %" if self.share else short(value)
+            yield self.y(value), f"{100 * value:.3g}%" if self.share else short(value)
 
 
 def thinned(known: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:

@@ -9,11 +9,12 @@ from collections.abc import Sequence
 from itertools import accumulate
 
 from overlap.analysis import RunData, run_warnings
+from overlap.errors import count_of
 from overlap.evaluation import paired_change
 from overlap.record import duration
 from overlap.report.charts import COLOURS, Series, line_chart
-from overlap.report.outcome import bounds, dumbbells, evaluation_points, percent_or, state
-from overlap.report.page import esc, figure_text, section, table
+from overlap.report.outcome import bounds, dumbbells, evaluation_points, percent_or, reward_ends, state
+from overlap.report.page import esc, section, table
 from overlap.report.settings import flat, shown
 
 CURVES = (
@@ -41,24 +42,22 @@ def outcomes(runs: Sequence[RunData], names: Sequence[str]) -> str:
     for at, (run, name) in enumerate(zip(runs, names, strict=True)):
         points = evaluation_points(run)
         ends = points[:1] + points[1:][-1:]
-        told = [f'{percent_or(found)}<br><small class="soft">{esc(bounds(found))}</small>' for _, found in ends]
-        rewards = [v for v in run.column("reward/mean") if math.isfinite(v)]
-        reward = f"{figure_text(rewards[0])} → {figure_text(rewards[-1])}" if rewards else "–"
+        told = [percent_or(found) + _below(bounds(found)) for _, found in ends]
+        reward, of = reward_ends(run) or ("–", "")
         seconds = sum(v for v in run.column("time/step_s") if math.isfinite(v))
         dot = f'<i class="dot" style="color:var(--c{at % COLOURS})"></i>'
         warned = run_warnings(run)
         rows.append(
             [
-                f"{dot}<b>{esc(name)}</b>",
-                esc(f"{len(run.steps)} steps, {state(run)}"),
-                esc(reward),
+                f"{dot}<b>{esc(name)}</b>{_below(f'{len(run.steps)} steps, {state(run)}')}",
+                esc(reward) + _below(of),
                 *(told + ["–"] * (2 - len(told))),
                 esc(duration(seconds)),
                 esc(f"{sum(v for v in run.column('rollout/samples') if math.isfinite(v)):,.0f}"),
                 esc(", ".join(w.kind for w in warned) or "none"),
             ]
         )
-    head = ("run", "", "reward", "held-out before", "held-out after", "time of steps", "samples", "warnings")
+    head = ("run", "mean reward", "held-out before", "held-out after", "time of steps", "samples", "warnings")
     return section("outcome", "Outcome", table(head, rows, "tight"))
 
 
@@ -111,17 +110,28 @@ def paired_tests(runs: Sequence[RunData], names: Sequence[str]) -> str:
         binary = base.rate.binary and point.rate.binary
         values = [100 * v if binary else v for v in (change.value, change.low, change.high)]
         spec = "+.1f" if binary else "+.3f"
-        says = "better" if change.low > 0 else "worse" if change.high < 0 else "no difference that the problems show"
+        says = (
+            "better"
+            if change.low > 0
+            else "worse"
+            if change.high < 0
+            else "no clear difference: the interval includes 0"
+        )
         between = f"{values[1]:{spec}} to {values[2]:{spec}}"
         unit = " points" if binary else ""
         rows.append(
-            [f"<b>{esc(name)}</b>", f"{values[0]:{spec}}{unit}", between, f"{says} ({change.problems} problems)"]
+            [
+                f"<b>{esc(name)}</b>",
+                f"{values[0]:{spec}}{unit}",
+                between,
+                f"{says} ({count_of(change.problems, 'problem')})",
+            ]
         )
         drawn += f'<h3 class="apart">{esc(name)} against {esc(first)}</h3>' + dumbbells(
             base.rate, point.rate, (first, name)
         )
     lead = f"Each problem is compared with itself: the last evaluation of a run against that of {first}."
-    body = table(("run", "difference", "95 % interval", ""), rows) + drawn
+    body = table(("run", "difference", "95% CI", ""), rows) + drawn
     return section("paired", "Held-out problems, paired", body, lead)
 
 
@@ -136,6 +146,11 @@ def all_warnings(runs: Sequence[RunData], names: Sequence[str]) -> str:
                 + "".join(f'<div class="warn"><p>{esc(w)}.</p></div>' for w in found)
             )
     return section("warnings", "Warnings", "".join(parts) or '<p class="note">None.</p>')
+
+
+def _below(text: str) -> str:
+    """A smaller line within a cell."""
+    return f'<br><small class="soft">{esc(text)}</small>' if text else ""
 
 
 def _zeroed(values: Sequence[float]) -> list[float]:

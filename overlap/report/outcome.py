@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from overlap.analysis import RunData, RunWarning
+from overlap.errors import count_of
 from overlap.evaluation import PassRate, paired_change
 from overlap.record import duration, mean
 from overlap.report.page import card, esc, figure_text, percent, section
@@ -19,11 +20,8 @@ def outcome(run: RunData) -> str:
     """The figures of the run as cards."""
     steps, summary = run.steps, run.summary or {}
     cards = [*_heldout_cards(run)]
-    rewards = [value for value in run.column("reward/mean") if math.isfinite(value)]
-    if rewards:
-        width = max(1, min(5, len(rewards) // 2))
-        value = f"{mean(rewards[:width]):.3f} → {mean(rewards[-width:]):.3f}"
-        cards.append(card("mean reward", value, f"mean of {width} step{'s'[: width != 1]} at either end"))
+    if reward := reward_ends(run):
+        cards.append(card("mean reward", *reward))
     seconds = summary.get("seconds") or sum(v for v in run.column("time/step_s") if math.isfinite(v))
     cards.append(card("steps", f"{len(steps):,}", f"in {duration(seconds)}; {state(run)}"))
     samples, tokens = (
@@ -50,6 +48,18 @@ def state(run: RunData) -> str:
     return str(run.summary["exit"]) if run.summary else "goes on" if run.live else "did not end in order"
 
 
+def reward_ends(run: RunData) -> tuple[str, str] | None:
+    """The mean reward at the beginning and at the end, and over how many steps; None where there is none."""
+    rewards = [value for value in run.column("reward/mean") if math.isfinite(value)]
+    if not rewards:
+        return None
+    width = max(1, min(5, len(rewards) // 2))
+    return (
+        f"{mean(rewards[:width]):.3f} → {mean(rewards[-width:]):.3f}",
+        f"mean of {width} step{'s'[: width != 1]} at either end",
+    )
+
+
 def _heldout_cards(run: RunData) -> list[str]:
     points = evaluation_points(run)
     if not points:
@@ -71,7 +81,9 @@ def _heldout_cards(run: RunData) -> list[str]:
         between = (
             f"{100 * change[1]:+.1f} to {100 * change[2]:+.1f}" if binary else f"{change[1]:+.3f} to {change[2]:+.3f}"
         )
-        cards.append(card("change", value, f"95 %: {between}; {change[3]} problems, each against itself"))
+        unclear = "no clear change, " if change[1] <= 0 <= change[2] else ""
+        note = f"{unclear}95% CI {between}; {count_of(change[3], 'problem')}, each against itself"
+        cards.append(card("change", value, note))
     return cards
 
 
@@ -103,13 +115,13 @@ def percent_or(figures: dict[str, Any]) -> str:
 def interval(figures: dict[str, Any]) -> str:
     """The bounds, and of how much they are."""
     more = f", {figures['samples']:,} samples" if figures.get("samples") else ""
-    return f"{bounds(figures)}; {figures['problems']} held-out problems{more}"
+    return f"{bounds(figures)}; {count_of(figures['problems'], 'held-out problem')}{more}"
 
 
 def bounds(figures: dict[str, Any]) -> str:
     """The 95 % interval."""
     low, high = ({**figures, "value": figures[end]} for end in ("low", "high"))
-    return f"95 %: {percent_or(low)} to {percent_or(high)}"
+    return f"95% CI {percent_or(low)} to {percent_or(high)}"
 
 
 def warnings(found: Sequence[RunWarning], run: RunData) -> str:
@@ -155,7 +167,7 @@ def dumbbells(before: PassRate, after: PassRate, names: tuple[str, str]) -> str:
         return ""
     pairs.sort(key=lambda pair: (pair[1] - pair[2], pair[0]))
     up, down = (sum((b - a) * way > 1e-9 for _, a, b in pairs) for way in (1, -1))
-    lead = f"{up} better, {down} worse, {len(pairs) - up - down} the same of {len(pairs)} problems. "
+    lead = f"{up} better, {down} worse, {len(pairs) - up - down} the same of {count_of(len(pairs), 'problem')}. "
     if len(pairs) > PROBLEMS:
         pairs = pairs[: PROBLEMS // 2] + pairs[-PROBLEMS // 2 :]
         lead += f"Shown are the {PROBLEMS} that changed most."

@@ -52,7 +52,8 @@ def timeline(run: RunData) -> str:
     lanes = "".join(_lane(stage, [s for s in inside if s.stage == stage], begin, end) for stage in LANES)
     marks = [(at, f"{at:g} s") for at in nice(0.0, length, 6) if at < 0.97 * length]
     ticks = "".join(f'<span style="left:{100 * at / length:.2f}%">{name}</span>' for at, name in marks)
-    lead = f"Step {step}, {length:.3g} s, of median length. A bar is one sample; Perfetto shows the whole trace.json."
+    lead = f"Step {step}, {length:.3g} s, of median length. "
+    lead += "A bar is a sample; of collect, a group until its last verdict. Perfetto shows the whole trace.json."
     body = f'<div class="lanes">{lanes}<span></span><div class="ticks at">{ticks}</div></div>'
     return section("timeline", "Timeline of a step", body, lead)
 

@@ -7,8 +7,9 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from overlap.analysis import RunData
+from overlap.errors import count_of
 from overlap.view.source import group_rows
-from overlap.view.terminal import Screen, count_of, figure, one_line_of
+from overlap.view.terminal import Screen, figure, one_line_of
 
 GROUPS = 24
 """Groups of the newest step that the overview shows."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from overlap.analysis import RunData, SampleHead
-from overlap.errors import ConfigError
+from overlap.errors import ConfigError, count_of
 from overlap.view.missing import what_is_missing
 from overlap.view.overview import group_table, overview
 from overlap.view.reason import reason
@@ -16,7 +16,7 @@ from overlap.view.show_group import GroupShown
 from overlap.view.show_sample import SampleShown
 from overlap.view.show_tokens import token_lines
 from overlap.view.source import group_rows, open_samples
-from overlap.view.terminal import Screen, count_of, figure, verdict_colour
+from overlap.view.terminal import Screen, figure, verdict_colour
 from overlap.view.tokens import TokenFigure, TokenTexts
 
 NEWEST = 20

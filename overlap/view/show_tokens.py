@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from overlap.errors import ConfigError
+from overlap.errors import ConfigError, count_of
 from overlap.view.show_sample import sample_id
-from overlap.view.terminal import Screen, count_of, safe
+from overlap.view.terminal import Screen, safe
 from overlap.view.tokens import SampleTokens, TokenFigure, TokenTexts
 
 LARGEST = 15

@@ -11,7 +11,6 @@ from typing import Any
 
 from overlap.analysis import RunData, SampleFile, SampleHead, load_run
 from overlap.config import path_given
-from overlap.errors import ConfigError
 from overlap.record import RunFile, exported_policy
 
 ACCEPTED = "AC"

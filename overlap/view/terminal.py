@@ -121,11 +121,6 @@ def figure(value: float | None, digits: int = 3) -> str:
     return "-" if value is None or value != value else f"{value:.{digits}f}".rstrip("0").rstrip(".") or "0"
 
 
-def count_of(number: int, noun: str, nouns: str = "") -> str:
-    """``1 sample``, ``2 samples``."""
-    return f"{number:,} {noun if number == 1 else nouns or noun + 's'}"
-
-
 def verdict_colour(verdict: str | None) -> str:
     """The colour of a verdict, or of none."""
     return _VERDICTS.get(verdict, "yellow") if verdict else "grey"

@@ -93,7 +93,7 @@ def test_a_page_of_several_runs_compares_them(tmp_path: Path) -> None:
     two = made_run(tmp_path / "two", steps=10, heldout=16, solved=(0.2, 0.3), seed=1, overrides=("learn.lr=3e-6",))
     text, page = page_of(one, two, out=tmp_path / "both.html")
     sections = [attrs["id"] for tag, attrs in page.tags if tag == "section"]
-    assert sections == ["outcome", "warnings", "configuration", "samples-axis", "time-axis", "paired"]
+    assert sections == ["outcome", "paired", "warnings", "configuration", "samples-axis", "time-axis"]
     differing = re.search(r"<code>learn.lr</code></td><td><code>1e-06</code></td><td><code>3e-06</code>", text)
     assert differing
     assert "run.steps</code>" not in text

@@ -140,7 +140,8 @@ def test_the_outcomes_of_a_run_are_those_of_its_training_samples(tmp_path: Path,
     run = made_run(tmp_path / "run", steps=2, truncated=(0.6, 0.6), failed=0.2)
     text = shown(run)
     told = next(line for line in text.splitlines() if line.startswith("verdicts"))
-    assert "no program" in told and "not scored" in told
+    assert "no program" in told
+    assert "not scored" in told
     assert sum(map(int, re.findall(r"\b\d+\b", told))) == 2 * 4 * 4
 
 
