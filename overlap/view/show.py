@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from overlap.analysis import RunData, SampleHead
@@ -133,7 +133,11 @@ class Show:
         """The groups that taught nothing, the newest first, and why."""
         rows = [row for row in group_rows(self.run) if row["split"] == "train" and self._is_wanted(row)][::-1]
         if not rows:
-            self.found()  # raises where step, group or problem is unknown
+            places = replace(self.only, dropped=False)
+            if not places.of(self.run.samples.heads()):
+                raise what_is_missing(self.run, places)
+            yield "every group taught something"
+            return
         chosen = rows[: self.choice.limit]
         yield self.screen.title(f"{count_of(len(rows), 'group')} that taught nothing, newest first")
         yield from self._table(chosen)

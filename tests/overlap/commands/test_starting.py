@@ -69,7 +69,7 @@ def test_the_run_that_it_proposes_can_be_planned_as_it_is(
     policy = make_tiny_policy(tmp_path / "tiny")
     monkeypatch.chdir(made)
     monkeypatch.delitem(sys.modules, "my_task", raising=False)
-    tiny = [f"model.policy={policy}", "model.prompt_tokens=1700"]
+    tiny = [f"model.policy={policy}", "model.prompt_tokens=1700", "learn.micro_batch_tokens=2048"]
     assert cli.main(["train", "--dry-run", "--config", "config.yaml", *tiny]) == 0
     said = capfd.readouterr().out
     assert "2 to train on, 1 held out" in said

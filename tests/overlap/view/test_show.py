@@ -134,6 +134,8 @@ def test_the_groups_that_taught_nothing_are_listed_with_the_reason(tmp_path: Pat
     assert "overlap show" in text.splitlines()[-1]
     assert "more: --limit N" in shown(run, "--dropped", "--limit", "1")
     assert "--step=99: has no kept samples" in shown(run, "--dropped", "--step", "99")
+    mixed = [kept_row(sample=s, verdict=v) for s, v in ((0, "AC"), (1, "WA"))]
+    assert shown(write_rows(tmp_path / "mixed", *mixed), "--dropped") == "every group taught something\n"
 
 
 def test_the_outcomes_of_a_run_are_those_of_its_training_samples(tmp_path: Path, shown: Shown) -> None:
