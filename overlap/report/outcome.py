@@ -184,7 +184,8 @@ def dumbbells(before: PassRate, after: PassRate, names: tuple[str, str]) -> str:
         rows.append(f'<circle cx="{x(b)}" cy="{y}" r="4" fill="{ink}"/>')
     grid = "".join(f'<line class="grid" x1="{x(v)}" x2="{x(v)}" y1="0" y2="100%"/>' for v in _quarters(low, high))
     labels = "".join(
-        f"<span>{figure_text(v) if high > 1 or low < 0 else percent(v, '.0f')}</span>" for v in _quarters(low, high)
+        f'<span style="left:{x(v)}">{figure_text(v) if high > 1 or low < 0 else percent(v, ".0f")}</span>'
+        for v in _quarters(low, high)
     )
     keys = (
         f'<div class="keys"><span><i class="sq" style="color:var(--c7)"></i>{esc(names[0])}</span><span><i class="sq" '
@@ -193,7 +194,7 @@ def dumbbells(before: PassRate, after: PassRate, names: tuple[str, str]) -> str:
     )
     ids = "".join(f'<div title="{esc(name)}">{esc(name)}</div>' for name, *_ in pairs)
     svg = f'<svg height="{14 * len(pairs)}" role="img" aria-label="rates by problem">{grid}{"".join(rows)}</svg>'
-    body = f'<div class="map few"><div class="names">{ids}</div><div>{svg}<div class="ticks">{labels}</div></div></div>'
+    body = f'<div class="map few"><div class="names">{ids}</div><div>{svg}<div class="ticks at mid">{labels}</div></div></div>'
     return f'<p class="lead">{esc(lead)}</p>{keys}{body}'
 
 

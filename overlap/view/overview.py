@@ -146,8 +146,15 @@ def _course(train: Sequence[Mapping[str, Any]], steps: Sequence[int]) -> str:
 
 def _evaluations(rows: Sequence[Mapping[str, Any]]) -> str:
     steps = sorted({row["step"] for row in rows})
-    told = [f"{figure(_mean([r for r in rows if r['step'] == step]))} after step {step}" for step in steps]
-    return "reward " + " → ".join(told if len(told) < 5 else [*told[:2], "…", *told[-2:]])
+    binary = all(abs((row["reward"] or 0) * (row["samples"] - row["failed"]) - row["solved"]) < 1e-6 for row in rows)
+    told = []
+    for step in steps:
+        values = [row["reward"] for row in rows if row["step"] == step and row["reward"] is not None]
+        value = sum(values) / len(values) if values else None  # over the problems, as pass@1 is
+        told.append(f"{f'{value:.1%}' if binary and value is not None else figure(value)} after step {step}")
+    return ("pass@1 " if binary else "mean reward ") + " → ".join(
+        told if len(told) < 5 else [*told[:2], "…", *told[-2:]]
+    )
 
 
 def _mean(rows: Sequence[Mapping[str, Any]]) -> float | None:

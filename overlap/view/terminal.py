@@ -73,6 +73,7 @@ class Screen:
         widths = [max([columns(name), *(columns(row[at][0]) for row in cells)]) for at, name in enumerate(heading)]
         left = self.width - sum(widths[:last]) - len(GAP) * last if self.width else widths[last]
         apart = left < min(widths[last], _LAST)
+        title = heading[last]
         if apart:
             heading = heading[:last]
         else:
@@ -81,7 +82,8 @@ class Screen:
         for row in cells:
             yield self._row(row[: len(heading)], widths, numbers, heading)
             if apart and row[last][0]:
-                yield _INDENT + self.paint(self.cut(row[last][0], self.width - len(_INDENT)), row[last][1])
+                text = f"{title}: {row[last][0]}"
+                yield _INDENT + self.paint(self.cut(text, self.width - len(_INDENT)), row[last][1])
 
     def _row(
         self, row: Sequence[tuple[str, str]], widths: Sequence[int], right: Sequence[str], heading: Sequence[str]

@@ -12,7 +12,7 @@ import pytest
 from kept_rows import kept_row, write_rows
 from made_run import made_run
 
-from overlap import cli
+from overlap import cli, load_run
 from overlap.view import SampleFilter, ShowChoice, show_samples
 from overlap.view.terminal import Screen
 
@@ -145,6 +145,12 @@ def test_the_outcomes_of_a_run_are_those_of_its_training_samples(tmp_path: Path,
     assert "no program" in told
     assert "not scored" in told
     assert sum(map(int, re.findall(r"\b\d+\b", told))) == 2 * 4 * 4
+
+
+def test_what_the_held_out_problems_gave_is_told_as_in_the_report(tmp_path: Path, shown: Shown) -> None:
+    run = made_run(tmp_path / "run", steps=2, failed=0.2)
+    rates = [point.rate.estimate.value for point in load_run(run).evaluations]
+    assert f"held-out  pass@1 {rates[0]:.1%} after step 0 → {rates[1]:.1%} after step 2" in shown(run)
 
 
 @pytest.mark.parametrize("words", [(), ("--step", "2"), ("--step", "2", "--group", "7")])
