@@ -177,7 +177,7 @@ def bfloat16_is_fast(processor: Path = Path("/proc/cpuinfo")) -> bool:
 
 def computes_faster_in_float32() -> bool:
     """Whether a run on this machine would be faster in float32 than in bfloat16: no GPU, and a plain processor."""
-    return not devices_here() and not bfloat16_is_fast()
+    return not devices_here().names and not bfloat16_is_fast()
 
 
 def _rooms(groups: Path, own: Path) -> Iterator[int]:
