@@ -130,12 +130,17 @@ class RunData:
         return [float(row.get(name, math.nan)) for row in self.steps]
 
     def table(self) -> Any:
-        """The metrics of all steps as a pandas DataFrame indexed by step, or ``steps`` where pandas is missing."""
+        """The metrics of all steps as a pandas DataFrame indexed by step, the rewards first, or ``steps`` where
+        pandas is missing.
+        """
         try:
             from pandas import DataFrame
         except ImportError:
             return self.steps
-        return DataFrame(self.steps).set_index("step") if self.steps else DataFrame()
+        if not self.steps:
+            return DataFrame()
+        table = DataFrame(self.steps).set_index("step")
+        return table[sorted(table.columns, key=lambda name: not name.startswith("reward/"))]
 
     def __repr__(self) -> str:
         return f"RunData({str(self.path)!r}: {', '.join(f'{name} {value}' for name, value in self._facts())})"

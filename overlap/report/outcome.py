@@ -194,7 +194,8 @@ def dumbbells(before: PassRate, after: PassRate, names: tuple[str, str]) -> str:
     )
     ids = "".join(f'<div title="{esc(name)}">{esc(name)}</div>' for name, *_ in pairs)
     svg = f'<svg height="{14 * len(pairs)}" role="img" aria-label="rates by problem">{grid}{"".join(rows)}</svg>'
-    body = f'<div class="map few"><div class="names">{ids}</div><div>{svg}<div class="ticks at mid">{labels}</div></div></div>'
+    drawn = f'{svg}<div class="ticks at mid">{labels}</div>'
+    body = f'<div class="map few"><div class="names">{ids}</div><div>{drawn}</div></div>'
     return f'<p class="lead">{esc(lead)}</p>{keys}{body}'
 
 

@@ -46,7 +46,7 @@ def _facts(
         yield f"steps     {steps[0]} to {steps[-1]}{_state(run)}, {number}{_course(train, steps)}"
     if heldout:
         yield f"held-out  {_evaluations(heldout)}"
-    told = [f"{screen.verdict(verdict)} {number:,}" for verdict, number in outcomes(train or rows)]
+    told = [f"{screen.verdict(verdict)} {number:,}" for verdict, number in verdict_counts(train or rows)]
     yield "verdicts  " + "  ".join(told)
     if train:
         dropped = Counter(row["dropped"] for row in train if row["dropped"])
@@ -96,7 +96,7 @@ def group_table(
     for row in rows:
         there = kept is None or (row["split"], row["step"], row["group"]) in kept
         step = f"{row['step']}{'e' if row['split'] == 'heldout' else ''}"
-        verdicts = ", ".join(f"{verdict} {number}" for verdict, number in outcomes([row]))
+        verdicts = ", ".join(f"{verdict} {number}" for verdict, number in verdict_counts([row]))
         cells.append(
             [
                 step,
@@ -116,7 +116,7 @@ def group_table(
     yield from screen.table(heading, cells, right="step group samples solved reward tokens truncated")
 
 
-def outcomes(rows: Sequence[Mapping[str, Any]]) -> list[tuple[str, int]]:
+def verdict_counts(rows: Sequence[Mapping[str, Any]]) -> list[tuple[str, int]]:
     """How often each verdict was given in these groups, then what had none: all their samples."""
     verdicts: Counter[str] = Counter()
     for row in rows:

@@ -168,6 +168,18 @@ def test_the_command_tells_where_the_report_is_and_what_it_warns_of(
     assert cli.main(["report", str(tmp_path / "none")]) == 2
 
 
+def test_the_command_tells_what_changed_between_two_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    one = made_run(tmp_path / "one", steps=10, heldout=16, solved=(0.2, 0.9))
+    two = made_run(tmp_path / "two", steps=10, heldout=16, solved=(0.2, 0.3), seed=1, overrides=("learn.lr=3e-6",))
+    assert cli.main(["report", str(one), str(two), "--out", str(tmp_path / "both.html")]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith("one  10 steps, mean reward 0.")
+    assert "held-out pass@1 " in lines[0]
+    assert "differs  learn.lr: 1e-06 | 3e-06" in lines
+    assert lines[-2].startswith("two against one on held-out problems: -")
+    assert lines[-2].endswith("worse (16 problems)")
+
+
 def test_passwords_of_a_configuration_are_left_out(tmp_path: Path) -> None:
     override = "episode.command=agent --api-key hunter2 --url here"
     text, _ = page_of(made_run(tmp_path / "run", steps=1, overrides=(override,)))
