@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
+import os
 import socket
+import threading
 from collections.abc import Iterator
 
 from overlap.errors import ConfigError, error_reason
@@ -84,7 +86,10 @@ async def _serve(library: SampleLibrary, listener: socket.socket) -> None:
 
 
 def _open(address: str) -> None:
-    """Open the page in a browser, where there is one."""
+    """Open the page in a browser with windows of its own; one of the terminal would take the terminal."""
     import webbrowser
 
-    webbrowser.open(address)
+    if not any(os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER")):
+        print("there is no display here to open it on", flush=True)
+        return
+    threading.Thread(target=webbrowser.open, args=(address,), name="browser", daemon=True).start()

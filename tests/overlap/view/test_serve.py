@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import signal
 import socket
+import threading
 import urllib.request
 from contextlib import closing
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 from served_view import served_view
 
 from overlap import cli
+from overlap.view import serve
 
 
 def test_it_says_where_it_listens_answers_there_and_ends_with_ctrl_c(finished: Path) -> None:
@@ -23,6 +25,20 @@ def test_it_says_where_it_listens_answers_there_and_ends_with_ctrl_c(finished: P
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=60)
         assert (process.returncode, out, err) == (130, "", "overlap: interrupted\n")
+
+
+@pytest.mark.parametrize(("display", "said"), [("", "no display here"), (":0", "")])
+def test_the_page_is_opened_where_there_is_a_display(
+    display: str, said: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    opened = threading.Event()
+    monkeypatch.setattr("webbrowser.open", lambda address: opened.set())
+    for name in ("WAYLAND_DISPLAY", "BROWSER"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("DISPLAY", display)
+    serve._open("http://127.0.0.1:1/")
+    assert said in capsys.readouterr().out
+    assert opened.wait(10 if display else 0) == bool(display)
 
 
 def test_a_port_that_is_taken_is_one_line_with_the_way_out(finished: Path, capsys: pytest.CaptureFixture) -> None:
