@@ -27,14 +27,17 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(args: argparse.Namespace) -> int:
-    """A command returns its exit code, or yields the lines of its output."""
+    """A command returns its exit code, or yields the lines of its output, and may return its exit code then."""
     done = args.run_command(args)
     if isinstance(done, int):
         return done
     with closing(done) as lines:
-        for line in lines:
+        while True:
+            try:
+                line = next(lines)
+            except StopIteration as end:
+                return end.value or 0
             print_output(line)
-    return 0
 
 
 def ending_in_order(work: Callable[[], int]) -> int:

@@ -207,6 +207,7 @@ main() {
   say "$device packages into $venv"
   make_venv "$python"
   install
+  say "$venv/bin/overlap doctor says whether this machine lacks anything for a run"
   say "ready in $((SECONDS - start)) s ($venv, $device)"
 }
 

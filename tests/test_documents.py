@@ -12,12 +12,17 @@ import pytest
 from places import ROOT
 
 from overlap import cli
+from overlap.commands.starting import STARTER
 from overlap.config import Config
 from overlap.config.earlier import RETIRED
 from overlap.config.foreign import FOREIGN
 
 PAGES = sorted(
-    [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "sandbox/README.md", *(ROOT / "docs").rglob("*.md")]
+    [
+        *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "sandbox/README.md")),
+        *(ROOT / "docs").rglob("*.md"),
+        STARTER / "README.md",
+    ]
 )
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\(([^)#:]+)(?:#[\w-]+)?\)")
@@ -82,9 +87,9 @@ def test_every_command_can_be_typed(command: str) -> None:
             section, _, name = override.partition("=")[0].partition(".")
             assert hasattr(getattr(Config(), section), name), override
         if config := getattr(args, "config", None):
-            assert (ROOT / config).is_file()
+            assert (ROOT / config).is_file() or (STARTER / config).is_file()
     else:
-        assert words[0] in ("overlap", "sandbox", "source", "python")
+        assert words[0] in ("overlap", "sandbox", "source", "python", "cd")
 
 
 def test_the_example_of_a_sandbox_alone_runs() -> None:

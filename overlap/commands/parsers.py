@@ -1,7 +1,8 @@
 """The commands of ``overlap`` and their arguments. The work of each is imported when it is asked for, so that
 ``--help`` and ``overlap ctl`` start at once.
 
-A command sets ``run_command``, which takes the arguments and returns the exit code, or yields the lines of its output.
+A command sets ``run_command``, which takes the arguments and returns the exit code, or yields the lines of its output
+and may return the exit code then.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ _CTL_COMMANDS = {
 def add_commands(commands: Subparsers) -> None:
     """Add the parsers of all commands."""
     training = (_train, _rollout, _filter, _check_data, _export, _ctl, add_cluster)
-    reading = (_show, _view, _report, _export_samples, _replay, _fields)
+    reading = (_show, _view, _report, _export_samples, _replay, _fields, _doctor, _init)
     for add in (*training, *reading):
         add(commands)
 
@@ -38,7 +39,9 @@ def add_commands(commands: Subparsers) -> None:
 def _train(commands: Subparsers) -> None:
     train = _add(commands, "train", _later("train", "train_command"), "train a policy")
     _add_config(train)
-    train.add_argument("--dry-run", action="store_true", help="print the resolved configuration and the plan, and stop")
+    text = "print the fields that differ from their defaults and the plan, and stop"
+    train.add_argument("--dry-run", action="store_true", help=text)
+    train.add_argument("--all", action="store_true", help="with --dry-run: print every field, as a YAML file")
     text = "with --dry-run: plan the memory of other hardware; 8x80 is eight GPUs of 80 GiB each"
     train.add_argument("--devices", default="", metavar="NxGIB", help=text)
     train.add_argument("--resume", action="store_true", help="continue the run in run.dir from its newest checkpoint")
@@ -173,6 +176,22 @@ def _run_replay(args: argparse.Namespace) -> Iterator[str]:
     from overlap.replay import replay
 
     yield from replay(args.run, args.overrides, trace=args.trace)
+
+
+def _doctor(commands: Subparsers) -> None:
+    text = (
+        "check this machine for a training run: what is lacking, and the command that mends it; "
+        "exit code 1 if a run would fail, 0 if there are notes alone"
+    )
+    doctor = _add(commands, "doctor", _later("doctor", "doctor_command"), text)
+    doctor.add_argument("--json", action="store_true", help="print the result as JSON")
+    _add_config(doctor)
+
+
+def _init(commands: Subparsers) -> None:
+    text = "write a folder with a task of your own: three problems, configuration, test, README"
+    init = _add(commands, "init", _later("starting", "init_command"), text)
+    init.add_argument("folder", metavar="DIR", help="a new folder, or an empty one")
 
 
 def _report(commands: Subparsers) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import yaml
 
-from overlap.config import Config, last_override, load_config
+from overlap.config import Config, changed_lines, last_override, load_config
 from overlap.errors import ConfigError
 from overlap.json_types import to_json_types
 from overlap.placement import check_fit, memory_plan, memory_table
@@ -35,9 +35,12 @@ def train_command(args: argparse.Namespace) -> int | Iterator[str]:
     resume = args.resume or args.resume_with_changes
     if args.devices:
         return _plan_devices(args)
+    if args.all and not args.dry_run:
+        raise ConfigError("--all", True, "it lists every field in a dry run: use it with --dry-run")
     cfg = _kept_config(args) if args.from_rollouts else _resumed_config(args) if resume else config_of(args)
     if args.dry_run:
-        return dry_run(cfg, args.from_rollouts, resume=resume, with_changes=args.resume_with_changes)
+        with_changes, every = args.resume_with_changes, args.all
+        return dry_run(cfg, args.from_rollouts, resume=resume, with_changes=with_changes, every_field=every)
     training.run_training(cfg, resume=resume, with_changes=args.resume_with_changes, rollouts=args.from_rollouts)
     return 0
 
@@ -65,8 +68,9 @@ def _kept_config(args: argparse.Namespace) -> Config:
 
 
 def _plan_devices(args: argparse.Namespace) -> Iterator[str]:
-    if not args.dry_run or args.resume or args.resume_with_changes or args.from_rollouts:
+    if not args.dry_run or args.resume or args.resume_with_changes or args.from_rollouts or args.all:
         way_out = "it plans the memory of other hardware: use it with --dry-run, and without --resume or kept samples"
+        way_out += ", and without --all" if args.all else ""
         raise ConfigError("--devices", args.devices, way_out)
     return plan_devices(load_config(args.config, [*args.overrides, *ANY_CORES]), args.devices)
 
@@ -76,13 +80,19 @@ def plan_devices(cfg: Config, devices: str) -> Iterator[str]:
     Raises ConfigError where it would not fit.
     """
     asked, seats = devices_plan(cfg, devices)
-    yield from (f"{name:<11} {value}" for name, value in devices_plan_lines(asked, seats))
+    yield from (f"{name:<13} {value}" for name, value in devices_plan_lines(asked, seats))
     yield from ("", *memory_table(memory_plan(asked, seats)))
     check_fit(asked, seats)
 
 
-def dry_run(cfg: Config, rollouts: str, *, resume: bool, with_changes: bool) -> Iterator[str]:
-    """Yield the configuration and the plan of a run. Raises ConfigError where the run could not start."""
+def dry_run(
+    cfg: Config, rollouts: str, *, resume: bool, with_changes: bool, every_field: bool = False
+) -> Iterator[str]:
+    """Yield the configuration and the plan of a run. Raises ConfigError where the run could not start.
+
+    Of the configuration those fields that differ from their defaults, or with ``every_field`` all of them: then the
+    lines are a YAML file, with the plan in its comments.
+    """
     check_place(cfg, resume=resume)
     with scratch_directory() as (scratch, _):
         inputs = prepare(cfg, None, scratch)
@@ -92,9 +102,12 @@ def dry_run(cfg: Config, rollouts: str, *, resume: bool, with_changes: bool) -> 
         training.check_resume(inputs, with_changes=with_changes)
     asked = memory_inputs(inputs, kept)
     memory = memory_plan(asked, placed.seats)
-    yield yaml.safe_dump(to_json_types(cfg.to_dict()), sort_keys=False, allow_unicode=True)
-    for name, value in plan_lines(inputs, asked, placed.seats, memory, kept) + placed.lines():
-        yield f"{name:<11} {value}"
-    yield from ("", *memory_table(memory))
+    plan = plan_lines(inputs, asked, placed.seats, memory, kept) + placed.lines()
+    lines = [*(f"{name:<13} {value}" for name, value in plan), "", *memory_table(memory)]
+    if every_field:
+        yield yaml.safe_dump(to_json_types(cfg.to_dict()), sort_keys=False, allow_unicode=True)
+        yield from (f"# {line}".rstrip() for line in lines)
+    else:
+        yield from (*changed_lines(cfg), "", *lines)
     placed.check(asked)
     disk_plan(asked, len(inputs.heldout)).check(cfg.run.dir)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from overlap.config.arguments import check_config_given, check_count_given, path_given
-    from overlap.config.docs import field_lines
+    from overlap.config.docs import changed_lines, field_lines
     from overlap.config.earlier import Change, changes
     from overlap.config.fields import ClusterConfig, Config, DataConfig, ModelConfig, RunConfig, VerifyConfig
     from overlap.config.hints import name_hint
@@ -30,7 +30,7 @@ else:  # imported on first use: a command that reads a run starts in a tenth of 
         __name__,
         {
             "arguments": ("check_config_given", "check_count_given", "path_given"),
-            "docs": ("field_lines",),
+            "docs": ("changed_lines", "field_lines"),
             "earlier": ("Change", "changes"),
             "fields": ("ClusterConfig", "Config", "DataConfig", "ModelConfig", "RunConfig", "VerifyConfig"),
             "hints": ("name_hint",),
@@ -58,6 +58,7 @@ __all__ = [
     "Truncated",
     "VerifyConfig",
     "at_least",
+    "changed_lines",
     "changes",
     "check_config_given",
     "check_count_given",

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import ast
 import inspect
+import json
 import re
 import textwrap
 from collections.abc import Iterator
 from dataclasses import fields
 from typing import Any, get_args, get_type_hints
 
-from overlap.config.earlier import RETIRED, retired_error
+from overlap.config.earlier import RETIRED, changes, retired_error
 from overlap.config.fields import Config
 from overlap.config.foreign import FOREIGN
 from overlap.config.hints import name_hint
@@ -18,6 +19,8 @@ from overlap.config.rules import MAY_CHANGE, choices, defaults
 from overlap.errors import ConfigError
 
 _WIDTH = 116
+_ALIGNED = 60
+"""Longest assignment that others are aligned with, characters."""
 
 
 def field_lines(name: str = "") -> list[str]:
@@ -30,6 +33,17 @@ def field_lines(name: str = "") -> list[str]:
     if not wanted:
         raise retired_error(name, "") or ConfigError("field", name, f"is none; {name_hint(name.split('.'), None)}")
     return [line for full in wanted for line in _field(full, *every[full])]
+
+
+def changed_lines(cfg: Config) -> list[str]:
+    """The fields of ``cfg`` that differ from their defaults, a line each behind a title."""
+    found = changes(Config().to_dict(), cfg)
+    if not found:
+        return ["configuration: every field has its default (--all lists them)"]
+    shown = [(f"{each.field}={_written(each.now)}", _written(each.was) or '""') for each in found]
+    width = max(len(field) for field, _ in shown if len(field) <= _ALIGNED or len(shown) == 1)
+    title = "configuration: these differ from the defaults (--all lists every field)"
+    return [title, *(f"  {field:<{width}}  (default {default})" for field, default in shown)]
 
 
 def page() -> str:
@@ -95,7 +109,12 @@ def _value(default: Any) -> str:
         return {None: "null", True: "true", False: "false"}[default]
     if isinstance(default, float):
         return f"{default:g}"
-    return "[]" if default == () else str(default)
+    return str(default) if default not in ((), []) else "[]"
+
+
+def _written(value: Any) -> str:
+    """As it may be written in a configuration; a list or mapping as JSON, which is YAML."""
+    return json.dumps(value, ensure_ascii=False) if value and isinstance(value, list | dict) else _value(value)
 
 
 def field_docs(section: type) -> dict[str, str]:

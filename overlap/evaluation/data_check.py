@@ -279,7 +279,7 @@ def recall(path: Path, task: Task, prompts: Sequence[Prompt]) -> str:
     verdicts = [(p, known.get(digest_of(probe, task.packages), "")) for p, probe in probes] if known else []
     judged = [(p, verdict) for p, verdict in verdicts if verdict not in ("", FAILED)]
     if not judged:
-        return f"{len(probes)}, not judged yet; `overlap check-data FILE` does"
+        return f"{len(probes)}, not judged yet: `overlap check-data FILE` judges them"
     rejected = [(p.place or p.id, verdict) for p, verdict in judged if verdict != Verdict.AC]
     unjudged = f", {len(probes) - len(judged)} not judged yet" if len(judged) < len(probes) else ""
     if not rejected:

@@ -31,7 +31,15 @@ from overlap.placement.seats import (
     place_here,
 )
 from overlap.placement.shapes import ModelShape, read_shape, shape_of
-from overlap.placement.table import cache_line, memory_line, memory_table, options_line, seats_line
+from overlap.placement.table import (
+    cache_line,
+    memory_line,
+    memory_table,
+    options_line,
+    quantity,
+    seats_line,
+    transfer,
+)
 
 __all__ = [
     "CPU_BLOCK_TOKENS",
@@ -71,6 +79,7 @@ __all__ = [
     "place_here",
     "place_over",
     "planned_seats",
+    "quantity",
     "ranks_line",
     "read_shape",
     "reseated",
@@ -80,4 +89,5 @@ __all__ = [
     "sequences_at_once",
     "shape_of",
     "trained_parameters",
+    "transfer",
 ]

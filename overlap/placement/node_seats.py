@@ -21,6 +21,7 @@ from overlap.placement.memory import memory_plan
 from overlap.placement.planned_run import PlannedRun, Seats
 from overlap.placement.rank_placement import homes_on_cpus, homes_on_gpus, node_name, seats_in
 from overlap.placement.seats import EngineSeat, Placement, RankSeat, check_shared_memory, engine_seat, place, rank_seats
+from overlap.placement.table import quantity
 
 
 def place_over(cfg: Config, nodes: Sequence[NodeDevices], *, engine: bool = True, learner: bool = True) -> Placement:
@@ -170,7 +171,7 @@ def nodes_line(placement: Placement) -> str:
     told = []
     for seat in placement.engines:
         cores = sorted(core for worker in seat.cores for core in worker)
-        on = f"{len(cores)} core(s)" if cores else ""
+        on = quantity(len(cores), "core") if cores else ""
         told.append(f"engine {seat.index} on {_where(seat, on)}")
     return "; ".join(told) if placement.nodes else ""
 
@@ -180,7 +181,7 @@ def ranks_line(placement: Placement) -> str:
     if not placement.rank_nodes:
         return ""
     told = [f"rank {seat.rank} on {_where(seat)}" for seat in placement.ranks]
-    return f"{'; '.join(told)}; they meet at {placement.ranks[0].address}"
+    return f"{'; '.join(told)}; rendezvous at {placement.ranks[0].address}"
 
 
 def _where(seat: EngineSeat | RankSeat, cores: str = "") -> str:

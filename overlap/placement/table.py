@@ -22,12 +22,20 @@ from overlap.placement.planned_run import PlannedRun, Seats
 _SHOWN = 0.05
 """GiB; what is less than that is not named."""
 _MEANINGS: Mapping[Phase, str] = {
-    "start": "everything is made",
-    "generate": "samples are drawn",
-    "sync": "new weights are handed over",
+    "start": "models are loaded",
+    "generate": "sampling",
+    "sync": "weight transfer",
     "critic": "the critic's optimizer step",
     "actor": "the policy's optimizer step",
 }
+
+
+_TRANSFERS = {"shm": "shared memory", "ipc": "CUDA IPC", "nccl": "NCCL"}
+
+
+def quantity(count: int, noun: str) -> str:
+    """A number of things: "1 engine", "2 engines"."""
+    return f"{count:,} {noun}{'s' * (count != 1)}"
 
 
 def memory_table(plan: MemoryPlan) -> list[str]:
@@ -35,39 +43,42 @@ def memory_table(plan: MemoryPlan) -> list[str]:
     the same share a row.
     """
     phases = [phase for phase in PHASES if any(use.phase == phase for use in plan.uses)]
-    rows = [f"{'memory, GiB':<14}" + "".join(f"{phase:>10}" for phase in phases) + f"{'there':>10}"]
+    rows = [f"{'memory, GiB':<14}" + "".join(f"{phase:>10}" for phase in phases) + f"{'available':>11}"]
     for name, place in _alike(plan).items():
         there = plan.there.get(place, 0)
         cells = "".join(f"{plan.in_use(place, phase) / GIB:>10.1f}" for phase in phases)
-        rows.append(f"{name:<14}{cells}" + (f"{there / GIB:>10.1f}" if there else f"{'?':>10}"))
+        rows.append(f"{name:<14}{cells}" + (f"{there / GIB:>11.1f}" if there else f"{'?':>11}"))
         fullest = plan.fullest(place)
         rows.append(f"  {fullest}: {items_line(plan, place, fullest)}")
         if heap := _heap(plan, place):
-            rows.append(f"  and up to {heap / GIB:.1f} of holes in the heap of ranks, for which no run is refused")
-    free = any(place in (HOST, MACHINE) for place in plan.places)
-    known = f"what the GPU has, of which {USABLE:.0%} can be used" + ("; of the machine what is free" if free else "")
-    known += " (?: not known)"
-    return [*rows, f"  {'; '.join(f'{phase}: {_MEANINGS[phase]}' for phase in phases)}", f"  there: {known}"]
+            rows.append(f"  and up to {heap / GIB:.1f} of heap fragmentation in the ranks, for which no run is refused")
+    known = [f"of a GPU its memory, of which {USABLE:.0%} can be used"] if set(plan.places) - {HOST, MACHINE} else []
+    known += ["of the host what is free"] if {HOST, MACHINE} & set(plan.places) else []
+    legend = "; ".join(known) + (" (?: unknown)" if any(not plan.there.get(place) for place in plan.places) else "")
+    return [*rows, f"  {'; '.join(f'{phase}: {_MEANINGS[phase]}' for phase in phases)}", f"  available: {legend}"]
 
 
 def seats_line(seats: Seats) -> str:
     """Who sits where, and how weights travel."""
     told = []
     if engines := len(seats.engines):
-        each = f" of {len(seats.engines[0])} GPU(s)" if seats.devices else ""
+        each = f" of {quantity(len(seats.engines[0]), 'GPU')}" if seats.devices else ""
         on = _on(seats, {device for engine in seats.engines for device in engine})
-        told.append(f"{engines} engine(s){each} on {on}")
+        told.append(f"{quantity(engines, 'vLLM engine')}{each} on {on}")
     if seats.ranks:
-        told.append(f"{len(seats.ranks)} learner rank(s) on {_on(seats, set(seats.ranks))}")
-    told += ["they take turns"] if seats.turns else []
-    told += [f"weights go by {seats.backend}"] if engines and seats.ranks else []
+        told.append(f"{quantity(len(seats.ranks), 'learner rank')} on {_on(seats, set(seats.ranks))}")
+    told += ["colocated: engine and learner take turns"] if seats.turns else []
+    told += [f"weight transfer by {transfer(seats.backend)}"] if engines and seats.ranks else []
     if seats.turns and (waits := set(seats.ranks) - {device for engine in seats.engines for device in engine}):
-        told.append(
-            f"no engine on {_on(seats, waits)}, which waits while samples are drawn (rollout.replicas=0 uses all)"
-        )
+        told.append(f"no engine on {_on(seats, waits)}, idle during generation (rollout.replicas=0 uses all)")
     idle = set(range(len(seats.devices))) - {device for engine in (*seats.engines, seats.ranks) for device in engine}
-    told += [f"nobody on {_on(seats, idle)}"] if idle else []
+    told += [f"unused: {_on(seats, idle)}"] if idle else []
     return "; ".join(told)
+
+
+def transfer(backend: str) -> str:
+    """How weights travel from learner to engine, in words."""
+    return _TRANSFERS.get(backend, backend)
 
 
 def _on(seats: Seats, devices: set[int]) -> str:
@@ -81,8 +92,8 @@ def cache_line(run: PlannedRun, seats: Seats) -> str:
         return ""
     context, most = run.cfg.context_tokens, sequences_at_once(run, seats)
     full = min(most, tokens // context)
-    told = f"{tokens:,} tokens an engine: {full} sequence(s) of {context:,} at once"
-    return told + (f", more of them while they are short (rollout.max_sequences={most})" if full < most else "")
+    told = f"{tokens:,} tokens per engine: {quantity(full, 'sequence')} of full length ({context:,} tokens) at once"
+    return told + (f", up to rollout.max_sequences={most} shorter ones" if full < most else "")
 
 
 def options_line(run: PlannedRun) -> str:
@@ -107,7 +118,7 @@ def items_line(plan: MemoryPlan, place: str, phase: Phase) -> str:
     for use in plan.at(place, phase):
         for item, size in use.items.items():
             if item != HEAP:
-                sizes[f"{use.process.split()[0]}'s {item}" if item == "own" else item] += size
+                sizes[f"{use.process.split()[0]} process" if item == "own" else item] += size
     named = sorted(sizes.items(), key=lambda pair: -pair[1])
     return ", ".join(f"{item} {size / GIB:.1f}" for item, size in named if size >= _SHOWN * GIB)
 
@@ -118,8 +129,8 @@ def memory_line(plan: MemoryPlan) -> str:
     for name, place in _alike(plan).items():
         phase, there = plan.fullest(place), plan.there.get(place, 0)
         of = f" of {there / GIB:.1f}" if there else ""
-        heap = f", and {heap / GIB:.1f} of heap" if (heap := _heap(plan, place)) else ""
-        told.append(f"{name} at most {plan.in_use(place, phase) / GIB:.1f}{of} GiB ({phase}){heap}")
+        heap = f", up to {heap / GIB:.1f} more by heap fragmentation" if (heap := _heap(plan, place)) else ""
+        told.append(f"{name} peak {plan.in_use(place, phase) / GIB:.1f}{of} GiB (phase {phase}){heap}")
     return "; ".join(told)
 
 

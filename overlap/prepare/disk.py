@@ -9,7 +9,7 @@ from pathlib import Path
 from overlap.config import Config
 from overlap.core import KEPT_BYTES, SAMPLE_BYTES, TOKEN_BYTES
 from overlap.errors import ConfigError
-from overlap.placement import PlannedRun, trained_parameters
+from overlap.placement import PlannedRun, quantity, trained_parameters
 from overlap.record import RunFile, resolve
 
 GIB = 2**30
@@ -47,13 +47,14 @@ class DiskPlan:
         """For a person."""
         parts = [f"policy {_gib(self.policy)} GiB" + (f" x {self.policies}" if self.policies > 1 else "")]
         if self.checkpoints:
-            parts.append(f"{self.checkpoints} checkpoint(s) of {_gib(self.checkpoint)} GiB")
+            each = f"{_gib(self.checkpoint)} GiB"
+            parts.append(f"{quantity(self.checkpoints, 'checkpoint')} of {each}")
         if self.rollouts:
             parts.append(f"rollouts up to {_gib(self.rollouts)} GiB")
         if self.samples:
             parts.append(f"samples up to {_gib(self.samples)} GiB")
         most = self.certain + self.rollouts + self.samples
-        text = f"{', '.join(parts)}: {_gib(most)} of the {_gib(self.free)} GiB that are free in {self.folder}"
+        text = f"up to {_gib(most)} of {_gib(self.free)} GiB free in {self.folder} ({', '.join(parts)})"
         return text + ("; the samples may not fit: use fewer run.steps" if most > self.free >= self.certain else "")
 
     def check(self, run_dir: str) -> None:

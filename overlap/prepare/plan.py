@@ -16,6 +16,7 @@ from overlap.placement import (
     named_devices,
     options_line,
     planned_seats,
+    quantity,
     read_shape,
     seats_line,
     trained_parameters,
@@ -34,42 +35,67 @@ def plan_lines(
     ``rollouts``, no engine and no verifier will start.
     """
     cfg, r, le = inputs.cfg, inputs.cfg.rollout, inputs.cfg.learn
-    learner = f"{le.ranks} rank(s), ZeRO {le.zero_stage}, {le.updates_per_step} update(s) per step, lr {le.lr:g}"
     lines = [_policy_line(asked)]
     if cfg.model.dtype == "bfloat16" and not (seats.devices or computes_bfloat16()):
         told = "this processor emulates bfloat16, about 50 times slower: use model.dtype=float32"
         lines.append(("number type", told))
     lines += [
         *_data_lines(inputs),
-        ("step", f"{r.groups_per_step} groups x {r.samples_per_group} samples = {cfg.samples_per_step} trajectories"),
+        ("step", f"{r.groups_per_step} prompts x {r.samples_per_group} samples = {cfg.samples_per_step} trajectories"),
         *episode_lines(inputs),
-        ("leases", _leases(cfg, seats)),
+        ("staleness", _staleness(cfg, seats)),
     ]
     if r.max_staleness and le.correction == "none":
-        told = "none: stale samples count as if the current policy had sampled them (learn.correction)"
+        told = "none: stale samples are learned from as if they were on-policy (learn.correction)"
         lines.append(("correction", told))
-    lines += [("learner", learner), *_learner_lines(asked, seats)]
+    lines += [("algorithm", _algorithm(cfg)), ("learner", _learner(cfg)), *_learner_lines(asked, seats)]
     lines.append(("evaluation", _evaluation(cfg, len(inputs.heldout))))
     if rollouts is not None:
         unused = "no engine, no verifier and no parity check"
         lines.append(("rollouts", f"{len(rollouts.known)} samples of {rollouts.path}; {unused}"))
     else:
-        lines.append(("verifier", f"{_judges(cfg)}, {cfg.verify.cpu_s:g} s CPU per test"))
+        lines.append(("verifier", f"{_judges(cfg)}, at most {cfg.verify.cpu_s:g} s of CPU time per test"))
     lines += [*seats_lines(asked, seats), ("memory", memory_line(memory)), _activations_line(asked)]
     return [*lines, ("disk", disk_plan(asked, len(inputs.heldout)).line)]
 
 
-def _leases(cfg: Config, seats: Seats) -> str:
-    """How much is in flight, and how old it may become."""
+def _staleness(cfg: Config, seats: Seats) -> str:
+    """How old samples may become, and how much is in flight."""
     stale = cfg.rollout.max_staleness
-    told = f"at most {cfg.leases} groups in flight; samples at most {stale} policy version(s) old"
+    told = f"asynchronous: samples up to {quantity(stale, 'policy version')} old" if stale else "on-policy"
+    told += f"; at most {quantity(cfg.leases, 'group')} in flight"
     kept = seats.turns and stale and cfg.rollout.in_flight == "recompute"
-    return told + ("; responses that are not at their end sleep with the engine, and go on" if kept else "")
+    return told + ("; unfinished responses sleep with the engine and are continued" if kept else "")
+
+
+_ALGORITHMS = {
+    "group": "GRPO (advantage within the prompt's group)",
+    "leave_one_out": "RLOO (reward less the mean of the group's other samples)",
+    "global": "REINFORCE++ (advantage over the step's samples)",
+    "gae": "PPO (advantage by a critic, GAE)",
+    "none": "distillation (no reward, only the KL to the reference)",
+}
+
+
+def _algorithm(cfg: Config) -> str:
+    """How rewards become a gradient, in the words of the papers."""
+    learn = cfg.learn
+    told = _ALGORITHMS.get(learn.advantage, f"advantage by {learn.advantage}") + f", loss {learn.loss}"
+    told += f", off-policy correction {learn.correction}" if learn.correction != "none" else ""
+    return told + ("" if learn.kl_coef else ", no KL penalty")
+
+
+def _learner(cfg: Config) -> str:
+    """The optimizer and how it is spread."""
+    learn = cfg.learn
+    updates = f"{quantity(learn.updates_per_step, 'optimizer update')} per step"
+    lr = f"learning rate {learn.lr:g}" + (f" ({learn.schedule} decay)" if learn.schedule != "constant" else "")
+    return f"{quantity(learn.ranks, 'rank')}, ZeRO stage {learn.zero_stage}, AdamW, {updates}, {lr}"
 
 
 def devices_plan_lines(asked: PlannedRun, seats: Seats) -> list[tuple[str, str]]:
     """The plan of a run on other hardware: its lines that depend on the devices."""
-    lines = [_policy_line(asked), *_learner_lines(asked, seats), ("leases", _leases(asked.cfg, seats))]
+    lines = [_policy_line(asked), *_learner_lines(asked, seats), ("staleness", _staleness(asked.cfg, seats))]
     return [*lines, *seats_lines(asked, seats), _activations_line(asked)]
 
 
@@ -101,19 +127,19 @@ def _learner_lines(asked: PlannedRun, seats: Seats) -> list[tuple[str, str]]:
     """What is special about the learner: an offload without effect, adapters, a critic, a KL penalty."""
     cfg, shape, lines = asked.cfg, asked.policy, []
     if cfg.learn.offload == "sleep" and not seats.turns:
-        told = "no effect: engine and learner share no GPU, so neither has to free its memory (learn.offload)"
+        told = "learn.offload=sleep has no effect: engine and learner share no GPU"
         lines.append(("offload", told))
     if rank := cfg.learn.lora_rank:
         trained = trained_parameters(shape.decoder, shape.parameters, rank)
         told, lr = f"LoRA of rank {rank} on all linear layers, {trained / 1e6:,.1f} M parameters trained", cfg.learn.lr
-        told += f"; each sync sends {_sent(asked)}"
+        told += f"; each weight sync sends {_sent(asked)}"
         if lr < 1e-5:
             told += f"; learn.lr={lr:g} is a rate for all weights, adapters usually take 10 times as much"
         lines.append(("adapters", told))
     if asked.critic is not None:
         c, size = cfg.critic, f"{asked.critic.parameters / 1e6:,.0f} M parameters"
-        alone = f", trained alone for {c.warmup_steps} step(s)" if c.warmup_steps else ""
-        lines.append(("critic", f"{c.policy or 'the policy'} ({size}), lr {c.lr:g}{alone}"))
+        alone = f", trained alone for the first {quantity(c.warmup_steps, 'step')}" if c.warmup_steps else ""
+        lines.append(("critic", f"begins as {c.policy or 'the policy'} ({size}), learning rate {c.lr:g}{alone}"))
     return lines + ([("KL penalty", _penalty(asked))] if cfg.learn.kl_coef else [])
 
 
@@ -121,25 +147,23 @@ def _sent(asked: PlannedRun) -> str:
     """What the engine gets of adapters."""
     size, what = asked.sent[0] / 1e6, "the adapter alone" if asked.cfg.sends_adapter else "the merged weights"
     rounded = not asked.cfg.sends_adapter and asked.cfg.model.dtype == "bfloat16"
-    lost = (
-        ", in which rounding to bfloat16 keeps most of the first changes back (sync/applied_share)" if rounded else ""
-    )
+    lost = ", of which rounding to bfloat16 hides most of the first updates (sync/applied_share)" if rounded else ""
     return f"{what}, {size:,.0f} MB{lost}"
 
 
 def _penalty(asked: PlannedRun) -> str:
     """What the policy is held against and how, with what a biased choice is."""
-    learn, name = asked.cfg.learn, "the policy as the run began"
+    learn, name = asked.cfg.learn, "the initial policy"
     if asked.reference is not None:
         name = f"{learn.reference} ({asked.reference.parameters / 1e6:,.0f} M parameters)"
-    told = f"against {name}, {learn.kl_by} in the {learn.kl_in}, times {learn.kl_coef:g}"
+    told = f"against {name}, {learn.kl_by} in the {learn.kl_in}, coefficient {learn.kl_coef:g}"
     if learn.kl_in == "reward" and learn.kl_by != "k1":
         told += f"; in the reward {learn.kl_by} has not the gradient of a KL: learn.kl_estimator=k1 has"
-    return told + ("; rewards teach nothing (learn.advantage=none)" if learn.advantage == "none" else "")
+    return told + ("; rewards are only reported (learn.advantage=none)" if learn.advantage == "none" else "")
 
 
 def _judges(cfg: Config) -> str:
-    workers = f"{cfg.verify.workers} worker(s)"
+    workers = quantity(cfg.verify.workers, "sandbox worker")
     if cfg.cluster.address:
         workers += f" here, and the free cores of every further node of the cluster at {cfg.cluster.address}"
     return workers
@@ -150,10 +174,10 @@ def _evaluation(cfg: Config, problems: int) -> str:
     samples = cfg.run.eval_samples
     if not (samples and problems):
         return "none: " + ("no held-out prompts" if samples else "run.eval_samples=0")
-    when = f"every {cfg.run.eval_every} steps, " if cfg.run.eval_every else ""
+    when = f"before, every {cfg.run.eval_every} steps and after" if cfg.run.eval_every else "before and after"
     rates = " and ".join(f"pass@{k}" for k in sorted({1, samples}))
-    drawn = f"{problems} problems x {samples} samples at temperature {cfg.eval_temperature:g}"
-    return f"{rates} of {drawn}, before, {when}and after the training"
+    drawn = f"{quantity(problems, 'held-out problem')} x {quantity(samples, 'sample')}"
+    return f"{rates} on {drawn} at temperature {cfg.eval_temperature:g}, {when} training"
 
 
 def _activations_line(asked: PlannedRun) -> tuple[str, str]:
@@ -161,8 +185,9 @@ def _activations_line(asked: PlannedRun) -> tuple[str, str]:
     shape, tokens = asked.policy.decoder, asked.cfg.learn.rank_tokens
     again = checkpoints(asked.cfg.learn.checkpointing, shape, tokens, width=asked.width)
     kept = activation_bytes(shape, tokens, width=asked.width, checkpointing=again)
-    how = "recomputed per layer" if again else "kept for all layers"
-    return "activations", f"at most {kept / GIB:.1f} GiB on each learner rank ({tokens} tokens, {how})"
+    how = "with" if again else "without"
+    told = f"at most {kept / GIB:.1f} GiB per learner rank (micro-batch of {tokens} tokens"
+    return "activations", f"{told}, {how} activation checkpointing)"
 
 
 def episode_lines(inputs: RunInputs) -> list[tuple[str, str]]:
@@ -175,9 +200,9 @@ def episode_lines(inputs: RunInputs) -> list[tuple[str, str]]:
         return []
     if e.command:
         by = repr(e.command) + (f", in place of {own}" if own else "")
-    bounds = f"up to {e.turns} turns, {cfg.behind_prompt} tokens after a prompt, {e.timeout_s:g} s"
+    bounds = f"up to {quantity(e.turns, 'turn')}, {cfg.behind_prompt} tokens after the prompt, {e.timeout_s:g} s"
     if cfg.learn.truncated == "mask":
-        bounds += " (one that needs more is not learned from: learn.truncated=mask)"
+        bounds += "; a truncated episode is masked (learn.truncated=mask)"
     if e.turns > 1 and cfg.behind_prompt == cfg.model.response_tokens:
         bounds += "; one response may use up all tokens (episode.tokens)"
     asked = [("requests", _requests(cfg))] if e.command else []

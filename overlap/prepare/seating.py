@@ -22,10 +22,12 @@ from overlap.placement import (
     nodes_line,
     place_here,
     place_over,
+    quantity,
     ranks_line,
     seats_here,
     seats_over,
     sequences_at_once,
+    transfer,
 )
 from overlap.process import handle_interrupts, run_to_end
 
@@ -61,16 +63,16 @@ class RunPlacement:
         told = [("nodes", "; ".join(map(_about, self.nodes)))] if self.nodes else []
         told += [("left out", line) for line in self.left_out]
         if line := nodes_line(self.placement):
-            told.append(
-                ("engines", f"{line}; weights go by {self.placement.backend}" if self.placement.ranks else line)
-            )
+            how = f"; weight transfer by {transfer(self.placement.backend)}" if self.placement.ranks else ""
+            told.append(("engines", line + how))
         if line := ranks_line(self.placement):
             told.append(("ranks", line))
         return told
 
 
 def _about(node: NodeDevices) -> str:
-    has = f"{len(node.devices.cores)} core(s)" + (f", {gpus} GPU(s)" if (gpus := len(node.devices.names)) else "")
+    has = quantity(len(node.devices.cores), "core")
+    has += f", {quantity(gpus, 'GPU')}" if (gpus := len(node.devices.names)) else ""
     return f"{node.name}{' (this machine)' if node.here else ''} {has}"
 
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
         save_state,
         writing,
     )
+    from overlap.record.closing import closing_lines
     from overlap.record.command_line import masked
     from overlap.record.digest import data_digest
     from overlap.record.json_lines import JsonLines, parse_json_lines, read_json_lines
@@ -60,6 +61,7 @@ else:  # imported on first use: a command that reads a run starts in a tenth of 
                 *("LEARNER", "RunState", "find_checkpoint", "is_complete", "latest", "load_state"),
                 *("path_of", "save_state", "writing"),
             ),
+            "closing": ("closing_lines",),
             "command_line": ("masked",),
             "digest": ("data_digest",),
             "json_lines": ("JsonLines", "parse_json_lines", "read_json_lines"),
@@ -116,6 +118,7 @@ __all__ = [
     "check_out",
     "check_reopen",
     "check_run_dir_free",
+    "closing_lines",
     "data_digest",
     "duration",
     "exported_policy",

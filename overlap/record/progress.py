@@ -98,8 +98,10 @@ def figures(row: Mapping[str, float]) -> str:
     return (
         f"reward {_f(row.get('reward/mean'), '.3f')}  "
         f"solved {_f(row.get('reward/solved_share'), '.0%')}  "
-        f"{_f(row.get('time/tokens_per_s'), ',.0f')} tok/s  "
-        f"exposed {_f(row.get('time/exposed_reward_s'), '.2f')} s"
+        f"entropy {_f(row.get('learn/entropy'), '.2f')}  "
+        f"grad {_f(row.get('learn/grad_norm'), '.2g')}  "
+        f"{_count(row.get('time/tokens_per_s'))} tok/s  "
+        f"exposed {_f(row.get('time/exposed_reward_s'), '.2g')} s"
     )
 
 
@@ -151,12 +153,14 @@ def stall_line(pending: Sequence[Pending], stall_s: float, given_up: bool) -> st
 
 
 def duration(seconds: float) -> str:
-    """Seconds as text: "48 s", "17 min", "2 h 05 min"."""
+    """Seconds as text: "48 s", "17 min", "2 h 05 min", "26 h"."""
     if not math.isfinite(seconds):
         return "?"
     if seconds < 90:
         return f"{seconds:.0f} s"
     minutes = round(seconds / 60)
+    if minutes >= 600:
+        return f"{round(minutes / 60)} h"
     return f"{minutes} min" if minutes < 90 else f"{minutes // 60} h {minutes % 60:02d} min"
 
 
@@ -234,6 +238,11 @@ def _rate(e: Mapping[str, Any], spec: str) -> str:
 
 def _f(value: float | None, spec: str = ".3f") -> str:
     return "-" if value is None or not math.isfinite(value) else format(value, spec)
+
+
+def _count(value: float | None) -> str:
+    """A number of tokens: "1,204", "98k"."""
+    return _f(value, ",.0f") if value is None or not value >= 1e4 else f"{value / 1e3:.0f}k"
 
 
 def _make_bar(console: Console, steps: int, done: int) -> Any:

@@ -26,6 +26,7 @@ from overlap.record import (
     RunSummary,
     banner,
     check_reopen,
+    closing_lines,
     data_digest,
     final_table,
     guest,
@@ -154,6 +155,8 @@ def _summarize(session: TrainingSession, console: Console, began: float) -> RunS
     figures = session.summarize(time.monotonic() - began)
     if session.taken:
         console.print(final_table(figures))
+        newest, steps = session.restarts.newest_checkpoint or "", session.inputs.cfg.run.steps
+        console.print("\n".join(closing_lines(figures, steps=steps, checkpoint=newest)))
     return figures
 
 

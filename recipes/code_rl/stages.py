@@ -175,9 +175,9 @@ def run_stages(stages: Sequence[Stage]) -> int:
     return 0
 
 
-def show_stages(stages: Sequence[Stage], devices: str = "") -> int:
-    """What ``overlap train --dry-run``, and its ``--devices``, says of each stage; one whose policy is still to be made
-    is planned with the policy that the first begins with, which has the same shape.
+def show_stages(stages: Sequence[Stage], devices: str = "", *, every_field: bool = False) -> int:
+    """What ``overlap train --dry-run``, its ``--devices`` and ``--all`` say of each stage; one whose policy is still
+    to be made is planned with the policy that the first begins with, which has the same shape.
     """
     for number, (stage, state) in enumerate(chained(stages), start=1):
         cfg = stage.cfg
@@ -187,7 +187,8 @@ def show_stages(stages: Sequence[Stage], devices: str = "") -> int:
         if number > 1 and not Path(cfg.model.policy).is_dir():
             cfg = replace(cfg, model=replace(cfg.model, policy=stages[0].cfg.model.policy))
         resume = state == "begun"
-        for line in plan_devices(cfg, devices) if devices else dry_run(cfg, "", resume=resume, with_changes=False):
+        here = dry_run(cfg, "", resume=resume, with_changes=False, every_field=every_field)
+        for line in plan_devices(cfg, devices) if devices else here:
             print_output(line)
     return 0
 
@@ -217,6 +218,7 @@ def stages_parser() -> Parser:
     text = "split file to train on; made by DeepCoder's filters where it is missing"
     made.add_argument("--prepare", type=Path, default=None, metavar="FILE.jsonl", help=text)
     made.add_argument("--dry-run", action="store_true", help="print configuration and plan of each stage, and stop")
+    made.add_argument("--all", action="store_true", help="with --dry-run, print every field of the configurations")
     text = "with --dry-run, plan the memory of other hardware: 8x80 is eight GPUs of 80 GiB each"
     made.add_argument("--devices", default="", metavar="NxGIB", help=text)
     return made
@@ -224,6 +226,8 @@ def stages_parser() -> Parser:
 
 def staged(args: argparse.Namespace) -> int:
     """Run the command; returns its exit code."""
+    if args.all and (args.devices or not args.dry_run):
+        raise ConfigError("--all", True, "it lists every field: use it with --dry-run, and without --devices")
     if args.devices:
         if not args.dry_run:
             raise ConfigError(
@@ -232,7 +236,7 @@ def staged(args: argparse.Namespace) -> int:
         return show_stages(stages_of(args.stages, [*args.overrides, *ANY_CORES]), args.devices)
     stages_of(args.stages, args.overrides)  # wrong words are told before anything is prepared
     stages = stages_of(args.stages, prepared(args))
-    return show_stages(stages) if args.dry_run else run_stages(stages)
+    return show_stages(stages, every_field=args.all) if args.dry_run else run_stages(stages)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -122,7 +122,7 @@ def test_ranks_on_two_nodes_learn_what_two_on_one_machine_learn_and_their_checkp
     assert not ran.find("failed"), ran.text
     (placed,) = ran.find("placed")
     first, second = (machine.address for machine in machines.all[1:])
-    assert f"they meet at {first}" in placed["lines"]["ranks"] or f"they meet at {second}" in placed["lines"]["ranks"]
+    assert f"rendezvous at {first}" in placed["lines"]["ranks"] or f"rendezvous at {second}" in placed["lines"]["ranks"]
     assert "this machine" not in placed["lines"]["ranks"]
 
     async def use(learner):

@@ -41,15 +41,30 @@ def test_a_dry_run_prints_config_and_plan_and_starts_nothing(done, tmp_path: Pat
     code, text, err = done("train", "--dry-run", "data.task=toy:ToyTask", f"run.dir={out}")
     assert code == 0, err
     for wanted in (
-        "groups_per_step: 8",
-        "leases",
+        "\n  data.task=toy:ToyTask ",
+        "(default recipes.code_rl.task:CodeTask)",
+        "staleness",
         "8 to train on, 2 held out",
         "64 trajectories",
         "memory",
-        "pass@4 of 2 problems x 4",
+        "pass@4 on 2 held-out problems x 4",
     ):
         assert wanted in text
+    assert "groups_per_step" not in text
     assert not out.exists()
+
+
+def test_a_dry_run_with_all_fields_is_a_file_that_says_the_same(done, tmp_path: Path) -> None:
+    asked = ["data.task=toy:ToyTask", 'rollout.stop=[x, "\'"]', f"run.dir={tmp_path / 'out'}"]
+    code, text, err = done("train", "--dry-run", "--all", *asked)
+    assert code == 0, err
+    assert "  groups_per_step: 8\n" in text
+    assert "\n# staleness " in text
+    (file := tmp_path / "full.yaml").write_text(text)
+    again = load_config(file)
+    assert (again.data.task, again.rollout.stop) == ("toy:ToyTask", ("x", "'"))
+    assert done("train", "--dry-run", "--all", "--config", str(file))[1].partition("\n#")[0] == text.partition("\n#")[0]
+    assert done("train", "--all", *asked)[2].endswith("use it with --dry-run\n")
 
 
 @pytest.mark.parametrize(
@@ -248,11 +263,11 @@ def test_memory_of_other_hardware_is_planned_from_the_policys_configuration_alon
     asked += ["rollout.max_staleness=1"]
     assert cli.main([*asked, "learn.advantage=gae", "learn.offload=sleep"]) == 0
     said = capsys.readouterr().out
-    assert said.startswith(f"policy      {tmp_path} (1,777 M parameters, bfloat16)\ncritic ")
-    assert "not at their end sleep with the engine, and go on\ndevices " in said
-    assert "\ndevices     1 engine(s) of 1 GPU(s) on GPU 0; 1 learner rank(s) on GPU 0; they take turns;" in said
+    assert said.startswith(f"policy        {tmp_path} (1,777 M parameters, bfloat16)\ncritic ")
+    assert "sleep with the engine and are continued\ndevices " in said
+    assert "\ndevices       1 vLLM engine of 1 GPU on GPU 0; 1 learner rank on GPU 0; colocated: engine and" in said
     header = said[said.index("memory, GiB") :].splitlines()[0]
-    assert header.split() == ["memory,", "GiB", "start", "generate", "sync", "critic", "actor", "there"]
+    assert header.split() == ["memory,", "GiB", "start", "generate", "sync", "critic", "actor", "available"]
     assert "\nGPU 0 " in said
     told = refused(*asked, "rollout.gpu_memory=0.9")
     assert "to try them: learn.offload=sleep, lower rollout.gpu_memory, " in told
@@ -329,7 +344,7 @@ def test_the_plan_shows_rows_that_are_left_out_and_what_is_known_of_references(d
     code, out, _ = done("train", "--dry-run", f"data.train={data}")
     assert code == 0
     assert re.search(rf"^left out +train: 1 malformed, first {data}:41: 'quiz': kind must be one of", out, re.MULTILINE)
-    assert "not judged yet; `overlap check-data FILE` does" in out
+    assert "not judged yet: `overlap check-data FILE` judges them" in out
 
 
 def test_prompts_that_are_too_long_are_counted_in_the_plan_and_stop_nothing(done, tmp_path: Path) -> None:

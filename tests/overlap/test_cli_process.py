@@ -183,4 +183,4 @@ def test_a_signal_in_code_that_is_made_at_an_import_has_the_exit_code_of_the_sig
 def test_a_name_that_the_terminal_cannot_show_is_escaped(light_policy: Path, tmp_path: Path) -> None:
     done = dry_run(light_policy, tmp_path, "data.train='\N{GRINNING FACE}.jsonl'", PYTHONIOENCODING="ascii")
     assert done.returncode == 0, done.stderr
-    assert "train: \\U0001f600.jsonl" in done.stdout
+    assert "data.train=\\U0001f600.jsonl " in done.stdout

@@ -240,6 +240,18 @@ MISTAKES: list[tuple[list[str], str]] = [
     (["replay", "nowhere"], "name the directory of a run that has taken a step"),
     (["replay", "nowhere", "--trcae", "x"], "there is no --trcae; did you mean --trace?"),
     (["fields", "learning_rate"], "here it is learn.lr"),
+    (["train", "--all"], "it lists every field in a dry run: use it with --dry-run"),
+    (["train", "--dry-run", "--all", "--devices", "8x80"], "and without --all"),
+    (["init"], "the following arguments are required: DIR"),
+    (["init", "a", "b"], "b is not known here"),
+    (["init", "--force", "a"], "there is no --force"),
+    (["init", ".."], "is not empty, and nothing is overwritten"),
+    (["inti", "a"], "did you mean init?"),
+    (["doctor", "--jsn"], "there is no --jsn; did you mean --json?"),
+    (["doctor", "everything"], "write section.field=value"),
+    (["doctor", "lr=1"], "did you mean learn.lr?"),
+    (["doctor", "--config", "nowhere.yaml"], "cannot be read (No such file or directory)"),
+    (["docter"], "did you mean doctor?"),
     (["fields", "learn.lrr"], "did you mean learn.lr?"),
 ]
 

@@ -155,7 +155,7 @@ def test_a_dry_run_finds_the_policy_that_a_stage_went_on_with(
     command(code=130, call0="killed")
     seen = list[tuple[str, bool]]()
     monkeypatch.setattr(
-        stages, "dry_run", lambda cfg, _, *, resume, with_changes: seen.append((cfg.model.policy, resume)) or ()
+        stages, "dry_run", lambda cfg, _, *, resume, **options: seen.append((cfg.model.policy, resume)) or ()
     )
     command("--dry-run")
     assert seen == [(str(exported), True)]
@@ -235,6 +235,8 @@ def test_a_dry_run_plans_every_stage_and_makes_nothing(
     ]
     here = ["verify.workers=1", "run.device=auto", f"model.policy={policy}", *data]
     files = [str(CONFIGS / f"{name}.yaml") for name in names]
+    assert stages.main([*files, *here, "--dry-run", "--all"]) == 0
+    assert capsys.readouterr().out.count("\n  groups_per_step: ") == len(names)
     assert stages.main([*files, *here, "--prepare", "runs/data.jsonl", "--dry-run"]) == 0
     said = capsys.readouterr().out
     for number, name in enumerate(names, start=1):
@@ -263,6 +265,8 @@ def test_the_stages_of_deepcoder_are_planned_for_hardware_that_is_not_here(
     [
         (["/no/such.yaml"], "cannot be read"),
         ([str(FILES[0]), "--resume"], "unrecognized arguments"),
+        ([str(FILES[0]), "--all"], "it lists every field: use it with --dry-run"),
+        ([str(FILES[0]), "--all", "--dry-run", "--devices", "8x80"], "and without --devices"),
         ([str(FILES[0]), "verify.workers=1", "learn.lrr=1"], "did you mean learn.lr?"),
         ([str(FILES[0]), str(FILES[0]), "verify.workers=1"], "two stages would write there"),
         ([str(FILES[1]), str(FILES[0]), "verify.workers=1", "model.policy=x"], "put that right before it"),

@@ -10,7 +10,7 @@ from typing import get_type_hints
 import pytest
 
 from overlap import cli
-from overlap.config import Config, field_lines, load_config
+from overlap.config import Config, changed_lines, field_lines, load_config
 from overlap.config.docs import field_docs, page
 from overlap.config.foreign import ADVANTAGES, FOREIGN
 from overlap.errors import ConfigError
@@ -31,6 +31,30 @@ def test_a_default_is_told_as_it_is_written():
         assert line in told
         assert load_config(None, [line]) == Config()
     assert "learn.offload=none  (none | sleep | cpu)" in told
+
+
+@pytest.mark.parametrize(
+    ("settings", "lines"),
+    [
+        ([], ["configuration: every field has its default (--all lists them)"]),
+        (
+            ["learn.lr=2e-5", "run.dir=runs/a"],
+            ["  learn.lr=2e-05  (default 1e-06)", "  run.dir=runs/a  (default runs/latest)"],
+        ),
+        (["data.train=x.jsonl"], ['  data.train=x.jsonl  (default "")']),
+        (["rollout.stop=['a', '\\n']"], ['  rollout.stop=["a", "\\\\n"]  (default [])']),
+        (["rollout.engine.block_size=16"], ['  rollout.engine={"block_size": 16}  (default {})']),
+        (["learn.clip_low=0.1", "run.keep_rollouts=true"], ["  learn.clip_low=0.1      (default null)",
+                                                             "  run.keep_rollouts=true  (default false)"]),
+    ],
+)  # fmt: skip
+def test_what_differs_from_the_defaults_is_listed_as_it_is_written(settings: list[str], lines: list[str]) -> None:
+    cfg = load_config(None, settings)
+    found = changed_lines(cfg)
+    assert found[-len(lines) :] == lines
+    assert len(found) == len(lines) + bool(settings)
+    written = [line.strip().rpartition("  (default")[0].strip() for line in found[1:]]
+    assert load_config(None, written) == cfg
 
 
 def test_the_command_lists_a_section_and_refuses_what_is_none(capsys: pytest.CaptureFixture) -> None:

@@ -146,14 +146,14 @@ def test_a_machine_that_cannot_judge_ends_it_and_an_error_of_the_task_comes_out_
 def test_a_start_tells_what_a_check_found_and_judges_nothing(tmp_path: Path) -> None:
     file, task = tmp_path / "cache" / "checked.json", Known()
     good, bad, new = prompt("1", "AC"), prompt("2", "WA"), prompt("3", "AC", "AC")
-    assert recall(file, task, [good, bad]) == "2, not judged yet; `overlap check-data FILE` does"
+    assert recall(file, task, [good, bad]) == "2, not judged yet: `overlap check-data FILE` judges them"
     remember(file, check(good, bad))
     assert recall(file, task, [good]) == "1 accepted"
     assert recall(file, task, [good, new]) == "1 accepted, 1 not judged yet"
     assert recall(file, task, [bad, good]) == "1 of 2 REJECTED by their own tests, first rows.jsonl:2 (WA)"
     assert recall(file, task, [prompt("4")]) == ""
     remember(file, check(failed := prompt("5", FAULT)))
-    assert recall(file, task, [failed]) == "1, not judged yet; `overlap check-data FILE` does"
+    assert recall(file, task, [failed]) == "1, not judged yet: `overlap check-data FILE` judges them"
     remember(file / "below-a-file.json", check(good))  # what cannot be written is no error
 
 

@@ -165,6 +165,6 @@ def test_who_sits_where_is_told_where_it_is_over_nodes() -> None:
         "engine 0 on node n1 (GPU 0,1); engine 1 on node n1 (GPU 2,3); engine 2 on this machine (GPU 0,1)"
     )
     assert nodes_line(place_over(config(replicas=2), cpus(4, 4))) == (
-        "engine 0 on node n1 (3 core(s)); engine 1 on this machine (CPU)"
+        "engine 0 on node n1 (3 cores); engine 1 on this machine (CPU)"
     )
     assert nodes_line(place_over(config(), cpus(4, 4))) == ""

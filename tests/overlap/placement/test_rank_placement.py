@@ -145,7 +145,7 @@ def test_the_memory_of_a_node_is_planned_with_the_ranks_that_sit_there() -> None
 
 def test_who_sits_where_is_told_with_the_place_where_they_meet() -> None:
     assert ranks_line(place_over(config(2), cpus(4, 4))) == (
-        "rank 0 on this machine (CPU); rank 1 on node n1 (CPU); they meet at 10.0.0.0"
+        "rank 0 on this machine (CPU); rank 1 on node n1 (CPU); rendezvous at 10.0.0.0"
     )
     assert ranks_line(place_over(config(2), gpus(0, 4))).startswith("rank 0 on node n1 (GPU ")
     assert ranks_line(place_over(config(1), cpus(4, 4))) == ""

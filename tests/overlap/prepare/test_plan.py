@@ -43,22 +43,24 @@ LINES: list[tuple[str, str, dict[str, Any], str, str]] = [
     ("chat template", "", {}, "", ""),
     ("chat template", "model.policy=base", {"template": ""},
      "model.policy=base has none, prompts are plain text: use an instruct policy", "beside it"),
-    ("leases", "rollout.max_staleness=1", {"seats": SHARED}, "at most 16 groups in flight", "sleep with the engine, "
-     "and go on"),
-    ("leases", "rollout.max_staleness=1", {"seats": SPLIT}, "at most 16 groups", "at most 1 policy version(s) old"),
-    ("leases", "", {"seats": SHARED}, "at most 8 groups", "at most 0 policy version(s) old"),
-    ("correction", "rollout.max_staleness=1 learn.correction=none", {}, "none: stale samples", "(learn.correction)"),
+    ("staleness", "rollout.max_staleness=1", {"seats": SHARED}, "asynchronous: samples up to 1 policy version old; "
+     "at most 16 groups in flight", "sleep with the engine and are continued"),
+    ("staleness", "rollout.max_staleness=2", {"seats": SPLIT}, "asynchronous: samples up to 2 policy versions",
+     "flight"),
+    ("staleness", "", {"seats": SHARED}, "on-policy; at most 8 groups in flight", "flight"),
+    ("correction", "rollout.max_staleness=1 learn.correction=none", {}, "none: stale samples are learned",
+     "(learn.correction)"),
     ("correction", "learn.correction=none", {}, "", ""),
     ("correction", "rollout.max_staleness=1", {}, "", ""),
-    ("offload", "learn.offload=sleep", {"seats": SPLIT}, "no effect: engine and learner share no GPU", ""),
+    ("offload", "learn.offload=sleep", {"seats": SPLIT}, "learn.offload=sleep has no effect: engine and learner", ""),
     ("offload", "learn.offload=sleep", {"seats": SHARED}, "", ""),
     ("offload", "learn.offload=cpu", {"seats": SPLIT}, "", ""),
     ("KL penalty", "", {}, "", ""),
-    ("KL penalty", "learn.kl_coef=0.1", {}, "against the policy as the run began, k3 in the loss, times 0.1", "0.1"),
-    ("KL penalty", "learn.kl_coef=0.1 learn.kl_in=reward learn.kl_estimator=k3", {}, "against the policy as the run "
-     "began, k3 in the reward, times 0.1; in the reward k3 has not the gradient of a KL", "learn.kl_estimator=k1 has"),
+    ("KL penalty", "learn.kl_coef=0.1", {}, "against the initial policy, k3 in the loss, coefficient 0.1", "0.1"),
+    ("KL penalty", "learn.kl_coef=0.1 learn.kl_in=reward learn.kl_estimator=k3", {}, "against the initial policy, "
+     "k3 in the reward, coefficient 0.1; in the reward k3 has not the gradient of a KL", "learn.kl_estimator=k1 has"),
     ("KL penalty", "learn.kl_coef=1 learn.kl_in=reward learn.advantage=none learn.reference=teacher", {},
-     "against teacher (1,700 M parameters), k1 in the reward, times 1; rewards teach", "(learn.advantage=none)"),
+     "against teacher (1,700 M parameters), k1 in the reward, coefficient 1; rewards are", "(learn.advantage=none)"),
     ("engine", "", {}, "", ""),
     ("engine", "rollout.engine.block_size=64", {"rollouts": KEPT}, "", ""),
     ("engine", "rollout.engine.block_size=64 rollout.engine.kv_cache_dtype=fp8", {},
@@ -69,29 +71,41 @@ LINES: list[tuple[str, str, dict[str, Any], str, str]] = [
     ("engine", "rollout.engine.speculative_config.method=ngram", {}, "speculative_config={'method': 'ngram'}", "'}"),
     ("engine", "rollout.engine.speculative_config.method=eagle", {}, "speculative_config={'method': 'eagle'}; memory "
      "is planned without the draft model, which is not trained", ""),
-    ("verifier", "", {}, "1 worker(s), 4 s CPU per test", ""),
-    ("verifier", "cluster.address=10.0.0.1:6379", {}, "1 worker(s) here, and the free cores of every further node of "
-     "the cluster at 10.0.0.1:6379, 4 s CPU per test", ""),
+    ("verifier", "", {}, "1 sandbox worker, at most 4 s of CPU time per test", ""),
+    ("verifier", "cluster.address=10.0.0.1:6379", {}, "1 sandbox worker here, and the free cores of every further node "
+     "of the cluster at 10.0.0.1:6379, at most 4 s of CPU time per test", ""),
     ("verifier", "", {"rollouts": KEPT}, "", ""),
     ("rollouts", "", {"rollouts": KEPT}, "0 samples of rollouts.jsonl; no engine, no verifier and no parity check", ""),
     ("rollouts", "", {}, "", ""),
-    ("activations", "", {}, "at most 5.6 GiB on each learner rank (8192 tokens, kept for all layers)", ""),
-    ("activations", "learn.checkpointing=always", {}, "at most 0.5 GiB on each", "(8192 tokens, recomputed per layer)"),
-    ("activations", "model.dtype=float32", {}, "at most 0.9 GiB on each", "(8192 tokens, recomputed per layer)"),
+    ("activations", "", {}, "at most 5.6 GiB per learner rank (micro-batch of 8192 tokens",
+     "without activation checkpointing)"),
+    ("activations", "learn.checkpointing=always", {}, "at most 0.5 GiB per",
+     "(micro-batch of 8192 tokens, with activation checkpointing)"),
+    ("activations", "model.dtype=float32", {}, "at most 0.9 GiB per",
+     "(micro-batch of 8192 tokens, with activation checkpointing)"),
+    ("algorithm", "", {}, "GRPO (advantage within the prompt's group), loss ppo, off-policy correction tis, no KL", ""),
+    ("algorithm", "learn.advantage=leave_one_out learn.kl_coef=0.1", {}, "RLOO (", "correction tis"),
+    ("algorithm", "learn.advantage=global", {}, "REINFORCE++ (", "no KL penalty"),
+    ("algorithm", "learn.advantage=gae", {}, "PPO (advantage by a critic, GAE), loss ppo", "no KL penalty"),
+    ("algorithm", "learn.advantage=none learn.kl_coef=1", {}, "distillation (", "correction tis"),
+    ("algorithm", "learn.advantage=mine:f learn.correction=none", {}, "advantage by mine:f, loss ppo, no", "penalty"),
+    ("learner", "", {}, "1 rank, ZeRO stage 2, AdamW, 1 optimizer update per step, learning rate 1e-06", "06"),
+    ("learner", "learn.ranks=2 learn.updates_per_step=4 learn.schedule=cosine", {"seats": SPLIT}, "2 ranks, ZeRO stage "
+     "2, AdamW, 4 optimizer updates per step", "learning rate 1e-06 (cosine decay)"),
     ("prompts", "", {}, "2 to train on, 1 held out", "1 held out"),
     ("prompts", "data.drop_solved=0.9", {}, "2 to train on, 1 held out; ", "epochs once solved at 0.9 or more"),
     ("critic", "", {}, "", ""),
     ("critic", "learn.advantage=gae critic.warmup_steps=5", {},
-     "the policy (134 M parameters), lr 1e-05, trained alone for 5 step(s)", ""),
+     "begins as the policy (134 M parameters), learning rate 1e-05, trained alone for the first 5 steps", ""),
     ("adapters", "", {}, "", ""),
     ("adapters", "learn.lora_rank=16", {}, "LoRA of rank 16 on all linear layers, 4.9 M parameters trained; ", RATE),
     ("adapters", "learn.lora_rank=16 learn.lr=1e-5", {}, "LoRA of rank 16",
-     "4.9 M parameters trained; each sync sends the adapter alone, 10 MB"),
+     "4.9 M parameters trained; each weight sync sends the adapter alone, 10 MB"),
     ("adapters", "learn.lora_rank=16 learn.lora_sync=merged learn.lr=1e-5", {}, "LoRA of rank 16",
-     "in which rounding to bfloat16 keeps most of the first changes back (sync/applied_share)"),
+     "of which rounding to bfloat16 hides most of the first updates (sync/applied_share)"),
     ("adapters", "learn.lora_rank=16 learn.lora_sync=merged learn.lr=1e-5 model.dtype=float32", {}, "LoRA of rank 16",
-     "each sync sends the merged weights, 538 MB"),
-    ("memory", "", {}, "machine at most ", ""),
+     "each weight sync sends the merged weights, 538 MB"),
+    ("memory", "", {}, "machine peak ", ""),
 ]  # fmt: skip
 
 
@@ -128,7 +142,7 @@ def test_a_run_from_kept_samples_counts_no_engine(engine: bool) -> None:
     assert ("engine" in told) == engine
 
 
-MASKED = "(one that needs more is not learned from: learn.truncated=mask)"
+MASKED = "a truncated episode is masked (learn.truncated=mask)"
 
 
 def test_who_rolls_episodes_out_is_told_with_their_bounds():
@@ -142,7 +156,7 @@ def test_who_rolls_episodes_out_is_told_with_their_bounds():
     assert lines(object()) == []
     ((name, line),) = lines(Talking())
     assert name == "episodes"
-    assert line.endswith("Talking.rollout: up to 3 turns, 900 tokens after a prompt, 600 s " + MASKED)
+    assert line.endswith("Talking.rollout: up to 3 turns, 900 tokens after the prompt, 600 s; " + MASKED)
     (_, line), (name, asked) = lines(object(), "episode.command=./agent --fast")
     assert name == "requests"
     assert "have no effect (episode.structured=ignore); no tool call is read" in asked
@@ -151,10 +165,10 @@ def test_who_rolls_episodes_out_is_told_with_their_bounds():
     assert line.startswith("'./agent --fast': up to 3 turns")
     assert "may use up" not in line
     ((_, line),) = lines(Talking(), "learn.truncated=zero")
-    assert line.endswith("900 tokens after a prompt, 600 s")
+    assert line.endswith("900 tokens after the prompt, 600 s")
     ((_, line),) = lines(Talking(), "episode.tokens=0")
     assert line.endswith(
-        f"256 tokens after a prompt, 600 s {MASKED}; one response may use up all tokens (episode.tokens)"
+        f"256 tokens after the prompt, 600 s; {MASKED}; one response may use up all tokens (episode.tokens)"
     )
     (_, line), _ = lines(Talking(), "episode.command=./agent")
     assert "'./agent', in place of " in line

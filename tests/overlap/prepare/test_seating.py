@@ -47,9 +47,9 @@ def test_with_one_the_nodes_are_asked_and_the_plan_says_who_sits_where(nodes: li
     seated = seat(FAR)
     assert seated.placement.nodes == ("n1", "n2")
     assert dict(seated.lines()) == {
-        "nodes": "n0 (this machine) 4 core(s); n1 4 core(s); n2 4 core(s)",
+        "nodes": "n0 (this machine) 4 cores; n1 4 cores; n2 4 cores",
         "left out": "node n3 is not used: another version",
-        "engines": "engine 0 on node n1 (3 core(s)); engine 1 on node n2 (3 core(s)); weights go by shm",
+        "engines": "engine 0 on node n1 (3 cores); engine 1 on node n2 (3 cores); weight transfer by shared memory",
     }
     assert seated.seats.engines == ()
     assert "weights" not in dict(seat(FAR, learner=False).lines())["engines"]

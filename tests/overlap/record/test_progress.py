@@ -25,6 +25,8 @@ from overlap.record.report import summary
 ROW = {
     "reward/mean": 0.4118,
     "reward/solved_share": 0.375,
+    "learn/entropy": 0.5234,
+    "learn/grad_norm": 1.2391,
     "time/tokens_per_s": 1204.4,
     "time/exposed_reward_s": 0.308,
     "time/step_s": 38.24,
@@ -73,7 +75,7 @@ def test_a_terminal_shows_one_bar_and_lines_above_it(tmp_path):
     assert "policy  tiny\r\n" in output
     assert re.search(r"\r0/3 \|.*starting the engine", output)
     last = output.rstrip().split("\r\n")[-2].split("\r")[-1]
-    assert re.search(r"3/3 \|█+\|\s*reward 0\.412  solved 38%  1,204 tok/s  exposed 0\.31 s  left 0 s", last)
+    assert re.search(r"3/3 \|█+\|\s*reward 0\.412  solved 38%  entropy 0\.52 .* exposed 0\.31 s  left 0 s", last)
     assert "a line in between\r\n" in output
     assert output.endswith("done\r\n")
     for text in (output.replace("\r", "\n"), (tmp_path / "log").read_text()):
@@ -93,7 +95,9 @@ def test_a_pipe_gets_plain_lines_one_per_step(tmp_path):
     assert done.stdout == "done\n"
     lines = done.stderr.splitlines()
     assert lines[:4] == ["overlap-rl", "  policy  tiny", "  steps   3", "starting the engine"]
-    assert lines[4].startswith("step 1/3  reward 0.412  solved 38%  1,204 tok/s  exposed 0.31 s  left ")
+    assert lines[4].startswith(
+        "step 1/3  reward 0.412  solved 38%  entropy 0.52  grad 1.2  1,204 tok/s  exposed 0.31 s  left "
+    )
     assert lines[4].endswith("step 38.2 s")
     assert lines[6] == "a line in between"
     assert len(lines) == 8
@@ -116,10 +120,24 @@ def test_time_left_follows_the_last_steps_not_the_start_up():
         assert progress.left_s() == 16 * 10
 
 
+def test_the_line_of_a_long_run_fits_a_wide_terminal():
+    console = Console(output := io.StringIO())
+    row = ROW | {"reward/solved_share": 1.0, "time/tokens_per_s": 98765.4, "time/step_s": 138.2}
+    row |= {"learn/grad_norm": 0.01234, "time/exposed_reward_s": 12.3}
+    clock = SimpleNamespace(now=0.0)
+    with Progress(console, 1500, done=999, clock=lambda: clock.now) as progress:
+        clock.now = 138.2
+        progress.step(row)
+    assert output.getvalue().startswith(
+        "step 1000/1500  reward 0.412  solved 100%  entropy 0.52  grad 0.012  99k tok/s"
+    )
+    assert len(output.getvalue().rstrip()) <= 120
+
+
 def test_durations_are_for_people():
-    seconds = (0.4, 48, 89, 95, 17 * 60, 89 * 60, 125 * 60, math.nan)
+    seconds = (0.4, 48, 89, 95, 17 * 60, 89 * 60, 125 * 60, 26.2 * 3600, math.nan)
     assert [duration(s) for s in seconds] == [
-        "0 s", "48 s", "89 s", "2 min", "17 min", "89 min", "2 h 05 min", "?",
+        "0 s", "48 s", "89 s", "2 min", "17 min", "89 min", "2 h 05 min", "26 h", "?",
     ]  # fmt: skip
 
 
@@ -145,7 +163,7 @@ def test_the_final_table_shows_before_and_after_and_how_long_generation_stood_st
     assert "pass@1 best" not in text
     assert "nan" not in text
     assert "engine died" not in final_table(made | {"engine_outages_s": []})
-    assert figures({"reward/mean": math.nan}) == "reward -  solved -  - tok/s  exposed - s"
+    assert figures({"reward/mean": math.nan}) == "reward -  solved -  entropy -  grad -  - tok/s  exposed - s"
 
 
 def test_a_step_that_taught_nothing_says_why():

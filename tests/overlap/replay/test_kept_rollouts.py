@@ -155,9 +155,9 @@ def test_a_dry_run_counts_what_would_be_started(other: Lab, capsys: pytest.Captu
     assert other.again("--dry-run") == []
     told = capsys.readouterr().out
     assert re.search(r"^rollouts +48 samples of .*; no engine, no verifier and no parity check$", told, re.MULTILINE)
-    assert re.search(r"^memory +machine at most", told, re.MULTILINE)
+    assert re.search(r"^memory +machine peak", told, re.MULTILINE)
     assert "engine weights" not in told
-    assert "worker(s)" not in told
+    assert "sandbox worker" not in told
 
 
 def test_another_learner_may_learn_from_them_for_fewer_steps(other: Lab, one: tuple[Path, list[Any]]) -> None:

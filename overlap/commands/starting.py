@@ -1,0 +1,63 @@
+"""``overlap init DIR``: a task of one's own with its problems, its configuration and its test, ready to be trained."""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+from overlap.errors import ConfigError
+
+STARTER = Path(__file__).with_name("starter")
+"""The files that a new folder gets."""
+_FIELD = "DIR"
+
+
+def init_command(args: argparse.Namespace) -> Iterator[str]:
+    """Write the folder; yield what is in it, and the next commands."""
+    folder = Path(args.folder)
+    made = copy_starter(folder)
+    yield f"{folder}: {', '.join(made)}"
+    yield f"its test:  cd {shlex.quote(str(folder))} && python -m pytest -q test_my_task.py"
+    yield f"training:  cd {shlex.quote(str(folder))} && overlap train --config config.yaml"
+
+
+def copy_starter(folder: Path) -> list[str]:
+    """Write the starter files into a new or empty folder; returns their names. Raises ConfigError for a folder that has
+    anything in it, and where it cannot be written; nothing is left there then.
+    """
+    names = sorted(path.name for path in STARTER.iterdir() if path.is_file())
+    try:
+        if folder.exists() and not folder.is_dir():
+            raise ConfigError(_FIELD, str(folder), "is a file: name a new folder")
+        if folder.is_dir() and any(folder.iterdir()):
+            raise ConfigError(_FIELD, str(folder), "is not empty, and nothing is overwritten: name a new folder")
+        new = not folder.exists()
+        folder.mkdir(parents=True, exist_ok=True)
+    except (OSError, RuntimeError, ValueError) as error:
+        if isinstance(error, ConfigError):
+            raise
+        raise _unwritable(folder, error) from error
+    try:
+        for name in names:
+            with (STARTER / name).open("rb") as source, (folder / name).open("xb") as target:
+                shutil.copyfileobj(source, target)
+    except OSError as error:
+        _remove(folder, names, new)
+        raise _unwritable(folder, error) from error
+    return names
+
+
+def _unwritable(folder: Path, error: Exception) -> ConfigError:
+    reason = getattr(error, "strerror", None) or error
+    return ConfigError(_FIELD, str(folder), f"cannot be written ({reason}): name a folder elsewhere")
+
+
+def _remove(folder: Path, names: list[str], new: bool) -> None:
+    """Take back what was written before a file could not be."""
+    for name in names:
+        (folder / name).unlink(missing_ok=True)
+    if new:
+        folder.rmdir()

@@ -1,0 +1,139 @@
+"""``overlap init``: the folder that it writes works as it is, and nothing is ever overwritten."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from places import ROOT
+
+from overlap import cli
+from overlap.commands import starting
+from overlap.policy import make_tiny_policy
+
+FILES = ["README.md", "config.yaml", "my_task.py", "problems.jsonl", "test_my_task.py"]
+
+
+@pytest.fixture
+def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture) -> Path:
+    """A folder that the command has written."""
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(["init", "new/mine"]) == 0
+    assert capfd.readouterr().out.splitlines() == [
+        f"new/mine: {', '.join(FILES)}",
+        "its test:  cd new/mine && python -m pytest -q test_my_task.py",
+        "training:  cd new/mine && overlap train --config config.yaml",
+    ]
+    return tmp_path / "new" / "mine"
+
+
+def test_it_writes_a_task_with_three_problems_its_configuration_its_test_and_a_readme(made: Path) -> None:
+    assert sorted(path.name for path in made.iterdir()) == FILES
+    rows = [json.loads(line) for line in (made / "problems.jsonl").read_text().splitlines()]
+    assert [row["split"] for row in rows] == ["train", "train", "heldout"]
+    assert all(row["fn_name"] in row["reference"] and row["reference"].startswith(row["starter"]) for row in rows)
+    assert all(name in (made / "README.md").read_text() for name in FILES if name != "README.md")
+
+
+def test_the_test_that_it_writes_passes_and_fails_where_a_reference_is_wrong(made: Path) -> None:
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_my_task.py"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, cwd=made, env=environment, capture_output=True, text=True, timeout=110)
+    assert done.returncode == 0, done.stdout
+    rows = (made / "problems.jsonl").read_text()
+    (made / "problems.jsonl").write_text(rows.replace("text[::-1]", "text"))
+    chosen = ["-k", "reference or unique"]
+    done = subprocess.run([*command, *chosen], cwd=made, env=environment, capture_output=True, text=True, timeout=110)
+    assert done.returncode == 1
+    assert "1 failed, 3 passed" in done.stdout
+
+
+def test_the_run_that_it_proposes_can_be_planned_as_it_is(
+    made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture
+) -> None:
+    policy = make_tiny_policy(tmp_path / "tiny")
+    monkeypatch.chdir(made)
+    monkeypatch.delitem(sys.modules, "my_task", raising=False)
+    tiny = [f"model.policy={policy}", "model.prompt_tokens=1700"]
+    assert cli.main(["train", "--dry-run", "--config", "config.yaml", *tiny]) == 0
+    said = capfd.readouterr().out
+    assert "2 to train on, 1 held out" in said
+    assert "2 prompts x 8 samples = 16 trajectories" in said
+    assert sorted(path.name for path in made.iterdir() if path.name != "__pycache__") == FILES
+
+
+def test_its_problems_need_no_task_of_ones_own(
+    made: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture
+) -> None:
+    monkeypatch.setenv("OVERLAP_CACHE", str(made.parent / "cache"))
+    monkeypatch.chdir(made)
+    assert cli.main(["check-data", "problems.jsonl"]) == 0
+    assert "3 of 3 problems bring a reference, 0 of those are rejected" in capfd.readouterr().err
+
+
+@pytest.fixture
+def refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture) -> Callable[[str], str]:
+    monkeypatch.chdir(tmp_path)
+
+    def command(folder: str) -> str:
+        assert cli.main(["init", folder]) == 2
+        (line,) = capfd.readouterr().err.splitlines()
+        return str(line)
+
+    return command
+
+
+@pytest.mark.parametrize("content", ["notes.txt", ".hidden", "my_task.py"])
+def test_a_folder_with_anything_in_it_stays_as_it_is(content: str, tmp_path: Path, refused) -> None:
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / content).write_text("mine")
+    assert "DIR='mine': is not empty, and nothing is overwritten: name a new folder" in refused("mine")
+    assert [(path.name, path.read_text()) for path in (tmp_path / "mine").iterdir()] == [(content, "mine")]
+
+
+@pytest.mark.parametrize(
+    ("folder", "told"),
+    [
+        ("file", "DIR='file': is a file: name a new folder"),
+        ("file/mine", "cannot be written (Not a directory): name a folder elsewhere"),
+        ("x" * 300, "cannot be written (File name too long)"),
+        ("a\0b", "cannot be written (embedded null byte)"),
+        ("/proc/mine", "cannot be written ("),
+    ],
+)
+def test_a_place_that_cannot_be_one_is_a_line(folder: str, told: str, tmp_path: Path, refused) -> None:
+    (tmp_path / "file").write_text("")
+    assert told in refused(folder)
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+def test_an_empty_folder_and_a_link_to_one_are_taken(tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "link").symlink_to("empty")
+    assert starting.copy_starter(tmp_path / "link") == FILES
+    assert sorted(path.name for path in (tmp_path / "empty").iterdir()) == FILES
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_a_disk_that_fills_up_leaves_nothing(
+    there: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refused
+) -> None:
+    if there:
+        (tmp_path / "mine").mkdir()
+    left = [3]
+
+    def copy(source, target) -> None:
+        left[0] -= 1
+        if not left[0]:
+            raise OSError(28, "No space left on device")
+        target.write(source.read())
+
+    monkeypatch.setattr(starting.shutil, "copyfileobj", copy)
+    assert "cannot be written (No space left on device)" in refused("mine")
+    assert [path.name for path in tmp_path.iterdir()] == (["mine"] if there else [])
+    assert not there or not any((tmp_path / "mine").iterdir())
