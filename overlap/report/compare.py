@@ -42,9 +42,8 @@ def outcomes(runs: Sequence[RunData], names: Sequence[str]) -> str:
         points = evaluation_points(run)
         ends = points[:1] + points[1:][-1:]
         told = [f'{percent_or(found)}<br><small class="soft">{esc(bounds(found))}</small>' for _, found in ends]
-        rewards = [v for v in run.column("reward/mean") if math.isfinite(v)]
+        rewards = run.known("reward/mean")
         reward = f"{figure_text(rewards[0])} → {figure_text(rewards[-1])}" if rewards else "–"
-        seconds = sum(v for v in run.column("time/step_s") if math.isfinite(v))
         dot = f'<i class="dot" style="color:var(--c{at % COLOURS})"></i>'
         warned = run_warnings(run)
         rows.append(
@@ -53,8 +52,8 @@ def outcomes(runs: Sequence[RunData], names: Sequence[str]) -> str:
                 esc(f"{len(run.steps)} steps, {state(run)}"),
                 esc(reward),
                 *(told + ["–"] * (2 - len(told))),
-                esc(duration(seconds)),
-                esc(f"{sum(v for v in run.column('rollout/samples') if math.isfinite(v)):,.0f}"),
+                esc(duration(run.total("time/step_s"))),
+                esc(f"{run.total('rollout/samples'):,.0f}"),
                 esc(", ".join(w.kind for w in warned) or "none"),
             ]
         )
