@@ -12,8 +12,7 @@ from concurrent.futures import ProcessPoolExecutor
 import _peer_rewards
 from graders import tree_s
 
-from sandbox.core import Problem, Program
-from sandbox.zoo import labelled_programs
+from sandbox.zoo import DOUBLE, HONEST_DOUBLE
 
 Task = tuple[dict[str, object], str]
 
@@ -31,19 +30,9 @@ def graded(name: str, tasks: list[Task]) -> tuple[float, float]:
 
 
 def right_programs(count: int) -> list[Task]:
-    """Right function programs in Python, which every grader takes, again and again, each with another last line."""
-    known = [
-        (one.problem, one.program)
-        for one in labelled_programs()
-        if one.right and not one.harmful and one.problem.kind == "function" and one.program.language == "python"
-    ]
-    tasks: list[Task] = []
-    for number in range(count):
-        problem, program = known[number % len(known)]
-        assert isinstance(problem, Problem)
-        assert isinstance(program, Program)
-        tasks.append((problem.to_json(), f"{program.source}\n# {os.getpid()} {number}\n"))
-    return tasks
+    """A right function of two tests, which every grader accepts, each with another last line."""
+    problem = DOUBLE.to_json()
+    return [(problem, f"{HONEST_DOUBLE}\n# {os.getpid()} {number}\n") for number in range(count)]
 
 
 def main() -> None:

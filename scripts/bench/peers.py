@@ -13,7 +13,7 @@ strings, too, so that its responses are as short; its gradient checkpointing is 
 default run is not 4 times as fast as TRL's with our verifier.
 
 Graders: `sandbox check-reward` calls each with its labelled programs and the zoo, and with those of ``--samples``;
-what a grader has no form for is counted as "no answer". CPU and pace are those of right programs of the labelled ones.
+what a grader has no form for is counted as "no answer". CPU and pace are those of a small right function.
 """
 
 from __future__ import annotations
