@@ -12,7 +12,7 @@ from concurrent.futures import ProcessPoolExecutor
 import _peer_rewards
 from graders import tree_s
 
-from sandbox.zoo import DOUBLE, HONEST_DOUBLE
+from sandbox.core import Case, Problem
 
 Task = tuple[dict[str, object], str]
 
@@ -31,8 +31,8 @@ def graded(name: str, tasks: list[Task]) -> tuple[float, float]:
 
 def right_programs(count: int) -> list[Task]:
     """A right function of two tests, which every grader accepts, each with another last line."""
-    problem = DOUBLE.to_json()
-    return [(problem, f"{HONEST_DOUBLE}\n# {os.getpid()} {number}\n") for number in range(count)]
+    problem = Problem("double", "function", (Case("[1]", "2"), Case("[21]", "42")), fn_name="f").to_json()
+    return [(problem, f"def f(x):\n    return 2 * x\n# {os.getpid()} {number}\n") for number in range(count)]
 
 
 def main() -> None:
