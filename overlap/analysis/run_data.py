@@ -129,6 +129,14 @@ class RunData:
         """One figure over the steps; NaN where a row lacks it."""
         return [float(row.get(name, math.nan)) for row in self.steps]
 
+    def known(self, name: str) -> list[float]:
+        """One figure of the steps that have it."""
+        return [value for value in self.column(name) if math.isfinite(value)]
+
+    def total(self, name: str) -> float:
+        """Sum of a figure over the steps that have it."""
+        return math.fsum(self.known(name))
+
     def table(self) -> Any:
         """The metrics of all steps as a pandas DataFrame indexed by step, the rewards first, or ``steps`` where
         pandas is missing.

@@ -45,7 +45,6 @@ def outcomes(runs: Sequence[RunData], names: Sequence[str]) -> str:
         ends = points[:1] + points[1:][-1:]
         told = [percent_or(found) + _below(bounds(found)) for _, found in ends]
         reward, of = reward_ends(run) or ("–", "")
-        seconds = sum(v for v in run.column("time/step_s") if math.isfinite(v))
         dot = f'<i class="dot" style="color:var(--c{at % COLOURS})"></i>'
         warned = run_warnings(run)
         rows.append(
@@ -53,8 +52,8 @@ def outcomes(runs: Sequence[RunData], names: Sequence[str]) -> str:
                 f"{dot}<b>{esc(name)}</b>{_below(f'{len(run.steps)} steps, {state(run)}')}",
                 esc(reward) + _below(of),
                 *(told + ["–"] * (2 - len(told))),
-                esc(duration(seconds)),
-                esc(f"{sum(v for v in run.column('rollout/samples') if math.isfinite(v)):,.0f}"),
+                esc(duration(run.total("time/step_s"))),
+                esc(f"{run.total('rollout/samples'):,.0f}"),
                 esc(", ".join(w.kind for w in warned) or "none"),
             ]
         )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -22,17 +21,13 @@ def outcome(run: RunData) -> str:
     cards = [*_heldout_cards(run)]
     if reward := reward_ends(run):
         cards.append(card("mean reward", *reward))
-    seconds = summary.get("seconds") or sum(v for v in run.column("time/step_s") if math.isfinite(v))
+    seconds = summary.get("seconds") or run.total("time/step_s")
     cards.append(card("steps", f"{len(steps):,}", f"in {duration(seconds)}; {state(run)}"))
-    samples, tokens = (
-        sum(v for v in run.column(f"rollout/{name}") if math.isfinite(v)) for name in ("samples", "tokens")
-    )
+    samples, tokens = run.total("rollout/samples"), run.total("rollout/tokens")
     cards.append(card("samples", f"{samples:,.0f}", f"{tokens:,.0f} response tokens"))
-    exposed, whole = (
-        sum(v for v in run.column(f"time/{name}") if math.isfinite(v)) for name in ("exposed_reward_s", "step_s")
-    )
-    if whole:
-        cards.append(card("exposed reward", percent(exposed / whole), "of the time of the steps"))
+    if whole := run.total("time/step_s"):
+        share = run.total("time/exposed_reward_s") / whole
+        cards.append(card("exposed reward", percent(share), "of the time of the steps"))
     policy = summary.get("policy") or {}
     if policy.get("path") or policy.get("failure"):
         where = str(policy.get("path") or f"not saved: {policy['failure']}")
@@ -50,7 +45,7 @@ def state(run: RunData) -> str:
 
 def reward_ends(run: RunData) -> tuple[str, str] | None:
     """The mean reward at the beginning and at the end, and over how many steps; None where there is none."""
-    rewards = [value for value in run.column("reward/mean") if math.isfinite(value)]
+    rewards = run.known("reward/mean")
     if not rewards:
         return None
     width = max(1, min(5, len(rewards) // 2))

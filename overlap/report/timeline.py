@@ -66,7 +66,7 @@ def _one_step(run: RunData) -> tuple[int, float, list[_Span]] | None:
         with mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ) as data:
             places = {int(found[1]): found.start() for found in _LEARNED.finditer(data)}
             lengths = {int(row["step"]): float(row.get("time/step_s", math.nan)) for row in run.steps}
-            known = sorted((lengths[step], step) for step in places if math.isfinite(lengths.get(step, math.nan)))
+            known = sorted((lengths[step], step) for step in places if 0 < lengths.get(step, 0.0) < math.inf)
             if not known:
                 return None
             length, step = known[len(known) // 2]

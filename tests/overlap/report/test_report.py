@@ -133,6 +133,18 @@ def test_a_broken_trace_costs_the_timeline_alone(tmp_path: Path, trace: str) -> 
     assert 'id="samples"' in text
 
 
+@pytest.mark.parametrize("value", [None, 0, -5.0, 3e38, -3e38, 1e-300])
+def test_figures_of_any_size_have_a_report(tmp_path: Path, value: float | None) -> None:
+    folder = made_run(tmp_path / "run", steps=9)
+    rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text("utf-8").splitlines()]
+    for row in rows[3:6]:
+        row |= {name: value for name in row if name != "step"}
+    (folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    text, _ = page_of(folder)
+    assert "NaN" not in text
+    assert ">nan" not in text.lower()
+
+
 def test_a_warning_stands_on_the_page_with_its_way_out(tmp_path: Path) -> None:
     text, _ = page_of(ILL["clipping"].make(tmp_path / "run"))
     assert "of the tokens were clipped.</b>" in text
