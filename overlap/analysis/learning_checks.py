@@ -13,11 +13,9 @@ from overlap.analysis.run_warning import (
     check,
     ends,
     field_of,
-    known_values,
     late,
     reward_gain,
     reward_noise,
-    sum_of,
     unsolved,
 )
 from overlap.core import equal_rewards
@@ -36,7 +34,7 @@ NO_SIGNAL = 0.6
 @check
 def learned_nothing(run: RunData) -> RunWarning | None:
     """No group was learned from in any step."""
-    rewards, spread = known_values(run, "reward/mean"), known_values(run, "reward/std")
+    rewards, spread = run.known("reward/mean"), run.known("reward/std")
     equal = equal_rewards((0.0, *spread)) and equal_rewards(rewards)
     critic = field_of(run, "learn", "advantage") == "gae"  # it keeps groups of equal rewards
     if any(row.get("rollout/groups_kept") != 0 for row in run.steps) and not (critic and rewards and equal):
@@ -50,7 +48,7 @@ def learned_nothing(run: RunData) -> RunWarning | None:
 @check
 def reward_fell(run: RunData) -> RunWarning | None:
     """The reward was much higher before the end."""
-    values = known_values(run, "reward/mean")
+    values = run.known("reward/mean")
     width = max(3, len(values) // 10)
     means = [mean(values[at : at + width]) for at in range(len(values) - width + 1)]
     if len(values) < FEWEST:
@@ -81,7 +79,7 @@ def heldout_fell(run: RunData) -> RunWarning | None:
 @check
 def reward_without_heldout(run: RunData) -> RunWarning | None:
     """The reward rises in training, and on the held-out problems it does not."""
-    change, gain, rewards = _heldout(run), reward_gain(run), known_values(run, "reward/mean")
+    change, gain, rewards = _heldout(run), reward_gain(run), run.known("reward/mean")
     enough = max(0.15, SURE * reward_noise(run, max(3, len(rewards) // 10)))
     if change is None or not gain > enough or not 0 <= change[2] < gain / 2:
         return None
@@ -108,7 +106,7 @@ def _heldout(run: RunData) -> tuple[float, float, float] | None:
 @check
 def no_signal(run: RunData) -> RunWarning | None:
     """Most groups taught nothing, in a policy that still fails."""
-    kept, dropped = sum_of(run, "rollout/groups_kept"), sum_of(run, "rollout/groups_dropped")
+    kept, dropped = run.total("rollout/groups_kept"), run.total("rollout/groups_dropped")
     share = dropped / (kept + dropped) if kept else 0.0
     if share <= NO_SIGNAL or not unsolved(run):
         return None
@@ -194,7 +192,7 @@ def kl_growth(run: RunData) -> RunWarning | None:
 @check
 def gradient_spikes(run: RunData) -> RunWarning | None:
     """Some gradients are many times as large as the others, or no number."""
-    norms = known_values(run, "learn/grad_norm")
+    norms = run.known("learn/grad_norm")
     if len(norms) < FEWEST:
         return None
     bound = SPIKE * median(norms)

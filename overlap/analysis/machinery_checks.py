@@ -12,10 +12,8 @@ from overlap.analysis.run_warning import (
     check,
     field_of,
     first_names,
-    known_values,
     late,
     reward_gain,
-    sum_of,
 )
 from overlap.config import config_from_dict
 from overlap.record import by_parameter, refusals
@@ -24,7 +22,7 @@ from overlap.record import by_parameter, refusals
 @check
 def parity(run: RunData) -> RunWarning | None:
     """Engine and learner differ by nearly as much as is allowed."""
-    gaps = known_values(run, "rollout/parity_gap")
+    gaps = run.known("rollout/parity_gap")
     if not gaps:
         return None
     named = {"model": {"dtype": field_of(run, "model", "dtype") or "bfloat16"}}
@@ -69,7 +67,7 @@ def staleness(run: RunData) -> RunWarning | None:
 @check
 def refused_requests(run: RunData) -> RunWarning | None:
     """Programs and rollouts of episodes ask for what is refused."""
-    refused = sum_of(run, "episode/refused")
+    refused = run.total("episode/refused")
     pairs = zip(run.column("episode/turns_mean"), run.column("rollout/samples"), strict=True)
     asked = sum(turns * samples for turns, samples in pairs if turns == turns) + refused
     share = refused / asked if asked else 0.0
@@ -84,7 +82,7 @@ def refused_requests(run: RunData) -> RunWarning | None:
 @check
 def verifier_failures(run: RunData) -> RunWarning | None:
     """Samples could not be judged, by no fault of theirs."""
-    failed, samples = sum_of(run, "verify/failed"), sum_of(run, "rollout/samples")
+    failed, samples = run.total("verify/failed"), run.total("rollout/samples")
     share = failed / samples if samples else 0.0
     if not share > 0.01:
         return None
@@ -97,7 +95,7 @@ def verifier_failures(run: RunData) -> RunWarning | None:
 @check
 def exposed_reward(run: RunData) -> RunWarning | None:
     """Verification is not hidden behind generation."""
-    exposed, whole = sum_of(run, "time/exposed_reward_s"), sum_of(run, "time/step_s")
+    exposed, whole = run.total("time/exposed_reward_s"), run.total("time/step_s")
     share = exposed / whole if whole else 0.0
     if len(run.steps) < 4 or not share > 0.25:
         return None

@@ -58,7 +58,7 @@ def ends(run: RunData, name: str) -> tuple[float, float] | None:
     """Means of a figure over the first and the last tenth of the steps that have it, at least 3 each; None where there
     are fewer than ``FEWEST``.
     """
-    values = known_values(run, name)
+    values = run.known(name)
     if len(values) < FEWEST:
         return None
     width = max(3, len(values) // 10)
@@ -67,18 +67,8 @@ def ends(run: RunData, name: str) -> tuple[float, float] | None:
 
 def late(run: RunData, name: str) -> float:
     """Mean of a figure over the second half of the steps that have it; NaN where there are fewer than 4."""
-    values = known_values(run, name)
+    values = run.known(name)
     return mean(values[len(values) // 2 :]) if len(values) >= 4 else math.nan
-
-
-def known_values(run: RunData, name: str) -> list[float]:
-    """A figure of the steps that have it."""
-    return [value for value in run.column(name) if math.isfinite(value)]
-
-
-def sum_of(run: RunData, name: str) -> float:
-    """Sum of a figure over the steps that have it."""
-    return math.fsum(known_values(run, name))
 
 
 def unsolved(run: RunData) -> bool:
@@ -97,7 +87,7 @@ def reward_noise(run: RunData, width: int) -> float:
     """Standard error of the difference of two mean rewards over ``width`` steps each: by the differences from step to
     step, so that a trend counts little (von Neumann 1941), and at least what drawing the samples makes.
     """
-    squares = [(b - a) ** 2 for a, b in pairwise(known_values(run, "reward/mean"))]
+    squares = [(b - a) ** 2 for a, b in pairwise(run.known("reward/mean"))]
     spread, samples = run.column("reward/std"), run.column("rollout/samples")
     drawn = [2 * s * s / n for s, n in zip(spread, samples, strict=True) if math.isfinite(s) and n > 0]
     return math.sqrt(max(mean(squares), mean(drawn) if drawn else 0.0) / width) if squares else math.inf

@@ -4,15 +4,14 @@ tests on the held-out problems.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from itertools import accumulate
 
 from overlap.analysis import RunData, run_warnings
 from overlap.evaluation import paired_change
 from overlap.record import duration
-from overlap.report.charts import COLOURS, Series, line_chart
-from overlap.report.outcome import bounds, dumbbells, evaluation_points, percent_or, state
+from overlap.report.charts import COLOURS, Series, line_chart, or_zero
+from overlap.report.outcome import bounds, dumbbells, evaluation_points, percent_or
 from overlap.report.page import esc, figure_text, section, table
 from overlap.report.settings import flat, shown
 
@@ -42,19 +41,18 @@ def outcomes(runs: Sequence[RunData], names: Sequence[str]) -> str:
         points = evaluation_points(run)
         ends = points[:1] + points[1:][-1:]
         told = [f'{percent_or(found)}<br><small class="soft">{esc(bounds(found))}</small>' for _, found in ends]
-        rewards = [v for v in run.column("reward/mean") if math.isfinite(v)]
+        rewards = run.known("reward/mean")
         reward = f"{figure_text(rewards[0])} → {figure_text(rewards[-1])}" if rewards else "–"
-        seconds = sum(v for v in run.column("time/step_s") if math.isfinite(v))
         dot = f'<i class="dot" style="color:var(--c{at % COLOURS})"></i>'
         warned = run_warnings(run)
         rows.append(
             [
                 f"{dot}<b>{esc(name)}</b>",
-                esc(f"{len(run.steps)} steps, {state(run)}"),
+                esc(f"{len(run.steps)} steps, {run.state}"),
                 esc(reward),
                 *(told + ["–"] * (2 - len(told))),
-                esc(duration(seconds)),
-                esc(f"{sum(v for v in run.column('rollout/samples') if math.isfinite(v)):,.0f}"),
+                esc(duration(run.total("time/step_s"))),
+                esc(f"{run.total('rollout/samples'):,.0f}"),
                 esc(", ".join(w.kind for w in warned) or "none"),
             ]
         )
@@ -83,12 +81,12 @@ def overlaid(runs: Sequence[RunData], names: Sequence[str]) -> str:
         ("samples-axis", "By samples", "rollout/samples", "samples", 1.0),
         ("time-axis", "By time of the steps", "time/step_s", "min", 60.0),
     ):
-        places = [[at / scale for at in accumulate(_zeroed(run.column(metric)))] for run in runs]
+        places = [[at / scale for at in accumulate(map(or_zero, run.column(metric)))] for run in runs]
         tiles = []
         for name, of, column, share in CURVES:
-            columns = [run.column(column) for run in runs]
-            if not any(value for values in columns for value in values if math.isfinite(value)):
+            if not any(any(run.known(column)) for run in runs):
                 continue
+            columns = [run.column(column) for run in runs]
             triples = zip(names, columns, places, strict=True)
             lines = [Series(label, values, at % COLOURS, xs) for at, (label, values, xs) in enumerate(triples)]
             tiles.append(line_chart(name, of, [], lines, x_unit=unit, share=share))
@@ -136,7 +134,3 @@ def all_warnings(runs: Sequence[RunData], names: Sequence[str]) -> str:
                 + "".join(f'<div class="warn"><p>{esc(w)}.</p></div>' for w in found)
             )
     return section("warnings", "Warnings", "".join(parts) or '<p class="note">None.</p>')
-
-
-def _zeroed(values: Sequence[float]) -> list[float]:
-    return [value if math.isfinite(value) else 0.0 for value in values]

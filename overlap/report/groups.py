@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from overlap.analysis import RunData, SampleHead
+from overlap.analysis import ACCEPTED, RunData, SampleHead, first_failed_test
 from overlap.report.page import cut_short, esc, figure_text, section, table
 from sandbox.core import Excerpt
 
@@ -97,11 +97,11 @@ def _shade(reward: float | None) -> int:
 
 def _sample(row: Mapping[str, Any], most: int) -> str:
     verdict = row["verdict"] or ("not judged" if row["failure"] else "–")
-    kind = "good" if verdict == "AC" else "soft" if row["verdict"] is None else "bad"
+    kind = "good" if verdict == ACCEPTED else "soft" if row["verdict"] is None else "bad"
     facts = [f"reward {figure_text(row['reward'])}"]
     facts += [f"advantage {row['advantage']:+.2f}"] if row["advantage"] is not None else []
     facts += [f"{row['passed']} of {row['total']} cases"] if row["total"] else []
-    failed = next((test for test in row["tests"] if test["verdict"] != "AC"), None)
+    failed = first_failed_test(row)
     facts += [str(failed["message"])] if failed and failed.get("message") else []
     facts += [f"{row['tokens']} tokens, {row['finish']}"]
     facts += [f"{name} {figure_text(value)}" for name, value in row["parts"].items() if len(row["parts"]) > 1]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -19,22 +18,18 @@ def outcome(run: RunData) -> str:
     """The figures of the run as cards."""
     steps, summary = run.steps, run.summary or {}
     cards = [*_heldout_cards(run)]
-    rewards = [value for value in run.column("reward/mean") if math.isfinite(value)]
+    rewards = run.known("reward/mean")
     if rewards:
         width = max(1, min(5, len(rewards) // 2))
         value = f"{mean(rewards[:width]):.3f} → {mean(rewards[-width:]):.3f}"
         cards.append(card("mean reward", value, f"mean of {width} step{'s'[: width != 1]} at either end"))
-    seconds = summary.get("seconds") or sum(v for v in run.column("time/step_s") if math.isfinite(v))
-    cards.append(card("steps", f"{len(steps):,}", f"in {duration(seconds)}; {state(run)}"))
-    samples, tokens = (
-        sum(v for v in run.column(f"rollout/{name}") if math.isfinite(v)) for name in ("samples", "tokens")
-    )
+    seconds = summary.get("seconds") or run.total("time/step_s")
+    cards.append(card("steps", f"{len(steps):,}", f"in {duration(seconds)}; {run.state}"))
+    samples, tokens = run.total("rollout/samples"), run.total("rollout/tokens")
     cards.append(card("samples", f"{samples:,.0f}", f"{tokens:,.0f} response tokens"))
-    exposed, whole = (
-        sum(v for v in run.column(f"time/{name}") if math.isfinite(v)) for name in ("exposed_reward_s", "step_s")
-    )
-    if whole:
-        cards.append(card("exposed reward", percent(exposed / whole), "of the time of the steps"))
+    if whole := run.total("time/step_s"):
+        exposed = run.total("time/exposed_reward_s") / whole
+        cards.append(card("exposed reward", percent(exposed), "of the time of the steps"))
     policy = summary.get("policy") or {}
     if policy.get("path") or policy.get("failure"):
         where = str(policy.get("path") or f"not saved: {policy['failure']}")
@@ -43,11 +38,6 @@ def outcome(run: RunData) -> str:
     lines += [f"not written: {line}" for line in summary.get("not_written") or ()]
     told = "".join(f'<p class="note">{esc(line)}</p>' for line in lines)
     return section("outcome", "Outcome", f'<div class="cards">{"".join(cards)}</div>{told}')
-
-
-def state(run: RunData) -> str:
-    """How the run ended, or that it goes on."""
-    return str(run.summary["exit"]) if run.summary else "goes on" if run.live else "did not end in order"
 
 
 def _heldout_cards(run: RunData) -> list[str]:

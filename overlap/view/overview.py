@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from overlap.analysis import RunData
-from overlap.view.source import group_rows
+from overlap.view.source import group_rows, rewards_by_step, taught
 from overlap.view.terminal import Screen, count_of, figure, one_line_of
 
 GROUPS = 24
@@ -42,7 +42,7 @@ def _facts(
     heldout = [row for row in rows if row["split"] == "heldout"]
     if train:
         steps, number = sorted({row["step"] for row in train}), count_of(sum(row["samples"] for row in train), "sample")
-        yield f"steps     {steps[0]} to {steps[-1]}{_state(run)}, {number}{_course(train, steps)}"
+        yield f"steps     {steps[0]} to {steps[-1]} ({run.state}), {number}{_course(rewards_by_step(train), steps)}"
     if heldout:
         yield f"held-out  {_evaluations(heldout)}"
     verdicts: Counter[str] = Counter()
@@ -67,7 +67,7 @@ def _ways_on(name: str, heads: Sequence[Mapping[str, Any]], screen: Screen) -> I
     flags = [("--failed", "what did not pass, each with the reason"), ("--eval", "the newest evaluation")]
     if heads:
         shown = next((head for head in reversed(heads) if head["split"] == "train"), heads[-1])
-        one = f"--sample g{shown['group']}s{shown['sample']}"
+        one = f"--sample {shown['id']}"
         flags.insert(0, (f"--step {shown['step']} --group {shown['group']}", "a group side by side"))
         flags.insert(1, (one, "one sample: why it got its reward, failing test, program"))
     if not any(head["split"] == "heldout" for head in heads):
@@ -101,39 +101,20 @@ def group_table(
                 f"{row['tokens']:,}",
                 row["truncated"] or "",
                 verdicts,
-                _taught(row) + ("" if there else ", not kept"),
+                taught(row) + ("" if there else ", not kept"),
             ]
         )
     if one_step:
         heading, cells = heading[1:], [row[1:] for row in cells]
-    yield from screen.table(heading, cells, right="step group samples solved reward tokens truncated")
+    yield from screen.table(heading, cells, right="step group samples solved reward tokens")
 
 
-def _taught(row: Mapping[str, Any]) -> str:
-    if row["split"] == "heldout":
-        return "held-out"
-    return "yes" if row["learned"] else row["dropped"].replace("_", " ") or "no"
-
-
-def _state(run: RunData) -> str:
-    if run.live:
-        return " (goes on)"
-    return f" ({run.summary['exit']})" if run.summary else ""
-
-
-def _course(train: Sequence[Mapping[str, Any]], steps: Sequence[int]) -> str:
-    first, last = (_mean([row for row in train if row["step"] == step]) for step in (steps[0], steps[-1]))
-    return f", reward {figure(first)} → {figure(last)}" if len(steps) > 1 else f", reward {figure(last)}"
+def _course(rewards: Mapping[int, float], steps: Sequence[int]) -> str:
+    first, last = (figure(rewards.get(step)) for step in (steps[0], steps[-1]))
+    return f", reward {first} → {last}" if len(steps) > 1 else f", reward {last}"
 
 
 def _evaluations(rows: Sequence[Mapping[str, Any]]) -> str:
-    steps = sorted({row["step"] for row in rows})
-    told = [f"{figure(_mean([r for r in rows if r['step'] == step]))} after step {step}" for step in steps]
+    rewards = rewards_by_step(rows)
+    told = [f"{figure(rewards.get(step))} after step {step}" for step in sorted({row["step"] for row in rows})]
     return "reward " + " → ".join(told if len(told) < 5 else [*told[:2], "…", *told[-2:]])
-
-
-def _mean(rows: Sequence[Mapping[str, Any]]) -> float | None:
-    """The mean reward over samples that were judged."""
-    weights = [(row["reward"], row["samples"] - row["failed"]) for row in rows if row["reward"] is not None]
-    total = sum(number for _, number in weights)
-    return sum(reward * number for reward, number in weights) / total if total else None

@@ -6,11 +6,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from overlap.analysis import RunData, SampleHead
+from overlap.analysis import RunData, SampleHead, reason
 from overlap.errors import ConfigError
 from overlap.view.missing import what_is_missing
 from overlap.view.overview import group_table, overview
-from overlap.view.reason import reason
 from overlap.view.sample_filter import SampleFilter
 from overlap.view.show_group import GroupShown
 from overlap.view.show_sample import SampleShown
@@ -87,7 +86,7 @@ class Show:
         try:
             heads = self.found()
         except ConfigError:
-            rows = [row for row in group_rows(self.run) if self._is_wanted(row)]
+            rows = [row for row in group_rows(self.run) if self.only.matches_group(row)]
             if not rows:
                 raise
             yield from group_table(rows, self.screen)
@@ -100,11 +99,15 @@ class Show:
         yield from GroupShown(samples, row, self.screen).lines(diff=self.choice.diff)
         yield ""
         step = samples[0]["step"]
-        yield self._hint(f"--step {step} --sample {_id_of(samples[0])}", "shows one of them whole")
+        yield self._hint(f"--step {step} --sample {samples[0]['id']}", "shows one of them whole")
 
     def one_problem(self) -> Iterator[str]:
         """How often a problem was solved over the steps, and its samples."""
-        rows = [row for row in group_rows(self.run) if row["prompt_id"] == self.only.problem and self._is_wanted(row)]
+        rows = [
+            row
+            for row in group_rows(self.run)
+            if row["prompt_id"] == self.only.problem and self.only.matches_group(row)
+        ]
         if not rows:
             self.found()  # says what is near
         yield self.screen.title(f"problem {self.screen.cut(self.only.problem)}")
@@ -116,7 +119,7 @@ class Show:
 
     def groups(self) -> Iterator[str]:
         """The groups of a step, or of evaluations."""
-        rows = [row for row in group_rows(self.run) if self._is_wanted(row)]
+        rows = [row for row in group_rows(self.run) if self.only.matches_group(row)]
         if not rows:
             self.found()  # raises
         if self.only.step is None and rows:
@@ -141,24 +144,14 @@ class Show:
         else:
             yield from self.screen.table(
                 ("step", "sample", "problem", "reward", "verdict", "why"),
-                [(r["step"], _id_of(r), r["prompt_id"], figure(r["reward"]), _verdict(r), reason(r)) for r in rows],
+                [(r["step"], r["id"], r["prompt_id"], figure(r["reward"]), _verdict(r), reason(r)) for r in rows],
                 right="step reward",
             )
         if len(heads) > len(chosen):
             yield f"… {len(heads) - len(chosen):,} more: --limit N shows more of them, --step N those of a step"
         if not self.choice.diff and rows:
             yield ""
-            yield self._hint(f"--step {rows[0]['step']} --sample {_id_of(rows[0])}", "shows one of them whole")
-
-    def _is_wanted(self, row: dict[str, Any]) -> bool:
-        only = self.only
-        return (
-            (only.step is None or row["step"] == only.step)
-            and (only.group is None or row["group"] == only.group)
-            and (not only.split or row["split"] == only.split)
-            and (not only.problem or row["prompt_id"] == only.problem)
-            and not (only.dropped and not row["dropped"])
-        )
+            yield self._hint(f"--step {rows[0]['step']} --sample {rows[0]['id']}", "shows one of them whole")
 
     def _hint(self, flags: str, what: str) -> str:
         return self.screen.paint(f"overlap show {self.name} {flags}", "cyan") + f"   {what}"
@@ -166,10 +159,6 @@ class Show:
 
 def _group_of(values: dict[str, Any]) -> tuple[str, int, int]:
     return values["split"], values["step"], values["group"]
-
-
-def _id_of(row: dict[str, Any]) -> str:
-    return f"g{row['group']}s{row['sample']}"
 
 
 def _verdict(row: dict[str, Any]) -> tuple[str, str]:

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from overlap.view.reason import first_failed_test, reason
+from overlap.analysis import first_failed_test, reason
 from overlap.view.show_sample import SampleShown
 from overlap.view.terminal import Screen, figure, one_line_of, verdict_colour
 
@@ -46,7 +46,7 @@ class GroupShown:
         advantage = row["advantage"]
         colour = "" if not advantage else "green" if advantage > 0 else "red"
         return [
-            f"g{row['group']}s{row['sample']}",
+            row["id"],
             figure(row["reward"]),
             ("-" if advantage is None else f"{advantage:+.3f}", colour),
             f"{row['tokens']:,}" + ("…" if row["truncated"] else ""),
