@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from overlap.analysis.sample_reason import (
         ACCEPTED,
         first_failed_test,
-        message_of,
         program_end,
         reason,
+        test_message,
         verdict_words,
         whole_text,
     )
@@ -41,10 +41,10 @@ __all__ = [
     "difference_of",
     "first_failed_test",
     "load_run",
-    "message_of",
     "program_end",
     "reason",
     "run_warnings",
+    "test_message",
     "unpacked_bytes",
     "unpacked_floats",
     "unpacked_ints",

@@ -92,7 +92,7 @@ def _all(total: int) -> str:
 def _detail(test: Mapping[str, Any], kind: str) -> str:
     """What a test says of itself: for a wrong answer the two values, otherwise the message."""
     expected, got = whole_text(test.get("expected")), whole_text(test.get("got"))
-    message = message_of(test)
+    message = test_message(test)
     if test["verdict"] != "WA" or got is None:
         return message or ("" if test["verdict"] == "WA" else program_end(test))
     if not compared(kind, test):
@@ -100,7 +100,7 @@ def _detail(test: Mapping[str, Any], kind: str) -> str:
     return f"expected {_short(expected)}, got {_short(got) if got.strip() else 'nothing'}"
 
 
-def message_of(test: Mapping[str, Any]) -> str:
+def test_message(test: Mapping[str, Any]) -> str:
     """A test's message; "" where it only repeats the verdict."""
     return "" if test["message"] in _SAYS_NOTHING else str(test["message"])
 

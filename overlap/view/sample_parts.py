@@ -8,9 +8,9 @@ from typing import Any
 from overlap.analysis import (
     difference_of,
     first_failed_test,
-    message_of,
     program_end,
     reason,
+    test_message,
     verdict_words,
     whole_text,
 )
@@ -52,7 +52,7 @@ def sample_parts(row: Mapping[str, Any]) -> dict[str, Any]:
 
 def _test_parts(test: Mapping[str, Any], kind: str) -> dict[str, Any]:
     texts = {name: whole_text(test.get(name)) for name in ("input", "expected", "got", "stderr")}
-    told = {"message": message_of(test), "words": verdict_words(test["verdict"]), "ending": program_end(test)}
+    told = {"message": test_message(test), "words": verdict_words(test["verdict"]), "ending": program_end(test)}
     return {**test, **texts, **told, "diff": difference_of(kind, test)}
 
 

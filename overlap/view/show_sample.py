@@ -10,9 +10,9 @@ from overlap.analysis import (
     compared,
     difference_of,
     first_failed_test,
-    message_of,
     program_end,
     reason,
+    test_message,
     verdict_words,
     whole_text,
 )
@@ -80,7 +80,7 @@ class SampleShown:
         what = f"test {test['index'] + 1} · {verdict_words(test['verdict'])}"
         facts = [text for text in (what, program_end(test), *usage(test)) if text]
         yield screen.title(one_line_of(" · ".join(facts)))
-        if message := message_of(test):
+        if message := test_message(test):
             yield "message"
             yield from self._indented(message)
         if (given := whole_text(test.get("input"))) is not None:

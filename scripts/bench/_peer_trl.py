@@ -26,7 +26,7 @@ from trl import GRPOConfig, GRPOTrainer
 from overlap import Config, load_config
 from overlap.core import Prompt
 from overlap.policy import resolve_policy
-from overlap.prepare.task_prompts import task_prompts
+from overlap.prepare import task_prompts
 from overlap.task import load_task
 from sandbox import Pool
 
