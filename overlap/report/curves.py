@@ -183,7 +183,7 @@ def _verdicts(run: RunData, xs: list[float]) -> str:
     counts = {str(v): list(map(or_zero, run.column(f"verify/{v}"))) for v in Verdict}
     totals = [sum(column) for column in zip(*counts.values(), strict=True)]
     series = [
-        Series(name, [n / t if t else 0.0 for n, t in zip(column, totals, strict=True)], VERDICT_COLOURS.get(name, 7))
+        Series(name, [n / t if t else 0.0 for n, t in zip(column, totals, strict=True)], VERDICT_COLOURS[name])
         for name, column in counts.items()
     ]
     return stacked_chart("Verdicts", "of the samples", xs, series, share=True)
