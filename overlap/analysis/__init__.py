@@ -13,7 +13,15 @@ if TYPE_CHECKING:
     from overlap.analysis.run_data import EvaluationPoint, RunData, load_run
     from overlap.analysis.run_warning import RunWarning
     from overlap.analysis.sample_exports import EXPORTS
-    from overlap.analysis.sample_file import SampleFile, SampleHead, unpacked_bytes, unpacked_floats, unpacked_ints
+    from overlap.analysis.sample_file import (
+        GroupKey,
+        SampleFile,
+        SampleHead,
+        group_key,
+        unpacked_bytes,
+        unpacked_floats,
+        unpacked_ints,
+    )
     from overlap.analysis.sample_reason import (
         ACCEPTED,
         first_failed_test,
@@ -33,6 +41,7 @@ __all__ = [
     "CHECKS",
     "EXPORTS",
     "EvaluationPoint",
+    "GroupKey",
     "RunData",
     "RunWarning",
     "SampleFile",
@@ -40,6 +49,7 @@ __all__ = [
     "compared",
     "difference_of",
     "first_failed_test",
+    "group_key",
     "load_run",
     "program_end",
     "reason",

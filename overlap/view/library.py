@@ -61,7 +61,6 @@ class SampleLibrary:
                 heads = tuple(self.run.samples.heads())
                 rows = RunData(self.run.path).groups if sizes[1] else groups_of(heads)
                 self._state, self._sizes = _State(heads, tuple(rows), f"{sizes[0]}-{sizes[1]}"), sizes
-                self._orders.clear()
             return self._state
 
     def ordered(self, order: SampleOrder) -> list[SampleHead]:

@@ -6,13 +6,12 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
-from overlap.analysis import RunData
+from overlap.analysis import GroupKey, RunData, group_key
 from overlap.view.source import group_rows, rewards_by_step, taught
 from overlap.view.terminal import Screen, count_of, figure, one_line_of
 
 GROUPS = 24
 """Groups of the newest step that the overview shows."""
-Place = tuple[str, int, int]
 
 
 def overview(run: RunData, name: str, screen: Screen) -> Iterator[str]:
@@ -28,7 +27,7 @@ def overview(run: RunData, name: str, screen: Screen) -> Iterator[str]:
     last = next((row for row in reversed(rows) if row["split"] == "train"), rows[-1])
     newest = [row for row in rows if row["step"] == last["step"] and row["split"] == last["split"]]
     yield screen.title(f"step {last['step']}")
-    yield from group_table(newest[:GROUPS], screen, kept={(h["split"], h["step"], h["group"]) for h in heads})
+    yield from group_table(newest[:GROUPS], screen, kept=set(map(group_key, heads)))
     if len(newest) > GROUPS:
         yield f"… {len(newest) - GROUPS:,} more: --step {last['step']}"
     yield ""
@@ -57,7 +56,7 @@ def _facts(
         taught = sum(bool(row["learned"]) for row in train)
         yield f"groups    {taught:,} of {len(train):,} taught something{''.join(reasons)}"
     kept = Counter(reason for head in heads for reason in head["kept_as"])
-    groups = len({(h["split"], h["step"], h["group"]) for h in heads})
+    groups = len(set(map(group_key, heads)))
     why = ", ".join(f"{one_line_of(reason)} {number:,}" for reason, number in kept.most_common())
     yield f"kept      {count_of(len(heads), 'sample')} of {count_of(groups, 'group')}{f' ({why})' if why else ''}"
 
@@ -78,14 +77,14 @@ def _ways_on(name: str, heads: Sequence[Mapping[str, Any]], screen: Screen) -> I
 
 
 def group_table(
-    rows: Sequence[Mapping[str, Any]], screen: Screen, kept: Collection[Place] | None = None
+    rows: Sequence[Mapping[str, Any]], screen: Screen, kept: Collection[GroupKey] | None = None
 ) -> Iterator[str]:
     """A line for each group. ``kept``: the groups of which there are samples; others are marked."""
     one_step = len({(row["split"], row["step"]) for row in rows}) == 1
     heading = ["step", "group", "problem", "samples", "solved", "reward", "tokens", "cut off", "verdicts", "taught"]
     cells = []
     for row in rows:
-        there = kept is None or (row["split"], row["step"], row["group"]) in kept
+        there = kept is None or group_key(row) in kept
         step = f"{row['step']}{'e' if row['split'] == 'heldout' else ''}"
         verdicts = " ".join(f"{verdict} {number}" for verdict, number in sorted(row["verdicts"].items()))
         if row["failed"]:

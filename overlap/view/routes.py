@@ -20,6 +20,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from overlap.analysis import group_key
 from overlap.errors import ConfigError, OverlapError
 from overlap.json_types import to_json_types
 from overlap.view.library import SampleLibrary, SampleOrder
@@ -93,9 +94,9 @@ class _Answers:
     def groups(self, request: Request) -> Any:
         query, only = request.query_params, _filter_of(request.query_params)
         text = query.get("q", "")
-        kept = {(head.values["step"], head.values["group"]) for head in self.library.state().heads}
+        kept = {group_key(head.values) for head in self.library.state().heads}
         rows = [
-            {**row, "kept": (row["step"], row["group"]) in kept, "taught": taught(row)}
+            {**row, "kept": group_key(row) in kept, "taught": taught(row)}
             for row in reversed(self.library.state().groups)
             if only.matches_group(row) and (not text or text in row["prompt_id"] or text in (row["dropped"] or ""))
         ]

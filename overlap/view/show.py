@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from overlap.analysis import RunData, SampleHead, reason
+from overlap.analysis import RunData, SampleHead, group_key, reason
 from overlap.errors import ConfigError
 from overlap.view.missing import what_is_missing
 from overlap.view.overview import group_table, overview
@@ -76,7 +76,7 @@ class Show:
             yield from token_lines(row, self.choice.tokens, TokenTexts(self.run), self.screen)
             return
         yield from SampleShown(row, self.screen).lines()
-        mates = [h for h in self.run.samples.heads() if _group_of(h.values) == _group_of(head.values)]
+        mates = [h for h in self.run.samples.heads() if group_key(h.values) == group_key(head.values)]
         if len(mates) > 1:
             yield ""
             yield self._hint(f"--step {row['step']} --group {row['group']}", "shows its group side by side")
@@ -93,9 +93,9 @@ class Show:
             yield ""
             yield f"its samples were not kept (run.samples={self.run.config.get('run', {}).get('samples', 'some')})"
             return
-        newest = _group_of(heads[-1].values)
-        samples = [self.run.samples.row(head) for head in heads if _group_of(head.values) == newest]
-        row = next((row for row in reversed(group_rows(self.run)) if _group_of(row) == newest), None)
+        newest = group_key(heads[-1].values)
+        samples = [self.run.samples.row(head) for head in heads if group_key(head.values) == newest]
+        row = next((row for row in reversed(group_rows(self.run)) if group_key(row) == newest), None)
         yield from GroupShown(samples, row, self.screen).lines(diff=self.choice.diff)
         yield ""
         step = samples[0]["step"]
@@ -127,7 +127,7 @@ class Show:
             rows = [row for row in rows if row["step"] == step]
         where = "after" if self.only.split == "heldout" else "of"
         yield self.screen.title(f"{count_of(len(rows), 'group')} {where} step {rows[-1]['step']}")
-        yield from group_table(rows, self.screen, kept={_group_of(h.values) for h in self.run.samples.heads()})
+        yield from group_table(rows, self.screen, kept={group_key(h.values) for h in self.run.samples.heads()})
         yield ""
         yield self._hint(f"--step {rows[-1]['step']} --group {rows[-1]['group']}", "shows a group side by side")
 
@@ -155,10 +155,6 @@ class Show:
 
     def _hint(self, flags: str, what: str) -> str:
         return self.screen.paint(f"overlap show {self.name} {flags}", "cyan") + f"   {what}"
-
-
-def _group_of(values: dict[str, Any]) -> tuple[str, int, int]:
-    return values["split"], values["step"], values["group"]
 
 
 def _verdict(row: dict[str, Any]) -> tuple[str, str]:

@@ -9,7 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from overlap.analysis import ACCEPTED, RunData, SampleFile, SampleHead, load_run
+from overlap.analysis import ACCEPTED, GroupKey, RunData, SampleFile, SampleHead, group_key, load_run
 from overlap.config import path_given
 from overlap.errors import ConfigError
 from overlap.record import RunFile, exported_policy
@@ -77,9 +77,9 @@ def group_rows(run: RunData) -> list[dict[str, Any]]:
 
 def groups_of(heads: Iterable[SampleHead]) -> list[dict[str, Any]]:
     """Rows as in ``groups.jsonl`` made of samples; ``solved`` counts accepted ones."""
-    found: dict[tuple[str, int, int], list[dict[str, Any]]] = {}
+    found: dict[GroupKey, list[dict[str, Any]]] = {}
     for _, _, head in heads:
-        found.setdefault((head["split"], head["step"], head["group"]), []).append(head)
+        found.setdefault(group_key(head), []).append(head)
     return [_group_row(samples) for samples in found.values()]
 
 
