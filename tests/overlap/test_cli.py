@@ -2,26 +2,19 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import get_args
 
 import pytest
 from shapes import R1_DISTILL_1_5B
 
 from overlap import cli
-from overlap.analysis import EXPORTS
-from overlap.commands import add_commands
 from overlap.config import load_config
-from overlap.core import Split
 from overlap.errors import ConfigError, DataError, EngineError, StageError
 from overlap.placement import Devices
 from overlap.record import RunDir, RunState, save_state, writing
-from overlap.view.show import NEWEST
-from overlap.view.tokens import TOKEN_FIGURES
 
 
 @pytest.fixture(scope="module")
@@ -86,21 +79,6 @@ def test_a_dry_run_with_all_fields_is_a_file_that_says_the_same(done, tmp_path: 
 )
 def test_bad_input_is_one_line_and_exit_code_2(args: list[str], message: str, refused) -> None:
     assert message in refused(*args)
-
-
-def test_choices_and_defaults_that_a_parser_writes_out_are_those_of_the_code() -> None:
-    """It writes them out because it imports no work."""
-    add_commands(commands := argparse.ArgumentParser().add_subparsers())
-    flags = {
-        (name, flag): action
-        for name, parser in commands.choices.items()
-        for action in parser._actions
-        for flag in action.option_strings
-    }
-    assert flags["export-samples", "--as"].choices == tuple(EXPORTS)
-    assert flags["show", "--tokens"].choices == TOKEN_FIGURES
-    assert flags["show", "--limit"].default == NEWEST
-    assert flags["rollout", "--split"].choices == get_args(Split)
 
 
 @pytest.mark.parametrize("count", ["0", "-1", "many"])
