@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from overlap.analysis.difference import compared, difference_of
     from overlap.analysis.health import CHECKS, run_warnings
-    from overlap.analysis.run_data import EvaluationPoint, RunData, load_run
+    from overlap.analysis.run_data import RunData, load_run
     from overlap.analysis.run_warning import RunWarning
     from overlap.analysis.sample_exports import EXPORTS
     from overlap.analysis.sample_file import (
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     )
     from overlap.analysis.sample_reason import (
         ACCEPTED,
+        dropped_words,
         first_failed_test,
         program_end,
         reason,
@@ -40,7 +41,6 @@ __all__ = [
     "ACCEPTED",
     "CHECKS",
     "EXPORTS",
-    "EvaluationPoint",
     "GroupKey",
     "RunData",
     "RunWarning",
@@ -48,6 +48,7 @@ __all__ = [
     "SampleHead",
     "compared",
     "difference_of",
+    "dropped_words",
     "first_failed_test",
     "group_key",
     "load_run",

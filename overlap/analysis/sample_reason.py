@@ -52,7 +52,7 @@ def reason(row: Mapping[str, Any]) -> str:
     if len(parts) > 1:
         extras.append("reward " + " ".join(f"{value:+g} ({name})" for name, value in parts.items()))
     if row["dropped"]:
-        extras.append(f"its group taught nothing: {row['dropped'].replace('_', ' ')}")
+        extras.append(f"its group taught nothing: {dropped_words(row)}")
     return "; ".join([why, *extras])
 
 
@@ -103,6 +103,11 @@ def _detail(test: Mapping[str, Any], kind: str) -> str:
 def test_message(test: Mapping[str, Any]) -> str:
     """A test's message; "" where it only repeats the verdict."""
     return "" if test["message"] in _SAYS_NOTHING else str(test["message"])
+
+
+def dropped_words(row: Mapping[str, Any]) -> str:
+    """Why the group of a sample, or of a row of groups.jsonl, was dropped; "" where it was not."""
+    return str(row["dropped"]).replace("_", " ")
 
 
 def verdict_words(verdict: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from overlap.analysis import ACCEPTED, GroupKey, RunData, SampleHead, first_failed_test, group_key
+from overlap.analysis import ACCEPTED, GroupKey, RunData, SampleHead, dropped_words, first_failed_test, group_key
 from overlap.report.page import cut_short, esc, figure_text, section, table
 from sandbox.core import Excerpt
 
@@ -74,9 +74,7 @@ def _group(run: RunData, key: GroupKey, heads: Sequence[SampleHead], most: int) 
     when = (
         f"step {step}" if split == "train" else f"held-out, {'after step ' + str(step) if step else 'before the run'}"
     )
-    why = ", ".join(
-        [*first["kept_as"], *([f"taught nothing: {first['dropped'].replace('_', ' ')}"] if first["dropped"] else [])]
-    )
+    why = ", ".join([*first["kept_as"], *([f"taught nothing: {dropped_words(first)}"] if first["dropped"] else [])])
     strip = "".join(f'<i title="{esc(figure_text(r))}" style="background:var(--m{_shade(r)})"></i>' for r in rewards)
     mean = figure_text(sum(known) / len(known)) if known else "–"
     title = f'{esc(when)} · <b>{esc(first["prompt_id"])}</b> <span class="strip">{strip}</span>mean reward {mean}'

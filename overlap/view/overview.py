@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
-from overlap.analysis import GroupKey, RunData, group_key
+from overlap.analysis import GroupKey, RunData, dropped_words, group_key
 from overlap.view.source import group_rows, rewards_by_step, taught
 from overlap.view.terminal import Screen, count_of, figure, one_line_of
 
@@ -51,8 +51,8 @@ def _facts(
     told = [f"{screen.verdict(verdict)} {number:,}" for verdict, number in verdicts.most_common()]
     yield "verdicts  " + "  ".join([*told, *([f"not scored {failed:,}"] if failed else [])])
     if train:
-        dropped = Counter(row["dropped"] for row in train if row["dropped"])
-        reasons = (f"; {number:,} {one_line_of(reason.replace('_', ' '))}" for reason, number in dropped.most_common(4))
+        dropped = Counter(dropped_words(row) for row in train if row["dropped"])
+        reasons = (f"; {number:,} {one_line_of(reason)}" for reason, number in dropped.most_common(4))
         taught = sum(bool(row["learned"]) for row in train)
         yield f"groups    {taught:,} of {len(train):,} taught something{''.join(reasons)}"
     kept = Counter(reason for head in heads for reason in head["kept_as"])

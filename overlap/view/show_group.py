@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from overlap.analysis import first_failed_test, reason
+from overlap.analysis import dropped_words, first_failed_test, reason
 from overlap.view.show_sample import SampleShown
 from overlap.view.terminal import Screen, figure, one_line_of, verdict_colour
 
@@ -27,7 +27,7 @@ class GroupShown:
         yield screen.title(screen.cut(where))
         if self.row:
             kept = f" · kept as {', '.join(first['kept_as'])}" if first["kept_as"] else ""
-            taught = "held-out" if first["split"] == "heldout" else first["dropped"].replace("_", " ") or "learned from"
+            taught = "held-out" if first["split"] == "heldout" else dropped_words(first) or "learned from"
             solved = f"{self.row['solved']} of {self.row['samples']} solved"
             yield one_line_of(f"{solved} · reward {figure(self.row['reward'])} · {taught}{kept}")
         yield from SampleShown(first, screen).prompt_lines(PROMPT_LINES)

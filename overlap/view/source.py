@@ -9,7 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from overlap.analysis import ACCEPTED, GroupKey, RunData, SampleFile, SampleHead, group_key, load_run
+from overlap.analysis import ACCEPTED, GroupKey, RunData, SampleFile, SampleHead, dropped_words, group_key, load_run
 from overlap.config import path_given
 from overlap.errors import ConfigError
 from overlap.record import RunFile, exported_policy
@@ -121,7 +121,7 @@ def taught(row: Mapping[str, Any]) -> str:
     """Whether a group taught something: "yes", why not, or "held-out"."""
     if row["split"] == "heldout":
         return "held-out"
-    return "yes" if row["learned"] else row["dropped"].replace("_", " ") or "no"
+    return "yes" if row["learned"] else dropped_words(row) or "no"
 
 
 def tokenizer_folders(run: RunData) -> list[Path]:
