@@ -31,21 +31,7 @@ if TYPE_CHECKING:
 else:  # imported on first use: a command is to hear a signal before it imports what takes time
     from sandbox.lazy import names
 
-    __getattr__ = names(
-        __name__,
-        {
-            "analysis": ("RunData", "load_run"),
-            "commands": ("ExportedPolicy", "ScoredAnswers", "evaluate", "export", "rollout"),
-            "": ("config", "core", "errors"),
-            "config": ("Config", "load_config"),
-            "errors": ("ConfigError", "OverlapError"),
-            "evaluation": ("PassRate",),
-            "record": ("RunSummary",),
-            "report": ("write_report",),
-            "run": ("Run", "RunStatus", "start", "train"),
-            "task": ("Task", "chat_prompt"),
-        },
-    )
+    __getattr__ = names(__name__)
 
 __all__ = [
     "Config",

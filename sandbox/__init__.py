@@ -31,21 +31,7 @@ if TYPE_CHECKING:
 else:  # imported on first use: a command must handle signals before it imports what takes time
     from sandbox.lazy import names
 
-    __getattr__ = names(
-        __name__,
-        {
-            "core": (
-                *("Case", "CaseResult", "Excerpt", "Isolation", "Judgement"),
-                *("Limits", "Problem", "Program", "Subtask", "Verdict"),
-            ),
-            "differences": ("diff_lines", "failure_lines"),
-            "errors": (
-                *("CheckerError", "InvalidProblem", "InvalidProgram", "IsolationUnavailable"),
-                *("SandboxError", "ToolchainMissing", "WrongType"),
-            ),
-            "pool": ("Pool", "PoolStats"),
-        },
-    )
+    __getattr__ = names(__name__)
 
 __all__ = [
     "Case",

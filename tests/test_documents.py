@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import ast
 import dataclasses
 import re
@@ -12,6 +13,7 @@ import pytest
 from places import ROOT
 
 from overlap import cli
+from overlap.commands import add_commands
 from overlap.commands.starting import STARTER
 from overlap.config import Config
 from overlap.config.earlier import RETIRED
@@ -90,6 +92,14 @@ def test_every_command_can_be_typed(command: str) -> None:
             assert (ROOT / config).is_file() or (STARTER / config).is_file()
     else:
         assert words[0] in ("overlap", "sandbox", "source", "python", "cd")
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/quickstart.md"])
+def test_every_command_has_its_row(page: str) -> None:
+    add_commands(commands := argparse.ArgumentParser().add_subparsers())
+    rows = [line for line in (ROOT / page).read_text("utf-8").splitlines() if line.startswith("| `")]
+    named = {name for line in rows for name in re.findall(r"`overlap ([\w-]+)", line)}
+    assert sorted(commands.choices) == sorted(named)
 
 
 def test_the_example_of_a_sandbox_alone_runs() -> None:

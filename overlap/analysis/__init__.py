@@ -8,35 +8,57 @@ Woken by  ``overlap show``, ``view`` and ``report``, the end of a run, and by ``
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from overlap.analysis.difference import compared, difference_of
     from overlap.analysis.health import CHECKS, run_warnings
-    from overlap.analysis.run_data import EvaluationPoint, RunData, load_run
+    from overlap.analysis.run_data import RunData, load_run
     from overlap.analysis.run_warning import RunWarning
     from overlap.analysis.sample_exports import EXPORTS
-    from overlap.analysis.sample_file import SampleFile, SampleHead, unpacked_floats, unpacked_ints
+    from overlap.analysis.sample_file import (
+        GroupKey,
+        SampleFile,
+        SampleHead,
+        group_key,
+        unpacked_bytes,
+        unpacked_floats,
+        unpacked_ints,
+    )
+    from overlap.analysis.sample_reason import (
+        ACCEPTED,
+        dropped_words,
+        first_failed_test,
+        program_end,
+        reason,
+        test_message,
+        verdict_words,
+        whole_text,
+    )
 else:  # imported on first use: warnings and exports need what samples do without
     from sandbox.lazy import names
 
-    __getattr__ = names(
-        __name__,
-        {
-            "health": ("CHECKS", "run_warnings"),
-            "run_data": ("EvaluationPoint", "RunData", "load_run"),
-            "run_warning": ("RunWarning",),
-            "sample_exports": ("EXPORTS",),
-            "sample_file": ("SampleFile", "SampleHead", "unpacked_floats", "unpacked_ints"),
-        },
-    )
+    __getattr__ = names(__name__)
 
 __all__ = [
+    "ACCEPTED",
     "CHECKS",
     "EXPORTS",
-    "EvaluationPoint",
+    "GroupKey",
     "RunData",
     "RunWarning",
     "SampleFile",
     "SampleHead",
+    "compared",
+    "difference_of",
+    "dropped_words",
+    "first_failed_test",
+    "group_key",
     "load_run",
+    "program_end",
+    "reason",
     "run_warnings",
+    "test_message",
+    "unpacked_bytes",
     "unpacked_floats",
     "unpacked_ints",
+    "verdict_words",
+    "whole_text",
 ]

@@ -112,6 +112,11 @@ class RunData:
         """Whether the run goes on."""
         return has_owner(self.path)
 
+    @property
+    def state(self) -> str:
+        """How the run ended, as in ``summary.json``, or that it goes on."""
+        return str(self.summary["exit"]) if self.summary else "goes on" if self.live else "did not end in order"
+
     @cached_property
     def evaluations(self) -> list[EvaluationPoint]:
         """The evaluations, in order of their steps."""
@@ -159,15 +164,14 @@ class RunData:
 
     def _facts(self) -> list[tuple[str, str]]:
         """What is told of the run at a glance."""
-        steps, summary = self.steps, self.summary
-        state = str(summary["exit"]) if summary else "goes on" if self.live else "did not end in order"
-        facts = [("steps", f"{len(steps)} ({state})")]
+        steps = self.steps
+        facts = [("steps", f"{len(steps)} ({self.state})")]
         if steps:
             first, last = (_shown(steps[at].get("reward/mean")) for at in (0, -1))
             facts.append(("reward", f"{first} -> {last}"))
         told = self.evaluations[:1] + self.evaluations[1:][-1:]
         facts += [(f"{point.rate.measure} after step {point.step}", str(point.rate.estimate)) for point in told]
-        facts += [("warning", text) for text in (summary or {}).get("warnings") or ()]
+        facts += [("warning", text) for text in (self.summary or {}).get("warnings") or ()]
         return facts
 
 

@@ -38,6 +38,15 @@ class SampleHead(NamedTuple):
     values: dict[str, Any]
 
 
+GroupKey = tuple[str, int, int]
+"""Split, step, group."""
+
+
+def group_key(values: Mapping[str, Any]) -> GroupKey:
+    """The group of a sample, or of a row of groups.jsonl."""
+    return values["split"], values["step"], values["group"]
+
+
 class SampleFile:
     """The samples of a run, in the order in which they were written."""
 

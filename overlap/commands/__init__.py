@@ -14,16 +14,7 @@ if TYPE_CHECKING:
 else:
     from sandbox.lazy import names
 
-    __getattr__ = names(
-        __name__,
-        {
-            "answering": ("ScoredAnswers", "evaluate", "rollout"),
-            "check_data": ("SandboxComponent",),
-            "exporting": ("ExportedPolicy", "export"),
-            "standalone": ("ServingParts", "check_engines", "run_standalone"),
-            "train": ("ANY_CORES", "dry_run", "plan_devices"),
-        },
-    )
+    __getattr__ = names(__name__)
 
 __all__ = [
     "ANY_CORES",

@@ -26,22 +26,7 @@ if TYPE_CHECKING:
 else:  # imported on first use: a command that reads a run starts in a tenth of the time
     from sandbox.lazy import names
 
-    __getattr__ = names(
-        __name__,
-        {
-            "arguments": ("check_config_given", "check_count_given", "path_given"),
-            "docs": ("changed_lines", "field_lines"),
-            "earlier": ("Change", "changes"),
-            "fields": ("ClusterConfig", "Config", "DataConfig", "ModelConfig", "RunConfig", "VerifyConfig"),
-            "hints": ("name_hint",),
-            "import_path": ("import_function", "import_named", "trying"),
-            "learn": ("CriticConfig", "LearnConfig", "Truncated"),
-            "load": ("config_from_dict", "last_override", "load_config", "section_from", "without_override"),
-            "rollout": ("EpisodeConfig", "RolloutConfig", "check_sharing"),
-            "rules": ("at_least",),
-            "yaml_file": ("HISTORY",),
-        },
-    )
+    __getattr__ = names(__name__)
 
 __all__ = [
     "HISTORY",

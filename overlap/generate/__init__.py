@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 else:
     from sandbox.lazy import names
 
-    __getattr__ = names(__name__, {"host": ("EngineHost", "serve_engine")})  # it runs as the main module of a process
+    __getattr__ = names(__name__)  # it runs as the main module of a process
 
 __all__ = [
     "RESTARTS",

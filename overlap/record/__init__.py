@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from overlap.record.closing import closing_lines
     from overlap.record.command_line import masked
     from overlap.record.digest import data_digest
-    from overlap.record.json_lines import JsonLines, parse_json_lines, read_json_lines
+    from overlap.record.json_lines import JsonLines, file_size, parse_json_lines, read_json_lines
     from overlap.record.logs import Console, OpenConsole, guest, quiet
     from overlap.record.looplag import LoopLag
     from overlap.record.metrics import read_steps, solved, step_row
@@ -54,41 +54,7 @@ if TYPE_CHECKING:
 else:  # imported on first use: a command that reads a run starts in a tenth of the time
     from sandbox.lazy import names
 
-    __getattr__ = names(
-        __name__,
-        {
-            "carryover": ("Carryover", "save_carryover"),
-            "checkpoint": (
-                *("LEARNER", "RunState", "find_checkpoint", "is_complete", "latest", "load_state"),
-                *("path_of", "save_state", "writing"),
-            ),
-            "closing": ("closing_lines",),
-            "command_line": ("masked",),
-            "digest": ("data_digest",),
-            "json_lines": ("JsonLines", "parse_json_lines", "read_json_lines"),
-            "logs": ("Console", "OpenConsole", "guest", "quiet"),
-            "looplag": ("LoopLag",),
-            "metrics": ("read_steps", "solved", "step_row"),
-            "ownership": (
-                *("check_out", "check_run_dir_free", "find_run_file", "has_owner", "holds_run"),
-                *("how_it_ended", "near_runs", "resolve"),
-            ),
-            "picture": ("write_picture",),
-            "progress": ("Progress", "banner", "duration", "final_table", "refusals", "selection_line", "stall_line"),
-            "recorder": ("Recorder",),
-            "report": ("PASS_AT_1", "by_parameter", "hardware", "summary", "versions"),
-            "resume": ("BEGINNING", "Resumed", "check_reopen", "go_back", "reopen", "stored_config"),
-            "rollouts": ("MARK", "Rollouts", "write_rollouts"),
-            "run_files": ("RunFile", "exported_policy"),
-            "run_summary": ("PolicyFigures", "RunSummary"),
-            "rundir": ("RunDir",),
-            "sample_rows": ("SampleNotes", "SampleRows"),
-            "sample_writer": ("SampleWriter",),
-            "timing": ("judged", "mean", "result_timing"),
-            "trace": ("Tracer",),
-            "traffic": ("BusyClock",),
-        },
-    )
+    __getattr__ = names(__name__)
 
 __all__ = [
     "BEGINNING",
@@ -123,6 +89,7 @@ __all__ = [
     "data_digest",
     "duration",
     "exported_policy",
+    "file_size",
     "final_table",
     "find_checkpoint",
     "find_run_file",

@@ -84,7 +84,7 @@ def stacked_chart(
         return ""
     width = math.ceil(len(xs) / 150)
     bins = [slice(at, at + width) for at in range(0, len(xs), width)]
-    heights = [[_or_zero(mean(v for v in s.values[b] if abs(v) < LARGEST)) for b in bins] for s in drawn]
+    heights = [[or_zero(mean(v for v in s.values[b] if abs(v) < LARGEST)) for b in bins] for s in drawn]
     places = [mean(xs[b]) for b in bins]
     tops = [sum(column) for column in zip(*heights, strict=True)]
     axis = _Axis.of([places[0] - width / 2, places[-1] + width / 2], [0.0, *tops], zero=True, share=share, log=False)
@@ -241,5 +241,6 @@ def _c(value: float) -> str:
     return f"{value:.1f}".removesuffix(".0")
 
 
-def _or_zero(value: float) -> float:
+def or_zero(value: float) -> float:
+    """A figure, or 0 where it is not known."""
     return value if math.isfinite(value) else 0.0

@@ -4,7 +4,6 @@ tests on the held-out problems.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from itertools import accumulate
 from typing import NamedTuple
@@ -13,8 +12,8 @@ from overlap.analysis import RunData, run_warnings
 from overlap.errors import count_of
 from overlap.evaluation import PassRate, paired_change
 from overlap.record import duration
-from overlap.report.charts import COLOURS, Series, line_chart
-from overlap.report.outcome import bounds, dumbbells, evaluation_points, percent_or, reward_ends, state
+from overlap.report.charts import COLOURS, Series, line_chart, or_zero
+from overlap.report.outcome import bounds, dumbbells, evaluation_points, percent_or, reward_ends
 from overlap.report.page import esc, section, table
 from overlap.report.settings import flat, shown
 
@@ -49,7 +48,7 @@ def outcomes(runs: Sequence[RunData], names: Sequence[str]) -> str:
         warned = run_warnings(run)
         rows.append(
             [
-                f"{dot}<b>{esc(name)}</b>{_below(f'{len(run.steps)} steps, {state(run)}')}",
+                f"{dot}<b>{esc(name)}</b>{_below(f'{len(run.steps)} steps, {run.state}')}",
                 esc(reward) + _below(of),
                 *(told + ["–"] * (2 - len(told))),
                 esc(duration(run.total("time/step_s"))),
@@ -83,12 +82,12 @@ def overlaid(runs: Sequence[RunData], names: Sequence[str]) -> str:
         ("samples-axis", "By samples", "rollout/samples", "samples", 1.0),
         ("time-axis", "By time of the steps", "time/step_s", "min", 60.0),
     ):
-        places = [[at / scale for at in accumulate(_zeroed(run.column(metric)))] for run in runs]
+        places = [[at / scale for at in accumulate(map(or_zero, run.column(metric)))] for run in runs]
         tiles = []
         for name, of, column, share in CURVES:
-            columns = [run.column(column) for run in runs]
-            if not any(value for values in columns for value in values if math.isfinite(value)):
+            if not any(any(run.known(column)) for run in runs):
                 continue
+            columns = [run.column(column) for run in runs]
             triples = zip(names, columns, places, strict=True)
             lines = [Series(label, values, at % COLOURS, xs) for at, (label, values, xs) in enumerate(triples)]
             tiles.append(line_chart(name, of, [], lines, x_unit=unit, share=share))
@@ -182,7 +181,3 @@ def all_warnings(runs: Sequence[RunData], names: Sequence[str]) -> str:
 def _below(text: str) -> str:
     """A smaller line within a cell."""
     return f'<br><small class="soft">{esc(text)}</small>' if text else ""
-
-
-def _zeroed(values: Sequence[float]) -> list[float]:
-    return [value if math.isfinite(value) else 0.0 for value in values]

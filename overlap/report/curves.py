@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from overlap.analysis import RunData
-from overlap.report.charts import Series, line_chart, stacked_chart
+from overlap.report.charts import MarkAt, Series, line_chart, or_zero, stacked_chart
 from overlap.report.outcome import evaluation_points
 from overlap.report.page import esc, section
 from sandbox.core import Verdict
@@ -149,13 +149,13 @@ def _solved(run: RunData, xs: list[float]) -> str:
     return line_chart("Solved", "share", xs, series, share=True, marks=_marks(points), mark_name="held-out pass@1")
 
 
-def _marks(points: Sequence[tuple[int, dict[str, float]]]) -> list[tuple[float, float, float, float]]:
-    found = [(float(step), *(_float(figures[name]) for name in ("value", "low", "high"))) for step, figures in points]
-    return [(step, value, low, high) for step, value, low, high in found if math.isfinite(value)]
-
-
-def _float(value: float | None) -> float:
-    return math.nan if value is None else float(value)
+def _marks(points: Sequence[tuple[int, dict[str, Any]]]) -> list[MarkAt]:
+    found = []
+    for step, figures in points:
+        value, low, high = (math.nan if figures[name] is None else figures[name] for name in ("value", "low", "high"))
+        if math.isfinite(value):
+            found.append((float(step), value, low, high))
+    return found
 
 
 def group_triple(run: RunData, xs: list[float]) -> str:
@@ -180,14 +180,10 @@ def group_triple(run: RunData, xs: list[float]) -> str:
 
 
 def _verdicts(run: RunData, xs: list[float]) -> str:
-    counts = {str(v): [_zero(n) for n in run.column(f"verify/{v}")] for v in Verdict}
+    counts = {str(v): list(map(or_zero, run.column(f"verify/{v}"))) for v in Verdict}
     totals = [sum(column) for column in zip(*counts.values(), strict=True)]
     series = [
-        Series(name, [n / t if t else 0.0 for n, t in zip(column, totals, strict=True)], VERDICT_COLOURS.get(name, 7))
+        Series(name, [n / t if t else 0.0 for n, t in zip(column, totals, strict=True)], VERDICT_COLOURS[name])
         for name, column in counts.items()
     ]
     return stacked_chart("Verdicts", "of the samples", xs, series, share=True)
-
-
-def _zero(value: float) -> float:
-    return value if math.isfinite(value) else 0.0

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from overlap.analysis import RunData, SampleHead
+from overlap.analysis import ACCEPTED, GroupKey, RunData, SampleHead, dropped_words, first_failed_test, group_key
 from overlap.report.page import cut_short, esc, figure_text, section, table
 from sandbox.core import Excerpt
 
@@ -16,15 +16,13 @@ CHARACTERS = 1_600_000
 """All texts together have about so many; each is cut_short to its share."""
 LONGEST, SHORTEST = 6000, 500
 KINDS = ("best", "worst", "mixed", "longest", "failed", "heldout")
-GroupKey = tuple[str, int, int]
-"""Split, step, group."""
 
 
 def sample_groups(run: RunData) -> str:
     """The groups, of all kinds and spread over the run."""
     groups: dict[GroupKey, list[SampleHead]] = {}
     for head in run.samples.heads():
-        groups.setdefault((head.values["split"], head.values["step"], head.values["group"]), []).append(head)
+        groups.setdefault(group_key(head.values), []).append(head)
     if not groups:
         return ""
     chosen = choose(groups)
@@ -76,9 +74,7 @@ def _group(run: RunData, key: GroupKey, heads: Sequence[SampleHead], most: int) 
     when = (
         f"step {step}" if split == "train" else f"held-out, {'after step ' + str(step) if step else 'before the run'}"
     )
-    why = ", ".join(
-        [*first["kept_as"], *([f"taught nothing: {first['dropped'].replace('_', ' ')}"] if first["dropped"] else [])]
-    )
+    why = ", ".join([*first["kept_as"], *([f"taught nothing: {dropped_words(first)}"] if first["dropped"] else [])])
     strip = "".join(f'<i title="{esc(figure_text(r))}" style="background:var(--m{_shade(r)})"></i>' for r in rewards)
     mean = figure_text(sum(known) / len(known)) if known else "–"
     title = f'{esc(when)} · <b>{esc(first["prompt_id"])}</b> <span class="strip">{strip}</span>mean reward {mean}'
@@ -97,11 +93,11 @@ def _shade(reward: float | None) -> int:
 
 def _sample(row: Mapping[str, Any], most: int) -> str:
     verdict = row["verdict"] or ("not judged" if row["failure"] else "–")
-    kind = "good" if verdict == "AC" else "soft" if row["verdict"] is None else "bad"
+    kind = "good" if verdict == ACCEPTED else "soft" if row["verdict"] is None else "bad"
     facts = [f"reward {figure_text(row['reward'])}"]
     facts += [f"advantage {row['advantage']:+.2f}"] if row["advantage"] is not None else []
-    facts += [f"{row['passed']} of {row['total']} cases"] if row["total"] else []
-    failed = next((test for test in row["tests"] if test["verdict"] != "AC"), None)
+    facts += [f"{row['passed']} of {row['total']} tests"] if row["total"] else []
+    failed = first_failed_test(row)
     facts += [str(failed["message"])] if failed and failed.get("message") else []
     facts += [f"{row['tokens']} tokens, {row['finish']}"]
     facts += [f"{name} {figure_text(value)}" for name, value in row["parts"].items() if len(row["parts"]) > 1]
@@ -124,16 +120,16 @@ def _text(title: str, text: str, most: int) -> str:
     return f"<h4>{esc(title)}</h4><pre>{esc(cut_short(text, most))}</pre>" if text else ""
 
 
-def _failing(case: Mapping[str, Any], total: int | None, most: int) -> str:
+def _failing(test: Mapping[str, Any], total: int | None, most: int) -> str:
     """The first test that was not accepted."""
-    facts = [("verdict", case["verdict"]), ("message", case.get("message")), ("exit", case.get("exit"))]
-    facts += [("signal", case.get("signal")), ("CPU, s", case.get("cpu_s")), ("wall, s", case.get("wall_s"))]
-    facts += [("memory, MiB", case["memory_bytes"] / 2**20)] if case.get("memory_bytes") else []
+    facts = [("verdict", test["verdict"]), ("message", test.get("message")), ("exit", test.get("exit"))]
+    facts += [("signal", test.get("signal")), ("CPU, s", test.get("cpu_s")), ("wall, s", test.get("wall_s"))]
+    facts += [("memory, MiB", test["memory_bytes"] / 2**20)] if test.get("memory_bytes") else []
     known = [(name, value) for name, value in facts if value not in (None, "")]
     told = table([name for name, _ in known], [[esc(figure_text(value)) for _, value in known]])
-    texts = [_text(name, _excerpt(case.get(name)), most) for name in ("input", "expected", "got", "stderr")]
+    texts = [_text(name, _excerpt(test.get(name)), most) for name in ("input", "expected", "got", "stderr")]
     boxes = "".join(f"<div>{text}</div>" for text in texts if text)
-    number = f"{case['index'] + 1} of {total}" if total else str(case["index"] + 1)
+    number = f"{test['index'] + 1} of {total}" if total else str(test["index"] + 1)
     return f'<h4>First failing test: {esc(number)}</h4>{told}<div class="cases">{boxes}</div>'
 
 

@@ -22,7 +22,7 @@ def outcome(run: RunData) -> str:
     if reward := reward_ends(run):
         cards.append(card("mean reward", *reward))
     seconds = summary.get("seconds") or run.total("time/step_s")
-    cards.append(card("steps", f"{len(steps):,}", f"in {duration(seconds)}; {state(run)}"))
+    cards.append(card("steps", f"{len(steps):,}", f"in {duration(seconds)}; {run.state}"))
     samples, tokens = run.total("rollout/samples"), run.total("rollout/tokens")
     cards.append(card("samples", f"{samples:,.0f}", f"{tokens:,.0f} response tokens"))
     if whole := run.total("time/step_s"):
@@ -36,11 +36,6 @@ def outcome(run: RunData) -> str:
     lines += [f"not written: {line}" for line in summary.get("not_written") or ()]
     told = "".join(f'<p class="note">{esc(line)}</p>' for line in lines)
     return section("outcome", "Outcome", f'<div class="cards">{"".join(cards)}</div>{told}')
-
-
-def state(run: RunData) -> str:
-    """How the run ended, or that it goes on."""
-    return str(run.summary["exit"]) if run.summary else "goes on" if run.live else "did not end in order"
 
 
 def reward_ends(run: RunData) -> tuple[str, str] | None:

@@ -14,7 +14,7 @@ from overlap.record import RunFile, check_out
 from overlap.report import compare
 from overlap.report.curves import learning_curves, time_curves
 from overlap.report.groups import sample_groups
-from overlap.report.outcome import by_problem, outcome, state, warnings
+from overlap.report.outcome import by_problem, outcome, warnings
 from overlap.report.page import MARK, esc, html_page, section
 from overlap.report.problem_map import pass_rate_map
 from overlap.report.settings import settings, surroundings
@@ -89,7 +89,7 @@ def _one(run: RunData, until_s: float) -> str:
         )
         body += section("late", "Left out", f'<p class="note">{esc(note)}</p>')
     policy = run.config.get("model", {}).get("policy", "")
-    subtitle = " · ".join(filter(None, (str(policy), f"{len(run.steps)} steps", state(run), _when(run))))
+    subtitle = " · ".join(filter(None, (str(policy), f"{len(run.steps)} steps", run.state, _when(run))))
     return html_page(run.path.name, subtitle, _ordered(), body)
 
 

@@ -17,18 +17,7 @@ if TYPE_CHECKING:
 else:
     from sandbox.lazy import names
 
-    __getattr__ = names(
-        __name__,
-        {
-            "control": ("RunStatus",),
-            "control_socket": ("ask",),
-            "handle": ("Run", "start"),
-            "open_close": ("Component", "gc_frozen", "open_components"),
-            "parts": ("PartFactory",),
-            "session": ("ALL_SOLVED",),
-            "training": ("run_training", "train"),
-        },
-    )
+    __getattr__ = names(__name__)
 
 __all__ = [
     "ALL_SOLVED",

@@ -30,19 +30,18 @@ from overlap.record import (
     Resumed,
     Rollouts,
     RunDir,
-    RunFile,
     RunSummary,
     SampleWriter,
     stall_line,
     summary,
-    write_picture,
 )
 from overlap.replay import UnpublishedLearner
-from overlap.report import report_at_the_end, run_that_ends, warnings_at_the_end
+from overlap.report import run_that_ends, warnings_at_the_end
 from overlap.run.control import RunControl
 from overlap.run.open_close import Component, open_components
 from overlap.run.parts import PartFactory, before_starts
 from overlap.run.restarts import INTERRUPTED, Restarts, death_in
+from overlap.run.run_end import write_end
 from overlap.run.save_policy import PolicySaver
 from overlap.run.step_log import StepLog
 
@@ -329,16 +328,8 @@ class TrainingSession:
             extra=self._extra(),
         )
         if self.taken:
-            self.run.finish(figures)
-            lost = len(figures["not_written"])
-            with self.run.failures.tolerate_write_errors(RunFile.PICTURE):
-                title = f"{self.inputs.cfg.model.policy}, {len(rows)} steps"
-                curve, measure = self.course.curve(), self.course.measure
-                write_picture(rows, self.run.picture, title=title, evaluations=curve, measure=measure)
-            report_at_the_end(left, self.run.failures.add)
-            figures["not_written"] = list(self.run.failures)
-            if len(figures["not_written"]) > lost:
-                self.run.finish(figures)
+            title = f"{self.inputs.cfg.model.policy}, {len(rows)} steps"
+            write_end(self.run, figures, left, self.course, title)
         return cast(RunSummary, figures)
 
     def _extra(self) -> dict[str, Any]:

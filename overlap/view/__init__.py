@@ -14,9 +14,6 @@ if TYPE_CHECKING:
 else:  # imported on first use: `overlap show` needs no server
     from sandbox.lazy import names
 
-    __getattr__ = names(
-        __name__,
-        {"sample_filter": ("SampleFilter",), "serve": ("serve_samples",), "show": ("ShowChoice", "show_samples")},
-    )
+    __getattr__ = names(__name__)
 
 __all__ = ["SampleFilter", "ShowChoice", "serve_samples", "show_samples"]

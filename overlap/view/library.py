@@ -9,10 +9,10 @@ from typing import Any, NamedTuple
 
 from overlap.analysis import RunData, SampleHead
 from overlap.errors import ConfigError
-from overlap.record import RunFile, read_json_lines
+from overlap.record import RunFile, file_size
 from overlap.view.sample_filter import NO_VERDICT, SampleFilter
 from overlap.view.search import rows_with
-from overlap.view.source import groups_of
+from overlap.view.source import groups_of, rewards_by_step
 
 KEPT_ANSWERS = 8
 """Orders of the last requests, so that a page of one costs no sort."""
@@ -56,12 +56,11 @@ class SampleLibrary:
         """All heads and groups, also those that came since the last call. Raises ConfigError."""
         groups_path = RunFile.GROUPS.of(self.run.path)
         with self._lock:
-            sizes = (_size(self.run.samples.path), _size(groups_path))
+            sizes = file_size(self.run.samples.path), file_size(groups_path)
             if sizes != self._sizes:
                 heads = tuple(self.run.samples.heads())
-                rows = _read_groups(groups_path) if sizes[1] > 0 else groups_of(heads)
+                rows = RunData(self.run.path).groups if sizes[1] else groups_of(heads)
                 self._state, self._sizes = _State(heads, tuple(rows), f"{sizes[0]}-{sizes[1]}"), sizes
-                self._orders.clear()
             return self._state
 
     def ordered(self, order: SampleOrder) -> list[SampleHead]:
@@ -144,7 +143,10 @@ class SampleLibrary:
             "failures": sum(bool(head["failure"]) for head in heads),
             "weak": sum(head["weak"] for head in heads),
             "dropped": dict(Counter(r["dropped"] for r in state.groups if r["dropped"]).most_common()),
-            "course": {split: _course(state.groups, split) for split in ("train", "heldout")},
+            "course": {
+                split: list(rewards_by_step(row for row in state.groups if row["split"] == split).items())
+                for split in ("train", "heldout")
+            },
         }
 
 
@@ -160,31 +162,5 @@ def _sorted(heads: list[SampleHead], sort: str) -> list[SampleHead]:
     return known + [head for head in heads if key(head.values) is None]
 
 
-def _course(groups: tuple[dict[str, Any], ...], split: str) -> list[list[float]]:
-    """The mean reward of each step over its judged samples."""
-    sums: dict[int, list[float]] = {}
-    for row in groups:
-        if row["split"] == split and row["reward"] is not None:
-            judged = row["samples"] - row["failed"]
-            total = sums.setdefault(row["step"], [0.0, 0.0])
-            total[0] += row["reward"] * judged
-            total[1] += judged
-    return [[step, total / judged] for step, (total, judged) in sums.items() if judged]
-
-
 def _place(head: Mapping[str, Any]) -> Place:
     return head["step"], head["group"], head["sample"]
-
-
-def _size(path: Any) -> int:
-    try:
-        return int(path.stat().st_size)
-    except OSError:
-        return 0
-
-
-def _read_groups(path: Any) -> list[dict[str, Any]]:
-    try:
-        return read_json_lines(path)
-    except (OSError, ValueError) as error:
-        raise ConfigError("RUN", str(path), f"cannot be read ({error})") from error

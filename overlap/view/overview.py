@@ -6,14 +6,13 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
-from overlap.analysis import RunData
+from overlap.analysis import GroupKey, RunData, dropped_words, group_key
 from overlap.errors import count_of
-from overlap.view.source import group_rows
+from overlap.view.source import group_rows, rewards_by_step, taught
 from overlap.view.terminal import Screen, figure, one_line_of
 
 GROUPS = 24
 """Groups of the newest step that the overview shows."""
-Place = tuple[str, int, int]
 
 
 def overview(run: RunData, name: str, screen: Screen) -> Iterator[str]:
@@ -29,7 +28,7 @@ def overview(run: RunData, name: str, screen: Screen) -> Iterator[str]:
     last = next((row for row in reversed(rows) if row["split"] == "train"), rows[-1])
     newest = [row for row in rows if row["step"] == last["step"] and row["split"] == last["split"]]
     yield screen.title(f"step {last['step']}")
-    yield from group_table(newest[:GROUPS], screen, kept={(h["split"], h["step"], h["group"]) for h in heads})
+    yield from group_table(newest[:GROUPS], screen, kept=set(map(group_key, heads)))
     if len(newest) > GROUPS:
         yield f"… {len(newest) - GROUPS:,} more: --step {last['step']}"
     yield ""
@@ -43,18 +42,18 @@ def _facts(
     heldout = [row for row in rows if row["split"] == "heldout"]
     if train:
         steps, number = sorted({row["step"] for row in train}), count_of(sum(row["samples"] for row in train), "sample")
-        yield f"steps     {steps[0]} to {steps[-1]}{_state(run)}, {number}{_course(train, steps)}"
+        yield f"steps     {steps[0]} to {steps[-1]} ({run.state}), {number}{_course(rewards_by_step(train), steps)}"
     if heldout:
         yield f"held-out  {_evaluations(heldout)}"
     told = [f"{screen.verdict(verdict)} {number:,}" for verdict, number in verdict_counts(train or rows)]
     yield "verdicts  " + "  ".join(told)
     if train:
-        dropped = Counter(row["dropped"] for row in train if row["dropped"])
-        reasons = (f"; {number:,} {one_line_of(reason.replace('_', ' '))}" for reason, number in dropped.most_common(4))
+        dropped = Counter(dropped_words(row) for row in train if row["dropped"])
+        reasons = (f"; {number:,} {one_line_of(reason)}" for reason, number in dropped.most_common(4))
         taught = sum(bool(row["learned"]) for row in train)
         yield f"groups    {taught:,} of {len(train):,} taught something{''.join(reasons)}"
     kept = Counter(reason for head in heads for reason in head["kept_as"])
-    groups = len({(h["split"], h["step"], h["group"]) for h in heads})
+    groups = len(set(map(group_key, heads)))
     why = ", ".join(f"{one_line_of(reason)} {number:,}" for reason, number in kept.most_common())
     yield f"kept      {count_of(len(heads), 'sample')} of {count_of(groups, 'group')}{f' ({why})' if why else ''}"
 
@@ -64,7 +63,7 @@ def _ways_on(name: str, heads: Sequence[Mapping[str, Any]], screen: Screen, *, d
     flags = [("--failed", "what did not pass, each with the reason"), ("--eval", "the newest evaluation")]
     if heads:
         shown = _telling(heads)
-        one = f"--sample g{shown['group']}s{shown['sample']}"
+        one = f"--sample {shown['id']}"
         flags.insert(0, (f"--step {shown['step']} --group {shown['group']}", "a group side by side"))
         flags.insert(1, (one, "one sample: why it got its reward, failing test, program"))
     if not any(head["split"] == "heldout" for head in heads):
@@ -87,14 +86,14 @@ def _telling(heads: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
 
 
 def group_table(
-    rows: Sequence[Mapping[str, Any]], screen: Screen, kept: Collection[Place] | None = None
+    rows: Sequence[Mapping[str, Any]], screen: Screen, kept: Collection[GroupKey] | None = None
 ) -> Iterator[str]:
     """A line for each group. ``kept``: the groups of which there are samples; others are marked."""
     one_step = len({(row["split"], row["step"]) for row in rows}) == 1
     heading = ["step", "group", "problem", "samples", "solved", "reward", "tokens", "cut off", "verdicts", "taught"]
     cells = []
     for row in rows:
-        there = kept is None or (row["split"], row["step"], row["group"]) in kept
+        there = kept is None or group_key(row) in kept
         step = f"{row['step']}{'e' if row['split'] == 'heldout' else ''}"
         verdicts = ", ".join(f"{verdict} {number}" for verdict, number in verdict_counts([row]))
         cells.append(
@@ -108,12 +107,12 @@ def group_table(
                 f"{row['tokens']:,}",
                 row["truncated"] or "",
                 verdicts,
-                _taught(row) + ("" if there else ", not kept"),
+                taught(row) + ("" if there else ", not kept"),
             ]
         )
     if one_step:
         heading, cells = heading[1:], [row[1:] for row in cells]
-    yield from screen.table(heading, cells, right="step group samples solved reward tokens truncated")
+    yield from screen.table(heading, cells, right="step group samples solved reward tokens")
 
 
 def verdict_counts(rows: Sequence[Mapping[str, Any]]) -> list[tuple[str, int]]:
@@ -127,21 +126,9 @@ def verdict_counts(rows: Sequence[Mapping[str, Any]]) -> list[tuple[str, int]]:
     return [*verdicts.most_common(), *((name, number) for name, number in others if number > 0)]
 
 
-def _taught(row: Mapping[str, Any]) -> str:
-    if row["split"] == "heldout":
-        return "held-out"
-    return "yes" if row["learned"] else row["dropped"].replace("_", " ") or "no"
-
-
-def _state(run: RunData) -> str:
-    if run.live:
-        return " (goes on)"
-    return f" ({run.summary['exit']})" if run.summary else ""
-
-
-def _course(train: Sequence[Mapping[str, Any]], steps: Sequence[int]) -> str:
-    first, last = (_mean([row for row in train if row["step"] == step]) for step in (steps[0], steps[-1]))
-    return f", reward {figure(first)} → {figure(last)}" if len(steps) > 1 else f", reward {figure(last)}"
+def _course(rewards: Mapping[int, float], steps: Sequence[int]) -> str:
+    first, last = (figure(rewards.get(step)) for step in (steps[0], steps[-1]))
+    return f", reward {first} → {last}" if len(steps) > 1 else f", reward {last}"
 
 
 def _evaluations(rows: Sequence[Mapping[str, Any]]) -> str:
@@ -155,10 +142,3 @@ def _evaluations(rows: Sequence[Mapping[str, Any]]) -> str:
     return ("pass@1 " if binary else "mean reward ") + " → ".join(
         told if len(told) < 5 else [*told[:2], "…", *told[-2:]]
     )
-
-
-def _mean(rows: Sequence[Mapping[str, Any]]) -> float | None:
-    """The mean reward over samples that were judged."""
-    weights = [(row["reward"], row["samples"] - row["failed"]) for row in rows if row["reward"] is not None]
-    total = sum(number for _, number in weights)
-    return sum(reward * number for reward, number in weights) / total if total else None

@@ -20,11 +20,13 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from overlap.analysis import group_key
 from overlap.errors import ConfigError, OverlapError
 from overlap.json_types import to_json_types
 from overlap.view.library import SampleLibrary, SampleOrder
 from overlap.view.sample_filter import SampleFilter
 from overlap.view.sample_parts import group_parts, listed_sample, problem_parts, sample_parts, token_parts
+from overlap.view.source import taught
 from overlap.view.tokens import TokenTexts
 
 PAGE = Path(__file__).parent / "page"
@@ -92,17 +94,11 @@ class _Answers:
     def groups(self, request: Request) -> Any:
         query, only = request.query_params, _filter_of(request.query_params)
         text = query.get("q", "")
-        kept = {(head.values["step"], head.values["group"]) for head in self.library.state().heads}
+        kept = {group_key(head.values) for head in self.library.state().heads}
         rows = [
-            {**row, "kept": (row["step"], row["group"]) in kept}
+            {**row, "kept": group_key(row) in kept, "taught": taught(row)}
             for row in reversed(self.library.state().groups)
-            if (only.step is None or row["step"] == only.step)
-            and (not only.split or row["split"] == only.split)
-            and (not only.problem or row["prompt_id"] == only.problem)
-            and (not only.verdict or only.verdict in row["verdicts"])
-            and not (only.dropped and not row["dropped"])
-            and not (only.failed and row["solved"])
-            and (not text or text in row["prompt_id"] or text in (row["dropped"] or ""))
+            if only.matches_group(row) and (not text or text in row["prompt_id"] or text in (row["dropped"] or ""))
         ]
         return _page(rows, query)
 

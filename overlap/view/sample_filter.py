@@ -6,8 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from overlap.analysis import SampleHead
-from overlap.view.reason import ACCEPTED
+from overlap.analysis import ACCEPTED, SampleHead
 
 NO_VERDICT = "none"
 
@@ -56,6 +55,20 @@ class SampleFilter:
             and not (self.dropped and not head["dropped"])
             and not (self.weak and not head["weak"])
             and not (self.truncated and not head["truncated"])
+        )
+
+    def matches_group(self, row: Mapping[str, Any]) -> bool:
+        """Whether the group of this row of groups.jsonl is asked for; of a group ``failed`` asks that none is solved,
+        ``verdict`` that a sample has it, and fields that only samples have ask for nothing.
+        """
+        return (
+            (self.step is None or row["step"] == self.step)
+            and (self.group is None or row["group"] == self.group)
+            and (not self.split or row["split"] == self.split)
+            and (not self.problem or row["prompt_id"] == self.problem)
+            and (not self.verdict or self.verdict in row["verdicts"])
+            and not (self.failed and row["solved"])
+            and not (self.dropped and not row["dropped"])
         )
 
 

@@ -5,10 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from overlap.analysis import (
+    difference_of,
+    first_failed_test,
+    program_end,
+    reason,
+    test_message,
+    verdict_words,
+    whole_text,
+)
 from overlap.errors import ConfigError
 from overlap.view.branches import branches, depth
-from overlap.view.difference import difference_of
-from overlap.view.reason import first_failed_test, program_end, reason, says_nothing, whole_text
+from overlap.view.sample_filter import passed
+from overlap.view.source import taught
 from overlap.view.tokens import TOKEN_FIGURES, SampleTokens, TokenTexts
 
 _LISTED = (
@@ -32,6 +41,7 @@ def sample_parts(row: Mapping[str, Any]) -> dict[str, Any]:
     return {
         **{name: value for name, value in row.items() if name not in _PACKED},
         "why": reason(row),
+        "good": passed(row),
         "tests": [_test_parts(test, row.get("kind") or "") for test in row.get("tests") or ()],
         "failed_test": failed["index"] if failed else None,
         "program": program and {**program, "parts": program_parts(program["source"], program.get("language") or "")},
@@ -42,8 +52,8 @@ def sample_parts(row: Mapping[str, Any]) -> dict[str, Any]:
 
 def _test_parts(test: Mapping[str, Any], kind: str) -> dict[str, Any]:
     texts = {name: whole_text(test.get(name)) for name in ("input", "expected", "got", "stderr")}
-    message = "" if says_nothing(test) else test["message"]
-    return {**test, **texts, "message": message, "ending": program_end(test), "diff": difference_of(kind, test)}
+    told = {"message": test_message(test), "words": verdict_words(test["verdict"]), "ending": program_end(test)}
+    return {**test, **texts, **told, "diff": difference_of(kind, test)}
 
 
 def program_parts(source: str, language: str) -> list[list[str]]:
@@ -90,7 +100,8 @@ def group_parts(row: Mapping[str, Any] | None, samples: Sequence[Mapping[str, An
 
 def problem_parts(name: str, rows: Sequence[Mapping[str, Any]], heads: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """A problem: what its groups got over the steps, and its kept samples."""
-    return {"prompt_id": name, "groups": list(rows), "samples": [listed_sample(head) for head in reversed(heads)]}
+    groups = [{**row, "taught": taught(row)} for row in rows]
+    return {"prompt_id": name, "groups": groups, "samples": [listed_sample(head) for head in reversed(heads)]}
 
 
 def token_parts(row: Mapping[str, Any], texts: TokenTexts) -> dict[str, Any]:

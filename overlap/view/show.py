@@ -6,11 +6,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from overlap.analysis import RunData, SampleHead
+from overlap.analysis import RunData, SampleHead, group_key, reason
 from overlap.errors import ConfigError, count_of
 from overlap.view.missing import what_is_missing
 from overlap.view.overview import group_table, overview
-from overlap.view.reason import reason
 from overlap.view.sample_filter import SampleFilter
 from overlap.view.show_group import GroupShown
 from overlap.view.show_sample import SampleShown
@@ -79,7 +78,7 @@ class Show:
             yield from token_lines(row, self.choice.tokens, TokenTexts(self.run), self.screen)
             return
         yield from SampleShown(row, self.screen).lines()
-        mates = [h for h in self.run.samples.heads() if _group_of(h.values) == _group_of(head.values)]
+        mates = [h for h in self.run.samples.heads() if group_key(h.values) == group_key(head.values)]
         if len(mates) > 1:
             yield ""
             yield self._hint(f"--step {row['step']} --group {row['group']}", "shows its group side by side")
@@ -89,25 +88,29 @@ class Show:
         try:
             heads = self.found()
         except ConfigError:
-            rows = [row for row in group_rows(self.run) if self._is_wanted(row)]
+            rows = [row for row in group_rows(self.run) if self.only.matches_group(row)]
             if not rows:
                 raise
             yield from group_table(rows, self.screen)
             yield ""
             yield f"its samples were not kept (run.samples={self.run.config.get('run', {}).get('samples', 'some')})"
             return
-        newest = _group_of(heads[-1].values)
-        samples = [self.run.samples.row(head) for head in heads if _group_of(head.values) == newest]
-        row = next((row for row in reversed(group_rows(self.run)) if _group_of(row) == newest), None)
+        newest = group_key(heads[-1].values)
+        samples = [self.run.samples.row(head) for head in heads if group_key(head.values) == newest]
+        row = next((row for row in reversed(group_rows(self.run)) if group_key(row) == newest), None)
         yield from GroupShown(samples, row, self.screen).lines(diff=self.choice.diff)
         yield ""
         step = samples[0]["step"]
         lowest = min(samples, key=lambda row: (row["reward"] is None, row["reward"] or 0.0))
-        yield self._hint(f"--step {step} --sample {_id_of(lowest)}", "shows one of them whole")
+        yield self._hint(f"--step {step} --sample {lowest['id']}", "shows one of them whole")
 
     def one_problem(self) -> Iterator[str]:
         """How often a problem was solved over the steps, and its samples."""
-        rows = [row for row in group_rows(self.run) if row["prompt_id"] == self.only.problem and self._is_wanted(row)]
+        rows = [
+            row
+            for row in group_rows(self.run)
+            if row["prompt_id"] == self.only.problem and self.only.matches_group(row)
+        ]
         if not rows:
             self.found()  # says what is near
         yield self.screen.title(f"problem {self.screen.cut(self.only.problem)}")
@@ -119,7 +122,7 @@ class Show:
 
     def groups(self) -> Iterator[str]:
         """The groups of a step, or of evaluations."""
-        rows = [row for row in group_rows(self.run) if self._is_wanted(row)]
+        rows = [row for row in group_rows(self.run) if self.only.matches_group(row)]
         if not rows:
             self.found()  # raises
         if self.only.step is None:
@@ -131,7 +134,7 @@ class Show:
 
     def dropped(self) -> Iterator[str]:
         """The groups that taught nothing, the newest first, and why."""
-        rows = [row for row in group_rows(self.run) if row["split"] == "train" and self._is_wanted(row)][::-1]
+        rows = [row for row in group_rows(self.run) if row["split"] == "train" and self.only.matches_group(row)][::-1]
         if not rows:
             places = replace(self.only, dropped=False)
             if not places.of(self.run.samples.heads()):
@@ -145,10 +148,10 @@ class Show:
             yield f"… {len(rows) - len(chosen):,} more: --limit N shows more of them, --step N those of a step"
 
     def _table(self, rows: list[dict[str, Any]]) -> Iterator[str]:
-        kept = {_group_of(head.values) for head in self.run.samples.heads()}
+        kept = {group_key(head.values) for head in self.run.samples.heads()}
         yield from group_table(rows, self.screen, kept=kept)
         yield ""
-        row = next((row for row in reversed(rows) if _group_of(row) in kept), rows[-1])
+        row = next((row for row in reversed(rows) if group_key(row) in kept), rows[-1])
         yield self._hint(f"--step {row['step']} --group {row['group']}", "shows a group side by side")
 
     def listed(self, heads: list[SampleHead]) -> Iterator[str]:
@@ -165,35 +168,17 @@ class Show:
         else:
             yield from self.screen.table(
                 ("step", "sample", "problem", "reward", "verdict", "why"),
-                [(r["step"], _id_of(r), r["prompt_id"], figure(r["reward"]), _verdict(r), reason(r)) for r in rows],
+                [(r["step"], r["id"], r["prompt_id"], figure(r["reward"]), _verdict(r), reason(r)) for r in rows],
                 right="step reward",
             )
         if len(heads) > len(chosen):
             yield f"… {len(heads) - len(chosen):,} more: --limit N shows more of them, --step N those of a step"
         if not self.choice.diff and rows:
             yield ""
-            yield self._hint(f"--step {rows[0]['step']} --sample {_id_of(rows[0])}", "shows one of them whole")
-
-    def _is_wanted(self, row: dict[str, Any]) -> bool:
-        only = self.only
-        return (
-            (only.step is None or row["step"] == only.step)
-            and (only.group is None or row["group"] == only.group)
-            and (not only.split or row["split"] == only.split)
-            and (not only.problem or row["prompt_id"] == only.problem)
-            and not (only.dropped and not row["dropped"])
-        )
+            yield self._hint(f"--step {rows[0]['step']} --sample {rows[0]['id']}", "shows one of them whole")
 
     def _hint(self, flags: str, what: str) -> str:
         return self.screen.paint(f"overlap show {self.name} {flags}", "cyan") + f"   {what}"
-
-
-def _group_of(values: dict[str, Any]) -> tuple[str, int, int]:
-    return values["split"], values["step"], values["group"]
-
-
-def _id_of(row: dict[str, Any]) -> str:
-    return f"g{row['group']}s{row['sample']}"
 
 
 def _verdict(row: dict[str, Any]) -> tuple[str, str]:

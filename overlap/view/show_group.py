@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from overlap.view.reason import first_failed_test, reason
+from overlap.analysis import dropped_words, first_failed_test, reason
 from overlap.view.show_sample import SampleShown
 from overlap.view.terminal import Screen, figure, one_line_of, verdict_colour
 
@@ -27,7 +27,7 @@ class GroupShown:
         yield screen.title(screen.cut(where))
         if self.row:
             kept = f" · kept as {', '.join(first['kept_as'])}" if first["kept_as"] else ""
-            taught = "held-out" if first["split"] == "heldout" else first["dropped"].replace("_", " ") or "learned from"
+            taught = "held-out" if first["split"] == "heldout" else dropped_words(first) or "learned from"
             solved = f"{self.row['solved']} of {self.row['samples']} solved"
             yield one_line_of(f"{solved} · reward {figure(self.row['reward'])} · {taught}{kept}")
         yield from SampleShown(first, screen).prompt_lines(PROMPT_LINES)
@@ -46,7 +46,7 @@ class GroupShown:
         advantage = row["advantage"]
         colour = "" if not advantage else "green" if advantage > 0 else "red"
         return [
-            f"g{row['group']}s{row['sample']}",
+            row["id"],
             figure(row["reward"]),
             ("-" if advantage is None else f"{advantage:+.3f}", colour),
             f"{row['tokens']:,}" + ("…" if row["truncated"] else ""),

@@ -5,9 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from overlap.analysis import (
+    ACCEPTED,
+    compared,
+    difference_of,
+    first_failed_test,
+    program_end,
+    reason,
+    test_message,
+    verdict_words,
+    whole_text,
+)
 from overlap.view.branches import branches, depth
-from overlap.view.difference import compared, difference_of
-from overlap.view.reason import WORDS, first_failed_test, program_end, reason, says_nothing, whole_text
 from overlap.view.terminal import Screen, columns, figure, one_line_of, safe
 
 LONGEST = 200
@@ -49,7 +58,7 @@ class SampleShown:
         """Where it stands, what it got, and why, in one sentence."""
         row, screen = self.row, self.screen
         split = "held-out, after" if row["split"] == "heldout" else "train,"
-        where = f"{sample_id(row)} · {split} step {row['step']} · {row['prompt_id']}"
+        where = f"{row['id']} · {split} step {row['step']} · {row['prompt_id']}"
         yield screen.title(screen.cut(where, screen.width and screen.width - 4))
         advantage = "" if row["advantage"] is None else f", advantage {row['advantage']:+.3f}"
         got = f"{screen.verdict(row['verdict'])}  reward {figure(row['reward'])}{advantage}"
@@ -68,12 +77,12 @@ class SampleShown:
         test, screen = first_failed_test(self.row), self.screen
         if test is None:
             return
-        what = f"test {test['index'] + 1} · {WORDS.get(test['verdict'], test['verdict'])}"
+        what = f"test {test['index'] + 1} · {verdict_words(test['verdict'])}"
         facts = [text for text in (what, program_end(test), *usage(test)) if text]
         yield screen.title(one_line_of(" · ".join(facts)))
-        if test["message"] and not says_nothing(test):
+        if message := test_message(test):
             yield "message"
-            yield from self._indented(test["message"])
+            yield from self._indented(message)
         if (given := whole_text(test.get("input"))) is not None:
             yield "input"
             yield from self._indented(given)
@@ -107,7 +116,7 @@ class SampleShown:
         if len(tests) < 2:
             return
         yield self.screen.title(f"tests ({self.row['passed']} of {self.row['total']} passed)")
-        shown = tests if len(tests) <= 30 else [test for test in tests if test["verdict"] != "AC"][:30]
+        shown = tests if len(tests) <= 30 else [test for test in tests if test["verdict"] != ACCEPTED][:30]
         yield from self.screen.table(
             ("test", "verdict", "CPU s", "MiB", "end", "message"),
             [
@@ -152,11 +161,6 @@ class SampleShown:
         yield from (margin + line for line in lines[:most])
         if len(lines) > most:
             yield self.screen.paint(f"{margin}… {len(lines) - most} more lines", "grey")
-
-
-def sample_id(row: Mapping[str, Any]) -> str:
-    """``g17s3``, as a run names it."""
-    return f"g{row['group']}s{row['sample']}"
 
 
 def usage(test: Mapping[str, Any]) -> list[str]:

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from overlap.errors import ConfigError, count_of
-from overlap.view.show_sample import sample_id
 from overlap.view.terminal import Screen, safe
 from overlap.view.tokens import SampleTokens, TokenFigure, TokenTexts
 
@@ -29,12 +28,10 @@ def token_lines(row: Mapping[str, Any], name: TokenFigure, texts: TokenTexts, sc
     """
     tokens = SampleTokens.of(row)
     if tokens is None:
-        raise ConfigError(
-            "--tokens", sample_id(row), "keeps no token ids; runs of this version keep them (run.samples)"
-        )
+        raise ConfigError("--tokens", row["id"], "keeps no token ids; runs of this version keep them (run.samples)")
     figures = tokens.figures(name)
     known = [(abs(value), at) for at, value in enumerate(figures) if value is not None]
-    yield screen.title(f"{sample_id(row)} · {count_of(len(tokens.ids), 'token')} by {name}: {MEANINGS[name]}")
+    yield screen.title(f"{row['id']} · {count_of(len(tokens.ids), 'token')} by {name}: {MEANINGS[name]}")
     if not known:
         why = ": the learner computes log-probs only of samples that it learns from" if name == "gap" else ""
         yield f"no {name} is kept of this sample{why}"

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from overlap.analysis import RunData, SampleFile, SampleHead, load_run
+from overlap.analysis import ACCEPTED, GroupKey, RunData, SampleFile, SampleHead, dropped_words, group_key, load_run
 from overlap.config import path_given
 from overlap.record import RunFile, exported_policy
-
-ACCEPTED = "AC"
 
 
 class AnswersFile(RunData):
@@ -43,6 +41,10 @@ class AnswersFile(RunData):
     def live(self) -> bool:
         return False
 
+    @property
+    def state(self) -> str:
+        return "a file of answers"
+
 
 def open_samples(run: str) -> RunData:
     """The run in directory ``run``, or the answers in file ``run``. Raises ConfigError where there is neither."""
@@ -61,9 +63,9 @@ def group_rows(run: RunData) -> list[dict[str, Any]]:
 
 def groups_of(heads: Iterable[SampleHead]) -> list[dict[str, Any]]:
     """Rows as in ``groups.jsonl`` made of samples; ``solved`` counts accepted ones."""
-    found: dict[tuple[str, int, int], list[dict[str, Any]]] = {}
+    found: dict[GroupKey, list[dict[str, Any]]] = {}
     for _, _, head in heads:
-        found.setdefault((head["split"], head["step"], head["group"]), []).append(head)
+        found.setdefault(group_key(head), []).append(head)
     return [_group_row(samples) for samples in found.values()]
 
 
@@ -88,6 +90,24 @@ def _group_row(samples: list[dict[str, Any]]) -> dict[str, Any]:
         "programs": len({s["program_sha256"] for s in samples if s["program_sha256"]}),
         "learned": first["split"] == "train" and not first["dropped"],
     }
+
+
+def rewards_by_step(rows: Iterable[Mapping[str, Any]]) -> dict[int, float]:
+    """The mean reward over the judged samples of these groups by step."""
+    sums: dict[int, tuple[float, int]] = {}
+    for row in rows:
+        if row["reward"] is not None:
+            total, judged = sums.get(row["step"], (0.0, 0))
+            number = row["samples"] - row["failed"]
+            sums[row["step"]] = total + row["reward"] * number, judged + number
+    return {step: total / judged for step, (total, judged) in sums.items() if judged}
+
+
+def taught(row: Mapping[str, Any]) -> str:
+    """Whether a group taught something: "yes", why not, or "held-out"."""
+    if row["split"] == "heldout":
+        return "held-out"
+    return "yes" if row["learned"] else dropped_words(row) or "no"
 
 
 def tokenizer_folders(run: RunData) -> list[Path]:

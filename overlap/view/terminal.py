@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import sys
 from collections.abc import Iterable, Iterator, Sequence
@@ -11,6 +10,7 @@ from typing import Any, TextIO
 from unicodedata import east_asian_width
 
 from sandbox.core import printable
+from sandbox.terminal import wants_colour
 
 _COLOURS = {"red": "31", "green": "32", "yellow": "33", "blue": "34", "magenta": "35", "cyan": "36", "grey": "90"}
 _BOLD, _REVERSE, _OFF = "\x1b[1m", "\x1b[7m", "\x1b[0m"
@@ -33,8 +33,7 @@ class Screen:
         stream = sys.stdout if stream is None else stream
         if stream is None or not stream.isatty():
             return cls()
-        plain = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
-        return cls(max(40, shutil.get_terminal_size((100, 24)).columns), not plain)
+        return cls(max(40, shutil.get_terminal_size((100, 24)).columns), wants_colour(stream))
 
     def paint(self, text: str, colour: str = "", *, bold: bool = False, reverse: bool = False) -> str:
         """``text`` in a colour, where colours are seen."""

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from array import array
-from base64 import b64decode
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
-from overlap.analysis import RunData, unpacked_floats, unpacked_ints
+from overlap.analysis import RunData, unpacked_bytes, unpacked_floats, unpacked_ints
 from overlap.errors import ConfigError, error_reason
 from overlap.view.source import tokenizer_folders
 
@@ -35,7 +34,7 @@ class SampleTokens:
         if not row.get("token_ids"):
             return None
         ids, learner = unpacked_ints(row["token_ids"]), row.get("learner_logprobs")
-        mask = b64decode(row["mask"]) if row.get("mask") else bytes([1]) * len(ids)
+        mask = unpacked_bytes(row["mask"]) if row.get("mask") else bytes([1]) * len(ids)
         logprobs = unpacked_floats(row["logprobs"])
         return cls(ids, logprobs, unpacked_floats(learner) if learner else None, mask, row["advantage"])
 

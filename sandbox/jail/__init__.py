@@ -13,15 +13,7 @@ if TYPE_CHECKING:
 else:
     from sandbox.lazy import names
 
-    __getattr__ = names(
-        __name__,
-        {
-            "jail": ("TIERS", "Jail", "find_packages"),
-            "run": ("JailedRun", "RunResult"),
-            "spawn": ("start_process",),
-            ".zygote": ("WALL_STRETCH", "descendant_pids", "end_children"),
-        },
-    )
+    __getattr__ = names(__name__)
 
 __all__ = [
     "TIERS",

@@ -19,16 +19,6 @@ if TYPE_CHECKING:
 else:
     from sandbox.lazy import names
 
-    __getattr__ = names(
-        __name__,
-        {
-            "quotas": ("cores",),
-            "counts": ("Histogram", "PoolStats"),
-            "judgement_cache": ("JudgementCache",),
-            "slots": ("Slots",),
-            "pool": ("Pool",),
-            "schedule": ("longest_s",),
-        },
-    )
+    __getattr__ = names(__name__)
 
 __all__ = ["Histogram", "JudgementCache", "Pool", "PoolStats", "Slots", "cores", "longest_s"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from difflib import get_close_matches
+from functools import cache
 
 from sandbox import terminal
 from sandbox.core import Judgement, Problem, Program, printable
@@ -33,7 +34,9 @@ def show(name: str, judge: Callable[[Problem, Program], Judgement]) -> int:
 Found = tuple[LabelledProgram, Entry | None, Attack | None]
 
 
-def _find(name: str) -> list[Found]:
+@cache
+def _known() -> dict[str, list[Found]]:
+    """What can be shown, by its id: a program alone, or all of an entry or a row."""
     known: dict[str, list[Found]] = {}
     for entry in entries():
         programs = list(labelled_programs([entry], harmful=True))
@@ -46,6 +49,11 @@ def _find(name: str) -> list[Found]:
         known[entry.id] = rows
         known.setdefault(str(entry.row), []).extend(rows)
     known.update((program.id, [(program, None, None)]) for program in pairs.labelled_pairs())
+    return known
+
+
+def _find(name: str) -> list[Found]:
+    known = _known()
     if name not in known:
         near = get_close_matches(name, known, n=4, cutoff=0.5) or [each for each in known if name and name in each][:4]
         hint = f"near it: {', '.join(near)}" if near else "`sandbox zoo` lists the entries"

@@ -17,6 +17,8 @@ def served_view(run: Path) -> Iterator[tuple[str, subprocess.Popen[str]]]:
         try:
             assert process.stdout is not None
             line = process.stdout.readline()
-            yield next(word for word in line.split() if word.startswith("http://127.0.0.1:")), process
+            address = next((word for word in line.split() if word.startswith("http://127.0.0.1:")), "")
+            assert address, line + process.communicate()[1]
+            yield address, process
         finally:
             process.kill()

@@ -110,7 +110,7 @@ class Stage:
         monkeypatch.setattr("overlap.generate.Engines", partial(Engines, policy=None))  # one that dies stays dead
         monkeypatch.setattr("overlap.verify.SandboxVerifier", lambda *a, **k: self.verifier)
         monkeypatch.setattr("overlap.learner.ProcessLearner", lambda *a, **k: self.learner)
-        monkeypatch.setattr("overlap.run.session.write_picture", lambda rows, path, **_: write_atomic(path, b"drawn"))
+        monkeypatch.setattr("overlap.run.run_end.write_picture", lambda rows, path, **_: write_atomic(path, b"drawn"))
         self.shown = io.StringIO()
         self._folder = folder
 

@@ -58,7 +58,7 @@ function problemView(found) {
       el("tr", {}, el("th", { class: "n" }, "step"), el("th", {}, "group"), ...["solved", "reward", "tokens", "cut off"].map(n => el("th", { class: "n" }, n)), el("th", {}, "verdicts"), el("th", {}, "taught")),
       ...rows.slice(-200).reverse().map(r => el("tr", {}, el("td", { class: "n" }, r.step), el("td", {}, el("a", { href: link({ open: groupOf(r) }) }, r.group)),
         el("td", { class: "n" }, `${r.solved}/${r.samples}`), el("td", { class: "n" }, number(r.reward)), el("td", { class: "n" }, count(r.tokens)), el("td", { class: "n" }, r.truncated || ""),
-        el("td", {}, verdictsOf(r.verdicts)), el("td", {}, r.split === "heldout" ? "held-out" : words(r.dropped) || (r.learned ? "yes" : "no")))))),
+        el("td", {}, verdictsOf(r.verdicts)), el("td", {}, r.taught))))),
     el("p", {}, el("a", { href: link({ tab: "samples", problem: found.prompt_id, q: "", step: "", verdict: "", only: "", split: "" }) }, `list its ${plural(found.samples.length, "kept sample")}`)));
 }
 

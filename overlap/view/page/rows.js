@@ -1,6 +1,6 @@
 // The three lists: what is asked for and how a row of each looks.
 
-import { chip, count, el, idOf, inOrder, number, signed, svg, words } from "./dom.js";
+import { chip, count, el, idOf, inOrder, number, signed, svg } from "./dom.js";
 import { groupOf, link, placeOf, problemOf } from "./state.js";
 
 const cell = (content, kind = "", name = null) => el("span", { class: kind, "data-name": content === "" ? null : name, title: typeof content === "string" ? content : null }, content);
@@ -33,7 +33,7 @@ export function kinds(shown) {
       row: g => el("a", { class: "row group", href: link({ open: groupOf(g) }) }, cell(String(g.step), "first soft", "step"), cell(g.prompt_id, "wide"),
         cell(`${g.solved}/${g.samples}`, "n", "solved"), cell(number(g.reward), "n", "reward"),
         cell(inOrder(g.verdicts).map(([v, n]) => `${v} ${n}`).join("  "), "soft"),
-        cell((g.split === "heldout" ? "held-out" : g.learned ? "yes" : words(g.dropped) || "no") + (g.kept ? "" : ", not kept"), "soft")),
+        cell(g.taught + (g.kept ? "" : ", not kept"), "soft")),
     },
     problems: {
       path: "problems", given: { q, split }, key: p => problemOf(p.prompt_id), place: p => problemOf(p.prompt_id),

@@ -4,18 +4,16 @@ import { ask, chip, count, el, idOf, number, plural, signed, text } from "./dom.
 import { go, groupOf, link, problemOf } from "./state.js";
 
 const fact = (name, value) => value === null || value === undefined || value === "" ? null : el("span", {}, name, " ", el("b", {}, value));
-const WORDS = { AC: "accepted", WA: "wrong answer", TLE: "took too long", MLE: "too much memory", OLE: "printed too much", RE: "crashed", CE: "does not compile", SEC: "forbidden" };
 
 export function sampleView(s, by) {
   const failed = s.tests.find(t => t.index === s.failed_test);
-  const good = s.verdict ? s.verdict === "AC" : s.reward > 0;
   return el("div", {},
     el("h1", {}, chip(s.verdict), ` ${idOf(s)} `),
     el("div", { class: "facts" }, el("a", { href: link({ open: problemOf(s.prompt_id) }) }, s.prompt_id), fact(s.split === "heldout" ? "held-out, after step" : "step", s.step),
       el("a", { href: link({ open: groupOf(s) }) }, `group ${s.group}`), fact("reward", number(s.reward)), fact("advantage", s.advantage === null ? "" : signed(s.advantage)),
       fact("tokens", count(s.tokens)), fact("ended by", s.finish), fact("sampled in", `${number(s.generate_s, 2)} s`), fact("judged in", `${number(s.verify_s, 2)} s`),
       fact("weights", s.versions.map(([version]) => version).join(", ")), fact("kept as", s.kept_as.join(", ")), fact("node", s.node)),
-    el("div", { class: `why ${s.failure ? "" : good ? "good" : "bad"}` }, s.why),
+    el("div", { class: `why ${s.failure ? "" : s.good ? "good" : "bad"}` }, s.why),
     failed ? failedTest(failed, s) : null,
     s.compile_log ? [el("h2", {}, "What the compiler said"), text(s.compile_log)] : null,
     program(s), tests(s), tokens(s, by), episode(s),
@@ -26,7 +24,7 @@ export function sampleView(s, by) {
 function failedTest(t, s) {
   const known = t.expected !== null && t.got !== null;
   return [
-    el("h2", {}, `Test ${t.index + 1}${s.total ? ` of ${s.total}` : ""}: ${WORDS[t.verdict] ?? t.verdict}`),
+    el("h2", {}, `Test ${t.index + 1}${s.total ? ` of ${s.total}` : ""}: ${t.words}`),
     el("div", { class: "facts" }, fact("", t.ending), fact("CPU", t.cpu_s === undefined ? "" : `${number(t.cpu_s, 2)} s`), fact("wall", t.wall_s === undefined ? "" : `${number(t.wall_s, 2)} s`),
       fact("memory", t.memory_bytes ? `${number(t.memory_bytes / 2 ** 20, 0)} MiB` : "")),
     t.message ? el("p", {}, t.message) : null,

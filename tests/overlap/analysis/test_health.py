@@ -16,6 +16,7 @@ from made_run import made_run
 from places import ROOT
 
 from overlap.analysis import CHECKS, RunData, RunWarning, load_run, run_warnings
+from overlap.analysis.health import CHECKED
 from overlap.config import Config
 
 FoundOf = Callable[[str], list[RunWarning]]
@@ -59,6 +60,11 @@ def test_chance_is_no_warning(tmp_path: Path, steps: int) -> None:
         ]
         told += [warning.kind for warning in run_warnings(RunData(tmp_path, rows))]
     assert told == []
+
+
+def test_every_module_of_checks_is_read() -> None:
+    modules = {path.stem for path in (ROOT / "overlap/analysis").glob("*_checks.py")}
+    assert {module.__name__.rpartition(".")[2] for module in CHECKED} == modules
 
 
 def test_every_check_has_its_made_run_and_its_line_in_the_documentation() -> None:

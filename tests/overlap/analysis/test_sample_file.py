@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from made_run import made_run
 
-from overlap.analysis import SampleFile, unpacked_floats, unpacked_ints
+from overlap.analysis import SampleFile, load_run, unpacked_floats, unpacked_ints
 from overlap.errors import ConfigError
 
 
@@ -68,7 +69,7 @@ def test_a_row_of_the_earlier_format_gets_the_head_that_it_lacks(tmp_path: Path)
     samples = SampleFile(path)
     values = samples.heads()[0].values
     assert (values["schema"], values["group"], values["sample"], values["truncated"]) == (1, 17, 2, True)
-    assert "prompt" not in values
+    assert set(values) == set(load_run(made_run(tmp_path / "run", steps=1)).samples.heads()[0].values)
     assert samples.row(samples.heads()[0])["answer"] == "!"
 
 

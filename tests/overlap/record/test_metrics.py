@@ -202,3 +202,19 @@ def trainer_metrics() -> set[str]:
     names = {name for part in found for name in re.findall(r'"(\w+)"', part)}
     assert {"loss", "ratio_max", "ratio_p50", "landing_gap_mean"} <= names
     return {*names, *("grad_norm", "lr", "tokens", "tokens_padded_share", "forward_backward_s", "optimizer_s")}
+
+
+READERS = [
+    *(ROOT / "overlap/analysis").glob("*_checks.py"),
+    *(ROOT / "overlap/report").glob("*.py"),
+    *(ROOT / f"overlap/record/{name}.py" for name in ("picture", "progress", "report")),
+]
+
+
+@pytest.mark.parametrize("path", READERS, ids=lambda path: f"{path.parent.name}/{path.name}")
+def test_only_metrics_that_there_are_are_read(path: Path) -> None:
+    """A misspelt one would be a curve that is never drawn, or a warning that is never told."""
+    sections = "|".join(sorted({name.partition("/")[0] for name in DOCUMENTED if "/" in name}))
+    read = set(re.findall(rf'"((?:{sections})/[a-z0-9_]*[a-z0-9])"', path.read_text("utf-8")))
+    made = {"verify/failed_share"}  # of two metrics, by the report
+    assert [name for name in read - made if not any(matches(line, name) for line in DOCUMENTED)] == []

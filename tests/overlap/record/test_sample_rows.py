@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 from array import array
 from dataclasses import fields, replace
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 from finished_steps import JUDGED, group, scored
 from generated_samples import generated_sample
+from places import ROOT
 
 from overlap.analysis import unpacked_floats, unpacked_ints
 from overlap.analysis.sample_file import BULK
@@ -49,6 +51,17 @@ def case(index: int, verdict: Verdict = Verdict.WA, **said: Any) -> CaseResult:
 
 def judged(*cases: CaseResult, **fields: Any) -> Scored:
     return replace(scored(0, 0, 0.0), judgement=replace(JUDGED, cases=cases, **fields))
+
+
+def test_every_key_has_its_line_in_the_documentation_and_every_line_is_of_a_key() -> None:
+    text = (ROOT / "docs/samples.md").read_text("utf-8")
+    part = text.partition("## A line of `trajectories.jsonl`")[2].partition("\n## ")[0]
+    lines = re.findall(r"^\| (`.*?) \|", part, re.M)
+    sample = scored(0, 0)
+    used = Used(turns=2, prompted=1, sampled=1, cached=0, rerendered=0, replayed=0, unread=0)
+    episode = replace(sample.trajectory, used=used, mask=b"\1\1\1\1", forks=(sample.trajectory,))
+    notes = SampleNotes(learner=((0.0,) * 4, (0.0,) * 4))
+    assert set(row(replace(sample, trajectory=episode), notes)) == set(re.findall(r"`(\w+)`", " ".join(lines)))
 
 
 def test_a_row_tells_the_whole_story() -> None:

@@ -20,7 +20,6 @@ from overlap.placement import Devices, EngineSeat, Placement
 from overlap.record import final_table, read_json_lines, write_picture
 from overlap.record.ownership import check_run_dir_free
 from overlap.run import save_policy as keeping
-from overlap.run import session as session_module
 from overlap.run.session import TrainingSession
 
 Make = Callable[..., Stage]
@@ -49,7 +48,7 @@ def test_a_finished_run_has_its_policy_its_rows_its_picture_and_its_figures(
     stage: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     session = stage().session()
-    monkeypatch.setattr(session_module, "write_picture", write_picture)
+    monkeypatch.setattr("overlap.run.run_end.write_picture", write_picture)
     figures = play(session)
     assert figures["exit"] == "finished"
     assert [row["step"] for row in read_json_lines(session.run.metrics)] == [1, 2, 3, 4, 5]
@@ -305,7 +304,7 @@ def test_the_summary_is_there_also_when_the_picture_fails(stage: Make, monkeypat
         raise RunDirError("cannot write picture.png") from OSError(errno.ENOSPC, "No space left on device")
 
     session = stage().session()
-    monkeypatch.setattr(session_module, "write_picture", full)
+    monkeypatch.setattr("overlap.run.run_end.write_picture", full)
     play(session)
     assert written(session)["not_written"] == ["picture.png (No space left on device; 1 time from step 5 on)"]
 

@@ -21,7 +21,7 @@ from overlap.errors import ConfigError, RunDirError, StoppedError
 from overlap.fakes import fake_prompts
 from overlap.prepare.run_inputs import RunInputs
 from overlap.record import RunSummary, ownership
-from overlap.run import RunStatus, session, training
+from overlap.run import RunStatus, run_end, training
 from overlap.run import control_socket as ctl
 from overlap.run.control import RunControl
 from overlap.run.control_socket import ask
@@ -147,7 +147,7 @@ def test_a_run_can_be_asked_from_its_first_line_to_its_last_figure(
         monkeypatch.setattr(owner, name, asks)
 
     asking("banner", training)
-    asking("write_picture", session)
+    asking("write_picture", run_end)
     overlap.train(stage.cfg)
     assert states == ["starting", "ending"]
     with pytest.raises(ConfigError, match=r"no run is in progress there: it has ended \(finished, 5 steps\)"):

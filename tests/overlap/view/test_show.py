@@ -196,7 +196,7 @@ def test_a_run_of_the_earlier_format_is_shown_by_what_it_has(tmp_path: Path, sho
            "tests": [{"index": 0, "verdict": "WA", "cpu_s": 0.1, "message": "wrong output"}],
            "finish": "length", "versions": [[0, 0, 5]], "generate_s": 1.0, "verify_s": 0.1}  # fmt: skip
     run = write_rows(tmp_path / "run", old)
-    assert "steps     3 to 3, 1 sample, reward 0" in shown(run)
+    assert "steps     3 to 3 (did not end in order), 1 sample, reward 0" in shown(run)
     assert "test 1: wrong answer; the answer was cut off after 5 tokens" in shown(run, "--sample", "g17s2")
     assert "p4" in shown(run, "--problem", "p4")
 

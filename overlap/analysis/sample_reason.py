@@ -7,14 +7,14 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
-from overlap.view.difference import compared
+from overlap.analysis.difference import compared
 
 SHOWN = 60
 """Characters of a value in a sentence."""
 ACCEPTED = "AC"
 _SAYS_NOTHING = ("wrong output", "wrong value")
 """Messages that only repeat the verdict."""
-WORDS = {
+VERDICT_WORDS = {
     "AC": "accepted",
     "WA": "wrong answer",
     "TLE": "took too long",
@@ -52,7 +52,7 @@ def reason(row: Mapping[str, Any]) -> str:
     if len(parts) > 1:
         extras.append("reward " + " ".join(f"{value:+g} ({name})" for name, value in parts.items()))
     if row["dropped"]:
-        extras.append(f"its group taught nothing: {row['dropped'].replace('_', ' ')}")
+        extras.append(f"its group taught nothing: {dropped_words(row)}")
     return "; ".join([why, *extras])
 
 
@@ -70,9 +70,9 @@ def _cause(row: Mapping[str, Any]) -> str:
         return f"does not compile{_behind(_error_line(row.get('compile_log') or ''))}"
     test = first_failed_test(row)
     if test is None:
-        return f"{WORDS.get(verdict, verdict)}: {_passed(row)}"
+        return f"{verdict_words(verdict)}: {_passed(row)}"
     detail = _behind(_detail(test, row.get("kind") or ""))
-    return f"{_test_of(row, test)}: {WORDS.get(test['verdict'], test['verdict'])}{detail}"
+    return f"{_test_of(row, test)}: {verdict_words(test['verdict'])}{detail}"
 
 
 def _test_of(row: Mapping[str, Any], test: Mapping[str, Any]) -> str:
@@ -92,7 +92,7 @@ def _all(total: int) -> str:
 def _detail(test: Mapping[str, Any], kind: str) -> str:
     """What a test says of itself: for a wrong answer the two values, otherwise the message."""
     expected, got = whole_text(test.get("expected")), whole_text(test.get("got"))
-    message = "" if says_nothing(test) else test["message"]
+    message = test_message(test)
     if test["verdict"] != "WA" or got is None:
         return message or ("" if test["verdict"] == "WA" else program_end(test))
     if not compared(kind, test):
@@ -100,9 +100,19 @@ def _detail(test: Mapping[str, Any], kind: str) -> str:
     return f"expected {_short(expected)}, got {_short(got) if got.strip() else 'nothing'}"
 
 
-def says_nothing(test: Mapping[str, Any]) -> bool:
-    """Whether a test's message only repeats its verdict."""
-    return test["message"] in _SAYS_NOTHING
+def test_message(test: Mapping[str, Any]) -> str:
+    """A test's message; "" where it only repeats the verdict."""
+    return "" if test["message"] in _SAYS_NOTHING else str(test["message"])
+
+
+def dropped_words(row: Mapping[str, Any]) -> str:
+    """Why the group of a sample, or of a row of groups.jsonl, was dropped; "" where it was not."""
+    return str(row["dropped"]).replace("_", " ")
+
+
+def verdict_words(verdict: str) -> str:
+    """A verdict in words."""
+    return VERDICT_WORDS.get(verdict, verdict)
 
 
 def program_end(test: Mapping[str, Any]) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from kept_rows import kept_row
 
-from overlap.view.reason import reason, whole_text
+from overlap.analysis.sample_reason import reason, whole_text
 
 LONG = {"head": "1" * 50, "tail": "9", "bytes": 1051, "sha256": "ab"}
 

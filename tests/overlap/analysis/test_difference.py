@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from overlap.view.difference import difference_of
+from overlap.analysis.difference import difference_of
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,31 @@
+"""A verdict is complete when it has words, a colour, a place in the page's order, and its line in the documents."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from places import ROOT
+
+from overlap.analysis.sample_reason import VERDICT_WORDS
+from overlap.report.curves import VERDICT_COLOURS
+from sandbox.core import Verdict
+
+
+def text_of(path: str) -> str:
+    return (ROOT / path).read_text("utf-8")
+
+
+@pytest.mark.parametrize(
+    ("place", "found"),
+    [
+        ("VERDICT_WORDS of overlap/analysis/sample_reason.py", VERDICT_WORDS),
+        ("VERDICT_COLOURS of overlap/report/curves.py", VERDICT_COLOURS),
+        ("ORDER of overlap/view/page/dom.js", re.findall(r'"([A-Z]+)"', text_of("overlap/view/page/dom.js"))),
+        ("docs/sandbox/overview.md", re.findall(r"^\| `([A-Z]+)` \|", text_of("docs/sandbox/overview.md"), re.M)),
+        ("docs/metrics.md", re.findall(r"`([A-Z]{2,3})`", text_of("docs/metrics.md"))),
+        ("sandbox/README.md", re.findall(r"\b[A-Z]{2,3}\b", text_of("sandbox/README.md"))),
+    ],
+)
+def test_every_verdict_stands_in_every_table(place: str, found: list[str]) -> None:
+    assert [str(verdict) for verdict in Verdict if verdict not in found] == [], f"add it to {place}"
