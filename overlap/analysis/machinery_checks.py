@@ -39,7 +39,10 @@ def parity(run: RunData) -> RunWarning | None:
     if not figure > limit:
         return None
     text = f"engine and learner differ by {figure:.3g} nats (rollout.parity_bound {bound:g}), so the run may be stopped"
-    way_out = "leave out options of rollout.engine that change log-probs, or raise rollout.parity_bound"
+    leave = (
+        "leave out options of rollout.engine that change log-probs, or " if field_of(run, "rollout", "engine") else ""
+    )
+    way_out = f"{leave}raise rollout.parity_bound if it stays near the bound (rollout/parity_gap in metrics.jsonl)"
     return RunWarning(all_steps(run), figure, limit, text, way_out)
 
 
