@@ -95,6 +95,8 @@ def _detail(test: Mapping[str, Any], kind: str) -> str:
     message = test_message(test)
     if test["verdict"] != "WA" or got is None:
         return message or ("" if test["verdict"] == "WA" else program_end(test))
+    if message == "assert 1 of 1 does not hold" and (asked := whole_text(test.get("input"))):
+        message = f"{_short(asked)} does not hold"
     if not compared(kind, test):
         return "; ".join(part for part in (message, f"got {_short(got)}" if got.strip() else "it said nothing") if part)
     return f"expected {_short(expected)}, got {_short(got) if got.strip() else 'nothing'}"
