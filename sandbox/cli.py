@@ -48,17 +48,23 @@ def _say(text: str, stream: TextIO | None = None) -> None:
     print(printable(text).encode(encoding, "backslashreplace").decode(encoding), file=stream)
 
 
+def _add(actions: Any, name: str, text: str) -> argparse.ArgumentParser:
+    """A command whose own help begins with what the list says of it."""
+    made: argparse.ArgumentParser = actions.add_parser(name, help=text, description=text)
+    return made
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="sandbox", description="Judge programs in a jail.")
     actions = parser.add_subparsers(required=True, metavar="run | judge | verify | doctor | bench | zoo | check-reward")
-    run = actions.add_parser("run", help="run a program on stdin in a jail; show its output and what it used")
+    run = _add(actions, "run", "run a program on stdin in a jail; show its output and what it used")
     run.add_argument("program", type=Path)
     run.add_argument("--input", type=Path, help="a file for the program's stdin; default: the command's stdin")
     run.add_argument("--cpu-s", type=float, default=Limits().cpu_s, help="CPU seconds (default %(default)s)")
     run.add_argument("--wall-s", type=float, help="wall seconds (default 3 * cpu + 2)")
     run.add_argument("--memory-mib", type=int, default=Limits().memory_bytes // MIB, help="MiB (default %(default)s)")
     run.set_defaults(action=_run)
-    verdict = actions.add_parser("judge", help="judge a program by a problem: a verdict per case")
+    verdict = _add(actions, "judge", "judge a program by a problem: a verdict per case")
     verdict.add_argument("problem", type=Path, help="problem.json, the form of Problem.to_json(), or a problem package")
     verdict.add_argument("program", type=Path, help="a file; for a package, a directory of files as well")
     verdict.add_argument("--all", action="store_true", help="problem.json: run all cases, also after one that failed")
@@ -66,7 +72,7 @@ def _parser() -> argparse.ArgumentParser:
         "--diff", action="store_true", help="also show the first failed case: input, expected beside got, stderr"
     )
     verdict.set_defaults(action=_judge)
-    bench = actions.add_parser("bench", help="milliseconds per program on this machine, and the tier")
+    bench = _add(actions, "bench", "milliseconds per program on this machine, and the tier")
     bench.add_argument("--rounds", type=int, default=30, help="programs per figure (default %(default)s)")
     bench.set_defaults(action=_bench)
     verify = cli_verify.add_parser(actions)
@@ -83,7 +89,7 @@ def _parser() -> argparse.ArgumentParser:
             metavar="NAME",
             help="installed packages that a Python program may import, for example numpy",
         )
-    doctor = actions.add_parser("doctor", help="what this machine can isolate, and how to repair what it cannot")
+    doctor = _add(actions, "doctor", "what this machine can isolate, and how to repair what it cannot")
     doctor.set_defaults(action=_doctor)
     for part in (run, verdict, verify, bench, doctor):
         part.add_argument("--isolation", choices=("auto", "A", "B", "C"), default="auto", help="default: A, or else B")

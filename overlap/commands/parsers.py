@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -69,8 +70,8 @@ def _filter(commands: Subparsers) -> None:
     made.add_argument("--samples", type=_positive, default=16, metavar="K", help="samples per problem (16)")
     made.add_argument("--low", type=float, default=0.05, help="lowest pass rate to keep (0.05)")
     made.add_argument("--high", type=float, default=0.9, help="highest pass rate to keep (0.9)")
-    made.add_argument("--train", type=int, default=0, metavar="N", help="keep at most N problems to train on (all)")
-    made.add_argument("--heldout", type=int, default=0, metavar="N", help="hold out N of the problems kept (0)")
+    made.add_argument("--train", type=_whole, default=0, metavar="N", help="keep at most N problems to train on (all)")
+    made.add_argument("--heldout", type=_whole, default=0, metavar="N", help="hold out N of the problems kept (0)")
     made.add_argument("--out", type=Path, required=True, metavar="FILE", help="JSONL file to write")
 
 
@@ -135,9 +136,9 @@ def _show(commands: Subparsers) -> None:
     text = "show the samples of a run: what there is, a group side by side, or why one sample got its reward"
     shown = _add(commands, "show", _later("show", "show_command"), text)
     _add_samples(shown)
-    shown.add_argument("--step", type=int, default=None, metavar="N", help="samples of step N")
+    shown.add_argument("--step", type=_whole, default=None, metavar="N", help="samples of step N")
     shown.add_argument(
-        "--group", type=int, default=None, metavar="G", help="a group side by side; the newest of its number"
+        "--group", type=_whole, default=None, metavar="G", help="a group side by side; the newest of its number"
     )
     shown.add_argument("--sample", default="", metavar="S", help="one sample: g17s3, or 3 with --group 17")
     shown.add_argument("--failed", action="store_true", help="samples that did not pass, each with the reason")
@@ -156,7 +157,7 @@ def _view(commands: Subparsers) -> None:
     text = "look at the samples of a run in a browser: filter, sort and search, also while the run goes on"
     view = _add(commands, "view", _later("view", "view_command"), text)
     _add_samples(view)
-    view.add_argument("--port", type=int, default=8710, metavar="N", help="port on 127.0.0.1 (8710; 0: any free one)")
+    view.add_argument("--port", type=_port, default=8710, metavar="N", help="port on 127.0.0.1 (8710; 0: any free one)")
     view.add_argument("--open", action="store_true", help="open the page in the browser of this machine")
 
 
@@ -239,11 +240,17 @@ def _add_overrides(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("overrides", nargs="*", default=[], metavar="section.field=value", help=text)
 
 
-def _positive(text: str) -> int:
-    try:
+def _whole(text: str, low: int | None = None, high: int | None = None, said: str = "") -> int:
+    with suppress(ValueError):
         value = int(text)
-    except ValueError:
-        value = 0
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"{text!r}: use a whole number, 1 or more")
-    return value
+        if (low is None or value >= low) and (high is None or value <= high):
+            return value
+    raise argparse.ArgumentTypeError(f"{text!r}: use a whole number{said}")
+
+
+def _positive(text: str) -> int:
+    return _whole(text, 1, said=", 1 or more")
+
+
+def _port(text: str) -> int:
+    return _whole(text, 0, 65_535, said=" from 0 to 65535")
