@@ -35,7 +35,7 @@ def parity(run: RunData) -> RunWarning | None:
     ).parity_bound
     # In bfloat16 rounding moves the largest difference by tenths; the bound itself is for a quantile.
     exact = named["model"]["dtype"] == "float32"
-    figure, limit = (max(gaps), bound / 2) if exact else (median(gaps[len(gaps) // 2 :]), bound)
+    figure, limit = (max(gaps), 0.9 * bound) if exact else (median(gaps[len(gaps) // 2 :]), bound)
     if not figure > limit:
         return None
     text = f"engine and learner differ by {figure:.3g} nats (rollout.parity_bound {bound:g}), so the run may be stopped"

@@ -137,6 +137,7 @@ HEALTHY_RUNS: Mapping[str, MadeHealth] = {
     "episodes": _ill(turns=4, staleness=2, tokens=(60.0, 140.0), solved=(0.2, 0.6), failed=0.002),
     "solved": _ill(solved=(0.6, 1.0), learn={"entropy": (0.6, 0.03)}),
     "short": _ill(steps=3),
+    "float32": _ill(parity=6.4e-5, overrides=("model.dtype=float32",)),
     "short in bfloat16": _ill(steps=7, columns={"sync/applied_share": (0.05, 0.35)}),
 }  # fmt: skip
 """Of which nothing is told."""
