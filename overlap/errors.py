@@ -17,6 +17,11 @@ def one_line(text: object, limit: int | None = None) -> str:
     return " ".join(str(text).split())[:limit]
 
 
+def count_of(number: int, noun: str, nouns: str = "") -> str:
+    """``1 sample``, ``2 samples``."""
+    return f"{number:,} {noun if number == 1 else nouns or noun + 's'}"
+
+
 def _cut(text: str) -> str:
     return text if len(text) <= SHOWN else f"{text[: SHOWN - 1]}…"
 

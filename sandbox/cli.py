@@ -120,7 +120,7 @@ def _judge(options: argparse.Namespace) -> int:
     if cli_verify.is_package(options.problem):
         return cli_verify.judge_package(options)
     if options.time_limit is not None:
-        raise SandboxError("--time-limit is for packages; problem.json has limits")
+        raise SandboxError("--time-limit is for packages; set limits.cpu_s in problem.json")
     try:
         problem = Problem.from_json(json.loads(options.problem.read_text("utf-8"), object_pairs_hook=_unique))
     except RecursionError as error:

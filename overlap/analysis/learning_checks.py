@@ -70,7 +70,7 @@ def heldout_fell(run: RunData) -> RunWarning | None:
     change = _heldout(run)
     if change is None or change[2] >= 0:
         return None
-    text = f"the held-out problems are solved less than before the run: {change[0]:+.3f} (95 % {change[1]:+.3f} to "
+    text = f"the held-out problems are solved less than before the run: {change[0]:+.3f} (95% CI {change[1]:+.3f} to "
     text += f"{change[2]:+.3f})"
     way_out = "lower learn.lr or use learn.kl_coef; run.eval_every keeps the best policy in policy-best/"
     return RunWarning(all_steps(run), change[2], 0, text, way_out)

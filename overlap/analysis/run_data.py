@@ -135,7 +135,7 @@ class RunData:
         return [float(row.get(name, math.nan)) for row in self.steps]
 
     def known(self, name: str) -> list[float]:
-        """A figure of the steps that have it."""
+        """One figure of the steps that have it."""
         return [value for value in self.column(name) if math.isfinite(value)]
 
     def total(self, name: str) -> float:
@@ -143,12 +143,17 @@ class RunData:
         return math.fsum(self.known(name))
 
     def table(self) -> Any:
-        """The metrics of all steps as a pandas DataFrame indexed by step, or ``steps`` where pandas is missing."""
+        """The metrics of all steps as a pandas DataFrame indexed by step, the rewards first, or ``steps`` where
+        pandas is missing.
+        """
         try:
             from pandas import DataFrame
         except ImportError:
             return self.steps
-        return DataFrame(self.steps).set_index("step") if self.steps else DataFrame()
+        if not self.steps:
+            return DataFrame()
+        table = DataFrame(self.steps).set_index("step")
+        return table[sorted(table.columns, key=lambda name: not name.startswith("reward/"))]
 
     def __repr__(self) -> str:
         return f"RunData({str(self.path)!r}: {', '.join(f'{name} {value}' for name, value in self._facts())})"

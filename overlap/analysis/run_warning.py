@@ -87,7 +87,7 @@ def reward_noise(run: RunData, width: int) -> float:
     """Standard error of the difference of two mean rewards over ``width`` steps each: by the differences from step to
     step, so that a trend counts little (von Neumann 1941), and at least what drawing the samples makes.
     """
-    squares = [(b - a) ** 2 for a, b in pairwise(run.known("reward/mean"))]
+    squares = [(b - a) * (b - a) for a, b in pairwise(run.known("reward/mean"))]
     spread, samples = run.column("reward/std"), run.column("rollout/samples")
     drawn = [2 * s * s / n for s, n in zip(spread, samples, strict=True) if math.isfinite(s) and n > 0]
     return math.sqrt(max(mean(squares), mean(drawn) if drawn else 0.0) / width) if squares else math.inf

@@ -19,9 +19,9 @@ def weak_verdicts(run: RunData) -> RunWarning | None:
     if not share > 0.05:
         return None
     problems = dict.fromkeys(group["prompt_id"] for group in train if group["weak"])
-    text = f"{share:.0%} of the accepted programs were judged beside their test, which a program could forge "
+    text = f"{share:.0%} of the accepted programs passed on a token that a program could forge "
     text += f"({first_names(problems)})"
-    way_out = "read them for hacks; leave such problems out (overlap check-data names them), or use masked_if_weak"
+    way_out = "read them for hacks (overlap show RUN); leave such problems out (overlap check-data names them)"
     return RunWarning(all_steps(run), share, 0.05, text, way_out)
 
 

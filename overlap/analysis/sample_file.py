@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from overlap.errors import ConfigError, error_reason
+from overlap.errors import ConfigError, count_of, error_reason
 
 BULK = b', "prompt": '
 """Where the bulk of a row begins. No text of a head holds these bytes: JSON escapes its quotes."""
@@ -101,6 +101,9 @@ class SampleFile:
         except ValueError as error:
             raise ConfigError("RUN", str(self.path), "was changed while it was read; try again") from error
         return {**head.values, **row}
+
+    def __repr__(self) -> str:
+        return f"SampleFile({str(self.path)!r}: {count_of(len(self), 'sample')})"
 
     def __len__(self) -> int:
         return len(self.heads())

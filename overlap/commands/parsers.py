@@ -141,6 +141,7 @@ def _show(commands: Subparsers) -> None:
     )
     shown.add_argument("--sample", default="", metavar="S", help="one sample: g17s3, or 3 with --group 17")
     shown.add_argument("--failed", action="store_true", help="samples that did not pass, each with the reason")
+    shown.add_argument("--dropped", action="store_true", help="groups that taught nothing, each with the reason")
     shown.add_argument("--eval", action="store_true", help="samples of evaluations instead of training")
     shown.add_argument("--problem", default="", metavar="ID", help="a problem over the steps, and its samples")
     shown.add_argument(
@@ -148,7 +149,7 @@ def _show(commands: Subparsers) -> None:
     )
     text = "colour the tokens of a sample by the gap of engine and learner, its advantage, or the engine's log-prob"
     shown.add_argument("--tokens", choices=("gap", "advantage", "logprob"), default=None, help=text)
-    shown.add_argument("--limit", type=_positive, default=20, metavar="N", help="samples in a list (20)")
+    shown.add_argument("--limit", type=_positive, default=20, metavar="N", help="samples or groups in a list (20)")
 
 
 def _view(commands: Subparsers) -> None:

@@ -7,12 +7,14 @@ from collections.abc import Iterator
 
 
 def report_command(args: argparse.Namespace) -> Iterator[str]:
-    """Write the report; yields where it is, and what it warns of."""
+    """Write the report; yields what it says of several runs, or warns of in one, and where it is."""
     from overlap.analysis import load_run, run_warnings
-    from overlap.report import write_report
+    from overlap.report import comparison_lines, write_report
 
     runs = [load_run(run) for run in args.runs]
     path = write_report(*runs, out=args.out)
     if len(runs) == 1:
         yield from (f"WARNING  {warning}" for warning in run_warnings(runs[0]))
+    else:
+        yield from comparison_lines(runs)
     yield f"{path}: open it in a browser"

@@ -36,6 +36,7 @@ def show_command(args: argparse.Namespace) -> Iterator[str]:
         sample=sample,
         problem=args.problem,
         failed=args.failed,
+        dropped=args.dropped,
     )
     choice = ShowChoice(only, diff=args.diff, tokens=args.tokens, limit=args.limit)
     yield from show_samples(args.run, choice)

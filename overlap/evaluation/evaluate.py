@@ -17,7 +17,7 @@ from typing import Any
 from overlap.aio import unwrapped
 from overlap.config import RunConfig
 from overlap.core import Generator, Prompt, Request, Scored, Trajectory, Verifier
-from overlap.errors import ConfigError, StageError, naming_stage
+from overlap.errors import ConfigError, StageError, count_of, naming_stage
 from overlap.evaluation.intervals import change_interval, mean_interval, rate_interval
 from overlap.record import PASS_AT_1, mean, solved
 
@@ -62,7 +62,7 @@ class Estimate:
     problems: int
 
     def __str__(self) -> str:
-        return f"{self.value:.3f} (95 % {self.low:.3f} to {self.high:.3f})" if self.problems else "unknown"
+        return f"{self.value:.3f} (95% CI {self.low:.3f} to {self.high:.3f})" if self.problems else "unknown"
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +133,7 @@ class PassRate:
         rates = ", ".join(f"pass@{k} {self.at(k)}" for k in sorted({1, self.k}))
         rates = rates if self.binary else f"{self.measure} {self.estimate}"
         failed = f", {self.failed} could not be judged" if self.failed else ""
-        return f"{rates}; {self.samples} samples of {self.at(1).problems} problems{failed}"
+        return f"{rates}; {self.samples} samples of {count_of(self.at(1).problems, 'problem')}{failed}"
 
     @classmethod
     def from_dict(cls, stored: Mapping[str, Any]) -> PassRate:

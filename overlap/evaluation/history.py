@@ -19,7 +19,7 @@ from overlap.aio import shielded_thread
 from overlap.atomic import partial_path, remove_path, replace, write_atomic
 from overlap.config import Config
 from overlap.core import Generator, Prompt, Scored, Verifier
-from overlap.errors import RunDirError
+from overlap.errors import RunDirError, count_of
 from overlap.evaluation.evaluate import MEAN_REWARD, PassRate, measure_pass_rate, paired_change
 from overlap.json_types import to_json_types
 from overlap.record import PASS_AT_1, Progress
@@ -175,7 +175,9 @@ class Evaluator:
 
     async def _measure(self, step: int, when: str) -> PassRate:
         run, progress = self.cfg.run, self.progress
-        progress.phase(f"{when}: {run.eval_samples} samples of each of {len(self.prompts)} held-out problems")
+        progress.phase(
+            f"{when}: {run.eval_samples} samples of each of {count_of(len(self.prompts), 'held-out problem')}"
+        )
         rate = await measure_pass_rate(
             *self.components,
             self.prompts,

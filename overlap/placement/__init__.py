@@ -6,7 +6,14 @@ torch and starts no CUDA.
 """
 
 from overlap.placement.activations import DecoderShape, activation_bytes, checkpoints, decoder_shape, trained_parameters
-from overlap.placement.devices import Devices, NodeDevices, bfloat16_is_fast, devices_here, free_memory
+from overlap.placement.devices import (
+    Devices,
+    NodeDevices,
+    bfloat16_is_fast,
+    computes_faster_in_float32,
+    devices_here,
+    free_memory,
+)
 from overlap.placement.engine_memory import CPU_BLOCK_TOKENS, cpu_block_tokens, cpu_kv_bytes
 from overlap.placement.fit import check_fit, named_devices, planned_seats, seats_here, sequences_at_once
 from overlap.placement.memory import HOST, MemoryPlan, memory_plan
@@ -36,7 +43,6 @@ from overlap.placement.table import (
     memory_line,
     memory_table,
     options_line,
-    quantity,
     seats_line,
     transfer,
 )
@@ -61,6 +67,7 @@ __all__ = [
     "check_fit",
     "check_nodes",
     "checkpoints",
+    "computes_faster_in_float32",
     "cpu_block_tokens",
     "cpu_kv_bytes",
     "decoder_shape",
@@ -79,7 +86,6 @@ __all__ = [
     "place_here",
     "place_over",
     "planned_seats",
-    "quantity",
     "ranks_line",
     "read_shape",
     "reseated",

@@ -175,6 +175,11 @@ def bfloat16_is_fast(processor: Path = Path("/proc/cpuinfo")) -> bool:
     return True
 
 
+def computes_faster_in_float32() -> bool:
+    """Whether a run on this machine would be faster in float32 than in bfloat16: no GPU, and a plain processor."""
+    return not devices_here().names and not bfloat16_is_fast()
+
+
 def _rooms(groups: Path, own: Path) -> Iterator[int]:
     """Bytes that each control group above this process still gives, where it has a limit. A file's pages that nobody
     uses are given back when they are wanted.

@@ -14,14 +14,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from overlap.config import Config
-from overlap.errors import ConfigError
+from overlap.errors import ConfigError, count_of
 from overlap.placement.devices import NodeDevices
 from overlap.placement.fit import check_fit, seats_on
 from overlap.placement.memory import memory_plan
 from overlap.placement.planned_run import PlannedRun, Seats
 from overlap.placement.rank_placement import homes_on_cpus, homes_on_gpus, node_name, seats_in
 from overlap.placement.seats import EngineSeat, Placement, RankSeat, check_shared_memory, engine_seat, place, rank_seats
-from overlap.placement.table import quantity
 
 
 def place_over(cfg: Config, nodes: Sequence[NodeDevices], *, engine: bool = True, learner: bool = True) -> Placement:
@@ -171,7 +170,7 @@ def nodes_line(placement: Placement) -> str:
     told = []
     for seat in placement.engines:
         cores = sorted(core for worker in seat.cores for core in worker)
-        on = quantity(len(cores), "core") if cores else ""
+        on = count_of(len(cores), "core") if cores else ""
         told.append(f"engine {seat.index} on {_where(seat, on)}")
     return "; ".join(told) if placement.nodes else ""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping
 
+from overlap.errors import count_of
 from overlap.placement.engine_memory import kv_tokens
 from overlap.placement.fit import sequences_at_once
 from overlap.placement.memory import (
@@ -33,11 +34,6 @@ _MEANINGS: Mapping[Phase, str] = {
 _TRANSFERS = {"shm": "shared memory", "ipc": "CUDA IPC", "nccl": "NCCL"}
 
 
-def quantity(count: int, noun: str) -> str:
-    """A number of things: "1 engine", "2 engines"."""
-    return f"{count:,} {noun}{'s' * (count != 1)}"
-
-
 def memory_table(plan: MemoryPlan) -> list[str]:
     """Rows: for each place its phases, then what makes up the fullest; in the end what the columns mean. GPUs that look
     the same share a row.
@@ -62,11 +58,11 @@ def seats_line(seats: Seats) -> str:
     """Who sits where, and how weights travel."""
     told = []
     if engines := len(seats.engines):
-        each = f" of {quantity(len(seats.engines[0]), 'GPU')}" if seats.devices else ""
+        each = f" of {count_of(len(seats.engines[0]), 'GPU')}" if seats.devices else ""
         on = _on(seats, {device for engine in seats.engines for device in engine})
-        told.append(f"{quantity(engines, 'vLLM engine')}{each} on {on}")
+        told.append(f"{count_of(engines, 'vLLM engine')}{each} on {on}")
     if seats.ranks:
-        told.append(f"{quantity(len(seats.ranks), 'learner rank')} on {_on(seats, set(seats.ranks))}")
+        told.append(f"{count_of(len(seats.ranks), 'learner rank')} on {_on(seats, set(seats.ranks))}")
     told += ["colocated: engine and learner take turns"] if seats.turns else []
     told += [f"weight transfer by {transfer(seats.backend)}"] if engines and seats.ranks else []
     if seats.turns and (waits := set(seats.ranks) - {device for engine in seats.engines for device in engine}):
@@ -92,7 +88,7 @@ def cache_line(run: PlannedRun, seats: Seats) -> str:
         return ""
     context, most = run.cfg.context_tokens, sequences_at_once(run, seats)
     full = min(most, tokens // context)
-    told = f"{tokens:,} tokens per engine: {quantity(full, 'sequence')} of full length ({context:,} tokens) at once"
+    told = f"{tokens:,} tokens per engine: {count_of(full, 'sequence')} of full length ({context:,} tokens) at once"
     return told + (f", up to rollout.max_sequences={most} shorter ones" if full < most else "")
 
 

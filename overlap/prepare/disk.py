@@ -8,8 +8,8 @@ from pathlib import Path
 
 from overlap.config import Config
 from overlap.core import KEPT_BYTES, SAMPLE_BYTES, TOKEN_BYTES
-from overlap.errors import ConfigError
-from overlap.placement import PlannedRun, quantity, trained_parameters
+from overlap.errors import ConfigError, count_of
+from overlap.placement import PlannedRun, trained_parameters
 from overlap.record import RunFile, resolve
 
 GIB = 2**30
@@ -45,14 +45,14 @@ class DiskPlan:
     @property
     def line(self) -> str:
         """For a person."""
-        parts = [f"policy {_gib(self.policy)} GiB" + (f" x {self.policies}" if self.policies > 1 else "")]
+        parts = [f"policy {_readable(self.policy)}" + (f" x {self.policies}" if self.policies > 1 else "")]
         if self.checkpoints:
-            each = f"{_gib(self.checkpoint)} GiB"
-            parts.append(f"{quantity(self.checkpoints, 'checkpoint')} of {each}")
+            each = _readable(self.checkpoint)
+            parts.append(f"{count_of(self.checkpoints, 'checkpoint')} of {each}")
         if self.rollouts:
-            parts.append(f"rollouts up to {_gib(self.rollouts)} GiB")
+            parts.append(f"rollouts up to {_readable(self.rollouts)}")
         if self.samples:
-            parts.append(f"samples up to {_gib(self.samples)} GiB")
+            parts.append(f"samples up to {_readable(self.samples)}")
         most = self.certain + self.rollouts + self.samples
         text = f"up to {_gib(most)} of {_gib(self.free)} GiB free in {self.folder} ({', '.join(parts)})"
         return text + ("; the samples may not fit: use fewer run.steps" if most > self.free >= self.certain else "")
@@ -110,6 +110,11 @@ def _size(path: Path) -> int:
     """Bytes of a file or of all files below a folder; 0 where there is none."""
     files = path.rglob("*") if path.is_dir() else [path]
     return sum(file.stat().st_size for file in files if file.is_file())
+
+
+def _readable(count: int) -> str:
+    """For instance "1.8 GiB", and "1.4 MiB" of what is below a tenth of it."""
+    return f"{count / GIB:.1f} GiB" if count >= GIB / 10 else f"{count / 2**20:.2g} MiB"
 
 
 def _gib(count: int) -> str:

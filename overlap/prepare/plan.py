@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from overlap.config import Config
-from overlap.errors import ConfigError, RequestRefused, blaming
+from overlap.errors import ConfigError, RequestRefused, blaming, count_of
 from overlap.placement import (
     MemoryPlan,
     PlannedRun,
@@ -16,7 +16,6 @@ from overlap.placement import (
     named_devices,
     options_line,
     planned_seats,
-    quantity,
     read_shape,
     seats_line,
     trained_parameters,
@@ -62,8 +61,8 @@ def plan_lines(
 def _staleness(cfg: Config, seats: Seats) -> str:
     """How old samples may become, and how much is in flight."""
     stale = cfg.rollout.max_staleness
-    told = f"asynchronous: samples up to {quantity(stale, 'policy version')} old" if stale else "on-policy"
-    told += f"; at most {quantity(cfg.leases, 'group')} in flight"
+    told = f"asynchronous: samples up to {count_of(stale, 'policy version')} old" if stale else "on-policy"
+    told += f"; at most {count_of(cfg.leases, 'group')} in flight"
     kept = seats.turns and stale and cfg.rollout.in_flight == "recompute"
     return told + ("; unfinished responses sleep with the engine and are continued" if kept else "")
 
@@ -88,9 +87,9 @@ def _algorithm(cfg: Config) -> str:
 def _learner(cfg: Config) -> str:
     """The optimizer and how it is spread."""
     learn = cfg.learn
-    updates = f"{quantity(learn.updates_per_step, 'optimizer update')} per step"
+    updates = f"{count_of(learn.updates_per_step, 'optimizer update')} per step"
     lr = f"learning rate {learn.lr:g}" + (f" ({learn.schedule} decay)" if learn.schedule != "constant" else "")
-    return f"{quantity(learn.ranks, 'rank')}, ZeRO stage {learn.zero_stage}, AdamW, {updates}, {lr}"
+    return f"{count_of(learn.ranks, 'rank')}, ZeRO stage {learn.zero_stage}, AdamW, {updates}, {lr}"
 
 
 def devices_plan_lines(asked: PlannedRun, seats: Seats) -> list[tuple[str, str]]:
@@ -138,7 +137,7 @@ def _learner_lines(asked: PlannedRun, seats: Seats) -> list[tuple[str, str]]:
         lines.append(("adapters", told))
     if asked.critic is not None:
         c, size = cfg.critic, f"{asked.critic.parameters / 1e6:,.0f} M parameters"
-        alone = f", trained alone for the first {quantity(c.warmup_steps, 'step')}" if c.warmup_steps else ""
+        alone = f", trained alone for the first {count_of(c.warmup_steps, 'step')}" if c.warmup_steps else ""
         lines.append(("critic", f"begins as {c.policy or 'the policy'} ({size}), learning rate {c.lr:g}{alone}"))
     return lines + ([("KL penalty", _penalty(asked))] if cfg.learn.kl_coef else [])
 
@@ -163,7 +162,7 @@ def _penalty(asked: PlannedRun) -> str:
 
 
 def _judges(cfg: Config) -> str:
-    workers = quantity(cfg.verify.workers, "sandbox worker")
+    workers = count_of(cfg.verify.workers, "sandbox worker")
     if cfg.cluster.address:
         workers += f" here, and the free cores of every further node of the cluster at {cfg.cluster.address}"
     return workers
@@ -176,7 +175,7 @@ def _evaluation(cfg: Config, problems: int) -> str:
         return "none: " + ("no held-out prompts" if samples else "run.eval_samples=0")
     when = f"before, every {cfg.run.eval_every} steps and after" if cfg.run.eval_every else "before and after"
     rates = " and ".join(f"pass@{k}" for k in sorted({1, samples}))
-    drawn = f"{quantity(problems, 'held-out problem')} x {quantity(samples, 'sample')}"
+    drawn = f"{count_of(problems, 'held-out problem')} x {count_of(samples, 'sample')}"
     return f"{rates} on {drawn} at temperature {cfg.eval_temperature:g}, {when} training"
 
 
@@ -200,7 +199,7 @@ def episode_lines(inputs: RunInputs) -> list[tuple[str, str]]:
         return []
     if e.command:
         by = repr(e.command) + (f", in place of {own}" if own else "")
-    bounds = f"up to {quantity(e.turns, 'turn')}, {cfg.behind_prompt} tokens after the prompt, {e.timeout_s:g} s"
+    bounds = f"up to {count_of(e.turns, 'turn')}, {cfg.behind_prompt} tokens after the prompt, {e.timeout_s:g} s"
     if cfg.learn.truncated == "mask":
         bounds += "; a truncated episode is masked (learn.truncated=mask)"
     if e.turns > 1 and cfg.behind_prompt == cfg.model.response_tokens:

@@ -9,6 +9,7 @@ from functools import cache, partial
 from typing import TYPE_CHECKING
 
 from overlap.config import Config
+from overlap.errors import count_of
 from overlap.placement import (
     MemoryPlan,
     NodeDevices,
@@ -22,7 +23,6 @@ from overlap.placement import (
     nodes_line,
     place_here,
     place_over,
-    quantity,
     ranks_line,
     seats_here,
     seats_over,
@@ -71,8 +71,8 @@ class RunPlacement:
 
 
 def _about(node: NodeDevices) -> str:
-    has = quantity(len(node.devices.cores), "core")
-    has += f", {quantity(gpus, 'GPU')}" if (gpus := len(node.devices.names)) else ""
+    has = count_of(len(node.devices.cores), "core")
+    has += f", {count_of(gpus, 'GPU')}" if (gpus := len(node.devices.names)) else ""
     return f"{node.name}{' (this machine)' if node.here else ''} {has}"
 
 

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
         has_owner,
         holds_run,
         how_it_ended,
+        near_runs,
         resolve,
     )
     from overlap.record.picture import write_picture
@@ -104,6 +105,7 @@ __all__ = [
     "load_state",
     "masked",
     "mean",
+    "near_runs",
     "parse_json_lines",
     "path_of",
     "quiet",

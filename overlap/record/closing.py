@@ -56,7 +56,7 @@ def _measured(summary: Mapping[str, Any]) -> str:
     sign = "%" if scale > 1 else ""
     values = f"{before['value'] * scale:{spec}}{sign} -> {after['value'] * scale:{spec}}{sign}"
     unclear = change["low"] <= 0 <= change["high"]
-    text = f"held-out {name} {values} ({moved}{' ' + unit if unit else ''}, 95 % CI {low} to {high})"
+    text = f"held-out {name} {values} ({moved}{' ' + unit if unit else ''}, 95% CI {low} to {high})"
     return text + (", no clear change: the interval includes 0" if unclear else "")
 
 

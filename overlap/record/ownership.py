@@ -15,6 +15,7 @@ import re
 import time
 from collections.abc import Mapping
 from contextlib import suppress
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -102,8 +103,22 @@ def find_run_file(run: str, file: RunFile, *, field: str = "run.dir", way_out: s
     except OSError as exc:
         raise ConfigError(field, run, f"cannot be read ({exc.strerror}); name a run directory of yours") from exc
     if not there:
-        raise ConfigError(field, run, f"{path} is missing: {way_out}")
+        near = near_runs(path.parent)
+        raise ConfigError(field, run, f"{path} is missing: {f'did you mean {near[0]}?' if near else way_out}")
     return path
+
+
+def near_runs(path: Path) -> list[str]:
+    """Run directories beside ``path``, which is none, or in ``runs`` there, whose names are like its own, the nearest
+    first.
+    """
+    if path.exists():
+        return []
+    beside: dict[str, Path] = {}
+    for folder in (path.parent / "runs", path.parent):
+        with suppress(OSError):
+            beside.update({other.name: other for other in folder.iterdir() if RunFile.CONFIG.of(other).exists()})
+    return [str(beside[name]) for name in get_close_matches(path.name, sorted(beside), n=3, cutoff=0.5)]
 
 
 def _foreign(path: Path, names: list[str]) -> list[str]:

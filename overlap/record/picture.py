@@ -22,6 +22,10 @@ BLUE, ORANGE, GREEN, RED, GREY, BLACK = "#2f6db3", "#e08a1e", "#3b9b5c", "#c8423
 LEGEND_COLUMNS = 3
 MANY = 200
 """Steps beyond which points are small."""
+SHORT = 9
+"""Steps up to which a curve is no moving mean."""
+BARS = 80
+"""Steps beyond which bars become areas: so many are slow, and the gaps between them a moiré."""
 WIDE = 100.0
 LEGEND_ROW = 13.0
 """Height of a legend's row, points."""
@@ -94,7 +98,7 @@ def _evaluations(axes: Axes, steps: list[float], evaluations: Mapping[int, Mappi
     below = [max(0.0, v - x) if math.isfinite(x) else 0.0 for v, x in zip(value, low, strict=True)]
     above = [max(0.0, x - v) if math.isfinite(x) else 0.0 for v, x in zip(value, high, strict=True)]
     style: dict[str, Any] = {"fmt": "D", "color": BLACK, "markersize": 4, "elinewidth": 1.0, "capsize": 2}
-    axes.errorbar(list(points), value, yerr=[below, above], label=f"held-out {measure} (95 %)", zorder=5, **style)
+    axes.errorbar(list(points), value, yerr=[below, above], label=f"held-out {measure} (95%)", zorder=5, **style)
     _reach(axes, min([*points, *steps]), max([*points, *steps]))
 
 
@@ -108,6 +112,9 @@ def _legend(axes: Axes) -> int:
     columns = {"ncols": LEGEND_COLUMNS, "columnspacing": 1.0, "handlelength": 1.2}
     legend = axes.legend(**place, **columns, fontsize=8, frameon=False)
     legend.set_in_layout(False)  # a long legend must not widen its column
+    if axes.lines and not axes.patches and not any(any(line.get_ydata()) for line in axes.lines):
+        axes.text(0.5, 0.5, "0 in every step", transform=axes.transAxes, ha="center", fontsize=9, color=BLACK)
+        axes.set_yticks([0])
     return math.ceil(entries / LEGEND_COLUMNS)
 
 
@@ -142,12 +149,13 @@ def _curve(axes: Axes, steps: list[float], values: list[float], color: str, labe
 
 
 def _last(count: int) -> int:
-    """Steps of a curve's moving mean."""
-    return max(5, count // 50)
+    """Steps of a curve's moving mean; of a short run the steps themselves are seen."""
+    return max(5, count // 50) if count > SHORT else 1
 
 
 def _reward(axes: Axes, rows: Rows, steps: list[float]) -> str:
-    _curve(axes, steps, column(rows, "reward/mean"), BLUE, f"mean of {_last(len(rows))} steps")
+    last = _last(len(rows))
+    _curve(axes, steps, column(rows, "reward/mean"), BLUE, f"mean of {last} steps" if last > 1 else "mean of a step")
     return "Mean reward"
 
 
@@ -182,7 +190,7 @@ def _divergence(axes: Axes, rows: Rows, steps: list[float]) -> str:
 def _ratio(axes: Axes, rows: Rows, steps: list[float]) -> str:
     low, high = column(rows, "learn/ratio_p01"), column(rows, "learn/ratio_p99")
     if finite(low) and finite(high):
-        axes.fill_between(steps, low, high, color=GREY, alpha=0.45, linewidth=0, label="1 to 99 %")
+        axes.fill_between(steps, low, high, color=GREY, alpha=0.45, linewidth=0, label="1 to 99%")
     _curve(axes, steps, column(rows, "learn/ratio_mean"), BLUE, "mean")
     return "Ratio learner / engine"
 
@@ -259,9 +267,9 @@ def _time(axes: Axes, rows: Rows, steps: list[float]) -> str:
     for label, name, color in parts:
         heights = [v if math.isfinite(v) else 0.0 for v in column(rows, f"time/{name}")]
         top = [b + h for b, h in zip(bottom, heights, strict=True)]
-        if any(heights) and len(rows) <= MANY:
+        if any(heights) and len(rows) <= BARS:
             axes.bar(steps, heights, bottom=bottom, width=0.85, color=color, label=label)
-        elif any(heights):  # so many bars are slow, and the gaps between them a moiré
+        elif any(heights):
             axes.fill_between(steps, bottom, top, step="mid", color=color, linewidth=0, label=label, antialiased=False)
         bottom = top
     _plain(axes, steps, column(rows, "time/step_s"), BLACK, "step")

@@ -226,11 +226,20 @@ def _evaluation_rows(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
     if reward := summary.get("heldout_reward"):
         name, spec, evaluation = "held-out reward", ".3f", reward
     found = {when: e for when in ("before", "after", "change", "best") if (e := evaluation.get(when))}
-    return [(f"{name} {when}", _rate(e, f"{'+' * (when == 'change')}{spec}")) for when, e in found.items()]
+    return [(f"{name} {when}", _change(e, spec) if when == "change" else _rate(e, spec)) for when, e in found.items()]
+
+
+def _change(e: Mapping[str, Any], spec: str) -> str:
+    """A change of a share in points of 100."""
+    value, low, high = (
+        None if e[key] is None else e[key] * (100 if "%" in spec else 1) for key in ("value", "low", "high")
+    )
+    spec, unit = ("+.1f", " points") if "%" in spec else (f"+{spec}", "")
+    return f"{_f(value, spec)}{unit}  (95% CI {_f(low, spec)} to {_f(high, spec)})"
 
 
 def _rate(e: Mapping[str, Any], spec: str) -> str:
-    text = f"{_f(e['value'], spec)}  (95 % CI {_f(e['low'], spec)} to {_f(e['high'], spec)})"
+    text = f"{_f(e['value'], spec)}  (95% CI {_f(e['low'], spec)} to {_f(e['high'], spec)})"
     if at_k := e.get("pass_at_k"):
         text += f", pass@{at_k['k']} {_f(at_k['value'], '.1%')}"
     return text + (f", after step {e['step']}" if "step" in e else "")

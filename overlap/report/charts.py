@@ -14,6 +14,8 @@ from overlap.report.page import esc
 
 WIDTH, HEIGHT = 360.0, 192.0
 LEFT, RIGHT, TOP, BOTTOM = 46.0, 350.0, 18.0, 172.0
+LARGEST = 1e60
+"""A value beyond what float32 holds is none."""
 POINTS = 400
 """Points that a line has at most; the values between them are averaged."""
 BARS = 60
@@ -39,8 +41,8 @@ class Series:
         return f"var(--c{self.colour % (COLOURS + 1)})"
 
     def known(self, xs: Sequence[float]) -> list[tuple[float, float]]:
-        """Places and values that are numbers."""
-        return [(x, v) for x, v in zip(self.xs or xs, self.values, strict=True) if math.isfinite(v)]
+        """Places and values that are numbers, and can be drawn."""
+        return [(x, v) for x, v in zip(self.xs or xs, self.values, strict=True) if abs(v) < LARGEST]
 
 
 def line_chart(
@@ -82,7 +84,7 @@ def stacked_chart(
         return ""
     width = math.ceil(len(xs) / 150)
     bins = [slice(at, at + width) for at in range(0, len(xs), width)]
-    heights = [[or_zero(mean(filter(math.isfinite, s.values[b]))) for b in bins] for s in drawn]
+    heights = [[or_zero(mean(v for v in s.values[b] if abs(v) < LARGEST)) for b in bins] for s in drawn]
     places = [mean(xs[b]) for b in bins]
     tops = [sum(column) for column in zip(*heights, strict=True)]
     axis = _Axis.of([places[0] - width / 2, places[-1] + width / 2], [0.0, *tops], zero=True, share=share, log=False)
@@ -177,7 +179,7 @@ class _Axis:
                 yield self.y(power), f"1e{power}" if abs(power) > 2 else f"{10.0**power:g}"
             return
         for value in nice(self.y0, self.y1, 5):
-            yield self.y(value), f"{100 * value:.3g} %" if self.share else short(value)
+            yield self.y(value), f"{100 * value:.3g}%" if self.share else short(value)
 
 
 def thinned(known: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:

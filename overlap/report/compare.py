@@ -6,13 +6,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import accumulate
+from typing import NamedTuple
 
 from overlap.analysis import RunData, run_warnings
-from overlap.evaluation import paired_change
+from overlap.errors import count_of
+from overlap.evaluation import PassRate, paired_change
 from overlap.record import duration
 from overlap.report.charts import COLOURS, Series, line_chart, or_zero
-from overlap.report.outcome import bounds, dumbbells, evaluation_points, percent_or
-from overlap.report.page import esc, figure_text, section, table
+from overlap.report.outcome import bounds, dumbbells, evaluation_points, percent_or, reward_ends
+from overlap.report.page import esc, section, table
 from overlap.report.settings import flat, shown
 
 CURVES = (
@@ -40,36 +42,35 @@ def outcomes(runs: Sequence[RunData], names: Sequence[str]) -> str:
     for at, (run, name) in enumerate(zip(runs, names, strict=True)):
         points = evaluation_points(run)
         ends = points[:1] + points[1:][-1:]
-        told = [f'{percent_or(found)}<br><small class="soft">{esc(bounds(found))}</small>' for _, found in ends]
-        rewards = run.known("reward/mean")
-        reward = f"{figure_text(rewards[0])} → {figure_text(rewards[-1])}" if rewards else "–"
+        told = [percent_or(found) + _below(bounds(found)) for _, found in ends]
+        reward, of = reward_ends(run) or ("–", "")
         dot = f'<i class="dot" style="color:var(--c{at % COLOURS})"></i>'
         warned = run_warnings(run)
         rows.append(
             [
-                f"{dot}<b>{esc(name)}</b>",
-                esc(f"{len(run.steps)} steps, {run.state}"),
-                esc(reward),
+                f"{dot}<b>{esc(name)}</b>{_below(f'{len(run.steps)} steps, {run.state}')}",
+                esc(reward) + _below(of),
                 *(told + ["–"] * (2 - len(told))),
                 esc(duration(run.total("time/step_s"))),
                 esc(f"{run.total('rollout/samples'):,.0f}"),
                 esc(", ".join(w.kind for w in warned) or "none"),
             ]
         )
-    head = ("run", "", "reward", "held-out before", "held-out after", "time of steps", "samples", "warnings")
+    head = ("run", "mean reward", "held-out before", "held-out after", "time of steps", "samples", "warnings")
     return section("outcome", "Outcome", table(head, rows, "tight"))
 
 
-def differences(runs: Sequence[RunData], names: Sequence[str]) -> str:
-    """Fields whose values differ."""
+def differing_fields(runs: Sequence[RunData]) -> list[tuple[str, list[str]]]:
+    """Fields of the configurations whose values differ, with the value of each run."""
     configs = [flat(run.config) for run in runs]
     fields = sorted({name for config in configs for name in config} - {"run.dir"})
-    missing = "–"
-    rows = []
-    for field in fields:
-        values = [shown(config[field]) if field in config else missing for config in configs]
-        if len(set(values)) > 1:
-            rows.append([f"<code>{esc(field)}</code>", *(f"<code>{esc(value)}</code>" for value in values)])
+    found = [(field, [shown(config[field]) if field in config else "–" for config in configs]) for field in fields]
+    return [(field, values) for field, values in found if len(set(values)) > 1]
+
+
+def differences(runs: Sequence[RunData], names: Sequence[str]) -> str:
+    """The same as a table."""
+    rows = [[f"<code>{esc(text)}</code>" for text in (field, *values)] for field, values in differing_fields(runs)]
     body = table(("field", *names), rows) if rows else '<p class="note">None but run.dir.</p>'
     return section("configuration", "Differences of configuration", body)
 
@@ -95,32 +96,73 @@ def overlaid(runs: Sequence[RunData], names: Sequence[str]) -> str:
     return "".join(parts)
 
 
-def paired_tests(runs: Sequence[RunData], names: Sequence[str]) -> str:
+class PairedResult(NamedTuple):
+    """A run's last evaluation against that of the first run, on the problems that both have."""
+
+    name: str
+    first: str
+    rates: tuple[PassRate, PassRate]
+    """Of the first run, and of this one."""
+    difference: str
+    interval: str
+    says: str
+
+    def __str__(self) -> str:
+        told = f": {self.difference} (95% CI {self.interval}), {self.says}" if self.difference else f": {self.says}"
+        return f"{self.name} against {self.first} on held-out problems{told}"
+
+
+def paired_results(runs: Sequence[RunData], names: Sequence[str]) -> list[PairedResult]:
     """Every later run against the first one, on the held-out problems that both evaluated last."""
-    known = [(run.evaluations[-1], name) for run, name in zip(runs, names, strict=True) if run.evaluations]
-    if len(known) < 2:
+    known = [(run.evaluations[-1].rate, name) for run, name in zip(runs, names, strict=True) if run.evaluations]
+    return [_paired(*known[0], *other) for other in known[1:]]
+
+
+def _paired(base: PassRate, first: str, rate: PassRate, name: str) -> PairedResult:
+    change = paired_change(base, rate)
+    if not change.problems:
+        return PairedResult(name, first, (base, rate), "", "", "no problem in common")
+    spec, unit, scale = ("+.1f", " points", 100) if base.binary and rate.binary else ("+.3f", "", 1)
+    unclear = "no clear difference: the interval includes 0"
+    says = "better" if change.low > 0 else "worse" if change.high < 0 else unclear
+    return PairedResult(
+        name,
+        first,
+        (base, rate),
+        f"{scale * change.value:{spec}}{unit}",
+        f"{scale * change.low:{spec}} to {scale * change.high:{spec}}",
+        f"{says} ({count_of(change.problems, 'problem')})",
+    )
+
+
+def paired_tests(runs: Sequence[RunData], names: Sequence[str]) -> str:
+    """The same as a table, and problem by problem."""
+    found = paired_results(runs, names)
+    if not found:
         return ""
-    (base, first), rows, drawn = known[0], [], ""
-    for point, name in known[1:]:
-        change = paired_change(base.rate, point.rate)
-        if not change.problems:
-            rows.append([esc(name), "–", "–", "no problem in common"])
-            continue
-        binary = base.rate.binary and point.rate.binary
-        values = [100 * v if binary else v for v in (change.value, change.low, change.high)]
-        spec = "+.1f" if binary else "+.3f"
-        says = "better" if change.low > 0 else "worse" if change.high < 0 else "no difference that the problems show"
-        between = f"{values[1]:{spec}} to {values[2]:{spec}}"
-        unit = " points" if binary else ""
-        rows.append(
-            [f"<b>{esc(name)}</b>", f"{values[0]:{spec}}{unit}", between, f"{says} ({change.problems} problems)"]
-        )
-        drawn += f'<h3 class="apart">{esc(name)} against {esc(first)}</h3>' + dumbbells(
-            base.rate, point.rate, (first, name)
-        )
-    lead = f"Each problem is compared with itself: the last evaluation of a run against that of {first}."
-    body = table(("run", "difference", "95 % interval", ""), rows) + drawn
+    rows = [[f"<b>{esc(p.name)}</b>", p.difference or "–", p.interval or "–", p.says] for p in found]
+    drawn = ""
+    for p in found:
+        if p.difference:
+            drawn += f'<h3 class="apart">{esc(p.name)} against {esc(p.first)}</h3>'
+            drawn += dumbbells(*p.rates, (p.first, p.name))
+    lead = f"Each problem is compared with itself: the last evaluation of a run against that of {found[0].first}."
+    body = table(("run", "difference", "95% CI", ""), rows) + drawn
     return section("paired", "Held-out problems, paired", body, lead)
+
+
+def comparison_lines(runs: Sequence[RunData]) -> list[str]:
+    """The comparison for a terminal: what each run reached, in which fields they differ, and the paired tests."""
+    names = run_names(runs)
+    lines = []
+    for run, name in zip(runs, names, strict=True):
+        points = evaluation_points(run)
+        rates = [f"{percent_or(found)} after step {step}" for step, found in points[:1] + points[1:][-1:]]
+        heldout = f", held-out {points[-1][1]['measure']} {' → '.join(rates)}" if points else ""
+        lines.append(f"{name}  {len(run.steps)} steps, mean reward {(reward_ends(run) or ('–',))[0]}{heldout}")
+    for field, values in differing_fields(runs):
+        lines.append(f"differs  {field}: {' | '.join(values)}")
+    return [*lines, *map(str, paired_results(runs, names))]
 
 
 def all_warnings(runs: Sequence[RunData], names: Sequence[str]) -> str:
@@ -134,3 +176,8 @@ def all_warnings(runs: Sequence[RunData], names: Sequence[str]) -> str:
                 + "".join(f'<div class="warn"><p>{esc(w)}.</p></div>' for w in found)
             )
     return section("warnings", "Warnings", "".join(parts) or '<p class="note">None.</p>')
+
+
+def _below(text: str) -> str:
+    """A smaller line within a cell."""
+    return f'<br><small class="soft">{esc(text)}</small>' if text else ""

@@ -30,7 +30,7 @@ LEARNING = (
     Curve(
         "Ratio of learner to engine",
         "of the sampled tokens",
-        [("learn/ratio_p01", "1 %"), ("learn/ratio_p50", "median"), ("learn/ratio_p99", "99 %")],
+        [("learn/ratio_p01", "1%"), ("learn/ratio_p50", "median"), ("learn/ratio_p99", "99%")],
         zero=False,
     ),
     Curve(

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from overlap.analysis import RunData, RunWarning
+from overlap.errors import count_of
 from overlap.evaluation import PassRate, paired_change
 from overlap.record import duration, mean
 from overlap.report.page import card, esc, figure_text, percent, section
@@ -18,18 +19,15 @@ def outcome(run: RunData) -> str:
     """The figures of the run as cards."""
     steps, summary = run.steps, run.summary or {}
     cards = [*_heldout_cards(run)]
-    rewards = run.known("reward/mean")
-    if rewards:
-        width = max(1, min(5, len(rewards) // 2))
-        value = f"{mean(rewards[:width]):.3f} → {mean(rewards[-width:]):.3f}"
-        cards.append(card("mean reward", value, f"mean of {width} step{'s'[: width != 1]} at either end"))
+    if reward := reward_ends(run):
+        cards.append(card("mean reward", *reward))
     seconds = summary.get("seconds") or run.total("time/step_s")
     cards.append(card("steps", f"{len(steps):,}", f"in {duration(seconds)}; {run.state}"))
     samples, tokens = run.total("rollout/samples"), run.total("rollout/tokens")
     cards.append(card("samples", f"{samples:,.0f}", f"{tokens:,.0f} response tokens"))
     if whole := run.total("time/step_s"):
-        exposed = run.total("time/exposed_reward_s") / whole
-        cards.append(card("exposed reward", percent(exposed), "of the time of the steps"))
+        share = run.total("time/exposed_reward_s") / whole
+        cards.append(card("exposed reward", percent(share), "of the time of the steps"))
     policy = summary.get("policy") or {}
     if policy.get("path") or policy.get("failure"):
         where = str(policy.get("path") or f"not saved: {policy['failure']}")
@@ -38,6 +36,18 @@ def outcome(run: RunData) -> str:
     lines += [f"not written: {line}" for line in summary.get("not_written") or ()]
     told = "".join(f'<p class="note">{esc(line)}</p>' for line in lines)
     return section("outcome", "Outcome", f'<div class="cards">{"".join(cards)}</div>{told}')
+
+
+def reward_ends(run: RunData) -> tuple[str, str] | None:
+    """The mean reward at the beginning and at the end, and over how many steps; None where there is none."""
+    rewards = run.known("reward/mean")
+    if not rewards:
+        return None
+    width = max(1, min(5, len(rewards) // 2))
+    return (
+        f"{mean(rewards[:width]):.3f} → {mean(rewards[-width:]):.3f}",
+        f"mean of {width} step{'s'[: width != 1]} at either end",
+    )
 
 
 def _heldout_cards(run: RunData) -> list[str]:
@@ -61,7 +71,9 @@ def _heldout_cards(run: RunData) -> list[str]:
         between = (
             f"{100 * change[1]:+.1f} to {100 * change[2]:+.1f}" if binary else f"{change[1]:+.3f} to {change[2]:+.3f}"
         )
-        cards.append(card("change", value, f"95 %: {between}; {change[3]} problems, each against itself"))
+        unclear = "no clear change, " if change[1] <= 0 <= change[2] else ""
+        note = f"{unclear}95% CI {between}; {count_of(change[3], 'problem')}, each against itself"
+        cards.append(card("change", value, note))
     return cards
 
 
@@ -93,13 +105,13 @@ def percent_or(figures: dict[str, Any]) -> str:
 def interval(figures: dict[str, Any]) -> str:
     """The bounds, and of how much they are."""
     more = f", {figures['samples']:,} samples" if figures.get("samples") else ""
-    return f"{bounds(figures)}; {figures['problems']} held-out problems{more}"
+    return f"{bounds(figures)}; {count_of(figures['problems'], 'held-out problem')}{more}"
 
 
 def bounds(figures: dict[str, Any]) -> str:
     """The 95 % interval."""
     low, high = ({**figures, "value": figures[end]} for end in ("low", "high"))
-    return f"95 %: {percent_or(low)} to {percent_or(high)}"
+    return f"95% CI {percent_or(low)} to {percent_or(high)}"
 
 
 def warnings(found: Sequence[RunWarning], run: RunData) -> str:
@@ -145,7 +157,7 @@ def dumbbells(before: PassRate, after: PassRate, names: tuple[str, str]) -> str:
         return ""
     pairs.sort(key=lambda pair: (pair[1] - pair[2], pair[0]))
     up, down = (sum((b - a) * way > 1e-9 for _, a, b in pairs) for way in (1, -1))
-    lead = f"{up} better, {down} worse, {len(pairs) - up - down} the same of {len(pairs)} problems. "
+    lead = f"{up} better, {down} worse, {len(pairs) - up - down} the same of {count_of(len(pairs), 'problem')}. "
     if len(pairs) > PROBLEMS:
         pairs = pairs[: PROBLEMS // 2] + pairs[-PROBLEMS // 2 :]
         lead += f"Shown are the {PROBLEMS} that changed most."
@@ -162,7 +174,8 @@ def dumbbells(before: PassRate, after: PassRate, names: tuple[str, str]) -> str:
         rows.append(f'<circle cx="{x(b)}" cy="{y}" r="4" fill="{ink}"/>')
     grid = "".join(f'<line class="grid" x1="{x(v)}" x2="{x(v)}" y1="0" y2="100%"/>' for v in _quarters(low, high))
     labels = "".join(
-        f"<span>{figure_text(v) if high > 1 or low < 0 else percent(v, '.0f')}</span>" for v in _quarters(low, high)
+        f'<span style="left:{x(v)}">{figure_text(v) if high > 1 or low < 0 else percent(v, ".0f")}</span>'
+        for v in _quarters(low, high)
     )
     keys = (
         f'<div class="keys"><span><i class="sq" style="color:var(--c7)"></i>{esc(names[0])}</span><span><i class="sq" '
@@ -171,7 +184,8 @@ def dumbbells(before: PassRate, after: PassRate, names: tuple[str, str]) -> str:
     )
     ids = "".join(f'<div title="{esc(name)}">{esc(name)}</div>' for name, *_ in pairs)
     svg = f'<svg height="{14 * len(pairs)}" role="img" aria-label="rates by problem">{grid}{"".join(rows)}</svg>'
-    body = f'<div class="map few"><div class="names">{ids}</div><div>{svg}<div class="ticks">{labels}</div></div></div>'
+    drawn = f'{svg}<div class="ticks at mid">{labels}</div>'
+    body = f'<div class="map few"><div class="names">{ids}</div><div>{drawn}</div></div>'
     return f'<p class="lead">{esc(lead)}</p>{keys}{body}'
 
 

@@ -38,8 +38,8 @@ def figure_text(value: object, spec: str = ".3g") -> str:
 
 
 def percent(value: float | None, spec: str = ".1f") -> str:
-    """A share as "12.5 %"."""
-    return "–" if value is None or not math.isfinite(value) else f"{100 * value:{spec}} %"
+    """A share as "12.5%"."""
+    return "–" if value is None or not math.isfinite(value) else f"{100 * value:{spec}}%"
 
 
 def cut_short(text: str, most: int) -> str:

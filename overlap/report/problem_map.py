@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from overlap.analysis import RunData
+from overlap.errors import count_of
 from overlap.report.page import esc, section
 
 ROWS, COLUMNS = 90, 240
@@ -41,9 +42,9 @@ def pass_rate_map(run: RunData) -> str:
     )
     ids = "".join(f'<div title="{esc(name)}">{esc(name)}</div>' for name in names)
     ticks = f'<div class="ticks"><span>step 1</span><span>step {steps}</span></div>'
-    labels = ("0", "to 25 %", "to 50 %", "to 75 %", "below 100 %", "100 %")
+    labels = ("0%", "to 25%", "to 50%", "to 75%", "below 100%", "100%")
     keys = "".join(f'<span><i class="sq" style="color:var(--m{k})"></i>{name}</span>' for k, name in enumerate(labels))
-    lead = f"{len(names)} of {len(rates)} problems" if len(names) < len(rates) else f"{len(names)} problems"
+    lead = f"{len(names)} of {len(rates)} problems" if len(names) < len(rates) else count_of(len(names), "problem")
     lead += ", the hardest first; a cell is the share of a problem's samples that were solved in a step"
     lead += f" ({several} steps)." if several > 1 else "."
     body = f'<div class="keys">{keys}</div><div class="map"><div class="names">{ids}</div><div>{svg}{ticks}</div></div>'

@@ -22,13 +22,13 @@ from overlap.report.timeline import timeline
 
 CONTENTS = (
     ("outcome", "Outcome"),
+    ("paired", "Paired"),
     ("warnings", "Warnings"),
     ("configuration", "Configuration"),
     ("problems", "Held-out"),
     ("curves", "Learning"),
     ("samples-axis", "By samples"),
     ("time-axis", "By time"),
-    ("paired", "Paired"),
     ("time", "Time"),
     ("timeline", "Timeline"),
     ("map", "Map"),
@@ -104,10 +104,10 @@ def _several(runs: Sequence[RunData]) -> str:
     names = compare.run_names(runs)
     parts = (
         compare.outcomes,
+        compare.paired_tests,
         compare.all_warnings,
         compare.differences,
         compare.overlaid,
-        compare.paired_tests,
     )
     body = "".join(part(runs, names) for part in parts)
     return html_page(f"{len(runs)} runs", ", ".join(names), CONTENTS, body)

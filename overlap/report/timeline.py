@@ -52,7 +52,8 @@ def timeline(run: RunData) -> str:
     lanes = "".join(_lane(stage, [s for s in inside if s.stage == stage], begin, end) for stage in LANES)
     marks = [(at, f"{at:g} s") for at in nice(0.0, length, 6) if at < 0.97 * length]
     ticks = "".join(f'<span style="left:{100 * at / length:.2f}%">{name}</span>' for at, name in marks)
-    lead = f"Step {step}, {length:.3g} s, of median length. A bar is one sample; Perfetto shows the whole trace.json."
+    lead = f"Step {step}, {length:.3g} s, of median length. "
+    lead += "A bar is a sample; of collect, a group until its last verdict. Perfetto shows the whole trace.json."
     body = f'<div class="lanes">{lanes}<span></span><div class="ticks at">{ticks}</div></div>'
     return section("timeline", "Timeline of a step", body, lead)
 
@@ -65,7 +66,7 @@ def _one_step(run: RunData) -> tuple[int, float, list[_Span]] | None:
         with mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ) as data:
             places = {int(found[1]): found.start() for found in _LEARNED.finditer(data)}
             lengths = {int(row["step"]): float(row.get("time/step_s", math.nan)) for row in run.steps}
-            known = sorted((lengths[step], step) for step in places if math.isfinite(lengths.get(step, math.nan)))
+            known = sorted((lengths[step], step) for step in places if 0 < lengths.get(step, 0.0) < math.inf)
             if not known:
                 return None
             length, step = known[len(known) // 2]

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from overlap.errors import ConfigError, OverlapError
-from overlap.record import RunFile, has_owner, how_it_ended
+from overlap.record import RunFile, has_owner, how_it_ended, near_runs
 from overlap.run.control import ANSWER_S, Answer, Command, RunControl, busy
 
 LINE_BYTES = 4096
@@ -232,7 +232,9 @@ def _folder(run: str) -> Path:
         why = "is not a directory" if os.path.lexists(folder) else "does not exist"
     except (OSError, RuntimeError, ValueError) as error:
         why = f"is not a usable path ({error})"
-    raise ConfigError("RUN", run, f"{why}: name a run directory (a run makes it once its policy and data are loaded)")
+    near = near_runs(Path(run).expanduser()) if why == "does not exist" else []
+    way_out = "name a run directory (a run makes it once its policy and data are loaded)"
+    raise ConfigError("RUN", run, f"{why}: {f'did you mean {near[0]}?' if near else way_out}")
 
 
 def _silence(run: str, folder: Path) -> OverlapError:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from overlap.analysis import RunData, SampleHead, group_key, reason
-from overlap.errors import ConfigError
+from overlap.errors import ConfigError, count_of
 from overlap.view.missing import what_is_missing
 from overlap.view.overview import group_table, overview
 from overlap.view.sample_filter import SampleFilter
@@ -15,7 +15,7 @@ from overlap.view.show_group import GroupShown
 from overlap.view.show_sample import SampleShown
 from overlap.view.show_tokens import token_lines
 from overlap.view.source import group_rows, open_samples
-from overlap.view.terminal import Screen, count_of, figure, verdict_colour
+from overlap.view.terminal import Screen, figure, verdict_colour
 from overlap.view.tokens import TokenFigure, TokenTexts
 
 NEWEST = 20
@@ -45,6 +45,8 @@ def show_samples(name: str, choice: ShowChoice, screen: Screen | None = None) ->
         yield from shown.one_group()
     elif only.problem:
         yield from shown.one_problem()
+    elif only.dropped:
+        yield from shown.dropped()
     elif only == SampleFilter():
         yield from overview(run, name, shown.screen)
     else:
@@ -99,7 +101,8 @@ class Show:
         yield from GroupShown(samples, row, self.screen).lines(diff=self.choice.diff)
         yield ""
         step = samples[0]["step"]
-        yield self._hint(f"--step {step} --sample {samples[0]['id']}", "shows one of them whole")
+        lowest = min(samples, key=lambda row: (row["reward"] is None, row["reward"] or 0.0))
+        yield self._hint(f"--step {step} --sample {lowest['id']}", "shows one of them whole")
 
     def one_problem(self) -> Iterator[str]:
         """How often a problem was solved over the steps, and its samples."""
@@ -122,19 +125,40 @@ class Show:
         rows = [row for row in group_rows(self.run) if self.only.matches_group(row)]
         if not rows:
             self.found()  # raises
-        if self.only.step is None and rows:
+        if self.only.step is None:
             step = rows[-1]["step"]
             rows = [row for row in rows if row["step"] == step]
         where = "after" if self.only.split == "heldout" else "of"
         yield self.screen.title(f"{count_of(len(rows), 'group')} {where} step {rows[-1]['step']}")
-        yield from group_table(rows, self.screen, kept={group_key(h.values) for h in self.run.samples.heads()})
+        yield from self._table(rows)
+
+    def dropped(self) -> Iterator[str]:
+        """The groups that taught nothing, the newest first, and why."""
+        rows = [row for row in group_rows(self.run) if row["split"] == "train" and self.only.matches_group(row)][::-1]
+        if not rows:
+            places = replace(self.only, dropped=False)
+            if not places.of(self.run.samples.heads()):
+                raise what_is_missing(self.run, places)
+            yield "every group taught something"
+            return
+        chosen = rows[: self.choice.limit]
+        yield self.screen.title(f"{count_of(len(rows), 'group')} that taught nothing, newest first")
+        yield from self._table(chosen)
+        if len(rows) > len(chosen):
+            yield f"… {len(rows) - len(chosen):,} more: --limit N shows more of them, --step N those of a step"
+
+    def _table(self, rows: list[dict[str, Any]]) -> Iterator[str]:
+        kept = {group_key(head.values) for head in self.run.samples.heads()}
+        yield from group_table(rows, self.screen, kept=kept)
         yield ""
-        yield self._hint(f"--step {rows[-1]['step']} --group {rows[-1]['group']}", "shows a group side by side")
+        row = next((row for row in reversed(rows) if group_key(row) in kept), rows[-1])
+        yield self._hint(f"--step {row['step']} --group {row['group']}", "shows a group side by side")
 
     def listed(self, heads: list[SampleHead]) -> Iterator[str]:
         """The newest of these samples, a line each with the reason of its reward."""
         chosen = heads[::-1][: self.choice.limit]
-        yield self.screen.title(f"{count_of(len(heads), 'sample')}, newest first")
+        what = " that did not pass" if self.only.failed else ""
+        yield self.screen.title(f"{count_of(len(heads), 'kept sample')}{what}, newest first")
         rows = [self.run.samples.row(head) for head in chosen]
         if self.choice.diff:
             for row in rows:

@@ -90,7 +90,7 @@ class SampleShown:
             yield from self._difference(test)
         else:
             for name, colour, title in (
-                ("expected", "green", "the judge's answer"),
+                ("expected", "green", "expected"),
                 ("got", "red", "the program said"),
             ):
                 if (text := whole_text(test.get(name))) is not None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from overlap.errors import ConfigError
-from overlap.view.terminal import Screen, count_of, safe
+from overlap.errors import ConfigError, count_of
+from overlap.view.terminal import Screen, safe
 from overlap.view.tokens import SampleTokens, TokenFigure, TokenTexts
 
 LARGEST = 15
@@ -33,7 +33,8 @@ def token_lines(row: Mapping[str, Any], name: TokenFigure, texts: TokenTexts, sc
     known = [(abs(value), at) for at, value in enumerate(figures) if value is not None]
     yield screen.title(f"{row['id']} · {count_of(len(tokens.ids), 'token')} by {name}: {MEANINGS[name]}")
     if not known:
-        yield f"no {name} is kept of this sample" + (": the learner did not say" if name == "gap" else "")
+        why = ": the learner computes log-probs only of samples that it learns from" if name == "gap" else ""
+        yield f"no {name} is kept of this sample{why}"
         return
     try:
         words = texts.of(tokens.ids)

@@ -11,7 +11,6 @@ from typing import Any
 
 from overlap.analysis import ACCEPTED, GroupKey, RunData, SampleFile, SampleHead, dropped_words, group_key, load_run
 from overlap.config import path_given
-from overlap.errors import ConfigError
 from overlap.record import RunFile, exported_policy
 
 
@@ -54,20 +53,7 @@ def open_samples(run: str) -> RunData:
         folder = path.parent
         inside = path.name == RunFile.TRAJECTORIES.filename and RunFile.CONFIG.of(folder).exists()
         return load_run(folder) if inside else AnswersFile(path)
-    if not os.path.exists(path) and (near := _near_runs(path)):
-        raise ConfigError("RUN", run, f"is missing; near it: {', '.join(near)}")
     return load_run(run)
-
-
-def _near_runs(path: Path) -> list[str]:
-    """Runs beside a place that does not exist whose names are like its."""
-    from difflib import get_close_matches
-
-    try:
-        beside = [other.name for other in path.parent.iterdir() if RunFile.CONFIG.of(other).exists()]
-    except OSError:
-        return []
-    return [str(path.parent / name) for name in get_close_matches(path.name, sorted(beside), n=3, cutoff=0.5)]
 
 
 def group_rows(run: RunData) -> list[dict[str, Any]]:

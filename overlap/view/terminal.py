@@ -72,6 +72,7 @@ class Screen:
         widths = [max([columns(name), *(columns(row[at][0]) for row in cells)]) for at, name in enumerate(heading)]
         left = self.width - sum(widths[:last]) - len(GAP) * last if self.width else widths[last]
         apart = left < min(widths[last], _LAST)
+        title = heading[last]
         if apart:
             heading = heading[:last]
         else:
@@ -80,7 +81,8 @@ class Screen:
         for row in cells:
             yield self._row(row[: len(heading)], widths, numbers, heading)
             if apart and row[last][0]:
-                yield _INDENT + self.paint(self.cut(row[last][0], self.width - len(_INDENT)), row[last][1])
+                text = f"{title}: {row[last][0]}"
+                yield _INDENT + self.paint(self.cut(text, self.width - len(_INDENT)), row[last][1])
 
     def _row(
         self, row: Sequence[tuple[str, str]], widths: Sequence[int], right: Sequence[str], heading: Sequence[str]
@@ -118,11 +120,6 @@ def _cell(cell: Any) -> tuple[str, str]:
 def figure(value: float | None, digits: int = 3) -> str:
     """A number as people read it; "-" where there is none."""
     return "-" if value is None or value != value else f"{value:.{digits}f}".rstrip("0").rstrip(".") or "0"
-
-
-def count_of(number: int, noun: str, nouns: str = "") -> str:
-    """``1 sample``, ``2 samples``."""
-    return f"{number:,} {noun if number == 1 else nouns or noun + 's'}"
 
 
 def verdict_colour(verdict: str | None) -> str:

@@ -228,16 +228,17 @@ def jailed(judge: Judge, language: str = "python") -> Grader:
 def cpu_s(root: int) -> float:
     """CPU seconds so far of this process, of those it has waited for, and of the living tree of ``root`` likewise."""
     own = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
-    return sum(use.ru_utime + use.ru_stime for use in own) + _tree_s(root)
+    return sum(use.ru_utime + use.ru_stime for use in own) + tree_s(root)
 
 
-def _tree_s(pid: int) -> float:
+def tree_s(pid: int) -> float:
+    """CPU seconds of a process, of those it has waited for, and of those below it."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
         children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
     except (FileNotFoundError, ProcessLookupError):
         return 0.0  # it has ended meanwhile, and its parent has its time
-    return sum(map(int, fields[11:15])) / TICKS + sum(_tree_s(int(child)) for child in children)
+    return sum(map(int, fields[11:15])) / TICKS + sum(tree_s(int(child)) for child in children)
 
 
 def timed(grade: Grader, source: str, tests: Tests, root: int) -> tuple[float, float]:

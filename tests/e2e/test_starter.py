@@ -18,7 +18,13 @@ pytestmark = [pytest.mark.e2e, pytest.mark.wide]
 
 def test_a_step_of_it_is_trained_and_the_last_lines_say_how_to_go_on(tiny_policy: Path, tmp_path: Path) -> None:
     copy_starter(tmp_path / "mine")
-    small = ["model.prompt_tokens=1700", "model.response_tokens=16", "run.steps=1", "run.save_every=1"]
+    small = [
+        "model.prompt_tokens=1700",
+        "model.response_tokens=16",
+        "run.steps=1",
+        "run.save_every=1",
+        "learn.micro_batch_tokens=2048",
+    ]
     command = [sys.executable, "-m", "overlap.cli", "train", "--config", "config.yaml", f"model.policy={tiny_policy}"]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     done = subprocess.run(

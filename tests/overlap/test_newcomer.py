@@ -261,6 +261,23 @@ def test_a_mistake_is_one_line_with_the_way_out(words: list[str], told: str, ref
     assert told in refused(*words)
 
 
+@pytest.mark.parametrize(
+    ("command", "rest"),
+    [("show", []), ("view", []), ("report", []), ("export", []), ("export-samples", ["--out", "x"]), ("replay", []),
+     ("ctl", ["status"])],
+)  # fmt: skip
+def test_a_run_that_is_misspelt_or_named_without_its_folder_is_told_with_the_one_that_is_meant(
+    command: str, rest: list[str], refused, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "runs" / "first").mkdir(parents=True)
+    (tmp_path / "runs" / "first" / "config.yaml").write_text("{}\n")
+    monkeypatch.chdir(tmp_path)
+    for name in ("runs/frist", "first"):
+        told = refused(command, name, *rest)
+        assert "did you mean" in told, name
+        assert "runs/first?" in told, name
+
+
 REPEATED = "".join(f"b{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]\n" for n in range(1, 9))
 """A document of 9 ** 8 values, by its aliases."""
 

@@ -110,7 +110,7 @@ ILL: Mapping[str, MadeHealth] = {
     "gradient_spikes": _ill("gradient_spikes", edit=_lines("metrics.jsonl", _spikes)),
     "critic": _ill("critic", columns={"critic/explained_variance": (-0.6, -0.6)}, overrides=CRITIC),
     "parity": _ill("parity", parity=0.2),
-    "lost_updates": _ill("lost_updates", columns={"sync/applied_share": (0.05, 0.1)}, **FLAT),
+    "lost_updates": _ill("lost_updates", columns={"sync/applied_share": (0.02, 0.06)}, **FLAT),
     "staleness": _ill("staleness", learn={"is_effective_fraction": (0.6, 0.2)}, staleness=4),
     "refused_requests": _ill(
         "refused_requests", turns=3, columns={"episode/refused": (20.0, 20.0), "episode/refused_route": (20.0, 20.0)}
@@ -137,5 +137,6 @@ HEALTHY_RUNS: Mapping[str, MadeHealth] = {
     "episodes": _ill(turns=4, staleness=2, tokens=(60.0, 140.0), solved=(0.2, 0.6), failed=0.002),
     "solved": _ill(solved=(0.6, 1.0), learn={"entropy": (0.6, 0.03)}),
     "short": _ill(steps=3),
+    "short in bfloat16": _ill(steps=7, columns={"sync/applied_share": (0.05, 0.35)}),
 }  # fmt: skip
 """Of which nothing is told."""

@@ -82,7 +82,7 @@ function tokens(s, by) {
 
 function coloured(found, name) {
   const values = found.figures[name], note = found.error ? el("p", { class: "problem-text" }, found.error) : "";
-  if (!values) return [note, el("p", { class: "soft" }, name === "gap" ? "The learner did not say its log-probs of this sample." : `No ${name} is kept of this sample.`)];
+  if (!values) return [note, el("p", { class: "soft" }, name === "gap" ? "The learner computes log-probs only of samples that it learns from." : `No ${name} is kept of this sample.`)];
   const known = values.filter(v => v !== null), top = Math.max(...known.map(Math.abs), 1e-9), scale = name === "advantage" ? Math.max(1, top) : name === "gap" ? Math.max(0.02, Math.min(top, 1)) : Math.min(top, 5);
   const box = el("pre", { class: "tokens text" });
   found.texts.forEach((content, index) => {

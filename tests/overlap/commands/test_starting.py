@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import yaml
 from places import ROOT
 
 from overlap import cli
@@ -40,6 +41,15 @@ def test_it_writes_a_task_with_three_problems_its_configuration_its_test_and_a_r
     assert all(name in (made / "README.md").read_text() for name in FILES if name != "README.md")
 
 
+@pytest.mark.parametrize(("faster", "written"), [(True, "float32"), (False, "bfloat16")])
+def test_its_configuration_has_the_number_type_in_which_this_machine_is_faster(
+    faster: bool, written: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(starting, "computes_faster_in_float32", lambda: faster)
+    starting.copy_starter(tmp_path / "mine")
+    assert yaml.safe_load((tmp_path / "mine" / "config.yaml").read_text())["model"]["dtype"] == written
+
+
 def test_the_test_that_it_writes_passes_and_fails_where_a_reference_is_wrong(made: Path) -> None:
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_my_task.py"]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
@@ -59,7 +69,7 @@ def test_the_run_that_it_proposes_can_be_planned_as_it_is(
     policy = make_tiny_policy(tmp_path / "tiny")
     monkeypatch.chdir(made)
     monkeypatch.delitem(sys.modules, "my_task", raising=False)
-    tiny = [f"model.policy={policy}", "model.prompt_tokens=1700"]
+    tiny = [f"model.policy={policy}", "model.prompt_tokens=1700", "learn.micro_batch_tokens=2048"]
     assert cli.main(["train", "--dry-run", "--config", "config.yaml", *tiny]) == 0
     said = capfd.readouterr().out
     assert "2 to train on, 1 held out" in said
@@ -125,15 +135,15 @@ def test_a_disk_that_fills_up_leaves_nothing(
 ) -> None:
     if there:
         (tmp_path / "mine").mkdir()
-    left = [3]
+    left, write = [3], starting.write_new
 
-    def copy(source, target) -> None:
+    def write_two(path: Path, text: str) -> None:
         left[0] -= 1
+        write(path, text[:9] if not left[0] else text)
         if not left[0]:
             raise OSError(28, "No space left on device")
-        target.write(source.read())
 
-    monkeypatch.setattr(starting.shutil, "copyfileobj", copy)
+    monkeypatch.setattr(starting, "write_new", write_two)
     assert "cannot be written (No space left on device)" in refused("mine")
     assert [path.name for path in tmp_path.iterdir()] == (["mine"] if there else [])
     assert not there or not any((tmp_path / "mine").iterdir())

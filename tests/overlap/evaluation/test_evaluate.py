@@ -52,7 +52,7 @@ def test_a_rate_is_the_mean_over_problems_and_pass_at_k_that_of_the_unbiased_est
     assert found.at(2).low < found.at(2).value < found.at(2).high
     assert found.figures()["pass_at_k"]["k"] == 2
     assert "pass_at_k" not in rate(("a", 0, 4)).figures()
-    assert str(found).startswith("pass@1 0.417 (95 % ")
+    assert str(found).startswith("pass@1 0.417 (95% CI ")
     assert "pass@2 0.500" in str(found)
 
 
@@ -94,7 +94,7 @@ def test_of_rewards_that_are_no_passes_the_mean_is_told_and_no_pass_rate() -> No
     after = PassRate((ProblemTally("a", 2, 2), ProblemTally("b", 0, 2, rewards=0.5)), 2)
     assert (before.measure, before.estimate.value) == ("mean reward", pytest.approx(0.25))
     assert before.estimate.low == pytest.approx(0.25 - 1.96 * 0.5, abs=1e-3)
-    assert str(before).startswith("mean reward 0.250 (95 % ")
+    assert str(before).startswith("mean reward 0.250 (95% CI ")
     figures = before.figures()
     assert (figures["measure"], figures["value"], "pass_at_k" in figures) == ("mean reward", pytest.approx(0.25), False)
     assert evaluation_row(figures).keys() >= {"eval/reward_mean", "eval/reward_mean_low", "eval/reward_mean_high"}

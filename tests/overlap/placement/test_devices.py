@@ -200,3 +200,14 @@ def test_a_processor_that_is_slower_in_bfloat16_is_known(tmp_path: Path, flags: 
     (told := tmp_path / "cpuinfo").write_text(f"processor : 0\n{flags}\n")
     assert devices.bfloat16_is_fast(told) == native
     assert devices.bfloat16_is_fast(tmp_path / "none")
+
+
+@pytest.mark.parametrize(
+    ("names", "fast", "faster"), [((), False, True), ((), True, False), (("0",), False, False), (("0",), True, False)]
+)
+def test_float32_is_faster_without_a_gpu_on_a_processor_that_is_slow_in_bfloat16(
+    names: tuple[str, ...], fast: bool, faster: bool, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(devices, "devices_here", lambda: devices.Devices(names))
+    monkeypatch.setattr(devices, "bfloat16_is_fast", lambda: fast)
+    assert devices.computes_faster_in_float32() is faster

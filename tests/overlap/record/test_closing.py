@@ -41,16 +41,16 @@ def closing(
     [
         (
             {"change": BETTER},
-            "finished, 10 steps in 5 min: held-out pass@1 25.0% -> 50.0% (+25.0 points, 95 % CI +12.5 to +37.5)",
+            "finished, 10 steps in 5 min: held-out pass@1 25.0% -> 50.0% (+25.0 points, 95% CI +12.5 to +37.5)",
         ),
-        ({"change": SAME}, "(+2.0 points, 95 % CI -1.0 to +5.0), no clear change: the interval includes 0"),
+        ({"change": SAME}, "(+2.0 points, 95% CI -1.0 to +5.0), no clear change: the interval includes 0"),
         ({}, "finished, 10 steps in 5 min: reward in training 0.300 -> 0.800, not measured on held-out problems"),
         ({"exit": "interrupted", "steps": 30}, "interrupted, 10 of 30 steps in 5 min: reward in training 0.300"),
         ({"exit": "error: engine died\nat step 3", "steps": 30}, "error: engine died at step 3, 10 of 30 steps"),
         ({"reward": {"first": math.nan, "last": math.nan}}, "no reward was measured"),
         (
             {"heldout_reward": {"before": BEFORE, "after": AFTER, "change": BETTER}},
-            "held-out mean reward 0.250 -> 0.500 (+0.250, 95 % CI +0.125 to +0.375)",
+            "held-out mean reward 0.250 -> 0.500 (+0.250, 95% CI +0.125 to +0.375)",
         ),
     ],
 )

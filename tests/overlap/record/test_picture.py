@@ -133,6 +133,23 @@ def test_a_figure_that_was_never_recorded_has_no_curve_and_an_empty_panel_says_s
     assert [text.get_text() for text in panel.texts] == ["no values"]
 
 
+def test_a_panel_whose_figures_are_all_zero_says_so():
+    figure = draw_picture(
+        [{**row, "rollout/staleness_mean": 0.0, "rollout/staleness_max": 0} for row in rows(9)], "", {}
+    )
+    (panel,) = [axes for axes in figure.axes if axes.get_title(loc="left").startswith("Age of samples")]
+    assert [text.get_text() for text in panel.texts] == ["0 in every step"]
+
+
+@pytest.mark.parametrize(("count", "label"), [(4, "mean of a step"), (30, "mean of 5 steps")])
+def test_the_curve_of_a_short_run_is_that_of_its_steps(count, label):
+    made = [{**row, "reward/mean": float(row["step"] % 2)} for row in rows(count)]
+    reward = draw_picture(made, "", {}).axes[0]
+    points, curve = (list(line.get_ydata()) for line in reward.lines)
+    assert (curve == points) is (count == 4)
+    assert curves(reward.figure, "Mean reward") == [label]
+
+
 @pytest.mark.parametrize(("largest", "scale"), [(3.0, "linear"), (300.0, "log")])
 def test_a_gradient_that_leaps_is_drawn_by_powers_of_ten(largest, scale):
     norms = [{"step": step, "learn/grad_norm": 0.5 if step != 4 else largest} for step in range(1, 9)]

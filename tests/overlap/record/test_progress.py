@@ -152,9 +152,9 @@ def test_the_final_table_shows_before_and_after_and_how_long_generation_stood_st
     for line in (
         "steps               10 in 20 min (finished)",
         "reward              0.300 -> 0.800  (mean of 5 steps at either end)",
-        "pass@1 before       25.0%  (95 % CI 20.0% to 30.0%), pass@4 50.0%",
-        "pass@1 after        25.0%  (95 % CI 20.0% to 30.0%), pass@4 50.0%, after step 10",
-        "pass@1 change       +5.0%  (95 % CI -1.0% to +11.0%)",
+        "pass@1 before       25.0%  (95% CI 20.0% to 30.0%), pass@4 50.0%",
+        "pass@1 after        25.0%  (95% CI 20.0% to 30.0%), pass@4 50.0%, after step 10",
+        "pass@1 change       +5.0 points  (95% CI -1.0 to +11.0)",
         "exposed reward      2.0% of the step time",
         "engine died         24.0, 31.5 s until the next response",
         "run directory       runs/x",

@@ -75,4 +75,4 @@ def test_the_mean_reward_of_heldout_prompts_stands_in_the_place_of_pass_at_1():
     assert made["heldout_reward"] == found
     text = final_table(made)
     assert "pass@1" not in text
-    assert "held-out reward before  -0.250  (95 % CI -0.500 to 0.000)" in text
+    assert "held-out reward before  -0.250  (95% CI -0.500 to 0.000)" in text

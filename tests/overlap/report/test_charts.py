@@ -37,7 +37,7 @@ def labels_of(chart: str) -> list[str]:
 def test_a_line_goes_from_corner_to_corner_of_its_axes() -> None:
     chart = line_chart("Share", "of it", [1, 2, 3], [Series("a", [0.0, 0.5, 1.0], 0)], share=True)
     assert points_of(chart) == [(LEFT, BOTTOM), ((LEFT + RIGHT) / 2, (TOP + BOTTOM) / 2), (RIGHT, TOP)]
-    assert labels_of(chart) == ["0 %", "25 %", "50 %", "75 %", "100 %"]
+    assert labels_of(chart) == ["0%", "25%", "50%", "75%", "100%"]
 
 
 def test_what_is_not_known_is_a_gap_and_a_figure_that_nowhere_is_known_has_no_chart() -> None:
@@ -95,7 +95,7 @@ def test_figures_are_written_as_people_do() -> None:
         "12,345",
         "0.123",
     ]
-    assert [percent(v) for v in (None, math.nan, 0.1234)] == ["–", "–", "12.3 %"]
+    assert [percent(v) for v in (None, math.nan, 0.1234)] == ["–", "–", "12.3%"]
 
 
 def test_text_is_escaped_and_what_nobody_sees_is_written_out() -> None:

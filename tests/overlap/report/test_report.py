@@ -93,7 +93,7 @@ def test_a_page_of_several_runs_compares_them(tmp_path: Path) -> None:
     two = made_run(tmp_path / "two", steps=10, heldout=16, solved=(0.2, 0.3), seed=1, overrides=("learn.lr=3e-6",))
     text, page = page_of(one, two, out=tmp_path / "both.html")
     sections = [attrs["id"] for tag, attrs in page.tags if tag == "section"]
-    assert sections == ["outcome", "warnings", "configuration", "samples-axis", "time-axis", "paired"]
+    assert sections == ["outcome", "paired", "warnings", "configuration", "samples-axis", "time-axis"]
     differing = re.search(r"<code>learn.lr</code></td><td><code>1e-06</code></td><td><code>3e-06</code>", text)
     assert differing
     assert "run.steps</code>" not in text
@@ -133,6 +133,18 @@ def test_a_broken_trace_costs_the_timeline_alone(tmp_path: Path, trace: str) -> 
     assert 'id="samples"' in text
 
 
+@pytest.mark.parametrize("value", [None, 0, -5.0, 3e38, -3e38, 1e-300])
+def test_figures_of_any_size_have_a_report(tmp_path: Path, value: float | None) -> None:
+    folder = made_run(tmp_path / "run", steps=9)
+    rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text("utf-8").splitlines()]
+    for row in rows[3:6]:
+        row |= {name: value for name in row if name != "step"}
+    (folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    text, _ = page_of(folder)
+    assert "NaN" not in text
+    assert ">nan" not in text.lower()
+
+
 def test_a_warning_stands_on_the_page_with_its_way_out(tmp_path: Path) -> None:
     text, _ = page_of(ILL["clipping"].make(tmp_path / "run"))
     assert "of the tokens were clipped.</b>" in text
@@ -166,6 +178,18 @@ def test_the_command_tells_where_the_report_is_and_what_it_warns_of(
     assert first.startswith("WARNING  ")
     assert last == f"{tmp_path / 'x.html'}: open it in a browser"
     assert cli.main(["report", str(tmp_path / "none")]) == 2
+
+
+def test_the_command_tells_what_changed_between_two_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    one = made_run(tmp_path / "one", steps=10, heldout=16, solved=(0.2, 0.9))
+    two = made_run(tmp_path / "two", steps=10, heldout=16, solved=(0.2, 0.3), seed=1, overrides=("learn.lr=3e-6",))
+    assert cli.main(["report", str(one), str(two), "--out", str(tmp_path / "both.html")]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith("one  10 steps, mean reward 0.")
+    assert "held-out pass@1 " in lines[0]
+    assert "differs  learn.lr: 1e-06 | 3e-06" in lines
+    assert lines[-2].startswith("two against one on held-out problems: -")
+    assert lines[-2].endswith("worse (16 problems)")
 
 
 def test_passwords_of_a_configuration_are_left_out(tmp_path: Path) -> None:

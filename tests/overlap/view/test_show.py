@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from kept_rows import kept_row, write_rows
+from made_run import made_run
 
-from overlap import cli
+from overlap import cli, load_run
 from overlap.view import SampleFilter, ShowChoice, show_samples
 from overlap.view.terminal import Screen
 
@@ -40,7 +42,7 @@ def test_without_options_it_tells_what_there_is_and_how_to_go_on(finished: Path,
 
 def test_the_commands_that_it_offers_work(finished: Path, shown: Shown) -> None:
     offered = [line.split("   ")[0].split()[3:] for line in shown(finished).splitlines() if line.startswith("overlap ")]
-    assert len(offered) == 4
+    assert len(offered) == 5
     for words in offered:
         assert "bad input" not in shown(finished, *words), words
 
@@ -115,10 +117,50 @@ def test_a_group_that_was_not_kept_is_told_by_its_row(finished: Path, shown: Sho
 def test_what_failed_is_listed_with_the_reason_newest_first(tmp_path: Path, shown: Shown) -> None:
     rows = [kept_row(step=step, verdict=verdict) for step in (1, 2) for verdict in ("WA", "AC")]
     text = shown(write_rows(tmp_path / "run", *rows), "--failed")
-    assert "2 samples, newest first" in text
+    assert "2 kept samples that did not pass, newest first" in text
     assert [line.split()[0] for line in text.splitlines()[2:4]] == ["2", "1"]
     assert "expected `7`, got `8`" in text
     assert "+ 8" in shown(tmp_path / "run", "--failed", "--diff")
+
+
+def test_the_groups_that_taught_nothing_are_listed_with_the_reason(tmp_path: Path, shown: Shown) -> None:
+    run = made_run(tmp_path / "run", solved=(1.0, 0.5), truncated=(0.0, 0.3))
+    rows = [json.loads(line) for line in (run / "groups.jsonl").read_text().splitlines()]
+    dropped = [row for row in rows if row["split"] == "train" and row["dropped"]]
+    text = shown(run, "--dropped")
+    assert f"{len(dropped)} groups that taught nothing, newest first" in text
+    found = [line.split()[:3] for line in text.splitlines() if "equal rewards" in line]
+    assert found == [[str(row["step"]), str(row["group"]), row["prompt_id"]] for row in reversed(dropped)]
+    assert "overlap show" in text.splitlines()[-1]
+    assert "more: --limit N" in shown(run, "--dropped", "--limit", "1")
+    assert "--step=99: has no kept samples" in shown(run, "--dropped", "--step", "99")
+    mixed = [kept_row(sample=s, verdict=v) for s, v in ((0, "AC"), (1, "WA"))]
+    assert shown(write_rows(tmp_path / "mixed", *mixed), "--dropped") == "every group taught something\n"
+
+
+def test_the_outcomes_of_a_run_are_those_of_its_training_samples(tmp_path: Path, shown: Shown) -> None:
+    run = made_run(tmp_path / "run", steps=2, truncated=(0.6, 0.6), failed=0.2)
+    text = shown(run)
+    told = next(line for line in text.splitlines() if line.startswith("verdicts"))
+    assert "no program" in told
+    assert "not scored" in told
+    assert sum(map(int, re.findall(r"\b\d+\b", told))) == 2 * 4 * 4
+
+
+def test_what_the_held_out_problems_gave_is_told_as_in_the_report(tmp_path: Path, shown: Shown) -> None:
+    run = made_run(tmp_path / "run", steps=2, failed=0.2)
+    rates = [point.rate.estimate.value for point in load_run(run).evaluations]
+    assert f"held-out  pass@1 {rates[0]:.1%} after step 0 → {rates[1]:.1%} after step 2" in shown(run)
+
+
+@pytest.mark.parametrize("words", [(), ("--step", "2"), ("--step", "2", "--group", "7")])
+def test_the_sample_that_is_offered_is_one_that_did_not_pass(
+    words: tuple[str, ...], tmp_path: Path, shown: Shown
+) -> None:
+    rows = [kept_row(step=2, group=7, sample=s, verdict=v, reward=r) for s, v, r in
+            ((0, "AC", 1.0), (1, "WA", 0.0), (2, "AC", 1.0))]  # fmt: skip
+    last = [line for line in shown(write_rows(tmp_path / "run", *rows), *words).splitlines() if "--sample" in line]
+    assert "s1" in last[0].split("--sample ")[1].split()[0] if words != ("--step", "2") else not last
 
 
 def test_evaluations_and_problems_are_shown_by_themselves(finished: Path, shown: Shown) -> None:
@@ -178,7 +220,7 @@ def test_a_place_without_a_run_is_bad_input(tmp_path: Path, shown: Shown) -> Non
 
 def test_a_run_that_is_misspelt_is_told_with_those_near(tmp_path: Path, shown: Shown) -> None:
     write_rows(tmp_path / "first")
-    assert f"near it: {tmp_path / 'first'}" in shown(tmp_path / "frist")
+    assert f"did you mean {tmp_path / 'first'}?" in shown(tmp_path / "frist")
     assert "is missing" in shown(tmp_path / "quite-another")
 
 

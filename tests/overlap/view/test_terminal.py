@@ -44,6 +44,14 @@ def test_a_table_fits_the_terminal(width: int) -> None:
     assert sum("why why" in line for line in lines) == 3
 
 
+def test_a_last_column_with_lines_of_its_own_keeps_its_name() -> None:
+    assert list(Screen(24, False).table(("group", "verdicts", "taught"), [(8, "AC 4, WA 3", "equal rewards")])) == [
+        "group  verdicts",
+        "8      AC 4, WA 3",
+        "    taught: equal rewar…",
+    ]
+
+
 def test_wide_characters_take_two_columns() -> None:
     assert columns("ab漢字") == 6
     assert columns(Screen(20, False).cut("漢字" * 20)) <= 20

@@ -20,14 +20,12 @@ from typing import Any
 
 import torch
 from datasets import Dataset
-from transformers import AutoModelForCausalLM, AutoTokenizer, TrainerCallback
+from transformers import AutoModelForCausalLM, TrainerCallback
 from trl import GRPOConfig, GRPOTrainer
 
 from overlap import Config, load_config
 from overlap.core import Prompt
-from overlap.policy import resolve_policy
-from overlap.prepare import task_prompts
-from overlap.task import load_task
+from overlap.prepare import prepare
 from sandbox import Pool
 
 MICRO_BATCH = 16
@@ -140,12 +138,10 @@ def main() -> None:
     parser.add_argument("out", type=Path)
     options = parser.parse_args()
     cfg = load_config(options.config)
-    policy = resolve_policy(cfg.model.policy)
-    tokenizer = AutoTokenizer.from_pretrained(policy)
-    task = load_task(cfg.data.task, cfg)
-    prompts = task_prompts(task, tokenizer, cfg.model.prompt_tokens)["train"].prompts
+    inputs = prepare(cfg, None, options.out.parent)
+    task, tokenizer, prompts = inputs.task, inputs.tokenizer, inputs.train
     texts = [tokenizer.decode(list(prompt.token_ids)) for prompt in prompts]
-    model = AutoModelForCausalLM.from_pretrained(policy, dtype=getattr(torch, cfg.model.dtype))
+    model = AutoModelForCausalLM.from_pretrained(inputs.policy, dtype=getattr(torch, cfg.model.dtype))
     model.generate = partial(model.generate, tokenizer=tokenizer)  # which reads the stop strings
     with ExitStack() as stack:
         reward: Any = process_reward(task, prompts)

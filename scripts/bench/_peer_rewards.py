@@ -1,0 +1,78 @@
+"""Graders of other projects as reward functions that ``sandbox check-reward`` takes; ``peers`` runs them in their own
+environments. Each is called as its project calls it; None is what it has no form for.
+"""
+
+from __future__ import annotations
+
+import atexit
+import json
+import tempfile
+from contextlib import ExitStack
+from functools import cache
+from typing import Any
+
+from sandbox.build import Builder
+from sandbox.core import Problem, Program, Verdict
+from sandbox.jail import Jail
+from sandbox.judging import Judge
+
+SECONDS = 6
+"""Wall time of a test, as LiveCodeBench has it."""
+
+
+def verl(problem: dict[str, Any], program: str, language: str) -> float | None:
+    """verl's ``prime_code``."""
+    from verl.utils.reward_score import prime_code
+
+    if (asked := _in_apps_format(problem, language)) is None:
+        return None
+    passed, _ = prime_code.compute_score(program, asked, continuous=True)  # as verl calls it
+    return float(passed)
+
+
+def livecodebench(problem: dict[str, Any], program: str, language: str) -> float | None:
+    """LiveCodeBench's grader, as lighteval has it."""
+    from lighteval.tasks.tasks.lcb.codegen_metrics import check_correctness
+
+    if (asked := _in_apps_format(problem, language)) is None:
+        return None
+    found = check_correctness({"input_output": json.dumps(asked)}, program, timeout=SECONDS)
+    return float(all(result is True for result in found))
+
+
+def evalplus(problem: dict[str, Any], program: str, language: str) -> float | None:
+    """evalplus's ``untrusted_check``, which calls functions."""
+    from evalplus.eval import untrusted_check
+
+    if language != "python" or problem["kind"] != "function":
+        return None
+    inputs = [json.loads(case["input"]) for case in problem["cases"]]
+    expected = [json.loads(case["expected"]) for case in problem["cases"]]
+    times = [0.01] * len(inputs)
+    status, _ = untrusted_check("humaneval", program, inputs, problem["fn_name"], expected, 0, times, fast_check=True)
+    return float(status == "pass")
+
+
+def ours(problem: dict[str, Any], program: str, language: str) -> float | None:
+    """A ``Judge`` of the sandbox, which keeps its jail."""
+    judgement = _judge().judge(Problem.from_json(problem), Program(program, language))
+    return float(judgement.verdict is Verdict.AC)
+
+
+@cache
+def _judge() -> Judge:
+    stack = ExitStack()
+    atexit.register(stack.close)
+    builder = Builder(stack.enter_context(tempfile.TemporaryDirectory()))
+    return Judge(stack.enter_context(Jail("auto", shared=builder.shared)), builder)
+
+
+def _in_apps_format(problem: dict[str, Any], language: str) -> dict[str, Any] | None:
+    """A problem as APPS (Hendrycks et al. 2021) writes it: a line for each argument of a function."""
+    cases = problem["cases"]
+    if language != "python" or problem["kind"] not in ("stdio", "function"):
+        return None
+    if problem["kind"] == "stdio":
+        return {"inputs": [case["input"] for case in cases], "outputs": [case["expected"] for case in cases]}
+    inputs = ["\n".join(json.dumps(argument) for argument in json.loads(case["input"])) for case in cases]
+    return {"inputs": inputs, "outputs": [case["expected"] for case in cases], "fn_name": problem["fn_name"]}
