@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from overlap.analysis.health import CHECKS, run_warnings
-    from overlap.analysis.run_data import EvaluationPoint, RunData, load_run
+    from overlap.analysis.run_data import EvaluationPoint, RunData, load_run, read_groups
     from overlap.analysis.run_warning import RunWarning
     from overlap.analysis.sample_exports import EXPORTS
     from overlap.analysis.sample_file import SampleFile, SampleHead, unpacked_floats, unpacked_ints
@@ -20,7 +20,7 @@ else:  # imported on first use: warnings and exports need what samples do withou
         __name__,
         {
             "health": ("CHECKS", "run_warnings"),
-            "run_data": ("EvaluationPoint", "RunData", "load_run"),
+            "run_data": ("EvaluationPoint", "RunData", "load_run", "read_groups"),
             "run_warning": ("RunWarning",),
             "sample_exports": ("EXPORTS",),
             "sample_file": ("SampleFile", "SampleHead", "unpacked_floats", "unpacked_ints"),
@@ -36,6 +36,7 @@ __all__ = [
     "SampleFile",
     "SampleHead",
     "load_run",
+    "read_groups",
     "run_warnings",
     "unpacked_floats",
     "unpacked_ints",

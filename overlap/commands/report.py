@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterator
 
+from sandbox.core import printable
+
 
 def report_command(args: argparse.Namespace) -> Iterator[str]:
     """Write the report; yields where it is, and what it warns of."""
@@ -15,4 +17,4 @@ def report_command(args: argparse.Namespace) -> Iterator[str]:
     path = write_report(*runs, out=args.out)
     if len(runs) == 1:
         yield from (f"WARNING  {warning}" for warning in run_warnings(runs[0]))
-    yield f"{path}: open it in a browser"
+    yield f"{printable(str(path))}: open it in a browser"

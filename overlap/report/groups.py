@@ -101,7 +101,7 @@ def _sample(row: Mapping[str, Any], most: int) -> str:
     facts = [f"reward {figure_text(row['reward'])}"]
     facts += [f"advantage {row['advantage']:+.2f}"] if row["advantage"] is not None else []
     facts += [f"{row['passed']} of {row['total']} cases"] if row["total"] else []
-    failed = next((test for test in row["tests"] if test["verdict"] != "AC"), None)
+    failed = next((test for test in row.get("tests") or () if test["verdict"] != "AC"), None)
     facts += [str(failed["message"])] if failed and failed.get("message") else []
     facts += [f"{row['tokens']} tokens, {row['finish']}"]
     facts += [f"{name} {figure_text(value)}" for name, value in row["parts"].items() if len(row["parts"]) > 1]

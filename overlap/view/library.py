@@ -7,9 +7,9 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from overlap.analysis import RunData, SampleHead
+from overlap.analysis import RunData, SampleHead, read_groups
 from overlap.errors import ConfigError
-from overlap.record import RunFile, read_json_lines
+from overlap.record import RunFile
 from overlap.view.sample_filter import NO_VERDICT, SampleFilter
 from overlap.view.search import rows_with
 from overlap.view.source import groups_of
@@ -185,6 +185,6 @@ def _size(path: Any) -> int:
 
 def _read_groups(path: Any) -> list[dict[str, Any]]:
     try:
-        return read_json_lines(path)
+        return read_groups(path)
     except (OSError, ValueError) as error:
         raise ConfigError("RUN", str(path), f"cannot be read ({error})") from error

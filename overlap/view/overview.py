@@ -118,7 +118,7 @@ def _taught(row: Mapping[str, Any]) -> str:
 def _state(run: RunData) -> str:
     if run.live:
         return " (goes on)"
-    return f" ({run.summary['exit']})" if run.summary else ""
+    return f" ({one_line_of(run.summary['exit'])})" if run.summary else ""
 
 
 def _course(train: Sequence[Mapping[str, Any]], steps: Sequence[int]) -> str:

@@ -16,7 +16,7 @@ from overlap.view.show_group import GroupShown
 from overlap.view.show_sample import SampleShown
 from overlap.view.show_tokens import token_lines
 from overlap.view.source import group_rows, open_samples
-from overlap.view.terminal import Screen, count_of, figure, verdict_colour
+from overlap.view.terminal import Screen, count_of, figure, shown_argument, verdict_colour
 from overlap.view.tokens import TokenFigure, TokenTexts
 
 NEWEST = 20
@@ -47,7 +47,7 @@ def show_samples(name: str, choice: ShowChoice, screen: Screen | None = None) ->
     elif only.problem:
         yield from shown.one_problem()
     elif only == SampleFilter():
-        yield from overview(run, name, shown.screen)
+        yield from overview(run, shown.name, shown.screen)
     else:
         yield from shown.groups()
 
@@ -56,7 +56,7 @@ class Show:
     """Shows the parts of one run."""
 
     def __init__(self, run: RunData, name: str, choice: ShowChoice, screen: Screen) -> None:
-        self.run, self.name, self.choice, self.screen = run, name, choice, screen
+        self.run, self.name, self.choice, self.screen = run, shown_argument(name), choice, screen
         self.only = choice.only
 
     def found(self) -> list[SampleHead]:

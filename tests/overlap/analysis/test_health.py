@@ -12,6 +12,7 @@ from statistics import fmean, pstdev
 
 import pytest
 from ill_runs import HEALTHY_RUNS, ILL
+from kept_rows import kept_row, write_rows
 from made_run import made_run
 from places import ROOT
 
@@ -103,3 +104,13 @@ def test_a_run_in_which_nothing_could_be_learned_is_told_why(
     assert cause in warning.way_out
     one = [*none, {"step": 3, "rollout/groups_kept": 1}]
     assert run_warnings(RunData(tmp_path, one)) == []
+
+
+def test_names_in_a_warning_cannot_command_the_terminal_that_it_goes_to(tmp_path: Path) -> None:
+    row = {"program_sha256": "0", "verdict": "AC", "kept_as": []}
+    rows = [kept_row(**row, prompt_id=f"p{n}\x1b[31m\n\u202e") for n in range(9)]
+    folder = write_rows(tmp_path / "run", *rows, config="learn: {advantage: group}\n")
+    told = run_warnings(RunData(folder, [{"step": 3, "rollout/groups_kept": 1}]))
+    assert [warning.kind for warning in told] == ["duplicate_programs"]
+    assert "p0" in str(told[0])
+    assert str(told[0]).isprintable()
