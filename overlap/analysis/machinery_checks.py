@@ -14,7 +14,7 @@ from overlap.analysis.run_warning import (
     first_names,
     known_values,
     late,
-    reward_gain,
+    reward_rose,
     sum_of,
 )
 from overlap.config import config_from_dict
@@ -45,7 +45,7 @@ def parity(run: RunData) -> RunWarning | None:
 def lost_updates(run: RunData) -> RunWarning | None:
     """Rounding keeps most of each step from the engine, and the reward does not move."""
     share = late(run, "sync/applied_share")
-    if not share < 0.3 or reward_gain(run) > 0.02:
+    if not share < 0.3 or reward_rose(run):
         return None
     text = (
         f"only {share:.0%} of each step's change arrived in the engine (sync/applied_share), and the reward stood still"

@@ -8,6 +8,7 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
+from overlap.config import path_given
 from overlap.errors import ConfigError
 
 STARTER = Path(__file__).with_name("starter")
@@ -17,11 +18,12 @@ _FIELD = "DIR"
 
 def init_command(args: argparse.Namespace) -> Iterator[str]:
     """Write the folder; yield what is in it, and the next commands."""
-    folder = Path(args.folder)
+    folder = path_given(_FIELD, args.folder, "my-task")
     made = copy_starter(folder)
+    inside = shlex.quote(f"./{folder}" if str(folder).startswith("-") else str(folder))
     yield f"{folder}: {', '.join(made)}"
-    yield f"its test:  cd {shlex.quote(str(folder))} && python -m pytest -q test_my_task.py"
-    yield f"training:  cd {shlex.quote(str(folder))} && overlap train --config config.yaml"
+    yield f"its test:  cd {inside} && python -m pytest -q test_my_task.py"
+    yield f"training:  cd {inside} && overlap train --config config.yaml"
 
 
 def copy_starter(folder: Path) -> list[str]:

@@ -62,6 +62,52 @@ def test_chance_is_no_warning(tmp_path: Path, steps: int) -> None:
     assert told == []
 
 
+Course = Callable[[int], float]
+
+
+def _told(folder: Path, steps: int, **columns: float | Course) -> list[str]:
+    """The kinds told of a run of 8 samples a step with these columns, values or functions of the step's number."""
+    (folder / "config.yaml").write_text("learn: {advantage: group}\n")
+    given = {"reward/mean": 0.5, "reward/std": 0.5, "rollout/groups_kept": 2, "rollout/samples": 8} | columns
+    rows = [
+        {"step": step, **{name: value(step) if callable(value) else value for name, value in given.items()}}
+        for step in range(1, steps + 1)
+    ]
+    return [warning.kind for warning in run_warnings(RunData(folder, rows))]
+
+
+@pytest.mark.parametrize(
+    ("kind", "columns"),
+    [
+        ("entropy_growth", {"learn/entropy": lambda k: 0.1 * k}),
+        ("length_growth", {"rollout/length_mean": lambda k: 10.0 * k}),
+        ("lost_updates", {"sync/applied_share": 0.1}),
+    ],
+)
+def test_a_reward_that_is_higher_by_chance_hides_no_illness(
+    tmp_path: Path, kind: str, columns: dict[str, float | Course]
+) -> None:
+    """Means of three steps of 8 samples differ by 0.14 as they are drawn."""
+    assert _told(tmp_path, 20, **{"reward/mean": lambda k: 0.6 if k > 17 else 0.5}, **columns) == [kind]
+    assert _told(tmp_path, 20, **{"reward/mean": lambda k: k / 20}, **columns) == []
+
+
+@pytest.mark.parametrize("steps", [2, 5, 20])
+def test_gradients_that_are_no_numbers_are_told_however_short_the_run_is(tmp_path: Path, steps: int) -> None:
+    assert _told(tmp_path, steps, **{"learn/grad_norm": math.nan}) == ["gradient_spikes"]
+    assert _told(tmp_path, steps, **{"learn/grad_norm": 0.5}) == []
+
+
+def test_groups_without_signal_are_told_only_of_a_policy_that_fails_and_not_by_chance(tmp_path: Path) -> None:
+    def told(steps: int, **columns: float) -> list[str]:
+        dropped = {"rollout/groups_kept": 1, "rollout/groups_dropped": 4}
+        return _told(tmp_path, steps, **dropped, **columns)
+
+    assert told(8, **{"reward/solved_share": 0.2}) == ["no_signal"]
+    assert told(4, **{"reward/solved_share": 0.97}) == []
+    assert told(1, **{"reward/solved_share": 0.2}) == []
+
+
 def test_every_check_has_its_made_run_and_its_line_in_the_documentation() -> None:
     assert set(CHECKS) == set(ILL)
     text = (ROOT / "docs" / "report.md").read_text("utf-8")
