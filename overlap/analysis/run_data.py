@@ -128,10 +128,11 @@ class RunData:
         """The evaluations, in order of their steps."""
         from overlap.evaluation import PassRate  # a third of the time that a command takes to start
 
+        rows = [row for row in self.groups if row["split"] == "heldout"]
+        binary = all(_is_binary(row) for row in rows)  # in one evaluation alone it may be by chance
         found: dict[int, list[ProblemTally]] = {}
-        for row in self.groups:
-            if row["split"] == "heldout":
-                found.setdefault(row["step"], []).append(_tally(row))
+        for row in rows:
+            found.setdefault(row["step"], []).append(_tally(row, binary))
         run = self.config.get("run", {})
         k, temperature = run.get("eval_samples") or 1, run.get("eval_temperature")
         return [EvaluationPoint(step, PassRate(tuple(tallies), k, temperature)) for step, tallies in found.items()]
@@ -189,20 +190,29 @@ def read_groups(path: Path) -> list[dict[str, Any]]:
     return rows
 
 
-def _tally(row: Mapping[str, Any]) -> ProblemTally:
+def _rewards(row: Mapping[str, Any]) -> float:
+    """The sum of the rewards of a group's judged samples."""
+    return float((row["reward"] or 0.0) * (row["samples"] - row["failed"]))
+
+
+def _is_binary(row: Mapping[str, Any]) -> bool:
+    return math.isclose(_rewards(row), row["solved"], abs_tol=1e-6)
+
+
+def _tally(row: Mapping[str, Any], binary: bool) -> ProblemTally:
+    """Tokens and truncated samples of a row are of all samples, those of a tally of the judged ones: their share."""
     from overlap.evaluation import ProblemTally
 
     judged = row["samples"] - row["failed"]
-    rewards = (row["reward"] or 0.0) * judged
-    binary = math.isclose(rewards, row["solved"], abs_tol=1e-6)
+    share = judged / row["samples"] if row["samples"] else 0.0
     return ProblemTally(
         row["prompt_id"],
         row["solved"],
         judged,
         row["failed"],
-        row["truncated"],
-        row["tokens"],
-        None if binary else rewards,
+        round(row["truncated"] * share),
+        round(row["tokens"] * share),
+        None if binary else _rewards(row),
     )
 
 

@@ -62,6 +62,19 @@ def test_a_mean_reward_that_is_no_pass_rate_is_told_as_one(tmp_path: Path) -> No
     assert not run.evaluations[0].rate.binary
 
 
+def test_all_evaluations_of_a_run_are_in_one_measure(tmp_path: Path) -> None:
+    """Rewards that are not passes may be all 0 in the first one."""
+    groups = _problem(0, "a", 0) + _problem(5, "a", 0, reward=0.4)
+    points = overlap.load_run(_run(tmp_path / "r", groups_jsonl=groups)).evaluations
+    assert [point.rate.figures()["measure"] for point in points] == ["mean reward", "mean reward"]
+
+
+def test_samples_that_could_not_be_judged_do_not_make_answers_longer(tmp_path: Path) -> None:
+    groups = _problem(0, "a", 1, samples=4, failed=2, tokens=40, truncated=4, reward=0.5)
+    figures = overlap.load_run(_run(tmp_path / "r", groups_jsonl=groups)).evaluations[0].rate.figures()
+    assert (figures["tokens_mean"], figures["truncated_share"], figures["samples"]) == (10, 1.0, 2)
+
+
 def test_the_table_has_a_row_for_each_step(tmp_path: Path) -> None:
     rows = '{"step": 1, "reward/mean": 0.25}\n{"step": 2, "reward/mean": 0.5}\n'
     table = overlap.load_run(_run(tmp_path / "r", metrics_jsonl=rows)).table()
