@@ -12,7 +12,7 @@ from difflib import SequenceMatcher
 from itertools import zip_longest
 from typing import Final
 
-from sandbox.core import Case, CaseResult, Excerpt, Kind, Problem, Verdict, printable
+from sandbox.core import Case, CaseResult, Excerpt, Kind, Problem, Verdict, encode_text, printable
 
 LINES_MAX: Final = 40
 """Lines of a difference, of an input and of stderr; what is left out is counted."""
@@ -115,7 +115,7 @@ def _at_most(lines: list[str]) -> list[str]:
 def _rows(text: Excerpt) -> list[str]:
     rows = text.head.split("\n")
     if text.tail:
-        shown = len(text.head.encode()) + len(text.tail.encode())
+        shown = len(encode_text(text.head)) + len(encode_text(text.tail))
         rows += [f"… about {max(0, text.size - shown)} bytes left out …", *text.tail.split("\n")]
     return rows if rows != [""] else []
 

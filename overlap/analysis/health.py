@@ -5,6 +5,7 @@ from __future__ import annotations
 from overlap.analysis import learning_checks, machinery_checks, sample_checks
 from overlap.analysis.run_data import RunData
 from overlap.analysis.run_warning import CHECKS, RunWarning
+from sandbox.core import printable
 
 __all__ = ["CHECKS", "run_warnings"]
 CHECKED = (learning_checks, machinery_checks, sample_checks)
@@ -16,4 +17,9 @@ def run_warnings(run: RunData) -> list[RunWarning]:
     if not run.steps:
         return []
     found = ((kind, each(run)) for kind, each in CHECKS.items())
-    return [warning._replace(kind=kind) for kind, warning in found if warning is not None]
+    return [_printable(warning)._replace(kind=kind) for kind, warning in found if warning is not None]
+
+
+def _printable(warning: RunWarning) -> RunWarning:
+    """Ids of problems and failures stand in a warning as a file has them; it goes to terminals and into one line."""
+    return warning._replace(text=printable(warning.text), way_out=printable(warning.way_out))

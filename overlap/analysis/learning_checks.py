@@ -16,6 +16,7 @@ from overlap.analysis.run_warning import (
     late,
     reward_gain,
     reward_noise,
+    reward_rose,
     unsolved,
 )
 from overlap.core import equal_rewards
@@ -108,7 +109,8 @@ def no_signal(run: RunData) -> RunWarning | None:
     """Most groups taught nothing, in a policy that still fails."""
     kept, dropped = run.total("rollout/groups_kept"), run.total("rollout/groups_dropped")
     share = dropped / (kept + dropped) if kept else 0.0
-    if share <= NO_SIGNAL or not unsolved(run):
+    chance = 2 * math.sqrt(max(0.0, share * (1 - share) / (kept + dropped))) if kept else 0.0
+    if share - chance <= NO_SIGNAL or not unsolved(run):
         return None
     train = [group for group in run.groups if group["split"] == "train" and group["dropped"]]
     good = sum(group["solved"] == group["samples"] for group in train)
@@ -134,7 +136,7 @@ def entropy_collapse(run: RunData) -> RunWarning | None:
 def entropy_growth(run: RunData) -> RunWarning | None:
     """The policy turns to noise."""
     course = ends(run, "learn/entropy")
-    if course is None or not course[1] > max(3 * course[0], 1.0) or reward_gain(run) > 0:
+    if course is None or not course[1] > max(3 * course[0], 1.0) or reward_rose(run):
         return None
     text = (
         f"entropy grew from {course[0]:.3g} to {course[1]:.3g} nats and the reward did not: the policy turns to noise"
@@ -147,7 +149,7 @@ def entropy_growth(run: RunData) -> RunWarning | None:
 def length_growth(run: RunData) -> RunWarning | None:
     """Responses grow, and what they are worth does not."""
     course = ends(run, "rollout/length_mean")
-    if course is None or not course[1] > 2 * course[0] or reward_gain(run) > 0.02:
+    if course is None or not course[1] > 2 * course[0] or reward_rose(run):
         return None
     text = f"responses grew from {course[0]:.0f} to {course[1]:.0f} tokens and the reward did not"
     way_out = "set learn.overlong_tokens, or learn.normalize_advantages=false"
@@ -193,10 +195,11 @@ def kl_growth(run: RunData) -> RunWarning | None:
 def gradient_spikes(run: RunData) -> RunWarning | None:
     """Some gradients are many times as large as the others, or no number."""
     norms = run.known("learn/grad_norm")
-    if len(norms) < FEWEST:
-        return None
-    bound = SPIKE * median(norms)
     learned = [row for row in run.steps if row.get("rollout/groups_kept") and "learn/grad_norm" in row]
+    lost = [int(row["step"]) for row in learned if not math.isfinite(row["learn/grad_norm"])]
+    if len(norms) < FEWEST:
+        return _no_gradient(lost) if len(lost) > 1 else None
+    bound = SPIKE * median(norms)
     high = [int(row["step"]) for row in learned if not row["learn/grad_norm"] <= bound]
     if len(high) < max(2, len(norms) / 100) or bound <= 0:
         return None
@@ -205,6 +208,12 @@ def gradient_spikes(run: RunData) -> RunWarning | None:
     text += f"largest {worst:.3g})"
     way_out = "lower learn.grad_clip or learn.lr, or use learn.warmup_steps"
     return RunWarning((high[0], high[-1]), worst, bound, text, way_out)
+
+
+def _no_gradient(steps: list[int]) -> RunWarning:
+    text = f"the gradient norm was no number in {len(steps)} steps (step {steps[0]} the first)"
+    way_out = "lower learn.lr, use learn.warmup_steps or model.dtype=float32"
+    return RunWarning((steps[0], steps[-1]), len(steps), 1, text, way_out)
 
 
 @check

@@ -14,7 +14,7 @@ from overlap.analysis.run_warning import (
     field_of,
     first_names,
     late,
-    reward_gain,
+    reward_rose,
 )
 from overlap.config import config_from_dict
 from overlap.record import by_parameter, refusals
@@ -51,7 +51,7 @@ def lost_updates(run: RunData) -> RunWarning | None:
     """Rounding keeps most of each step from the engine, and the reward does not move."""
     share = late(run, "sync/applied_share")
     # Also a run that learns well in bfloat16 applies a fifth at first: later shares grow as changes add up.
-    if len(run.steps) < 2 * FEWEST or not share < APPLIED or not reward_gain(run) <= 0.02:
+    if len(run.steps) < 2 * FEWEST or not share < APPLIED or reward_rose(run):
         return None
     text = (
         f"only {share:.0%} of each step's change arrived in the engine (sync/applied_share), and the reward stood still"

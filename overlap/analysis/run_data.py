@@ -13,15 +13,17 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
+from overlap.analysis.row_shapes import GROUP, STEP, SUMMARY, check_row, check_rows
 from overlap.analysis.sample_file import SampleFile
 from overlap.config import HISTORY, path_given
 from overlap.errors import ConfigError, error_reason
 from overlap.record import RunFile, find_run_file, has_owner, read_json_lines
+from sandbox.core import printable
 
 if TYPE_CHECKING:
     from overlap.evaluation import PassRate, ProblemTally
 
-_UNREADABLE = (OSError, ValueError, yaml.YAMLError)
+_UNREADABLE = (OSError, ValueError, RecursionError, yaml.YAMLError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +70,9 @@ class RunData:
             stored = yaml.safe_load(path.read_text(encoding="utf-8"))
         except _UNREADABLE as error:
             raise _unreadable(path, error) from error
-        if not isinstance(stored, dict):
+        if not isinstance(stored, dict) or not all(
+            isinstance(values, list if section == HISTORY else dict) for section, values in stored.items()
+        ):
             raise ConfigError("RUN", str(path), "holds no configuration; name the directory of a run")
         return stored
 
@@ -80,6 +84,7 @@ class RunData:
         path = RunFile.METRICS.of(self.path)
         try:
             rows = read_steps(path) if self._known_steps is None else self._known_steps
+            check_rows(rows, STEP)
         except _UNREADABLE as error:
             raise _unreadable(path, error) from error
         return [{name: math.nan if value is None else value for name, value in row.items()} for row in rows]
@@ -89,7 +94,7 @@ class RunData:
         """The rows of ``groups.jsonl``: one for each group of each step, and for each problem of each evaluation."""
         path = RunFile.GROUPS.of(self.path)
         try:
-            return read_json_lines(path)
+            return read_groups(path)
         except _UNREADABLE as error:
             raise _unreadable(path, error) from error
 
@@ -100,8 +105,9 @@ class RunData:
         try:
             if path.stat().st_mtime_ns < config.stat().st_mtime_ns:
                 return None
-            found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-            return found
+            found = json.loads(path.read_text(encoding="utf-8"))
+            check_row(found, SUMMARY)
+            return dict(found)
         except FileNotFoundError:
             return None
         except _UNREADABLE as error:
@@ -122,17 +128,19 @@ class RunData:
         """The evaluations, in order of their steps."""
         from overlap.evaluation import PassRate  # a third of the time that a command takes to start
 
+        rows = [row for row in self.groups if row["split"] == "heldout"]
+        binary = all(_is_binary(row) for row in rows)  # in one evaluation alone it may be by chance
         found: dict[int, list[ProblemTally]] = {}
-        for row in self.groups:
-            if row["split"] == "heldout":
-                found.setdefault(row["step"], []).append(_tally(row))
+        for row in rows:
+            found.setdefault(row["step"], []).append(_tally(row, binary))
         run = self.config.get("run", {})
         k, temperature = run.get("eval_samples") or 1, run.get("eval_temperature")
         return [EvaluationPoint(step, PassRate(tuple(tallies), k, temperature)) for step, tallies in found.items()]
 
     def column(self, name: str) -> list[float]:
         """One figure over the steps; NaN where a row lacks it."""
-        return [float(row.get(name, math.nan)) for row in self.steps]
+        values = [row.get(name) for row in self.steps]
+        return [float(value) if isinstance(value, int | float) else math.nan for value in values]
 
     def known(self, name: str) -> list[float]:
         """One figure of the steps that have it."""
@@ -160,7 +168,7 @@ class RunData:
 
     def _repr_html_(self) -> str:
         rows = "".join(f"<tr><th>{html.escape(n)}</th><td>{html.escape(v)}</td></tr>" for n, v in self._facts())
-        return f"<table><caption>{html.escape(str(self.path))}</caption>{rows}</table>"
+        return f"<table><caption>{html.escape(printable(str(self.path)))}</caption>{rows}</table>"
 
     def _facts(self) -> list[tuple[str, str]]:
         """What is told of the run at a glance."""
@@ -172,23 +180,39 @@ class RunData:
         told = self.evaluations[:1] + self.evaluations[1:][-1:]
         facts += [(f"{point.rate.measure} after step {point.step}", str(point.rate.estimate)) for point in told]
         facts += [("warning", text) for text in (self.summary or {}).get("warnings") or ()]
-        return facts
+        return [(name, printable(value)) for name, value in facts]
 
 
-def _tally(row: Mapping[str, Any]) -> ProblemTally:
+def read_groups(path: Path) -> list[dict[str, Any]]:
+    """The rows of a ``groups.jsonl``; none where it is missing. Raises OSError, ValueError."""
+    rows = read_json_lines(path)
+    check_rows(rows, GROUP)
+    return rows
+
+
+def _rewards(row: Mapping[str, Any]) -> float:
+    """The sum of the rewards of a group's judged samples."""
+    return float((row["reward"] or 0.0) * (row["samples"] - row["failed"]))
+
+
+def _is_binary(row: Mapping[str, Any]) -> bool:
+    return math.isclose(_rewards(row), row["solved"], abs_tol=1e-6)
+
+
+def _tally(row: Mapping[str, Any], binary: bool) -> ProblemTally:
+    """Tokens and truncated samples of a row are of all samples, those of a tally of the judged ones: their share."""
     from overlap.evaluation import ProblemTally
 
     judged = row["samples"] - row["failed"]
-    rewards = (row["reward"] or 0.0) * judged
-    binary = math.isclose(rewards, row["solved"], abs_tol=1e-6)
+    share = judged / row["samples"] if row["samples"] else 0.0
     return ProblemTally(
         row["prompt_id"],
         row["solved"],
         judged,
         row["failed"],
-        row["truncated"],
-        row["tokens"],
-        None if binary else rewards,
+        round(row["truncated"] * share),
+        round(row["tokens"] * share),
+        None if binary else _rewards(row),
     )
 
 

@@ -72,15 +72,23 @@ def late(run: RunData, name: str) -> float:
 
 
 def unsolved(run: RunData) -> bool:
-    """Whether the policy still has much to learn: it fails on more than one sample in ten at the end."""
-    course = ends(run, "reward/solved_share")
-    return course is None or course[1] < SOLVED
+    """Whether the policy still has much to learn: it fails on more than one sample in ten at the end; in a short run,
+    in all of it.
+    """
+    course, shares = ends(run, "reward/solved_share"), run.known("reward/solved_share")
+    return (course[1] if course else mean(shares) if shares else 0.0) < SOLVED
 
 
 def reward_gain(run: RunData) -> float:
     """Mean reward at the end less that at the beginning; NaN for a short run."""
     course = ends(run, "reward/mean")
     return course[1] - course[0] if course else math.nan
+
+
+def reward_rose(run: RunData) -> bool:
+    """Whether the reward is higher at the end than at the beginning, by more than its standard error."""
+    width = max(3, len(run.known("reward/mean")) // 10)
+    return reward_gain(run) > max(0.02, reward_noise(run, width))
 
 
 def reward_noise(run: RunData, width: int) -> float:

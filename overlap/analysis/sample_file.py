@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import base64
 import json
-import mmap
 from array import array
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
+from overlap.analysis.row_shapes import HEAD, check_bulk, check_row
 from overlap.errors import ConfigError, count_of, error_reason
 
 BULK = b', "prompt": '
@@ -22,6 +22,7 @@ _MARK = 500
 """Bytes of the last row by which it is known again: its head."""
 _BLOCK = 256
 """Lines whose heads are parsed together."""
+_BUFFER = 1 << 20
 FORMER: Mapping[str, Any] = {
     "schema": 1, "split": "train", "advantage": None, "parts": {}, "verdict": None, "failure": "", "dropped": "",
     "kept_as": [], "weak": False, "passed": None, "total": None, "truncated": False, "turns": 1, "branches": 1,
@@ -55,7 +56,7 @@ class SampleFile:
         self.path = path
         self._heads: list[SampleHead] = []
         self._read = 0
-        self._last = b""
+        self._last: bytes | None = None
 
     def heads(self) -> list[SampleHead]:
         """All samples without their bulk, also those written since the last call. The list is not to be changed.
@@ -64,31 +65,37 @@ class SampleFile:
         ConfigError for a line that is no sample.
         """
         try:
-            with self.path.open("rb") as file:
-                size = file.seek(0, 2)
-                if size == 0:
-                    self._heads, self._read = [], 0
-                elif size != self._read:
-                    with mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ) as data:
-                        self._read_on(data, size)
+            with self.path.open("rb", buffering=_BUFFER) as file:
+                self._read_on(file)
         except FileNotFoundError:
             self._heads, self._read = [], 0
         except OSError as error:
             raise ConfigError("RUN", str(self.path), f"cannot be read ({error_reason(error)})") from error
-        except (ValueError, LookupError, TypeError, AttributeError) as error:
+        except ValueError as error:
             line = len(self._heads) + 1
             raise ConfigError("RUN", str(self.path), f"line {line} holds no sample ({error}); remove it") from error
         return self._heads
 
-    def _read_on(self, data: mmap.mmap, size: int) -> None:
-        """Add the heads of what was written behind the last one; all anew where that is not in its place any more."""
-        if self._heads and data[self._heads[-1].offset : self._read][:_MARK] != self._last:
+    def _read_on(self, file: BinaryIO) -> None:
+        """Add the heads of what was written behind the last one; all anew where that is not in its place any more.
+
+        The file is read, not mapped: a run that goes back cuts it off, and a page that is gone would end the process.
+        """
+        if self._heads and (self._last is None or self._mark(file) != self._last):
             self._heads, self._read = [], 0
-        for head in _heads(data, self._read, size):
+        file.seek(self._read)
+        for head in _heads(file, self._read):
             self._heads.append(head)
             self._read = head.offset + head.size
         if self._heads:
-            self._last = data[self._heads[-1].offset : self._read][:_MARK]
+            self._last = self._mark(file)
+
+    def _mark(self, file: BinaryIO) -> bytes | None:
+        """The beginning of the last row; None where it is gone."""
+        last = self._heads[-1]
+        file.seek(last.offset)
+        found = file.read(min(_MARK, last.size))
+        return found if len(found) == min(_MARK, last.size) else None
 
     def row(self, head: SampleHead) -> dict[str, Any]:
         """A whole sample. Raises ConfigError where the file has changed meanwhile."""
@@ -98,12 +105,21 @@ class SampleFile:
                 row: dict[str, Any] = json.loads(file.read(head.size))
         except OSError as error:
             raise ConfigError("RUN", str(self.path), f"cannot be read ({error_reason(error)})") from error
+        except (ValueError, RecursionError) as error:
+            raise self._changed() from error
+        if type(row) is not dict or any(row.get(name) != head.values[name] for name in ("id", "step")):
+            raise self._changed()
+        try:
+            check_bulk(row)
         except ValueError as error:
-            raise ConfigError("RUN", str(self.path), "was changed while it was read; try again") from error
+            raise ConfigError("RUN", str(self.path), f"{row['id']} is no sample ({error}); remove its line") from error
         return {**head.values, **row}
 
     def __repr__(self) -> str:
         return f"SampleFile({str(self.path)!r}: {count_of(len(self), 'sample')})"
+
+    def _changed(self) -> ConfigError:
+        return ConfigError("RUN", str(self.path), "was changed while it was read; try again")
 
     def __len__(self) -> int:
         return len(self.heads())
@@ -113,36 +129,48 @@ class SampleFile:
         return map(self.row, list(self.heads()))
 
 
-def _heads(data: mmap.mmap, at: int, size: int) -> Iterator[SampleHead]:
-    """The heads of the whole lines from ``at`` on; a torn last line is left out."""
-    block: list[tuple[int, int, int]] = []
-    while (end := data.find(b"\n", at, size)) >= 0:
-        bulk = data.find(BULK, at, end)
+def _heads(file: BinaryIO, at: int) -> Iterator[SampleHead]:
+    """The heads of the whole lines of ``file``, which begin at ``at``; a torn last line is left out."""
+    block: list[_Line] = []
+    for line in file:
+        if not line.endswith(b"\n"):
+            break
+        bulk = line.find(BULK)
         # A row of the earlier format has small values behind its bulk.
-        former = bulk < 0 or data[at : at + 11] != b'{"schema": '
-        block.append((at, end + 1, -1 if former else bulk))
-        at = end + 1
+        former = bulk < 0 or not line.startswith(b'{"schema": ')
+        block.append(_Line(at, len(line), line if former else line[:bulk] + b"}", former))
+        at += len(line)
         if len(block) == _BLOCK:
-            yield from _parsed(data, block)
+            yield from _parsed(block)
             block = []
-    yield from _parsed(data, block)
+    yield from _parsed(block)
 
 
-def _parsed(data: mmap.mmap, block: list[tuple[int, int, int]]) -> Iterator[SampleHead]:
-    """The heads of some lines: where each begins, ends, and where its bulk begins (-1: in the earlier format)."""
+class _Line(NamedTuple):
+    """Where a line begins, its bytes, and its JSON: the head alone, or of the ``former`` format all."""
+
+    offset: int
+    size: int
+    json: bytes
+    former: bool
+
+
+def _parsed(block: list[_Line]) -> Iterator[SampleHead]:
+    """The heads of some lines. Raises ValueError at the first that holds none."""
     try:
         # One text: the parser then shares the keys of all rows, in half of the time.
-        text = b",".join(data[at:bulk] + b"}" for at, _, bulk in block if bulk >= 0)
-        found = iter(json.loads(b"[" + text + b"]"))
-        rows = [next(found) if bulk >= 0 else _former_head(json.loads(data[at:end])) for at, end, bulk in block]
-        heads = [SampleHead(at, end - at, values) for (at, end, _), values in zip(block, rows, strict=True)]
-        if not all(type(row) is dict for row in rows) or next(found, None) is not None:
-            raise ValueError("a line is no object")
-    except (ValueError, LookupError, TypeError, AttributeError, StopIteration):
+        found = json.loads(b"[" + b",".join(line.json for line in block) + b"]")
+        heads = []
+        for line, row in zip(block, found, strict=True):
+            values = _former_head(row) if line.former else row
+            check_row(values, HEAD)
+            heads.append(SampleHead(line.offset, line.size, values))
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
         if len(block) == 1:
-            raise ValueError("it is no JSON object with the keys of one") from None
+            why = str(error) if type(error) is ValueError else "it is no JSON object with the keys of one"
+            raise ValueError(why) from None
         for line in block:
-            yield from _parsed(data, [line])
+            yield from _parsed([line])
         return
     yield from heads
 

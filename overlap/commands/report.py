@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterator
 
+from sandbox.core import printable
+
 
 def report_command(args: argparse.Namespace) -> Iterator[str]:
     """Write the report; yields what it says of several runs, or warns of in one, and where it is."""
@@ -17,4 +19,4 @@ def report_command(args: argparse.Namespace) -> Iterator[str]:
         yield from (f"WARNING  {warning}" for warning in run_warnings(runs[0]))
     else:
         yield from comparison_lines(runs)
-    yield f"{path}: open it in a browser"
+    yield f"{printable(str(path))}: open it in a browser"

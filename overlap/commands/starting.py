@@ -7,6 +7,7 @@ import shlex
 from collections.abc import Iterator
 from pathlib import Path
 
+from overlap.config import path_given
 from overlap.errors import ConfigError
 from overlap.placement import computes_faster_in_float32
 
@@ -19,11 +20,12 @@ _BFLOAT16, _FLOAT32 = "dtype: bfloat16 ", "dtype: float32  "
 
 def init_command(args: argparse.Namespace) -> Iterator[str]:
     """Write the folder; yield what is in it, and the next commands."""
-    folder = Path(args.folder)
+    folder = path_given(_FIELD, args.folder, "my-task")
     made = copy_starter(folder)
+    inside = shlex.quote(f"./{folder}" if str(folder).startswith("-") else str(folder))
     yield f"{folder}: {', '.join(made)}"
-    yield f"its test:  cd {shlex.quote(str(folder))} && python -m pytest -q test_my_task.py"
-    yield f"training:  cd {shlex.quote(str(folder))} && overlap train --config config.yaml"
+    yield f"its test:  cd {inside} && python -m pytest -q test_my_task.py"
+    yield f"training:  cd {inside} && overlap train --config config.yaml"
 
 
 def copy_starter(folder: Path) -> list[str]:

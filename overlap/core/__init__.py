@@ -6,7 +6,7 @@ Imports nothing of overlap's; every other package may import it.
 from overlap.core.chat_turns import Spoken, Used, unicode_of
 from overlap.core.interfaces import Generator, Learner, Verifier
 from overlap.core.interfaces import TaskInterface as Task
-from overlap.core.kept_groups import KEPT_BYTES, SAMPLE_BYTES, TOKEN_BYTES, kept_groups
+from overlap.core.kept_groups import BY_INTEREST, KEPT_BYTES, SAMPLE_BYTES, TOKEN_BYTES, kept_groups
 from overlap.core.no_process import Processless, ProcesslessEngine, ProcesslessVerifier
 from overlap.core.nouns import (
     Batch,
@@ -31,6 +31,7 @@ from overlap.core.tolerance import equal_rewards, reaches
 from overlap.core.user_code import described_error, line_of, line_of_dump, shortened
 
 __all__ = [
+    "BY_INTEREST",
     "KEPT_BYTES",
     "SAMPLE_BYTES",
     "TOKEN_BYTES",

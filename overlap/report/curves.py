@@ -47,9 +47,9 @@ LEARNING = (
     Curve("Effective samples", "of the samples", [("learn/is_effective_fraction", "importance weights")], share=True),
     Curve("Response length", "tokens", [("rollout/length_mean", "mean"), ("rollout/length_max", "longest")]),
     Curve(
-        "Cut off, not judged",
+        "Cut off, not scored",
         "of the samples",
-        [("rollout/truncated_share", "cut off before the end"), ("verify/failed_share", "not judged")],
+        [("rollout/truncated_share", "cut off before the end"), ("verify/failed_share", "not scored")],
         share=True,
     ),
     Curve("Engine against learner after a sync", "nats", [("rollout/parity_gap", "parity gap")]),

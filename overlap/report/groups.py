@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from overlap.analysis import ACCEPTED, GroupKey, RunData, SampleHead, dropped_words, first_failed_test, group_key
+from overlap.core import BY_INTEREST
 from overlap.report.page import cut_short, esc, figure_text, section, table
 from sandbox.core import Excerpt
 
@@ -15,7 +16,8 @@ SAMPLES = 16
 CHARACTERS = 1_600_000
 """All texts together have about so many; each is cut_short to its share."""
 LONGEST, SHORTEST = 6000, 500
-KINDS = ("best", "worst", "mixed", "longest", "failed", "heldout")
+KINDS = (*BY_INTEREST, "heldout")
+"""Reasons for which groups are kept."""
 
 
 def sample_groups(run: RunData) -> str:
@@ -92,7 +94,7 @@ def _shade(reward: float | None) -> int:
 
 
 def _sample(row: Mapping[str, Any], most: int) -> str:
-    verdict = row["verdict"] or ("not judged" if row["failure"] else "–")
+    verdict = row["verdict"] or ("not scored" if row["failure"] else "–")
     kind = "good" if verdict == ACCEPTED else "soft" if row["verdict"] is None else "bad"
     facts = [f"reward {figure_text(row['reward'])}"]
     facts += [f"advantage {row['advantage']:+.2f}"] if row["advantage"] is not None else []
@@ -103,7 +105,7 @@ def _sample(row: Mapping[str, Any], most: int) -> str:
     facts += [f"{name} {figure_text(value)}" for name, value in row["parts"].items() if len(row["parts"]) > 1]
     facts += ["weak verdict"] if row["weak"] else []
     facts += [f"{row['turns']} turns"] if row["turns"] > 1 else []
-    parts = [_text("Not judged", row["failure"], most), _text("Answer", row.get("dialog") or row["answer"], most)]
+    parts = [_text("Not scored", row["failure"], most), _text("Answer", row.get("dialog") or row["answer"], most)]
     program = row.get("program")
     if program:
         language = f" ({program['language']})" if program.get("language") else ""

@@ -16,8 +16,9 @@ from pathlib import Path
 HERE = Path(__file__).parent
 MARK = "<!-- overlap report -->"
 """In the first line: what tells a file of ours, which may be written over."""
+_UNSEEN = (0x061C, 0x200B, 0x200E, 0x200F, *range(0x2028, 0x202F), *range(0x2060, 0x206A), 0xFEFF)
 _HIDDEN = {code: f"⟨{code:02X}⟩" for code in (*range(32), 127, *range(0x80, 0xA0))}
-_HIDDEN |= {code: f"⟨U+{code:04X}⟩" for code in (*range(0x202A, 0x202F), *range(0x2066, 0x206A), 0xFEFF)}
+_HIDDEN |= {code: f"⟨U+{code:04X}⟩" for code in _UNSEEN}
 _VISIBLE = {code: text for code, text in _HIDDEN.items() if code not in (9, 10)}
 """What a reader would not see, or which turns text around, is written out."""
 

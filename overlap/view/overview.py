@@ -42,7 +42,8 @@ def _facts(
     heldout = [row for row in rows if row["split"] == "heldout"]
     if train:
         steps, number = sorted({row["step"] for row in train}), count_of(sum(row["samples"] for row in train), "sample")
-        yield f"steps     {steps[0]} to {steps[-1]} ({run.state}), {number}{_course(rewards_by_step(train), steps)}"
+        course = _course(rewards_by_step(train), steps)
+        yield f"steps     {steps[0]} to {steps[-1]} ({one_line_of(run.state)}), {number}{course}"
     if heldout:
         yield f"held-out  {_evaluations(heldout)}"
     told = [f"{screen.verdict(verdict)} {number:,}" for verdict, number in verdict_counts(train or rows)]

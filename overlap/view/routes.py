@@ -59,9 +59,9 @@ def samples_app(library: SampleLibrary) -> Starlette:
         "/api/groups": answers.groups,
         "/api/problems": answers.problems,
         "/api/problem": answers.problem,
-        "/api/group/{step:int}/{group}": answers.group,
-        "/api/sample/{step:int}/{group}/{sample:int}": answers.sample,
-        "/api/tokens/{step:int}/{group}/{sample:int}": answers.tokens,
+        "/api/group/{step}/{group}": answers.group,
+        "/api/sample/{step}/{group}/{sample}": answers.sample,
+        "/api/tokens/{step}/{group}/{sample}": answers.tokens,
     }
     routes += [Route(path, partial(_json, answer), methods=["GET"]) for path, answer in named.items()]
     handlers: dict[Any, Any] = {HTTPException: _refused, OverlapError: _failed, Exception: _broke}
@@ -116,7 +116,7 @@ class _Answers:
         return problem_parts(name, rows, heads)
 
     def group(self, request: Request) -> Any:
-        step, group = request.path_params["step"], _number(request.path_params["group"], "group")
+        step, group = (_number(request.path_params[name], name) for name in ("step", "group"))
         row, samples = self.library.group(step, group)
         if row is None and not samples:
             raise HTTPException(404, f"step {step} has no group {group}")
@@ -129,9 +129,9 @@ class _Answers:
         return token_parts(self._row(request), self.texts)
 
     def _row(self, request: Request) -> dict[str, Any]:
-        given = request.path_params
+        step, group, sample = (_number(request.path_params[name], name) for name in ("step", "group", "sample"))
         try:
-            return self.library.sample((given["step"], _number(given["group"], "group"), given["sample"]))
+            return self.library.sample((step, group, sample))
         except ConfigError as error:
             raise HTTPException(404, str(error)) from error
 

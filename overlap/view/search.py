@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-import mmap
 from collections.abc import Sequence
 from pathlib import Path
 
 from overlap.analysis import SampleHead
+from overlap.errors import ConfigError, error_reason
 
 _NUMBERS = b', "token_ids": "'
 """Where the texts of a row end, and its numbers as base64 begin."""
@@ -18,22 +18,29 @@ def rows_with(text: str, path: Path, heads: Sequence[SampleHead]) -> list[Sample
     is written.
     """
     wanted = json.dumps(text, ensure_ascii=False)[1:-1].encode("utf-8", "backslashreplace")
+    found = []
     try:
-        with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-            return [head for head in heads if _has(data, wanted, head.offset, head.offset + head.size)]
-    except (FileNotFoundError, ValueError):  # no file, or an empty one
+        with path.open("rb") as file:
+            for head in heads:
+                file.seek(head.offset)
+                if _has(file.read(head.size), wanted):
+                    found.append(head)
+    except FileNotFoundError:
         return []
+    except OSError as error:
+        raise ConfigError("RUN", str(path), f"cannot be read ({error_reason(error)})") from error
+    return found
 
 
-def _has(data: mmap.mmap, wanted: bytes, begin: int, end: int) -> bool:
-    at = data.find(wanted, begin, end)
+def _has(row: bytes, wanted: bytes) -> bool:
+    at = row.find(wanted)
     if at < 0:
         return False
-    numbers = data.find(_NUMBERS, begin, end)
-    end = numbers if numbers >= 0 else end
+    numbers = row.find(_NUMBERS)
+    end = numbers if numbers >= 0 else len(row)
     while 0 <= at < end:
         behind = at + len(wanted)
-        if not (data[at - 1 : at] == b'"' and data[behind : behind + 2] == b'":'):  # else it is the name of a field
+        if not (row[at - 1 : at] == b'"' and row[behind : behind + 2] == b'":'):  # else it is the name of a field
             return True
-        at = data.find(wanted, behind, end)
+        at = row.find(wanted, behind)
     return False

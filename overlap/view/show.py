@@ -15,7 +15,7 @@ from overlap.view.show_group import GroupShown
 from overlap.view.show_sample import SampleShown
 from overlap.view.show_tokens import token_lines
 from overlap.view.source import group_rows, open_samples
-from overlap.view.terminal import Screen, figure, verdict_colour
+from overlap.view.terminal import Screen, figure, shown_argument, verdict_colour
 from overlap.view.tokens import TokenFigure, TokenTexts
 
 NEWEST = 20
@@ -48,7 +48,7 @@ def show_samples(name: str, choice: ShowChoice, screen: Screen | None = None) ->
     elif only.dropped:
         yield from shown.dropped()
     elif only == SampleFilter():
-        yield from overview(run, name, shown.screen)
+        yield from overview(run, shown.name, shown.screen)
     else:
         yield from shown.groups()
 
@@ -57,7 +57,7 @@ class Show:
     """Shows the parts of one run."""
 
     def __init__(self, run: RunData, name: str, choice: ShowChoice, screen: Screen) -> None:
-        self.run, self.name, self.choice, self.screen = run, name, choice, screen
+        self.run, self.name, self.choice, self.screen = run, shown_argument(name), choice, screen
         self.only = choice.only
 
     def found(self) -> list[SampleHead]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import shutil
 import sys
 from collections.abc import Iterable, Iterator, Sequence
@@ -104,6 +105,11 @@ def safe(text: str) -> str:
 def one_line_of(text: str) -> str:
     """The same in one line."""
     return safe(" ".join(text.split("\n")) if "\n" in text else text)
+
+
+def shown_argument(text: str) -> str:
+    """A name as it stands in a command that is to be copied."""
+    return one_line_of(shlex.quote(text))
 
 
 def columns(text: str) -> int:

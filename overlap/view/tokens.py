@@ -31,7 +31,7 @@ class SampleTokens:
     @classmethod
     def of(cls, row: Mapping[str, Any]) -> SampleTokens | None:
         """Those of a row of trajectories.jsonl; None where it keeps none."""
-        if not row.get("token_ids"):
+        if not row.get("token_ids") or not row.get("logprobs"):
             return None
         ids, learner = unpacked_ints(row["token_ids"]), row.get("learner_logprobs")
         mask = unpacked_bytes(row["mask"]) if row.get("mask") else bytes([1]) * len(ids)

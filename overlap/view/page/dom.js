@@ -23,7 +23,7 @@ export function svg(tag, given = {}, ...children) {
 
 // Control characters and marks that turn the direction of a text are shown by their numbers.
 export function visible(text) {
-  return text.replace(/[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff]/g,
+  return text.replace(/[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]/g,
     c => "\\u" + c.charCodeAt(0).toString(16).padStart(4, "0"));
 }
 

@@ -12,6 +12,7 @@ from statistics import fmean, pstdev
 
 import pytest
 from ill_runs import HEALTHY_RUNS, ILL
+from kept_rows import kept_row, write_rows
 from made_run import made_run
 from places import ROOT
 
@@ -67,6 +68,52 @@ def test_every_module_of_checks_is_read() -> None:
     assert {module.__name__.rpartition(".")[2] for module in CHECKED} == modules
 
 
+Course = Callable[[int], float]
+
+
+def _told(folder: Path, steps: int, **columns: float | Course) -> list[str]:
+    """The kinds told of a run of 8 samples a step with these columns, values or functions of the step's number."""
+    (folder / "config.yaml").write_text("learn: {advantage: group}\n")
+    given = {"reward/mean": 0.5, "reward/std": 0.5, "rollout/groups_kept": 2, "rollout/samples": 8} | columns
+    rows = [
+        {"step": step, **{name: value(step) if callable(value) else value for name, value in given.items()}}
+        for step in range(1, steps + 1)
+    ]
+    return [warning.kind for warning in run_warnings(RunData(folder, rows))]
+
+
+@pytest.mark.parametrize(
+    ("kind", "columns"),
+    [
+        ("entropy_growth", {"learn/entropy": lambda k: 0.1 * k}),
+        ("length_growth", {"rollout/length_mean": lambda k: 10.0 * k}),
+        ("lost_updates", {"sync/applied_share": 0.05}),
+    ],
+)
+def test_a_reward_that_is_higher_by_chance_hides_no_illness(
+    tmp_path: Path, kind: str, columns: dict[str, float | Course]
+) -> None:
+    """Means of three steps of 8 samples differ by 0.14 as they are drawn."""
+    assert _told(tmp_path, 20, **{"reward/mean": lambda k: 0.6 if k > 17 else 0.5}, **columns) == [kind]
+    assert _told(tmp_path, 20, **{"reward/mean": lambda k: k / 20}, **columns) == []
+
+
+@pytest.mark.parametrize("steps", [2, 5, 20])
+def test_gradients_that_are_no_numbers_are_told_however_short_the_run_is(tmp_path: Path, steps: int) -> None:
+    assert _told(tmp_path, steps, **{"learn/grad_norm": math.nan}) == ["gradient_spikes"]
+    assert _told(tmp_path, steps, **{"learn/grad_norm": 0.5}) == []
+
+
+def test_groups_without_signal_are_told_only_of_a_policy_that_fails_and_not_by_chance(tmp_path: Path) -> None:
+    def told(steps: int, **columns: float) -> list[str]:
+        dropped = {"rollout/groups_kept": 1, "rollout/groups_dropped": 4}
+        return _told(tmp_path, steps, **dropped, **columns)
+
+    assert told(8, **{"reward/solved_share": 0.2}) == ["no_signal"]
+    assert told(4, **{"reward/solved_share": 0.97}) == []
+    assert told(1, **{"reward/solved_share": 0.2}) == []
+
+
 def test_every_check_has_its_made_run_and_its_line_in_the_documentation() -> None:
     assert set(CHECKS) == set(ILL)
     text = (ROOT / "docs" / "report.md").read_text("utf-8")
@@ -109,3 +156,13 @@ def test_a_run_in_which_nothing_could_be_learned_is_told_why(
     assert cause in warning.way_out
     one = [*none, {"step": 3, "rollout/groups_kept": 1}]
     assert run_warnings(RunData(tmp_path, one)) == []
+
+
+def test_names_in_a_warning_cannot_command_the_terminal_that_it_goes_to(tmp_path: Path) -> None:
+    row = {"program_sha256": "0", "verdict": "AC", "kept_as": []}
+    rows = [kept_row(**row, prompt_id=f"p{n}\x1b[31m\n\u202e") for n in range(9)]
+    folder = write_rows(tmp_path / "run", *rows, config="learn: {advantage: group}\n")
+    told = run_warnings(RunData(folder, [{"step": 3, "rollout/groups_kept": 1}]))
+    assert [warning.kind for warning in told] == ["duplicate_programs"]
+    assert "p0" in str(told[0])
+    assert str(told[0]).isprintable()

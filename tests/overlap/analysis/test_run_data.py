@@ -23,8 +23,9 @@ def _run(path: Path, **files: str) -> Path:
 
 
 def _problem(step: int, name: str, solved: int, **more: Any) -> str:
-    row = {"split": "heldout", "step": step, "prompt_id": name, "samples": 2, "solved": solved, "failed": 0,
-           "truncated": 0, "tokens": 9, "reward": solved / 2, **more}  # fmt: skip
+    row = {"split": "heldout", "step": step, "group": -1, "prompt_id": name, "samples": 2, "solved": solved,
+           "failed": 0, "truncated": 0, "tokens": 9, "reward": solved / 2, "reward_std": 0.5, "dropped": "",
+           "verdicts": {}, "learned": False, "weak": 0, "programs": 2, **more}  # fmt: skip
     return json.dumps(row) + "\n"
 
 
@@ -49,7 +50,7 @@ def test_the_summary_of_an_earlier_session_is_not_that_of_a_resumed_run(tmp_path
 
 def test_evaluations_are_the_rates_over_the_problems_of_each_step(tmp_path: Path) -> None:
     groups = _problem(0, "a", 0) + _problem(0, "b", 1) + _problem(5, "a", 2) + _problem(5, "b", 2, failed=1, samples=3)
-    run = overlap.load_run(_run(tmp_path / "r", groups_jsonl=groups + '{"split": "train", "step": 6}\n'))
+    run = overlap.load_run(_run(tmp_path / "r", groups_jsonl=groups + _problem(6, "a", 0, split="train")))
     assert [(point.step, point.rate.at(1).value) for point in run.evaluations] == [(0, 0.25), (5, 1.0)]
     assert run.evaluations[1].rate.failed == 1
     assert "pass@1 after step 5" in repr(run)
@@ -59,6 +60,19 @@ def test_a_mean_reward_that_is_no_pass_rate_is_told_as_one(tmp_path: Path) -> No
     run = overlap.load_run(_run(tmp_path / "r", groups_jsonl=_problem(0, "a", 0, reward=0.4)))
     assert run.evaluations[0].rate.estimate.value == pytest.approx(0.4)
     assert not run.evaluations[0].rate.binary
+
+
+def test_all_evaluations_of_a_run_are_in_one_measure(tmp_path: Path) -> None:
+    """Rewards that are not passes may be all 0 in the first one."""
+    groups = _problem(0, "a", 0) + _problem(5, "a", 0, reward=0.4)
+    points = overlap.load_run(_run(tmp_path / "r", groups_jsonl=groups)).evaluations
+    assert [point.rate.figures()["measure"] for point in points] == ["mean reward", "mean reward"]
+
+
+def test_samples_that_could_not_be_judged_do_not_make_answers_longer(tmp_path: Path) -> None:
+    groups = _problem(0, "a", 1, samples=4, failed=2, tokens=40, truncated=4, reward=0.5)
+    figures = overlap.load_run(_run(tmp_path / "r", groups_jsonl=groups)).evaluations[0].rate.figures()
+    assert (figures["tokens_mean"], figures["truncated_share"], figures["samples"]) == (10, 1.0, 2)
 
 
 def test_the_table_has_a_row_for_each_step(tmp_path: Path) -> None:
@@ -80,3 +94,37 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path, name: str) -> None:
     run = overlap.load_run(path)
     with pytest.raises(ConfigError, match=name):
         _ = run.config, run.steps, run.groups, run.summary
+
+
+DEEP = "[" * 100_000 + "\n"
+BROKEN = {
+    "config.yaml": ("- 1\n", "run: 3\n", DEEP),
+    "metrics.jsonl": ("{}\n", '{"step": null}\n', "[1]\n", DEEP),
+    "groups.jsonl": ("{}\n", "null\n", _problem(0, "a", 0, tokens="x"), _problem(0, "a", 0, verdicts=None), DEEP),
+    "summary.json": ("[]", "3", '{"exit": null}', DEEP),
+}
+
+
+@pytest.mark.parametrize(("name", "text"), [(name, text) for name, texts in BROKEN.items() for text in texts])
+def test_a_file_of_another_form_is_named_and_costs_no_traceback(tmp_path: Path, name: str, text: str) -> None:
+    path = _run(tmp_path / "r")
+    (path / name).write_text(text)
+    run = overlap.load_run(path)
+    with pytest.raises(ConfigError, match=name):
+        _ = run.config, run.steps, run.groups, run.summary
+
+
+def test_what_a_notebook_shows_of_a_run_holds_no_markup_and_no_commands_of_its_texts(tmp_path: Path) -> None:
+    text = "<b>\x1b[31m\u202e\n"
+    run = overlap.load_run(
+        _run(tmp_path / "r", summary_json=json.dumps({"exit": text, "warnings": [text]}), metrics_jsonl='{"step": 1}\n')
+    )
+    assert repr(run).isprintable()
+    assert run._repr_html_().isprintable()
+    assert "<b>" not in run._repr_html_()
+
+
+def test_a_figure_that_is_none_is_not_known(tmp_path: Path) -> None:
+    rows = '{"step": 1, "reward/mean": "x"}\n{"step": 2, "reward/mean": [1]}\n{"step": 3, "reward/mean": 0.5}\n'
+    found = overlap.load_run(_run(tmp_path / "r", metrics_jsonl=rows)).column("reward/mean")
+    assert [math.isnan(value) for value in found] == [True, True, False]

@@ -147,3 +147,26 @@ def test_a_disk_that_fills_up_leaves_nothing(
     assert "cannot be written (No space left on device)" in refused("mine")
     assert [path.name for path in tmp_path.iterdir()] == (["mine"] if there else [])
     assert not there or not any((tmp_path / "mine").iterdir())
+
+
+def test_a_name_that_a_shell_would_take_for_an_option_is_quoted_in_the_commands(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("-dash", "a b", "it's"):
+        assert cli.main(["init", "--", name]) == 0
+        command = capfd.readouterr().out.splitlines()[1].removeprefix("its test:  ").partition(" && ")[0]
+        subprocess.run(["sh", "-c", f"{command} && test -f my_task.py"], check=True)
+
+
+def test_an_empty_name_is_no_folder_and_a_tilde_is_home(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture
+) -> None:
+    """A variable of a shell that is not set must not write into the current folder."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    assert cli.main(["init", ""]) == 2
+    assert "give a path" in capfd.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+    assert cli.main(["init", "~/mine"]) == 0
+    assert (tmp_path / "home" / "mine" / "my_task.py").is_file()

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import random
+import re
 
 import pytest
 from finished_steps import group, result, scored
+from places import ROOT
 
 from overlap.core import Batch, Group, kept_groups
-from overlap.core.kept_groups import KEPT_BYTES, SAMPLE_BYTES, TOKEN_BYTES, kept_size
+from overlap.core.kept_groups import BY_INTEREST, KEPT_BYTES, SAMPLE_BYTES, TOKEN_BYTES, kept_size
 
 
 def made(number: int, *rewards: float | None, tokens: int = 4) -> Group:
@@ -77,3 +79,9 @@ def test_what_is_kept_of_a_step_is_bounded_and_the_least_interesting_are_left_ou
 def test_a_group_that_does_not_fit_leaves_its_room_to_others() -> None:
     long = made(1, None, *(1,) * 15, tokens=10_500)
     assert kept_groups(batch(made(0, 1, 0), long, made(2, 0, 0))) == {0: ("mixed",), 2: ("worst",)}
+
+
+def test_every_reason_is_documented() -> None:
+    text = (ROOT / "docs/samples.md").read_text("utf-8").partition("| reason (`kept_as`)")[2].partition("\n\n")[0]
+    rows = re.findall(r"^\| (`.+?) \|", text, re.M)
+    assert set(re.findall(r"\w+", " ".join(rows))) == set(BY_INTEREST)

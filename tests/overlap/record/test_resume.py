@@ -72,12 +72,19 @@ def test_a_run_goes_on_after_its_newest_checkpoint_with_the_rows_until_there(run
     assert read_json_lines(run / "metrics.jsonl")[2:] == [{"step": 3, "again": True}]
 
 
+FORMER_ROW = (
+    b'{"step": %d, "id": "g0s0", "prompt_id": "p", "prompt": "", "answer": "", "reward": 0.0, "failure": "", '
+    b'"dropped": "", "verdict": null, "tokens": 1, "finish": "stop", "versions": [], "generate_s": 0.1, '
+    b'"verify_s": 0.1}\n'
+)
+
+
 def test_samples_of_an_earlier_format_stay_in_front_of_those_that_follow(tmp_path):
     """Its checkpoint knows of no groups.jsonl."""
     cfg = config(tmp_path / "run")
     made = RunDir.create(cfg.run.dir, cfg.to_dict())
     for step in (1, 2, 3):
-        made.add_samples([b'{"step": %d, "id": "g0s0", "prompt_id": "p", "finish": "stop"}\n' % step])
+        made.add_samples([FORMER_ROW % step])
         if step == 2:
             offsets = {name: size for name, size in made.offsets.items() if name != "groups_offset"}
             with writing(made.checkpoints, 2) as folder:

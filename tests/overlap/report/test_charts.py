@@ -101,6 +101,7 @@ def test_figures_are_written_as_people_do() -> None:
 def test_text_is_escaped_and_what_nobody_sees_is_written_out() -> None:
     assert esc("<a href='x'>&\"") == "&lt;a href=&#x27;x&#x27;&gt;&amp;&quot;"
     assert esc("a\x00\x1b\u202eb\ud800\tc\n") == "a⟨00⟩⟨1B⟩⟨U+202E⟩b\\ud800\tc\n"
+    assert esc("\u061c\u200b\u200f\u2028\u2066") == "⟨U+061C⟩⟨U+200B⟩⟨U+200F⟩⟨U+2028⟩⟨U+2066⟩"
 
 
 def test_a_long_text_keeps_both_ends() -> None:

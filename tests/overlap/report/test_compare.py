@@ -18,7 +18,8 @@ def run_of(folder: Path, split: str, solved: list[int], samples: int = 20) -> Ru
     (folder / "config.yaml").write_text("run: {eval_samples: 20}\n")
     rows = [
         {"split": split, "step": 5, "group": k, "prompt_id": f"p{k}", "samples": samples, "solved": good, "failed": 0,
-         "truncated": 0, "tokens": 9, "reward": good / samples}
+         "truncated": 0, "tokens": 9, "reward": good / samples, "reward_std": 0.0, "dropped": "", "verdicts": {},
+         "weak": 0, "programs": 0, "learned": split == "train"}
         for k, good in enumerate(solved)
     ]  # fmt: skip
     (folder / "groups.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 from kept_rows import kept_row, write_rows
+from places import ROOT
 
 from overlap.errors import ConfigError
 from overlap.view.library import SORTS, SampleLibrary, SampleOrder
@@ -123,3 +125,10 @@ def test_facts_and_problems_of_a_finished_run(finished: Path) -> None:
     assert len(problems) == 18
     rates = [problem["solved"] / problem["samples"] for problem in problems]
     assert rates == sorted(rates)
+
+
+def test_the_page_sorts_by_what_can_be_sorted_by() -> None:
+    script = (ROOT / "overlap/view/page/rows.js").read_text("utf-8").partition("SORTS = {")[2].partition("},")[0]
+    asked = {name.removeprefix("-") for name in re.findall(r'"?(-?\w+)"?: "', script)}
+    assert asked <= SORTS.keys()
+    assert {"step", "reward", "tokens"} <= asked

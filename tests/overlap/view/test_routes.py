@@ -109,6 +109,12 @@ def test_a_query_that_makes_no_sense_is_told_so(query: str, ask: Callable[..., A
     assert "error" in ask(f"/api/samples?{query}", 400)
 
 
+@pytest.mark.parametrize("number", ["9" * 5000, "x", "1.5"])
+def test_a_place_that_is_no_number_is_told_so(number: str, ask: Callable[..., Any]) -> None:
+    for place in (f"sample/{number}/1/0", f"sample/1/1/{number}", f"tokens/1/{number}/0", f"group/{number}/1"):
+        assert "no whole number" in ask(f"/api/{place}", 400)["error"]
+
+
 def test_groups_and_problems_are_listed_and_opened(ask: Callable[..., Any]) -> None:
     groups = ask("/api/groups?limit=3&only=")
     assert groups["total"] == 24 + 4 * 6

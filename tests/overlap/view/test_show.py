@@ -227,3 +227,18 @@ def test_a_run_that_is_misspelt_is_told_with_those_near(tmp_path: Path, shown: S
 @pytest.mark.parametrize("name", ["x" * 5000, "a\0b", "~nobody-at-all/x", ""])
 def test_a_name_that_no_file_system_takes_is_bad_input(name: str, shown: Shown) -> None:
     assert shown(name).startswith("overlap: bad input: ")
+
+
+HOSTILE = "a b\x1b[31m\u202e\nforged line"
+
+
+def test_a_run_whose_name_a_shell_or_a_terminal_would_take_apart_is_shown_whole_and_quoted(
+    tmp_path: Path, shown: Shown
+) -> None:
+    run = write_rows(tmp_path / HOSTILE, kept_row(prompt_id=HOSTILE))
+    (run / "summary.json").write_text(json.dumps({"exit": HOSTILE}))
+    for flags in ([], ["--step", "3"], ["--group", "17"], ["--sample", "g17s2"], ["--problem", HOSTILE]):
+        text = shown(run, *flags)
+        assert not any(c in text for c in "\x1b\u202e"), flags
+        assert not any(line.startswith("forged") for line in text.splitlines()), flags
+    assert f"overlap show '{tmp_path}/a b" in shown(run)
