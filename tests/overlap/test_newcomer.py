@@ -255,6 +255,7 @@ MISTAKES: list[tuple[list[str], str]] = [
     (["show", "a", "--step", "last"], "argument --step: 'last': use a whole number"),
     (["show", "a", "--limit", "0"], "use a whole number, 1 or more"),
     (["view", "a", "--port", "70000"], "argument --port: '70000': use a whole number from 0 to 65535"),
+    (["view", "a", "--port", "-1"], "argument --port: '-1': use a whole number from 0 to 65535"),
     (["filter", "--train", "x"], "argument --train: 'x': use a whole number"),
     (["fields", "learn.lrr"], "did you mean learn.lr?"),
 ]

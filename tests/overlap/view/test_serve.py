@@ -50,12 +50,6 @@ def test_a_port_that_is_taken_is_one_line_with_the_way_out(finished: Path, capsy
     assert f"--port={port}: is taken; use another one, or --port 0" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("port", ["70000", "-1"])
-def test_a_number_that_is_no_port_is_bad_input(port: str, finished: Path, capsys: pytest.CaptureFixture) -> None:
-    assert cli.main(["view", str(finished), "--port", port]) == 2
-    assert "cannot be had" in capsys.readouterr().err
-
-
 def test_a_place_without_a_run_is_bad_input(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     assert cli.main(["view", str(tmp_path)]) == 2
     assert "is missing" in capsys.readouterr().err
