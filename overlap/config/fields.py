@@ -214,7 +214,7 @@ class Config:
     @property
     def parity_bound(self) -> float:
         """``rollout.parity_bound`` or its default for the policy's number type, nats."""
-        default = 0.05 if self.model.dtype == "bfloat16" else 1e-4
+        default = 0.05 if self.model.dtype == "bfloat16" else 5e-4
         return self.rollout.parity_bound or default
 
     def replace(self, overrides: Overrides = (), /, **sections: Mapping[str, Any]) -> Config:

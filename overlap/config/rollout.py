@@ -53,7 +53,7 @@ class RolloutConfig(Section):
     weight_backend: Literal["auto", "shm", "ipc", "nccl"] = free("auto")
     """How weights travel: shm (one host), ipc (engine and learner on the same GPUs), nccl (on different GPUs)."""
     parity_bound: float = at_least(0, 0.0, may_change=True)
-    """How far engine and learner log-probs may differ after a sync, nats; 0: 0.05 in bfloat16, 1e-4 in float32.
+    """How far engine and learner log-probs may differ after a sync, nats; 0: 0.05 in bfloat16, 5e-4 in float32.
 
     In bfloat16 99 % of the confident tokens keep it (of few, all but one), and the mean over all tokens twice it; in
     float32 all do.
