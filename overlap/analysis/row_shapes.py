@@ -14,7 +14,8 @@ _TEXT_OR_NONE, _EXCERPT = (str, NoneType), (str, dict, NoneType)
 
 GROUP: Shape = {
     **dict.fromkeys(("split", "prompt_id", "dropped"), _TEXT),
-    **dict.fromkeys(("step", "group", "samples", "solved", "failed", "truncated", "tokens", "weak", "programs"), _WHOLE),
+    **dict.fromkeys(("step", "group", "samples", "solved", "failed"), _WHOLE),
+    **dict.fromkeys(("truncated", "tokens", "weak", "programs"), _WHOLE),
     **dict.fromkeys(("reward", "reward_std"), _NUMBER_OR_NONE),
     "verdicts": _OBJECT,
 }  # fmt: skip

@@ -19,7 +19,6 @@ from overlap.analysis.sample_file import SampleFile
 from overlap.config import HISTORY, path_given
 from overlap.errors import ConfigError, error_reason
 from overlap.record import RunFile, find_run_file, has_owner, read_json_lines
-
 from sandbox.core import printable
 
 if TYPE_CHECKING:

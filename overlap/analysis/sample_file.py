@@ -10,9 +10,8 @@ import base64
 import json
 from array import array
 from collections.abc import Iterator, Mapping
-from io import BufferedReader
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 from overlap.analysis.row_shapes import HEAD, check_bulk, check_row
 from overlap.errors import ConfigError, error_reason
@@ -68,7 +67,7 @@ class SampleFile:
             raise ConfigError("RUN", str(self.path), f"line {line} holds no sample ({error}); remove it") from error
         return self._heads
 
-    def _read_on(self, file: BufferedReader) -> None:
+    def _read_on(self, file: BinaryIO) -> None:
         """Add the heads of what was written behind the last one; all anew where that is not in its place any more.
 
         The file is read, not mapped: a run that goes back cuts it off, and a page that is gone would end the process.
@@ -82,7 +81,7 @@ class SampleFile:
         if self._heads:
             self._last = self._mark(file)
 
-    def _mark(self, file: BufferedReader) -> bytes | None:
+    def _mark(self, file: BinaryIO) -> bytes | None:
         """The beginning of the last row; None where it is gone."""
         last = self._heads[-1]
         file.seek(last.offset)
@@ -118,7 +117,7 @@ class SampleFile:
         return map(self.row, list(self.heads()))
 
 
-def _heads(file: BufferedReader, at: int) -> Iterator[SampleHead]:
+def _heads(file: BinaryIO, at: int) -> Iterator[SampleHead]:
     """The heads of the whole lines of ``file``, which begin at ``at``; a torn last line is left out."""
     block: list[_Line] = []
     for line in file:

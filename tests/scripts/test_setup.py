@@ -19,7 +19,6 @@ from pathlib import Path
 import pytest
 from places import ROOT
 
-
 TOOLS = (
     *("awk", "bash", "cat", "cp", "cut", "dirname", "find", "flock", "grep", "head", "mkdir", "mv"),
     *("realpath", "rm", "sha256sum", "sleep", "sort", "tail", "timeout", "touch", "uname", "wc", "xargs"),
