@@ -18,6 +18,7 @@ GROUP: Shape = {
     **dict.fromkeys(("truncated", "tokens", "weak", "programs"), _WHOLE),
     **dict.fromkeys(("reward", "reward_std"), _NUMBER_OR_NONE),
     "verdicts": _OBJECT,
+    "learned": _FLAG,
 }  # fmt: skip
 """A row of ``groups.jsonl``."""
 STEP: Shape = {"step": _WHOLE}

@@ -46,7 +46,7 @@ class SampleLibrary:
     def __init__(self, run: RunData) -> None:
         self.run = run
         self._lock = threading.Lock()
-        self._sizes = (-1, -1)
+        self._stamps = ((-1, 0), (-1, 0))
         self._state = _State((), (), "")
         self._orders: dict[tuple[str, SampleOrder], list[SampleHead]] = {}
         self._places: tuple[str, dict[Place, SampleHead]] = ("", {})
@@ -56,11 +56,12 @@ class SampleLibrary:
         """All heads and groups, also those that came since the last call. Raises ConfigError."""
         groups_path = RunFile.GROUPS.of(self.run.path)
         with self._lock:
-            sizes = (_size(self.run.samples.path), _size(groups_path))
-            if sizes != self._sizes:
+            stamps = (_stamp(self.run.samples.path), _stamp(groups_path))
+            if stamps != self._stamps:
                 heads = tuple(self.run.samples.heads())
-                rows = _read_groups(groups_path) if sizes[1] > 0 else groups_of(heads)
-                self._state, self._sizes = _State(heads, tuple(rows), f"{sizes[0]}-{sizes[1]}"), sizes
+                rows = _read_groups(groups_path) if stamps[1][0] else groups_of(heads)
+                revision = "-".join(f"{number:x}" for stamp in stamps for number in stamp)
+                self._state, self._stamps = _State(heads, tuple(rows), revision), stamps
                 self._orders.clear()
             return self._state
 
@@ -176,11 +177,13 @@ def _place(head: Mapping[str, Any]) -> Place:
     return head["step"], head["group"], head["sample"]
 
 
-def _size(path: Any) -> int:
+def _stamp(path: Any) -> tuple[int, int]:
+    """Bytes of a file, and when it was written last, ns: a run that went back may have written as many bytes again."""
     try:
-        return int(path.stat().st_size)
+        found = path.stat()
     except OSError:
-        return 0
+        return 0, 0
+    return found.st_size, found.st_mtime_ns
 
 
 def _read_groups(path: Any) -> list[dict[str, Any]]:

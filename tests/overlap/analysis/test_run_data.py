@@ -25,7 +25,7 @@ def _run(path: Path, **files: str) -> Path:
 def _problem(step: int, name: str, solved: int, **more: Any) -> str:
     row = {"split": "heldout", "step": step, "group": -1, "prompt_id": name, "samples": 2, "solved": solved,
            "failed": 0, "truncated": 0, "tokens": 9, "reward": solved / 2, "reward_std": 0.5, "dropped": "",
-           "verdicts": {}, "weak": 0, "programs": 2, **more}  # fmt: skip
+           "verdicts": {}, "weak": 0, "programs": 2, "learned": False, **more}  # fmt: skip
     return json.dumps(row) + "\n"
 
 
