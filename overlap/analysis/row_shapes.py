@@ -17,7 +17,8 @@ GROUP: Shape = {
     **dict.fromkeys(("step", "group", "samples", "solved", "failed"), _WHOLE),
     **dict.fromkeys(("truncated", "tokens", "weak", "programs"), _WHOLE),
     **dict.fromkeys(("reward", "reward_std"), _NUMBER_OR_NONE),
-    "verdicts": _OBJECT, "learned": _FLAG,
+    "verdicts": _OBJECT,
+    "learned": _FLAG,
 }  # fmt: skip
 """A row of ``groups.jsonl``."""
 STEP: Shape = {"step": _WHOLE}

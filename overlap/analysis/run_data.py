@@ -6,6 +6,7 @@ import html
 import json
 import math
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -115,8 +116,10 @@ class RunData:
 
     @property
     def live(self) -> bool:
-        """Whether the run goes on."""
-        return has_owner(self.path)
+        """Whether the run goes on; False where nobody but its owner may know."""
+        with suppress(OSError):
+            return has_owner(self.path)
+        return False
 
     @property
     def state(self) -> str:

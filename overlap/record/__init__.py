@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from overlap.record.closing import closing_lines
     from overlap.record.command_line import masked
     from overlap.record.digest import data_digest
-    from overlap.record.json_lines import JsonLines, file_size, parse_json_lines, read_json_lines
+    from overlap.record.json_lines import JsonLines, parse_json_lines, read_json_lines
     from overlap.record.logs import Console, OpenConsole, guest, quiet
     from overlap.record.looplag import LoopLag
     from overlap.record.metrics import read_steps, solved, step_row
@@ -89,7 +89,6 @@ __all__ = [
     "data_digest",
     "duration",
     "exported_policy",
-    "file_size",
     "final_table",
     "find_checkpoint",
     "find_run_file",

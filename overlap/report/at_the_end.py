@@ -46,5 +46,7 @@ def report_at_the_end(run: RunData, lost: Callable[[str, str], None]) -> None:
         write_atomic(RunFile.REPORT.of(run.path), report_text([run], until_s=time.monotonic() + AT_THE_END_S))
     except RunDirError as error:
         lost(str(RunFile.REPORT), error_reason(error.__cause__) if isinstance(error.__cause__, OSError) else str(error))
+    except KeyboardInterrupt:  # the run has ended already, and its figures are still to be told
+        lost(str(RunFile.REPORT), "interrupted")
     except Exception as error:  # whatever it is: the run ends as it would have without a report
         lost(str(RunFile.REPORT), f"{type(error).__name__}: {error}")

@@ -5,11 +5,12 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from overlap.analysis import RunData, SampleHead
 from overlap.errors import ConfigError
-from overlap.record import RunFile, file_size
+from overlap.record import RunFile
 from overlap.view.sample_filter import NO_VERDICT, SampleFilter
 from overlap.view.search import rows_with
 from overlap.view.source import groups_of, rewards_by_step
@@ -46,7 +47,7 @@ class SampleLibrary:
     def __init__(self, run: RunData) -> None:
         self.run = run
         self._lock = threading.Lock()
-        self._sizes = (-1, -1)
+        self._stamps = ((-1, 0), (-1, 0))
         self._state = _State((), (), "")
         self._orders: dict[tuple[str, SampleOrder], list[SampleHead]] = {}
         self._places: tuple[str, dict[Place, SampleHead]] = ("", {})
@@ -56,11 +57,12 @@ class SampleLibrary:
         """All heads and groups, also those that came since the last call. Raises ConfigError."""
         groups_path = RunFile.GROUPS.of(self.run.path)
         with self._lock:
-            sizes = file_size(self.run.samples.path), file_size(groups_path)
-            if sizes != self._sizes:
+            stamps = (_stamp(self.run.samples.path), _stamp(groups_path))
+            if stamps != self._stamps:
                 heads = tuple(self.run.samples.heads())
-                rows = RunData(self.run.path).groups if sizes[1] else groups_of(heads)
-                self._state, self._sizes = _State(heads, tuple(rows), f"{sizes[0]}-{sizes[1]}"), sizes
+                rows = RunData(self.run.path).groups if stamps[1][0] else groups_of(heads)
+                revision = "-".join(f"{number:x}" for stamp in stamps for number in stamp)
+                self._state, self._stamps = _State(heads, tuple(rows), revision), stamps
             return self._state
 
     def ordered(self, order: SampleOrder) -> list[SampleHead]:
@@ -164,3 +166,12 @@ def _sorted(heads: list[SampleHead], sort: str) -> list[SampleHead]:
 
 def _place(head: Mapping[str, Any]) -> Place:
     return head["step"], head["group"], head["sample"]
+
+
+def _stamp(path: Path) -> tuple[int, int]:
+    """Bytes of a file, and when it was written last, ns: a run that went back may have written as many bytes again."""
+    try:
+        found = path.stat()
+    except OSError:
+        return 0, 0
+    return found.st_size, found.st_mtime_ns

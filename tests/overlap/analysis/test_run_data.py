@@ -25,7 +25,7 @@ def _run(path: Path, **files: str) -> Path:
 def _problem(step: int, name: str, solved: int, **more: Any) -> str:
     row = {"split": "heldout", "step": step, "group": -1, "prompt_id": name, "samples": 2, "solved": solved,
            "failed": 0, "truncated": 0, "tokens": 9, "reward": solved / 2, "reward_std": 0.5, "dropped": "",
-           "verdicts": {}, "learned": False, "weak": 0, "programs": 2, **more}  # fmt: skip
+           "verdicts": {}, "weak": 0, "programs": 2, "learned": False, **more}  # fmt: skip
     return json.dumps(row) + "\n"
 
 
@@ -128,3 +128,9 @@ def test_a_figure_that_is_none_is_not_known(tmp_path: Path) -> None:
     rows = '{"step": 1, "reward/mean": "x"}\n{"step": 2, "reward/mean": [1]}\n{"step": 3, "reward/mean": 0.5}\n'
     found = overlap.load_run(_run(tmp_path / "r", metrics_jsonl=rows)).column("reward/mean")
     assert [math.isnan(value) for value in found] == [True, True, False]
+
+
+def test_a_run_whose_lock_cannot_be_read_is_read_all_the_same(tmp_path: Path) -> None:
+    path = _run(tmp_path / "r", metrics_jsonl='{"step": 1}\n')
+    (path / "run.log").symlink_to("run.log")
+    assert "1 (did not end in order)" in repr(overlap.load_run(path))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import json
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +54,20 @@ def test_a_report_that_fails_costs_the_run_its_report_alone(
     figures = play(Stage(tmp_path, monkeypatch).session())
     assert figures["exit"] == "finished"
     assert figures["not_written"] == [f"report.html ({told}; 1 time from step 5 on)"]
+
+
+def test_ctrl_c_while_the_report_is_made_costs_the_report_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: Any, **__: Any) -> str:
+        raise KeyboardInterrupt(signal.SIGINT)
+
+    monkeypatch.setattr(NOTHING, interrupted)
+    session = Stage(tmp_path, monkeypatch).session()
+    figures = play(session)
+    assert figures["exit"] == "finished"
+    assert figures["not_written"] == ["report.html (interrupted; 1 time from step 5 on)"]
+    assert json.loads(session.run.summary.read_text())["not_written"] == figures["not_written"]
 
 
 def test_a_full_disk_is_told_by_its_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

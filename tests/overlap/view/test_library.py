@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from pathlib import Path
 from typing import Any
@@ -109,6 +110,15 @@ def test_a_run_that_went_back_is_read_anew(tmp_path: Path) -> None:
     assert _ids(library, SampleOrder(SampleFilter())) == [7]
     with pytest.raises(ConfigError, match="g17s1': is not among the kept samples"):
         library.sample((3, 17, 1))
+
+
+def test_a_run_that_went_back_and_has_written_as_many_bytes_again_is_read_anew(tmp_path: Path) -> None:
+    library = _library(tmp_path / "run", kept_row(verdict="WA"))
+    path, revision = tmp_path / "run" / "trajectories.jsonl", library.state().revision
+    path.write_text(path.read_text().replace('"verdict": "WA"', '"verdict": "RE"'))
+    os.utime(path, ns=(1, 1))
+    assert library.state().revision != revision
+    assert [head.values["verdict"] for head in library.ordered(SampleOrder(SampleFilter()))] == ["RE"]
 
 
 def test_a_run_without_samples_has_facts(tmp_path: Path) -> None:
