@@ -14,8 +14,12 @@ from dataclasses import dataclass, field
 from _peer_environments import make_environment, run_logged
 from _shared import CONFIG, ROOT, rows_of
 
+from overlap.placement import bfloat16_is_fast
+
 TRL = "trl==1.16.0"
 BAR = 4.0
+DTYPE = f"model.dtype={'bfloat16' if bfloat16_is_fast() else 'float32'}"
+"""As ``scripts/train_deepcoder.sh`` chooses it."""
 ROUND_S = 3600.0
 """Longest round of a side."""
 Row = dict[str, float]
@@ -41,7 +45,13 @@ def ours(*settings: str) -> Round:
     def run(options: argparse.Namespace, number: int) -> list[Row]:
         out = options.folder / f"overlap-{number}"
         shutil.rmtree(out, ignore_errors=True)
-        words = [f"run.steps={options.warm_up + options.steps}", "run.eval_samples=0", f"run.dir={out}", *settings]
+        words = [
+            f"run.steps={options.warm_up + options.steps}",
+            "run.eval_samples=0",
+            f"run.dir={out}",
+            DTYPE,
+            *settings,
+        ]
         argv = [sys.executable, "-m", "overlap.cli", "train", "--config", CONFIG, *words]
         run_logged(argv, out.with_suffix(".log"), ROUND_S)
         return [
@@ -61,7 +71,9 @@ def trl(reward: str) -> Round:
         out.unlink(missing_ok=True)
         program, steps = ROOT / "scripts/bench/_peer_trl_run.py", str(options.warm_up + options.steps)
         run_logged(
-            [str(python), str(program), CONFIG, steps, reward, engine, str(out)], out.with_suffix(".log"), ROUND_S
+            [str(python), str(program), CONFIG, DTYPE, steps, reward, engine, str(out)],
+            out.with_suffix(".log"),
+            ROUND_S,
         )
         return [json.loads(line) for line in out.read_text().splitlines()]
 

@@ -132,12 +132,13 @@ def settings(cfg: Config, options: argparse.Namespace) -> GRPOConfig:
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("config")
+    parser.add_argument("setting")
     parser.add_argument("steps", type=int)
     parser.add_argument("reward", choices=("verifier", "process"))
     parser.add_argument("engine", choices=("transformers", "vllm"))
     parser.add_argument("out", type=Path)
     options = parser.parse_args()
-    cfg = load_config(options.config)
+    cfg = load_config(options.config, [options.setting])
     inputs = prepare(cfg, None, options.out.parent)
     task, tokenizer, prompts = inputs.task, inputs.tokenizer, inputs.train
     texts = [tokenizer.decode(list(prompt.token_ids)) for prompt in prompts]

@@ -1,4 +1,4 @@
-"""This project beside others, each in an environment of its own: trainers and graders.
+"""This project beside TRL, and its sandbox beside other graders, each in an environment of its own.
 
     bash scripts/bench.sh peers trainers    seconds a step of the default run and of TRL's GRPO, with the same policy,
                                             problems, samples a step and learning rate

@@ -1,4 +1,4 @@
-"""Seconds, memory and size of ``overlap report`` on a run of 1,000 steps, 128,000 samples and 20 evaluations.
+"""Seconds, memory and size of ``overlap report``: 1,000 steps, 128,000 samples, 20 evaluations.
 
 A line for each time: wall and CPU seconds of the whole command, its largest memory, and the size of the page.
 """
