@@ -36,4 +36,8 @@ def test_a_step_of_it_is_trained_and_the_last_lines_say_how_to_go_on(tiny_policy
     assert any(line.startswith("step 1/1  reward 0.000  solved 0%  entropy ") for line in lines)
     assert [line.split()[0] for line in lines[-3:]] == ["outcome", "look", "next"]
     summary = json.loads((tmp_path / "mine" / "runs" / "a" / "summary.json").read_text())
-    assert (summary["exit"], summary["steps"], summary["prompts"]) == ("finished", 1, {"train": 2, "heldout": 1})
+    assert (summary["exit"], summary["steps"], summary["prompts"]) == (
+        "finished",
+        1,
+        {"train": 2, "heldout": 1, "solved": 0},
+    )
