@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
 from overlap.analysis.row_shapes import HEAD, check_bulk, check_row
+from overlap.core import Packed
 from overlap.errors import ConfigError, count_of, error_reason
 
 BULK = b', "prompt": '
@@ -189,20 +190,16 @@ def _former_head(row: dict[str, Any]) -> dict[str, Any]:
 
 def unpacked_ints(text: str) -> array[int]:
     """The int32 values of a row's base64 text, [T]."""
-    return _unpacked("i", text)
+    found: Packed[int] = Packed.from_base64("i", text)
+    return found.array
 
 
 def unpacked_floats(text: str) -> array[float]:
     """The float32 values of a row's base64 text, [T]."""
-    return _unpacked("f", text)
+    found: Packed[float] = Packed.from_base64("f", text)
+    return found.array
 
 
 def unpacked_bytes(text: str) -> bytes:
     """The bytes of a row's base64 text, [T]."""
     return base64.b64decode(text, validate=True)
-
-
-def _unpacked(code: str, text: str) -> array[Any]:
-    values: array[Any] = array(code)
-    values.frombytes(base64.b64decode(text, validate=True))
-    return values

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Literal, TypeVar, overload
@@ -23,6 +24,18 @@ class Packed(Sequence[N]):
     def __init__(self, code: Literal["i", "f"], values: Iterable[N]) -> None:
         known = values.array if isinstance(values, Packed) else None
         self.array = known if known is not None and known.typecode == code else array(code, values)
+
+    @classmethod
+    def from_base64(cls, code: Literal["i", "f"], text: str) -> Packed[N]:
+        """The numbers that ``base64`` was given of. Raises ValueError for a text of another form."""
+        values: array[N] = array(code)
+        values.frombytes(base64.b64decode(text, validate=True))
+        return cls(code, values)
+
+    @property
+    def base64(self) -> bytes:
+        """The form of files: base64 of 4 bytes for each number, lowest first."""
+        return base64.b64encode(self.array)
 
     def __len__(self) -> int:
         return len(self.array)

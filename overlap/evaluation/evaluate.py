@@ -19,7 +19,7 @@ from overlap.config import RunConfig
 from overlap.core import Generator, Prompt, Request, Scored, Trajectory, Verifier
 from overlap.errors import ConfigError, StageError, count_of, naming_stage
 from overlap.evaluation.intervals import change_interval, mean_interval, rate_interval
-from overlap.record import PASS_AT_1, mean, solved
+from overlap.record import PASS_AT_1, by_group, mean, solved
 
 STALL_S = RunConfig().stall_s
 MEAN_REWARD = "mean reward"
@@ -217,10 +217,7 @@ async def measure_pass_rate(
 
 def tallied(samples: Iterable[Scored]) -> tuple[ProblemTally, ...]:
     """A tally per group, in the order of their first samples."""
-    groups: dict[int, list[Scored]] = {}
-    for sample in samples:
-        groups.setdefault(sample.trajectory.request.group, []).append(sample)
-    return tuple(map(_tallied, groups.values()))
+    return tuple(map(_tallied, by_group(samples)))
 
 
 def _tallied(outcomes: Sequence[Scored]) -> ProblemTally:

@@ -167,7 +167,7 @@ def free_memory() -> int:
 
 def bfloat16_is_fast(processor: Path = Path("/proc/cpuinfo")) -> bool:
     """Whether products in bfloat16 take no longer than in float32: on x86 with AMX, on Arm with bf16, and where nothing
-    is known. With AVX-512 alone they take 1.2 to 1.8 times as long, without it they are done in software, 50 times.
+    is known. With AVX-512 alone they take about twice as long, without it they are done in software, 50 times.
     """
     with suppress(OSError):
         words = set(processor.read_text().split())

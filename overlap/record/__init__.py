@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from overlap.record.closing import closing_lines
     from overlap.record.command_line import masked
     from overlap.record.digest import data_digest
+    from overlap.record.group_rows import by_group
     from overlap.record.json_lines import JsonLines, parse_json_lines, read_json_lines
     from overlap.record.logs import Console, OpenConsole, guest, quiet
     from overlap.record.looplag import LoopLag
@@ -81,6 +82,7 @@ __all__ = [
     "SampleWriter",
     "Tracer",
     "banner",
+    "by_group",
     "by_parameter",
     "check_out",
     "check_reopen",

@@ -17,7 +17,6 @@ import base64
 import json
 import math
 import re
-from array import array
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import astuple, dataclass, fields
 from pathlib import Path
@@ -183,14 +182,14 @@ def _lacks_prompt(row: Mapping[str, Any]) -> bool:
 def _trajectory_of(row: Mapping[str, Any], request: Request, at_s: float) -> Trajectory:
     found = Trajectory(
         request=request,
-        token_ids=_unpacked("i", row["token_ids"]),
-        logprobs=_unpacked("f", row["logprobs"]),
+        token_ids=Packed.from_base64("i", row["token_ids"]),
+        logprobs=Packed.from_base64("f", row["logprobs"]),
         text="".join(row["text"]),
         finish=row["finish"],
         spans=tuple(VersionSpan(*span) for span in row["spans"]),
         started_s=row["generated"][0] + at_s,
         finished_s=row["generated"][1] + at_s,
-        prompt_ids=_unpacked("i", row.get("prompt_ids", "")),
+        prompt_ids=Packed.from_base64("i", row.get("prompt_ids", "")),
         mask=base64.b64decode(row.get("mask", ""), validate=True),
         turns=row.get("turns", 1),
         forks=tuple(_trajectory_of(fork, request, at_s) for fork in row.get("forks", ())),
@@ -207,10 +206,4 @@ def _trajectory_of(row: Mapping[str, Any], request: Request, at_s: float) -> Tra
 
 
 def _packed(code: Literal["i", "f"], values: Sequence[Any]) -> str:
-    return base64.b64encode(Packed(code, values).array.tobytes()).decode("ascii")
-
-
-def _unpacked(code: Literal["i", "f"], text: str) -> Packed[Any]:
-    values: array[Any] = array(code)
-    values.frombytes(base64.b64decode(text, validate=True))
-    return Packed(code, values)
+    return Packed(code, values).base64.decode("ascii")

@@ -193,7 +193,7 @@ def _quoted(name: str, value: bytes) -> tuple[bytes, bytes, bytes]:
 
 
 def _packed(code: Literal["i", "f"], values: Iterable[Any]) -> bytes:
-    return b64encode(Packed(code, values).array)
+    return Packed(code, values).base64
 
 
 def _both_ends(text: str, limit: int) -> str:

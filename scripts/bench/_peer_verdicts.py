@@ -77,7 +77,8 @@ def _checked(options: argparse.Namespace, side: GraderSide, python: str) -> dict
     words = ["check-reward", f"_peer_rewards:{side.name}", "--json", "--repeats", "1"]
     more = ["--samples", str(options.samples.absolute())] if options.samples else []
     run_logged([python, "-W", "ignore", "-m", "sandbox", *words, *more], log, CHECK_S, codes=(0, 1))
-    found = json.loads(log.read_text()[log.read_text().index("{") :])
+    text = log.read_text()
+    found, _ = json.JSONDecoder().raw_decode(text, text.index("{"))  # a grader's own output may stand around it
     answered = {id for id, calls in found["replies"].items() if any(call["score"] is not None for call in calls)}
     paid = [one["id"] if isinstance(one, dict) else str(one) for one in found["false_accepts"]]
     return {
