@@ -65,6 +65,16 @@ def check_row(row: Any, shape: Shape, *, may: bool = False) -> None:
             raise ValueError(f"{name} is {str(row[name])[:40]!r}")
 
 
+def check_alike(rows: Iterable[Any], shape: Shape) -> None:
+    """The same for many rows: one with the keys and types of a row that was right is right, too."""
+    right: set[tuple[tuple[str, ...], tuple[type, ...]]] = set()
+    for row in rows:
+        form = (tuple(row), tuple(map(type, row.values()))) if type(row) is dict else ((), ())
+        if form not in right:
+            check_row(row, shape)  # raises for what is no object
+            right.add(form)
+
+
 def check_rows(rows: Iterable[Any], shape: Shape) -> None:
     """The same for the rows of a file; the error says the row's number."""
     for number, row in enumerate(rows, 1):

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
-from overlap.analysis.row_shapes import HEAD, check_bulk, check_row
+from overlap.analysis.row_shapes import HEAD, check_alike, check_bulk
 from overlap.core import Packed
 from overlap.errors import ConfigError, count_of, error_reason
 
@@ -161,11 +161,8 @@ def _parsed(block: list[_Line]) -> Iterator[SampleHead]:
     try:
         # One text: the parser then shares the keys of all rows, in half of the time.
         found = json.loads(b"[" + b",".join(line.json for line in block) + b"]")
-        heads = []
-        for line, row in zip(block, found, strict=True):
-            values = _former_head(row) if line.former else row
-            check_row(values, HEAD)
-            heads.append(SampleHead(line.offset, line.size, values))
+        values = [_former_head(row) if line.former else row for line, row in zip(block, found, strict=True)]
+        check_alike(values, HEAD)
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
         if len(block) == 1:
             why = str(error) if type(error) is ValueError else "it is no JSON object with the keys of one"
@@ -173,7 +170,8 @@ def _parsed(block: list[_Line]) -> Iterator[SampleHead]:
         for line in block:
             yield from _parsed([line])
         return
-    yield from heads
+    for line, head in zip(block, values, strict=True):
+        yield SampleHead(line.offset, line.size, head)
 
 
 def _former_head(row: dict[str, Any]) -> dict[str, Any]:
