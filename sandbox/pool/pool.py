@@ -101,12 +101,18 @@ class Pool:
         await self.close()
 
     async def judge(
-        self, problem: Problem | Mapping[str, Any], program: Program | str | Mapping[str, Any], *, turn: int = 0
+        self,
+        problem: Problem | Mapping[str, Any],
+        program: Program | str | Mapping[str, Any],
+        *,
+        turn: int = 0,
+        stop_at_first_failure: bool | None = None,
     ) -> Judgement:
         """Judge one program; both may be given as to `sandbox.judge`.
 
         Raises SandboxError for failures of the sandbox. Waits while `queue_limit` jobs are in progress, or as many as
-        there are descriptors for their problems. Jobs of the lowest ``turn`` go first. `queue_s` is the time in the
+        there are descriptors for their problems. Jobs of the lowest ``turn`` go first. `stop_at_first_failure=None` does
+        as the pool does. `queue_s` is the time in the
         queue; `run_s` is 0 when an equal program was judged.
         """
         start = time.monotonic()
@@ -114,7 +120,8 @@ class Pool:
         program = problem.program(program)
         self._counts.waiting += 1
         try:
-            done, shared = await self._judge_once(problem, program, turn)
+            stop = self.stop_at_first_failure if stop_at_first_failure is None else stop_at_first_failure
+            done, shared = await self._judge_once(problem, program, turn, stop)
         finally:
             self._counts.waiting -= 1
         spent = time.monotonic() - start
@@ -123,13 +130,13 @@ class Pool:
         self._counts.record(done, shared=shared)
         return done
 
-    async def _judge_once(self, problem: Problem, program: Program, turn: int) -> tuple[Judgement, bool]:
+    async def _judge_once(self, problem: Problem, program: Program, turn: int, stop: bool) -> tuple[Judgement, bool]:
         language = find_language(program.language)
-        job = _Job(problem, program, language, await self._with_link(lambda link: link.write(problem)), turn)
+        job = _Job(problem, program, language, await self._with_link(lambda link: link.write(problem)), turn, stop)
         if self._once is None:
             return await self._judge(job), False
         parts = (job.written.digest, program.source, program.files, program.entry, repr(language))
-        key = hashlib.sha256(json.dumps((*parts, self.stop_at_first_failure)).encode()).hexdigest()
+        key = hashlib.sha256(json.dumps((*parts, stop)).encode()).hexdigest()
         return await self._once.get(key, problem.limits, lambda: self._judge(job))
 
     async def _judge(self, job: _Job) -> Judgement:
@@ -158,7 +165,7 @@ class Pool:
         problem, program = control.sample(job.language)
         written = await self._with_link(lambda link: link.write(problem))
         try:
-            done = await self._ask_whole(_Job(problem, program, job.language, written, job.turn), ticket)
+            done = await self._ask_whole(_Job(problem, program, job.language, written, job.turn, job.stop), ticket)
         except WorkerDied:
             raise error from None
         try:
@@ -188,14 +195,14 @@ class Pool:
             lambda index: self._ask(job, ticket, case_s, index),
             len(job.problem.cases),
             width,
-            stop=self.stop_at_first_failure,
+            stop=job.stop,
             first_alone=not job.language.warm,
         )
         return dataclasses.replace(done, run_s=time.monotonic() - ticket.started_s)
 
     async def _ask(self, job: _Job, ticket: Ticket, expected_s: float, only: int | None = None) -> Judgement:
         """Have it judged, as a whole or one case only."""
-        body = job.body(self.stop_at_first_failure, only)
+        body = job.body(only)
         head = {
             "deadline_s": longest_s(job.problem),
             "expected_s": expected_s,
@@ -262,9 +269,11 @@ class _Job:
     language: Language
     written: Written
     turn: int
+    stop: bool
+    """At the first case that fails."""
     hangs_max: int = HANGS_MAX
     """Workers that may hang under it."""
 
-    def body(self, stop: bool, only: int | None) -> bytes:
+    def body(self, only: int | None) -> bytes:
         """The body of a job, without the problem, which is sent separately."""
-        return json.dumps({"program": dataclasses.asdict(self.program), "stop": stop, "only": only}).encode()
+        return json.dumps({"program": dataclasses.asdict(self.program), "stop": self.stop, "only": only}).encode()
