@@ -105,12 +105,18 @@ class Pool:
         await self.close()
 
     async def judge(
-        self, problem: Problem | Mapping[str, Any], program: Program | str | Mapping[str, Any], *, turn: int = 0
+        self,
+        problem: Problem | Mapping[str, Any],
+        program: Program | str | Mapping[str, Any],
+        *,
+        turn: int = 0,
+        stop_at_first_failure: bool | None = None,
     ) -> Judgement:
         """Judge one program; both may be given as to `sandbox.judge`.
 
         Raises SandboxError for failures of the sandbox. Waits while `queue_limit` jobs are in progress, or as many as
-        there are descriptors for their problems. Jobs of the lowest ``turn`` go first. `queue_s` is the time in the
+        there are descriptors for their problems. Jobs of the lowest ``turn`` go first. `stop_at_first_failure=None` does
+        as the pool does. `queue_s` is the time in the
         queue; `run_s` is 0 when an equal program was judged.
         """
         start = time.monotonic()
@@ -118,7 +124,8 @@ class Pool:
         program = problem.program(program)
         self._counts.waiting += 1
         try:
-            done, shared = await self._judge_once(problem, program, turn)
+            stop = self.stop_at_first_failure if stop_at_first_failure is None else stop_at_first_failure
+            done, shared = await self._judge_once(problem, program, turn, stop)
         finally:
             self._counts.waiting -= 1
         spent = time.monotonic() - start
@@ -158,11 +165,12 @@ class Pool:
         return dataclasses.replace(done, queue_s=max(0.0, time.monotonic() - start - done.run_s - done.compile_s))
 
     async def _run(self, problem: Problem, program: Program, fetch: tuple[str, ...], turn: int) -> ProgramRun:
+        """Run it, after a build of its own where one is needed: of many calls at once for one program, one compiles."""
         language = find_language(program.language)
         compile_s = 0.0
         if not language.warm:
             written = await self._with_link(lambda link: link.write(single_run.BUILD))
-            build = _Job(single_run.BUILD, program, language, written, turn, task="build")
+            build = _Job(single_run.BUILD, program, language, written, turn, True, task="build")
             built, shared = await self._builds.get(
                 program_key(program, language), problem.limits, lambda: self._judge(build)
             )
@@ -170,17 +178,17 @@ class Pool:
             if built.verdict is not Verdict.AC:
                 return dataclasses.replace(single_run.not_run(built), compile_s=compile_s)
         written = await self._with_link(lambda link: link.write(problem))
-        done = await self._answer(_Job(problem, program, language, written, turn, task="run", fetch=fetch))
-        return (
-            single_run.not_run(done) if isinstance(done, Judgement) else dataclasses.replace(done, compile_s=compile_s)
-        )
+        done = await self._answer(_Job(problem, program, language, written, turn, True, task="run", fetch=fetch))
+        if isinstance(done, Judgement):
+            return single_run.not_run(done)
+        return dataclasses.replace(done, compile_s=compile_s)
 
-    async def _judge_once(self, problem: Problem, program: Program, turn: int) -> tuple[Judgement, bool]:
+    async def _judge_once(self, problem: Problem, program: Program, turn: int, stop: bool) -> tuple[Judgement, bool]:
         language = find_language(program.language)
-        job = _Job(problem, program, language, await self._with_link(lambda link: link.write(problem)), turn)
+        job = _Job(problem, program, language, await self._with_link(lambda link: link.write(problem)), turn, stop)
         if self._once is None:
             return await self._judge(job), False
-        key = program_key(program, language, job.written.digest, self.stop_at_first_failure)
+        key = program_key(program, language, job.written.digest, stop)
         return await self._once.get(key, problem.limits, lambda: self._judge(job))
 
     async def _judge(self, job: _Job) -> Judgement:
@@ -213,7 +221,9 @@ class Pool:
         problem, program = control.sample(job.language)
         written = await self._with_link(lambda link: link.write(problem))
         try:
-            done = _judgement(await self._ask_whole(_Job(problem, program, job.language, written, job.turn), ticket))
+            done = _judgement(
+                await self._ask_whole(_Job(problem, program, job.language, written, job.turn, job.stop), ticket)
+            )
         except WorkerDied:
             raise error from None
         try:
@@ -249,14 +259,14 @@ class Pool:
             ask_case,
             len(job.problem.cases),
             width,
-            stop=self.stop_at_first_failure,
+            stop=job.stop,
             first_alone=not job.language.warm,
         )
         return dataclasses.replace(done, run_s=time.monotonic() - ticket.started_s)
 
     async def _ask(self, job: _Job, ticket: Ticket, expected_s: float, only: int | None = None) -> Answer:
         """Have it done, as a whole or one case only."""
-        body = job.body(self.stop_at_first_failure, only)
+        body = job.body(only)
         head = {
             "deadline_s": longest_s(job.problem),
             "expected_s": expected_s,
@@ -323,6 +333,8 @@ class _Job:
     language: Language
     written: Written
     turn: int
+    stop: bool
+    """At the first case that fails."""
     hangs_max: int = HANGS_MAX
     """Workers that may hang under it."""
     task: Literal["judge", "build", "run"] = "judge"
@@ -330,10 +342,10 @@ class _Job:
     fetch: tuple[str, ...] = ()
     """run: names of files to bring back."""
 
-    def body(self, stop: bool, only: int | None) -> bytes:
+    def body(self, only: int | None) -> bytes:
         """The body of a job, without the problem, which is sent separately."""
         what = {"program": dataclasses.asdict(self.program), "task": self.task, "fetch": self.fetch}
-        return json.dumps({**what, "stop": stop, "only": only}).encode()
+        return json.dumps({**what, "stop": self.stop, "only": only}).encode()
 
 
 def program_key(program: Program, language: Language, *more: object) -> str:

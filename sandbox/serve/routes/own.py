@@ -1,0 +1,102 @@
+"""Our own routes: programs to judge, and what the server says of itself.
+
+POST /judge         problem, program             ──▶ a judgement, as `sandbox judge --json` prints it
+POST /judge/batch   jobs, and a problem for all  ──▶ JSON lines in order of finishing, each with the job's index
+GET  /version /health /metrics /openapi.json
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Iterable, Mapping
+from typing import Any, Final
+
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+from starlette.routing import Route
+
+from sandbox.core import Problem, Program, quoted, wrong_type
+from sandbox.errors import InvalidProblem, SandboxError
+from sandbox.languages import find_language
+from sandbox.serve.answers import AsciiJson, failure
+from sandbox.serve.bodies import Refused, check_fields, read_json
+from sandbox.serve.service import Service
+
+JOBS_MAX: Final = 10_000
+"""Of one batch."""
+_JOB: Final = ("problem", "program", "turn", "stop_at_first_failure")
+
+
+def routes(service: Service) -> list[Route]:
+    """The routes of this module."""
+
+    async def judge(request: Request) -> Response:
+        job = _job(service, await read_json(request), {})
+        return AsciiJson((await service.pool.judge(**job)).to_json())
+
+    async def batch(request: Request) -> Response:
+        body = await read_json(request)
+        check_fields(body, ("jobs", *_JOB), required=("jobs",))
+        given = body.pop("jobs")
+        if not isinstance(given, list) or not all(isinstance(job, dict) for job in given):
+            raise Refused(422, "jobs: must be a list of JSON objects, each with program, and problem")
+        if len(given) > JOBS_MAX:
+            raise Refused(413, f"jobs: {len(given)} of them; at most {JOBS_MAX} are taken, send several batches")
+        jobs = [_named(f"jobs[{n}]", service, job, body) for n, job in enumerate(given)]
+        return StreamingResponse(_lines(service, jobs), media_type="application/x-ndjson")
+
+    return [
+        Route("/judge", judge, methods=["POST"]),
+        Route("/judge/batch", batch, methods=["POST"]),
+    ]
+
+
+def _named(where: str, service: Service, job: Mapping[str, Any], shared: Mapping[str, Any]) -> dict[str, Any]:
+    try:
+        return _job(service, job, shared)
+    except (Refused, SandboxError) as error:
+        raise Refused(422, f"{where}: {error}") from None
+
+
+def _job(service: Service, given: Mapping[str, Any], shared: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments of `Pool.judge`. Raises Refused, InvalidProblem, InvalidProgram."""
+    check_fields(given, _JOB)
+    job = {**shared, **given}
+    check_fields(job, _JOB, required=("problem", "program"))
+    turn, stop = job.get("turn", 0), job.get("stop_at_first_failure")
+    if not isinstance(turn, int) or isinstance(turn, bool):
+        raise wrong_type("judge", "turn", turn, "a whole number")
+    if stop is not None and not isinstance(stop, bool):
+        raise wrong_type("judge", "stop_at_first_failure", stop, "true or false")
+    problem = service.problem(job["problem"])
+    program = problem.program(job["program"])
+    find_language(program.language)
+    return {"problem": problem, "program": program, "turn": turn, "stop_at_first_failure": stop}
+
+
+async def _lines(service: Service, jobs: Iterable[Mapping[str, Any]]) -> AsyncIterator[bytes]:
+    """One line per job, as they end. Only some wait for the pool at a time: other clients' jobs come between."""
+    left = iter(enumerate(jobs))
+    running = set[asyncio.Task[bytes]]()
+    try:
+        while True:
+            while len(running) < 4 * service.pool.workers and (job := next(left, None)) is not None:
+                running.add(asyncio.create_task(_line(service, *job)))
+            if not running:
+                return
+            done, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                yield task.result()
+    finally:
+        for task in running:
+            task.cancel()
+        await asyncio.gather(*running, return_exceptions=True)
+
+
+async def _line(service: Service, index: int, job: Mapping[str, Any]) -> bytes:
+    try:
+        found: dict[str, Any] = {"judgement": (await service.pool.judge(**job)).to_json()}
+    except Exception as error:
+        found = failure(error)[1]
+    return json.dumps({"index": index, **found}, separators=(",", ":")).encode() + b"\n"
