@@ -16,7 +16,19 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from sandbox.core import Case, CaseResult, Excerpt, Isolation, Judgement, Limits, Problem, Program, Subtask, Verdict
+    from sandbox.core import (
+        Case,
+        CaseResult,
+        Excerpt,
+        Isolation,
+        Judgement,
+        Limits,
+        Problem,
+        Program,
+        ProgramRun,
+        Subtask,
+        Verdict,
+    )
     from sandbox.differences import diff_lines, failure_lines
     from sandbox.errors import (
         CheckerError,
@@ -47,6 +59,7 @@ __all__ = [
     "PoolStats",
     "Problem",
     "Program",
+    "ProgramRun",
     "SandboxError",
     "Subtask",
     "ToolchainMissing",
