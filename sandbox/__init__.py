@@ -16,7 +16,20 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from sandbox.core import Case, CaseResult, Excerpt, Isolation, Judgement, Limits, Problem, Program, Subtask, Verdict
+    from sandbox.client import Client
+    from sandbox.core import (
+        Case,
+        CaseResult,
+        Excerpt,
+        Isolation,
+        Judgement,
+        Limits,
+        Problem,
+        Program,
+        ProgramRun,
+        Subtask,
+        Verdict,
+    )
     from sandbox.differences import diff_lines, failure_lines
     from sandbox.errors import (
         CheckerError,
@@ -37,6 +50,7 @@ __all__ = [
     "Case",
     "CaseResult",
     "CheckerError",
+    "Client",
     "Excerpt",
     "InvalidProblem",
     "InvalidProgram",
@@ -47,6 +61,7 @@ __all__ = [
     "PoolStats",
     "Problem",
     "Program",
+    "ProgramRun",
     "SandboxError",
     "Subtask",
     "ToolchainMissing",

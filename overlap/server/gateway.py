@@ -42,7 +42,7 @@ from overlap.server.gateway_answers import (
 from overlap.server.gateway_session import GatewaySession
 from overlap.server.http_fields import Dialect, read_body
 from overlap.server.http_responses import RESPONSES
-from overlap.server.listening import Server
+from sandbox.serve import Server, bind
 
 ROUTES: Mapping[str, Dialect] = {
     "/v1/chat/completions": http_messages.CHAT,
@@ -56,7 +56,6 @@ IN_FLIGHT_MAX = 256
 """Requests of one episode that may wait for their answers."""
 RETRY_S = 1
 """Seconds after which a client that has too many requests may ask again."""
-CLOSE_S = 5.0
 Answer = Response | HeldResponse | EarlyResponse
 
 
@@ -66,7 +65,7 @@ class Gateway:
     def __init__(self) -> None:
         self._sessions: dict[bytes, GatewaySession] = {}
         self._socket: socket.socket | None = None
-        self._serving: asyncio.Task[None] | None = None
+        self._listening = contextlib.AsyncExitStack()
         routes = [Route(path, partial(self._complete, dialect), methods=["POST"]) for path, dialect in ROUTES.items()]
         routes.append(Route("/v1/models", self._models, methods=["GET"]))
         routes.append(Route("/v1/models/{name:path}", self._model, methods=["GET"]))
@@ -84,24 +83,12 @@ class Gateway:
         return f"http://127.0.0.1:{self._socket.getsockname()[1]}/v1"
 
     async def __aenter__(self) -> Gateway:
-        made = socket.socket()
-        made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        made.bind(("127.0.0.1", 0))
-        self._socket = made
-        self._serving = asyncio.create_task(self._server.serve([made]), name="gateway")
-        await race(self._serving, self._server.up.wait())
-        if self._serving.done():
-            self._serving.result()
+        self._socket = bind("127.0.0.1", 0)
+        await self._listening.enter_async_context(self._server.listening(self._socket))
         return self
 
     async def __aexit__(self, *exc_info: object) -> None:
-        self._server.should_exit = True
-        assert self._serving is not None
-        assert self._socket is not None
-        await asyncio.wait([self._serving], timeout=CLOSE_S)
-        self._serving.cancel()
-        await asyncio.gather(self._serving, return_exceptions=True)
-        self._socket.close()
+        await self._listening.aclose()
 
     @contextlib.contextmanager
     def session(self, chat: Chat) -> Iterator[str]:

@@ -3,7 +3,7 @@
 Everything else in the sandbox uses them. They know nothing of how a program is judged.
 """
 
-from sandbox.core.checks import NAME_MAX, encode_text, printable, quoted, wrong_type
+from sandbox.core.checks import NAME_MAX, check_files, encode_text, printable, quoted, wrong_type
 from sandbox.core.excerpt import EXCERPT_CHARS, Excerpt, ExcerptWriter
 from sandbox.core.nouns import (
     COMPILE_LIMITS,
@@ -21,6 +21,7 @@ from sandbox.core.nouns import (
     drop_later_excerpts,
 )
 from sandbox.core.problem import Convention, Kind, Problem
+from sandbox.core.program_run import ProgramRun
 
 __all__ = [
     "COMPILE_LIMITS",
@@ -40,8 +41,10 @@ __all__ = [
     "Limits",
     "Problem",
     "Program",
+    "ProgramRun",
     "Subtask",
     "Verdict",
+    "check_files",
     "drop_later_excerpts",
     "encode_text",
     "printable",

@@ -13,7 +13,7 @@ from sandbox.kernel import make_memfd, read_all
 from sandbox.languages import Runtime
 
 _NUMBERS: Final = ("cause", "exit_code", "signal", "cpu_s", "wall_s", "memory_bytes", "left_behind")
-_EXCERPT_BYTES: Final = 64 << 10  # of streams that are not compared: stderr, and the output of a run that a limit ended
+_EXCERPT_BYTES: Final = 64 << 10
 _FRAME_WEIGHT_MAX: Final = 150 * MIB
 _PLAIN: Final = Runtime()
 
@@ -46,6 +46,10 @@ class JailedRun:
     """A file of the work directory to bring back if the run ends with exit code 0."""
     gather: str | None = None
     """A directory to make in the work directory, and to bring its files back, however the run ends."""
+    fetch: tuple[str, ...] = ()
+    """Instead of `gather`: names of files to bring back, however the run ends."""
+    shown_bytes: int = _EXCERPT_BYTES
+    """Bytes that are kept of streams that are not compared: stderr, and the output of a run that a limit ended."""
     environment: tuple[tuple[str, str], ...] = ()
     """Native: variables added to the jail's."""
     runtime: Runtime = _PLAIN
@@ -63,7 +67,9 @@ class JailedRun:
         names = [name for name, _ in self.files]
         if self.gather is not None and ("/" in self.gather or not is_inside(self.gather)):
             raise ValueError(f"name={self.gather!r}: must be a plain file name of the work directory")
-        for name in names if self.collect is None else [*names, self.collect]:
+        if self.gather is not None and self.fetch:
+            raise ValueError(f"fetch={self.fetch}: is given together with gather={self.gather!r}")
+        for name in [*names, *self.fetch, *([] if self.collect is None else [self.collect])]:
             if not is_inside(name):
                 raise ValueError(f"name={name!r}: must be a name inside the work directory")
         if len(set(names)) < len(names):
@@ -89,7 +95,9 @@ class RunResult:
     result: bytes
     collected: bytes | None
     gathered: tuple[tuple[str, bytes], ...] | None = ()
-    """Files of the directory that was asked for; None when there were more than can be brought back."""
+    """Files that were asked for; None when there were more than can be brought back."""
+    cut: bool = False
+    """More was written to stdout or stderr than stands here."""
 
 
 def is_inside(name: str) -> bool:
@@ -132,7 +140,7 @@ class Sent:
                 files.append((name, offset, len(content)))
                 offset += len(content)
             fds.append(self._memfd("files", b"".join(content for _, content in run.files), seal=True))
-        self.gathered = None if run.gather is None else self._memfd("gathered")
+        self.gathered = self._memfd("gathered") if run.gather is not None or run.fetch else None
         if self.gathered is not None:
             fds.append(self.gathered)
         body = _encode(
@@ -148,7 +156,7 @@ class Sent:
             pipes=run.pipes is not None,
             **{
                 name: getattr(run, name)
-                for name in ("argv", "collect", "gather", "environment", "with_tools", "source")
+                for name in ("argv", "collect", "gather", "fetch", "environment", "with_tools", "source")
             },
         )
         return b"%d %d %d\n%b" % (*run.series, run.hold, body), fds
@@ -176,14 +184,16 @@ class Sent:
                 result = read_all(self.frame, size)
             if size and (not result or _weight(result) > _FRAME_WEIGHT_MAX):
                 numbers["cause"], result = "output", b""
-        shown = self.run.limits.output_bytes if numbers["cause"] is None else _EXCERPT_BYTES
+        cap = self.run.shown_bytes
+        shown = self.run.limits.output_bytes if numbers["cause"] is None else cap
         return RunResult(
             **numbers,
             stdout=b"" if self.stdout is None else read_all(self.stdout, shown),
-            stderr=_read_ends(self.stderr, _EXCERPT_BYTES),
+            stderr=_read_ends(self.stderr, cap),
             result=result,
             collected=read_all(got[0], self.run.limits.file_bytes) if got else None,
             gathered=None if reply["gathered"] is None else _unpack(reply["gathered"], self.gathered),
+            cut=_is_longer(self.stderr, cap) or (self.stdout is not None and _is_longer(self.stdout, shown)),
         )
 
 
@@ -194,6 +204,10 @@ def _unpack(sizes: list[list[Any]], fd: int | None) -> tuple[tuple[str, bytes], 
         found.append((name, os.pread(fd, size, offset)))
         offset += size
     return tuple(found)
+
+
+def _is_longer(fd: int, cap: int) -> bool:
+    return os.fstat(fd).st_size > cap
 
 
 def _read_ends(fd: int, cap: int) -> bytes:

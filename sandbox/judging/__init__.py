@@ -8,5 +8,6 @@ Woken by  the end of a run, whoever enforced it
 from sandbox.judging import control
 from sandbox.judging.judge import Judge, run_once
 from sandbox.judging.prepared import CompileError, PreparedProgram
+from sandbox.judging.single_run import run_program
 
-__all__ = ["CompileError", "Judge", "PreparedProgram", "control", "run_once"]
+__all__ = ["CompileError", "Judge", "PreparedProgram", "control", "run_once", "run_program"]

@@ -116,13 +116,16 @@ class PreparedProgram:
         pipes: tuple[int, int] | None = None,
         left: int = 0,
         gather: str | None = None,
+        fetch: tuple[str, ...] = (),
+        shown_bytes: int | None = None,
         hold: bool = False,
     ) -> None:
         """Queue a run; `finish` returns the results in order.
 
         job: further input of the harness. pipes: descriptors for stdin and stdout, instead of `stdin` and a collected
         output. left: expected number of further runs. gather: a directory to create, whose files are brought back.
-        hold: further runs are queued before this one is finished. Raises SandboxError.
+        hold: further runs are queued before this one is finished. fetch, shown_bytes: as in JailedRun.
+        Raises SandboxError.
         """
         nonce = os.urandom(NONCE_BYTES)
         self.in_series |= left > 0
@@ -135,7 +138,9 @@ class PreparedProgram:
             run = replace(run, argv=(*run.argv, *arguments))
         placed = _over(encode_files(self.layout.files), run.files, files)
         series = (self.number, left)
-        self.jail.start(replace(run, files=placed, pipes=pipes, series=series, gather=gather, hold=hold))
+        if shown_bytes is not None:
+            run = replace(run, shown_bytes=shown_bytes)
+        self.jail.start(replace(run, files=placed, pipes=pipes, series=series, gather=gather, fetch=fetch, hold=hold))
         self._nonces.append(nonce)
 
     def finish(self, *, cancel_fd: int | None = None) -> tuple[RunResult, Frame | None]:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import Final
 
 from sandbox.core import MIB
-from sandbox.errors import SandboxError
+from sandbox.errors import InvalidProgram
 from sandbox.languages.cpp_call import CPP_CALL
 from sandbox.languages.language import KindExample, Language, LanguageHarness, Runtime, Samples
 
@@ -363,12 +363,12 @@ LANGUAGES: Final[dict[str, Language]] = {language.name: language for language in
 
 
 def find_language(name: str) -> Language:
-    """The language called `name`. Raises SandboxError for an unknown one."""
+    """The language called `name`. Raises InvalidProgram for an unknown one."""
     wanted = name.lower()
     for language in LANGUAGES.values():
         if wanted == language.name or wanted in language.aliases:
             return language
-    raise SandboxError(f"language={name!r} is unknown; use one of {', '.join(LANGUAGES)}")
+    raise InvalidProgram(f"language={name!r} is unknown; use one of {', '.join(LANGUAGES)}")
 
 
 def by_package_code(code: str) -> Language | None:

@@ -53,6 +53,8 @@ class PoolStats:
     """Jails and workers replaced because of their age or their memory."""
     split: int
     """Programs whose cases were spread over idle workers."""
+    runs: int = 0
+    """Programs that were run without a verdict."""
 
 
 class Histogram:
@@ -90,6 +92,7 @@ class Counts:
     hits: int = 0
     recycled: int = 0
     split: int = 0
+    runs: int = 0
     busy_s: float = 0.0
     queue_s: float = 0.0
     verdicts: dict[str, int] = field(default_factory=dict)
@@ -121,4 +124,5 @@ class Counts:
             cache_hits=self.hits,
             recycled=self.recycled,
             split=self.split,
+            runs=self.runs,
         )

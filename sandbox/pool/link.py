@@ -1,6 +1,6 @@
 """The pool's side of one supervisor process, and the jobs that this supervisor has.
 
-consumes  ask(head, body, ticket)              produces  the Judgement of a job, or its SandboxError
+consumes  ask(head, body, ticket)              produces  the Judgement or ProgramRun of a job, or its SandboxError
 waits for the supervisor's socket; woken by it; ends with it, and then every job in hand fails as TryFailed
 """
 
@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from subprocess import Popen
 from typing import Any, Final
 
-from sandbox.core import Judgement, Problem
+from sandbox.core import Judgement, Problem, ProgramRun
 from sandbox.errors import SandboxError, WorkerDied, from_wire, not_started
 from sandbox.jail import start_process
 from sandbox.kernel import inherited, remove_run_directory, reserve_directory
@@ -27,6 +27,7 @@ from sandbox.pool.shared_flags import SharedFlags
 from sandbox.pool.slots import Slots
 from sandbox.pool.store import KEPT_MAX, Store, held_most
 
+Answer = Judgement | ProgramRun
 _CLOSE_S: Final = 5.0
 _WRITING_MAX: Final = 16
 """Problems that are given to the supervisor at a time for jobs that still wait for a place."""
@@ -65,7 +66,7 @@ class Ticket:
 @dataclass(slots=True, eq=False)
 class _Asked:
     key: int
-    answer: asyncio.Future[Judgement]
+    answer: asyncio.Future[Answer]
     ticket: Ticket
     started: bool = False
 
@@ -132,7 +133,7 @@ class Link:
         except ConnectionError:
             raise self._gone() from None
 
-    async def ask(self, head: messages.Head, body: bytes, ticket: Ticket) -> Judgement:
+    async def ask(self, head: messages.Head, body: bytes, ticket: Ticket) -> Answer:
         key = self.next_id = self.next_id + 1
         packed = messages.pack_message({"id": key, **head}, body)
         asked = self.asked[key] = _Asked(key, self.loop.create_future(), ticket)
@@ -192,6 +193,8 @@ class Link:
         elif "error" in message:
             error = from_wire(message["error"])
             asked.answer.set_exception(TryFailed(error, handed=message["handed"]) if "handed" in message else error)
+        elif "run" in message:
+            asked.answer.set_result(ProgramRun.from_json(message["run"]))
         else:
             asked.answer.set_result(Judgement.from_json(message["judgement"]))
 

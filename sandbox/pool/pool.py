@@ -1,6 +1,7 @@
 """The asynchronous interface: N workers under one supervisor process judge programs.
 
 consumes  judge(problem, program)                     produces  a Judgement, or raises SandboxError
+          run(program)                                          a ProgramRun, without a verdict
 waits for a slot in the queue, then for the supervisor's answer; woken by either; cancelling it cancels the job
 
     async with sandbox.Pool(workers=4) as pool:
@@ -26,17 +27,18 @@ import json
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from types import MappingProxyType
+from typing import Any, Literal, TypeVar
 
-from sandbox.core import Isolation, Judgement, Problem, Program, wrong_type
+from sandbox.core import Isolation, Judgement, Limits, Problem, Program, ProgramRun, Verdict, wrong_type
 from sandbox.errors import HANGS_MAX, Deaths, HeldUp, PoolClosed, SandboxError, TookDown, WorkerDied
 from sandbox.jail import find_packages
 from sandbox.judging import control
 from sandbox.languages import Language, find_language
-from sandbox.pool import split
+from sandbox.pool import single_run, split
 from sandbox.pool.counts import Counts, PoolStats
 from sandbox.pool.judgement_cache import JudgementCache
-from sandbox.pool.link import Link, Ticket, TryFailed
+from sandbox.pool.link import Answer, Link, Ticket, TryFailed
 from sandbox.pool.problem_memfd import Written
 from sandbox.pool.quotas import cores
 from sandbox.pool.schedule import History, longest_s
@@ -89,6 +91,8 @@ class Pool:
         self._closed = False
         self._counts = Counts()
         self._once = JudgementCache() if judge_once else None
+        self._builds = JudgementCache()
+        """Of programs that are run: whether they compile. Their artefacts are the workers'."""
         self._history = History()
         self._wanted = 0
         """Number of workers that the current jobs would keep busy."""
@@ -101,12 +105,18 @@ class Pool:
         await self.close()
 
     async def judge(
-        self, problem: Problem | Mapping[str, Any], program: Program | str | Mapping[str, Any], *, turn: int = 0
+        self,
+        problem: Problem | Mapping[str, Any],
+        program: Program | str | Mapping[str, Any],
+        *,
+        turn: int = 0,
+        stop_at_first_failure: bool | None = None,
     ) -> Judgement:
         """Judge one program; both may be given as to `sandbox.judge`.
 
         Raises SandboxError for failures of the sandbox. Waits while `queue_limit` jobs are in progress, or as many as
-        there are descriptors for their problems. Jobs of the lowest ``turn`` go first. `queue_s` is the time in the
+        there are descriptors for their problems. Jobs of the lowest ``turn`` go first. `stop_at_first_failure=None` does
+        as the pool does. `queue_s` is the time in the
         queue; `run_s` is 0 when an equal program was judged.
         """
         start = time.monotonic()
@@ -114,7 +124,8 @@ class Pool:
         program = problem.program(program)
         self._counts.waiting += 1
         try:
-            done, shared = await self._judge_once(problem, program, turn)
+            stop = self.stop_at_first_failure if stop_at_first_failure is None else stop_at_first_failure
+            done, shared = await self._judge_once(problem, program, turn, stop)
         finally:
             self._counts.waiting -= 1
         spent = time.monotonic() - start
@@ -123,17 +134,68 @@ class Pool:
         self._counts.record(done, shared=shared)
         return done
 
-    async def _judge_once(self, problem: Problem, program: Program, turn: int) -> tuple[Judgement, bool]:
+    async def run(
+        self,
+        program: Program | str | Mapping[str, Any],
+        *,
+        stdin: str = "",
+        arguments: Sequence[str] = (),
+        files: Mapping[str, str | bytes] = MappingProxyType({}),
+        fetch_files: Sequence[str] = (),
+        limits: Limits | None = None,
+        turn: int = 0,
+    ) -> ProgramRun:
+        """Run one program once, without a verdict; a program given as text is Python.
+
+        `files` are put into its work directory first, and those of `fetch_files` are brought back from there however it
+        ends (at most 64, of 64 MiB in all); names are relative. Bytes in `stdin` that are no UTF-8 are written as
+        surrogates (`errors="surrogateescape"`). Equal programs are compiled once, also when they come at once. Raises
+        InvalidProblem and InvalidProgram, both ValueErrors, for what cannot be run, and SandboxError for failures of
+        the sandbox.
+        """
+        start = time.monotonic()
+        problem, fetch = single_run.as_problem(stdin, arguments, files, limits), single_run.fetched(fetch_files)
+        program = problem.program(program)
+        self._counts.waiting += 1
+        try:
+            done = await self._run(problem, program, fetch, turn)
+        finally:
+            self._counts.waiting -= 1
+        self._counts.runs += 1
+        return dataclasses.replace(done, queue_s=max(0.0, time.monotonic() - start - done.run_s - done.compile_s))
+
+    async def _run(self, problem: Problem, program: Program, fetch: tuple[str, ...], turn: int) -> ProgramRun:
+        """Run it, after a build of its own where one is needed: of many calls at once for one program, one compiles."""
         language = find_language(program.language)
-        job = _Job(problem, program, language, await self._with_link(lambda link: link.write(problem)), turn)
+        compile_s = 0.0
+        if not language.warm:
+            written = await self._with_link(lambda link: link.write(single_run.BUILD))
+            build = _Job(single_run.BUILD, program, language, written, turn, True, task="build")
+            built, shared = await self._builds.get(
+                program_key(program, language), problem.limits, lambda: self._judge(build)
+            )
+            compile_s = 0.0 if shared else built.run_s
+            if built.verdict is not Verdict.AC:
+                return dataclasses.replace(single_run.not_run(built), compile_s=compile_s)
+        written = await self._with_link(lambda link: link.write(problem))
+        done = await self._answer(_Job(problem, program, language, written, turn, True, task="run", fetch=fetch))
+        if isinstance(done, Judgement):
+            return single_run.not_run(done)
+        return dataclasses.replace(done, compile_s=compile_s)
+
+    async def _judge_once(self, problem: Problem, program: Program, turn: int, stop: bool) -> tuple[Judgement, bool]:
+        language = find_language(program.language)
+        job = _Job(problem, program, language, await self._with_link(lambda link: link.write(problem)), turn, stop)
         if self._once is None:
             return await self._judge(job), False
-        parts = (job.written.digest, program.source, program.files, program.entry, repr(language))
-        key = hashlib.sha256(json.dumps((*parts, self.stop_at_first_failure)).encode()).hexdigest()
+        key = program_key(program, language, job.written.digest, stop)
         return await self._once.get(key, problem.limits, lambda: self._judge(job))
 
     async def _judge(self, job: _Job) -> Judgement:
-        """Judge now, as a whole or by cases."""
+        return _judgement(await self._answer(job))
+
+    async def _answer(self, job: _Job) -> Answer:
+        """Judge or run now, as a whole or by cases. Of a program that took down whoever ran it, a Judgement."""
         async with self._connect().places.place(job.turn):
             ticket = Ticket(self._counts)
             self._wanted += 1
@@ -146,10 +208,11 @@ class Pool:
                 return await self._blame(job, ticket, error)
             finally:
                 self._wanted -= width
-        self._history.record(job.written.digest, job.language.name, done)
+        if job.task == "judge":
+            self._history.record(job.written.digest, job.language.name, _judgement(done))
         return done
 
-    async def _blame(self, job: _Job, ticket: Ticket, error: TookDown) -> Judgement:
+    async def _blame(self, job: _Job, ticket: Ticket, error: TookDown) -> Answer:
         """Handle the death of every judge under a program.
 
         Raises `error` where the control program fails too; otherwise tries again, as often or until one hangs again,
@@ -158,7 +221,9 @@ class Pool:
         problem, program = control.sample(job.language)
         written = await self._with_link(lambda link: link.write(problem))
         try:
-            done = await self._ask_whole(_Job(problem, program, job.language, written, job.turn), ticket)
+            done = _judgement(
+                await self._ask_whole(_Job(problem, program, job.language, written, job.turn, job.stop), ticket)
+            )
         except WorkerDied:
             raise error from None
         try:
@@ -171,31 +236,37 @@ class Pool:
         """Return the number of workers for a program: more than one when its cases are slow and no other job needs
         them.
         """
+        if job.task != "judge":
+            return 1
         case_s = self._history.case_s(job.written.digest, job.language.name)
         if split.lanes(job.problem, job.written.size, case_s, self.workers) == 1:
             return 1
         await asyncio.sleep(0)  # jobs of the same moment come first
         return split.lanes(job.problem, job.written.size, case_s, self.workers - self._wanted + 1)
 
-    async def _ask_whole(self, job: _Job, ticket: Ticket) -> Judgement:
+    async def _ask_whole(self, job: _Job, ticket: Ticket) -> Answer:
         expected_s = self._history.expected_s(job.written.digest, job.language.name, job.problem)
         return await self._ask(job, ticket, expected_s)
 
     async def _ask_apart(self, job: _Job, ticket: Ticket, width: int) -> Judgement:
         self._counts.split += 1
         case_s = self._history.case_s(job.written.digest, job.language.name) or 0.0
+
+        async def ask_case(index: int) -> Judgement:
+            return _judgement(await self._ask(job, ticket, case_s, index))
+
         done = await split.judge_apart(
-            lambda index: self._ask(job, ticket, case_s, index),
+            ask_case,
             len(job.problem.cases),
             width,
-            stop=self.stop_at_first_failure,
+            stop=job.stop,
             first_alone=not job.language.warm,
         )
         return dataclasses.replace(done, run_s=time.monotonic() - ticket.started_s)
 
-    async def _ask(self, job: _Job, ticket: Ticket, expected_s: float, only: int | None = None) -> Judgement:
-        """Have it judged, as a whole or one case only."""
-        body = job.body(self.stop_at_first_failure, only)
+    async def _ask(self, job: _Job, ticket: Ticket, expected_s: float, only: int | None = None) -> Answer:
+        """Have it done, as a whole or one case only."""
+        body = job.body(only)
         head = {
             "deadline_s": longest_s(job.problem),
             "expected_s": expected_s,
@@ -203,7 +274,7 @@ class Pool:
             "problem": job.written.digest,
         }
 
-        async def ask(link: Link) -> Judgement:
+        async def ask(link: Link) -> Answer:
             async with link.hold(job.problem):
                 return await link.ask(head, body, ticket)
 
@@ -262,9 +333,27 @@ class _Job:
     language: Language
     written: Written
     turn: int
+    stop: bool
+    """At the first case that fails."""
     hangs_max: int = HANGS_MAX
     """Workers that may hang under it."""
+    task: Literal["judge", "build", "run"] = "judge"
+    """build: compile, and run no case."""
+    fetch: tuple[str, ...] = ()
+    """run: names of files to bring back."""
 
-    def body(self, stop: bool, only: int | None) -> bytes:
+    def body(self, only: int | None) -> bytes:
         """The body of a job, without the problem, which is sent separately."""
-        return json.dumps({"program": dataclasses.asdict(self.program), "stop": stop, "only": only}).encode()
+        what = {"program": dataclasses.asdict(self.program), "task": self.task, "fetch": self.fetch}
+        return json.dumps({**what, "stop": self.stop, "only": only}).encode()
+
+
+def program_key(program: Program, language: Language, *more: object) -> str:
+    """Equal for equal programs."""
+    parts = (program.source, program.files, program.entry, repr(language), *more)
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
+
+
+def _judgement(done: Answer) -> Judgement:
+    assert isinstance(done, Judgement)
+    return done

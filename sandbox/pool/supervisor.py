@@ -4,8 +4,8 @@
 
 consumes  head {"id", "deadline_s", "expected_s", "turn", "problem": its digest} with a body that it does not
           read, and {"cancel": id}; the problems themselves come by a socket of their own (store.py)
-produces  {"started": id}, and for each job that was not cancelled exactly one of {"id", "judgement"} and {"id",
-          "error"}; where our own fault ended it with "handed": whether its program was handed to a jail
+produces  {"started": id}, and for each job that was not cancelled exactly one of {"id", "judgement"}, {"id", "run"}
+          and {"id", "error"}; where our own fault ended it with "handed": whether its program was handed to a jail
 waits for its sockets and its caller's pid; woken by either; ends, with all workers, when the caller is gone
 
 Started by exec, single-threaded; makes the run directory and removes it. A worker that dies or hangs is replaced.
@@ -214,8 +214,8 @@ class Supervisor:
         if job.cancelled:
             return
         self.jobs.pop(job.key, None)
-        if "judgement" in reply:
-            self.isolation = reply["judgement"]["tier"]  # the tier that `auto` found: a later worker must not be weaker
+        if done := reply.get("judgement", reply.get("run")):
+            self.isolation = done["tier"]  # the tier that `auto` found: a later worker must not be weaker
         await self._tell(reply)
 
     async def _reply(self, worker: _Worker) -> messages.Head:

@@ -1,9 +1,9 @@
 """One worker: a jail, a builder and a judge, which the supervisor sends one job at a time over a socket.
 
-consumes  head {"id", "problem": its digest}; body: {"program", "stop", "only"} as JSON; before each such message the
-          problem itself, by a socket of its own
-produces  {"id", "judgement"} or {"id", "error"}; with "recycled" when it replaced its jail, and "retires" when it wants
-          to be replaced itself
+consumes  head {"id", "problem": its digest}; body: {"program", "task", "fetch", "stop", "only"} as JSON; before each
+          such message the problem itself, by a socket of its own
+produces  {"id", "judgement"}, or {"id", "run"} for the task "run", or {"id", "error"}; with "recycled" when it replaced
+          its jail, and "retires" when it wants to be replaced itself
 waits for the socket; woken by a job, or in the middle of one by a cancel message; ends when the socket closes
 
 It holds the expected outputs, and so never runs inside a jail. A jail that fails, has run for long or has grown is
@@ -14,6 +14,7 @@ an earlier one. If the check fails again, a jail where no program ran decides wh
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import signal
@@ -24,10 +25,10 @@ from contextlib import suppress
 from typing import Any, Final, NoReturn, cast
 
 from sandbox.build import Builder
-from sandbox.core import MIB, Case, Isolation, Judgement, Problem, Program, Verdict
+from sandbox.core import MIB, Case, Isolation, Judgement, Problem, Program, ProgramRun, Verdict
 from sandbox.errors import ProblemLost, SandboxError, WorkerDied, to_wire
 from sandbox.jail import Jail
-from sandbox.judging import Judge
+from sandbox.judging import Judge, run_program
 from sandbox.kernel import linux
 from sandbox.pool import messages
 from sandbox.pool.problem_memfd import ProblemHandle, read_problem
@@ -101,14 +102,15 @@ class PoolWorker:
         """Return a judgement, or an error of the sandbox, as the message to the caller."""
         self.jobs += 1
         try:
-            reply: messages.Head = {"judgement": self._judge(head, body).to_json()}
+            done = self._judge(head, body)
         except Exception as error:
             if isinstance(error, WorkerDied) or (self.jail is not None and self.jail.broken):
                 self.close()
             return {"error": to_wire(error)}
-        return {**reply, **self._refresh()}
+        name = "run" if isinstance(done, ProgramRun) else "judgement"
+        return {name: done.to_json(), **self._refresh()}
 
-    def _judge(self, head: messages.Head, body: bytes) -> Judgement:
+    def _judge(self, head: messages.Head, body: bytes) -> Judgement | ProgramRun:
         _, fds = linux.recv_fds(self.problem_socket, 16, 1)
         if not fds:
             raise ProblemLost("a problem did not arrive")
@@ -117,8 +119,9 @@ class PoolWorker:
         for _ in range(2):
             judge = Judge(self._jail(), self._builder(), job["stop"], self.sock.fileno(), job["only"])
             self.flags.hand(head["id"])
-            done = judge.judge(problem, Program(**job["program"]))
-            if done.verdict is not Verdict.RE or self._is_sound():
+            done = _do(judge, problem, Program(**job["program"]), job)
+            crashed = done.crashed if isinstance(done, ProgramRun) else done.verdict is Verdict.RE
+            if not crashed or self._is_sound():
                 break
             self.flags.take_back(head["id"])
             self.close()
@@ -188,6 +191,16 @@ class PoolWorker:
         if self.jail is not None:
             self.jail.close()
             self.jail = None
+
+
+def _do(judge: Judge, problem: Problem, program: Program, job: dict[str, Any]) -> Judgement | ProgramRun:
+    match job["task"]:
+        case "run":
+            return run_program(judge, problem, program, tuple(job["fetch"]))
+        case "build":
+            return dataclasses.replace(judge, wanted=lambda *_: False).judge(problem, program)
+        case _:
+            return judge.judge(problem, program)
 
 
 def resident(pid: int, *, below: bool = False) -> int:

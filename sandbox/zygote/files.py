@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import stat
+from collections.abc import Sequence
 from typing import Final
 
 GATHERED_MAX: Final = 64
-"""Files of a directory that are brought back."""
+"""Files that are brought back."""
 GATHERED_BYTES_MAX: Final = 64 << 20
 
 
@@ -53,15 +54,26 @@ def gather(work: str, name: str, packed: int) -> list[tuple[str, int]] | None:
     except OSError:  # the run has removed it, or made something else of it
         return []
     try:
-        return _pack(directory, packed)
+        return _pack(directory, sorted(os.listdir(directory)), packed)
     finally:
         os.close(directory)
 
 
-def _pack(directory: int, packed: int) -> list[tuple[str, int]] | None:
+def fetch(work: str, names: Sequence[str], packed: int) -> list[tuple[str, int]] | None:
+    """Append the named files below the work directory to `packed`, as `gather` does; what is no regular file, or lies
+    behind a link, is left out.
+    """
+    directory = os.open(work, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        return _pack(directory, names, packed)
+    finally:
+        os.close(directory)
+
+
+def _pack(directory: int, names: Sequence[str], packed: int) -> list[tuple[str, int]] | None:
     found: list[tuple[str, int]] = []
-    for name in sorted(os.listdir(directory)):
-        if (fd := _open_regular(name, directory)) is None:
+    for name in names:
+        if (fd := _open_below(directory, name)) is None:
             continue
         try:
             offset, size = 0, os.fstat(fd).st_size
@@ -73,6 +85,21 @@ def _pack(directory: int, packed: int) -> list[tuple[str, int]] | None:
             os.close(fd)
         found.append((name, size))
     return found
+
+
+def _open_below(directory: int, name: str) -> int | None:
+    """Open a regular file by its name below a directory, through no link."""
+    folder, rest = os.dup(directory), name
+    try:
+        while (parts := rest.partition("/"))[1]:
+            inner = os.open(parts[0], os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
+            os.close(folder)
+            folder, rest = inner, parts[2]
+        return _open_regular(rest, folder)
+    except OSError:
+        return None
+    finally:
+        os.close(folder)
 
 
 def _open_regular(path: str, directory: int | None = None) -> int | None:

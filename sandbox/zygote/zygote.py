@@ -120,7 +120,7 @@ class RequestLoop:
         limits = {"cpu_s": 5, "wall_s": 10, "address_space": True, "processes": 16, "open_files": 64}
         limits |= {f"{name}_bytes": size << 20 for name, size in sizes.items()}
         request: Request = {"mode": "probe", "limits": limits, "outputs": [], "files": [], "series": (0, 0)}
-        request |= {"collect": None, "gather": None, "source": None}
+        request |= {"collect": None, "gather": None, "fetch": (), "source": None}
         null = os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC)
         reply, fds = self.run(request, [null] * STREAMS)
         os.close(null)
@@ -165,6 +165,8 @@ class RequestLoop:
         work, gather = self.setting.how.work, request["gather"]
         out = files.collect(work, request["collect"]) if outcome.exit_code == 0 else []
         found = [] if gather is None else files.gather(work, gather, fds[request["gathered"]])
+        if request["fetch"]:
+            found = files.fetch(work, request["fetch"], fds[request["gathered"]])
         self.source.tidy()
         complaint = "" if outcome.exit_code == 0 else self._complaint()  # who complains does not end well
         return _reply(outcome, complaint) | {"gathered": found}, out

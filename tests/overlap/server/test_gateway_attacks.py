@@ -11,7 +11,8 @@ from chats import Letters, Voice, said, user
 from gateways import CHAT, TOOLS, Session, Waiting, opened, played, until
 
 from overlap.core import Request, Spoken
-from overlap.server import ChatTemplate, listening
+from overlap.server import ChatTemplate
+from sandbox.serve import listening
 
 DEEP = "[" * 100_000
 HALF = '{"a":"\ud800"}'

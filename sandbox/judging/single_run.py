@@ -1,0 +1,55 @@
+"""One run of a program that nobody judges: what it printed, how it ended, what it used."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Final
+
+from sandbox.core import Problem, Program, ProgramRun, Verdict, encode_text, printable
+from sandbox.judging.prepared import CompileError, PreparedProgram, encode_files
+from sandbox.judging.verdicts import decide_ending
+from sandbox.languages import find_language, toolchain
+
+if TYPE_CHECKING:
+    from sandbox.judging.judge import Judge
+
+_MESSAGE_MAX: Final = 300
+DOES_NOT_COMPILE: Final = "it does not compile"
+
+
+def run_program(judge: Judge, problem: Problem, program: Program, fetch: tuple[str, ...] = ()) -> ProgramRun:
+    """Run a program on the first case of a stdio problem, whose expected output is not looked at, and bring back the
+    files named in `fetch`. Raises SandboxError for failures of the sandbox.
+    """
+    start = time.monotonic()
+    language = find_language(program.language)
+    who = judge.jail.tier, language.name, toolchain.toolchain(language)
+    case, limits = problem.cases[0], problem.limits
+    how = {"arguments": case.arguments, "files": encode_files(case.files), "fetch": fetch}
+    try:
+        with PreparedProgram(judge.jail, judge.builder, program, problem, cancel_fd=judge.cancel_fd) as prepared:
+            compile_s = 0.0 if language.warm else time.monotonic() - start
+            done, frame = prepared.run(limits, encode_text(case.input), shown_bytes=limits.output_bytes, **how)
+    except CompileError as error:
+        spent = time.monotonic() - start
+        log = printable(str(error), "\n\t")
+        return ProgramRun(*who, message=DOES_NOT_COMPILE, compiled=False, compile_log=log, compile_s=spent, run_s=spent)
+    verdict, message = decide_ending(done, frame, limits, language) or (Verdict.AC, "")
+    return ProgramRun(
+        *who,
+        stdout=done.stdout,
+        stderr=done.stderr,
+        exit_code=done.exit_code if done.cause is None else None,
+        signal=done.signal if done.cause is None else None,
+        cause=done.cause or ("memory" if verdict is Verdict.MLE else ""),
+        message=printable(message[:_MESSAGE_MAX])[:_MESSAGE_MAX],
+        cut=done.cut or done.gathered is None,
+        cpu_s=done.cpu_s,
+        wall_s=done.wall_s,
+        memory_bytes=done.memory_bytes,
+        files=done.gathered or (),
+        compiled=None if language.warm else True,
+        compile_log=printable(prepared.log, "\n\t"),
+        compile_s=compile_s,
+        run_s=time.monotonic() - start,
+    )

@@ -1,0 +1,55 @@
+"""A run without a verdict, as the pool has it done: a stdio problem of one case, whose expected output nobody reads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
+
+from sandbox.core import COMPILE_LIMITS, Case, Judgement, Limits, Problem, ProgramRun, Verdict, check_files, wrong_type
+from sandbox.errors import InvalidProblem
+from sandbox.judging.single_run import DOES_NOT_COMPILE
+
+FETCHED_MAX: Final = 64
+_UNREAD: Final = "-"
+BUILD: Final = Problem("build", "stdio", (Case("", _UNREAD),), limits=COMPILE_LIMITS)
+
+
+def as_problem(
+    stdin: str, arguments: Sequence[str], files: Mapping[str, str | bytes], limits: Limits | None
+) -> Problem:
+    """Raises InvalidProblem for what no run can be given."""
+    if not isinstance(files, Mapping):
+        raise wrong_type("run", "files", files, "a mapping of names to text or bytes")
+    if isinstance(arguments, str):
+        raise wrong_type("run", "arguments", arguments, "a list of texts")
+    pairs = tuple((name, _text(name, content)) for name, content in files.items())
+    case = Case(stdin, _UNREAD, arguments=tuple(arguments), files=pairs)
+    return Problem("run", "stdio", (case,), limits=limits or Limits())
+
+
+def _text(name: str, content: object) -> str:
+    if isinstance(content, str):
+        return content
+    if not isinstance(content, bytes):
+        raise wrong_type("run", f"files[{name!r}]", content, "text or bytes")
+    return content.decode("utf-8", "surrogateescape")
+
+
+def fetched(names: Iterable[str]) -> tuple[str, ...]:
+    """Names of files to bring back. Raises InvalidProblem."""
+    if isinstance(names, str):
+        raise wrong_type("run", "fetch_files", names, "a list of names")
+    found = tuple(dict.fromkeys(names))
+    if len(found) > FETCHED_MAX:
+        raise InvalidProblem(f"run: fetch_files: {len(found)} files, and at most {FETCHED_MAX} are brought back")
+    for name in found:  # each by itself: one may be a folder of another
+        check_files("run: fetch_files", ((name, ""),), InvalidProblem)
+    return found
+
+
+def not_run(done: Judgement) -> ProgramRun:
+    """A program that does not compile, or took down whoever compiled or ran it."""
+    who = done.tier, done.language, done.toolchain
+    if done.verdict is Verdict.CE:
+        return ProgramRun(*who, message=DOES_NOT_COMPILE, compiled=False, compile_log=done.compile_log)
+    return ProgramRun(*who, cause="crash", message=done.cases[0].message)

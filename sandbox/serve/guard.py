@@ -1,0 +1,116 @@
+"""Stands before the routes: who may ask, what is in hand, bodies within bounds, errors as answers.
+
+    token ──▶ place ──▶ body ──▶ route, until the client leaves ──▶ counted
+
+waits for: the body, the route, the client's end; each with a deadline or the connection as its closer
+A route finds the whole body in the request, and raises what it cannot answer. When the client leaves, it is cancelled.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import hmac
+import time
+from collections.abc import Collection, Mapping
+from contextlib import suppress
+from typing import Final
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from sandbox.serve.answers import error_response
+from sandbox.serve.bodies import ClientGone, Refused, read_body
+from sandbox.serve.service import Busy, Service
+
+OPEN_PATHS: Final = frozenset({"/health"})
+"""Answered without a token: they tell nothing of programs."""
+
+
+class Guard:
+    """An ASGI application around the routes."""
+
+    def __init__(self, app: ASGIApp, service: Service, paths: Collection[str], full: Mapping[str, int]) -> None:
+        """``paths`` are counted by name. ``full``: the status, by path, for Busy where its clients know 503 not."""
+        self.app, self.service = app, service
+        self.paths, self.full = frozenset(paths), full
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return
+        scope["app"] = self.app  # then a route raises for a wrong method, and answers nothing itself
+        answer = _Answer(send, self.service.bounds.send_s)
+        start = time.monotonic()
+        path = scope["path"]
+        try:
+            await self._answer(scope, receive, answer)
+        except ClientGone:
+            self.service.counts.left += 1
+        except Exception as error:
+            if answer.status:  # a stream that has begun: its end is missing, which clients see
+                raise
+            status = self.full.get(path) if isinstance(error, Busy) else None
+            with suppress(ClientGone):
+                await error_response(error, status)(scope, receive, answer)
+        if answer.status:
+            spent = time.monotonic() - start
+            self.service.counts.add(path if path in self.paths else "other", answer.status, spent)
+
+    async def _answer(self, scope: Scope, receive: Receive, answer: _Answer) -> None:
+        if self.service.token and scope["path"] not in OPEN_PATHS and not _knows(scope, self.service.token):
+            raise Refused(401, "the server's token is missing or wrong: send Authorization: Bearer TOKEN")
+        if scope["method"] in ("GET", "HEAD"):
+            await self.app(scope, receive, answer)
+            return
+        with self.service.admitted() as place:
+            body = await read_body(scope, receive, place, self.service.bounds)
+            await _until_gone(self.app, scope, body, receive, answer)
+
+
+class _Answer:
+    """Sends an answer, and knows its status. Raises ClientGone for a client that reads too slowly."""
+
+    def __init__(self, send: Send, seconds: float) -> None:
+        self._send, self._seconds = send, seconds
+        self.status = 0
+
+    async def __call__(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            self.status = message["status"]
+        try:
+            async with asyncio.timeout(self._seconds):
+                await self._send(message)
+        except TimeoutError:
+            raise ClientGone from None
+
+
+async def _until_gone(app: ASGIApp, scope: Scope, body: bytes, receive: Receive, answer: _Answer) -> None:
+    """Run the route with the body that was read. Raises ClientGone, with the route cancelled, when the client leaves."""
+    unread = [{"type": "http.request", "body": body, "more_body": False}]
+    del body
+    leaving = asyncio.ensure_future(receive())
+
+    async def replay() -> Message:
+        return unread.pop() if unread else await asyncio.shield(leaving)
+
+    work = asyncio.ensure_future(app(scope, replay, answer))
+    try:
+        await asyncio.wait((work, leaving), return_when=asyncio.FIRST_COMPLETED)
+        if not work.done():
+            raise ClientGone
+        work.result()
+    finally:
+        for task in (work, leaving):
+            task.cancel()
+        await asyncio.gather(work, leaving, return_exceptions=True)
+
+
+def _knows(scope: Scope, token: str) -> bool:
+    """Whether the request brings the token: as Bearer, or as the password in the URL of a client that has only that."""
+    given = next((value for name, value in scope["headers"] if name == b"authorization"), b"")
+    kind, _, key = given.strip().partition(b" ")
+    if kind.lower() == b"basic":
+        with suppress(ValueError):
+            key = base64.b64decode(key, validate=True).partition(b":")[2]
+    elif kind.lower() != b"bearer":
+        return False
+    return hmac.compare_digest(key.strip(), token.encode())

@@ -1,0 +1,40 @@
+"""Problems that came before: many programs are sent for one, and each brings it whole.
+
+An equal JSON object gives the same Problem, which is then neither checked nor sent to the pool's supervisor again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import marshal
+from collections import OrderedDict
+from typing import Any, Final
+
+from sandbox.core import MIB, Problem
+
+KEPT_BYTES: Final = 256 * MIB
+_NO_REFERENCES: Final = 2
+"""The version of marshal whose bytes follow from the values alone, and not from what else refers to them."""
+
+
+class KeptProblems:
+    """The problems that were used last, together of at most so many bytes as JSON objects."""
+
+    def __init__(self, bytes_max: int = KEPT_BYTES) -> None:
+        self.bytes_max, self.bytes = bytes_max, 0
+        self._kept: OrderedDict[bytes, tuple[Problem, int]] = OrderedDict()
+
+    def find(self, given: Any) -> Problem:
+        """The problem of a JSON object. Raises InvalidProblem."""
+        try:
+            packed = marshal.dumps(given, _NO_REFERENCES)
+        except ValueError:  # nested too deep for a problem
+            return Problem.of(given)
+        key = hashlib.sha256(packed).digest()
+        if (kept := self._kept.get(key)) is None:
+            kept = self._kept[key] = Problem.of(given), len(packed)
+            self.bytes += len(packed)
+        self._kept.move_to_end(key)
+        while self.bytes > self.bytes_max and len(self._kept) > 1:
+            self.bytes -= self._kept.popitem(last=False)[1][1]
+        return kept[0]

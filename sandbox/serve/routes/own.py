@@ -1,0 +1,168 @@
+"""Our own routes: programs to judge, and what the server says of itself.
+
+POST /judge         problem, program             ──▶ a judgement, as `sandbox judge --json` prints it
+POST /judge/batch   jobs, and a problem for all  ──▶ JSON lines in order of finishing, each with the job's index
+GET  /version /health /metrics /openapi.json
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.metadata
+import json
+from base64 import b64decode
+from collections.abc import AsyncIterator, Iterable, Mapping
+from dataclasses import fields
+from typing import Any, Final
+
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+from starlette.routing import Route
+
+from sandbox.core import Limits, wrong_type
+from sandbox.errors import SandboxError, ToolchainMissing
+from sandbox.languages import LANGUAGES, Language, find_language, toolchain
+from sandbox.serve.answers import AsciiJson, failure
+from sandbox.serve.bodies import Refused, check_fields, read_json
+from sandbox.serve.metrics import metrics_text
+from sandbox.serve.service import Service
+
+JOBS_MAX: Final = 10_000
+"""Of one batch."""
+_TURN_MAX: Final = 1 << 53
+_RUN: Final = ("program", "stdin", "arguments", "files", "fetch_files", "limits", "turn")
+_JOB: Final = ("problem", "program", "turn", "stop_at_first_failure")
+
+
+def routes(service: Service) -> list[Route]:
+    """The routes of this module."""
+
+    async def judge(request: Request) -> Response:
+        job = _job(service, await read_json(request), {})
+        return AsciiJson((await service.pool.judge(**job)).to_json())
+
+    async def run(request: Request) -> Response:
+        return AsciiJson((await service.pool.run(**_run(await read_json(request)))).to_json())
+
+    async def batch(request: Request) -> Response:
+        body = await read_json(request)
+        check_fields(body, ("jobs", *_JOB), required=("jobs",))
+        given = body.pop("jobs")
+        if not isinstance(given, list) or not all(isinstance(job, dict) for job in given):
+            raise Refused(422, "jobs: must be a list of JSON objects, each with program, and problem")
+        if len(given) > JOBS_MAX:
+            raise Refused(413, f"jobs: {len(given)} of them; at most {JOBS_MAX} are taken, send several batches")
+        jobs = [_named(f"jobs[{n}]", service, job, body) for n, job in enumerate(given)]
+        return StreamingResponse(_lines(service, jobs), media_type="application/x-ndjson")
+
+    async def health(request: Request) -> Response:
+        status = "draining" if service.draining else "ok"
+        return AsciiJson({"status": status, "in_hand": service.in_hand}, 503 if service.draining else 200)
+
+    async def version(request: Request) -> Response:
+        return AsciiJson(await asyncio.to_thread(_version, service))
+
+    async def metrics(request: Request) -> Response:
+        return Response(metrics_text(service), media_type="text/plain; version=0.0.4; charset=utf-8")
+
+    return [
+        Route("/judge", judge, methods=["POST"]),
+        Route("/judge/batch", batch, methods=["POST"]),
+        Route("/run", run, methods=["POST"]),
+        Route("/health", health, methods=["GET"]),
+        Route("/version", version, methods=["GET"]),
+        Route("/metrics", metrics, methods=["GET"]),
+    ]
+
+
+def _version(service: Service) -> dict[str, Any]:
+    """What this server is: the toolchain of each language, None where it is not installed."""
+    try:
+        own = importlib.metadata.version("overlap-rl")
+    except importlib.metadata.PackageNotFoundError:  # run from its source
+        own = ""
+    found = {name: _toolchain(language) for name, language in LANGUAGES.items()}
+    bounds = {name: getattr(service.bounds, name) for name in ("queue", "body_bytes")}
+    how = {"workers": service.pool.workers, "isolation": service.pool.isolation, "packages": list(service.packages)}
+    return {"version": own, **how, "languages": found, "bounds": bounds}
+
+
+def _toolchain(language: Language) -> str | None:
+    try:
+        return toolchain.toolchain(language)
+    except ToolchainMissing:
+        return None
+
+
+def _named(where: str, service: Service, job: Mapping[str, Any], shared: Mapping[str, Any]) -> dict[str, Any]:
+    try:
+        return _job(service, job, shared)
+    except (Refused, SandboxError) as error:
+        raise Refused(422, f"{where}: {error}") from None
+
+
+def _job(service: Service, given: Mapping[str, Any], shared: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments of `Pool.judge`. Raises Refused, InvalidProblem, InvalidProgram."""
+    check_fields(given, _JOB)
+    job = {**shared, **given}
+    check_fields(job, _JOB, required=("problem", "program"))
+    stop = job.get("stop_at_first_failure")
+    if stop is not None and not isinstance(stop, bool):
+        raise wrong_type("judge", "stop_at_first_failure", stop, "true or false")
+    problem = service.problem(job["problem"])
+    program = problem.program(job["program"])
+    find_language(program.language)
+    return {"problem": problem, "program": program, "turn": _turn(job), "stop_at_first_failure": stop}
+
+
+def _run(body: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments of `Pool.run`. Raises Refused, InvalidProblem."""
+    check_fields(body, _RUN, required=("program",))
+    found = {**body, "turn": _turn(body)}
+    files, limits = body.get("files", {}), body.get("limits")
+    if not isinstance(files, dict) or not all(isinstance(content, str) for content in files.values()):
+        raise wrong_type("run", "files", files, "an object of names and contents as base64")
+    try:
+        found["files"] = {name: b64decode(content, validate=True) for name, content in files.items()}
+    except ValueError as error:
+        raise Refused(422, f"files: a content is no base64: {error}") from None
+    if limits is not None:
+        if not isinstance(limits, dict):
+            raise wrong_type("run", "limits", limits, "an object, or null")
+        check_fields(limits, [item.name for item in fields(Limits)])
+        found["limits"] = Limits(**limits)
+    return found
+
+
+def _turn(given: Mapping[str, Any]) -> int:
+    turn = given.get("turn", 0)
+    if not isinstance(turn, int) or isinstance(turn, bool) or abs(turn) > _TURN_MAX:
+        raise wrong_type("judge", "turn", turn, f"a whole number of at most {_TURN_MAX}")
+    return turn
+
+
+async def _lines(service: Service, jobs: Iterable[Mapping[str, Any]]) -> AsyncIterator[bytes]:
+    """One line per job, as they end. Only some wait for the pool at a time: other clients' jobs come between."""
+    left = iter(enumerate(jobs))
+    running = set[asyncio.Task[bytes]]()
+    try:
+        while True:
+            while len(running) < 4 * service.pool.workers and (job := next(left, None)) is not None:
+                running.add(asyncio.create_task(_line(service, *job)))
+            if not running:
+                return
+            done, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                yield task.result()
+    finally:
+        for task in running:
+            task.cancel()
+        await asyncio.gather(*running, return_exceptions=True)
+
+
+async def _line(service: Service, index: int, job: Mapping[str, Any]) -> bytes:
+    try:
+        found: dict[str, Any] = {"judgement": (await service.pool.judge(**job)).to_json()}
+    except Exception as error:
+        found = failure(error)[1]
+    return json.dumps({"index": index, **found}, separators=(",", ":")).encode() + b"\n"

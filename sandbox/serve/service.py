@@ -1,0 +1,146 @@
+"""What the routes share: the pool, the sessions, and how many requests may be in hand.
+
+    admitted() ──▶ a Place, which counts the bytes of its body ──▶ released
+        └─▶ Busy: too many requests, too many bytes, or the server drains
+
+waits for nothing; `drained` waits for the requests in hand
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Final
+
+from sandbox.core import MIB, Problem
+from sandbox.pool import Pool
+from sandbox.serve.counts import ServerCounts
+from sandbox.serve.kept_problems import KeptProblems
+from sandbox.serve.shared_counts import SharedCounts
+from sandbox.session import Sessions
+
+RETRY_S: Final = 1
+"""Seconds after which a client that was refused may ask again."""
+
+
+class Busy(Exception):
+    """The server takes no further request now. ``retry_s``: the client may ask again after that many seconds."""
+
+    def __init__(self, why: str, retry_s: int = RETRY_S) -> None:
+        super().__init__(why)
+        self.retry_s = retry_s
+
+
+class Draining(Busy):
+    """The server finishes what it has, and will end."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """Limits on requests and clients; those in seconds are waits for a client."""
+
+    queue: int = 1024
+    """Requests in hand, those that run included."""
+    body_bytes: int = 64 * MIB
+    """Of one request."""
+    held_bytes: int = 1024 * MIB
+    """Of the bodies of all requests in hand."""
+    body_s: float = 30.0
+    """For the whole body of a request."""
+    send_s: float = 30.0
+    """For a client that reads no answer."""
+    sessions: int = 64
+    """Python sessions that live at once."""
+
+    def __post_init__(self) -> None:
+        for name in self.__slots__:
+            if not (value := getattr(self, name)) > 0:
+                raise ValueError(f"{name}={value}: must be a positive number")
+
+
+@dataclass(slots=True)
+class Place:
+    """One request in hand."""
+
+    service: Service
+    bytes: int = 0
+
+    def add(self, count: int) -> None:
+        """Count bytes of its body. Raises Busy where all bodies together would be too long."""
+        if self.service.held_bytes + count > self.service.bounds.held_bytes:
+            raise Busy(f"the requests in hand have {self.service.held_bytes} bytes; at most "
+                       f"{self.service.bounds.held_bytes} are held")  # fmt: skip
+        self.bytes += count
+        self.service.held_bytes += count
+
+
+@dataclass(eq=False)
+class Service:
+    """See the module. Belongs to one event loop; `close` ends pool and sessions."""
+
+    pool: Pool
+    bounds: Bounds = field(default_factory=Bounds)
+    token: str = ""
+    """What a client has to know; "" for everybody."""
+    packages: tuple[str, ...] = ()
+    """Names of installed packages that Python programs may import; those of the pool."""
+    in_hand: int = 0
+    """Requests."""
+    held_bytes: int = 0
+    draining: bool = False
+    counts: ServerCounts = field(default_factory=ServerCounts)
+    shared: SharedCounts = field(default_factory=lambda: SharedCounts(1))
+    """Numbers of all processes of the server."""
+    _none_in_hand: asyncio.Event = field(default_factory=asyncio.Event)
+    _problems: KeptProblems = field(default_factory=KeptProblems)
+
+    @cached_property
+    def sessions(self) -> Sessions:
+        """Python programs that keep their state: nothing is started before the first call."""
+        pool, most = self.pool, self.bounds.sessions
+        at_once = min(pool.workers, most)
+        return Sessions(most, at_once=at_once, isolation=pool.isolation, packages=self.packages)
+
+    def problem(self, given: Any) -> Problem:
+        """The problem of a JSON object. Equal objects give the same one: it is checked and sent to the pool once.
+
+        Raises InvalidProblem.
+        """
+        return self._problems.find(given)
+
+    @contextmanager
+    def admitted(self) -> Iterator[Place]:
+        """Hold a place for one request. Raises Busy."""
+        if self.draining:
+            raise Draining("the server drains, and will end")
+        if self.in_hand >= self.bounds.queue:
+            raise Busy(f"{self.in_hand} requests are in hand; at most {self.bounds.queue} are taken (--queue)")
+        self.in_hand += 1
+        self._none_in_hand.clear()
+        place = Place(self)
+        try:
+            yield place
+        finally:
+            self.in_hand -= 1
+            self.held_bytes -= place.bytes
+            if not self.in_hand:
+                self._none_in_hand.set()
+
+    async def drained(self, seconds: float) -> bool:
+        """Refuse new requests, and wait for those in hand, at most so long. Returns whether all have ended."""
+        self.draining = True
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                while self.in_hand:
+                    await self._none_in_hand.wait()
+        return not self.in_hand
+
+    async def close(self) -> None:
+        """End the processes of the pool and of the sessions. Safe to call twice."""
+        self.draining = True
+        if "sessions" in self.__dict__:
+            await self.sessions.close()
+        await self.pool.close()
