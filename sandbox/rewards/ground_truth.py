@@ -48,7 +48,9 @@ def problem_of(
     if not pairs:
         raise InvalidProblem(f"problem {id!r}: it has no tests: {_FORMS}")
     if not name:
-        cases = [Case(_text(given), _text(wanted)) for given, wanted in pairs]
+        if any(wanted is None for _, wanted in pairs):
+            raise InvalidProblem(f"problem {id!r}: an expected output is null: give the text that a program must print")
+        cases = [Case("" if given is None else _text(given), _text(wanted)) for given, wanted in pairs]
         return Problem(id, "stdio", tuple(cases), compare=compare, **how)
     cases = [Case(_arguments(given), _json(wanted)) for given, wanted in pairs]
     return Problem(id, "function", tuple(cases), fn_name=name, compare=compare, **how)
