@@ -185,7 +185,8 @@ def trusts_the_clock(problem: Wire, program: str, language: str) -> bool:
 GRADERS: Final[dict[str, Callable[[Wire, str, str], float | bool | None]]] = {
     "in_process": in_process.reward, "relaxed": relaxed.reward, "exit_code": exit_code.reward, "plain": plain,
     "no_complaint": no_complaint, "infra_is_free": infra_is_free, "fenced": fenced, "first_test": first_test,
-    "first_line": first_line, "nothing_wanted": nothing_wanted, "marker": marker, "framework": framework, "start_up_files": start_up_files,
+    "first_line": first_line, "nothing_wanted": nothing_wanted,
+    "marker": marker, "framework": framework, "start_up_files": start_up_files,
     "tests_on_disk": tests_on_disk, "verdict_in_reach": verdict_in_reach, "unpickles": unpickles,
     "trusts_the_clock": trusts_the_clock,
 }  # fmt: skip

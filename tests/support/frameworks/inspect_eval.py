@@ -4,17 +4,18 @@ mock model asks the network for a tokenizer), and what its sandbox did, as JSON 
 
 import json
 import sys
+from pathlib import Path
 
 from inspect_ai import Task, eval
 from inspect_ai.dataset import MemoryDataset, Sample
 from inspect_ai.model import ModelOutput
 from inspect_ai.solver import solver
-from inspect_ai.util import OutputLimitExceededError, sandbox
+from inspect_ai.util import sandbox
 
 from sandbox.integrations import inspect as ours
 
 given, logs = sys.argv[1:]
-samples = json.loads(open(given).read())
+samples = json.loads(Path(given).read_text())
 seen = {}
 
 
@@ -57,15 +58,16 @@ def uses_the_sandbox():
     return solve
 
 
+dataset = [
+    Sample(input="add", target="", metadata={"gold": sample["truth"]}, id=number, files={"given.txt": "as given"})
+    for number, sample in enumerate(samples, 1)
+]
 task = Task(
-    dataset=MemoryDataset(
-        [Sample(input="add", target="", metadata={"gold": s["truth"]}, id=n, files={"given.txt": "as given"} if n == 1 else None)
-         for n, s in enumerate(samples, 1)]
-    ),
+    dataset=MemoryDataset(dataset),
     solver=uses_the_sandbox(),
     scorer=ours.judged_by_tests(column="gold"),
     sandbox="overlap",
-)  # fmt: skip
+)
 (log,) = eval(task, model="mockllm/model", log_dir=logs, display="none", max_samples=1,
               fail_on_error=False, max_sandboxes=4)  # fmt: skip
 scores = [sample.scores["judged_by_tests"].value if sample.scores else None for sample in log.samples]

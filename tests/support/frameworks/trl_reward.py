@@ -6,6 +6,7 @@ import json
 import sys
 import tempfile
 import warnings
+from pathlib import Path
 
 warnings.simplefilter("ignore")
 
@@ -15,7 +16,7 @@ from trl import GRPOConfig, GRPOTrainer  # noqa: E402
 from sandbox.integrations.trl import TrlCodeReward, code_reward  # noqa: E402
 
 policy, given = sys.argv[1:]
-samples = json.loads(open(given).read())
+samples = json.loads(Path(given).read_text())
 rows = [{"prompt": [{"role": "user", "content": "add"}], "tests": sample["truth"]} for sample in samples]
 with tempfile.TemporaryDirectory() as folder:
     config = GRPOConfig(

@@ -3,12 +3,13 @@
 import asyncio
 import json
 import sys
+from pathlib import Path
 
 import verifiers.v1 as vf
 
 from sandbox.integrations.verifiers import JudgedData, JudgedTask
 
-samples = json.loads(open(sys.argv[1]).read())
+samples = json.loads(Path(sys.argv[1]).read_text())
 
 
 class Samples(vf.Taskset[JudgedTask, vf.TasksetConfig]):

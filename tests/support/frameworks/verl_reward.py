@@ -1,8 +1,9 @@
-"""argv: a file with answers, the name of the function. Rewards of verl's own reward manager, as JSON on the last line."""
+"""argv: a file with answers, the name of the function. Rewards of verl's reward manager, as JSON on the last line."""
 
 import asyncio
 import json
 import sys
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -12,7 +13,7 @@ from verl.experimental.reward_loop.reward_manager.naive import NaiveRewardManage
 from verl.trainer.ppo.reward import get_custom_reward_fn
 
 given, name = sys.argv[1:]
-samples = json.loads(open(given).read())
+samples = json.loads(Path(given).read_text())
 custom = {"path": "pkg://sandbox.integrations.verl", "name": name, "reward_kwargs": {"unjudged": -7.0}}
 compute_score = get_custom_reward_fn(OmegaConf.create({"reward": {"custom_reward_function": custom}}))
 
