@@ -51,7 +51,8 @@ python crewai crewai==1.15.30
 python haystack haystack-ai==3.4.1
 python google-adk google-adk==2.13.0 litellm==1.106.2 mcp==2.3.0
 layered trl trl==1.16.0
-layered verl verl==0.9.1 omegaconf==2.4.0 antlr4-python3-runtime tensordict==0.15.3 pyvers==0.2.3 codetiming
+layered verl verl==0.9.1 omegaconf==2.4.0 antlr4-python3-runtime==4.9.3 tensordict==0.15.3 pyvers==0.2.3 codetiming==1.4.0 \
+  hydra-core==1.3.8 orjson==3.13.0
 node_packages ai ai@6.0.326 @ai-sdk/openai-compatible@2.0.91
 node_packages openai-agents-js @openai/agents@0.20.0 zod@4.6.7
 OVERLAP_CLIENTS=$folder PATH=$bin:$PATH exec "$bin/python" -m pytest -n0 tests/overlap/server/test_clients.py \
