@@ -1,4 +1,4 @@
-"""The commands `sandbox run | judge | verify | doctor | bench | zoo | check-reward`.
+"""The commands `sandbox run | judge | verify | serve | doctor | bench | zoo | check-reward`.
 
 Exit code 0: accepted, or nothing wrong. 1: not accepted, or findings. 2: bad input, or the sandbox failed. For signals
 and a closed output pipe see `sandbox.terminal`.
@@ -20,6 +20,7 @@ from sandbox.differences import first_failure_lines
 from sandbox.errors import SandboxError
 from sandbox.languages import LANGUAGES, by_suffix, find_language
 from sandbox.rewards import cli as cli_reward
+from sandbox.serve import cli as cli_serve
 from sandbox.verify import cli as cli_verify
 
 
@@ -56,7 +57,9 @@ def _add(actions: Any, name: str, text: str) -> argparse.ArgumentParser:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="sandbox", description="Judge programs in a jail.")
-    actions = parser.add_subparsers(required=True, metavar="run | judge | verify | doctor | bench | zoo | check-reward")
+    actions = parser.add_subparsers(
+        required=True, metavar="run | judge | verify | serve | doctor | bench | zoo | check-reward"
+    )
     run = _add(actions, "run", "run a program on stdin in a jail; show its output and what it used")
     run.add_argument("program", type=Path)
     run.add_argument("--input", type=Path, help="a file for the program's stdin; default: the command's stdin")
@@ -76,12 +79,13 @@ def _parser() -> argparse.ArgumentParser:
     bench.add_argument("--rounds", type=int, default=30, help="programs per figure (default %(default)s)")
     bench.set_defaults(action=_bench)
     verify = cli_verify.add_parser(actions)
+    serve = cli_serve.add_parser(actions)
     cli_reward.add_parsers(actions, judge)
     for part in (run, verdict):
         part.add_argument("--language", help="language of the program; default: by the suffix of its file")
     for part in (verdict, verify):
         part.add_argument("--time-limit", type=float, metavar="S", help="CPU seconds, instead of the package's")
-    for part in (run, verdict, verify):
+    for part in (run, verdict, verify, serve):
         part.add_argument(
             "--packages",
             nargs="+",
@@ -91,8 +95,9 @@ def _parser() -> argparse.ArgumentParser:
         )
     doctor = _add(actions, "doctor", "what this machine can isolate, and how to repair what it cannot")
     doctor.set_defaults(action=_doctor)
-    for part in (run, verdict, verify, bench, doctor):
+    for part in (run, verdict, verify, serve, bench, doctor):
         part.add_argument("--isolation", choices=("auto", "A", "B", "C"), default="auto", help="default: A, or else B")
+    for part in (run, verdict, verify, bench, doctor):
         part.add_argument("--json", action="store_true", help="print the result as JSON")
     return parser
 

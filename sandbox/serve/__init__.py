@@ -12,6 +12,7 @@ Names are imported on first use: the command says which extra is missing before 
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from sandbox.serve import cli
     from sandbox.serve.app import make_app
     from sandbox.serve.bodies import Refused
     from sandbox.serve.listening import Server, bind
@@ -21,4 +22,4 @@ else:
 
     __getattr__ = names(__name__)
 
-__all__ = ["Bounds", "Busy", "Refused", "Server", "Service", "bind", "make_app"]
+__all__ = ["Bounds", "Busy", "Refused", "Server", "Service", "bind", "cli", "make_app"]

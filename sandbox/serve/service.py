@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Final
@@ -19,6 +19,7 @@ from sandbox.core import MIB, Problem
 from sandbox.pool import Pool
 from sandbox.serve.counts import ServerCounts
 from sandbox.serve.kept_problems import KeptProblems
+from sandbox.serve.shared_counts import SharedCounts
 from sandbox.session import Sessions
 
 RETRY_S: Final = 1
@@ -87,9 +88,13 @@ class Service:
     packages: tuple[str, ...] = ()
     """Names of installed packages that Python programs may import; those of the pool."""
     in_hand: int = 0
+    """Requests."""
     held_bytes: int = 0
     draining: bool = False
     counts: ServerCounts = field(default_factory=ServerCounts)
+    shared: SharedCounts = field(default_factory=lambda: SharedCounts(1))
+    """Numbers of all processes of the server."""
+    _none_in_hand: asyncio.Event = field(default_factory=asyncio.Event)
     _problems: KeptProblems = field(default_factory=KeptProblems)
 
     @cached_property
@@ -114,20 +119,23 @@ class Service:
         if self.in_hand >= self.bounds.queue:
             raise Busy(f"{self.in_hand} requests are in hand; at most {self.bounds.queue} are taken (--queue)")
         self.in_hand += 1
+        self._none_in_hand.clear()
         place = Place(self)
         try:
             yield place
         finally:
             self.in_hand -= 1
             self.held_bytes -= place.bytes
+            if not self.in_hand:
+                self._none_in_hand.set()
 
     async def drained(self, seconds: float) -> bool:
         """Refuse new requests, and wait for those in hand, at most so long. Returns whether all have ended."""
         self.draining = True
-        loop = asyncio.get_running_loop()
-        end = loop.time() + seconds
-        while self.in_hand and loop.time() < end:
-            await asyncio.sleep(0.02)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                while self.in_hand:
+                    await self._none_in_hand.wait()
         return not self.in_hand
 
     async def close(self) -> None:

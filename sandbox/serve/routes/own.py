@@ -8,6 +8,7 @@ GET  /version /health /metrics /openapi.json
 from __future__ import annotations
 
 import asyncio
+import importlib.metadata
 import json
 from collections.abc import AsyncIterator, Iterable, Mapping
 from typing import Any, Final
@@ -16,11 +17,12 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
-from sandbox.core import Problem, Program, quoted, wrong_type
-from sandbox.errors import InvalidProblem, SandboxError
-from sandbox.languages import find_language
+from sandbox.core import wrong_type
+from sandbox.errors import SandboxError, ToolchainMissing
+from sandbox.languages import LANGUAGES, Language, find_language, toolchain
 from sandbox.serve.answers import AsciiJson, failure
 from sandbox.serve.bodies import Refused, check_fields, read_json
+from sandbox.serve.metrics import metrics_text
 from sandbox.serve.service import Service
 
 JOBS_MAX: Final = 10_000
@@ -46,10 +48,42 @@ def routes(service: Service) -> list[Route]:
         jobs = [_named(f"jobs[{n}]", service, job, body) for n, job in enumerate(given)]
         return StreamingResponse(_lines(service, jobs), media_type="application/x-ndjson")
 
+    async def health(request: Request) -> Response:
+        status = "draining" if service.draining else "ok"
+        return AsciiJson({"status": status, "in_hand": service.in_hand}, 503 if service.draining else 200)
+
+    async def version(request: Request) -> Response:
+        return AsciiJson(await asyncio.to_thread(_version, service))
+
+    async def metrics(request: Request) -> Response:
+        return Response(metrics_text(service), media_type="text/plain; version=0.0.4; charset=utf-8")
+
     return [
         Route("/judge", judge, methods=["POST"]),
         Route("/judge/batch", batch, methods=["POST"]),
+        Route("/health", health, methods=["GET"]),
+        Route("/version", version, methods=["GET"]),
+        Route("/metrics", metrics, methods=["GET"]),
     ]
+
+
+def _version(service: Service) -> dict[str, Any]:
+    """What this server is: the toolchain of each language, None where it is not installed."""
+    try:
+        own = importlib.metadata.version("overlap-rl")
+    except importlib.metadata.PackageNotFoundError:  # run from its source
+        own = ""
+    found = {name: _toolchain(language) for name, language in LANGUAGES.items()}
+    bounds = {name: getattr(service.bounds, name) for name in ("queue", "body_bytes")}
+    how = {"workers": service.pool.workers, "isolation": service.pool.isolation, "packages": list(service.packages)}
+    return {"version": own, **how, "languages": found, "bounds": bounds}
+
+
+def _toolchain(language: Language) -> str | None:
+    try:
+        return toolchain.toolchain(language)
+    except ToolchainMissing:
+        return None
 
 
 def _named(where: str, service: Service, job: Mapping[str, Any], shared: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,0 +1,92 @@
+"""The command `sandbox serve`. What needs the extra is imported when it runs.
+
+Exit code 0: SIGTERM, after what ran had ended. 2: bad arguments, a port in use, or the sandbox cannot judge here. 130
+and 129 as for every command: what runs is cut.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ipaddress
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Final
+
+from sandbox.core import MIB
+from sandbox.errors import SandboxError
+
+PORT: Final = 8080
+"""Where clients of SandboxFusion look by default."""
+_NEEDED: Final = ("starlette", "uvicorn")
+
+
+def add_parser(actions: Any) -> argparse.ArgumentParser:
+    text = "judge programs for other processes and machines, over HTTP"
+    parser: argparse.ArgumentParser = actions.add_parser("serve", help=text, description=text[0].upper() + text[1:])
+    add = parser.add_argument
+    add("--host", default="127.0.0.1", help="address to listen on; default: %(default)s, this machine alone")
+    add("--port", type=int, default=PORT, help="0 takes a free one (default %(default)s)")
+    add("--workers", type=int, help="judges at the same time (default: one per core), of all processes together")
+    add("--processes", type=int, default=1, help="server processes behind the port (default %(default)s)")
+    add("--queue", type=int, default=1024, help="requests in hand per process; more get 503 (default %(default)s)")
+    add("--body-limit", type=int, default=64, metavar="MIB", help="MiB of one request (default %(default)s)")
+    add("--drain-s", type=float, default=60.0, metavar="S", help="for what runs at SIGTERM (default %(default)s)")
+    token = parser.add_mutually_exclusive_group()
+    token.add_argument("--token", default="", help="what clients must send; other users can see it in the process list")
+    token.add_argument("--token-file", type=Path, help="a file with the token")
+    parser.set_defaults(action=serve)
+    return parser
+
+
+def serve(options: argparse.Namespace) -> int:
+    """Raises SandboxError, OSError."""
+    if missing := [name for name in _NEEDED if find_spec(name) is None]:
+        raise SandboxError(f"serve needs {' and '.join(missing)}: pip install 'overlap-rl[serve]'")
+    for name, least in (("workers", 1), ("processes", 1), ("queue", 1), ("body_limit", 1), ("drain_s", 0), ("port", 0)):
+        value = getattr(options, name)
+        if value is not None and not least <= value < 1 << 31:
+            raise SandboxError(f"--{name.replace('_', '-')} {value}: must be at least {least}")
+    if options.port > 65535:
+        raise SandboxError(f"--port {options.port}: must be at most 65535")
+    if options.token_file:
+        options.token = options.token_file.read_text("utf-8").strip()
+        if not options.token:
+            raise SandboxError(f"--token-file {options.token_file}: is empty; write the token into it")
+    if not options.token.isascii() or not options.token.isprintable():
+        raise SandboxError("--token: must be printable ASCII")
+    options.body_bytes = options.body_limit * MIB
+
+    from sandbox.serve.listening import bind
+    from sandbox.serve.processes import serve_in_processes
+    from sandbox.serve.serving import serve_here
+
+    try:
+        listener = bind(options.host, options.port)
+        listener.listen()  # now: two servers may both be bound to a port until one listens
+    except OSError as error:
+        way_out = "; another program has it: give another --port, or 0 for a free one" if error.errno == 98 else ""
+        raise SandboxError(
+            f"--host {options.host} --port {options.port}: {error.strerror or error}{way_out}"
+        ) from error
+    warn(options.host, bool(options.token))
+    run = serve_here if options.processes == 1 else serve_in_processes
+    return run(listener, options)
+
+
+def warn(host: str, token: bool) -> None:
+    """Say who can reach a server that does not listen on this machine alone."""
+    try:
+        local = ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        local = host == "localhost"
+    if local:
+        return
+    if token:
+        text = f"warning: {host} can be reached from other machines; the token crosses the network as plain text"
+    else:
+        text = (
+            f"WARNING: everybody who can reach {host} may run programs here: there is no token. Give --token-file, or "
+            "let a firewall decide who may"
+        )
+    print(f"sandbox: {text}", file=sys.stderr, flush=True)

@@ -1,0 +1,121 @@
+"""One server process: a pool, the application on a socket, and its end.
+
+    listen ──▶ a control program is judged ──▶ serve ──▶ SIGTERM: refuse new ones, finish what runs ──▶ 0
+                                                    └──▶ SIGINT, SIGHUP, a second SIGTERM: cut what runs ──▶ 128 + n
+
+waits for: a signal, then the requests in hand, at most `--drain-s`
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import resource
+import signal
+import socket
+import sys
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+from typing import Final
+
+from sandbox.errors import SandboxError
+from sandbox.judging import control
+from sandbox.languages import find_language
+from sandbox.pool import Pool
+from sandbox.serve.app import make_app
+from sandbox.serve.listening import Server
+from sandbox.serve.metrics import numbers
+from sandbox.serve.service import Bounds, Service
+from sandbox.serve.shared_counts import SharedCounts
+
+_CUT: Final = (signal.SIGINT, signal.SIGHUP)
+
+
+def serve_here(listener: socket.socket, options: argparse.Namespace) -> int:
+    """Serve until a signal ends it, and return the exit code. Raises SandboxError where nothing can be judged here."""
+    return asyncio.run(Serving(listener, options, workers=options.workers).run())
+
+
+class Serving:
+    """See the module. ``ready`` is called with the tier when the server answers; by default the address is printed."""
+
+    def __init__(
+        self,
+        listener: socket.socket,
+        options: argparse.Namespace,
+        *,
+        workers: int | None,
+        shared: SharedCounts | None = None,
+        ready: Callable[[str], None] | None = None,
+    ) -> None:
+        self._listener, self._options = listener, options
+        self._ready = ready or self._say_ready
+        bounds = Bounds(queue=options.queue, body_bytes=options.body_bytes, held_bytes=max(1 << 30, options.body_bytes))
+        pool = Pool(
+            workers, isolation=options.isolation, packages=tuple(options.packages), queue_limit=max(1024, options.queue)
+        )
+        self._service = Service(pool, bounds, options.token, tuple(options.packages), shared=shared or SharedCounts(1))
+        self._number = 0
+        self._draining = asyncio.Event()
+
+    async def run(self) -> int:
+        """Returns the exit code."""
+        task = asyncio.current_task()
+        assert task is not None
+        loop = asyncio.get_running_loop()
+        for number in _CUT:
+            loop.add_signal_handler(number, self._cut, number, task)
+        loop.add_signal_handler(signal.SIGTERM, self._drain, task)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, (*_CUT, signal.SIGTERM, signal.SIGCHLD))  # a parent may block them
+        _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+        try:
+            async with AsyncExitStack() as stack:
+                stack.push_async_callback(self._service.close)
+                await self._serve(stack)
+        except asyncio.CancelledError:
+            if not self._number:
+                raise
+            return 128 + self._number
+        return 0
+
+    async def _serve(self, stack: AsyncExitStack) -> None:
+        tier = (await self._service.pool.judge(*control.sample(find_language("python")))).tier
+        server = Server(make_app(self._service))
+        serving = await stack.enter_async_context(server.listening(self._listener))
+        self._ready(tier)
+        if self._service.shared.rows > 1:
+            stack.callback(asyncio.create_task(self._share_counts()).cancel)
+        asked = asyncio.create_task(self._draining.wait())
+        await asyncio.wait((serving, asked), return_when=asyncio.FIRST_COMPLETED)
+        asked.cancel()
+        if not self._draining.is_set():
+            serving.result()
+            raise SandboxError("the server has ended by itself")
+        if not await self._service.drained(self._options.drain_s):
+            left = self._service.in_hand
+            print(f"sandbox: {left} requests were cut after {self._options.drain_s:g} s (--drain-s)", file=sys.stderr)
+
+    async def _share_counts(self) -> None:
+        while True:
+            self._service.shared.write(numbers(self._service))
+            await asyncio.sleep(1)
+
+    def _cut(self, number: int, task: asyncio.Task[int]) -> None:
+        self._number = self._number or number
+        task.cancel()
+
+    def _drain(self, task: asyncio.Task[int]) -> None:
+        if self._draining.is_set():
+            self._cut(signal.SIGTERM, task)
+        self._draining.set()
+
+    def _say_ready(self, tier: str) -> None:
+        say_ready(self._listener, self._service.pool.workers, tier)
+
+
+def say_ready(listener: socket.socket, workers: int, tier: str) -> None:
+    """Print where the server listens; a port of 0 has become one."""
+    host, port = listener.getsockname()[:2]
+    shown = f"[{host}]" if ":" in host else host
+    print(f"sandbox: serving on http://{shown}:{port} ({workers} workers, tier {tier})", flush=True)
