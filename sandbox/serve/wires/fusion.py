@@ -113,13 +113,13 @@ def as_response(done: ProgramRun, asked: Mapping[str, str]) -> Json:
     }
 
 
-def _is_interpreted(language: str) -> bool:
+def is_interpreted(language: str) -> bool:
     """Whether SandboxFusion knows no compilation of it: what cannot be parsed fails as it runs."""
     return language in ("python", "javascript")
 
 
 def _compile_result(done: ProgramRun) -> Json | None:
-    if done.compiled is None or _is_interpreted(done.language):
+    if done.compiled is None or is_interpreted(done.language):
         return None
     timed_out = not done.compiled and done.compile_log.startswith("the compiler exceeded its") and (
         "time limit" in done.compile_log.partition("\n")[0]
@@ -130,7 +130,7 @@ def _compile_result(done: ProgramRun) -> Json | None:
 
 def _run_result(done: ProgramRun) -> Json | None:
     if done.compiled is False:
-        if not _is_interpreted(done.language):
+        if not is_interpreted(done.language):
             return None
         return result("Finished", done.compile_s, 1, "", done.compile_log)
     out, err = (stream.decode("utf-8", "replace") for stream in (done.stdout, done.stderr))
