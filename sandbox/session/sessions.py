@@ -45,7 +45,8 @@ class Sessions:
         """At most `count` states, and `at_once` concurrent calls; others wait.
 
         `limits` hold for each call; those of processes, files and memory, for a state. A state without a call for
-        `idle_s` seconds is ended. Of each stream of a call `shown_bytes` are kept, its beginning and its end. Raises ToolchainMissing for a package that is not installed. Nothing is started.
+        `idle_s` seconds is ended. Of each stream of a call `shown_bytes` are kept, its beginning and its end. Raises
+        ToolchainMissing for a package that is not installed. Nothing is started.
         """
         for name, number in (("count", count), ("at_once", at_once)):
             if number is not None and number < 1:

@@ -1,4 +1,4 @@
-"""SandboxFusion's routes, for clients that speak to such a server: verl, SkyRL, ROLL, tinker-cookbook, `sandbox_fusion`.
+"""SandboxFusion's routes, for those who speak to such a server: verl, SkyRL, ROLL, tinker-cookbook, `sandbox_fusion`.
 
 POST /run_code      a program, run once          POST /run_jupyter   the cells of a notebook
 POST /submit        an answer, judged            GET  /v1/ping, /list_datasets

@@ -121,8 +121,10 @@ def is_interpreted(language: str) -> bool:
 def _compile_result(done: ProgramRun) -> Json | None:
     if done.compiled is None or is_interpreted(done.language):
         return None
-    timed_out = not done.compiled and done.compile_log.startswith("the compiler exceeded its") and (
-        "time limit" in done.compile_log.partition("\n")[0]
+    timed_out = (
+        not done.compiled
+        and done.compile_log.startswith("the compiler exceeded its")
+        and ("time limit" in done.compile_log.partition("\n")[0])
     )
     code = None if timed_out else int(not done.compiled)
     return result("TimeLimitExceeded" if timed_out else "Finished", done.compile_s, code, "", done.compile_log)
@@ -149,4 +151,3 @@ def return_code(exit_code: int | None, signal_sent: int | None, cause: str) -> i
 def result(status: str, seconds: float, code: int | None, stdout: str | None, stderr: str | None) -> Json:
     """What a compilation or a run came to."""
     return {"status": status, "execution_time": seconds, "return_code": code, "stdout": stdout, "stderr": stderr}
-

@@ -42,7 +42,9 @@ async def run_notebook(service: Service, body: Mapping[str, Any]) -> Json:
     """The response of `/run_jupyter`. Raises Refused, SandboxError."""
     cells = fields.texts(body, "cells")
     total_s = fields.number(body, "total_timeout", 45.0, most=fusion.SECONDS_MAX)
-    cell_s = fields.number(body, "cell_timeout", total_s, most=fusion.SECONDS_MAX) if body.get("cell_timeout") else total_s
+    cell_s = (
+        fields.number(body, "cell_timeout", total_s, most=fusion.SECONDS_MAX) if body.get("cell_timeout") else total_s
+    )
     files, asked = fusion.files_of(body), fusion.fetched(body)
     if (kernel := fields.text(body, "kernel", "python3")) != "python3":
         raise fields.refusal("kernel", kernel, "python3")
@@ -67,7 +69,7 @@ async def _run(
         left_s = total_s - (time.monotonic() - start)
         if left_s <= 0:
             break
-        outputs.append(await session.execute(cell, min(cell_s, left_s)))
+        outputs.append(await session.execute(cell, timeout_s=min(cell_s, left_s)))
         if outputs[-1].ended is not None:
             break
     spent = time.monotonic() - start
@@ -75,7 +77,9 @@ async def _run(
     fine = ended is None and len(outputs) == len(cells)
     files = await _read(session, asked) if fine else {}
     timed_out = ended == "timed out" or (ended is None and not fine)
-    driver = fusion.result("TimeLimitExceeded" if timed_out else "Finished", spent, None if timed_out else int(not fine), "", "")
+    driver = fusion.result(
+        "TimeLimitExceeded" if timed_out else "Finished", spent, None if timed_out else int(not fine), "", ""
+    )
     return {
         "status": "Success" if fine else "Failed",
         "message": "" if fine else (outputs[-1].cause if ended else "") or "total_timeout",

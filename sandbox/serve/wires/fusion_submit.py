@@ -52,9 +52,7 @@ async def submit(service: Service, body: Mapping[str, Any]) -> Json:
     row = row_of(config, body.get("id"))
     asked = _READERS[dataset](fields.text(body, "completion"), row, config, extra)
     problem = service.problem({**asked.problem, "limits": {"cpu_s": run_s, "memory_bytes": fusion.MEMORY_MB << 20}})
-    done = await service.pool.judge(
-        problem, asked.program, stop_at_first_failure=not extra.get("run_all_cases", False)
-    )
+    done = await service.pool.judge(problem, asked.program, stop_at_first_failure=not extra.get("run_all_cases", False))
     return {
         "id": body.get("id"),
         "accepted": done.verdict is Verdict.AC,
@@ -76,7 +74,9 @@ def row_of(config: Mapping[str, Any], id: Any) -> Json:
             raise Refused(422, f"config.provided_data: {len(rows)} rows have the id {id!r}; it must be one")
         return rows[0]
     if not isinstance(given, dict):
-        raise Refused(422, "config.provided_data is missing: this server has no data sets; send the problem with the call")
+        raise Refused(
+            422, "config.provided_data is missing: this server has no data sets; send the problem with the call"
+        )
     return given
 
 
