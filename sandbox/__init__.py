@@ -16,6 +16,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from sandbox.client import Client
     from sandbox.core import (
         Case,
         CaseResult,
@@ -49,6 +50,7 @@ __all__ = [
     "Case",
     "CaseResult",
     "CheckerError",
+    "Client",
     "Excerpt",
     "InvalidProblem",
     "InvalidProgram",

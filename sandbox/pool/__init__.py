@@ -10,7 +10,7 @@ Names are imported on first use: the worker processes import their own modules o
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from sandbox.pool.counts import Histogram, PoolStats
+    from sandbox.pool.counts import Counts, Histogram, PoolStats
     from sandbox.pool.judgement_cache import JudgementCache
     from sandbox.pool.pool import Pool
     from sandbox.pool.quotas import cores
@@ -21,4 +21,4 @@ else:
 
     __getattr__ = names(__name__)
 
-__all__ = ["Histogram", "JudgementCache", "Pool", "PoolStats", "Slots", "cores", "longest_s"]
+__all__ = ["Counts", "Histogram", "JudgementCache", "Pool", "PoolStats", "Slots", "cores", "longest_s"]

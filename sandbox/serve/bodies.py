@@ -15,6 +15,8 @@ from sandbox.serve.service import Bounds, Place
 
 VALUES: Final = 1_000_000
 """Of one body: more are parsed so slowly that every other client waits."""
+_DISCARDED: Final = 2
+"""A body of up to so many times the limit is read, and forgotten."""
 Json = dict[str, Any]
 
 
@@ -33,7 +35,8 @@ class ClientGone(Exception):
 async def read_body(scope: Scope, receive: Receive, place: Place, bounds: Bounds) -> bytes:
     """The body of a request. Raises Refused (too long, too slow), Busy, ClientGone."""
     most = bounds.body_bytes
-    if (declared := _declared(scope)) > most:
+    declared = _declared(scope)
+    if declared > _DISCARDED * most:
         raise Refused(413, f"the body has {declared} bytes; at most {most} are read (--body-limit)")
     parts = []
     length = 0
@@ -45,14 +48,17 @@ async def read_body(scope: Scope, receive: Receive, place: Place, bounds: Bounds
                 if message["type"] == "http.disconnect":
                     raise ClientGone
                 part = message.get("body", b"")
-                place.add(len(part))
-                parts.append(part)
                 length += len(part)
-                if length > most:
-                    raise Refused(413, f"the body has more than {most} bytes (--body-limit)")
+                if max(length, declared) <= most:
+                    place.add(len(part))
+                    parts.append(part)
+                elif length > _DISCARDED * most:
+                    break
                 more = message.get("more_body", False)
     except TimeoutError:
         raise Refused(408, f"the body did not come within {bounds.body_s:g} s") from None
+    if length > most:  # it was read, or its sender would see a broken connection and not this
+        raise Refused(413, f"the body has more than {most} bytes (--body-limit)")
     return b"".join(parts)
 
 

@@ -10,14 +10,16 @@ from __future__ import annotations
 import asyncio
 import importlib.metadata
 import json
+from base64 import b64decode
 from collections.abc import AsyncIterator, Iterable, Mapping
+from dataclasses import fields
 from typing import Any, Final
 
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
-from sandbox.core import wrong_type
+from sandbox.core import Limits, wrong_type
 from sandbox.errors import SandboxError, ToolchainMissing
 from sandbox.languages import LANGUAGES, Language, find_language, toolchain
 from sandbox.serve.answers import AsciiJson, failure
@@ -27,6 +29,8 @@ from sandbox.serve.service import Service
 
 JOBS_MAX: Final = 10_000
 """Of one batch."""
+_TURN_MAX: Final = 1 << 53
+_RUN: Final = ("program", "stdin", "arguments", "files", "fetch_files", "limits", "turn")
 _JOB: Final = ("problem", "program", "turn", "stop_at_first_failure")
 
 
@@ -36,6 +40,9 @@ def routes(service: Service) -> list[Route]:
     async def judge(request: Request) -> Response:
         job = _job(service, await read_json(request), {})
         return AsciiJson((await service.pool.judge(**job)).to_json())
+
+    async def run(request: Request) -> Response:
+        return AsciiJson((await service.pool.run(**_run(await read_json(request)))).to_json())
 
     async def batch(request: Request) -> Response:
         body = await read_json(request)
@@ -61,6 +68,7 @@ def routes(service: Service) -> list[Route]:
     return [
         Route("/judge", judge, methods=["POST"]),
         Route("/judge/batch", batch, methods=["POST"]),
+        Route("/run", run, methods=["POST"]),
         Route("/health", health, methods=["GET"]),
         Route("/version", version, methods=["GET"]),
         Route("/metrics", metrics, methods=["GET"]),
@@ -98,15 +106,39 @@ def _job(service: Service, given: Mapping[str, Any], shared: Mapping[str, Any]) 
     check_fields(given, _JOB)
     job = {**shared, **given}
     check_fields(job, _JOB, required=("problem", "program"))
-    turn, stop = job.get("turn", 0), job.get("stop_at_first_failure")
-    if not isinstance(turn, int) or isinstance(turn, bool):
-        raise wrong_type("judge", "turn", turn, "a whole number")
+    stop = job.get("stop_at_first_failure")
     if stop is not None and not isinstance(stop, bool):
         raise wrong_type("judge", "stop_at_first_failure", stop, "true or false")
     problem = service.problem(job["problem"])
     program = problem.program(job["program"])
     find_language(program.language)
-    return {"problem": problem, "program": program, "turn": turn, "stop_at_first_failure": stop}
+    return {"problem": problem, "program": program, "turn": _turn(job), "stop_at_first_failure": stop}
+
+
+def _run(body: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments of `Pool.run`. Raises Refused, InvalidProblem."""
+    check_fields(body, _RUN, required=("program",))
+    found = {**body, "turn": _turn(body)}
+    files, limits = body.get("files", {}), body.get("limits")
+    if not isinstance(files, dict) or not all(isinstance(content, str) for content in files.values()):
+        raise wrong_type("run", "files", files, "an object of names and contents as base64")
+    try:
+        found["files"] = {name: b64decode(content, validate=True) for name, content in files.items()}
+    except ValueError as error:
+        raise Refused(422, f"files: a content is no base64: {error}") from None
+    if limits is not None:
+        if not isinstance(limits, dict):
+            raise wrong_type("run", "limits", limits, "an object, or null")
+        check_fields(limits, [item.name for item in fields(Limits)])
+        found["limits"] = Limits(**limits)
+    return found
+
+
+def _turn(given: Mapping[str, Any]) -> int:
+    turn = given.get("turn", 0)
+    if not isinstance(turn, int) or isinstance(turn, bool) or abs(turn) > _TURN_MAX:
+        raise wrong_type("judge", "turn", turn, f"a whole number of at most {_TURN_MAX}")
+    return turn
 
 
 async def _lines(service: Service, jobs: Iterable[Mapping[str, Any]]) -> AsyncIterator[bytes]:

@@ -1,0 +1,259 @@
+"""See `sandbox.client`.
+
+consumes  judge(problem, program)                     produces  a Judgement, or raises SandboxError
+waits for a slot, then for a server's answer; woken by either; cancelling it cancels the job there
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import json
+import random
+import time
+from base64 import b64encode
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from types import MappingProxyType
+from typing import Any, Final
+
+from sandbox.client.http_connection import HttpReply
+from sandbox.client.machine import Machine, Unreachable
+from sandbox.core import Judgement, Limits, Problem, Program, ProgramRun
+from sandbox.errors import PoolClosed, SandboxError, from_wire
+from sandbox.pool import Counts, PoolStats, Slots
+
+TRIES: Final = 4
+"""For our faults, as a server reports them after its own tries."""
+_PAUSE_S: Final = 0.5
+_PAUSE_MAX_S: Final = 10.0
+_PROBLEMS: Final = 64
+"""Problems whose JSON is kept."""
+
+
+class Client:
+    """Judges on other machines as `Pool` does here: the same methods, results and errors.
+
+    `urls`: a server, or several, of which the least busy is asked. `token`: what they were started with. `at_once`:
+    requests to each of them at a time; others wait, the lowest turn goes first. `patience_s`: for so long no server may
+    be reachable before SandboxError is raised; one whose queue is full is waited for. Raises ValueError for a URL that
+    is none. Connections are made on the first await.
+    """
+
+    def __init__(
+        self,
+        urls: str | Sequence[str],
+        *,
+        token: str = "",
+        stop_at_first_failure: bool = True,
+        at_once: int = 256,
+        patience_s: float = 120.0,
+    ) -> None:
+        self.urls = (urls,) if isinstance(urls, str) else tuple(urls)
+        if not self.urls:
+            raise ValueError("urls=(): give at least one, like http://HOST:PORT")
+        if at_once < 1:
+            raise ValueError(f"at_once={at_once}: must be at least 1")
+        self._token = token
+        self.stop_at_first_failure = stop_at_first_failure
+        self.patience_s = patience_s
+        self._at_once = at_once * len(self.urls)
+        self._counts = Counts()
+        self._closed = asyncio.Event()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._machines = [Machine(url, token) for url in self.urls]
+        self._slots = Slots(self._at_once)
+        self._packed: OrderedDict[int, tuple[Problem, bytes]] = OrderedDict()
+
+    @property
+    def workers(self) -> int:
+        """Programs that all servers judge at the same time, as far as they have been asked."""
+        return sum(machine.workers for machine in self._machines)
+
+    async def __aenter__(self) -> Client:
+        self._attach()
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        await self.close()
+
+    async def judge(
+        self,
+        problem: Problem | Mapping[str, Any],
+        program: Program | str | Mapping[str, Any],
+        *,
+        turn: int = 0,
+        stop_at_first_failure: bool | None = None,
+    ) -> Judgement:
+        """As `Pool.judge`; `node` is the server where there are several."""
+        start = time.monotonic()
+        problem = Problem.of(problem)
+        program = problem.program(program)
+        stop = self.stop_at_first_failure if stop_at_first_failure is None else stop_at_first_failure
+        more = {"program": _plain(program), "turn": turn, "stop_at_first_failure": stop}
+        body = b'{"problem":' + self._pack(problem) + b"," + json.dumps(more).encode()[1:]
+        data, node = await self._ask("/judge", body, turn)
+        done = Judgement.from_json(data)
+        done = dataclasses.replace(done, queue_s=max(0.0, time.monotonic() - start - done.run_s), node=node)
+        self._counts.record(done, shared=not done.run_s)
+        return done
+
+    async def run(
+        self,
+        program: Program | str | Mapping[str, Any],
+        *,
+        stdin: str = "",
+        arguments: Sequence[str] = (),
+        files: Mapping[str, str | bytes] = MappingProxyType({}),
+        fetch_files: Sequence[str] = (),
+        limits: Limits | None = None,
+        turn: int = 0,
+    ) -> ProgramRun:
+        """As `Pool.run`."""
+        start = time.monotonic()
+        given = _plain(program) if isinstance(program, Program) else program
+        contents = {name: data.encode("utf-8", "surrogateescape") if isinstance(data, str) else data
+                    for name, data in files.items()}  # fmt: skip
+        body = {
+            "program": given if isinstance(given, str) else dict(given),
+            "stdin": stdin,
+            "arguments": list(arguments),
+            "files": {name: b64encode(data).decode() for name, data in contents.items()},
+            "fetch_files": list(fetch_files),
+            "limits": None if limits is None else dataclasses.asdict(limits),
+            "turn": turn,
+        }
+        data, _ = await self._ask("/run", json.dumps(body).encode(), turn)
+        done = ProgramRun.from_json(data)
+        self._counts.runs += 1
+        spent = time.monotonic() - start
+        return dataclasses.replace(done, queue_s=max(0.0, spent - done.run_s - done.compile_s))
+
+    def stats(self) -> PoolStats:
+        """Counts of this client so far."""
+        return self._counts.stats()
+
+    def pids(self) -> tuple[int, ...]:
+        """None: its processes are other machines'."""
+        return ()
+
+    async def close(self) -> None:
+        """Close all connections, which cancels the jobs; waiting judge() calls raise PoolClosed. Safe to call twice."""
+        self._closed.set()
+        if self._loop is asyncio.get_running_loop():
+            for machine in self._machines:
+                await machine.close()
+
+    def _attach(self) -> None:
+        """Belong to the running loop; connections of an earlier one that is closed are forgotten."""
+        if self._closed.is_set():
+            raise PoolClosed("the client is closed")
+        loop = asyncio.get_running_loop()
+        if self._loop is loop:
+            return
+        if self._loop is not None and not self._loop.is_closed():
+            raise SandboxError("the client is in use in another event loop; make one client per loop")
+        self._loop, self._slots = loop, Slots(self._at_once)
+        self._machines = [Machine(url, self._token) for url in self.urls]
+
+    def _pack(self, problem: Problem) -> bytes:
+        """The JSON of a problem; many programs are sent for one."""
+        if (kept := self._packed.get(id(problem))) is None:
+            kept = self._packed[id(problem)] = problem, json.dumps(problem.to_json()).encode()
+        self._packed.move_to_end(id(problem))
+        while len(self._packed) > _PROBLEMS:
+            self._packed.popitem(last=False)
+        return kept[1]
+
+    async def _ask(self, path: str, body: bytes, turn: int) -> tuple[dict[str, Any], str]:
+        """The answer's object, and the server's name where there are several. Raises SandboxError."""
+        self._attach()
+        self._counts.waiting += 1
+        try:
+            async with self._slots.place(turn):
+                self._counts.running += 1
+                try:
+                    return await self._answer(path, body)
+                finally:
+                    self._counts.running -= 1
+        finally:
+            self._counts.waiting -= 1
+
+    async def _answer(self, path: str, body: bytes) -> tuple[dict[str, Any], str]:
+        """Ask until there is an answer, an error that asking again does not help against, or no more patience."""
+        faults = failures = 0
+        unreachable_since: float | None = None
+        while True:
+            if self._closed.is_set():
+                raise PoolClosed("the client was closed while this job waited")
+            machine = await self._choose()
+            try:
+                reply = await machine.ask(path, body)
+            except Unreachable as error:
+                now = time.monotonic()
+                unreachable_since, failures = unreachable_since or now, failures + 1
+                self._rest(machine, _pause(failures))
+                if now - unreachable_since > self.patience_s:
+                    raise SandboxError(f"{self._where()} for {self.patience_s:g} s; the last error: {error}") from error
+                continue
+            if reply.status == 200:
+                return json.loads(reply.body), machine.name if len(self._machines) > 1 else ""
+            unreachable_since = None
+            if reply.status in (429, 503):
+                self._rest(machine, _retry_after(reply))
+                continue
+            error = _error(reply, machine)
+            faults += 1
+            if reply.status != 504 or faults == TRIES:
+                raise error
+            self._counts.failures += 1
+            await self._sleep(_pause(faults))
+
+    async def _choose(self) -> Machine:
+        """The least busy server of those that may be asked now; waits where there is none."""
+        while True:
+            now = asyncio.get_running_loop().time()
+            ready = [machine for machine in self._machines if machine.not_before <= now]
+            if ready:
+                return min(ready, key=lambda machine: (machine.in_hand / machine.workers, random.random()))
+            await self._sleep(min(machine.not_before for machine in self._machines) - now)
+
+    @staticmethod
+    def _rest(machine: Machine, seconds: float) -> None:
+        """Leave a server alone for a while."""
+        machine.not_before = asyncio.get_running_loop().time() + seconds
+
+    async def _sleep(self, seconds: float) -> None:
+        """Raises PoolClosed when the client is closed meanwhile."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._closed.wait()
+                raise PoolClosed("the client was closed while this job waited")
+
+    def _where(self) -> str:
+        names = ", ".join(machine.name for machine in self._machines)
+        return f"{names} cannot be reached" if len(self._machines) == 1 else f"none of {names} could be reached"
+
+
+def _plain(program: Program) -> dict[str, Any]:
+    return {item.name: getattr(program, item.name) for item in dataclasses.fields(program)}
+
+
+def _pause(times: int) -> float:
+    """Seconds before the next try: twice as many each time, and not the same for all who wait."""
+    return min(_PAUSE_MAX_S, _PAUSE_S * 2 ** (times - 1)) * random.uniform(0.5, 1.0)
+
+
+def _retry_after(reply: HttpReply) -> float:
+    said = reply.headers.get("retry-after", "")
+    return (float(said) if said.isdigit() else 1.0) * random.uniform(0.5, 1.0)
+
+
+def _error(reply: HttpReply, machine: Machine) -> SandboxError:
+    """The error that a server tells, of the type that it would have here."""
+    try:
+        found = json.loads(reply.body)["error"]
+        return from_wire({"type": str(found["type"]), "message": str(found["message"])})
+    except (ValueError, KeyError, TypeError):
+        return SandboxError(f"{machine.name} answered {reply.status}: {reply.body[:200]!r}; is it a `sandbox serve`?")
