@@ -32,7 +32,7 @@ PATIENCE_S: Final = 8.0
 """Clients wait ten seconds longer than compiling and running may take together; then they count the answer as lost."""
 MEMORY_MB: Final = 1024
 """Where a request leaves it open."""
-_BACKSTOP_S: Final = 5.0
+BACKSTOP_S: Final = 5.0
 _KILLED: Final = -int(signal.SIGKILL)
 _SIGNALS: Final = {"output": -int(signal.SIGXFSZ), "security": -int(signal.SIGSYS)}
 _TIMES: Final = ("cpu", "wall")
@@ -54,7 +54,7 @@ def limits_of(body: Mapping[str, Any], run_s: float) -> Limits:
         memory = MEMORY_MB
     if not isinstance(memory, int) or isinstance(memory, bool) or memory < 1:
         raise fields.refusal("memory_limit_MB", memory, "a positive whole number, or -1")
-    return Limits(cpu_s=run_s, wall_s=run_s + _BACKSTOP_S, memory_bytes=memory * MIB)
+    return Limits(cpu_s=run_s, wall_s=run_s + BACKSTOP_S, memory_bytes=memory * MIB)
 
 
 @asynccontextmanager
