@@ -1,8 +1,8 @@
 """Call a reward function, each call in a forked child with a deadline, and count what the call leaves behind.
 
 consumes  a JSON line {"problem", "program", "language", "row"} per call, on the socket whose descriptor is argv[3]
-produces  {"ready": true, "style"} or {"error"} first; then a call's {"score", "error", "hang", "latency_s", "processes",
-          "files"}, or {"unusable"} where the function cannot be called with the columns of the row
+produces  {"ready": true, "style"} or {"error"} first; then of each call {"score", "error", "hang", "latency_s",
+          "processes", "files"}, or {"unusable"} where the function cannot be called with the columns of the row
 waits for a line, or for the current child until its deadline; ends when the socket closes, or by SIGTERM at once
 
 The function is imported once. Each call has its own session and an empty directory (also TMPDIR), with stdin and stdout

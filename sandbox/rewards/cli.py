@@ -34,12 +34,12 @@ The function is called in the style of its trainer, which its parameters tell (o
     slime     async reward(args, sample) -> float
 
 In the plain style, problem is Problem.to_json(): id, kind (stdio, function, assert), cases [{input, expected}],
-fn_name, preamble, compare, limits. The others get the program in a code fence (--bare: without one), and a row with columns of
-public data sets (prompt, reward_model, verification_info, input_output, test_list, label, ...), or those that --row
-makes. A coroutine is awaited. Full reward means a score of at least --accept; None means "I cannot judge this". The
-module is imported from the current directory or the path, once per worker. Each call runs in a child process of its
-own, in an empty directory, with a deadline; nothing else protects this machine from the zoo's programs, so those that
-would fill its memory or its process table run only with --harmful.
+fn_name, preamble, compare, limits. The others get the program in a code fence (--bare: without one), and a row with
+columns of public data sets (prompt, reward_model, verification_info, input_output, test_list, label, ...), or those
+that --row makes. A coroutine is awaited. Full reward means a score of at least --accept; None means "I cannot judge
+this". The module is imported from the current directory or the path, once per worker. Each call runs in a child process
+of its own, in an empty directory, with a deadline; nothing else protects this machine from the zoo's programs, so those
+that would fill its memory or its process table run only with --harmful.
 """
 _TARGET: Final = "module:function"
 

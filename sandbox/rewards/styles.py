@@ -93,7 +93,7 @@ class Style:
 
     def misfit(self, function: Function, columns: Sequence[str] | None = None) -> str:
         """Why the function cannot be called in this style; "" where it can. ``columns`` of the data: None where they
-        are not known yet, so that any further parameter may be one.
+        are not known yet, so that any further parameter of a function that has names of the style may be one.
         """
         try:
             signature = inspect.signature(function)
@@ -101,7 +101,8 @@ class Style:
             return ""
         given = dict.fromkeys(self.keywords)
         if self.takes_columns:
-            further = _required(signature, self) if columns is None else columns
+            known = _named_alike(self, function)
+            further = columns if columns is not None else _required(signature, self) if known else ()
             given |= {name: None for name in further if name not in self.never_columns}
         try:
             signature.bind(*self.positional, **given)
@@ -295,7 +296,9 @@ def _required(signature: inspect.Signature, style: Style) -> list[str]:
 def _named_alike(style: Style, function: Function) -> int:
     """How many of the style's own names are parameters of the function."""
     try:
-        return len({*style.positional, *style.keywords} & {*inspect.signature(function).parameters})
+        parameters = inspect.signature(function).parameters.values()
+        named = {p.name for p in parameters if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)}
+        return len({*style.positional, *style.keywords} & named)
     except (ValueError, TypeError):
         return 0
 
