@@ -12,7 +12,7 @@ import asyncio
 import base64
 import hmac
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
 from typing import Final
 
@@ -24,6 +24,7 @@ from sandbox.serve.service import Busy, Service
 
 OPEN_PATHS: Final = frozenset({"/health"})
 """Answered without a token: they tell nothing of programs."""
+_PART_BYTES: Final = 256 << 10
 
 
 class Guard:
@@ -78,13 +79,26 @@ class _Answer:
             self.status = message["status"]
         try:
             async with asyncio.timeout(self._seconds):
-                await self._send(message)
+                for part in _parts(message):
+                    await self._send(part)
         except TimeoutError:
             raise ClientGone from None
 
 
+def _parts(message: Message) -> Iterator[Message]:
+    """A long body in parts: sending the next one waits until the client has read what came before."""
+    body = message.get("body", b"")
+    if len(body) <= _PART_BYTES:
+        yield message
+        return
+    for start in range(0, len(body), _PART_BYTES):
+        end = start + _PART_BYTES
+        more = end < len(body) or message.get("more_body", False)
+        yield {**message, "body": body[start:end], "more_body": more}
+
+
 async def _until_gone(app: ASGIApp, scope: Scope, body: bytes, receive: Receive, answer: _Answer) -> None:
-    """Run the route with the body that was read. Raises ClientGone, with the route cancelled, when the client leaves."""
+    """Run the route with the body that was read. When the client leaves it is cancelled, and ClientGone raised."""
     unread = [{"type": "http.request", "body": body, "more_body": False}]
     del body
     leaving = asyncio.ensure_future(receive())

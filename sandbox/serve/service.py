@@ -9,7 +9,7 @@ waits for nothing; `drained` waits for the requests in hand
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -106,12 +106,11 @@ class Service:
         how = {"at_once": min(pool.workers, most), "isolation": pool.isolation, "packages": self.packages}
         return Sessions(most, limits=SESSION_LIMITS, shown_bytes=SESSION_LIMITS.output_bytes, **how)
 
-    def problem(self, given: Any) -> Problem:
-        """The problem of a JSON object. Equal objects give the same one: it is checked and sent to the pool once.
-
-        Raises InvalidProblem.
+    def problem(self, given: Any, make: Callable[[Any], Problem] = Problem.of) -> Problem:
+        """The problem of a JSON object, or what ``make`` reads in another value. Equal ones give the same problem: it is
+        checked and sent to the pool once. Raises InvalidProblem.
         """
-        return self._problems.find(given)
+        return self._problems.find(given, make)
 
     @contextmanager
     def admitted(self) -> Iterator[Place]:

@@ -13,6 +13,7 @@ from typing import Any
 from async_tests import Test
 from pooling import pool_of, until, within
 
+from sandbox import Pool
 from sandbox.serve import Bounds, Server, Service, bind, make_app
 
 
@@ -94,22 +95,40 @@ def _unchunked(data: bytes) -> bytes:
 
 
 @asynccontextmanager
+async def serving_nothing(bounds: Bounds | None = None) -> AsyncIterator[Served]:
+    """A server that need not judge: its pool would start with the first program."""
+    async with _listening(Service(Pool(1), bounds or Bounds())) as served:
+        yield served
+        assert not served.service.pool.pids()
+
+
+@asynccontextmanager
 async def serving(
     workers: int = 1, *, token: str = "", bounds: Bounds | None = None, **options: Any
 ) -> AsyncIterator[Served]:
     """A server over a pool that must leave nothing."""
     async with pool_of(workers, **options) as pool:
-        service = Service(pool, bounds or Bounds(), token)
-        listener = bind("127.0.0.1", 0)
-        server = Server(make_app(service))
-        port = listener.getsockname()[1]
-        async with server.listening(listener):
-            yield Served(service, server, port)
-            await until(lambda: service.in_hand == service.held_bytes == 0)  # a client may be faster than its end
-        if "sessions" in service.__dict__:
-            await service.sessions.close()
+        async with _listening(Service(pool, bounds or Bounds(), token)) as served:
+            yield served
+            await until(lambda: served.service.in_hand == served.service.held_bytes == 0)
+            if "sessions" in served.service.__dict__:
+                await served.service.sessions.close()
+
+
+@asynccontextmanager
+async def _listening(service: Service) -> AsyncIterator[Served]:
+    listener = bind("127.0.0.1", 0)
+    port = listener.getsockname()[1]
+    server = Server(make_app(service))
+    async with server.listening(listener):
+        yield Served(service, server, port)
 
 
 def served(workers: int = 1, **options: Any) -> Callable[[Test], Callable[..., None]]:
     """A test whose first argument is a server."""
     return within(partial(serving, workers, **options))
+
+
+def answering(bounds: Bounds | None = None) -> Callable[[Test], Callable[..., None]]:
+    """A test whose first argument is a server that judges nothing."""
+    return within(partial(serving_nothing, bounds))

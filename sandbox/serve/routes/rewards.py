@@ -20,7 +20,7 @@ from sandbox.serve.bodies import Json, Refused, read_json
 from sandbox.serve.service import Service
 from sandbox.serve.wires import fields
 from sandbox.serve.wires.at_once import all_of
-from sandbox.serve.wires.labels import problem_of, reward_name, reward_of
+from sandbox.serve.wires.labels import label_of, reward_name, reward_of
 
 FULL: Final = dict.fromkeys(("/get_reward", "/remote_rm"), 504)
 _TAIL: Final = 200
@@ -36,8 +36,8 @@ def routes(service: Service) -> list[Route]:
 
     async def remote_rm(request: Request) -> Response:
         name, body = reward_name(request.query_params), await read_json(request)
-        problem = problem_of(service, "label", body.get("label"))
-        return AsciiJson(await reward_of(service, fields.text(body, "response"), problem, name))
+        label = label_of(service, "label", body.get("label"))
+        return AsciiJson(await reward_of(service, fields.text(body, "response"), label, name))
 
     return [
         Route("/get_reward", get_reward, methods=["POST"]),
@@ -48,13 +48,13 @@ def routes(service: Service) -> list[Route]:
 async def _openrlhf(service: Service, body: Json, name: str) -> Json:
     """A number where one sample is asked for, as its trainer reads it; a list for any other count, also for none."""
     queries, prompts = fields.texts(body, "query", []), fields.texts(body, "prompts", [])
-    labels = body.get("labels")
-    if not isinstance(labels, list) or not len(queries) == len(prompts) == len(labels):
+    given = body.get("labels")
+    if not isinstance(given, list) or not len(queries) == len(prompts) == len(given):
         raise Refused(422, "query, prompts and labels: must be lists of the same length")
-    problems = [problem_of(service, f"labels[{n}]", label) for n, label in enumerate(labels)]
+    labels = [label_of(service, f"labels[{n}]", label) for n, label in enumerate(given)]
     answers = [answer_in(*pair) for pair in zip(queries, prompts, strict=True)]
-    pairs = zip(answers, problems, strict=True)
-    found = await all_of(reward_of(service, answer, problem, name) for answer, problem in pairs)
+    pairs = zip(answers, labels, strict=True)
+    found = await all_of(reward_of(service, answer, label, name) for answer, label in pairs)
     rewards: Any = found[0] if len(found) == 1 else found
     return {"rewards": rewards, "scores": rewards, "extra_logs": {}}
 

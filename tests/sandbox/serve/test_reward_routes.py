@@ -80,17 +80,16 @@ async def test_openrlhf_gets_a_list_for_any_count_but_one(s: Served) -> None:
 
 
 UNFIT = [
-    (None, "label=None"),
-    ("7", "label='7'"),
-    ("{", "label: is no JSON"),
-    ({"inputs": ["1"], "outputs": []}, "1 inputs, 0 outputs"),
-    ({"inputs": ["1"], "outputs": [None]}, "label=None: must be text"),
-    ({"inputs": ["1"], "outputs": [None], "fn_name": "f"}, "output=None: must be the value that is expected"),
-    ({"inputs": ["?"], "outputs": ["1"], "fn_name": "f"}, "input: is no JSON"),
+    (None, "label: problem 'label': it has no tests"),
+    ("7", "it has no tests"),
+    ("{", "it has no tests"),
+    ({"inputs": ["1"], "outputs": ["1", "2"]}, "lists of the same length"),
+    ({"inputs": ["?"], "outputs": ["1"], "fn_name": "f"}, "a JSON value per line"),
     ({"inputs": ["1"], "outputs": [""]}, "every expected output is blank"),
-    ({"inputs": ["1"], "outputs": ["1"], "tests": 3}, "'tests' is unknown"),
     ({"inputs": ["1"], "outputs": ["1"], "language": "cobol"}, "cobol"),
-    ({"cases": []}, "'id' is missing"),
+    ({"inputs": ["1"], "outputs": ["1"], "limits": {"cpu": 1}}, "unknown key 'cpu'"),
+    ({"inputs": ["1"], "outputs": ["1"], "compare": 3}, "compare=3"),
+    ({"id": "x", "kind": "stdio", "cases": []}, "cases=()"),
 ]
 
 

@@ -235,7 +235,7 @@ async def test_an_answer_to_a_problem_that_comes_with_it_is_judged(s: Served, bo
 HUMANEVAL = {
     "task_id": "HumanEval/0",
     "prompt": 'from typing import List\n\n\ndef add(a: int, b: int) -> int:\n    """Add."""\n',
-    "test": "METADATA = {}\n\n\ndef check(candidate):\n    assert candidate(1, 2) == 3\n    assert candidate(0, 0) == 0\n",
+    "test": "METADATA = {}\n\ndef check(candidate):\n    assert candidate(1, 2) == 3\n    assert candidate(0, 0) == 0\n",
     "entry_point": "add",
 }
 MBPP = {
