@@ -1,7 +1,7 @@
 """Problems as labels of other trainers' data, and the program in an answer to one.
 
-A label is what `sandbox.rewards.ground_truth` reads: a problem.json, {inputs, outputs, fn_name} of verl, TACO and APPS, a
-list of {input, output}, asserts; as an object or as its JSON text. Beside the tests an object may have `language` (of
+A label is what `sandbox.rewards.ground_truth` reads: a problem.json, {inputs, outputs, fn_name} of verl, TACO and APPS,
+a list of {input, output}, asserts; as an object or as its JSON text. Beside the tests an object may have `language` (of
 the program in the answer), `compare` and `limits`.
 """
 

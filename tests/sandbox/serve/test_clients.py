@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 from base64 import b64encode
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -24,11 +23,10 @@ SUMS = {"inputs": ["3 4\n", "1 1\n"], "outputs": ["7\n", "2\n"]}
 
 
 @pytest.fixture(autouse=True)
-def _client(request: pytest.FixtureRequest) -> Iterator[None]:
+def _client(request: pytest.FixtureRequest) -> None:
     """Skips before a server is started where a test's client is not installed."""
     for mark in request.node.iter_markers("client"):
         installed(mark.args[0])
-    yield
 
 
 def fenced(code: str) -> str:

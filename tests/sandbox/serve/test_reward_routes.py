@@ -50,16 +50,16 @@ LABELS = [
 ]
 
 
-@pytest.mark.parametrize(("label", "answer", "reward", "share"), LABELS)
 @served()
-async def test_an_answer_is_rewarded_by_the_problem_in_its_label(s: Served, label, answer, reward, share) -> None:
-    for text in (json.dumps(label), label):
-        slime = {"prompt": "Add.", "response": answer, "label": text}
-        assert (await s.ask("/remote_rm", slime)).json == reward
-        assert (await s.ask("/remote_rm?reward=share", slime)).json == share
-    query = f"<s>Add. {fenced(SUM)}{answer}"  # a program in the prompt is no answer
-    rlhf = {"query": [query], "prompts": [f"Add. {fenced(SUM)}"], "labels": [json.dumps(label)]}
-    assert (await s.ask("/get_reward", rlhf)).json == {"rewards": reward, "scores": reward, "extra_logs": {}}
+async def test_an_answer_is_rewarded_by_the_problem_in_its_label(s: Served) -> None:
+    for label, answer, reward, share in LABELS:
+        for text in (json.dumps(label), label):
+            slime = {"prompt": "Add.", "response": answer, "label": text}
+            assert (await s.ask("/remote_rm", slime)).json == reward, (label, answer)
+            assert (await s.ask("/remote_rm?reward=share", slime)).json == share, (label, answer)
+        query = f"<s>Add. {fenced(SUM)}{answer}"  # a program in the prompt is no answer
+        rlhf = {"query": [query], "prompts": [f"Add. {fenced(SUM)}"], "labels": [json.dumps(label)]}
+        assert (await s.ask("/get_reward", rlhf)).json == {"rewards": reward, "scores": reward, "extra_logs": {}}
 
 
 @pytest.mark.compilers
@@ -93,12 +93,11 @@ UNFIT = [
 ]
 
 
-@pytest.mark.parametrize(("label", "says"), UNFIT)
 @served()
-async def test_a_label_that_no_program_can_be_judged_by_is_refused_with_its_place(s: Served, label, says) -> None:
-    answered = await s.ask("/remote_rm", {"prompt": "", "response": fenced(SUM), "label": label})
-    assert answered.status == 422
-    assert says in answered.error
+async def test_a_label_that_no_program_can_be_judged_by_is_refused_with_its_place(s: Served) -> None:
+    for label, says in UNFIT:
+        answered = await s.ask("/remote_rm", {"prompt": "", "response": fenced(SUM), "label": label})
+        assert (answered.status, says in answered.error) == (422, True), answered.body
 
 
 @served()
@@ -156,12 +155,11 @@ class Exploit:
         return os.system, ("touch /tmp/owned",)
 
 
-@pytest.mark.parametrize("tests", [packed(Exploit()), packed([1])[:-8], "x", base64.b64encode(b"x").decode(), 3])
 @served()
-async def test_packed_tests_that_are_no_plain_list_are_refused(s: Served, tests) -> None:
-    answered = await s.ask("/test_program", {"program": "", "tests": tests})
-    assert answered.status == 422
-    assert "tests" in answered.error
+async def test_packed_tests_that_are_no_plain_list_are_refused(s: Served) -> None:
+    for tests in [packed(Exploit()), packed([1])[:-8], "x", base64.b64encode(b"x").decode(), 3]:
+        answered = await s.ask("/test_program", {"program": "", "tests": tests})
+        assert (answered.status, "tests" in answered.error) == (422, True), answered.body
 
 
 GRADER = """
@@ -210,19 +208,18 @@ async def test_a_script_that_we_could_not_judge_has_no_execution(s: Served, monk
     assert found == [{"execution": None, "exception_str": "WorkerDied: a worker died", "text": None}]
 
 
-@pytest.mark.parametrize(
-    ("body", "says"),
-    [
-        ({"scripts": ["1"], "languages": ["r"]}, "languages: 'r'"),
-        ({"scripts": ["1"], "languages": []}, "0 for 1 scripts"),
-        ({"scripts": "1"}, "scripts='1'"),
-    ],
-)
+UNRUNNABLE = [
+    ({"scripts": ["1"], "languages": ["r"]}, "languages: 'r'"),
+    ({"scripts": ["1"], "languages": []}, "0 for 1 scripts"),
+    ({"scripts": "1"}, "scripts='1'"),
+]
+
+
 @served()
-async def test_scripts_that_cannot_run_are_refused(s: Served, body, says) -> None:
-    answered = await s.ask("/execute_batch", body)
-    assert answered.status == 422
-    assert says in answered.error
+async def test_scripts_that_cannot_run_are_refused(s: Served) -> None:
+    for body, says in UNRUNNABLE:
+        answered = await s.ask("/execute_batch", body)
+        assert (answered.status, says in answered.error) == (422, True), answered.body
 
 
 async def piston(s: Served, language: str, *files: tuple[str, str], **more: object) -> dict:
@@ -245,20 +242,20 @@ async def test_piston_runs_a_program_with_its_files_stdin_and_arguments(s: Serve
     assert ran["output"] == ran["stdout"]
 
 
-@pytest.mark.parametrize(
-    ("code", "code_", "signal", "status"),
-    [
-        ("exit(3)", 3, None, "RE"),
-        ("while True: pass", None, "SIGKILL", "TO"),
-        ("import os; os.kill(os.getpid(), 11)", None, "SIGSEGV", "SG"),
-        ("while True: print('x' * 99999)", None, "SIGXFSZ", "OL"),
-        ("def f(:", 1, None, "RE"),
-    ],
-)
+ENDS = [
+    ("exit(3)", 3, None, "RE"),
+    ("while True: pass", None, "SIGKILL", "TO"),
+    ("import os; os.kill(os.getpid(), 11)", None, "SIGSEGV", "SG"),
+    ("while True: print('x' * 99999)", None, "SIGXFSZ", "OL"),
+    ("def f(:", 1, None, "RE"),
+]
+
+
 @served()
-async def test_piston_says_how_a_program_ended(s: Served, code, code_, signal, status) -> None:
-    ran = (await piston(s, "py", ("", code), run_timeout=500 if "while True: pass" in code else 5000))["run"]
-    assert (ran["code"], ran["signal"], ran["status"]) == (code_, signal, status)
+async def test_piston_says_how_a_program_ended(s: Served) -> None:
+    for code, code_, signal, status in ENDS:
+        ran = (await piston(s, "py", ("", code), run_timeout=500 if "while True: pass" in code else 5000))["run"]
+        assert (ran["code"], ran["signal"], ran["status"]) == (code_, signal, status), code
 
 
 @pytest.mark.compilers
@@ -272,21 +269,30 @@ async def test_piston_compiles(s: Served) -> None:
     assert found["run"]["code"] is None
 
 
-CHECKER = "import sys\ngiven, answer, said = (open(p).read().split() for p in sys.argv[1:4])\nprint(int(sorted(said) == sorted(answer)))"
+CHECKER = """
+import sys
+given, answer, said = (open(path).read().split() for path in sys.argv[1:4])
+print(int(sorted(said) == sorted(answer)))
+"""
 
 
-@pytest.mark.parametrize(
-    ("code", "checker", "said"),
-    [("print('2 1')", CHECKER, "1"), ("print('2 1')", "", "0"), ("print('1 3')", CHECKER, "0"), ("exit(1)", "", "0")],
-)
+GRADED = [
+    ("print('2 1')", CHECKER, "1"),
+    ("print('2 1')", "", "0"),
+    ("print('1 3')", CHECKER, "0"),
+    ("exit(1)", "", "0"),
+]
+
+
 @served()
-async def test_open_r1s_grader_over_piston_says_1_or_0(s: Served, code, checker, said) -> None:
+async def test_open_r1s_grader_over_piston_says_1_or_0(s: Served) -> None:
     config = "TIME_LIMIT=2.0\nMEMORY_LIMIT=256.0\nINPUT_MODE=stdio"
-    files = [("main.python", code), ("input.txt", ""), ("correct_output.txt", "1 2"), ("grader_config", config)]
-    if checker:
-        files.insert(1, ("checker.py", checker))
-    found = await piston(s, "cf_python3", *files)
-    assert (found["compile"]["code"], found["run"]["code"], found["run"]["stdout"]) == (0, 0, said)
+    for code, checker, said in GRADED:
+        files = [("main.python", code), ("input.txt", ""), ("correct_output.txt", "1 2"), ("grader_config", config)]
+        if checker:
+            files.insert(1, ("checker.py", checker))
+        found = await piston(s, "cf_python3", *files)
+        assert (found["compile"]["code"], found["run"]["code"], found["run"]["stdout"]) == (0, 0, said)
 
 
 @served()
@@ -299,21 +305,20 @@ async def test_piston_lists_what_this_machine_has_and_refuses_what_it_has_not(s:
     assert "'cms_ioi'" in answered.error
 
 
-@pytest.mark.parametrize(
-    ("body", "says"),
-    [
-        ({"files": []}, "files=[]"),
-        ({"files": [{"name": "../x", "content": ""}]}, "files: '../x'"),
-        ({"files": [{"content": "?", "encoding": "base64"}]}, "files[0].content='?'"),
-        ({"files": [{"content": "zz", "encoding": "hex"}]}, "hexadecimal"),
-        ({"files": [{"content": "", "encoding": "gzip"}]}, "utf8, base64 or hex"),
-        ({"files": [{"name": "a", "content": ""}, {"name": "a", "content": ""}]}, "is there twice"),
-        ({"files": [{"content": ""}], "run_timeout": -1}, "run_timeout=-1"),
-        ({"files": [{"content": ""}], "run_memory_limit": "1"}, "run_memory_limit='1'"),
-    ],
-)
+UNFIT_FOR_PISTON = [
+    ({"files": []}, "files=[]"),
+    ({"files": [{"name": "../x", "content": ""}]}, "files: '../x'"),
+    ({"files": [{"content": "?", "encoding": "base64"}]}, "files[0].content='?'"),
+    ({"files": [{"content": "zz", "encoding": "hex"}]}, "hexadecimal"),
+    ({"files": [{"content": "", "encoding": "gzip"}]}, "utf8, base64 or hex"),
+    ({"files": [{"name": "a", "content": ""}, {"name": "a", "content": ""}]}, "is there twice"),
+    ({"files": [{"content": ""}], "run_timeout": -1}, "run_timeout=-1"),
+    ({"files": [{"content": ""}], "run_memory_limit": "1"}, "run_memory_limit='1'"),
+]
+
+
 @served()
-async def test_piston_refuses_what_cannot_be_run(s: Served, body, says) -> None:
-    answered = await s.ask("/api/v2/execute", {"language": "python", "version": "*", **body})
-    assert answered.status in (400, 422)
-    assert says in answered.error
+async def test_piston_refuses_what_cannot_be_run(s: Served) -> None:
+    for body, says in UNFIT_FOR_PISTON:
+        answered = await s.ask("/api/v2/execute", {"language": "python", "version": "*", **body})
+        assert (answered.status in (400, 422), says in answered.error) == (True, True), answered.body
