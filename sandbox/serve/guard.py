@@ -20,7 +20,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from sandbox.serve.answers import error_response
 from sandbox.serve.bodies import ClientGone, Refused, read_body
-from sandbox.serve.service import Busy, Service
+from sandbox.serve.service import Busy, Draining, Service
 
 OPEN_PATHS: Final = frozenset({"/health"})
 """Answered without a token: they tell nothing of programs."""
@@ -46,15 +46,22 @@ class Guard:
             await self._answer(scope, receive, answer)
         except ClientGone:
             self.service.counts.left += 1
+        except asyncio.CancelledError:  # the server ends before the route
+            await self._fail(Draining("the server ended before the answer"), scope, receive, answer)
+            raise
         except Exception as error:
-            if answer.status:  # a stream that has begun: its end is missing, which clients see
-                raise
-            status = self.full.get(path) if isinstance(error, Busy) else None
-            with suppress(ClientGone):
-                await error_response(error, status)(scope, receive, answer)
+            await self._fail(error, scope, receive, answer)
         if answer.status:
             spent = time.monotonic() - start
             self.service.counts.add(path if path in self.paths else "other", answer.status, spent)
+
+    async def _fail(self, error: Exception, scope: Scope, receive: Receive, answer: _Answer) -> None:
+        """Tell the client. Raises the error where an answer has begun: its end is missing then, which clients see."""
+        if answer.status:
+            raise error
+        status = self.full.get(scope["path"]) if isinstance(error, Busy) else None
+        with suppress(ClientGone):
+            await error_response(error, status)(scope, receive, answer)
 
     async def _answer(self, scope: Scope, receive: Receive, answer: _Answer) -> None:
         if self.service.token and scope["path"] not in OPEN_PATHS and not _knows(scope, self.service.token):

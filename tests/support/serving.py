@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+import http.client
 import json
+import os
+import signal
+import subprocess
+import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any
 
+import psutil
 from async_tests import Test
-from pooling import pool_of, until, within
+from places import ROOT
+from pooling import family, pool_of, until, within
 
 from sandbox import Pool
+from sandbox.kernel import cgroup
 from sandbox.serve import Bounds, Server, Service, bind, make_app
 
 
@@ -132,3 +141,54 @@ def served(workers: int = 1, **options: Any) -> Callable[[Test], Callable[..., N
 def answering(bounds: Bounds | None = None) -> Callable[[Test], Callable[..., None]]:
     """A test whose first argument is a server that judges nothing."""
     return within(partial(serving_nothing, bounds))
+
+
+class ServeCommand:
+    """`sandbox serve` in a process of its own, with the files that it makes in `folder`."""
+
+    def __init__(self, folder: Path, *arguments: str, port: int = 0) -> None:
+        environment = os.environ | {"TMPDIR": str(folder), "PYTHONPATH": str(ROOT)}
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "sandbox", "serve", "--port", str(port), *arguments],
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment,
+        )  # fmt: skip
+        self.folder = folder
+        self.port = 0
+        self.error = ""
+
+    def __enter__(self) -> ServeCommand:
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline()
+        assert line.startswith("sandbox: serving on http://"), line + self.ended()[1]
+        self.port = int(line.split(" (")[0].rpartition(":")[2])
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGINT)
+        self.ended()
+
+    def ended(self) -> tuple[int, str]:
+        """Its exit code, and what it said to stderr."""
+        if not self.error:
+            self.error = self.process.communicate(timeout=60)[1]
+        return self.process.returncode, self.error
+
+    def ask(self, path: str, body: Any = None) -> Answered:
+        """One request, as text and answer of this moment."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
+        try:
+            connection.request("GET" if body is None else "POST", path, None if body is None else json.dumps(body))
+            reply = connection.getresponse()
+            return Answered(reply.status, {name.lower(): value for name, value in reply.getheaders()}, reply.read())
+        finally:
+            connection.close()
+
+    def family(self) -> list[psutil.Process]:
+        """All its processes."""
+        return [psutil.Process(self.process.pid), *family(self.process.pid)]
+
+    def groups(self) -> set[str]:
+        """Control groups of its processes."""
+        owners = {f"overlap-sandbox-{process.pid}-" for process in self.family()}
+        return {name for name in cgroup.other_names() if any(name.startswith(owner) for owner in owners)}
