@@ -13,12 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from clients import CLIENTS
 from places import ROOT, SHARED, SUPPORT
 
 from sandbox import Pool, Problem, Program
 
-CLIENTS = "OVERLAP_WIRE_CLIENTS"
-"""Names the folder that ``scripts/clients.sh wires`` made."""
 PROGRAMS = "OVERLAP_WIRE_PROGRAMS"
 """How many labelled programs a test sends; a few, where it is not set."""
 _APPS = SHARED / "apps_sample" / "train"
@@ -39,19 +38,19 @@ class Labelled:
         return f"This is it:\n\n```python\n{self.program}\n```\n"
 
 
-def installed(name: str) -> Path:
-    """The Python of a client's environment; skips the test where there is none."""
-    folder = os.environ.get(CLIENTS)
-    if not folder:
-        pytest.skip(f"{CLIENTS} names no folder of clients: scripts/clients.sh FOLDER makes one")
-    if not (found := Path(folder) / name / "bin" / "python").exists():
-        pytest.skip(f"{found} is missing: scripts/clients.sh FOLDER makes it")
-    return found
+def needs(name: str) -> pytest.MarkDecorator:
+    """Skips a test, before it starts a server, where the client is not installed."""
+    reason = f"{name} is not below the folder that {CLIENTS} names: scripts/clients.sh installs it"
+    return pytest.mark.skipif(not _python(name).exists(), reason=reason)
+
+
+def _python(name: str) -> Path:
+    return Path(os.environ.get(CLIENTS) or "/nowhere") / name / "bin" / "python"
 
 
 async def told(name: str, url: str, jobs: list[dict[str, Any]], **more: Any) -> Any:
     """What a client says of these jobs: it runs in its own environment."""
-    argv = [str(installed(name)), str(SUPPORT / "wire_clients" / f"ask_{name.replace('-', '_')}.py")]
+    argv = [str(_python(name)), str(SUPPORT / "wire_clients" / f"ask_{name.replace('-', '_')}.py")]
     process = await asyncio.create_subprocess_exec(
         *argv, cwd=ROOT, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
     )

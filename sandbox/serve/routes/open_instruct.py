@@ -22,9 +22,16 @@ from starlette.routing import Route
 from sandbox.core import MIB, Program, Verdict
 from sandbox.serve.answers import AsciiJson
 from sandbox.serve.bodies import Json, Refused, read_json
+from sandbox.serve.openapi import post
 from sandbox.serve.service import Service
 from sandbox.serve.wires import fields
 
+_ASKED: Final = fields.schema("program", "tests")
+_FOUND: Final = fields.schema("results", "runtimes")
+OPENAPI: Final = {
+    "/test_program": post("open-instruct: a program and asserts", _ASKED, _FOUND),
+    "/test_program_stdio": post("open-instruct: a program, inputs and outputs", _ASKED, _FOUND),
+}
 FULL: Final = dict.fromkeys(("/test_program", "/test_program_stdio"), 504)
 SECONDS_MAX: Final = 600.0
 _UNPACKED_MAX: Final = 64 * MIB

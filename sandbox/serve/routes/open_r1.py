@@ -25,11 +25,15 @@ from sandbox.errors import InvalidProblem, SandboxError
 from sandbox.rewards.outcome import share_of_cases
 from sandbox.serve.answers import AsciiJson
 from sandbox.serve.bodies import Json, Refused, read_json
+from sandbox.serve.openapi import post
 from sandbox.serve.service import SESSION_LIMITS, Service
 from sandbox.serve.wires import fields, fusion
 from sandbox.serve.wires.at_once import all_of
 from sandbox.serve.wires.fusion_jupyter import errors_of
 
+OPENAPI: Final = {
+    "/execute_batch": post("open-r1: scripts whose last value is a reward", fields.schema("scripts"), {"type": "array"})
+}
 SCRIPTS_MAX: Final = 10_000
 PYTHON: Final = frozenset({"python", "python3", "py"})
 CPU_S: Final = 5.0

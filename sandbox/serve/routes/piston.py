@@ -22,10 +22,15 @@ from sandbox.errors import ToolchainMissing
 from sandbox.languages import LANGUAGES, toolchain
 from sandbox.serve.answers import AsciiJson
 from sandbox.serve.bodies import Json, Refused, read_json
+from sandbox.serve.openapi import get, post
 from sandbox.serve.service import Service
 from sandbox.serve.wires import fields, fusion
 from sandbox.serve.wires.grader import judge_by_config, wants_grader
 
+OPENAPI: Final = {
+    "/api/v2/execute": post("Piston: run a program", fields.schema("language", "files"), fields.schema("run")),
+    "/api/v2/runtimes": get("Piston: the languages of this machine"),
+}
 FULL: Final = {"/api/v2/execute": 503}
 ALIASES: Final = {
     "python": ("py", "py3", "python3", "python3.11", "cf_python3"),

@@ -17,11 +17,20 @@ from starlette.routing import Route
 
 from sandbox.serve.answers import AsciiJson
 from sandbox.serve.bodies import Json, Refused, read_json
+from sandbox.serve.openapi import post
 from sandbox.serve.service import Service
 from sandbox.serve.wires import fields
 from sandbox.serve.wires.at_once import all_of
 from sandbox.serve.wires.labels import label_of, reward_name, reward_of
 
+OPENAPI: Final = {
+    "/get_reward": post(
+        "OpenRLHF: rewards of samples whose labels are problems",
+        fields.schema("query", "prompts", "labels"),
+        fields.schema("rewards", "scores", "extra_logs"),
+    ),
+    "/remote_rm": post("slime: the reward of a sample", fields.schema("response", "label"), {"type": "number"}),
+}
 FULL: Final = dict.fromkeys(("/get_reward", "/remote_rm"), 504)
 _TAIL: Final = 200
 """Characters of a prompt by whose end its answer is found, where the prompt was cut at its beginning."""

@@ -17,11 +17,30 @@ from starlette.routing import Route
 
 from sandbox.serve.answers import AsciiJson
 from sandbox.serve.bodies import Json, read_json
+from sandbox.serve.openapi import get, post
 from sandbox.serve.service import Service
 from sandbox.serve.wires import fields, fusion
 from sandbox.serve.wires.fusion_jupyter import run_notebook
 from sandbox.serve.wires.fusion_submit import DATASETS, row_of, submit
 
+OPENAPI: Final = {
+    "/run_code": post("SandboxFusion: run a program once", fields.schema("code", "language"), fields.schema("status")),
+    "/run_jupyter": post("SandboxFusion: run cells", fields.schema("cells"), fields.schema("status", "cells")),
+    "/submit": post(
+        "SandboxFusion: judge an answer to the problem in config.provided_data",
+        fields.schema("dataset", "id", "completion", "config"),
+        fields.schema("accepted", "tests"),
+    ),
+    "/v1/ping": get('"pong"'),
+    "/list_datasets": get("SandboxFusion: the kinds that /submit takes"),
+    "/list_ids": post("SandboxFusion: ids of config.provided_data", fields.schema("config"), {"type": "array"}),
+    "/get_prompts": post(
+        "SandboxFusion: statements of config.provided_data", fields.schema("config"), {"type": "array"}
+    ),
+    "/get_prompt_by_id": post("SandboxFusion: one of them", fields.schema("config", "id"), fields.schema("prompt")),
+    "/get_metrics": post("SandboxFusion: nothing beside the results", fields.schema(), fields.schema()),
+    "/get_metrics_function": post("SandboxFusion: none", fields.schema(), fields.schema("function")),
+}
 FULL: Final = dict.fromkeys(("/run_code", "/run_jupyter", "/submit"), 504)
 
 

@@ -15,6 +15,11 @@ from sandbox.serve.bodies import Json, Refused
 _MISSING: Final = object()
 
 
+def schema(*required: str) -> Json:
+    """The JSON schema of a request as another project defines it: an object with at least these fields."""
+    return {"type": "object", "required": list(required)}
+
+
 def text(body: Mapping[str, Any], name: str, default: Any = _MISSING) -> str:
     """A text; null is taken for the default, where there is one. Raises Refused, as all of these functions."""
     value = _given(body, name, default)

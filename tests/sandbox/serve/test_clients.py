@@ -11,22 +11,15 @@ import pytest
 from places import SHARED
 from pooling import members, until
 from serving import Served, served
-from wired import Labelled, installed, labelled, local_shares, told
+from wired import Labelled, labelled, local_shares, needs, told
 
 from sandbox import Pool
 from sandbox.errors import WorkerDied
 
 pytestmark = pytest.mark.timeout(900)
-of_shared = [pytest.mark.shared, pytest.mark.skipif(not SHARED.is_dir(), reason="../shared/data is not here")]
+has_programs = pytest.mark.skipif(not SHARED.is_dir(), reason="../shared/data is not here")
 SUM = "print(sum(map(int, input().split())))"
 SUMS = {"inputs": ["3 4\n", "1 1\n"], "outputs": ["7\n", "2\n"]}
-
-
-@pytest.fixture(autouse=True)
-def _client(request: pytest.FixtureRequest) -> None:
-    """Skips before a server is started where a test's client is not installed."""
-    for mark in request.node.iter_markers("client"):
-        installed(mark.args[0])
 
 
 def fenced(code: str) -> str:
@@ -37,8 +30,9 @@ def verl_jobs(rows: list[Labelled]) -> list[dict[str, Any]]:
     return [{"answer": row.answer, "truth": row.truth} for row in rows]
 
 
-@pytest.mark.client("verl")
+@needs("verl")
 @pytest.mark.shared
+@has_programs
 @served(2, judge_once=True)
 async def test_verl_rewards_labelled_programs_as_the_local_pool_does(s: Served) -> None:
     rows = labelled(24)
@@ -53,7 +47,7 @@ async def test_verl_rewards_labelled_programs_as_the_local_pool_does(s: Served) 
     assert {0.0, 1.0} <= set(shares)
 
 
-@pytest.mark.client("verl")
+@needs("verl")
 @served(2)
 async def test_verl_asks_again_where_we_are_at_fault_and_never_sees_a_dead_worker(s: Served, monkeypatch) -> None:
     run, failed = Pool.run, []
@@ -80,7 +74,7 @@ async def test_verl_asks_again_where_we_are_at_fault_and_never_sees_a_dead_worke
     assert s.service.pool.stats().infrastructure_failures >= 1
 
 
-@pytest.mark.client("verl")
+@needs("verl")
 @served(2)
 async def test_what_verl_calls_each_end(s: Served) -> None:
     long = {"inputs": [""], "outputs": ["0123456789" * 40_000]}
@@ -103,7 +97,7 @@ async def test_what_verl_calls_each_end(s: Served) -> None:
     ]
 
 
-@pytest.mark.client("sandbox-fusion")
+@needs("sandbox-fusion")
 @served(2)
 async def test_the_package_sandbox_fusion_runs_programs_and_notebooks(s: Served) -> None:
     files = {"in.txt": b64encode(b"hi").decode()}
@@ -122,8 +116,9 @@ async def test_the_package_sandbox_fusion_runs_programs_and_notebooks(s: Served)
     assert notebook["cells"][3]["error"][0]["ename"] == "ZeroDivisionError"
 
 
-@pytest.mark.client("sandbox-fusion")
+@needs("sandbox-fusion")
 @pytest.mark.shared
+@has_programs
 @served(2, judge_once=True)
 async def test_the_package_sandbox_fusion_accepts_what_the_local_pool_accepts(s: Served) -> None:
     rows = labelled(24)
@@ -148,8 +143,9 @@ def _label(row: Labelled) -> str:
     return json.dumps({**row.truth, "compare": "lines", "limits": {"cpu_s": 10.0}})
 
 
-@pytest.mark.client("openrlhf")
+@needs("openrlhf")
 @pytest.mark.shared
+@has_programs
 @served(2, judge_once=True)
 async def test_openrlhf_rewards_labelled_programs_as_the_local_pool_does(s: Served) -> None:
     rows = labelled(24)
@@ -160,7 +156,7 @@ async def test_openrlhf_rewards_labelled_programs_as_the_local_pool_does(s: Serv
     assert await told("openrlhf", s.url, jobs) == [float(share == 1.0) for share in shares]
 
 
-@pytest.mark.client("openrlhf")
+@needs("openrlhf")
 @served(1)
 async def test_openrlhf_asks_again_where_we_are_at_fault(s: Served, monkeypatch) -> None:
     judge, failed = Pool.judge, []
@@ -191,8 +187,9 @@ GRADER = """
     """
 
 
-@pytest.mark.client("open-r1")
+@needs("open-r1")
 @pytest.mark.shared
+@has_programs
 @served(2, judge_once=True)
 async def test_open_r1_rewards_labelled_programs_as_the_local_pool_does(s: Served) -> None:
     rows = [row for row in labelled(60) if row.problem.kind == "stdio"]
@@ -207,7 +204,7 @@ async def test_open_r1_rewards_labelled_programs_as_the_local_pool_does(s: Serve
     ]
 
 
-@pytest.mark.client("piston")
+@needs("piston")
 @pytest.mark.compilers
 @served(1)
 async def test_a_client_of_piston_runs_programs(s: Served) -> None:
