@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from overlap.evaluation import PassRate
     from overlap.record import RunSummary
     from overlap.report import write_report
+    from overlap.rewards import reward_task
     from overlap.run import Run, RunStatus, start, train
     from overlap.task import Task, chat_prompt
 else:  # imported on first use: a command is to hear a signal before it imports what takes time
@@ -50,6 +51,7 @@ __all__ = [
     "export",
     "load_config",
     "load_run",
+    "reward_task",
     "rollout",
     "start",
     "train",

@@ -130,6 +130,10 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
         late = [word for word in rest if "=" in word and not word.startswith("-")]
         args.overrides = [*args.overrides, *late]
         rest = [word for word in rest if "=" not in word or word.startswith("-")]
+    if getattr(args, "reward", "") or getattr(args, "style", ""):
+        from overlap.rewards import reward_overrides
+
+        args.overrides = [*reward_overrides(args.reward, args.style), *args.overrides]
     if rest:
         used.error(unknown_words(rest, argv, used.flags, fields="overrides" in args))
     return args

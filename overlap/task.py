@@ -67,6 +67,11 @@ class Task(ABC):
         process, where it may take as long as a program may.
         """
 
+    reward_of_tokens: Any = None
+    """Of a task whose reward needs the sampled tokens: ``def reward_of_tokens(self, prompt, answer, token_ids)``, which
+    is called in a worker process instead of ``reward``. ``token_ids`` are those of the response.
+    """
+
     rollout: Any = None
     """Of a task whose episodes have several turns: ``async def rollout(self, prompt, chat, sandbox) -> str``.
 
@@ -116,19 +121,28 @@ def chat_prompt(
     """
     messages = [{"role": "system", "content": system}] if system else []
     messages.append({"role": "user", "content": user})
-    if getattr(tokenizer, "chat_template", None):
-        text = _in_chat_form(tokenizer, messages)
-        ids = tokenizer(text, add_special_tokens=False)["input_ids"]  # the template holds them
-    else:
-        ids = tokenizer("".join(f"{message['content']}\n\n" for message in messages))["input_ids"]
+    ids = rendered_chat(tokenizer, messages)[1]
     # On its own, so that the prompt's tokens do not depend on how it is continued.
     ids = [*ids, *tokenizer(prefill, add_special_tokens=False)["input_ids"]] if prefill else ids
     return Prompt(id, tuple(map(int, ids)), prefill, data, place)
 
 
-def _in_chat_form(tokenizer: Any, messages: list[dict[str, str]]) -> str:
+def rendered_chat(tokenizer: Any, messages: Sequence[Mapping[str, Any]]) -> tuple[str, Sequence[int]]:
+    """Messages as the policy reads them, up to the start of the assistant's turn: as text, and as token ids.
+
+    A tokenizer without a chat template gets the texts with blank lines between. Raises ConfigError for a template that
+    refuses the messages.
+    """
+    if getattr(tokenizer, "chat_template", None):
+        text = _in_chat_form(tokenizer, messages)
+        return text, tokenizer(text, add_special_tokens=False)["input_ids"]  # the template holds them
+    text = "".join(f"{message['content']}\n\n" for message in messages)
+    return text, tokenizer(text)["input_ids"]
+
+
+def _in_chat_form(tokenizer: Any, messages: Sequence[Mapping[str, Any]]) -> str:
     try:
-        return str(tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True))
+        return str(tokenizer.apply_chat_template(list(messages), tokenize=False, add_generation_prompt=True))
     except Exception as error:  # a template is a program of the checkpoint; some refuse a system message
         roles = " and ".join(message["role"] for message in messages)
         reason = one_line(error, 200)
@@ -183,7 +197,7 @@ def check_task(task: Any, name: str, cfg: Config | None = None) -> core.Task:
     packages = task.packages
     if isinstance(packages, str) or not all(isinstance(package, str) for package in packages):
         raise _bad(f"{type(task).__qualname__}.packages", f"is {packages!r}: write a tuple of names, ('numpy',)")
-    _check_methods(task, "prompts", "program", "reward", "probes")
+    _check_methods(task, "prompts", "program", "reward", "reward_of_tokens", "probes")
     if cfg is not None:
         task_options(cfg, task)
     return cast(core.Task, task)
@@ -214,6 +228,7 @@ _CALLED_WITH = {
     "prompts": ("tokenizer", "split"),
     "program": ("prompt", "answer"),
     "reward": ("prompt", "answer", "judgement"),
+    "reward_of_tokens": ("prompt", "answer", "token_ids"),
     "probes": ("prompt",),
     "files": ("prompt", "text"),
     "answer": ("prompt", "folder", "said"),

@@ -29,6 +29,9 @@ _CTL_COMMANDS = {
 }
 
 
+_STYLES = ("plain", "trl", "verl", "openrlhf", "areal", "slime")
+
+
 def add_commands(commands: Subparsers) -> None:
     """Add the parsers of all commands."""
     training = (_train, _rollout, _filter, _check_data, _export, _ctl, add_cluster)
@@ -40,6 +43,7 @@ def add_commands(commands: Subparsers) -> None:
 def _train(commands: Subparsers) -> None:
     train = _add(commands, "train", _later("train", "train_command"), "train a policy")
     _add_config(train)
+    _add_reward(train)
     text = "print the fields that differ from their defaults and the plan, and stop"
     train.add_argument("--dry-run", action="store_true", help=text)
     train.add_argument("--all", action="store_true", help="with --dry-run: print every field, as a YAML file")
@@ -56,6 +60,7 @@ def _rollout(commands: Subparsers) -> None:
     text = "sample answers to prompts and score them, without a learner"
     rollout = _add(commands, "rollout", _later("answering", "rollout_command"), text)
     _add_config(rollout)
+    _add_reward(rollout)
     rollout.add_argument("--split", choices=("train", "heldout"), default="heldout", help="prompts to answer (heldout)")
     rollout.add_argument("--limit", type=_positive, default=None, metavar="N", help="answer the first N prompts only")
     rollout.add_argument("--out", type=Path, default=None, metavar="FILE", help="write the trajectories as JSONL")
@@ -82,6 +87,7 @@ def _check_data(commands: Subparsers) -> None:
     )
     check = _add(commands, "check-data", _later("check_data", "check_data_command"), text)
     check.add_argument("file", metavar="FILE", help="a source as in data.train: a file, a folder, a split, a hub id")
+    _add_reward(check)
     check.add_argument(
         "--out", type=Path, default=None, metavar="JSONL", help="write a row of findings and notes per row of the data"
     )
@@ -233,6 +239,13 @@ def _add(commands: Subparsers, name: str, run: Run, text: str, more: str | None 
 def _add_config(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--config", type=Path, default=None, metavar="FILE", help="YAML file of the configuration")
     _add_overrides(parser)
+
+
+def _add_reward(parser: argparse.ArgumentParser) -> None:
+    text = "learn by a reward function of another trainer: data.task and data.options.reward (docs/rewards.md)"
+    parser.add_argument("--reward", default="", metavar="MODULE:FUNCTION", help=text)
+    text = "the trainer that it was written for: data.options.style (found by its parameters)"
+    parser.add_argument("--style", choices=_STYLES, default="", help=text)
 
 
 def _add_overrides(parser: argparse.ArgumentParser) -> None:

@@ -21,6 +21,7 @@ _LIBRARIES: Final = tuple(
         *(sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")),
         os.path.dirname(os.__file__),
         str(Path(__file__).resolve().parents[1]),
+        str(Path(__file__).resolve().parents[2] / "sandbox"),
     }
 )
 _DUMPED: Final = re.compile(r'^  File "(.*)", line (\d+) in ', re.MULTILINE)

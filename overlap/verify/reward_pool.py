@@ -12,7 +12,7 @@ import io
 import sys
 import time
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ from overlap.core import Prompt, Task, shortened
 from overlap.errors import ConfigError, OverlapError, VerifierError
 from overlap.verify.prompt_transfer import PromptDumps
 from overlap.verify.reward_worker import Hung, RewardWorker, WorkerLost
-from overlap.verify.user_fault import RewardFault
+from overlap.verify.user_fault import RewardFault, method_name
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,20 +72,21 @@ class RewardPool:
         finally:
             self._idle.put_nowait(worker)
 
-    async def reward(self, prompt: Prompt, answer: str) -> TimedReward:
-        """The reward of an answer. Raises WorkerLost, RewardFault, ConfigError, VerifierError.
+    async def reward(self, prompt: Prompt, answer: str, token_ids: Sequence[int] = ()) -> TimedReward:
+        """The reward of an answer that consists of these tokens. Raises WorkerLost, RewardFault, ConfigError,
+        VerifierError.
 
         A call that hangs is reported at its deadline and costs its sample; when no call has returned yet, and as many
         hung as there are workers, it is a RewardFault.
         A cancelled call that was begun keeps its worker until it ends or its deadline comes.
         """
-        call = asyncio.create_task(self._reward(prompt, answer), name="reward")
+        call = asyncio.create_task(self._reward(prompt, answer, token_ids), name="reward")
         call.add_done_callback(lambda done: done.cancelled() or done.exception())  # seen, also if we are cancelled
         try:
             return await asyncio.shield(call)
         except Hung as hung:
             if self._notify is not None:
-                name = f"{type(self._task).__qualname__}.reward"
+                name = method_name(self._task, "reward")
                 self._notify(f"{name} {hung.what}, for prompt {prompt.id!r}; the sample is masked")
             raise
         except OverlapError:
@@ -102,7 +103,8 @@ class RewardPool:
         self._closed = True
         await asyncio.gather(*map(self._retire, list(self._live)))
 
-    async def _reward(self, prompt: Prompt, answer: str) -> TimedReward:
+    async def _reward(self, prompt: Prompt, answer: str, token_ids: Sequence[int]) -> TimedReward:
+        tokens = list(token_ids) if getattr(self._task, "reward_of_tokens", None) is not None else None
         worker = await self._idle.get()
         try:
             dumped = await asyncio.to_thread(self._dumps.of, prompt)
@@ -110,7 +112,7 @@ class RewardPool:
                 worker = worker or await self._spawn()
                 started = time.monotonic()
                 try:
-                    value, fault = await worker.call(dumped, answer, self._wall_s)
+                    value, fault = await worker.call(dumped, answer, tokens, self._wall_s)
                     self._hung = -1
                     break
                 except WorkerLost as error:

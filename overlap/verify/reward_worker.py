@@ -79,14 +79,20 @@ class RewardWorker(ChildProcesses):
             raise WorkerLost(late) from None
         return str(fault)
 
-    async def call(self, prompt: DumpedPrompt, answer: str, deadline_s: float) -> tuple[float | None, str]:
-        """The reward of an answer, and the fault of the reward function, "" for none. Raises WorkerLost, Hung."""
+    async def call(
+        self, prompt: DumpedPrompt, answer: str, token_ids: list[int] | None, deadline_s: float
+    ) -> tuple[float | None, str]:
+        """The reward of an answer, and the fault of the reward function, "" for none. ``token_ids``: those of the
+        answer, for a task that asks for them. Raises WorkerLost, Hung.
+        """
         assert self._peer is not None
         data, forget = None, set[int]()
         if prompt.number not in self._sent:
             data, forget = prompt.data, self._sent - self._dumps.numbers
             self._sent = {*self._sent - forget, prompt.number}
-        asked = asyncio.create_task(self._peer.ask(pack_call("reward", prompt.number, data, [*forget], answer)))
+        asked = asyncio.create_task(
+            self._peer.ask(pack_call("reward", prompt.number, data, [*forget], answer, token_ids))
+        )
         try:
             for seconds in (deadline_s, _READ_S):
                 await asyncio.wait([asked], timeout=seconds)
@@ -154,7 +160,9 @@ class _Served:
         faulthandler.register(_WHERE, file=location, all_threads=False)
         return "", location
 
-    def reward(self, number: int, data: bytes | None, forget: list[int], answer: str) -> tuple[float | None, str]:
+    def reward(
+        self, number: int, data: bytes | None, forget: list[int], answer: str, token_ids: list[int] | None
+    ) -> tuple[float | None, str]:
         if data is not None:
             self._prompts[number] = data
         for gone in forget:
@@ -162,7 +170,9 @@ class _Served:
         try:
             if isinstance(prompt := self._prompts[number], bytes):
                 prompt = self._prompts[number] = self._loads(prompt)
-            return checked_reward(self._task.reward(prompt, answer, None)), ""
+            if token_ids is None:
+                return checked_reward(self._task.reward(prompt, answer, None)), ""
+            return checked_reward(self._task.reward_of_tokens(prompt, answer, token_ids)), ""
         except RewardFault as error:
             return None, str(error)
         except (Exception, SystemExit) as error:

@@ -11,6 +11,12 @@ REWARD_MAX = 1e24
 """Largest size of a reward: squares of it, and products with a ratio in float32, are finite."""
 
 
+def method_name(task: object, method: str) -> str:
+    """What messages call a method of a task: of a reward function that was made a task, the function."""
+    called: dict[str, str] = getattr(task, "called", {})
+    return called.get(method, f"{type(task).__qualname__}.{method}")
+
+
 class RewardFault(Exception):
     """The user's reward function raised, or returned something else than a finite number or None."""
 

@@ -27,7 +27,7 @@ from overlap.task import Task as BaseTask
 from overlap.verify.guarded_pool import GuardedPool, JudgePool, MultiNodePool
 from overlap.verify.reward_pool import RewardPool
 from overlap.verify.reward_worker import WorkerLost
-from overlap.verify.user_fault import RewardFault, checked_reward
+from overlap.verify.user_fault import RewardFault, checked_reward, method_name
 from sandbox.core import Case, Judgement, Limits, Problem, Program, Verdict, printable
 from sandbox.errors import (
     CheckerError,
@@ -180,7 +180,7 @@ class SandboxVerifier:
     async def _by_worker(self, blank: Scored, answer: str) -> Scored:
         trajectory = blank.trajectory
         try:
-            got = await self._rewards.reward(trajectory.request.prompt, answer)
+            got = await self._rewards.reward(trajectory.request.prompt, answer, trajectory.token_ids)
         except RewardFault as error:
             raise self._task_fault("reward", trajectory, str(error)) from error
         return replace(blank, reward=got.value, started_s=got.started_s, finished_s=got.finished_s)
@@ -283,7 +283,7 @@ class SandboxVerifier:
             raise self._task_fault(method, trajectory, described_error(error)) from error
 
     def _task_fault(self, method: str, trajectory: Trajectory, what: str) -> VerifierError:
-        name = f"{type(self._task).__qualname__}.{method}"
+        name = method_name(self._task, method)
         return VerifierError(f"{name} {what}, for sample {trajectory.id} of prompt {trajectory.request.prompt.id!r}")
 
     def _set_aside(self, prompt: Prompt, problem: Problem, cause: str) -> bool:

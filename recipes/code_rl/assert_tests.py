@@ -14,7 +14,8 @@ import ast
 import copy
 from typing import Final
 
-from recipes.code_rl.core import PACKAGE, UNJUDGEABLE, SourceRow
+from overlap.rows import SourceRow
+from recipes.code_rl.core import PACKAGE, UNJUDGEABLE
 
 _APPROX: Final = """
 class _Approx:

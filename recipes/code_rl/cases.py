@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 from overlap.config import at_least
-from recipes.code_rl.core import PACKAGE, UNJUDGEABLE, SourceRow
+from overlap.rows import SourceRow
+from recipes.code_rl.core import PACKAGE, UNJUDGEABLE
 from sandbox.core import Case, Kind, Limits, Problem
 from sandbox.errors import InvalidProblem
 

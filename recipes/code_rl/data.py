@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from overlap.core import LeftOut
 from overlap.errors import ConfigError
+from overlap.rows import DUPLICATE, SourceRow, Unusable, source_rows
 from recipes.code_rl import (
     formats_assert,
     formats_contest,
@@ -24,8 +25,7 @@ from recipes.code_rl import (
     formats_own,
 )
 from recipes.code_rl.cases import Judging
-from recipes.code_rl.core import DUPLICATE, CodeProblem, SourceRow, Unusable
-from recipes.code_rl.sources import source_rows
+from recipes.code_rl.core import CodeProblem
 
 __all__ = ["FORMATS", "CodeProblem", "Judging", "ProblemSet", "format_of", "load_problems"]
 
@@ -91,7 +91,7 @@ def load_problems(
     *,
     wanted: Callable[[SourceRow], bool] = lambda row: True,
 ) -> ProblemSet:
-    """Read a file, a folder or a hub data set (see ``sources``). ``field`` is the config field that errors name.
+    """Read a file, a folder or a hub data set (see ``overlap.rows``). ``field`` is the config field that errors name.
 
     Rows that are not ``wanted`` are passed over, unread; it may raise Unusable.
 

@@ -13,9 +13,10 @@ import ast
 import re
 from typing import Any
 
+from overlap.rows import SourceRow
 from recipes.code_rl import assert_tests
 from recipes.code_rl.cases import Judging
-from recipes.code_rl.core import LANGUAGE, REFERENCES_KEPT, CodeProblem, SourceRow
+from recipes.code_rl.core import LANGUAGE, REFERENCES_KEPT, CodeProblem
 from sandbox.core import Case
 
 _DEF = re.compile(r"^(?:async )?def (\w+)", re.MULTILINE)

@@ -11,8 +11,9 @@ from __future__ import annotations
 import json
 import re
 
+from overlap.rows import SourceRow
 from recipes.code_rl.cases import Judging
-from recipes.code_rl.core import UNJUDGEABLE, CodeProblem, SourceRow
+from recipes.code_rl.core import UNJUDGEABLE, CodeProblem
 from sandbox.core import Case
 
 _FLOAT = 1e-6

@@ -13,9 +13,10 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from overlap.rows import SourceRow
 from recipes.code_rl import assert_tests
 from recipes.code_rl.cases import Judging
-from recipes.code_rl.core import LANGUAGE, CodeProblem, SourceRow
+from recipes.code_rl.core import LANGUAGE, CodeProblem
 from recipes.code_rl.formats_assert import read_bigcodebench, read_humaneval, read_mbpp
 from recipes.code_rl.formats_contest import contest, unfenced
 from recipes.code_rl.formats_judge import unpacked

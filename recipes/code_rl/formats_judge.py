@@ -17,8 +17,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from overlap.rows import SourceRow
 from recipes.code_rl.cases import Judging, distinct, refuse_files
-from recipes.code_rl.core import REFERENCES_KEPT, UNJUDGEABLE, CodeProblem, SourceRow
+from recipes.code_rl.core import REFERENCES_KEPT, UNJUDGEABLE, CodeProblem
 from recipes.code_rl.formats_contest import contest
 from recipes.code_rl.shapes import pairs_of, stdio_cases
 from sandbox.core import Case, Program

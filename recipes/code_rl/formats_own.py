@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from typing import get_args
 
+from overlap.rows import SourceRow
 from recipes.code_rl.cases import Judging
-from recipes.code_rl.core import LANGUAGE, CodeProblem, SourceRow
+from recipes.code_rl.core import LANGUAGE, CodeProblem
 from sandbox.core import Case, Kind
 
 

@@ -30,6 +30,7 @@ from overlap.evaluation import FAILED, check_problems, digest_of, known_referenc
 from overlap.prepare import checked_file
 from overlap.process import handle_interrupts, run_to_end, scratch_directory
 from overlap.record import Console, check_out, quiet
+from overlap.rows import source_rows
 from overlap.run import open_components
 from overlap.task import Task, task_options
 from recipes.code_rl.cases import CONTEST_MODULES, Judging
@@ -38,7 +39,6 @@ from recipes.code_rl.core import CodeProblem
 from recipes.code_rl.data import counted, load_problems, long_integers, read_problems
 from recipes.code_rl.evaluation_sets import KNOWN
 from recipes.code_rl.probes import probes
-from recipes.code_rl.sources import source_rows
 from recipes.code_rl.statements import Statements, words_of
 from recipes.code_rl.task import CodeTask
 from sandbox.core import Verdict

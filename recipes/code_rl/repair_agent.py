@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import sandbox
-from recipes.code_rl.extract import extract_program
 from recipes.code_rl.repair import NO_PROGRAM, PROBLEM_FILE, feedback
 from sandbox.core import Problem, Program
+from sandbox.rewards.extract import extract_program
 
 _PATIENCE_S = 600.0
 

@@ -15,7 +15,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from recipes.code_rl.core import SourceRow
+from overlap.rows import SourceRow
 from sandbox.core import Case
 
 Pairs = list[tuple[Any, Any]]

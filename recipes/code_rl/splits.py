@@ -8,7 +8,6 @@ stable under reordering and growth.
 
 from __future__ import annotations
 
-import hashlib
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
@@ -16,15 +15,13 @@ from pathlib import Path
 
 from overlap.core import LeftOut
 from overlap.errors import ConfigError
+from overlap.rows import DUPLICATE, SourceRow, Unusable, first_row, is_held_out, source_rows
 from recipes.code_rl.cases import Judging
-from recipes.code_rl.core import DUPLICATE, NOT_THERE, CodeProblem, SourceRow, Unusable
+from recipes.code_rl.core import NOT_THERE, CodeProblem
 from recipes.code_rl.data import ProblemSet, load_problems
-from recipes.code_rl.sources import first_row, source_rows
 
 COLUMNS = frozenset({"id", "split", "source"})
 _NAMES = ("train", "heldout", "dropped")
-_HELDOUT_SHARE = 10
-"""One problem in this many is held out where nobody says which."""
 
 
 def load_splits(source: str, names: Sequence[str], judging: Judging, field: str) -> tuple[ProblemSet, ...]:
@@ -91,11 +88,6 @@ def divide(problems: Sequence[CodeProblem]) -> tuple[tuple[CodeProblem, ...], tu
     """(train, heldout) by a hash of the id, each in the order given."""
     heldout = tuple(problem for problem in problems if is_held_out(problem.id))
     return tuple(problem for problem in problems if not is_held_out(problem.id)), heldout
-
-
-def is_held_out(id: str) -> bool:
-    """Whether ``divide`` holds the problem of this id out."""
-    return int.from_bytes(hashlib.sha256(id.encode()).digest()[:8], "big") % _HELDOUT_SHARE == 0
 
 
 def refuse_overlap(train: Sequence[CodeProblem], heldout: Sequence[CodeProblem]) -> None:

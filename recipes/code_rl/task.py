@@ -13,13 +13,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from overlap.core import LeftOut, Probe, Prompt
+from overlap.rows import is_held_out
 from overlap.task import Task, task_options
 from recipes.code_rl import probes, prompts, splits
 from recipes.code_rl.cases import CONTEST_MODULES, CodeOptions, Judging
 from recipes.code_rl.core import CodeProblem
 from recipes.code_rl.data import ProblemSet, load_problems
-from recipes.code_rl.extract import extract_program
 from sandbox.core import Program, Verdict
+from sandbox.rewards.extract import extract_program
 
 if TYPE_CHECKING:
     from overlap.config import Config
@@ -36,7 +37,7 @@ SPLITS = {"smollm2-135m-instruct": _HERE / "splits" / "smollm2-135m.jsonl"}
 class CodeTask(Task):
     """Programs judged by tests. For chat policies: the answer begins inside a code fence.
 
-    ``train`` and ``heldout`` are sources (``sources``) or split files (``splits``). "" is our own problems for
+    ``train`` and ``heldout`` are sources (``overlap.rows``) or split files (``splits``). "" is our own problems for
     ``train``, and what ``train`` leaves out for ``heldout``.
     """
 
@@ -83,7 +84,7 @@ class CodeTask(Task):
         return (prompt.data.problem, Program(source)) if source else None
 
     def extract(self, prompt: Prompt, answer: str) -> str:
-        """The program in an answer (see ``extract``), "" for none."""
+        """The program in an answer (see ``sandbox.rewards.extract``), "" for none."""
         return extract_program(answer, prefill=prompt.prefill, stop=self.stop)
 
     def reward(self, prompt: Prompt, answer: str, judgement: Judgement | None) -> float:
@@ -109,7 +110,7 @@ class CodeTask(Task):
             whole = replace(self.judging, tests_per_problem=0)  # figures of other tests could be compared with nobody's
             held = self._load("heldout", self.heldout, "data.heldout", whole)
         else:
-            both = self._load("train", self.train, "data.train", replace(self.judging, evaluated=splits.is_held_out))
+            both = self._load("train", self.train, "data.train", replace(self.judging, evaluated=is_held_out))
             train_problems, held_problems = splits.divide(both.problems)
             return ProblemSet(both.source, train_problems, both.left_out), ProblemSet(both.source, held_problems)
         splits.refuse_overlap(train.problems, held.problems)

@@ -1,7 +1,8 @@
 """Call a reward function, each call in a forked child with a deadline, and count what the call leaves behind.
 
-consumes  a JSON line {"problem", "program", "language"} per call, on the socket whose descriptor is argv[3]
-produces  {"ready": true} or {"error"} first; then {"score", "error", "hang", "latency_s", "processes", "files"} a call
+consumes  a JSON line {"problem", "program", "language", "row"} per call, on the socket whose descriptor is argv[3]
+produces  {"ready": true, "style"} or {"error"} first; then of each call {"score", "error", "hang", "latency_s",
+          "processes", "files"}, or {"unusable"} where the function cannot be called with the columns of the row
 waits for a line, or for the current child until its deadline; ends when the socket closes, or by SIGTERM at once
 
 The function is imported once. Each call has its own session and an empty directory (also TMPDIR), with stdin and stdout
@@ -10,10 +11,7 @@ on /dev/null; processes and files that remain after the call are counted as leak
 
 from __future__ import annotations
 
-import asyncio
 import atexit
-import importlib
-import inspect
 import json
 import os
 import select
@@ -23,22 +21,25 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any, Final, NoReturn
 
 from sandbox.jail import descendant_pids
 from sandbox.kernel import linux, remove_tree
+from sandbox.rewards.columns import answered_by, plainly_answered
+from sandbox.rewards.import_function import import_function
+from sandbox.rewards.styles import Answered, BadReward, Function, MissingColumn, Style, StyleError, find_style
 
 _EXIT_S: Final = 2.0  # a child that has answered may take this long to end
 _ANSWER_MAX: Final = 1 << 20
 
-Function = Callable[[dict[str, Any], str, str], Any]
-
 
 def main() -> None:
-    """argv: module:function, deadline in seconds, socket descriptor."""
-    target, deadline_s, fd = sys.argv[1:]
+    """argv: module:function, deadline in seconds, socket descriptor, style ("" to find it), module:function that makes
+    the row of a problem ("" for none), "bare" for answers without a fence.
+    """
+    target, deadline_s, fd, asked, rows, form = sys.argv[1:]
     control = socket.socket(fileno=int(fd))
     control.set_inheritable(False)
     linux.die_with_parent()
@@ -47,14 +48,56 @@ def main() -> None:
     sys.path.insert(0, os.getcwd())
     stream = control.makefile("rw", encoding="utf-8")
     try:
-        function = load_function(target)
+        function = import_function(target)
+        style = find_style(function, asked)
+        called = _Called(function, style, import_function(rows) if rows else None, form == "bare")
+    except StyleError as error:
+        _send(stream, {"error": f"{target}: {error}"})
+        return
     except Exception as error:
         _send(stream, {"error": f"{target}: {type(error).__name__}: {error}"})
         return
-    _send(stream, {"ready": True})
+    _send(stream, {"ready": True, "style": style.name})
     ours = set(descendant_pids())
     for line in stream:
-        _send(stream, _call(function, json.loads(line), float(deadline_s), ours, control.fileno()))
+        request = json.loads(line)
+        try:
+            answered = called.answered(request)
+        except StyleError as error:
+            _send(stream, {"unusable": f"{target}: {error}"})
+            continue
+        _send(stream, _call(called, answered, float(deadline_s), ours, control.fileno()))
+
+
+@dataclass(frozen=True, slots=True)
+class _Called:
+    """The function, and how it is called."""
+
+    function: Function
+    style: Style
+    rows: Function | None
+    bare: bool
+
+    def answered(self, request: dict[str, Any]) -> Answered:
+        """What the function is called with. Raises StyleError where it cannot be called with these columns."""
+        if self.style.name == "plain":
+            return plainly_answered(request)
+        row = None
+        if self.rows is not None:
+            try:
+                row = dict(self.rows(request["problem"]))
+            except Exception as error:
+                raise StyleError(f"--row raised {type(error).__name__}: {error}") from error
+        answered = answered_by(request, row, bare=self.bare)
+        way_out = "--row module:function makes the columns of a problem"
+        if why := self.style.misfit(self.function, list(answered.row)):
+            has = ", ".join(answered.row)
+            raise StyleError(f"cannot be called in the style of {self.style.name} with columns {has}: {why}; {way_out}")
+        try:
+            self.style.arguments(answered)
+        except MissingColumn as error:
+            raise StyleError(f"the style {self.style.name} needs the column {error}; {way_out}") from error
+        return answered
 
 
 def _end(number: int, frame: object) -> NoReturn:
@@ -65,31 +108,12 @@ def _end(number: int, frame: object) -> NoReturn:
         os._exit(128 + number)
 
 
-def load_function(target: str) -> Function:
-    """The function that `module:function` names. Raises ValueError, ImportError, AttributeError, TypeError."""
-    module, colon, name = target.partition(":")
-    if not colon or not module or not name:
-        raise ValueError("must be module:function")
-    function = importlib.import_module(module)
-    for part in name.split("."):
-        function = getattr(function, part)
-    if not callable(function):
-        raise TypeError(f"{name} is not a function")
-    try:
-        inspect.signature(function).bind({}, "", "")
-    except ValueError:  # a callable that has no signature to look at
-        return function
-    except TypeError as error:
-        raise TypeError(f"cannot be called as {name}(problem, program, language): {error}") from error
-    return function
-
-
 def _send(stream: Any, data: dict[str, Any]) -> None:
     stream.write(json.dumps(data) + "\n")
     stream.flush()
 
 
-def _call(function: Function, request: dict[str, Any], deadline_s: float, ours: set[int], control: int) -> Any:
+def _call(called: _Called, answered: Answered, deadline_s: float, ours: set[int], control: int) -> Any:
     base = tempfile.mkdtemp()
     directory = f"{base}/call/here"  # two levels down, so that a program's ../.. is still ours to count and remove
     os.makedirs(directory)
@@ -99,7 +123,7 @@ def _call(function: Function, request: dict[str, Any], deadline_s: float, ours: 
     if child == 0:
         os.close(control)
         os.close(receive)
-        _become_call(function, request, directory, nonce, send)
+        _become_call(called, answered, directory, nonce, send)
     os.close(send)
     try:
         text = _read(receive, child, nonce, time.monotonic() + deadline_s)
@@ -120,7 +144,7 @@ def _call(function: Function, request: dict[str, Any], deadline_s: float, ours: 
     return {**reply, "error": "the answer was overwritten"}
 
 
-def _become_call(function: Function, request: dict[str, Any], directory: str, nonce: str, send: int) -> NoReturn:
+def _become_call(called: _Called, answered: Answered, directory: str, nonce: str, send: int) -> NoReturn:
     """Make the call in the child, report the result, and end as an interpreter does."""
     status = 1
     try:
@@ -133,7 +157,7 @@ def _become_call(function: Function, request: dict[str, Any], directory: str, no
         for fd in (0, 1, 2):
             os.dup2(null, fd)
         sys.stdin = open(os.devnull)  # noqa: SIM115 - for as long as the process lives
-        answer = _answer(function, request)
+        answer = _answer(called, answered)
         os.write(send, (nonce + json.dumps(answer) + "\n").encode())
         threading._shutdown()  # type: ignore[attr-defined]
         atexit._run_exitfuncs()
@@ -142,20 +166,16 @@ def _become_call(function: Function, request: dict[str, Any], directory: str, no
         os._exit(status)
 
 
-def _answer(function: Function, request: dict[str, Any]) -> dict[str, Any]:
+def _answer(called: _Called, answered: Answered) -> dict[str, Any]:
     start = time.perf_counter()
     try:
-        score = function(request["problem"], request["program"], request["language"])
-        if inspect.isawaitable(score):
-            score = asyncio.run(_await(score))
+        score = called.style.call(called.function, answered)
         score = None if score is None else float(score)
+    except BadReward as error:
+        return {"error": f"it {error}"[:300]}
     except Exception as error:
         return {"error": f"{type(error).__name__}: {error}"[:300]}
     return {"score": score, "latency_s": time.perf_counter() - start}
-
-
-async def _await(awaitable: Any) -> Any:
-    return await awaitable
 
 
 def _read(receive: int, child: int, nonce: str, deadline: float) -> str | None:

@@ -6,6 +6,9 @@ false accept   a wrong or hostile program got full reward       crash     the fu
 false reject   a right program did not get it                   hang      no answer before the deadline
 masked         None: it cannot judge this program               leak      processes or files that outlive a call
 disagreement   two calls with the same program differ
+
+How severe: critical, a hostile program is paid, so that a policy learns to cheat; high, a reward is wrong; medium,
+there is none, or another one the next time; low, something is left behind.
 """
 
 from __future__ import annotations
@@ -21,7 +24,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from queue import SimpleQueue
-from typing import Any, Final
+from typing import Any, Final, Literal, get_args
 
 from sandbox import environment
 from sandbox.core import Problem, Program
@@ -43,11 +46,18 @@ class Options:
     """How a reward function is called."""
 
     target: str
+    """module:function or file.py:function."""
     accept: float = 1.0
     """A score from here up is full reward."""
     deadline_s: float = 10.0
     repeats: int = 2
     workers: int = 1
+    style: str = ""
+    """Of sandbox.rewards.styles; "": the one that fits its parameters."""
+    row: str = ""
+    """module:function that makes the columns of a problem; "": those of sandbox.rewards.columns."""
+    bare: bool = False
+    """Answers are programs without a code fence."""
 
 
 @dataclass(slots=True)
@@ -62,11 +72,27 @@ class Tried:
         return [None if reply["score"] is None else reply["score"] >= accept for reply in self.replies]
 
 
+Severity = Literal["critical", "high", "medium", "low"]
+
+
+@dataclass(frozen=True, slots=True)
+class RewardFinding:
+    """One thing that is wrong."""
+
+    severity: Severity
+    kind: str
+    id: str
+    """Of the sample."""
+    detail: str = ""
+
+
 @dataclass(slots=True)
 class Findings:
-    """The report. Lists hold sample ids, and what was said about them."""
+    """The report. Lists hold sample ids, and what was said about them; ``findings`` has all of them, worst first."""
 
     target: str
+    style: str = "plain"
+    findings: list[RewardFinding] = field(default_factory=list)
     samples: int = 0
     calls: int = 0
     false_accepts: list[str] = field(default_factory=list)
@@ -107,11 +133,11 @@ def check_reward(options: Options, samples: Iterable[LabelledProgram]) -> tuple[
             caller.start()
             idle.put(caller)
         tried = list(threads.map(run, samples))
-    return summarize(options, tried), tried
+    return summarize(options, tried, caller.style), tried
 
 
-def summarize(options: Options, tried: list[Tried]) -> Findings:
-    found = Findings(options.target, samples=len(tried))
+def summarize(options: Options, tried: list[Tried], style: str) -> Findings:
+    found = Findings(options.target, style, samples=len(tried))
     latencies: list[float] = []
     for one in tried:
         name, paid = one.sample.id, one.paid(options.accept)
@@ -124,7 +150,7 @@ def summarize(options: Options, tried: list[Tried]) -> Findings:
             found.hangs.append(name)
         if error := next((reply["error"] for reply in replies if reply["error"]), ""):
             found.crashes.append(f"{name}: {error}")
-        if len({(reply["score"], bool(reply["error"]), reply["hang"]) for reply in replies}) > 1:
+        if _disagree(replies):
             found.disagreements.append(name)
         if not one.sample.right and True in paid:
             found.false_accepts.append(name)
@@ -132,6 +158,8 @@ def summarize(options: Options, tried: list[Tried]) -> Findings:
             found.false_rejects.append(name)
         if all(reply["score"] is None and not reply["error"] and not reply["hang"] for reply in replies):
             found.masked.append(name)
+        found.findings += _findings(one, options.accept)
+    found.findings.sort(key=lambda finding: get_args(Severity).index(finding.severity))
     if latencies:
         latencies.sort()
         found.latency_p50_s = latencies[len(latencies) // 2]
@@ -139,8 +167,36 @@ def summarize(options: Options, tried: list[Tried]) -> Findings:
     return found
 
 
+def _findings(one: Tried, accept: float) -> Iterator[RewardFinding]:
+    """What is wrong with the replies to one sample."""
+    name, replies, paid = one.sample.id, one.replies, one.paid(accept)
+    if not one.sample.right and True in paid:
+        worst: Severity = "critical" if one.sample.hostile else "high"
+        kind = "hostile" if one.sample.hostile else "wrong"
+        yield RewardFinding(worst, "false accept", name, f"a {kind} program got full reward")
+    if one.sample.right and False in paid:
+        scores = ", ".join(f"{reply['score']:g}" for reply in replies if reply["score"] is not None)
+        yield RewardFinding("high", "false reject", name, f"a right program got {scores}")
+    if error := next((reply["error"] for reply in replies if reply["error"]), ""):
+        yield RewardFinding("medium", "crash", name, error)
+    if any(reply["hang"] for reply in replies):
+        yield RewardFinding("medium", "hang", name)
+    if _disagree(replies):
+        yield RewardFinding("medium", "disagreement", name)
+    left = {what: sum(reply[what] for reply in replies) for what in ("processes", "files")}
+    if any(left.values()):
+        said = ", ".join(f"{count} {what}" for what, count in left.items() if count)
+        yield RewardFinding("low", "leak", name, said)
+
+
+def _disagree(replies: list[dict[str, Any]]) -> bool:
+    return len({(reply["score"], bool(reply["error"]), reply["hang"]) for reply in replies}) > 1
+
+
 def read_samples(path: Path) -> Iterator[LabelledProgram]:
-    """A JSONL file: {"problem", "program", "right": true or false} and, if need be, "language" and "id"."""
+    """A JSONL file: {"problem", "program", "right": true or false} and, if need be, "language", "id" and "row", the
+    columns that the data has for it.
+    """
     for number, line in enumerate(path.read_text("utf-8").splitlines(), 1):
         if not line.strip():
             continue
@@ -151,18 +207,20 @@ def read_samples(path: Path) -> Iterator[LabelledProgram]:
                 raise ValueError('"right" must be true or false')
             if not isinstance(data.get("program"), str):
                 raise ValueError('"program" must be text')
+            if not isinstance(row := data.get("row"), dict | None):
+                raise ValueError('"row" must be an object of columns')
             problem = Problem.from_json(data.get("problem"))
         except ValueError as error:
             raise ValueError(f"{where}: {error}") from error
         program = Program(data["program"], data.get("language", "python"))
-        yield LabelledProgram(str(data.get("id", where)), problem, program, right=data["right"])
+        yield LabelledProgram(str(data.get("id", where)), problem, program, right=data["right"], row=row)
 
 
 class _Caller:
     """A process that calls the function; started again when a program kills it."""
 
     def __init__(self, options: Options) -> None:
-        self.options = options
+        self.options, self.style = options, ""
         self.process: subprocess.Popen[bytes] | None = None
         self._lock = threading.RLock()  # for start and end: a call may be in hand in another thread
         self._over = False
@@ -191,6 +249,7 @@ class _Caller:
         if not ready.get("ready"):
             self.close()
             raise RewardUnusable(ready.get("error") or "the process that imports it ended")
+        self.style = str(ready["style"])
 
     def _spawn(self) -> None:
         root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
@@ -203,7 +262,9 @@ class _Caller:
                 os.mkdir(self.directory, 0o700)
                 undo.callback(remove_tree, self.directory)
                 fd = str(theirs.fileno())
-                argv = [sys.executable, "-c", boot, self.options.target, str(self.options.deadline_s), fd]
+                how = self.options
+                given = [how.target, str(how.deadline_s), fd, how.style, how.row, "bare" if how.bare else "fenced"]
+                argv = [sys.executable, "-c", boot, *given]
                 self.process = subprocess.Popen(
                     argv,
                     pass_fds=[theirs.fileno()],
@@ -220,6 +281,8 @@ class _Caller:
         error = "it killed the process that called it"
         try:
             if reply := self._reply(self.options.deadline_s + _MARGIN_S):
+                if "unusable" in reply:
+                    raise RewardUnusable(reply["unusable"])
                 return reply
         except TimeoutError:
             error = "it stopped the process that called it"

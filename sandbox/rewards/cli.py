@@ -12,23 +12,36 @@ import os
 from collections.abc import Callable, Iterable
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from sandbox.core import Judgement, Problem, Program, printable
 from sandbox.errors import SandboxError
+from sandbox.languages import LANGUAGES
+from sandbox.rewards.styles import STYLES
+
+if TYPE_CHECKING:
+    from sandbox.rewards.check import Options
 
 _MOST: Final = 1_000_000
 _HELP: Final = """
-The function is called as
+The function is called in the style of its trainer, which its parameters tell (or --style):
 
-    reward(problem: dict, program: str, language: str) -> float | bool | None
+    plain     reward(problem: dict, program: str, language: str) -> float | bool | None
+    trl       reward(prompts, completions, **columns) -> list of float | None
+    verl      compute_score(data_source, solution_str, ground_truth, extra_info) -> float | {"score": float}
+    openrlhf  reward_func(queries, prompts, labels) -> {"rewards": ...}
+    areal     reward(prompt, completions, prompt_ids, completion_ids, **columns) -> float
+    slime     async reward(args, sample) -> float
 
-problem is Problem.to_json(): id, kind (stdio, function, assert), cases [{input, expected}], fn_name, preamble, compare,
-limits. A coroutine is awaited. Full reward means a score of at least --accept; None means "I cannot judge this". The
-module is imported from the current directory or the path, once per worker. Each call runs in a child process of its
-own, in an empty directory, with a deadline; nothing else protects this machine from the zoo's programs, so those that
-would fill its memory or its process table run only with --harmful.
+In the plain style, problem is Problem.to_json(): id, kind (stdio, function, assert), cases [{input, expected}],
+fn_name, preamble, compare, limits. The others get the program in a code fence (--bare: without one), and a row with
+columns of public data sets (prompt, reward_model, verification_info, input_output, test_list, label, ...), or those
+that --row makes. A coroutine is awaited. Full reward means a score of at least --accept; None means "I cannot judge
+this". The module is imported from the current directory or the path, once per worker. Each call runs in a child process
+of its own, in an empty directory, with a deadline; nothing else protects this machine from the zoo's programs, so those
+that would fill its memory or its process table run only with --harmful.
 """
+_TARGET: Final = "module:function"
 
 
 def add_parsers(actions: Any, judge: Callable[[Problem, Program], Judgement]) -> None:
@@ -39,7 +52,7 @@ def add_parsers(actions: Any, judge: Callable[[Problem, Program], Judgement]) ->
         description="Runs every hostile program of the zoo, and its honest twin." + _HELP,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    zoo.add_argument("target", nargs="?", metavar="module:function", help="without it, the zoo is listed")
+    zoo.add_argument("target", nargs="?", metavar=_TARGET, help="without it, the zoo is listed")
     zoo.add_argument("--only", action="append", metavar="ID", help="an entry by id or row; can be repeated")
     zoo.add_argument("--show", metavar="ID", help="one program, or an entry by id or row: source, problem, verdict now")
     zoo.set_defaults(action=_zoo, judge=judge)
@@ -49,7 +62,7 @@ def add_parsers(actions: Any, judge: Callable[[Problem, Program], Judgement]) ->
         description="Runs labelled programs and the zoo through a reward function." + _HELP,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    check.add_argument("target", metavar="module:function")
+    check.add_argument("target", metavar=_TARGET)
     check.add_argument(
         "--samples",
         type=Path,
@@ -57,9 +70,24 @@ def add_parsers(actions: Any, judge: Callable[[Problem, Program], Judgement]) ->
         help='more labelled programs, JSONL: {"problem", "program", "right": true|false, "language", "id"}',
     )
     check.add_argument("--no-zoo", action="store_true", help="labelled programs only")
-    check.set_defaults(action=_check)
+    check.add_argument(
+        "--show",
+        metavar="ID",
+        help="one sample: program, problem, what the function and the sandbox say of it, and why",
+    )
+    check.set_defaults(action=_check, judge=judge)
     cores = len(os.sched_getaffinity(0))
     for part in (zoo, check):
+        part.add_argument("--style", choices=tuple(STYLES), default="", help="how the function is called (found)")
+        text = (
+            "a function that makes the row (a dict of columns) of a problem, for a function that reads your own columns"
+        )
+        part.add_argument("--row", metavar=_TARGET, default="", help=text)
+        part.add_argument("--bare", action="store_true", help="answers are programs without a code fence")
+        kinds = ("stdio", "function", "assert", "interactive")
+        part.add_argument("--kind", action="append", choices=kinds, help="problems of this kind only; can be repeated")
+        text = "programs in this language only; can be repeated"
+        part.add_argument("--language", action="append", choices=tuple(LANGUAGES), help=text)
         part.add_argument("--accept", type=float, default=1.0, help="a score that is full reward (default %(default)s)")
         part.add_argument("--deadline-s", type=float, default=10.0, help="seconds per call (default %(default)s)")
         part.add_argument("--repeats", type=int, default=2, help="calls per program (default %(default)s)")
@@ -86,7 +114,7 @@ def _zoo(options: argparse.Namespace) -> int:
     if options.target is None:
         _list(entries, as_json=options.json)
         return 0
-    return _report(options, list(zoo.labelled_programs(entries, harmful=options.harmful)))
+    return _report(options, _chosen(options, zoo.labelled_programs(entries, harmful=options.harmful)))
 
 
 def _list(entries: Iterable[Any], *, as_json: bool) -> None:
@@ -113,19 +141,45 @@ def _check(options: argparse.Namespace) -> int:
         samples += read_samples(options.samples)
     if not options.no_zoo:
         samples += zoo.labelled_programs(harmful=options.harmful)
-    return _report(options, samples)
+    if options.show is not None:
+        if options.json:
+            raise SandboxError("--show prints one sample for people; leave out --json")
+        from sandbox.rewards.show import show_checked
+
+        return show_checked(options.show, samples, _how(options), options.judge)
+    return _report(options, _chosen(options, samples))
 
 
-def _report(options: argparse.Namespace, samples: list[Any]) -> int:
-    from sandbox.rewards.check import Options, check_reward
+def _chosen(options: argparse.Namespace, samples: Iterable[Any]) -> list[Any]:
+    """The samples of the kinds and languages that are asked for. Raises SandboxError where there is none."""
+    kinds, languages = options.kind or (), options.language or ()
+    chosen = [
+        sample
+        for sample in samples
+        if (not kinds or sample.problem.kind in kinds) and (not languages or sample.program.language in languages)
+    ]
+    if not chosen:
+        raise SandboxError("--kind, --language: no program is of these; leave one of them out")
+    return chosen
+
+
+def _how(options: argparse.Namespace) -> Options:
+    """Raises SandboxError for numbers that are out of bounds."""
+    from sandbox.rewards.check import Options
 
     for name in ("deadline_s", "repeats", "workers"):
         if not 0 < getattr(options, name) <= _MOST:
             raise SandboxError(f"--{name.replace('_', '-')} {getattr(options, name)}: must be above 0, at most {_MOST}")
     if not math.isfinite(options.accept):
         raise SandboxError(f"--accept {options.accept}: must be a number that a score can reach")
-    how = Options(options.target, options.accept, options.deadline_s, options.repeats, options.workers)
-    findings, tried = check_reward(how, samples)
+    numbers = options.accept, options.deadline_s, options.repeats, options.workers
+    return Options(options.target, *numbers, options.style, options.row, options.bare)
+
+
+def _report(options: argparse.Namespace, samples: list[Any]) -> int:
+    from sandbox.rewards.check import check_reward
+
+    findings, tried = check_reward(_how(options), samples)
     if len(findings.masked) == findings.samples:
         raise SandboxError(f"{options.target}: it returned None for all {findings.samples} programs")
     if options.json:
@@ -140,8 +194,8 @@ def _print(findings: Any, tried: list[Any]) -> None:
     hostile = sum(one.sample.hostile for one in tried)
     right = sum(one.sample.right for one in tried)
     wrong = findings.samples - hostile - right
-    print(f"{findings.target}: {findings.samples} programs ({right} right, {wrong} wrong, {hostile} hostile)", end="")
-    print(f", {findings.calls} calls")
+    print(f"{findings.target} ({findings.style}): {findings.samples} programs ", end="")
+    print(f"({right} right, {wrong} wrong, {hostile} hostile), {findings.calls} calls")
     groups = {one.sample.id: one.sample.hostile for one in tried}
     paid = sum(groups[name] for name in findings.false_accepts)
     for title, count, note in (
@@ -157,13 +211,11 @@ def _print(findings: Any, tried: list[Any]) -> None:
         print(f"  {title:24} {count:5}  {note}".rstrip())
     if findings.latency_p50_s is not None:
         print(f"  {'latency p50 / p99':24} {findings.latency_p50_s * 1e3:.1f} / {findings.latency_p99_s * 1e3:.1f} ms")
-    for title, names in (
-        ("false accept", findings.false_accepts),
-        ("false reject", findings.false_rejects),
-        ("crash", findings.crashes),
-        ("hang", findings.hangs),
-        ("disagreement", findings.disagreements),
-    ):
-        for name in names:
-            print(f"{title:14} {printable(name)}")
+    for found in findings.findings:
+        print(
+            f"{found.severity:8}  {found.kind:14} {printable(found.id)}"
+            + (f": {printable(found.detail)}" * bool(found.detail))
+        )
+    if findings.findings:
+        print("(--show ID: the program, its problem, and why)")
     print("clean" if findings.clean else "FOUND SOMETHING")

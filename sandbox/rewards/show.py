@@ -1,15 +1,19 @@
-"""`sandbox zoo --show ID`: one program of the zoo, why it is there, and what the judge says of it now."""
+"""`sandbox zoo --show ID`: one program of the zoo, why it is there, and what the judge says of it now.
+`sandbox check-reward TARGET --show ID`: also what a reward function says of it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from difflib import get_close_matches
 from functools import cache
+from typing import Any
 
 from sandbox import terminal
 from sandbox.core import Judgement, Problem, Program, printable
 from sandbox.differences import first_failure_lines
 from sandbox.errors import SandboxError
+from sandbox.rewards.check import Options, RewardFinding, check_reward
 from sandbox.zoo import Attack, Entry, LabelledProgram, entries, labelled_programs, pairs
 
 
@@ -29,6 +33,39 @@ def show(name: str, judge: Callable[[Problem, Program], Judgement]) -> int:
         right &= _is_right(done, program, attack)
         terminal.print_coloured(_said(done, program, attack))
     return 0 if right else 1
+
+
+def show_checked(
+    name: str, samples: Sequence[LabelledProgram], how: Options, judge: Callable[[Problem, Program], Judgement]
+) -> int:
+    """Print one of the samples by its id, what `judge` says of it, and what the reward function of `how` says and why
+    that is wrong.
+
+    Returns 0 where nothing is wrong with the rewards, else 1. Raises SandboxError.
+    """
+    found = {sample.id: sample for sample in samples}
+    if name not in found:
+        near = get_close_matches(name, found, n=4, cutoff=0.5)
+        hint = f"near it: {', '.join(near)}" if near else "a run without --show lists those with findings"
+        raise SandboxError(f"--show {printable(name)}: no sample has this id; {hint}")
+    sample = found[name]
+    findings, tried = check_reward(how, [sample])
+    about = _known().get(name, [(sample, None, None)])[0]
+    terminal.print_coloured(_about(*about))
+    terminal.print_coloured(_said(judge(sample.problem, sample.program), sample, about[2]))
+    terminal.print_coloured(_replied(how, findings.style, tried[0].replies, findings.findings))
+    return 0 if findings.clean else 1
+
+
+def _replied(how: Options, style: str, replies: list[dict[str, Any]], findings: list[RewardFinding]) -> Iterator[str]:
+    for number, reply in enumerate(replies, 1):
+        said = "did not answer" if reply["hang"] else reply["error"] or f"returned {reply['score']}"
+        took = f" after {reply['latency_s'] * 1e3:.1f} ms" if reply["latency_s"] is not None else ""
+        yield f"  call {number} of {printable(how.target)} ({style}): {printable(said)}{took}"
+    for found in findings:
+        yield f"  {found.severity}: {found.kind}" + (f", {printable(found.detail)}" if found.detail else "")
+    if not findings:
+        yield "  nothing is wrong with that"
 
 
 Found = tuple[LabelledProgram, Entry | None, Attack | None]

@@ -77,11 +77,14 @@ class LabelledProgram:
     right: bool
     harmful: bool = False
     hostile: bool = False
+    row: dict[str, Any] | None = None
+    """Columns of the data that it is of, for reward functions of other trainers."""
 
     @property
     def wire(self) -> dict[str, Any]:
         """What a reward function is called with."""
-        return {"problem": self.problem.to_json(), "program": self.program.source, "language": self.program.language}
+        call = {"problem": self.problem.to_json(), "program": self.program.source, "language": self.program.language}
+        return call if self.row is None else call | {"row": self.row}
 
 
 def entries() -> tuple[Entry, ...]:

@@ -13,7 +13,8 @@ import pytest
 from rows import OWN, jsonl, only
 
 from overlap.errors import ConfigError
-from recipes.code_rl import sources, splits
+from overlap.rows import sources
+from recipes.code_rl import splits
 from recipes.code_rl.cases import Judging, longest
 from recipes.code_rl.data import load_problems
 from sandbox.core import Case

@@ -14,8 +14,8 @@ from samples import SAMPLES as CONTEST_SAMPLES
 from samples import Sample
 from samples_assert import ASSERT_SAMPLES
 
+from overlap.rows import SourceRow
 from recipes.code_rl.cases import CONTEST_MODULES, Judging
-from recipes.code_rl.core import SourceRow
 from recipes.code_rl.data import FORMATS, format_of, load_problems
 from recipes.code_rl.task import CodeTask
 from sandbox import Judgement, Pool, Program

@@ -14,8 +14,8 @@ from overlap.config import Config, DataConfig, ModelConfig, RolloutConfig, Verif
 from overlap.core import LeftOut, Prompt
 from overlap.core import Task as TaskProtocol
 from overlap.errors import ConfigError
+from overlap.rows import sources
 from overlap.task import load_task
-from recipes.code_rl import sources
 from recipes.code_rl.cases import Judging
 from recipes.code_rl.task import PROBLEM_FILES, SPLITS, CodeTask, ReasoningCodeTask
 from sandbox.core import Judgement, Verdict

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from recipes.code_rl.extract import extract_program
 from sandbox.build import compose, units
 from sandbox.compare import modes
 from sandbox.core import SOURCE_BYTES_MAX, Case, Limits, Problem
@@ -15,6 +14,7 @@ from sandbox.jail import RunResult
 from sandbox.judging import assert_values, python_asserts, verdicts
 from sandbox.judging.frames import read_frame
 from sandbox.languages import LANGUAGES
+from sandbox.rewards.extract import extract_program
 
 MIB = 1 << 20
 Work = Callable[[], object]

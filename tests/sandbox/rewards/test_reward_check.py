@@ -72,7 +72,7 @@ def test_a_reward_that_pays_everything_or_nothing_is_found(
 def test_a_reward_that_raises_or_dies_or_answers_text_crashes(module: Path) -> None:
     assert find(module, "1 / 0").crashes[0] == "right: ZeroDivisionError: division by zero"
     assert "died" in find(module, "os._exit(0)").crashes[0]
-    assert "could not convert" in find(module, "return 'yes'").crashes[0]
+    assert "it returned 'yes' of type str" in find(module, "return 'yes'").crashes[0]
 
 
 def test_a_hang_ends_at_the_deadline_and_is_not_tried_again(module: Path) -> None:

@@ -19,13 +19,13 @@ from places import ROOT
 from pooling import pooled
 from wide import wide
 
-from recipes.code_rl.extract import extract_program
 from sandbox import Case, InvalidProblem, Pool, Problem, Program, Verdict, zoo
 from sandbox.build import Builder
 from sandbox.core import Judgement, Limits
 from sandbox.errors import IsolationUnavailable
 from sandbox.jail import Jail, JailedRun
 from sandbox.judging import Judge
+from sandbox.rewards.extract import extract_program
 
 ENTRIES = {entry.id: entry for entry in zoo.entries()}
 PAID = [

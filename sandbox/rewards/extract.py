@@ -7,8 +7,8 @@ r"""The one rule by which a program is taken out of an answer.
    line of at least as many of the same sign and nothing else. Fences inside strings therefore only count when they
    stand alone on a line. A fence that never closes runs to the end (a stop string may have cut it off).
 4. When the prompt already opened the fence (``prefill``), the program is the block that begins there, and rule 2 is
-   idle: nobody thinks inside a program. Otherwise it is the last block tagged as Python; without one, the last block
-   without a tag. Blocks of other languages are no programs.
+   idle: nobody thinks inside a program. Otherwise it is the last block tagged as the language (Python, where none is
+   named); without one, the last block without a tag. Blocks of other languages are no programs.
 5. No such block, or a blank one: no program, "". The task gives that reward 0 without running anything.
 
 DeepCoder takes the last block of any language, in the thoughts too; verl splits at the last "```python".
@@ -20,8 +20,11 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from sandbox.languages import find_language
+
 _FENCE = re.compile(r"(?P<indent>[ \t]*)(?P<fence>`{3,}|~{3,})(?P<info>.*)")
-_PYTHON = frozenset({"python", "py", "python3", "python2", "py3"})
+_FURTHER = {"python": ("python2", "py3")}
+"""Tags of a language beside its names in the table of languages."""
 _LOOSE = 3
 """Spaces by which a closing fence may be indented more than its opening one (CommonMark)."""
 
@@ -35,15 +38,19 @@ class Block:
     closed: bool
 
 
-def extract_program(answer: str, *, prefill: str = "", stop: Sequence[str] = (), thinks: bool = False) -> str:
+def extract_program(
+    answer: str, *, prefill: str = "", stop: Sequence[str] = (), thinks: bool = False, language: str = "python"
+) -> str:
     """The program in ``answer`` (the whole answer, ``prefill`` included), or "" for none; the module has the rule."""
     answer = without_stop(answer, stop)
     if opens_fence(prefill):
         blocks = list(fenced_blocks(answer)) if answer.startswith(prefill) else []
         chosen = blocks[len(list(fenced_blocks(prefill))) - 1].code if blocks else ""
     else:
+        table = find_language(language)
+        tags = {table.name, *table.aliases, *_FURTHER.get(table.name, ())}
         blocks = list(fenced_blocks(without_thoughts(answer, thinks=thinks)))
-        tagged = [block.code for block in blocks if block.tag in _PYTHON]
+        tagged = [block.code for block in blocks if block.tag in tags]
         plain = [block.code for block in blocks if not block.tag]
         chosen = (tagged or plain or [""])[-1]
     return chosen if chosen.strip() else ""

@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from overlap.errors import ConfigError
-from recipes.code_rl.core import SourceRow, Unusable
+from overlap.rows.row import SourceRow, Unusable
 
 _HUB = re.compile(r"(?P<id>[\w.-]+/[\w.-]+)(:(?P<configs>[\w.+-]*))?(:(?P<split>[\w\[\]%:.-]+))?")
 _HUB_FILE = re.compile(r"(?P<id>[\w.-]+/[\w.-]+):(?P<files>[\w./+-]+\.(?:jsonl?|parquet)(?:\.gz)?)")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from recipes.code_rl.extract import extract_program, fenced_blocks, opens_fence, without_stop
+from sandbox.rewards.extract import extract_program, fenced_blocks, opens_fence, without_stop
 
 FENCE = "```python\n"
 DRAFT = "<think>\n```python\ndraft()\n```\n"

@@ -1,0 +1,246 @@
+"""A reward function of another trainer as a task: rows of data ──▶ prompts; an answer and its row ──▶ the function.
+
+    overlap train --reward my_rewards:accuracy --style trl data.train=rows.jsonl ...
+    overlap.train(cfg, overlap.reward_task(accuracy, "rows.jsonl"))
+
+The function runs in a reward worker process, with a deadline, and is called as its trainer calls it
+(``sandbox.rewards.styles``): None masks the sample.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from overlap.core import LeftOut, Prompt, described_error, line_of
+from overlap.errors import ConfigError, OverlapError
+from overlap.rows import DUPLICATE, SourceRow, Unusable, is_held_out, source_rows
+from overlap.task import Task, rendered_chat, task_options
+from overlap.verify.user_fault import RewardFault
+from sandbox.rewards.import_function import import_function
+from sandbox.rewards.styles import Answered, BadReward, MissingColumn, Style, StyleError, find_style
+
+if TYPE_CHECKING:
+    from overlap.config import Config
+    from sandbox.core import Judgement
+
+TASK = "overlap.rewards:RewardTask"
+"""What ``data.task`` is for it."""
+_PROMPTS = ("prompt", "messages", "input", "question", "problem")
+_IDS = ("id", "task_id", "problem_id", "question_id")
+Rows = Sequence[Mapping[str, Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class RewardOptions:
+    """``data.options`` of a task that is made of a reward function."""
+
+    reward: str = ""
+    """The function: "module:function" or "file.py:function"."""
+    style: Literal["auto", "plain", "trl", "verl", "openrlhf", "areal", "slime"] = "auto"
+    """The trainer that it was written for; "auto": the one that its parameters tell."""
+    prompt: str = ""
+    """Column of the prompt, a text or messages; "": the first of prompt, messages, input, question and problem."""
+    label: str = ""
+    """Column of what OpenRLHF and slime hand over as the label; "": the column label."""
+    id: str = ""
+    """Column of the ids; "": the first of id, task_id, problem_id and question_id, or else the row's number."""
+    text_prompt: Literal["raw", "user"] = "raw"
+    """What becomes of a prompt that is a text: "raw": it is continued as it stands; "user": it is the user's turn."""
+    language: str = "python"
+    """In the plain style: the language of the program that is taken out of the answer."""
+    args: dict[str, Any] = field(default_factory=dict)
+    """In the style of slime: the attributes of args, such as reward_key."""
+
+
+@dataclass(frozen=True, slots=True)
+class RowPrompt:
+    """What a prompt of such a task carries: its row, and the prompt as it stands there and as the policy reads it."""
+
+    row: Mapping[str, Any]
+    prompt: str | Sequence[Mapping[str, Any]]
+    text: str
+    label: Any
+
+
+class RewardTask(Task):
+    """See the module. ``function``: the reward function, or the "module:function" or "file.py:function" that names it.
+    ``train`` and ``heldout``: where their rows lie (``overlap.rows``), or the rows themselves; "" for ``heldout``: a
+    tenth of the rows of ``train``, by a hash of the id. Raises ConfigError.
+    """
+
+    options: ClassVar[type] = RewardOptions
+
+    def __init__(
+        self,
+        function: Callable[..., Any] | str,
+        train: str | Rows = "",
+        heldout: str | Rows = "",
+        given: RewardOptions | None = None,
+    ) -> None:
+        self._given = given or RewardOptions()
+        self._target = function if isinstance(function, str) else None
+        self._function, self._style = _found(function, self._given.style)
+        self._train, self._heldout = train, heldout
+        name = getattr(self._function, "__name__", type(self._function).__name__)
+        self.called = {"reward": self._target or name}
+        """What messages call its methods."""
+
+    @classmethod
+    def from_config(cls, cfg: Config) -> RewardTask:
+        given = task_options(cfg, cls)
+        if not given.reward:
+            raise ConfigError("data.options.reward", "", "name a reward function, module:function or file.py:function")
+        if not cfg.data.train:
+            raise ConfigError("data.train", "", "name the rows that the reward function is for: a file, or a hub id")
+        return cls(given.reward, cfg.data.train, cfg.data.heldout, given)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """A worker needs the function alone; one that was named is imported there."""
+        return type(self), (self._target or self._function, "", "", self._given)
+
+    @property
+    def style(self) -> str:
+        """The trainer as which the function is called."""
+        return self._style.name
+
+    def prompts(self, tokenizer: Any, split: str) -> Sequence[Prompt | LeftOut]:
+        own = self._train if split == "train" else self._heldout
+        shared = not self._heldout
+        found, places, checked = list[Prompt | LeftOut](), dict[str, str](), False
+        for row in _rows(self._train if shared else own, f"data.{'train' if shared else split}"):
+            try:
+                if isinstance(row, Unusable):
+                    raise row
+                id = row.id(*((self._given.id,) if self._given.id else _IDS))
+                if shared and is_held_out(id) != (split == "heldout"):
+                    continue
+                prompt = self._prompt(tokenizer, row, id)
+                checked = checked or self._check_columns(row)
+                if id in places:
+                    raise row.fault(id, f"was already used at {places[id]}; ids must be unique", DUPLICATE)
+            except Unusable as error:
+                if not shared or split == "train":
+                    found.append(error.left_out())
+                continue
+            places[id] = row.place
+            found.append(prompt)
+        return found
+
+    def reward(self, prompt: Prompt, answer: str, judgement: Judgement | None) -> float | None:
+        return self.reward_of_tokens(prompt, answer, ())
+
+    def reward_of_tokens(self, prompt: Prompt, answer: str, token_ids: Sequence[int]) -> float | None:
+        """The reward of an answer that consists of these tokens. Raises RewardFault, and what the function raises."""
+        try:
+            return self._style.call(self._function, self._answered(prompt, answer, token_ids))  # type: ignore[no-any-return]
+        except BadReward as error:
+            raise RewardFault(str(error)) from error
+
+    def _answered(self, prompt: Prompt, answer: str, token_ids: Sequence[int]) -> Answered:
+        known: RowPrompt = prompt.data
+        return Answered(
+            known.row, known.prompt, known.text, answer, prompt.token_ids, token_ids, known.label,
+            language=self._given.language, settings=self._given.args,
+        )  # fmt: skip
+
+    def _prompt(self, tokenizer: Any, row: SourceRow, id: str) -> Prompt:
+        """Raises Unusable for a row that has no prompt, or not the columns of the style."""
+        asked = self._asked(row)
+        if isinstance(asked, str) and self._given.text_prompt == "raw":
+            text, ids = asked, tokenizer(asked)["input_ids"]
+        else:
+            messages = [{"role": "user", "content": asked}] if isinstance(asked, str) else asked
+            text, ids = rendered_chat(tokenizer, messages)
+        label = row.values.get(self._given.label or "label")
+        if self._given.label and label is None:
+            raise row.fault(sorted(map(str, row.values)), f"has no column {self._given.label!r} (data.options.label)")
+        made = Prompt(id, tuple(map(int, ids)), data=RowPrompt(dict(row.values), asked, text, label), place=row.place)
+        try:
+            self._style.arguments(self._answered(made, "", ()))
+        except MissingColumn as error:
+            has = sorted(map(str, row.values))
+            raise row.fault(has, f"has no {error}, which the style {self.style} hands over") from error
+        return made
+
+    def _asked(self, row: SourceRow) -> str | list[dict[str, Any]]:
+        names = (self._given.prompt,) if self._given.prompt else _PROMPTS
+        asked = next((row.values[name] for name in names if row.values.get(name)), None)
+        if asked is None:
+            raise row.fault(sorted(map(str, row.values)), f"has no prompt: none of the columns {', '.join(names)}")
+        if isinstance(asked, str):
+            return asked
+        if not isinstance(asked, list) or not all(_is_message(part) for part in asked):
+            raise row.fault(asked, "a prompt is a text, or a list of messages {role, content} whose content is a text")
+        return asked
+
+    def _check_columns(self, row: SourceRow) -> bool:
+        """Raises ConfigError where the function cannot be called with the columns of the row."""
+        columns = [name for name in row.values if isinstance(name, str)]
+        if why := self._style.misfit(self._function, columns):
+            place = line_of(self._function)
+            what = f"{self.called['reward']}{f' ({place})' if place else ''}"
+            way_out = f"cannot be called with the columns of {row.place}, {', '.join(columns)}: {why}"
+            raise ConfigError("data.options.reward", what, way_out)
+        return True
+
+
+def reward_task(
+    function: Callable[..., Any] | str, train: str | Rows, heldout: str | Rows = "", **options: Any
+) -> RewardTask:
+    """The task of a reward function that was written for another trainer.
+
+    Args:
+        function: the function, or "module:function" or "file.py:function" that names it. It may be async.
+        train: the rows that are trained on: a file, a folder or a hub id as in ``data.train``, or a list of dicts.
+        heldout: those of the evaluation; "": a tenth of the others.
+        options: fields of ``overlap.rewards.RewardOptions`` but ``reward``: ``style="trl"``, ``prompt="question"``.
+
+    Raises ConfigError, where the function fits no style or several among others.
+    """
+    from overlap.config import section_from
+
+    return RewardTask(function, train, heldout, section_from(RewardOptions, options, "reward_task"))
+
+
+def reward_overrides(reward: str, style: str) -> list[str]:
+    """What ``--reward`` and ``--style`` mean as overrides of the configuration."""
+    task = [f"data.task={TASK}", f"data.options.reward={reward}"] if reward else []
+    return [*task, *([f"data.options.style={style}"] if style else [])]
+
+
+def _found(function: Callable[..., Any] | str, style: str) -> tuple[Callable[..., Any], Style]:
+    where = "data.options.reward"
+    try:
+        found = _imported(function) if isinstance(function, str) else function
+        return found, find_style(found, style)
+    except OverlapError:
+        raise
+    except StyleError as error:
+        shown = function if isinstance(function, str) else getattr(function, "__name__", repr(function))
+        raise ConfigError(where, shown, str(error)) from error
+
+
+def _imported(target: str) -> Any:
+    if not target.rpartition(":")[0].endswith(".py"):
+        from overlap.config import import_named
+
+        return import_named("data.options.reward", target, kind="function", example="my_rewards:accuracy")
+    try:
+        return import_function(target)
+    except Exception as error:  # whatever the user's file raises
+        raise ConfigError("data.options.reward", target, described_error(error)) from error
+
+
+def _rows(source: str | Rows, field: str) -> Iterator[SourceRow | Unusable]:
+    if isinstance(source, str):
+        yield from source_rows(source, field) if source else ()
+        return
+    for number, values in enumerate(source, start=1):
+        row = SourceRow(f"row {number}", values if isinstance(values, Mapping) else {}, str(number))
+        yield row if isinstance(values, Mapping) else row.fault(values, "a row must be a mapping of columns")
+
+
+def _is_message(part: Any) -> bool:
+    return isinstance(part, Mapping) and isinstance(part.get("role"), str) and isinstance(part.get("content"), str)

@@ -1,0 +1,146 @@
+"""A problem from what data sets hold as the truth about an answer: labels, ground truths, tests.
+
+{id, kind, cases, ...}                          a problem as Problem.to_json() writes it
+{inputs, outputs[, fn_name]}                    APPS, TACO, verl
+{assert_case: [...]}, {test_list: [...]}        asserts: verl, MBPP
+{test_cases: [...]}, {tests: [...]}             open-r1, rLLM: a list of the next kind
+[{input, output[, fn_name]}], ["assert ..."]    tests one by one; also {input: {stdin}, output: {stdout}}
+{ground_truth: ...}, or any of these as JSON    verl's reward_model; asserts as plain text too
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from sandbox.core import Case, Limits, Problem
+from sandbox.errors import InvalidProblem
+
+COLUMNS: Final = (
+    "verification_info", "reward_model", "ground_truth", "input_output", "test_cases", "tests", "test_list", "label",
+    "problem", "answer",
+)  # fmt: skip
+"""Columns of a row in which the truth stands, the surest first."""
+_INSIDE: Final = ("ground_truth", "test_cases", "tests", "test", "assert_case", "test_list")
+"""Keys under which the tests lie deeper."""
+_FORMS: Final = (
+    "give a problem as JSON (Problem.to_json), {inputs, outputs[, fn_name]}, a list of {input, output}, or asserts"
+)
+
+
+def problem_of(
+    given: Any, *, id: str = "problem", language: str = "python", limits: Limits | None = None, compare: str = "tokens"
+) -> Problem:
+    """The problem that a value of a data set describes. ``limits`` and ``compare`` hold where it says nothing of them;
+    ``language`` is that of asserts. Raises InvalidProblem for what is none of the forms.
+    """
+    if isinstance(given, Problem):
+        return given
+    value = _parsed(given)
+    if isinstance(value, Mapping) and "kind" in value and "cases" in value:
+        return Problem.from_json({"id": id, **value})
+    how = {"limits": limits or Limits()}
+    tests, name = _tests(value, "")
+    if tests and all(isinstance(test, str) for test in tests):
+        return Problem(id, "assert", tuple(map(Case, tests)), fn_name=name or None, language=language, **how)
+    pairs = [_pair(test) for test in tests]
+    if not pairs:
+        raise InvalidProblem(f"problem {id!r}: it has no tests: {_FORMS}")
+    if not name:
+        cases = [Case(_text(given), _text(wanted)) for given, wanted in pairs]
+        return Problem(id, "stdio", tuple(cases), compare=compare, **how)
+    cases = [Case(_arguments(given), _json(wanted)) for given, wanted in pairs]
+    return Problem(id, "function", tuple(cases), fn_name=name, compare=compare, **how)
+
+
+def problem_in(row: Mapping[str, Any], column: str = "", **how: Any) -> Problem:
+    """The problem of a row: what its ``column`` describes, or else the first of ``COLUMNS`` that describes one, or the
+    row itself. ``how``: as for `problem_of`. Raises InvalidProblem.
+    """
+    how = {"id": str(next((row[name] for name in ("id", "task_id", "problem_id") if row.get(name)), "problem")), **how}
+    if column:
+        if column not in row:
+            raise InvalidProblem(f"problem {how['id']!r}: the row has no column {column!r}, but {', '.join(row)}")
+        return problem_of(row[column], **how)
+    for value in (row, *(row[name] for name in COLUMNS if row.get(name))):
+        try:
+            return problem_of(value, **how)
+        except InvalidProblem:
+            continue  # of a row, most columns describe no problem
+    columns = ", ".join(map(str, row))
+    raise InvalidProblem(
+        f"problem {how['id']!r}: none of the columns {columns} holds tests: {_FORMS}, and name the column"
+    )
+
+
+def _parsed(given: Any) -> Any:
+    """What JSON text holds; asserts as they stand."""
+    if not isinstance(given, str):
+        return given
+    try:
+        return json.loads(given)
+    except (ValueError, RecursionError):
+        return [given] if "assert" in given else given
+
+
+def _tests(value: Any, name: str) -> tuple[list[Any], str]:
+    """The tests one by one, and the name of the function that they call, "" for none."""
+    value = _parsed(value)
+    if isinstance(value, Mapping):
+        name = str(value.get("fn_name") or value.get("entry_point") or name)
+        if value.get("inputs") and value.get("outputs"):
+            given, wanted = value["inputs"], value["outputs"]
+            if not isinstance(given, list | tuple) or not isinstance(wanted, list | tuple) or len(given) != len(wanted):
+                raise InvalidProblem("inputs and outputs must be lists of the same length")
+            return [{"input": one, "output": other} for one, other in zip(given, wanted, strict=True)], name
+        inside = next((value[key] for key in _INSIDE if value.get(key)), None)
+        return _tests(inside, name) if inside is not None else ([], name)
+    if isinstance(value, Sequence) and not isinstance(value, str | bytes):
+        named = next((test["fn_name"] for test in value if isinstance(test, Mapping) and test.get("fn_name")), name)
+        return list(value), str(named)
+    return [], name
+
+
+def _pair(test: Any) -> tuple[Any, Any]:
+    if not isinstance(test, Mapping) or "input" not in test or not {"output", "expected"} & test.keys():
+        raise InvalidProblem(
+            f"a test must be an object with input and output, not {json.dumps(test, default=repr)[:100]}"
+        )
+    given, wanted = test["input"], test["output"] if "output" in test else test["expected"]
+    return _bare(given, "stdin"), _bare(wanted, "stdout")
+
+
+def _bare(value: Any, stream: str) -> Any:
+    return value.get(stream, "") if isinstance(value, Mapping) and value.keys() <= {"stdin", "stdout"} else value
+
+
+def _text(value: Any) -> str:
+    """What stands on a stream: a text, or lines."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, list | tuple):
+        return "\n".join(map(str, value))
+    return str(value)
+
+
+def _arguments(given: Any) -> str:
+    """The JSON list of a call's arguments; a text has one JSON value per line, or is that list in one line."""
+    if isinstance(given, str):
+        try:
+            values = [json.loads(line) for line in given.splitlines() if line.strip()]
+        except ValueError as error:
+            raise InvalidProblem(f"the input of a function must hold a JSON value per line: {error}") from error
+        return json.dumps(values)
+    return json.dumps(list(given) if isinstance(given, list | tuple) else [given])
+
+
+def _json(wanted: Any) -> str:
+    """The JSON of a result; a text that is no JSON is the result itself."""
+    if isinstance(wanted, str):
+        try:
+            json.loads(wanted)
+        except ValueError:
+            return json.dumps(wanted)
+        return wanted
+    return json.dumps(wanted)

@@ -1,0 +1,365 @@
+"""How the reward functions of other trainers are called: one adapter per style, chosen by a function's parameters.
+
+    row of the data × answer ──▶ Style.call ──▶ the function ──▶ Style.read ──▶ a number, or None: not judged
+
+plain      reward(problem, program, language)                        the form of `sandbox check-reward`
+trl        reward(prompts=[..], completions=[..], completion_ids=[..], ...)    the columns of the data as lists
+verl       compute_score(data_source=, solution_str=, ground_truth=, extra_info=)
+openrlhf   reward_func(queries, prompts, labels)                     lists
+areal      reward(prompt, completions, prompt_ids, completion_ids, ...)        the columns of the data as keywords
+slime      async def reward(args, sample)
+
+Each function gets one answer per call, also those that take lists. An async function is awaited.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import numbers
+from argparse import Namespace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any, Final
+
+from sandbox.errors import SandboxError
+from sandbox.rewards.extract import extract_program
+
+Function = Callable[..., Any]
+_TRL_OWN: Final = frozenset({"prompt", "completion", "completion_ids"})
+_AREAL_OWN: Final = ("prompt", "completions", "prompt_ids", "completion_ids")
+
+
+class StyleError(SandboxError, ValueError):
+    """A reward function fits no style, or several, or another one than was asked for."""
+
+
+class BadReward(ValueError):
+    """What a reward function returned is no reward of its style. The text begins with "returned"."""
+
+
+class MissingColumn(ValueError):
+    """The data has no column that a style hands over. The text names it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """An answer to a row of the data, with all that a trainer knows of it."""
+
+    row: Mapping[str, Any]
+    """The columns."""
+    prompt: str | Sequence[Mapping[str, Any]]
+    """As it stands in the row: a text, or messages."""
+    text: str
+    """The prompt as the policy read it: messages in its chat template."""
+    answer: str
+    prompt_ids: Sequence[int] = ()
+    answer_ids: Sequence[int] = ()
+    label: Any = None
+    """What OpenRLHF and slime take from the column that a setting names."""
+    program: str | None = None
+    """The program in the answer, for the plain style; None: taken out of the answer by the rule of `extract`."""
+    language: str = "python"
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    """Of a run in slime: the attributes of `args`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Style:
+    """How one trainer calls a reward function."""
+
+    name: str
+    form: str
+    """What such a function looks like, for messages."""
+    arguments: Callable[[Answered], tuple[tuple[Any, ...], dict[str, Any]]]
+    """The positional and the keyword arguments of a call. Raises MissingColumn."""
+    reads: Callable[[Any, tuple[Any, ...]], Any]
+    """The number, or None, in what the function returned for these positional arguments. Raises BadReward."""
+    positional: tuple[str, ...] = ()
+    keywords: tuple[str, ...] = ()
+    takes_columns: bool = False
+    """Whether the columns of the data are further keyword arguments."""
+    never_columns: frozenset[str] = frozenset()
+    """Columns that are not handed over under their names."""
+
+    def call(self, function: Function, answered: Answered) -> Any:
+        """The reward of an answer, a number or None. Raises what the function raises, MissingColumn and BadReward."""
+        positional, keywords = self.arguments(answered)
+        returned = function(*positional, **keywords)
+        if inspect.isawaitable(returned):
+            returned = _runner().run(_awaited(returned))
+        return _number(self.reads(returned, positional), self.name)
+
+    def misfit(self, function: Function, columns: Sequence[str] | None = None) -> str:
+        """Why the function cannot be called in this style; "" where it can. ``columns`` of the data: None where they
+        are not known yet, so that any further parameter of a function that has names of the style may be one.
+        """
+        try:
+            signature = inspect.signature(function)
+        except (ValueError, TypeError):  # written in C, without a signature
+            return ""
+        given = dict.fromkeys(self.keywords)
+        if self.takes_columns:
+            known = _named_alike(self, function)
+            further = columns if columns is not None else _required(signature, self) if known else ()
+            given |= {name: None for name in further if name not in self.never_columns}
+        try:
+            signature.bind(*self.positional, **given)
+        except TypeError as error:
+            return str(error)
+        return ""
+
+
+def styles_that_fit(function: Function) -> list[str]:
+    """Names of the styles in which a function can be called, those only that its parameters' names speak for, where any
+    do.
+    """
+    fitting = [style for style in STYLES.values() if not style.misfit(function)]
+    known = {style.name: _named_alike(style, function) for style in fitting}
+    most = max(known.values(), default=0)
+    return [name for name, count in known.items() if count == most]
+
+
+def find_style(function: Function, asked: str = "") -> Style:
+    """The style ``asked`` for, or the only one in which a function can be called. Raises StyleError with the choices.
+
+    "" and "auto" ask for the only one.
+    """
+    name = _name_of(function)
+    if isinstance(function, type):
+        raise StyleError(f"{name} is a class: name a function, or an object that can be called")
+    if asked not in ("", "auto"):
+        if asked not in STYLES:
+            raise StyleError(f"style {asked!r} is unknown; use one of {', '.join(STYLES)}")
+        style = STYLES[asked]
+        if why := style.misfit(function):
+            raise StyleError(f"{name} cannot be called in the style of {asked} ({why}); write `{style.form}`")
+        return style
+    fitting = styles_that_fit(function)
+    if len(fitting) == 1:
+        return STYLES[fitting[0]]
+    if fitting:
+        choices = " or --style ".join(fitting)
+        raise StyleError(f"{name}{_signature_of(function)} can be called in several styles; add --style {choices}")
+    alike = max(STYLES.values(), key=lambda style: _named_alike(style, function))
+    if _named_alike(alike, function):
+        why = alike.misfit(function)
+        looks = f"looks like a reward of {alike.name}, but cannot be called as one ({why})"
+        raise StyleError(f"{name}{_signature_of(function)} {looks}; write `{alike.form}`")
+    forms = "; ".join(f"{style.name}: {style.form}" for style in STYLES.values())
+    raise StyleError(f"{name}{_signature_of(function)} fits no style of reward functions; write one of {forms}")
+
+
+# --- the styles -------------------------------------------------------------------------------------------------------
+
+
+def _plain_arguments(a: Answered) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    program = a.program
+    if program is None:
+        program = extract_program(a.answer, language=a.language) or a.answer
+    return (dict(a.row), program, a.language), {}
+
+
+def _trl_arguments(a: Answered) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """What it logs by ``log_extra`` and ``log_metric`` goes nowhere; ``trainer_state`` is None."""
+    said: Any = a.answer if isinstance(a.prompt, str) else [{"role": "assistant", "content": a.answer}]
+    columns = {name: [value] for name, value in a.row.items() if name not in _TRL_OWN}
+    ours = {"prompts": [a.prompt], "completions": [said], "completion_ids": [list(a.answer_ids)]}
+    return (), columns | ours | {"trainer_state": None, "log_extra": _dropped, "log_metric": _dropped}
+
+
+def _verl_arguments(a: Answered) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    model = a.row.get("reward_model")
+    if not isinstance(model, Mapping) or "ground_truth" not in model:
+        raise MissingColumn("reward_model.ground_truth")
+    if "data_source" not in a.row:
+        raise MissingColumn("data_source")
+    extra = {**(a.row.get("extra_info") or {}), "num_turns": None, "rollout_reward_scores": {}}
+    call = {"data_source": a.row["data_source"], "solution_str": a.answer, "ground_truth": model["ground_truth"]}
+    return (), call | {"extra_info": extra}
+
+
+def _openrlhf_arguments(a: Answered) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    return ([a.text + a.answer], [a.text], [a.label]), {}
+
+
+def _areal_arguments(a: Answered) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    return (a.text, a.answer, list(a.prompt_ids), list(a.answer_ids)), {
+        name: value for name, value in a.row.items() if name not in _AREAL_OWN
+    }
+
+
+def _slime_arguments(a: Answered) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    args = Namespace(**{"reward_key": None, "rm_type": None, "rm_url": None, "custom_rm_path": None, **a.settings})
+    metadata = a.row.get("metadata")
+    sample = SimpleNamespace(
+        group_index=None, index=None, prompt=a.text, response=a.answer, label=a.label, reward=None, loss_mask=None,
+        tokens=[*a.prompt_ids, *a.answer_ids], response_length=len(a.answer_ids), remove_sample=False,
+        status="completed", metadata=dict(metadata) if isinstance(metadata, Mapping) else {}, train_metadata=None,
+    )  # fmt: skip
+    return (args, sample), {}
+
+
+def _read_one(returned: Any, given: tuple[Any, ...]) -> Any:
+    return returned
+
+
+def _read_trl(returned: Any, given: tuple[Any, ...]) -> Any:
+    """One per completion; None and NaN are "does not apply"."""
+    values = _listed(returned)
+    if not isinstance(values, list | tuple) or len(values) != 1:
+        raise BadReward(f"returned {_shown(returned)}: return a list with a number, or None, per completion")
+    value = _single(values[0])
+    return None if isinstance(value, numbers.Real) and value != value else value
+
+
+def _read_verl(returned: Any, given: tuple[Any, ...]) -> Any:
+    if not isinstance(returned, Mapping):
+        return returned
+    if "score" not in returned:
+        raise BadReward(f'returned {_shown(returned)}: a dict needs a number as "score"')
+    return returned["score"]
+
+
+def _read_openrlhf(returned: Any, given: tuple[Any, ...]) -> Any:
+    if isinstance(returned, Mapping):
+        if "rewards" not in returned:
+            raise BadReward(f'returned {_shown(returned)}: a dict needs "rewards"')
+        returned = returned["rewards"]
+    values = _listed(returned)
+    if isinstance(values, list | tuple):
+        if len(values) != 1:
+            raise BadReward(f"returned {_shown(returned)}: return one reward per query")
+        return values[0]
+    return values
+
+
+def _read_areal(returned: Any, given: tuple[Any, ...]) -> Any:
+    return getattr(returned, "final_reward", returned)
+
+
+def _read_slime(returned: Any, given: tuple[Any, ...]) -> Any:
+    """A sample that the function has marked as one to remove is not judged."""
+    args, sample = given
+    key = args.reward_key
+    if sample.remove_sample:
+        return None
+    if isinstance(returned, Mapping):
+        if not key or key not in returned:
+            raise BadReward(f"returned {_shown(returned)}: of a dict the setting reward_key names the reward")
+        return returned[key]
+    return returned
+
+
+STYLES: Final[dict[str, Style]] = {
+    style.name: style
+    for style in (
+        Style(
+            "plain", "def reward(problem, program, language)", _plain_arguments, _read_one,
+            ("problem", "program", "language"),
+        ),
+        Style(
+            "trl", "def reward(prompts, completions, **kwargs)", _trl_arguments, _read_trl,
+            keywords=("prompts", "completions", "completion_ids", "trainer_state", "log_extra", "log_metric"),
+            takes_columns=True, never_columns=_TRL_OWN,
+        ),
+        Style(
+            "verl", "def compute_score(data_source, solution_str, ground_truth, extra_info=None)", _verl_arguments,
+            _read_verl, keywords=("data_source", "solution_str", "ground_truth", "extra_info"),
+        ),
+        Style(
+            "openrlhf", "def reward_func(queries, prompts, labels)", _openrlhf_arguments, _read_openrlhf,
+            ("queries", "prompts", "labels"),
+        ),
+        Style(
+            "areal", "def reward(prompt, completions, prompt_ids, completion_ids, **kwargs)", _areal_arguments,
+            _read_areal, _AREAL_OWN, takes_columns=True, never_columns=frozenset(_AREAL_OWN),
+        ),
+        Style("slime", "async def reward(args, sample)", _slime_arguments, _read_slime, ("args", "sample")),
+    )
+}  # fmt: skip
+"""By name."""
+
+
+# --- helpers ----------------------------------------------------------------------------------------------------------
+
+
+def _required(signature: inspect.Signature, style: Style) -> list[str]:
+    """Names of parameters that have no default and that the style itself does not fill."""
+    kinds = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+    named = [p for p in signature.parameters.values() if p.kind in kinds]
+    filled = {p.name for p in named[: len(style.positional)]} | {*style.keywords}
+    return [p.name for p in named if p.default is p.empty and p.name not in filled]
+
+
+def _named_alike(style: Style, function: Function) -> int:
+    """How many of the style's own names are parameters of the function."""
+    try:
+        parameters = inspect.signature(function).parameters.values()
+        named = {p.name for p in parameters if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)}
+        return len({*style.positional, *style.keywords} & named)
+    except (ValueError, TypeError):
+        return 0
+
+
+def _name_of(function: Function) -> str:
+    return str(getattr(function, "__qualname__", None) or type(function).__qualname__)
+
+
+def _signature_of(function: Function) -> str:
+    try:
+        return str(inspect.signature(function))
+    except (ValueError, TypeError):
+        return "(...)"
+
+
+def _dropped(*_: object, **__: object) -> None:
+    """Stands where TRL hands over its loggers."""
+
+
+def _listed(value: Any) -> Any:
+    """An array or a tensor as the list, or the number, that it holds."""
+    return value.tolist() if hasattr(value, "tolist") else value
+
+
+def _single(value: Any) -> Any:
+    """A number that an array or a tensor of one element holds; anything else as it is."""
+    value = _listed(value)
+    while isinstance(value, list) and len(value) == 1:
+        value = value[0]
+    return value
+
+
+def _number(value: Any, style: str) -> Any:
+    if value is None:
+        return None
+    number = value if isinstance(value, numbers.Real) else _single(value)
+    if not isinstance(number, numbers.Real):
+        needs = f"the style {style} needs a number, or None for what cannot be judged"
+        raise BadReward(f"returned {_shown(value)} of type {type(value).__name__}: {needs}")
+    return number
+
+
+def _shown(value: object) -> str:
+    try:
+        text = " ".join(repr(value).split())
+    except Exception as error:  # a repr of the user's own
+        text = f"<{type(value).__name__} without a text: {type(error).__name__}>"
+    return text if len(text) <= 100 else f"{text[:99]}…"
+
+
+async def _awaited(value: Any) -> Any:
+    return await value
+
+
+_RUNNERS: list[asyncio.Runner] = []
+
+
+def _runner() -> asyncio.Runner:
+    """The event loop of this process in which async functions run: one for all calls, since clients that a function
+    keeps belong to the loop that they were made in.
+    """
+    if not _RUNNERS:
+        _RUNNERS.append(asyncio.Runner())
+    return _RUNNERS[0]

@@ -1,0 +1,178 @@
+"""Our rewards as other trainers call them: in their threads, loops and processes, with their arguments."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import json
+import os
+import pickle
+import subprocess
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from places import ROOT
+
+from sandbox import Pool, Problem, zoo
+from sandbox.errors import SandboxError
+from sandbox.integrations import CodeReward, Unjudged, areal, openrlhf, process_pool, slime, trl, verl
+from sandbox.zoo import pairs
+
+RIGHT, WRONG, NONE = f"```python\n{zoo.HONEST_SUM}```", "```python\nprint(0)\n```", "```text\nno program\n```"
+TRUTH = json.dumps({"inputs": ["3 4\n", "20 22\n"], "outputs": ["7", "42"]})
+PAID = [(RIGHT, 1.0), (WRONG, 0.0), (NONE, 0.0), (zoo.HONEST_SUM + "<|im_end|>\n", 1.0)]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def pool() -> Iterator[None]:
+    """The pool of this process, which is closed with the module."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SANDBOX_WORKERS", "1")
+        patch.delenv("SANDBOX_URL", raising=False)
+        yield
+        process_pool.close_process_pool()
+
+
+class FailingPool:
+    """A pool whose sandbox fails."""
+
+    async def judge(self, *_: object, **__: object) -> object:
+        raise SandboxError("the worker was killed")
+
+
+@pytest.fixture
+def failing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(process_pool.process_pool(), "_pool", FailingPool())
+
+
+def test_trl_gets_a_reward_per_completion_by_the_column_that_holds_tests() -> None:
+    said: list[Any] = [[{"role": "assistant", "content": answer}] for answer, _ in PAID]
+    prompts = [[{"role": "user", "content": "add"}]] * len(said)
+    columns = {"prompts": prompts, "completion_ids": [[1]] * len(said), "ground_truth": [TRUTH] * len(said)}
+    more = {"trainer_state": SimpleNamespace(global_step=3), "log_metric": print}
+    assert trl.code_reward(said, **columns, **more) == [paid for _, paid in PAID]
+    plain = [answer for answer, _ in PAID]
+    assert trl.code_reward(plain, **{**columns, "prompts": ["add"] * len(said)}, **more) == [paid for _, paid in PAID]
+
+
+def test_trl_gets_none_for_a_row_without_tests_and_for_our_own_fault(failing: None) -> None:
+    rewards = trl.code_reward([RIGHT, RIGHT, NONE], tests=[None, json.loads(TRUTH), TRUTH], prompts=["a", "b", "c"])
+    assert rewards == [None, None, 0.0]
+
+
+def test_a_function_with_settings_can_be_pickled_and_pays_the_share_of_the_tests() -> None:
+    made = pickle.loads(pickle.dumps(trl.TrlCodeReward(column="gold", share=True)))
+    half = "```python\nprint(7)\n```"
+    assert made.__name__ == "code_reward"
+    assert made([half, RIGHT], gold=[TRUTH, TRUTH], answer=["x", "y"]) == [0.5, 1.0]
+    assert pickle.loads(pickle.dumps(trl.code_reward)) is trl.code_reward
+
+
+def test_verl_gets_a_score_in_a_thread_or_in_its_loop() -> None:
+    async def later() -> list[Any]:
+        return await asyncio.gather(*(verl.compute_code_score_async("taco", answer, TRUTH) for answer, _ in PAID))
+
+    wanted = [{"score": paid, "acc": paid, "judged": 1.0} for _, paid in PAID]
+    assert [verl.compute_code_score("taco", answer, TRUTH, {"index": 1}) for answer, _ in PAID] == wanted
+    assert asyncio.run(later()) == wanted
+
+
+def test_verl_gets_our_fault_as_an_exception_or_as_the_score_that_it_asks_for(failing: None) -> None:
+    with pytest.raises(Unjudged, match="SandboxError: the worker was killed"):
+        verl.compute_code_score("taco", RIGHT, TRUTH)
+    assert verl.compute_code_score("taco", RIGHT, TRUTH, unjudged=-1.0) == {"score": -1.0, "acc": 0.0, "judged": 0.0}
+    with pytest.raises(Unjudged, match=r"the data: problem 'problem': it has no tests: give a problem as JSON"):
+        verl.compute_code_score("gsm8k", RIGHT, "42")
+
+
+def test_openrlhf_gets_numbers_for_one_sample_and_lists_for_more_from_a_file_that_it_loads() -> None:
+    spec = importlib.util.spec_from_file_location("reward_func", openrlhf.__file__)
+    assert spec is not None
+    assert spec.loader is not None
+    spec.loader.exec_module(module := importlib.util.module_from_spec(spec))
+    asked = "<|im_start|>user\n```python\nprint(7)\n```<|im_end|>\n"
+    found = [module.reward_func([asked + answer], [asked], [TRUTH])["rewards"] for answer, _ in PAID]
+    assert found == [paid for _, paid in PAID]
+    answers = [asked + answer for answer, _ in PAID]
+    assert module.reward_func(answers, [asked] * 4, [TRUTH] * 4)["scores"] == [paid for _, paid in PAID]
+
+
+def test_openrlhf_is_not_paid_for_code_of_the_prompt_and_gets_our_fault_as_an_exception(failing: None) -> None:
+    with pytest.raises(Unjudged, match="does not begin with its prompt"):
+        openrlhf.reward_func([RIGHT], ["another"], [TRUTH])
+    with pytest.raises(Unjudged, match="1 of 2 answers could not be judged"):
+        openrlhf.reward_func([RIGHT, NONE], ["", ""], [TRUTH, TRUTH])
+
+
+def areal_call(answer: str) -> tuple[float, int]:
+    paid = areal.reward("add", answer, [1], [2], messages=[{"role": "user", "content": "add"}], input_output=TRUTH)
+    return paid, os.getpid()
+
+
+def test_areal_gets_a_reward_in_each_process_of_its_own_pool_which_leaves_nothing_behind() -> None:
+    assert areal_call(RIGHT) == (1.0, os.getpid())  # this process's pool is open when the others are forked
+    with ProcessPoolExecutor(1) as executor:
+        found = list(executor.map(areal_call, [answer for answer, _ in PAID]))
+    assert [paid for paid, _ in found] == [paid for _, paid in PAID]
+    (child,) = {pid for _, pid in found}
+    assert child != os.getpid()
+    assert not os.path.exists(f"/proc/{child}")
+
+
+def test_slime_gets_a_reward_and_leaves_out_what_could_not_be_judged(monkeypatch: pytest.MonkeyPatch) -> None:
+    samples = [SimpleNamespace(response=answer, label=TRUTH, remove_sample=False) for answer, _ in PAID]
+
+    async def rewards() -> list[float]:
+        return await asyncio.gather(*(slime.reward(None, sample) for sample in samples))
+
+    assert asyncio.run(rewards()) == [paid for _, paid in PAID]
+    assert not any(sample.remove_sample for sample in samples)
+    monkeypatch.setattr(process_pool.process_pool(), "_pool", FailingPool())
+    assert asyncio.run(rewards()) == [0.0] * 4
+    assert [sample.remove_sample for sample in samples] == [True, True, False, True]
+
+
+@pytest.mark.parametrize("problem", [zoo.SUM, zoo.DOUBLE, zoo.ASSERTS], ids=lambda problem: problem.kind)
+def test_verdicts_are_those_of_the_local_pool(problem: Problem) -> None:
+    samples = [sample for sample in pairs.labelled_pairs() if sample.problem.kind == problem.kind]
+    samples += [zoo.LabelledProgram("twin", problem, zoo.python(zoo.HONEST_DOUBLE)[0], right=problem is not zoo.SUM)]
+
+    async def locally() -> list[float]:
+        async with Pool(workers=1) as local:
+            judged = [await local.judge(sample.problem, sample.program) for sample in samples]
+        return [float(done.verdict == "AC") for done in judged]
+
+    answers = [(f"```python\n{sample.program.source}\n```", sample.problem.to_json()) for sample in samples]
+    assert CodeReward().rewards(answers) == asyncio.run(locally()) == [float(sample.right) for sample in samples]
+
+
+SCRIPT = """
+import threading
+from sandbox.zoo import pairs
+from sandbox.integrations import CodeReward, process_pool
+assert threading.active_count() == 1
+print(CodeReward().rewards([(ANSWER, TRUTH), ("```python\\nprint(0)\\n```", TRUTH)]))
+print(process_pool.process_pool().pids()[0])
+"""
+
+
+def test_a_program_that_never_closes_the_pool_ends_quietly_with_all_of_its_processes() -> None:
+    script = f"ANSWER, TRUTH = {RIGHT!r}, {TRUTH!r}\n{SCRIPT}"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, cwd=ROOT, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    rewards, pid = done.stdout.splitlines()
+    assert rewards == "[1.0, 0.0]"
+    assert not os.path.exists(f"/proc/{pid}")
+
+
+def test_the_environment_chooses_servers_workers_and_packages(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SANDBOX_URL", "http://a:1, http://b:2")
+    assert process_pool.pool_from_environment().urls == ("http://a:1", "http://b:2")  # type: ignore[union-attr]
+    monkeypatch.setenv("SANDBOX_URL", "")
+    monkeypatch.setenv("SANDBOX_WORKERS", "two")
+    with pytest.raises(ValueError, match="SANDBOX_WORKERS='two': use a whole number"):
+        process_pool.pool_from_environment()

@@ -1,0 +1,72 @@
+"""Problems from the labels and tests of public data sets, in every form."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from sandbox import Case, Problem, zoo
+from sandbox.errors import InvalidProblem
+from sandbox.rewards.columns import columns_of
+from sandbox.rewards.ground_truth import COLUMNS, problem_in, problem_of
+
+STDIO = [("3 4\n", "7"), ("20 22\n", "42")]
+TESTS = [{"input": given, "output": wanted} for given, wanted in STDIO]
+TRUTH = {"inputs": [given for given, _ in STDIO], "outputs": [wanted for _, wanted in STDIO]}
+ASSERTS = ["assert f(1) == 2", "assert f(21) == 42"]
+CALLS = {"fn_name": "f", "inputs": [[1], [21]], "outputs": [2, 42]}
+FORMS: list[tuple[Any, str]] = [
+    (zoo.SUM, "stdio"), (zoo.SUM.to_json(), "stdio"), (json.dumps(zoo.SUM.to_json()), "stdio"),
+    (TRUTH, "stdio"), (json.dumps(TRUTH), "stdio"), (TESTS, "stdio"), ({"tests": TESTS}, "stdio"),
+    ({"test_cases": TESTS, "language": "python"}, "stdio"), ({"ground_truth": json.dumps(TRUTH)}, "stdio"),
+    ([{"input": {"stdin": given}, "output": {"stdout": wanted}} for given, wanted in STDIO], "stdio"),
+    ({"inputs": [["3 4"], ["20 22"]], "outputs": [["7"], ["42"]]}, "stdio"),
+    (CALLS, "function"), ({**CALLS, "inputs": ["1", "21"], "outputs": ["2", "42"]}, "function"),
+    ({"test_cases": [{"fn_name": "f", "type": "function_call", "input": "1", "output": "2"}]}, "function"),
+    (ASSERTS, "assert"), ("\n".join(ASSERTS), "assert"), ({"test_list": ASSERTS}, "assert"),
+    ({"inputs": [], "outputs": [], "assert_case": ASSERTS}, "assert"), (json.dumps(ASSERTS), "assert"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("given", "kind"), FORMS, ids=[f"{kind}-{n}" for n, (_, kind) in enumerate(FORMS)])
+def test_every_form_of_a_data_set_becomes_the_problem_that_it_means(given: Any, kind: str) -> None:
+    problem = problem_of(given)
+    assert problem.kind == kind
+    if kind == "stdio":
+        assert [(case.input.strip(), case.expected) for case in problem.cases] == [(i.strip(), o) for i, o in STDIO]
+    if kind == "function":
+        assert (problem.fn_name, problem.cases[0]) == ("f", Case("[1]", "2"))
+
+
+def test_a_text_is_the_result_itself_where_it_is_no_json() -> None:
+    assert problem_of({"fn_name": "f", "inputs": ['"a"'], "outputs": ["b c"]}).cases == (Case('["a"]', '"b c"'),)
+
+
+@pytest.mark.parametrize("problem", [zoo.SUM, zoo.DOUBLE, zoo.ASSERTS], ids=lambda problem: problem.kind)
+def test_the_columns_that_a_reward_function_is_checked_with_mean_the_problem_that_they_were_made_of(
+    problem: Problem,
+) -> None:
+    row = columns_of(problem.to_json())
+    found = problem_in({name: row[name] for name in row if name in COLUMNS} | {"id": "mine"})
+    assert (found.id, found.kind, found.fn_name or "f", found.cases) == ("mine", problem.kind, "f", problem.cases)
+
+
+NONE = [None, 7, "", "blue", [], {}, {"inputs": ["1"], "outputs": []}, [1], [{"input": "1"}],
+        {"kind": "stdio", "cases": []}, {"fn_name": "f", "inputs": ["{"], "outputs": [1]}]  # fmt: skip
+
+
+@pytest.mark.parametrize("given", NONE)
+def test_what_describes_no_problem_is_told_with_the_forms(given: Any) -> None:
+    with pytest.raises(InvalidProblem):
+        problem_of(given)
+    with pytest.raises(
+        InvalidProblem, match=r"problem 'p': none of the columns id, tests holds tests: give a problem as"
+    ):
+        problem_in({"id": "p", "tests": given})
+
+
+def test_a_column_that_is_named_and_missing_is_told_with_those_that_are_there() -> None:
+    with pytest.raises(InvalidProblem, match="has no column 'gold', but id, tests"):
+        problem_in({"id": "p", "tests": TESTS}, "gold")
