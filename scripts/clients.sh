@@ -1,6 +1,5 @@
 #!/usr/bin/env bash
-# Real clients against the gateway, and trainers with our rewards: each is installed in an environment of its own below
-# FOLDER, then runs as a program.
+# Real clients against the gateway and `sandbox serve`: each is installed in an environment of its own below FOLDER, then runs as a program.
 #   bash scripts/clients.sh              below runs/clients
 #   bash scripts/clients.sh FOLDER -k ai     words after it go to pytest
 # Needs node and npm for the clients ai and openai-agents-js; what is there already is not installed again. About 3 GB.
@@ -19,13 +18,13 @@ python() { # NAME PACKAGE...
   "$bin/uv" pip install --quiet --python "$own/bin/python" "$@"
   touch "$own/installed"
 }
-layered() { # NAME PACKAGE...: without what they ask for, above the environment of this repository, which has torch
+above() { # NAME PACKAGE...   without what they ask for: they lie above the packages of this environment
   local own=$folder/$1
   shift
   [ -e "$own/installed" ] && return
   "$bin/uv" venv --quiet --clear --python "$bin/python" "$own"
   "$bin/uv" pip install --quiet --no-deps --python "$own/bin/python" "$@"
-  "$bin/python" -c 'import sysconfig; print(sysconfig.get_paths()["purelib"])' > "$(echo "$own"/lib/python*)/site-packages/_base.pth"
+  "$bin/python" -c 'import sysconfig; print(sysconfig.get_paths()["purelib"])' >"$(echo "$own"/lib/python*/site-packages)/_base.pth"
   touch "$own/installed"
 }
 node_packages() { # NAME PACKAGE...
@@ -50,10 +49,16 @@ python autogen autogen-agentchat==0.7.5 'autogen-ext[openai]==0.7.5'
 python crewai crewai==1.15.30
 python haystack haystack-ai==3.4.1
 python google-adk google-adk==2.13.0 litellm==1.106.2 mcp==2.3.0
-layered trl trl==1.16.0
-layered verl verl==0.9.1 omegaconf==2.4.0 antlr4-python3-runtime==4.9.3 tensordict==0.15.3 pyvers==0.2.3 codetiming==1.4.0 \
-  hydra-core==1.3.8 orjson==3.13.0
 node_packages ai ai@6.0.326 @ai-sdk/openai-compatible@2.0.91
 node_packages openai-agents-js @openai/agents@0.20.0 zod@4.6.7
-OVERLAP_CLIENTS=$folder PATH=$bin:$PATH exec "$bin/python" -m pytest -n0 tests/overlap/server/test_clients.py \
-  tests/sandbox/integrations/test_frameworks.py "$@"
+# Of `sandbox serve`.
+above verl verl==0.9.1 tensordict==0.15.3 omegaconf==2.4.0 pyvers==0.2.3 antlr4-python3-runtime==4.9.3 codetiming==1.4.0 \
+  hydra-core==1.3.8 orjson==3.13.0
+above trl trl==1.16.0
+above openrlhf openrlhf==0.11.2
+python sandbox-fusion sandbox-fusion==0.3.7
+python open-r1 e2b-code-interpreter==2.11.5 requests==2.34.2
+python piston piston-rspy==0.4.3
+tests=(tests/overlap/server/test_clients.py tests/sandbox/serve/test_clients.py
+  tests/sandbox/integrations/test_frameworks.py)
+OVERLAP_CLIENTS=$folder PATH=$bin:$PATH exec "$bin/python" -m pytest -n0 "${tests[@]}" "$@"

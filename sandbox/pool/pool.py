@@ -115,9 +115,8 @@ class Pool:
         """Judge one program; both may be given as to `sandbox.judge`.
 
         Raises SandboxError for failures of the sandbox. Waits while `queue_limit` jobs are in progress, or as many as
-        there are descriptors for their problems. Jobs of the lowest ``turn`` go first. `stop_at_first_failure=None` does
-        as the pool does. `queue_s` is the time in the
-        queue; `run_s` is 0 when an equal program was judged.
+        there are descriptors for their problems. Jobs of the lowest ``turn`` go first. `stop_at_first_failure` is the
+        pool's, unless given. `queue_s` is the time in the queue; `run_s` is 0 when an equal program was judged.
         """
         start = time.monotonic()
         problem = Problem.of(problem)

@@ -51,7 +51,9 @@ def failure(error: Exception) -> tuple[int, dict[str, Any]]:
         case _:
             traceback.print_exception(error)
             status, kind = 504, "SandboxError"
-    said = error.detail if isinstance(error, HTTPException) else str(error)
+    said = str(error)
+    if isinstance(error, HTTPException):
+        said = error.detail + (f"; use {error.headers['Allow']}" if error.headers else "")
     return status, {"error": {"type": kind, "message": printable(said or kind)}}
 
 

@@ -1,29 +1,14 @@
-"""The ASGI application: the routes of every module of `sandbox.serve.routes`, behind one Guard.
-
-A module there has `routes(service) -> list[Route]`. It may have `FULL`, a status by path that its clients understand
-where others get 503, and `OPENAPI`, the `paths` that it adds to /openapi.json.
-"""
+"""The ASGI application: the routes of every module of `sandbox.serve.routes`, behind one Guard."""
 
 from __future__ import annotations
-
-from collections.abc import Iterator
-from importlib import import_module
-from pkgutil import iter_modules
-from types import ModuleType
 
 from starlette.exceptions import HTTPException
 from starlette.routing import Router
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from sandbox.serve import routes
 from sandbox.serve.guard import Guard
+from sandbox.serve.routes import route_modules
 from sandbox.serve.service import Service
-
-
-def route_modules() -> Iterator[ModuleType]:
-    """The modules of `sandbox.serve.routes`, by name."""
-    for found in iter_modules(routes.__path__):
-        yield import_module(f"{routes.__name__}.{found.name}")
 
 
 def make_app(service: Service) -> ASGIApp:

@@ -12,7 +12,7 @@ import asyncio
 import base64
 import hmac
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
 from typing import Final
 
@@ -20,10 +20,11 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from sandbox.serve.answers import error_response
 from sandbox.serve.bodies import ClientGone, Refused, read_body
-from sandbox.serve.service import Busy, Service
+from sandbox.serve.service import Busy, Draining, Service
 
 OPEN_PATHS: Final = frozenset({"/health"})
 """Answered without a token: they tell nothing of programs."""
+_PART_BYTES: Final = 256 << 10
 
 
 class Guard:
@@ -45,15 +46,22 @@ class Guard:
             await self._answer(scope, receive, answer)
         except ClientGone:
             self.service.counts.left += 1
+        except asyncio.CancelledError:  # the server ends before the route
+            await self._fail(Draining("the server ended before the answer"), scope, receive, answer)
+            raise
         except Exception as error:
-            if answer.status:  # a stream that has begun: its end is missing, which clients see
-                raise
-            status = self.full.get(path) if isinstance(error, Busy) else None
-            with suppress(ClientGone):
-                await error_response(error, status)(scope, receive, answer)
+            await self._fail(error, scope, receive, answer)
         if answer.status:
             spent = time.monotonic() - start
             self.service.counts.add(path if path in self.paths else "other", answer.status, spent)
+
+    async def _fail(self, error: Exception, scope: Scope, receive: Receive, answer: _Answer) -> None:
+        """Tell the client. Raises the error where an answer has begun: its end is missing then, which clients see."""
+        if answer.status:
+            raise error
+        status = self.full.get(scope["path"]) if isinstance(error, Busy) else None
+        with suppress(ClientGone):
+            await error_response(error, status)(scope, receive, answer)
 
     async def _answer(self, scope: Scope, receive: Receive, answer: _Answer) -> None:
         if self.service.token and scope["path"] not in OPEN_PATHS and not _knows(scope, self.service.token):
@@ -78,13 +86,26 @@ class _Answer:
             self.status = message["status"]
         try:
             async with asyncio.timeout(self._seconds):
-                await self._send(message)
+                for part in _parts(message):
+                    await self._send(part)
         except TimeoutError:
             raise ClientGone from None
 
 
+def _parts(message: Message) -> Iterator[Message]:
+    """A long body in parts: sending the next one waits until the client has read what came before."""
+    body = message.get("body", b"")
+    if len(body) <= _PART_BYTES:
+        yield message
+        return
+    for start in range(0, len(body), _PART_BYTES):
+        end = start + _PART_BYTES
+        more = end < len(body) or message.get("more_body", False)
+        yield {**message, "body": body[start:end], "more_body": more}
+
+
 async def _until_gone(app: ASGIApp, scope: Scope, body: bytes, receive: Receive, answer: _Answer) -> None:
-    """Run the route with the body that was read. Raises ClientGone, with the route cancelled, when the client leaves."""
+    """Run the route with the body that was read. When the client leaves it is cancelled, and ClientGone raised."""
     unread = [{"type": "http.request", "body": body, "more_body": False}]
     del body
     leaving = asyncio.ensure_future(receive())

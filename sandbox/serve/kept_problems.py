@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import marshal
 from collections import OrderedDict
+from collections.abc import Callable
 from typing import Any, Final
 
 from sandbox.core import MIB, Problem
@@ -24,15 +25,15 @@ class KeptProblems:
         self.bytes_max, self.bytes = bytes_max, 0
         self._kept: OrderedDict[bytes, tuple[Problem, int]] = OrderedDict()
 
-    def find(self, given: Any) -> Problem:
-        """The problem of a JSON object. Raises InvalidProblem."""
+    def find(self, given: Any, make: Callable[[Any], Problem] = Problem.of) -> Problem:
+        """The problem that ``make`` reads in a JSON value. Raises InvalidProblem."""
         try:
             packed = marshal.dumps(given, _NO_REFERENCES)
         except ValueError:  # nested too deep for a problem
-            return Problem.of(given)
+            return make(given)
         key = hashlib.sha256(packed).digest()
         if (kept := self._kept.get(key)) is None:
-            kept = self._kept[key] = Problem.of(given), len(packed)
+            kept = self._kept[key] = make(given), len(packed)
             self.bytes += len(packed)
         self._kept.move_to_end(key)
         while self.bytes > self.bytes_max and len(self._kept) > 1:

@@ -63,8 +63,11 @@ class Connection(H11Protocol):
             self._closing_since = self._closing_since or now
             if now - self._closing_since > CLOSING_S:
                 self.transport.abort()
-        elif self.idle and self._reading_since is not None and now - self._reading_since > HEAD_S:
-            self.transport.abort()
+        elif self.idle:
+            if self._reading_since is None and self.conn.trailing_data[0]:  # it came with the request before
+                self._reading_since = now
+            if self._reading_since is not None and now - self._reading_since > HEAD_S:
+                self.transport.abort()
 
 
 class Server(uvicorn.Server):

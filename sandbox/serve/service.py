@@ -9,19 +9,21 @@ waits for nothing; `drained` waits for the requests in hand
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Final
 
-from sandbox.core import MIB, Problem
+from sandbox.core import MIB, Limits, Problem
 from sandbox.pool import Pool
 from sandbox.serve.counts import ServerCounts
 from sandbox.serve.kept_problems import KeptProblems
 from sandbox.serve.shared_counts import SharedCounts
 from sandbox.session import Sessions
 
+SESSION_LIMITS: Final = Limits(cpu_s=600.0, wall_s=600.0, memory_bytes=1024 * MIB)
+"""Of one call in a session; memory is that of the session."""
 RETRY_S: Final = 1
 """Seconds after which a client that was refused may ask again."""
 
@@ -99,17 +101,16 @@ class Service:
 
     @cached_property
     def sessions(self) -> Sessions:
-        """Python programs that keep their state: nothing is started before the first call."""
+        """Python programs that keep their state: nothing is started before the first call. Who calls sets the time."""
         pool, most = self.pool, self.bounds.sessions
-        at_once = min(pool.workers, most)
-        return Sessions(most, at_once=at_once, isolation=pool.isolation, packages=self.packages)
+        how = {"at_once": min(pool.workers, most), "isolation": pool.isolation, "packages": self.packages}
+        return Sessions(most, limits=SESSION_LIMITS, shown_bytes=SESSION_LIMITS.output_bytes, **how)
 
-    def problem(self, given: Any) -> Problem:
-        """The problem of a JSON object. Equal objects give the same one: it is checked and sent to the pool once.
-
-        Raises InvalidProblem.
+    def problem(self, given: Any, make: Callable[[Any], Problem] = Problem.of) -> Problem:
+        """The problem of a JSON object, or what ``make`` reads in another value. Equal ones give the same problem: it is
+        checked and sent to the pool once. Raises InvalidProblem.
         """
-        return self._problems.find(given)
+        return self._problems.find(given, make)
 
     @contextmanager
     def admitted(self) -> Iterator[Place]:

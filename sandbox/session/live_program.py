@@ -27,7 +27,7 @@ from sandbox.core import Isolation, Limits
 from sandbox.errors import Cancelled, WorkerDied
 from sandbox.jail import WALL_STRETCH, Jail, JailedRun
 from sandbox.kernel import make_memfd
-from sandbox.session.output import Ended, Output, Stream, read_end
+from sandbox.session.output import SHOWN_BYTES, Ended, Output, Stream, read_end
 
 _KERNEL: Final = Path(__file__).with_name("_kernel.py")
 _WORD_BYTES: Final = 16
@@ -44,9 +44,9 @@ class _Call:
     """One call that is under way."""
 
     word: bytes
+    shown: tuple[Stream, Stream]
     streams: dict[int, Stream] = field(default_factory=dict)
     """By this process's end of each pipe; a pipe that has ended is removed."""
-    shown: tuple[Stream, Stream] = field(default_factory=lambda: (Stream(), Stream()))
     value: str | None = None
     error: str | None = None
 
@@ -85,8 +85,11 @@ class _Call:
 class LiveState:
     """Nothing is started before the first call. For one thread at a time; `cancel` may come from any."""
 
-    def __init__(self, isolation: Isolation, limits: Limits, packages: Any, idle_s: float) -> None:
+    def __init__(
+        self, isolation: Isolation, limits: Limits, packages: Any, idle_s: float, shown_bytes: int = SHOWN_BYTES
+    ) -> None:
         self._isolation, self._limits, self._packages, self._idle_s = isolation, limits, packages, idle_s
+        self._shown_bytes = shown_bytes
         self._jail: Jail | None = None
         self._channel: socket.socket | None = None
         self._cancel = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
@@ -171,7 +174,7 @@ class LiveState:
     def _ask(
         self, jail: Jail, channel: socket.socket, code: str, timeout_s: float
     ) -> tuple[_Call, tuple[Ended, str] | None]:
-        call = _Call(os.urandom(_WORD_BYTES))
+        call = _Call(os.urandom(_WORD_BYTES), shown=(Stream(self._shown_bytes), Stream(self._shown_bytes)))
         with ExitStack() as stack:
             with ExitStack() as sent:
                 fds = [make_memfd("call", code.encode("utf-8", "surrogatepass"), seal=True)]

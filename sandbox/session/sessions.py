@@ -22,7 +22,7 @@ from sandbox.kernel import inherited, remove_run_directory, reserve_directory
 from sandbox.pool import Slots
 from sandbox.session.files import FilesRun, Finished, as_program
 from sandbox.session.live_program import LiveState
-from sandbox.session.output import Output
+from sandbox.session.output import SHOWN_BYTES, Output
 
 IDLE_S: Final = 120.0
 _T = TypeVar("_T")
@@ -40,11 +40,13 @@ class Sessions:
         limits: Limits | None = None,
         packages: tuple[str, ...] = (),
         idle_s: float = IDLE_S,
+        shown_bytes: int = SHOWN_BYTES,
     ) -> None:
         """At most `count` states, and `at_once` concurrent calls; others wait.
 
         `limits` hold for each call; those of processes, files and memory, for a state. A state without a call for
-        `idle_s` seconds is ended. Raises ToolchainMissing for a package that is not installed. Nothing is started.
+        `idle_s` seconds is ended. Of each stream of a call `shown_bytes` are kept, its beginning and its end. Raises
+        ToolchainMissing for a package that is not installed. Nothing is started.
         """
         for name, number in (("count", count), ("at_once", at_once)):
             if number is not None and number < 1:
@@ -53,7 +55,7 @@ class Sessions:
         self.idle_s = idle_s
         how = isolation, self.limits, find_packages(packages)
         self.make_run = partial(FilesRun, *how)
-        self.make_state = partial(LiveState, *how, 2 * idle_s)
+        self.make_state = partial(LiveState, *how, 2 * idle_s, shown_bytes)
         self.places, self.turns = Slots(count), Slots(at_once or count)
         self._threads = ThreadPoolExecutor(count, "sandbox session")
         self._open: set[ProgramSession] = set()

@@ -3,16 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+import http.client
 import json
+import os
+import signal
+import subprocess
+import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any
 
+import psutil
 from async_tests import Test
-from pooling import pool_of, within
+from places import ROOT
+from pooling import family, pool_of, until, within
 
+from sandbox import Pool
+from sandbox.kernel import cgroup
 from sandbox.serve import Bounds, Server, Service, bind, make_app
 
 
@@ -94,22 +104,90 @@ def _unchunked(data: bytes) -> bytes:
 
 
 @asynccontextmanager
+async def serving_nothing(bounds: Bounds | None = None) -> AsyncIterator[Served]:
+    """A server that need not judge: its pool would start with the first program."""
+    async with _listening(Service(Pool(1), bounds or Bounds())) as served:
+        yield served
+        assert not served.service.pool.pids()
+
+
+@asynccontextmanager
 async def serving(
     workers: int = 1, *, token: str = "", bounds: Bounds | None = None, **options: Any
 ) -> AsyncIterator[Served]:
     """A server over a pool that must leave nothing."""
-    async with pool_of(workers, **options) as pool:
-        service = Service(pool, bounds or Bounds(), token)
-        listener = bind("127.0.0.1", 0)
-        server = Server(make_app(service))
-        port = listener.getsockname()[1]
-        async with server.listening(listener):
-            yield Served(service, server, port)
-            assert service.in_hand == service.held_bytes == 0
-        if "sessions" in service.__dict__:
-            await service.sessions.close()
+    async with pool_of(workers, **options) as pool, _listening(Service(pool, bounds or Bounds(), token)) as served:
+        yield served
+        await until(lambda: served.service.in_hand == served.service.held_bytes == 0)
+        if "sessions" in served.service.__dict__:
+            await served.service.sessions.close()
+
+
+@asynccontextmanager
+async def _listening(service: Service) -> AsyncIterator[Served]:
+    listener = bind("127.0.0.1", 0)
+    port = listener.getsockname()[1]
+    server = Server(make_app(service))
+    async with server.listening(listener):
+        yield Served(service, server, port)
 
 
 def served(workers: int = 1, **options: Any) -> Callable[[Test], Callable[..., None]]:
     """A test whose first argument is a server."""
     return within(partial(serving, workers, **options))
+
+
+def answering(bounds: Bounds | None = None) -> Callable[[Test], Callable[..., None]]:
+    """A test whose first argument is a server that judges nothing."""
+    return within(partial(serving_nothing, bounds))
+
+
+class ServeCommand:
+    """`sandbox serve` in a process of its own, with the files that it makes in `folder`."""
+
+    def __init__(self, folder: Path, *arguments: str, port: int = 0) -> None:
+        environment = os.environ | {"TMPDIR": str(folder), "PYTHONPATH": str(ROOT)}
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "sandbox", "serve", "--port", str(port), *arguments],
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment,
+        )  # fmt: skip
+        self.folder = folder
+        self.port = 0
+        self.error = ""
+
+    def __enter__(self) -> ServeCommand:
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline()
+        assert line.startswith("sandbox: serving on http://"), line + self.ended()[1]
+        self.port = int(line.split(" (")[0].rpartition(":")[2])
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGINT)
+        self.ended()
+
+    def ended(self) -> tuple[int, str]:
+        """Its exit code, and what it said to stderr."""
+        if not self.error:
+            self.error = self.process.communicate(timeout=60)[1]
+        return self.process.returncode, self.error
+
+    def ask(self, path: str, body: Any = None) -> Answered:
+        """One request, as text and answer of this moment."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
+        try:
+            connection.request("GET" if body is None else "POST", path, None if body is None else json.dumps(body))
+            reply = connection.getresponse()
+            return Answered(reply.status, {name.lower(): value for name, value in reply.getheaders()}, reply.read())
+        finally:
+            connection.close()
+
+    def family(self) -> list[psutil.Process]:
+        """All its processes."""
+        return [psutil.Process(self.process.pid), *family(self.process.pid)]
+
+    def groups(self) -> set[str]:
+        """Control groups of its processes."""
+        owners = {f"overlap-sandbox-{process.pid}-" for process in self.family()}
+        return {name for name in cgroup.other_names() if any(name.startswith(owner) for owner in owners)}

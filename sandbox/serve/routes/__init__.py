@@ -1,3 +1,18 @@
-"""One module per family of routes; `sandbox.serve.app` mounts what each gives."""
+"""One module per family of routes; `sandbox.serve.app` mounts what each gives.
 
-__all__: list[str] = []
+A module has `routes(service) -> list[Route]`, and `OPENAPI`, the `paths` that it adds to /openapi.json. It may have
+`FULL`: by path, a status that its clients ask again for where others get 503 for a full queue.
+"""
+
+from collections.abc import Iterator
+from importlib import import_module
+from pkgutil import iter_modules
+from types import ModuleType
+
+__all__ = ["route_modules"]
+
+
+def route_modules() -> Iterator[ModuleType]:
+    """The modules here, by name."""
+    for found in iter_modules(__path__):
+        yield import_module(f"{__name__}.{found.name}")

@@ -19,12 +19,14 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
-from sandbox.core import Limits, wrong_type
+from sandbox.core import Judgement, Limits, Problem, Program, ProgramRun, wrong_type
 from sandbox.errors import SandboxError, ToolchainMissing
 from sandbox.languages import LANGUAGES, Language, find_language, toolchain
 from sandbox.serve.answers import AsciiJson, failure
 from sandbox.serve.bodies import Refused, check_fields, read_json
 from sandbox.serve.metrics import metrics_text
+from sandbox.serve.openapi import document, get, post, reference
+from sandbox.serve.routes import route_modules
 from sandbox.serve.service import Service
 
 JOBS_MAX: Final = 10_000
@@ -65,6 +67,9 @@ def routes(service: Service) -> list[Route]:
     async def metrics(request: Request) -> Response:
         return Response(metrics_text(service), media_type="text/plain; version=0.0.4; charset=utf-8")
 
+    async def openapi(request: Request) -> Response:
+        return AsciiJson(document((module.OPENAPI for module in route_modules()), _own_version()))
+
     return [
         Route("/judge", judge, methods=["POST"]),
         Route("/judge/batch", batch, methods=["POST"]),
@@ -72,19 +77,23 @@ def routes(service: Service) -> list[Route]:
         Route("/health", health, methods=["GET"]),
         Route("/version", version, methods=["GET"]),
         Route("/metrics", metrics, methods=["GET"]),
+        Route("/openapi.json", openapi, methods=["GET"]),
     ]
 
 
 def _version(service: Service) -> dict[str, Any]:
     """What this server is: the toolchain of each language, None where it is not installed."""
-    try:
-        own = importlib.metadata.version("overlap-rl")
-    except importlib.metadata.PackageNotFoundError:  # run from its source
-        own = ""
     found = {name: _toolchain(language) for name, language in LANGUAGES.items()}
     bounds = {name: getattr(service.bounds, name) for name in ("queue", "body_bytes")}
     how = {"workers": service.pool.workers, "isolation": service.pool.isolation, "packages": list(service.packages)}
-    return {"version": own, **how, "languages": found, "bounds": bounds}
+    return {"version": _own_version(), **how, "languages": found, "bounds": bounds}
+
+
+def _own_version() -> str:
+    try:
+        return importlib.metadata.version("overlap-rl")
+    except importlib.metadata.PackageNotFoundError:  # run from its source
+        return ""
 
 
 def _toolchain(language: Language) -> str | None:
@@ -120,6 +129,12 @@ def _run(body: Mapping[str, Any]) -> dict[str, Any]:
     check_fields(body, _RUN, required=("program",))
     found = {**body, "turn": _turn(body)}
     files, limits = body.get("files", {}), body.get("limits")
+    if not isinstance(body.get("stdin", ""), str):
+        raise wrong_type("run", "stdin", body["stdin"], "text")
+    for name in ("arguments", "fetch_files"):
+        texts = body.get(name, [])
+        if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
+            raise wrong_type("run", name, texts, "a list of texts")
     if not isinstance(files, dict) or not all(isinstance(content, str) for content in files.values()):
         raise wrong_type("run", "files", files, "an object of names and contents as base64")
     try:
@@ -166,3 +181,45 @@ async def _line(service: Service, index: int, job: Mapping[str, Any]) -> bytes:
     except Exception as error:
         found = failure(error)[1]
     return json.dumps({"index": index, **found}, separators=(",", ":")).encode() + b"\n"
+
+
+_PROGRAM: Final = {"anyOf": [{"type": "string", "description": "its source"}, reference(Program)]}
+_JOB_FIELDS: Final = {
+    "problem": reference(Problem),
+    "program": _PROGRAM,
+    "turn": {"type": "integer", "default": 0, "description": "jobs of the lowest turn go first"},
+    "stop_at_first_failure": {"type": ["boolean", "null"], "description": "null: as the server was started"},
+}
+_JOB_SCHEMA: Final = {"type": "object", "properties": _JOB_FIELDS, "additionalProperties": False}
+_RUN_FIELDS: Final = {
+    "program": _PROGRAM,
+    "stdin": {"type": "string", "default": ""},
+    "arguments": {"type": "array", "items": {"type": "string"}},
+    "files": {"type": "object", "additionalProperties": {"type": "string", "contentEncoding": "base64"}},
+    "fetch_files": {"type": "array", "items": {"type": "string"}},
+    "limits": {"anyOf": [reference(Limits), {"type": "null"}]},
+    "turn": _JOB_FIELDS["turn"],
+}
+_LINE: Final = {
+    "type": "object",
+    "properties": {"index": {"type": "integer"}, "judgement": reference(Judgement), "error": {"type": "object"}},
+    "required": ["index"],
+}
+_BATCH: Final = {
+    "type": "object",
+    "properties": {"jobs": {"type": "array", "maxItems": JOBS_MAX, "items": _JOB_SCHEMA}, **_JOB_FIELDS},
+    "required": ["jobs"],
+}
+OPENAPI: Final = {
+    "/judge": post("judge a program", {**_JOB_SCHEMA, "required": ["problem", "program"]}, reference(Judgement)),
+    "/judge/batch": post("judge many programs; a line for each, as they end", _BATCH, _LINE, "application/x-ndjson"),
+    "/run": post(
+        "run a program once, without a verdict",
+        {"type": "object", "properties": _RUN_FIELDS, "required": ["program"]},
+        reference(ProgramRun),
+    ),
+    "/health": get("200, or 503 while the server drains; needs no token"),
+    "/version": get("languages, workers and bounds of this server"),
+    "/metrics": get("numbers in Prometheus' text format", "text/plain"),
+    "/openapi.json": get("this document"),
+}

@@ -6,10 +6,10 @@ import asyncio
 import signal
 
 import pytest
-from pooling import pooled
+from pooling import members, pooled, until
 
 from sandbox import Limits, Pool, Program, ProgramRun, SandboxError
-from sandbox.errors import InvalidProblem, InvalidProgram
+from sandbox.errors import InvalidProblem, InvalidProgram, TookDown
 
 LIMITS = Limits(cpu_s=2, wall_s=20, output_bytes=1 << 20)
 
@@ -131,3 +131,40 @@ def _counting(judge, built):
         return await judge(self, job)
 
     return counted
+
+
+@pooled(1)
+async def test_a_worker_that_is_killed_under_a_run_costs_nothing(pool: Pool) -> None:
+    source = "import time\nprint(input())\ntime.sleep(0.3)"
+    tasks = [asyncio.create_task(pool.run(source, stdin=str(n), limits=LIMITS)) for n in range(4)]
+    await until(lambda: bool(members(pool, "worker")))
+    for process in members(pool, "worker"):
+        process.kill()
+    done = await asyncio.gather(*tasks)
+    assert [each.stdout for each in done] == [b"%d\n" % n for n in range(4)]
+    assert pool.stats().infrastructure_failures >= 1
+
+
+@pooled(1)
+async def test_a_program_that_takes_down_whoever_runs_it_has_crashed_and_is_no_fault_of_ours(pool: Pool, monkeypatch):
+    ask_whole = Pool._ask_whole
+
+    async def ask(self: Pool, job, ticket):
+        if job.task == "run":
+            raise TookDown("the worker died")
+        return await ask_whole(self, job, ticket)
+
+    monkeypatch.setattr(Pool, "_ask_whole", ask)
+    done = await pool.run("print(1)")
+    assert (done.cause, done.exit_code, done.stdout) == ("crash", None, b"")
+    assert done.message.startswith("took down its judge")
+
+
+@pooled(1)
+async def test_a_run_that_is_cancelled_lets_its_worker_go_on(pool: Pool) -> None:
+    task = asyncio.create_task(pool.run("while True: pass", limits=Limits(cpu_s=600)))
+    await until(lambda: pool.stats().running == 1)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert (await pool.run("print(1)")).stdout == b"1\n"

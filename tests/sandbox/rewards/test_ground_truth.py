@@ -53,8 +53,10 @@ def test_the_columns_that_a_reward_function_is_checked_with_mean_the_problem_tha
     assert (found.id, found.kind, found.fn_name or "f", found.cases) == ("mine", problem.kind, "f", problem.cases)
 
 
-NONE = [None, 7, "", "blue", [], {}, {"inputs": ["1"], "outputs": []}, [1], [{"input": "1"}],
-        [{"input": "1", "output": None}], {"kind": "stdio", "cases": []}, {"fn_name": "f", "inputs": ["{"], "outputs": [1]}]  # fmt: skip
+NONE = [
+    None, 7, "", "blue", [], {}, {"inputs": ["1"], "outputs": []}, [1], [{"input": "1"}],
+    [{"input": "1", "output": None}], {"kind": "stdio", "cases": []}, {"fn_name": "f", "inputs": ["{"], "outputs": [1]},
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("given", NONE)

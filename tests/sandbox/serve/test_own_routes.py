@@ -2,17 +2,192 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
+from base64 import b64decode, b64encode
+from typing import Any
+
 import pytest
 from pooling import RIGHT, SUM, WRONG
-from serving import Served, served
+from serving import Served, answering, served
+
+from sandbox import Problem, SandboxError, ToolchainMissing
+from sandbox.serve.metrics import METRICS
+from sandbox.serve.routes import route_modules
+
+PROBLEM = SUM.to_json()
+DEEP = b'{"problem":' + b"[" * 100_000 + b"}"
 
 
 @served()
 async def test_a_program_is_judged_as_the_pool_judges_it(s: Served) -> None:
-    pytest.importorskip("starlette")
     for program in (RIGHT, WRONG):
-        got = await s.ask("/judge", {"problem": SUM.to_json(), "program": program.source})
+        got = await s.ask("/judge", {"problem": PROBLEM, "program": program.source})
         here = await s.service.pool.judge(SUM, program)
         assert got.status == 200, got.body
         assert got.json["verdict"] == here.verdict
         assert got.json.keys() == here.to_json().keys()
+
+
+@served()
+async def test_a_request_may_ask_for_all_cases(s: Served) -> None:
+    job = {"problem": PROBLEM, "program": {"source": "print(11)"}}
+    assert len((await s.ask("/judge", job)).json["cases"]) == 1
+    assert len((await s.ask("/judge", job | {"stop_at_first_failure": False})).json["cases"]) == 2
+
+
+@served(2)
+async def test_a_batch_has_one_line_per_job_and_each_says_which(s: Served) -> None:
+    jobs = [{"program": program.source} for program in [RIGHT, WRONG] * 10]
+    got = await s.ask("/judge/batch", {"problem": PROBLEM, "jobs": jobs})
+    assert got.headers["content-type"] == "application/x-ndjson"
+    found = {line["index"]: line["judgement"]["verdict"] for line in got.lines}
+    assert [found[n] for n in range(20)] == ["AC", "WA"] * 10
+
+
+@served(2)
+async def test_a_batch_hands_results_out_before_the_last_is_there(s: Served) -> None:
+    slow = "import time\ntime.sleep(900)"
+    limits = PROBLEM["limits"] | {"wall_s": 100}
+    jobs = [{"program": slow, "problem": PROBLEM | {"limits": limits}}, {"program": RIGHT.source}]
+    body = json.dumps({"problem": PROBLEM, "jobs": jobs}).encode()
+    reader, writer = await s.connect()
+    writer.write(b"POST /judge/batch HTTP/1.1\r\nhost: a\r\ncontent-length: %d\r\n\r\n%s" % (len(body), body))
+    await reader.readuntil(b"\r\n\r\n")
+    size = int(await reader.readline(), 16)
+    line = json.loads(await reader.readexactly(size))
+    assert (line["index"], line["judgement"]["verdict"]) == (1, "AC")
+    assert s.service.pool.stats().running == 1
+    writer.close()
+
+
+@served()
+async def test_our_fault_in_a_batch_is_one_lines(s: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    judge = s.service.pool.judge
+
+    async def fail_once(problem: Problem, program: Any, **how: Any) -> Any:
+        if program.source == "fail":
+            raise SandboxError("a worker died")
+        return await judge(problem, program, **how)
+
+    monkeypatch.setattr(s.service.pool, "judge", fail_once)
+    got = await s.ask("/judge/batch", {"problem": PROBLEM, "jobs": [{"program": "fail"}, {"program": RIGHT.source}]})
+    first, second = sorted(got.lines, key=lambda line: int(line["index"]))
+    assert first == {"index": 0, "error": {"type": "SandboxError", "message": "a worker died"}}
+    assert second["judgement"]["verdict"] == "AC"
+
+
+@served()
+async def test_a_program_runs_without_a_verdict(s: Served) -> None:
+    source = (
+        "import sys\nprint(open('a').read() + sys.stdin.read())\nopen('b', 'w').write(sys.argv[1])\nraise SystemExit(3)"
+    )
+    asked = {"program": source, "stdin": "in", "files": {"a": b64encode(b"\xff").decode()}, "arguments": ["x"]}
+    got = (await s.ask("/run", asked | {"program": source.replace("read() +", "encoding and", 1)})).json
+    assert (got["exit_code"], b64decode(got["stdout"])) == (3, b"in\n")
+    got = (
+        await s.ask(
+            "/run", asked | {"fetch_files": ["b"], "limits": {"cpu_s": 2}, "program": "open('b','w').write('x')"}
+        )
+    ).json
+    assert got["files"] == [["b", b64encode(b"x").decode()]]
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "status", "named"),
+    [
+        ("/judge", b"", 400, "no JSON"),
+        ("/judge", b"\xff\xfe", 400, "no JSON"),
+        ("/judge", b"[]", 400, "must be a JSON object, not list"),
+        ("/judge", DEEP, 400, "nested too deep"),
+        ("/judge", b'{"a":[' + b"0," * 1_000_001 + b"0]}", 413, "JSON values"),
+        ("/judge", {}, 422, "'problem' is missing"),
+        ("/judge", {"problem": PROBLEM}, 422, "'program' is missing"),
+        (
+            "/judge",
+            {"problem": PROBLEM, "program": "", "tests": 1},
+            422,
+            "unknown field 'tests'; known fields: problem",
+        ),
+        ("/judge", {"problem": 1, "program": ""}, 422, "problem=1: must be"),
+        ("/judge", {"problem": PROBLEM | {"cases": []}, "program": ""}, 422, "give at least one case"),
+        ("/judge", {"problem": PROBLEM | {"language": "cobol"}, "program": ""}, 422, "language='cobol' is unknown"),
+        ("/judge", {"problem": PROBLEM, "program": {"source": "", "language": "bash"}}, 422, "language='bash' is"),
+        ("/judge", {"problem": PROBLEM, "program": ["a"]}, 422, "program=['a']: must be"),
+        ("/judge", {"problem": PROBLEM, "program": "", "turn": "x"}, 422, "turn='x': must be a whole number"),
+        ("/judge", {"problem": PROBLEM, "program": "", "turn": 1e400}, 422, "turn=inf: must be"),
+        ("/judge", {"problem": PROBLEM, "program": "", "stop_at_first_failure": 1}, 422, "must be true or false"),
+        ("/judge/batch", {"problem": PROBLEM}, 422, "'jobs' is missing"),
+        ("/judge/batch", {"jobs": {}}, 422, "jobs: must be a list"),
+        ("/judge/batch", {"jobs": [{}] * 10_001}, 413, "at most 10000"),
+        ("/judge/batch", {"problem": PROBLEM, "jobs": [{"program": ""}, {"a": 1}]}, 422, "jobs[1]: unknown field 'a'"),
+        ("/run", {}, 422, "'program' is missing"),
+        ("/run", {"program": "", "files": {"a": "%"}}, 422, "is no base64"),
+        ("/run", {"program": "", "files": {"../a": ""}}, 422, "'../a' is no name below a directory"),
+        ("/run", {"program": "", "limits": {"cpu": 1}}, 422, "unknown field 'cpu'"),
+        ("/run", {"program": "", "limits": {"cpu_s": -1}}, 422, "limits.cpu_s=-1"),
+        ("/run", {"program": "", "stdin": 1}, 422, "stdin=1: must be text"),
+        ("/run", {"program": "", "arguments": [1]}, 422, "arguments"),
+        ("/run", {"program": "", "fetch_files": "a"}, 422, "fetch_files"),
+        ("/run", {"program": "", "fetch_files": 7}, 422, "fetch_files"),
+        ("/nothing", {}, 404, "there is no /nothing here"),
+        ("/judge", None, 405, "use POST"),
+    ],
+)
+@answering()
+async def test_what_cannot_be_answered_names_field_and_way_out(
+    s: Served, path: str, body: Any, status: int, named: str
+) -> None:
+    got = await s.ask(path, body)
+    assert (got.status, named in got.error) == (status, True), got.body
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "kind"),
+    [
+        (SandboxError("x"), 504, "SandboxError"),
+        (ToolchainMissing("x"), 501, "ToolchainMissing"),
+        (RuntimeError("x"), 504, "SandboxError"),
+        (MemoryError(), 504, "SandboxError"),
+    ],
+)
+@answering()
+async def test_our_faults_are_never_a_verdict(
+    s: Served, monkeypatch: pytest.MonkeyPatch, error: Exception, status: int, kind: str
+) -> None:
+    async def fail(*given: Any, **how: Any) -> None:
+        raise error
+
+    monkeypatch.setattr(s.service.pool, "judge", fail)
+    got = await s.ask("/judge", {"problem": PROBLEM, "program": ""})
+    assert (got.status, got.json["error"]["type"]) == (status, kind)
+
+
+@served()
+async def test_an_equal_problem_is_checked_once(s: Served) -> None:
+    for _ in range(3):
+        assert (await s.ask("/judge", {"problem": PROBLEM, "program": RIGHT.source})).status == 200
+    assert s.service.problem(json.loads(json.dumps(PROBLEM))) is s.service.problem(PROBLEM)
+    assert s.service.problem(PROBLEM | {"id": "other"}) is not s.service.problem(PROBLEM)
+
+
+@served()
+async def test_the_server_tells_what_it_is_and_has_done(s: Served) -> None:
+    await asyncio.gather(*(s.ask("/judge", {"problem": PROBLEM, "program": f"print(7) # {n}"}) for n in range(3)))
+    assert (await s.ask("/health")).json == {"status": "ok", "in_hand": 0}
+    version = (await s.ask("/version")).json
+    assert version["languages"]["python"].startswith("cpython")
+    text = (await s.ask("/metrics")).body.decode()
+    assert 'sandbox_requests_total{route="/judge",status="200"} 3\n' in text
+    assert 'sandbox_judgements_total{verdict="WA"} 3\n' in text
+    assert all(f"# TYPE {name} {kind}\n" in text for name, (kind, _) in METRICS.items())
+
+
+@answering()
+async def test_the_openapi_document_has_every_route(s: Served) -> None:
+    document = (await s.ask("/openapi.json")).json
+    mounted = {route.path for module in route_modules() for route in module.routes(s.service)}
+    assert document["paths"].keys() == mounted
+    references = {part.split('"')[0] for part in json.dumps(document).split("#/components/schemas/")[1:]}
+    assert references <= document["components"]["schemas"].keys()
+    assert document["components"]["schemas"]["Problem"]["required"] == ["id", "kind", "cases"]

@@ -1,0 +1,112 @@
+"""open-instruct's routes (`CODE_API_URL`): a program, and tests that are asserts or pairs of input and output.
+
+POST /test_program         {program, tests: [assert, ...], max_execution_time}              ──▶ {results, runtimes}
+POST /test_program_stdio   {program, tests: [{input, output}, ...], max_execution_time}     ──▶ {results, runtimes}
+
+Tests may be a list, JSON text, or packed as open-instruct packs them (pickle, zlib, base64); of a pickle only plain
+values are read. Its client gives 0 for any error, so a failure of the sandbox costs its sample: see docs.
+"""
+
+from __future__ import annotations
+
+import base64
+import io
+import pickle
+import zlib
+from typing import Any, Final
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from sandbox.core import MIB, Program, Verdict
+from sandbox.serve.answers import AsciiJson
+from sandbox.serve.bodies import Json, Refused, read_json
+from sandbox.serve.openapi import post
+from sandbox.serve.service import Service
+from sandbox.serve.wires import fields
+
+_ASKED: Final = fields.schema("program", "tests")
+_FOUND: Final = fields.schema("results", "runtimes")
+OPENAPI: Final = {
+    "/test_program": post("open-instruct: a program and asserts", _ASKED, _FOUND),
+    "/test_program_stdio": post("open-instruct: a program, inputs and outputs", _ASKED, _FOUND),
+}
+FULL: Final = dict.fromkeys(("/test_program", "/test_program_stdio"), 504)
+SECONDS_MAX: Final = 600.0
+_UNPACKED_MAX: Final = 64 * MIB
+_NOT_PASSED: Final = -1.0
+"""The time of a test that did not pass."""
+
+
+def routes(service: Service) -> list[Route]:
+    """The routes of this module."""
+
+    async def by_asserts(request: Request) -> Response:
+        body = await read_json(request)
+        tests = fields.texts({"tests": tests_of(body.get("tests"))}, "tests")
+        cases = [{"input": text} for text in tests]
+        return AsciiJson(await _judge(service, body, {"kind": "assert", "cases": cases}))
+
+    async def by_output(request: Request) -> Response:
+        body = await read_json(request)
+        tests = tests_of(body.get("tests"))
+        cases = [_case(f"tests[{n}]", test) for n, test in enumerate(tests)]
+        return AsciiJson(await _judge(service, body, {"kind": "stdio", "cases": cases, "compare": "lcb"}))
+
+    return [
+        Route("/test_program", by_asserts, methods=["POST"]),
+        Route("/test_program_stdio", by_output, methods=["POST"]),
+    ]
+
+
+async def _judge(service: Service, body: Json, problem: Json) -> Json:
+    seconds = fields.number(body, "max_execution_time", 1.0, most=SECONDS_MAX)
+    program = Program(fields.text(body, "program"))
+    count = len(problem["cases"])
+    if not count:
+        return {"results": [], "runtimes": []}
+    given = service.problem({"id": "tests", **problem, "limits": {"cpu_s": seconds}})
+    done = await service.pool.judge(given, program, stop_at_first_failure=False)
+    results, runtimes = [0] * count, [_NOT_PASSED] * count
+    for case in done.cases:
+        if case.verdict is Verdict.AC:
+            results[case.index], runtimes[case.index] = 1, case.wall_s
+    return {"results": results, "runtimes": runtimes}
+
+
+def _case(where: str, test: Any) -> Json:
+    if not isinstance(test, dict):
+        raise fields.refusal(where, test, "an object with input and output")
+    return {"input": fields.text(test, "input"), "expected": fields.text(test, "output")}
+
+
+def tests_of(given: Any) -> list[Any]:
+    """A list of tests, however it is packed. Raises Refused."""
+    if isinstance(given, str) and given and given.lstrip()[:1] not in ("[", "{"):
+        given = _unpacked(given)
+    tests = fields.parsed("tests", given) if given else []
+    if not isinstance(tests, list):
+        raise fields.refusal("tests", tests, "a list")
+    return tests
+
+
+_BROKEN: Final = (ValueError, zlib.error, pickle.UnpicklingError, EOFError, LookupError, TypeError, AttributeError)
+
+
+class _Plain(pickle.Unpickler):
+    """Reads lists, dicts, texts and numbers: no name of a class or function is looked up."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        raise pickle.UnpicklingError(f"it names {module}.{name}")
+
+
+def _unpacked(text: str) -> Any:
+    try:
+        packed = zlib.decompressobj()
+        data = packed.decompress(base64.b64decode(text, validate=True), _UNPACKED_MAX)
+        if packed.unconsumed_tail:
+            raise Refused(413, f"tests: more than {_UNPACKED_MAX} bytes when unpacked")
+        return _Plain(io.BytesIO(data)).load()
+    except _BROKEN as error:
+        raise Refused(422, f"tests: neither JSON nor a packed list: {str(error)[:200]}") from None

@@ -1,0 +1,151 @@
+"""open-r1's routers (E2B's and Morph's): scripts whose last value is the reward.
+
+POST /execute_batch   {scripts, languages, timeout, request_timeout}   ──▶ [{execution, exception_str, text}, ...]
+
+open-r1 writes one script for each answer: a program, its tests, and a grader that starts the program with the machine's
+own Python. Such a script is taken apart, and the program judged by us: that grader compares only as many lines as both
+outputs have, so an output that stops early passes. Any other script runs as a cell of a notebook.
+A script that could not be judged by a fault of ours has `execution` null, which is a reward of None.
+"""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+import json
+import textwrap
+from typing import Any, Final
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from sandbox.core import Problem, Program
+from sandbox.errors import InvalidProblem, SandboxError
+from sandbox.rewards.outcome import share_of_cases
+from sandbox.serve.answers import AsciiJson
+from sandbox.serve.bodies import Json, Refused, read_json
+from sandbox.serve.openapi import post
+from sandbox.serve.service import SESSION_LIMITS, Service
+from sandbox.serve.wires import fields, fusion
+from sandbox.serve.wires.at_once import all_of
+from sandbox.serve.wires.fusion_jupyter import errors_of
+
+OPENAPI: Final = {
+    "/execute_batch": post("open-r1: scripts whose last value is a reward", fields.schema("scripts"), {"type": "array"})
+}
+SCRIPTS_MAX: Final = 10_000
+PYTHON: Final = frozenset({"python", "python3", "py"})
+CPU_S: Final = 5.0
+"""Of each test, as in open-r1's grader."""
+
+
+def routes(service: Service) -> list[Route]:
+    """The routes of this module."""
+
+    async def execute_batch(request: Request) -> Response:
+        return AsciiJson(await _execute(service, await read_json(request)))
+
+    return [Route("/execute_batch", execute_batch, methods=["POST"])]
+
+
+async def _execute(service: Service, body: Json) -> list[Json]:
+    scripts = fields.texts(body, "scripts")
+    one = fields.text(body, "language", "python")
+    languages = fields.texts(body, "languages", [one] * len(scripts))
+    if len(languages) != len(scripts):
+        raise Refused(422, f"languages: {len(languages)} for {len(scripts)} scripts: every script needs its language")
+    if unknown := sorted(set(languages) - PYTHON):
+        raise Refused(422, f"languages: {unknown[0]!r}: scripts are in python here")
+    if len(scripts) > SCRIPTS_MAX:
+        raise Refused(413, f"scripts: {len(scripts)} of them; at most {SCRIPTS_MAX} are taken")
+    timeout_s = fields.number(body, "timeout", 30.0, most=fusion.SECONDS_MAX)
+    places = asyncio.Semaphore(4 * service.pool.workers)
+    return await all_of(_one(service, script, timeout_s, places) for script in scripts)
+
+
+async def _one(service: Service, script: str, timeout_s: float, places: asyncio.Semaphore) -> Json:
+    async with places:
+        try:
+            return await _judge(service, script) or await _cell(service, script, timeout_s)
+        except SandboxError as error:
+            return {"execution": None, "exception_str": f"{type(error).__name__}: {error}", "text": None}
+
+
+async def _judge(service: Service, script: str) -> Json | None:
+    """Judge the program of a script of open-r1's; None for another script."""
+    found = taken_apart(script)
+    if found is None:
+        return None
+    code, tests = found
+    try:
+        problem: Problem = service.problem(
+            {
+                "id": "script",
+                "kind": "stdio",
+                "cases": [{"input": test["input"], "expected": test["output"]} for test in tests],
+                "limits": {"cpu_s": CPU_S},
+            }
+        )
+    except (InvalidProblem, KeyError):
+        return None
+    done = await service.pool.judge(problem, Program(code), stop_at_first_failure=False)
+    return _executed(str(share_of_cases(done)), "", "", [])
+
+
+def taken_apart(script: str) -> tuple[str, list[Json]] | None:
+    """Program and tests of a script that is open-r1's grader; None for another script."""
+    try:
+        tree = ast.parse(dedented(script)).body
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
+    match tree:
+        case [
+            *_,
+            ast.FunctionDef(name="evaluate_code"),
+            ast.Assign([ast.Name("code_snippet")], ast.Constant(str(code))),
+            ast.Assign(
+                [ast.Name("test_cases")],
+                ast.Call(ast.Attribute(ast.Name("json"), "loads"), [ast.Constant(str(packed))]),
+            ),
+            ast.Expr(ast.Call(ast.Name("evaluate_code"), [ast.Name("code_snippet"), ast.Name("test_cases")])),
+        ]:
+            pass
+        case _:
+            return None
+    try:
+        tests = json.loads(packed)
+    except (ValueError, RecursionError):
+        return None
+    plain = isinstance(tests, list) and tests and all(isinstance(test, dict) for test in tests)
+    return (code, tests) if plain else None
+
+
+def dedented(script: str) -> str:
+    """Without the indentation that all lines share: a notebook takes such a cell too."""
+    return textwrap.dedent(script)
+
+
+async def _cell(service: Service, script: str, timeout_s: float) -> Json:
+    session = service.sessions.open()
+    try:
+        done = await session.execute(dedented(script), timeout_s=min(timeout_s, SESSION_LIMITS.wall_limit_s))
+    finally:
+        await session.close()
+    errors = errors_of(done.error)
+    if done.ended is not None:
+        errors = [
+            {"ename": "TimeoutError" if done.ended == "timed out" else "Ended", "evalue": done.cause, "traceback": []}
+        ]
+    return _executed(done.value, done.stdout, done.stderr, errors)
+
+
+def _executed(value: str | None, stdout: str, stderr: str, errors: list[Json]) -> Json:
+    error: Any = None
+    if errors:
+        (told,) = errors
+        error = {"name": told["ename"], "value": told["evalue"], "traceback": "\n".join(told["traceback"])}
+    results = [] if value is None else [{"is_main_result": True, "text": value}]
+    logs = {"stdout": [stdout] if stdout else [], "stderr": [stderr] if stderr else []}
+    execution = {"results": results, "logs": logs, "error": error, "execution_count": 1}
+    return {"execution": execution, "exception_str": None, "text": value}

@@ -1,0 +1,76 @@
+"""open-r1's graders for contests, as its Piston client asks for them: files in, "1" or "0" out.
+
+    main.cpp | main.python, input.txt, correct_output.txt, grader_config (KEY=VALUE a line), perhaps checker.py
+
+The checker prints 1 for a right output; it is asked as `checker.py input.txt correct_output.txt OUTPUT`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from sandbox.core import MIB, Program, Verdict
+from sandbox.serve.bodies import Json, Refused
+from sandbox.serve.service import Service
+
+_NEEDED: Final = frozenset({"input.txt", "correct_output.txt", "grader_config"})
+_CHECKER: Final = "checker.py"
+_ASK: Final = """
+import io, runpy, sys
+from contextlib import redirect_stdout
+given, said, answer = sys.argv[1:4]
+sys.argv = ["checker.py", given, answer, said]
+told = io.StringIO()
+with redirect_stdout(told):
+    try:
+        runpy.run_path("checker.py", run_name="__main__")
+    except SystemExit as ended:
+        if ended.code not in (None, 0, 1):
+            raise
+words = told.getvalue().split()
+sys.exit(0 if words and float(words[-1]) == 1 else 1)
+"""
+
+
+def wants_grader(files: Mapping[str, str]) -> bool:
+    """Whether the files are those of a grader."""
+    return files.keys() >= _NEEDED
+
+
+async def judge_by_config(service: Service, language: str, files: Mapping[str, str]) -> Json:
+    """What Piston answers to such files. Raises Refused, InvalidProblem, SandboxError."""
+    config = dict(line.split("=", 1) for line in files["grader_config"].splitlines() if "=" in line)
+    if (mode := config.get("INPUT_MODE", "stdio").strip()) not in ("stdio", "", "None"):
+        raise Refused(400, f"INPUT_MODE={mode}: programs read stdin and write stdout here")
+    problem: Json = {
+        "id": "graded",
+        "kind": "stdio",
+        "cases": [{"input": files["input.txt"], "expected": files["correct_output.txt"]}],
+        "limits": {"cpu_s": _number(config, "TIME_LIMIT", 3.0)},
+    }
+    problem["limits"]["memory_bytes"] = int(_number(config, "MEMORY_LIMIT", 512.0) * MIB)
+    if checker := files.get(_CHECKER):
+        program = {"files": [["main.py", _ASK], [_CHECKER, checker]], "entry": "main.py"}
+        problem |= {"compare": "checker", "checker": program}
+    done = await service.pool.judge(service.problem(problem), Program(next(iter(files.values())), language))
+    broken = done.verdict is Verdict.CE and language != "python"
+    compiled = {
+        "stdout": "",
+        "stderr": done.compile_log,
+        "output": done.compile_log,
+        "code": int(broken),
+        "signal": None,
+    }
+    said = "1" if done.verdict is Verdict.AC else "0"
+    why = done.cases[0].message if done.cases else ""
+    ran = {"stdout": said, "stderr": why, "output": said, "code": None if broken else 0, "signal": None}
+    return {"compile": compiled, "run": ran}
+
+
+def _number(config: Mapping[str, str], name: str, default: float) -> float:
+    text = config.get(name, "")
+    try:
+        return float(text) if text.strip() not in ("", "None") else default
+    except ValueError:
+        raise Refused(400, f"grader_config: {name}={text!r}: must be a number") from None

@@ -1,0 +1,88 @@
+"""Problems as labels of other trainers' data, and the program in an answer to one.
+
+A label is what `sandbox.rewards.ground_truth` reads: a problem.json, {inputs, outputs, fn_name} of verl, TACO and APPS,
+a list of {input, output}, asserts; as an object or as its JSON text. Beside the tests an object may have `language` (of
+the program in the answer), `compare` and `limits`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Mapping
+from typing import Any, Final
+
+from sandbox.core import Judgement, Problem, Program
+from sandbox.errors import InvalidProblem
+from sandbox.languages import find_language
+from sandbox.rewards import ground_truth
+from sandbox.rewards.extract import extract_program
+from sandbox.rewards.outcome import all_or_nothing, score, share_of_cases
+from sandbox.serve.bodies import Refused
+from sandbox.serve.service import Service
+from sandbox.serve.wires import fields
+
+REWARDS: Final = {"all": all_or_nothing, "share": share_of_cases, "score": score}
+"""By the name that `?reward=` gives: 1 where every case passes, the share of cases that pass, the problem's points."""
+_HOW: Final = ("language", "compare", "limits")
+_END: Final = re.compile(r"(?:(?:<\|[^<>|\s]{1,40}\|>|<｜[^<>｜\s]{1,40}｜>|</s>|<eos>|<end_of_turn>|<pad>)\s*)+\Z")
+"""Special tokens of chat templates that end an answer."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Label:
+    """A problem, and the language of the programs that answer it."""
+
+    problem: Problem
+    language: str
+
+
+def label_of(service: Service, where: str, given: Any) -> Label:
+    """Read a label. Raises Refused, InvalidProblem."""
+    try:
+        label = fields.parsed(where, given)
+    except Refused:
+        label = given  # asserts as they stand
+    try:
+        problem = service.problem(label, _problem)
+    except InvalidProblem as error:
+        raise Refused(422, f"{where}: {error}") from None
+    language = fields.text(label, "language", problem.language) if isinstance(label, dict) else problem.language
+    return Label(problem, find_language(language).name)
+
+
+def _problem(label: Any) -> Problem:
+    if not isinstance(label, dict) or "cases" in label:
+        return ground_truth.problem_of(label, id="label")
+    tests = {name: value for name, value in label.items() if name not in _HOW}
+    how = {name: fields.text(label, name) for name in ("language", "compare") if label.get(name) is not None}
+    problem = ground_truth.problem_of(tests, id="label", **how)
+    return problem if label.get("limits") is None else dataclasses.replace(problem, limits=label["limits"])
+
+
+def program_in(answer: str, language: str) -> Program | None:
+    """The program in an answer, by the rule of `sandbox.rewards.extract`, or None for no program. Special tokens that
+    end the answer are no part of it.
+    """
+    ended = _END.search(answer)
+    source = extract_program(answer[: ended.start()] if ended else answer, language=language)
+    return Program(source, language) if source else None
+
+
+async def reward_of(service: Service, answer: str, label: Label, name: str) -> float:
+    """The reward of an answer; 0 for one without a program. Raises SandboxError."""
+    program = program_in(answer, label.language)
+    if program is None:
+        return 0.0
+    done: Judgement = await service.pool.judge(label.problem, program, stop_at_first_failure=name == "all")
+    found = REWARDS[name](done)
+    assert found is not None  # only a SandboxError has no reward
+    return found
+
+
+def reward_name(query: Mapping[str, str]) -> str:
+    """The reward that the URL asks for. Raises Refused."""
+    name = query.get("reward", "all")
+    if name not in REWARDS:
+        raise Refused(422, f"reward={name!r}: use one of {', '.join(REWARDS)}")
+    return name

@@ -1,0 +1,148 @@
+"""What clients may take of a server: places, bytes, seconds; and what of that is left when they have gone."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import socket
+from contextlib import suppress
+
+import pytest
+from pooling import LONG, RIGHT, SLEEPER, SUM, until
+from serving import Served, answered, answering, served
+
+from sandbox.serve import Bounds, listening
+
+JOB = {"problem": SUM.to_json(), "program": RIGHT.source}
+ENDLESS = {"problem": LONG.to_json(), "program": SLEEPER.source}
+
+
+def request(body: object, path: str = "/judge") -> bytes:
+    data = json.dumps(body).encode()
+    return b"POST %s HTTP/1.1\r\nhost: a\r\ncontent-length: %d\r\n\r\n%s" % (path.encode(), len(data), data)
+
+
+@pytest.mark.parametrize("path", ["/judge", "/judge/batch"])
+@served(2)
+async def test_a_client_that_hangs_up_cancels_its_jobs(s: Served, path: str) -> None:
+    _, writer = await s.connect()
+    body = ENDLESS if path == "/judge" else {"jobs": [ENDLESS, ENDLESS | {"program": SLEEPER.source + "#"}]}
+    writer.write(request(body, path))
+    await until(lambda: s.service.pool.stats().running == len(body.get("jobs", [0])))
+    writer.close()
+    await until(lambda: s.service.pool.stats().running == s.service.in_hand == 0)
+    assert s.service.counts.left == 1
+    assert (await s.ask("/judge", JOB)).json["verdict"] == "AC"
+
+
+@served(bounds=Bounds(queue=1))
+async def test_a_full_server_says_when_to_ask_again(s: Served) -> None:
+    _, writer = await s.connect()
+    writer.write(request(ENDLESS))
+    await until(lambda: s.service.in_hand == 1)
+    got = await s.ask("/judge", JOB)
+    assert (got.status, got.headers["retry-after"]) == (503, "1")
+    assert got.json["error"]["type"] == "Busy"
+    assert (await s.ask("/health")).status == 200
+    writer.close()
+    await until(lambda: s.service.in_hand == 0)
+    assert (await s.ask("/judge", JOB)).status == 200
+
+
+@served(bounds=Bounds(body_bytes=4000, held_bytes=5000))
+async def test_long_bodies_are_refused_and_forgotten(s: Served) -> None:
+    for length in (4001, 7000, 10**9, 10**30):  # the last two are not sent: the head is enough
+        body = b" " * min(length, 7000)
+        head = b"POST /judge HTTP/1.1\r\nhost: a\r\nconnection: close\r\ncontent-length: %d\r\n\r\n" % length
+        got = answered(await s.send(head + body))
+        assert got.status in (413, 400), length
+    chunk = b"1000\r\n" + b" " * 4096 + b"\r\n"
+    head = b"POST /judge HTTP/1.1\r\nhost: a\r\nconnection: close\r\ntransfer-encoding: chunked\r\n\r\n"
+    assert answered(await s.send(head + chunk + b"0\r\n\r\n")).status == 413
+    assert s.service.held_bytes == 0
+    assert (await s.ask("/judge", JOB)).status == 200
+
+
+@answering(bounds=Bounds(body_bytes=4000, held_bytes=5000))
+async def test_bodies_that_are_too_long_together_wait_for_their_turn(s: Served) -> None:
+    _, writer = await s.connect()
+    writer.write(b"POST /judge HTTP/1.1\r\nhost: a\r\ncontent-length: 4000\r\n\r\n" + b" " * 3999)
+    await until(lambda: s.service.held_bytes == 3999)
+    got = await s.ask("/judge", b" " * 3000)
+    assert (got.status, got.json["error"]["type"]) == (503, "Busy")
+    writer.close()
+    await until(lambda: s.service.in_hand == 0)
+
+
+@answering(bounds=Bounds(body_s=0.2))
+async def test_a_body_has_a_deadline(s: Served) -> None:
+    reader, writer = await s.connect()
+    writer.write(b"POST /judge HTTP/1.1\r\nhost: a\r\ncontent-length: 100\r\n\r\n{")
+    got = answered(await reader.read())
+    assert (got.status, "within 0.2 s" in got.error) == (408, True)
+    writer.close()
+
+
+@pytest.mark.parametrize("sent", [b"", b"POST /judge HT", b"GET /health HTTP/1.1\r\nhost: a\r\n\r\nGET /hea"])
+@answering()
+async def test_a_head_has_a_deadline(s: Served, monkeypatch: pytest.MonkeyPatch, sent: bytes) -> None:
+    monkeypatch.setattr(listening, "HEAD_S", 0.1)
+    reader, writer = await s.connect()
+    writer.write(sent)
+    with suppress(ConnectionResetError):
+        await reader.read()  # until it is closed
+    writer.close()
+
+
+@pytest.mark.parametrize("head", [b"GET / HTTP/1.1\r\n" + b"a: b\r\n" * 20_000, b"GET /" + b"a" * 100_000])
+@answering()
+async def test_a_head_has_a_length(s: Served, head: bytes) -> None:
+    assert b" 4" in (await s.send(head))[:12]
+
+
+@served(bounds=Bounds(send_s=0.2))
+async def test_a_client_that_reads_nothing_loses_its_answer(s: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(listening, "CLOSING_S", 0.1)
+    quiet = socket.socket()
+    quiet.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    quiet.connect(("127.0.0.1", s.port))
+    program = "import sys\nsys.stdout.write('x' * (15 << 20))"
+    quiet.sendall(request({"program": program}, "/run"))
+    await until(lambda: s.service.counts.left == 1)
+    assert s.service.in_hand == 0
+    await until(lambda: not s.server.server_state.connections)
+    quiet.close()
+
+
+@served(token="sésame".encode().hex())
+async def test_a_token_is_asked_for(s: Served) -> None:
+    token = s.service.token
+    for given, status in (
+        ({}, 401),
+        ({"authorization": "Bearer x"}, 401),
+        ({"authorization": "Bearer \xe9"}, 401),
+        ({"authorization": f"Token {token}"}, 401),
+        ({"authorization": "Basic %%%"}, 401),
+        ({"authorization": f"bearer {token}"}, 200),
+        ({"authorization": "Basic " + base64.b64encode(f"user:{token}".encode()).decode()}, 200),
+    ):
+        got = await s.ask("/judge", JOB, **given)
+        assert got.status == status, given
+    assert (await s.ask("/metrics")).status == 401
+    assert (await s.ask("/health")).status == 200
+
+
+@served()
+async def test_a_server_that_drains_finishes_what_it_has_and_refuses_the_rest(s: Served) -> None:
+    async with asyncio.TaskGroup() as tasks:
+        slow = {"problem": SUM.to_json(), "program": "import time\ntime.sleep(0.3)\n" + RIGHT.source}
+        running = tasks.create_task(s.ask("/judge", slow))
+        await until(lambda: s.service.in_hand == 1)
+        drained = tasks.create_task(s.service.drained(30))
+        await until(lambda: s.service.draining)
+        refused, health = await s.ask("/judge", JOB), await s.ask("/health")
+    assert (refused.status, refused.json["error"]["type"]) == (503, "Draining")
+    assert (health.status, health.json["status"]) == (503, "draining")
+    assert running.result().json["verdict"] == "AC"
+    assert drained.result()

@@ -1,0 +1,215 @@
+"""Real, unmodified clients of other projects against the server: the rewards that the local pool gives."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from base64 import b64encode
+from typing import Any
+
+import pytest
+from places import SHARED
+from pooling import members, until
+from serving import Served, served
+from wired import Labelled, labelled, local_shares, needs, told
+
+from sandbox import Pool
+from sandbox.errors import WorkerDied
+
+pytestmark = pytest.mark.timeout(900)
+has_programs = pytest.mark.skipif(not SHARED.is_dir(), reason="../shared/data is not here")
+SUM = "print(sum(map(int, input().split())))"
+SUMS = {"inputs": ["3 4\n", "1 1\n"], "outputs": ["7\n", "2\n"]}
+
+
+def fenced(code: str) -> str:
+    return f"```python\n{code}\n```"
+
+
+def verl_jobs(rows: list[Labelled]) -> list[dict[str, Any]]:
+    return [{"answer": row.answer, "truth": row.truth} for row in rows]
+
+
+@needs("verl")
+@pytest.mark.shared
+@has_programs
+@served(2, judge_once=True)
+async def test_verl_rewards_labelled_programs_as_the_local_pool_does(s: Served) -> None:
+    rows = labelled(24)
+    found = await told("verl", s.url, verl_jobs(rows))
+    shares = await local_shares(s.service.pool, rows)
+    wrong = [
+        (row.program, score, share)
+        for row, (score, _), share in zip(rows, found, shares, strict=True)
+        if score != share
+    ]
+    assert wrong == []
+    assert {0.0, 1.0} <= set(shares)
+
+
+@needs("verl")
+@served(2)
+async def test_verl_asks_again_where_we_are_at_fault_and_never_sees_a_dead_worker(s: Served, monkeypatch) -> None:
+    run, failed = Pool.run, []
+
+    async def fails_first(self: Pool, *args: Any, **more: Any) -> Any:
+        if len(failed) < 2:
+            failed.append(args)
+            raise WorkerDied("a worker died")
+        return await run(self, *args, **more)
+
+    monkeypatch.setattr(Pool, "run", fails_first)
+    slow = f"import time\ntime.sleep(1)\n{SUM}"
+    jobs = [{"answer": fenced(code), "truth": SUMS} for code in (SUM, slow, "print(7)", "exit(1)")]
+    asking = asyncio.create_task(told("verl", s.url, jobs))
+    await until(lambda: bool(asking.done() or (len(failed) == 2 and s.service.pool.stats().running)))
+    for process in members(s.service.pool, "worker"):
+        process.kill()
+    (score, said), (slow_score, _), half, none = await asking
+    assert (score, slow_score) == (1.0, 1.0)
+    assert said == ["success", "success"]
+    assert half == [0.5, ["success", "wrong_answer"]]
+    assert none == [0.0, ["runtime_error", "runtime_error"]]
+    assert len(failed) == 2
+    assert s.service.pool.stats().infrastructure_failures >= 1
+
+
+@needs("verl")
+@served(2)
+async def test_what_verl_calls_each_end(s: Served) -> None:
+    long = {"inputs": [""], "outputs": ["0123456789" * 40_000]}
+    raw = {"inputs": [""], "outputs": ["x"]}
+    jobs = [
+        {"answer": fenced("print('0123456789' * 40_000)"), "truth": long},
+        {"answer": fenced("import sys; sys.stdout.buffer.write(b'\\xff')"), "truth": raw},
+        {"answer": fenced("x = [b'x' * (1 << 20) for _ in range(4000)]\nprint(len(x))"), "truth": raw},
+        {"answer": fenced("def f(:"), "truth": raw},
+        # verl's own hole: without an expected output, a function that raises printed just that.
+        {"answer": fenced("def f(x): raise ValueError"), "truth": {"inputs": ["1"], "outputs": [""], "fn_name": "f"}},
+    ]
+    found = await told("verl", s.url, jobs)
+    assert found == [
+        [1.0, ["success"]],
+        [0.0, ["wrong_answer"]],
+        [0.0, ["runtime_error"]],
+        [0.0, ["runtime_error"]],
+        [1.0, ["success"]],
+    ]
+
+
+@needs("sandbox-fusion")
+@served(2)
+async def test_the_package_sandbox_fusion_runs_programs_and_notebooks(s: Served) -> None:
+    files = {"in.txt": b64encode(b"hi").decode()}
+    run = {"code": "print(open('in.txt').read(), input())\nopen('out', 'w').write('o')", "language": "python"}
+    jobs = [
+        ["run_code", {**run, "stdin": "x", "files": files, "fetch_files": ["out", "none"]}],
+        ["run_code", {"code": "while True: pass", "language": "python", "run_timeout": 1}],
+        ["run_jupyter", {"cells": ["a = 1", "a + 1", "print(a)", "1 / 0"]}],
+    ]
+    ran, endless, notebook = await told("sandbox-fusion", s.url, jobs)
+    assert (ran["status"], ran["run_result"]["stdout"]) == ("Success", "hi x\n")
+    assert ran["files"] == {"out": b64encode(b"o").decode()}
+    assert (endless["status"], endless["run_result"]["status"]) == ("Failed", "TimeLimitExceeded")
+    assert notebook["status"] == "Success"
+    assert [cell["display"] for cell in notebook["cells"]] == [[], [{"text/plain": "2"}], [], []]
+    assert notebook["cells"][3]["error"][0]["ename"] == "ZeroDivisionError"
+
+
+@needs("sandbox-fusion")
+@pytest.mark.shared
+@has_programs
+@served(2, judge_once=True)
+async def test_the_package_sandbox_fusion_accepts_what_the_local_pool_accepts(s: Served) -> None:
+    rows = labelled(24)
+    found = await told(
+        "sandbox-fusion", s.url, [["submit", _submission(row)] for row in rows if row.problem.kind != "function"]
+    )
+    rows = [row for row in rows if row.problem.kind != "function"]
+    shares = await local_shares(s.service.pool, rows)
+    assert [each.get("accepted", each) for each in found] == [share == 1.0 for share in shares]
+
+
+def _submission(row: Labelled) -> dict[str, Any]:
+    kind, data = "MBPPDataset", {"test": [case.input for case in row.problem.cases], "labels": {}}
+    if row.problem.kind == "stdio":
+        tests = [{"input": {"stdin": case.input}, "output": {"stdout": case.expected}} for case in row.problem.cases]
+        kind, data = "CommonOJDataset", {"test": tests}
+    how = {"dataset_type": kind, "language": "python", "provided_data": data, "extra": {"compare": "lines"}}
+    return {"dataset": "x", "id": 1, "completion": row.answer, "config": how}
+
+
+def _label(row: Labelled) -> str:
+    return json.dumps({**row.truth, "compare": "lines", "limits": {"cpu_s": 10.0}})
+
+
+@needs("openrlhf")
+@pytest.mark.shared
+@has_programs
+@served(2, judge_once=True)
+async def test_openrlhf_rewards_labelled_programs_as_the_local_pool_does(s: Served) -> None:
+    rows = labelled(24)
+    prompt = "<|user|>Write it.\n```python\nx = 1\n```<|assistant|>"
+    jobs = [{"query": f"<s>{prompt}{row.answer}</s>", "prompt": prompt, "label": _label(row)} for row in rows]
+    shares = await local_shares(s.service.pool, rows)
+    assert await told("openrlhf", s.url, jobs, query="?reward=share") == shares
+    assert await told("openrlhf", s.url, jobs) == [float(share == 1.0) for share in shares]
+
+
+@needs("openrlhf")
+@served(1)
+async def test_openrlhf_asks_again_where_we_are_at_fault(s: Served, monkeypatch) -> None:
+    judge, failed = Pool.judge, []
+
+    async def fails_first(self: Pool, *args: Any, **more: Any) -> Any:
+        if len(failed) < 2:
+            failed.append(args)
+            raise WorkerDied("a worker died")
+        return await judge(self, *args, **more)
+
+    monkeypatch.setattr(Pool, "judge", fails_first)
+    job = {"query": fenced(SUM), "prompt": "", "label": json.dumps(SUMS)}
+    assert await told("openrlhf", s.url, [job]) == [1.0]
+    assert len(failed) == 2
+
+
+GRADER = """
+    import subprocess
+    import json
+
+    def evaluate_code(code, test_cases):
+        raise AssertionError("its place is taken by the judge")
+
+    code_snippet = {code}
+    test_cases = json.loads({tests})
+
+    evaluate_code(code_snippet, test_cases)
+    """
+
+
+@needs("open-r1")
+@pytest.mark.shared
+@has_programs
+@served(2, judge_once=True)
+async def test_open_r1_rewards_labelled_programs_as_the_local_pool_does(s: Served) -> None:
+    rows = [row for row in labelled(60) if row.problem.kind == "stdio"]
+    scripts = []
+    for row in rows:
+        tests = [{"input": case.input, "output": case.expected} for case in row.problem.cases]
+        scripts.append(GRADER.format(code=json.dumps(row.program), tests=json.dumps(json.dumps(tests))))
+    assert await told("open-r1", s.url, [*scripts, "1 +", "None"]) == [
+        *await local_shares(s.service.pool, rows),
+        None,
+        None,
+    ]
+
+
+@needs("piston")
+@pytest.mark.compilers
+@served(1)
+async def test_a_client_of_piston_runs_programs(s: Served) -> None:
+    cpp = "#include <iostream>\nint main() { int a, b; std::cin >> a >> b; std::cout << a + b; }"
+    jobs = [{"language": "python", "code": SUM, "stdin": "3 4"}, {"language": "c++", "code": cpp, "stdin": "3 4"}]
+    found = await told("piston", s.url, jobs)
+    assert found["runs"] == [["7\n", 0, None], ["7", 0, 0]]
+    assert "python" in found["runtimes"]

@@ -1,0 +1,195 @@
+"""`sandbox serve`: how it starts, how it ends, and that nothing of it is left."""
+
+from __future__ import annotations
+
+import http.client
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from places import ROOT
+from pooling import LONG, RIGHT, SLEEPER, SUM, living
+from serving import Answered, ServeCommand
+
+from sandbox.kernel import cgroup
+from sandbox.serve.cli import warn
+
+JOB = {"problem": SUM.to_json(), "program": RIGHT.source}
+SLOW = {"problem": SUM.to_json(), "program": "import time\ntime.sleep(1.5)\n" + RIGHT.source}
+ENDLESS = {"problem": LONG.to_json(), "program": SLEEPER.source}
+
+
+class Asking(threading.Thread):
+    """A request in a thread; `answer` is there after `join`."""
+
+    def __init__(self, server: ServeCommand, body: Any) -> None:
+        super().__init__(daemon=True)
+        self.server, self.body = server, body
+        self.answer: Answered | None = None
+        self.start()
+        wait_until(lambda: "sandbox_requests_in_hand 1\n" in server.ask("/metrics").body.decode())
+
+    def run(self) -> None:
+        try:
+            self.answer = self.server.ask("/judge", self.body)
+        except (OSError, http.client.HTTPException):
+            self.answer = None
+
+
+def wait_until(true: Callable[[], bool]) -> None:
+    end = time.monotonic() + 60
+    while not true():
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+def said(*arguments: str, **environment: str) -> tuple[int, str]:
+    """Exit code and stderr of a command that does not come to serve."""
+    env = os.environ | {"PYTHONPATH": str(ROOT)} | environment
+    command = [sys.executable, "-m", "sandbox", "serve", *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60, env=env)
+    return done.returncode, done.stderr
+
+
+@pytest.mark.parametrize("processes", ["1", "2"])
+def test_sigterm_finishes_what_runs_and_refuses_the_rest(tmp_path: Path, processes: str) -> None:
+    if (os.cpu_count() or 1) < int(processes):
+        pytest.skip("a process of the server has a core of its own")
+    with ServeCommand(tmp_path, "--processes", processes) as server:
+        everyone = server.family()
+        if processes == "1":
+            running = Asking(server, SLOW)
+            server.process.send_signal(signal.SIGTERM)
+            wait_until(lambda: server.ask("/health").status == 503)
+            assert server.ask("/judge", JOB).status == 503
+            running.join(60)
+            assert running.answer is not None
+            assert running.answer.json["verdict"] == "AC"
+        else:
+            assert {server.ask("/judge", JOB).json["verdict"] for _ in range(8)} == {"AC"}
+            server.process.send_signal(signal.SIGTERM)
+        assert server.ended() == (0, "")
+    assert not living(everyone)
+    assert os.listdir(tmp_path) == []
+
+
+def test_what_runs_longer_than_the_drain_is_cut(tmp_path: Path) -> None:
+    with ServeCommand(tmp_path, "--drain-s", "0.2") as server:
+        everyone = server.family()
+        running = Asking(server, ENDLESS)
+        server.process.send_signal(signal.SIGTERM)
+        assert server.ended() == (0, "sandbox: 1 requests were cut after 0.2 s (--drain-s)\n")
+        running.join(60)
+        assert running.answer is not None
+        assert (running.answer.status, running.answer.json["error"]["type"]) == (503, "Draining")
+    assert not living(everyone)
+    assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize("processes", ["1", "2"])
+def test_ctrl_c_cuts_what_runs(tmp_path: Path, processes: str) -> None:
+    if (os.cpu_count() or 1) < int(processes):
+        pytest.skip("a process of the server has a core of its own")
+    with ServeCommand(tmp_path, "--processes", processes) as server:
+        everyone = server.family()
+        server.process.send_signal(signal.SIGINT)
+        assert server.ended()[0] == 130
+    assert not living(everyone)
+    assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize("processes", ["1", "2"])
+def test_a_killed_server_leaves_nothing(tmp_path: Path, processes: str) -> None:
+    if (os.cpu_count() or 1) < int(processes):
+        pytest.skip("a process of the server has a core of its own")
+    with ServeCommand(tmp_path, "--processes", processes) as server:
+        running = Asking(server, ENDLESS)
+        everyone, groups = server.family(), server.groups()
+        server.process.kill()
+        server.ended()
+        assert not living(everyone)
+        wait_until(lambda: os.listdir(tmp_path) == [])
+        assert not groups & cgroup.other_names()
+        running.join(60)
+        assert running.answer is None
+
+
+@pytest.mark.skipif((os.cpu_count() or 1) < 2, reason="a process of the server has a core of its own")
+def test_a_server_process_that_dies_is_replaced(tmp_path: Path) -> None:
+    with ServeCommand(tmp_path, "--processes", "2") as server:
+        first = server.family()[0].children()
+        first[0].kill()
+        wait_until(lambda: len(server.family()[0].children()) == 2 and first[0] not in server.family()[0].children())
+        assert {server.ask("/judge", JOB).json["verdict"] for _ in range(8)} == {"AC"}
+        wait_until(lambda: "sandbox_server_processes 2\n" in server.ask("/metrics").body.decode())
+        server.process.send_signal(signal.SIGTERM)
+        code, error = server.ended()
+    assert (code, error) == (0, "sandbox: a server process ended (code -9), and is started again\n")
+
+
+def test_a_port_in_use_is_one_line(tmp_path: Path) -> None:
+    with ServeCommand(tmp_path) as server:
+        code, error = said("--port", str(server.port))
+    assert code == 2
+    assert error.count("\n") == 1
+    assert f"--port {server.port}: Address already in use; another program has it" in error
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        (("--port", "70000"), "--port 70000: must be at most 65535"),
+        (("--port", "-1"), "--port -1: must be at least 0"),
+        (("--workers", "0"), "--workers 0: must be at least 1"),
+        (("--queue", "0"), "--queue 0: must be at least 1"),
+        (("--body-limit", "0"), "--body-limit 0: must be at least 1"),
+        (("--processes", "4000"), "--processes 4000: each has a worker of its own"),
+        (("--drain-s", "nan"), "--drain-s nan: must be at least 0"),
+        (("--host", "nowhere.invalid"), "--host nowhere.invalid"),
+        (("--packages", "no_such_package", "--port", "0"), "no_such_package"),
+        (("--token-file", "/nonexistent"), "/nonexistent: cannot be opened"),
+        (("--token", "\n"), "--token: must be printable ASCII"),
+    ],
+)
+def test_a_wrong_argument_is_one_line(arguments: tuple[str, ...], named: str) -> None:
+    code, error = said(*arguments)
+    assert (code, error.count("\n"), named in error) == (2, 1, True), error
+
+
+def test_without_the_extra_the_command_names_it(tmp_path: Path) -> None:
+    """The rest of the sandbox does without: nothing of the extra is imported."""
+    (tmp_path / "sitecustomize.py").write_text(
+        "import sys\nsys.modules.update(dict.fromkeys(('starlette', 'uvicorn', 'h11')))\n"
+    )
+    path = f"{ROOT}{os.pathsep}{tmp_path}"
+    code, error = said(PYTHONPATH=path)
+    assert (code, error) == (2, "sandbox: error: serve needs starlette and uvicorn: pip install 'overlap-rl[serve]'\n")
+    program = "import sandbox, sandbox.cli; sandbox.Client; sandbox.Pool; sandbox.cli._parser()"
+    subprocess.run([sys.executable, "-c", program], env=os.environ | {"PYTHONPATH": path}, check=True, timeout=60)
+
+
+@pytest.mark.parametrize(
+    ("host", "token", "named"),
+    [
+        ("127.0.0.1", False, ""),
+        ("127.8.8.8", False, ""),
+        ("::1", False, ""),
+        ("localhost", False, ""),
+        ("0.0.0.0", True, "warning: 0.0.0.0 can be reached"),
+        ("::", False, "WARNING: everybody who can reach :: may run programs"),
+        ("example.org", False, "WARNING"),
+    ],
+)
+def test_a_server_that_others_can_reach_is_warned_of(
+    capsys: pytest.CaptureFixture[str], host: str, token: bool, named: str
+) -> None:
+    warn(host, token)
+    said = capsys.readouterr().err
+    assert named in said if named else not said

@@ -1,0 +1,324 @@
+"""The routes of OpenRLHF, slime, open-instruct, open-r1 and Piston."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import pickle
+import zlib
+
+import pytest
+from serving import Served, served
+
+from sandbox.errors import WorkerDied
+
+OURS = {
+    "id": "sum",
+    "kind": "stdio",
+    "cases": [{"input": "3 4\n", "expected": "7"}, {"input": "1 1\n", "expected": "2"}],
+}
+VERL = {"inputs": ["3 4\n", "1 1\n"], "outputs": ["7\n", "2\n"]}
+CALLS = {"inputs": ["[1, 2]\n3", "[]\n0"], "outputs": ["[1, 2, 3]", "[0]"], "fn_name": "f"}
+WORDS = {"inputs": ['"a"'], "outputs": ["aa"], "fn_name": "twice"}
+ASSERTS = {"assert_case": ["assert f(1) == 2", "assert f(0) == 1"]}
+LINES = {"inputs": [["3 4"]], "outputs": [["7", ""]]}
+IN_CPP = {**VERL, "language": "cpp"}
+SUM = "print(sum(map(int, input().split())))"
+SEVEN = "print(7)"
+CPP = "#include <iostream>\nint main() { int a, b; std::cin >> a >> b; std::cout << a + b; }"
+
+
+def fenced(code: str, tag: str = "python") -> str:
+    return f"Here it is:\n```{tag}\n{code}\n```\n"
+
+
+LABELS = [
+    (OURS, fenced(SUM), 1.0, 1.0),
+    (VERL, fenced(SUM), 1.0, 1.0),
+    (VERL, fenced(SEVEN), 0.0, 0.5),
+    (VERL, SUM, 0.0, 0.0),
+    (VERL, f"<think>{fenced(SUM)}</think>I do not know.", 0.0, 0.0),
+    (VERL, fenced(SEVEN) + fenced(SUM).rstrip("\n") + "<|im_end|>\n<|endoftext|>", 1.0, 1.0),
+    (VERL, fenced(SUM).rstrip("\n") + "</s>", 1.0, 1.0),
+    (LINES, fenced(SUM), 1.0, 1.0),
+    (CALLS, fenced("class Solution:\n    def f(self, a, b): return a + [b]"), 1.0, 1.0),
+    (CALLS, fenced("def f(a, b): return a"), 0.0, 0.0),
+    (WORDS, fenced("def twice(s): return s + s"), 1.0, 1.0),
+    (ASSERTS, fenced("def f(x): return 1 + bool(x)"), 1.0, 1.0),
+    (ASSERTS, fenced("def f(x): return 2"), 0.0, 0.5),
+]
+
+
+@served()
+async def test_an_answer_is_rewarded_by_the_problem_in_its_label(s: Served) -> None:
+    for label, answer, reward, share in LABELS:
+        for text in (json.dumps(label), label):
+            slime = {"prompt": "Add.", "response": answer, "label": text}
+            assert (await s.ask("/remote_rm", slime)).json == reward, (label, answer)
+            assert (await s.ask("/remote_rm?reward=share", slime)).json == share, (label, answer)
+        query = f"<s>Add. {fenced(SUM)}{answer}"  # a program in the prompt is no answer
+        rlhf = {"query": [query], "prompts": [f"Add. {fenced(SUM)}"], "labels": [json.dumps(label)]}
+        assert (await s.ask("/get_reward", rlhf)).json == {"rewards": reward, "scores": reward, "extra_logs": {}}
+
+
+@pytest.mark.compilers
+@served()
+async def test_a_label_names_the_language_of_the_program(s: Served) -> None:
+    body = {"prompt": "", "response": fenced(SUM) + fenced(CPP, "cpp"), "label": IN_CPP}
+    assert (await s.ask("/remote_rm", body)).json == 1.0
+
+
+@served()
+async def test_openrlhf_gets_a_list_for_any_count_but_one(s: Served) -> None:
+    def body(*answers: str) -> dict:
+        return {"query": list(answers), "prompts": [""] * len(answers), "labels": [json.dumps(VERL)] * len(answers)}
+
+    assert (await s.ask("/get_reward", body())).json == {"rewards": [], "scores": [], "extra_logs": {}}
+    found = (await s.ask("/get_reward", body(fenced(SUM), fenced(SEVEN), "no"))).json
+    assert found["rewards"] == found["scores"] == [1.0, 0.0, 0.0]
+
+
+UNFIT = [
+    (None, "label: problem 'label': it has no tests"),
+    ("7", "it has no tests"),
+    ("{", "it has no tests"),
+    ({"inputs": ["1"], "outputs": ["1", "2"]}, "lists of the same length"),
+    ({"inputs": ["?"], "outputs": ["1"], "fn_name": "f"}, "a JSON value per line"),
+    ({"inputs": ["1"], "outputs": [""]}, "every expected output is blank"),
+    ({"inputs": ["1"], "outputs": ["1"], "language": "cobol"}, "cobol"),
+    ({"inputs": ["1"], "outputs": ["1"], "limits": {"cpu": 1}}, "unknown key 'cpu'"),
+    ({"inputs": ["1"], "outputs": ["1"], "compare": 3}, "compare=3"),
+    ({"id": "x", "kind": "stdio", "cases": []}, "cases=()"),
+]
+
+
+@served()
+async def test_a_label_that_no_program_can_be_judged_by_is_refused_with_its_place(s: Served) -> None:
+    for label, says in UNFIT:
+        answered = await s.ask("/remote_rm", {"prompt": "", "response": fenced(SUM), "label": label})
+        assert (answered.status, says in answered.error) == (422, True), answered.body
+
+
+@served()
+async def test_a_reward_of_another_name_and_lists_of_other_lengths_are_refused(s: Served) -> None:
+    answered = await s.ask("/remote_rm?reward=best", {"prompt": "", "response": "", "label": VERL})
+    assert (answered.status, "use one of all, share, score" in answered.error) == (422, True)
+    answered = await s.ask("/get_reward", {"query": ["a"], "prompts": [], "labels": ["{}"]})
+    assert (answered.status, "same length" in answered.error) == (422, True)
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/remote_rm", {"prompt": "", "response": fenced(SUM), "label": VERL}),
+        ("/get_reward", {"query": [fenced(SUM)], "prompts": [""], "labels": [json.dumps(VERL)]}),
+        ("/test_program_stdio", {"program": SUM, "tests": [{"input": "1 2", "output": "3"}]}),
+    ],
+)
+@served()
+async def test_our_fault_is_no_reward(s: Served, monkeypatch, path, body) -> None:
+    async def dies(*_: object, **__: object) -> None:
+        raise WorkerDied("a worker died")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(s.service.pool, "judge", dies)
+        assert (await s.ask(path, body)).status == 504
+
+
+def packed(tests: object) -> str:
+    return base64.b64encode(zlib.compress(pickle.dumps(tests))).decode()
+
+
+PAIRS = [{"input": "1\n", "output": "2\n"}, {"input": "100\n", "output": "101\n"}, {"input": "5\n", "output": "7\n"}]
+MORE = "import sys\nfor line in sys.stdin: print(int(line) + 1)"
+TESTS = ["assert add(1, 2) == 3", "assert add(-1, 1) == 0", "assert add(0, 0) == 1"]
+
+
+@pytest.mark.parametrize("pack", [list, json.dumps, packed])
+@served()
+async def test_open_instruct_gets_a_result_and_a_time_for_each_test(s: Served, pack) -> None:
+    jobs = [
+        ("/test_program", "def add(a, b): return a + b", TESTS),
+        ("/test_program_stdio", MORE, PAIRS),
+    ]
+    for path, program, tests in jobs:
+        found = (await s.ask(path, {"program": program, "tests": pack(tests), "max_execution_time": 2.0})).json
+        assert found["results"] == [1, 1, 0]
+        assert [time > 0 for time in found["runtimes"]] == [True, True, False]
+        assert found["runtimes"][2] == -1.0
+        assert (await s.ask(path, {"program": program, "tests": []})).json == {"results": [], "runtimes": []}
+
+
+class Exploit:
+    def __reduce__(self) -> object:
+        return os.system, ("touch /tmp/owned",)
+
+
+@served()
+async def test_packed_tests_that_are_no_plain_list_are_refused(s: Served) -> None:
+    for tests in [packed(Exploit()), packed([1])[:-8], "x", base64.b64encode(b"x").decode(), 3]:
+        answered = await s.ask("/test_program", {"program": "", "tests": tests})
+        assert (answered.status, "tests" in answered.error) == (422, True), answered.body
+
+
+GRADER = """
+    import subprocess
+    import json
+
+    def evaluate_code(code, test_cases):
+        return 17
+
+    code_snippet = {code}
+    test_cases = json.loads({tests})
+
+    evaluate_code(code_snippet, test_cases)
+    """
+
+
+def script(code: str, tests: list[dict]) -> str:
+    return GRADER.format(code=json.dumps(code), tests=json.dumps(json.dumps(tests)))
+
+
+@served()
+async def test_open_r1s_scripts_are_judged_and_others_run_as_cells(s: Served) -> None:
+    cells = ["x = 2\nprint('hi')\nx + 1", "  1 / 0", "import sys; sys.stderr.write('oh'); None", "while True: pass"]
+    two = [{"input": "3 4", "output": "7"}, {"input": "1 1", "output": "2\n3"}]
+    scripts = [script(SUM, two[:1]), script(SUM, two), script("def f(:", two), *cells]
+    body = {"scripts": scripts, "languages": ["python"] * len(scripts), "timeout": 2, "request_timeout": 2}
+    found = (await s.ask("/execute_batch", body)).json
+    assert [each["text"] for each in found] == ["1.0", "0.5", "0.0", "3", None, None, None]
+    assert [each["exception_str"] for each in found] == [None] * 7
+    judged, *_, cell, wrong, told, endless = (each["execution"] for each in found)
+    assert judged["results"] == [{"is_main_result": True, "text": "1.0"}]
+    assert (cell["logs"], cell["error"]) == ({"stdout": ["hi\n"], "stderr": []}, None)
+    assert (wrong["results"], wrong["error"]["name"]) == ([], "ZeroDivisionError")
+    assert told["logs"]["stderr"] == ["oh"]
+    assert endless["error"]["name"] == "TimeoutError"
+
+
+@served()
+async def test_a_script_that_we_could_not_judge_has_no_execution(s: Served, monkeypatch) -> None:
+    async def dies(*_: object, **__: object) -> None:
+        raise WorkerDied("a worker died")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(s.service.pool, "judge", dies)
+        found = (await s.ask("/execute_batch", {"scripts": [script(SUM, [{"input": "1", "output": "1"}])]})).json
+    assert found == [{"execution": None, "exception_str": "WorkerDied: a worker died", "text": None}]
+
+
+UNRUNNABLE = [
+    ({"scripts": ["1"], "languages": ["r"]}, "languages: 'r'"),
+    ({"scripts": ["1"], "languages": []}, "0 for 1 scripts"),
+    ({"scripts": "1"}, "scripts='1'"),
+]
+
+
+@served()
+async def test_scripts_that_cannot_run_are_refused(s: Served) -> None:
+    for body, says in UNRUNNABLE:
+        answered = await s.ask("/execute_batch", body)
+        assert (answered.status, says in answered.error) == (422, True), answered.body
+
+
+async def piston(s: Served, language: str, *files: tuple[str, str], **more: object) -> dict:
+    listed = [{"name": name, "content": content} for name, content in files]
+    answered = await s.ask("/api/v2/execute", {"language": language, "version": "*", "files": listed, **more})
+    assert answered.status == 200, answered.body
+    return answered.json
+
+
+@served()
+async def test_piston_runs_a_program_with_its_files_stdin_and_arguments(s: Served) -> None:
+    code = "import sys, util\nprint(util.x, input(), sys.argv[1:], open('data.txt').read())"
+    files = (("prog.py", code), ("util.py", "x = 5"), ("data.txt", "d"))
+    found = await piston(s, "python", *files, stdin="in", args=["a", "b"])
+    assert found["language"] == "python"
+    assert found["version"].startswith("3.")
+    ran = found["run"]
+    assert (ran["stdout"], ran["stderr"], ran["code"], ran["signal"]) == ("5 in ['a', 'b'] d\n", "", 0, None)
+    assert (ran["status"], "compile" in found) == (None, False)
+    assert ran["output"] == ran["stdout"]
+
+
+ENDS = [
+    ("exit(3)", 3, None, "RE"),
+    ("while True: pass", None, "SIGKILL", "TO"),
+    ("import os; os.kill(os.getpid(), 11)", None, "SIGSEGV", "SG"),
+    ("while True: print('x' * 99999)", None, "SIGXFSZ", "OL"),
+    ("def f(:", 1, None, "RE"),
+]
+
+
+@served()
+async def test_piston_says_how_a_program_ended(s: Served) -> None:
+    for code, code_, signal, status in ENDS:
+        ran = (await piston(s, "py", ("", code), run_timeout=500 if "while True: pass" in code else 5000))["run"]
+        assert (ran["code"], ran["signal"], ran["status"]) == (code_, signal, status), code
+
+
+@pytest.mark.compilers
+@served()
+async def test_piston_compiles(s: Served) -> None:
+    found = await piston(s, "c++", ("main.cpp", CPP), stdin="3 4")
+    assert (found["compile"]["code"], found["run"]["stdout"]) == (0, "7")
+    found = await piston(s, "c++", ("main.cpp", "int main() { return x; }"))
+    assert found["compile"]["code"] == 1
+    assert "was not declared" in found["compile"]["stderr"]
+    assert found["run"]["code"] is None
+
+
+CHECKER = """
+import sys
+given, answer, said = (open(path).read().split() for path in sys.argv[1:4])
+print(int(sorted(said) == sorted(answer)))
+"""
+
+
+GRADED = [
+    ("print('2 1')", CHECKER, "1"),
+    ("print('2 1')", "", "0"),
+    ("print('1 3')", CHECKER, "0"),
+    ("exit(1)", "", "0"),
+]
+
+
+@served()
+async def test_open_r1s_grader_over_piston_says_1_or_0(s: Served) -> None:
+    config = "TIME_LIMIT=2.0\nMEMORY_LIMIT=256.0\nINPUT_MODE=stdio"
+    for code, checker, said in GRADED:
+        files = [("main.python", code), ("input.txt", ""), ("correct_output.txt", "1 2"), ("grader_config", config)]
+        if checker:
+            files.insert(1, ("checker.py", checker))
+        found = await piston(s, "cf_python3", *files)
+        assert (found["compile"]["code"], found["run"]["code"], found["run"]["stdout"]) == (0, 0, said)
+
+
+@served()
+async def test_piston_lists_what_this_machine_has_and_refuses_what_it_has_not(s: Served) -> None:
+    found = (await s.ask("/api/v2/runtimes")).json
+    assert {"language", "version", "aliases"} == set(found[0])
+    assert "python" in [each["language"] for each in found]
+    answered = await s.ask("/api/v2/execute", {"language": "cms_ioi", "version": "*", "files": [{"content": ""}]})
+    assert answered.status == 400
+    assert "'cms_ioi'" in answered.error
+
+
+UNFIT_FOR_PISTON = [
+    ({"files": []}, "files=[]"),
+    ({"files": [{"name": "../x", "content": ""}]}, "files: '../x'"),
+    ({"files": [{"content": "?", "encoding": "base64"}]}, "files[0].content='?'"),
+    ({"files": [{"content": "zz", "encoding": "hex"}]}, "hexadecimal"),
+    ({"files": [{"content": "", "encoding": "gzip"}]}, "utf8, base64 or hex"),
+    ({"files": [{"name": "a", "content": ""}, {"name": "a", "content": ""}]}, "is there twice"),
+    ({"files": [{"content": ""}], "run_timeout": -1}, "run_timeout=-1"),
+    ({"files": [{"content": ""}], "run_memory_limit": "1"}, "run_memory_limit='1'"),
+]
+
+
+@served()
+async def test_piston_refuses_what_cannot_be_run(s: Served) -> None:
+    for body, says in UNFIT_FOR_PISTON:
+        answered = await s.ask("/api/v2/execute", {"language": "python", "version": "*", **body})
+        assert (answered.status in (400, 422), says in answered.error) == (True, True), answered.body
