@@ -77,7 +77,7 @@ class Box:
         )  # fmt: skip
         fetch = (inside.STATE, inside.OUT, inside.ERR, inside.ENDED)
         async with self._turn:
-            files = {inside.CALL: json.dumps(call), inside.STATE: self._state}
+            files: dict[str, str | bytes] = {inside.CALL: json.dumps(call), inside.STATE: self._state}
             done = await asyncio.wrap_future(
                 process_pool().submit(
                     lambda pool: pool.run(getsource(inside), files=files, fetch_files=fetch, limits=limits)

@@ -35,7 +35,7 @@ def main() -> None:
 def _run(call: dict, box: str) -> dict:
     path = f"{os.path.dirname(sys.executable)}:/usr/local/bin:/usr/bin:/bin"
     env = {"PATH": path, "HOME": box, "TMPDIR": box, "LANG": "C.UTF-8", **call["env"]}
-    ended = {"code": None, "timed_out": False, "cut": False, "error": ""}
+    ended: dict[str, int | str | bool | None] = {"code": None, "timed_out": False, "cut": False, "error": ""}
     with open(OUT, "wb") as out, open(ERR, "wb") as err:
         try:
             child = subprocess.Popen(

@@ -77,6 +77,13 @@ def test_verls_reward_manager_gives_our_scores(wanted: list[float], answers: Pat
     assert found["judged"] == [1.0] * len(wanted) + [0.0]
 
 
+def test_openrlhfs_executor_gets_our_rewards_and_none_for_what_could_not_be_judged(
+    wanted: list[float], answers: Path
+) -> None:
+    found = run("openrlhf", "openrlhf_reward", answers)
+    assert found["rewards"] == found["scores"] == [*wanted, None]
+
+
 def test_verifiers_scores_traces_and_knows_our_faults_by_their_type(wanted: list[float], answers: Path) -> None:
     found = run("verifiers", "verifiers_reward", answers)
     assert found["rewards"] == [*wanted, None]
