@@ -28,7 +28,7 @@ from typing import Any, Final, NoReturn
 from sandbox.jail import descendant_pids
 from sandbox.kernel import linux, remove_tree
 from sandbox.rewards.columns import answered_by, plainly_answered
-from sandbox.rewards.named_function import named_function
+from sandbox.rewards.function_path import named_function
 from sandbox.rewards.styles import Answered, BadReward, Function, MissingColumn, Style, StyleError, find_style
 
 _EXIT_S: Final = 2.0  # a child that has answered may take this long to end
