@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from sandbox.rewards import cli as cli
     from sandbox.rewards.extract import extract_program, fenced_blocks
-    from sandbox.rewards.ground_truth import problem_in, problem_of
     from sandbox.rewards.function_path import named_function
+    from sandbox.rewards.ground_truth import problem_in, problem_of
     from sandbox.rewards.outcome import Outcome, Reward, all_or_nothing, masked_if_weak, score, share_of_cases
     from sandbox.rewards.styles import STYLES, Answered, BadReward, MissingColumn, Style, StyleError, find_style
 else:
