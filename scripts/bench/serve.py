@@ -1,4 +1,4 @@
-"""`sandbox serve` beside the pool in its own process, and beside a server that starts a process per request.
+"""The server `sandbox serve` beside the pool, and beside a server that starts a process per request.
 
     pace        requests/s, p50 and p99 at 1, 8, 64 and 256 clients, trivial programs that all differ, in turns
     rate        the same latencies where requests come at half the pace of the pool, as from a trainer that has time
