@@ -53,7 +53,7 @@ node_packages ai ai@6.0.326 @ai-sdk/openai-compatible@2.0.91
 node_packages openai-agents-js @openai/agents@0.20.0 zod@4.6.7
 # Of `sandbox serve`.
 above verl verl==0.9.1 tensordict==0.15.3 omegaconf==2.4.0 pyvers==0.2.3
-above openrlhf openrlhf==0.11.2
+above openrlhf openrlhf==0.11.2 pylatexenc==2.10
 python sandbox-fusion sandbox-fusion==0.3.7
 python open-r1 e2b-code-interpreter==2.11.5 requests==2.34.2
 python piston piston-rspy==0.4.3

@@ -12,6 +12,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+import pooling
 import pytest
 from clients import CLIENTS
 from places import ROOT, SHARED, SUPPORT
@@ -22,7 +23,8 @@ PROGRAMS = "OVERLAP_WIRE_PROGRAMS"
 """How many labelled programs a test sends; a few, where it is not set."""
 _APPS = SHARED / "apps_sample" / "train"
 _MBPP = SHARED / "llm_samples_labelled" / "mbpp_seed_starcoder_seed.jsonl"
-_LIMITS = {"cpu_s": 10.0, "memory_bytes": 1 << 30}
+CPU_S = 3
+_LIMITS = {"cpu_s": CPU_S, "memory_bytes": 1 << 30}
 
 
 @dataclass(frozen=True)
@@ -36,6 +38,10 @@ class Labelled:
     @property
     def answer(self) -> str:
         return f"This is it:\n\n```python\n{self.program}\n```\n"
+
+
+if PROGRAMS in os.environ:
+    pooling.DEADLINE_S = 1800.0
 
 
 def needs(name: str) -> pytest.MarkDecorator:
@@ -104,6 +110,8 @@ def _printing() -> Iterator[Labelled]:
 def _called() -> Iterator[Labelled]:
     for name in ("4184", "2404"):
         for tests, code in _programs(name):
+            if "print(" in code:  # verl compares all that such a program prints; the value alone counts here
+                continue
             wrapped = all(isinstance(out, list) and len(out) == 1 for out in tests["outputs"])
             outputs = [json.dumps(out[0] if wrapped else out) for out in tests["outputs"]]
             cases = [{"input": json.dumps(i), "expected": o} for i, o in zip(tests["inputs"], outputs, strict=True)]
