@@ -79,7 +79,7 @@ def _parser() -> argparse.ArgumentParser:
     bench.add_argument("--rounds", type=int, default=30, help="programs per figure (default %(default)s)")
     bench.set_defaults(action=_bench)
     verify = cli_verify.add_parser(actions)
-    serve = cli_serve.add_parser(actions)
+    serve = cli_serve.add_serve_parser(actions)
     cli_reward.add_parsers(actions, judge)
     for part in (run, verdict):
         part.add_argument("--language", help="language of the program; default: by the suffix of its file")

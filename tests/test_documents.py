@@ -91,7 +91,7 @@ def test_every_command_can_be_typed(command: str) -> None:
         if config := getattr(args, "config", None):
             assert (ROOT / config).is_file() or (STARTER / config).is_file()
     else:
-        assert words[0] in ("overlap", "sandbox", "source", "python", "cd")
+        assert words[0] in ("overlap", "sandbox", "source", "python", "cd", "pip")
 
 
 @pytest.mark.parametrize("page", ["README.md", "docs/quickstart.md"])

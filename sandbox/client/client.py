@@ -203,10 +203,9 @@ class Client:
             if reply.status in (429, 503):
                 self._rest(machine, _retry_after(reply))
                 continue
-            error = _error(reply, machine)
             faults += 1
             if reply.status != 504 or faults == TRIES:
-                raise error
+                raise _error(reply, machine)
             self._counts.failures += 1
             await self._sleep(_pause(faults))
 
@@ -242,7 +241,7 @@ def _plain(program: Program) -> dict[str, Any]:
 
 def _pause(times: int) -> float:
     """Seconds before the next try: twice as many each time, and not the same for all who wait."""
-    return min(_PAUSE_MAX_S, _PAUSE_S * 2 ** (times - 1)) * random.uniform(0.5, 1.0)
+    return min(_PAUSE_MAX_S, _PAUSE_S * 2.0 ** min(times - 1, 10)) * random.uniform(0.5, 1.0)
 
 
 def _retry_after(reply: HttpReply) -> float:

@@ -27,8 +27,8 @@ class HttpConnection:
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, host: str) -> None:
         self._reader, self._writer = reader, writer
         self._host = host
-        self.used = self.keeps = False
-        """A request was answered; the server keeps the connection after its last answer."""
+        self.used = self.keeps = self.closed = False
+        """A request was answered; the server keeps the connection after its last answer; it was closed here."""
 
     @classmethod
     async def open(cls, host: str, port: int, secure: bool) -> HttpConnection:
@@ -82,4 +82,5 @@ class HttpConnection:
 
     def close(self) -> None:
         """Close it; a request that waits for its answer raises EOFError."""
+        self.closed = True
         self._writer.transport.abort()

@@ -75,13 +75,13 @@ class Machine:
         """A request on a connection that is there, and on a new one where the server has closed that."""
         while True:
             connection = self._kept() or await HttpConnection.open(self.host, self.port, self.secure)
-            again = connection.used
             self._busy.add(connection)
             try:
                 reply = await connection.ask(method, self._prefix + path, self._headers, body)
             except BaseException as error:
+                again = connection.used and not connection.closed and isinstance(error, ConnectionError | EOFError)
                 connection.close()
-                if again and isinstance(error, ConnectionError | EOFError):
+                if again:
                     continue
                 raise
             finally:

@@ -24,6 +24,7 @@ _RUN_MARGIN_S: Final = 20.0
 _ASKED: Final = 4
 """Limits of a checker that its runs for one output may take: that, and those by which we see whose fault it is."""
 OLDEST_EVERY: Final = 8
+_DRIFT: Final = 0.25
 
 T = TypeVar("T")
 
@@ -46,6 +47,8 @@ class _Spent:
     cpu_s: float = 0.0
     programs: int = 0
     cases: int = 0
+    told_s: float = 0.0
+    """The expectation that was given last."""
 
 
 class History:
@@ -65,11 +68,18 @@ class History:
             self._spent.popitem(last=False)
 
     def expected_s(self, problem_key: str, language: str, problem: Problem) -> float:
-        """CPU seconds of one program."""
+        """CPU seconds of one program.
+
+        The same number until the mean is a quarter away from it: or of many jobs for one problem, those that came
+        while the mean was lower would wait for all that come while it is higher.
+        """
         spent = self._spent.get((problem_key, language))
         if spent is None:
             return problem.limits.cpu_s * len(problem.cases)
-        return spent.cpu_s / spent.programs
+        mean = spent.cpu_s / spent.programs
+        if abs(mean - spent.told_s) > _DRIFT * spent.told_s:
+            spent.told_s = mean
+        return spent.told_s
 
     def case_s(self, problem_key: str, language: str) -> float | None:
         """CPU seconds of one case; None when no case has run."""

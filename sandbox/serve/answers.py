@@ -37,7 +37,7 @@ class AsciiJson(Response):
         return json.dumps(content, separators=(",", ":")).encode()
 
 
-def failure(error: Exception) -> tuple[int, dict[str, Any]]:
+def error_body(error: Exception) -> tuple[int, dict[str, Any]]:
     """Status and body for an error. One that nobody foresaw is our fault: it goes to stderr, and is a 504 too."""
     kind = type(error).__name__
     match error:
@@ -59,7 +59,7 @@ def failure(error: Exception) -> tuple[int, dict[str, Any]]:
 
 def error_response(error: Exception, status: int | None = None) -> Response:
     """The answer that tells an error; ``status`` instead of the usual one."""
-    usual, body = failure(error)
+    usual, body = error_body(error)
     headers = {}
     if isinstance(error, Busy | PoolClosed):
         headers["retry-after"] = str(getattr(error, "retry_s", 1))

@@ -32,7 +32,7 @@ class ClientGone(Exception):
     """The client has closed its connection: nobody reads an answer."""
 
 
-async def read_body(scope: Scope, receive: Receive, place: Place, bounds: Bounds) -> bytes:
+async def receive_body(scope: Scope, receive: Receive, place: Place, bounds: Bounds) -> bytes:
     """The body of a request. Raises Refused (too long, too slow), Busy, ClientGone."""
     most = bounds.body_bytes
     declared = _declared(scope)

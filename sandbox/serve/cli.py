@@ -21,7 +21,7 @@ PORT: Final = 8080
 _NEEDED: Final = ("starlette", "uvicorn")
 
 
-def add_parser(actions: Any) -> argparse.ArgumentParser:
+def add_serve_parser(actions: Any) -> argparse.ArgumentParser:
     text = "judge programs for other processes and machines, over HTTP"
     parser: argparse.ArgumentParser = actions.add_parser("serve", help=text, description=text[0].upper() + text[1:])
     add = parser.add_argument

@@ -19,7 +19,7 @@ from typing import Final
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from sandbox.serve.answers import error_response
-from sandbox.serve.bodies import ClientGone, Refused, read_body
+from sandbox.serve.bodies import ClientGone, Refused, receive_body
 from sandbox.serve.service import Busy, Draining, Service
 
 OPEN_PATHS: Final = frozenset({"/health"})
@@ -70,7 +70,7 @@ class Guard:
             await self.app(scope, receive, answer)
             return
         with self.service.admitted() as place:
-            body = await read_body(scope, receive, place, self.service.bounds)
+            body = await receive_body(scope, receive, place, self.service.bounds)
             await _until_gone(self.app, scope, body, receive, answer)
 
 

@@ -107,8 +107,8 @@ class Service:
         return Sessions(most, limits=SESSION_LIMITS, shown_bytes=SESSION_LIMITS.output_bytes, **how)
 
     def problem(self, given: Any, make: Callable[[Any], Problem] = Problem.of) -> Problem:
-        """The problem of a JSON object, or what ``make`` reads in another value. Equal ones give the same problem: it is
-        checked and sent to the pool once. Raises InvalidProblem.
+        """The problem of a JSON object, or what ``make`` reads in another value. Equal ones give the same problem,
+        which is checked and sent to the pool once. Raises InvalidProblem.
         """
         return self._problems.find(given, make)
 

@@ -116,12 +116,11 @@ async def serving(
     workers: int = 1, *, token: str = "", bounds: Bounds | None = None, **options: Any
 ) -> AsyncIterator[Served]:
     """A server over a pool that must leave nothing."""
-    async with pool_of(workers, **options) as pool:
-        async with _listening(Service(pool, bounds or Bounds(), token)) as served:
-            yield served
-            await until(lambda: served.service.in_hand == served.service.held_bytes == 0)
-            if "sessions" in served.service.__dict__:
-                await served.service.sessions.close()
+    async with pool_of(workers, **options) as pool, _listening(Service(pool, bounds or Bounds(), token)) as served:
+        yield served
+        await until(lambda: served.service.in_hand == served.service.held_bytes == 0)
+        if "sessions" in served.service.__dict__:
+            await served.service.sessions.close()
 
 
 @asynccontextmanager

@@ -22,7 +22,7 @@ from starlette.routing import Route
 from sandbox.core import Judgement, Limits, Problem, Program, ProgramRun, wrong_type
 from sandbox.errors import SandboxError, ToolchainMissing
 from sandbox.languages import LANGUAGES, Language, find_language, toolchain
-from sandbox.serve.answers import AsciiJson, failure
+from sandbox.serve.answers import AsciiJson, error_body
 from sandbox.serve.bodies import Refused, check_fields, read_json
 from sandbox.serve.metrics import metrics_text
 from sandbox.serve.openapi import document, get, post, reference
@@ -179,7 +179,7 @@ async def _line(service: Service, index: int, job: Mapping[str, Any]) -> bytes:
     try:
         found: dict[str, Any] = {"judgement": (await service.pool.judge(**job)).to_json()}
     except Exception as error:
-        found = failure(error)[1]
+        found = error_body(error)[1]
     return json.dumps({"index": index, **found}, separators=(",", ":")).encode() + b"\n"
 
 

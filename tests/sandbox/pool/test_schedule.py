@@ -103,6 +103,14 @@ def test_what_is_expected_is_the_mean_so_far_and_before_that_the_limits() -> Non
     assert history.expected_s("k", "cpp", PROBLEM) == 30.0
 
 
+def test_jobs_of_one_problem_keep_their_order_while_its_mean_drifts() -> None:
+    history, backlog = History(), Backlog[int]()
+    for number in range(100):  # each program takes a little longer than those before
+        history.record("k", "python", judged(ran(cpu_s=1.0 + number / 1000)))
+        backlog.put(number, history.expected_s("k", "python", PROBLEM), number)
+    assert [backlog.take() for _ in range(100)] == list(range(100))
+
+
 def test_the_history_is_bounded_and_forgets_the_one_used_longest_ago() -> None:
     history = History(known_max=2)
     for key in ("a", "b", "a", "c"):

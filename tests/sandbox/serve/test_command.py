@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import os
 import signal
 import subprocess
@@ -33,12 +34,12 @@ class Asking(threading.Thread):
         self.server, self.body = server, body
         self.answer: Answered | None = None
         self.start()
-        wait_until(lambda: server.ask("/health").json["in_hand"] == 1)
+        wait_until(lambda: "sandbox_requests_in_hand 1\n" in server.ask("/metrics").body.decode())
 
     def run(self) -> None:
         try:
             self.answer = self.server.ask("/judge", self.body)
-        except OSError:
+        except (OSError, http.client.HTTPException):
             self.answer = None
 
 
@@ -51,10 +52,9 @@ def wait_until(true: Callable[[], bool]) -> None:
 
 def said(*arguments: str, **environment: str) -> tuple[int, str]:
     """Exit code and stderr of a command that does not come to serve."""
-    done = subprocess.run(
-        [sys.executable, "-m", "sandbox", "serve", *arguments],
-        capture_output=True, text=True, check=False, timeout=60, env=os.environ | {"PYTHONPATH": str(ROOT)} | environment,
-    )  # fmt: skip
+    env = os.environ | {"PYTHONPATH": str(ROOT)} | environment
+    command = [sys.executable, "-m", "sandbox", "serve", *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60, env=env)
     return done.returncode, done.stderr
 
 
@@ -110,9 +110,7 @@ def test_a_killed_server_leaves_nothing(tmp_path: Path, processes: str) -> None:
     if (os.cpu_count() or 1) < int(processes):
         pytest.skip("a process of the server has a core of its own")
     with ServeCommand(tmp_path, "--processes", processes) as server:
-        running = threading.Thread(target=lambda: pytest.raises(OSError, server.ask, "/judge", ENDLESS), daemon=True)
-        running.start()
-        wait_until(lambda: "sandbox_requests_in_hand 1\n" in server.ask("/metrics").body.decode())
+        running = Asking(server, ENDLESS)
         everyone, groups = server.family(), server.groups()
         server.process.kill()
         server.ended()
@@ -120,6 +118,7 @@ def test_a_killed_server_leaves_nothing(tmp_path: Path, processes: str) -> None:
         wait_until(lambda: os.listdir(tmp_path) == [])
         assert not groups & cgroup.other_names()
         running.join(60)
+        assert running.answer is None
 
 
 @pytest.mark.skipif((os.cpu_count() or 1) < 2, reason="a process of the server has a core of its own")
