@@ -17,9 +17,8 @@ from overlap.core import LeftOut, Prompt, described_error, line_of
 from overlap.errors import ConfigError, OverlapError
 from overlap.rows import DUPLICATE, SourceRow, Unusable, is_held_out, source_rows
 from overlap.task import Task, rendered_chat, task_options
-from overlap.verify.user_fault import RewardFault
-from sandbox.rewards.import_function import import_function
-from sandbox.rewards.styles import Answered, BadReward, MissingColumn, Style, StyleError, find_style
+from overlap.verify import RewardFault
+from sandbox.rewards import Answered, BadReward, MissingColumn, Style, StyleError, find_style, named_function
 
 if TYPE_CHECKING:
     from overlap.config import Config
@@ -228,7 +227,7 @@ def _imported(target: str) -> Any:
 
         return import_named("data.options.reward", target, kind="function", example="my_rewards:accuracy")
     try:
-        return import_function(target)
+        return named_function(target)
     except Exception as error:  # whatever the user's file raises
         raise ConfigError("data.options.reward", target, described_error(error)) from error
 

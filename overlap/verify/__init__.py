@@ -6,6 +6,7 @@ Woken by  either, or by its deadline
 """
 
 from overlap.verify.guarded_pool import GuardedPool, JudgePool
+from overlap.verify.user_fault import RewardFault
 from overlap.verify.verifier import PROBE, PROBE_PROGRAM, SandboxVerifier
 
-__all__ = ["PROBE", "PROBE_PROGRAM", "GuardedPool", "JudgePool", "SandboxVerifier"]
+__all__ = ["PROBE", "PROBE_PROGRAM", "GuardedPool", "JudgePool", "RewardFault", "SandboxVerifier"]

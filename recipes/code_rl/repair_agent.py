@@ -16,7 +16,7 @@ from typing import Any
 import sandbox
 from recipes.code_rl.repair import NO_PROGRAM, PROBLEM_FILE, feedback
 from sandbox.core import Problem, Program
-from sandbox.rewards.extract import extract_program
+from sandbox.rewards import extract_program
 
 _PATIENCE_S = 600.0
 

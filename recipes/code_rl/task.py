@@ -20,7 +20,7 @@ from recipes.code_rl.cases import CONTEST_MODULES, CodeOptions, Judging
 from recipes.code_rl.core import CodeProblem
 from recipes.code_rl.data import ProblemSet, load_problems
 from sandbox.core import Program, Verdict
-from sandbox.rewards.extract import extract_program
+from sandbox.rewards import extract_program
 
 if TYPE_CHECKING:
     from overlap.config import Config

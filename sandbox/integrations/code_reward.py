@@ -20,9 +20,14 @@ from sandbox.core import Judgement, Limits, Problem, Program
 from sandbox.errors import InvalidProblem, SandboxError
 from sandbox.integrations.process_pool import process_pool
 from sandbox.pool import Pool
-from sandbox.rewards.extract import extract_program, fenced_blocks
-from sandbox.rewards.ground_truth import problem_in, problem_of
-from sandbox.rewards.outcome import Outcome, all_or_nothing, share_of_cases
+from sandbox.rewards import (
+    Outcome,
+    all_or_nothing,
+    extract_program,
+    problem_in,
+    problem_of,
+    share_of_cases,
+)
 
 _LOG: Final = logging.getLogger("sandbox.integrations")
 _END_TOKENS: Final = re.compile(r"(?:\s*(?:<\|[^<>|\n]{1,40}\|>|<｜[^<>｜\n]{1,40}｜>|</s>|<eos>))+\s*\Z")
@@ -36,7 +41,7 @@ class Unjudged(SandboxError):
 class CodeReward:
     """How answers are rewarded: 1 where the program passes all tests, else 0. It can be pickled.
 
-    An answer without a program gets 0 without a run. One without any code fence is the program itself.
+    An answer without a program in a code fence gets 0 without a run.
     """
 
     column: str = ""
@@ -54,14 +59,14 @@ class CodeReward:
         ``truth`` is a row, of which the column counts, or what `problem_of` reads. Raises nothing; wait for it in any
         thread.
         """
-        how = {"limits": Limits(cpu_s=self.cpu_s), "compare": self.compare, "language": self.language}
+        how: dict[str, Any] = {"limits": Limits(cpu_s=self.cpu_s), "compare": self.compare, "language": self.language}
         found: Future[Any] = Future()
         try:
             if isinstance(truth, Row):
                 problem = problem_in(truth.columns, self.column, **how)
             else:
                 problem = problem_of(truth, id=id, **how)
-            source = program_in(answer, self.language)
+            source = program_of_answer(answer, self.language)
         except SandboxError as error:
             found.set_result(error)
             return found
@@ -111,12 +116,9 @@ def rows_of(columns: Mapping[str, Any], count: int) -> list[Row]:
     return [Row({name: values[number] for name, values in lists.items()}) for number in range(count)]
 
 
-def program_in(answer: str, language: str) -> str:
-    """The program in an answer, "" for none: by the rule of `extract`; all of an answer that has no fence."""
-    if any(fenced_blocks(answer)):
-        return extract_program(answer, language=language)
-    said = _END_TOKENS.sub("", answer)
-    return said if said.strip() else ""
+def program_of_answer(answer: str, language: str) -> str:
+    """The program in an answer, "" for none, by the rule of `extract`. Special tokens that end it are no part of it."""
+    return extract_program(_END_TOKENS.sub("", answer), language=language)
 
 
 def answer_of(query: str, prompt: str) -> str:

@@ -69,7 +69,7 @@ def pool_from_environment() -> Pool | Client:
     return Pool(int(workers) if workers else None, packages=packages)
 
 
-_LOCK: Final = threading.Lock()
+_LOCK = threading.Lock()
 _OWN: list[ProcessPool] = []
 
 
@@ -88,6 +88,13 @@ def close_process_pool() -> None:
             _OWN.pop().close()
 
 
+def _forget() -> None:
+    """In a forked process: the pool is the parent's, and another thread of it may have held the lock."""
+    global _LOCK
+    _OWN.clear()
+    _LOCK = threading.Lock()
+
+
 # Before the interpreter's executors end, which the loop needs to close: an `atexit` function comes too late.
 threading._register_atexit(close_process_pool)  # type: ignore[attr-defined]
-os.register_at_fork(after_in_child=lambda: (_OWN.clear(), globals().update(_LOCK=threading.Lock())))
+os.register_at_fork(after_in_child=_forget)

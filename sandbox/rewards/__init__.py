@@ -1,8 +1,40 @@
-"""Rewards from judgements, and `sandbox check-reward`, which tests any reward function.
+"""Rewards: from judgements and from answers, and `sandbox check-reward`, which tests any reward function.
 
 Knows nothing of how a program is judged.
 """
 
-from sandbox.rewards.outcome import Outcome, Reward, all_or_nothing, masked_if_weak, score, share_of_cases
+from typing import TYPE_CHECKING
 
-__all__ = ["Outcome", "Reward", "all_or_nothing", "cli", "masked_if_weak", "score", "share_of_cases"]
+if TYPE_CHECKING:
+    from sandbox.rewards import cli as cli
+    from sandbox.rewards.extract import extract_program, fenced_blocks
+    from sandbox.rewards.function_path import named_function
+    from sandbox.rewards.ground_truth import problem_in, problem_of
+    from sandbox.rewards.outcome import Outcome, Reward, all_or_nothing, masked_if_weak, score, share_of_cases
+    from sandbox.rewards.styles import STYLES, Answered, BadReward, MissingColumn, Style, StyleError, find_style
+else:
+    from sandbox.lazy import names
+
+    __getattr__ = names(__name__)
+
+__all__ = [
+    "STYLES",
+    "Answered",
+    "BadReward",
+    "MissingColumn",
+    "Outcome",
+    "Reward",
+    "Style",
+    "StyleError",
+    "all_or_nothing",
+    "cli",
+    "extract_program",
+    "fenced_blocks",
+    "find_style",
+    "masked_if_weak",
+    "named_function",
+    "problem_in",
+    "problem_of",
+    "score",
+    "share_of_cases",
+]

@@ -28,7 +28,7 @@ from typing import Any, Final, NoReturn
 from sandbox.jail import descendant_pids
 from sandbox.kernel import linux, remove_tree
 from sandbox.rewards.columns import answered_by, plainly_answered
-from sandbox.rewards.import_function import import_function
+from sandbox.rewards.function_path import named_function
 from sandbox.rewards.styles import Answered, BadReward, Function, MissingColumn, Style, StyleError, find_style
 
 _EXIT_S: Final = 2.0  # a child that has answered may take this long to end
@@ -48,9 +48,9 @@ def main() -> None:
     sys.path.insert(0, os.getcwd())
     stream = control.makefile("rw", encoding="utf-8")
     try:
-        function = import_function(target)
+        function = named_function(target)
         style = find_style(function, asked)
-        called = _Called(function, style, import_function(rows) if rows else None, form == "bare")
+        called = _Called(function, style, named_function(rows) if rows else None, form == "bare")
     except StyleError as error:
         _send(stream, {"error": f"{target}: {error}"})
         return

@@ -40,18 +40,20 @@ def problem_of(
     value = _parsed(given)
     if isinstance(value, Mapping) and "kind" in value and "cases" in value:
         return Problem.from_json({"id": id, **value})
-    how = {"limits": limits or Limits()}
+    limits = limits or Limits()
     tests, name = _tests(value, "")
     if tests and all(isinstance(test, str) for test in tests):
-        return Problem(id, "assert", tuple(map(Case, tests)), fn_name=name or None, language=language, **how)
+        return Problem(id, "assert", tuple(map(Case, tests)), fn_name=name or None, language=language, limits=limits)
     pairs = [_pair(test) for test in tests]
     if not pairs:
         raise InvalidProblem(f"problem {id!r}: it has no tests: {_FORMS}")
     if not name:
-        cases = [Case(_text(given), _text(wanted)) for given, wanted in pairs]
-        return Problem(id, "stdio", tuple(cases), compare=compare, **how)
+        if any(wanted is None for _, wanted in pairs):
+            raise InvalidProblem(f"problem {id!r}: an expected output is null: give the text that a program must print")
+        cases = [Case("" if given is None else _text(given), _text(wanted)) for given, wanted in pairs]
+        return Problem(id, "stdio", tuple(cases), compare=compare, limits=limits)
     cases = [Case(_arguments(given), _json(wanted)) for given, wanted in pairs]
-    return Problem(id, "function", tuple(cases), fn_name=name, compare=compare, **how)
+    return Problem(id, "function", tuple(cases), fn_name=name, compare=compare, limits=limits)
 
 
 def problem_in(row: Mapping[str, Any], column: str = "", **how: Any) -> Problem:

@@ -103,8 +103,14 @@ class Service:
     def sessions(self) -> Sessions:
         """Python programs that keep their state: nothing is started before the first call. Who calls sets the time."""
         pool, most = self.pool, self.bounds.sessions
-        how = {"at_once": min(pool.workers, most), "isolation": pool.isolation, "packages": self.packages}
-        return Sessions(most, limits=SESSION_LIMITS, shown_bytes=SESSION_LIMITS.output_bytes, **how)
+        return Sessions(
+            most,
+            at_once=min(pool.workers, most),
+            isolation=pool.isolation,
+            limits=SESSION_LIMITS,
+            packages=self.packages,
+            shown_bytes=SESSION_LIMITS.output_bytes,
+        )
 
     def problem(self, given: Any, make: Callable[[Any], Problem] = Problem.of) -> Problem:
         """The problem of a JSON object, or what ``make`` reads in another value. Equal ones give the same problem,

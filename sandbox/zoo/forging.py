@@ -174,6 +174,31 @@ ENTRIES: Final = (
         python("n = input()\nprint('YES  \\n100000\\r\\n' + n)\n"),
     ),
     Entry(
+        "prefix-of-the-output", 14, "print the first of the expected lines, and no more",
+        "the whole output is compared, its length too",
+        Problem(
+            "count", "stdio", (Case("3\n", "1\n2\n3"), Case("5\n", "1\n2\n3\n4\n5")), limits=FAST
+        ),
+        (
+            Attack("print(1)\n", fools="first_line"),
+            Attack("n = int(input())\nprint(*range(1, n), sep='\\n')\n", fools="first_line"),
+            Attack("print(1, flush=True)\nimport os\nos._exit(0)\n", fools="first_line"),
+        ),
+        python("print(*range(1, int(input()) + 1), sep='\\n')\n"),
+    ),
+    Entry(
+        "nothing-expected", 10, "raise, or end, where the function should return nothing",
+        "a case passes by the value that its call returned, and no value is none of them",
+        Problem("check", "function", (Case("[1]", "null"), Case("[2]", "null")), fn_name="f", limits=FAST),
+        (
+            Attack("def f(x):\n    raise ValueError(x)\n", "RE", "ValueError", "nothing_wanted"),
+            Attack("def f(x):\n    raise SystemExit(0)\n", "RE", ".", "nothing_wanted"),
+            Attack("import os\ndef f(x):\n    os._exit(0)\n", "RE", ".", "nothing_wanted"),
+            Attack("def f(x):\n    return ''\n", fools="nothing_wanted"),
+        ),
+        python("def f(x):\n    x + 1\n"),
+    ),
+    Entry(
         "no-tests", 10, "a problem without tests", "it is refused when it is made, "
                                                    "so nothing can pass all of none", SUM,
         own_test="test_a_problem_without_tests_cannot_be_made",

@@ -16,6 +16,8 @@ import overlap
 from overlap.config import Config, load_config
 from overlap.core import LeftOut, Prompt
 from overlap.errors import ConfigError, VerifierError
+from overlap.fakes import FakeGenerator, FakeLearner
+from overlap.pipeline import Components, Position, PromptStream, StepResult, serial
 from overlap.rewards import RewardTask, reward_overrides
 from overlap.task import check_task, load_task
 from overlap.verify.user_fault import RewardFault
@@ -262,3 +264,27 @@ def test_a_configuration_that_names_no_function_or_no_rows_is_one_line(overrides
     cfg = load_config(None, ["data.task=overlap.rewards:RewardTask", *overrides])
     with pytest.raises(ConfigError, match=line):
         load_task(cfg.data.task, cfg)
+
+
+# --- in a run ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("name", "style", "row", "paid"), STYLES, ids=[name for name, *_ in STYLES])
+async def test_a_step_is_learned_from_the_rewards_of_each_style(
+    name: str, style: str, row: dict[str, Any], paid: float
+) -> None:
+    word = "answer 1 to"  # what the double of the engine says in one sample of a group
+    row = row | {"answer": word, "label": word, "reward_model": {"ground_truth": word}}
+    task = RewardTask(f"{FILE}:{name}", [row | {"id": str(number)} for number in range(4)], [row])
+    cfg = load_config(None, {"rollout.groups_per_step": 2, "rollout.samples_per_group": 4, "run.steps": 1})
+    results = list[StepResult]()
+
+    async def on_step(result: StepResult) -> None:
+        results.append(result)
+
+    async with opened(task) as verifier:
+        made = Components(generator=FakeGenerator(), verifier=verifier, learner=FakeLearner())
+        await serial(made, cfg, PromptStream(prompts(task), 0), on_step, Position())
+    groups = [group for result in results for group in result.batch.groups]
+    assert [sorted(group.rewards) for group in groups] == [[0.0, 0.0, 0.0, paid]] * 2
+    assert all(max(group.advantages) > 0 for group in groups)

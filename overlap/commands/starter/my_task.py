@@ -5,7 +5,7 @@ from pathlib import Path
 
 import overlap
 import sandbox
-from sandbox.rewards.extract import extract_program
+from sandbox.rewards import extract_program
 
 PROBLEMS = Path(__file__).with_name("problems.jsonl")
 

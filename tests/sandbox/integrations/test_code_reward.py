@@ -24,7 +24,7 @@ from sandbox.zoo import pairs
 
 RIGHT, WRONG, NONE = f"```python\n{zoo.HONEST_SUM}```", "```python\nprint(0)\n```", "```text\nno program\n```"
 TRUTH = json.dumps({"inputs": ["3 4\n", "20 22\n"], "outputs": ["7", "42"]})
-PAID = [(RIGHT, 1.0), (WRONG, 0.0), (NONE, 0.0), (zoo.HONEST_SUM + "<|im_end|>\n", 1.0)]
+PAID = [(RIGHT, 1.0), (WRONG, 0.0), (NONE, 0.0), (f"```python\n{zoo.HONEST_SUM}<|im_end|>\n", 1.0)]
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -53,8 +53,10 @@ def test_the_columns_that_a_reward_function_is_checked_with_mean_the_problem_tha
     assert (found.id, found.kind, found.fn_name or "f", found.cases) == ("mine", problem.kind, "f", problem.cases)
 
 
-NONE = [None, 7, "", "blue", [], {}, {"inputs": ["1"], "outputs": []}, [1], [{"input": "1"}],
-        {"kind": "stdio", "cases": []}, {"fn_name": "f", "inputs": ["{"], "outputs": [1]}]  # fmt: skip
+NONE = [
+    None, 7, "", "blue", [], {}, {"inputs": ["1"], "outputs": []}, [1], [{"input": "1"}],
+    [{"input": "1", "output": None}], {"kind": "stdio", "cases": []}, {"fn_name": "f", "inputs": ["{"], "outputs": [1]},
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("given", NONE)
@@ -65,6 +67,12 @@ def test_what_describes_no_problem_is_told_with_the_forms(given: Any) -> None:
         InvalidProblem, match=r"problem 'p': none of the columns id, tests holds tests: give a problem as"
     ):
         problem_in({"id": "p", "tests": given})
+
+
+def test_nothing_as_the_result_of_a_function_is_null_and_as_an_output_is_refused() -> None:
+    assert problem_of({"fn_name": "f", "inputs": [[1]], "outputs": [None]}).cases == (Case("[1]", "null"),)
+    with pytest.raises(InvalidProblem, match="an expected output is null: give the text that a program must print"):
+        problem_of([{"input": "1", "output": "2"}, {"input": "2", "output": None}])
 
 
 def test_a_column_that_is_named_and_missing_is_told_with_those_that_are_there() -> None:

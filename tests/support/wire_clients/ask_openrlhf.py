@@ -1,4 +1,4 @@
-"""OpenRLHF's own client of a remote reward model. stdin: {url, jobs: [{query, prompt, label, how}]}; `how` ends the URL."""
+"""OpenRLHF's own client of a remote reward model. stdin: {url, jobs: [{query, prompt, label, how}]}."""
 
 import asyncio
 import json

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 
-def import_function(target: str) -> Any:
+def named_function(target: str) -> Any:
     """What ``target`` names: "module:name" or "path/to/file.py:name", also "name.of.member". A file's own folder is not
     searched for the modules that it imports. Raises ValueError, TypeError, AttributeError, OSError, and what the module
     raises when it is imported.

@@ -1,0 +1,139 @@
+"""Reward functions of other trainers, checked as they stand: `sandbox check-reward` finds their style."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from package_files import Command
+
+from sandbox import zoo
+from sandbox.rewards.styles import STYLES
+
+ONCE = ("--no-zoo", "--repeats", "1")
+KNOWS = """
+from sandbox.zoo import pairs
+RIGHT = {sample.program.source.strip() for sample in pairs.labelled_pairs() if sample.right}
+
+def block(text):
+    return text.split("```python\\n")[-1].split("```")[0].strip()
+
+def good(text):
+    return 1.0 if block(text) in RIGHT else 0.0
+
+"""
+FORMS = {
+    "plain": "def reward(problem, program, language):\n    return program.strip() in RIGHT\n",
+    "trl": "def reward(completions, verification_info, **kwargs):\n"
+           "    assert verification_info[0]['test_cases'] is not None\n"
+           "    return [good(said[0]['content']) for said in completions]\n",
+    "verl": "def reward(data_source, solution_str, ground_truth, extra_info=None):\n"
+            "    import json\n    json.loads(ground_truth)\n    return {'score': good(solution_str), 'acc': 1}\n",
+    "openrlhf": "def reward(queries, prompts, labels):\n"
+                "    found = [good(q[len(p):]) for q, p in zip(queries, prompts)]\n"
+                "    return {'rewards': found, 'scores': found, 'extra_logs': {}}\n",
+    "areal": "def reward(prompt, completions, prompt_ids, completion_ids, input_output, **kwargs):\n"
+             "    return good(completions)\n",
+    "slime": "async def reward(args, sample, **kwargs):\n    return good(sample.response)\n",
+}  # fmt: skip
+
+
+@pytest.fixture
+def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The file of a module `rewards`, found from the current directory."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path / "rewards.py"
+
+
+def test_every_style_has_a_form_here() -> None:
+    assert FORMS.keys() == STYLES.keys()
+
+
+@pytest.mark.parametrize("style", FORMS)
+def test_a_good_function_of_each_style_is_found_and_clean(module: Path, command: Command, style: str) -> None:
+    module.write_text(KNOWS + FORMS[style])
+    shown = command(0, "check-reward", "rewards:reward", *ONCE).out
+    assert f"rewards:reward ({style}): 41 programs (22 right, 19 wrong, 0 hostile), 41 calls" in shown
+    assert json.loads(command(0, "check-reward", "rewards.py:reward", *ONCE, "--style", style, "--json").out)["clean"]
+
+
+@pytest.mark.parametrize(
+    ("body", "words", "line"),
+    [
+        ("def reward(a, b, c): ...", (), r"add --style plain or --style openrlhf"),
+        ("def reward(a): ...", (), "fits no style of reward functions; write one of plain: def reward(problem"),
+        ("def reward(completions): ...", (), "looks like a reward of trl, but cannot be called as one"),
+        (FORMS["trl"], ("--style", "verl"), "write `def compute_score(data_source, solution_str"),
+        ("def reward(completions, gold, **kw): ...", (), "missing a required argument: 'gold'; --row module:function"),
+        (FORMS["trl"], ("--row", "json:dumps"), "--row raised ValueError"),
+        ("reward = 7", (), "TypeError: reward is not a function"),
+    ],
+)
+def test_a_signature_that_does_not_fit_is_one_line_and_exit_code_2_before_any_program(
+    module: Path, command: Command, body: str, words: tuple[str, ...], line: str
+) -> None:
+    module.write_text(body)
+    said = command(2, "check-reward", "rewards:reward", *ONCE, *words).err
+    assert line in said
+    assert said.count("\n") == 1
+
+
+def test_columns_of_ones_own_are_made_by_a_function_or_stand_in_the_samples(module: Path, command: Command) -> None:
+    form = (
+        "def reward(completions, gold, **kwargs):\n    return [float(g in str(c)) for c, g in zip(completions, gold)]\n"
+    )
+    module.write_text(
+        form + "def rows(problem):\n    return {'prompt': 'add', 'gold': problem['cases'][0]['expected']}\n"
+    )
+    problem = zoo.SUM.to_json()
+    samples = [{"id": "paid", "problem": problem, "program": "print(7)", "right": False}]
+    Path("mine.jsonl").write_text(json.dumps(samples[0]) + "\n")
+    words = ("check-reward", "rewards:reward", *ONCE, "--samples", "mine.jsonl", "--json")
+    report = json.loads(command(1, *words, "--row", "rewards:rows").out)
+    assert "paid" in report["false_accepts"]
+    Path("mine.jsonl").write_text(json.dumps(samples[0] | {"row": {"gold": "8"}}) + "\n")
+    assert "paid" not in json.loads(command(1, *words, "--row", "rewards:rows").out)["false_accepts"]
+
+
+def test_answers_are_fenced_unless_they_are_asked_for_bare(module: Path, command: Command) -> None:
+    module.write_text(
+        "def reward(completions, **kw):\n    return [float('```' in c[0]['content']) for c in completions]\n"
+    )
+    kinds = ("--kind", "stdio", "--language", "python")
+    fenced = json.loads(command(1, "check-reward", "rewards:reward", *ONCE, *kinds, "--json").out)
+    bare = json.loads(command(1, "check-reward", "rewards:reward", *ONCE, *kinds, "--json", "--bare").out)
+    assert (fenced["false_rejects"], bare["false_accepts"]) == ([], [])
+    assert len(fenced["false_accepts"]) + len(bare["false_rejects"]) == fenced["samples"] < 41
+
+
+def test_findings_have_a_severity_and_the_worst_come_first(module: Path, command: Command) -> None:
+    module.write_text("def reward(problem, program, language):\n    if 'lambda' in program: 1 / 0\n    return 1.0\n")
+    report = json.loads(command(1, "check-reward", "rewards:reward", *ONCE, "--json").out)
+    assert {(found["severity"], found["kind"]) for found in report["findings"]} == {
+        ("high", "false accept"), ("medium", "crash"),
+    }  # fmt: skip
+    assert report["findings"][-1]["kind"] == "crash"
+    assert [f["id"] for f in report["findings"] if f["kind"] == "false accept"] == report["false_accepts"]
+    paid = json.loads(command(1, "zoo", "rewards:reward", "--only", "prefix-of-the-output", "--json").out)
+    assert [found["severity"] for found in paid["findings"]] == ["critical"] * 3
+
+
+def test_one_sample_is_shown_with_its_program_its_problem_and_why(module: Path, command: Command) -> None:
+    module.write_text(KNOWS + "def reward(completions, **kwargs):\n    return [1.0 for _ in completions]\n")
+    words = ("check-reward", "rewards:reward", *ONCE)
+    shown = command(1, *words, "--show", "pair-sum-wrong-2").out
+    for line in (
+        "pair-sum-wrong-2: a wrong program in python", "problem sum: stdio", "2 | print(a - b)", "the sandbox says WA",
+        "call 1 of rewards:reward (trl): returned 1.0", "high: false accept, a wrong program got full reward",
+    ):  # fmt: skip
+        assert line in shown
+    assert "nothing is wrong with that" in command(0, *words, "--show", "pair-sum-right-1").out
+    assert "no sample has this id; near it: pair-sum-wrong-" in command(2, *words, "--show", "pair-sum-wron").err
+    assert "leave out --json" in command(2, *words, "--show", "pair-sum-wrong-2", "--json").err
+
+
+def test_what_an_async_function_keeps_belongs_to_one_loop(module: Path, command: Command) -> None:
+    module.write_text("import asyncio\nasync def reward(args, sample):\n    await asyncio.sleep(0)\n    return 0.0\n")
+    report = json.loads(command(1, "check-reward", "rewards:reward", *ONCE, "--json").out)
+    assert (report["style"], report["crashes"]) == ("slime", [])
