@@ -18,6 +18,7 @@ from clients import CLIENTS
 from places import ROOT, SHARED, SUPPORT
 
 from sandbox import Pool, Problem, Program
+from sandbox.rewards import CONTEST_PREAMBLE
 
 PROGRAMS = "OVERLAP_WIRE_PROGRAMS"
 """How many labelled programs a test sends; a few, where it is not set."""
@@ -117,7 +118,9 @@ def _called() -> Iterator[Labelled]:
             cases = [{"input": json.dumps(i), "expected": o} for i, o in zip(tests["inputs"], outputs, strict=True)]
             inputs = ["\n".join(map(json.dumps, given)) for given in tests["inputs"]]
             truth = {"inputs": inputs, "outputs": outputs, "fn_name": tests["fn_name"]}
-            yield Labelled(code, truth, _problem("function", cases, fn_name=tests["fn_name"]))
+            yield Labelled(
+                code, truth, _problem("function", cases, fn_name=tests["fn_name"], preamble=CONTEST_PREAMBLE)
+            )
 
 
 def _asserted() -> Iterator[Labelled]:

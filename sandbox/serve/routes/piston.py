@@ -79,8 +79,8 @@ def _number(version: str) -> str:
 async def _execute(service: Service, body: Json) -> Json:
     name = piston_language(fields.text(body, "language"))
     files = _files(body)
-    run_s = fields.positive(body, "run_timeout", RUN_MS, most=_MS_MAX) / 1000
-    fields.positive(body, "compile_timeout", RUN_MS, most=_MS_MAX)
+    run_s = fields.above_zero(body, "run_timeout", RUN_MS, most=_MS_MAX) / 1000
+    fields.above_zero(body, "compile_timeout", RUN_MS, most=_MS_MAX)
     limits = _limits(body, run_s)
     head = {"language": _SHOWN.get(name, name), "version": _number(toolchain.toolchain(LANGUAGES[name]))}
     if wants_grader(files):

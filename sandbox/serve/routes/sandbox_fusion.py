@@ -71,8 +71,8 @@ def routes(service: Service) -> list[Route]:
 
 
 async def _run_code(service: Service, body: Json) -> Json:
-    run_s = fields.positive(body, "run_timeout", 10.0, most=fusion.SECONDS_MAX)
-    compile_s = fields.positive(body, "compile_timeout", 10.0, most=fusion.SECONDS_MAX)
+    run_s = fields.above_zero(body, "run_timeout", 10.0, most=fusion.SECONDS_MAX)
+    compile_s = fields.above_zero(body, "compile_timeout", 10.0, most=fusion.SECONDS_MAX)
     asked = fusion.asked_files(body)
     run = service.pool.run(
         fusion.program_of(body),

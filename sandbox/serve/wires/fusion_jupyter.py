@@ -41,9 +41,11 @@ _LAST: Final = re.compile(r"(?P<ename>[\w.]+)(?:: (?P<evalue>.*))?\Z", re.DOTALL
 async def run_notebook(service: Service, body: Mapping[str, Any]) -> Json:
     """The response of `/run_jupyter`. Raises Refused, SandboxError."""
     cells = fields.texts(body, "cells")
-    total_s = fields.positive(body, "total_timeout", 45.0, most=fusion.SECONDS_MAX)
+    total_s = fields.above_zero(body, "total_timeout", 45.0, most=fusion.SECONDS_MAX)
     cell_s = (
-        fields.positive(body, "cell_timeout", total_s, most=fusion.SECONDS_MAX) if body.get("cell_timeout") else total_s
+        fields.above_zero(body, "cell_timeout", total_s, most=fusion.SECONDS_MAX)
+        if body.get("cell_timeout")
+        else total_s
     )
     files, asked = fusion.files_of(body), fusion.asked_files(body)
     if (kernel := fields.text(body, "kernel", "python3")) != "python3":

@@ -48,7 +48,7 @@ async def submit(service: Service, body: Mapping[str, Any]) -> Json:
     if dataset not in DATASETS:
         raise Refused(422, f"config.dataset_type={dataset!r}: must be one of {', '.join(DATASETS)}")
     extra = fields.mapping(config, "extra", {})
-    run_s = fields.positive(config, "run_timeout", _RUN_S[dataset], most=fusion.SECONDS_MAX)
+    run_s = fields.above_zero(config, "run_timeout", _RUN_S[dataset], most=fusion.SECONDS_MAX)
     row = row_of(config, body.get("id"))
     asked = _READERS[dataset](fields.text(body, "completion"), row, config, extra)
     problem = service.problem({**asked.problem, "limits": {"cpu_s": run_s, "memory_bytes": fusion.MEMORY_MB << 20}})

@@ -2,7 +2,8 @@
 
 A label is what `sandbox.rewards.ground_truth` reads: a problem.json, {inputs, outputs, fn_name} of verl, TACO and APPS,
 a list of {input, output}, asserts; as an object or as its JSON text. Beside the tests an object may have `language` (of
-the program in the answer), `compare` and `limits`.
+the program in the answer), `compare` and `limits`. A function in Python finds the imports that graders put in front of
+it, as `List`.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import Any, Final
 from sandbox.core import Judgement, Problem, Program
 from sandbox.errors import InvalidProblem
 from sandbox.languages import find_language
-from sandbox.rewards import all_or_nothing, extract_program, problem_of, score, share_of_cases
+from sandbox.rewards import CONTEST_PREAMBLE, all_or_nothing, extract_program, problem_of, score, share_of_cases
 from sandbox.serve.bodies import Refused
 from sandbox.serve.service import Service
 from sandbox.serve.wires import fields
@@ -55,6 +56,8 @@ def _problem(label: Any) -> Problem:
     tests = {name: value for name, value in label.items() if name not in _HOW}
     language, compare = fields.text(label, "language", "python"), fields.text(label, "compare", "tokens")
     problem = problem_of(tests, id="label", language=language, compare=compare)
+    if problem.kind == "function" and find_language(language).name == "python":
+        problem = dataclasses.replace(problem, preamble=CONTEST_PREAMBLE)
     return problem if label.get("limits") is None else dataclasses.replace(problem, limits=label["limits"])
 
 
