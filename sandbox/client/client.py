@@ -30,6 +30,8 @@ _PAUSE_S: Final = 0.5
 _PAUSE_MAX_S: Final = 10.0
 _ELSEWHERE: Final = (429, 502, 503)
 """A full queue; or a server that ends, or a proxy without one: as if it could not be reached."""
+_REACHED_S: Final = 30.0
+"""A server that breaks off later than this was reached: after TRIES times the job may be why."""
 _PROBLEMS: Final = 64
 """Problems whose JSON is kept."""
 
@@ -184,22 +186,28 @@ class Client:
 
     async def _answer(self, path: str, body: bytes) -> tuple[dict[str, Any], str]:
         """Ask until there is an answer, an error that asking again does not help against, or no more patience."""
-        faults = failures = 0
+        faults = failures = broken = 0
         unreachable_since: float | None = None
         while True:
             if self._closed.is_set():
                 raise PoolClosed("the client was closed while this job waited")
             machine = await self._choose()
+            began = time.monotonic()
             try:
                 reply = await machine.ask(path, body)
                 if reply.status in _ELSEWHERE and _kind(reply) != "Busy":
                     raise Unreachable(f"{machine.name} answered {reply.status}")
             except Unreachable as error:
                 now = time.monotonic()
-                unreachable_since, failures = unreachable_since or now, failures + 1
+                failures += 1
+                if now - began > _REACHED_S:
+                    unreachable_since, broken = None, broken + 1
+                unreachable_since = unreachable_since or now
                 self._rest(machine, _pause(failures))
                 if now - unreachable_since > self.patience_s:
                     raise SandboxError(f"{self._where()} for {self.patience_s:g} s; the last error: {error}") from error
+                if broken == TRIES:
+                    raise SandboxError(f"{broken} servers broke off under this job; the last error: {error}") from error
                 continue
             if reply.status == 200:
                 return json.loads(reply.body), machine.name if len(self._machines) > 1 else ""
