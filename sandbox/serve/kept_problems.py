@@ -25,6 +25,8 @@ class KeptProblems:
 
     def __init__(self, bytes_max: int = KEPT_BYTES) -> None:
         self.bytes_max, self.bytes = bytes_max, 0
+        self._names: dict[int, str] = {}
+        self._named: dict[str, Problem] = {}
         self._kept: OrderedDict[tuple[Callable[[Any], Problem], bytes], tuple[Problem, int]] = OrderedDict()
 
     def find(self, given: Any, make: Callable[[Any], Problem] = Problem.of) -> Problem:
@@ -38,7 +40,20 @@ class KeptProblems:
             problem = make(given)
             kept = self._kept[key] = problem, len(packed) + _CASE_BYTES * len(problem.cases)
             self.bytes += kept[1]
+            if make == Problem.of:
+                self._names[id(problem)] = name = f"kept:{key[1].hex()}"
+                self._named[name] = problem
         self._kept.move_to_end(key)
         while self.bytes > self.bytes_max and len(self._kept) > 1:
-            self.bytes -= self._kept.popitem(last=False)[1][1]
+            problem, size = self._kept.popitem(last=False)[1]
+            self.bytes -= size
+            self._named.pop(self._names.pop(id(problem), ""), None)
         return kept[0]
+
+    def name(self, problem: Problem) -> str:
+        """The name by which a client may ask for it again; it follows from the content. "" where it is not kept."""
+        return self._names.get(id(problem), "")
+
+    def named(self, name: str) -> Problem | None:
+        """The problem of this name, while it is kept."""
+        return self._named.get(name)

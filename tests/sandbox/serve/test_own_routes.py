@@ -172,6 +172,17 @@ async def test_an_equal_problem_is_checked_once(s: Served) -> None:
     assert s.service.problem(PROBLEM | {"id": "other"}) is not s.service.problem(PROBLEM)
 
 
+@served()
+async def test_a_problem_may_be_named_by_what_an_answer_said_of_it(s: Served) -> None:
+    job = {"problem": PROBLEM, "program": RIGHT.source}
+    name = (await s.ask("/judge", job)).headers["problem-kept"]
+    assert (await s.ask("/judge", job | {"problem": name})).json["verdict"] == "AC"
+    batch = await s.ask("/judge/batch", {"problem": name, "jobs": [{"program": RIGHT.source}]})
+    assert batch.lines[0]["judgement"]["verdict"] == "AC"
+    got = await s.ask("/judge", job | {"problem": name[:-1] + "x"})
+    assert (got.status, "send it whole" in got.error) == (409, True)
+
+
 @answering()
 async def test_what_one_reader_takes_for_a_problem_is_none_to_another(s: Served) -> None:
     label = {"kind": "stdio", "cases": PROBLEM["cases"]}
