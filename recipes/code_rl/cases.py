@@ -13,21 +13,8 @@ from overlap.rows import SourceRow
 from recipes.code_rl.core import PACKAGE, UNJUDGEABLE
 from sandbox.core import Case, Kind, Limits, Problem
 from sandbox.errors import InvalidProblem
+from sandbox.rewards import CONTEST_PREAMBLE
 
-_STARRED: Final = (
-    *("string", "re", "datetime", "collections", "heapq", "bisect", "copy", "math", "random", "statistics"),
-    *("itertools", "functools", "operator", "io", "sys", "json", "typing"),
-)
-_WHOLE: Final = (*_STARRED, "fractions", "time")
-CONTEST_PREAMBLE: Final = (
-    "".join(f"from {name} import *\n" for name in (*_STARRED, "builtins"))
-    + f"import {', '.join(_WHOLE)}\n"
-    + "sys.setrecursionlimit(600_000)\n"
-)
-"""What the graders of LiveCodeBench, TACO, rLLM and verl put in front of a program: every name of these modules, and
-the modules. The builtins come last, so that ``pow``, ``open`` and ``sum`` stay what they are."""
-CONTEST_MODULES: Final = _WHOLE
-"""Imported ahead in every jail whose programs get the preamble: 3 ms of CPU a test instead of 8."""
 CONTEST_COMPARE: Final = "float(1e-6)"
 """Contests accept numbers that are this close where the expected one is written as a float."""
 

@@ -20,7 +20,7 @@ from overlap.core import LeftOut, Prompt
 from overlap.errors import ConfigError
 from overlap.rows import SourceRow
 from overlap.task import Task, load_task, task_options
-from recipes.code_rl.cases import CONTEST_MODULES, Judging
+from recipes.code_rl.cases import Judging
 from recipes.code_rl.data import ProblemSet, load_problems
 from recipes.code_rl.splits import is_split_file
 from recipes.code_rl.task import CodeTask

@@ -16,11 +16,11 @@ from overlap.core import LeftOut, Probe, Prompt
 from overlap.rows import is_held_out
 from overlap.task import Task, task_options
 from recipes.code_rl import probes, prompts, splits
-from recipes.code_rl.cases import CONTEST_MODULES, CodeOptions, Judging
+from recipes.code_rl.cases import CodeOptions, Judging
 from recipes.code_rl.core import CodeProblem
 from recipes.code_rl.data import ProblemSet, load_problems
 from sandbox.core import Program, Verdict
-from sandbox.rewards import extract_program
+from sandbox.rewards import CONTEST_MODULES, extract_program
 
 if TYPE_CHECKING:
     from overlap.config import Config

@@ -153,7 +153,7 @@ class Pool:
         the sandbox.
         """
         start = time.monotonic()
-        problem, fetch = single_run.as_problem(stdin, arguments, files, limits), single_run.fetched(fetch_files)
+        problem, fetch = single_run.as_problem(stdin, arguments, files, limits), single_run.checked_names(fetch_files)
         program = problem.program(program)
         self._counts.waiting += 1
         try:

@@ -7,7 +7,7 @@ from typing import Final
 
 from sandbox.core import COMPILE_LIMITS, Case, Judgement, Limits, Problem, ProgramRun, Verdict, check_files, wrong_type
 from sandbox.errors import InvalidProblem
-from sandbox.judging.single_run import DOES_NOT_COMPILE
+from sandbox.judging import DOES_NOT_COMPILE
 
 FETCHED_MAX: Final = 64
 _UNREAD: Final = "-"
@@ -35,7 +35,7 @@ def _text(name: str, content: object) -> str:
     return content.decode("utf-8", "surrogateescape")
 
 
-def fetched(names: Iterable[str]) -> tuple[str, ...]:
+def checked_names(names: Iterable[str]) -> tuple[str, ...]:
     """Names of files to bring back. Raises InvalidProblem."""
     if isinstance(names, str):
         raise wrong_type("run", "fetch_files", names, "a list of names")

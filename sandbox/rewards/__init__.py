@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from sandbox.rewards import cli as cli
+    from sandbox.rewards.contest import CONTEST_MODULES, CONTEST_PREAMBLE
     from sandbox.rewards.extract import extract_program, fenced_blocks
     from sandbox.rewards.function_path import named_function
     from sandbox.rewards.ground_truth import problem_in, problem_of
@@ -18,6 +19,8 @@ else:
     __getattr__ = names(__name__)
 
 __all__ = [
+    "CONTEST_MODULES",
+    "CONTEST_PREAMBLE",
     "STYLES",
     "Answered",
     "BadReward",

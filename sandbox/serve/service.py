@@ -107,8 +107,8 @@ class Service:
             most,
             at_once=min(pool.workers, most),
             isolation=pool.isolation,
-            packages=self.packages,
             limits=SESSION_LIMITS,
+            packages=self.packages,
             shown_bytes=SESSION_LIMITS.output_bytes,
         )
 

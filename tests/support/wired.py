@@ -12,17 +12,20 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+import pooling
 import pytest
 from clients import CLIENTS
 from places import ROOT, SHARED, SUPPORT
 
 from sandbox import Pool, Problem, Program
+from sandbox.rewards import CONTEST_PREAMBLE
 
 PROGRAMS = "OVERLAP_WIRE_PROGRAMS"
 """How many labelled programs a test sends; a few, where it is not set."""
 _APPS = SHARED / "apps_sample" / "train"
 _MBPP = SHARED / "llm_samples_labelled" / "mbpp_seed_starcoder_seed.jsonl"
-_LIMITS = {"cpu_s": 10.0, "memory_bytes": 1 << 30}
+CPU_S = 3
+_LIMITS = {"cpu_s": CPU_S, "memory_bytes": 1 << 30}
 
 
 @dataclass(frozen=True)
@@ -36,6 +39,10 @@ class Labelled:
     @property
     def answer(self) -> str:
         return f"This is it:\n\n```python\n{self.program}\n```\n"
+
+
+if PROGRAMS in os.environ:
+    pooling.DEADLINE_S = 1800.0
 
 
 def needs(name: str) -> pytest.MarkDecorator:
@@ -104,12 +111,16 @@ def _printing() -> Iterator[Labelled]:
 def _called() -> Iterator[Labelled]:
     for name in ("4184", "2404"):
         for tests, code in _programs(name):
+            if "print(" in code:  # verl compares all that such a program prints; the value alone counts here
+                continue
             wrapped = all(isinstance(out, list) and len(out) == 1 for out in tests["outputs"])
             outputs = [json.dumps(out[0] if wrapped else out) for out in tests["outputs"]]
             cases = [{"input": json.dumps(i), "expected": o} for i, o in zip(tests["inputs"], outputs, strict=True)]
             inputs = ["\n".join(map(json.dumps, given)) for given in tests["inputs"]]
             truth = {"inputs": inputs, "outputs": outputs, "fn_name": tests["fn_name"]}
-            yield Labelled(code, truth, _problem("function", cases, fn_name=tests["fn_name"]))
+            yield Labelled(
+                code, truth, _problem("function", cases, fn_name=tests["fn_name"], preamble=CONTEST_PREAMBLE)
+            )
 
 
 def _asserted() -> Iterator[Labelled]:

@@ -61,7 +61,7 @@ def routes(service: Service) -> list[Route]:
 
 
 async def _judge(service: Service, body: Json, problem: Json) -> Json:
-    seconds = fields.number(body, "max_execution_time", 1.0, most=SECONDS_MAX)
+    seconds = fields.above_zero(body, "max_execution_time", 1.0, most=SECONDS_MAX)
     program = Program(fields.text(body, "program"))
     count = len(problem["cases"])
     if not count:

@@ -22,7 +22,7 @@ from starlette.routing import Route
 
 from sandbox.core import Problem, Program
 from sandbox.errors import InvalidProblem, SandboxError
-from sandbox.rewards.outcome import share_of_cases
+from sandbox.rewards import share_of_cases
 from sandbox.serve.answers import AsciiJson
 from sandbox.serve.bodies import Json, Refused, read_json
 from sandbox.serve.openapi import post
@@ -59,7 +59,7 @@ async def _execute(service: Service, body: Json) -> list[Json]:
         raise Refused(422, f"languages: {unknown[0]!r}: scripts are in python here")
     if len(scripts) > SCRIPTS_MAX:
         raise Refused(413, f"scripts: {len(scripts)} of them; at most {SCRIPTS_MAX} are taken")
-    timeout_s = fields.number(body, "timeout", 30.0, most=fusion.SECONDS_MAX)
+    timeout_s = fields.above_zero(body, "timeout", 30.0, most=fusion.SECONDS_MAX)
     places = asyncio.Semaphore(4 * service.pool.workers)
     return await all_of(_one(service, script, timeout_s, places) for script in scripts)
 

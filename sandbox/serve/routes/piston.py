@@ -77,10 +77,10 @@ def _number(version: str) -> str:
 
 
 async def _execute(service: Service, body: Json) -> Json:
-    name = language_of(fields.text(body, "language"))
+    name = piston_language(fields.text(body, "language"))
     files = _files(body)
-    run_s = fields.number(body, "run_timeout", RUN_MS, most=_MS_MAX) / 1000
-    fields.number(body, "compile_timeout", RUN_MS, most=_MS_MAX)
+    run_s = fields.above_zero(body, "run_timeout", RUN_MS, most=_MS_MAX) / 1000
+    fields.above_zero(body, "compile_timeout", RUN_MS, most=_MS_MAX)
     limits = _limits(body, run_s)
     head = {"language": _SHOWN.get(name, name), "version": _number(toolchain.toolchain(LANGUAGES[name]))}
     if wants_grader(files):
@@ -95,7 +95,7 @@ async def _execute(service: Service, body: Json) -> Json:
     return {**head, **_response(done)}
 
 
-def language_of(name: str) -> str:
+def piston_language(name: str) -> str:
     """Our name of a language. Raises Refused with its name."""
     for ours, aliases in ALIASES.items():
         if name in (ours, *aliases):

@@ -21,7 +21,7 @@ from sandbox.serve.openapi import post
 from sandbox.serve.service import Service
 from sandbox.serve.wires import fields
 from sandbox.serve.wires.at_once import all_of
-from sandbox.serve.wires.labels import label_of, reward_name, reward_of
+from sandbox.serve.wires.labels import label_of, label_reward, reward_name
 
 OPENAPI: Final = {
     "/get_reward": post(
@@ -46,7 +46,7 @@ def routes(service: Service) -> list[Route]:
     async def remote_rm(request: Request) -> Response:
         name, body = reward_name(request.query_params), await read_json(request)
         label = label_of(service, "label", body.get("label"))
-        return AsciiJson(await reward_of(service, fields.text(body, "response"), label, name))
+        return AsciiJson(await label_reward(service, fields.text(body, "response"), label, name))
 
     return [
         Route("/get_reward", get_reward, methods=["POST"]),
@@ -63,7 +63,7 @@ async def _openrlhf(service: Service, body: Json, name: str) -> Json:
     labels = [label_of(service, f"labels[{n}]", label) for n, label in enumerate(given)]
     answers = [answer_in(*pair) for pair in zip(queries, prompts, strict=True)]
     pairs = zip(answers, labels, strict=True)
-    found = await all_of(reward_of(service, answer, label, name) for answer, label in pairs)
+    found = await all_of(label_reward(service, answer, label, name) for answer, label in pairs)
     rewards: Any = found[0] if len(found) == 1 else found
     return {"rewards": rewards, "scores": rewards, "extra_logs": {}}
 

@@ -71,9 +71,9 @@ def routes(service: Service) -> list[Route]:
 
 
 async def _run_code(service: Service, body: Json) -> Json:
-    run_s = fields.number(body, "run_timeout", 10.0, most=fusion.SECONDS_MAX)
-    compile_s = fields.number(body, "compile_timeout", 10.0, most=fusion.SECONDS_MAX)
-    asked = fusion.fetched(body)
+    run_s = fields.above_zero(body, "run_timeout", 10.0, most=fusion.SECONDS_MAX)
+    compile_s = fields.above_zero(body, "compile_timeout", 10.0, most=fusion.SECONDS_MAX)
+    asked = fusion.asked_files(body)
     run = service.pool.run(
         fusion.program_of(body),
         stdin=fields.text(body, "stdin", ""),
@@ -81,7 +81,7 @@ async def _run_code(service: Service, body: Json) -> Json:
         fetch_files=tuple(asked.values()),
         limits=fusion.limits_of(body, run_s),
     )
-    async with fusion.within(compile_s + run_s + fusion.PATIENCE_S):
+    async with fusion.answered_within(compile_s + run_s + fusion.PATIENCE_S):
         return fusion.as_response(await run, asked)
 
 
@@ -122,7 +122,7 @@ async def _no_function(request: Request) -> Response:
 
 def _rows(body: Json) -> list[Json]:
     given = fields.mapping(body, "config").get("provided_data")
-    rows = given if isinstance(given, list) else [given]
+    rows: list[Any] = given if isinstance(given, list) else [given]
     if not all(isinstance(row, dict) for row in rows):
         raise fields.refusal("config.provided_data", given, "the rows of a data set: this server has none")
     return rows

@@ -28,7 +28,7 @@ def text(body: Mapping[str, Any], name: str, default: Any = _MISSING) -> str:
     return str(value)
 
 
-def number(body: Mapping[str, Any], name: str, default: float, *, most: float) -> float:
+def above_zero(body: Mapping[str, Any], name: str, default: float, *, most: float) -> float:
     """A positive number, at most ``most``."""
     value = _given(body, name, default)
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):

@@ -38,7 +38,7 @@ _SIGNALS: Final = {"output": -int(signal.SIGXFSZ), "security": -int(signal.SIGSY
 _TIMES: Final = ("cpu", "wall")
 
 
-def language_of(name: str) -> str:
+def fusion_language(name: str) -> str:
     """Our name of a language. Raises Refused, with its name, for one that cannot be run here."""
     if name not in NAMES and name not in LANGUAGES:
         raise Refused(422, f"language={name!r}: cannot be run here; use one of {', '.join(NAMES)}")
@@ -58,7 +58,7 @@ def limits_of(body: Mapping[str, Any], run_s: float) -> Limits:
 
 
 @asynccontextmanager
-async def within(seconds: float) -> AsyncIterator[None]:
+async def answered_within(seconds: float) -> AsyncIterator[None]:
     """Raises SandboxError, which clients answer by asking again, when it takes longer."""
     try:
         async with asyncio.timeout(seconds) as deadline:
@@ -79,7 +79,7 @@ def files_of(body: Mapping[str, Any]) -> dict[str, bytes]:
     }
 
 
-def fetched(body: Mapping[str, Any]) -> dict[str, str]:
+def asked_files(body: Mapping[str, Any]) -> dict[str, str]:
     """Names of files to bring back: as they were asked for, with the name in the work directory."""
     return {name: name_inside("fetch_files", name) for name in fields.texts(body, "fetch_files", ())}
 
@@ -93,7 +93,7 @@ def name_inside(where: str, name: str) -> str:
 
 
 def program_of(body: Mapping[str, Any]) -> Program:
-    return Program(fields.text(body, "code"), language_of(fields.text(body, "language")))
+    return Program(fields.text(body, "code"), fusion_language(fields.text(body, "language")))
 
 
 def as_response(done: ProgramRun, asked: Mapping[str, str]) -> Json:

@@ -41,11 +41,13 @@ _LAST: Final = re.compile(r"(?P<ename>[\w.]+)(?:: (?P<evalue>.*))?\Z", re.DOTALL
 async def run_notebook(service: Service, body: Mapping[str, Any]) -> Json:
     """The response of `/run_jupyter`. Raises Refused, SandboxError."""
     cells = fields.texts(body, "cells")
-    total_s = fields.number(body, "total_timeout", 45.0, most=fusion.SECONDS_MAX)
+    total_s = fields.above_zero(body, "total_timeout", 45.0, most=fusion.SECONDS_MAX)
     cell_s = (
-        fields.number(body, "cell_timeout", total_s, most=fusion.SECONDS_MAX) if body.get("cell_timeout") else total_s
+        fields.above_zero(body, "cell_timeout", total_s, most=fusion.SECONDS_MAX)
+        if body.get("cell_timeout")
+        else total_s
     )
-    files, asked = fusion.files_of(body), fusion.fetched(body)
+    files, asked = fusion.files_of(body), fusion.asked_files(body)
     if (kernel := fields.text(body, "kernel", "python3")) != "python3":
         raise fields.refusal("kernel", kernel, "python3")
     if fusion.limits_of(body, cell_s).memory_bytes > SESSION_LIMITS.memory_bytes:
@@ -53,7 +55,7 @@ async def run_notebook(service: Service, body: Mapping[str, Any]) -> Json:
         raise fields.refusal("memory_limit_MB", body["memory_limit_MB"], f"at most {most}, which every notebook has")
     session = service.sessions.open()
     try:
-        async with fusion.within(total_s + fusion.PATIENCE_S):
+        async with fusion.answered_within(total_s + fusion.PATIENCE_S):
             await _write(session, files)
             return await _run(session, cells, total_s, cell_s, asked)
     finally:

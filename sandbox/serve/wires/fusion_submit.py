@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from sandbox.core import CaseResult, Judgement, Program, Verdict
-from sandbox.rewards.extract import extract_program, fenced_blocks
+from sandbox.rewards import extract_program, fenced_blocks
 from sandbox.serve.bodies import Json, Refused
 from sandbox.serve.service import Service
 from sandbox.serve.wires import fields, fusion
@@ -48,7 +48,7 @@ async def submit(service: Service, body: Mapping[str, Any]) -> Json:
     if dataset not in DATASETS:
         raise Refused(422, f"config.dataset_type={dataset!r}: must be one of {', '.join(DATASETS)}")
     extra = fields.mapping(config, "extra", {})
-    run_s = fields.number(config, "run_timeout", _RUN_S[dataset], most=fusion.SECONDS_MAX)
+    run_s = fields.above_zero(config, "run_timeout", _RUN_S[dataset], most=fusion.SECONDS_MAX)
     row = row_of(config, body.get("id"))
     asked = _READERS[dataset](fields.text(body, "completion"), row, config, extra)
     problem = service.problem({**asked.problem, "limits": {"cpu_s": run_s, "memory_bytes": fusion.MEMORY_MB << 20}})
@@ -90,7 +90,7 @@ def _tests(done: Judgement, infos: list[Any]) -> list[Json]:
 
 
 def _info(status: str, message: str, compiled: Json | None, ran: Json | None) -> Json:
-    ends = {"executor_pod_name": None, "files": {}}
+    ends: Json = {"executor_pod_name": None, "files": {}}
     return {"status": status, "message": message, "compile_result": compiled, "run_result": ran, **ends}
 
 
@@ -124,7 +124,7 @@ def extracted(completion: str, language: str) -> tuple[str, str]:
 
 
 def _common_oj(completion: str, row: Json, config: Mapping[str, Any], extra: Json) -> _Asked:
-    language = fusion.language_of(fields.text(config, "language"))
+    language = fusion.fusion_language(fields.text(config, "language"))
     tests = fields.parsed("provided_data.test", row.get("test"))
     if not isinstance(tests, list):
         raise fields.refusal("provided_data.test", tests, "a list of {input, output}")
@@ -156,7 +156,7 @@ def _shortened(test: Json) -> Json:
 def _humaneval(completion: str, row: Json, config: Mapping[str, Any], extra: Json) -> _Asked:
     freeform = bool(extra.get("is_freeform"))
     prompt = fields.text(row, "prompt", None) if row.get("prompt") is not None else fields.text(row, "content")
-    language = fusion.language_of(str(row.get("language") or "python"))
+    language = fusion.fusion_language(str(row.get("language") or "python"))
     if language not in ("python", "cpp"):
         raise Refused(422, f"provided_data.language={language!r}: HumanEvalDataset is judged in python and cpp here")
     if language == "cpp":

@@ -2,7 +2,8 @@
 
 A label is what `sandbox.rewards.ground_truth` reads: a problem.json, {inputs, outputs, fn_name} of verl, TACO and APPS,
 a list of {input, output}, asserts; as an object or as its JSON text. Beside the tests an object may have `language` (of
-the program in the answer), `compare` and `limits`.
+the program in the answer), `compare` and `limits`. A function in Python finds the imports that graders put in front of
+it, as `List`.
 """
 
 from __future__ import annotations
@@ -15,9 +16,7 @@ from typing import Any, Final
 from sandbox.core import Judgement, Problem, Program
 from sandbox.errors import InvalidProblem
 from sandbox.languages import find_language
-from sandbox.rewards import ground_truth
-from sandbox.rewards.extract import extract_program
-from sandbox.rewards.outcome import all_or_nothing, score, share_of_cases
+from sandbox.rewards import CONTEST_PREAMBLE, all_or_nothing, extract_program, problem_of, score, share_of_cases
 from sandbox.serve.bodies import Refused
 from sandbox.serve.service import Service
 from sandbox.serve.wires import fields
@@ -53,14 +52,16 @@ def label_of(service: Service, where: str, given: Any) -> Label:
 
 def _problem(label: Any) -> Problem:
     if not isinstance(label, dict) or "cases" in label:
-        return ground_truth.problem_of(label, id="label")
+        return problem_of(label, id="label")
     tests = {name: value for name, value in label.items() if name not in _HOW}
-    how = {name: fields.text(label, name) for name in ("language", "compare") if label.get(name) is not None}
-    problem = ground_truth.problem_of(tests, id="label", **how)
+    language, compare = fields.text(label, "language", "python"), fields.text(label, "compare", "tokens")
+    problem = problem_of(tests, id="label", language=language, compare=compare)
+    if problem.kind == "function" and find_language(language).name == "python":
+        problem = dataclasses.replace(problem, preamble=CONTEST_PREAMBLE)
     return problem if label.get("limits") is None else dataclasses.replace(problem, limits=label["limits"])
 
 
-def program_in(answer: str, language: str) -> Program | None:
+def answered_program(answer: str, language: str) -> Program | None:
     """The program in an answer, by the rule of `sandbox.rewards.extract`, or None for no program. Special tokens that
     end the answer are no part of it.
     """
@@ -69,9 +70,9 @@ def program_in(answer: str, language: str) -> Program | None:
     return Program(source, language) if source else None
 
 
-async def reward_of(service: Service, answer: str, label: Label, name: str) -> float:
+async def label_reward(service: Service, answer: str, label: Label, name: str) -> float:
     """The reward of an answer; 0 for one without a program. Raises SandboxError."""
-    program = program_in(answer, label.language)
+    program = answered_program(answer, label.language)
     if program is None:
         return 0.0
     done: Judgement = await service.pool.judge(label.problem, program, stop_at_first_failure=name == "all")

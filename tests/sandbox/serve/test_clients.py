@@ -11,7 +11,7 @@ import pytest
 from places import SHARED
 from pooling import members, until
 from serving import Served, served
-from wired import Labelled, labelled, local_shares, needs, told
+from wired import CPU_S, Labelled, labelled, local_shares, needs, told
 
 from sandbox import Pool
 from sandbox.errors import WorkerDied
@@ -36,7 +36,7 @@ def verl_jobs(rows: list[Labelled]) -> list[dict[str, Any]]:
 @served(2, judge_once=True)
 async def test_verl_rewards_labelled_programs_as_the_local_pool_does(s: Served) -> None:
     rows = labelled(24)
-    found = await told("verl", s.url, verl_jobs(rows))
+    found = await told("verl", s.url, verl_jobs(rows), timeout=CPU_S)
     shares = await local_shares(s.service.pool, rows)
     wrong = [
         (row.program, score, share)
@@ -61,7 +61,7 @@ async def test_verl_asks_again_where_we_are_at_fault_and_never_sees_a_dead_worke
     monkeypatch.setattr(Pool, "run", fails_first)
     slow = f"import time\ntime.sleep(1)\n{SUM}"
     jobs = [{"answer": fenced(code), "truth": SUMS} for code in (SUM, slow, "print(7)", "exit(1)")]
-    asking = asyncio.create_task(told("verl", s.url, jobs))
+    asking = asyncio.create_task(told("verl", s.url, jobs, timeout=CPU_S))
     await until(lambda: bool(asking.done() or (len(failed) == 2 and s.service.pool.stats().running)))
     for process in members(s.service.pool, "worker"):
         process.kill()
@@ -87,7 +87,7 @@ async def test_what_verl_calls_each_end(s: Served) -> None:
         # verl's own hole: without an expected output, a function that raises printed just that.
         {"answer": fenced("def f(x): raise ValueError"), "truth": {"inputs": ["1"], "outputs": [""], "fn_name": "f"}},
     ]
-    found = await told("verl", s.url, jobs)
+    found = await told("verl", s.url, jobs, timeout=CPU_S)
     assert found == [
         [1.0, ["success"]],
         [0.0, ["wrong_answer"]],
@@ -135,12 +135,18 @@ def _submission(row: Labelled) -> dict[str, Any]:
     if row.problem.kind == "stdio":
         tests = [{"input": {"stdin": case.input}, "output": {"stdout": case.expected}} for case in row.problem.cases]
         kind, data = "CommonOJDataset", {"test": tests}
-    how = {"dataset_type": kind, "language": "python", "provided_data": data, "extra": {"compare": "lines"}}
+    how = {
+        "dataset_type": kind,
+        "language": "python",
+        "run_timeout": CPU_S,
+        "provided_data": data,
+        "extra": {"compare": "lines"},
+    }
     return {"dataset": "x", "id": 1, "completion": row.answer, "config": how}
 
 
 def _label(row: Labelled) -> str:
-    return json.dumps({**row.truth, "compare": "lines", "limits": {"cpu_s": 10.0}})
+    return json.dumps({**row.truth, "compare": "lines", "limits": {"cpu_s": CPU_S}})
 
 
 @needs("openrlhf")
@@ -152,8 +158,8 @@ async def test_openrlhf_rewards_labelled_programs_as_the_local_pool_does(s: Serv
     prompt = "<|user|>Write it.\n```python\nx = 1\n```<|assistant|>"
     jobs = [{"query": f"<s>{prompt}{row.answer}</s>", "prompt": prompt, "label": _label(row)} for row in rows]
     shares = await local_shares(s.service.pool, rows)
-    assert await told("openrlhf", s.url, jobs, query="?reward=share") == shares
-    assert await told("openrlhf", s.url, jobs) == [float(share == 1.0) for share in shares]
+    found = await told("openrlhf", s.url, [*jobs, *({**job, "how": "?reward=share"} for job in jobs)])
+    assert found == [*(float(share == 1.0) for share in shares), *shares]
 
 
 @needs("openrlhf")

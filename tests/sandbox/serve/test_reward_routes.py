@@ -44,6 +44,7 @@ LABELS = [
     (LINES, fenced(SUM), 1.0, 1.0),
     (CALLS, fenced("class Solution:\n    def f(self, a, b): return a + [b]"), 1.0, 1.0),
     (CALLS, fenced("def f(a, b): return a"), 0.0, 0.0),
+    (CALLS, fenced("def f(a: List[int], b) -> List[int]: return a + [b]"), 1.0, 1.0),
     (WORDS, fenced("def twice(s): return s + s"), 1.0, 1.0),
     (ASSERTS, fenced("def f(x): return 1 + bool(x)"), 1.0, 1.0),
     (ASSERTS, fenced("def f(x): return 2"), 0.0, 0.5),

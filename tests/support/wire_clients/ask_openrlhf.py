@@ -1,4 +1,4 @@
-"""OpenRLHF's own client of a remote reward model. stdin: {url, jobs: [{query, prompt, label}]}."""
+"""OpenRLHF's own client of a remote reward model. stdin: {url, jobs: [{query, prompt, label, how}]}."""
 
 import asyncio
 import json
@@ -7,7 +7,6 @@ import sys
 from openrlhf.utils.agent import SingleTurnAgentExecutor
 
 asked = json.load(sys.stdin)
-executor = SingleTurnAgentExecutor(asked["url"] + "/get_reward" + asked.get("query", ""))
 
 
 async def main():
@@ -15,6 +14,7 @@ async def main():
 
     async def one(job):
         async with places:
+            executor = SingleTurnAgentExecutor(asked["url"] + "/get_reward" + job.get("how", ""))
             (found,) = await executor._fetch_rewards_via_http([job["query"]], [job["prompt"]], [job["label"]])
             return found["rewards"]
 

@@ -16,7 +16,9 @@ semaphore = threading.Semaphore(64)
 
 def score(job):
     url = asked["url"] + "/run_code"
-    found, tests = compute_score(url, semaphore, 1024, job["answer"], job["truth"], continuous=True)
+    found, tests = compute_score(
+        url, semaphore, 1024, job["answer"], job["truth"], continuous=True, timeout=asked["timeout"]
+    )
     return [found, [test.get("status") for test in tests]]
 
 
