@@ -1,5 +1,5 @@
-"""argv: a file with answers. Rewards and errors of real rollouts of verifiers against an endpoint that gives the answers,
-as JSON on the last line.
+"""argv: a file with answers. Rewards and errors of rollouts of verifiers against an endpoint that gives the answers, as
+JSON on the last line.
 """
 
 import asyncio
