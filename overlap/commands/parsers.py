@@ -29,7 +29,7 @@ _CTL_COMMANDS = {
 }
 
 
-_STYLES = ("plain", "trl", "verl", "openrlhf", "areal", "slime")
+STYLES = ("plain", "trl", "verl", "openrlhf", "areal", "slime")
 
 
 def add_commands(commands: Subparsers) -> None:
@@ -245,7 +245,7 @@ def _add_reward(parser: argparse.ArgumentParser) -> None:
     text = "learn by a reward function of another trainer: data.task and data.options.reward (docs/rewards.md)"
     parser.add_argument("--reward", default="", metavar="MODULE:FUNCTION", help=text)
     text = "the trainer that it was written for: data.options.style (found by its parameters)"
-    parser.add_argument("--style", choices=_STYLES, default="", help=text)
+    parser.add_argument("--style", choices=STYLES, default="", help=text)
 
 
 def _add_overrides(parser: argparse.ArgumentParser) -> None:

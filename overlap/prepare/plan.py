@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from overlap.config import Config
+from overlap.core import Task
 from overlap.errors import ConfigError, RequestRefused, blaming, count_of
 from overlap.placement import (
     MemoryPlan,
@@ -23,6 +24,8 @@ from overlap.placement import (
 from overlap.prepare.disk import disk_plan
 from overlap.prepare.run_inputs import RunInputs
 from overlap.record import Rollouts
+from overlap.rewards import RewardTask
+from sandbox.core import Limits
 
 GIB = 2**30
 
@@ -53,7 +56,7 @@ def plan_lines(
         unused = "no engine, no verifier and no parity check"
         lines.append(("rollouts", f"{len(rollouts.known)} samples of {rollouts.path}; {unused}"))
     else:
-        lines.append(("verifier", f"{_judges(cfg)}, at most {cfg.verify.cpu_s:g} s of CPU time per test"))
+        lines.append(("verifier", _verifier(cfg, inputs.task)))
     lines += [*seats_lines(asked, seats), ("memory", memory_line(memory)), _activations_line(asked)]
     return [*lines, ("disk", disk_plan(asked, len(inputs.heldout)).line)]
 
@@ -159,6 +162,15 @@ def _penalty(asked: PlannedRun) -> str:
     if learn.kl_in == "reward" and learn.kl_by != "k1":
         told += f"; in the reward {learn.kl_by} has not the gradient of a KL: learn.kl_estimator=k1 has"
     return told + ("; rewards are only reported (learn.advantage=none)" if learn.advantage == "none" else "")
+
+
+def _verifier(cfg: Config, task: Task) -> str:
+    """Who judges, and how long it may take."""
+    if isinstance(task, RewardTask):
+        wall_s = Limits(cpu_s=cfg.verify.cpu_s).wall_limit_s
+        workers = count_of(cfg.verify.workers, "reward worker")
+        return f"{task.called['reward']} (style {task.style}) in {workers}, at most {wall_s:g} s per answer"
+    return f"{_judges(cfg)}, at most {cfg.verify.cpu_s:g} s of CPU time per test"
 
 
 def _judges(cfg: Config) -> str:

@@ -16,6 +16,7 @@ from typing import Any
 from overlap.errors import RequestRefused
 from overlap.server.reply import Reply
 from overlap.server.turn_request import Messages, RequestRules, TurnRequest
+from sandbox.serve import count_values
 
 MODEL = "policy"
 MESSAGES, TOOLS, STOPS, STOP_CHARACTERS = 4096, 128, 16, 200
@@ -87,7 +88,7 @@ def read_body(body: bytes, dialect: Dialect, rules: RequestRules, by_id: Mapping
 
 
 def _parsed(body: bytes) -> Json:
-    if (values := _values(body)) > VALUES:
+    if (values := count_values(body, VALUES)) > VALUES:
         raise RequestRefused(f"the body has {values} values; at most {VALUES} are read")
     try:
         raw = json.loads(body)
@@ -101,15 +102,6 @@ def _parsed(body: bytes) -> Json:
         except (ValueError, RecursionError):
             raise RequestRefused("the body holds text that is no Unicode") from None
     return raw
-
-
-def _values(body: bytes) -> int:
-    """How many values a JSON text has at most: what separates and opens them, outside of strings."""
-    plain = body.replace(b"\\\\", b"").replace(b'\\"', b"")
-    if (quotes := plain.count(b'"')) > 2 * VALUES:
-        return quotes // 2
-    outside = b"".join(plain.split(b'"')[::2])
-    return sum(map(outside.count, (b",", b"[", b"{")))
 
 
 def _check_template(given: Any, rules: RequestRules) -> None:

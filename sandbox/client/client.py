@@ -28,6 +28,8 @@ TRIES: Final = 4
 """For our faults, as a server reports them after its own tries."""
 _PAUSE_S: Final = 0.5
 _PAUSE_MAX_S: Final = 10.0
+_ELSEWHERE: Final = (429, 502, 503)
+"""A full queue; or a server that ends, or a proxy without one: as if it could not be reached."""
 _PROBLEMS: Final = 64
 """Problems whose JSON is kept."""
 
@@ -190,6 +192,8 @@ class Client:
             machine = await self._choose()
             try:
                 reply = await machine.ask(path, body)
+                if reply.status in _ELSEWHERE and _kind(reply) != "Busy":
+                    raise Unreachable(f"{machine.name} answered {reply.status}")
             except Unreachable as error:
                 now = time.monotonic()
                 unreachable_since, failures = unreachable_since or now, failures + 1
@@ -200,7 +204,7 @@ class Client:
             if reply.status == 200:
                 return json.loads(reply.body), machine.name if len(self._machines) > 1 else ""
             unreachable_since = None
-            if reply.status in (429, 503):
+            if reply.status in _ELSEWHERE:
                 self._rest(machine, _retry_after(reply))
                 continue
             faults += 1
@@ -247,6 +251,14 @@ def _pause(times: int) -> float:
 def _retry_after(reply: HttpReply) -> float:
     said = reply.headers.get("retry-after", "")
     return (float(said) if said.isdigit() else 1.0) * random.uniform(0.5, 1.0)
+
+
+def _kind(reply: HttpReply) -> str:
+    """The type of the error that a server of ours tells; "" for another's."""
+    try:
+        return str(json.loads(reply.body)["error"]["type"])
+    except (ValueError, KeyError, TypeError):
+        return ""
 
 
 def _error(reply: HttpReply, machine: Machine) -> SandboxError:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from sandbox.serve import cli
     from sandbox.serve.app import make_app
-    from sandbox.serve.bodies import Refused
+    from sandbox.serve.bodies import Refused, count_values
     from sandbox.serve.listening import Server, bind
     from sandbox.serve.service import Bounds, Busy, Service
 else:
@@ -22,4 +22,4 @@ else:
 
     __getattr__ = names(__name__)
 
-__all__ = ["Bounds", "Busy", "Refused", "Server", "Service", "bind", "cli", "make_app"]
+__all__ = ["Bounds", "Busy", "Refused", "Server", "Service", "bind", "cli", "count_values", "make_app"]

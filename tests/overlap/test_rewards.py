@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args, get_type_hints
 
 import foreign_rewards as foreign
 import pytest
@@ -13,12 +13,13 @@ from places import SUPPORT
 from verifying import opened, score, trajectory
 
 import overlap
+import sandbox.rewards
 from overlap.config import Config, load_config
 from overlap.core import LeftOut, Prompt
 from overlap.errors import ConfigError, VerifierError
 from overlap.fakes import FakeGenerator, FakeLearner
 from overlap.pipeline import Components, Position, PromptStream, StepResult, serial
-from overlap.rewards import RewardTask, reward_overrides
+from overlap.rewards import RewardOptions, RewardTask, reward_overrides
 from overlap.task import check_task, load_task
 from overlap.verify.user_fault import RewardFault
 
@@ -288,3 +289,10 @@ async def test_a_step_is_learned_from_the_rewards_of_each_style(
     groups = [group for result in results for group in result.batch.groups]
     assert [sorted(group.rewards) for group in groups] == [[0.0, 0.0, 0.0, paid]] * 2
     assert all(max(group.advantages) > 0 for group in groups)
+
+
+def test_the_styles_of_the_command_of_the_configuration_and_of_the_sandbox_are_the_same() -> None:
+    from overlap.commands.parsers import STYLES as offered
+
+    assert ("auto", *offered) == get_args(get_type_hints(RewardOptions)["style"])
+    assert set(offered) == set(sandbox.rewards.STYLES)

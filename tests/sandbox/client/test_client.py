@@ -167,7 +167,7 @@ async def test_it_sends_its_token(s: Served) -> None:
 def test_our_faults_and_full_queues_are_asked_again(done: dict[str, Any]) -> None:
     script: Script = [
         (504, failed("SandboxError")), (503, failed("Busy")), None, (504, failed("WorkerDied")),
-        (429, "no JSON of ours"), (503, failed("Draining")), (200, done),
+        (429, "no JSON of ours"), (503, failed("Draining")), (502, "a proxy"), (200, done),
     ]  # fmt: skip
 
     async def main() -> tuple[Judgement, int]:
@@ -185,14 +185,16 @@ def test_our_faults_and_full_queues_are_asked_again(done: dict[str, Any]) -> Non
         ([(422, failed("InvalidProblem", "no case"))], InvalidProblem, "no case"),
         ([(501, failed("ToolchainMissing", "no rustc"))], SandboxError, "no rustc"),
         ([(404, "what")], SandboxError, "answered 404: .*is it a `sandbox serve`"),
-        ([(502, failed("Exception"))], SandboxError, "x"),
+        ([(500, failed("Exception"))], SandboxError, "x"),
+        ([(502, "a proxy")] * 100, SandboxError, r"cannot be reached for 0.1 s; the last error: .* answered 502"),
+        ([(503, failed("Draining"))] * 100, SandboxError, "cannot be reached"),
     ],
 )
 def test_errors_that_asking_again_does_not_help_against_are_raised(
     script: Script, error: type[Exception], named: str
 ) -> None:
     async def main() -> None:
-        async with scripted(script) as (url, _), Client(url) as client:
+        async with scripted(script) as (url, _), Client(url, patience_s=0.1) as client:
             with pytest.raises(error, match=named):
                 await client.judge(SUM, RIGHT)
 

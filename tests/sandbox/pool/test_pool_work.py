@@ -80,7 +80,7 @@ def worker(tmp_path: Path) -> Iterator[PoolWorker]:
 
 
 def answer(worker: PoolWorker, source: str = RIGHT.source) -> dict[str, Any]:
-    body = json.dumps({"program": {"source": source}, "stop": True, "only": None}).encode()
+    body = json.dumps({"program": {"source": source}, "task": "judge", "stop": True, "only": None}).encode()
     return worker.answer({"id": 1, "problem": "digest"}, body)
 
 
