@@ -24,6 +24,7 @@ from recipes.code_rl.cases import Judging
 from recipes.code_rl.data import ProblemSet, load_problems
 from recipes.code_rl.splits import is_split_file
 from recipes.code_rl.task import CodeTask
+from sandbox.rewards import CONTEST_MODULES
 
 if TYPE_CHECKING:
     from overlap.config import Config

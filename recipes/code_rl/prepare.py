@@ -33,7 +33,7 @@ from overlap.record import Console, check_out, quiet
 from overlap.rows import source_rows
 from overlap.run import open_components
 from overlap.task import Task, task_options
-from recipes.code_rl.cases import CONTEST_MODULES, Judging
+from recipes.code_rl.cases import Judging
 from recipes.code_rl.command_line import Parser, positive
 from recipes.code_rl.core import CodeProblem
 from recipes.code_rl.data import counted, load_problems, long_integers, read_problems
@@ -42,6 +42,7 @@ from recipes.code_rl.probes import probes
 from recipes.code_rl.statements import Statements, words_of
 from recipes.code_rl.task import CodeTask
 from sandbox.core import Verdict
+from sandbox.rewards import CONTEST_MODULES
 
 if TYPE_CHECKING:
     from sandbox.pool import Pool

@@ -35,7 +35,10 @@ class GraderSide:
 
 GRADERS = (
     ("ours", ()),
-    ("verl", ("verl==0.9.1", "tensordict==0.15.3", "pyvers==0.2.3", "omegaconf==2.3.0")),
+    (
+        "verl",
+        ("verl==0.9.1", "tensordict==0.15.3", "pyvers==0.2.3", "omegaconf==2.3.0", "antlr4-python3-runtime==4.9.3"),
+    ),
     ("livecodebench", ("lighteval==0.13.0",)),
     ("evalplus", ("evalplus==0.3.1",)),
 )

@@ -62,7 +62,7 @@ def _nccl(place: Place) -> Iterator[Row]:
 def _synced(place: Place, backend: str) -> Iterator[Row]:
     ways = {"bfloat16": "model.dtype=bfloat16", "float32": "model.dtype=float32", "adapters": "learn.lora_rank=16"}
     for way in ("bfloat16",) if place.rehearses else ways:
-        settings = [ways[way], f"rollout.weight_backend={backend}", "run.eval_samples=0"]
+        settings = [ways[way], f"rollout.weight_backend={backend}", "rollout.max_staleness=0", "run.eval_samples=0"]
         yield _trained(place, f"{backend}, {way}", "smoke.yaml", settings)
 
 
@@ -106,7 +106,8 @@ def _memory(place: Place) -> Iterator[Row]:
     if place.rehearses:
         yield {"check": "plan against devices", "ok": None, "why": "a CPU's plan is in tests/e2e/test_memory.py"}
         return
-    settings = ["rollout.weight_backend=ipc", "learn.offload=sleep", "run.steps=2", "run.eval_samples=0"]
+    settings = ["rollout.weight_backend=ipc", "rollout.max_staleness=0", "learn.offload=sleep", "run.steps=2"]
+    settings.append("run.eval_samples=0")
     row = _trained(place, "a run with states asleep", "cpu_smollm2.yaml", settings)
     yield row
     if not row["ok"]:

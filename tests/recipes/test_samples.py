@@ -15,10 +15,11 @@ from samples import Sample
 from samples_assert import ASSERT_SAMPLES
 
 from overlap.rows import SourceRow
-from recipes.code_rl.cases import CONTEST_MODULES, Judging
+from recipes.code_rl.cases import Judging
 from recipes.code_rl.data import FORMATS, format_of, load_problems
 from recipes.code_rl.task import CodeTask
 from sandbox import Judgement, Pool, Program
+from sandbox.rewards import CONTEST_MODULES
 
 pytest.importorskip("numpy")
 SAMPLES = {**CONTEST_SAMPLES, **ASSERT_SAMPLES}

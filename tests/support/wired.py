@@ -24,7 +24,7 @@ PROGRAMS = "OVERLAP_WIRE_PROGRAMS"
 """How many labelled programs a test sends; a few, where it is not set."""
 _APPS = SHARED / "apps_sample" / "train"
 _MBPP = SHARED / "llm_samples_labelled" / "mbpp_seed_starcoder_seed.jsonl"
-CPU_S = 3
+CPU_S = 1
 _LIMITS = {"cpu_s": CPU_S, "memory_bytes": 1 << 30}
 
 

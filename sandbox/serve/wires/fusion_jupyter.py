@@ -42,11 +42,8 @@ async def run_notebook(service: Service, body: Mapping[str, Any]) -> Json:
     """The response of `/run_jupyter`. Raises Refused, SandboxError."""
     cells = fields.texts(body, "cells")
     total_s = fields.above_zero(body, "total_timeout", 45.0, most=fusion.SECONDS_MAX)
-    cell_s = (
-        fields.above_zero(body, "cell_timeout", total_s, most=fusion.SECONDS_MAX)
-        if body.get("cell_timeout")
-        else total_s
-    )
+    given = {"cell_timeout": body.get("cell_timeout") or total_s}  # 0 is no limit
+    cell_s = fields.above_zero(given, "cell_timeout", total_s, most=fusion.SECONDS_MAX)
     files, asked = fusion.files_of(body), fusion.asked_files(body)
     if (kernel := fields.text(body, "kernel", "python3")) != "python3":
         raise fields.refusal("kernel", kernel, "python3")

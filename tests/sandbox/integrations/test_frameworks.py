@@ -84,9 +84,13 @@ def test_openrlhfs_executor_gets_our_rewards_and_none_for_what_could_not_be_judg
     assert found["rewards"] == found["scores"] == [*wanted, None]
 
 
-def test_verifiers_scores_traces_and_knows_our_faults_by_their_type(wanted: list[float], answers: Path) -> None:
+def test_verifiers_rolls_out_tasks_of_ours_and_knows_our_faults_by_their_type(
+    wanted: list[float], answers: Path
+) -> None:
     found = run("verifiers", "verifiers_reward", answers)
     assert found["rewards"] == [*wanted, None]
+    assert found["errors"][:-1] == [""] * len(wanted)
+    assert found["errors"][-1].startswith("SandboxError: the data: ")
     assert UNKNOWN in found["errors"][-1]
 
 

@@ -36,7 +36,7 @@ def verl_jobs(rows: list[Labelled]) -> list[dict[str, Any]]:
 @served(2, judge_once=True)
 async def test_verl_rewards_labelled_programs_as_the_local_pool_does(s: Served) -> None:
     rows = labelled(24)
-    found = await told("verl", s.url, verl_jobs(rows), timeout=CPU_S)
+    found = await told("verl", s.url, verl_jobs(rows), timeout=CPU_S, max_concurrent=4)
     shares = await local_shares(s.service.pool, rows)
     wrong = [
         (row.program, score, share)
@@ -61,7 +61,7 @@ async def test_verl_asks_again_where_we_are_at_fault_and_never_sees_a_dead_worke
     monkeypatch.setattr(Pool, "run", fails_first)
     slow = f"import time\ntime.sleep(1)\n{SUM}"
     jobs = [{"answer": fenced(code), "truth": SUMS} for code in (SUM, slow, "print(7)", "exit(1)")]
-    asking = asyncio.create_task(told("verl", s.url, jobs, timeout=CPU_S))
+    asking = asyncio.create_task(told("verl", s.url, jobs, timeout=CPU_S, max_concurrent=4))
     await until(lambda: bool(asking.done() or (len(failed) == 2 and s.service.pool.stats().running)))
     for process in members(s.service.pool, "worker"):
         process.kill()
@@ -87,7 +87,7 @@ async def test_what_verl_calls_each_end(s: Served) -> None:
         # verl's own hole: without an expected output, a function that raises printed just that.
         {"answer": fenced("def f(x): raise ValueError"), "truth": {"inputs": ["1"], "outputs": [""], "fn_name": "f"}},
     ]
-    found = await told("verl", s.url, jobs, timeout=CPU_S)
+    found = await told("verl", s.url, jobs, timeout=CPU_S, max_concurrent=4)
     assert found == [
         [1.0, ["success"]],
         [0.0, ["wrong_answer"]],

@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from verl.utils.reward_score.sandbox_fusion import compute_score
 
 asked = json.load(sys.stdin)
-semaphore = threading.Semaphore(64)
+semaphore = threading.Semaphore(asked["max_concurrent"])
 
 
 def score(job):
