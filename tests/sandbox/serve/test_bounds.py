@@ -81,6 +81,7 @@ async def test_a_body_has_a_deadline(s: Served) -> None:
     writer.write(b"POST /judge HTTP/1.1\r\nhost: a\r\ncontent-length: 100\r\n\r\n{")
     got = answered(await reader.read())
     assert (got.status, "within 0.2 s" in got.error) == (408, True)
+    assert got.headers["connection"] == "close"
     writer.close()
 
 
