@@ -13,7 +13,7 @@ import random
 import time
 from base64 import b64encode
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from types import MappingProxyType
 from typing import Any, Final
@@ -30,8 +30,13 @@ _PAUSE_S: Final = 0.5
 _PAUSE_MAX_S: Final = 10.0
 _ELSEWHERE: Final = (429, 502, 503)
 """A full queue; or a server that ends, or a proxy without one: as if it could not be reached."""
+_REACHED_S: Final = 30.0
+"""A server that breaks off later than this was reached: after TRIES times the job may be why."""
 _PROBLEMS: Final = 64
 """Problems whose JSON is kept."""
+
+
+_Body = Callable[[Machine], bytes]
 
 
 class Client:
@@ -94,8 +99,13 @@ class Client:
         program = problem.program(program)
         stop = self.stop_at_first_failure if stop_at_first_failure is None else stop_at_first_failure
         more = {"program": _plain(program), "turn": turn, "stop_at_first_failure": stop}
-        body = b'{"problem":' + self._pack(problem) + b"," + json.dumps(more).encode()[1:]
-        data, node = await self._ask("/judge", body, turn)
+        rest = b"," + json.dumps(more).encode()[1:]
+
+        def body(machine: Machine) -> bytes:
+            name = machine.name_of(problem)
+            return b'{"problem":' + (f'"{name}"'.encode() if name else self._pack(problem)) + rest
+
+        data, node = await self._ask("/judge", body, turn, problem)
         done = Judgement.from_json(data)
         done = dataclasses.replace(done, queue_s=max(0.0, time.monotonic() - start - done.run_s), node=node)
         self._counts.record(done, shared=not done.run_s)
@@ -126,7 +136,8 @@ class Client:
             "limits": None if limits is None else dataclasses.asdict(limits),
             "turn": turn,
         }
-        data, _ = await self._ask("/run", json.dumps(body).encode(), turn)
+        packed = json.dumps(body).encode()
+        data, _ = await self._ask("/run", lambda _: packed, turn)
         done = ProgramRun.from_json(data)
         self._counts.runs += 1
         spent = time.monotonic() - start
@@ -168,7 +179,9 @@ class Client:
             self._packed.popitem(last=False)
         return kept[1]
 
-    async def _ask(self, path: str, body: bytes, turn: int) -> tuple[dict[str, Any], str]:
+    async def _ask(
+        self, path: str, body: _Body, turn: int, problem: Problem | None = None
+    ) -> tuple[dict[str, Any], str]:
         """The answer's object, and the server's name where there are several. Raises SandboxError."""
         self._attach()
         self._counts.waiting += 1
@@ -176,42 +189,40 @@ class Client:
             async with self._slots.place(turn):
                 self._counts.running += 1
                 try:
-                    return await self._answer(path, body)
+                    return await self._answer(path, body, problem)
                 finally:
                     self._counts.running -= 1
         finally:
             self._counts.waiting -= 1
 
-    async def _answer(self, path: str, body: bytes) -> tuple[dict[str, Any], str]:
+    async def _answer(self, path: str, body: _Body, problem: Problem | None) -> tuple[dict[str, Any], str]:
         """Ask until there is an answer, an error that asking again does not help against, or no more patience."""
-        faults = failures = 0
-        unreachable_since: float | None = None
+        faults, failures = 0, _Failures(self.patience_s)
         while True:
             if self._closed.is_set():
                 raise PoolClosed("the client was closed while this job waited")
             machine = await self._choose()
+            began = time.monotonic()
             try:
-                reply = await machine.ask(path, body)
+                reply = await machine.ask(path, body(machine))
                 if reply.status in _ELSEWHERE and _kind(reply) != "Busy":
                     raise Unreachable(f"{machine.name} answered {reply.status}")
             except Unreachable as error:
-                now = time.monotonic()
-                unreachable_since, failures = unreachable_since or now, failures + 1
-                self._rest(machine, _pause(failures))
-                if now - unreachable_since > self.patience_s:
-                    raise SandboxError(f"{self._where()} for {self.patience_s:g} s; the last error: {error}") from error
+                self._rest(machine, failures.add(time.monotonic() - began, error, self._machines))
                 continue
+            if problem is not None and reply.status in (200, 409):
+                machine.set_name(problem, reply.headers.get("problem-kept", ""))
             if reply.status == 200:
                 return json.loads(reply.body), machine.name if len(self._machines) > 1 else ""
-            unreachable_since = None
+            failures.since_s = None
             if reply.status in _ELSEWHERE:
                 self._rest(machine, _retry_after(reply))
-                continue
-            faults += 1
-            if reply.status != 504 or faults == TRIES:
-                raise _error(reply, machine)
-            self._counts.failures += 1
-            await self._sleep(_pause(faults))
+            elif reply.status != 409:  # that: the problem was kept there, and is not any more
+                faults += 1
+                if reply.status != 504 or faults == TRIES:
+                    raise _error(reply, machine)
+                self._counts.failures += 1
+                await self._sleep(_pause(faults))
 
     async def _choose(self) -> Machine:
         """The least busy server of those that may be asked now; waits where there is none."""
@@ -234,9 +245,30 @@ class Client:
                 await self._closed.wait()
                 raise PoolClosed("the client was closed while this job waited")
 
-    def _where(self) -> str:
-        names = ", ".join(machine.name for machine in self._machines)
-        return f"{names} cannot be reached" if len(self._machines) == 1 else f"none of {names} could be reached"
+
+class _Failures:
+    """Servers that could not be reached, or broke off, under one job."""
+
+    def __init__(self, patience_s: float) -> None:
+        self.patience_s = patience_s
+        self.count = self.broken = 0
+        self.since_s: float | None = None
+        """When the first of those without an answer between them was."""
+
+    def add(self, spent_s: float, error: Unreachable, machines: Sequence[Machine]) -> float:
+        """Count one, after so many seconds. Returns how long to leave the server alone. Raises SandboxError."""
+        now = time.monotonic()
+        self.count += 1
+        if spent_s > _REACHED_S:
+            self.since_s, self.broken = None, self.broken + 1
+        self.since_s = self.since_s or now
+        if now - self.since_s > self.patience_s:
+            names = ", ".join(machine.name for machine in machines)
+            what = f"{names} cannot be reached" if len(machines) == 1 else f"none of {names} could be reached"
+            raise SandboxError(f"{what} for {self.patience_s:g} s; the last error: {error}") from error
+        if self.broken == TRIES:
+            raise SandboxError(f"{self.broken} servers broke off under this job; the last error: {error}") from error
+        return _pause(self.count)
 
 
 def _plain(program: Program) -> dict[str, Any]:

@@ -8,11 +8,13 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
+from collections import OrderedDict
 from contextlib import suppress
 from typing import Final
 from urllib.parse import unquote, urlsplit
 
 from sandbox.client.http_connection import HttpConnection, HttpReply
+from sandbox.core import Problem
 from sandbox.errors import SandboxError
 
 KEPT_S: Final = 50.0
@@ -20,6 +22,7 @@ KEPT_S: Final = 50.0
 WATCH_S: Final = 5.0
 SILENT_MAX: Final = 3
 """Questions for its health, of WATCH_S each, that a server may leave without an answer while it has jobs."""
+_NAMES: Final = 1024
 _FAILURES: Final = (OSError, EOFError, ValueError, KeyError, TypeError)
 
 
@@ -49,8 +52,21 @@ class Machine:
         self.body_bytes = sys.maxsize
         """Of the longest request that it reads."""
         self.known = False
+        self._names: OrderedDict[int, tuple[Problem, str]] = OrderedDict()
         self.not_before = 0.0
         """Time of the loop from which it may be asked again."""
+
+    def name_of(self, problem: Problem) -> str:
+        """The name that the server gave a problem; "" where it must be sent whole."""
+        return self._names.get(id(problem), (problem, ""))[1]
+
+    def set_name(self, problem: Problem, name: str) -> None:
+        """Remember that name; "" forgets it."""
+        self._names.pop(id(problem), None)
+        if name:
+            self._names[id(problem)] = problem, name
+        while len(self._names) > _NAMES:
+            self._names.popitem(last=False)
 
     async def ask(self, path: str, body: bytes) -> HttpReply:
         """Have a request answered. Raises Unreachable, and SandboxError for one that is too long."""

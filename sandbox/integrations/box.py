@@ -26,6 +26,7 @@ from sandbox.integrations import box_program as inside
 from sandbox.integrations.process_pool import process_pool
 
 _STREAM_BYTES: Final = 10 * MIB
+_LINKS_MAX: Final = 16
 _LONGEST_S: Final = 3600.0
 _MARGIN_S: Final = 15.0
 """For what is done beside the command: packing and unpacking."""
@@ -112,24 +113,35 @@ class Box:
         path = _inside(name)
         async with self._turn:
             state = self._state
-        with tarfile.open(fileobj=io.BytesIO(state)) as archive:
-            if (entry := _members(state).get(path)) is None:
-                raise FileNotFoundError(name)
-            if entry.isdir():
-                raise IsADirectoryError(name)
-            try:
-                found = archive.extractfile(entry)  # a link is followed to what stands in the archive
-            except KeyError:
-                found = None
-            if found is None:
-                raise FileNotFoundError(name)
-            return found.read()
+        members = _members(state)
+        entry = _followed(members, path)
+        if entry is None:
+            raise FileNotFoundError(name)
+        if entry.isdir():
+            raise IsADirectoryError(name)
+        # A command can write the archive itself: one that grows when it is read must not take this process's memory.
+        if not entry.isreg() or entry.issparse() or entry.size > len(state):
+            raise FileNotFoundError(name)
+        return state[entry.offset_data : entry.offset_data + entry.size]
 
 
 def _members(state: bytes) -> dict[str, tarfile.TarInfo]:
-    """What is in the box by its path, the last of a name."""
-    with tarfile.open(fileobj=io.BytesIO(state)) as archive:
-        return {posixpath.normpath(entry.name): entry for entry in archive}
+    """What is in the box by its path, the last of a name. Raises SandboxError for what is no archive."""
+    try:
+        with tarfile.open(fileobj=io.BytesIO(state), mode="r:") as archive:  # a packed one could grow without bound
+            return {posixpath.normpath(entry.name): entry for entry in archive}
+    except (tarfile.TarError, ValueError, OverflowError, RecursionError, EOFError) as error:
+        raise SandboxError(f"the command has overwritten its box: {error}") from error
+
+
+def _followed(members: Mapping[str, tarfile.TarInfo], path: str) -> tarfile.TarInfo | None:
+    """What a path leads to within the box, through a few links; None for what is not there."""
+    for _ in range(_LINKS_MAX):
+        entry = members.get(path)
+        if entry is None or not (entry.issym() or entry.islnk()):
+            return entry
+        path = posixpath.normpath(posixpath.join(posixpath.dirname(path) if entry.issym() else "", entry.linkname))
+    return None
 
 
 def _inside(name: str) -> str:
@@ -152,6 +164,11 @@ def _ended(done: ProgramRun) -> tuple[dict[str, Any], dict[str, bytes]]:
         why = done.cause or done.message or "its files take too much room"
         raise SandboxError(f"the command ended its box ({why}); its files are as before")
     try:
-        return json.loads(found[inside.ENDED]), found
-    except ValueError as error:  # a command may write to it, too
-        raise SandboxError(f"the box was tampered with: {error}") from error
+        ended = json.loads(found[inside.ENDED])
+    except ValueError:
+        ended = None
+    kinds = {"code": int, "timed_out": bool, "cut": bool, "error": str}
+    if not isinstance(ended, dict) or any(type(ended.get(name)) is not kind for name, kind in kinds.items()):
+        raise SandboxError("the command has overwritten how it ended; its files are as before")
+    _members(found[inside.STATE])
+    return ended, found

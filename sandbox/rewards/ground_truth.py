@@ -16,6 +16,7 @@ from typing import Any, Final
 
 from sandbox.core import Case, Limits, Problem
 from sandbox.errors import InvalidProblem
+from sandbox.rewards.contest import CONTEST_PREAMBLE
 
 COLUMNS: Final = (
     "verification_info", "reward_model", "ground_truth", "input_output", "test_cases", "tests", "test_list", "label",
@@ -33,7 +34,8 @@ def problem_of(
     given: Any, *, id: str = "problem", language: str = "python", limits: Limits | None = None, compare: str = "tokens"
 ) -> Problem:
     """The problem that a value of a data set describes. ``limits`` and ``compare`` hold where it says nothing of them;
-    ``language`` is that of asserts. Raises InvalidProblem for what is none of the forms.
+    ``language`` is that of the programs: functions in Python find the imports that public graders put in front. Raises
+    InvalidProblem for what is none of the forms.
     """
     if isinstance(given, Problem):
         return given
@@ -52,8 +54,9 @@ def problem_of(
             raise InvalidProblem(f"problem {id!r}: an expected output is null: give the text that a program must print")
         cases = [Case("" if given is None else _text(given), _text(wanted)) for given, wanted in pairs]
         return Problem(id, "stdio", tuple(cases), compare=compare, limits=limits)
+    preamble = CONTEST_PREAMBLE if language == "python" else ""
     cases = [Case(_arguments(given), _json(wanted)) for given, wanted in pairs]
-    return Problem(id, "function", tuple(cases), fn_name=name, compare=compare, limits=limits)
+    return Problem(id, "function", tuple(cases), fn_name=name, preamble=preamble, compare=compare, limits=limits)
 
 
 def problem_in(row: Mapping[str, Any], column: str = "", **how: Any) -> Problem:

@@ -112,13 +112,12 @@ class Style:
 
 
 def styles_that_fit(function: Function) -> list[str]:
-    """Names of the styles in which a function can be called, those only that its parameters' names speak for, where any
-    do.
+    """Names of the styles in which a function can be called, and that most of its parameters' names speak for: one that
+    has names of a style, but cannot be called in it, is not taken for another's.
     """
-    fitting = [style for style in STYLES.values() if not style.misfit(function)]
-    known = {style.name: _named_alike(style, function) for style in fitting}
-    most = max(known.values(), default=0)
-    return [name for name, count in known.items() if count == most]
+    known = {name: _named_alike(style, function) for name, style in STYLES.items()}
+    most = max(known.values())
+    return [name for name, style in STYLES.items() if known[name] == most and not style.misfit(function)]
 
 
 def find_style(function: Function, asked: str = "") -> Style:

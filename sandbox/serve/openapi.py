@@ -26,6 +26,7 @@ _STATUSES: Final[Mapping[str, str]] = {
     "400": "the body is no JSON object",
     "401": "the token is missing or wrong",
     "408": "the body came too slowly",
+    "409": "the name of a problem is not known, or not any more: send it whole",
     "413": "the body is too long",
     "422": "a field is wrong; the message names it, its value, and the way out",
     "501": "this server lacks the language's compiler",

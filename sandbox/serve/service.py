@@ -118,6 +118,14 @@ class Service:
         """
         return self._problems.find(given, make)
 
+    def problem_name(self, problem: Problem) -> str:
+        """The name of a problem that `problem` gave, by which a client may ask for it again; "" where it has none."""
+        return self._problems.name(problem)
+
+    def named_problem(self, name: str) -> Problem | None:
+        """The problem of this name, while it is kept."""
+        return self._problems.named(name)
+
     @contextmanager
     def admitted(self) -> Iterator[Place]:
         """Hold a place for one request. Raises Busy."""

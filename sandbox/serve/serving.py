@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import gc
 import resource
 import signal
 import socket
@@ -83,6 +84,8 @@ class Serving:
         tier = (await self._service.pool.judge(*control.sample(find_language("python")))).tier
         server = Server(make_app(self._service))
         serving = await stack.enter_async_context(server.listening(self._listener))
+        gc.collect()
+        gc.freeze()  # what is imported is no garbage, and is not searched for any
         self._ready(tier)
         if self._service.shared.rows > 1:
             stack.callback(asyncio.create_task(self._share_counts()).cancel)

@@ -155,7 +155,10 @@ def short(problem, program):
         ("zoo rewards:nothing", "nothing"),
         ("zoo rewards:reward --only no-such-entry", "no-such-entry"),
         ("check-reward rewards:silent --no-zoo", "returned None for all"),
-        ("check-reward rewards:short --no-zoo", "cannot be called as short(problem, program, language): too many"),
+        (
+            "check-reward rewards:short --no-zoo",
+            "short(problem, program) looks like a reward of plain, but cannot be called as one (too many",
+        ),
         ("check-reward rewards:reward --samples absent.jsonl", "absent.jsonl"),
         ("check-reward rewards:reward --samples bad.jsonl", "bad.jsonl:2:"),
         ("check-reward rewards:reward --samples unlabelled.jsonl", '"right" must be true or false'),

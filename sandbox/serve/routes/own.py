@@ -19,7 +19,7 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
-from sandbox.core import Judgement, Limits, Problem, Program, ProgramRun, wrong_type
+from sandbox.core import Judgement, Limits, Problem, Program, ProgramRun, quoted, wrong_type
 from sandbox.errors import SandboxError, ToolchainMissing
 from sandbox.languages import LANGUAGES, Language, find_language, toolchain
 from sandbox.serve.answers import AsciiJson, error_body
@@ -31,6 +31,8 @@ from sandbox.serve.service import Service
 
 JOBS_MAX: Final = 10_000
 """Of one batch."""
+KEPT: Final = "problem-kept"
+"""The header of an answer with the name by which its problem may be asked for again."""
 _TURN_MAX: Final = 1 << 53
 _RUN: Final = ("program", "stdin", "arguments", "files", "fetch_files", "limits", "turn")
 _JOB: Final = ("problem", "program", "turn", "stop_at_first_failure")
@@ -41,7 +43,8 @@ def routes(service: Service) -> list[Route]:
 
     async def judge(request: Request) -> Response:
         job = _job(service, await read_json(request), {})
-        return AsciiJson((await service.pool.judge(**job)).to_json())
+        done = await service.pool.judge(**job)
+        return AsciiJson(done.to_json(), headers={KEPT: service.problem_name(job["problem"])})
 
     async def run(request: Request) -> Response:
         return AsciiJson((await service.pool.run(**_run(await read_json(request)))).to_json())
@@ -118,7 +121,13 @@ def _job(service: Service, given: Mapping[str, Any], shared: Mapping[str, Any]) 
     stop = job.get("stop_at_first_failure")
     if stop is not None and not isinstance(stop, bool):
         raise wrong_type("judge", "stop_at_first_failure", stop, "true or false")
-    problem = service.problem(job["problem"])
+    given_problem = job["problem"]
+    if isinstance(given_problem, str):
+        problem = service.named_problem(given_problem)
+        if problem is None:
+            raise Refused(409, f"problem={quoted(given_problem)}: is not kept here, or not any more: send it whole")
+    else:
+        problem = service.problem(given_problem)
     program = problem.program(job["program"])
     find_language(program.language)
     return {"problem": problem, "program": program, "turn": _turn(job), "stop_at_first_failure": stop}
@@ -185,7 +194,15 @@ async def _line(service: Service, index: int, job: Mapping[str, Any]) -> bytes:
 
 _PROGRAM: Final = {"anyOf": [{"type": "string", "description": "its source"}, reference(Program)]}
 _JOB_FIELDS: Final = {
-    "problem": reference(Problem),
+    "problem": {
+        "anyOf": [
+            reference(Problem),
+            {
+                "type": "string",
+                "description": f"what an answer's header {KEPT} said; 409 where it is not kept any more",
+            },
+        ]
+    },
     "program": _PROGRAM,
     "turn": {"type": "integer", "default": 0, "description": "jobs of the lowest turn go first"},
     "stop_at_first_failure": {"type": ["boolean", "null"], "description": "null: as the server was started"},

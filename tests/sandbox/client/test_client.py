@@ -18,7 +18,7 @@ from places import ROOT, SUPPORT
 from pooling import LONG, RIGHT, SLEEPER, SUM, WRONG, members, until
 from serving import ServeCommand, Served, answering, served, serving
 
-from sandbox import Client, InvalidProblem, InvalidProgram, Judgement, Problem, Program, SandboxError
+from sandbox import Case, Client, InvalidProblem, InvalidProgram, Judgement, Problem, Program, SandboxError
 from sandbox.client import client as client_module
 from sandbox.client import machine
 from sandbox.errors import PoolClosed
@@ -105,6 +105,26 @@ async def test_it_runs_a_program_as_a_pool_does(s: Served) -> None:
         far, here = await client.run(source, **how), await s.service.pool.run(source, **how)
     assert (far.stdout, far.files, far.exit_code) == (here.stdout, here.files, here.exit_code)
     assert far.files == (("b", b"x"),)
+
+
+@served()
+async def test_a_problem_is_sent_whole_once_and_again_where_the_server_has_forgotten_it(
+    s: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lengths, ask = list[int](), machine.Machine.ask
+
+    async def watched(self: machine.Machine, path: str, body: bytes) -> Any:
+        lengths.append(len(body))
+        return await ask(self, path, body)
+
+    monkeypatch.setattr(machine.Machine, "ask", watched)
+    long = Problem("long", "stdio", tuple(Case("3 4\n" + " " * 10_000, "7") for _ in range(10)))
+    async with Client(s.url) as client:
+        for number in range(3):
+            if number == 2:
+                s.service._problems.__init__()  # type: ignore[misc]
+            assert (await client.judge(long, RIGHT.source + "#" * number)).verdict == "AC"
+    assert [length > 100_000 for length in lengths] == [True, False, False, True]
 
 
 @served()
@@ -197,6 +217,18 @@ def test_errors_that_asking_again_does_not_help_against_are_raised(
         async with scripted(script) as (url, _), Client(url, patience_s=0.1) as client:
             with pytest.raises(error, match=named):
                 await client.judge(SUM, RIGHT)
+
+    asyncio.run(main())
+
+
+def test_a_job_under_which_servers_break_off_again_and_again_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client_module, "_REACHED_S", 0.0)
+
+    async def main() -> None:
+        async with scripted([None] * 100) as (url, asked), Client(url) as client:
+            with pytest.raises(SandboxError, match="4 servers broke off under this job"):
+                await client.judge(SUM, RIGHT)
+        assert asked.count("/judge") <= 2 * client_module.TRIES  # a kept connection is tried twice
 
     asyncio.run(main())
 

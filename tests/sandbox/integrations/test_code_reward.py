@@ -172,6 +172,11 @@ def test_a_program_that_never_closes_the_pool_ends_quietly_with_all_of_its_proce
     assert not os.path.exists(f"/proc/{pid}")
 
 
+def test_a_function_finds_the_imports_that_public_graders_put_in_front() -> None:
+    answer = "```python\nclass Solution:\n    def f(self, n: List[int]) -> int:\n        return gcd(*n)\n```"
+    assert CodeReward().reward(answer, {"fn_name": "f", "inputs": ["[4, 6]"], "outputs": ["2"]}) == 1.0
+
+
 def test_servers_judge_and_run_boxes_as_the_pool_here_does(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     async def boxed() -> tuple[bytes, bytes]:
         box = Box()

@@ -64,6 +64,11 @@ def test_a_good_function_of_each_style_is_found_and_clean(module: Path, command:
         ("def reward(a, b, c): ...", (), r"add --style plain or --style openrlhf"),
         ("def reward(a): ...", (), "fits no style of reward functions; write one of plain: def reward(problem"),
         ("def reward(completions): ...", (), "looks like a reward of trl, but cannot be called as one"),
+        (
+            "def reward(problem, program): ...",
+            (),
+            "looks like a reward of plain, but cannot be called as one (too many",
+        ),
         (FORMS["trl"], ("--style", "verl"), "write `def compute_score(data_source, solution_str"),
         ("def reward(completions, gold, **kw): ...", (), "missing a required argument: 'gold'; --row module:function"),
         (FORMS["trl"], ("--row", "json:dumps"), "--row raised ValueError"),

@@ -22,7 +22,7 @@ ODD: tuple[Any, ...] = (
     *(None, True, -1, 0, 1e308, 10**400, float("nan"), "", "\ud800", "\0", "x" * 5000, [], {}, [[]], {"a": {}}),
     [0] * 100,
 )
-OK = {200, 400, 404, 405, 413, 422}
+OK = {200, 400, 404, 405, 409, 413, 422}
 
 
 def damaged(value: Any, chance: random.Random) -> Any:

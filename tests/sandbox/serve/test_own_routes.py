@@ -11,7 +11,8 @@ import pytest
 from pooling import RIGHT, SUM, WRONG
 from serving import Served, answering, served
 
-from sandbox import Problem, SandboxError, ToolchainMissing
+from sandbox import InvalidProblem, Problem, SandboxError, ToolchainMissing
+from sandbox.serve.kept_problems import KeptProblems
 from sandbox.serve.metrics import METRICS
 from sandbox.serve.routes import route_modules
 
@@ -169,6 +170,38 @@ async def test_an_equal_problem_is_checked_once(s: Served) -> None:
         assert (await s.ask("/judge", {"problem": PROBLEM, "program": RIGHT.source})).status == 200
     assert s.service.problem(json.loads(json.dumps(PROBLEM))) is s.service.problem(PROBLEM)
     assert s.service.problem(PROBLEM | {"id": "other"}) is not s.service.problem(PROBLEM)
+
+
+@served()
+async def test_a_problem_may_be_named_by_what_an_answer_said_of_it(s: Served) -> None:
+    job = {"problem": PROBLEM, "program": RIGHT.source}
+    name = (await s.ask("/judge", job)).headers["problem-kept"]
+    assert (await s.ask("/judge", job | {"problem": name})).json["verdict"] == "AC"
+    batch = await s.ask("/judge/batch", {"problem": name, "jobs": [{"program": RIGHT.source}]})
+    assert batch.lines[0]["judgement"]["verdict"] == "AC"
+    got = await s.ask("/judge", job | {"problem": name[:-1] + "x"})
+    assert (got.status, "send it whole" in got.error) == (409, True)
+
+
+@answering()
+async def test_what_one_reader_takes_for_a_problem_is_none_to_another(s: Served) -> None:
+    label = {"kind": "stdio", "cases": PROBLEM["cases"]}
+    s.service.problem(label, named)
+    with pytest.raises(InvalidProblem, match="key 'id' is missing"):
+        s.service.problem(label)
+
+
+def named(label: Any) -> Problem:
+    return Problem.of({"id": "label", **label})
+
+
+def test_kept_problems_are_bounded() -> None:
+    kept = KeptProblems(bytes_max=100_000)
+    many = [PROBLEM | {"id": str(n), "cases": PROBLEM["cases"] * 20} for n in range(20)]
+    first = [kept.find(problem) for problem in many]
+    assert kept.bytes <= 100_000
+    assert kept.find(many[-1]) is first[-1]
+    assert kept.find(many[0]) is not first[0]
 
 
 @served()
