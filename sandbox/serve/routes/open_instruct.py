@@ -101,12 +101,21 @@ class _Plain(pickle.Unpickler):
         raise pickle.UnpicklingError(f"it names {module}.{name}")
 
 
-def _unpacked(text: str) -> Any:
+def _unpacked(text: str) -> list[Any]:
+    """Texts, and objects of texts: a pickle may hold one list many times over, which no one may write out."""
     try:
         packed = zlib.decompressobj()
         data = packed.decompress(base64.b64decode(text, validate=True), _UNPACKED_MAX)
         if packed.unconsumed_tail:
             raise Refused(413, f"tests: more than {_UNPACKED_MAX} bytes when unpacked")
-        return _Plain(io.BytesIO(data)).load()
+        found = _Plain(io.BytesIO(data)).load()
     except _BROKEN as error:
         raise Refused(422, f"tests: neither JSON nor a packed list: {str(error)[:200]}") from None
+    if not isinstance(found, list) or not all(_is_plain(test) for test in found):
+        raise Refused(422, "tests: a packed list must hold asserts, or objects whose values are texts")
+    return found
+
+
+def _is_plain(test: Any) -> bool:
+    values = [*test, *test.values()] if isinstance(test, dict) else [test]
+    return all(isinstance(value, str) for value in values)

@@ -74,7 +74,7 @@ async def _one(service: Service, script: str, timeout_s: float, places: asyncio.
 
 async def _judge(service: Service, script: str) -> Json | None:
     """Judge the program of a script of open-r1's; None for another script."""
-    found = taken_apart(script)
+    found = await asyncio.to_thread(taken_apart, script)
     if found is None:
         return None
     code, tests = found
@@ -95,6 +95,8 @@ async def _judge(service: Service, script: str) -> Json | None:
 
 def taken_apart(script: str) -> tuple[str, list[Json]] | None:
     """Program and tests of a script that is open-r1's grader; None for another script."""
+    if "evaluate_code(code_snippet, test_cases)" not in script:
+        return None
     try:
         tree = ast.parse(dedented(script)).body
     except (SyntaxError, ValueError, RecursionError, MemoryError):

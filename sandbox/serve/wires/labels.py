@@ -24,8 +24,11 @@ from sandbox.serve.wires import fields
 REWARDS: Final = {"all": all_or_nothing, "share": share_of_cases, "score": score}
 """By the name that `?reward=` gives: 1 where every case passes, the share of cases that pass, the problem's points."""
 _HOW: Final = ("language", "compare", "limits")
-_END: Final = re.compile(r"(?:(?:<\|[^<>|\s]{1,40}\|>|<｜[^<>｜\s]{1,40}｜>|</s>|<eos>|<end_of_turn>|<pad>)\s*)+\Z")
-"""Special tokens of chat templates that end an answer."""
+_TOKEN: Final = re.compile(r"(?:<\|[^<>|\s]{1,40}\|>|<｜[^<>｜\s]{1,40}｜>|</s>|<eos>|<end_of_turn>|<pad>)\Z")
+"""A special token of a chat template, at the end of an answer."""
+_TOKEN_MAX: Final = 48
+"""Characters of one, at most."""
+_TOKENS_MAX: Final = 10_000
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -65,9 +68,22 @@ def answered_program(answer: str, language: str) -> Program | None:
     """The program in an answer, by the rule of `sandbox.rewards.extract`, or None for no program. Special tokens that
     end the answer are no part of it.
     """
-    ended = _END.search(answer)
-    source = extract_program(answer[: ended.start()] if ended else answer, language=language)
+    source = extract_program(without_tokens(answer), language=language)
     return Program(source, language) if source else None
+
+
+def without_tokens(answer: str) -> str:
+    """An answer without the special tokens that end it, and the white space between and behind them."""
+    end = len(answer)
+    for _ in range(_TOKENS_MAX):
+        bare = end
+        while bare and answer[bare - 1].isspace():
+            bare -= 1
+        found = _TOKEN.search(answer, max(0, bare - _TOKEN_MAX), bare)
+        if found is None:
+            break
+        end = found.start()
+    return answer[:end]
 
 
 async def label_reward(service: Service, answer: str, label: Label, name: str) -> float:

@@ -41,6 +41,7 @@ LABELS = [
     (VERL, f"<think>{fenced(SUM)}</think>I do not know.", 0.0, 0.0),
     (VERL, fenced(SEVEN) + fenced(SUM).rstrip("\n") + "<|im_end|>\n<|endoftext|>", 1.0, 1.0),
     (VERL, fenced(SUM).rstrip("\n") + "</s>", 1.0, 1.0),
+    (VERL, fenced(SUM).rstrip("\n") + " <|eot_id|> \n" + "<pad>" * 5000, 1.0, 1.0),
     (LINES, fenced(SUM), 1.0, 1.0),
     (CALLS, fenced("class Solution:\n    def f(self, a, b): return a + [b]"), 1.0, 1.0),
     (CALLS, fenced("def f(a, b): return a"), 0.0, 0.0),
@@ -158,7 +159,11 @@ class Exploit:
 
 @served()
 async def test_packed_tests_that_are_no_plain_list_are_refused(s: Served) -> None:
-    for tests in [packed(Exploit()), packed([1])[:-8], "x", base64.b64encode(b"x").decode(), 3]:
+    laughs: list = ["x"]
+    for _ in range(60):
+        laughs = [laughs, laughs]
+    bombs = [packed(laughs), packed([{"input": laughs}])]
+    for tests in [packed(Exploit()), *bombs, packed([1])[:-8], "x", base64.b64encode(b"x").decode(), 3]:
         answered = await s.ask("/test_program", {"program": "", "tests": tests})
         assert (answered.status, "tests" in answered.error) == (422, True), answered.body
 
