@@ -63,6 +63,8 @@ def error_response(error: Exception, status: int | None = None) -> Response:
     headers = {}
     if isinstance(error, Busy | PoolClosed):
         headers["retry-after"] = str(getattr(error, "retry_s", 1))
+    if usual in (408, 413):
+        headers["connection"] = "close"  # the rest of the body is not read
     if usual == 401:
         headers["www-authenticate"] = "Bearer"
     return AsciiJson(body, status or usual, headers)

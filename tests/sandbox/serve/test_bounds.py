@@ -81,6 +81,7 @@ async def test_a_body_has_a_deadline(s: Served) -> None:
     writer.write(b"POST /judge HTTP/1.1\r\nhost: a\r\ncontent-length: 100\r\n\r\n{")
     got = answered(await reader.read())
     assert (got.status, "within 0.2 s" in got.error) == (408, True)
+    assert got.headers["connection"] == "close"
     writer.close()
 
 
@@ -146,3 +147,22 @@ async def test_a_server_that_drains_finishes_what_it_has_and_refuses_the_rest(s:
     assert (health.status, health.json["status"]) == (503, "draining")
     assert running.result().json["verdict"] == "AC"
     assert drained.result()
+
+
+@pytest.mark.parametrize("apart", [False, True], ids=["whole", "head first"])
+@answering(Bounds(queue=1, body_bytes=4000))
+async def test_a_refused_client_may_ask_again_on_its_connection(s: Served, apart: bool) -> None:
+    """Its body was not read when it was refused."""
+    with s.service.admitted():
+        reader, writer = await s.connect()
+        for _ in range(2):
+            head, _, body = request({"problem": "x" * 3000}).partition(b"\r\n\r\n")
+            writer.write(head + b"\r\n\r\n")
+            if not apart:
+                writer.write(body)
+            got = await reader.readuntil(b"\r\n\r\n")
+            assert got.startswith(b"HTTP/1.1 503")
+            await reader.readexactly(int(got.partition(b"content-length: ")[2].partition(b"\r\n")[0]))
+            if apart:
+                writer.write(body)
+        writer.close()
