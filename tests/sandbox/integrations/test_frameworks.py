@@ -16,7 +16,8 @@ from places import ROOT, SUPPORT
 from sandbox import Pool
 from sandbox.zoo import pairs
 
-LIMIT_S = 110
+LIMIT_S = 280
+pytestmark = pytest.mark.timeout(300)  # imports of trainers take long beside other work
 SAMPLES = list(pairs.labelled_pairs())
 UNKNOWN = "it has no tests: give a problem as JSON"
 

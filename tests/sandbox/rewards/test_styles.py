@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from package_files import Command
 
 from sandbox import zoo
-from sandbox.rewards.styles import STYLES
+from sandbox.rewards.styles import STYLES, Answered, BadReward, MissingColumn
 
 ONCE = ("--no-zoo", "--repeats", "1")
 KNOWS = """
@@ -142,3 +143,54 @@ def test_what_an_async_function_keeps_belongs_to_one_loop(module: Path, command:
     module.write_text("import asyncio\nasync def reward(args, sample):\n    await asyncio.sleep(0)\n    return 0.0\n")
     report = json.loads(command(1, "check-reward", "rewards:reward", *ONCE, "--json").out)
     assert (report["style"], report["crashes"]) == ("slime", [])
+
+
+class Tensor:
+    """An array, as far as it is looked at."""
+
+    def __init__(self, value: object) -> None:
+        self.value = value
+
+    def tolist(self) -> object:
+        return self.value
+
+
+RETURNED = [
+    ("plain", True, 1.0), ("plain", None, None), ("plain", Tensor(0.5), 0.5),
+    ("trl", [1], 1.0), ("trl", (0.5,), 0.5), ("trl", [None], None), ("trl", [float("nan")], None),
+    ("trl", Tensor([0.5]), 0.5), ("trl", [Tensor(0.5)], 0.5), ("trl", [Tensor([0.5])], 0.5),
+    ("verl", 0.5, 0.5), ("verl", {"score": 0.5, "acc": 1}, 0.5), ("verl", {"score": None}, None),
+    ("openrlhf", {"rewards": 0.5}, 0.5), ("openrlhf", {"rewards": [0.5]}, 0.5), ("openrlhf", Tensor([0.5]), 0.5),
+    ("openrlhf", {"rewards": Tensor([[0.5]])}, 0.5), ("areal", SimpleNamespace(final_reward=0.5), 0.5),
+    ("areal", 1, 1.0), ("slime", 0.5, 0.5), ("slime", {"mine": 0.5}, 0.5),
+]  # fmt: skip
+NO_REWARD = [
+    ("plain", "1"), ("plain", [1, 2]), ("trl", 1.0), ("trl", []), ("trl", [1, 2]), ("trl", ["1"]), ("verl", {"acc": 1}),
+    ("openrlhf", {"scores": 1}), ("openrlhf", [1, 2]), ("areal", "1"), ("slime", {"other": 1}),
+]  # fmt: skip
+ROW = {"data_source": "x", "reward_model": {"ground_truth": "y"}}
+
+
+def called(style: str, returned: object) -> object:
+    answered = Answered(ROW, "ask", "ask", "answer", settings={"reward_key": "mine"})
+    return STYLES[style].call(lambda *_, **__: returned, answered)
+
+
+@pytest.mark.parametrize(("style", "returned", "reward"), RETURNED)
+def test_what_a_function_returns_is_read_as_its_trainer_reads_it(
+    style: str, returned: object, reward: float | None
+) -> None:
+    assert called(style, returned) == reward
+
+
+@pytest.mark.parametrize(("style", "returned"), NO_REWARD)
+def test_what_is_no_reward_in_its_style_is_told_as_what_it_returned(style: str, returned: object) -> None:
+    with pytest.raises(BadReward, match=r"^returned "):
+        called(style, returned)
+
+
+@pytest.mark.parametrize("missing", ["data_source", "reward_model"])
+def test_a_row_without_what_verl_hands_over_is_told_by_the_column(missing: str) -> None:
+    row = {name: value for name, value in ROW.items() if name != missing}
+    with pytest.raises(MissingColumn, match=missing):
+        STYLES["verl"].call(print, Answered(row, "ask", "ask", "answer"))
