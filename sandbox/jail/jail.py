@@ -51,6 +51,9 @@ class Jail:
         work_bytes: int = 96 * MIB,
         packages: Packages = (),
         shared: str | None = None,
+        readable: Sequence[str] = (),
+        root_files: str | None = None,
+        network: bool = False,
     ) -> None:
         """Start the jail.
 
@@ -58,6 +61,10 @@ class Jail:
         this interpreter (("numpy",)) are imported once, for every Python program, and make each run slower; a mapping
         is the result of `find_packages`. Raises ToolchainMissing for a package that is not installed. `shared` is a
         directory that every run sees read-only, at `self.shared` (None where that is not possible).
+
+        `readable` paths are seen read-only where they are. Tier A only: `root_files`, a directory whose content is seen
+        in the place of the machine's tools; `network`, a loopback interface of the jail's own, whose one listening
+        socket, `self.listener`, the caller serves and closes.
         """
         if isolation not in ("auto", *TIERS, "C"):
             raise IsolationUnavailable(f"isolation={isolation!r} is unknown; use auto, A, B or C")
@@ -73,7 +80,9 @@ class Jail:
         for tier in TIERS if isolation == "auto" else (isolation,):
             if tier == "B" and shared and os.geteuid() == 0 and not uids.may_enter(shared):
                 shared = None  # its programs have another uid
-            show = {"packages": self._packages, "shared": shared, "roots": toolchain.roots()}
+            roots = readable if root_files is not None else (*toolchain.roots(), *readable)
+            show = {"packages": self._packages, "shared": shared, "roots": roots}
+            show |= {"root_files": root_files, "network": network}
             try:
                 self._tree = Tree(tier, run_dir, work_bytes, show)
                 break
@@ -87,6 +96,8 @@ class Jail:
         self.ahead = self._tree.ahead
         """Number of runs that may be started ahead of the one that is waited for."""
         self.shared = namespaces.SHARED if self.tier == "A" and shared else shared
+        self.listener = self._tree.listener
+        """Reached by the programs of a jail with a network, at the address of its `getsockname`."""
         self.process = self._tree.process
         """The zygote; in tier A the process outside that waits for it."""
         self.directory = self._tree.directory

@@ -32,8 +32,9 @@ class JailedRun:
     """Native: an executable as a descriptor."""
     files: tuple[tuple[str, bytes], ...] = ()
     """Files to put into the work directory first, by names relative to it."""
-    pipes: tuple[int, int] | None = None
-    """Descriptors for stdin and stdout, which is then not collected: `stdin` is not used, `stdout` stays empty.
+    pipes: tuple[int, ...] | None = None
+    """Descriptors for stdin, stdout and, where there is a third, stderr, which are then not collected: `stdin` is not
+    used, `stdout` and `stderr` stay empty.
 
     The jail closes its copies once the program has them, so a caller that closes its own sees when the program closes
     its.
@@ -58,6 +59,8 @@ class JailedRun:
     """Further runs are queued before this result is read, so results may be sent together."""
     with_tools: bool = False
     """Native: argv[0] is a compiler or a runtime of ours, so it may read its files under a closed directory."""
+    keep: bool = False
+    """What is in the work directory stays for the next run. For runs without a series and without `source`."""
 
     def __post_init__(self) -> None:
         names = [name for name, _ in self.files]
@@ -113,13 +116,15 @@ class Sent:
         if run.pipes is None:
             fds = [self._memfd("stdin", run.stdin, seal=True), self._memfd("stdout"), self._memfd("stderr")]
         else:
-            fds = [*run.pipes, self._memfd("stderr")]
+            fds = [*run.pipes]
+            fds += [self._memfd("stderr")] * (len(fds) < 3)
         if harness:
             fds += [self._memfd("job", run.job or b"", seal=True), self._memfd("result")]
         if not native:
             fds.append(self._memfd("code") if run.code is None else run.code)
-        outputs = (1,) * (run.pipes is None) + (2,) + (4,) * harness
-        self.stdout, self.stderr = None if run.pipes else fds[1], fds[2]
+        given = len(run.pipes or ())
+        outputs = (1,) * (given == 0) + (2,) * (given < 3) + (4,) * harness
+        self.stdout, self.stderr = None if given else fds[1], None if given > 2 else fds[2]
         self.frame = fds[4] if harness else None
         program = None
         if run.program is not None:
@@ -145,10 +150,10 @@ class Sent:
             gathered=len(fds) - 1,
             outputs=outputs,
             harness=harness,
-            pipes=run.pipes is not None,
+            pipes=given,
             **{
                 name: getattr(run, name)
-                for name in ("argv", "collect", "gather", "environment", "with_tools", "source")
+                for name in ("argv", "collect", "gather", "environment", "with_tools", "source", "keep")
             },
         )
         return b"%d %d %d\n%b" % (*run.series, run.hold, body), fds
@@ -180,7 +185,7 @@ class Sent:
         return RunResult(
             **numbers,
             stdout=b"" if self.stdout is None else read_all(self.stdout, shown),
-            stderr=_read_ends(self.stderr, _EXCERPT_BYTES),
+            stderr=b"" if self.stderr is None else _read_ends(self.stderr, _EXCERPT_BYTES),
             result=result,
             collected=read_all(got[0], self.run.limits.file_bytes) if got else None,
             gathered=None if reply["gathered"] is None else _unpack(reply["gathered"], self.gathered),
