@@ -91,6 +91,17 @@ class EpisodeConfig(Section):
     """An agent program that rolls episodes out over an OpenAI-compatible endpoint, as a shell reads it, in the place of
     the task's own rollout. It runs in a directory of its own: files are named by their whole path. "": the task does
     it."""
+    isolation: Literal["none", "A", "B"] = free("none")
+    """Where ``command`` runs. "none": as you, who start the run. A tier of the sandbox, as in ``verify.isolation``: in a
+    jail of its own, which sees the machine's tools, ``readable``, a working directory and the endpoint, and nothing else
+    of the machine or the network. B is refused so far: without namespaces no agent can be kept from other hosts."""
+    readable: tuple[str, ...] = ()
+    """Whole paths of files and directories that an isolated ``command`` may read, beside what its words name: files,
+    and the interpreter or virtual environment of a Python that is one of them."""
+    limits: dict[str, Any] = field(default_factory=dict)
+    """What an isolated ``command`` may use in an episode, a mapping: ``cpu_s`` (default: ``timeout_s``),
+    ``memory_bytes`` (2 GiB), ``processes`` (256), ``open_files`` (1024) and ``work_bytes`` of its working directory
+    (256 MiB)."""
     turns: int = at_least(1, 16)
     """Answers of the policy in an episode at most, those on other branches too."""
     tokens: int = at_least(0, 0)

@@ -43,6 +43,9 @@ def check_agent(cfg: Config, task: Any, prompt: Prompt, tokenizer: Any) -> None:
             raise ConfigError(FIELD, command, way_out)
     if first and os.path.normpath(first) not in brought:
         _check_program(command, first)
+    from overlap.server import check_space  # imports a web server
+
+    check_space(cfg)
 
 
 def _check_program(command: str, first: str) -> None:

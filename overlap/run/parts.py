@@ -134,13 +134,18 @@ class PartFactory:
         command = cfg.episode.command
         if rollout is None and not command:
             return engines
-        from overlap.server import ChatTemplate, Gateway, HarnessRollout, episodes  # imports a web server
+        from overlap.server import ChatTemplate, Gateway, HarnessRollout, agent_space, episodes  # imports a web server
 
         if command:
             gateway, name = Gateway(), "episode.command"
             harness_task = cast("HarnessTask", task)
             rollout = HarnessRollout(
-                command, harness_task, gateway, self.scratch, lambda prompt: tokenizer.decode(list(prompt.token_ids))
+                command,
+                harness_task,
+                gateway,
+                self.scratch,
+                lambda prompt: tokenizer.decode(list(prompt.token_ids)),
+                agent_space(cfg),
             )
         return episodes(
             cfg,

@@ -11,10 +11,12 @@ from overlap.server.chat import Budget, Chat
 from overlap.server.episodes import EpisodeSandbox, episodes
 from overlap.server.gateway import Gateway
 from overlap.server.harness import HarnessRollout, HarnessTask
+from overlap.server.harness_jail import AgentSpace, agent_space, check_space
 from overlap.server.reply import Reply, ToolCall
 from overlap.server.template import ChatTemplate
 
 __all__ = [
+    "AgentSpace",
     "Budget",
     "Chat",
     "ChatTemplate",
@@ -24,5 +26,7 @@ __all__ = [
     "HarnessTask",
     "Reply",
     "ToolCall",
+    "agent_space",
+    "check_space",
     "episodes",
 ]

@@ -16,7 +16,7 @@ import contextlib
 import hashlib
 import secrets
 import socket
-from collections.abc import Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
 from functools import partial
 
 from starlette.applications import Starlette
@@ -102,6 +102,15 @@ class Gateway:
         self._serving.cancel()
         await asyncio.gather(self._serving, return_exceptions=True)
         self._socket.close()
+
+    @contextlib.asynccontextmanager
+    async def serve(self, listener: socket.socket) -> AsyncIterator[str]:
+        """Answer also on a listening socket, such as that of a jail. Yields its base URL; when this ends, the socket and
+        its connections are closed.
+        """
+        host, port = listener.getsockname()
+        async with self._server.also_on(listener):
+            yield f"http://{host}:{port}/v1"
 
     @contextlib.contextmanager
     def session(self, chat: Chat) -> Iterator[str]:

@@ -101,8 +101,8 @@ def build_root(
     before = os.umask(0o022)
     if root_files is not None:
         _show_root_files(root, root_files)
-        tools = [path for path in tools if not os.path.lexists(root + path)]
-    for path in tools if root_files is not None else (*_TOOLS, *_ETC, *interpreter_roots(), *tools):
+        tools = [path for path in _outermost(tools) if not os.path.lexists(root + path)]
+    for path in tools if root_files is not None else (*_TOOLS, *_ETC, *_outermost((*interpreter_roots(), *tools))):
         _show(root, path)
     for path in packages:
         if (shown := path_in_jail(path)) == path:
@@ -156,6 +156,11 @@ def path_in_jail(path: str) -> str:
     """Return the path of a package's directory in the jail: its own, unless the jail has something else there."""
     hidden = any(path.startswith(f"{ours}/") for ours in _OURS)
     return f"{_PACKAGES}/{os.path.basename(path)}" if hidden else path
+
+
+def _outermost(paths: Sequence[str]) -> list[str]:
+    """Those that lie in no other one's directory."""
+    return [path for path in dict.fromkeys(paths) if not any(path.startswith(f"{outer}/") for outer in paths)]
 
 
 def _show(root: str, path: str) -> None:
