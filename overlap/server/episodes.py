@@ -17,7 +17,7 @@ nothing to learn from.
 from __future__ import annotations
 
 import traceback
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import dataclass, replace
 from time import monotonic
@@ -38,7 +38,7 @@ from overlap.server.turn_request import RequestRules
 from sandbox.core import Judgement, Limits, Problem, Program
 from sandbox.errors import SandboxError
 from sandbox.pool import Slots
-from sandbox.session import Finished, Output, ProgramSession, Sessions
+from sandbox.session import Finished, Output, ProgramSession, Sessions, Workspace
 
 TRIES = 2
 """Number of rollouts of an episode that meets faults of ours."""
@@ -90,6 +90,30 @@ class EpisodeSandbox:
         ``how``: ``language``, ``entry``, ``arguments`` and ``stdin``, as ``Session.run_files`` has them.
         """
         return await self._session.run_files(files, **how)
+
+    def workspace(self, *, root: str | None = None, readable: Sequence[str] = ()) -> Workspace:
+        """The episode's working directory for the commands of a shell, which stays between its calls: ``exec``, ``read``
+        and ``write`` use it. With the first call, ``root`` names a directory whose content commands see in the place of
+        the machine's tools, and ``readable`` further paths; both are read-only. Raises ValueError where it is there.
+        """
+        given = {name: value for name, value in (("root", root), ("readable", readable)) if value}
+        return self._session.workspace(**given)
+
+    async def exec(self, command: str, *, stdin: str = "", timeout_s: float | None = None) -> Finished:
+        """Run a shell's command that the policy wrote, jailed and without a network, under the same limits. Files stay
+        for the next call; processes and variables do not.
+        """
+        return await self.workspace().exec(command, stdin=stdin, timeout_s=timeout_s)
+
+    async def read(self, path: str) -> bytes:
+        """The content of a file of the workspace. Raises OSError, such as FileNotFoundError: catch it where the policy
+        chooses the path.
+        """
+        return await self.workspace().read(path)
+
+    async def write(self, path: str, content: str | bytes) -> None:
+        """Make a file in the workspace, or replace its content. Raises OSError."""
+        await self.workspace().write(path, content)
 
 
 class Episodes:

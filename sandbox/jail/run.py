@@ -60,7 +60,9 @@ class JailedRun:
     with_tools: bool = False
     """Native: argv[0] is a compiler or a runtime of ours, so it may read its files under a closed directory."""
     keep: bool = False
-    """What is in the work directory stays for the next run. For runs without a series and without `source`."""
+    """What is in the work directory stays for the next run, unless it is more than may be there: then the run ends with
+    the cause "disk", and nothing stays. For runs without a series and without `source`.
+    """
 
     def __post_init__(self) -> None:
         names = [name for name, _ in self.files]

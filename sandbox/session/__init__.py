@@ -5,5 +5,6 @@ from sandbox.session.commands import CommandJail
 from sandbox.session.files import Finished
 from sandbox.session.output import Ended, Output
 from sandbox.session.sessions import ProgramSession, Sessions
+from sandbox.session.workspace import Workspace
 
-__all__ = ["CommandJail", "Ended", "Finished", "Output", "ProgramSession", "Sessions"]
+__all__ = ["Workspace", "CommandJail", "Ended", "Finished", "Output", "ProgramSession", "Sessions"]

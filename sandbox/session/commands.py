@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import marshal
 import os
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
@@ -44,6 +45,8 @@ class CommandJail:
         Raises SandboxError: IsolationUnavailable where the machine cannot isolate so.
         """
         self.limits, self.work_bytes = limits, work_bytes
+        python = os.path.dirname(os.path.realpath(getattr(sys, "_base_executable", None) or sys.executable))
+        self._path = _PATH if root_files is not None else f"{python}:{_PATH}"
         self._jail = Jail(
             isolation, work_bytes=work_bytes, readable=readable, root_files=root_files, network=network
         )
@@ -55,7 +58,10 @@ class CommandJail:
 
         Raises SandboxError where they cannot be written.
         """
-        self._in_folder((), _folder.pack_texts(files))
+        try:
+            self._in_folder(("unpack",), _folder.pack_texts(files))
+        except OSError as error:
+            raise SandboxError(f"files cannot be written into a jail: {error.strerror}") from error
 
     def take_back(self, folder: str, *, bytes_max: int | None = None) -> None:
         """Write what lies in the directory below `folder`, which is empty: files, directories and links, as they are.
@@ -63,11 +69,21 @@ class CommandJail:
         Links are hostile: they lead anywhere. Files beyond `bytes_max` in all, by default what the directory may hold,
         are left out. Raises SandboxError, OSError.
         """
-        found = self._in_folder((str(self.work_bytes if bytes_max is None else bytes_max),), b"")
+        found = self._in_folder(("pack", str(self.work_bytes if bytes_max is None else bytes_max)))
         try:
             _folder.unpack(found, folder)
         except ValueError as error:
             raise SandboxError(f"a jail's work directory cannot be read: {error}") from error
+
+    def read(self, path: str) -> bytes:
+        """The content of a file, as a command sees it. Raises OSError: no such file, no file, longer than a command may
+        print; SandboxError.
+        """
+        return self._in_folder(("read", path, str(self.limits.output_bytes)), path=path)
+
+    def write(self, path: str, content: bytes) -> None:
+        """Make a file, with its directories, or replace its content. Raises OSError, SandboxError."""
+        self._in_folder(("write", path), content, path=path)
 
     def run(
         self,
@@ -83,7 +99,7 @@ class CommandJail:
 
         Raises SandboxError: Cancelled after `cancel`.
         """
-        own = {"PATH": _PATH, **(environment or {})}
+        own = {"PATH": self._path, **(environment or {})}
         argv = ("/bin/sh", "-c", command)
         run = JailedRun(
             limits or self.limits, stdin, argv=argv, environment=tuple(own.items()), pipes=pipes, keep=True
@@ -108,8 +124,8 @@ class CommandJail:
             os.close(self._cancel)
             self._cancel = -1
 
-    def _in_folder(self, argv: tuple[str, ...], stdin: bytes) -> bytes:
-        """Run `_folder` in the jail, with the identity and under the limits of a command."""
+    def _in_folder(self, argv: tuple[str, ...], stdin: bytes = b"", path: str = "") -> bytes:
+        """Run `_folder` in the jail, with the identity of a command. Raises OSError, as it names it, for `path`."""
         job = {"kind": "stdio", "fn_name": None, "args": None, "steps": (), "argv": argv, "preamble": ""}
         source = Path(_folder.__file__).read_text(encoding="utf-8")
         size = self.work_bytes * 2
@@ -117,9 +133,11 @@ class CommandJail:
             cpu_s=_FOLDER_S, wall_s=_FOLDER_S, memory_bytes=max(self.limits.memory_bytes, 3 * len(stdin) + 64 * MIB),
             output_bytes=size, file_bytes=max(size, self.limits.file_bytes),
         )  # fmt: skip
-        done = self._jail.run(
-            JailedRun(limits, stdin, job=marshal.dumps({**job, "source": source}) + os.urandom(_NONCE_BYTES), keep=True)
-        )
+        sent = marshal.dumps({**job, "source": source}) + os.urandom(_NONCE_BYTES)
+        done = self._jail.run(JailedRun(limits, stdin, job=sent, keep=True), cancel_fd=self._cancel)
+        if done.cause is None and done.exit_code == _folder.FAILED and done.stderr.isdigit():
+            number = int(done.stderr)
+            raise OSError(number, os.strerror(number), path)
         if done.cause is not None or done.exit_code != 0:
             _, cause = read_end(done)
             told = done.stderr.decode(errors="replace").strip().rpartition("\n")[2]

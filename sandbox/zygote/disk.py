@@ -40,11 +40,15 @@ class Disk:
         free, inodes = self._look()
         if self._free - free <= self.bytes_max and self._inodes - inodes <= self.files_max:
             return False
-        size, count = self._lying()
-        if size > self.bytes_max or count > self.files_max:
+        if self.is_full():
             return True
         taken = self._free - free > self.bytes_max
         return taken and _written(["self", *map(str, pids)]) - self._before > self.bytes_max
+
+    def is_full(self) -> bool:
+        """Return whether more lies there than may."""
+        size, count = self._lying()
+        return size > self.bytes_max or count > self.files_max
 
     def _look(self) -> tuple[int, int]:
         found = os.statvfs(self.work)

@@ -21,13 +21,13 @@ _BUFFER_SIZES: Final = "4096 65536 65536"  # bytes: least, at first, at most; wh
 
 def listen_on_loopback() -> socket.socket:
     """Bring the loopback interface of this network namespace up, and listen there. Raises OSError."""
+    for path in _BUFFERS:
+        with suppress(OSError), open(path, "w", encoding="ascii") as file:  # a container may show it read-only
+            file.write(_BUFFER_SIZES)
     listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         _, flags = _REQUEST.unpack(fcntl.ioctl(listener, _GET_FLAGS, _REQUEST.pack(b"lo", 0)))
         fcntl.ioctl(listener, _SET_FLAGS, _REQUEST.pack(b"lo", flags | _UP))
-        for path in _BUFFERS:
-            with suppress(OSError), open(path, "w", encoding="ascii") as file:  # a container may show it read-only
-                file.write(_BUFFER_SIZES)
         listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         listener.bind(("127.0.0.1", 0))
         listener.listen(_BACKLOG)

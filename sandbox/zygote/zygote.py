@@ -171,6 +171,8 @@ class RequestLoop:
         work, gather = self.setting.how.work, request["gather"]
         out = files.collect(work, request["collect"]) if outcome.exit_code == 0 else []
         found = [] if gather is None else files.gather(work, gather, fds[request["gathered"]])
+        if request["keep"] and self.watcher.disk is not None and self.watcher.disk.is_full():
+            outcome.cause, request = outcome.cause or "disk", {**request, "keep": False}  # or it would grow run by run
         if not request["keep"]:
             self.source.tidy()
         complaint = "" if outcome.exit_code == 0 else self._complaint()  # who complains does not end well
