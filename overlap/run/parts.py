@@ -136,6 +136,8 @@ class PartFactory:
             return engines
         from overlap.server import ChatTemplate, Gateway, HarnessRollout, agent_space, episodes  # imports a web server
 
+        if getattr(task, "endpoint", False):
+            gateway = Gateway()
         if command:
             gateway, name = Gateway(), "episode.command"
             harness_task = cast("HarnessTask", task)
@@ -156,6 +158,7 @@ class PartFactory:
             verifier.judge,
             gateway,
             tuple(task.packages),
+            None if command or not getattr(task, "resources", None) else task.resources(),
         )
 
     def engine_site(self, engine: int) -> EngineSite | None:

@@ -8,7 +8,7 @@ Knows nothing of how a reward is made.
 """
 
 from overlap.server.chat import Budget, Chat
-from overlap.server.episodes import EpisodeSandbox, episodes
+from overlap.server.episodes import HarnessCrashed, EpisodeSandbox, episodes
 from overlap.server.gateway import Gateway
 from overlap.server.harness import HarnessRollout, HarnessTask
 from overlap.server.harness_jail import AgentSpace, agent_space, check_space
@@ -22,6 +22,7 @@ __all__ = [
     "ChatTemplate",
     "EpisodeSandbox",
     "Gateway",
+    "HarnessCrashed",
     "HarnessRollout",
     "HarnessTask",
     "Reply",

@@ -125,6 +125,14 @@ class Gateway:
             del self._sessions[_digest(key)]
             session.end()
 
+    @contextlib.contextmanager
+    def endpoint(self, chat: Chat) -> Iterator[tuple[str, str]]:
+        """As ``session``, with the base URL; raises the gateway's own fault at the end."""
+        with self.session(chat) as key:
+            yield self.url, key
+        if self.fault is not None:
+            raise self.fault
+
     def _note(self, fault: Exception) -> None:
         self.fault = self.fault or fault
 
