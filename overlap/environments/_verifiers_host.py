@@ -17,6 +17,7 @@ import itertools
 import json
 import os
 import sys
+import types
 from typing import Any
 
 POLICYS = {"EmptyModelResponseError", "InvalidModelResponseError", "OverlongPromptError", "ToolParseError"}
@@ -73,7 +74,8 @@ class Taskset:
         config = concrete_type(kind, vf.EnvConfig, origin=vf.Env) or vf.EnvConfig
         given = dict(options.get("env", {}))
         if issubclass(kind, vf.SingleAgentEnv):
-            given.setdefault("agent", {"harness": {"id": options.get("harness") or "null"}})
+            agent = {"harness": {"id": options.get("harness") or _add_chat_harness()}, "runtime": {"type": "subprocess"}}
+            given["agent"] = {**agent, **given.get("agent", {})}
         given["taskset"] = {**options.get("args", {}), "id": name}
         self.env, self.vf = load_environment(config.model_validate(given)), vf
         self.kind = type(self.env.taskset).task_type()
@@ -111,6 +113,42 @@ class Taskset:
 
     async def _serve(self) -> None:
         await self.env.serving().__aenter__()  # to the end of this process
+
+
+def _add_chat_harness() -> str:
+    """Make known a harness that only talks, as verifiers' ``null`` does, and needs no package index: a dialog without
+    tools in this process, one with tools by the program of ``null`` in this interpreter. Returns its id.
+    """
+    from openai import AsyncOpenAI
+    from verifiers.v1.dialects.chat import message_to_wire
+    from verifiers.v1.harnesses.null import NullHarness, program
+    from verifiers.v1.runtimes import ProgramResult
+
+    class ChatHarness(NullHarness):
+        async def setup(self, runtime: Any) -> None:
+            async def prepared(*_: Any, **__: Any) -> list[str]:
+                return [sys.executable, str(program.__file__)]
+
+            runtime.prepare_uv_script = prepared
+
+        async def launch(
+            self, ctx: Any, trace: Any, runtime: Any, endpoint: str, secret: str, mcp_urls: Any, data: Any
+        ) -> Any:
+            if mcp_urls:
+                return await super().launch(ctx, trace, runtime, endpoint, secret, mcp_urls, data)
+            system, prompt = self.resolve_prompt(data)
+            messages: list[Any] = [{"role": "system", "content": system}] if system else []
+            said = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt or []
+            messages += [part if isinstance(part, dict) else message_to_wire(part) for part in said]
+            async with AsyncOpenAI(base_url=endpoint, api_key=secret, max_retries=0, timeout=None) as client:
+                await client.chat.completions.create(model=ctx.model, messages=messages)
+            return ProgramResult(0, "", "")
+
+    name = "overlap_chat"
+    module = types.ModuleType(name)
+    module.__dict__.update(ChatHarness=ChatHarness, __all__=["ChatHarness"])
+    sys.modules[name] = module
+    return name
 
 
 def load(name: str, options: dict[str, Any]) -> Any:
@@ -160,7 +198,7 @@ async def serve(env: Any, out: Any) -> None:
             found = await env.roll(asked["row"], asked["url"], variable)
         except asyncio.CancelledError:
             found = {"fault": "cancelled"}
-        except Exception as error:
+        except (Exception, SystemExit) as error:  # it ends itself where a service of its own is not set up
             found = {"fault": f"{type(error).__name__}: {error}"}
         finally:
             del os.environ[variable], running[number]

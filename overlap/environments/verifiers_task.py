@@ -40,7 +40,7 @@ class VerifiersOptions:
     env: dict[str, Any] = field(default_factory=dict)
     """v1: further fields of the environment's configuration, such as ``agent``."""
     harness: str = ""
-    """v1: the harness that plays a taskset; "": ``null``, which only talks."""
+    """v1: the harness that plays a taskset, such as ``bash``; "": one that only talks, and calls the taskset's tools."""
     count: int = 0
     """Rows to train on; 0: all."""
     heldout: int = 0
