@@ -17,7 +17,7 @@ nothing to learn from.
 from __future__ import annotations
 
 import traceback
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, AsyncExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -107,13 +107,13 @@ class EpisodeSandbox:
         """
         return await self._session.run_files(files, **how)
 
-    def workspace(self, *, root: str | None = None, readable: Sequence[str] = ()) -> Workspace:
+    def workspace(self, **how: Any) -> Workspace:
         """The episode's working directory for the commands of a shell, which stays between its calls: ``exec``, ``read``
         and ``write`` use it. With the first call, ``root`` names a directory whose content commands see in the place of
-        the machine's tools, and ``readable`` further paths; both are read-only. Raises ValueError where it is there.
+        the machine's tools, and ``readable`` further paths, both read-only; ``links``, ``work_bytes`` and ``limits`` are
+        as ``sandbox.session.Workspace`` has them. Raises ValueError where it is there.
         """
-        given = {name: value for name, value in (("root", root), ("readable", readable)) if value}
-        return self._session.workspace(**given)
+        return self._session.workspace(**how)
 
     async def exec(self, command: str, *, stdin: str = "", timeout_s: float | None = None) -> Finished:
         """Run a shell's command that the policy wrote, jailed and without a network, under the same limits. Files stay

@@ -54,6 +54,7 @@ class Jail:
         readable: Sequence[str] = (),
         root_files: str | None = None,
         network: bool = False,
+        links: Mapping[str, str] | None = None,
     ) -> None:
         """Start the jail.
 
@@ -63,7 +64,8 @@ class Jail:
         directory that every run sees read-only, at `self.shared` (None where that is not possible).
 
         `readable` paths are seen read-only where they are. Tier A only: `root_files`, a directory whose content is seen
-        in the place of the machine's tools; `network`, a loopback interface of the jail's own, whose one listening
+        in the place of the machine's tools; `links`, names at the top ("/app") that lead to names in the work directory;
+        `network`, a loopback interface of the jail's own, whose one listening
         socket, `self.listener`, the caller serves and closes.
         """
         if isolation not in ("auto", *TIERS, "C"):
@@ -82,7 +84,7 @@ class Jail:
                 shared = None  # its programs have another uid
             roots = readable if root_files is not None else (*toolchain.roots(), *readable)
             show = {"packages": self._packages, "shared": shared, "roots": roots}
-            show |= {"root_files": root_files, "network": network}
+            show |= {"root_files": root_files, "network": network, "links": dict(links or {})}
             try:
                 self._tree = Tree(tier, run_dir, work_bytes, show)
                 break

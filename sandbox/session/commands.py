@@ -39,6 +39,7 @@ class CommandJail:
         readable: Sequence[str] = (),
         root_files: str | None = None,
         network: bool = False,
+        links: Mapping[str, str] | None = None,
     ) -> None:
         """Start it. `limits` hold for each command; `work_bytes` for the directory. The rest is as `Jail` has it.
 
@@ -48,7 +49,7 @@ class CommandJail:
         python = os.path.dirname(os.path.realpath(getattr(sys, "_base_executable", None) or sys.executable))
         self._path = _PATH if root_files is not None else f"{python}:{_PATH}"
         self._jail = Jail(
-            isolation, work_bytes=work_bytes, readable=readable, root_files=root_files, network=network
+            isolation, work_bytes=work_bytes, readable=readable, root_files=root_files, network=network, links=links
         )
         self.listener, self.tier = self._jail.listener, self._jail.tier
         self._cancel = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)

@@ -174,8 +174,8 @@ class ProgramSession:
 
     def workspace(self, **how: Any) -> Workspace:
         """The session's working directory for the commands of a shell, without a network, as long as the session lasts.
-        Nothing of the session's state is there. `how`: `root`, `readable` and `work_bytes`, as `Workspace` has them, with
-        the first call only. Raises ValueError, PoolClosed.
+        Nothing of the session's state is there. `how`: `root`, `readable`, `work_bytes`, `links` and `limits`, as
+        `Workspace` has them, with the first call only. Raises ValueError, PoolClosed.
         """
         if self._closing:
             raise PoolClosed("the session is closed")

@@ -9,11 +9,12 @@ waits for a slot, held until `close`, then for the call; woken by its end. A cal
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+from sandbox.core import Limits
 from sandbox.errors import PoolClosed, SandboxError
 from sandbox.session.commands import WORK_BYTES, CommandJail
 from sandbox.session.files import Finished
@@ -31,31 +32,47 @@ class Workspace:
     """One working directory and its jail, from the first call on. Calls are answered one after the other."""
 
     def __init__(
-        self, owner: Sessions, *, root: str | None = None, readable: Sequence[str] = (), work_bytes: int = WORK_BYTES
+        self,
+        owner: Sessions,
+        *,
+        root: str | None = None,
+        readable: Sequence[str] = (),
+        work_bytes: int = WORK_BYTES,
+        links: Mapping[str, str] | None = None,
+        limits: Limits | None = None,
     ) -> None:
         """`root`: a directory whose content the commands see in the place of the machine's tools (tier A). `readable`:
-        further paths that they see. Both read-only; nothing is started.
+        further paths that they see. Both read-only. `links`: names at the top, as "/app", that lead to names in the
+        directory (tier A). `limits`: of each command, in the place of the owner's. Nothing is started.
         """
+        self._limits = limits or owner.limits
         self._owner, self._turn, self._held = owner, asyncio.Lock(), AsyncExitStack()
-        self._how: dict[str, Any] = {"root_files": root, "readable": tuple(readable), "work_bytes": work_bytes}
+        self._how: dict[str, Any] = {"root_files": root, "readable": tuple(readable), "work_bytes": work_bytes, "links": links}
         self._jail: CommandJail | None = None
         self._closed = False
 
-    async def exec(self, command: str, *, stdin: str = "", timeout_s: float | None = None) -> Finished:
+    async def exec(
+        self,
+        command: str,
+        *,
+        stdin: str = "",
+        timeout_s: float | None = None,
+        environment: Mapping[str, str] | None = None,
+    ) -> Finished:
         """Run a command as a shell reads it, in the directory that earlier calls left; its processes end with it.
 
         `timeout_s`: wall seconds, at most those of the limits; waiting for a slot or a core does not count. Raises
         ValueError for invalid arguments, PoolClosed, and SandboxError where the sandbox fails: the directory is lost.
         """
-        longest = self._owner.limits.wall_limit_s
+        longest = self._limits.wall_limit_s
         if timeout_s is not None and not timeout_s > 0:
             raise ValueError(f"timeout_s={timeout_s}: must be a positive number of seconds")
         if len(command) > COMMAND_MAX or "\0" in command:
             raise ValueError(f"command: {len(command)} characters; at most {COMMAND_MAX} can be run, and no NUL")
-        limits = replace(self._owner.limits, wall_s=min(timeout_s or longest, longest))
+        limits = replace(self._limits, wall_s=min(timeout_s or longest, longest))
         text = stdin.encode("utf-8", "surrogatepass")
         typed = command.encode("utf-8", "replace").decode()
-        done = await self._do(lambda jail: jail.run(typed, stdin=text, limits=limits))
+        done = await self._do(lambda jail: jail.run(typed, stdin=text, limits=limits, environment=environment))
         went = done.cause is None and done.signal is None
         ended, cause = (None, "") if went else read_end(done)
         code = done.exit_code if went else None
@@ -97,7 +114,7 @@ class Workspace:
                 raise
 
     def _start(self) -> None:
-        self._jail = CommandJail(self._owner.isolation, self._owner.limits, **self._how)
+        self._jail = CommandJail(self._owner.isolation, self._limits, **self._how)
 
     async def _let_go(self) -> None:
         jail, self._jail = self._jail, None

@@ -28,7 +28,7 @@ _WARM: Final = (
     "string time typing"
 )
 _WORK_MODE: Final = 0o700
-_ONLY_IN_A: Final = {"network": "a network of its own", "root_files": "a root file system of its own"}
+_ONLY_IN_A: Final = {"network": "a network of its own", "root_files": "a root file system of its own", "links": "links at its top"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +137,7 @@ def _enter_namespaces(
         shared=show["shared"],
         between=late,
         root_files=root_files,
+        links=show["links"],
     )
     mechanisms = ["user", "pid", "mount", "ipc", "uts", "net", "read-only root", "private tmpfs", "seccomp"]
     mechanisms += ["scattered pids"] * procfs.scattered()
@@ -162,7 +163,7 @@ def _enter_landlock(directory: str, work_bytes: int, show: dict[str, Any], libra
     version = landlock.abi()
     if not version:
         raise OSError(errno.ENOSYS, "no Landlock in this kernel")
-    for name in ("network", "root_files"):
+    for name in _ONLY_IN_A:
         if show[name]:
             raise OSError(errno.EOPNOTSUPP, f"a jail with {_ONLY_IN_A[name]} needs namespaces, which tier A has")
     uid = uids.claim_uid()

@@ -17,7 +17,7 @@ from __future__ import annotations
 import os
 import socket
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from sandbox.kernel import linux, procfs, uids
@@ -89,16 +89,19 @@ def build_root(
     shared: str | None = None,
     between: Callable[[], None] | None = None,
     root_files: str | None = None,
+    links: Mapping[str, str] | None = None,
 ) -> None:
     """As pid 1: build the new root under the directory `root`, make it `/`, and detach the old one.
 
     `tools` appear at their own paths, `packages` at their `path_in_jail`, `shared` at SHARED. `between` is called when
     the new root is there, and the old one still visible at OLD. What `root_files` holds is shown instead of the
-    machine's own tools and the interpreter.
+    machine's own tools and the interpreter. `links`: names at the top that lead into the work directory.
     """
     linux.mount("none", "/", flags=linux.MS_REC | linux.MS_PRIVATE)
     linux.mount("tmpfs", root, "tmpfs", linux.MS_NOSUID | linux.MS_NODEV, "size=1m,nr_inodes=512,mode=755")
     before = os.umask(0o022)
+    for path, target in (links or {}).items():
+        os.symlink(f"{WORK}/{target}", root + path)
     if root_files is not None:
         _show_root_files(root, root_files)
         tools = [path for path in _outermost(tools) if not os.path.lexists(root + path)]
@@ -180,7 +183,7 @@ def _show_root_files(root: str, source: str) -> None:
     """Mount what lies in `source` read-only at the top of `root`, but for what the jail has itself."""
     for name in sorted(os.listdir(source)):
         path = f"/{name}"
-        if path in (*_OURS, "/sys"):
+        if path in (*_OURS, "/sys") or os.path.lexists(root + path):
             continue
         if os.path.islink(source + path):
             os.symlink(os.readlink(source + path), root + path)

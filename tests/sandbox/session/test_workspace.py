@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import re
-import shutil
 import socket
-import subprocess
 from collections.abc import Callable
-from pathlib import Path
 
 import psutil
 import pytest
 from pooling import living, until
+from small_root import make_small_root
 
 from sandbox.core import MIB, Limits
 from sandbox.errors import Cancelled, IsolationUnavailable, PoolClosed
@@ -115,11 +112,9 @@ async def _content(work, path: str) -> bytes:
 
 async def test_a_root_of_its_own_is_seen_in_the_place_of_the_machines_and_cannot_be_changed(tmp_path) -> None:
     root = tmp_path / "image"
-    for program in ("sh", "cat", "ls"):
-        _copy_program(program, root)
-    (root / "etc").mkdir()
+    (root / "etc").mkdir(parents=True)
     (root / "etc" / "motd").write_text("hello from the image")
-    subprocess.run(["chmod", "-R", "a+rX", str(tmp_path)], check=True)
+    make_small_root(root, "sh", "cat", "ls")
     async with Sessions(1, isolation="A", limits=LIMITS) as sessions:
         work = sessions.open().workspace(root=str(root))
         done = await work.exec("cat /etc/motd; echo x > /etc/motd; echo kept > mine; ls /")
@@ -128,14 +123,6 @@ async def test_a_root_of_its_own_is_seen_in_the_place_of_the_machines_and_cannot
         assert await work.read("mine") == b"kept\n"
         assert (await work.exec("python3 -c 1")).exit_code == 127
     assert (root / "etc" / "motd").read_text() == "hello from the image"
-
-
-def _copy_program(name: str, root: Path) -> None:
-    path = shutil.which(name) or ""
-    told = subprocess.run(["ldd", path], capture_output=True, text=True, check=True).stdout
-    for source, target in ((path, f"/bin/{name}"), *((found, found) for found in re.findall(r"(/\S+) \(0x", told))):
-        (root / target[1:]).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy(source, root / target[1:])
 
 
 async def test_a_root_is_refused_where_the_tier_has_none(tmp_path) -> None:
