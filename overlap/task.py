@@ -154,9 +154,9 @@ def _in_chat_form(tokenizer: Any, messages: list[dict[str, str]]) -> str:
 
 
 SCHEMES: Mapping[str, str] = {
-    "verifiers": "overlap.environments.verifiers_task:VerifiersTask",
-    "openenv": "overlap.environments.openenv_task:OpenEnvTask",
-    "harbor": "overlap.environments.harbor_task:HarborTask",
+    "verifiers": "overlap.environments:VerifiersTask",
+    "openenv": "overlap.environments:OpenEnvTask",
+    "harbor": "overlap.environments:HarborTask",
 }
 """First word of a ``data.task`` that names an environment → the task's class, which reads the rest."""
 

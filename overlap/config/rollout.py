@@ -92,9 +92,9 @@ class EpisodeConfig(Section):
     the task's own rollout. It runs in a directory of its own: files are named by their whole path. "": the task does
     it."""
     isolation: Literal["none", "A", "B"] = free("none")
-    """Where ``command`` runs. "none": as you, who start the run. A tier of the sandbox, as in ``verify.isolation``: in a
-    jail of its own, which sees the machine's tools, ``readable``, a working directory and the endpoint, and nothing else
-    of the machine or the network. B is refused so far: without namespaces no agent can be kept from other hosts."""
+    """Where ``command`` runs. "none": as you, who start the run. "A", a tier of the sandbox: in a jail of its own that
+    sees the machine's tools, ``readable``, a working directory and the endpoint, and nothing else of machine or
+    network. "B" is refused: without a network namespace an agent cannot be kept from other hosts."""
     readable: tuple[str, ...] = ()
     """Whole paths of files and directories that an isolated ``command`` may read, beside what its words name: files,
     and the interpreter or virtual environment of a Python that is one of them."""

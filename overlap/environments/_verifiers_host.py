@@ -67,14 +67,17 @@ class Taskset:
 
     def __init__(self, name: str, options: dict[str, Any]) -> None:
         import verifiers.v1 as vf
-        from verifiers.v1.utils.loaders import environment_class, load_environment
         from verifiers.v1.utils.generic import concrete_type
+        from verifiers.v1.utils.loaders import environment_class, load_environment
 
         kind = environment_class(name)
         config = concrete_type(kind, vf.EnvConfig, origin=vf.Env) or vf.EnvConfig
         given = dict(options.get("env", {}))
         if issubclass(kind, vf.SingleAgentEnv):
-            agent = {"harness": {"id": options.get("harness") or _add_chat_harness()}, "runtime": {"type": "subprocess"}}
+            agent = {
+                "harness": {"id": options.get("harness") or _add_chat_harness()},
+                "runtime": {"type": "subprocess"},
+            }
             given["agent"] = {**agent, **given.get("agent", {})}
         given["taskset"] = {**options.get("args", {}), "id": name}
         self.env, self.vf = load_environment(config.model_validate(given)), vf
@@ -176,7 +179,7 @@ def _text(content: Any) -> str:
 
 def print_rows(env: Any, options: dict[str, Any]) -> list[dict[str, Any]]:
     """Each row with what the policy is asked, as a list of messages."""
-    found = env.rows(int(options.get("count", 0)) or -1, int(options.get("heldout", 0)))
+    found: list[dict[str, Any]] = env.rows(int(options.get("count", 0)) or -1, int(options.get("heldout", 0)))
     for one in found:
         asked = env.messages(one["row"])
         asked = [{"role": "user", "content": asked}] if isinstance(asked, str) else asked
@@ -187,7 +190,8 @@ def print_rows(env: Any, options: dict[str, Any]) -> list[dict[str, Any]]:
 
 async def serve(env: Any, out: Any) -> None:
     """Answer requests until stdin ends."""
-    loop, running = asyncio.get_running_loop(), {}
+    loop = asyncio.get_running_loop()
+    running: dict[int, asyncio.Future[None]] = {}
     reader = asyncio.StreamReader(limit=1 << 26)
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
 

@@ -1,9 +1,9 @@
 """A Harbor task as its directory states it, and what of it cannot be done here.
 
-    instruction.md          what the policy is asked
-    task.toml               limits; sections that ask for a service, a GPU or a second machine are refused
-    environment/            files of /app; an image only as a directory that somebody extracted (data.options.roots)
-    tests/test.sh           judges what is in /app, and writes /logs/verifier/reward.txt or reward.json
+instruction.md          what the policy is asked
+task.toml               limits; sections that ask for a service, a GPU or a second machine are refused
+environment/            files of /app; an image only as a directory that somebody extracted (data.options.roots)
+tests/test.sh           judges what is in /app, and writes /logs/verifier/reward.txt or reward.json
 """
 
 from __future__ import annotations

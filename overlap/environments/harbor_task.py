@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from overlap.core import LeftOut, Prompt
 from overlap.environments.harbor_files import HarborFiles, Refused, find_tasks, read_reward, read_task
-from overlap.environments.scored import EnvironmentFault, reward_of, scored
+from overlap.environments.scored import EnvironmentFault, given_reward, scored
 from overlap.errors import ConfigError, one_line
 from overlap.task import Task, messages_prompt, task_options
 from sandbox.core import Limits
@@ -32,8 +32,8 @@ Answer with one command, or a few lines of them, in a block:
 ```bash
 ls
 ```
-You read what it printed, and answer again. Files stay between commands; variables, the directory you are in and processes
-do not. When all is done, answer without a block."""
+You read what it printed, and answer again. Files stay between commands; variables, the directory you are in and
+processes do not. When all is done, answer without a block."""
 _BLOCK = re.compile(r"```(?:bash|sh|shell)?[ \t]*\n(.*?)```", re.DOTALL)
 _LINKS = {"/app": "app", "/tests": "tests", "/logs": "logs"}
 _TOLD = 4000
@@ -90,13 +90,14 @@ class HarborTask(Task):
 
     async def rollout(self, prompt: Prompt, chat: Chat, sandbox: EpisodeSandbox) -> str:
         task = read_task(Path(prompt.data), self._options.roots)
-        work = sandbox.workspace(
-            root=task.root, readable=self._options.readable, links=_LINKS, work_bytes=task.work_bytes,
-            limits=Limits(
-                cpu_s=max(task.verifier_s, self._options.command_s), wall_s=max(task.verifier_s, self._options.command_s),
-                memory_bytes=task.memory_bytes, processes=256, open_files=1024, file_bytes=task.work_bytes,
-            ),
+        longest = max(task.verifier_s, self._options.command_s)
+        limits = Limits(
+            cpu_s=longest, wall_s=longest, memory_bytes=task.memory_bytes, processes=256, open_files=1024,
+            file_bytes=task.work_bytes,
         )  # fmt: skip
+        work = sandbox.workspace(
+            root=task.root, readable=self._options.readable, links=_LINKS, work_bytes=task.work_bytes, limits=limits
+        )
         await self._lay_out(work, "app", task.environment)
         messages: list[Any] = [{"role": "system", "content": self._system}]
         messages.append({"role": "user", "content": task.instruction})
@@ -111,7 +112,7 @@ class HarborTask(Task):
         return scored(reply.text, reward, tests=how)
 
     def reward(self, prompt: Prompt, answer: str, judgement: Judgement | None) -> float | None:
-        return reward_of(answer)
+        return given_reward(answer)
 
     async def _judge(self, work: Workspace, task: HarborFiles) -> tuple[float, str]:
         """The reward, and how the tests ended. Raises EnvironmentFault where they give none."""
@@ -133,9 +134,7 @@ class HarborTask(Task):
         for name, data in files.items():
             await work.write(f"{above}/{name}", data)
 
-    async def _run(
-        self, work: Workspace, command: str, seconds: float, more: Any = None, at: str = "/app"
-    ) -> Finished:
+    async def _run(self, work: Workspace, command: str, seconds: float, more: Any = None, at: str = "/app") -> Finished:
         known = {"HOME": "/box/work", **(more or {})}
         front = f"export PATH={self._options.path}:$PATH; " if self._options.path else ""
         return await work.exec(f"{front}cd {at}\n{command}", timeout_s=seconds, environment=known)

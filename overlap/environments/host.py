@@ -22,7 +22,7 @@ from typing import Any
 from overlap.environments.scored import EnvironmentFault
 from overlap.errors import RolloutError, one_line
 from overlap.process import PARENT, child_environment, process_tree, subreaper
-from overlap.server.harness_process import StderrTail
+from overlap.server import StderrTail
 
 START_S, CLOSE_S = 300.0, 5.0
 LINE_BYTES = 1 << 26
@@ -138,7 +138,7 @@ class EnvironmentHost:
         return one_line(self._stderr.text[-1500:])
 
 
-def run_once(argv: Sequence[str], seconds: float) -> Any:
+def printed_json(argv: Sequence[str], seconds: float) -> Any:
     """What a program prints as JSON. Raises RolloutError with the end of its stderr."""
     known = child_environment()
     known.pop("PYTHONPATH", None)

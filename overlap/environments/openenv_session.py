@@ -1,7 +1,7 @@
 """Sessions of an OpenEnv server: over its WebSocket, or over HTTP routes that keep one environment.
 
-    ws     {"type": "reset"|"step"|"close", "data": {...}} ──▶ {"type": "observation"|"error", "data": {...}}
-    http   POST /reset {"seed": n}, POST /step {"action": {...}} ──▶ {"observation": {...}, "reward": x, "done": b}
+ws     {"type": "reset"|"step"|"close", "data": {...}} ──▶ {"type": "observation"|"error", "data": {...}}
+http   POST /reset {"seed": n}, POST /step {"action": {...}} ──▶ {"observation": {...}, "reward": x, "done": b}
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
     reset(seed) ──▶ observation ──▶ the policy ──▶ action ──▶ step ──▶ observation, reward, done ──▶ ...
 
-The server's sessions live on its WebSocket (``/ws``); its HTTP routes make a new environment for each request, so only a
-server whose routes keep one has its episodes over them (``data.options.transport=http``).
+The server's sessions live on its WebSocket (``/ws``); its HTTP routes make a new environment for each request, so only
+a server whose routes keep one has its episodes over them (``data.options.transport=http``).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 
 from overlap.core import Prompt
-from overlap.environments.scored import EnvironmentFault, reward_of, scored
+from overlap.environments.scored import EnvironmentFault, given_reward, scored
 from overlap.errors import ConfigError, one_line
 from overlap.task import Task, messages_prompt, task_options
 
@@ -86,7 +86,9 @@ class OpenEnvTask(Task):
 
     def __init__(self, url: str, options: OpenEnvOptions) -> None:
         if not re.match(r"https?://[^/]", url):
-            raise ConfigError("data.task", f"openenv:{url}", "name the server by its URL: openenv:http://127.0.0.1:8000")
+            raise ConfigError(
+                "data.task", f"openenv:{url}", "name the server by its URL: openenv:http://127.0.0.1:8000"
+            )
         self._url, self._options = url.rstrip("/"), options
         self._schema: Mapping[str, Any] = {}
         self._system = options.system
@@ -107,7 +109,7 @@ class OpenEnvTask(Task):
         ]
 
     @asynccontextmanager
-    async def resources(self) -> AsyncIterator[None]:  # type: ignore[override]
+    async def resources(self) -> AsyncIterator[None]:
         import aiohttp  # comes with the engine
 
         self._room = asyncio.Semaphore(self._options.sessions if self._options.transport == "ws" else 1)
@@ -135,7 +137,7 @@ class OpenEnvTask(Task):
         return scored(said, earned, steps=steps)
 
     def reward(self, prompt: Prompt, answer: str, judgement: Judgement | None) -> float | None:
-        return reward_of(answer)
+        return given_reward(answer)
 
     def _session(self) -> AbstractAsyncContextManager[OpenSession]:
         from overlap.environments.openenv_session import over_http, over_socket

@@ -38,7 +38,7 @@ def score_of(answer: str) -> Mapping[str, Any]:
     return found if isinstance(found, dict) and isinstance(found.get("reward"), float) else {}
 
 
-def reward_of(answer: str) -> float | None:
+def given_reward(answer: str) -> float | None:
     """The reward; None where the environment gave none."""
     reward = score_of(answer).get("reward")
     return reward if isinstance(reward, float) else None

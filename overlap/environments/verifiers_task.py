@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from overlap.core import Prompt
-from overlap.environments.host import EnvironmentHost, run_once
-from overlap.environments.scored import reward_of, scored
+from overlap.environments.host import EnvironmentHost, printed_json
+from overlap.environments.scored import given_reward, scored
 from overlap.errors import ConfigError, RolloutError
 from overlap.task import Task, messages_prompt, task_options
 
@@ -40,7 +40,7 @@ class VerifiersOptions:
     env: dict[str, Any] = field(default_factory=dict)
     """v1: further fields of the environment's configuration, such as ``agent``."""
     harness: str = ""
-    """v1: the harness that plays a taskset, such as ``bash``; "": one that only talks, and calls the taskset's tools."""
+    """v1: the harness that plays a taskset, as ``bash``; "": one that only talks, and calls the taskset's tools."""
     count: int = 0
     """Rows to train on; 0: all."""
     heldout: int = 0
@@ -89,7 +89,7 @@ class VerifiersTask(Task):
         return scored(str(made.get("said", "")), made.get("reward"), metrics=made.get("metrics", {}))
 
     def reward(self, prompt: Prompt, answer: str, judgement: Judgement | None) -> float | None:
-        return reward_of(answer)
+        return given_reward(answer)
 
     def _command(self, what: str) -> list[str]:
         given = {name: getattr(self._options, name) for name in ("args", "env", "harness", "count", "heldout")}
@@ -98,7 +98,7 @@ class VerifiersTask(Task):
     def _read(self) -> list[dict[str, Any]]:
         if self._rows is None:
             try:
-                self._rows = run_once(self._command("rows"), _ROWS_S)
+                self._rows = printed_json(self._command("rows"), _ROWS_S)
             except RolloutError as error:
                 way_out = f"{error}; install verifiers and the environment, and name their interpreter in "
                 raise ConfigError("data.task", f"verifiers:{self._name}", f"{way_out}data.options.python") from error

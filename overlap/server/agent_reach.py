@@ -1,6 +1,6 @@
 """What an isolated agent program may read of the machine: what its command names, and what ``episode.readable`` adds.
 
-    python /my/agent.py --task x   ─▶  the interpreter's directories, /my/agent.py
+python /my/agent.py --task x   ─▶  the interpreter's directories, /my/agent.py
 """
 
 from __future__ import annotations

@@ -108,10 +108,10 @@ class EpisodeSandbox:
         return await self._session.run_files(files, **how)
 
     def workspace(self, **how: Any) -> Workspace:
-        """The episode's working directory for the commands of a shell, which stays between its calls: ``exec``, ``read``
-        and ``write`` use it. With the first call, ``root`` names a directory whose content commands see in the place of
-        the machine's tools, and ``readable`` further paths, both read-only; ``links``, ``work_bytes`` and ``limits`` are
-        as ``sandbox.session.Workspace`` has them. Raises ValueError where it is there.
+        """The episode's working directory for the commands of a shell, which stays between its calls: ``exec``,
+        ``read`` and ``write`` use it. With the first call, ``root`` names a directory whose content commands see in the
+        place of the machine's tools, and ``readable`` further paths, both read-only; ``links``, ``work_bytes`` and
+        ``limits`` are as ``sandbox.session.Workspace`` has them. Raises ValueError where it is there.
         """
         return self._session.workspace(**how)
 

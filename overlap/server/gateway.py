@@ -105,8 +105,8 @@ class Gateway:
 
     @contextlib.asynccontextmanager
     async def serve(self, listener: socket.socket) -> AsyncIterator[str]:
-        """Answer also on a listening socket, such as that of a jail. Yields its base URL; when this ends, the socket and
-        its connections are closed.
+        """Answer also on a listening socket, such as that of a jail. Yields its base URL; when this ends, the socket
+        and its connections are closed.
         """
         host, port = listener.getsockname()
         async with self._server.also_on(listener):

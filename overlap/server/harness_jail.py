@@ -55,9 +55,7 @@ class AgentSpace:
 
     def open(self) -> CommandJail:
         """A jail. Raises SandboxError where the machine cannot isolate so."""
-        return CommandJail(
-            self.tier, self.limits, work_bytes=self.work_bytes, readable=self.readable, network=True
-        )
+        return CommandJail(self.tier, self.limits, work_bytes=self.work_bytes, readable=self.readable, network=True)
 
 
 def agent_space(cfg: Config) -> AgentSpace | None:

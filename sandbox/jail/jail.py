@@ -64,9 +64,9 @@ class Jail:
         directory that every run sees read-only, at `self.shared` (None where that is not possible).
 
         `readable` paths are seen read-only where they are. Tier A only: `root_files`, a directory whose content is seen
-        in the place of the machine's tools; `links`, names at the top ("/app") that lead to names in the work directory;
-        `network`, a loopback interface of the jail's own, whose one listening
-        socket, `self.listener`, the caller serves and closes.
+        in the place of the machine's tools; `links`, names at the top ("/app") that lead to names in the work
+        directory; `network`, a loopback interface of the jail's own, whose one listening socket, `self.listener`, the
+        caller serves and closes.
         """
         if isolation not in ("auto", *TIERS, "C"):
             raise IsolationUnavailable(f"isolation={isolation!r} is unknown; use auto, A, B or C")
@@ -78,12 +78,11 @@ class Jail:
         self.run_dir = run_dir
         self._partner: Jail | None = None
         self._under_way: deque[Sent] = deque()
-        refused = []
+        refused, own = [], toolchain.roots() if root_files is None else ()
         for tier in TIERS if isolation == "auto" else (isolation,):
             if tier == "B" and shared and os.geteuid() == 0 and not uids.may_enter(shared):
                 shared = None  # its programs have another uid
-            roots = readable if root_files is not None else (*toolchain.roots(), *readable)
-            show = {"packages": self._packages, "shared": shared, "roots": roots}
+            show: dict[str, Any] = {"packages": self._packages, "shared": shared, "roots": (*own, *readable)}
             show |= {"root_files": root_files, "network": network, "links": dict(links or {})}
             try:
                 self._tree = Tree(tier, run_dir, work_bytes, show)

@@ -104,7 +104,7 @@ _F_SETLEASE, _F_NOTIFY = 1024, 1026
 _AF_UNIX, _SOCK_STREAM, _SOCK_SEQPACKET = 1, 1, 5
 _AF_INET, _AF_INET6, _SOCK_DGRAM = 2, 10, 2
 NETWORK_CALLS: Final = tuple(_EACCES)
-"""To spare where programs have a network namespace of their own: then sockets of TCP and UDP can be made, and no other."""
+"""To spare where programs have a network namespace of their own: then sockets of TCP and UDP can be made, no others."""
 _NAMED: Final[_Table] = {**_REPORTED, "clone into a namespace": _CLONE, "ioctl on a terminal": _IOCTL}
 
 

@@ -7,4 +7,4 @@ from sandbox.session.output import Ended, Output
 from sandbox.session.sessions import ProgramSession, Sessions
 from sandbox.session.workspace import Workspace
 
-__all__ = ["Workspace", "CommandJail", "Ended", "Finished", "Output", "ProgramSession", "Sessions"]
+__all__ = ["CommandJail", "Ended", "Finished", "Output", "ProgramSession", "Sessions", "Workspace"]

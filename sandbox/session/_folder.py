@@ -14,6 +14,7 @@ import os
 import stat
 import sys
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from typing import Any
 
 CHUNK = 1 << 20
@@ -28,10 +29,8 @@ def pack(folder: str, bytes_max: int, write: Callable[[bytes], object]) -> None:
     links, waiting, left = [], [""], bytes_max
     while waiting:
         above = waiting.pop()
-        try:
+        with suppress(OSError):
             os.chmod(os.path.join(folder, above), 0o700)
-        except OSError:
-            pass
         try:
             names = sorted(os.listdir(os.path.join(folder, above)))
         except OSError:
@@ -126,7 +125,7 @@ def _entries(data: bytes) -> Iterator[tuple[str, dict[str, Any], bytes | None]]:
         at += size or 0
 
 
-def read_all(fd: int) -> bytes:
+def read_to_end(fd: int) -> bytes:
     """Read to the end."""
     found = bytearray()
     while data := os.read(fd, CHUNK):
@@ -155,7 +154,7 @@ def read_file(path: str, bytes_max: int) -> bytes:
         return file.read(bytes_max)
 
 
-def write_file(path: str, content: bytes) -> None:
+def put_file(path: str, content: bytes) -> None:
     """Make a file, or replace the content of one. Raises OSError."""
     os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NONBLOCK, 0o644)
@@ -170,11 +169,11 @@ def main(what: str, *given: str) -> None:
         if what == "pack":
             pack(home, int(given[0]), write_all)
         elif what == "unpack":
-            unpack(read_all(0), home)
+            unpack(read_to_end(0), home)
         elif what == "read":
             write_all(read_file(given[0], int(given[1])))
         else:
-            write_file(given[0], read_all(0))
+            put_file(given[0], read_to_end(0))
     except OSError as error:
         os.write(2, str(error.errno or 0).encode())
         os._exit(FAILED)

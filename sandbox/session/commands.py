@@ -12,6 +12,7 @@ import marshal
 import os
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -102,9 +103,7 @@ class CommandJail:
         """
         own = {"PATH": self._path, **(environment or {})}
         argv = ("/bin/sh", "-c", command)
-        run = JailedRun(
-            limits or self.limits, stdin, argv=argv, environment=tuple(own.items()), pipes=pipes, keep=True
-        )
+        run = JailedRun(limits or self.limits, stdin, argv=argv, environment=tuple(own.items()), pipes=pipes, keep=True)
         return self._jail.run(run, cancel_fd=self._cancel)
 
     def cancel(self) -> None:
@@ -113,10 +112,8 @@ class CommandJail:
 
     def resume(self) -> None:
         """Forget a cancel, so that the directory can be read after it."""
-        try:
+        with suppress(BlockingIOError):
             os.eventfd_read(self._cancel)
-        except BlockingIOError:
-            pass
 
     def close(self) -> None:
         """End everything in it, and remove the directory. Safe to call twice."""

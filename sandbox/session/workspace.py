@@ -3,7 +3,8 @@
     exec("pytest -q") ──▶ a slot, a thread ──▶ CommandJail ──▶ Finished
     read(path), write(path, content)             the same, for files
 
-waits for a slot, held until `close`, then for the call; woken by its end. A call that is cancelled ends its command first.
+waits for a slot, held until `close`, then for the call; woken by its end. A call that is cancelled ends its command
+first.
 """
 
 from __future__ import annotations
@@ -47,7 +48,12 @@ class Workspace:
         """
         self._limits = limits or owner.limits
         self._owner, self._turn, self._held = owner, asyncio.Lock(), AsyncExitStack()
-        self._how: dict[str, Any] = {"root_files": root, "readable": tuple(readable), "work_bytes": work_bytes, "links": links}
+        self._how: dict[str, Any] = {
+            "root_files": root,
+            "readable": tuple(readable),
+            "work_bytes": work_bytes,
+            "links": links,
+        }
         self._jail: CommandJail | None = None
         self._closed = False
 

@@ -28,7 +28,11 @@ _WARM: Final = (
     "string time typing"
 )
 _WORK_MODE: Final = 0o700
-_ONLY_IN_A: Final = {"network": "a network of its own", "root_files": "a root file system of its own", "links": "links at its top"}
+_ONLY_IN_A: Final = {
+    "network": "a network of its own",
+    "root_files": "a root file system of its own",
+    "links": "links at its top",
+}
 
 
 @dataclass(frozen=True, slots=True)

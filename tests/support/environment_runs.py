@@ -49,9 +49,7 @@ def episodes_of(cfg: Config, voice: Voice, *, split: str = "train", count: int =
         gateway = Gateway() if task.endpoint else None
         resources = task.resources() if task.resources else None
         name = type(task).__qualname__
-        engine = episodes(
-            cfg, voice, ChatTemplate(Letters()), task.rollout, name, never, gateway, (), resources
-        )
+        engine = episodes(cfg, voice, ChatTemplate(Letters()), task.rollout, name, never, gateway, (), resources)
         await engine.start()
         try:
             return list(await asyncio.gather(*(engine.generate(Request(n, 0, p)) for n, p in enumerate(prompts))))

@@ -55,10 +55,10 @@ async def test_reading_follows_nothing_out_and_waits_for_nobody(tmp_path) -> Non
             with pytest.raises(OSError, match=number):
                 await work.read(path)
         for path in ("link", f"{tmp_path}/secret", "/etc/passwd", "loop", "nothing", "../../etc/shadow"):
-            with pytest.raises(OSError, match="No such file|Permission denied|Too many levels"):
+            with pytest.raises(OSError, match=r"No such file|Permission denied|Too many levels"):
                 await work.read(path)
         for path in ("/usr/bin/was-here", "/was-here", "d", "../x"):
-            with pytest.raises(OSError, match="Permission denied|Read-only|Is a directory"):
+            with pytest.raises(OSError, match=r"Permission denied|Read-only|Is a directory"):
                 await work.write(path, "x")
         with pytest.raises(ValueError, match="must be the name of a file"):
             await work.read("")
@@ -147,8 +147,7 @@ async def test_a_close_ends_the_current_call_and_nothing_is_left(started: Starte
     async with Sessions(1, limits=LIMITS) as sessions:
         session = sessions.open()
         running = asyncio.create_task(session.workspace().exec("sleep 900"))
-        while not [process for process in started() if "sleep" in process.name()]:
-            await asyncio.sleep(0.01)
+        await until(lambda: any("sleep" in process.name() for process in started()))
         await session.close()
         with pytest.raises(Cancelled):
             await running
@@ -165,6 +164,6 @@ async def test_a_killed_jail_is_a_failure_of_the_sandbox_and_the_next_call_begin
             if process.is_running():
                 process.kill()
         await until(lambda: not living(started()))
-        with pytest.raises(Exception, match="jail|zygote"):
+        with pytest.raises(Exception, match=r"jail|zygote"):
             await work.exec("true")
         assert (await work.exec("ls")).stdout == ""
