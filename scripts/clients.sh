@@ -40,6 +40,8 @@ python autogen autogen-agentchat==0.7.5 'autogen-ext[openai]==0.7.5'
 python crewai crewai==1.15.30
 python haystack haystack-ai==3.4.1
 python google-adk google-adk==2.13.0 litellm==1.106.2 mcp==2.3.0
+python openenv openenv-core==0.3.0
 node_packages ai ai@6.0.326 @ai-sdk/openai-compatible@2.0.91
 node_packages openai-agents-js @openai/agents@0.20.0 zod@4.6.7
-OVERLAP_CLIENTS=$folder PATH=$bin:$PATH exec "$bin/python" -m pytest -n0 tests/overlap/server/test_clients.py "$@"
+OVERLAP_CLIENTS=$folder PATH=$bin:$PATH exec "$bin/python" -m pytest -n0 tests/overlap/server/test_clients.py \
+  tests/overlap/environments "$@"

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from overlap.core import LeftOut, Prompt
 from overlap.environments.harbor_files import HarborFiles, Refused, find_tasks, read_reward, read_task
-from overlap.environments.scored import EnvironmentFault, given_reward, scored
+from overlap.environments.scored import EnvironmentFault, given_reward, refuse_command, scored
 from overlap.errors import ConfigError, one_line
 from overlap.task import Task, messages_prompt, task_options
 from sandbox.core import Limits
@@ -73,6 +73,7 @@ class HarborTask(Task):
 
     @classmethod
     def from_config(cls, cfg: Config) -> HarborTask:
+        refuse_command(cfg)
         return cls(cfg.data.task.partition(":")[2], task_options(cfg, cls))
 
     def prompts(self, tokenizer: Any, split: str) -> Sequence[Prompt | LeftOut]:

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 
 from overlap.core import Prompt
-from overlap.environments.scored import EnvironmentFault, given_reward, scored
+from overlap.environments.scored import EnvironmentFault, given_reward, refuse_command, scored
 from overlap.errors import ConfigError, one_line
 from overlap.task import Task, messages_prompt, task_options
 
@@ -97,6 +97,7 @@ class OpenEnvTask(Task):
 
     @classmethod
     def from_config(cls, cfg: Config) -> OpenEnvTask:
+        refuse_command(cfg)
         return cls(cfg.data.task.partition(":")[2], task_options(cfg, cls))
 
     def prompts(self, tokenizer: Any, split: str) -> Sequence[Prompt]:

@@ -13,11 +13,20 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from overlap.config import Config
+from overlap.errors import ConfigError
 from overlap.server import HarnessCrashed
 
 
 class EnvironmentFault(HarnessCrashed):
     """The environment failed, and not the policy: the episode has no reward."""
+
+
+def refuse_command(cfg: Config) -> None:
+    """Raise ConfigError where an agent program is to roll out what the environment does."""
+    if cfg.episode.command:
+        way_out = f"{cfg.data.task} rolls its episodes out itself: leave it out"
+        raise ConfigError("episode.command", cfg.episode.command, way_out)
 
 
 def scored(said: str, reward: object, **more: Any) -> str:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from overlap.core import Prompt
 from overlap.environments.host import EnvironmentHost, printed_json
-from overlap.environments.scored import given_reward, scored
+from overlap.environments.scored import given_reward, refuse_command, scored
 from overlap.errors import ConfigError, RolloutError
 from overlap.task import Task, messages_prompt, task_options
 
@@ -62,6 +62,7 @@ class VerifiersTask(Task):
 
     @classmethod
     def from_config(cls, cfg: Config) -> VerifiersTask:
+        refuse_command(cfg)
         return cls(cfg.data.task.partition(":")[2], task_options(cfg, cls))
 
     def prompts(self, tokenizer: Any, split: str) -> Sequence[Prompt]:

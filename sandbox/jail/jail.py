@@ -219,6 +219,8 @@ class Jail:
         """End the jail and all its processes, within a few seconds. Safe to call twice."""
         if self._partner is not None:
             self._partner.close()
+        if self.listener is not None:
+            self.listener.close()
         self._tree.close()
         self._forget()
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Iterator
 
 import pytest
 from chats import Letters, Voice
-from environment_runs import config, episodes_of, made_task, rewards
+from clients import AGENTS
+from environment_runs import config, episodes_of, interpreter, made_task, rewards
 from openenv_stub import Stub, serving_openenv
 
 from overlap.errors import ConfigError
@@ -75,6 +77,22 @@ def test_an_episode_that_a_budget_ends_has_no_reward_and_frees_its_session(serve
     task, made = episodes_of(config(f"openenv:{url}", {}, turns=1), says("0"))
     assert (made[0].finish, rewards(task, made)) == ("length", [None])
     assert stub.open == 0
+
+
+def test_a_server_of_the_real_package_is_played_and_its_faults_mask() -> None:
+    command = [interpreter("openenv"), str(AGENTS / "openenv_server.py")]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
+        try:
+            assert server.stdout is not None
+            cfg = config(f"openenv:http://127.0.0.1:{int(server.stdout.readline())}", {"count": 4, "sessions": 2})
+            task, made = episodes_of(cfg, says("1", "2"), count=4)
+            assert [(one.failure, one.turns) for one in made] == [("", 2)] * 4
+            assert rewards(task, made) == [0.0, 0.5, 0.5, 0.0]
+            assert "Say 3." in Letters().decode(made[3].prompt_ids)
+            _, broken = episodes_of(cfg, says("break"))
+            assert "the box is gone" in broken[0].failure
+        finally:
+            server.kill()
 
 
 def test_seeds_for_evaluation_are_others(served) -> None:

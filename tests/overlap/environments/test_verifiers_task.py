@@ -103,5 +103,7 @@ def test_what_is_not_installed_is_said_before_the_run(python: str) -> None:
 def test_a_name_is_needed_and_options_are_known() -> None:
     with pytest.raises(ConfigError, match="name a taskset or an environment"):
         made_task(config("verifiers:", {}))
+    with pytest.raises(ConfigError, match=r"episode.command='agent': verifiers:x rolls its episodes out itself"):
+        made_task(config("verifiers:x", {}, command="agent"))
     with pytest.raises(ConfigError, match=r"data.options.pyton.*it has python, args"):
         made_task(config("verifiers:x", {"pyton": "x"}))
