@@ -16,7 +16,7 @@ import time
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from typing import Final
+from typing import Any, Final
 
 from sandbox.core import MIB, Isolation
 from sandbox.errors import (
