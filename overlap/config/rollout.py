@@ -93,15 +93,13 @@ class EpisodeConfig(Section):
     it."""
     isolation: Literal["none", "A", "B"] = free("none")
     """Where ``command`` runs. "none": as you, who start the run. "A", a tier of the sandbox: in a jail of its own that
-    sees the machine's tools, ``readable``, a working directory and the endpoint, and nothing else of machine or
+    sees the machine's tools, what ``jail`` names, a working directory and the endpoint, and nothing else of machine or
     network. "B" is refused: without a network namespace an agent cannot be kept from other hosts."""
-    readable: tuple[str, ...] = ()
-    """Whole paths of files and directories that an isolated ``command`` may read, beside what its words name: files,
-    and the interpreter or virtual environment of a Python that is one of them."""
-    limits: dict[str, Any] = field(default_factory=dict)
-    """What an isolated ``command`` may use in an episode, a mapping: ``cpu_s`` (default: ``timeout_s``),
-    ``memory_bytes`` (2 GiB), ``processes`` (256), ``open_files`` (1024) and ``work_bytes`` of its working directory
-    (256 MiB)."""
+    jail: dict[str, Any] = field(default_factory=dict)
+    """What an isolated ``command`` has: a mapping, or ``episode.jail.NAME=VALUE``. ``readable``: whole paths that it
+    may read, beside what its words name (files, and the interpreter or virtual environment of a Python). Limits:
+    ``cpu_s`` (default: ``timeout_s``), ``memory_bytes`` (2 GiB), ``processes`` (256), ``open_files`` (1024), and
+    ``work_bytes`` of its working directory (256 MiB)."""
     turns: int = at_least(1, 16)
     """Answers of the policy in an episode at most, those on other branches too."""
     tokens: int = at_least(0, 0)

@@ -17,7 +17,7 @@ from overlap.errors import ConfigError, one_line
 from overlap.process import child_environment
 
 FIELD = "episode.command"
-_OF_COMMANDS = ("episode.isolation", "episode.readable", "episode.limits")
+_OF_COMMANDS = ("episode.isolation", "episode.jail")
 _SHELL_S = 20.0
 _SHELLS = frozenset("$`\\*?[](){}<>|&;!#~\n")
 """With one of these a word is more than itself."""

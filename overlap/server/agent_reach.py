@@ -1,4 +1,4 @@
-"""What an isolated agent program may read of the machine: what its command names, and what ``episode.readable`` adds.
+"""What an isolated agent program may read of the machine: what its command names, and what ``episode.jail`` adds.
 
 python /my/agent.py --task x   ─▶  the interpreter's directories, /my/agent.py
 """
@@ -21,8 +21,10 @@ _SYSTEM = ("/", "/usr", "/usr/local")
 _SHEBANG = re.compile(rb"#!\s*(/\S+)(?:\s+(\S+))?")
 _ASK = """
 import glob, json, sys
-own = [path for path in (sys.prefix, sys.base_prefix) if path not in ("/", "/usr", "/usr/local")]
-print(json.dumps([*own, *filter(None, sys.path), *glob.glob(sys.base_prefix + "/lib/libpython*")]))
+homes = sys.prefix, sys.base_prefix
+own = [path for path in homes if path not in ("/", "/usr", "/usr/local")]
+found = [path for path in sys.path if path.startswith(tuple(home + "/lib" for home in homes))]  # no .pth leads out
+print(json.dumps([*own, *found, *glob.glob(sys.base_prefix + "/lib/libpython*")]))
 """
 
 
@@ -42,9 +44,9 @@ def readable_paths(command: str, readable: Iterable[str]) -> tuple[str, ...]:
 def _check(path: str) -> None:
     if not os.path.isabs(path) or os.path.realpath(path) in _SYSTEM:
         way_out = "name files and directories by their whole paths, and no more than the program needs"
-        raise ConfigError("episode.readable", path, way_out)
+        raise ConfigError("episode.jail.readable", path, way_out)
     if not os.path.exists(path):
-        raise ConfigError("episode.readable", path, "there is no such file or directory")
+        raise ConfigError("episode.jail.readable", path, "there is no such file or directory")
 
 
 def check_open_to_others(paths: Iterable[str]) -> None:
@@ -55,7 +57,7 @@ def check_open_to_others(paths: Iterable[str]) -> None:
         needed = 0o005 if os.path.isdir(path) else 0o004
         if os.path.exists(path) and os.stat(path).st_mode & needed != needed:
             way_out = f"an isolated program of root is another user, who may not read it: chmod -R o+rX {path}"
-            raise ConfigError("episode.readable", path, way_out)
+            raise ConfigError("episode.jail.readable", path, way_out)
 
 
 def _named(command: str) -> Iterator[str]:
@@ -87,7 +89,9 @@ def _interpreters(path: str) -> Iterator[str]:
 
 
 def _directories_of_python(path: str) -> list[str]:
-    """What a Python imports from; nothing for another program."""
+    """What a Python imports from by itself; nothing for another program. An editable install lies elsewhere: whoever
+    wants that read names it.
+    """
     if not re.fullmatch(r"python[\d.]*", os.path.basename(path)) or not os.access(path, os.X_OK):
         return []
     try:

@@ -62,23 +62,25 @@ def agent_space(cfg: Config) -> AgentSpace | None:
     """The space that the configuration asks for; None where agents are not isolated. Raises ConfigError."""
     episode = cfg.episode
     if episode.isolation == "none":
-        for name in ("readable", "limits"):
-            if value := getattr(episode, name):
-                raise ConfigError(f"episode.{name}", value, "is for episode.isolation=A: give that, or leave it out")
+        if episode.jail:
+            raise ConfigError("episode.jail", episode.jail, "is for episode.isolation=A: give that, or leave it out")
         return None
     given: dict[str, Any] = {"cpu_s": episode.timeout_s, **_DEFAULTS}
-    for name, value in episode.limits.items():
+    named = episode.jail.get("readable", [])
+    if not isinstance(named, list | tuple) or not all(isinstance(path, str) for path in named):
+        raise ConfigError("episode.jail.readable", named, "write a list of whole paths, [/my/data]")
+    for name, value in episode.jail.items():
         whole = isinstance(value, int | float) if name == "cpu_s" else isinstance(value, int)
-        if name not in given or not whole or isinstance(value, bool) or value <= 0:
-            way_out = f"use positive numbers of {', '.join(given)}; all but cpu_s are whole"
-            raise ConfigError(f"episode.limits.{name}", value, way_out)
-        given[name] = value
+        if name != "readable" and (name not in given or not whole or isinstance(value, bool) or value <= 0):
+            way_out = f"use readable, and positive numbers of {', '.join(given)}; all but cpu_s are whole"
+            raise ConfigError(f"episode.jail.{name}", value, way_out)
+    given |= {name: value for name, value in episode.jail.items() if name != "readable"}
     work_bytes = given.pop("work_bytes")
     try:
         limits = Limits(wall_s=_WALL_S, file_bytes=work_bytes, **given)
     except SandboxError as error:
-        raise ConfigError("episode.limits", episode.limits, described_error(error)) from error
-    readable = readable_paths(episode.command, episode.readable)
+        raise ConfigError("episode.jail", episode.jail, described_error(error)) from error
+    readable = readable_paths(episode.command, named)
     check_open_to_others(readable)
     return AgentSpace(cast(Isolation, episode.isolation), limits, work_bytes, readable)
 
@@ -163,7 +165,7 @@ class JailedHarness:
             stderr.close()
             os.close(null)
         if done.cause is not None:
-            raise HarnessCrashed(f"episode.command was ended, by its limit or rule: {done.cause} (episode.limits)")
+            raise HarnessCrashed(f"episode.command was ended, by its limit or rule: {done.cause} (episode.jail)")
         return done.exit_code if done.exit_code is not None else 128 + (done.signal or 0), stderr.text
 
     async def take_back(self, folder: Path) -> None:

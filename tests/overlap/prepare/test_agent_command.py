@@ -102,10 +102,13 @@ def test_without_a_command_nobody_is_asked() -> None:
     ("overrides", "told"),
     [
         (["episode.isolation=A"], r"episode.isolation=.*A.*: is for an agent program"),
-        (["episode.limits={processes: 3}"], r"episode.limits=.*: is for an agent program"),
+        (["episode.jail={processes: 3}"], r"episode.jail=.*: is for an agent program"),
         (["episode.command=sh x", "episode.isolation=B"], r"episode.isolation='B': tier B: .* needs namespaces"),
-        (["episode.command=sh x", "episode.limits={processes: 3}"], r"episode.limits=.*give that, or leave it out"),
-        (["episode.command=sh x", "episode.isolation=A", "episode.readable=[nothing]"], r"episode.readable='nothing'"),
+        (["episode.command=sh x", "episode.jail={processes: 3}"], r"episode.jail=.*give that, or leave it out"),
+        (
+            ["episode.command=sh x", "episode.isolation=A", "episode.jail.readable=[nothing]"],
+            r"episode.jail.readable='nothing'",
+        ),
     ],
 )
 def test_an_isolation_that_cannot_be_is_refused(overrides: list[str], told: str) -> None:

@@ -181,15 +181,15 @@ def test_it_gets_no_variable_of_the_machine(tmp_path, monkeypatch) -> None:
 def test_one_that_takes_too_much_is_ended_and_the_limit_is_named(
     tmp_path, command: str, limits: Any, cause: str
 ) -> None:
-    failure = jailed(tmp_path, f"{AGENT} ends; {command}", limits=limits).failure
-    assert failure == f"episode.command was ended, by its limit or rule: {cause} (episode.limits)" or (
+    failure = jailed(tmp_path, f"{AGENT} ends; {command}", jail=limits).failure
+    assert failure == f"episode.command was ended, by its limit or rule: {cause} (episode.jail)" or (
         cause == "processes" and "ended with" in failure
     )
 
 
 def test_its_disk_is_bounded(tmp_path) -> None:
     command = f"{AGENT} ends; head -c 100M /dev/zero > big; size=$(stat -c %s big); rm big; echo $size > found"
-    size = int(jailed(tmp_path, command, Reading(), limits={"work_bytes": 8 << 20}).text.removeprefix("found="))
+    size = int(jailed(tmp_path, command, Reading(), jail={"work_bytes": 8 << 20}).text.removeprefix("found="))
     assert size <= 8 << 20
 
 
@@ -200,22 +200,28 @@ def test_it_reads_what_is_named_as_readable_and_changes_nothing_there(tmp_path) 
     (data / "x").write_text("readable")
     (data / "x").chmod(0o644)
     command = f"{AGENT} ends; cp {data}/x found; echo y > {data}/x; true"
-    assert jailed(scratch, command, Reading(), readable=(str(data),)).text == "found=readable"
+    assert jailed(scratch, command, Reading(), jail={"readable": [str(data)]}).text == "found=readable"
     assert (data / "x").read_text() == "readable"
 
 
 @pytest.mark.parametrize(
     ("episode", "told"),
     [
-        ({"isolation": "none", "readable": ("/opt",)}, "episode.readable=.*episode.isolation=A"),
+        ({"isolation": "none", "jail": {"readable": ["/opt"]}}, "episode.jail=.*episode.isolation=A"),
         (
-            {"isolation": "A", "limits": {"cpus": 3}},
-            "episode.limits.cpus=3: use positive numbers of cpu_s, memory_bytes",
+            {"isolation": "A", "jail": {"cpus": 3}},
+            "episode.jail.cpus=3: use readable, and positive numbers of cpu_s, memory_bytes",
         ),
-        ({"isolation": "A", "limits": {"processes": 1.5}}, "episode.limits.processes=1.5"),
-        ({"isolation": "A", "readable": ("/nowhere",)}, "episode.readable='/nowhere': there is no such file"),
-        ({"isolation": "A", "readable": ("/",)}, "episode.readable='/': name files and directories"),
-        ({"isolation": "A", "readable": ("data",)}, "episode.readable='data': name files and directories"),
+        ({"isolation": "A", "jail": {"processes": 1.5}}, "episode.jail.processes=1.5"),
+        (
+            {"isolation": "A", "jail": {"readable": ["/nowhere"]}},
+            "episode.jail.readable='/nowhere': there is no such file",
+        ),
+        ({"isolation": "A", "jail": {"readable": ["/"]}}, "episode.jail.readable='/': name files and directories"),
+        (
+            {"isolation": "A", "jail": {"readable": ["data"]}},
+            "episode.jail.readable='data': name files and directories",
+        ),
     ],
 )
 def test_what_cannot_be_is_refused_by_field_and_value(episode: dict[str, Any], told: str) -> None:
