@@ -28,6 +28,7 @@ from overlap.aio import race
 from overlap.errors import EpisodeError
 from overlap.server import http_messages
 from overlap.server.chat import Chat
+from overlap.server.further_socket import also_on
 from overlap.server.gateway_answers import (
     EarlyResponse,
     HeldResponse,
@@ -109,7 +110,7 @@ class Gateway:
         and its connections are closed.
         """
         host, port = listener.getsockname()
-        async with self._server.also_on(listener):
+        async with also_on(self._server, listener):
             yield f"http://{host}:{port}/v1"
 
     @contextlib.contextmanager

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import uvicorn
@@ -58,26 +58,6 @@ class Server(uvicorn.Server):
         for listener in sockets or ():
             listener.listen(CONNECTIONS)  # the loop accepts ``backlog`` at a time, and more may wait
         self.up.set()
-
-    @contextlib.asynccontextmanager
-    async def also_on(self, listener: socket.socket) -> AsyncIterator[None]:
-        """Serve on a further socket, which is closed at the end, as are all connections that came from there."""
-        made: list[Connection] = []
-
-        def connect() -> Connection:
-            made[:] = [one for one in made if one in self.server_state.connections]
-            state = self.lifespan.state
-            made.append(Connection(config=self.config, server_state=self.server_state, app_state=state))
-            return made[-1]
-
-        server = await asyncio.get_running_loop().create_server(connect, sock=listener, backlog=ACCEPTED)
-        try:
-            yield
-        finally:
-            server.close()
-            for one in made:
-                if one.transport is not None and not one.transport.is_closing():
-                    one.transport.abort()
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
