@@ -99,7 +99,10 @@ class HarborTask(Task):
         work = sandbox.workspace(
             root=task.root, readable=self._options.readable, links=_LINKS, work_bytes=task.work_bytes, limits=limits
         )
-        await self._lay_out(work, "app", task.environment)
+        try:
+            await self._lay_out(work, "app", task.environment)
+        except OSError as error:
+            raise EnvironmentFault(f"harbor: {task.name}: its files cannot be laid out: {error.strerror}") from error
         messages: list[Any] = [{"role": "system", "content": self._system}]
         messages.append({"role": "user", "content": task.instruction})
         while True:
@@ -117,9 +120,14 @@ class HarborTask(Task):
 
     async def _judge(self, work: Workspace, task: HarborFiles) -> tuple[float, str]:
         """The reward, and how the tests ended. Raises EnvironmentFault where they give none."""
-        await self._run(work, "cd /; rm -rf /box/work/tests /box/work/logs", self._options.command_s)
-        await self._lay_out(work, "tests", task.tests)
-        await work.write("logs/verifier/.here", b"")
+        clear = "cd /box/work; chmod -R u+rwx tests logs; rm -rf tests logs && mkdir -p app logs/verifier"
+        cleared = await self._run(work, clear, self._options.command_s, at="/")
+        try:
+            await self._lay_out(work, "tests", task.tests)
+        except OSError as error:
+            return 0.0, f"no room for the tests: {error.strerror}"
+        if cleared.exit_code:
+            return 0.0, "what stands in the place of the tests cannot be removed"
         done = await self._run(work, "bash /tests/test.sh", task.verifier_s, task.variables)
         if done.ended is not None:  # what the policy left is too slow, or too much, for them
             return 0.0, done.cause
@@ -130,10 +138,8 @@ class HarborTask(Task):
         return reward, f"exit {done.exit_code}"
 
     async def _lay_out(self, work: Workspace, above: str, files: Any) -> None:
-        await work.write(f"{above}/.keep", b"")
-        await self._run(work, f"rm -f /box/work/{above}/.keep", self._options.command_s, at="/")
-        for name, data in files.items():
-            await work.write(f"{above}/{name}", data)
+        await self._run(work, f"mkdir -p /box/work/{above}", self._options.command_s, at="/")
+        await work.lay_out({f"{above}/{name}": data for name, data in files.items()})
 
     async def _run(self, work: Workspace, command: str, seconds: float, more: Any = None, at: str = "/app") -> Finished:
         known = {"HOME": "/box/work", **(more or {})}

@@ -84,7 +84,8 @@ class EnvironmentHost:
 
     async def _started(self) -> asyncio.subprocess.Process:
         async with self._starting:
-            if self._process is not None and self._process.returncode is None:
+            ended = self._reading is None or self._reading.done()  # its answers, which end before it is reaped
+            if self._process is not None and self._process.returncode is None and not ended:
                 return self._process
             await self.__aexit__()
             known = child_environment()

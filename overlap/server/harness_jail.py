@@ -23,7 +23,7 @@ from typing import Any, ParamSpec, TypeVar, cast
 from overlap.aio import race, shielded
 from overlap.config import Config
 from overlap.core import described_error
-from overlap.errors import ConfigError
+from overlap.errors import ConfigError, RolloutError
 from overlap.process import child_environment
 from overlap.server.agent_reach import check_open_to_others, readable_paths
 from overlap.server.chat import Chat
@@ -127,8 +127,12 @@ class JailedHarness:
         return self._jail
 
     async def lay_out(self, files: Mapping[str, str]) -> None:
-        """Raises SandboxError."""
-        await self._do(self.jail.lay_out, {name: text.encode() for name, text in files.items()})
+        """Raises RolloutError where they do not fit, SandboxError."""
+        try:
+            await self._do(self.jail.lay_out, {name: text.encode() for name, text in files.items()})
+        except OSError as error:
+            way_out = f"the task's files cannot be laid out ({error.strerror}): raise episode.jail.work_bytes"
+            raise RolloutError(way_out) from error
 
     async def run(self, command: str, gateway: Gateway, chat: Chat, grace_s: float) -> tuple[int, str]:
         """Run the program to its end; it is killed ``grace_s`` after the chat's. Returns the exit status and the end of

@@ -58,12 +58,9 @@ class CommandJail:
     def lay_out(self, files: Mapping[str, bytes]) -> None:
         """Write files, by relative name; directories are made. They are the commands' own, who may change them.
 
-        Raises SandboxError where they cannot be written.
+        Raises OSError where they do not fit or one is there already, SandboxError.
         """
-        try:
-            self._in_folder(("unpack",), _folder.pack_texts(files))
-        except OSError as error:
-            raise SandboxError(f"files cannot be written into a jail: {error.strerror}") from error
+        self._in_folder(("unpack",), _folder.pack_texts(files))
 
     def take_back(self, folder: str, *, bytes_max: int | None = None) -> None:
         """Write what lies in the directory below `folder`, which is empty: files, directories and links, as they are.

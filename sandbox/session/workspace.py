@@ -97,6 +97,12 @@ class Workspace:
         data = content.encode("utf-8", "surrogatepass") if isinstance(content, str) else content
         await self._do(lambda jail: jail.write(path, data))
 
+    async def lay_out(self, files: Mapping[str, bytes]) -> None:
+        """Make many files at once, by names inside the directory; none of them may be there. Raises OSError where they
+        do not fit, and as `exec` does.
+        """
+        await self._do(lambda jail: jail.lay_out(files))
+
     async def close(self) -> None:
         """End the current call, which raises, and remove the directory. Safe to call twice."""
         self._closed = True

@@ -67,6 +67,24 @@ def test_one_that_does_not_earns_less_and_no_reward_of_its_own_making_counts(tmp
     assert (made[0].failure, rewards(task, made)) == ("", [0.25])
 
 
+@pytest.mark.parametrize(
+    "trick",
+    [
+        "mkdir -p /tests/x/y /logs/z; touch /tests/x/y/z; chmod 000 /tests/x/y /tests/x /tests",
+        "head -c 1G /dev/zero > fill; true",
+        "cd /box/work; rm -rf app; ln -s /etc app",
+        "ln -s /box/work/app /box/work/tests; mkfifo /box/work/logs",
+    ],
+)
+def test_what_stands_in_the_way_of_the_tests_masks_nothing(tmp_path, trick: str) -> None:
+    toml = TOML.replace("memory_mb", "storage_mb = 16\nmemory_mb")
+    task, made = episodes_of(config(f"harbor:{harbor(tmp_path / 'hello', toml=toml)}", {}), says(run(trick), "Done."))
+    assert made[0].failure == ""
+    (reward,) = rewards(task, made)
+    assert reward is not None
+    assert reward <= 0.25
+
+
 def test_tests_without_a_reward_are_a_fault_and_mask_the_sample(tmp_path) -> None:
     folder = harbor(tmp_path / "hello", test="echo the checker broke >&2; exit 3")
     task, made = episodes_of(config(f"harbor:{folder}", {}), says("Done."))
