@@ -36,6 +36,10 @@ tried("abstract", unix, tcp, "\\0{abstract}")
 tried("path", unix, tcp, "{path}")
 tried("netlink", socket.AF_NETLINK, socket.SOCK_RAW, (0, 0))
 tried("raw", inet, socket.SOCK_RAW, ("127.0.0.1", 0), socket.IPPROTO_ICMP)
+tried("sctp", inet, tcp, ("127.0.0.1", {own}), 132)
+tried("mptcp", inet, tcp, ("127.0.0.1", {own}), 262)
+tried("ping", inet, udp, ("127.0.0.1", 0), socket.IPPROTO_ICMP)
+tried("tcp", inet, tcp, ("127.0.0.1", {own}), socket.IPPROTO_TCP)
 tried("packet", socket.AF_PACKET, socket.SOCK_RAW, ("lo", 0))
 tried("vsock", 40, tcp, (2, 80))
 print(json.dumps(found))
@@ -50,11 +54,12 @@ def jail() -> Iterator[CommandJail]:
 
 
 def answering(listener: socket.socket) -> threading.Thread:
-    """Says hello to the one that connects first."""
+    """Says hello to the first two that connect."""
 
     def serve() -> None:
-        with listener.accept()[0] as connection:
-            connection.sendall(b"hello")
+        for _ in range(2):
+            with listener.accept()[0] as connection:
+                connection.sendall(b"hello")
 
     thread = threading.Thread(target=serve, daemon=True)
     thread.start()
@@ -83,7 +88,7 @@ def test_a_command_reaches_the_jails_listener_and_nothing_else(jail: CommandJail
     serving.join(10)
     assert done.exit_code == 0, done.stderr
     reached = [name for name, end in json.loads(done.stdout).items() if end == "connected"]
-    assert reached == ["own"]
+    assert reached == ["own", "tcp"]
 
 
 def test_commands_of_one_jail_may_talk_to_each_other(jail: CommandJail) -> None:
