@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from overlap.core import LeftOut, Prompt
 from overlap.environments.harbor_files import HarborFiles, Refused, find_tasks, read_reward, read_task
-from overlap.environments.scored import EnvironmentFault, given_reward, refuse_command, scored
+from overlap.environments.scored import EnvironmentFault, Seal, given_reward, refuse_command, scored
 from overlap.errors import ConfigError, one_line
 from overlap.task import Task, messages_prompt, task_options
 from sandbox.core import Limits
@@ -69,7 +69,7 @@ class HarborTask(Task):
         if not self._folders:
             way_out = "there is no task (instruction.md, task.toml, tests/test.sh) in it, nor in a directory of it"
             raise ConfigError("data.task", f"harbor:{folder}", way_out)
-        self._options, self._system = options, options.system or SYSTEM
+        self._options, self._system, self._seal = options, options.system or SYSTEM, Seal()
 
     @classmethod
     def from_config(cls, cfg: Config) -> HarborTask:
@@ -87,10 +87,10 @@ class HarborTask(Task):
         except Refused as refused:
             return LeftOut(str(folder), refused.reason, refused.detail)
         asked = [{"role": "system", "content": self._system}, {"role": "user", "content": found.instruction}]
-        return messages_prompt(tokenizer, folder.name, asked, data=str(folder))
+        return messages_prompt(tokenizer, folder.name, asked, data={"row": str(folder), "seal": self._seal})
 
     async def rollout(self, prompt: Prompt, chat: Chat, sandbox: EpisodeSandbox) -> str:
-        task = read_task(Path(prompt.data), self._options.roots)
+        task = read_task(Path(prompt.data["row"]), self._options.roots)
         longest = max(task.verifier_s, self._options.command_s)
         limits = Limits(
             cpu_s=longest, wall_s=longest, memory_bytes=task.memory_bytes, processes=256, open_files=1024,
@@ -113,10 +113,10 @@ class HarborTask(Task):
             done = await self._run(work, block[1], self._options.command_s)
             messages += [reply.message, {"role": "user", "content": _told(done)}]
         reward, how = await self._judge(work, task)
-        return scored(reply.text, reward, tests=how)
+        return scored(reply.text, reward, prompt.data, tests=how)
 
     def reward(self, prompt: Prompt, answer: str, judgement: Judgement | None) -> float | None:
-        return given_reward(answer)
+        return given_reward(answer, prompt.data)
 
     async def _judge(self, work: Workspace, task: HarborFiles) -> tuple[float, str]:
         """The reward, and how the tests ended. Raises EnvironmentFault where they give none."""

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 
 from overlap.core import Prompt
-from overlap.environments.scored import EnvironmentFault, given_reward, refuse_command, scored
+from overlap.environments.scored import EnvironmentFault, Seal, given_reward, refuse_command, scored
 from overlap.errors import ConfigError, one_line
 from overlap.task import Task, messages_prompt, task_options
 
@@ -89,7 +89,7 @@ class OpenEnvTask(Task):
             raise ConfigError(
                 "data.task", f"openenv:{url}", "name the server by its URL: openenv:http://127.0.0.1:8000"
             )
-        self._url, self._options = url.rstrip("/"), options
+        self._url, self._options, self._seal = url.rstrip("/"), options, Seal()
         self._schema: Mapping[str, Any] = {}
         self._system = options.system
         self._room: asyncio.Semaphore | None = None
@@ -106,7 +106,8 @@ class OpenEnvTask(Task):
         count = self._options.count if split == "train" else self._options.heldout
         asked = [{"role": "system", "content": self._system}, {"role": "user", "content": ""}]
         return [
-            messages_prompt(tokenizer, f"{self._url}#{seed}", asked, data=seed) for seed in range(first, first + count)
+            messages_prompt(tokenizer, f"{self._url}#{seed}", asked, data={"row": seed, "seal": self._seal})
+            for seed in range(first, first + count)
         ]
 
     @asynccontextmanager
@@ -121,7 +122,7 @@ class OpenEnvTask(Task):
     async def rollout(self, prompt: Prompt, chat: Chat, sandbox: EpisodeSandbox) -> str:
         assert self._room is not None, "episodes run inside the task's resources"
         async with self._room, self._session() as session:
-            seen = await session.reset(prompt.data)
+            seen = await session.reset(prompt.data["row"])
             messages: list[Any] = [{"role": "system", "content": self._system}] if self._system else []
             messages.append({"role": "user", "content": self._shown(seen.observation)})
             earned, said, steps = 0.0, "", 0
@@ -135,10 +136,10 @@ class OpenEnvTask(Task):
                 except InvalidAction as error:
                     told = f"This is no action of the environment: {error}"
                 messages += [reply.message, {"role": "user", "content": told}]
-        return scored(said, earned, steps=steps)
+        return scored(said, earned, prompt.data, steps=steps)
 
     def reward(self, prompt: Prompt, answer: str, judgement: Judgement | None) -> float | None:
-        return given_reward(answer)
+        return given_reward(answer, prompt.data)
 
     def _session(self) -> AbstractAsyncContextManager[OpenSession]:
         from overlap.environments.openenv_session import over_http, over_socket

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from overlap.core import Prompt
 from overlap.environments.host import EnvironmentHost, printed_json
-from overlap.environments.scored import given_reward, refuse_command, scored
+from overlap.environments.scored import Seal, given_reward, refuse_command, scored
 from overlap.errors import ConfigError, RolloutError
 from overlap.task import Task, messages_prompt, task_options
 
@@ -56,7 +56,7 @@ class VerifiersTask(Task):
     def __init__(self, name: str, options: VerifiersOptions) -> None:
         if not name:
             raise ConfigError("data.task", "verifiers:", "name a taskset or an environment: verifiers:gsm8k")
-        self._name, self._options = name, options
+        self._name, self._options, self._seal = name, options, Seal()
         self._rows: list[dict[str, Any]] | None = None
         self._host: EnvironmentHost | None = None
 
@@ -70,7 +70,9 @@ class VerifiersTask(Task):
             (number, row) for number, row in enumerate(self._read()) if bool(row.get("heldout")) == (split == "heldout")
         ]
         return [
-            messages_prompt(tokenizer, f"{self._name}/{number}", row["messages"], data=row["row"])
+            messages_prompt(
+                tokenizer, f"{self._name}/{number}", row["messages"], data={"row": row["row"], "seal": self._seal}
+            )
             for number, row in found
         ]
 
@@ -82,15 +84,15 @@ class VerifiersTask(Task):
         assert self._host is not None, "episodes run inside the task's resources"
         with sandbox.endpoint() as (url, key):
             try:
-                made = await self._host.run({"row": prompt.data, "url": url, "key": key})
+                made = await self._host.run({"row": prompt.data["row"], "url": url, "key": key})
             except Exception:
                 if chat.over:  # what it met is the end of the budget
                     return ""
                 raise
-        return scored(str(made.get("said", "")), made.get("reward"), metrics=made.get("metrics", {}))
+        return scored(str(made.get("said", "")), made.get("reward"), prompt.data, metrics=made.get("metrics", {}))
 
     def reward(self, prompt: Prompt, answer: str, judgement: Judgement | None) -> float | None:
-        return given_reward(answer)
+        return given_reward(answer, prompt.data)
 
     def _command(self, what: str) -> list[str]:
         given = {name: getattr(self._options, name) for name in ("args", "env", "harness", "count", "heldout")}

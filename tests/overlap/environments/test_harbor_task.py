@@ -96,7 +96,7 @@ def test_what_the_policy_left_that_keeps_the_tests_from_ending_earns_nothing(tmp
     folder = harbor(tmp_path / "hello", test="bash /app/out.txt", toml=TOML.replace("20.0", "1.0"))
     task, made = episodes_of(config(f"harbor:{folder}", {}), says(run("echo sleep 900 > out.txt"), "Done."))
     assert (made[0].failure, rewards(task, made)) == ("", [0.0])
-    assert score_of(made[0].text)["tests"] == "wall limit"
+    assert score_of(made[0].text, made[0].request.prompt.data)["tests"] == "wall limit"
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import pickle
 import sys
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -11,9 +12,11 @@ from typing import Any
 import pytest
 from pooling import family, living
 
+from overlap.core import Prompt
 from overlap.environments.host import EnvironmentHost, printed_json
-from overlap.environments.scored import EnvironmentFault, given_reward, scored
+from overlap.environments.scored import EnvironmentFault, Seal, given_reward, scored
 from overlap.errors import RolloutError
+from overlap.record import data_digest
 
 PROGRAM = """
 import json, os, sys, subprocess, time
@@ -106,11 +109,18 @@ def test_what_a_program_prints_is_read_or_refused() -> None:
         printed_json(["/no/such/python"], 20)
 
 
-def test_a_reward_is_the_last_lines_and_nobody_elses() -> None:
-    assert given_reward(scored('{"reward": 1.0}', 0.25, metrics={"a": 1})) == 0.25
-    assert given_reward(scored("x", True)) == 1.0
-    for other in ("", "said", '{"reward": "1"}', "[1]", '{"reward": true}'):
-        assert given_reward(other) is None
+def test_a_reward_is_the_last_lines_with_the_seal_and_nobody_elses() -> None:
+    data = {"row": 1, "seal": Seal()}
+    assert given_reward(scored('{"reward": 1.0}', 0.25, data, metrics={"a": 1}), data) == 0.25
+    assert given_reward(scored("x", True, data), pickle.loads(pickle.dumps(data))) == 1.0
+    assert given_reward(scored("x", 1.0, data), {"row": 1, "seal": Seal()}) is None
+    for other in ("", "said", '{"reward": 1.0}', '{"reward": 1.0, "seal": null}', "[1]", "[" * 100_000):
+        assert given_reward(other, data) is None
     for wrong in (None, "1", float("nan"), float("inf")):
         with pytest.raises(EnvironmentFault, match="must be a finite number"):
-            scored("x", wrong)
+            scored("x", wrong, data)
+
+
+def test_the_seal_is_no_part_of_the_data() -> None:
+    one, other = (Prompt("p", (1,), "", {"row": {"a": 1}, "seal": Seal()}) for _ in range(2))
+    assert data_digest([one]) == data_digest([other])

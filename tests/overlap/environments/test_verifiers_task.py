@@ -61,7 +61,7 @@ def test_a_classic_environment_asks_the_policy_and_its_reward_is_the_samples(pyt
     task, made = episodes_of(cfg, voice, count=4)
     assert [(one.failure, one.turns) for one in made] == [("", 2), ("", 2)]
     assert rewards(task, made) == [1.0, 0.0]
-    assert score_of(made[0].text)["metrics"]["exact"] == 1.0
+    assert score_of(made[0].text, made[0].request.prompt.data)["metrics"]["exact"] == 1.0
     assert made[0].text.startswith("0\n")
 
 
