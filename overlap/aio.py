@@ -74,7 +74,11 @@ async def shielded_thread(work: Callable[P, T], *args: P.args, **kwargs: P.kwarg
     """Do quick ``work`` in a thread, as ``asyncio.to_thread``; a cancellation is raised once the work has ended, so
     that nobody tidies up, or goes on, beside a thread that still renames.
     """
-    running = asyncio.create_task(asyncio.to_thread(work, *args, **kwargs))
+    return await shielded(asyncio.create_task(asyncio.to_thread(work, *args, **kwargs)))
+
+
+async def shielded(running: asyncio.Future[T]) -> T:
+    """Wait for the end of what runs already, however often the waiting is cancelled; a cancellation is raised then."""
     cancelled: asyncio.CancelledError | None = None
     while not running.done():
         try:

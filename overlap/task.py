@@ -83,6 +83,13 @@ class Task(ABC):
     raises that a budget is used up (``episode.turns``, ``episode.timeout_s``, ``episode.tokens``).
     """
 
+    endpoint: bool = False
+    """Whether episodes of its ``rollout`` can be reached by HTTP too: ``with sandbox.endpoint() as (url, key)``."""
+
+    resources: Any = None
+    """Of a task whose rollouts need something for a whole run, such as a process: a method without arguments that
+    returns an async context manager, entered before the first episode and left after the last one."""
+
     def files(self, prompt: Prompt, text: str) -> Mapping[str, str]:
         """What an agent program (``episode.command``) finds in its working directory, by relative path. ``text`` is the
         prompt as the policy would read it.
@@ -140,6 +147,11 @@ def rendered_chat(tokenizer: Any, messages: Sequence[Mapping[str, Any]]) -> tupl
     return text, tokenizer(text)["input_ids"]
 
 
+def messages_prompt(tokenizer: Any, id: str, messages: Sequence[Mapping[str, str]], *, data: Any = None) -> Prompt:
+    """A prompt of several messages, as ``chat_prompt`` makes one of two. Raises ConfigError likewise."""
+    return Prompt(id, tuple(map(int, rendered_chat(tokenizer, messages)[1])), "", data)
+
+
 def _in_chat_form(tokenizer: Any, messages: Sequence[Mapping[str, Any]]) -> str:
     try:
         return str(tokenizer.apply_chat_template(list(messages), tokenize=False, add_generation_prompt=True))
@@ -150,13 +162,22 @@ def _in_chat_form(tokenizer: Any, messages: Sequence[Mapping[str, Any]]) -> str:
         raise ConfigError("model.policy", getattr(tokenizer, "name_or_path", ""), way_out) from error
 
 
+SCHEMES: Mapping[str, str] = {
+    "verifiers": "overlap.environments:VerifiersTask",
+    "openenv": "overlap.environments:OpenEnvTask",
+    "harbor": "overlap.environments:HarborTask",
+}
+"""First word of a ``data.task`` that names an environment → the task's class, which reads the rest."""
+
+
 def load_task(path: str, cfg: Config | None = None) -> core.Task:
-    """The task named by "module:Class", made by ``Class.from_config(cfg)`` or else ``Class()``.
+    """The task named by "module:Class", or by one of SCHEMES, made by ``Class.from_config(cfg)`` or else ``Class()``.
 
     Modules are also looked for in the working directory. Raises ConfigError for ``data.task``.
     """
-    found = import_named("data.task", path, kind="class", example="recipes.code_rl.task:CodeTask")
-    attribute = path.partition(":")[2]
+    named = SCHEMES.get(path.partition(":")[0], path)
+    found = import_named("data.task", named, kind="class", example="recipes.code_rl.task:CodeTask")
+    attribute = named.partition(":")[2]
     if missing := sorted(getattr(found, "__abstractmethods__", ())):
         raise _bad(path, f"cannot be made: its method {missing[0]} is abstract; define it")
     if isinstance(found, type) and hasattr(found, "from_config"):

@@ -49,6 +49,7 @@ python autogen autogen-agentchat==0.7.5 'autogen-ext[openai]==0.7.5'
 python crewai crewai==1.15.30
 python haystack haystack-ai==3.4.1
 python google-adk google-adk==2.13.0 litellm==1.106.2 mcp==2.3.0
+python openenv openenv-core==0.3.0
 node_packages ai ai@6.0.326 @ai-sdk/openai-compatible@2.0.91
 node_packages openai-agents-js @openai/agents@0.20.0 zod@4.6.7
 # Of `sandbox serve`.
@@ -60,5 +61,5 @@ python sandbox-fusion sandbox-fusion==0.3.7
 python open-r1 e2b-code-interpreter==2.11.5 requests==2.34.2
 python piston piston-rspy==0.4.3
 tests=(tests/overlap/server/test_clients.py tests/sandbox/serve/test_clients.py
-  tests/sandbox/integrations/test_frameworks.py)
+  tests/sandbox/integrations/test_frameworks.py tests/overlap/environments)
 OVERLAP_CLIENTS=$folder PATH=$bin:$PATH exec "$bin/python" -m pytest -n0 "${tests[@]}" "$@"

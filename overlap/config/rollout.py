@@ -91,6 +91,15 @@ class EpisodeConfig(Section):
     """An agent program that rolls episodes out over an OpenAI-compatible endpoint, as a shell reads it, in the place of
     the task's own rollout. It runs in a directory of its own: files are named by their whole path. "": the task does
     it."""
+    isolation: Literal["none", "A", "B"] = free("none")
+    """Where ``command`` runs. "none": as you, who start the run. "A", a tier of the sandbox: in a jail of its own that
+    sees the machine's tools, what ``jail`` names, a working directory and the endpoint, and nothing else of machine or
+    network. "B" is refused: without a network namespace an agent cannot be kept from other hosts."""
+    jail: dict[str, Any] = field(default_factory=dict)
+    """What an isolated ``command`` has: a mapping, or ``episode.jail.NAME=VALUE``. ``readable``: whole paths that it
+    may read, beside what its words name (files, and the interpreter or virtual environment of a Python). Limits:
+    ``cpu_s`` (default: ``timeout_s``), ``memory_bytes`` (2 GiB), ``processes`` (256), ``open_files`` (1024), and
+    ``work_bytes`` of its working directory (256 MiB)."""
     turns: int = at_least(1, 16)
     """Answers of the policy in an episode at most, those on other branches too."""
     tokens: int = at_least(0, 0)

@@ -17,6 +17,7 @@ from overlap.errors import ConfigError, one_line
 from overlap.process import child_environment
 
 FIELD = "episode.command"
+_OF_COMMANDS = ("episode.isolation", "episode.jail")
 _SHELL_S = 20.0
 _SHELLS = frozenset("$`\\*?[](){}<>|&;!#~\n")
 """With one of these a word is more than itself."""
@@ -26,6 +27,9 @@ def check_agent(cfg: Config, task: Any, prompt: Prompt, tokenizer: Any) -> None:
     """Raise ConfigError where ``episode.command`` cannot be run, as far as its words tell. ``prompt`` is any one."""
     command = cfg.episode.command
     if not command:
+        for name, value in cfg.episode.given():
+            if name in _OF_COMMANDS:
+                raise ConfigError(name, value, "is for an agent program (episode.command): give one, or leave it out")
         return
     if not command.strip():
         raise ConfigError(FIELD, command, 'it is blank: name a program, or use ""')
@@ -43,6 +47,9 @@ def check_agent(cfg: Config, task: Any, prompt: Prompt, tokenizer: Any) -> None:
             raise ConfigError(FIELD, command, way_out)
     if first and os.path.normpath(first) not in brought:
         _check_program(command, first)
+    from overlap.server import check_space  # imports a web server
+
+    check_space(cfg)
 
 
 def _check_program(command: str, first: str) -> None:

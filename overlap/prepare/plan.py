@@ -211,6 +211,7 @@ def episode_lines(inputs: RunInputs) -> list[tuple[str, str]]:
         return []
     if e.command:
         by = repr(e.command) + (f", in place of {own}" if own else "")
+        by += "" if e.isolation == "none" else f" in a jail (tier {e.isolation})"
     bounds = f"up to {count_of(e.turns, 'turn')}, {cfg.behind_prompt} tokens after the prompt, {e.timeout_s:g} s"
     if cfg.learn.truncated == "mask":
         bounds += "; a truncated episode is masked (learn.truncated=mask)"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
@@ -134,13 +135,20 @@ class PartFactory:
         command = cfg.episode.command
         if rollout is None and not command:
             return engines
-        from overlap.server import ChatTemplate, Gateway, HarnessRollout, episodes  # imports a web server
+        from overlap.server import ChatTemplate, Gateway, HarnessRollout, agent_space, episodes  # imports a web server
 
+        if getattr(task, "endpoint", False):
+            gateway = Gateway()
         if command:
             gateway, name = Gateway(), "episode.command"
             harness_task = cast("HarnessTask", task)
             rollout = HarnessRollout(
-                command, harness_task, gateway, self.scratch, lambda prompt: tokenizer.decode(list(prompt.token_ids))
+                command,
+                harness_task,
+                gateway,
+                self.scratch,
+                lambda prompt: tokenizer.decode(list(prompt.token_ids)),
+                agent_space(cfg),
             )
         return episodes(
             cfg,
@@ -151,6 +159,7 @@ class PartFactory:
             verifier.judge,
             gateway,
             tuple(task.packages),
+            None if command else opened_resources(task),
         )
 
     def engine_site(self, engine: int) -> EngineSite | None:
@@ -181,6 +190,12 @@ class PartFactory:
     def _fits(self, seat: EngineSeat, node: NodeDevices) -> bool:
         asked = PlannedRun(self.cfg, read_shape(self.inputs.policy))
         return fits_on(asked, self.placement, seat, node)
+
+
+def opened_resources(task: Any) -> AbstractAsyncContextManager[Any] | None:
+    """What a task needs while its episodes run, not yet entered; None where it needs nothing."""
+    resources = getattr(task, "resources", None)
+    return None if resources is None else resources()
 
 
 def before_starts(generator: Generator, placement: Placement) -> Mapping[str, Callable[[], Awaitable[None]]]:

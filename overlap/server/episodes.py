@@ -17,12 +17,13 @@ nothing to learn from.
 from __future__ import annotations
 
 import traceback
-from collections.abc import Awaitable, Callable, Mapping
-from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, AsyncExitStack, contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from time import monotonic
 from types import TracebackType
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from overlap.clock import PausableClock
 from overlap.config import Config
@@ -38,7 +39,10 @@ from overlap.server.turn_request import RequestRules
 from sandbox.core import Judgement, Limits, Problem, Program
 from sandbox.errors import SandboxError
 from sandbox.pool import Slots
-from sandbox.session import Finished, Output, ProgramSession, Sessions
+from sandbox.session import Finished, Output, ProgramSession, Sessions, Workspace
+
+if TYPE_CHECKING:
+    from overlap.server.gateway import Gateway
 
 TRIES = 2
 """Number of rollouts of an episode that meets faults of ours."""
@@ -58,6 +62,7 @@ class HarnessCrashed(Exception):
 Rollout = Callable[[Prompt, Chat, "EpisodeSandbox"], Awaitable[Any]]
 """Rolls an episode out, as ``Task.rollout`` does. Returns the answer that is judged."""
 Judges = Callable[[Problem, Program, int], Awaitable[Judgement]]
+Endpoint = Callable[[], AbstractContextManager[tuple[str, str]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +72,17 @@ class EpisodeSandbox:
     _judge: Judges
     _group: int
     _session: ProgramSession
+    _endpoint: Endpoint | None = None
+
+    @contextmanager
+    def endpoint(self) -> Iterator[tuple[str, str]]:
+        """An OpenAI-compatible endpoint of this episode, for a task with ``endpoint = True``: base URL and key. What is
+        said there is said by ``chat``. When this ends, the key opens nothing.
+        """
+        if self._endpoint is None:
+            raise RolloutError("this task has no endpoint: set endpoint = True in its class")
+        with self._endpoint() as found:
+            yield found
 
     async def run(self, problem: Problem, program: Program) -> Judgement:
         """Judge a program by the cases of ``problem``, in the pool that judges answers: use only cases that the policy
@@ -91,12 +107,37 @@ class EpisodeSandbox:
         """
         return await self._session.run_files(files, **how)
 
+    def workspace(self, **how: Any) -> Workspace:
+        """The episode's working directory for the commands of a shell, which stays between its calls: ``exec``,
+        ``read`` and ``write`` use it. With the first call, ``root`` names a directory whose content commands see in the
+        place of the machine's tools, and ``readable`` further paths, both read-only; ``links``, ``work_bytes`` and
+        ``limits`` are as ``sandbox.session.Workspace`` has them. Raises ValueError where it is there.
+        """
+        return self._session.workspace(**how)
+
+    async def exec(self, command: str, *, stdin: str = "", timeout_s: float | None = None) -> Finished:
+        """Run a shell's command that the policy wrote, jailed and without a network, under the same limits. Files stay
+        for the next call; processes and variables do not.
+        """
+        return await self.workspace().exec(command, stdin=stdin, timeout_s=timeout_s)
+
+    async def read(self, path: str) -> bytes:
+        """The content of a file of the workspace. Raises OSError, such as FileNotFoundError: catch it where the policy
+        chooses the path.
+        """
+        return await self.workspace().read(path)
+
+    async def write(self, path: str, content: str | bytes) -> None:
+        """Make a file in the workspace, or replace its content. Raises OSError."""
+        await self.workspace().write(path, content)
+
 
 class Episodes:
     """A generator whose ``generate`` rolls out an episode; everything else is passed to the engine.
 
     ``judge`` judges in the verifier's pool. ``name`` is what errors call the rollout. ``gateway``, for agent programs,
-    is opened by ``start`` and closed by ``close``. Code that an episode executes can import ``packages``.
+    is opened by ``start`` and closed by ``close``, as are ``resources``. Code that an episode executes can import
+    ``packages``.
     """
 
     def __init__(
@@ -107,13 +148,14 @@ class Episodes:
         rollout: Rollout,
         name: str,
         judge: Judges,
-        gateway: AbstractAsyncContextManager[Any] | None = None,
+        gateway: Gateway | None = None,
         packages: tuple[str, ...] = (),
+        resources: AbstractAsyncContextManager[Any] | None = None,
     ) -> None:
         self._cfg, self._engine, self._template = cfg, engine, template
         self._rollout, self._name, self._judge = rollout, name, judge
         self._places, self._clock = Slots(cfg.rollout.sequences), PausableClock()
-        self._gateway, self._opened = gateway, AsyncExitStack()
+        self._gateway, self._resources, self._opened = gateway, resources, AsyncExitStack()
         self._sessions = Sessions(
             min(cfg.rollout.sequences, STATES),
             at_once=cfg.verify.workers,
@@ -123,10 +165,11 @@ class Episodes:
         )
 
     async def start(self) -> None:
-        """Open the gateway, where there is one, and start the engine."""
-        gateway, self._gateway = self._gateway, None
-        if gateway is not None:
-            await self._opened.enter_async_context(gateway)
+        """Open the gateway and the task's resources, where there are such, and start the engine."""
+        for opened in (self._gateway, self._resources):
+            if opened is not None:
+                await self._opened.enter_async_context(opened)
+        self._resources = None
         await self._engine.start()
 
     async def close(self) -> None:
@@ -188,7 +231,8 @@ class Episodes:
     async def _answer(self, request: Request, chat: Chat) -> str | None:
         """Returns the answer of the rollout; None where a budget ended it."""
         session, seconds = self._sessions.open(), self._cfg.episode.timeout_s
-        sandbox = EpisodeSandbox(self._judge, request.group, session)
+        endpoint = partial(self._gateway.endpoint, chat) if self._gateway is not None else None
+        sandbox = EpisodeSandbox(self._judge, request.group, session, endpoint)
         try:
             rollout = self._rollout(request.prompt, chat, sandbox)
             answer = await within(seconds, rollout, lambda: chat.end_by_time(seconds), self._clock)

@@ -16,7 +16,7 @@ import contextlib
 import hashlib
 import secrets
 import socket
-from collections.abc import Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
 from functools import partial
 
 from starlette.applications import Starlette
@@ -28,6 +28,7 @@ from overlap.aio import race
 from overlap.errors import EpisodeError
 from overlap.server import http_messages
 from overlap.server.chat import Chat
+from overlap.server.further_socket import also_on
 from overlap.server.gateway_answers import (
     EarlyResponse,
     HeldResponse,
@@ -90,6 +91,15 @@ class Gateway:
     async def __aexit__(self, *exc_info: object) -> None:
         await self._listening.aclose()
 
+    @contextlib.asynccontextmanager
+    async def serve(self, listener: socket.socket) -> AsyncIterator[str]:
+        """Answer also on a listening socket, such as that of a jail. Yields its base URL; when this ends, the socket
+        and its connections are closed.
+        """
+        host, port = listener.getsockname()
+        async with also_on(self._server, listener):
+            yield f"http://{host}:{port}/v1"
+
     @contextlib.contextmanager
     def session(self, chat: Chat) -> Iterator[str]:
         """Yields a key to an episode's chat. When this ends, the key is invalid and no turn of the episode is in
@@ -102,6 +112,14 @@ class Gateway:
         finally:
             del self._sessions[_digest(key)]
             session.end()
+
+    @contextlib.contextmanager
+    def endpoint(self, chat: Chat) -> Iterator[tuple[str, str]]:
+        """As ``session``, with the base URL; raises the gateway's own fault at the end."""
+        with self.session(chat) as key:
+            yield self.url, key
+        if self.fault is not None:
+            raise self.fault
 
     def _note(self, fault: Exception) -> None:
         self.fault = self.fault or fault

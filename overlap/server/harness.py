@@ -27,6 +27,7 @@ from overlap.process import RUN, run_name
 from overlap.server.chat import Chat
 from overlap.server.episodes import EpisodeSandbox, HarnessCrashed
 from overlap.server.gateway import Gateway
+from overlap.server.harness_jail import AgentSpace, JailedHarness
 from overlap.server.harness_process import HarnessProcess
 from sandbox.kernel import remove_tree
 
@@ -46,20 +47,31 @@ class HarnessTask(Protocol):
 
 class HarnessRollout:
     """The rollout that runs ``command`` in a shell. ``scratch`` is the run's directory; ``decode`` returns a prompt's
-    text.
+    text; with ``space`` the program runs in a jail.
     """
 
-    def __init__(self, command: str, task: HarnessTask, gateway: Gateway, scratch: Path, decode: Any) -> None:
+    def __init__(
+        self,
+        command: str,
+        task: HarnessTask,
+        gateway: Gateway,
+        scratch: Path,
+        decode: Any,
+        space: AgentSpace | None = None,
+    ) -> None:
         self._command, self._task, self._gateway = command, task, gateway
-        self._scratch, self._decode = scratch, decode
+        self._scratch, self._decode, self._space = scratch, decode, space
 
     async def __call__(self, prompt: Prompt, chat: Chat, sandbox: EpisodeSandbox) -> str:
         """Run the program to its end. Raises HarnessCrashed with its stderr, RolloutError where it cannot start."""
         folder = Path(tempfile.mkdtemp(prefix="episode-", dir=self._scratch))
         try:
-            await asyncio.to_thread(self._lay_out, prompt, folder)
-            with self._gateway.session(chat) as key:
-                code, tail = await self._run(folder, key, chat)
+            if self._space is None:
+                await asyncio.to_thread(self._lay_out, prompt, folder)
+                with self._gateway.session(chat) as key:
+                    code, tail = await self._run(folder, key, chat)
+            else:
+                code, tail = await self._run_jailed(self._space, prompt, folder, chat)
             if self._gateway.fault is not None:
                 raise self._gateway.fault
             if code and not chat.over:
@@ -71,14 +83,31 @@ class HarnessRollout:
         finally:
             await shielded_thread(remove_tree, str(folder))
 
-    def _lay_out(self, prompt: Prompt, folder: Path) -> None:
+    def _files(self, prompt: Prompt) -> dict[str, str]:
+        """The task's files, by names inside a directory. Raises RolloutError for another name."""
+        found = {}
         for name, text in self._task.files(prompt, self._decode(prompt)).items():
-            path = folder / name
-            if not path.resolve().is_relative_to(folder.resolve()):
+            inside = os.path.normpath(name)
+            if os.path.isabs(inside) or inside.split("/")[0] in ("..", ".") or "\0" in inside:
                 kind = type(self._task).__qualname__
                 raise RolloutError(f"{kind}.files names {name!r}, outside the working directory")
+            found[inside] = text
+        return found
+
+    def _lay_out(self, prompt: Prompt, folder: Path) -> None:
+        for name, text in self._files(prompt).items():
+            path = folder / name
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text, encoding="utf-8")
+
+    async def _run_jailed(self, space: AgentSpace, prompt: Prompt, folder: Path, chat: Chat) -> tuple[int, str]:
+        """As ``_run``, in a jail; what the program left is in ``folder`` then."""
+        files = await asyncio.to_thread(self._files, prompt)
+        async with JailedHarness(space) as jailed:
+            await jailed.lay_out(files)
+            code, tail = await jailed.run(self._command, self._gateway, chat, GRACE_S)
+            await jailed.take_back(folder)
+        return code, tail
 
     async def _run(self, folder: Path, key: str, chat: Chat) -> tuple[int, str]:
         """Returns the exit status, and the end of stderr."""

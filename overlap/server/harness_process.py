@@ -20,6 +20,40 @@ END_S, NAMED = 30.0, 5
 TAIL_BYTES = 4000
 
 
+class StderrTail:
+    """The end of what a program writes to stderr, read on the running event loop until ``close``.
+
+    ``target`` is the program's end of the pipe, closed here by ``close_target`` once the program has it.
+    """
+
+    def __init__(self) -> None:
+        self._source, self.target = os.pipe2(os.O_CLOEXEC)
+        os.set_blocking(self._source, False)  # our end only: for a program, a full pipe that does not block is an error
+        self._said, self._loop = b"", asyncio.get_running_loop()
+        self._loop.add_reader(self._source, self.listen)
+
+    @property
+    def text(self) -> str:
+        return self._said.decode(errors="replace").strip()
+
+    def listen(self) -> None:
+        """Read what is there."""
+        try:
+            said = os.read(self._source, 1 << 16)
+        except BlockingIOError:
+            return
+        self._said = (self._said + said)[-TAIL_BYTES:]
+        if not said:
+            self._loop.remove_reader(self._source)
+
+    def close_target(self) -> None:
+        os.close(self.target)
+
+    def close(self) -> None:
+        self._loop.remove_reader(self._source)
+        os.close(self._source)
+
+
 class HarnessProcess:
     """Starts ``argv`` in ``folder``, with ``own`` variables, in a session of its own; ``close`` must be called. Belongs
     to the running event loop. Raises OSError where it cannot be started.
@@ -33,8 +67,7 @@ class HarnessProcess:
         known = child_environment(**own, **{LIFE: self._mark})
         for name in (PARENT, "PYTHONPATH"):  # its imports are not ours
             known.pop(name, None)
-        words, ours = os.pipe2(os.O_CLOEXEC)
-        os.set_blocking(words, False)  # our end only: for a program, a full pipe that does not block is an error
+        self._stderr = StderrTail()
         try:
             self._process = subprocess.Popen(
                 subreaper.subreaper_command(argv),
@@ -42,18 +75,16 @@ class HarnessProcess:
                 env=known,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
-                stderr=ours,
+                stderr=self._stderr.target,
                 start_new_session=True,
             )
         except OSError:
-            os.close(words)
+            self._stderr.close()
             raise
         finally:
-            os.close(ours)
-        self.ended, self._said = asyncio.Event(), b""
-        self._loop, self._words = asyncio.get_running_loop(), words
+            self._stderr.close_target()
+        self.ended, self._loop = asyncio.Event(), asyncio.get_running_loop()
         self._pidfd = os.pidfd_open(self._process.pid)
-        self._loop.add_reader(words, self._listen)
         self._loop.add_reader(self._pidfd, self._on_end)
 
     @property
@@ -64,21 +95,20 @@ class HarnessProcess:
 
     @property
     def tail(self) -> str:
-        return self._said.decode(errors="replace").strip()
+        return self._stderr.text
 
     async def close(self) -> None:
         """Kill every process of the program: those below its subreaper and, if that was killed, those with its mark.
 
         Raises RolloutError where processes restart themselves faster than they can be ended.
         """
-        self._listen()
+        self._stderr.listen()
         try:
             await shielded_thread(self._kill)
         finally:
             self._loop.remove_reader(self._pidfd)
-            self._loop.remove_reader(self._words)
             os.close(self._pidfd)
-            os.close(self._words)
+            self._stderr.close()
             self.ended.set()
 
     def _kill(self) -> None:
@@ -92,15 +122,6 @@ class HarnessProcess:
                 )
             process_tree.kill_tree(left, KILL_S, reap=False, trackers=True)
         self._process.wait(KILL_S)
-
-    def _listen(self) -> None:
-        try:
-            said = os.read(self._words, 1 << 16)
-        except BlockingIOError:
-            return
-        self._said = (self._said + said)[-TAIL_BYTES:]
-        if not said:
-            self._loop.remove_reader(self._words)
 
     def _on_end(self) -> None:
         self._loop.remove_reader(self._pidfd)

@@ -16,7 +16,7 @@ import time
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from typing import Final
+from typing import Any, Final
 
 from sandbox.core import MIB, Isolation
 from sandbox.errors import (
@@ -51,6 +51,10 @@ class Jail:
         work_bytes: int = 96 * MIB,
         packages: Packages = (),
         shared: str | None = None,
+        readable: Sequence[str] = (),
+        root_files: str | None = None,
+        network: bool = False,
+        links: Mapping[str, str] | None = None,
     ) -> None:
         """Start the jail.
 
@@ -58,6 +62,11 @@ class Jail:
         this interpreter (("numpy",)) are imported once, for every Python program, and make each run slower; a mapping
         is the result of `find_packages`. Raises ToolchainMissing for a package that is not installed. `shared` is a
         directory that every run sees read-only, at `self.shared` (None where that is not possible).
+
+        `readable` paths are seen read-only where they are. Tier A only: `root_files`, a directory whose content is seen
+        in the place of the machine's tools; `links`, names at the top ("/app") that lead to names in the work
+        directory; `network`, a loopback interface of the jail's own, whose one listening socket, `self.listener`, the
+        caller serves and closes.
         """
         if isolation not in ("auto", *TIERS, "C"):
             raise IsolationUnavailable(f"isolation={isolation!r} is unknown; use auto, A, B or C")
@@ -69,11 +78,12 @@ class Jail:
         self.run_dir = run_dir
         self._partner: Jail | None = None
         self._under_way: deque[Sent] = deque()
-        refused = []
+        refused, own = [], toolchain.roots() if root_files is None else ()
         for tier in TIERS if isolation == "auto" else (isolation,):
             if tier == "B" and shared and os.geteuid() == 0 and not uids.may_enter(shared):
                 shared = None  # its programs have another uid
-            show = {"packages": self._packages, "shared": shared, "roots": toolchain.roots()}
+            show: dict[str, Any] = {"packages": self._packages, "shared": shared, "roots": (*own, *readable)}
+            show |= {"root_files": root_files, "network": network, "links": dict(links or {})}
             try:
                 self._tree = Tree(tier, run_dir, work_bytes, show)
                 break
@@ -87,6 +97,8 @@ class Jail:
         self.ahead = self._tree.ahead
         """Number of runs that may be started ahead of the one that is waited for."""
         self.shared = namespaces.SHARED if self.tier == "A" and shared else shared
+        self.listener = self._tree.listener
+        """Reached by the programs of a jail with a network, at the address of its `getsockname`."""
         self.process = self._tree.process
         """The zygote; in tier A the process outside that waits for it."""
         self.directory = self._tree.directory
@@ -207,6 +219,8 @@ class Jail:
         """End the jail and all its processes, within a few seconds. Safe to call twice."""
         if self._partner is not None:
             self._partner.close()
+        if self.listener is not None:
+            self.listener.close()
         self._tree.close()
         self._forget()
 

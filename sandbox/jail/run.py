@@ -32,8 +32,9 @@ class JailedRun:
     """Native: an executable as a descriptor."""
     files: tuple[tuple[str, bytes], ...] = ()
     """Files to put into the work directory first, by names relative to it."""
-    pipes: tuple[int, int] | None = None
-    """Descriptors for stdin and stdout, which is then not collected: `stdin` is not used, `stdout` stays empty.
+    pipes: tuple[int, ...] | None = None
+    """Descriptors for stdin, stdout and, where there is a third, stderr, which are then not collected: `stdin` is not
+    used, `stdout` and `stderr` stay empty.
 
     The jail closes its copies once the program has them, so a caller that closes its own sees when the program closes
     its.
@@ -62,6 +63,10 @@ class JailedRun:
     """Further runs are queued before this result is read, so results may be sent together."""
     with_tools: bool = False
     """Native: argv[0] is a compiler or a runtime of ours, so it may read its files under a closed directory."""
+    keep: bool = False
+    """What is in the work directory stays for the next run, unless it is more than may be there: then the run ends with
+    the cause "disk", and nothing stays. For runs without a series and without `source`.
+    """
 
     def __post_init__(self) -> None:
         names = [name for name, _ in self.files]
@@ -121,13 +126,15 @@ class Sent:
         if run.pipes is None:
             fds = [self._memfd("stdin", run.stdin, seal=True), self._memfd("stdout"), self._memfd("stderr")]
         else:
-            fds = [*run.pipes, self._memfd("stderr")]
+            fds = [*run.pipes]
+            fds += [self._memfd("stderr")] * (len(fds) < 3)
         if harness:
             fds += [self._memfd("job", run.job or b"", seal=True), self._memfd("result")]
         if not native:
             fds.append(self._memfd("code") if run.code is None else run.code)
-        outputs = (1,) * (run.pipes is None) + (2,) + (4,) * harness
-        self.stdout, self.stderr = None if run.pipes else fds[1], fds[2]
+        given = len(run.pipes or ())
+        outputs = (1,) * (given == 0) + (2,) * (given < 3) + (4,) * harness
+        self.stdout, self.stderr = None if given else fds[1], None if given > 2 else fds[2]
         self.frame = fds[4] if harness else None
         program = None
         if run.program is not None:
@@ -153,10 +160,10 @@ class Sent:
             gathered=len(fds) - 1,
             outputs=outputs,
             harness=harness,
-            pipes=run.pipes is not None,
+            pipes=given,
             **{
                 name: getattr(run, name)
-                for name in ("argv", "collect", "gather", "fetch", "environment", "with_tools", "source")
+                for name in ("argv", "collect", "gather", "fetch", "environment", "with_tools", "source", "keep")
             },
         )
         return b"%d %d %d\n%b" % (*run.series, run.hold, body), fds
@@ -189,11 +196,11 @@ class Sent:
         return RunResult(
             **numbers,
             stdout=b"" if self.stdout is None else read_all(self.stdout, shown),
-            stderr=_read_ends(self.stderr, cap),
+            stderr=b"" if self.stderr is None else _read_ends(self.stderr, cap),
             result=result,
             collected=read_all(got[0], self.run.limits.file_bytes) if got else None,
             gathered=None if reply["gathered"] is None else _unpack(reply["gathered"], self.gathered),
-            cut=_is_longer(self.stderr, cap) or (self.stdout is not None and _is_longer(self.stdout, shown)),
+            cut=_is_longer(self.stderr, cap) or _is_longer(self.stdout, shown),
         )
 
 
@@ -206,8 +213,8 @@ def _unpack(sizes: list[list[Any]], fd: int | None) -> tuple[tuple[str, bytes], 
     return tuple(found)
 
 
-def _is_longer(fd: int, cap: int) -> bool:
-    return os.fstat(fd).st_size > cap
+def _is_longer(fd: int | None, cap: int) -> bool:
+    return fd is not None and os.fstat(fd).st_size > cap
 
 
 def _read_ends(fd: int, cap: int) -> bytes:

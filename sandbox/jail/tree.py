@@ -67,7 +67,8 @@ class Tree:
                 self.guarded = tail[-1] == "own"
                 self.process = start_process("zygote.zygote", tail, [theirs.fileno()], seed_hashes=True)
                 undo.callback(self._end)
-            ready, _ = self.receive(time.monotonic() + _START_S)
+            ready, fds = self.receive(time.monotonic() + _START_S)
+            self.listener = socket.socket(fileno=fds[0]) if fds else None
             if "error" in ready:
                 raise IsolationUnavailable(f"tier {tier}: {ready['error']}")
             self._undo = undo.pop_all()

@@ -35,13 +35,16 @@ def _handled(version: int) -> int:
     return (1 << bits) - 1
 
 
-def build(*, read: Iterable[str], write: Iterable[str], list_only: Iterable[str] = ()) -> int:
+def build(*, read: Iterable[str], write: Iterable[str], list_only: Iterable[str] = (), network: bool = False) -> int:
     """Build a ruleset and return its descriptor: `read` paths may be read and executed, `write` paths also changed, and
-    names below `list_only` listed. Missing paths are skipped. Raises OSError where the kernel has no Landlock.
+    names below `list_only` listed; with `network`, TCP is allowed. Missing paths are skipped. Raises OSError where the
+    kernel has no Landlock.
     """
     version = abi()
     handled = _handled(version)
-    attr = struct.pack("=QQQ", handled, 3 if version >= 4 else 0, 3 if version >= SIGNAL_SCOPE_ABI else 0)
+    attr = struct.pack(
+        "=QQQ", handled, 3 if version >= 4 and not network else 0, 3 if version >= SIGNAL_SCOPE_ABI else 0
+    )
     size = 8 if version < 4 else 16 if version < SIGNAL_SCOPE_ABI else 24
     ruleset = linux.syscall(
         _CREATE, ctypes.c_char_p(attr), ctypes.c_size_t(size), ctypes.c_uint32(0), what="landlock_create_ruleset"

@@ -102,6 +102,10 @@ _TIOCSTI, _TIOCLINUX = 0x5412, 0x541C
 _STREAM_IOCTLS: Final = (0x5400, 0x8900, _NOTIF_RECV & 0xFF00)
 _F_SETLEASE, _F_NOTIFY = 1024, 1026
 _AF_UNIX, _SOCK_STREAM, _SOCK_SEQPACKET = 1, 1, 5
+_AF_INET, _AF_INET6, _SOCK_DGRAM = 2, 10, 2
+_PROTOCOLS: Final = (0, 6, 17)  # the usual one, TCP, UDP
+NETWORK_CALLS: Final = tuple(_EACCES)
+"""To spare where programs have a network namespace of their own: then sockets of TCP and UDP can be made, no others."""
 _NAMED: Final[_Table] = {**_REPORTED, "clone into a namespace": _CLONE, "ioctl on a terminal": _IOCTL}
 
 
@@ -269,4 +273,10 @@ def _by_argument(spare: Collection[str], report: bytes) -> bytes:
     kinds = command + _statement(0x54, 0xF) + _if_equal(_SOCK_STREAM, yes) + _if_equal(_SOCK_SEQPACKET, yes)
     refused = _return(_ERRNO, errno.EACCES)
     code += _uncounted()
+    if "socket" in spare:  # a path or a netlink address could lead out of the namespace, a protocol load a module
+        protocols = _load(_argument(2)) + b"".join(_if_equal(known, yes) for known in _PROTOCOLS) + refused
+        types = command + _statement(0x54, 0xF) + _if_equal(_SOCK_STREAM, protocols)
+        types += _if_equal(_SOCK_DGRAM, protocols) + refused
+        inet = _if_equal(_AF_INET, types) + _if_equal(_AF_INET6, types) + refused
+        code += _if_equal(_EACCES["socket"][column] or 0, _load(_argument(0)) + inet)
     return code + _if_equal(_SOCKETPAIR[column], _load(_argument(0)) + _if_equal(_AF_UNIX, kinds + refused) + refused)

@@ -1,7 +1,10 @@
-"""Python programs that keep their state between calls, and programs of several files that run once."""
+"""Python programs that keep their state between calls, programs of several files that run once, and commands in one
+working directory."""
 
+from sandbox.session.commands import CommandJail
 from sandbox.session.files import Finished
 from sandbox.session.output import Ended, Output
 from sandbox.session.sessions import ProgramSession, Sessions
+from sandbox.session.workspace import Workspace
 
-__all__ = ["Ended", "Finished", "Output", "ProgramSession", "Sessions"]
+__all__ = ["CommandJail", "Ended", "Finished", "Output", "ProgramSession", "Sessions", "Workspace"]

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, suppress
 from functools import partial
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from sandbox.core import SOURCE_BYTES_MAX, Isolation, Limits
 from sandbox.errors import PoolClosed, SandboxError
@@ -23,6 +23,7 @@ from sandbox.pool import Slots
 from sandbox.session.files import FilesRun, Finished, as_program
 from sandbox.session.live_program import LiveState
 from sandbox.session.output import SHOWN_BYTES, Output
+from sandbox.session.workspace import Workspace
 
 IDLE_S: Final = 120.0
 _T = TypeVar("_T")
@@ -53,10 +54,12 @@ class Sessions:
                 raise ValueError(f"{name}={number}: must be at least 1")
         self.limits = limits or Limits()
         self.idle_s = idle_s
+        self.isolation = isolation
         how = isolation, self.limits, find_packages(packages)
         self.make_run = partial(FilesRun, *how)
         self.make_state = partial(LiveState, *how, 2 * idle_s, shown_bytes)
         self.places, self.turns = Slots(count), Slots(at_once or count)
+        self.workspaces = Slots(count)  # apart from the states', or two who have one of each would wait for the other
         self._threads = ThreadPoolExecutor(count, "sandbox session")
         self._open: set[ProgramSession] = set()
         self._closed, self._directory = False, ""
@@ -94,6 +97,11 @@ class Sessions:
         """Run in a thread that lives as long as this object: a jail ends with the thread that started it."""
         return asyncio.get_running_loop().run_in_executor(self._threads, work, *given)
 
+    async def settled(self, work: Callable[..., _T], *given: object, cancel: Callable[[], None] | None = None) -> _T:
+        """Run as `start` does. A caller that is cancelled waits for the end, which `cancel` brings."""
+        running = self.start(work, *given)
+        return await (_finish(running) if cancel is None else _result(running, cancel))
+
     def forget(self, session: ProgramSession) -> None:
         self._open.discard(session)
 
@@ -108,6 +116,7 @@ class ProgramSession:
         self._state: LiveState | None = None
         self._resting: asyncio.Task[None] | None = None
         self._running: dict[FilesRun, asyncio.Future[Finished]] = {}
+        self._workspace: Workspace | None = None
         self._closing = False
 
     async def execute(self, code: str, *, timeout_s: float | None = None) -> Output:
@@ -165,10 +174,25 @@ class ProgramSession:
                 del self._running[run]
                 run.end()
 
+    def workspace(self, **how: Any) -> Workspace:
+        """The session's working directory for the commands of a shell, without a network, as long as the session lasts.
+        Nothing of the session's state is there. `how`: `root`, `readable`, `work_bytes`, `links` and `limits`, as
+        `Workspace` has them, with the first call only. Raises ValueError, PoolClosed.
+        """
+        if self._closing:
+            raise PoolClosed("the session is closed")
+        if self._workspace is None:
+            self._workspace = Workspace(self._owner, **how)
+        elif how:
+            raise ValueError("a session has one workspace: say what it shows with the first call")
+        return self._workspace
+
     async def close(self) -> None:
-        """End the state and the current call, which raises. Safe to call twice."""
+        """End the state, the workspace and the current calls, which raise. Safe to call twice."""
         self._closing = True
         self._owner.forget(self)
+        if self._workspace is not None:
+            await self._workspace.close()
         for run in self._running:
             run.cancel()
         if self._running:

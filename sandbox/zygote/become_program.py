@@ -101,7 +101,7 @@ def turn(request: Request, fds: list[int], setting: ChildSetup, code: types.Code
         linux.let_watch()
         _check_files(request)
         if request["mode"] == "probe":
-            try_to_escape(setting.how.tier)
+            try_to_escape(setting.how)
             os._exit(0)
         os.closerange(STREAMS, setting.how.library)
         _runner.make_ready()
@@ -152,12 +152,13 @@ def _execute(request: Request, fds: list[int], setting: ChildSetup) -> NoReturn:
         os._exit(NOT_RUN)
 
 
-def try_to_escape(tier: str) -> None:
+def try_to_escape(how: Confinement) -> None:
     """Attempts of `RequestLoop.prove`: each must fail in a confined child."""
     if 0 in (*os.getresuid(), *os.getresgid(), *os.getgroups()):
         raise AssertionError("the program would run as root")
+    tier, family = how.tier, socket.AF_UNIX if how.network else socket.AF_INET
     for what, attempt in (
-        ("open a socket", lambda: socket.socket(socket.AF_INET, socket.SOCK_DGRAM)),
+        ("open a socket", lambda: socket.socket(family, socket.SOCK_DGRAM)),
         ("write to /", lambda: os.open("/escape", os.O_CREAT | os.O_WRONLY)),
         ("read /etc/passwd", lambda: os.open("/etc/passwd", os.O_RDONLY)),
         ("see the zygote", lambda: os.listdir("/proc/1/task"))

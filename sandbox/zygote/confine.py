@@ -49,6 +49,8 @@ class Confinement:
     """Python programs keep the descriptors from here on, to import from."""
     frozen: ctypes.Structure | None = None
     """A filter that every run adds to the jail's."""
+    network: bool = False
+    """Programs may make sockets, in a network namespace of their own."""
 
 
 def restrain(how: Confinement, rlimits: Rlimits, *, native: bool) -> None:

@@ -18,7 +18,7 @@ from typing import Final
 from sandbox.kernel import procfs
 from sandbox.zygote.memory_usage import read_proc_file
 
-FILES_MAX: Final = 4096
+_FILES_MIN, _BYTES_PER_FILE = 4096, 32 << 10
 _BLOCK: Final = 512  # of st_blocks
 _WRITTEN: Final = re.compile(rb"^(cancelled_)?write_bytes: (\d+)$", re.MULTILINE)
 
@@ -27,7 +27,7 @@ class Disk:
     """The work directory, of one run after the other."""
 
     def __init__(self, work: str, bytes_max: int) -> None:
-        self.work, self.bytes_max = work, bytes_max
+        self.work, self.bytes_max, self.files_max = work, bytes_max, files_max(bytes_max)
         self.begin()
 
     def begin(self) -> None:
@@ -38,13 +38,17 @@ class Disk:
     def exceeded(self, pids: Iterable[int]) -> bool:
         """Return whether the run exceeds its share. `pids`: its processes."""
         free, inodes = self._look()
-        if self._free - free <= self.bytes_max and self._inodes - inodes <= FILES_MAX:
+        if self._free - free <= self.bytes_max and self._inodes - inodes <= self.files_max:
             return False
-        size, count = self._lying()
-        if size > self.bytes_max or count > FILES_MAX:
+        if self.is_full():
             return True
         taken = self._free - free > self.bytes_max
         return taken and _written(["self", *map(str, pids)]) - self._before > self.bytes_max
+
+    def is_full(self) -> bool:
+        """Return whether more lies there than may."""
+        size, count = self._lying()
+        return size > self.bytes_max or count > self.files_max
 
     def _look(self) -> tuple[int, int]:
         found = os.statvfs(self.work)
@@ -53,17 +57,22 @@ class Disk:
     def _lying(self) -> tuple[int, int]:
         """Return bytes and number of files, as far as they matter."""
         size, count, waiting = 0, 0, [self.work]
-        while waiting and size <= self.bytes_max and count <= FILES_MAX:
+        while waiting and size <= self.bytes_max and count <= self.files_max:
             with suppress(OSError), os.scandir(waiting.pop()) as entries:  # it is gone, or locked: `written` tells
                 for entry in entries:
                     count += 1
-                    if count > FILES_MAX:
+                    if count > self.files_max:
                         break
                     with suppress(OSError):
                         size += entry.stat(follow_symlinks=False).st_blocks * _BLOCK
                         if entry.is_dir(follow_symlinks=False):
                             waiting.append(entry.path)
         return size, count
+
+
+def files_max(work_bytes: int) -> int:
+    """The number of files that a work directory of this size may hold."""
+    return max(_FILES_MIN, work_bytes // _BYTES_PER_FILE)
 
 
 def _written(pids: Iterable[str]) -> int:

@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from sandbox.kernel import empty, landlock, linux, procfs, seccomp, uids
 from sandbox.pyharness import _runner
-from sandbox.zygote import namespaces, readable_paths, watch
+from sandbox.zygote import namespaces, network, readable_paths, watch
 from sandbox.zygote.confine import Confinement, high
 from sandbox.zygote.disk import Disk
 from sandbox.zygote.library import Library
@@ -28,6 +28,11 @@ _WARM: Final = (
     "string time typing"
 )
 _WORK_MODE: Final = 0o700
+_ONLY_IN_A: Final = {
+    "network": "a network of its own",
+    "root_files": "a root file system of its own",
+    "links": "links at its top",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +48,8 @@ class Entered:
     """Reports forbidden calls."""
     disk: Disk | None = None
     """Bounds the work directory, where nothing else does."""
+    network: socket.socket | None = None
+    """What the owner is to serve, in a jail with a network."""
 
 
 def packages_are_moved(packages: dict[str, list[str]]) -> bool:
@@ -123,32 +130,46 @@ def _enter_namespaces(
         linux.die_with_parent(parent)  # once more: the new user namespace cleared it
         os.waitpid(pid, 0)
         os._exit(0)
-    packages = show["packages"]
+    packages, root_files = show["packages"], show["root_files"]
+    listening = network.listen_on_loopback() if show["network"] else None
     late = (lambda: warm_up(packages, library, old=namespaces.OLD)) if packages_are_moved(packages) else None
     namespaces.build_root(
-        root, work_bytes=work_bytes, tools=show["roots"], packages=_paths(packages), shared=show["shared"], between=late
+        root,
+        work_bytes=work_bytes,
+        tools=show["roots"],
+        packages=_paths(packages),
+        shared=show["shared"],
+        between=late,
+        root_files=root_files,
+        links=show["links"],
     )
     mechanisms = ["user", "pid", "mount", "ipc", "uts", "net", "read-only root", "private tmpfs", "seccomp"]
     mechanisms += ["scattered pids"] * procfs.scattered()
+    mechanisms += ["own loopback"] * (listening is not None)
     ruleset = None
     if landlock.abi():
         further = ("/proc", *show["roots"], *map(namespaces.path_in_jail, _paths(packages)))
-        ruleset = _allow_files(further, write=("/box", "/dev"))
+        write = ("/box", "/dev")
+        ruleset = _allow_files(further, write=write, network=show["network"], everything=root_files is not None)
         mechanisms.append(f"landlock {landlock.abi()}")
-    listener = _filter_calls("mount", "umount2")  # ours, to renew the work directory; a program lacks the capability
-    how = Confinement("A", namespaces.WORK, namespaces.PROGRAM_ID, ruleset)
+    spare = ("mount", "umount2")  # ours, to renew the work directory; a program lacks the capability
+    listener = _filter_calls(*spare, *(seccomp.NETWORK_CALLS if show["network"] else ()))
+    how = Confinement("A", namespaces.WORK, namespaces.PROGRAM_ID, ruleset, network=show["network"])
 
     def renew() -> None:
         linux.umount(namespaces.WORK)
         namespaces.mount_work(work_bytes)
 
-    return Entered(how, watch.namespace_tribe(), renew, mechanisms, listener)
+    return Entered(how, watch.namespace_tribe(), renew, mechanisms, listener, network=listening)
 
 
 def _enter_landlock(directory: str, work_bytes: int, show: dict[str, Any], library: Library) -> Entered:
     version = landlock.abi()
     if not version:
         raise OSError(errno.ENOSYS, "no Landlock in this kernel")
+    for name in _ONLY_IN_A:
+        if show[name]:
+            raise OSError(errno.EOPNOTSUPP, f"a jail with {_ONLY_IN_A[name]} needs namespaces, which tier A has")
     uid = uids.claim_uid()
     if os.geteuid() == 0 and uid is None:
         raise PermissionError("root without a uid for programs that no other jail has")
@@ -166,10 +187,15 @@ def _enter_landlock(directory: str, work_bytes: int, show: dict[str, Any], libra
     return Entered(how, tribe, lambda: _empty(work), mechanisms, listener, Disk(work, work_bytes))
 
 
-def _allow_files(further: Sequence[str], *, write: Sequence[str]) -> int:
-    """Build the Landlock ruleset of a program, which reads the system, the interpreter, and `further` paths."""
-    read = (*readable_paths.system(), *readable_paths.interpreter(), *further)
-    return high(landlock.build(read=read, write=write, list_only=readable_paths.listable_directories()))
+def _allow_files(
+    further: Sequence[str], *, write: Sequence[str], network: bool = False, everything: bool = False
+) -> int:
+    """Build the Landlock ruleset of a program, which reads the system, the interpreter, and `further` paths; or
+    `everything` that its root shows.
+    """
+    read = ("/",) if everything else (*readable_paths.system(), *readable_paths.interpreter(), *further)
+    listed = readable_paths.listable_directories()
+    return high(landlock.build(read=read, write=write, list_only=listed, network=network))
 
 
 def _filter_calls(*spare: str) -> int | None:

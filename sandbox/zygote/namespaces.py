@@ -17,11 +17,12 @@ from __future__ import annotations
 import os
 import socket
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from sandbox.kernel import linux, procfs, uids
 from sandbox.zygote.confine import high
+from sandbox.zygote.disk import files_max
 
 PROGRAM_ID: Final = 1000  # uid and gid that a program sees itself as
 WORK: Final = "/box/work"
@@ -87,16 +88,24 @@ def build_root(
     packages: Sequence[str] = (),
     shared: str | None = None,
     between: Callable[[], None] | None = None,
+    root_files: str | None = None,
+    links: Mapping[str, str] | None = None,
 ) -> None:
     """As pid 1: build the new root under the directory `root`, make it `/`, and detach the old one.
 
     `tools` appear at their own paths, `packages` at their `path_in_jail`, `shared` at SHARED. `between` is called when
-    the new root is there, and the old one still visible at OLD.
+    the new root is there, and the old one still visible at OLD. What `root_files` holds is shown instead of the
+    machine's own tools and the interpreter. `links`: names at the top that lead into the work directory.
     """
     linux.mount("none", "/", flags=linux.MS_REC | linux.MS_PRIVATE)
     linux.mount("tmpfs", root, "tmpfs", linux.MS_NOSUID | linux.MS_NODEV, "size=1m,nr_inodes=512,mode=755")
     before = os.umask(0o022)
-    for path in (*_TOOLS, *_ETC, *interpreter_roots(), *tools):
+    for path, target in (links or {}).items():
+        os.symlink(f"{WORK}/{target}", root + path)
+    if root_files is not None:
+        _show_root_files(root, root_files)
+        tools = [path for path in _outermost(tools) if not os.path.lexists(root + path)]
+    for path in tools if root_files is not None else (*_TOOLS, *_ETC, *_outermost((*interpreter_roots(), *tools))):
         _show(root, path)
     for path in packages:
         if (shown := path_in_jail(path)) == path:
@@ -108,7 +117,8 @@ def build_root(
     _make_dev(root)
     for path in ("/proc", OLD, "/box", WORK):
         os.makedirs(root + path, exist_ok=True)
-    os.symlink(WORK, f"{root}/tmp")
+    if not os.path.isdir(f"{root}/tmp"):  # something below it is shown
+        os.symlink(WORK, f"{root}/tmp")
     flags = linux.MS_NOSUID | linux.MS_NODEV | linux.MS_NOEXEC
     view = _keepers_view(f"{root}/proc", flags)
     linux.mount("proc", f"{root}/proc", "proc", flags, "subset=pid,hidepid=2")
@@ -134,8 +144,8 @@ def _keepers_view(target: str, flags: int) -> tuple[int, int]:
 
 
 def mount_work(work_bytes: int) -> None:
-    """Mount a new, empty work directory: a tmpfs of `work_bytes` and 4096 inodes."""
-    data = f"size={work_bytes},nr_inodes=4096,mode=777,gid={PROGRAM_ID}"
+    """Mount a new, empty work directory: a tmpfs of `work_bytes` and as many inodes as `files_max`."""
+    data = f"size={work_bytes},nr_inodes={files_max(work_bytes)},mode=777,gid={PROGRAM_ID}"
     flags = linux.MS_NOSUID | linux.MS_NODEV | linux.MS_MGC_VALUE  # the filter lets this mount pass, and no other
     linux.mount("tmpfs", WORK, "tmpfs", flags, data)
 
@@ -151,6 +161,11 @@ def path_in_jail(path: str) -> str:
     return f"{_PACKAGES}/{os.path.basename(path)}" if hidden else path
 
 
+def _outermost(paths: Sequence[str]) -> list[str]:
+    """Those that lie in no other one's directory."""
+    return [path for path in dict.fromkeys(paths) if not any(path.startswith(f"{outer}/") for outer in paths)]
+
+
 def _show(root: str, path: str) -> None:
     """Mount `path` read-only at the same path under `root`."""
     if any(path == tool or path.startswith(tool + "/") for tool in _TOOLS) and os.path.exists(root + path):
@@ -162,6 +177,20 @@ def _show(root: str, path: str) -> None:
         _bind_directory(path, root + path)
     elif os.path.exists(path):
         _bind_file(path, root + path, attributes=1 | 2 | 4)
+
+
+def _show_root_files(root: str, source: str) -> None:
+    """Mount what lies in `source` read-only at the top of `root`, but for what the jail has itself."""
+    for name in sorted(os.listdir(source)):
+        path = f"/{name}"
+        if path in (*_OURS, "/sys") or os.path.lexists(root + path):
+            continue
+        if os.path.islink(source + path):
+            os.symlink(os.readlink(source + path), root + path)
+        elif os.path.isdir(source + path):
+            _bind_directory(source + path, root + path)
+        elif os.path.isfile(source + path):
+            _bind_file(source + path, root + path, attributes=1 | 2 | 4)
 
 
 def _bind_directory(source: str, target: str) -> None:

@@ -62,7 +62,12 @@ def _keep(_: list[Any]) -> None:
     except (OSError, AssertionError, ImportError) as error:
         control.send(json.dumps([{"error": f"{type(error).__name__}: {error}{way_out(error)}"}]).encode())
         return
-    control.send(json.dumps([{"tier": tier, "mechanisms": loop.mechanisms, "ahead": loop.ahead}]).encode())
+    ready = json.dumps([{"tier": tier, "mechanisms": loop.mechanisms, "ahead": loop.ahead}]).encode()
+    if entered.network is None:
+        control.send(ready)
+    else:
+        with entered.network as listening:  # the owner's alone from here on
+            socket.send_fds(control, [ready], [listening.fileno()])
     loop.serve()
 
 
@@ -120,7 +125,7 @@ class RequestLoop:
         limits = {"cpu_s": 5, "wall_s": 10, "address_space": True, "processes": 16, "open_files": 64}
         limits |= {f"{name}_bytes": size << 20 for name, size in sizes.items()}
         request: Request = {"mode": "probe", "limits": limits, "outputs": [], "files": [], "series": (0, 0)}
-        request |= {"collect": None, "gather": None, "fetch": (), "source": None}
+        request |= {"collect": None, "gather": None, "fetch": (), "source": None, "keep": False}
         null = os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC)
         reply, fds = self.run(request, [null] * STREAMS)
         os.close(null)
@@ -159,7 +164,8 @@ class RequestLoop:
         outcome = self._attempt(request, fds, self.starter.begin)
         if not outcome.ended:  # somebody ended the template; what it complained of is the same somebody's doing
             self._complaint()
-            self.source.tidy()
+            if not request["keep"]:
+                self.source.tidy()
             _rewind(fds[0], *(fds[index] for index in request["outputs"]))
             outcome = self._attempt(request, fds, self.starter.fork)
         work, gather = self.setting.how.work, request["gather"]
@@ -167,7 +173,10 @@ class RequestLoop:
         found = [] if gather is None else files.gather(work, gather, fds[request["gathered"]])
         if request["fetch"]:
             found = files.fetch(work, request["fetch"], fds[request["gathered"]])
-        self.source.tidy()
+        if request["keep"] and self.watcher.disk is not None and self.watcher.disk.is_full():
+            outcome.cause, request = outcome.cause or "disk", {**request, "keep": False}  # or it would grow run by run
+        if not request["keep"]:
+            self.source.tidy()
         complaint = "" if outcome.exit_code == 0 else self._complaint()  # who complains does not end well
         return _reply(outcome, complaint) | {"gathered": found}, out
 
@@ -179,7 +188,7 @@ class RequestLoop:
             files.open_to_all(self.setting.how.work, request["gather"])
         outputs = [fds[index] for index in request["outputs"]]
         kills = self._limit_group(request["limits"])
-        if self.watcher.disk is not None:
+        if self.watcher.disk is not None and not request["keep"]:
             self.watcher.disk.begin()
         spent = self._spending()
         try:
@@ -188,7 +197,7 @@ class RequestLoop:
             self.inbox.sock.close()  # no part of a fork's
             raise
         if request.get("pipes"):
-            _let_go(fds[:2])
+            _let_go(fds[: request["pipes"]])
         outcome = self.watcher.watch(run, request["limits"], outputs, spent)
         if outcome.cause is None and self.group is not None and self.group.kills() > kills:
             outcome.cause = "memory"

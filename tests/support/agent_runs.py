@@ -15,7 +15,7 @@ from places import SUPPORT
 from overlap.config import Config, EpisodeConfig, ModelConfig
 from overlap.core import Prompt, Request, Trajectory
 from overlap.process import process_tree
-from overlap.server import ChatTemplate, Gateway, HarnessRollout, episodes
+from overlap.server import ChatTemplate, Gateway, HarnessRollout, agent_space, episodes
 
 AGENT = f"{sys.executable} -S {SUPPORT / 'tiny_agent.py'}"
 MODEL = ModelConfig(prompt_tokens=200, response_tokens=100)
@@ -40,7 +40,8 @@ def rolled(folder: Path, command: str, task: Any = None, **episode: Any) -> Traj
 
     async def main() -> Trajectory:
         gateway = Gateway()
-        rollout = HarnessRollout(command, task or Mine(), gateway, folder, lambda prompt: prompt.data)
+        space = agent_space(cfg)
+        rollout = HarnessRollout(command, task or Mine(), gateway, folder, lambda prompt: prompt.data, space)
         engine = episodes(cfg, voice, ChatTemplate(Letters()), rollout, "episode.command", never, gateway)
         await engine.start()
         try:

@@ -1,4 +1,4 @@
-"""Episodes by an agent program, a scripted policy behind them, to their end: ``python episode_driver.py COUNT``.
+"""Episodes by an agent program, a scripted policy behind them, to their end: ``python episode_driver.py COUNT [TIER]``.
 
 Prints a line of JSON when it has begun, and for each episode that has ended.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 from chats import Letters, Voice, prompt
@@ -15,7 +16,7 @@ from chats import Letters, Voice, prompt
 from overlap.config import Config, EpisodeConfig, ModelConfig, RolloutConfig
 from overlap.core import Prompt, Request
 from overlap.process.scratch import scratch_directory
-from overlap.server import ChatTemplate, Gateway, HarnessRollout, episodes
+from overlap.server import ChatTemplate, Gateway, HarnessRollout, agent_space, episodes
 from overlap.task import Task
 
 AGENT = f"{sys.executable} -S {Path(__file__).with_name('tiny_agent.py')}"
@@ -46,7 +47,7 @@ def say(**event: object) -> None:
     print(json.dumps(event), flush=True)
 
 
-async def main(count: int, scratch: Path) -> None:
+async def main(count: int, scratch: Path, cfg: Config) -> None:
     async def never(*_: object) -> None:
         raise AssertionError("nobody asked for the sandbox")
 
@@ -54,8 +55,8 @@ async def main(count: int, scratch: Path) -> None:
         return str(prompt.data)
 
     gateway, voice = Gateway(), Slow(lambda request: (f"a{request.turn}", "stop"))
-    rollout = HarnessRollout(CFG.episode.command, Mine(), gateway, scratch, text)
-    engine = episodes(CFG, voice, ChatTemplate(Letters()), rollout, "episode.command", never, gateway)
+    rollout = HarnessRollout(cfg.episode.command, Mine(), gateway, scratch, text, agent_space(cfg))
+    engine = episodes(cfg, voice, ChatTemplate(Letters()), rollout, "episode.command", never, gateway)
     await engine.start()
 
     async def one(number: int) -> None:
@@ -71,4 +72,5 @@ async def main(count: int, scratch: Path) -> None:
 
 if __name__ == "__main__":
     with scratch_directory() as (folder, _):
-        asyncio.run(main(int(sys.argv[1]), folder))
+        episode = replace(CFG.episode, isolation=sys.argv[2] if len(sys.argv) > 2 else "none")
+        asyncio.run(main(int(sys.argv[1]), folder, replace(CFG, episode=episode)))

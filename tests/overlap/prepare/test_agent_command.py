@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -95,3 +96,33 @@ def test_files_that_cannot_be_made_are_told_with_the_prompt() -> None:
 
 def test_without_a_command_nobody_is_asked() -> None:
     check_agent(load_config(), None, Prompt("p", ()), None)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "told"),
+    [
+        (["episode.isolation=A"], r"episode.isolation=.*A.*: is for an agent program"),
+        (["episode.jail={processes: 3}"], r"episode.jail=.*: is for an agent program"),
+        (["episode.command=sh x", "episode.isolation=B"], r"episode.isolation='B': tier B: .* needs namespaces"),
+        (["episode.command=sh x", "episode.jail={processes: 3}"], r"episode.jail=.*give that, or leave it out"),
+        (
+            ["episode.command=sh x", "episode.isolation=A", "episode.jail.readable=[nothing]"],
+            r"episode.jail.readable='nothing'",
+        ),
+    ],
+)
+def test_an_isolation_that_cannot_be_is_refused(overrides: list[str], told: str) -> None:
+    with pytest.raises(ConfigError, match=told):
+        check_agent(load_config(None, overrides), Bringing("x"), Prompt("p", ()), Letters())
+
+
+def test_an_isolated_program_that_root_hides_from_others_is_refused_with_the_way_out(tmp_path: Path) -> None:
+    (tmp_path / "agent.sh").write_text("true")
+    (tmp_path / "agent.sh").chmod(0o600)
+    cfg = load_config(None, [f"episode.command=sh {tmp_path}/agent.sh", "episode.isolation=A"])
+    if os.geteuid() != 0:
+        pytest.skip("as an ordinary user, the program is the same user")
+    with pytest.raises(ConfigError, match=r"agent.sh': an isolated program of root is another user.*chmod -R o\+rX"):
+        check_agent(cfg, Bringing(), Prompt("p", ()), Letters())
+    (tmp_path / "agent.sh").chmod(0o644)
+    check_agent(cfg, Bringing(), Prompt("p", ()), Letters())

@@ -92,3 +92,15 @@ def test_an_episode_runs_the_files_of_its_policy() -> None:
         return f"{done.exit_code} {done.stdout}"
 
     assert [made.text for made in rolled(rollout)] == ["0 5\n"]
+
+
+def test_an_episode_has_a_workspace_of_its_own_whose_files_stay_until_its_end() -> None:
+    async def rollout(prompt: Any, chat: Chat, sandbox: EpisodeSandbox) -> str:
+        await sandbox.write("notes.txt", f"{prompt.id}\n")
+        await sandbox.exec("cat >> notes.txt", stdin="more")
+        with pytest.raises(FileNotFoundError):
+            await sandbox.read("elsewhere.txt")
+        listed = await sandbox.exec("ls; exit 3", timeout_s=30)
+        return f"{(await sandbox.read('notes.txt')).decode()} {listed.stdout.strip()} {listed.exit_code}"
+
+    assert [made.text for made in rolled(rollout, 2)] == ["p0\nmore notes.txt 3", "p1\nmore notes.txt 3"]

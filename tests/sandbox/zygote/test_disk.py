@@ -11,7 +11,7 @@ from tiers import jail_of
 
 from sandbox.core import Case, Judgement, Limits, Problem, Program, Verdict
 from sandbox.judging import Judge
-from sandbox.zygote.disk import FILES_MAX, Disk
+from sandbox.zygote.disk import Disk, files_max
 
 MIB = 1 << 20
 ENDLESS = "import time\n{}\ntime.sleep(60)\nprint('ok')\n"
@@ -78,9 +78,9 @@ def test_what_others_write_is_not_counted(tmp_path: Path) -> None:
 
 
 def test_the_number_of_files_is_bounded_too(tmp_path: Path) -> None:
-    disk = Disk(str(tmp_path), 1 << 40)
+    disk = Disk(str(tmp_path), 100 * MIB)
     disk._inodes += 1 << 20  # what others free meanwhile is not ours
-    for number in range(FILES_MAX):
+    for number in range(files_max(0)):
         (tmp_path / str(number)).touch()
     assert not disk.exceeded([])
     (tmp_path / "folder").mkdir()

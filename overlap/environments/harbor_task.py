@@ -1,0 +1,162 @@
+"""Harbor task directories as a task: ``data.task=harbor:DIR``, of one task or of a directory of them.
+
+    instruction ──▶ the policy ⇄ a shell in /app, jailed ──▶ tests/test.sh ──▶ reward
+
+The policy writes a command in a fenced block, reads what it did, and so on; an answer without one is its end. Then the
+tests are laid out beside, and run in the same directory.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from overlap.core import LeftOut, Prompt
+from overlap.environments.harbor_files import HarborFiles, Refused, find_tasks, read_reward, read_task
+from overlap.environments.scored import EnvironmentFault, Seal, given_reward, refuse_command, scored
+from overlap.errors import ConfigError, one_line
+from overlap.task import Task, messages_prompt, task_options
+from sandbox.core import Limits
+
+if TYPE_CHECKING:
+    from overlap.config import Config
+    from overlap.server import Chat, EpisodeSandbox
+    from sandbox.core import Judgement
+    from sandbox.session import Finished, Workspace
+
+SYSTEM = """You work in a shell, in the directory /app, to do what you are asked.
+Answer with one command, or a few lines of them, in a block:
+```bash
+ls
+```
+You read what it printed, and answer again. Files stay between commands; variables, the directory you are in and
+processes do not. When all is done, answer without a block."""
+_BLOCK = re.compile(r"```(?:bash|sh|shell)?[ \t]*\n(.*?)```", re.DOTALL)
+_LINKS = {"/app": "app", "/tests": "tests", "/logs": "logs"}
+_TOLD = 4000
+_REWARDS = ("logs/verifier/reward.txt", "logs/verifier/reward.json")
+
+
+@dataclass(frozen=True)
+class HarborOptions:
+    """``data.options`` of such a task."""
+
+    roots: str = ""
+    """A directory that holds, by name of the task, the files of its image; such a task sees those in the place of the
+    machine's tools, read-only, and what the image has in /app as its own copy."""
+    readable: tuple[str, ...] = ()
+    """Further paths of the machine that commands and tests may read."""
+    path: str = ""
+    """Directories in front of the PATH of commands and tests, such as the ``bin`` of a virtual environment."""
+    heldout: int = 0
+    """So many tasks, the last ones, to evaluate on."""
+    command_s: float = 60.0
+    """Wall time of a command at most, s."""
+    system: str = ""
+    """What the policy is told first; "": how to use the shell."""
+
+
+class HarborTask(Task):
+    """``harbor:DIR``."""
+
+    options: ClassVar[type] = HarborOptions
+
+    def __init__(self, folder: str, options: HarborOptions) -> None:
+        self._folders = find_tasks(Path(folder)) if folder else []
+        if not self._folders:
+            way_out = "there is no task (instruction.md, task.toml, tests/test.sh) in it, nor in a directory of it"
+            raise ConfigError("data.task", f"harbor:{folder}", way_out)
+        self._options, self._system, self._seal = options, options.system or SYSTEM, Seal()
+
+    @classmethod
+    def from_config(cls, cfg: Config) -> HarborTask:
+        refuse_command(cfg)
+        return cls(cfg.data.task.partition(":")[2], task_options(cfg, cls))
+
+    def prompts(self, tokenizer: Any, split: str) -> Sequence[Prompt | LeftOut]:
+        late = len(self._folders) - self._options.heldout
+        folders = self._folders[:late] if split == "train" else self._folders[late:]
+        return [self._prompt(tokenizer, folder) for folder in folders]
+
+    def _prompt(self, tokenizer: Any, folder: Path) -> Prompt | LeftOut:
+        try:
+            found = read_task(folder, self._options.roots)
+        except Refused as refused:
+            return LeftOut(str(folder), refused.reason, refused.detail)
+        asked = [{"role": "system", "content": self._system}, {"role": "user", "content": found.instruction}]
+        return messages_prompt(tokenizer, folder.name, asked, data={"row": str(folder), "seal": self._seal})
+
+    async def rollout(self, prompt: Prompt, chat: Chat, sandbox: EpisodeSandbox) -> str:
+        task = read_task(Path(prompt.data["row"]), self._options.roots)
+        longest = max(task.verifier_s, self._options.command_s)
+        limits = Limits(
+            cpu_s=longest, wall_s=longest, memory_bytes=task.memory_bytes, processes=256, open_files=1024,
+            file_bytes=task.work_bytes,
+        )  # fmt: skip
+        work = sandbox.workspace(
+            root=task.root, readable=self._options.readable, links=_LINKS, work_bytes=task.work_bytes, limits=limits
+        )
+        try:
+            await self._lay_out(work, "app", task.environment)
+        except OSError as error:
+            raise EnvironmentFault(f"harbor: {task.name}: its files cannot be laid out: {error.strerror}") from error
+        messages: list[Any] = [{"role": "system", "content": self._system}]
+        messages.append({"role": "user", "content": task.instruction})
+        while True:
+            reply = await chat.say(messages)
+            block = _BLOCK.search(reply.text)
+            if block is None:
+                break
+            done = await self._run(work, block[1], self._options.command_s)
+            messages += [reply.message, {"role": "user", "content": _told(done)}]
+        reward, how = await self._judge(work, task)
+        return scored(reply.text, reward, prompt.data, tests=how)
+
+    def reward(self, prompt: Prompt, answer: str, judgement: Judgement | None) -> float | None:
+        return given_reward(answer, prompt.data)
+
+    async def _judge(self, work: Workspace, task: HarborFiles) -> tuple[float, str]:
+        """The reward, and how the tests ended. Raises EnvironmentFault where they give none."""
+        clear = "cd /box/work; chmod -R u+rwx tests logs; rm -rf tests logs && mkdir -p app logs/verifier"
+        cleared = await self._run(work, clear, self._options.command_s, at="/")
+        try:
+            await self._lay_out(work, "tests", task.tests)
+        except OSError as error:
+            return 0.0, f"no room for the tests: {error.strerror}"
+        if cleared.exit_code:
+            return 0.0, "what stands in the place of the tests cannot be removed"
+        done = await self._run(work, "bash /tests/test.sh", task.verifier_s, task.variables)
+        if done.ended is not None:  # what the policy left is too slow, or too much, for them
+            return 0.0, done.cause
+        reward = read_reward(*[await _content(work, path) for path in _REWARDS])
+        if reward is None:
+            said = one_line((done.stderr or done.stdout)[-300:])
+            raise EnvironmentFault(f"harbor: {task.name}: tests/test.sh left no reward (exit {done.exit_code}): {said}")
+        return reward, f"exit {done.exit_code}"
+
+    async def _lay_out(self, work: Workspace, above: str, files: Any) -> None:
+        await self._run(work, f"mkdir -p /box/work/{above}", self._options.command_s, at="/")
+        await work.lay_out({f"{above}/{name}": data for name, data in files.items()})
+
+    async def _run(self, work: Workspace, command: str, seconds: float, more: Any = None, at: str = "/app") -> Finished:
+        known = {"HOME": "/box/work", **(more or {})}
+        front = f"export PATH={self._options.path}:$PATH; " if self._options.path else ""
+        return await work.exec(f"{front}cd {at}\n{command}", timeout_s=seconds, environment=known)
+
+
+async def _content(work: Workspace, path: str) -> bytes | None:
+    try:
+        return await work.read(path)
+    except OSError:
+        return None
+
+
+def _told(done: Finished) -> str:
+    """What the policy reads of a command."""
+    parts = [f"{part[:_TOLD // 2]}\n[...]\n{part[-_TOLD // 2 :]}" if len(part) > _TOLD else part
+             for part in (done.stdout, done.stderr)]  # fmt: skip
+    end = f"[exit {done.exit_code}]" if done.ended is None else f"[{done.ended}: {done.cause}]"
+    return "\n".join(part for part in (*map(str.rstrip, parts), end) if part)

@@ -1,0 +1,157 @@
+"""A program beside the run that rolls episodes of an environment out, in an interpreter of its own.
+
+    run(request) ──▶ a line of JSON on its stdin        a line on its stdout ──▶ the answer of that request
+
+waits for: its answers        woken by: them, its end
+
+Optional packages often need other versions than the run's: so they live in a virtual environment of their own. The
+program ends with its owner, however that ends, and everything that it started ends with it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import json
+import os
+import subprocess
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from overlap.environments.scored import EnvironmentFault
+from overlap.errors import RolloutError, one_line
+from overlap.process import PARENT, child_environment, process_tree, subreaper
+from overlap.server import StderrTail
+
+START_S, CLOSE_S = 300.0, 5.0
+LINE_BYTES = 1 << 26
+
+
+class EnvironmentHost:
+    """The program ``argv``, as an async context; it is started by the first request."""
+
+    def __init__(self, argv: Sequence[str], name: str) -> None:
+        self._argv, self._name = list(argv), name
+        self._numbers, self._starting = itertools.count(1), asyncio.Lock()
+        self._waiting: dict[int, asyncio.Future[dict[str, Any]]] = {}
+        self._process: asyncio.subprocess.Process | None = None
+        self._stderr: StderrTail | None = None
+        self._reading: asyncio.Task[None] | None = None
+
+    async def __aenter__(self) -> EnvironmentHost:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        process, self._process = self._process, None
+        if process is not None:
+            assert process.stdin is not None
+            process.stdin.close()  # which it takes as its end
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(CLOSE_S):
+                    await process.wait()
+            if process.returncode is None:
+                await asyncio.to_thread(process_tree.kill_tree, [process.pid], CLOSE_S, reap=False, trackers=True)
+                await process.wait()
+        if self._reading is not None:
+            await asyncio.gather(self._reading, return_exceptions=True)
+        if self._stderr is not None:
+            self._stderr.close()
+            self._stderr = None
+
+    async def run(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        """The answer. A caller that is cancelled cancels the request. Raises EnvironmentFault where the environment, or
+        the program, fails; RolloutError where it cannot be started.
+        """
+        process = await self._started()
+        number, answer = next(self._numbers), asyncio.get_running_loop().create_future()
+        self._waiting[number] = answer
+        try:
+            self._send(process, {"id": number, **request})
+            found: dict[str, Any] = await answer
+        except asyncio.CancelledError:
+            self._send(process, {"cancel": number})
+            raise
+        finally:
+            self._waiting.pop(number, None)
+        if "fault" in found:
+            raise EnvironmentFault(f"{self._name}: {one_line(found['fault'], 500)}")
+        return found
+
+    def _send(self, process: asyncio.subprocess.Process, request: Mapping[str, Any]) -> None:
+        assert process.stdin is not None
+        process.stdin.write(json.dumps(request).encode() + b"\n")
+
+    async def _started(self) -> asyncio.subprocess.Process:
+        async with self._starting:
+            ended = self._reading is None or self._reading.done()  # its answers, which end before it is reaped
+            if self._process is not None and self._process.returncode is None and not ended:
+                return self._process
+            await self.__aexit__()
+            known = child_environment()
+            for name in (PARENT, "PYTHONPATH"):  # its imports are not ours
+                known.pop(name, None)
+            self._stderr = StderrTail()
+            try:
+                process = await asyncio.create_subprocess_exec(
+                    *subreaper.subreaper_command(self._argv),
+                    env=known,
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=self._stderr.target,
+                    start_new_session=True,
+                    limit=LINE_BYTES,
+                )
+            except OSError as error:
+                raise RolloutError(f"{self._name} cannot be started: {error.strerror or error}") from error
+            finally:
+                self._stderr.close_target()
+            self._process = process
+            await self._first_line(process)
+            self._reading = asyncio.create_task(self._read(process), name="an environment's answers")
+            return process
+
+    async def _first_line(self, process: asyncio.subprocess.Process) -> None:
+        assert process.stdout is not None
+        line = b""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(START_S):
+                line = await process.stdout.readline()
+        if not line:
+            raise RolloutError(f"{self._name} does not start: {self._said() or f'silent for {START_S:g} s'}")
+
+    async def _read(self, process: asyncio.subprocess.Process) -> None:
+        assert process.stdout is not None
+        with contextlib.suppress(ValueError):  # a line beyond LINE_BYTES, or none of JSON: it is not to be trusted
+            while line := await process.stdout.readline():
+                found = json.loads(line)
+                answer = self._waiting.get(found["id"])
+                if answer is not None and not answer.done():
+                    answer.set_result(found)
+        for answer in self._waiting.values():
+            if not answer.done():
+                answer.set_result({"fault": f"its program has ended: {self._said() or 'without a word'}"})
+
+    def _said(self) -> str:
+        if self._stderr is None:
+            return ""
+        self._stderr.listen()
+        return one_line(self._stderr.text[-1500:])
+
+
+def printed_json(argv: Sequence[str], seconds: float) -> Any:
+    """What a program prints as JSON. Raises RolloutError with the end of its stderr."""
+    known = child_environment()
+    known.pop("PYTHONPATH", None)
+    try:
+        done = subprocess.run(
+            list(argv), env=known, stdin=subprocess.DEVNULL, capture_output=True, timeout=seconds, check=False
+        )
+        if done.returncode:
+            said = done.stderr.decode(errors="replace").strip().rpartition("\n")[2]
+            raise RolloutError(f"{os.path.basename(argv[0])} ended with {done.returncode}: {one_line(said, 500)}")
+        return json.loads(done.stdout)
+    except subprocess.TimeoutExpired as error:
+        raise RolloutError(f"no answer within {seconds:g} s") from error
+    except (OSError, ValueError) as error:
+        raise RolloutError(f"{type(error).__name__}: {error}") from error

@@ -1,0 +1,65 @@
+"""An answer that carries the reward that its environment gave: what was said, and a last line of JSON.
+
+    The answer is 8.
+    {"reward": 1.0, "metrics": {"exact": 1.0}, "seal": "5f1c..."}
+
+An episode that a budget ended has no such line, and its answer is the policy's own words: so a line counts only with
+the seal, which travels in the data of the prompt, and which no policy is told.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import secrets
+from collections.abc import Mapping
+from typing import Any
+
+from overlap.config import Config
+from overlap.errors import ConfigError
+from overlap.server import HarnessCrashed
+
+
+class EnvironmentFault(HarnessCrashed):
+    """The environment failed, and not the policy: the episode has no reward."""
+
+
+def refuse_command(cfg: Config) -> None:
+    """Raise ConfigError where an agent program is to roll out what the environment does."""
+    if cfg.episode.command:
+        way_out = f"{cfg.data.task} rolls its episodes out itself: leave it out"
+        raise ConfigError("episode.command", cfg.episode.command, way_out)
+
+
+class Seal:
+    """What marks the lines of a run. An opaque object, so that the digest of the data does not depend on it."""
+
+    __slots__ = ("word",)
+
+    def __init__(self) -> None:
+        self.word = secrets.token_hex(16)
+
+
+def scored(said: str, reward: object, data: Mapping[str, Any], **more: Any) -> str:
+    """The answer to the prompt with this ``data``. Raises EnvironmentFault where the reward is no finite number."""
+    if isinstance(reward, bool):
+        reward = float(reward)
+    if not isinstance(reward, int | float) or not math.isfinite(reward):
+        raise EnvironmentFault(f"the environment gave {reward!r} as the reward; it must be a finite number")
+    return f"{said}\n{json.dumps({'reward': float(reward), **more, 'seal': data['seal'].word})}"
+
+
+def score_of(answer: str, data: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What the last line says; empty for an answer that has none, or not with the seal of the prompt's ``data``."""
+    try:
+        found = json.loads(answer.rpartition("\n")[2])
+    except (ValueError, RecursionError):
+        return {}
+    sealed = isinstance(found, dict) and found.get("seal") == data["seal"].word
+    return found if sealed and isinstance(found.get("reward"), float) else {}
+
+
+def given_reward(answer: str, data: Mapping[str, Any]) -> float | None:
+    """The reward; None where the environment gave none."""
+    reward = score_of(answer, data).get("reward")
+    return reward if isinstance(reward, float) else None

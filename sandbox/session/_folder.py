@@ -1,0 +1,183 @@
+"""A directory as bytes, and back: entries one after the other, each a line of JSON and the content that it announces.
+
+    {"name": "a/b.txt", "size": 3}\nabc{"name": "c", "link": "a/b.txt"}\n{"name": "d"}\n        file, link, directory
+
+Also sent as text, and run in a jail as the program whose directory it is: so that nobody else goes through names that a
+program chose, and nothing is written or read that the program may not. What it sends is not trusted.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import stat
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from typing import Any
+
+CHUNK = 1 << 20
+FAILED = 3
+
+
+def pack(folder: str, bytes_max: int, write: Callable[[bytes], object]) -> None:
+    """Write what lies in `folder`: directories before what they hold, links last, and no pipe, socket or device.
+
+    Leaves out files beyond `bytes_max` in all, and what lies too deep for a path.
+    """
+    links, waiting, left = [], [""], bytes_max
+    while waiting:
+        above = waiting.pop()
+        with suppress(OSError):
+            os.chmod(os.path.join(folder, above), 0o700)
+        try:
+            names = sorted(os.listdir(os.path.join(folder, above)))
+        except OSError:
+            continue
+        for name in (f"{above}/{name}" if above else name for name in names):
+            kind, path = _kind(folder, name), os.path.join(folder, name)
+            if stat.S_ISDIR(kind):
+                write(_line(name=name))
+                waiting.append(name)
+            elif stat.S_ISLNK(kind):
+                links.append((name, os.readlink(path)))
+            elif stat.S_ISREG(kind):
+                left -= _pack_file(path, name, left, write)
+    for name, target in links:
+        write(_line(name=name, link=target))
+
+
+def _kind(folder: str, name: str) -> int:
+    try:
+        return os.lstat(os.path.join(folder, name)).st_mode
+    except OSError:
+        return 0
+
+
+def _pack_file(path: str, name: str, left: int, write: Callable[[bytes], object]) -> int:
+    """Returns the number of bytes; 0 for a file that is left out."""
+    size = os.lstat(path).st_size
+    if size > left:
+        return 0
+    try:
+        os.chmod(path, 0o600 | os.lstat(path).st_mode & 0o100)
+        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError:
+        return 0
+    try:
+        write(_line(name=name, size=size))
+        done = 0
+        while done < size and (data := os.read(fd, min(CHUNK, size - done))):
+            write(data)
+            done += len(data)
+        write(bytes(size - done))
+    finally:
+        os.close(fd)
+    return size
+
+
+def _line(**entry: Any) -> bytes:
+    return json.dumps(entry).encode() + b"\n"
+
+
+def pack_texts(files: Mapping[str, bytes]) -> bytes:
+    """What `unpack` makes these files of."""
+    return b"".join(_line(name=name, size=len(content)) + content for name, content in files.items())
+
+
+def unpack(data: bytes, folder: str) -> None:
+    """Make what was packed below `folder`, where nothing else may write. Raises ValueError for bytes that are no such
+    entries or lead elsewhere, OSError.
+    """
+    links = []
+    for name, entry, content in _entries(data):
+        path = os.path.join(folder, name)
+        if content is not None:
+            os.makedirs(os.path.dirname(path), exist_ok=True)
+            with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600), "wb") as file:
+                file.write(content)
+        elif "link" in entry:
+            links.append((str(entry["link"]), path))
+        else:
+            os.makedirs(path, exist_ok=True)
+    home = os.path.realpath(folder)
+    for target, path in links:  # no file is written any more that could go through one
+        above = os.path.dirname(path)
+        if os.path.realpath(above) != os.path.normpath(os.path.join(home, os.path.relpath(above, folder))):
+            raise ValueError(f"name={path!r}: lies behind a link")
+        os.symlink(target, path)
+
+
+def _entries(data: bytes) -> Iterator[tuple[str, dict[str, Any], bytes | None]]:
+    """Name, entry, and the content of a file."""
+    at = 0
+    while at < len(data):
+        end = data.index(b"\n", at)
+        entry = json.loads(data[at:end])
+        name, size = (entry["name"], entry.get("size")) if isinstance(entry, dict) else ("", None)
+        if not isinstance(name, str) or "\0" in name or any(part in ("", ".", "..") for part in name.split("/")):
+            raise ValueError(f"name={name!r}: must be a name inside the directory")
+        at = end + 1
+        if size is not None and not (isinstance(size, int) and 0 <= size <= len(data) - at):
+            raise ValueError(f"size={size!r} of {name!r}: there are {len(data) - at} bytes")
+        yield name, entry, None if size is None else data[at : at + size]
+        at += size or 0
+
+
+def read_to_end(fd: int) -> bytes:
+    """Read to the end."""
+    found = bytearray()
+    while data := os.read(fd, CHUNK):
+        found += data
+    return bytes(found)
+
+
+def write_all(data: bytes) -> None:
+    """To stdout."""
+    view = memoryview(data)
+    while view:
+        view = view[os.write(1, view) :]
+
+
+def read_file(path: str, bytes_max: int) -> bytes:
+    """The content of a regular file. Raises OSError for another, and for one that is too long."""
+    fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    with open(fd, "rb", buffering=0) as file:
+        kind = os.fstat(fd)
+        if stat.S_ISDIR(kind.st_mode):
+            raise OSError(errno.EISDIR, "")
+        if not stat.S_ISREG(kind.st_mode):
+            raise OSError(errno.EINVAL, "")
+        if kind.st_size > bytes_max:
+            raise OSError(errno.EFBIG, "")
+        return file.read(bytes_max)
+
+
+def put_file(path: str, content: bytes) -> None:
+    """Make a file, or replace the content of one. Raises OSError."""
+    os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NONBLOCK, 0o644)
+    with open(fd, "wb") as file:
+        file.write(content)
+
+
+def main(what: str, *given: str) -> None:
+    """In the jail: do one of these, in the working directory. Ends with FAILED, and the number of an OSError."""
+    home = os.getcwd()  # a path that needs no permission of the directory itself
+    try:
+        if what == "pack":
+            pack(home, int(given[0]), write_all)
+        elif what == "unpack":
+            unpack(read_to_end(0), home)
+        elif what == "read":
+            write_all(read_file(given[0], int(given[1])))
+        else:
+            put_file(given[0], read_to_end(0))
+    except OSError as error:
+        os.write(2, str(error.errno or 0).encode())
+        os._exit(FAILED)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

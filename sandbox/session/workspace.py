@@ -1,0 +1,142 @@
+"""A working directory that stays between the commands of a shell, for asynchronous callers: jailed, without a network.
+
+    exec("pytest -q") ──▶ a slot, a thread ──▶ CommandJail ──▶ Finished
+    read(path), write(path, content)             the same, for files
+
+waits for a slot, held until `close`, then for the call; woken by its end. A call that is cancelled ends its command
+first.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from sandbox.core import Limits
+from sandbox.errors import PoolClosed, SandboxError
+from sandbox.session.commands import WORK_BYTES, CommandJail
+from sandbox.session.files import Finished
+from sandbox.session.output import read_end, shorten
+
+if TYPE_CHECKING:
+    from sandbox.session.sessions import Sessions
+
+COMMAND_MAX: Final = 64 << 10
+"""Characters of a command: more are for a file."""
+_T = TypeVar("_T")
+
+
+class Workspace:
+    """One working directory and its jail, from the first call on. Calls are answered one after the other."""
+
+    def __init__(
+        self,
+        owner: Sessions,
+        *,
+        root: str | None = None,
+        readable: Sequence[str] = (),
+        work_bytes: int = WORK_BYTES,
+        links: Mapping[str, str] | None = None,
+        limits: Limits | None = None,
+    ) -> None:
+        """`root`: a directory whose content the commands see in the place of the machine's tools (tier A). `readable`:
+        further paths that they see. Both read-only. `links`: names at the top, as "/app", that lead to names in the
+        directory (tier A). `limits`: of each command, in the place of the owner's. Nothing is started.
+        """
+        self._limits = limits or owner.limits
+        self._owner, self._turn, self._held = owner, asyncio.Lock(), AsyncExitStack()
+        self._how: dict[str, Any] = {
+            "root_files": root,
+            "readable": tuple(readable),
+            "work_bytes": work_bytes,
+            "links": links,
+        }
+        self._jail: CommandJail | None = None
+        self._closed = False
+
+    async def exec(
+        self,
+        command: str,
+        *,
+        stdin: str = "",
+        timeout_s: float | None = None,
+        environment: Mapping[str, str] | None = None,
+    ) -> Finished:
+        """Run a command as a shell reads it, in the directory that earlier calls left; its processes end with it.
+
+        `timeout_s`: wall seconds, at most those of the limits; waiting for a slot or a core does not count. Raises
+        ValueError for invalid arguments, PoolClosed, and SandboxError where the sandbox fails: the directory is lost.
+        """
+        longest = self._limits.wall_limit_s
+        if timeout_s is not None and not timeout_s > 0:
+            raise ValueError(f"timeout_s={timeout_s}: must be a positive number of seconds")
+        if len(command) > COMMAND_MAX or "\0" in command:
+            raise ValueError(f"command: {len(command)} characters; at most {COMMAND_MAX} can be run, and no NUL")
+        limits = replace(self._limits, wall_s=min(timeout_s or longest, longest))
+        text = stdin.encode("utf-8", "surrogatepass")
+        typed = command.encode("utf-8", "replace").decode()
+        done = await self._do(lambda jail: jail.run(typed, stdin=text, limits=limits, environment=environment))
+        went = done.cause is None and done.signal is None
+        ended, cause = (None, "") if went else read_end(done)
+        code = done.exit_code if went else None
+        return Finished(shorten(done.stdout), shorten(done.stderr), code, ended, cause, done.wall_s)
+
+    async def read(self, path: str) -> bytes:
+        """The content of a file, relative to the directory. Raises OSError (FileNotFoundError, IsADirectoryError, EFBIG
+        for one that is longer than what a command may print), and as `exec` does.
+        """
+        _check_path(path)
+        return await self._do(lambda jail: jail.read(path))
+
+    async def write(self, path: str, content: str | bytes) -> None:
+        """Make a file, with its directories, or replace its content. Raises OSError, and as `exec` does."""
+        _check_path(path)
+        data = content.encode("utf-8", "surrogatepass") if isinstance(content, str) else content
+        await self._do(lambda jail: jail.write(path, data))
+
+    async def lay_out(self, files: Mapping[str, bytes]) -> None:
+        """Make many files at once, by names inside the directory; none of them may be there. Raises OSError where they
+        do not fit, and as `exec` does.
+        """
+        await self._do(lambda jail: jail.lay_out(files))
+
+    async def close(self) -> None:
+        """End the current call, which raises, and remove the directory. Safe to call twice."""
+        self._closed = True
+        if self._jail is not None and self._turn.locked():
+            self._jail.cancel()
+        async with self._turn:
+            await self._let_go()
+
+    async def _do(self, work: Callable[[CommandJail], _T]) -> _T:
+        async with self._turn:
+            try:
+                if self._jail is None and not self._closed:
+                    await self._held.enter_async_context(self._owner.workspaces.place())
+                    await self._owner.settled(self._start)
+                if self._closed or self._jail is None:
+                    raise PoolClosed("the workspace is closed")
+                async with self._owner.turns.place():
+                    return await self._owner.settled(work, self._jail, cancel=self._jail.cancel)
+            except (SandboxError, asyncio.CancelledError):
+                await self._let_go()
+                raise
+
+    def _start(self) -> None:
+        self._jail = CommandJail(self._owner.isolation, self._limits, **self._how)
+
+    async def _let_go(self) -> None:
+        jail, self._jail = self._jail, None
+        try:
+            if jail is not None:
+                await self._owner.settled(jail.close)
+        finally:
+            await self._held.aclose()
+
+
+def _check_path(path: str) -> None:
+    if not path or "\0" in path:
+        raise ValueError(f"path={path!r}: must be the name of a file")

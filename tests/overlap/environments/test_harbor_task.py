@@ -1,0 +1,157 @@
+"""Harbor task directories: what the policy does in the shell, and what the tests make of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from chats import Letters, Voice
+from environment_runs import config, episodes_of, made_task, rewards
+from small_root import make_small_root
+
+from overlap.core import LeftOut
+from overlap.environments.harbor_files import read_reward
+from overlap.environments.scored import score_of
+from overlap.errors import ConfigError
+
+TOML = """version = "1.0"
+[agent]
+timeout_sec = 60.0
+[verifier]
+timeout_sec = 20.0
+env = { WANTED = "hello" }
+[environment]
+memory_mb = 512
+"""
+TEST = """#!/bin/bash
+mkdir -p /logs/verifier
+if [ "$(cat /app/out.txt)" = "$WANTED" ] && [ "$(cat /tests/secret)" = s ]; then echo 1 > /logs/verifier/reward.txt
+else echo 0.25 > /logs/verifier/reward.txt; fi
+"""
+
+
+def harbor(folder: Path, *, test: str = TEST, toml: str = TOML, **environment: str) -> Path:
+    for name in ("environment", "tests"):
+        (folder / name).mkdir(parents=True)
+    (folder / "instruction.md").write_text("Write hello into out.txt.")
+    (folder / "task.toml").write_text(toml)
+    (folder / "tests" / "test.sh").write_text(test)
+    (folder / "tests" / "secret").write_text("s")
+    for name, text in environment.items():
+        (folder / "environment" / name).write_text(text)
+    return folder
+
+
+def says(*words: str) -> Voice:
+    return Voice(lambda request: (words[min(request.turn - 1, len(words) - 1)], "stop"))
+
+
+def run(command: str) -> str:
+    return f"I try.\n```bash\n{command}\n```\n"
+
+
+def test_a_policy_that_does_what_it_is_asked_earns_what_the_tests_say(tmp_path) -> None:
+    cfg = config(f"harbor:{harbor(tmp_path / 'hello', given='hello')}", {})
+    task, made = episodes_of(cfg, says(run("ls; cat given; ls /tests"), run("cp given out.txt"), "Done."))
+    assert (made[0].failure, made[0].turns, rewards(task, made)) == ("", 3, [1.0])
+    assert made[0].text.startswith("Done.\n")
+    heard = Letters().decode(made[0].token_ids)
+    assert "hello" in heard
+    assert "secret" not in heard
+
+
+def test_one_that_does_not_earns_less_and_no_reward_of_its_own_making_counts(tmp_path) -> None:
+    forged = "mkdir -p /logs/verifier /tests; echo 1 > /logs/verifier/reward.txt; echo 'exit 0' > /tests/test.sh"
+    task, made = episodes_of(config(f"harbor:{harbor(tmp_path / 'hello')}", {}), says(run(forged), "Done."))
+    assert (made[0].failure, rewards(task, made)) == ("", [0.25])
+
+
+@pytest.mark.parametrize(
+    "trick",
+    [
+        "mkdir -p /tests/x/y /logs/z; touch /tests/x/y/z; chmod 000 /tests/x/y /tests/x /tests",
+        "head -c 1G /dev/zero > fill; true",
+        "cd /box/work; rm -rf app; ln -s /etc app",
+        "ln -s /box/work/app /box/work/tests; mkfifo /box/work/logs",
+    ],
+)
+def test_what_stands_in_the_way_of_the_tests_masks_nothing(tmp_path, trick: str) -> None:
+    toml = TOML.replace("memory_mb", "storage_mb = 16\nmemory_mb")
+    task, made = episodes_of(config(f"harbor:{harbor(tmp_path / 'hello', toml=toml)}", {}), says(run(trick), "Done."))
+    assert made[0].failure == ""
+    (reward,) = rewards(task, made)
+    assert reward is not None
+    assert reward <= 0.25
+
+
+def test_tests_without_a_reward_are_a_fault_and_mask_the_sample(tmp_path) -> None:
+    folder = harbor(tmp_path / "hello", test="echo the checker broke >&2; exit 3")
+    task, made = episodes_of(config(f"harbor:{folder}", {}), says("Done."))
+    assert made[0].failure == "harbor: hello: tests/test.sh left no reward (exit 3): the checker broke"
+    assert rewards(task, made) == [None]
+
+
+def test_what_the_policy_left_that_keeps_the_tests_from_ending_earns_nothing(tmp_path) -> None:
+    folder = harbor(tmp_path / "hello", test="bash /app/out.txt", toml=TOML.replace("20.0", "1.0"))
+    task, made = episodes_of(config(f"harbor:{folder}", {}), says(run("echo sleep 900 > out.txt"), "Done."))
+    assert (made[0].failure, rewards(task, made)) == ("", [0.0])
+    assert score_of(made[0].text, made[0].request.prompt.data)["tests"] == "wall limit"
+
+
+@pytest.mark.parametrize(
+    ("environment", "toml", "reason"),
+    [
+        ({"Dockerfile": "FROM x"}, TOML, "it needs an image"),
+        ({"docker-compose.yaml": "x"}, TOML, "it needs an image"),
+        ({}, TOML + 'docker_image = "x"\n', "it needs an image"),
+        ({}, TOML + "gpus = 1\n", "environment.gpus is not supported"),
+        ({}, TOML + 'memory = "lots"\n', "environment.memory is no size"),
+        ({}, TOML.replace("60.0", "-1"), "timeout_sec is no positive number"),
+        ({}, "[", "a file of the task cannot be read"),
+        ({}, '[[steps]]\nname = "a"\n', "several steps"),
+    ],
+)
+def test_what_is_not_supported_is_left_out_and_said(tmp_path, environment: Any, toml: str, reason: str) -> None:
+    toml = toml.replace("memory_mb = 512\n", "") if "memory =" in toml else toml
+    harbor(tmp_path / "tasks" / "one", toml=toml, **environment)
+    harbor(tmp_path / "tasks" / "two")
+    first, second = made_task(config(f"harbor:{tmp_path}/tasks", {})).prompts(Letters(), "train")
+    assert isinstance(first, LeftOut)
+    assert first.reason.startswith(reason)
+    assert second.id == "two"
+
+
+def test_an_image_that_was_extracted_is_seen_and_its_app_is_the_policys_own(tmp_path) -> None:
+    folder = harbor(tmp_path / "tasks" / "hello", Dockerfile="FROM x")
+    root = tmp_path / "roots" / "hello"
+    (root / "app").mkdir(parents=True)
+    (root / "app" / "given").write_text("hello")
+    make_small_root(root, "bash", "sh", "cat", "cp", "ls", "mkdir", "rm")
+    cfg = config(f"harbor:{folder}", {"roots": str(tmp_path / "roots")})
+    task, made = episodes_of(cfg, says(run("cp given out.txt; echo x >> given"), "Done."))
+    assert (made[0].failure, rewards(task, made)) == ("", [1.0])
+    assert (root / "app" / "given").read_text() == "hello"
+
+
+def test_a_directory_without_tasks_is_refused(tmp_path) -> None:
+    with pytest.raises(ConfigError, match="there is no task"):
+        made_task(config(f"harbor:{tmp_path}", {}))
+
+
+@pytest.mark.parametrize(
+    ("text", "mapping", "reward"),
+    [
+        (b"0.5\n", None, 0.5),
+        (None, b'{"reward": 1}', 1.0),
+        (None, b'{"a": 1, "b": 0}', 0.5),
+        (b"", b"0.25", 0.25),
+        (b"nan", None, None),
+        (b"x", None, None),
+        (None, b"{}", None),
+        (None, b'{"a": "x"}', None),
+        (None, None, None),
+    ],
+)
+def test_a_reward_is_read_from_either_file(text: Any, mapping: Any, reward: Any) -> None:
+    assert read_reward(text, mapping) == reward

@@ -1,0 +1,256 @@
+"""Agent programs in a jail: what they find, how they end, and what a hostile one cannot reach."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from agent_runs import AGENT, Mine, rolled
+from leftovers import said
+from places import ROOT, SUPPORT
+
+from overlap.config import Config, EpisodeConfig
+from overlap.core import Prompt
+from overlap.errors import ConfigError, RolloutError
+from overlap.server import agent_space, check_space
+from overlap.server import harness as harness_
+
+PYTHON = f"{sys.executable} -S"
+CLEAN_S = 30.0
+
+
+def jailed(folder: Path, command: str, task: Any = None, **episode: Any) -> Any:
+    made = rolled(folder, command, task, isolation="A", **episode)
+    below = psutil.Process().children(recursive=True)
+    assert not [process for process in below if process.is_running() and process.status() != psutil.STATUS_ZOMBIE]
+    return made
+
+
+class Reading(Mine):
+    """Its answer is what the directory holds, read without a second thought."""
+
+    def files(self, prompt: Prompt, text: str) -> Mapping[str, str]:
+        return {"prompt.txt": text}
+
+    def answer(self, prompt: Prompt, folder: Path, said: str) -> str:
+        found = {path.name: path.read_text() for path in folder.iterdir() if path.name != "prompt.txt"}
+        return " ".join(f"{name}={text.strip()}" for name, text in sorted(found.items())) or said
+
+
+def test_it_speaks_to_the_policy_finds_the_tasks_files_and_leaves_its_answer(tmp_path) -> None:
+    made = jailed(tmp_path, f"echo more >> deep/er.txt && {AGENT} writes && printf x > deep/er.txt")
+    assert (made.failure, made.text, made.finish, made.turns) == ("", "written: a2", "stop", 2)
+
+
+def test_one_that_crashes_has_no_reward_and_is_told_with_what_it_wrote(tmp_path) -> None:
+    made = jailed(tmp_path, f"{AGENT} crashes")
+    assert (made.finish, made.failure) == ("abort", "episode.command ended with 1: it broke")
+
+
+def test_a_prompt_without_a_program_is_told_as_the_shell_tells_it(tmp_path) -> None:
+    assert "no-such-program" in jailed(tmp_path, "no-such-program --help").failure
+
+
+def test_one_whose_budget_is_used_up_is_truncated(tmp_path) -> None:
+    made = jailed(tmp_path, f"TURNS=5 {AGENT} ends", turns=3)
+    assert (made.finish, made.failure, made.text) == ("length", "", "a3")
+
+
+def test_one_that_stays_when_its_budget_is_used_up_is_ended(tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(harness_, "GRACE_S", 0.1)
+    made = jailed(tmp_path, f"TURNS=5 {AGENT} stays", turns=2)
+    assert (made.finish, made.failure) == ("length", "")
+
+
+def test_one_that_hangs_is_ended_with_its_time_and_all_that_it_began(tmp_path) -> None:
+    made = jailed(tmp_path, f"{AGENT} hangs", timeout_s=5.0)
+    assert (made.turns, made.finish, made.failure) == (2, "length", "")
+
+
+def test_a_file_outside_its_directory_is_an_error_of_the_task(tmp_path) -> None:
+    class Outside(Mine):
+        def files(self, prompt: Prompt, text: str) -> Mapping[str, str]:
+            return {"../out.txt": text}
+
+    with pytest.raises(RolloutError, match=r"files names '../out.txt'"):
+        jailed(tmp_path, f"{AGENT} ends", Outside())
+
+
+@pytest.mark.parametrize(
+    ("command", "read"),
+    [
+        ("mkfifo pipe; echo 1 > file", "file=1"),
+        ("ln -s /dev/zero answer.txt; ln -s pipe two; mkfifo pipe", "a2"),
+        ("ln -s /etc/hostname out; echo 1 > file; ln -s file within", "file=1 within=1"),
+        ("truncate -s 200M huge; echo 1 > file; chmod 0 file; chmod 0 . || true", "file=1"),
+        ("rm -rf $PWD/*", "a2"),
+    ],
+)
+def test_what_a_program_leaves_can_be_read_without_an_end_of_its_own(tmp_path, command: str, read: str) -> None:
+    assert jailed(tmp_path, f"{AGENT} ends; {command}", Reading()).text == read
+
+
+HOSTILE = """
+import json, os, socket, sys
+paths, port, abstract, other = json.loads(sys.argv[1])
+def connect(family, kind, address):
+    with socket.socket(family, kind) as made:
+        made.settimeout(2)
+        made.connect(address)
+        made.send(b"x")
+        return "connected to %r" % (address,)
+def reached(attempt):
+    try:
+        return attempt()
+    except OSError:
+        return None
+inet, unix, tcp, udp = socket.AF_INET, socket.AF_UNIX, socket.SOCK_STREAM, socket.SOCK_DGRAM
+attempts = [lambda path=path: (os.listdir if os.path.isdir(path) else open)(path) and path for path in paths]
+attempts += [
+    lambda: connect(inet, tcp, ("127.0.0.1", port)),
+    lambda: connect(inet, tcp, (other, port)),
+    lambda: connect(inet, udp, (other, port)),
+    lambda: connect(unix, tcp, "\\0" + abstract),
+    lambda: socket.socket(socket.AF_NETLINK, socket.SOCK_RAW) and "netlink",
+    lambda: socket.socket(inet, socket.SOCK_RAW, 1) and "raw",
+    lambda: socket.socket(socket.AF_VSOCK, tcp) and "vsock",
+]
+if os.path.exists("/box/work"):  # never on the machine itself
+    attempts += [lambda: open("/usr/bin/was-here", "w") and "tools", lambda: open("/was-here", "w") and "root"]
+print(json.dumps([found for found in map(reached, attempts) if found]), file=open("reached.json", "w"))
+"""
+
+
+@pytest.fixture
+def outside(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Any]]:
+    """What a hostile program looks for: files, a port and an abstract socket of the machine, an address of it."""
+    precious = tmp_path_factory.mktemp("precious") / "key.txt"
+    precious.write_text("secret")
+    with ExitStack() as held:
+        port = held.enter_context(socket.create_server(("0.0.0.0", 0))).getsockname()[1]
+        abstract = f"overlap-test-{os.getpid()}"
+        name = held.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
+        name.bind(f"\0{abstract}")
+        name.listen()
+        own = [a.address for found in psutil.net_if_addrs().values() for a in found if a.family == socket.AF_INET]
+        other = next((address for address in own if not address.startswith("127.")), "192.0.2.1")
+        yield [[str(precious), str(Path.home()), os.getcwd(), "/etc/passwd", "/var"], port, abstract, other]
+
+
+def test_a_hostile_one_reaches_nothing_of_the_machine(tmp_path, outside: list[Any]) -> None:
+    class Reports(Reading):
+        def files(self, prompt: Prompt, text: str) -> Mapping[str, str]:
+            return {"prompt.txt": text, "hostile.py": HOSTILE}
+
+        def answer(self, prompt: Prompt, folder: Path, said: str) -> str:
+            return (folder / "reached.json").read_text().strip()
+
+    outside[0].append(str(tmp_path))
+    asked = json.dumps(outside)
+    command = f"{AGENT} ends && {PYTHON} hostile.py '{asked}'"
+    without = json.loads(rolled(tmp_path, command, Reports()).text)
+    assert {outside[0][0], str(tmp_path), "netlink", f"connected to ('127.0.0.1', {outside[1]})"} <= set(without)
+    made = jailed(tmp_path, command, Reports())
+    assert (made.failure, json.loads(made.text)) == ("", [])
+
+
+def test_it_gets_no_variable_of_the_machine(tmp_path, monkeypatch) -> None:
+    monkeypatch.setenv("MY_SECRET_KEY", "secret")
+    made = jailed(tmp_path, f"{AGENT} ends; env | grep -c -e SECRET -e OVERLAP > found; true", Reading())
+    assert made.text == "found=0"
+
+
+@pytest.mark.parametrize(
+    ("command", "limits", "cause"),
+    [
+        (f"{PYTHON} -c 'while True: pass'", {"cpu_s": 1}, "cpu"),
+        (f"{PYTHON} -c 'x = bytearray(1 << 28)'", {"memory_bytes": 1 << 27}, "memory"),
+        ("while sleep 0.01 & do :; done; wait", {"processes": 20}, "processes"),
+    ],
+)
+def test_one_that_takes_too_much_is_ended_and_the_limit_is_named(
+    tmp_path, command: str, limits: Any, cause: str
+) -> None:
+    failure = jailed(tmp_path, f"{AGENT} ends; {command}", jail=limits).failure
+    assert failure == f"episode.command was ended, by its limit or rule: {cause} (episode.jail)" or (
+        cause == "processes" and "ended with" in failure
+    )
+
+
+def test_its_disk_is_bounded(tmp_path) -> None:
+    command = f"{AGENT} ends; head -c 100M /dev/zero > big; size=$(stat -c %s big); rm big; echo $size > found"
+    size = int(jailed(tmp_path, command, Reading(), jail={"work_bytes": 8 << 20}).text.removeprefix("found="))
+    assert size <= 8 << 20
+
+
+def test_it_reads_what_is_named_as_readable_and_changes_nothing_there(tmp_path) -> None:
+    data, scratch = tmp_path / "data", tmp_path / "scratch"
+    scratch.mkdir()
+    data.mkdir(mode=0o755)
+    (data / "x").write_text("readable")
+    (data / "x").chmod(0o644)
+    command = f"{AGENT} ends; cp {data}/x found; echo y > {data}/x; true"
+    assert jailed(scratch, command, Reading(), jail={"readable": [str(data)]}).text == "found=readable"
+    assert (data / "x").read_text() == "readable"
+
+
+@pytest.mark.parametrize(
+    ("episode", "told"),
+    [
+        ({"isolation": "none", "jail": {"readable": ["/opt"]}}, "episode.jail=.*episode.isolation=A"),
+        (
+            {"isolation": "A", "jail": {"cpus": 3}},
+            "episode.jail.cpus=3: use readable, and positive numbers of cpu_s, memory_bytes",
+        ),
+        ({"isolation": "A", "jail": {"processes": 1.5}}, "episode.jail.processes=1.5"),
+        (
+            {"isolation": "A", "jail": {"readable": ["/nowhere"]}},
+            "episode.jail.readable='/nowhere': there is no such file",
+        ),
+        ({"isolation": "A", "jail": {"readable": ["/"]}}, "episode.jail.readable='/': name files and directories"),
+        (
+            {"isolation": "A", "jail": {"readable": ["data"]}},
+            "episode.jail.readable='data': name files and directories",
+        ),
+    ],
+)
+def test_what_cannot_be_is_refused_by_field_and_value(episode: dict[str, Any], told: str) -> None:
+    with pytest.raises(ConfigError, match=told):
+        agent_space(Config(episode=EpisodeConfig(command="true", **episode)))
+
+
+def test_a_tier_that_cannot_is_refused_before_the_run() -> None:
+    cfg = Config(episode=EpisodeConfig(command="true", isolation="B"))
+    with pytest.raises(ConfigError, match=r"episode.isolation='B': tier B: .* needs namespaces"):
+        check_space(cfg)
+
+
+def test_nothing_of_it_outlives_a_driver_that_is_killed(tmp_path) -> None:
+    driver = subprocess.Popen(
+        [sys.executable, str(SUPPORT / "episode_driver.py"), "4", "A"],
+        env=os.environ | {"TMPDIR": str(tmp_path), "PYTHONPATH": f"{ROOT}{os.pathsep}{SUPPORT}"},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    with driver:
+        assert driver.stdout is not None
+        driver.stdout.readline()
+        agents: list[psutil.Process] = []
+        while not any("tiny_agent" in said(process) for process in agents):
+            assert driver.poll() is None
+            agents = psutil.Process(driver.pid).children(recursive=True)
+        driver.kill()
+    assert psutil.wait_procs(agents, timeout=CLEAN_S)[1] == []
+    until = time.monotonic() + CLEAN_S
+    while left := [path.name for path in tmp_path.iterdir() if path.name.startswith("overlap-sandbox-")]:
+        assert time.monotonic() < until, left
