@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from overlap import core as core
     from overlap import errors as errors
     from overlap.analysis import RunData, load_run
+    from overlap.callbacks import Callback, Evaluate, Save, Stop
     from overlap.commands import ExportedPolicy, ScoredAnswers, evaluate, export, rollout
     from overlap.config import Config, load_config
     from overlap.errors import ConfigError, OverlapError
@@ -34,8 +35,10 @@ else:  # imported on first use: a command is to hear a signal before it imports 
     __getattr__ = names(__name__)
 
 __all__ = [
+    "Callback",
     "Config",
     "ConfigError",
+    "Evaluate",
     "ExportedPolicy",
     "OverlapError",
     "PassRate",
@@ -43,7 +46,9 @@ __all__ = [
     "RunData",
     "RunStatus",
     "RunSummary",
+    "Save",
     "ScoredAnswers",
+    "Stop",
     "Task",
     "chat_prompt",
     "evaluate",
