@@ -10,7 +10,7 @@ import asyncio
 import inspect
 import queue
 import threading
-import time
+from time import monotonic
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
@@ -131,16 +131,19 @@ class CallbackThread:
             if (method := hook.methods.get(name)) is None:
                 continue
             called = self._now = f"{hook.name}.{name}"
-            began = time.monotonic()
+            began = monotonic()
             try:
                 returned = method(self._run, event)
                 if inspect.iscoroutine(returned):
                     returned = runner.run(returned)
-                asked += (AskedAction(called, action) for action in actions_of(returned))
             except BaseException as error:  # whatever the user's code raises; SystemExit must not end the thread
                 raise CallbackError(f"callback {called} {described_error(error)}{_at(event)}") from error
             finally:
-                self._count(hook, called, time.monotonic() - began, event)
+                self._count(hook, called, monotonic() - began, event)
+            try:
+                asked += [AskedAction(called, action) for action in actions_of(returned)]
+            except TypeError as error:
+                raise CallbackError(f"callback {called}: {error}{_at(event)}") from error
         return asked
 
     def _count(self, hook: _Hook, called: str, seconds: float, event: RunEvent) -> None:

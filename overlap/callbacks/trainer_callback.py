@@ -60,7 +60,8 @@ class TrainerCallbackAdapter:
 
     def on_step(self, run: CallbackRun, event: StepTaken) -> list[Action]:
         state = self.state
-        state.global_step, state.epoch = event.step, self._epoch
+        state.global_step = event.step
+        state.epoch = self._epoch
         self._call("on_step_end")
         logs = {name: value for name, value in event.row.items() if isinstance(value, int | float)}
         state.log_history.append({**logs, "step": event.step})

@@ -37,6 +37,7 @@ class ChildTracker:
         self._path, self._log = path, log
         self._child: subprocess.Popen[bytes] | None = None
         self._answers = b""
+        self._reading = False
 
     def start(self, run: TrackedRun) -> None:
         # In a session of its own: the Ctrl-C of a terminal is for the run, which ends its trackers in order.
@@ -74,6 +75,8 @@ class ChildTracker:
         process_tree.kill_tree([child.pid], KILL_S, reap=False)
         with suppress(subprocess.TimeoutExpired):
             child.wait(KILL_S)
+        if child.stdout is not None and not self._reading:  # else whoever reads there comes here next
+            child.stdout.close()
 
     def _call(self, method: str, *args: Any, wait_s: float = CALL_S) -> None:
         assert self._child is not None and self._child.stdin is not None
@@ -81,8 +84,15 @@ class ChildTracker:
         try:
             self._child.stdin.write(line)
             self._child.stdin.flush()
-            answer = json.loads(self._answer(wait_s))
+            self._reading = True
+            try:
+                answer = json.loads(self._answer(wait_s))
+            finally:
+                self._reading = False
         except (OSError, ValueError, EOFError, TimeoutError) as error:
+            if not isinstance(error, TimeoutError):
+                with suppress(subprocess.TimeoutExpired):
+                    self._child.wait(KILL_S)  # it is about to end, and says how
             self.kill()
             ended = self._child.returncode
             why = str(error) if isinstance(error, TimeoutError) else f"its process has ended ({ended})"
