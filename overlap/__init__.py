@@ -4,6 +4,7 @@
     summary = overlap.train(cfg)               # or: with overlap.start(cfg) as run: ..., which trains in a thread
     rate = overlap.evaluate(cfg)               # pass@k on the held-out prompts
     answers = overlap.rollout(cfg, limit=8)    # samples with their rewards
+    again = overlap.judge_again("runs/first")  # kept samples, judged by a changed task or set of tests
     run = overlap.load_run("runs/first")       # what a run has left: metrics, samples, evaluations
     overlap.write_report("runs/first")         # the same as one HTML page
     policy = overlap.export("runs/first")      # a Hugging Face checkpoint of a saved state
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from overlap import errors as errors
     from overlap.analysis import RunData, load_run
     from overlap.callbacks import Callback, Evaluate, Save, Stop
-    from overlap.commands import ExportedPolicy, ScoredAnswers, evaluate, export, rollout
+    from overlap.commands import ExportedPolicy, ScoredAnswers, evaluate, export, judge_again, rollout
     from overlap.config import Config, load_config
     from overlap.errors import ConfigError, OverlapError
     from overlap.evaluation import PassRate
@@ -53,6 +54,7 @@ __all__ = [
     "chat_prompt",
     "evaluate",
     "export",
+    "judge_again",
     "load_config",
     "load_run",
     "rollout",

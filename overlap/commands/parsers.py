@@ -32,7 +32,7 @@ _CTL_COMMANDS = {
 def add_commands(commands: Subparsers) -> None:
     """Add the parsers of all commands."""
     training = (_train, _rollout, _filter, _check_data, _export, _ctl, add_cluster)
-    reading = (_show, _view, _report, _export_samples, _replay, _fields, _doctor, _init)
+    reading = (_show, _view, _report, _export_samples, _replay, _judge_again, _fields, _doctor, _init)
     for add in (*training, *reading):
         add(commands)
 
@@ -178,6 +178,21 @@ def _run_replay(args: argparse.Namespace) -> Iterator[str]:
     from overlap.replay import replay
 
     yield from replay(args.run, args.overrides, trace=args.trace)
+
+
+def _judge_again(commands: Subparsers) -> None:
+    text = (
+        "judge the samples that a run has kept by a changed task, verifier or set of tests, and show what changed; "
+        "starts no engine"
+    )
+    made = _add(commands, "judge-again", _later("judging_again", "judge_again_command"), text)
+    made.add_argument("run", metavar="RUN", help="run directory, for instance runs/first")
+    made.add_argument("--task", default="", metavar="MODULE:CLASS", help="the task that judges (that of the run)")
+    text = "write the samples with their new rewards, for train --from-rollouts: a folder that is not there yet"
+    made.add_argument("--out", type=Path, default=None, metavar="DIR", help=text)
+    made.add_argument("--json", action="store_true", help="print the result as JSON, with all samples that changed")
+    made.add_argument("--limit", type=_positive, default=20, metavar="N", help="samples in the list (20)")
+    _add_overrides(made)
 
 
 def _doctor(commands: Subparsers) -> None:

@@ -10,6 +10,7 @@ from overlap.replay.kept_rollouts import (
     UnpublishedLearner,
     check_rollouts,
     rollouts_in,
+    steps_in,
 )
 from overlap.replay.simulate import replay
 
@@ -21,4 +22,5 @@ __all__ = [
     "check_rollouts",
     "replay",
     "rollouts_in",
+    "steps_in",
 ]
