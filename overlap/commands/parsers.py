@@ -94,13 +94,18 @@ def _export(commands: Subparsers) -> None:
     export.add_argument("run", metavar="RUN", help="run directory, for instance runs/first")
     export.add_argument("--step", type=_positive, default=None, metavar="N", help="step of the checkpoint (the newest)")
     export.add_argument("--out", type=Path, default=None, metavar="DIR", help="folder to write (RUN/policy-step-N)")
+    text = "upload it, with a model card, to this repository of the Hugging Face hub"
+    export.add_argument("--push", default="", metavar="OWNER/NAME", help=text)
+    export.add_argument("--private", action="store_true", help="with --push: make a repository that others cannot see")
 
 
 def _run_export(args: argparse.Namespace) -> Iterator[str]:
     from overlap.commands.exporting import export
 
-    folder, step, version = export(args.run, step=args.step, out=args.out)
-    yield f"{folder}: the policy after step {step} (version {version})"
+    made = export(args.run, step=args.step, out=args.out, push=args.push, private=args.private)
+    yield f"{made.path}: the policy after step {made.step} (version {made.version})"
+    if made.url:
+        yield f"{made.url}: uploaded, with its model card"
 
 
 def _export_samples(commands: Subparsers) -> None:
