@@ -19,6 +19,7 @@ from overlap.callbacks.events import (
     StepTaken,
 )
 from overlap.callbacks.thread import AskedAction, CallbackThread
+from overlap.callbacks.trainer_callback import TrainerCallbackAdapter
 
 __all__ = [
     "Action",
@@ -36,6 +37,7 @@ __all__ = [
     "Save",
     "StepTaken",
     "Stop",
+    "TrainerCallbackAdapter",
     "check_callbacks",
     "named_callbacks",
 ]

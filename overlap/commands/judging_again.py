@@ -20,8 +20,8 @@ from overlap.core import Prompt, Task
 from overlap.errors import ConfigError, one_line
 from overlap.prepare import RunInputs, task_prompts
 from overlap.record import OpenConsole, Progress, Rollouts, RunFile, check_out, data_digest, find_run_file, guest, quiet
-from overlap.replay import NEEDS, steps_in
-from overlap.replay.judge_again import (
+from overlap.replay import (
+    NEEDS,
     KeptSample,
     PromptKey,
     RejudgedRun,
@@ -29,6 +29,7 @@ from overlap.replay.judge_again import (
     kept_samples,
     rollouts_line,
     shown_samples,
+    steps_in,
 )
 
 OTHER_PROMPT = "the prompt of this name asks something else now"

@@ -3,6 +3,16 @@
 Starts no engine and no verifier.
 """
 
+from overlap.replay.judge_again import (
+    KeptSample,
+    PromptKey,
+    Rejudged,
+    RejudgedRun,
+    judge_samples,
+    kept_samples,
+    rollouts_line,
+    shown_samples,
+)
 from overlap.replay.kept_rollouts import (
     NEEDS,
     SavedGenerator,
@@ -16,11 +26,19 @@ from overlap.replay.simulate import replay
 
 __all__ = [
     "NEEDS",
+    "KeptSample",
+    "PromptKey",
+    "Rejudged",
+    "RejudgedRun",
     "SavedGenerator",
     "SavedVerifier",
     "UnpublishedLearner",
     "check_rollouts",
+    "judge_samples",
+    "kept_samples",
     "replay",
+    "rollouts_line",
     "rollouts_in",
+    "shown_samples",
     "steps_in",
 ]

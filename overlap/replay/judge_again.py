@@ -219,13 +219,11 @@ def kept_samples(rollouts: Rollouts) -> Iterator[KeptSample]:
         judgement = row["judgement"] or {}
         before = Outcome(row["reward"], str(judgement.get("verdict", "")), "".join(row["failure"]))
         name = f"g{row['group']}s{row['sample']}"
-        yield KeptSample(name, "train", row["step"], row["prompt"], before, _whole(row), row)
+        yield KeptSample(name, "train", row["step"], row["prompt"], before, _whole(rollouts, row), row)
 
 
-def _whole(row: Mapping[str, Any]) -> Callable[[Prompt], Trajectory]:
-    from overlap.record.carryover import sample_of
-
-    return lambda prompt: sample_of(row, prompt, 0.0).trajectory
+def _whole(rollouts: Rollouts, row: Mapping[str, Any]) -> Callable[[Prompt], Trajectory]:
+    return lambda prompt: rollouts.scored(Request(row["group"], row["sample"], prompt), 0.0).trajectory
 
 
 def shown_samples(samples: Iterable[Mapping[str, Any]]) -> Iterator[KeptSample]:
