@@ -18,8 +18,8 @@ Asked = Action | type[Action] | list[Action | type[Action]] | None
 
 
 class Callback:
-    """Called in a thread of the run's callbacks, one at a time. A method may be ``async def``; all run in one event loop
-    of that thread. The next step waits for a method to return; samples are generated and verified meanwhile.
+    """Called in a thread of the run's callbacks, one at a time. A method may be ``async def``; all of them run in one
+    event loop of that thread. The next step waits for a method to return; samples are generated and verified meanwhile.
 
     An exception ends the run in order: the policy is saved, and the error names the callback and its line.
     """

@@ -10,11 +10,11 @@ import asyncio
 import inspect
 import queue
 import threading
-from time import monotonic
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
 from dataclasses import dataclass
+from time import monotonic
 from typing import Any, NamedTuple
 
 from overlap.callbacks.actions import Action, actions_of
@@ -72,9 +72,11 @@ class CallbackThread:
         if not self._listens(event):
             return []
         asked = asyncio.wrap_future(self._send(event))
-        done, _ = await asyncio.wait([asked], timeout=self._stall_s)
+        try:
+            done, _ = await asyncio.wait([asked], timeout=self._stall_s)
+        finally:
+            asked.cancel()  # no effect on one that is done
         if not done:
-            asked.cancel()
             raise CallbackError(f"callback {self._now} has not returned within run.stall_s={self._stall_s:g} s")
         return asked.result()
 
@@ -161,7 +163,9 @@ def _at(event: RunEvent) -> str:
 def _hooks(callbacks: Sequence[Any]) -> list[_Hook]:
     """Each callback by its class's name, numbered where two have the same."""
     names = [type(callback).__name__ for callback in callbacks]
-    numbered = [f"{name}#{names[:k].count(name) + 1}" if names.count(name) > 1 else name for k, name in enumerate(names)]
+    numbered = [
+        f"{name}#{names[:k].count(name) + 1}" if names.count(name) > 1 else name for k, name in enumerate(names)
+    ]
     return [_Hook(name, _methods(callback)) for name, callback in zip(numbered, callbacks, strict=True)]
 
 

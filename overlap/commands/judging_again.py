@@ -46,7 +46,8 @@ def judge_again(
     by ``task``. No engine and no learner is started.
 
     ``out``: a folder that is not there yet, for the samples of ``rollouts.jsonl`` with their new rewards:
-    ``overlap.train(cfg, rollouts=out)`` learns from it. Prints its progress on stderr. Raises ConfigError, OverlapError.
+    ``overlap.train(cfg, rollouts=out)`` learns from it. Prints its progress on stderr. Raises ConfigError and
+    OverlapError.
     """
     named = path_given("run", run, "runs/first")
     target = path_given("out", out, "runs/first-again") if out is not None else None

@@ -119,7 +119,9 @@ def _changed(config: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for section in _SECTIONS:
         if given := {name.partition(".")[2]: value for name, value in getattr(cfg, section).given()}:
-            found[section] = {name: _public(value) if isinstance(value, str) else value for name, value in given.items()}
+            found[section] = {
+                name: _public(value) if isinstance(value, str) else value for name, value in given.items()
+            }
     found["run"] = {"steps": cfg.run.steps, "seed": cfg.run.seed}
     plain: dict[str, Any] = to_json_types(found)
     return plain

@@ -21,7 +21,7 @@ class HubRepo:
     """A model repository that this machine may write. Raises ConfigError where it may not, before anything long."""
 
     def __init__(self, name: str, *, private: bool = False) -> None:
-        if not _REPO.fullmatch(name):
+        if not isinstance(name, str) or not _REPO.fullmatch(name):
             raise ConfigError(FIELD, name, "use the id of a model repository, as in owner/name")
         self.name = name
         self._api = _reached(name)
@@ -69,7 +69,9 @@ def _trying(name: str, work: Callable[[], object]) -> None:
     try:
         work()
     except Exception as error:  # whatever the hub's client raises
-        way_out = f"the hub does not let this token write there ({_reason(error)}): use a name of yours, or another token"
+        way_out = (
+            f"the hub does not let this token write there ({_reason(error)}): use a name of yours, or another token"
+        )
         raise ConfigError(FIELD, name, way_out) from error
 
 

@@ -120,8 +120,8 @@ class RunConfig(Section):
     """Classes of callbacks, as import paths "module:Class", each made without arguments; beside those that
     ``overlap.train(cfg, callbacks=[...])`` gets."""
     trackers: tuple[str, ...] = free(("tensorboard",))
-    """Where the rows of ``metrics.jsonl`` go too: tensorboard (in the run's directory), wandb, trackio, mlflow, swanlab.
-    The package of each has to be installed (``docs/trackers.md``)."""
+    """Where the rows of ``metrics.jsonl`` go too: tensorboard (in the run's directory), wandb, trackio, mlflow or
+    swanlab. The package of each has to be installed (``docs/trackers.md``)."""
     metric_names: Literal["ours", "verl", "trl"] = free("ours")
     """Names of the metrics at trackers: as in ``metrics.jsonl``, or as verl or TRL call them."""
 

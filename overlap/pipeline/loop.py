@@ -107,8 +107,8 @@ async def overlapped(
     control: Control | None = None,
     on_stall: OnStall = lambda pending, given_up: None,
 ) -> None:
-    """All stages at once, in one task group; ends after ``cfg.run.steps`` steps, by ``control``, or with the first error
-    of a stage.
+    """All stages at once, in one task group; ends after ``cfg.run.steps`` steps, by ``control``, or with the first
+    error of a stage.
     """
     learning = Learning(components, cfg, at.step, at.version)
     tracker = GroupTracker(cfg, prompts, cfg.run.steps - at.step, at.groups, at.carried)

@@ -75,8 +75,8 @@ class Recorder:
         self._evaluation = (began_s, time.monotonic())
 
     async def evaluated_between(self, step: int, began_s: float) -> None:
-        """Note that an evaluation has ended, which began at ``began_s`` after everything else of ``step``: it is no part
-        of the next one.
+        """Note that an evaluation has ended, which began at ``began_s`` after everything else of ``step``: it is no
+        part of the next one.
         """
         ended_s = time.monotonic()
         self._began_s += ended_s - began_s

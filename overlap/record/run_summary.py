@@ -117,8 +117,8 @@ class RunSummary(TypedDict):
     """The figures of a run. NaN stands for what could not be measured."""
 
     exit: str
-    """"finished", "drained", "all prompts solved", "stopped", "stopped by callback NAME", "interrupted", or "error: " and
-    what it was."""
+    """"finished", "drained", "all prompts solved", "stopped", "stopped by callback NAME", "interrupted", or "error: "
+    and what it was."""
     steps: int
     """Steps taken, before a resumption too."""
     seconds: float

@@ -37,8 +37,8 @@ __all__ = [
     "judge_samples",
     "kept_samples",
     "replay",
-    "rollouts_line",
     "rollouts_in",
+    "rollouts_line",
     "shown_samples",
     "steps_in",
 ]

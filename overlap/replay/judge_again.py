@@ -7,7 +7,6 @@ Samples of ``rollouts.jsonl`` come out as such a file, with their new rewards: `
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence

@@ -128,26 +128,13 @@ def run_training(
             with run.failures.tolerate_write_errors("ctl (overlap ctl cannot reach this run)"):
                 stack.enter_context(listening(control, run.ctl))
                 reaper.watch_file(run.ctl)
-            run.failures.report_to(console.print)
             run.add_writer(trackers := Trackers.open(cfg, run, resumed.state.step))
-            session = TrainingSession(
-                inputs,
-                placed.counted(asked),
-                run,
-                scratch,
-                console,
-                reaper,
-                resumed,
-                data,
-                control,
-                kept,
-                hooked,
-                trackers,
-            )
             plan = plan_lines(inputs, asked, placed.seats, memory, kept) + placed.lines()
             plan += [("goes on", resumed.line)] if resumed.line else []
             banner(console, "overlap train", [*plan, ("run directory", str(run.path)), ("log", str(run.log))])
             trackers.check_started()
+            parts = inputs, placed.counted(asked), run, scratch, console, reaper
+            session = TrainingSession(*parts, resumed, data, control, kept, hooked, trackers)
             return _run_session(session, interrupts, console, began)
 
 

@@ -79,7 +79,8 @@ class ChildTracker:
             child.stdout.close()
 
     def _call(self, method: str, *args: Any, wait_s: float = CALL_S) -> None:
-        assert self._child is not None and self._child.stdin is not None
+        assert self._child is not None
+        assert self._child.stdin is not None
         line = json.dumps({"call": method, "args": args}).encode() + b"\n"
         try:
             self._child.stdin.write(line)
@@ -107,7 +108,8 @@ class ChildTracker:
 
     def _answer(self, wait_s: float) -> bytes:
         """The next line of the child. Raises TimeoutError, EOFError."""
-        assert self._child is not None and self._child.stdout is not None
+        assert self._child is not None
+        assert self._child.stdout is not None
         until_s, file = time.monotonic() + wait_s, self._child.stdout
         with selectors.DefaultSelector() as selector:
             selector.register(file, selectors.EVENT_READ)

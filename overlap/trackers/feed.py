@@ -12,6 +12,7 @@ import queue
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 from overlap.errors import error_reason, one_line
@@ -70,10 +71,8 @@ class TrackerFeed:
         if self._closing.is_set():
             return
         self._closing.set()
-        try:
+        with suppress(queue.Full):  # it stands still: its thread is left behind
             self._calls.put(None, timeout=max(0.0, until_s - time.monotonic()))
-        except queue.Full:
-            pass  # it stands still: its thread is left behind
         self._thread.join(max(0.0, until_s - time.monotonic()))
         if self._thread.is_alive():
             self._abandon()

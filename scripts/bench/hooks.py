@@ -1,9 +1,10 @@
 """CPU time that callbacks and trackers take of the driver, per step.
 
-A step of a made run (8 x 8 samples) is recorded and told: first with metrics.jsonl alone, then with callbacks (one that
-does nothing, one that is async, one of transformers), with TensorBoard, with services in processes of their own, and
-with all of it. Services are stubs: what the driver does for one does not depend on what is behind the pipe. Prints ms of
-CPU of all threads of this process above the first line, the median of the rounds, and samples every tenth step included.
+A step of a made run (8 x 8 samples) is recorded and told: first with metrics.jsonl alone, then with callbacks (one
+that does nothing, one that is async, one of transformers), with TensorBoard, with services in processes of their own,
+and with all of it. Services are stubs: what the driver does for one does not depend on what is behind the pipe. Prints
+ms of CPU of all threads of this process above the first line, the median of the rounds and the most; samples are sent
+every tenth step, as in a run.
 """
 
 from __future__ import annotations
@@ -24,8 +25,8 @@ from overlap.callbacks import CallbackRun, CallbackThread, RunEvent, StepTaken, 
 from overlap.config import load_config
 from overlap.pipeline import Control
 from overlap.record import RunDir
-from overlap.run.run_events import RunEvents
-from overlap.trackers import KINDS, TrackerKind, Trackers, run_trackers
+from overlap.run import RunEvents
+from overlap.trackers import KINDS, TrackerKind, Trackers
 
 PAUSE_S = 0.02
 SERVICES = ("wandb", "trackio", "mlflow", "swanlab")
@@ -65,7 +66,10 @@ def spent_ms(folder: Path, steps: int, hooks: list[Any], names: tuple[str, ...])
     trackers.text_of = text_of
     trackers.check_started()
     thread = CallbackThread(
-        check_callbacks(hooks), CallbackRun(run.path, cfg, None, text_of), print, 60.0  # type: ignore[arg-type]
+        check_callbacks(hooks),
+        CallbackRun(run.path, cfg, None, text_of),
+        print,
+        60.0,  # type: ignore[arg-type]
     )
     events = RunEvents(thread, trackers, Control(), print)
 
@@ -102,7 +106,7 @@ def main() -> None:
         "all": (callbacks(), ("tensorboard", *SERVICES)),
     }
     found: dict[str, list[float]] = {name: [] for name in cases}
-    with mock.patch.object(run_trackers, "KINDS", {**KINDS, **stubs}):
+    with mock.patch("overlap.trackers.run_trackers.KINDS", {**KINDS, **stubs}):
         for _ in range(args.rounds):
             for name, (hooks, names) in cases.items():
                 with tempfile.TemporaryDirectory() as folder:

@@ -1,6 +1,6 @@
 """A hub of Hugging Face on this machine: who asks, new repositories, and uploads, as huggingface_hub 2.4 asks for them.
 
-    with Hub() as hub: ... HF_ENDPOINT=hub.url HF_TOKEN=hub.token HF_HUB_DISABLE_XET=1
+with Hub() as hub: ... HF_ENDPOINT=hub.url HF_TOKEN=hub.token HF_HUB_DISABLE_XET=1
 """
 
 from __future__ import annotations

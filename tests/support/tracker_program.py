@@ -1,5 +1,7 @@
 """Feeds a real tracker with the rows of a run directory, as a run does, in the environment of its package; then reads
-back what the package has stored: python tracker_program.py NAME RUN [break-at STEP] prints {"rows": [...], ...} as JSON.
+back what the package has stored.
+
+    python tracker_program.py NAME RUN     prints {"rows": [...], "runs": 1, ...} as JSON
 """
 
 from __future__ import annotations
@@ -13,8 +15,6 @@ from typing import Any
 from overlap.config import load_config
 from overlap.record import RunDir, read_json_lines
 from overlap.trackers import Trackers, check_trackers
-
-HERE = Path(__file__).parent
 
 
 def feed(name: str, folder: Path, rows: list[dict[str, Any]], step: int = 0) -> list[str]:

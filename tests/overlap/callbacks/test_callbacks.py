@@ -234,7 +234,7 @@ def test_an_error_of_the_run_is_told_and_one_at_the_end_does_not_hide_it(stage: 
 
 def test_a_callback_that_fails_at_the_end_is_the_error_of_a_run_that_has_none(stage: Make) -> None:
     session = stage().session(callbacks=[On("on_run_end", failing)])
-    with pytest.raises(CallbackError, match="On.on_run_end raised"):
+    with pytest.raises(CallbackError, match=r"On\.on_run_end raised"):
         play(session)
     assert json.loads(session.run.summary.read_text())["exit"] == "finished"
 

@@ -100,11 +100,11 @@ def test_the_configuration_names_classes(module: types.ModuleType) -> None:
 def test_a_class_that_cannot_be_made_is_refused_by_its_path(module: types.ModuleType, path: str, says: str) -> None:
     module.Mine = Fine  # type: ignore[attr-defined]
     module.Needs = type("Needs", (Fine,), {"__init__": lambda self, more: None})  # type: ignore[attr-defined]
-    with pytest.raises(ConfigError, match="run.callbacks") as raised:
+    with pytest.raises(ConfigError, match=r"run\.callbacks") as raised:
         named_callbacks([path])
     assert says in str(raised.value)
 
 
 def test_a_path_of_another_form_is_refused_by_the_configuration() -> None:
-    with pytest.raises(ConfigError, match='run.callbacks=\'mine\': use "my_module:MyCallback"'):
+    with pytest.raises(ConfigError, match=r"run\.callbacks='mine': use .my_module:MyCallback"):
         load_config(None, ["run.callbacks=[mine]"])

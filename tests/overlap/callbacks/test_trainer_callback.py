@@ -59,7 +59,9 @@ def test_its_events_state_and_arguments_are_those_of_the_run(tmp_path: Path, mon
         "step_end 2", "log 2", "step_begin 2", "save 2", "evaluate 2", "end 2",
     ]  # fmt: skip
     assert (noting.state.max_steps, noting.state.epoch) == (2, 1.0)
-    assert noting.state.best_metric == pytest.approx(max(e["eval_value"] for e in noting.state.log_history if "eval_value" in e))
+    assert noting.state.best_metric == pytest.approx(
+        max(e["eval_value"] for e in noting.state.log_history if "eval_value" in e)
+    )
     assert (noting.args.output_dir, noting.args.max_steps) == (str(session.run.path), 2)
     assert noting.args.to_dict()["learning_rate"] == made.cfg.learn.lr
     assert {"reward/mean", "learn/loss"} <= set(noting.logs) or "reward/mean" in noting.logs

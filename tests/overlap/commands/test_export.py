@@ -202,7 +202,9 @@ def test_a_policy_goes_to_the_hub_with_its_card(told_run: Path, tmp_path: Path) 
     assert f"{hub.url}/owner/adder: uploaded, with its model card" in done.stdout
     assert hub.private == {"owner/adder": True}
     files = hub.files["owner/adder"]
-    assert set(files) == {path.name for path in (tmp_path / "out").iterdir()} >= {"README.md", "curve.png", "config.json"}
+    assert (
+        set(files) == {path.name for path in (tmp_path / "out").iterdir()} >= {"README.md", "curve.png", "config.json"}
+    )
     assert files["model.safetensors"] == (tmp_path / "out" / "model.safetensors").read_bytes()
     card = files["README.md"].decode()
     head = yaml.safe_load(card.split("---")[1])

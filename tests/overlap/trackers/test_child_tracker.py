@@ -85,7 +85,9 @@ def test_an_error_costs_its_call_alone(start: Start, tmp_path: Path) -> None:
     assert calls(tmp_path)[-1] == ["rewind", 0]
 
 
-@pytest.mark.parametrize(("how", "why"), [("die", r"its process has ended \(3\), see run.log"), ("hang", "not answered")])
+@pytest.mark.parametrize(
+    ("how", "why"), [("die", r"its process has ended \(3\), see run.log"), ("hang", "not answered")]
+)
 def test_one_that_dies_or_hangs_is_gone(start: Start, how: str, why: str) -> None:
     tracker = start(row=how)
     with pytest.raises(TrackerGone, match=why):

@@ -121,7 +121,7 @@ def test_one_that_hangs_has_a_deadline_at_the_end(stage: Make, monkeypatch: pyte
 
 def test_one_that_is_refused_is_bad_input_before_anything_is_started(stage: Make) -> None:
     session = stage(does={"start": "refuse"}).session()
-    with pytest.raises(ConfigError, match="run.trackers='wandb': no login here"):
+    with pytest.raises(ConfigError, match=r"run\.trackers='wandb': no login here"):
         session.trackers.check_started()
     session.run.close()
 
