@@ -50,7 +50,8 @@ class Outcome(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class KeptSample:
-    """A sample as the run kept it. ``row`` is its line of ``rollouts.jsonl``; None for one of ``trajectories.jsonl``."""
+    """A sample as the run kept it. ``row`` is its line of ``rollouts.jsonl``, None for one of ``trajectories.jsonl``.
+    """
 
     id: str
     split: str

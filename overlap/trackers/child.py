@@ -58,10 +58,11 @@ def _read(calls: BinaryIO, inbox: queue.SimpleQueue[bytes]) -> None:
 def _answer(tracker: Tracker, method: str, args: list[Any]) -> dict[str, str]:
     try:
         getattr(tracker, method)(*([TrackedRun(**args[0])] if method == "start" else args))
-    except (TrackerRefused, ImportError) as error:
-        return {"refused": one_line(f"{type(error).__name__}: {error}" if isinstance(error, ImportError) else error)}
+    except TrackerRefused as error:
+        return {"refused": one_line(error, 300)}
     except (Exception, SystemExit) as error:  # whatever the package raises: it costs this call alone
-        return {"error": one_line(f"{type(error).__name__}: {error}", 300)}
+        broken = method == "start" and isinstance(error, ImportError)
+        return {"refused" if broken else "error": one_line(f"{type(error).__name__}: {error}", 300)}
     return {}
 
 

@@ -88,9 +88,8 @@ class TrackioRun:
         self._trackio.log({name: value for name, value in row.items() if name != "step"}, step=int(row["step"]))
 
     def samples(self, split: str, step: int, rows: Sequence[Mapping[str, Any]]) -> None:
-        import pandas
-
-        table = self._trackio.Table(dataframe=pandas.DataFrame([dict(row) for row in rows]))
+        names, data = _columns([{**row, "step": step} for row in rows])
+        table = self._trackio.Table(columns=names, data=data)
         self._trackio.log({f"samples/{split}": table}, step=step)
 
     def rewind(self, step: int) -> None:
@@ -136,8 +135,7 @@ class MlflowRun:
 
     def samples(self, split: str, step: int, rows: Sequence[Mapping[str, Any]]) -> None:
         names, data = _columns([{**row, "step": step} for row in rows])
-        table = {name: list(column) for name, column in zip(names, zip(*data, strict=True), strict=True)}
-        self._client.log_table(self._id, data=table, artifact_file=f"samples-{split}.json")
+        self._client.log_dict(self._id, {"columns": names, "data": data}, f"samples/{split}-{step:06d}.json")
 
     def rewind(self, step: int) -> None:
         """Steps that are taken again stand in the curve twice; the later one is the run's."""

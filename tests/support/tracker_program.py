@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -33,26 +34,40 @@ def feed(name: str, folder: Path, rows: list[dict[str, Any]], step: int = 0) -> 
     return list(run.failures)
 
 
+def records(path: Path) -> Iterator[bytes]:
+    """The records of a file in the log format of LevelDB, which W&B and SwanLab write: a header of 7 bytes, then blocks
+    of 32 KiB of parts (checksum of 4 bytes, length of 2, kind of 1: whole, first, middle, last).
+    """
+    data, at, parts = path.read_bytes(), 7, list[bytes]()
+    while at + 7 <= len(data):
+        if (left := 32_768 - at % 32_768) < 7:
+            at += left
+            continue
+        size, kind = int.from_bytes(data[at + 4 : at + 6], "little"), data[at + 6]
+        parts.append(data[at + 7 : at + 7 + size])
+        at += 7 + size
+        if kind in (1, 4):
+            yield b"".join(parts)
+            parts = []
+
+
 def stored_wandb(folder: Path) -> dict[str, Any]:
     """What is in the files of offline runs."""
     from wandb.proto.wandb_internal_pb2 import Record
-    from wandb.sdk.internal.datastore import DataStore
 
-    rows, ids, configs = list[dict[str, Any]](), set[str](), 0
+    rows, ids, configs, tables = list[dict[str, Any]](), set[str](), 0, 0
     for path in sorted(folder.rglob("*.wandb")):
-        store = DataStore()
-        store.open_for_scan(str(path))
-        while (data := store.scan_data()) is not None:
-            record = Record()
-            record.ParseFromString(data)
+        for data in records(path):
+            record = Record.FromString(data)
             if record.HasField("run"):
                 ids.add(record.run.run_id)
                 configs += len(record.run.config.update) > 0
             if record.HasField("history"):
                 row = {(i.key or ".".join(i.nested_key)): json.loads(i.value_json) for i in record.history.item}
-                rows.append({key: value for key, value in row.items() if not key.startswith("_")})
-    texts = [row for row in rows if "samples/heldout" in row]
-    return {"rows": [r for r in rows if r not in texts], "runs": len(ids), "samples": len(texts), "config": configs > 0}
+                tables += any(key.startswith("samples/") for key in row)
+                if not any(key.startswith("samples/") for key in row):
+                    rows.append({key: value for key, value in row.items() if not key.startswith("_")})
+    return {"rows": rows, "runs": len(ids), "samples": tables, "config": configs > 0}
 
 
 def stored_trackio(folder: Path) -> dict[str, Any]:
@@ -93,9 +108,21 @@ def stored_mlflow(folder: Path) -> dict[str, Any]:
 
 def stored_swanlab(folder: Path) -> dict[str, Any]:
     """What is in the files of offline runs."""
-    from swanlab_records import rows_of  # type: ignore[import-not-found]
+    from swanlab.proto.swanlab.record.v1.record_pb2 import Record
 
-    return dict(rows_of(folder))
+    rows, ids, texts, configs = dict[int, dict[str, Any]](), set[str](), 0, 0
+    for path in sorted(folder.rglob("run-*.swanlab")):
+        configs += "lr" in (path.parent / "files" / "config.yaml").read_text()
+        for data in records(path):
+            record = Record.FromString(data)
+            if record.HasField("start"):
+                ids.add(record.start.id)
+            elif record.HasField("scalar"):
+                found = record.scalar
+                rows.setdefault(found.step, {"step": found.step})[found.key] = found.value.number
+            elif record.HasField("media"):
+                texts += 1
+    return {"rows": list(rows.values()), "runs": len(ids), "samples": texts, "config": configs > 0}
 
 
 def main() -> None:

@@ -39,7 +39,8 @@ def environment(folder: Path, **more: str) -> dict[str, str]:
         "HOME": str(folder / "home"),
         "WANDB_MODE": "offline",
         "TRACKIO_DIR": str(folder / "trackio"),
-        "MLFLOW_TRACKING_URI": f"sqlite:///{folder}/mlflow.db",
+        "MLFLOW_TRACKING_URI": f"file://{folder}/mlruns",
+        "MLFLOW_ALLOW_FILE_STORE": "true",
         "SWANLAB_MODE": "offline",
         **more,
     }
