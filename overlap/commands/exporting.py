@@ -66,7 +66,7 @@ def export(
     cfg = _config(state.config, folder)
     target = target or exported_policy(root.parent, state.step)
     check_out(target, folder=True)
-    repo = HubRepo(push, private=private) if push else None
+    repo = HubRepo(push, root.parent, private=private) if push else None
     import_whole("numpy", "torch")
     policy = resolve_policy(cfg.model.policy)
     partial = partial_path(target.absolute())
@@ -77,7 +77,7 @@ def export(
             os.rename(partial, target)
     finally:
         remove_path(partial)
-    url = repo.push(target, root.parent, state.step, version) if repo is not None else ""
+    url = repo.push(target, state.step, version) if repo is not None else ""
     return ExportedPolicy(target, state.step, version, url)
 
 

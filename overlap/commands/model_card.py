@@ -12,7 +12,7 @@ from typing import Any
 
 import yaml
 
-from overlap.analysis import RunData, load_run
+from overlap.analysis import RunData
 from overlap.atomic import write_atomic
 from overlap.config import config_from_dict
 from overlap.errors import ConfigError
@@ -25,12 +25,10 @@ _SECTIONS = ("model", "rollout", "episode", "verify", "learn", "critic")
 """Of the configuration, those that say what was learned, and how."""
 
 
-def write_model_card(folder: Path, run: Path, step: int, version: int, name: str) -> None:
-    """Write ``README.md`` and ``curve.png`` into ``folder``, the policy of the run directory ``run`` after ``step``;
-    ``name`` is that of its repository. Raises ConfigError, RunDirError.
+def write_model_card(folder: Path, data: RunData, step: int, version: int, name: str) -> None:
+    """Write ``README.md`` and ``curve.png`` into ``folder``, the policy of a run after ``step``; ``name`` is that of its repository. Raises ConfigError, RunDirError.
     """
-    data = load_run(run)
-    curve = _write_curve(folder / CURVE, data, run)
+    curve = _write_curve(folder / CURVE, data)
     lines = [*_front_matter(data), f"# {name.partition('/')[2]}", "", *_what(data, step, version)]
     lines += [*_evaluation(data, step), *_curve(curve), *_data(data), *_settings(data), *_use(name)]
     write_atomic(folder / CARD, "\n".join(lines) + "\n")
@@ -81,9 +79,9 @@ def _curve(there: bool) -> Iterator[str]:
         yield from ("## Training", "", f"![Rewards, lengths and times of the run]({CURVE})", "")
 
 
-def _write_curve(path: Path, data: RunData, run: Path) -> bool:
+def _write_curve(path: Path, data: RunData) -> bool:
     """The picture of the run's end, or one of its steps so far."""
-    if (drawn := RunFile.PICTURE.of(run)).is_file():
+    if (drawn := RunFile.PICTURE.of(data.path)).is_file():
         shutil.copyfile(drawn, path)
         return True
     if not data.steps:

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from overlap.analysis import load_run
 from overlap.commands.model_card import write_model_card
 from overlap.errors import ConfigError, OverlapError, one_line
 
@@ -18,20 +19,23 @@ FIELD = "--push"
 
 
 class HubRepo:
-    """A model repository that this machine may write. Raises ConfigError where it may not, before anything long."""
+    """A model repository for a policy of ``run``, which this machine may write. Raises ConfigError where it may not,
+    before anything long.
+    """
 
-    def __init__(self, name: str, *, private: bool = False) -> None:
+    def __init__(self, name: str, run: Path, *, private: bool = False) -> None:
         if not isinstance(name, str) or not _REPO.fullmatch(name):
             raise ConfigError(FIELD, name, "use the id of a model repository, as in owner/name")
-        self.name = name
+        self.name, self._run = name, load_run(run)
+        _ = self._run.config  # raises where it cannot be read: the model card tells of it
         self._api = _reached(name)
         _trying(name, lambda: self._api.create_repo(name, private=private or None, exist_ok=True))
 
-    def push(self, folder: Path, run: Path, step: int, version: int) -> str:
+    def push(self, folder: Path, step: int, version: int) -> str:
         """Write the model card into ``folder`` and upload all of it; returns the address of the repository. Raises
         OverlapError: the folder stays.
         """
-        write_model_card(folder, run, step, version, self.name)
+        write_model_card(folder, self._run, step, version, self.name)
         try:
             found = self._api.upload_folder(
                 repo_id=self.name, folder_path=folder, commit_message=f"Policy after step {step}, by overlap-rl"

@@ -13,6 +13,9 @@ from typing import Any
 from urllib.parse import urlparse
 
 
+_SILENT = {"HF_HUB_DISABLE_PROGRESS_BARS": "1"}
+
+
 class Hub:
     """``files``: by repository, path -> content. ``fails``: statuses by the first word of a request's path."""
 
@@ -54,7 +57,7 @@ class Hub:
 
     def environment(self) -> dict[str, str]:
         """What the hub's client has to be told."""
-        return {"HF_ENDPOINT": self.url, "HF_TOKEN": self.token, "HF_HUB_DISABLE_XET": "1"}
+        return {"HF_ENDPOINT": self.url, "HF_TOKEN": self.token, "HF_HUB_DISABLE_XET": "1", **_SILENT}
 
     def answer(self, request: BaseHTTPRequestHandler, body: bytes) -> None:
         path = urlparse(request.path).path
@@ -67,6 +70,7 @@ class Hub:
             status, told = 401, {"error": "Invalid username or password."}
         else:
             told = self._told(path, body)
+            status = 404 if told.get("error") else 200
         sent = json.dumps(told).encode()
         request.send_response(status)
         request.send_header("Content-Type", "application/json")
@@ -98,7 +102,8 @@ class Hub:
             for line in body.splitlines():
                 self._commit(self.files.setdefault(name, {}), json.loads(line))
             return {"commitUrl": f"{self.url}/{name}/commit/{'0' * 40}", "commitOid": "0" * 40, "success": True}
-        return {"sha": "0" * 40, "siblings": [], "id": "owner/name"}
+        name = "/".join(path.removeprefix("/api/models/").split("/")[:2])
+        return {"sha": "0" * 40, "siblings": [], "id": name} if name in self.files else {"error": "Repository not found"}
 
     def _object(self, asked: dict[str, Any]) -> dict[str, Any]:
         return {**asked, "actions": {"upload": {"href": f"{self.url}/lfs/{asked['oid']}", "header": {}}}}

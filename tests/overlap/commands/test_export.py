@@ -228,10 +228,10 @@ def test_a_policy_goes_to_the_hub_with_its_card(told_run: Path, tmp_path: Path) 
     ],
 )
 def test_what_cannot_be_pushed_is_refused_before_anything_is_exported(
-    trained: Path, tmp_path: Path, push: str, environment: dict[str, str], fails: dict[str, int], says: str
+    told_run: Path, tmp_path: Path, push: str, environment: dict[str, str], fails: dict[str, int], says: str
 ) -> None:
     with Hub(**fails) as hub:
-        done = pushed(trained, tmp_path / "out", hub.environment() | environment, "--push", push)
+        done = pushed(told_run, tmp_path / "out", hub.environment() | environment, "--push", push)
     (line,) = done.stderr.splitlines()
     assert done.returncode == 2
     assert f"--push='{push}': " in line

@@ -22,7 +22,6 @@ from overlap.errors import ConfigError
 from overlap.fakes import fake_prompts
 from overlap.prepare.run_inputs import RunInputs
 from overlap.record import Rollouts, read_json_lines
-from sandbox.core import Judgement, Verdict
 
 KEPT = ("run.keep_rollouts=true", "run.steps=4", "run.samples=all", "run.trackers=[]")
 
@@ -40,9 +39,7 @@ class Judge(Verifier):
         found = self.ruling(trajectory)
         if isinstance(found, str):
             return Scored(trajectory, None, None, found, 0.0, 0.0, 0.0)
-        verdict = Verdict.AC if found >= 1 else Verdict.WA
-        judgement = Judgement("p", verdict, (), 0, 1, False, "B", "python", "", "", 0.0, 0.0)
-        return Scored(trajectory, found, judgement, "", 0.0, 0.0, 0.0, program_sha256="0" * 16)
+        return Scored(trajectory, found, None, "", 0.0, 0.0, 0.0)
 
 
 class NoEngine(Generator):
@@ -123,7 +120,7 @@ def test_what_changed_is_told_by_figure_verdict_problem_and_sample(lab: Lab, cap
     lost = [row for row in rows if row["prompt"] == other and row["reward"]]
     assert f"{len(rows)} samples of {lab.run}/rollouts.jsonl judged again" in told
     assert "before, then after" in told
-    assert re.search(rf"^  {other} +0\.\d+ -> 0\.000   {len(lost)} of \d+$", told, re.MULTILINE)
+    assert re.search(rf"^  {other} +[01]\.\d+ -> 0\.000   {len(lost)} of \d+$", told, re.MULTILINE)
     assert "(the first 2)" in told or len(lost) < 2
     assert cli.main(["judge-again", str(lab.run), "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
