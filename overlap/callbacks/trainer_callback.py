@@ -85,7 +85,7 @@ class TrainerCallbackAdapter:
 
     @property
     def _epoch(self) -> float:
-        return self.state.global_step / max(1, self.state.max_steps)
+        return float(self.state.global_step / max(1, self.state.max_steps))
 
     def _begin_step(self) -> list[Action]:
         asked = self._asked()

@@ -50,8 +50,7 @@ class Outcome(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class KeptSample:
-    """A sample as the run kept it. ``row`` is its line of ``rollouts.jsonl``, None for one of ``trajectories.jsonl``.
-    """
+    """A sample as the run kept it. ``row`` is its line of ``rollouts.jsonl``, None for one of ``trajectories.jsonl``."""
 
     id: str
     split: str
@@ -144,7 +143,7 @@ class RejudgedRun:
         found = [("mean reward", mean(rewards[0]), mean(rewards[1]))]
         solved = [[float(value >= 1) for value in side] for side in rewards]
         found.append(("solved share", mean(solved[0]), mean(solved[1])))
-        found.append(("groups that teach", *map(float, teaching)))
+        found.append(("groups that teach", float(teaching[0]), float(teaching[1])))
         lost = [float(sum(one.reward is None for one in side)) for side in zip(*both, strict=True)] or [0.0, 0.0]
         return [*found, ("not judged", lost[0], lost[1])]
 
@@ -190,12 +189,12 @@ class ProblemChange(NamedTuple):
 
 
 def _problem_change(name: str, samples: Sequence[Rejudged]) -> ProblemChange:
-    means = [mean([o.reward for o in side if o.reward is not None] or [0.0]) for side in _sides(samples)]
-    return ProblemChange(name, *means, sum(s.changed for s in samples), len(samples))
+    before, after = _mean_reward([s.before for s in samples]), _mean_reward([s.after for s in samples])
+    return ProblemChange(name, before, after, sum(s.changed for s in samples), len(samples))
 
 
-def _sides(samples: Sequence[Rejudged]) -> tuple[list[Outcome], list[Outcome]]:
-    return [s.before for s in samples], [s.after for s in samples]
+def _mean_reward(outcomes: Sequence[Outcome]) -> float:
+    return mean([outcome.reward for outcome in outcomes if outcome.reward is not None] or [0.0])
 
 
 def _value(outcome: Outcome) -> float:

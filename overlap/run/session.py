@@ -362,7 +362,7 @@ class TrainingSession:
         try:
             self.events.tell_end(self.step, self.reason, figures if self.taken else {}, error)
         finally:
-            known = {"callbacks": self.events.figures} if self.callbacks else {}
+            known: dict[str, Any] = {"callbacks": self.events.figures} if self.callbacks else {}
             known |= {"not_written": list(self.run.failures)}
             if self.taken and any(figures.get(name) != value for name, value in known.items()):
                 figures.update(cast(RunSummary, known))

@@ -103,7 +103,8 @@ class Hub:
                 self._commit(self.files.setdefault(name, {}), json.loads(line))
             return {"commitUrl": f"{self.url}/{name}/commit/{'0' * 40}", "commitOid": "0" * 40, "success": True}
         name = "/".join(path.removeprefix("/api/models/").split("/")[:2])
-        return {"sha": "0" * 40, "siblings": [], "id": name} if name in self.files else {"error": "Repository not found"}
+        unknown = path.startswith("/api/models/") and name not in self.files
+        return {"error": "Repository not found"} if unknown else {"sha": "0" * 40, "siblings": [], "id": name}
 
     def _object(self, asked: dict[str, Any]) -> dict[str, Any]:
         return {**asked, "actions": {"upload": {"href": f"{self.url}/lfs/{asked['oid']}", "header": {}}}}

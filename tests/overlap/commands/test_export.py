@@ -198,7 +198,8 @@ def told_run(trained: Path, tmp_path: Path) -> Path:
 def test_a_policy_goes_to_the_hub_with_its_card(told_run: Path, tmp_path: Path) -> None:
     with Hub() as hub:
         done = pushed(told_run, tmp_path / "out", hub.environment(), "--push", "owner/adder", "--private")
-    assert (done.returncode, done.stderr) == (0, "")
+    assert done.returncode == 0, (done.stderr, hub.requests)
+    assert done.stderr == ""
     assert f"{hub.url}/owner/adder: uploaded, with its model card" in done.stdout
     assert hub.private == {"owner/adder": True}
     files = hub.files["owner/adder"]
