@@ -26,7 +26,9 @@ _SECTIONS = ("model", "rollout", "episode", "verify", "learn", "critic")
 
 
 def write_model_card(folder: Path, data: RunData, step: int, version: int, name: str) -> None:
-    """Write ``README.md`` and ``curve.png`` into ``folder``, the policy of a run after ``step``; ``name`` is that of its repository. Raises ConfigError, RunDirError."""
+    """Write ``README.md`` and ``curve.png`` into ``folder``, the policy of a run after ``step``; ``name`` is that of
+    its repository. Raises ConfigError, RunDirError.
+    """
     curve = _write_curve(folder / CURVE, data)
     lines = [*_front_matter(data), f"# {name.partition('/')[2]}", "", *_what(data, step, version)]
     lines += [*_evaluation(data, step), *_curve(curve), *_data(data), *_settings(data), *_use(name)]

@@ -149,5 +149,5 @@ class RunSummary(TypedDict):
     engine_outages_s: list[float]
     not_written: list[str]
     """Files that the run could not write, with the reason."""
-    callbacks: NotRequired[dict[str, CallbackCost]]
+    callbacks: dict[str, CallbackCost]
     """What each callback has cost."""

@@ -50,7 +50,7 @@ class Outcome(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class KeptSample:
-    """A sample as the run kept it. ``row`` is its line of ``rollouts.jsonl``, None for one of ``trajectories.jsonl``."""
+    """A sample as the run kept it. ``row`` is its line of ``rollouts.jsonl``, if it is one of these."""
 
     id: str
     split: str

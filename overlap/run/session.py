@@ -362,8 +362,7 @@ class TrainingSession:
         try:
             self.events.tell_end(self.step, self.reason, figures if self.taken else {}, error)
         finally:
-            known: dict[str, Any] = {"callbacks": self.events.figures} if self.callbacks else {}
-            known |= {"not_written": list(self.run.failures)}
+            known = {"callbacks": self.events.figures, "not_written": list(self.run.failures)}
             if self.taken and any(figures.get(name) != value for name, value in known.items()):
                 figures.update(cast(RunSummary, known))
                 self.run.finish(figures)
@@ -377,5 +376,5 @@ class TrainingSession:
             "restarts": self.restarts.lines,
             "engine_outages_s": self.outages,
             "not_written": list(self.run.failures),
-            **({"callbacks": self.events.figures} if self.callbacks else {}),
+            "callbacks": self.events.figures,
         }

@@ -12,7 +12,6 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import urlparse
 
-
 _SILENT = {"HF_HUB_DISABLE_PROGRESS_BARS": "1"}
 
 
@@ -85,7 +84,7 @@ class Hub:
         if path == "/api/repos/create":
             asked = json.loads(body)
             name = f"{asked.get('organization') or 'owner'}/{asked['name']}"
-            self.private[name] = bool(asked.get("private"))
+            self.private[name] = bool(asked.get("private")) or asked.get("visibility") == "private"
             self.files.setdefault(name, {})
             return {"url": f"{self.url}/{name}", "name": name, "id": name}
         if "/preupload/" in path:
