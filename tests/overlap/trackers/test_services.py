@@ -74,3 +74,25 @@ def test_the_rows_there_are_those_of_metrics_jsonl(name: str, tmp_path: Path) ->
     assert list(there) == list(wanted)
     for step, row in wanted.items():
         assert there[step] == pytest.approx(row, rel=1e-6)
+
+
+NOWHERE = "http://127.0.0.1:9"
+
+
+@pytest.mark.wide
+@pytest.mark.parametrize(
+    ("name", "settings"),
+    [
+        ("wandb", {"WANDB_MODE": "online", "WANDB_BASE_URL": NOWHERE, "WANDB_API_KEY": "0" * 40}),
+        ("mlflow", {"MLFLOW_TRACKING_URI": NOWHERE, "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2"}),
+    ],
+)
+def test_a_network_that_is_down_costs_a_run_its_deadline_at_the_end_and_is_told(
+    name: str, settings: dict[str, str], tmp_path: Path
+) -> None:
+    rows = [{"step": step, "reward/mean": 0.5} for step in (1, 2, 3, 4)]
+    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    done = program(name, tmp_path, TRACKER_UNREAD="1", **settings)
+    assert done.returncode == 0, done.stderr[-2000:]
+    lost = json.loads(done.stdout.splitlines()[-1])["lost"]
+    assert [line.startswith(f"tracker {name} (") for line in lost] == [True]
