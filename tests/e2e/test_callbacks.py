@@ -1,4 +1,4 @@
-"""A callback of a real run: it evaluates, saves and stops while samples are in the engine, and then all is evaluated."""
+"""A callback of a real run evaluates, saves, and stops it while samples are in the engine."""
 
 from __future__ import annotations
 
@@ -49,7 +49,8 @@ def test_a_real_run_obeys_its_callback(tiny_policy: Path, tmp_path: Path) -> Non
     summary = overlap.train(load_config(None, fields), ToyTask(), callbacks=[hook])
     assert summary["exit"] == "stopped by callback Hook.on_step: enough"
     assert hook.told == [
-        ("evaluate", 0), ("step", 1), ("evaluate", 1), ("step", 2), ("save", 2), ("step", 3), ("evaluate", 3), ("end", 3),
+        ("evaluate", 0), ("step", 1), ("evaluate", 1), ("step", 2), ("save", 2),
+        ("step", 3), ("evaluate", 3), ("end", 3),
     ]  # fmt: skip
     assert (summary["steps"], summary["policy"]["version"]) == (3, 3)
     assert (tmp_path / "run" / "checkpoints" / "step-000002" / "COMPLETE").exists()
