@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import sys
 import types
+from pathlib import Path
 from typing import Any
 
 import pytest
+from rows import refusal
 
 import overlap
-from overlap import Callback
+from overlap import Callback, cli
 from overlap.callbacks import check_callbacks, named_callbacks
 from overlap.config import load_config
 from overlap.errors import ConfigError
@@ -108,3 +110,22 @@ def test_a_class_that_cannot_be_made_is_refused_by_its_path(module: types.Module
 def test_a_path_of_another_form_is_refused_by_the_configuration() -> None:
     with pytest.raises(ConfigError, match=r"run\.callbacks='mine': use .my_module:MyCallback"):
         load_config(None, ["run.callbacks=[mine]"])
+
+
+@pytest.mark.parametrize("dry", [[], ["--dry-run"]])
+@pytest.mark.parametrize(
+    ("field", "says"),
+    [
+        ("run.callbacks=[no_such_module:Mine]", "importing no_such_module raised ModuleNotFoundError"),
+        ("run.trackers=[mlflow]", "run.trackers='mlflow': needs a package that is not installed: pip install mlflow"),
+        ("run.trackers=[wadnb]", "run.trackers='wadnb': is no tracker; use some of tensorboard, wandb"),
+    ],
+)
+def test_the_command_refuses_in_one_line_before_anything_is_loaded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dry: list[str], field: str, says: str
+) -> None:
+    monkeypatch.setattr("overlap.trackers.kinds.find_spec", lambda name: None if name == "mlflow" else name)
+    for module in ("overlap.run.training", "overlap.commands.train"):
+        monkeypatch.setattr(f"{module}.prepare", lambda *a: pytest.fail("inputs were loaded"))
+    assert says in refusal(cli.main, ["train", *dry, f"run.dir={tmp_path / 'run'}", field])
+    assert not (tmp_path / "run").exists()
