@@ -1,4 +1,4 @@
-"""A callback of a real run evaluates, saves, and stops it while samples are in the engine."""
+"""A callback of a real run evaluates, saves, stops it while samples are in the engine; its samples are judged again."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_a_real_run_obeys_its_callback(tiny_policy: Path, tmp_path: Path) -> Non
         "model.response_tokens": 32, "rollout.groups_per_step": 4, "rollout.samples_per_group": 6,
         "rollout.max_sequences": 24, "rollout.max_staleness": 1, "learn.micro_batch_tokens": 512,
         "learn.truncated": "zero", "run.steps": 1000, "run.dir": str(tmp_path / "run"), "run.eval_samples": 2,
-        "run.device": "cpu",
+        "run.device": "cpu", "run.keep_rollouts": True,
     }  # fmt: skip
     hook = Hook()
     summary = overlap.train(load_config(None, fields), ToyTask(), callbacks=[hook])
@@ -57,3 +57,19 @@ def test_a_real_run_obeys_its_callback(tiny_policy: Path, tmp_path: Path) -> Non
     rows = read_json_lines(tmp_path / "run" / "metrics.jsonl")
     assert [row["step"] for row in rows if "eval/samples" in row] == [0, 1, 3]
     assert json.loads((tmp_path / "run" / "summary.json").read_text())["callbacks"]["Hook"]["calls"] == 8
+    judged_again(tmp_path)
+
+
+def judged_again(folder: Path) -> None:
+    """What the run has kept comes to the same by its own task, and to the opposite by the opposite one."""
+    from toy import ToyTask
+
+    class Opposite(ToyTask):
+        def reward(self, prompt, answer, judgement):
+            return 1.0 - super().reward(prompt, answer, judgement)
+
+    same = overlap.judge_again(folder / "run", task=ToyTask())
+    assert (len(same.samples), same.changed) == (3 * 24, [])
+    other = overlap.judge_again(folder / "run", task=Opposite(), out=folder / "again")
+    assert len(other.changed) == len(other.samples)
+    assert other.note == "3 steps for overlap train --from-rollouts"
