@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from overlap.trackers.kinds import KINDS, TrackerKind, check_trackers
     from overlap.trackers.metric_names import NAMES, renamed
     from overlap.trackers.run_trackers import Trackers
-    from overlap.trackers.tracker import TrackedRun, Tracker, TrackerRefused
+    from overlap.trackers.tracker import TrackedRun, Tracker, TrackerFault, TrackerRefused
 else:
     from sandbox.lazy import names
 
@@ -23,6 +23,7 @@ __all__ = [
     "NAMES",
     "TrackedRun",
     "Tracker",
+    "TrackerFault",
     "TrackerFeed",
     "TrackerKind",
     "TrackerRefused",

@@ -22,7 +22,7 @@ from typing import Any
 
 from overlap.process import child_environment, process_tree
 from overlap.trackers.feed import TrackerGone
-from overlap.trackers.tracker import TrackedRun, TrackerRefused
+from overlap.trackers.tracker import TrackedRun, TrackerFault, TrackerRefused
 
 START_S, CALL_S = 120.0, 60.0
 """Time for a tracker to start, and to take a call; one that needs longer is ended."""
@@ -104,7 +104,7 @@ class ChildTracker:
         if "error" in answer:
             if method == "start":
                 self.kill()
-            raise RuntimeError(answer["error"])
+            raise TrackerFault(answer["error"])
 
     def _answer(self, wait_s: float) -> bytes:
         """The next line of the child. Raises TimeoutError, EOFError."""

@@ -16,7 +16,7 @@ from contextlib import suppress
 from typing import Any
 
 from overlap.errors import error_reason, one_line
-from overlap.trackers.tracker import TrackedRun, Tracker, TrackerRefused
+from overlap.trackers.tracker import TrackedRun, Tracker, TrackerFault, TrackerRefused
 
 QUEUE = 1_000
 """Calls that wait for a tracker; a row has some 100 numbers."""
@@ -113,10 +113,8 @@ class TrackerFeed:
         except TrackerGone as error:
             self._tracker = None
             self._lose(str(error))
-        except OSError as error:
-            self._lose(error_reason(error.__cause__ if isinstance(error.__cause__, OSError) else error))
         except Exception as error:  # a tracker can raise anything, and none of it ends a run
-            self._lose(f"{type(error).__name__}: {error}")
+            self._lose(_reason(error))
 
     def _running(self) -> Tracker | None:
         """The tracker, started; None where it cannot be."""
@@ -128,7 +126,7 @@ class TrackerFeed:
             except TrackerRefused as error:
                 self.refused, self._tracker = one_line(error, 300), None
             except Exception as error:  # the network, mostly
-                self.waiting, self._tracker = one_line(f"{type(error).__name__}: {error}", 200), None
+                self.waiting, self._tracker = _reason(error), None
                 self.started.set()
                 if self._closing.wait(RETRY_S):
                     return None
@@ -138,3 +136,11 @@ class TrackerFeed:
                 self._starts += 1
             self.started.set()
         return self._tracker
+
+
+def _reason(error: Exception) -> str:
+    """What is told of an error of a tracker."""
+    cause = error.__cause__ if isinstance(error.__cause__, OSError) else error
+    if isinstance(cause, OSError) or isinstance(error, TrackerFault | TrackerGone):
+        return error_reason(cause)
+    return one_line(f"{type(error).__name__}: {error}", 200)

@@ -155,15 +155,20 @@ class SwanlabRun:
         self._swanlab = swanlab
         files = Path(os.environ.get("SWANLAB_LOG_DIR") or Path(run.files) / "swanlog")
         files.mkdir(parents=True, exist_ok=True)
-        swanlab.init(
-            project=os.environ.get("SWANLAB_PROJ_NAME") or run.project,
-            experiment_name=run.name,
-            config=dict(run.config),
-            logdir=str(files),
-            mode=os.environ.get("SWANLAB_MODE") or None,
-            id=f"{run.id:0<21}",
-            resume="allow",
-        )
+        try:
+            swanlab.init(
+                project=os.environ.get("SWANLAB_PROJ_NAME") or run.project,
+                experiment_name=run.name,
+                config=dict(run.config),
+                logdir=str(files),
+                mode=os.environ.get("SWANLAB_MODE") or None,
+                id=f"{run.id:0<21}",
+                resume="allow",
+            )
+        except RuntimeError as error:
+            if "login" in str(error):  # SwanLab has no error of its own for that
+                raise TrackerRefused(f"{error} Use `swanlab login`, or SWANLAB_MODE=offline") from error
+            raise
 
     def row(self, row: Mapping[str, Any]) -> None:
         self._swanlab.log({name: value for name, value in row.items() if name != "step"}, step=int(row["step"]))

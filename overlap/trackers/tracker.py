@@ -14,6 +14,10 @@ class TrackerRefused(Exception):
     """The tracker cannot be used as it is set up: no package, no login, a wrong address. Trying again is no use."""
 
 
+class TrackerFault(Exception):
+    """An error that a tracker raised in another process: its type and its text."""
+
+
 @dataclass(frozen=True, slots=True)
 class TrackedRun:
     """What a tracker is told of the run. JSON types alone."""

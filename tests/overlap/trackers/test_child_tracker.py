@@ -15,7 +15,7 @@ from places import ROOT, SUPPORT
 from tracker_stubs import calls
 
 from overlap.process import identify, process_tree
-from overlap.trackers import TrackedRun, TrackerRefused
+from overlap.trackers import TrackedRun, TrackerFault, TrackerRefused
 from overlap.trackers.child_tracker import ChildTracker
 from overlap.trackers.feed import TrackerGone
 
@@ -79,7 +79,7 @@ def test_one_that_is_refused_says_so_and_is_gone(start: Start, tmp_path: Path, h
 
 def test_an_error_costs_its_call_alone(start: Start, tmp_path: Path) -> None:
     tracker = start(row="raise")
-    with pytest.raises(RuntimeError, match="ConnectionError: the network is down"):
+    with pytest.raises(TrackerFault, match="ConnectionError: the network is down"):
         tracker.row({"step": 1})
     tracker.rewind(0)
     assert calls(tmp_path)[-1] == ["rewind", 0]

@@ -76,6 +76,21 @@ def test_the_rows_there_are_those_of_metrics_jsonl(name: str, tmp_path: Path) ->
         assert there[step] == pytest.approx(row, rel=1e-6)
 
 
+@pytest.mark.parametrize(
+    ("name", "settings", "says"),
+    [
+        ("wandb", {"WANDB_MODE": "online"}, "No API key configured. Use `wandb login` to log in."),
+        ("swanlab", {"SWANLAB_MODE": "online"}, "Use `swanlab login`, or SWANLAB_MODE=offline"),
+    ],
+)
+def test_without_a_login_the_run_is_refused(name: str, settings: dict[str, str], says: str, tmp_path: Path) -> None:
+    (tmp_path / "rows.jsonl").write_text('{"step": 1, "reward/mean": 0.5}\n')
+    done = program(name, tmp_path, TRACKER_UNREAD="1", **settings)
+    assert done.returncode == 1
+    assert f"ConfigError: run.trackers='{name}': " in done.stderr
+    assert says in done.stderr
+
+
 NOWHERE = "http://127.0.0.1:9"
 
 
