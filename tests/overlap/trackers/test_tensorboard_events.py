@@ -66,7 +66,8 @@ def test_what_came_after_the_checkpoint_is_forgotten(
     for step in (1, 2, 3):
         board.row({"step": step, "reward/mean": 0.1 * step})
     if restarted:
-        monkeypatch.setattr("overlap.trackers.tensorboard_events.os.getpid", lambda: 2**22 + 1)
+        later = "events.out.tfevents.9999999999.overlap.1"
+        monkeypatch.setattr(TensorBoardEvents, "_file_name", staticmethod(lambda: later))
         board = begun(tmp_path, step=2)
     else:
         board.rewind(2)
