@@ -4,6 +4,7 @@
     summary = overlap.train(cfg)               # or: with overlap.start(cfg) as run: ..., which trains in a thread
     rate = overlap.evaluate(cfg)               # pass@k on the held-out prompts
     answers = overlap.rollout(cfg, limit=8)    # samples with their rewards
+    again = overlap.judge_again("runs/first")  # kept samples, judged by a changed task or set of tests
     run = overlap.load_run("runs/first")       # what a run has left: metrics, samples, evaluations
     overlap.write_report("runs/first")         # the same as one HTML page
     policy = overlap.export("runs/first")      # a Hugging Face checkpoint of a saved state
@@ -20,7 +21,8 @@ if TYPE_CHECKING:
     from overlap import core as core
     from overlap import errors as errors
     from overlap.analysis import RunData, load_run
-    from overlap.commands import ExportedPolicy, ScoredAnswers, evaluate, export, rollout
+    from overlap.callbacks import Callback, Evaluate, Save, Stop
+    from overlap.commands import ExportedPolicy, ScoredAnswers, evaluate, export, judge_again, rollout
     from overlap.config import Config, load_config
     from overlap.errors import ConfigError, OverlapError
     from overlap.evaluation import PassRate
@@ -35,8 +37,10 @@ else:  # imported on first use: a command is to hear a signal before it imports 
     __getattr__ = names(__name__)
 
 __all__ = [
+    "Callback",
     "Config",
     "ConfigError",
+    "Evaluate",
     "ExportedPolicy",
     "OverlapError",
     "PassRate",
@@ -44,11 +48,14 @@ __all__ = [
     "RunData",
     "RunStatus",
     "RunSummary",
+    "Save",
     "ScoredAnswers",
+    "Stop",
     "Task",
     "chat_prompt",
     "evaluate",
     "export",
+    "judge_again",
     "load_config",
     "load_run",
     "reward_task",

@@ -102,6 +102,10 @@ class StoppedError(OverlapError, RuntimeError):
     """The run was stopped, as its owner asked, before it had anything to save."""
 
 
+class CallbackError(OverlapError, RuntimeError):
+    """A callback, which is the user's code, raised an error, returned something unusable, or did not return."""
+
+
 class StaleBatchError(OverlapError, AssertionError):
     """The learner received a sample older than ``max_staleness``."""
 

@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from overlap.commands.answering import ScoredAnswers, evaluate, rollout
     from overlap.commands.check_data import SandboxComponent
     from overlap.commands.exporting import ExportedPolicy, export
+    from overlap.commands.judging_again import judge_again
     from overlap.commands.standalone import ServingParts, check_engines, run_standalone
     from overlap.commands.train import ANY_CORES, dry_run, plan_devices
 else:
@@ -28,6 +29,7 @@ __all__ = [
     "dry_run",
     "evaluate",
     "export",
+    "judge_again",
     "plan_devices",
     "rollout",
     "run_standalone",

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from overlap.atomic import guarded, partial_path, remove_path
+from overlap.commands.publishing import HubRepo
 from overlap.config import Config, check_count_given, config_from_dict, path_given
 from overlap.errors import ConfigError
 from overlap.learner import export_policy
@@ -34,13 +35,24 @@ class ExportedPolicy(NamedTuple):
     step: int
     """The step of the run after which this was its policy."""
     version: int
+    url: str = ""
+    """Of the repository that it was pushed to."""
 
 
-def export(run: str | Path, *, step: int | None = None, out: str | Path | None = None) -> ExportedPolicy:
+def export(
+    run: str | Path,
+    *,
+    step: int | None = None,
+    out: str | Path | None = None,
+    push: str = "",
+    private: bool = False,
+) -> ExportedPolicy:
     """Write the policy of the run directory ``run`` after ``step`` (default: of the newest checkpoint) into ``out``, a
     folder that is not there yet (default: ``policy-step-N`` in the run directory).
 
-    The folder appears whole or not at all. Raises ConfigError, RunDirError.
+    The folder appears whole or not at all. ``push``: a repository "owner/name" of the Hugging Face hub, made where it
+    is not there (``private`` if so asked), to which the folder goes with a model card. Raises ConfigError, RunDirError;
+    OverlapError where the upload failed.
     """
     way_out = "name the directory of a run with run.save_every=N"
     run = str(path_given("run", run, "runs/first"))
@@ -54,6 +66,7 @@ def export(run: str | Path, *, step: int | None = None, out: str | Path | None =
     cfg = _config(state.config, folder)
     target = target or exported_policy(root.parent, state.step)
     check_out(target, folder=True)
+    repo = HubRepo(push, root.parent, private=private) if push else None
     import_whole("numpy", "torch")
     policy = resolve_policy(cfg.model.policy)
     partial = partial_path(target.absolute())
@@ -64,7 +77,8 @@ def export(run: str | Path, *, step: int | None = None, out: str | Path | None =
             os.rename(partial, target)
     finally:
         remove_path(partial)
-    return ExportedPolicy(target, state.step, version)
+    url = repo.push(target, state.step, version) if repo is not None else ""
+    return ExportedPolicy(target, state.step, version, url)
 
 
 def _config(stored: dict[str, dict[str, object]], folder: Path) -> Config:

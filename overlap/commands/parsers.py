@@ -35,7 +35,7 @@ STYLES = ("plain", "trl", "verl", "openrlhf", "areal", "slime")
 def add_commands(commands: Subparsers) -> None:
     """Add the parsers of all commands."""
     training = (_train, _rollout, _filter, _check_data, _export, _ctl, add_cluster)
-    reading = (_show, _view, _report, _export_samples, _replay, _fields, _doctor, _init)
+    reading = (_show, _view, _report, _export_samples, _replay, _judge_again, _fields, _doctor, _init)
     for add in (*training, *reading):
         add(commands)
 
@@ -100,13 +100,18 @@ def _export(commands: Subparsers) -> None:
     export.add_argument("run", metavar="RUN", help="run directory, for instance runs/first")
     export.add_argument("--step", type=_positive, default=None, metavar="N", help="step of the checkpoint (the newest)")
     export.add_argument("--out", type=Path, default=None, metavar="DIR", help="folder to write (RUN/policy-step-N)")
+    text = "upload it, with a model card, to this repository of the Hugging Face hub"
+    export.add_argument("--push", default="", metavar="OWNER/NAME", help=text)
+    export.add_argument("--private", action="store_true", help="with --push: make a repository that others cannot see")
 
 
 def _run_export(args: argparse.Namespace) -> Iterator[str]:
     from overlap.commands.exporting import export
 
-    folder, step, version = export(args.run, step=args.step, out=args.out)
-    yield f"{folder}: the policy after step {step} (version {version})"
+    made = export(args.run, step=args.step, out=args.out, push=args.push, private=args.private)
+    yield f"{made.path}: the policy after step {made.step} (version {made.version})"
+    if made.url:
+        yield f"{made.url}: uploaded, with its model card"
 
 
 def _export_samples(commands: Subparsers) -> None:
@@ -184,6 +189,21 @@ def _run_replay(args: argparse.Namespace) -> Iterator[str]:
     from overlap.replay import replay
 
     yield from replay(args.run, args.overrides, trace=args.trace)
+
+
+def _judge_again(commands: Subparsers) -> None:
+    text = (
+        "judge the samples that a run has kept by a changed task, verifier or set of tests, and show what changed; "
+        "starts no engine"
+    )
+    made = _add(commands, "judge-again", _later("judging_again", "judge_again_command"), text)
+    made.add_argument("run", metavar="RUN", help="run directory, for instance runs/first")
+    made.add_argument("--task", default="", metavar="MODULE:CLASS", help="the task that judges (that of the run)")
+    text = "write the samples with their new rewards, for train --from-rollouts: a folder that is not there yet"
+    made.add_argument("--out", type=Path, default=None, metavar="DIR", help=text)
+    made.add_argument("--json", action="store_true", help="print the result as JSON, with all samples that changed")
+    made.add_argument("--limit", type=_positive, default=20, metavar="N", help="samples in the list (20)")
+    _add_overrides(made)
 
 
 def _doctor(commands: Subparsers) -> None:

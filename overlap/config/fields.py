@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 
 from overlap.config.learn import ENGINE_RANKS, CriticConfig, LearnConfig
 from overlap.config.rollout import EpisodeConfig, RolloutConfig, check_sharing
-from overlap.config.rules import Section, above, at_least, free, require
+from overlap.config.rules import IMPORT_PATH, Section, above, at_least, free, require
 
 if TYPE_CHECKING:
     from overlap.config.load import Overrides
@@ -80,6 +80,10 @@ class VerifyConfig(Section):
         require(self.workers <= cores, "verify.workers", self.workers, way_out)
 
 
+TRACKERS = ("tensorboard", "wandb", "trackio", "mlflow", "swanlab")
+"""What ``run.trackers`` may name."""
+
+
 @dataclass(frozen=True, slots=True)
 class RunConfig(Section):
     """The run itself."""
@@ -113,13 +117,30 @@ class RunConfig(Section):
     (``docs/samples.md`` says which), all, or none."""
     restarts: int = at_least(0, 2, may_change=True)
     """How often a run whose learner died goes back to its newest checkpoint by itself."""
+    callbacks: tuple[str, ...] = free(())
+    """Classes of callbacks, as import paths "module:Class", each made without arguments; beside those that
+    ``overlap.train(cfg, callbacks=[...])`` gets."""
+    trackers: tuple[str, ...] = free(("tensorboard",))
+    """Where the rows of ``metrics.jsonl`` go too: tensorboard (in the run's directory), wandb, trackio, mlflow or
+    swanlab. The package of each has to be installed (``docs/trackers.md``)."""
+    metric_names: Literal["ours", "verl", "trl"] = free("ours")
+    """Names of the metrics at trackers: as in ``metrics.jsonl``, or as verl or TRL call them."""
 
     def __post_init__(self) -> None:
         self.check()
+        self._check_trackers()
         samples, greedy = self.eval_samples, self.eval_temperature == 0
         require(samples > 0 or not self.eval_every, "run.eval_samples", samples, "run.eval_every needs 1 or more")
         way_out = "greedy answers (run.eval_temperature=0) to a problem are all the same: use 1"
         require(samples <= 1 or not greedy, "run.eval_samples", samples, way_out)
+
+    def _check_trackers(self) -> None:
+        names = self.trackers
+        for name in names:
+            require(name in TRACKERS, "run.trackers", name, f"is no tracker; use some of {', '.join(TRACKERS)}")
+            require(names.count(name) == 1, "run.trackers", name, "stands there twice: name it once")
+        for path in self.callbacks:
+            require(IMPORT_PATH.fullmatch(path) is not None, "run.callbacks", path, 'use "my_module:MyCallback"')
 
 
 @dataclass(frozen=True, slots=True)

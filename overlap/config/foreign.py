@@ -154,14 +154,17 @@ _NAMES = {
     "run.eval_temperature": "val_kwargs.temperature",
     "run.eval_samples, which evaluates before and after a run": "val_before_train eval_on_start eval_strategy do_eval",
     "run.keep_rollouts": "rollout_data_dir",
-    "none: metrics go to metrics.jsonl and to TensorBoard, samples to trajectories.jsonl (run.samples)": (
-        "report_to logger use_wandb wandb wandb_project wandb_run_name use_tensorboard log_completions logging_steps "
-        "log_val_generations logging_strategy log_level"
+    "run.trackers": "report_to logger use_wandb wandb use_tensorboard",
+    "none: a tracker has it from its environment (WANDB_PROJECT, docs/trackers.md), and the run's name from run.dir": (
+        "wandb_project wandb_run_name trackio_space_id"
+    ),
+    "none: metrics go to metrics.jsonl and to run.trackers at each step, samples to trajectories.jsonl (run.samples)": (
+        "log_completions logging_steps log_val_generations logging_strategy log_level"
     ),
     "the flag --resume": "resume_from_checkpoint resume_mode load_checkpoint resume",
     "the flag --config": "config config_file config_path",
     "the flag --dry-run": "dry_run dryrun",
-    "none: it is sent nowhere; the policy is in RUN/policy": "push_to_hub hub_model_id",
+    "none: `overlap export RUN --push owner/name` uploads a policy": "push_to_hub hub_model_id",
 }
 FOREIGN = {name: here for here, names in _NAMES.items() for name in names.split()}
 """What ends a name there ("val_kwargs.n", "n") → what it is here."""

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 _BOUND, _WAY_OUT, MAY_CHANGE = "bound", "way out", "may change"
 ImportPath = str
 """Beside the choices of a field: "module:function" names a function of the user's (``overlap.config.import_path``)."""
-_IMPORT_PATH = re.compile(r"\w+(\.\w+)*:\w+")
+IMPORT_PATH = re.compile(r"\w+(\.\w+)*:\w+")
 
 
 def at_least(low: float, default: Any, *, most: float = math.inf, may_change: bool = False) -> Any:
@@ -111,7 +111,7 @@ def _check_type(name: str, got: Any, want: Any) -> None:
     if options := choices(want):
         known = any(got == option and type(got) is type(option) for option in options)
         own = str in get_args(want)
-        known = known or (own and isinstance(got, str) and _IMPORT_PATH.fullmatch(got) is not None)
+        known = known or (own and isinstance(got, str) and IMPORT_PATH.fullmatch(got) is not None)
         way_out = f"use one of {', '.join(map(str, options))}"
         require(known, name, got, way_out + (", or a function of yours as my_module:my_function" if own else ""))
     elif want is float:

@@ -123,6 +123,12 @@ class Evaluator:
     """Gets the name of the best policy and the reason when it cannot be written."""
     record: Callable[[int, Sequence[Scored]], Awaitable[None]]
     """Gets the samples of each evaluation, and the step after which it was made."""
+    _samples: Sequence[Scored] = field(default=(), init=False)
+
+    def pop_samples(self) -> Sequence[Scored]:
+        """The samples of the last evaluation, once."""
+        samples, self._samples = self._samples, ()
+        return samples
 
     async def begin(self, step: int) -> dict[str, float]:
         """Evaluate the policy that the run begins with; a run that goes on after ``step`` knows it or never will.
@@ -143,10 +149,19 @@ class Evaluator:
         every = self.cfg.run.eval_every
         return row(await self._evaluate(step)) if every and step % every == 0 and self._wanted else {}
 
+    async def now(self, step: int) -> dict[str, float]:
+        """Evaluate when somebody asks for it, unless the policy of ``step`` was evaluated; returns the columns."""
+        due = self._wanted and step not in self.course.points and not (step == 0 and self.course.before)
+        return row(await self._evaluate(step)) if due else {}
+
     async def end(self, step: int) -> dict[str, float]:
         """Evaluate the final policy, unless its step was due; returns the columns of this evaluation."""
         due = self._wanted and step not in self.course.points
         return row(await self._evaluate(step)) if due else {}
+
+    async def _record(self, step: int, samples: Sequence[Scored]) -> None:
+        self._samples = samples
+        await self.record(step, samples)
 
     @property
     def _wanted(self) -> bool:
@@ -185,7 +200,7 @@ class Evaluator:
             temperature=self.cfg.eval_temperature,
             progress=lambda done, of: progress.live(f"{when}: scored {done}/{of}"),
             stall_s=run.stall_s,
-            record=partial(self.record, step),
+            record=partial(self._record, step),
         )
         progress.phase(f"{when}: {rate}")
         return rate

@@ -40,6 +40,10 @@ class LoopState:
     """No group could be admitted."""
 
 
+class EndedEarly(Exception):
+    """Leaves the loop after ``Control.end``, and gives up what is in flight."""
+
+
 OnSave = Callable[[tuple[Scored, ...]], Awaitable[None]]
 """Keeps where the run stands between two steps; gets the results that no step has taken (``StepResult.carried``)."""
 
@@ -48,7 +52,8 @@ class Control:
     """Handed to ``overlapped``, which obeys it between two steps. What is underway is finished in any case.
 
     ``pause``: no group is admitted and no further step is learned until ``resume``. ``drain``: no group is admitted any
-    more; the loop ends when all complete steps are learned. ``save``: call ``on_save``, also while paused.
+    more; the loop ends when all complete steps are learned. ``end``: no further step is learned, and samples in flight
+    are given up. ``save``: call ``on_save``, also while paused, and before an end.
     """
 
     def __init__(self) -> None:
@@ -56,6 +61,8 @@ class Control:
         self.paused = self.draining = False
         self.saves = False
         """A save was asked for, and is not made."""
+        self.ended_by = ""
+        """Who asked for the end, and why."""
         self._over = self._stands = False
         self._changed = asyncio.Event()
         self._loop: tuple[GroupTracker, Flow] | None = None
@@ -71,6 +78,11 @@ class Control:
     def drain(self) -> None:
         """Also ends a pause."""
         self.paused, self.draining = False, True
+        self._apply()
+
+    def end(self, by: str) -> None:
+        """Also ends a pause. The first one who asks is named in ``ended_by``."""
+        self.paused, self.ended_by = False, self.ended_by or by
         self._apply()
 
     def save(self) -> None:
@@ -101,7 +113,9 @@ class Control:
         return "draining" if self.draining else "running"
 
     async def next_step(self) -> tuple[Group, ...] | None:
-        """The loop's: the groups of the next step when it may be learned, None after the last. Saves when asked to."""
+        """The loop's: the groups of the next step when it may be learned, None after the last. Saves when asked to.
+        Raises EndedEarly.
+        """
         assert self._loop is not None
         tracker, steps = self._loop[0], self._loop[0].steps
         while True:
@@ -110,6 +124,9 @@ class Control:
                 if self.on_save is not None:
                     await self.on_save(tracker.finished)
                 self.saves = False  # one that was asked for meanwhile is the same
+            elif self.ended_by:
+                self._over = True
+                raise EndedEarly
             elif self.paused:
                 await self._stand()
             elif steps.waiting or steps.ended:

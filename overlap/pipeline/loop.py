@@ -25,7 +25,7 @@ from overlap.config import Config
 from overlap.core import Request, Scored, Trajectory
 from overlap.errors import EngineLost, naming_stage
 from overlap.pipeline.assemble import Assembler
-from overlap.pipeline.control import Control
+from overlap.pipeline.control import Control, EndedEarly
 from overlap.pipeline.flow import Flow, Pending
 from overlap.pipeline.learning import Components, Learning, StepResult
 from overlap.pipeline.lookahead import Lookahead
@@ -107,7 +107,9 @@ async def overlapped(
     control: Control | None = None,
     on_stall: OnStall = lambda pending, given_up: None,
 ) -> None:
-    """All stages at once, in one task group; ends after ``cfg.run.steps`` steps, or with the first error of a stage."""
+    """All stages at once, in one task group; ends after ``cfg.run.steps`` steps, by ``control``, or with the first
+    error of a stage.
+    """
     learning = Learning(components, cfg, at.step, at.version)
     tracker = GroupTracker(cfg, prompts, cfg.run.steps - at.step, at.groups, at.carried)
     control = control or Control()
@@ -115,7 +117,7 @@ async def overlapped(
     tracker.window.allowed = lookahead.leases
     control.begin()
     try:
-        with unwrapped():
+        with suppress(EndedEarly), unwrapped():
             async with asyncio.TaskGroup() as tasks:
                 beside = [tasks.create_task(learning.serve_again(), name="serve again")]
                 await _begin(learning, at, prompts, on_ready)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from overlap.record.command_line import masked
     from overlap.record.digest import data_digest
     from overlap.record.group_rows import by_group
-    from overlap.record.json_lines import JsonLines, parse_json_lines, read_json_lines
+    from overlap.record.json_lines import JsonLines, append_whole, parse_json_lines, read_json_lines
     from overlap.record.logs import Console, OpenConsole, guest, quiet
     from overlap.record.looplag import LoopLag
     from overlap.record.metrics import read_steps, solved, step_row
@@ -45,13 +45,14 @@ if TYPE_CHECKING:
     from overlap.record.resume import BEGINNING, Resumed, check_reopen, go_back, reopen, stored_config
     from overlap.record.rollouts import MARK, Rollouts, write_rollouts
     from overlap.record.run_files import RunFile, exported_policy
-    from overlap.record.run_summary import PolicyFigures, RunSummary
+    from overlap.record.run_summary import CallbackCost, PolicyFigures, RunSummary
     from overlap.record.rundir import RunDir
     from overlap.record.sample_rows import SampleNotes, SampleRows
     from overlap.record.sample_writer import SampleWriter
     from overlap.record.timing import judged, mean, result_timing
     from overlap.record.trace import Tracer
     from overlap.record.traffic import BusyClock
+    from overlap.record.write_failures import WriteFailures
 else:  # imported on first use: a command that reads a run starts in a tenth of the time
     from sandbox.lazy import names
 
@@ -63,6 +64,7 @@ __all__ = [
     "MARK",
     "PASS_AT_1",
     "BusyClock",
+    "CallbackCost",
     "Carryover",
     "Console",
     "JsonLines",
@@ -81,6 +83,8 @@ __all__ = [
     "SampleRows",
     "SampleWriter",
     "Tracer",
+    "WriteFailures",
+    "append_whole",
     "banner",
     "by_group",
     "by_parameter",

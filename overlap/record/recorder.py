@@ -74,6 +74,15 @@ class Recorder:
         """Note that an evaluation has ended, which began at ``began_s`` after a parity check: it is part of no step."""
         self._evaluation = (began_s, time.monotonic())
 
+    async def evaluated_between(self, step: int, began_s: float) -> None:
+        """Note that an evaluation has ended, which began at ``began_s`` after everything else of ``step``: it is no
+        part of the next one.
+        """
+        ended_s = time.monotonic()
+        self._began_s += ended_s - began_s
+        with self._run.failures.tolerate_write_errors(RunFile.TRACE):
+            await asyncio.to_thread(self._tracer.span, "evaluate", began_s, ended_s, f"after step {step}")
+
     async def evaluation(self, step: int, samples: Sequence[Scored]) -> None:
         """Record the samples of the evaluation after ``step``."""
         await asyncio.to_thread(self._samples.evaluation, step, samples)

@@ -11,7 +11,7 @@ of all prompts of the run.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -75,6 +75,16 @@ class Rollouts:
             return cls(path, str(first["data"]), known, lines)
         except UNREADABLE as exc:
             raise _unreadable(path, exc) from exc
+
+    def rows(self) -> Iterator[dict[str, Any]]:
+        """The lines of the samples, one after another, as they are. Raises ConfigError."""
+        try:
+            with self.path.open("rb") as file:
+                for offset in self.lines.values():
+                    file.seek(offset)
+                    yield json.loads(file.readline())
+        except UNREADABLE as exc:
+            raise _unreadable(self.path, exc) from exc
 
     def scored(self, request: Request, at_s: float) -> Scored:
         """The sample of a request, whole; ``at_s`` is when its step is learned. Raises ConfigError."""

@@ -25,6 +25,7 @@ class RunFile(Enum):
     CONFIG       = ("config.yaml",        "",                              "")
     METRICS      = ("metrics.jsonl",      "metrics.jsonl",                 "metrics.jsonl")
     EVENTS       = ("events",             "events/events.out.tfevents.*",  "")
+    TRACKERS     = ("trackers",           "trackers",                      "")
     TRAJECTORIES = ("trajectories.jsonl", "trajectories.jsonl",            "trajectories.jsonl")
     GROUPS       = ("groups.jsonl",       "groups.jsonl",                  "")
     ROLLOUTS     = ("rollouts.jsonl",     "rollouts.jsonl",                "")

@@ -106,11 +106,19 @@ class PolicyFigures(TypedDict, total=False):
     checkpoint: str | None
 
 
+class CallbackCost(TypedDict):
+    """Calls of a callback, and the seconds in them."""
+
+    calls: int
+    seconds: float
+
+
 class RunSummary(TypedDict):
     """The figures of a run. NaN stands for what could not be measured."""
 
     exit: str
-    """"finished", "drained", "all prompts solved", "stopped", "interrupted", or "error: " and what it was."""
+    """"finished", "drained", "all prompts solved", "stopped", "stopped by callback NAME", "interrupted", or "error: "
+    and what it was."""
     steps: int
     """Steps taken, before a resumption too."""
     seconds: float
@@ -141,3 +149,5 @@ class RunSummary(TypedDict):
     engine_outages_s: list[float]
     not_written: list[str]
     """Files that the run could not write, with the reason."""
+    callbacks: dict[str, CallbackCost]
+    """What each callback has cost."""

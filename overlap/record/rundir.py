@@ -20,7 +20,7 @@ from overlap.record.checkpoint import RunState
 from overlap.record.command_line import command_line
 from overlap.record.json_lines import JsonLines, file_size, json_line, size_until
 from overlap.record.metrics import worst_nodes_line
-from overlap.record.metrics_writers import METRICS_WRITERS, MetricsWriter
+from overlap.record.metrics_writers import MetricsFile, MetricsWriter
 from overlap.record.rollouts import kept_sample_row, rollouts_header
 from overlap.record.run_files import RunFile
 from overlap.record.write_failures import WriteFailures
@@ -52,7 +52,7 @@ class RunDir:
         self.best = RunFile.BEST.of(path)
         self.failures = WriteFailures()
         self._lock = lock
-        self._writers = [make(path) for make in METRICS_WRITERS]
+        self._writers: list[MetricsWriter] = [MetricsFile(path)]
         self._samples = JsonLines(self.trajectories)
         self._groups = JsonLines(self.groups)
         self._kept = JsonLines(self.rollouts)
@@ -116,6 +116,10 @@ class RunDir:
             "groups_offset": file_size(self.groups),
             "rollouts_offset": file_size(self.rollouts),
         }
+
+    def add_writer(self, writer: MetricsWriter) -> None:
+        """Have ``writer`` get the rows from here on, too; ``close`` closes it."""
+        self._writers.append(writer)
 
     def step(self, row: Mapping[str, Any]) -> None:
         """Give the row of a step (``row["step"]``) to all writers of metrics."""

@@ -30,11 +30,12 @@ class WriteFailures:
         self.step = 0
         """The step whose files are being written."""
         self._found: dict[str, WriteFailure] = {}
-        self._report_line: Callable[[str], None] = lambda line: None
+        self.report_line: Callable[[str], None] = lambda line: None
+        """Gets lines for a person."""
 
     def report_to(self, report_line: Callable[[str], None]) -> None:
         """From here on call ``report_line`` when a file fails for the first time; those before are reported now."""
-        self._report_line = report_line
+        self.report_line = report_line
         for failure in self._found.values():
             self._report(failure)
 
@@ -58,10 +59,10 @@ class WriteFailures:
     def recovered(self, name: str) -> None:
         """Note that what was missing of ``name`` has been written after all."""
         if self._found.pop(name, None) is not None:
-            self._report_line(f"{name} is written again, and nothing of it is missing")
+            self.report_line(f"{name} is written again, and nothing of it is missing")
 
     def _report(self, failure: WriteFailure) -> None:
-        self._report_line(f"{failure.name} is not being written: {failure.reason}; the run goes on without it")
+        self.report_line(f"{failure.name} is not being written: {failure.reason}; the run goes on without it")
 
     def __iter__(self) -> Iterator[str]:
         return map(str, tuple(self._found.values()))

@@ -3,6 +3,16 @@
 Starts no engine and no verifier.
 """
 
+from overlap.replay.judge_again import (
+    KeptSample,
+    PromptKey,
+    Rejudged,
+    RejudgedRun,
+    judge_samples,
+    kept_samples,
+    rollouts_line,
+    shown_samples,
+)
 from overlap.replay.kept_rollouts import (
     NEEDS,
     SavedGenerator,
@@ -10,15 +20,25 @@ from overlap.replay.kept_rollouts import (
     UnpublishedLearner,
     check_rollouts,
     rollouts_in,
+    steps_in,
 )
 from overlap.replay.simulate import replay
 
 __all__ = [
     "NEEDS",
+    "KeptSample",
+    "PromptKey",
+    "Rejudged",
+    "RejudgedRun",
     "SavedGenerator",
     "SavedVerifier",
     "UnpublishedLearner",
     "check_rollouts",
+    "judge_samples",
+    "kept_samples",
     "replay",
     "rollouts_in",
+    "rollouts_line",
+    "shown_samples",
+    "steps_in",
 ]

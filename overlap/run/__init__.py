@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from overlap.run.handle import Run, start
     from overlap.run.open_close import Component, gc_frozen, open_components
     from overlap.run.parts import PartFactory
+    from overlap.run.run_events import RunEvents
     from overlap.run.session import ALL_SOLVED
     from overlap.run.training import run_training, train
 else:
@@ -24,6 +25,7 @@ __all__ = [
     "Component",
     "PartFactory",
     "Run",
+    "RunEvents",
     "RunStatus",
     "ask",
     "gc_frozen",

@@ -18,10 +18,12 @@ import math
 import sys
 import threading
 import time
+from collections.abc import Sequence
 from functools import cache, partial
 from types import TracebackType
-from typing import TextIO
+from typing import Any, TextIO
 
+from overlap.callbacks import check_callbacks
 from overlap.config import Config
 from overlap.core import Task
 from overlap.errors import ConfigError, StoppedError, one_line
@@ -41,7 +43,14 @@ class Run(RunControl):
     """
 
     def __init__(
-        self, cfg: Config, task: Task | None, *, resume: bool, with_changes: bool, console: TextIO | None
+        self,
+        cfg: Config,
+        task: Task | None,
+        *,
+        resume: bool,
+        with_changes: bool,
+        console: TextIO | None,
+        callbacks: Sequence[Any] = (),
     ) -> None:
         super().__init__()
         self.expect(cfg.run.dir, cfg.run.steps)
@@ -57,7 +66,13 @@ class Run(RunControl):
             self._begun.set()
             try:
                 self._figures = run_training(
-                    cfg, task, resume=resume, with_changes=with_changes, control=self, output=output
+                    cfg,
+                    task,
+                    resume=resume,
+                    with_changes=with_changes,
+                    control=self,
+                    output=output,
+                    callbacks=callbacks,
                 )
                 self.end(exit=self._figures["exit"])
             except BaseException as error:  # it is raised where somebody waits
@@ -169,6 +184,7 @@ def start(
     resume: bool = False,
     with_changes: bool = False,
     console: TextIO | None = None,
+    callbacks: Sequence[Any] = (),
 ) -> Run:
     """Start training in a thread and return immediately; see :func:`overlap.train` for the arguments. ``Run.wait``
     raises bad input; arguments of a wrong type are refused at once (ConfigError).
@@ -180,4 +196,5 @@ def start(
     check_run_given(cfg, resume)
     if console is not None and not hasattr(console, "write"):
         raise ConfigError("console", console, "give a stream such as sys.stderr, or an open text file, or None")
-    return Run(cfg, task, resume=resume, with_changes=with_changes, console=console)
+    hooked = check_callbacks(callbacks)
+    return Run(cfg, task, resume=resume, with_changes=with_changes, console=console, callbacks=hooked)

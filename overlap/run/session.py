@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, cast
 
 from overlap.aio import race
+from overlap.callbacks import CallbackRun, CallbackThread
 from overlap.clock import now
-from overlap.core import Learner, Scored
+from overlap.core import Learner, Prompt, Scored
 from overlap.errors import LearnerDiedError, OverlapError
 from overlap.evaluation import EvaluationHistory, Evaluator
 from overlap.pipeline import Components, Pending, Position, PromptStream, overlapped
@@ -42,14 +43,16 @@ from overlap.run.open_close import Component, open_components
 from overlap.run.parts import PartFactory, before_starts
 from overlap.run.restarts import INTERRUPTED, Restarts, death_in
 from overlap.run.run_end import write_end
+from overlap.run.run_events import BY_CALLBACK, RunEvents
 from overlap.run.save_policy import PolicySaver
 from overlap.run.step_log import StepLog
+from overlap.trackers import Trackers
 
 _STOPPED_AT_THE_START = "the run was stopped before its first step"
 _STOPPED_ON_ITS_WAY_BACK = "the run was stopped while it went back to a checkpoint: --resume goes on from there"
 ALL_SOLVED = "all prompts solved"
-ENDS = ("finished", "drained", ALL_SOLVED)
-"""Reasons of a run that ended in order."""
+ENDS = ("finished", "drained", ALL_SOLVED, BY_CALLBACK)
+"""How the reason of a run begins that ended in order."""
 
 
 @dataclass
@@ -68,9 +71,13 @@ class TrainingSession:
     control: RunControl = field(default_factory=RunControl)
     rollouts: Rollouts | None = None
     """Samples to train from in the place of an engine and a verifier."""
+    callbacks: Sequence[Any] = ()
+    """As ``check_callbacks`` returned them."""
+    trackers: Trackers = field(default_factory=Trackers)
     reason: str = INTERRUPTED
     course: EvaluationHistory = field(init=False)
     policy_saver: PolicySaver = field(init=False)
+    events: RunEvents = field(init=False)
     restarts: Restarts = field(init=False)
     recorder: Recorder | None = None
     steps: StepLog | None = None
@@ -82,8 +89,21 @@ class TrainingSession:
         self.course = EvaluationHistory.from_dict(self.resumed.state.evaluation)
         self.policy_saver = PolicySaver(self.run, self.inputs.policy, self._save_policy, self.console.print)
         self.restarts = Restarts(self.run, self.inputs.cfg, self.console.print)
+        self.events = self._make_events()
         self._earlier_s, self._taken = self.resumed.state.seconds, 0
         self._death: LearnerDiedError | None = None
+
+    def _make_events(self) -> RunEvents:
+        cfg, report_line = self.inputs.cfg, self.console.print
+        run = CallbackRun(self.run.path, cfg, self.control, self._text_of)
+        thread = CallbackThread(self.callbacks, run, report_line, cfg.run.stall_s)
+        self.trackers.text_of = self._text_of
+        why = "" if cfg.run.eval_samples else "run.eval_samples is 0"
+        why = why or ("" if self.inputs.heldout else "there are no held-out prompts")
+        return RunEvents(thread, self.trackers, self.control.loop_control, report_line, why)
+
+    def _text_of(self, prompt: Prompt) -> str:
+        return str(self.inputs.tokenizer.decode(list(prompt.token_ids)))
 
     # --- attempts -------------------------------------------------------------------------------------------
 
@@ -144,6 +164,8 @@ class TrainingSession:
     def _how_it_ended(self) -> str:
         if self.control.stopped:
             return "stopped"
+        if by := self.control.loop_control.ended_by:
+            return BY_CALLBACK + by
         early = ALL_SOLVED if self._prompts.ended else "drained"
         return early if self.step < self.inputs.cfg.run.steps else "finished"
 
@@ -188,6 +210,7 @@ class TrainingSession:
             self._prompts,
             self.parts.learner,
             evaluator,
+            self.events,
             lambda: self.seconds,
             at.step,
             at.version,
@@ -202,7 +225,7 @@ class TrainingSession:
         p = self.inputs
         return SampleWriter(
             self.run,
-            lambda prompt: str(p.tokenizer.decode(list(prompt.token_ids))),
+            self._text_of,
             lambda prompt, answer: p.task.program(prompt, answer),
             p.cfg.run.samples,
             critic=p.cfg.learn.advantage == "gae",
@@ -322,7 +345,7 @@ class TrainingSession:
             seconds=self._earlier_s + seconds,
             run_dir=self.run.path,
             lag=self._lag.run() if self.recorder else None,
-            evaluations=self.course.summary(self.step if self.reason in ENDS else None),
+            evaluations=self.course.summary(self.step if self.reason.startswith(ENDS) else None),
             measure=self.course.measure,
             warnings=warnings_at_the_end(left) if self.taken else (),
             extra=self._extra(),
@@ -331,6 +354,18 @@ class TrainingSession:
             title = f"{self.inputs.cfg.model.policy}, {len(rows)} steps"
             write_end(self.run, figures, left, self.course, title)
         return cast(RunSummary, figures)
+
+    def tell_end(self, figures: RunSummary, error: BaseException | None) -> None:
+        """Tell callbacks and trackers that the run has ended, by ``error`` or in order; ``figures`` and summary.json
+        then have what could not be told. Raises CallbackError, unless there is an ``error``.
+        """
+        try:
+            self.events.tell_end(self.step, self.reason, figures if self.taken else {}, error)
+        finally:
+            known = {"callbacks": self.events.figures, "not_written": list(self.run.failures)}
+            if self.taken and any(figures.get(name) != value for name, value in known.items()):
+                figures.update(cast(RunSummary, known))
+                self.run.finish(figures)
 
     def _extra(self) -> dict[str, Any]:
         p, solved = self.inputs, self._prompts.figures if self.recorder else {}
@@ -341,4 +376,5 @@ class TrainingSession:
             "restarts": self.restarts.lines,
             "engine_outages_s": self.outages,
             "not_written": list(self.run.failures),
+            "callbacks": self.events.figures,
         }

@@ -9,8 +9,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from overlap.aio import shielded_thread, threaded
+from overlap.callbacks import CheckpointSaved, Evaluated, RunEvent, RunStarted, StepTaken
 from overlap.clock import now
 from overlap.core import Batch, Learner, Scored
+from overlap.errors import CallbackError
 from overlap.evaluation import Evaluator
 from overlap.pipeline import PromptStream, StepResult
 from overlap.prepare import RunInputs
@@ -28,6 +30,7 @@ from overlap.record import (
     selection_line,
     writing,
 )
+from overlap.run.run_events import RunEvents
 
 
 @dataclass
@@ -40,6 +43,7 @@ class StepLog:
     prompts: PromptStream
     learner: Learner
     evaluator: Evaluator
+    events: RunEvents
     seconds: Callable[[], float]
     """Wall time of the run so far."""
     step: int
@@ -58,6 +62,7 @@ class StepLog:
 
     async def begin(self) -> None:
         """Evaluate the policy before the first step, which starts when this returns."""
+        await self._tell(RunStarted(self.step, resumed=self.step > 0))
         await self._note_evaluation(await self.evaluator.begin(self.step))
         self.recorder.begin()
 
@@ -69,24 +74,47 @@ class StepLog:
         """Write an evaluation before the first or after the last step as a row of its own."""
         if found:
             await asyncio.to_thread(self.run.step, {"step": self.step, **found})
+            await self._tell_evaluation(self.step, found)
+
+    async def _tell_evaluation(self, step: int, found: Mapping[str, float]) -> None:
+        course, samples = self.evaluator.course, self.evaluator.pop_samples()
+        if (figures := course.curve().get(step)) is not None:
+            await self.events.tell(Evaluated(step, figures, found, samples))
+
+    async def _tell(self, event: RunEvent) -> None:
+        """Tell callbacks; evaluate where one asks for it."""
+        if not await self.events.tell(event):
+            return
+        began = time.monotonic()
+        if found := await self.evaluator.now(self.step):
+            await self.recorder.evaluated_between(self.step, began)
+            await self._note_evaluation(found)
 
     async def on_weights(self, result: StepResult) -> None:
         """Evaluate the policy that a step has made, when that is due."""
         began, self._evaluated = time.monotonic(), {}
         try:
             self._evaluated = await self.evaluator.after_step(result.batch.step)
+            if self._evaluated:
+                self.recorder.evaluated(began)
+                await self._tell_evaluation(result.batch.step, self._evaluated)
         except BaseException:
             await self._note(result)  # the step was taken, whatever became of its evaluation
             raise
-        if self._evaluated:
-            self.recorder.evaluated(began)
 
     async def on_step(self, result: StepResult) -> None:
-        """Write a step's row, and a checkpoint when that is due."""
+        """Write a step's row, tell callbacks, and write a checkpoint when that is due, also where a callback failed."""
         await self._note(result)
+        fault = None
+        try:
+            await self._tell(StepTaken(self.step, self.recorder.rows[-1], result.batch))
+        except CallbackError as error:
+            fault = error
         every = self.inputs.cfg.run.save_every
         if every and self.step % every == 0:
             await self.checkpoint(result.carried)
+        if fault is not None:
+            raise fault
 
     async def _note(self, result: StepResult) -> None:
         batch = result.batch
@@ -112,23 +140,25 @@ class StepLog:
 
     async def checkpoint(self, carried: tuple[Scored, ...]) -> None:
         """Write a checkpoint while the loop's other tasks run; ``carried`` are the results that no step has taken. If
-        it cannot be written, training goes on without it. Raises LearnerError.
+        it cannot be written, training goes on without it. Raises LearnerError, CallbackError.
         """
         self.data = self.data or await asyncio.to_thread(data_digest, self.inputs.train)
         root, best = self.run.checkpoints, self.evaluator.course.best
         state = self._state(len(carried))
-        spare = {best["step"]} if best else set()
+        spare, folder = {best["step"]} if best else set(), path_of(root, self.step)
         with self.run.failures.tolerate_write_errors(RunFile.CHECKPOINTS):
-            if is_complete(folder := path_of(root, self.step)):  # the learner has not moved since
+            if is_complete(folder):  # the learner has not moved since
                 await shielded_thread(save_carryover, folder, carried, now())
                 await shielded_thread(save_state, folder, state)
             else:
                 made = writing(root, self.step, keep=self.inputs.cfg.run.keep_last, spare=spare)
-                async with threaded(made) as folder:
-                    await shielded_thread(save_carryover, folder, carried, now())
-                    await self.learner.save(folder / LEARNER, kind="state")
-                    await shielded_thread(save_state, folder, state)
+                async with threaded(made) as making:
+                    await shielded_thread(save_carryover, making, carried, now())
+                    await self.learner.save(making / LEARNER, kind="state")
+                    await shielded_thread(save_state, making, state)
             self.run.failures.recovered(str(RunFile.CHECKPOINTS))
+        if is_complete(folder):
+            await self._tell(CheckpointSaved(self.step, folder))
 
     def _state(self, carried: int) -> RunState:
         traced, traced_us = self.recorder.traced

@@ -5,11 +5,13 @@ from __future__ import annotations
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
+from typing import Any
 
+from overlap.callbacks import check_callbacks, named_callbacks
 from overlap.config import Config, check_config_given, path_given
 from overlap.core import Task
 from overlap.errors import ConfigError
@@ -37,6 +39,7 @@ from overlap.run.control import RunControl
 from overlap.run.control_socket import listening
 from overlap.run.restarts import reason_of
 from overlap.run.session import TrainingSession
+from overlap.trackers import Trackers, check_trackers
 
 _ONE = threading.Lock()
 
@@ -48,6 +51,7 @@ def train(
     resume: bool = False,
     with_changes: bool = False,
     rollouts: str | Path = "",
+    callbacks: Sequence[Any] = (),
 ) -> RunSummary:
     """Train a policy; returns the summary that is also in ``summary.json``.
 
@@ -60,6 +64,8 @@ def train(
         resume: continue the run in ``cfg.run.dir`` from its newest checkpoint.
         with_changes: resume even if ``cfg`` makes it a different run; ``config.yaml`` records what changed.
         rollouts: a run directory (or file) whose kept samples are learned from; no engine and no verifier is started.
+        callbacks: objects with some of the methods of :class:`overlap.Callback`, or of
+            ``transformers.TrainerCallback``; called one after the other, in a thread of their own.
 
     Raises:
         ConfigError: bad input; nothing was started and nothing written.
@@ -73,7 +79,10 @@ def train(
     check_run_given(cfg, resume)
     kept = str(path_given("rollouts", rollouts, "runs/first")) if rollouts else ""
     output = partial(guest, stream=sys.stderr)
-    return run_training(cfg, task, resume=resume, with_changes=with_changes, rollouts=kept, output=output)
+    hooked = check_callbacks(callbacks)
+    return run_training(
+        cfg, task, resume=resume, with_changes=with_changes, rollouts=kept, output=output, callbacks=hooked
+    )
 
 
 def check_run_given(cfg: object, resume: object) -> None:
@@ -92,14 +101,16 @@ def run_training(
     rollouts: str = "",
     control: RunControl | None = None,
     output: OpenConsole = quiet,
+    callbacks: Sequence[Any] = (),
 ) -> RunSummary:
     """As ``train``. ``control`` takes commands for the run; ``output`` says where it prints, and whether the whole
-    output of this process is the run's (``quiet``, for commands).
+    output of this process is the run's (``quiet``, for commands). ``callbacks``: as ``check_callbacks`` returned them.
     """
     began, control = time.monotonic(), control or RunControl()
     control.expect(cfg.run.dir, cfg.run.steps)
     control.raise_if_stopped()
     check_place(cfg, resume=resume)
+    hooked = [*callbacks, *check_hooks(cfg)]
     with only_run_here(cfg), handle_interrupts() as interrupts, scratch_directory() as (scratch, reaper):
         inputs = prepare(cfg, task, scratch, output)
         placed = seat(cfg, engine=not rollouts)
@@ -117,13 +128,20 @@ def run_training(
             with run.failures.tolerate_write_errors("ctl (overlap ctl cannot reach this run)"):
                 stack.enter_context(listening(control, run.ctl))
                 reaper.watch_file(run.ctl)
-            session = TrainingSession(
-                inputs, placed.counted(asked), run, scratch, console, reaper, resumed, data, control, kept
-            )
+            run.add_writer(trackers := Trackers.open(cfg, run, resumed.state.step))
             plan = plan_lines(inputs, asked, placed.seats, memory, kept) + placed.lines()
             plan += [("goes on", resumed.line)] if resumed.line else []
             banner(console, "overlap train", [*plan, ("run directory", str(run.path)), ("log", str(run.log))])
+            trackers.check_started()
+            parts = inputs, placed.counted(asked), run, scratch, console, reaper
+            session = TrainingSession(*parts, resumed, data, control, kept, hooked, trackers)
             return _run_session(session, interrupts, console, began)
+
+
+def check_hooks(cfg: Config) -> tuple[Any, ...]:
+    """The callbacks that ``cfg`` names; its trackers are checked too. Raises ConfigError."""
+    check_trackers(cfg)
+    return check_callbacks(named_callbacks(cfg.run.callbacks))
 
 
 @contextmanager
@@ -144,20 +162,29 @@ def _run_session(session: TrainingSession, interrupts: Interrupts, console: Cons
     except BaseException as error:
         session.reason = reason_of(error)
         try:
-            _summarize(session, console, began)
+            _summarize(session, console, began, error)
         except Exception as second:  # whatever it is: the first error is the one to raise
             console.note(f"the summary of the run could not be written: {type(second).__name__}: {second}")
         raise
     return _summarize(session, console, began)
 
 
-def _summarize(session: TrainingSession, console: Console, began: float) -> RunSummary:
+def _summarize(
+    session: TrainingSession, console: Console, began: float, error: BaseException | None = None
+) -> RunSummary:
     figures = session.summarize(time.monotonic() - began)
+    try:
+        session.tell_end(figures, error)
+    finally:
+        _print_end(session, figures, console)
+    return figures
+
+
+def _print_end(session: TrainingSession, figures: RunSummary, console: Console) -> None:
     if session.taken:
         console.print(final_table(figures))
         newest, steps = session.restarts.newest_checkpoint or "", session.inputs.cfg.run.steps
         console.print("\n".join(closing_lines(figures, steps=steps, checkpoint=newest)))
-    return figures
 
 
 def open_run(inputs: RunInputs, *, resume: bool, with_changes: bool = False) -> tuple[RunDir, Resumed, str]:

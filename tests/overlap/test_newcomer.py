@@ -21,7 +21,7 @@ FOREIGN_NAMES = """
     loss_type=dapo                                         learn.loss
     per_device_train_batch_size=8                          learn.micro_batch_tokens
     gradient_accumulation_steps=4                          none: it follows from learn.micro_batch_tokens
-    report_to=wandb                                        none: metrics go to metrics.jsonl
+    report_to=wandb                                        run.trackers
     max_completion_length=512                              model.response_tokens
     max_prompt_length=512                                  model.prompt_tokens
     model_name_or_path=x                                   model.policy
@@ -78,7 +78,7 @@ FOREIGN_NAMES = """
     trainer.total_epochs=15                                run.steps
     trainer.save_freq=20                                   run.save_every
     trainer.n_gpus_per_node=8                              learn.ranks
-    trainer.logger=wandb                                   none: metrics go to metrics.jsonl
+    trainer.logger=wandb                                   run.trackers
     trainer.experiment_name=x                              run.dir
     trainer.device=cuda                                    run.device
     trainer.val_before_train=true                          run.eval_samples
@@ -99,7 +99,9 @@ FOREIGN_NAMES = """
     async_queue_size=1                                     rollout.max_staleness
     adam_offload=true                                      learn.offload=cpu
     freezing_actor_steps=10                                critic.warmup_steps
-    use_wandb=x                                            none: metrics go to metrics.jsonl
+    use_wandb=x                                            run.trackers
+    wandb_project=x                                        none: a tracker has it from its environment
+    push_to_hub=true                                       none: `overlap export RUN --push owner/name`
 """
 NAMES = [tuple(line.split(maxsplit=1)) for line in FOREIGN_NAMES.strip().splitlines()]
 

@@ -6,16 +6,17 @@ import asyncio
 import io
 import json
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import pytest
 
 from overlap.atomic import write_atomic
+from overlap.callbacks import check_callbacks
 from overlap.config import Config, load_config
 from overlap.core import Batch, Request, StepReport, Trajectory, Used
 from overlap.fakes import FakeGenerator, FakeLearner, FakeVerifier, fake_prompts
@@ -25,6 +26,7 @@ from overlap.prepare.run_inputs import RunInputs
 from overlap.record import BEGINNING, Console, Resumed, RunDir, read_json_lines, reopen
 from overlap.run.restarts import reason_of
 from overlap.run.session import TrainingSession
+from overlap.trackers import Trackers
 
 
 class _Alive:
@@ -118,15 +120,27 @@ class Stage:
         """The run directory, to go on in, and where the run stands."""
         return reopen(self.cfg, "digest", fits=lambda folder: None, **options)
 
-    def session(self, run: RunDir | None = None, resumed: Resumed = BEGINNING) -> TrainingSession:
-        prompts = tuple(fake_prompts(8))
+    def session(
+        self, run: RunDir | None = None, resumed: Resumed = BEGINNING, callbacks: Sequence[Any] = (), heldout: int = 0
+    ) -> TrainingSession:
+        prompts, apart = tuple(fake_prompts(8)), tuple(fake_prompts(8 + heldout)[8:])
         task: Any = None
         reaper: Any = _NoProcesses()
-        prepared = RunInputs(self.cfg, task, self.policy, Tokenizer(), prompts, ())
+        prepared = RunInputs(self.cfg, task, self.policy, Tokenizer(), prompts, apart)
         run = run if run is not None else RunDir.create(self.cfg.run.dir, self.cfg.to_dict())
         console = Console(self.shown)
+        run.add_writer(trackers := Trackers.open(self.cfg, run, resumed.state.step))
         return TrainingSession(
-            prepared, place_here(self.cfg), run, self._folder, console, reaper, resumed=resumed, data="digest"
+            prepared,
+            place_here(self.cfg),
+            run,
+            self._folder,
+            console,
+            reaper,
+            resumed=resumed,
+            data="digest",
+            callbacks=check_callbacks(callbacks),
+            trackers=trackers,
         )
 
 
@@ -158,8 +172,11 @@ def play(session: TrainingSession) -> dict[str, Any]:
         asyncio.run(within_a_minute())
     except BaseException as error:
         session.reason = reason_of(error)
-        session.summarize(1.0)
+        session.tell_end(session.summarize(1.0), error)
         raise
+    else:
+        figures = session.summarize(1.0)
+        session.tell_end(figures, None)
+        return cast(dict[str, Any], figures)
     finally:
         session.run.close()
-    return session.summarize(1.0)

@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
+import yaml
+from hub_stub import Hub
+from made_run import made_run
+from places import ROOT
 
 import overlap
 from overlap import cli
@@ -69,7 +76,7 @@ def test_python_exports_what_the_command_does_and_leaves_the_output_alone(traine
     from transformers.utils.logging import is_progress_bar_enabled
 
     made = overlap.export(trained / "run", step=2, out=str(tmp_path / "out"))
-    assert made == (tmp_path / "out", 2, 1)
+    assert made == (tmp_path / "out", 2, 1, "")
     assert (made.path / "config.json").is_file()
     assert capfd.readouterr() == ("", "")
     assert is_progress_bar_enabled()
@@ -167,3 +174,76 @@ def test_of_a_state_of_adapters_the_base_with_them_in_it_is_exported_and_they_be
     assert all(torch.allclose(tensor, made[name], atol=1e-5) for name, tensor in merged.named_parameters())
     make_tiny_policy(policy, seed=1)
     refused([str(tmp_path / "run"), "--out", str(tmp_path / "other")], "were trained on another policy", capsys)
+
+
+# --- to the hub -------------------------------------------------------------------------------------------------
+
+
+def pushed(trained: Path, out: Path, environment: dict[str, str], *words: str) -> subprocess.CompletedProcess[str]:
+    """``overlap export --push`` in a process of its own: the hub's client reads its address when it is imported."""
+    here = {name: value for name, value in os.environ.items() if not name.startswith("HF_")}
+    here |= {"HF_HOME": str(out.parent / "hf"), **environment}
+    command = [sys.executable, "-m", "overlap.cli", "export", str(trained / "run"), "--out", str(out), *words]
+    return subprocess.run(command, env=here, cwd=ROOT, capture_output=True, text=True, timeout=110)
+
+
+@pytest.fixture
+def told_run(trained: Path, tmp_path: Path) -> Path:
+    """The trained run with the files of one that has ended."""
+    made = made_run(tmp_path / "told" / "run", steps=4, groups=2, samples=2, eval_every=2)
+    shutil.copytree(trained / "run" / "checkpoints", made / "checkpoints")
+    return made.parent
+
+
+def test_a_policy_goes_to_the_hub_with_its_card(told_run: Path, tmp_path: Path) -> None:
+    with Hub() as hub:
+        done = pushed(told_run, tmp_path / "out", hub.environment(), "--push", "owner/adder", "--private")
+    assert done.returncode == 0, (done.stderr, hub.requests)
+    assert done.stderr == ""
+    assert f"{hub.url}/owner/adder: uploaded, with its model card" in done.stdout
+    assert hub.private == {"owner/adder": True}
+    files = hub.files["owner/adder"]
+    assert (
+        set(files) == {path.name for path in (tmp_path / "out").iterdir()} >= {"README.md", "curve.png", "config.json"}
+    )
+    assert files["model.safetensors"] == (tmp_path / "out" / "model.safetensors").read_bytes()
+    card = files["README.md"].decode()
+    head = yaml.safe_load(card.split("---")[1])
+    assert head["library_name"] == "transformers"
+    assert "| 4 (this policy) | pass@1 |" in card
+    assert "![Rewards, lengths and times of the run](curve.png)" in card
+    assert 'AutoTokenizer.from_pretrained("owner/adder")' in card
+    assert files["curve.png"].startswith(b"\x89PNG")
+    assert str(tmp_path) not in card
+
+
+@pytest.mark.parametrize(
+    ("push", "environment", "fails", "says"),
+    [
+        ("adder", {}, {}, "use the id of a model repository, as in owner/name"),
+        ("owner/adder", {"HF_TOKEN": ""}, {}, "there is no token for the hub: `hf auth login`, or set HF_TOKEN"),
+        ("owner/adder", {"HF_TOKEN": "hf_other"}, {}, "the hub does not take the token"),
+        ("owner/adder", {"HF_HUB_OFFLINE": "1"}, {}, "HF_HUB_OFFLINE is set"),
+        ("owner/adder", {"HF_ENDPOINT": "http://127.0.0.1:9"}, {}, "the hub at http://127.0.0.1:9 cannot be reached"),
+        ("owner/adder", {}, {"create": 403}, "the hub does not let this token write there"),
+    ],
+)
+def test_what_cannot_be_pushed_is_refused_before_anything_is_exported(
+    told_run: Path, tmp_path: Path, push: str, environment: dict[str, str], fails: dict[str, int], says: str
+) -> None:
+    with Hub(**fails) as hub:
+        done = pushed(told_run, tmp_path / "out", hub.environment() | environment, "--push", push)
+    (line,) = done.stderr.splitlines()
+    assert done.returncode == 2
+    assert f"--push='{push}': " in line
+    assert says in line
+    assert not (tmp_path / "out").exists()
+
+
+def test_an_upload_that_fails_leaves_the_folder_and_says_how_to_go_on(told_run: Path, tmp_path: Path) -> None:
+    with Hub(commit=422) as hub:
+        done = pushed(told_run, tmp_path / "out", hub.environment(), "--push", "owner/adder")
+    assert done.returncode == 1
+    (line,) = done.stderr.splitlines()
+    assert f"`hf upload owner/adder {tmp_path / 'out'}` tries again" in line
+    assert (tmp_path / "out" / "model.safetensors").is_file()

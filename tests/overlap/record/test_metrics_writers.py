@@ -11,10 +11,8 @@ from typing import Any
 
 import pytest
 
-from overlap.record import rundir
 from overlap.record.checkpoint import RunState
 from overlap.record.json_lines import read_json_lines
-from overlap.record.metrics_writers import METRICS_WRITERS
 from overlap.record.rundir import RunDir
 
 
@@ -34,21 +32,6 @@ def test_rows_are_on_disk_after_each_step_and_numbers_that_are_none_become_null(
     ]
 
 
-def test_tensorboard_reads_the_same_rows(run):
-    from tensorboard.backend.event_processing.event_file_loader import RawEventFileLoader
-    from tensorboard.compat.proto.event_pb2 import Event
-
-    run.step({"step": 1, "reward/mean": 0.25, "learn/loss": math.nan})
-    run.step({"step": 2, "reward/mean": 0.5})
-    (file,) = run.events.iterdir()
-    events = [Event.FromString(raw) for raw in RawEventFileLoader(str(file)).Load()]
-    assert events[0].file_version == "brain.Event:2"
-    assert [(e.step, [(v.tag, v.simple_value) for v in e.summary.value]) for e in events[1:]] == [
-        (1, [("reward/mean", 0.25)]),
-        (2, [("reward/mean", 0.5)]),
-    ]
-
-
 def test_the_evaluation_before_a_run_is_forgotten_where_it_is_made_again(run):
     run.step({"step": 0, "eval/pass_at_1": 0.5})
     run.step({"step": 1, "reward/mean": 0.5})
@@ -58,19 +41,6 @@ def test_the_evaluation_before_a_run_is_forgotten_where_it_is_made_again(run):
     run.step({"step": 1, "eval/pass_at_1": 0.75})  # after the last step
     run.rewind(RunState(1, 1))
     assert [row["step"] for row in read_json_lines(run.metrics)] == [1, 1]
-
-
-def test_tensorboard_forgets_what_came_after_the_checkpoint(run):
-    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-
-    for step in (1, 2, 3):
-        run.step({"step": step, "reward/mean": 0.1 * step})
-    run.rewind(RunState(2, 2))
-    run.step({"step": 3, "reward/mean": 0.9})
-    run.close()
-    assert [row["step"] for row in read_json_lines(run.metrics)] == [1, 2, 3]
-    read = EventAccumulator(str(run.events)).Reload()
-    assert [(e.step, round(e.value, 2)) for e in read.Scalars("reward/mean")] == [(1, 0.1), (2, 0.2), (3, 0.9)]
 
 
 @pytest.mark.parametrize("then", [lambda run: run.step({"step": 3}), lambda run: run.finish({}), RunDir.close])
@@ -92,7 +62,7 @@ class Remote:
 
     name = "metrics.example.com"
 
-    def __init__(self, run: Path) -> None:
+    def __init__(self) -> None:
         self.rows: list[Mapping[str, Any]] = []
         self.calls: list[object] = []
 
@@ -112,20 +82,13 @@ class Remote:
         self.calls.append("close")
 
 
-def test_a_further_writer_of_metrics_is_added_in_one_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    made: list[Remote] = []
-
-    def remote(run: Path) -> Remote:
-        made.append(Remote(run))
-        return made[-1]
-
-    monkeypatch.setattr(rundir, "METRICS_WRITERS", (*METRICS_WRITERS, remote))
-    run = RunDir.create(str(tmp_path / "run"), {})
+def test_a_further_writer_of_metrics_gets_the_rows_from_there_on(run: RunDir) -> None:
+    writer = Remote()
+    run.add_writer(writer)
     for step in (1, 2, 3):
         run.step({"step": step, "reward/mean": 0.5})
     run.rewind(RunState(1, 1))
     run.close()
-    (writer,) = made
     assert [row["step"] for row in writer.rows] == [1, 2, 3]
     assert writer.calls == [1, "close"]
     assert list(run.failures) == ["metrics.example.com (Connection reset by peer; 1 time from step 2 on)"]

@@ -1,0 +1,174 @@
+"""The thread that callbacks run in: one event at a time, each callback in the order in which they were given.
+
+A callback that is slow holds up the next step and nothing else: generation and verification go on in the run's own
+event loop. One that never returns ends the run after ``run.stall_s``, and is left behind: the thread is a daemon.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import queue
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeout
+from dataclasses import dataclass
+from time import monotonic
+from typing import Any, NamedTuple
+
+from overlap.callbacks.actions import Action, actions_of
+from overlap.callbacks.base import Callback
+from overlap.callbacks.events import METHOD_OF, METHODS, CallbackRun, RunEvent
+from overlap.core import described_error
+from overlap.errors import CallbackError
+from overlap.record import CallbackCost
+
+SLOW_S = 1.0
+"""A call that takes longer is told, once per method of a callback."""
+END_S = 30.0
+"""Time for all callbacks to be told of the end, s."""
+
+
+class AskedAction(NamedTuple):
+    """An action and who asked for it."""
+
+    by: str
+    action: Action
+
+
+@dataclass(slots=True)
+class _Hook:
+    """A callback with the methods that it has of its own."""
+
+    name: str
+    methods: dict[str, Callable[[CallbackRun, RunEvent], Any]]
+    calls: int = 0
+    seconds: float = 0.0
+
+
+class CallbackThread:
+    """Calls callbacks. Its methods are for the run's event loop, and after it has ended for the run's thread."""
+
+    def __init__(
+        self, callbacks: Sequence[Any], run: CallbackRun, report_line: Callable[[str], None], stall_s: float
+    ) -> None:
+        """``callbacks`` are those that ``check_callbacks`` returned; ``report_line`` gets lines for a person."""
+        self._hooks = _hooks(callbacks)
+        self._run, self._report_line, self._stall_s = run, report_line, stall_s
+        self._work: queue.SimpleQueue[tuple[RunEvent, Future[list[AskedAction]]] | None] = queue.SimpleQueue()
+        self._thread: threading.Thread | None = None
+        self._now = ""
+        """The method that is being called."""
+        self._told: set[str] = set()
+
+    @property
+    def figures(self) -> dict[str, CallbackCost]:
+        """Calls and seconds of each callback."""
+        return {hook.name: {"calls": hook.calls, "seconds": round(hook.seconds, 3)} for hook in self._hooks}
+
+    async def call(self, event: RunEvent) -> list[AskedAction]:
+        """Tell all callbacks; returns what they ask for. Raises CallbackError."""
+        if not self._listens(event):
+            return []
+        asked = asyncio.wrap_future(self._send(event))
+        try:
+            done, _ = await asyncio.wait([asked], timeout=self._stall_s)
+        finally:
+            asked.cancel()  # no effect on one that is done
+        if not done:
+            raise CallbackError(f"callback {self._now} has not returned within run.stall_s={self._stall_s:g} s")
+        return asked.result()
+
+    def call_at_end(self, event: RunEvent) -> CallbackError | None:
+        """Tell all callbacks that the run is over, within a bound; returns the error of one."""
+        if not self._listens(event):
+            return None
+        asked = self._send(event)
+        try:
+            for by, action in asked.result(END_S):
+                self._report_line(f"{type(action).__name__} of {by} has no effect: the run is over")
+        except CallbackError as error:
+            self._report_line(str(error))
+            return error
+        except FutureTimeout:
+            asked.cancel()
+            method = METHOD_OF[type(event)]
+            line = f"callback {self._now} has not returned: {method} is given up after {END_S:g} s"
+            self._report_line(line)
+            return CallbackError(line)
+        return None
+
+    def close(self) -> None:
+        """End the thread once its callback returns; waits for nothing. Safe to call twice."""
+        self._work.put(None)
+
+    def _listens(self, event: RunEvent) -> bool:
+        return any(METHOD_OF[type(event)] in hook.methods for hook in self._hooks)
+
+    def _send(self, event: RunEvent) -> Future[list[AskedAction]]:
+        answer: Future[list[AskedAction]] = Future()
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._serve, name="overlap-callbacks", daemon=True)
+            self._thread.start()
+        self._work.put((event, answer))
+        return answer
+
+    # --- in the thread --------------------------------------------------------------------------------------
+
+    def _serve(self) -> None:
+        with asyncio.Runner() as runner:
+            while (work := self._work.get()) is not None:
+                event, answer = work
+                if not answer.set_running_or_notify_cancel():
+                    continue
+                try:
+                    answer.set_result(self._tell(event, runner))
+                except CallbackError as error:
+                    answer.set_exception(error)
+
+    def _tell(self, event: RunEvent, runner: asyncio.Runner) -> list[AskedAction]:
+        name, asked = METHOD_OF[type(event)], list[AskedAction]()
+        for hook in self._hooks:
+            if (method := hook.methods.get(name)) is None:
+                continue
+            called = self._now = f"{hook.name}.{name}"
+            began = monotonic()
+            try:
+                returned = method(self._run, event)
+                if inspect.iscoroutine(returned):
+                    returned = runner.run(returned)
+            except BaseException as error:  # whatever the user's code raises; SystemExit must not end the thread
+                raise CallbackError(f"callback {called} {described_error(error)}{_at(event)}") from error
+            finally:
+                self._count(hook, called, monotonic() - began, event)
+            try:
+                asked += [AskedAction(called, action) for action in actions_of(returned)]
+            except TypeError as error:
+                raise CallbackError(f"callback {called}: {error}{_at(event)}") from error
+        return asked
+
+    def _count(self, hook: _Hook, called: str, seconds: float, event: RunEvent) -> None:
+        hook.calls += 1
+        hook.seconds += seconds
+        if seconds > SLOW_S and called not in self._told:
+            self._told.add(called)
+            self._report_line(f"callback {called} took {seconds:.1f} s{_at(event)}: no step is learned meanwhile")
+
+
+def _at(event: RunEvent) -> str:
+    return f", after step {event.step}" if event.step else ", before the first step"
+
+
+def _hooks(callbacks: Sequence[Any]) -> list[_Hook]:
+    """Each callback by its class's name, numbered where two have the same."""
+    names = [type(callback).__name__ for callback in callbacks]
+    numbered = [
+        f"{name}#{names[:k].count(name) + 1}" if names.count(name) > 1 else name for k, name in enumerate(names)
+    ]
+    return [_Hook(name, _methods(callback)) for name, callback in zip(numbered, callbacks, strict=True)]
+
+
+def _methods(callback: Any) -> dict[str, Callable[[CallbackRun, RunEvent], Any]]:
+    own = [name for name in METHODS if hasattr(callback, name)]
+    return {n: getattr(callback, n) for n in own if getattr(type(callback), n, None) is not getattr(Callback, n)}

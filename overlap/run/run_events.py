@@ -1,0 +1,83 @@
+"""Tells callbacks and trackers what happens in a run, and does what callbacks ask for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from overlap.callbacks import (
+    AskedAction,
+    CallbackThread,
+    CheckpointSaved,
+    Evaluate,
+    Evaluated,
+    RunEnded,
+    RunEvent,
+    RunFailed,
+    RunStarted,
+    Save,
+    Stop,
+)
+from overlap.errors import CallbackError, StoppedError
+from overlap.pipeline import Control
+from overlap.record import CallbackCost
+from overlap.run.restarts import INTERRUPTED
+from overlap.trackers import Trackers
+
+BY_CALLBACK = "stopped by callback "
+"""How the reason of a run begins that a callback has ended."""
+
+
+@dataclass
+class RunEvents:
+    """Belongs to the session. ``no_evaluation`` says why the run cannot evaluate; "" where it can."""
+
+    callbacks: CallbackThread
+    trackers: Trackers
+    control: Control
+    report_line: Callable[[str], None]
+    no_evaluation: str = ""
+    begun: bool = False
+    """Whether callbacks know of the run."""
+    _told: bool = False
+
+    async def tell(self, event: RunEvent) -> bool:
+        """Tell all of ``event``. Returns whether a callback asks for an evaluation now. Raises CallbackError."""
+        self.begun = self.begun or isinstance(event, RunStarted)
+        self.trackers.on_event(event)
+        wanted = [self._obey(asked, event) for asked in await self.callbacks.call(event)]
+        return any(wanted)
+
+    def _obey(self, asked: AskedAction, event: RunEvent) -> bool:
+        match asked.action:
+            case Stop(reason):
+                self.control.end(asked.by + (f": {reason}" if reason else ""))
+            case Save() if not isinstance(event, CheckpointSaved):  # that checkpoint is of this step
+                self.control.save()
+            case Evaluate() if self.no_evaluation and not self._told:
+                self._told = True
+                self.report_line(f"Evaluate of {asked.by} has no effect: {self.no_evaluation}")
+            case Evaluate():
+                return not isinstance(event, Evaluated)
+        return False
+
+    def tell_end(self, step: int, reason: str, summary: Mapping[str, Any], error: BaseException | None) -> None:
+        """Tell all that the run has ended, and end the trackers within a bound. Raises CallbackError, unless the run
+        has an ``error`` of its own.
+        """
+        faults = list[CallbackError | None]()
+        if self.begun:
+            if isinstance(error, Exception) and not isinstance(error, StoppedError) and reason != INTERRUPTED:
+                faults.append(self.callbacks.call_at_end(RunFailed(step, error)))
+            faults.append(self.callbacks.call_at_end(RunEnded(step, reason, summary)))
+        self.callbacks.close()
+        self.trackers.end(reason, summary)
+        for fault in faults:
+            if fault is not None and error is None:
+                raise fault
+
+    @property
+    def figures(self) -> dict[str, CallbackCost]:
+        """What each callback has cost."""
+        return self.callbacks.figures
