@@ -10,9 +10,6 @@ from typing import Any
 
 import uvicorn
 
-ACCEPTED = 16
-"""Connections that are accepted at a time, as of the server's own socket."""
-
 
 @contextlib.asynccontextmanager
 async def also_on(server: uvicorn.Server, listener: socket.socket) -> AsyncIterator[None]:
@@ -27,7 +24,7 @@ async def also_on(server: uvicorn.Server, listener: socket.socket) -> AsyncItera
         one: asyncio.Protocol = made[-1]
         return one
 
-    listening = await asyncio.get_running_loop().create_server(connect, sock=listener, backlog=ACCEPTED)
+    listening = await asyncio.get_running_loop().create_server(connect, sock=listener, backlog=config.backlog)
     try:
         yield
     finally:
