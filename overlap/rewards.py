@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from overlap.core import LeftOut, Prompt, described_error, line_of
 from overlap.errors import ConfigError, OverlapError
-from overlap.rows import DUPLICATE, SourceRow, Unusable, is_held_out, source_rows
+from overlap.rows import DUPLICATE, IDS, SourceRow, Unusable, is_held_out, source_rows
 from overlap.task import Task, rendered_chat, task_options
 from overlap.verify import RewardFault
 from sandbox.rewards import Answered, BadReward, MissingColumn, Style, StyleError, find_style, named_function
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 TASK = "overlap.rewards:RewardTask"
 """What ``data.task`` is for it."""
 _PROMPTS = ("prompt", "messages", "input", "question", "problem")
-_IDS = ("id", "task_id", "problem_id", "question_id")
 Rows = Sequence[Mapping[str, Any]]
 
 
@@ -112,7 +111,7 @@ class RewardTask(Task):
             try:
                 if isinstance(row, Unusable):
                     raise row
-                id = row.id(*((self._given.id,) if self._given.id else _IDS))
+                id = row.id(*((self._given.id,) if self._given.id else IDS))
                 if shared and is_held_out(id) != (split == "heldout"):
                     continue
                 prompt = self._prompt(tokenizer, row, id)

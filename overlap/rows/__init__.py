@@ -1,6 +1,6 @@
 """The rows of a data set, from where they lie: a file, a folder or the hub."""
 
-from overlap.rows.row import DUPLICATE, MALFORMED, SourceRow, Unusable, is_held_out
+from overlap.rows.row import DUPLICATE, IDS, MALFORMED, SourceRow, Unusable, is_held_out
 from overlap.rows.sources import first_row, source_rows
 
-__all__ = ["DUPLICATE", "MALFORMED", "SourceRow", "Unusable", "first_row", "is_held_out", "source_rows"]
+__all__ = ["DUPLICATE", "IDS", "MALFORMED", "SourceRow", "Unusable", "first_row", "is_held_out", "source_rows"]

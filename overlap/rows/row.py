@@ -16,6 +16,8 @@ MALFORMED = "malformed"
 NO_TESTS = "no tests"
 DUPLICATE = "id used twice"
 
+IDS = ("id", "task_id", "problem_id", "question_id")
+"""Columns in which the id of a row may stand."""
 _SHOWN = 80
 """Characters of a faulty value that an error shows."""
 _HELDOUT_SHARE = 10
@@ -56,7 +58,7 @@ class SourceRow:
 
     def without_tests(self) -> Unusable:
         """Nothing can pass by having no tests."""
-        return self.fault(self.id("id", "task_id", "problem_id", "question_id"), "has no tests", NO_TESTS)
+        return self.fault(self.id(*IDS), "has no tests", NO_TESTS)
 
     def text(self, *names: str, default: str | None = None) -> str:
         """The first of these columns that is set, as text; ``default`` where none is."""
