@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import re
 from collections.abc import Iterable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
@@ -23,14 +22,14 @@ from sandbox.pool import Pool
 from sandbox.rewards import (
     Outcome,
     all_or_nothing,
-    extract_program,
+    answer_behind,
     problem_in,
     problem_of,
+    program_of_answer,
     share_of_cases,
 )
 
 _LOG: Final = logging.getLogger("sandbox.integrations")
-_END_TOKENS: Final = re.compile(r"(?:\s*(?:<\|[^<>|\n]{1,40}\|>|<｜[^<>｜\n]{1,40}｜>|</s>|<eos>))+\s*\Z")
 
 
 class Unjudged(SandboxError):
@@ -116,18 +115,11 @@ def rows_of(columns: Mapping[str, Any], count: int) -> list[Row]:
     return [Row({name: values[number] for name, values in lists.items()}) for number in range(count)]
 
 
-def program_of_answer(answer: str, language: str) -> str:
-    """The program in an answer, "" for none, by the rule of `extract`. Special tokens that end it are no part of it."""
-    return extract_program(_END_TOKENS.sub("", answer), language=language)
-
-
 def answer_of(query: str, prompt: str) -> str:
-    """What a policy said behind a prompt. Raises Unjudged where the query does not begin with it: code that stands in
-    the prompt must not be paid.
-    """
-    if not query.startswith(prompt):
-        raise Unjudged("the query does not begin with its prompt, so nobody knows where the answer begins")
-    return query[len(prompt) :]
+    """What a policy said behind a prompt. Raises Unjudged where the query does not hold it."""
+    if (answer := answer_behind(query, prompt)) is None:
+        raise Unjudged("the query does not hold its prompt, so nobody knows where the answer begins")
+    return answer
 
 
 def _judged(reward: float | None, outcome: Judgement | SandboxError | None) -> float:

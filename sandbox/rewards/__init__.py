@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from sandbox.rewards import cli as cli
+    from sandbox.rewards.answer_text import answer_behind, program_of_answer
     from sandbox.rewards.contest import CONTEST_MODULES, CONTEST_PREAMBLE
     from sandbox.rewards.extract import extract_program, fenced_blocks
     from sandbox.rewards.function_path import named_function
@@ -30,6 +31,7 @@ __all__ = [
     "Style",
     "StyleError",
     "all_or_nothing",
+    "answer_behind",
     "cli",
     "extract_program",
     "fenced_blocks",
@@ -38,6 +40,7 @@ __all__ = [
     "named_function",
     "problem_in",
     "problem_of",
+    "program_of_answer",
     "score",
     "share_of_cases",
 ]

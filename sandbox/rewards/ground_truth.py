@@ -16,6 +16,7 @@ from typing import Any, Final
 
 from sandbox.core import Case, Limits, Problem
 from sandbox.errors import InvalidProblem
+from sandbox.languages import find_language
 from sandbox.rewards.contest import CONTEST_PREAMBLE
 
 COLUMNS: Final = (
@@ -35,7 +36,7 @@ def problem_of(
 ) -> Problem:
     """The problem that a value of a data set describes. ``limits`` and ``compare`` hold where it says nothing of them;
     ``language`` is that of the programs: functions in Python find the imports that public graders put in front. Raises
-    InvalidProblem for what is none of the forms.
+    InvalidProblem for what is none of the forms, InvalidProgram for an unknown language.
     """
     if isinstance(given, Problem):
         return given
@@ -54,7 +55,7 @@ def problem_of(
             raise InvalidProblem(f"problem {id!r}: an expected output is null: give the text that a program must print")
         cases = [Case("" if given is None else _text(given), _text(wanted)) for given, wanted in pairs]
         return Problem(id, "stdio", tuple(cases), compare=compare, limits=limits)
-    preamble = CONTEST_PREAMBLE if language == "python" else ""
+    preamble = CONTEST_PREAMBLE if find_language(language).name == "python" else ""
     cases = [Case(_arguments(given), _json(wanted)) for given, wanted in pairs]
     return Problem(id, "function", tuple(cases), fn_name=name, preamble=preamble, compare=compare, limits=limits)
 

@@ -15,6 +15,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from sandbox.rewards import answer_behind
 from sandbox.serve.answers import AsciiJson
 from sandbox.serve.bodies import Json, Refused, read_json
 from sandbox.serve.openapi import post
@@ -32,8 +33,6 @@ OPENAPI: Final = {
     "/remote_rm": post("slime: the reward of a sample", fields.schema("response", "label"), {"type": "number"}),
 }
 FULL: Final = dict.fromkeys(("/get_reward", "/remote_rm"), 504)
-_TAIL: Final = 200
-"""Characters of a prompt by whose end its answer is found, where the prompt was cut at its beginning."""
 
 
 def routes(service: Service) -> list[Route]:
@@ -61,16 +60,16 @@ async def _openrlhf(service: Service, body: Json, name: str) -> Json:
     if not isinstance(given, list) or not len(queries) == len(prompts) == len(given):
         raise Refused(422, "query, prompts and labels: must be lists of the same length")
     labels = [label_of(service, f"labels[{n}]", label) for n, label in enumerate(given)]
-    answers = [answer_in(*pair) for pair in zip(queries, prompts, strict=True)]
+    answers = [_answer(n, *pair) for n, pair in enumerate(zip(queries, prompts, strict=True))]
     pairs = zip(answers, labels, strict=True)
     found = await all_of(label_reward(service, answer, label, name) for answer, label in pairs)
     rewards: Any = found[0] if len(found) == 1 else found
     return {"rewards": rewards, "scores": rewards, "extra_logs": {}}
 
 
-def answer_in(query: str, prompt: str) -> str:
-    """What stands after the prompt; all of the text where that is not found in it."""
-    for part in (prompt, prompt[-_TAIL:]):
-        if part and part in query:
-            return query.partition(part)[2]
-    return query
+def _answer(number: int, query: str, prompt: str) -> str:
+    if (answer := answer_behind(query, prompt)) is None:
+        raise Refused(
+            422, f"query[{number}]: prompts[{number}] does not stand in it, so nobody knows where its answer begins"
+        )
+    return answer

@@ -9,14 +9,13 @@ it, as `List`.
 from __future__ import annotations
 
 import dataclasses
-import re
 from collections.abc import Mapping
 from typing import Any, Final
 
 from sandbox.core import Judgement, Problem, Program
 from sandbox.errors import InvalidProblem
 from sandbox.languages import find_language
-from sandbox.rewards import CONTEST_PREAMBLE, all_or_nothing, extract_program, problem_of, score, share_of_cases
+from sandbox.rewards import all_or_nothing, problem_of, program_of_answer, score, share_of_cases
 from sandbox.serve.bodies import Refused
 from sandbox.serve.service import Service
 from sandbox.serve.wires import fields
@@ -24,11 +23,6 @@ from sandbox.serve.wires import fields
 REWARDS: Final = {"all": all_or_nothing, "share": share_of_cases, "score": score}
 """By the name that `?reward=` gives: 1 where every case passes, the share of cases that pass, the problem's points."""
 _HOW: Final = ("language", "compare", "limits")
-_TOKEN: Final = re.compile(r"(?:<\|[^<>|\s]{1,40}\|>|<｜[^<>｜\s]{1,40}｜>|</s>|<eos>|<end_of_turn>|<pad>)\Z")
-"""A special token of a chat template, at the end of an answer."""
-_TOKEN_MAX: Final = 48
-"""Characters of one, at most."""
-_TOKENS_MAX: Final = 10_000
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -59,38 +53,15 @@ def _problem(label: Any) -> Problem:
     tests = {name: value for name, value in label.items() if name not in _HOW}
     language, compare = fields.text(label, "language", "python"), fields.text(label, "compare", "tokens")
     problem = problem_of(tests, id="label", language=language, compare=compare)
-    if problem.kind == "function" and find_language(language).name == "python":
-        problem = dataclasses.replace(problem, preamble=CONTEST_PREAMBLE)
     return problem if label.get("limits") is None else dataclasses.replace(problem, limits=label["limits"])
-
-
-def answered_program(answer: str, language: str) -> Program | None:
-    """The program in an answer, by the rule of `sandbox.rewards.extract`, or None for no program. Special tokens that
-    end the answer are no part of it.
-    """
-    source = extract_program(without_tokens(answer), language=language)
-    return Program(source, language) if source else None
-
-
-def without_tokens(answer: str) -> str:
-    """An answer without the special tokens that end it, and the white space between and behind them."""
-    end = len(answer)
-    for _ in range(_TOKENS_MAX):
-        bare = end
-        while bare and answer[bare - 1].isspace():
-            bare -= 1
-        found = _TOKEN.search(answer, max(0, bare - _TOKEN_MAX), bare)
-        if found is None:
-            break
-        end = found.start()
-    return answer[:end]
 
 
 async def label_reward(service: Service, answer: str, label: Label, name: str) -> float:
     """The reward of an answer; 0 for one without a program. Raises SandboxError."""
-    program = answered_program(answer, label.language)
-    if program is None:
+    source = program_of_answer(answer, label.language)
+    if not source:
         return 0.0
+    program = Program(source, label.language)
     done: Judgement = await service.pool.judge(label.problem, program, stop_at_first_failure=name == "all")
     found = REWARDS[name](done)
     assert found is not None  # only a SandboxError has no reward

@@ -105,7 +105,7 @@ def test_openrlhf_gets_numbers_for_one_sample_and_lists_for_more_from_a_file_tha
 
 
 def test_openrlhf_is_not_paid_for_code_of_the_prompt_and_gets_our_fault_as_an_exception(failing: None) -> None:
-    with pytest.raises(Unjudged, match="does not begin with its prompt"):
+    with pytest.raises(Unjudged, match="does not hold its prompt"):
         openrlhf.reward_func([RIGHT], ["another"], [TRUTH])
     with pytest.raises(Unjudged, match="1 of 2 answers could not be judged"):
         openrlhf.reward_func([RIGHT, NONE], ["", ""], [TRUTH, TRUTH])
