@@ -3,15 +3,15 @@
 POST /test_program         {program, tests: [assert, ...], max_execution_time}              ──▶ {results, runtimes}
 POST /test_program_stdio   {program, tests: [{input, output}, ...], max_execution_time}     ──▶ {results, runtimes}
 
-Tests may be a list, JSON text, or packed as open-instruct packs them (pickle, zlib, base64); of a pickle only plain
-values are read. Its client gives 0 for any error, so a failure of the sandbox costs its sample: see docs.
+Tests may be a list, JSON text, or packed as open-instruct packs them (pickle, zlib, base64); of a pickle only lists,
+dicts and texts are read. Its client gives 0 for any error, so a failure of the sandbox costs its sample: see docs.
 """
 
 from __future__ import annotations
 
 import base64
-import io
 import pickle
+import pickletools
 import zlib
 from typing import Any, Final
 
@@ -92,13 +92,27 @@ def tests_of(given: Any) -> list[Any]:
 
 
 _BROKEN: Final = (ValueError, zlib.error, pickle.UnpicklingError, EOFError, LookupError, TypeError, AttributeError)
+_OPCODES_MAX: Final = 200_000
+_PLAIN: Final = frozenset(
+    (
+        *("PROTO", "FRAME", "STOP", "MARK", "SHORT_BINUNICODE", "BINUNICODE", "BINUNICODE8", "UNICODE"),
+        *("EMPTY_LIST", "LIST", "APPEND", "APPENDS", "EMPTY_DICT", "DICT", "SETITEM", "SETITEMS"),
+        *("MEMOIZE", "PUT", "BINPUT", "LONG_BINPUT", "GET", "BINGET", "LONG_BINGET"),
+    )
+)
+"""Opcodes of lists, dicts and texts."""
+_MEMO: Final = frozenset({"PUT", "BINPUT", "LONG_BINPUT"})
 
 
-class _Plain(pickle.Unpickler):
-    """Reads lists, dicts, texts and numbers: no name of a class or function is looked up."""
-
-    def find_class(self, module: str, name: str) -> Any:
-        raise pickle.UnpicklingError(f"it names {module}.{name}")
+def _check_pickle(data: bytes) -> None:
+    """Raises UnpicklingError and ValueError for what is more than lists, dicts and texts: an opcode that looks a class
+    or function up, or a place in the memo so far out that a few bytes would take all memory.
+    """
+    for number, (opcode, argument, _) in enumerate(pickletools.genops(data)):
+        if opcode.name not in _PLAIN:
+            raise pickle.UnpicklingError(f"it has the opcode {opcode.name} {argument!r:.100}")
+        if number >= _OPCODES_MAX or (opcode.name in _MEMO and argument >= _OPCODES_MAX):
+            raise pickle.UnpicklingError(f"it has more than {_OPCODES_MAX} values")
 
 
 def _unpacked(text: str) -> list[Any]:
@@ -108,7 +122,8 @@ def _unpacked(text: str) -> list[Any]:
         data = packed.decompress(base64.b64decode(text, validate=True), _UNPACKED_MAX)
         if packed.unconsumed_tail:
             raise Refused(413, f"tests: more than {_UNPACKED_MAX} bytes when unpacked")
-        found = _Plain(io.BytesIO(data)).load()
+        _check_pickle(data)
+        found = pickle.loads(data)
     except _BROKEN as error:
         raise Refused(422, f"tests: neither JSON nor a packed list: {str(error)[:200]}") from None
     if not isinstance(found, list) or not all(_is_plain(test) for test in found):

@@ -98,7 +98,7 @@ def taken_apart(script: str) -> tuple[str, list[Json]] | None:
     if "evaluate_code(code_snippet, test_cases)" not in script:
         return None
     try:
-        tree = ast.parse(dedented(script)).body
+        tree = ast.parse(textwrap.dedent(script)).body
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return None
     match tree:
@@ -123,15 +123,10 @@ def taken_apart(script: str) -> tuple[str, list[Json]] | None:
     return (code, tests) if plain else None
 
 
-def dedented(script: str) -> str:
-    """Without the indentation that all lines share: a notebook takes such a cell too."""
-    return textwrap.dedent(script)
-
-
 async def _cell(service: Service, script: str, timeout_s: float) -> Json:
     session = service.sessions.open()
-    try:
-        done = await session.execute(dedented(script), timeout_s=min(timeout_s, SESSION_LIMITS.wall_limit_s))
+    try:  # dedented: a notebook takes such a cell too
+        done = await session.execute(textwrap.dedent(script), timeout_s=min(timeout_s, SESSION_LIMITS.wall_limit_s))
     finally:
         await session.close()
     errors = errors_of(done.error)

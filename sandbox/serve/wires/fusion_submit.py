@@ -147,10 +147,11 @@ def _oj_case(where: str, test: Any) -> Json:
 
 
 def _shortened(test: Json) -> Json:
-    return {
-        part: {name: value if len(value) <= 1000 else value[:1000] + "..." for name, value in test[part].items()}
-        for part in ("input", "output")
-    }
+    return {part: {name: _beginning(text) for name, text in test[part].items()} for part in ("input", "output")}
+
+
+def _beginning(text: str | None) -> str | None:
+    return text if text is None or len(text) <= 1000 else f"{text[:1000]}..."
 
 
 def _humaneval(completion: str, row: Json, config: Mapping[str, Any], extra: Json) -> _Asked:

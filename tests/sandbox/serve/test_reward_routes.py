@@ -110,6 +110,13 @@ async def test_a_reward_of_another_name_and_lists_of_other_lengths_are_refused(s
     assert (answered.status, "same length" in answered.error) == (422, True)
 
 
+@served()
+async def test_a_query_without_its_prompt_is_refused_since_code_of_the_prompt_might_be_paid(s: Served) -> None:
+    body = {"query": [fenced(SUM)], "prompts": ["Add."], "labels": [json.dumps(VERL)]}
+    answered = await s.ask("/get_reward", body)
+    assert (answered.status, "query[0]" in answered.error) == (422, True)
+
+
 @pytest.mark.parametrize(
     ("path", "body"),
     [
@@ -163,7 +170,8 @@ async def test_packed_tests_that_are_no_plain_list_are_refused(s: Served) -> Non
     for _ in range(60):
         laughs = [laughs, laughs]
     bombs = [packed(laughs), packed([{"input": laughs}])]
-    for tests in [packed(Exploit()), *bombs, packed([1])[:-8], "x", base64.b64encode(b"x").decode(), 3]:
+    far = base64.b64encode(zlib.compress(b"\x80\x02]r\xff\xff\xff\x3f.")).decode()  # 16 GiB of memo, for 9 bytes
+    for tests in [packed(Exploit()), far, *bombs, packed([1])[:-8], "x", base64.b64encode(b"x").decode(), 3]:
         answered = await s.ask("/test_program", {"program": "", "tests": tests})
         assert (answered.status, "tests" in answered.error) == (422, True), answered.body
 
@@ -299,6 +307,17 @@ async def test_open_r1s_grader_over_piston_says_1_or_0(s: Served) -> None:
             files.insert(1, ("checker.py", checker))
         found = await piston(s, "cf_python3", *files)
         assert (found["compile"]["code"], found["run"]["code"], found["run"]["stdout"]) == (0, 0, said)
+
+
+@pytest.mark.parametrize(
+    "line", ["MEMORY_LIMIT=inf", "MEMORY_LIMIT=nan", "TIME_LIMIT=nan", "TIME_LIMIT=-1", "TIME_LIMIT=x"]
+)
+@served()
+async def test_a_limit_of_open_r1s_grader_that_is_no_positive_number_is_refused(s: Served, line: str) -> None:
+    given = {"main.python": "print(1)", "input.txt": "", "correct_output.txt": "1", "grader_config": line}
+    body = {"language": "python", "files": [{"name": name, "content": text} for name, text in given.items()]}
+    answered = await s.ask("/api/v2/execute", body)
+    assert (answered.status, line.partition("=")[0] in answered.error) == (400, True), answered.body
 
 
 @served()

@@ -243,6 +243,13 @@ async def test_an_answer_to_a_problem_that_comes_with_it_is_judged(s: Served) ->
         assert found["tests"][0]["test_info"] == OJ[0]
 
 
+@served()
+async def test_an_input_that_is_null_is_none(s: Served) -> None:
+    test = {"input": {"stdin": None}, "output": {"stdout": "1"}}
+    found = (await s.ask("/submit", oj("print(1)", provided_data={"test": [test]}))).json
+    assert (found["accepted"], found["tests"][0]["test_info"]) == (True, test)
+
+
 HUMANEVAL = {
     "task_id": "HumanEval/0",
     "prompt": 'from typing import List\n\n\ndef add(a: int, b: int) -> int:\n    """Add."""\n',
