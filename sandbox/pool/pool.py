@@ -35,7 +35,7 @@ from sandbox.errors import HANGS_MAX, Deaths, HeldUp, PoolClosed, SandboxError, 
 from sandbox.jail import find_packages
 from sandbox.judging import control
 from sandbox.languages import Language, find_language
-from sandbox.pool import single_run, split
+from sandbox.pool import run_as_problem, split
 from sandbox.pool.counts import Counts, PoolStats
 from sandbox.pool.judgement_cache import JudgementCache
 from sandbox.pool.link import Answer, Link, Ticket, TryFailed
@@ -153,7 +153,10 @@ class Pool:
         the sandbox.
         """
         start = time.monotonic()
-        problem, fetch = single_run.as_problem(stdin, arguments, files, limits), single_run.checked_names(fetch_files)
+        problem, fetch = (
+            run_as_problem.as_problem(stdin, arguments, files, limits),
+            run_as_problem.checked_names(fetch_files),
+        )
         program = problem.program(program)
         self._counts.waiting += 1
         try:
@@ -168,18 +171,18 @@ class Pool:
         language = find_language(program.language)
         compile_s = 0.0
         if not language.warm:
-            written = await self._with_link(lambda link: link.write(single_run.BUILD))
-            build = _Job(single_run.BUILD, program, language, written, turn, True, task="build")
+            written = await self._with_link(lambda link: link.write(run_as_problem.BUILD))
+            build = _Job(run_as_problem.BUILD, program, language, written, turn, True, task="build")
             built, shared = await self._builds.get(
                 program_key(program, language), problem.limits, lambda: self._judge(build)
             )
             compile_s = 0.0 if shared else built.run_s
             if built.verdict is not Verdict.AC:
-                return dataclasses.replace(single_run.not_run(built), compile_s=compile_s)
+                return dataclasses.replace(run_as_problem.not_run(built), compile_s=compile_s)
         written = await self._with_link(lambda link: link.write(problem))
         done = await self._answer(_Job(problem, program, language, written, turn, True, task="run", fetch=fetch))
         if isinstance(done, Judgement):
-            return single_run.not_run(done)
+            return run_as_problem.not_run(done)
         return dataclasses.replace(done, compile_s=compile_s)
 
     async def _judge_once(self, problem: Problem, program: Program, turn: int, stop: bool) -> tuple[Judgement, bool]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import os
+import select
 import signal
 import socket
 import sys
@@ -25,6 +26,8 @@ from sandbox.serve.serving import Serving, say_ready
 from sandbox.serve.shared_counts import SharedCounts
 
 _RESTART_S: Final = 1.0
+_LOOK_S: Final = 0.1
+"""Between looks for a signal while the processes start."""
 _MARGIN_S: Final = 10.0
 """For the end of pools, after the deadline of the requests."""
 _HANDED_ON: Final = (signal.SIGINT, signal.SIGHUP, signal.SIGTERM)
@@ -95,15 +98,18 @@ class _Processes:
             return 2
 
     def _await_ready(self, reads: int) -> None:
-        """Wait until each process answers, or one fails. Raises SandboxError."""
-        tiers = b""
-        while read := os.read(reads, 1):  # until all have closed their end: they answer, or have failed
-            tiers += read
+        """Wait until each process answers, one fails, or a signal comes. Raises SandboxError."""
+        tiers, ended = b"", False
+        while not ended and not self.asked:  # it ends when all have closed their end: they answer, or have failed
+            if select.select([reads], [], [], _LOOK_S)[0]:
+                tiers += (read := os.read(reads, 1))
+                ended = not read
+            if asked := signal.sigtimedwait(_HANDED_ON, 0):
+                self.asked = asked.si_signo
         os.close(reads)
+        if self.asked:
+            return
         if len(tiers) < len(self.workers):
-            self.asked = next((number for number in _HANDED_ON if number in signal.sigpending()), 0)
-            if self.asked:
-                return
             raise SandboxError("a server process could not start")
         say_ready(self.listener, sum(self.workers), tiers[:1].decode())
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import socket
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -86,9 +85,7 @@ def serving_openenv() -> Iterator[tuple[str, Stub]]:
         server = uvicorn.Server(uvicorn.Config(app, log_level="critical", lifespan="off"))
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
         thread.start()
-        while not server.started:
-            time.sleep(0.01)
-        try:
+        try:  # who connects before it is up waits in the queue of the socket
             yield f"http://127.0.0.1:{listener.getsockname()[1]}", stub
         finally:
             server.should_exit = True

@@ -111,7 +111,7 @@ def _check_pickle(data: bytes) -> None:
     for number, (opcode, argument, _) in enumerate(pickletools.genops(data)):
         if opcode.name not in _PLAIN:
             raise pickle.UnpicklingError(f"it has the opcode {opcode.name} {argument!r:.100}")
-        if number >= _OPCODES_MAX or (opcode.name in _MEMO and argument >= _OPCODES_MAX):
+        if number >= _OPCODES_MAX or (opcode.name in _MEMO and int(argument or 0) >= _OPCODES_MAX):
             raise pickle.UnpicklingError(f"it has more than {_OPCODES_MAX} values")
 
 
