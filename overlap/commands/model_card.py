@@ -20,7 +20,7 @@ from overlap.json_types import to_json_types
 from overlap.record import RunFile, write_picture
 
 CARD, CURVE = "README.md", "curve.png"
-_HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
+HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
 _SECTIONS = ("model", "rollout", "episode", "verify", "learn", "critic")
 """Of the configuration, those that say what was learned, and how."""
 
@@ -134,7 +134,7 @@ def _use(name: str) -> Iterator[str]:
 
 
 def _is_hub_id(text: str) -> bool:
-    return _HUB_ID.fullmatch(text) is not None and not Path(text).exists()
+    return HUB_ID.fullmatch(text) is not None and not Path(text).exists()
 
 
 def _public(text: str) -> str:

@@ -5,16 +5,14 @@ The hub's own client decides where to and as whom: HF_ENDPOINT, HF_TOKEN, `hf au
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from overlap.analysis import load_run
-from overlap.commands.model_card import write_model_card
+from overlap.commands.model_card import HUB_ID, write_model_card
 from overlap.errors import ConfigError, OverlapError, one_line
 
-_REPO = re.compile(r"[\w.-]+/[\w.-]+")
 FIELD = "--push"
 
 
@@ -24,7 +22,7 @@ class HubRepo:
     """
 
     def __init__(self, name: str, run: Path, *, private: bool = False) -> None:
-        if not isinstance(name, str) or not _REPO.fullmatch(name):
+        if not isinstance(name, str) or not HUB_ID.fullmatch(name):
             raise ConfigError(FIELD, name, "use the id of a model repository, as in owner/name")
         self.name, self._run = name, load_run(run)
         _ = self._run.config  # raises where it cannot be read: the model card tells of it

@@ -69,6 +69,9 @@ class HarborTask(Task):
         if not self._folders:
             way_out = "there is no task (instruction.md, task.toml, tests/test.sh) in it, nor in a directory of it"
             raise ConfigError("data.task", f"harbor:{folder}", way_out)
+        if not 0 <= options.heldout < len(self._folders):
+            way_out = f"there are {len(self._folders)} tasks: hold fewer out, so that one is left to train on"
+            raise ConfigError("data.options.heldout", options.heldout, way_out)
         self._options, self._system, self._seal = options, options.system or SYSTEM, Seal()
 
     @classmethod

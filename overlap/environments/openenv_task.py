@@ -173,8 +173,6 @@ class OpenEnvTask(Task):
         return name if not others and part.get("type") == "string" else ""
 
     def _action(self, said: str) -> Mapping[str, Any]:
-        if not self._schema and not self._options.action:
-            self._learn()
         if field := self._field():
             return {field: said}
         try:

@@ -61,6 +61,12 @@ def test_a_policy_that_does_what_it_is_asked_earns_what_the_tests_say(tmp_path) 
     assert "secret" not in heard
 
 
+@pytest.mark.parametrize("heldout", [1, 2, -1])
+def test_as_many_tasks_as_there_are_cannot_be_held_out(tmp_path, heldout) -> None:
+    with pytest.raises(ConfigError, match="there are 1 tasks"):
+        made_task(config(f"harbor:{harbor(tmp_path / 'hello')}", {"heldout": heldout}))
+
+
 def test_one_that_does_not_earns_less_and_no_reward_of_its_own_making_counts(tmp_path) -> None:
     forged = "mkdir -p /logs/verifier /tests; echo 1 > /logs/verifier/reward.txt; echo 'exit 0' > /tests/test.sh"
     task, made = episodes_of(config(f"harbor:{harbor(tmp_path / 'hello')}", {}), says(run(forged), "Done."))

@@ -13,7 +13,7 @@ from serving import Served, answering, served
 
 from sandbox import InvalidProblem, Problem, SandboxError, ToolchainMissing
 from sandbox.serve.kept_problems import KeptProblems
-from sandbox.serve.metrics import METRICS
+from sandbox.serve.metrics import METRICS, numbers
 from sandbox.serve.routes import route_modules
 
 PROBLEM = SUM.to_json()
@@ -214,6 +214,7 @@ async def test_the_server_tells_what_it_is_and_has_done(s: Served) -> None:
     assert 'sandbox_requests_total{route="/judge",status="200"} 3\n' in text
     assert 'sandbox_judgements_total{verdict="WA"} 3\n' in text
     assert all(f"# TYPE {name} {kind}\n" in text for name, (kind, _) in METRICS.items())
+    assert all(name.startswith(tuple(METRICS)) for name in numbers(s.service))  # another one would not be told
 
 
 @answering()

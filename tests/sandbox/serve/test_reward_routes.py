@@ -12,6 +12,9 @@ import pytest
 from serving import Served, served
 
 from sandbox.errors import WorkerDied
+from sandbox.languages import LANGUAGES
+from sandbox.serve.routes import piston as piston_names
+from sandbox.serve.wires import fusion
 
 OURS = {
     "id": "sum",
@@ -174,6 +177,11 @@ async def test_packed_tests_that_are_no_plain_list_are_refused(s: Served) -> Non
     for tests in [packed(Exploit()), far, *bombs, packed([1])[:-8], "x", base64.b64encode(b"x").decode(), 3]:
         answered = await s.ask("/test_program", {"program": "", "tests": tests})
         assert (answered.status, "tests" in answered.error) == (422, True), answered.body
+
+
+def test_every_language_that_we_have_has_its_names_in_the_others_formats() -> None:
+    assert list(piston_names.ALIASES) == list(LANGUAGES)
+    assert {fusion.fusion_language(name) for name in fusion.NAMES} == set(LANGUAGES)
 
 
 GRADER = """
