@@ -188,7 +188,7 @@ def print_rows(env: Any, options: dict[str, Any]) -> list[dict[str, Any]]:
     return found
 
 
-async def serve(env: Any, out: Any) -> None:
+async def answer_requests(env: Any, out: Any) -> None:
     """Answer requests until stdin ends."""
     loop = asyncio.get_running_loop()
     running: dict[int, asyncio.Future[None]] = {}
@@ -229,7 +229,7 @@ def main() -> None:
         return
     out.write(json.dumps({"ready": type(env).__name__}) + "\n")
     out.flush()
-    asyncio.run(serve(env, out))
+    asyncio.run(answer_requests(env, out))
     os._exit(0)  # threads of an environment do not hold it up
 
 

@@ -23,7 +23,7 @@ _SIZES = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 _FILES_MAX, _BYTES_MAX = 2000, 64 * MIB
 
 
-class Refused(Exception):
+class UnsupportedTask(Exception):
     """What a task asks for and does not get here: a few words, and the detail."""
 
     def __init__(self, reason: str, detail: str) -> None:
@@ -57,16 +57,16 @@ def find_tasks(folder: Path) -> list[Path]:
 
 
 def read_task(folder: Path, roots: str) -> HarborFiles:
-    """Raises Refused."""
+    """Raises UnsupportedTask."""
     try:
         config = tomllib.loads((folder / "task.toml").read_text(encoding="utf-8"))
         instruction = (folder / "instruction.md").read_text(encoding="utf-8")
     except (OSError, ValueError) as error:
-        raise Refused("a file of the task cannot be read", str(error)) from error
+        raise UnsupportedTask("a file of the task cannot be read", str(error)) from error
     root = _root(folder, config, roots)
     tests = _content(folder / "tests")
     if "test.sh" not in tests:
-        raise Refused("no tests/test.sh", str(folder))
+        raise UnsupportedTask("no tests/test.sh", str(folder))
     environment = _content(Path(root) / "app") if root and (Path(root) / "app").is_dir() else {}
     environment |= {name: data for name, data in _content(folder / "environment").items() if name not in _IMAGES}
     sizes, verifier = config.get("environment", {}), config.get("verifier", {})
@@ -79,15 +79,15 @@ def read_task(folder: Path, roots: str) -> HarborFiles:
 
 
 def _root(folder: Path, config: Mapping[str, Any], roots: str) -> str | None:
-    """The directory with the image's files. Raises Refused for what needs an image and has none, or needs more."""
+    """The directory with the image's files. Raises UnsupportedTask for what needs an image and has none, or needs more."""
     wanted = config.get("environment", {})
     for name in _REFUSED:
         if wanted.get(name):
-            raise Refused(f"environment.{name} is not supported", f"{folder}/task.toml")
+            raise UnsupportedTask(f"environment.{name} is not supported", f"{folder}/task.toml")
     if wanted.get("gpus"):
-        raise Refused("environment.gpus is not supported", f"{folder}/task.toml")
+        raise UnsupportedTask("environment.gpus is not supported", f"{folder}/task.toml")
     if config.get("steps") or config.get("verifier", {}).get("environment_mode", "shared") != "shared":
-        raise Refused("several steps, or a verifier with an image of its own, are not supported", f"{folder}/task.toml")
+        raise UnsupportedTask("several steps, or a verifier with an image of its own, are not supported", f"{folder}/task.toml")
     extracted = Path(roots) / folder.name if roots else None
     if extracted is not None and extracted.is_dir():
         return str(extracted.resolve())
@@ -95,25 +95,25 @@ def _root(folder: Path, config: Mapping[str, Any], roots: str) -> str | None:
     images += ["docker_image"] if wanted.get("docker_image") else []
     if images:
         way_out = f"extract it (docker export) into a directory {folder.name}, and name the one above in "
-        raise Refused("it needs an image", f"{folder}: {images[0]}; {way_out}data.options.roots")
+        raise UnsupportedTask("it needs an image", f"{folder}: {images[0]}; {way_out}data.options.roots")
     return None
 
 
 def _content(folder: Path) -> dict[str, bytes]:
-    """Files below a directory by relative name; links that lead to a file count as it. Raises Refused."""
+    """Files below a directory by relative name; links that lead to a file count as it. Raises UnsupportedTask."""
     found: dict[str, bytes] = {}
     for path in sorted(folder.rglob("*")) if folder.is_dir() else ():
         if path.is_file():
             found[str(path.relative_to(folder))] = path.read_bytes()
         if len(found) > _FILES_MAX or sum(map(len, found.values())) > _BYTES_MAX:
-            raise Refused(f"more than {_FILES_MAX} files or {_BYTES_MAX >> 20} MiB in a directory", str(folder))
+            raise UnsupportedTask(f"more than {_FILES_MAX} files or {_BYTES_MAX >> 20} MiB in a directory", str(folder))
     return found
 
 
 def _seconds(section: Mapping[str, Any]) -> float:
     given = section.get("timeout_sec", 600.0)
     if isinstance(given, bool) or not isinstance(given, int | float) or not 0 < given < math.inf:
-        raise Refused("timeout_sec is no positive number", str(given))
+        raise UnsupportedTask("timeout_sec is no positive number", str(given))
     return float(given)
 
 
@@ -126,7 +126,7 @@ def _size(section: Mapping[str, Any], name: str, default: int) -> int:
         return default
     unit = _SIZES.get(given[-1:].upper(), 0)
     if not unit or not given[:-1].isdigit():
-        raise Refused(f"environment.{name} is no size", given)
+        raise UnsupportedTask(f"environment.{name} is no size", given)
     return int(given[:-1]) * unit
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from overlap.core import LeftOut, Prompt
-from overlap.environments.harbor_files import HarborFiles, Refused, find_tasks, read_reward, read_task
+from overlap.environments.harbor_files import HarborFiles, UnsupportedTask, find_tasks, read_reward, read_task
 from overlap.environments.scored import EnvironmentFault, Seal, given_reward, refuse_command, scored
 from overlap.errors import ConfigError, one_line
 from overlap.task import Task, messages_prompt, task_options
@@ -84,7 +84,7 @@ class HarborTask(Task):
     def _prompt(self, tokenizer: Any, folder: Path) -> Prompt | LeftOut:
         try:
             found = read_task(folder, self._options.roots)
-        except Refused as refused:
+        except UnsupportedTask as refused:
             return LeftOut(str(folder), refused.reason, refused.detail)
         asked = [{"role": "system", "content": self._system}, {"role": "user", "content": found.instruction}]
         return messages_prompt(tokenizer, folder.name, asked, data={"row": str(folder), "seal": self._seal})
