@@ -87,7 +87,9 @@ def _root(folder: Path, config: Mapping[str, Any], roots: str) -> str | None:
     if wanted.get("gpus"):
         raise UnsupportedTask("environment.gpus is not supported", f"{folder}/task.toml")
     if config.get("steps") or config.get("verifier", {}).get("environment_mode", "shared") != "shared":
-        raise UnsupportedTask("several steps, or a verifier with an image of its own, are not supported", f"{folder}/task.toml")
+        raise UnsupportedTask(
+            "several steps, or a verifier with an image of its own, are not supported", f"{folder}/task.toml"
+        )
     extracted = Path(roots) / folder.name if roots else None
     if extracted is not None and extracted.is_dir():
         return str(extracted.resolve())
