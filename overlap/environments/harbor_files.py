@@ -79,7 +79,7 @@ def read_task(folder: Path, roots: str) -> HarborFiles:
 
 
 def _root(folder: Path, config: Mapping[str, Any], roots: str) -> str | None:
-    """The directory with the image's files. Raises UnsupportedTask for what needs an image and has none, or for more."""
+    """The directory with the image's files. Raises UnsupportedTask where one is needed and missing, or more is."""
     wanted = config.get("environment", {})
     for name in _REFUSED:
         if wanted.get(name):
