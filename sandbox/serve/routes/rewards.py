@@ -15,6 +15,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from sandbox.rewards import fenced_blocks
 from sandbox.serve.answers import AsciiJson
 from sandbox.serve.bodies import Json, Refused, read_json
 from sandbox.serve.openapi import post
@@ -69,8 +70,12 @@ async def _openrlhf(service: Service, body: Json, name: str) -> Json:
 
 
 def answer_in(query: str, prompt: str) -> str:
-    """What stands after the prompt; all of the text where that is not found in it."""
+    """What stands after the prompt; all of the text where that is not found in it. Raises Refused where code of the
+    prompt would be taken for the answer's then.
+    """
     for part in (prompt, prompt[-_TAIL:]):
         if part and part in query:
             return query.partition(part)[2]
+    if any(fenced_blocks(prompt)):
+        raise Refused(422, "query: its prompt is not found in it, and holds code, which must not be paid as an answer")
     return query

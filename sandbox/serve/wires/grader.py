@@ -7,6 +7,7 @@ The checker prints 1 for a right output; it is asked as `checker.py input.txt co
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Final
 
@@ -71,6 +72,9 @@ async def judge_by_config(service: Service, language: str, files: Mapping[str, s
 def _number(config: Mapping[str, str], name: str, default: float) -> float:
     text = config.get(name, "")
     try:
-        return float(text) if text.strip() not in ("", "None") else default
+        found = float(text) if text.strip() not in ("", "None") else default
     except ValueError:
-        raise Refused(400, f"grader_config: {name}={text!r}: must be a number") from None
+        found = math.nan
+    if not math.isfinite(found):
+        raise Refused(400, f"grader_config: {name}={text!r}: must be a number")
+    return found
