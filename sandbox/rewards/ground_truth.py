@@ -78,11 +78,22 @@ def problem_in(row: Mapping[str, Any], column: str = "", **how: Any) -> Problem:
         try:
             return problem_of(value, **how)
         except InvalidProblem:
+            if value is not row and _holds_pairs(value):
+                raise  # what another column says may be the answer
             continue  # of a row, most columns describe no problem
     columns = ", ".join(map(str, row))
     raise InvalidProblem(
         f"problem {how['id']!r}: none of the columns {columns} holds tests: {_FORMS}, and name the column"
     )
+
+
+def _holds_pairs(value: Any) -> bool:
+    """Whether a value is meant as tests of inputs and outputs, whatever is wrong with them."""
+    try:
+        tests, _ = _tests(value, "")
+    except InvalidProblem:
+        return True
+    return any(isinstance(test, Mapping) and {"input", "output"} <= test.keys() for test in tests)
 
 
 def _parsed(given: Any) -> Any:

@@ -63,8 +63,9 @@ NONE = [
 def test_what_describes_no_problem_is_told_with_the_forms(given: Any) -> None:
     with pytest.raises(InvalidProblem):
         problem_of(given)
+    own = "an expected output is null|must hold a JSON value per line"  # of tests that are there, and wrong
     with pytest.raises(
-        InvalidProblem, match=r"problem 'p': none of the columns id, tests holds tests: give a problem as"
+        InvalidProblem, match=rf"problem 'p': none of the columns id, tests holds tests: give a problem as|{own}"
     ):
         problem_in({"id": "p", "tests": given})
 
@@ -115,6 +116,12 @@ def test_asserts_in_functions_that_nothing_calls_are_refused() -> None:
     for text in UNCALLED:
         with pytest.raises(InvalidProblem, match="calls none of its functions, so every program would pass"):
             problem_of([text])
+
+
+@pytest.mark.parametrize("tests", [[{"input": "1", "output": None}], {"inputs": ["1"], "outputs": ["1", "2"]}])
+def test_tests_that_are_refused_are_not_replaced_by_what_the_answer_asserts(tests: Any) -> None:
+    with pytest.raises(InvalidProblem, match="an expected output is null|of the same length"):
+        problem_in({"tests": tests, "answer": "def f(x): return 2\nassert f(1) == 2"})
 
 
 def test_a_column_that_is_named_and_missing_is_told_with_those_that_are_there() -> None:
