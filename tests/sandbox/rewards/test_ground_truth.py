@@ -120,7 +120,7 @@ def test_asserts_in_functions_that_nothing_calls_are_refused() -> None:
 
 @pytest.mark.parametrize("tests", [[{"input": "1", "output": None}], {"inputs": ["1"], "outputs": ["1", "2"]}])
 def test_tests_that_are_refused_are_not_replaced_by_what_the_answer_asserts(tests: Any) -> None:
-    with pytest.raises(InvalidProblem, match="an expected output is null|of the same length"):
+    with pytest.raises(InvalidProblem, match=r"an expected output is null|of the same length"):
         problem_in({"tests": tests, "answer": "def f(x): return 2\nassert f(1) == 2"})
 
 
