@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from overlap.core import shortened
+
 
 @dataclass(frozen=True, slots=True)
 class Action:
@@ -37,4 +39,4 @@ def actions_of(returned: object) -> tuple[Action, ...]:
         return (returned,)
     if isinstance(returned, type) and issubclass(returned, Action) and returned is not Action:
         return (returned(),)
-    raise TypeError(f"it returned {returned!r:.80}: return Stop, Save, Evaluate, a list of them, or None")
+    raise TypeError(f"it returned {shortened(returned)}: return Stop, Save, Evaluate, a list of them, or None")

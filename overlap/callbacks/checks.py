@@ -26,7 +26,7 @@ def _made(path: str) -> Any:
     found = import_named(FIELD, path, kind="class", example="my_callbacks:MyCallback")
     try:
         return found()
-    except Exception as error:  # whatever the user's class raises
+    except (Exception, SystemExit) as error:  # whatever the user's class raises
         way_out = f"cannot be made without arguments: it {described_error(error)}"
         raise ConfigError(FIELD, path, way_out) from error
 

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from overlap.environments.scored import is_finite
 from sandbox.core import MIB
 
 _IMAGES = ("Dockerfile", "docker-compose.yaml", "docker-compose.yml", "compose.yaml", "compose.yml")
@@ -138,21 +139,15 @@ def read_reward(text: bytes | None, mapping: bytes | None) -> float | None:
     counts, or else their mean.
     """
     try:
-        if text is not None and text.strip():
-            return _finite(float(text))
-        found = json.loads(mapping or b"null")
-    except ValueError:
+        found = float(text) if text and text.strip() else json.loads(mapping or b"null")
+    except (ValueError, RecursionError):
         return None
-    if isinstance(found, int | float):
-        return _finite(float(found))
-    if not isinstance(found, dict):
+    if isinstance(found, dict):
+        named = found.get("reward")
+        values = [named] if named is not None else list(found.values())
+    else:
+        values = [found]
+    if not values or not all(map(is_finite, values)):
         return None
-    named = found.get("reward")
-    values = [named] if named is not None else list(found.values())
-    if not values or not all(isinstance(value, int | float) for value in values):
-        return None
-    return _finite(sum(map(float, values)) / len(values))
-
-
-def _finite(value: float) -> float | None:
-    return value if math.isfinite(value) else None
+    mean = sum(map(float, values)) / len(values)
+    return mean if is_finite(mean) else None

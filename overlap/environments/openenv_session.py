@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import json
-import math
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 from overlap.environments.openenv_task import InvalidAction, Seen
-from overlap.environments.scored import EnvironmentFault
+from overlap.environments.scored import EnvironmentFault, is_finite
 from overlap.errors import one_line
 
 if TYPE_CHECKING:
@@ -115,6 +114,6 @@ def _seen(body: Any) -> Seen:
         raise EnvironmentFault(f"openenv: an answer without an observation: {one_line(body, 200)}")
     reward = body.get("reward", observation.get("reward"))
     reward = 0.0 if reward is None else reward
-    if not isinstance(reward, int | float) or not math.isfinite(reward):
+    if not is_finite(reward):
         raise EnvironmentFault(f"openenv: {reward!r} as a reward")
     return Seen(observation, float(reward), bool(body.get("done", observation.get("done", False))))

@@ -10,10 +10,10 @@ the seal, which travels in the data of the prompt, and which no policy is told.
 from __future__ import annotations
 
 import json
-import math
 import secrets
+import sys
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 from overlap.config import Config
 from overlap.errors import ConfigError
@@ -40,13 +40,18 @@ class Seal:
         self.word = secrets.token_hex(16)
 
 
+def is_finite(value: object) -> bool:
+    """Whether it is a number that a float can hold; a whole number of JSON may be too large for one."""
+    return isinstance(value, int | float) and abs(value) <= sys.float_info.max
+
+
 def scored(said: str, reward: object, data: Mapping[str, Any], **more: Any) -> str:
     """The answer to the prompt with this ``data``. Raises EnvironmentFault where the reward is no finite number."""
     if isinstance(reward, bool):
         reward = float(reward)
-    if not isinstance(reward, int | float) or not math.isfinite(reward):
+    if not is_finite(reward):
         raise EnvironmentFault(f"the environment gave {reward!r} as the reward; it must be a finite number")
-    return f"{said}\n{json.dumps({'reward': float(reward), **more, 'seal': data['seal'].word})}"
+    return f"{said}\n{json.dumps({'reward': float(cast(float, reward)), **more, 'seal': data['seal'].word})}"
 
 
 def score_of(answer: str, data: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -283,6 +283,24 @@ def _check_asserts(where: str, text: str) -> None:
         raise InvalidProblem(f"{where}: input is not Python: {error}") from error
     if not any(isinstance(node, ast.Assert) for node in ast.walk(tree)):
         raise InvalidProblem(f"{where}: input holds no assert statement, so every program would pass")
+    if not _runs_something(tree):
+        raise InvalidProblem(f"{where}: input calls none of its functions, so every program would pass")
+
+
+def _runs_something(tree: Any) -> bool:
+    """Whether code asserts or calls anything by itself, outside of the bodies of functions."""
+    import ast
+
+    waiting = [tree]
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, ast.Assert | ast.Call):
+            return True
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            waiting += node.decorator_list
+        elif not isinstance(node, ast.Lambda):
+            waiting += ast.iter_child_nodes(node)
+    return False
 
 
 def _parse_json(where: str, text: str) -> Any:

@@ -53,10 +53,16 @@ def problem_of(
     if not name:
         if any(wanted is None for _, wanted in pairs):
             raise InvalidProblem(f"problem {id!r}: an expected output is null: give the text that a program must print")
-        cases = [Case("" if given is None else _text(given), _text(wanted)) for given, wanted in pairs]
+        streams = [(_bare(given, "stdin"), _bare(wanted, "stdout")) for given, wanted in pairs]
+        cases = [Case("" if given is None else _text(given), _text(wanted)) for given, wanted in streams]
         return Problem(id, "stdio", tuple(cases), compare=compare, limits=limits)
+    if all(isinstance(given, list) and isinstance(wanted, list) and len(wanted) == 1 for given, wanted in pairs):
+        raise InvalidProblem(
+            f"problem {id!r}: every result of {name} is a list of one: APPS writes 5 so, too, and [5] must not be "
+            "taken for it; write inputs and outputs as JSON text"
+        )
     preamble = CONTEST_PREAMBLE if find_language(language).name == "python" else ""
-    cases = [Case(_arguments(given), _json(wanted)) for given, wanted in pairs]
+    cases = [Case(_arguments(given), _result(given, wanted)) for given, wanted in pairs]
     return Problem(id, "function", tuple(cases), fn_name=name, preamble=preamble, compare=compare, limits=limits)
 
 
@@ -73,11 +79,22 @@ def problem_in(row: Mapping[str, Any], column: str = "", **how: Any) -> Problem:
         try:
             return problem_of(value, **how)
         except InvalidProblem:
+            if value is not row and _holds_pairs(value):
+                raise  # what another column says may be the answer
             continue  # of a row, most columns describe no problem
     columns = ", ".join(map(str, row))
     raise InvalidProblem(
         f"problem {how['id']!r}: none of the columns {columns} holds tests: {_FORMS}, and name the column"
     )
+
+
+def _holds_pairs(value: Any) -> bool:
+    """Whether a value is meant as tests of inputs and outputs, whatever is wrong with them."""
+    try:
+        tests, _ = _tests(value, "")
+    except InvalidProblem:
+        return True
+    return any(isinstance(test, Mapping) and {"input", "output"} <= test.keys() for test in tests)
 
 
 def _parsed(given: Any) -> Any:
@@ -113,20 +130,25 @@ def _pair(test: Any) -> tuple[Any, Any]:
         raise InvalidProblem(
             f"a test must be an object with input and output, not {json.dumps(test, default=repr)[:100]}"
         )
-    given, wanted = test["input"], test["output"] if "output" in test else test["expected"]
-    return _bare(given, "stdin"), _bare(wanted, "stdout")
+    return test["input"], test["output"] if "output" in test else test["expected"]
 
 
 def _bare(value: Any, stream: str) -> Any:
-    return value.get(stream, "") if isinstance(value, Mapping) and value.keys() <= {"stdin", "stdout"} else value
+    return value[stream] if isinstance(value, Mapping) and value.keys() == {stream} else value
 
 
 def _text(value: Any) -> str:
     """What stands on a stream: a text, or lines."""
-    if isinstance(value, str):
-        return value
     if isinstance(value, list | tuple):
-        return "\n".join(map(str, value))
+        return "\n".join(map(_line, value))
+    return _line(value)
+
+
+def _line(value: Any) -> str:
+    if isinstance(value, list | tuple) and all(isinstance(item, str | int | float) for item in value):
+        return " ".join(map(str, value))
+    if not isinstance(value, str | int | float):
+        raise InvalidProblem(f"{json.dumps(value, default=repr)[:100]} is no text of a stream: give a text, or lines")
     return str(value)
 
 
@@ -141,9 +163,11 @@ def _arguments(given: Any) -> str:
     return json.dumps(list(given) if isinstance(given, list | tuple) else [given])
 
 
-def _json(wanted: Any) -> str:
-    """The JSON of a result; a text that is no JSON is the result itself."""
-    if isinstance(wanted, str):
+def _result(given: Any, wanted: Any) -> str:
+    """The JSON of a result. A text is JSON where the input is text too, and the result itself where it is no JSON, or
+    stands beside arguments as values.
+    """
+    if isinstance(wanted, str) and isinstance(given, str):
         try:
             json.loads(wanted)
         except ValueError:

@@ -64,9 +64,11 @@ class Guard:
             await error_response(error, status)(scope, receive, answer)
 
     async def _answer(self, scope: Scope, receive: Receive, answer: _Answer) -> None:
-        if self.service.token and scope["path"] not in OPEN_PATHS and not _knows(scope, self.service.token):
+        bodiless = scope["method"] in ("GET", "HEAD")
+        is_open = not self.service.token or (bodiless and scope["path"] in OPEN_PATHS)
+        if not is_open and not _knows(scope, self.service.token):
             raise Refused(401, "the server's token is missing or wrong: send Authorization: Bearer TOKEN")
-        if scope["method"] in ("GET", "HEAD"):
+        if bodiless:
             await self.app(scope, receive, answer)
             return
         with self.service.admitted() as place:

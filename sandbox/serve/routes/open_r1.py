@@ -73,28 +73,27 @@ async def _one(service: Service, script: str, timeout_s: float, places: asyncio.
 
 
 async def _judge(service: Service, script: str) -> Json | None:
-    """Judge the program of a script of open-r1's; None for another script."""
+    """Judge the program of a script of open-r1's; None for another script. Raises SandboxError, also for tests that say
+    nothing of a program: their grader would.
+    """
     found = await asyncio.to_thread(taken_apart, script)
     if found is None:
         return None
     code, tests = found
-    try:
-        problem: Problem = service.problem(
-            {
-                "id": "script",
-                "kind": "stdio",
-                "cases": [{"input": test["input"], "expected": test["output"]} for test in tests],
-                "limits": {"cpu_s": CPU_S},
-            }
-        )
-    except (InvalidProblem, KeyError):
-        return None
+    problem: Problem = service.problem(
+        {
+            "id": "script",
+            "kind": "stdio",
+            "cases": [{"input": test.get("input"), "expected": test.get("output")} for test in tests],
+            "limits": {"cpu_s": CPU_S},
+        }
+    )
     done = await service.pool.judge(problem, Program(code), stop_at_first_failure=False)
     return _executed(str(share_of_cases(done)), "", "", [])
 
 
 def taken_apart(script: str) -> tuple[str, list[Json]] | None:
-    """Program and tests of a script that is open-r1's grader; None for another script."""
+    """Program and tests of a script that is open-r1's grader; None for another script. Raises InvalidProblem."""
     if "evaluate_code(code_snippet, test_cases)" not in script:
         return None
     try:
@@ -117,10 +116,11 @@ def taken_apart(script: str) -> tuple[str, list[Json]] | None:
             return None
     try:
         tests = json.loads(packed)
-    except (ValueError, RecursionError):
-        return None
-    plain = isinstance(tests, list) and tests and all(isinstance(test, dict) for test in tests)
-    return (code, tests) if plain else None
+    except (ValueError, RecursionError) as error:
+        raise InvalidProblem(f"test_cases: are no JSON: {str(error)[:200]}") from None
+    if not isinstance(tests, list) or not all(isinstance(test, dict) for test in tests):
+        raise InvalidProblem("test_cases: must be a list of objects with input and output")
+    return code, tests
 
 
 async def _cell(service: Service, script: str, timeout_s: float) -> Json:

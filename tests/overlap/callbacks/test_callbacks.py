@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import select
+import signal
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -213,6 +216,44 @@ def test_a_checkpoint_that_is_due_is_written_although_a_callback_failed_at_the_s
 def test_what_a_callback_must_not_return_is_its_fault(stage: Make) -> None:
     with pytest.raises(CallbackError, match="it returned 3: return Stop, Save, Evaluate, a list of them, or None"):
         play(stage().session(callbacks=[On("on_step", lambda run, event: 3)]))
+
+
+class Mute:
+    def __repr__(self) -> str:
+        raise RuntimeError("no words")
+
+
+ENDLESS: list[Any] = []
+ENDLESS.append(ENDLESS)
+
+
+@pytest.mark.parametrize(
+    ("returned", "says"), [(Mute(), "it returned <Mute without a text: RuntimeError>"), (ENDLESS, "recursion")]
+)
+def test_what_cannot_even_be_shown_or_read_is_told_at_once(stage: Make, returned: Any, says: str) -> None:
+    made = stage("run.stall_s=20")
+    with pytest.raises(CallbackError, match=f"callback On.on_step: .*{says}.*, after step 1"):
+        play(made.session(callbacks=[On("on_step", lambda run, event: returned)]))
+
+
+@pytest.mark.parametrize("exits", [False, True])
+def test_a_child_that_a_callback_forks_and_lets_return_does_not_stay(stage: Make, exits: bool) -> None:
+    children = []
+
+    def fork(run: Any, event: Any) -> None:
+        if event.step == 1:
+            children.append(os.fork())
+            if exits and not children[0]:
+                raise SystemExit(0)
+
+    play(stage().session(callbacks=[On("on_step", fork)]))
+    ended = os.pidfd_open(children[0])
+    try:
+        assert select.select([ended], [], [], 10)[0]
+    finally:
+        os.close(ended)
+        os.kill(children[0], signal.SIGKILL)
+        os.waitpid(children[0], 0)
 
 
 def test_an_error_of_the_run_is_told_and_one_at_the_end_does_not_hide_it(stage: Make) -> None:

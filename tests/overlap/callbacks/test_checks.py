@@ -95,12 +95,14 @@ def test_the_configuration_names_classes(module: types.ModuleType) -> None:
     ("path", "says"),
     [
         ("my_callbacks:Mnie", "did you mean Mine"),
+        ("my_callbacks:Exits", "cannot be made without arguments: it raised SystemExit: 0"),
         ("my_callbacks:Needs", "cannot be made without arguments: it raised TypeError"),
         ("no_such_module:Mine", "importing no_such_module raised ModuleNotFoundError"),
     ],
 )
 def test_a_class_that_cannot_be_made_is_refused_by_its_path(module: types.ModuleType, path: str, says: str) -> None:
     module.Mine = Fine  # type: ignore[attr-defined]
+    module.Exits = type("Exits", (Fine,), {"__init__": lambda self: sys.exit(0)})  # type: ignore[attr-defined]
     module.Needs = type("Needs", (Fine,), {"__init__": lambda self, more: None})  # type: ignore[attr-defined]
     with pytest.raises(ConfigError, match=r"run\.callbacks") as raised:
         named_callbacks([path])

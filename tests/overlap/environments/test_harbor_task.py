@@ -156,6 +156,9 @@ def test_a_directory_without_tasks_is_refused(tmp_path) -> None:
         (b"x", None, None),
         (None, b"{}", None),
         (None, b'{"a": "x"}', None),
+        (None, b"1" + b"0" * 400, None),
+        (None, b'{"a": 1e308, "b": 1' + b"0" * 400 + b"}", None),
+        (None, b"[" * 100_000, None),
         (None, None, None),
     ],
 )

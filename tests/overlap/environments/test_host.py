@@ -116,7 +116,7 @@ def test_a_reward_is_the_last_lines_with_the_seal_and_nobody_elses() -> None:
     assert given_reward(scored("x", 1.0, data), {"row": 1, "seal": Seal()}) is None
     for other in ("", "said", '{"reward": 1.0}', '{"reward": 1.0, "seal": null}', "[1]", "[" * 100_000):
         assert given_reward(other, data) is None
-    for wrong in (None, "1", float("nan"), float("inf")):
+    for wrong in (None, "1", float("nan"), float("inf"), 10**400):
         with pytest.raises(EnvironmentFault, match="must be a finite number"):
             scored("x", wrong, data)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from chats import Letters, Voice
@@ -11,6 +12,8 @@ from clients import AGENTS
 from environment_runs import config, episodes_of, interpreter, made_task, rewards
 from openenv_stub import Stub, serving_openenv
 
+from overlap.environments.openenv_session import _seen
+from overlap.environments.scored import EnvironmentFault
 from overlap.errors import ConfigError
 
 
@@ -116,3 +119,9 @@ def test_a_server_that_is_none_is_refused_before_the_run() -> None:
         made_task(config("openenv:http://127.0.0.1:9", {})).prompts(Letters(), "train")
     with pytest.raises(ConfigError, match=r"name the server by its URL"):
         made_task(config("openenv:here", {}))
+
+
+@pytest.mark.parametrize("reward", ["1", float("nan"), 10**400, [1]])
+def test_a_reward_that_is_no_finite_number_is_the_environments_fault(reward: Any) -> None:
+    with pytest.raises(EnvironmentFault, match="as a reward"):
+        _seen({"observation": {"a": 1}, "reward": reward})

@@ -63,8 +63,9 @@ NONE = [
 def test_what_describes_no_problem_is_told_with_the_forms(given: Any) -> None:
     with pytest.raises(InvalidProblem):
         problem_of(given)
+    own = "an expected output is null|must hold a JSON value per line"  # of tests that are there, and wrong
     with pytest.raises(
-        InvalidProblem, match=r"problem 'p': none of the columns id, tests holds tests: give a problem as"
+        InvalidProblem, match=rf"problem 'p': none of the columns id, tests holds tests: give a problem as|{own}"
     ):
         problem_in({"id": "p", "tests": given})
 
@@ -73,6 +74,54 @@ def test_nothing_as_the_result_of_a_function_is_null_and_as_an_output_is_refused
     assert problem_of({"fn_name": "f", "inputs": [[1]], "outputs": [None]}).cases == (Case("[1]", "null"),)
     with pytest.raises(InvalidProblem, match="an expected output is null: give the text that a program must print"):
         problem_of([{"input": "1", "output": "2"}, {"input": "2", "output": None}])
+
+
+RESULTS = [([1], "5", '"5"'), ("1", "5", "5"), ([1], {}, "{}"), ([1], [1, 2], "[1, 2]"), ("1", "[5]", "[5]")]
+
+
+@pytest.mark.parametrize(("given", "wanted", "expected"), RESULTS)
+def test_a_result_that_stands_beside_arguments_as_values_is_a_value_too(given: Any, wanted: Any, expected: str) -> None:
+    assert problem_of({"fn_name": "f", "inputs": [given], "outputs": [wanted]}).cases[0].expected == expected
+
+
+def test_an_empty_object_is_an_argument() -> None:
+    assert problem_of([{"fn_name": "f", "input": {}, "output": 1}]).cases == (Case("[{}]", "1"),)
+
+
+def test_results_that_may_be_wrapped_in_lists_are_refused() -> None:
+    with pytest.raises(InvalidProblem, match=r"APPS writes 5 so, too.*write inputs and outputs as JSON text"):
+        problem_of({"fn_name": "f", "inputs": [[1], [2]], "outputs": [[5], [6]]})
+
+
+@pytest.mark.parametrize("wanted", [{}, {"a": 1}, {"stdin": "3"}, [None], [["1"], {}], [[None]]])
+def test_what_is_no_text_of_a_stream_is_refused(wanted: Any) -> None:
+    with pytest.raises(InvalidProblem, match="is no text of a stream: give a text, or lines"):
+        problem_of({"inputs": ["1", "2"], "outputs": ["2", wanted]})
+
+
+def test_a_list_in_a_line_holds_its_values() -> None:
+    assert problem_of({"inputs": [[[1, 2], "x"]], "outputs": [["3"]]}).cases == (Case("1 2\nx", "3"),)
+
+
+CALLED = ["def t():\n    assert f(1) == 2\nt()", "class T:\n    assert f(1) == 2", "for x in [1]:\n    assert f(x)"]
+UNCALLED = [
+    "def t():\n    assert f(1) == 2",
+    "class T(U):\n    def test(self):\n        assert f(1)",
+    "import f\nasync def t():\n    assert f()",
+]
+
+
+def test_asserts_in_functions_that_nothing_calls_are_refused() -> None:
+    assert [problem_of([text]).kind for text in CALLED] == ["assert"] * 3
+    for text in UNCALLED:
+        with pytest.raises(InvalidProblem, match="calls none of its functions, so every program would pass"):
+            problem_of([text])
+
+
+@pytest.mark.parametrize("tests", [[{"input": "1", "output": None}], {"inputs": ["1"], "outputs": ["1", "2"]}])
+def test_tests_that_are_refused_are_not_replaced_by_what_the_answer_asserts(tests: Any) -> None:
+    with pytest.raises(InvalidProblem, match=r"an expected output is null|of the same length"):
+        problem_in({"tests": tests, "answer": "def f(x): return 2\nassert f(1) == 2"})
 
 
 def test_a_column_that_is_named_and_missing_is_told_with_those_that_are_there() -> None:

@@ -132,6 +132,8 @@ async def test_a_token_is_asked_for(s: Served) -> None:
         assert got.status == status, given
     assert (await s.ask("/metrics")).status == 401
     assert (await s.ask("/health")).status == 200
+    posted = await s.ask("/health", {})  # whose body nobody may have read without the token
+    assert posted.status == 401
 
 
 @served()

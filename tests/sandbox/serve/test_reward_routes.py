@@ -6,6 +6,7 @@ import base64
 import json
 import os
 import pickle
+import re
 import zlib
 
 import pytest
@@ -230,6 +231,36 @@ async def test_a_script_that_we_could_not_judge_has_no_execution(s: Served, monk
     assert found == [{"execution": None, "exception_str": "WorkerDied: a worker died", "text": None}]
 
 
+UNTOLD = [
+    ([], "has no|no tests|can tell nothing"),
+    ([{"input": "1", "output": ["2"]}], "must be text"),
+    ([{"input": "1", "output": None}], "give the expected output"),
+    ([{"input": ["1"], "output": "1"}], "must be text"),
+    ([{"output": "1"}], "must be text"),
+    ([{"input": "1", "output": ""}], "an empty program would pass"),
+    (["1"], "must be a list of objects"),
+]
+
+
+@served()
+async def test_tests_that_tell_nothing_of_a_program_give_no_reward(s: Served) -> None:
+    scripts = [script(SUM, tests) for tests, _ in UNTOLD]
+    found = (await s.ask("/execute_batch", {"scripts": scripts})).json
+    for each, (_, says) in zip(found, UNTOLD, strict=True):
+        assert (each["execution"], each["text"]) == (None, None), each
+        assert re.search(says, each["exception_str"]), each
+
+
+@served()
+async def test_code_of_a_prompt_that_is_not_found_is_never_paid(s: Served) -> None:
+    prompt = f"Example:\n{fenced(SUM)}Now you."
+    for query, status in ((f"<s>{prompt.replace('Now', ' Now')} No.", 422), (f"<s>{prompt} No.", 200)):
+        body = {"query": [query], "prompts": [prompt], "labels": [VERL]}
+        answered = await s.ask("/get_reward", body)
+        assert answered.status == status, answered.body
+        assert status == 422 or answered.json["rewards"] == 0.0
+
+
 UNRUNNABLE = [
     ({"scripts": ["1"], "languages": ["r"]}, "languages: 'r'"),
     ({"scripts": ["1"], "languages": []}, "0 for 1 scripts"),
@@ -336,6 +367,16 @@ async def test_piston_lists_what_this_machine_has_and_refuses_what_it_has_not(s:
     answered = await s.ask("/api/v2/execute", {"language": "cms_ioi", "version": "*", "files": [{"content": ""}]})
     assert answered.status == 400
     assert "'cms_ioi'" in answered.error
+
+
+@served()
+async def test_a_limit_of_a_grader_is_a_number(s: Served) -> None:
+    for config in ("MEMORY_LIMIT=inf", "MEMORY_LIMIT=nan", "TIME_LIMIT=x"):
+        files = [("main.python", SUM), ("input.txt", ""), ("correct_output.txt", "1"), ("grader_config", config)]
+        given = [{"name": name, "content": content} for name, content in files]
+        answered = await s.ask("/api/v2/execute", {"language": "python", "version": "*", "files": given})
+        assert answered.status == 400
+        assert "must be a number" in answered.error
 
 
 UNFIT_FOR_PISTON = [
