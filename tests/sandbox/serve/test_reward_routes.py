@@ -376,7 +376,7 @@ async def test_a_limit_of_a_grader_is_a_number(s: Served) -> None:
         given = [{"name": name, "content": content} for name, content in files]
         answered = await s.ask("/api/v2/execute", {"language": "python", "version": "*", "files": given})
         assert answered.status == 400
-        assert "must be a number" in answered.error
+        assert "must be a positive number" in answered.error
 
 
 UNFIT_FOR_PISTON = [
