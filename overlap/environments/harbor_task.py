@@ -68,6 +68,8 @@ class HarborTask(Task):
         self._folders = find_tasks(Path(folder)) if folder else []
         if not self._folders:
             way_out = "there is no task (instruction.md, task.toml, tests/test.sh) in it, nor in a directory of it"
+            if folder and not Path(folder).is_dir():
+                way_out = "there is no such directory: name one with a task, or with directories of tasks"
             raise ConfigError("data.task", f"harbor:{folder}", way_out)
         self._options, self._system, self._seal = options, options.system or SYSTEM, Seal()
 

@@ -18,7 +18,6 @@ NAMES: Mapping[str, Mapping[str, str]] = {
         "rollout/length_mean": "response_length/mean",
         "rollout/length_max": "response_length/max",
         "rollout/truncated_share": "response_length/clip_ratio",
-        "rollout/tokens": "perf/total_num_tokens",
         "episode/turns_mean": "num_turns/mean",
         "episode/turns_max": "num_turns/max",
         "learn/loss": "actor/pg_loss",
