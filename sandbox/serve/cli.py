@@ -74,7 +74,9 @@ def serve(options: argparse.Namespace) -> int:
         listener = bind(options.host, options.port)
         listener.listen()  # now: two servers may both be bound to a port until one listens
     except OSError as error:
-        way_out = _WAYS_OUT.get(error.errno or 0, "give an address of this machine, such as 127.0.0.1, or 0.0.0.0 for all")
+        way_out = _WAYS_OUT.get(
+            error.errno or 0, "give an address of this machine, such as 127.0.0.1, or 0.0.0.0 for all"
+        )
         raise SandboxError(
             f"--host {options.host} --port {options.port}: {error.strerror or error}; {way_out}"
         ) from error

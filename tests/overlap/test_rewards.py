@@ -269,7 +269,7 @@ def test_a_configuration_that_names_no_function_or_no_rows_is_one_line(overrides
 
 def test_a_style_without_a_reward_function_names_the_flag() -> None:
     cfg = load_config(None, ["data.options.style=trl"])
-    with pytest.raises(ConfigError, match="is no option of CodeTask; .*; it belongs to --reward module:function"):
+    with pytest.raises(ConfigError, match=r"is no option of CodeTask; .*; it belongs to --reward module:function"):
         load_task(cfg.data.task, cfg)
 
 

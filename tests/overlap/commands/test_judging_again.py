@@ -262,4 +262,5 @@ def test_programs_are_judged_by_the_real_sandbox(tmp_path: Path, monkeypatch: py
     outcomes = {(s.before.verdict, s.after.verdict) for s in found.samples}
     assert {after for before, after in outcomes if before == "CE"} <= {"CE"}
     assert {after for before, after in outcomes if before == "RE"} <= {"RE"}
+    assert {s.why for s in found.samples if s.after.verdict == "CE"} == {"SyntaxError: expected ':' (main.py, line 1)"}
     assert all(s.after.verdict for s in found.samples)
