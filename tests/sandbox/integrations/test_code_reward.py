@@ -224,7 +224,7 @@ def test_the_environment_chooses_servers_workers_and_packages(monkeypatch: pytes
     assert process_pool.pool_from_environment().urls == ("http://a:1", "http://b:2")  # type: ignore[union-attr]
     monkeypatch.setenv("SANDBOX_URL", "localhost:8080")
     with pytest.raises(ValueError, match="SANDBOX_URL: url='localhost:8080': must be like http://HOST:PORT"):
-        pool_from_environment()
+        process_pool.pool_from_environment()
     monkeypatch.setenv("SANDBOX_URL", "")
     monkeypatch.setenv("SANDBOX_WORKERS", "two")
     with pytest.raises(ValueError, match="SANDBOX_WORKERS='two': use a whole number"):
