@@ -169,3 +169,9 @@ def naming_stage(stage: str, sample: str) -> Iterator[None]:
         raise
     except Exception as error:
         raise StageError(stage, sample, error) from error
+
+
+def compile_error(log: str) -> str:
+    """The line of a compiler's log that names the first error."""
+    lines = [line.strip() for line in log.splitlines() if line.strip()]
+    return next((line for line in lines if "error" in line.lower()), lines[0] if lines else "")[:200]

@@ -227,6 +227,8 @@ def _imported(target: str) -> Any:
         return import_named("data.options.reward", target, kind="function", example="my_rewards:accuracy")
     try:
         return named_function(target)
+    except StyleError:
+        raise
     except Exception as error:  # whatever the user's file raises
         raise ConfigError("data.options.reward", target, described_error(error)) from error
 

@@ -203,6 +203,7 @@ def task_options(cfg: Config, task: Any) -> Any:
         if name not in known:
             called = getattr(task, "__qualname__", type(task).__qualname__)
             has = f"it has {', '.join(known)}" if known else "it has none"
+            has += "; it belongs to --reward module:function" if name in ("reward", "style") else ""
             raise ConfigError(f"data.options.{name}", value, f"is no option of {called}; {has}")
     return kind if kind is None else section_from(kind, cfg.data.options, "data.options")
 

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, NoReturn, TextIO
 
 from sandbox import judge, terminal
 from sandbox.core import MIB, SOURCE_BYTES_MAX, Case, Judgement, Limits, Problem, Program, Verdict, printable
@@ -25,7 +25,12 @@ from sandbox.verify import cli as cli_verify
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    options = _parser().parse_args(arguments)
+    arguments = sys.argv[1:] if arguments is None else arguments
+    parser = _parser()
+    options, unknown = parser.parse_known_args(arguments)
+    if unknown:
+        command = next((word for word in arguments if not word.startswith("-")), "")
+        parser.refuse(f"not known here: {' '.join(unknown)}", f"{parser.prog} {command}")
     return terminal.attend(lambda: _act(options))
 
 
@@ -55,8 +60,19 @@ def _add(actions: Any, name: str, text: str) -> argparse.ArgumentParser:
     return made
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="sandbox", description="Judge programs in a jail.")
+class _Parser(argparse.ArgumentParser):
+    """Refuses a command line in one line, as all bad input is."""
+
+    def error(self, message: str) -> NoReturn:
+        self.refuse(message, self.prog)
+
+    def refuse(self, message: str, prog: str) -> NoReturn:
+        said = printable(" ".join(message.split()))
+        self.exit(2, f"sandbox: error: {said}; `{prog} --help` lists what there is\n")
+
+
+def _parser() -> _Parser:
+    parser = _Parser(prog="sandbox", description="Judge programs in a jail.")
     actions = parser.add_subparsers(
         required=True, metavar="run | judge | verify | serve | doctor | bench | zoo | check-reward"
     )

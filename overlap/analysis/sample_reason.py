@@ -8,6 +8,7 @@ from contextlib import suppress
 from typing import Any
 
 from overlap.analysis.difference import compared
+from overlap.errors import compile_error
 
 SHOWN = 60
 """Characters of a value in a sentence."""
@@ -67,7 +68,7 @@ def _cause(row: Mapping[str, Any]) -> str:
     if verdict == ACCEPTED:
         return f"accepted: {_passed(row)}"
     if verdict == "CE":
-        return f"does not compile{_behind(_error_line(row.get('compile_log') or ''))}"
+        return f"does not compile{_behind(compile_error(row.get('compile_log') or ''))}"
     test = first_failed_test(row)
     if test is None:
         return f"{verdict_words(verdict)}: {_passed(row)}"
@@ -137,9 +138,3 @@ def _short(text: str | None) -> str:
 
 def _behind(detail: str) -> str:
     return f": {detail}" if detail else ""
-
-
-def _error_line(log: str) -> str:
-    """The line of a compiler's log that names the first error."""
-    lines = [line.strip() for line in log.splitlines() if line.strip()]
-    return next((line for line in lines if "error" in line.lower()), lines[0] if lines else "")[:200]

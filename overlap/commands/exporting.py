@@ -54,6 +54,8 @@ def export(
     is not there (``private`` if so asked), to which the folder goes with a model card. Raises ConfigError, RunDirError;
     OverlapError where the upload failed.
     """
+    if private and not push:
+        raise ConfigError("--private", private, "is for --push owner/name: give both, or leave it out")
     way_out = "name the directory of a run with run.save_every=N"
     run = str(path_given("run", run, "runs/first"))
     check_count_given("step", step, "the newest checkpoint")

@@ -17,7 +17,7 @@ from overlap.atomic import guarded, partial_path, remove_path, write_atomic
 from overlap.commands.standalone import ServingParts, run_standalone
 from overlap.config import Config, load_config, path_given
 from overlap.core import Prompt, Task
-from overlap.errors import ConfigError, one_line
+from overlap.errors import ConfigError, count_of, one_line
 from overlap.prepare import RunInputs, task_prompts
 from overlap.record import OpenConsole, Progress, Rollouts, RunFile, check_out, data_digest, find_run_file, guest, quiet
 from overlap.replay import (
@@ -102,6 +102,7 @@ class _Rejudging:
                         lines = stack.enter_context(RunFile.ROLLOUTS.of(making).open("w", encoding="utf-8"))
                 work = partial(self._work, found, lines)
                 run_standalone(self._cfg, work, task=self._task, output=output, wanted=lambda: ("verifier",))
+            self._check_any(found)
             if making is not None and self._out is not None:
                 found.note = self._finish(making)
                 with guarded(self._out):
@@ -110,6 +111,13 @@ class _Rejudging:
             if making is not None:
                 remove_path(making)
         return found
+
+    def _check_any(self, found: RejudgedRun) -> None:
+        """Raises ConfigError where no sample could be judged, so that nothing is compared."""
+        if found.left_out and not found.samples:
+            why = ", ".join(f"{count_of(n, 'sample')}: {why}" for why, n in found.left_out.most_common())
+            way_out = f"nothing of {self._folder} can be judged again by it ({why}); name the data that it answered"
+            raise ConfigError("data.train", self._cfg.data.train, way_out)
 
     async def _work(self, found: RejudgedRun, lines: TextIO | None, parts: ServingParts) -> None:
         inputs = self._inputs = parts.inputs

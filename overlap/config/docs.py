@@ -109,7 +109,9 @@ def _value(default: Any) -> str:
         return {None: "null", True: "true", False: "false"}[default]
     if isinstance(default, float):
         return f"{default:g}"
-    return str(default) if default not in ((), []) else "[]"
+    if isinstance(default, tuple) and all(isinstance(each, str) for each in default):
+        return f"[{', '.join(default)}]"
+    return str(default) if default != [] else "[]"
 
 
 def _written(value: Any) -> str:

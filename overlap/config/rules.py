@@ -128,7 +128,8 @@ def _check_type(name: str, got: Any, want: Any) -> None:
         require(isinstance(got, str), name, got, "use a string")
     else:
         strings = isinstance(got, tuple) and all(isinstance(x, str) and x for x in got)
-        require(strings, name, got, "use a list of non-empty strings")
+        written = f", as in {name}=[{got}]" if got and isinstance(got, str) and "," not in got else ""
+        require(strings, name, got, f"use a list of non-empty strings{written}")
 
 
 def require(ok: bool, name: str, value: object, way_out: str) -> None:

@@ -68,6 +68,8 @@ class HarborTask(Task):
         self._folders = find_tasks(Path(folder)) if folder else []
         if not self._folders:
             way_out = "there is no task (instruction.md, task.toml, tests/test.sh) in it, nor in a directory of it"
+            if folder and not Path(folder).is_dir():
+                way_out = "there is no such directory: name one with a task, or with directories of tasks"
             raise ConfigError("data.task", f"harbor:{folder}", way_out)
         if not 0 <= options.heldout < len(self._folders):
             way_out = f"there are {len(self._folders)} tasks: hold fewer out, so that one is left to train on"

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, cast
 
 from overlap.aio import together
 from overlap.core import Prompt, Request, Scored, Trajectory, equal_rewards
-from overlap.errors import count_of
+from overlap.errors import compile_error, count_of
 from overlap.json_types import to_json_types
 from overlap.record import Rollouts, mean
 
@@ -72,7 +72,7 @@ class Rejudged:
     before: Outcome
     after: Outcome
     why: str = ""
-    """What the sandbox says of the first test that failed."""
+    """What the sandbox says of the first test that failed, or the compiler of the program."""
 
     @property
     def changed(self) -> bool:
@@ -119,7 +119,9 @@ class RejudgedRun:
         yield f"{count_of(len(self.samples), 'sample')} of {self.source} judged again, {len(changed):,} changed"
         yield from (f"not judged again: {count_of(n, 'sample')}: {why}" for why, n in self.left_out.most_common())
         yield from ("", f"{'':<22}{'before':>10}{'after':>10}")
-        yield from (f"{name:<22}{was:>10.3f}{now:>10.3f}" for name, was, now in self._figures())
+        for name, was, now in self._figures():
+            digits = 3 if name.startswith(("mean", "solved")) else 0
+            yield f"{name:<22}{was:>10.{digits}f}{now:>10.{digits}f}"
         yield from self._verdict_table()
         if problems := self._problems():
             yield from ("", "problems that changed most: mean reward, samples that changed")
@@ -291,6 +293,8 @@ def _rejudged(kept: KeptSample, scored: Scored) -> Rejudged:
     judgement = scored.judgement
     verdict = str(judgement.verdict) if judgement else ""
     failing = next((case.message for case in judgement.cases if case.verdict != "AC"), "") if judgement else ""
+    if judgement and not judgement.cases:
+        failing = compile_error(judgement.compile_log)
     after = Outcome(scored.reward, verdict, scored.failure)
     return Rejudged(kept.id, kept.split, kept.step, kept.problem, kept.before, after, failing[:120])
 

@@ -295,6 +295,10 @@ def _kind(reply: HttpReply) -> str:
 
 def _error(reply: HttpReply, machine: Machine) -> SandboxError:
     """The error that a server tells, of the type that it would have here."""
+    if reply.status == 401:
+        return SandboxError(
+            f"{machine.name}: the token is missing or wrong: give token=; integrations read SANDBOX_TOKEN"
+        )
     try:
         found = json.loads(reply.body)["error"]
         return from_wire({"type": str(found["type"]), "message": str(found["message"])})

@@ -61,7 +61,10 @@ def pool_from_environment() -> Pool | Client:
     """A client of the servers that SANDBOX_URL names, or else a pool here. Raises ValueError."""
     environ = os.environ
     if urls := [url.strip() for url in environ.get("SANDBOX_URL", "").split(",") if url.strip()]:
-        return Client(urls, token=environ.get("SANDBOX_TOKEN", ""))
+        try:
+            return Client(urls, token=environ.get("SANDBOX_TOKEN", ""))
+        except ValueError as error:
+            raise ValueError(f"SANDBOX_URL: {error}") from error
     workers = environ.get("SANDBOX_WORKERS", "")
     if workers and not (workers.isdecimal() and int(workers)):
         raise ValueError(f"SANDBOX_WORKERS={workers!r}: use a whole number from 1 up")

@@ -47,15 +47,17 @@ def main() -> None:
     signal.signal(signal.SIGTERM, _end)
     sys.path.insert(0, os.getcwd())
     stream = control.makefile("rw", encoding="utf-8")
+    named = target
     try:
         function = named_function(target)
         style = find_style(function, asked)
+        named = f"--row {rows}"
         called = _Called(function, style, named_function(rows) if rows else None, form == "bare")
     except StyleError as error:
-        _send(stream, {"error": f"{target}: {error}"})
+        _send(stream, {"error": f"{named}: {error}"})
         return
     except Exception as error:
-        _send(stream, {"error": f"{target}: {type(error).__name__}: {error}"})
+        _send(stream, {"error": f"{named}: {type(error).__name__}: {error}"})
         return
     _send(stream, {"ready": True, "style": style.name})
     ours = set(descendant_pids())

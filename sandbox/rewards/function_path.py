@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import hashlib
 import importlib
 import importlib.util
@@ -10,26 +11,48 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from sandbox.rewards.styles import StyleError
+
+
+class NoSuchFunction(StyleError):
+    """The function that was named is not there."""
+
 
 def named_function(target: str) -> Any:
     """What ``target`` names: "module:name" or "path/to/file.py:name", also "name.of.member". A file's own folder is not
-    searched for the modules that it imports. Raises ValueError, TypeError, AttributeError, OSError, and what the module
-    raises when it is imported.
+    searched for the modules that it imports. Raises NoSuchFunction, and what the module raises when it is imported.
     """
     where, colon, name = target.rpartition(":")
     if not colon or not where or not name:
-        raise ValueError("must be module:function or file.py:function")
-    found: Any = _file_module(where) if where.endswith(".py") else importlib.import_module(where)
+        raise NoSuchFunction("must be module:function or file.py:function")
+    found: Any = _file_module(where) if where.endswith(".py") else _module(where)
     for part in name.split("."):
+        known = [name for name, value in vars(found).items() if callable(value)] if hasattr(found, "__dict__") else []
+        if not hasattr(found, part):
+            near = difflib.get_close_matches(part, known, 1)
+            raise NoSuchFunction(f"{where} has no function {part}{f'; did you mean {near[0]}?' if near else ''}")
         found = getattr(found, part)
     if not callable(found):
-        raise TypeError(f"{name} is not a function")
+        raise NoSuchFunction(f"{name} is not a function")
     return found
+
+
+def _module(name: str) -> Any:
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{name}.".startswith(f"{error.name}."):
+            raise  # of something that the module imports
+        raise NoSuchFunction(
+            f"there is no module {error.name} in {os.getcwd()} or on Python's path; file.py:function names a file"
+        ) from error
 
 
 def _file_module(path: str) -> Any:
     """The module in a file, which is run once per process."""
     full = os.path.realpath(Path(path).expanduser())
+    if not os.path.isfile(full):
+        raise NoSuchFunction(f"there is no file {full}")
     name = f"reward_file_{hashlib.sha256(full.encode()).hexdigest()[:12]}"
     if name in sys.modules:
         return sys.modules[name]

@@ -7,6 +7,7 @@ and 129 as for every command: what runs is cut.
 from __future__ import annotations
 
 import argparse
+import errno
 import ipaddress
 import sys
 from importlib.util import find_spec
@@ -19,6 +20,11 @@ from sandbox.errors import SandboxError
 PORT: Final = 8080
 """Where clients of SandboxFusion look by default."""
 _NEEDED: Final = ("starlette", "uvicorn")
+_WAYS_OUT: Final = {
+    errno.EADDRINUSE: "another program has it: give another --port, or 0 for a free one",
+    errno.EACCES: "ports below 1024 are root's: give another --port, or 0 for a free one",
+}
+"""What mends an address that cannot be listened on, by the error."""
 
 
 def add_serve_parser(actions: Any) -> argparse.ArgumentParser:
@@ -33,7 +39,7 @@ def add_serve_parser(actions: Any) -> argparse.ArgumentParser:
     add("--body-limit", type=int, default=64, metavar="MIB", help="MiB of one request (default %(default)s)")
     add("--drain-s", type=float, default=60.0, metavar="S", help="for what runs at SIGTERM (default %(default)s)")
     token = parser.add_mutually_exclusive_group()
-    token.add_argument("--token", default="", help="what clients must send; other users can see it in the process list")
+    token.add_argument("--token", help="what clients must send; other users can see it in the process list")
     token.add_argument("--token-file", type=Path, help="a file with the token")
     parser.set_defaults(action=serve)
     return parser
@@ -42,7 +48,7 @@ def add_serve_parser(actions: Any) -> argparse.ArgumentParser:
 def serve(options: argparse.Namespace) -> int:
     """Raises SandboxError, OSError."""
     if missing := [name for name in _NEEDED if find_spec(name) is None]:
-        raise SandboxError(f"serve needs {' and '.join(missing)}: pip install 'overlap-rl[serve]'")
+        raise SandboxError(f"serve needs {' and '.join(missing)}: pip install {' '.join(missing)}")
     for name, least in (("workers", 1), ("processes", 1), ("queue", 1), ("body_limit", 1), ("drain_s", 0), ("port", 0)):
         value = getattr(options, name)
         if value is not None and not least <= value < 1 << 31:
@@ -53,6 +59,9 @@ def serve(options: argparse.Namespace) -> int:
         options.token = options.token_file.read_text("utf-8").strip()
         if not options.token:
             raise SandboxError(f"--token-file {options.token_file}: is empty; write the token into it")
+    if options.token == "":
+        raise SandboxError("--token: is empty; give the token (is its variable set?), or leave --token out")
+    options.token = options.token or ""
     if not options.token.isascii() or not options.token.isprintable():
         raise SandboxError("--token: must be printable ASCII")
     options.body_bytes = options.body_limit * MIB
@@ -65,9 +74,11 @@ def serve(options: argparse.Namespace) -> int:
         listener = bind(options.host, options.port)
         listener.listen()  # now: two servers may both be bound to a port until one listens
     except OSError as error:
-        way_out = "; another program has it: give another --port, or 0 for a free one" if error.errno == 98 else ""
+        way_out = _WAYS_OUT.get(
+            error.errno or 0, "give an address of this machine, such as 127.0.0.1, or 0.0.0.0 for all"
+        )
         raise SandboxError(
-            f"--host {options.host} --port {options.port}: {error.strerror or error}{way_out}"
+            f"--host {options.host} --port {options.port}: {error.strerror or error}; {way_out}"
         ) from error
     warn(options.host, bool(options.token))
     run = serve_here if options.processes == 1 else serve_in_processes

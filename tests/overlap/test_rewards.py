@@ -256,7 +256,7 @@ def test_a_configuration_alone_makes_the_task(tmp_path: Path) -> None:
         ([], "data.options.reward='': name a reward function"),
         (["data.options.reward=json:dumps"], "data.train='': name the rows"),
         (["data.options.reward=no.such:one", "data.train=x"], "importing no.such raised"),
-        (["data.options.reward=x.py:one", "data.train=x"], "data.options.reward='x.py:one': raised FileNotFoundError"),
+        (["data.options.reward=x.py:one", "data.train=x"], "data.options.reward='x.py:one': there is no file /.*x.py"),
         (["data.options.reward=json:dumqs", "data.train=x"], "did you mean dump"),
         (["data.options.rewards=json:dumps"], "data.options.rewards='json:dumps': is no option of RewardTask; it has"),
     ],
@@ -264,6 +264,12 @@ def test_a_configuration_alone_makes_the_task(tmp_path: Path) -> None:
 def test_a_configuration_that_names_no_function_or_no_rows_is_one_line(overrides: list[str], line: str) -> None:
     cfg = load_config(None, ["data.task=overlap.rewards:RewardTask", *overrides])
     with pytest.raises(ConfigError, match=line):
+        load_task(cfg.data.task, cfg)
+
+
+def test_a_style_without_a_reward_function_names_the_flag() -> None:
+    cfg = load_config(None, ["data.options.style=trl"])
+    with pytest.raises(ConfigError, match=r"is no option of CodeTask; .*; it belongs to --reward module:function"):
         load_task(cfg.data.task, cfg)
 
 

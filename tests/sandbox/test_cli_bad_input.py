@@ -150,9 +150,12 @@ def short(problem, program):
         ("judge sum /dev/null", "/dev/null: is neither a file nor a directory"),
         ("verify sum.zip", "sum.zip: archives are not supported; unpack it"),
         ("verify right.py", "right.py: is no directory"),
-        ("zoo absent:reward", "No module named 'absent'"),
-        ("zoo rewards", "must be module:function"),
-        ("zoo rewards:nothing", "nothing"),
+        ("zoo absent:reward", "absent:reward: there is no module absent in "),
+        ("zoo rewards", "rewards: must be module:function"),
+        ("zoo rewards:nothing", "rewards:nothing: rewards has no function nothing"),
+        ("check-reward rewards:rewrd", "rewards has no function rewrd; did you mean reward?"),
+        ("check-reward absent.py:reward", "absent.py:reward: there is no file "),
+        ("check-reward rewards:reward --row rewards:row", "error: --row rewards:row: rewards has no function row"),
         ("zoo rewards:reward --only no-such-entry", "no-such-entry"),
         ("check-reward rewards:silent --no-zoo", "returned None for all"),
         (
@@ -188,3 +191,22 @@ def test_a_wrong_argument_is_one_line_and_exit_code_2(
     assert said in error
     assert error.count("\n") == 1
     assert error.rstrip("\n").isprintable()
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("serve --port x", "argument --port: invalid int value: 'x'; `sandbox serve --help` lists what there is"),
+        ("serve --tokn x", "not known here: --tokn x; `sandbox serve --help` lists what there is"),
+        ("check-reward a:b --style grpo", "invalid choice: 'grpo' (choose from 'plain', 'trl'"),
+        ("serv", "invalid choice: 'serv' (choose from"),
+        ("", "are required: "),
+    ],
+)
+def test_a_command_line_that_cannot_be_read_is_one_line_without_the_usage(
+    capsys: pytest.CaptureFixture[str], words: str, said: str
+) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        main(words.split())
+    out, err = capsys.readouterr()
+    assert (out, err.count("\n"), err.startswith("sandbox: error: "), said in err) == ("", 1, True, True), err

@@ -176,6 +176,16 @@ def test_answers_to_other_prompts_are_left_out_and_counted(lab: Lab, monkeypatch
     assert found.note.startswith(("train --from-rollouts will not take it", "it has the samples of no whole step"))
 
 
+def test_data_that_has_none_of_the_problems_is_refused_and_leaves_no_folder(lab: Lab) -> None:
+    rows = lab.keep()
+    lab.judge(lambda t: 1.0)
+    lab.prompts = [replace(prompt, id=f"other-{prompt.id}") for prompt in lab.prompts]
+    said = rf"can be judged again by it \({len(rows)} samples: the data has no such problem\); name the data"
+    with pytest.raises(ConfigError, match=said):
+        overlap.judge_again(lab.run, out=lab.folder / "again")
+    assert not list(lab.folder.glob("*again*"))
+
+
 def test_samples_that_are_kept_for_people_can_be_judged_and_not_learned_from(lab: Lab) -> None:
     rows = lab.keep()
     (lab.run / "rollouts.jsonl").unlink()
@@ -252,4 +262,5 @@ def test_programs_are_judged_by_the_real_sandbox(tmp_path: Path, monkeypatch: py
     outcomes = {(s.before.verdict, s.after.verdict) for s in found.samples}
     assert {after for before, after in outcomes if before == "CE"} <= {"CE"}
     assert {after for before, after in outcomes if before == "RE"} <= {"RE"}
+    assert {s.why for s in found.samples if s.after.verdict == "CE"} == {"SyntaxError: expected ':' (main.py, line 1)"}
     assert all(s.after.verdict for s in found.samples)

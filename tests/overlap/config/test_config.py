@@ -172,6 +172,7 @@ def test_overrides_win_over_the_file(tmp_path: Path) -> None:
         ("data.max_bad_share=1.1", "from 0 to 1"),
         ("rollout.temperature=2.1", r"rollout\.temperature=2\.1: use a number above 0 and at most 2"),
         ("rollout.stop=['']", "non-empty strings"),
+        ("run.trackers=wandb", r"use a list of non-empty strings, as in run.trackers=\[wandb\]"),
         ("rollout.samples_per_group=1", "2 or more samples"),
         ("rollout.samples_per_group=1 learn.advantage=leave_one_out", "2 or more samples"),
         ("data.drop_solved=0.9 learn.advantage=global rollout.samples_per_group=1", "one sample says too little"),

@@ -12,6 +12,7 @@ from small_root import make_small_root
 
 from overlap.core import LeftOut
 from overlap.environments.harbor_files import read_reward
+from overlap.environments.harbor_task import HarborOptions, HarborTask
 from overlap.environments.scored import score_of
 from overlap.errors import ConfigError
 
@@ -164,3 +165,10 @@ def test_a_directory_without_tasks_is_refused(tmp_path) -> None:
 )
 def test_a_reward_is_read_from_either_file(text: Any, mapping: Any, reward: Any) -> None:
     assert read_reward(text, mapping) == reward
+
+
+def test_a_directory_that_is_not_there_is_told_from_one_without_tasks(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="there is no such directory: name one with a task"):
+        HarborTask(str(tmp_path / "absent"), HarborOptions())
+    with pytest.raises(ConfigError, match=r"there is no task \(instruction.md"):
+        HarborTask(str(tmp_path), HarborOptions())

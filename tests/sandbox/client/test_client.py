@@ -180,7 +180,9 @@ async def test_it_sends_its_token(s: Served) -> None:
         async with client:
             assert (await client.judge(SUM, RIGHT)).verdict == "AC"
     async with Client(s.url, token="wrong") as client:
-        with pytest.raises(SandboxError, match="token is missing or wrong"):
+        with pytest.raises(
+            SandboxError, match="the token is missing or wrong: give token=; integrations read SANDBOX_TOKEN"
+        ):
             await client.judge(SUM, RIGHT)
 
 

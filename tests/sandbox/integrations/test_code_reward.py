@@ -222,6 +222,9 @@ def test_a_box_keeps_files_ends_what_it_started_and_is_as_before_where_a_command
 def test_the_environment_chooses_servers_workers_and_packages(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SANDBOX_URL", "http://a:1, http://b:2")
     assert process_pool.pool_from_environment().urls == ("http://a:1", "http://b:2")  # type: ignore[union-attr]
+    monkeypatch.setenv("SANDBOX_URL", "localhost:8080")
+    with pytest.raises(ValueError, match="SANDBOX_URL: url='localhost:8080': must be like http://HOST:PORT"):
+        process_pool.pool_from_environment()
     monkeypatch.setenv("SANDBOX_URL", "")
     monkeypatch.setenv("SANDBOX_WORKERS", "two")
     with pytest.raises(ValueError, match="SANDBOX_WORKERS='two': use a whole number"):

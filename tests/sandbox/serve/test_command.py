@@ -152,9 +152,10 @@ def test_a_port_in_use_is_one_line(tmp_path: Path) -> None:
         (("--body-limit", "0"), "--body-limit 0: must be at least 1"),
         (("--processes", "4000"), "--processes 4000: each has a worker of its own"),
         (("--drain-s", "nan"), "--drain-s nan: must be at least 0"),
-        (("--host", "nowhere.invalid"), "--host nowhere.invalid"),
+        (("--host", "nowhere.invalid"), "; give an address of this machine, such as 127.0.0.1, or 0.0.0.0 for all"),
         (("--packages", "no_such_package", "--port", "0"), "no_such_package"),
         (("--token-file", "/nonexistent"), "/nonexistent: cannot be opened"),
+        (("--token", ""), "--token: is empty; give the token (is its variable set?), or leave --token out"),
         (("--token", "\n"), "--token: must be printable ASCII"),
     ],
 )
@@ -170,7 +171,7 @@ def test_without_the_extra_the_command_names_it(tmp_path: Path) -> None:
     )
     path = f"{ROOT}{os.pathsep}{tmp_path}"
     code, error = said(PYTHONPATH=path)
-    assert (code, error) == (2, "sandbox: error: serve needs starlette and uvicorn: pip install 'overlap-rl[serve]'\n")
+    assert (code, error) == (2, "sandbox: error: serve needs starlette and uvicorn: pip install starlette uvicorn\n")
     program = "import sandbox, sandbox.cli; sandbox.Client; sandbox.Pool; sandbox.cli._parser()"
     subprocess.run([sys.executable, "-c", program], env=os.environ | {"PYTHONPATH": path}, check=True, timeout=60)
 
