@@ -34,6 +34,10 @@ class IsolationUnavailable(SandboxError):
     """The machine cannot isolate as strongly as asked."""
 
 
+class AccessDenied(SandboxError, PermissionError):
+    """A server wants another token: no further try helps."""
+
+
 class WorkerDied(SandboxError):
     """A sandbox process died, or stopped answering, under a job."""
 

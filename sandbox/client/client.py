@@ -21,7 +21,7 @@ from typing import Any, Final
 from sandbox.client.http_connection import HttpReply
 from sandbox.client.machine import Machine, Unreachable
 from sandbox.core import Judgement, Limits, Problem, Program, ProgramRun
-from sandbox.errors import PoolClosed, SandboxError, from_wire
+from sandbox.errors import AccessDenied, PoolClosed, SandboxError, from_wire
 from sandbox.pool import Counts, PoolStats, Slots
 
 TRIES: Final = 4
@@ -296,7 +296,7 @@ def _kind(reply: HttpReply) -> str:
 def _error(reply: HttpReply, machine: Machine) -> SandboxError:
     """The error that a server tells, of the type that it would have here."""
     if reply.status == 401:
-        return SandboxError(
+        return AccessDenied(
             f"{machine.name}: the token is missing or wrong: give token=; integrations read SANDBOX_TOKEN"
         )
     try:

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from sandbox.client import Client
 from sandbox.core import Judgement, Limits, Problem, Program
-from sandbox.errors import InvalidProblem, SandboxError
+from sandbox.errors import AccessDenied, InvalidProblem, SandboxError
 from sandbox.integrations.process_pool import process_pool
 from sandbox.pool import Pool
 from sandbox.rewards import (
@@ -97,6 +97,8 @@ class CodeReward:
     def _reward(self, outcome: Outcome | None) -> float | None:
         if outcome is None:
             return 0.0
+        if isinstance(outcome, AccessDenied):  # of the settings: every answer of the run would be left out
+            raise outcome
         if isinstance(outcome, SandboxError):
             _LOG.warning("an answer could not be judged: %s: %s", type(outcome).__name__, outcome)
         return share_of_cases(outcome) if self.share else all_or_nothing(outcome)

@@ -21,7 +21,7 @@ from serving import ServeCommand, Served, answering, served, serving
 from sandbox import Case, Client, InvalidProblem, InvalidProgram, Judgement, Problem, Program, SandboxError
 from sandbox.client import client as client_module
 from sandbox.client import machine
-from sandbox.errors import PoolClosed
+from sandbox.errors import AccessDenied, PoolClosed
 
 VERSION = {"workers": 1, "bounds": {"body_bytes": 1 << 20}}
 Script = Sequence[tuple[int, Any] | None]
@@ -181,7 +181,7 @@ async def test_it_sends_its_token(s: Served) -> None:
             assert (await client.judge(SUM, RIGHT)).verdict == "AC"
     async with Client(s.url, token="wrong") as client:
         with pytest.raises(
-            SandboxError, match="the token is missing or wrong: give token=; integrations read SANDBOX_TOKEN"
+            AccessDenied, match="the token is missing or wrong: give token=; integrations read SANDBOX_TOKEN"
         ):
             await client.judge(SUM, RIGHT)
 

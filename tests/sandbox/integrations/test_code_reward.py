@@ -20,7 +20,7 @@ from places import ROOT
 from serving import ServeCommand
 
 from sandbox import Pool, Problem, zoo
-from sandbox.errors import SandboxError
+from sandbox.errors import AccessDenied, SandboxError
 from sandbox.integrations import CodeReward, Unjudged, areal, openrlhf, process_pool, slime, trl, verl
 from sandbox.integrations.box import Box
 from sandbox.zoo import pairs
@@ -43,13 +43,16 @@ def pool() -> Iterator[None]:
 class FailingPool:
     """A pool whose sandbox fails."""
 
+    def __init__(self, error: SandboxError) -> None:
+        self._error = error
+
     async def judge(self, *_: object, **__: object) -> object:
-        raise SandboxError("the worker was killed")
+        raise self._error
 
 
 @pytest.fixture
 def failing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(process_pool.process_pool(), "_pool", FailingPool())
+    monkeypatch.setattr(process_pool.process_pool(), "_pool", FailingPool(SandboxError("the worker was killed")))
 
 
 def test_trl_gets_a_reward_per_completion_by_the_column_that_holds_tests() -> None:
@@ -65,6 +68,12 @@ def test_trl_gets_a_reward_per_completion_by_the_column_that_holds_tests() -> No
 def test_trl_gets_none_for_a_row_without_tests_and_for_our_own_fault(failing: None) -> None:
     rewards = trl.code_reward([RIGHT, RIGHT, NONE], tests=[None, json.loads(TRUTH), TRUTH], prompts=["a", "b", "c"])
     assert rewards == [None, None, 0.0]
+
+
+def test_a_wrong_token_ends_the_run_instead_of_leaving_out_every_sample(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(process_pool.process_pool(), "_pool", FailingPool(AccessDenied("the token is wrong")))
+    with pytest.raises(AccessDenied, match="the token is wrong"):
+        trl.code_reward([RIGHT], tests=[json.loads(TRUTH)])
 
 
 def test_a_function_with_settings_can_be_pickled_and_pays_the_share_of_the_tests() -> None:
@@ -134,7 +143,7 @@ def test_slime_gets_a_reward_and_leaves_out_what_could_not_be_judged(monkeypatch
 
     assert asyncio.run(rewards()) == [paid for _, paid in PAID]
     assert not any(sample.remove_sample for sample in samples)
-    monkeypatch.setattr(process_pool.process_pool(), "_pool", FailingPool())
+    monkeypatch.setattr(process_pool.process_pool(), "_pool", FailingPool(SandboxError("the worker was killed")))
     assert asyncio.run(rewards()) == [0.0] * 4
     assert [sample.remove_sample for sample in samples] == [True, True, False, True]
 
