@@ -96,7 +96,9 @@ def _directories_of_python(path: str) -> list[str]:
         return []
     try:
         asked = [path, "-P", "-s", "-c", _ASK]
-        done = subprocess.run(asked, stdin=subprocess.DEVNULL, capture_output=True, timeout=_PYTHON_S, check=True)
+        done = subprocess.run(
+            asked, env=child_environment(), stdin=subprocess.DEVNULL, capture_output=True, timeout=_PYTHON_S, check=True
+        )
         found = json.loads(done.stdout)
     except (OSError, ValueError, subprocess.SubprocessError):
         return []

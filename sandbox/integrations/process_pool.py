@@ -16,6 +16,7 @@ from concurrent.futures import Future, thread  # noqa: F401 - the executors' own
 from contextlib import suppress
 from typing import Final, TypeVar
 
+from sandbox import environment
 from sandbox.client import Client
 from sandbox.pool import Pool
 
@@ -59,7 +60,7 @@ class ProcessPool:
 
 def pool_from_environment() -> Pool | Client:
     """A client of the servers that SANDBOX_URL names, or else a pool here. Raises ValueError."""
-    environ = os.environ
+    environ = environment.current()
     if urls := [url.strip() for url in environ.get("SANDBOX_URL", "").split(",") if url.strip()]:
         try:
             return Client(urls, token=environ.get("SANDBOX_TOKEN", ""))

@@ -45,7 +45,7 @@ def test_the_public_names_are_listed_and_described_and_are_there(package: str) -
         assert name in described, name
 
 
-MODULES = ("config", "core", "errors", "restarts", "training")
+MODULES = ("cli", "config", "core", "errors", "restarts", "training")
 """Names that are those of modules."""
 LAZY = sorted(
     ".".join(init.parent.relative_to(ROOT).parts)

@@ -30,9 +30,10 @@ CLEAN_S = 30.0
 
 
 def jailed(folder: Path, command: str, task: Any = None, **episode: Any) -> Any:
+    before = set(psutil.Process().children(recursive=True))
     made = rolled(folder, command, task, isolation="A", **episode)
-    below = psutil.Process().children(recursive=True)
-    assert not [process for process in below if process.is_running() and process.status() != psutil.STATUS_ZOMBIE]
+    after = set(psutil.Process().children(recursive=True)) - before
+    assert not [process for process in after if process.is_running() and process.status() != psutil.STATUS_ZOMBIE]
     return made
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -116,7 +117,8 @@ def test_one_that_hangs_has_a_deadline_at_the_end(stage: Make, monkeypatch: pyte
     session = stage(does={"end": "hang"}).session()
     figures = play(session)
     assert figures["exit"] == "finished"
-    assert figures["not_written"] == ["tracker wandb (it did not finish in time; 1 time from step 5 on)"]
+    (lost,) = figures["not_written"]  # the last row may still wait, too
+    assert re.fullmatch(r"tracker wandb \(it did not finish in time; (1 time|2 times) from step 5 on\)", lost)
 
 
 def test_one_that_is_refused_is_bad_input_before_anything_is_started(stage: Make) -> None:
