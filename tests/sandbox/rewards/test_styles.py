@@ -73,7 +73,7 @@ def test_a_good_function_of_each_style_is_found_and_clean(module: Path, command:
         (FORMS["trl"], ("--style", "verl"), "write `def compute_score(data_source, solution_str"),
         ("def reward(completions, gold, **kw): ...", (), "missing a required argument: 'gold'; --row module:function"),
         (FORMS["trl"], ("--row", "json:dumps"), "--row raised ValueError"),
-        ("reward = 7", (), "TypeError: reward is not a function"),
+        ("reward = 7", (), "rewards:reward: reward is not a function"),
     ],
 )
 def test_a_signature_that_does_not_fit_is_one_line_and_exit_code_2_before_any_program(
