@@ -128,7 +128,7 @@ def run_training(
             with run.failures.tolerate_write_errors("ctl (overlap ctl cannot reach this run)"):
                 stack.enter_context(listening(control, run.ctl))
                 reaper.watch_file(run.ctl)
-            run.add_writer(trackers := Trackers.open(cfg, run, resumed.state.step))
+            run.add_writer(trackers := Trackers.open(cfg, run, resumed.state.step, scratch))
             plan = plan_lines(inputs, asked, placed.seats, memory, kept) + placed.lines()
             plan += [("goes on", resumed.line)] if resumed.line else []
             banner(console, "overlap train", [*plan, ("run directory", str(run.path)), ("log", str(run.log))])

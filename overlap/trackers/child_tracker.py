@@ -31,10 +31,12 @@ KILL_S = 5.0
 
 
 class ChildTracker:
-    """Implements ``Tracker`` in a thread of the run. ``path``: class of the tracker; ``log`` takes what it prints."""
+    """Implements ``Tracker`` in a thread of the run. ``path``: class of the tracker; ``log`` takes what it prints;
+    ``scratch`` has its temporary files, which packages leave there.
+    """
 
-    def __init__(self, path: str, log: Path) -> None:
-        self._path, self._log = path, log
+    def __init__(self, path: str, log: Path, scratch: Path) -> None:
+        self._path, self._log, self._scratch = path, log, scratch
         self._child: subprocess.Popen[bytes] | None = None
         self._answers = b""
         self._reading = False
@@ -47,7 +49,7 @@ class ChildTracker:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,
-                env=child_environment(CUDA_VISIBLE_DEVICES=""),
+                env=child_environment(CUDA_VISIBLE_DEVICES="", TMPDIR=str(self._scratch)),
                 start_new_session=True,
             )
         self._call("start", asdict(run), wait_s=START_S)

@@ -53,10 +53,10 @@ class Trackers:
         self._ended = False
 
     @classmethod
-    def open(cls, cfg: Config, run: RunDir, step: int) -> Trackers:
-        """Start the trackers of ``run.trackers`` for a run that goes on after ``step``."""
+    def open(cls, cfg: Config, run: RunDir, step: int, scratch: Path) -> Trackers:
+        """Start the trackers of ``run.trackers`` for a run that goes on after ``step``. ``scratch`` is the run's."""
         told = _tracked_run(cfg, run.path, step)
-        feeds = [TrackerFeed(name, partial(_make, KINDS[name], run.log), told) for name in cfg.run.trackers]
+        feeds = [TrackerFeed(name, partial(_make, KINDS[name], run.log, scratch), told) for name in cfg.run.trackers]
         for feed in feeds:
             feed.put("begin")
         return cls(feeds, run.failures, cfg.run.metric_names)
@@ -148,9 +148,9 @@ def _is_number(value: object) -> bool:
     return isinstance(value, int | float) and math.isfinite(value)
 
 
-def _make(kind: TrackerKind, log: Path) -> Tracker:
+def _make(kind: TrackerKind, log: Path, scratch: Path) -> Tracker:
     if kind.child:
-        return ChildTracker(kind.path, log)
+        return ChildTracker(kind.path, log, scratch)
     module, _, name = kind.path.partition(":")
     made: Tracker = getattr(import_module(module), name)()
     return made

@@ -65,8 +65,11 @@ class WandbRun:
         """Steps that are taken again stand in the curve twice; the later one is the run's."""
 
     def end(self, exit: str, figures: Mapping[str, Any]) -> None:
+        import wandb
+
         self._run.summary.update(dict(figures))
         self._run.finish(exit_code=0 if exit.startswith(IN_ORDER) else 1)
+        wandb.teardown()  # its service removes its socket then
 
 
 class TrackioRun:

@@ -62,7 +62,7 @@ def spent_ms(folder: Path, steps: int, hooks: list[Any], names: tuple[str, ...])
     row, result = maker.recorder.rows[-1], maker.result_of(1)
     cfg = load_config(None, [f"run.trackers=[{','.join(names)}]", f"run.dir={folder / 'run'}"])
     run = RunDir.create(cfg.run.dir, {})
-    run.add_writer(trackers := Trackers.open(cfg, run, 0))
+    run.add_writer(trackers := Trackers.open(cfg, run, 0, folder))
     trackers.text_of = text_of
     trackers.check_started()
     thread = CallbackThread(

@@ -129,7 +129,7 @@ class Stage:
         prepared = RunInputs(self.cfg, task, self.policy, Tokenizer(), prompts, apart)
         run = run if run is not None else RunDir.create(self.cfg.run.dir, self.cfg.to_dict())
         console = Console(self.shown)
-        run.add_writer(trackers := Trackers.open(self.cfg, run, resumed.state.step))
+        run.add_writer(trackers := Trackers.open(self.cfg, run, resumed.state.step, self._folder))
         return TrainingSession(
             prepared,
             place_here(self.cfg),

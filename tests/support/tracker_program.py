@@ -26,7 +26,9 @@ def feed(name: str, folder: Path, rows: list[dict[str, Any]], step: int = 0) -> 
     cfg = load_config(None, [f"run.trackers=[{name}]", f"run.dir={folder}"])
     check_trackers(cfg)
     run = RunDir.reopen(folder) if (folder / "config.yaml").exists() else RunDir.create(str(folder), cfg.to_dict())
-    trackers = Trackers.open(cfg, run, step)
+    scratch = folder.with_name(f"{folder.name}-scratch")  # as a run's, it goes with all that packages leave
+    scratch.mkdir(exist_ok=True)
+    trackers = Trackers.open(cfg, run, step, scratch)
     trackers.check_started()
     for row in rows:
         trackers.write({key: float("nan") if value is None else value for key, value in row.items()})

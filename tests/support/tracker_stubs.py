@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import tempfile
 import threading
 from collections.abc import Mapping, Sequence
 from importlib import import_module
@@ -16,7 +17,7 @@ from overlap.trackers.tracker import TrackedRun, TrackerRefused
 
 class FileTracker:
     """Writes its calls into ``stub.jsonl`` in the run directory. ``does``: method -> refuse,
-    import, raise, print, die, hang.
+    import, raise, print, leave, die, hang.
     """
 
     def start(self, run: TrackedRun) -> None:
@@ -52,6 +53,8 @@ class FileTracker:
             case "print":
                 print("chatter of a package")
                 sys.stderr.write("more of it\n")
+            case "leave":
+                Path(tempfile.gettempdir(), "left-behind").mkdir()
             case "die":
                 os._exit(3)
             case "hang":

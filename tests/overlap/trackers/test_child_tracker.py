@@ -26,13 +26,19 @@ def tracked(folder: Path, **does: str) -> TrackedRun:
     return TrackedRun("0123456789abcdef", "run", "project", str(folder), str(folder / "trackers"), {"does": does})
 
 
+def scratch(folder: Path) -> Path:
+    """Where temporary files of the tracker lie."""
+    (folder / "scratch").mkdir(exist_ok=True)
+    return folder / "scratch"
+
+
 @pytest.fixture
 def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Start]:
     monkeypatch.setenv("PYTHONPATH", str(SUPPORT))
     made: list[ChildTracker] = []
 
     def start(path: str = "tracker_stubs:FileTracker", **does: str) -> ChildTracker:
-        made.append(ChildTracker(path, tmp_path / "run.log"))
+        made.append(ChildTracker(path, tmp_path / "run.log", scratch(tmp_path)))
         made[-1].start(tracked(tmp_path, **does))
         return made[-1]
 
@@ -67,11 +73,16 @@ def test_calls_arrive_there_and_what_packages_print_goes_to_the_log(start: Start
     assert gone(tracker)
 
 
+def test_what_packages_leave_for_a_while_lies_in_the_scratch_directory_of_the_run(start: Start, tmp_path: Path) -> None:
+    start(row="leave").row({"step": 1})
+    assert [path.name for path in scratch(tmp_path).iterdir()] == ["left-behind"]
+
+
 @pytest.mark.parametrize(
     ("how", "says"), [("refuse", "no login here"), ("import", "ModuleNotFoundError: No module named 'no_such_package'")]
 )
 def test_one_that_is_refused_says_so_and_is_gone(start: Start, tmp_path: Path, how: str, says: str) -> None:
-    tracker = ChildTracker("tracker_stubs:FileTracker", tmp_path / "run.log")
+    tracker = ChildTracker("tracker_stubs:FileTracker", tmp_path / "run.log", scratch(tmp_path))
     with pytest.raises(TrackerRefused, match=says):
         tracker.start(tracked(tmp_path, start=how))
     assert gone(tracker)
@@ -102,7 +113,7 @@ sys.path.insert(0, sys.argv[2])
 from overlap.trackers import TrackedRun
 from overlap.trackers.child_tracker import ChildTracker
 folder = Path(sys.argv[1])
-tracker = ChildTracker("tracker_stubs:FileTracker", folder / "run.log")
+tracker = ChildTracker("tracker_stubs:FileTracker", folder / "run.log", folder)
 tracker.start(TrackedRun("id", "run", "project", str(folder), str(folder), {}))
 tracker.row({"step": 1})
 print(tracker._child.pid, flush=True)

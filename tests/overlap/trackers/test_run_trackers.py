@@ -82,7 +82,7 @@ def test_a_run_that_goes_back_by_itself_says_so(stage: Make, tmp_path: Path) -> 
     cfg = load_config(None, ["run.trackers=[wandb]"])
     stage()
     run = RunDir.create(str(tmp_path / "back"), {})
-    run.add_writer(trackers := Trackers.open(cfg, run, 0))
+    run.add_writer(trackers := Trackers.open(cfg, run, 0, tmp_path))
     run.step({"step": 1, "reward/mean": math.nan, "name": "no number"})
     trackers.rewind(0)
     trackers.end("finished", {})

@@ -37,6 +37,7 @@ def environment(folder: Path, **more: str) -> dict[str, str]:
         **{name: value for name, value in os.environ.items() if not name.startswith(("WANDB", "MLFLOW", "SWANLAB"))},
         "PYTHONPATH": f"{ROOT}:{SUPPORT}",
         "HOME": str(folder / "home"),
+        "TMPDIR": str(folder / "home"),
         "WANDB_MODE": "offline",
         "TRACKIO_DIR": str(folder / "trackio"),
         "MLFLOW_TRACKING_URI": f"file://{folder}/mlruns",
