@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import threading
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -89,8 +90,8 @@ class Builder:
         return Build(done.collected, text_log)
 
     def _keep(self, path: Path, content: bytes) -> None:
-        """Write atomically: a second worker that builds the same unit sees the whole artefact or none."""
-        part = path.with_name(f"{path.name}.{os.getpid()}")
+        """Write atomically: another process or thread that builds the same unit sees the whole artefact or none."""
+        part = path.with_name(f"{path.name}.{threading.get_native_id()}")
         try:
             inherited.write_with_mode(part, content, 0o600)
             part.replace(path)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import tempfile
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -15,6 +17,7 @@ from sandbox.build import units
 from sandbox.build.builder import Builder
 from sandbox.jail import Jail, JailedRun
 from sandbox.judging import Judge
+from sandbox.kernel import inherited
 from sandbox.languages import LANGUAGES, find_language, toolchain
 
 PROBLEM = Problem("p", "stdio", (Case("", "ok"),), limits=Limits(cpu_s=5, wall_s=60))
@@ -100,6 +103,20 @@ def test_the_same_source_is_compiled_once_and_old_artefacts_make_room(judge: Jud
     assert sum((tmp_path / name).stat().st_size for name in left) <= 50_000
     assert f"{39:064d}" in left
     assert f"{0:064d}" not in left
+
+
+def test_two_threads_may_keep_the_same_artefact_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    builder, write, both_have_written = Builder(tmp_path), inherited.write_with_mode, threading.Barrier(2)
+
+    def write_and_wait(path: Path, content: bytes, mode: int) -> None:
+        write(path, content, mode)
+        both_have_written.wait(timeout=60)
+
+    monkeypatch.setattr(inherited, "write_with_mode", write_and_wait)
+    with ThreadPoolExecutor(2) as threads:
+        for done in [threads.submit(builder._keep, tmp_path / "artefact", b"content") for _ in range(2)]:
+            done.result()
+    assert [path.read_bytes() for path in tmp_path.iterdir() if path.is_file()] == [b"content"]
 
 
 # --- tools ------------------------------------------------------------------------------------------------------------
