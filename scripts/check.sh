@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Sets up if need be, then every check that runs no code: format, lint, types, import contracts, sizes.
 set -uo pipefail
+source "$(dirname "${BASH_SOURCE[0]}")/help.sh"
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 bash scripts/setup.sh || exit
 bin=$(realpath -m "${OVERLAP_VENV:-.venv}")/bin

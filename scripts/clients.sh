@@ -1,40 +1,46 @@
 #!/usr/bin/env bash
-# Real clients against the gateway and `sandbox serve`: each is installed in an environment of its own below FOLDER, then runs as a program.
-#   bash scripts/clients.sh              below runs/clients
-#   bash scripts/clients.sh FOLDER -k ai     words after it go to pytest
-# Needs node and npm for the clients ai and openai-agents-js; what is there already is not installed again. About 3 GB.
+# Real packages of others, each in an environment of its own below FOLDER: clients of the gateway and of `sandbox serve`,
+# frameworks that call our rewards, trackers (offline). Installs what is missing there, then runs their tests.
+#   bash scripts/clients.sh                               all, below runs/clients: about 3 GB
+#   bash scripts/clients.sh --only verl,wandb FOLDER      these alone, in another folder; tests of the others are skipped
+#   bash scripts/clients.sh FOLDER -k ai                  words after it go to pytest
+# The clients ai and openai-agents-js need node and npm.
 set -euo pipefail
+source "$(dirname "${BASH_SOURCE[0]}")/help.sh"
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
+only= folder=runs/clients names=
+if [ "${1:-}" = --only ]; then only=,${2:-},; shift 2; fi
+case "${1:-}" in
+  -*) ;; # for pytest
+  ?*) folder=$1; shift ;;
+esac
+folder=$(realpath -m -- "$folder")
 bash scripts/setup.sh
 bin=$(realpath -m "${OVERLAP_VENV:-.venv}")/bin
-folder=$(realpath -m "${1:-runs/clients}")
-shift $(($# > 0))
 
+wanted() { # NAME
+  names+=" $1"
+  [[ -z $only || $only == *,"$1",* ]] && [ ! -e "$folder/$1/installed" ]
+}
 python() { # NAME PACKAGE...
+  wanted "$1" || return 0
   local own=$folder/$1
-  shift
-  [ -e "$own/installed" ] && return
   "$bin/uv" venv --quiet --clear --python "$bin/python" "$own"
-  "$bin/uv" pip install --quiet --python "$own/bin/python" "$@"
+  "$bin/uv" pip install --quiet --python "$own/bin/python" "${@:2}"
+  [ -z "${below:-}" ] || echo "$below" >"$(echo "$own"/lib/python*/site-packages)/_base.pth"
   touch "$own/installed"
 }
 above() { # NAME PACKAGE...   without what they ask for: they lie above the packages of this environment
-  local own=$folder/$1
-  shift
-  [ -e "$own/installed" ] && return
-  "$bin/uv" venv --quiet --clear --python "$bin/python" "$own"
-  "$bin/uv" pip install --quiet --no-deps --python "$own/bin/python" "$@"
-  "$bin/python" -c 'import sysconfig; print(sysconfig.get_paths()["purelib"])' >"$(echo "$own"/lib/python*/site-packages)/_base.pth"
-  touch "$own/installed"
+  local below
+  below=$("$bin/python" -c 'import sysconfig; print(sysconfig.get_paths()["purelib"])')
+  python "$1" --no-deps "${@:2}"
 }
 node_packages() { # NAME PACKAGE...
-  local own=$folder/$1
-  shift
-  [ -e "$own/installed" ] && return
-  mkdir -p "$own"
-  (cd "$own" && npm install --no-audit --no-fund "$@" && touch installed)
+  wanted "$1" || return 0
+  mkdir -p "$folder/$1"
+  (cd "$folder/$1" && npm install --no-audit --no-fund "${@:2}" && touch installed)
 }
-# litellm imports mcp where tools are offered, and does not ask for it.
+# Of the gateway. litellm imports mcp where tools are offered, and does not ask for it.
 python mini-swe-agent mini-swe-agent==2.4.6 litellm==1.106.2 openai==2.54.0 mcp==2.3.0
 python smolagents 'smolagents[openai]==1.26.0' openai==3.54.0
 python langgraph langgraph==1.2.24 langchain-openai==1.7.4 langchain==1.5.2
@@ -52,7 +58,7 @@ python google-adk google-adk==2.13.0 litellm==1.106.2 mcp==2.3.0
 python openenv openenv-core==0.3.0
 node_packages ai ai@6.0.326 @ai-sdk/openai-compatible@2.0.91
 node_packages openai-agents-js @openai/agents@0.20.0 zod@4.6.7
-# Of `sandbox serve`.
+# Of `sandbox serve`, and frameworks.
 above verl verl==0.9.1 tensordict==0.15.3 omegaconf==2.4.0 pyvers==0.2.3 antlr4-python3-runtime==4.9.3 codetiming==1.4.0 \
   hydra-core==1.3.8 orjson==3.13.0
 above trl trl==1.16.0
@@ -60,6 +66,18 @@ above openrlhf openrlhf==0.11.2 pylatexenc==2.10
 python sandbox-fusion sandbox-fusion==0.3.7
 python open-r1 e2b-code-interpreter==2.11.5 requests==2.34.2
 python piston piston-rspy==0.4.3
-tests=(tests/overlap/server/test_clients.py tests/sandbox/serve/test_clients.py
-  tests/sandbox/integrations/test_frameworks.py tests/overlap/environments)
+# Trackers.
+python wandb psutil pyyaml wandb==0.31.0
+python trackio psutil pyyaml trackio==0.43.0
+python mlflow psutil pyyaml mlflow-skinny==3.17.2 sqlalchemy==2.0.46 alembic
+python swanlab psutil pyyaml swanlab==0.10.3
+
+for name in ${only//,/ }; do
+  case "$names " in
+    *" $name "*) ;;
+    *) echo "clients: --only $name: there is no such package; those that are:$names" >&2; exit 2 ;;
+  esac
+done
+tests=(tests/overlap/server/test_clients.py tests/sandbox/serve/test_clients.py tests/overlap/environments
+  tests/sandbox/integrations/test_frameworks.py tests/overlap/trackers/test_services.py)
 OVERLAP_CLIENTS=$folder PATH=$bin:$PATH exec "$bin/python" -m pytest -n0 "${tests[@]}" "$@"

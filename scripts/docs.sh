@@ -3,6 +3,7 @@
 #   bash scripts/docs.sh           build
 #   bash scripts/docs.sh serve     build, and show it on http://127.0.0.1:8000 with every change
 set -euo pipefail
+source "$(dirname "${BASH_SOURCE[0]}")/help.sh"
 export NO_MKDOCS_2_WARNING=1 # it tells of another tool, with each build
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 bash scripts/setup.sh

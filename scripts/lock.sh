@@ -2,6 +2,7 @@
 # Writes requirements/{cpu,cuda,dev}.txt anew from the .in files: the whole closure, each package with its version.
 # Extra words go to `uv pip compile`, e.g. `bash scripts/lock.sh --upgrade`. Downloads metadata only.
 set -euo pipefail
+source "$(dirname "${BASH_SOURCE[0]}")/help.sh"
 cd "$(dirname "$0")/../requirements"
 venv=${OVERLAP_VENV:-../.venv}
 # Torch comes from where pip of this machine finds it, or else from where uv knows the CPU builds to be.

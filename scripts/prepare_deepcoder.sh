@@ -3,6 +3,7 @@
 #   bash scripts/prepare_deepcoder.sh --out runs/deepcoder.jsonl [SOURCE ...] [--against SET]
 # --help tells the rest. Stopped, the same command goes on where it was.
 set -euo pipefail
+source "$(dirname "${BASH_SOURCE[0]}")/help.sh"
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 bash scripts/setup.sh
 bin=$(realpath -m "${OVERLAP_VENV:-.venv}")/bin

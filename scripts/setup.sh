@@ -10,6 +10,7 @@
 #
 # Exit codes: 0 ready, 2 something that you can repair (the last line says how), 1 anything else.
 set -euo pipefail
+source "$(dirname "${BASH_SOURCE[0]}")/help.sh"
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 cd "$root"
 venv=$(realpath -m "${OVERLAP_VENV:-.venv}")

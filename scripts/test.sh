@@ -9,6 +9,7 @@
 # On a machine with a GPU they run on the CPU, in an environment of their own: .venv-cpu. GPUs: scripts/gpu/check.sh.
 # Test files run beside each other, one to a core, at most four: an engine and a learner take a few GB.
 set -euo pipefail
+source "$(dirname "${BASH_SOURCE[0]}")/help.sh"
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 if [ -z "${OVERLAP_DEVICE:-}" ] && [ "$(bash scripts/setup.sh --device)" = cuda ]; then
   export OVERLAP_DEVICE=cpu OVERLAP_VENV=${OVERLAP_VENV:-.venv-cpu}

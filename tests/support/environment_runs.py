@@ -5,11 +5,10 @@ from __future__ import annotations
 import asyncio
 import os
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
-import pytest
 from chats import Letters, Voice, never
+from clients import installed
 from pooling import family, living
 
 from overlap.config import Config, DataConfig, EpisodeConfig, ModelConfig
@@ -18,15 +17,11 @@ from overlap.server import ChatTemplate, Gateway, episodes
 from overlap.task import load_task
 
 MODEL = ModelConfig(prompt_tokens=2000, response_tokens=200)
-CLIENTS = Path(os.environ.get("OVERLAP_CLIENTS", "/nowhere"))
 
 
 def interpreter(name: str) -> str:
-    """The Python of the environment ``name`` that ``scripts/clients.sh`` made; skips where there is none."""
-    path = CLIENTS / name / "bin" / "python"
-    if not path.exists():
-        pytest.skip(f"{name} is not installed: scripts/clients.sh, then OVERLAP_CLIENTS=FOLDER")
-    return str(path)
+    """The Python of a client's environment; skips where there is none."""
+    return str(installed(name) / "bin" / "python")
 
 
 def config(task: str, options: dict[str, Any], **episode: Any) -> Config:

@@ -1,5 +1,5 @@
 """The real packages, offline, each in an environment of its own: they have the rows of metrics.jsonl, and a resumed run
-goes on in the same curve. ``scripts/trackers.sh`` installs them and runs this.
+goes on in the same curve. ``scripts/clients.sh`` installs them and runs this.
 """
 
 from __future__ import annotations
@@ -11,24 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from environment_runs import interpreter
 from made_run import made_run
 from places import ROOT, SUPPORT
 
 from overlap.record import read_json_lines
-
-TRACKERS = "OVERLAP_TRACKERS"
-"""Names the folder that ``scripts/trackers.sh`` made."""
-
-
-def installed(name: str) -> Path:
-    """The interpreter of an environment with the package; skips the test where there is none."""
-    folder = os.environ.get(TRACKERS)
-    if not folder:
-        pytest.skip(f"{TRACKERS} names no folder of environments: scripts/trackers.sh makes one")
-    python = Path(folder) / name / "bin" / "python"
-    if not python.exists():
-        pytest.skip(f"{python} is missing: scripts/trackers.sh makes it")
-    return python
 
 
 def environment(folder: Path, **more: str) -> dict[str, str]:
@@ -49,7 +36,7 @@ def environment(folder: Path, **more: str) -> dict[str, str]:
 
 def program(name: str, folder: Path, **more: str) -> subprocess.CompletedProcess[str]:
     (folder / "home").mkdir(exist_ok=True)
-    words = [str(installed(name)), str(SUPPORT / "tracker_program.py"), name, str(folder / "run")]
+    words = [interpreter(name), str(SUPPORT / "tracker_program.py"), name, str(folder / "run")]
     here = environment(folder, **more)
     return subprocess.run(words, cwd=folder, env=here, capture_output=True, text=True, timeout=115)
 
