@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from _peer_environments import make_environment, run_logged
+from _peer_picture import draw
 from _shared import CONFIG, ROOT, rows_of
 
 from overlap.placement import bfloat16_is_fast
@@ -20,6 +21,7 @@ TRL = "trl==1.16.0"
 BAR = 4.0
 DTYPE = f"model.dtype={'bfloat16' if bfloat16_is_fast() else 'float32'}"
 """As ``scripts/train_deepcoder.sh`` chooses it."""
+PANELS = {"seconds a step": "step_s", "tokens a response": "length_mean"}
 ROUND_S = 3600.0
 """Longest round of a side."""
 Row = dict[str, float]
@@ -99,5 +101,7 @@ def compare_trainers(options: argparse.Namespace) -> int:
     for side in sides:
         seconds = side.median("step_s")
         print(f"{side.name:<22}{seconds:>10.1f}{seconds / first:>12.2f}{side.median('length_mean'):>20.1f}")
+    panels = {title: {side.name: side.median(column) for side in sides} for title, column in PANELS.items()}
+    draw(options.folder / "trainers.svg", panels, "overlap")
     print(f"a step is {rival / first:.2f} times as fast as TRL's with our verifier (bar {BAR:g})")
     return 0 if rival >= BAR * first else 1

@@ -12,9 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from _peer_environments import make_environment, run_logged
+from _peer_picture import draw
 
 CHECK_S = 3600.0
 """Longest check of a grader."""
+PANELS = {"ms of CPU a program": "cpu_ms", "programs a second": "per_s", "MiB at the peak": "peak_mib"}
 CALLS = 40
 """Of a grader in a round that is timed."""
 
@@ -57,6 +59,9 @@ def compare_graders(options: argparse.Namespace) -> int:
     table = {side.name: {**side.found, "paces": side.paces} for side in sides}
     (options.folder / "graders.json").write_text(json.dumps(table, indent=1))
     _print(sides)
+    panels = {title: {side.name: side.median(column) for side in sides} for title, column in PANELS.items()}
+    hacks = {side.name: _percent(side.found["hacks paid"]) for side in sides}
+    draw(options.folder / "graders.svg", {"% of the hacks paid": hacks, **panels}, "ours")
     return 0
 
 
@@ -90,6 +95,12 @@ def _checked(options: argparse.Namespace, side: GraderSide, python: str) -> dict
         "wrong programs paid": sum(not _is_hack(id) for id in paid),
         "hacks paid": f"{sum(map(_is_hack, paid))} of {sum(map(_is_hack, answered))}",
     }
+
+
+def _percent(found: str) -> float:
+    """Of "n of all"."""
+    paid, of = map(int, found.split(" of "))
+    return 100 * paid / max(of, 1)
 
 
 def _is_hack(id: str) -> bool:

@@ -6,7 +6,8 @@
                                             LiveCodeBench's grader (as lighteval has it), evalplus's and ours
 
 The environments are made in ``--folder``: the package beside the torch, transformers and datasets of this one. All
-take turns, in one run on one machine; figures are medians. What is printed is also in ``--folder``/NAME.json.
+take turns, in one run on one machine; figures are medians. What is printed is also in ``--folder``/NAME.json, and
+drawn in ``--folder``/NAME.svg.
 
 Trainers: each round of a side is a program of its own, ``--steps`` steps after ``--warm-up`` others. TRL gets the stop
 strings, too, so that its responses are as short; its gradient checkpointing is off. Exit code 1 where a step of the
