@@ -41,19 +41,19 @@ class Side:
         return statistics.median(row[column] for row in self.rows)
 
 
+def _shared_settings(options: argparse.Namespace) -> list[str]:
+    """What the configuration of both trainers has beside the file."""
+    return [DTYPE, *([f"rollout.groups_per_step={options.groups}"] if options.groups else [])]
+
+
 def ours(*settings: str) -> Round:
     """A round of ``overlap train``."""
 
     def run(options: argparse.Namespace, number: int) -> list[Row]:
         out = options.folder / f"overlap-{number}"
         shutil.rmtree(out, ignore_errors=True)
-        words = [
-            f"run.steps={options.warm_up + options.steps}",
-            "run.eval_samples=0",
-            f"run.dir={out}",
-            DTYPE,
-            *settings,
-        ]
+        steps = f"run.steps={options.warm_up + options.steps}"
+        words = [steps, "run.eval_samples=0", f"run.dir={out}", *_shared_settings(options), *settings]
         argv = [sys.executable, "-m", "overlap.cli", "train", "--config", CONFIG, *words]
         run_logged(argv, out.with_suffix(".log"), ROUND_S)
         return [
@@ -68,12 +68,11 @@ def trl(reward: str) -> Round:
     """A round of TRL's GRPOTrainer with this reward function."""
 
     def run(options: argparse.Namespace, number: int) -> list[Row]:
-        engine = "vllm" if options.vllm else "transformers"
         python, out = make_environment(options.folder / "trl", TRL), options.folder / f"trl-{reward}-{number}.jsonl"
         out.unlink(missing_ok=True)
         program, steps = ROOT / "scripts/bench/_peer_trl_run.py", str(options.warm_up + options.steps)
         run_logged(
-            [str(python), str(program), CONFIG, DTYPE, steps, reward, engine, str(out)],
+            [str(python), str(program), CONFIG, steps, reward, str(out), *_shared_settings(options)],
             out.with_suffix(".log"),
             ROUND_S,
         )

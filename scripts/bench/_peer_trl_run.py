@@ -14,7 +14,6 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -101,8 +100,7 @@ def process_reward(task: Any, prompts: Sequence[Prompt]) -> Callable[..., list[f
 
 def settings(cfg: Config, options: argparse.Namespace) -> GRPOConfig:
     """TRL's settings of a run as ``cfg`` describes it: as many samples a step, all of them on-policy."""
-    rollout, vllm = cfg.rollout, options.engine == "vllm"
-    stop = list(rollout.stop)
+    rollout = cfg.rollout
     return GRPOConfig(
         output_dir=str(options.out.with_suffix(".trl")),
         use_cpu=True,
@@ -122,28 +120,26 @@ def settings(cfg: Config, options: argparse.Namespace) -> GRPOConfig:
         save_strategy="no",
         report_to="none",
         disable_tqdm=True,
-        use_vllm=vllm,
+        use_vllm=True,
         vllm_mode="colocate",
         vllm_max_model_length=cfg.context_tokens,
-        generation_kwargs={"stop": stop, "include_stop_str_in_output": True} if vllm else {"stop_strings": stop},
+        generation_kwargs={"stop": list(rollout.stop), "include_stop_str_in_output": True},
     )
 
 
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("config")
-    parser.add_argument("setting")
     parser.add_argument("steps", type=int)
     parser.add_argument("reward", choices=("verifier", "process"))
-    parser.add_argument("engine", choices=("transformers", "vllm"))
     parser.add_argument("out", type=Path)
+    parser.add_argument("settings", nargs="*")
     options = parser.parse_args()
-    cfg = load_config(options.config, [options.setting])
+    cfg = load_config(options.config, options.settings)
     inputs = prepare(cfg, None, options.out.parent)
     task, tokenizer, prompts = inputs.task, inputs.tokenizer, inputs.train
     texts = [tokenizer.decode(list(prompt.token_ids)) for prompt in prompts]
     model = AutoModelForCausalLM.from_pretrained(inputs.policy, dtype=getattr(torch, cfg.model.dtype))
-    model.generate = partial(model.generate, tokenizer=tokenizer)  # which reads the stop strings
     with ExitStack() as stack:
         reward: Any = process_reward(task, prompts)
         if options.reward == "verifier":

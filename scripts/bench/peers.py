@@ -9,9 +9,9 @@ The environments are made in ``--folder``: the package beside the torch, transfo
 take turns, in one run on one machine; figures are medians. What is printed is also in ``--folder``/NAME.json, and
 drawn in ``--folder``/NAME.svg.
 
-Trainers: each round of a side is a program of its own, ``--steps`` steps after ``--warm-up`` others. TRL gets the stop
-strings, too, so that its responses are as short; its gradient checkpointing is off. Exit code 1 where a step of the
-default run is not 4 times as fast as TRL's with our verifier.
+Trainers: each round of a side is a program of its own, ``--steps`` steps after ``--warm-up`` others. TRL samples by
+its colocated vLLM, with the stop strings of the default run; its gradient checkpointing is off. Exit code 1 where a
+step of the default run is not 4 times as fast as TRL's with our verifier.
 
 Graders: `sandbox check-reward` calls each with its labelled programs and the zoo, and with those of ``--samples``;
 what a grader has no form for is counted as "no answer". CPU and pace are those of a small right function.
@@ -34,7 +34,7 @@ def main() -> int:
     parser.add_argument("--steps", type=int, default=5, help="trainers: steps of a round that count (5)")
     parser.add_argument("--warm-up", type=int, default=2, help="trainers: steps before them (2)")
     parser.add_argument("--rounds", type=int, default=2, help="of each side (2)")
-    parser.add_argument("--vllm", action="store_true", help="TRL samples by its colocated vLLM, where that starts")
+    parser.add_argument("--groups", type=int, help="trainers: prompts a step (as configured), of 8 samples each")
     parser.add_argument("--samples", type=Path, help="graders: more labelled programs, as for `sandbox check-reward`")
     options = parser.parse_args()
     options.folder = options.folder.absolute()
