@@ -7,6 +7,7 @@ import json
 import os
 import statistics
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -53,9 +54,11 @@ def compare_graders(options: argparse.Namespace) -> int:
     for number in range(options.rounds):
         for side in sides if number % 2 == 0 else reversed(sides):
             side.paces.append(_pace(options.folder, side, pythons[side.name]))
-    for side in sides:
-        side.found = _checked(options, side, pythons[side.name])
-        print(f"{side.name}: {side.found}", flush=True)
+    with ThreadPoolExecutor(len(sides)) as checks:  # beside each other, for most of their time is waiting
+        found = checks.map(lambda side: _checked(options, side, pythons[side.name]), sides)
+        for side, counts in zip(sides, found, strict=True):
+            side.found = counts
+            print(f"{side.name}: {counts}", flush=True)
     table = {side.name: {**side.found, "paces": side.paces} for side in sides}
     (options.folder / "graders.json").write_text(json.dumps(table, indent=1))
     _print(sides)
