@@ -78,7 +78,7 @@ def _number(version: str) -> str:
 
 async def _execute(service: Service, body: Json) -> Json:
     name = piston_language(fields.text(body, "language"))
-    files = _files(body)
+    files = _files(body, LANGUAGES[name].source)
     run_s = fields.above_zero(body, "run_timeout", RUN_MS, most=_MS_MAX) / 1000
     fields.above_zero(body, "compile_timeout", RUN_MS, most=_MS_MAX)
     limits = _limits(body, run_s)
@@ -113,20 +113,19 @@ def _limits(body: Json, run_s: float) -> Limits:
     return Limits(cpu_s=run_s, wall_s=run_s + fusion.BACKSTOP_S, memory_bytes=memory)
 
 
-def _files(body: Json) -> dict[str, str]:
-    """Files by name, the first of which is the program; one without a name has the language's own."""
+def _files(body: Json, source: str) -> dict[str, str]:
+    """Files by name, the first of which is the program: without a name it is called ``source``."""
     given = body.get("files")
     if not isinstance(given, list) or not given:
         raise fields.refusal("files", given, "a list of objects with name and content, the program first")
-    found: dict[str, str] = {}
+    names, contents = [], []
     for index, file in enumerate(given):
         if not isinstance(file, dict):
             raise fields.refusal(f"files[{index}]", file, "an object with name and content")
         name = fields.text(file, "name", "" if index == 0 else f"file{index}.code")
-        if name in found:
-            raise Refused(400, f"files[{index}].name={name!r}: is there twice")
-        found[name and fusion.name_inside("files", name)] = _content(f"files[{index}]", file)
-    return found
+        names.append(source if index == 0 and not name else name)
+        contents.append(_content(f"files[{index}]", file))
+    return dict(zip(fusion.names_inside("files", names), contents, strict=True))
 
 
 def _content(where: str, file: Json) -> str:
@@ -150,9 +149,8 @@ def _program(language: str, files: dict[str, str]) -> Program:
     sources = {name: text for name, text in others if name.endswith(suffixes)}
     if not sources:
         return Program(source, language)
-    start = first or LANGUAGES[language].source
-    entry = "" if LANGUAGES[language].starts_in_class else start
-    return Program(language=language, files=((start, source), *sources.items()), entry=entry)
+    entry = "" if LANGUAGES[language].starts_in_class else first
+    return Program(language=language, files=((first, source), *sources.items()), entry=entry)
 
 
 def _beside(language: str, files: dict[str, str]) -> dict[str, str]:

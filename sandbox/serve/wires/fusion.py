@@ -13,12 +13,12 @@ import asyncio
 import posixpath
 import signal
 from base64 import b64encode
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, Final
 
-from sandbox.core import MIB, Limits, Program, ProgramRun
-from sandbox.errors import SandboxError
+from sandbox.core import MIB, Limits, Program, ProgramRun, check_files
+from sandbox.errors import InvalidProblem, SandboxError
 from sandbox.languages import find_language
 from sandbox.serve.bodies import Json, Refused
 from sandbox.serve.wires import fields
@@ -71,12 +71,9 @@ async def answered_within(seconds: float) -> AsyncIterator[None]:
 
 def files_of(body: Mapping[str, Any]) -> dict[str, bytes]:
     """Files by name; those that are null are not there."""
-    given = fields.mapping(body, "files", {}).items()
-    return {
-        name_inside("files", name): fields.from_base64(f"files[{name!r}]", value)
-        for name, value in given
-        if value is not None
-    }
+    given = {name: value for name, value in fields.mapping(body, "files", {}).items() if value is not None}
+    contents = (fields.from_base64(f"files[{name!r}]", value) for name, value in given.items())
+    return dict(zip(names_inside("files", given), contents, strict=True))
 
 
 def asked_files(body: Mapping[str, Any]) -> dict[str, str]:
@@ -84,10 +81,24 @@ def asked_files(body: Mapping[str, Any]) -> dict[str, str]:
     return {name: name_inside("fetch_files", name) for name in fields.texts(body, "fetch_files", ())}
 
 
+def names_inside(where: str, names: Iterable[str]) -> list[str]:
+    """Names of files that are written into the work directory. Raises Refused where two are one file or a name leads
+    outside, InvalidProblem for what no file can be called.
+    """
+    found: dict[str, str] = {}
+    for name in names:
+        inside = name_inside(where, name)
+        if inside in found:
+            raise Refused(400, f"{where}: {found[inside]!r} and {name!r}: are the same file; give it once")
+        found[inside] = name
+    check_files("run", tuple((name, "") for name in found), InvalidProblem)
+    return list(found)
+
+
 def name_inside(where: str, name: str) -> str:
     """A name in the work directory, where the program runs. Raises Refused for a path outside."""
     inside = posixpath.normpath(name)
-    if inside.startswith(("/", "..")) or inside == ".":
+    if inside.partition("/")[0] in ("", ".", ".."):
         raise Refused(422, f"{where}: {name!r}: must be a path relative to the directory in which the program runs")
     return inside
 

@@ -115,6 +115,8 @@ async def test_a_program_runs_without_a_verdict(s: Served) -> None:
         ("/judge", {"problem": PROBLEM | {"language": "cobol"}, "program": ""}, 422, "language='cobol' is unknown"),
         ("/judge", {"problem": PROBLEM, "program": {"source": "", "language": "bash"}}, 422, "language='bash' is"),
         ("/judge", {"problem": PROBLEM, "program": ["a"]}, 422, "program=['a']: must be"),
+        ("/judge", {"problem": PROBLEM, "program": {"files": [["a", ""], ["./a", ""]]}}, 422, "'./a' is no name below"),
+        ("/judge", {"problem": PROBLEM, "program": {"files": [["a", ""], ["a", ""]]}}, 422, "'a' is there twice"),
         ("/judge", {"problem": PROBLEM, "program": "", "turn": "x"}, 422, "turn='x': must be a whole number"),
         ("/judge", {"problem": PROBLEM, "program": "", "turn": 1e400}, 422, "turn=inf: must be"),
         ("/judge", {"problem": PROBLEM, "program": "", "stop_at_first_failure": 1}, 422, "must be true or false"),

@@ -113,13 +113,21 @@ async def test_a_limit_of_a_grader_is_a_number(s: Served) -> None:
         assert "must be a positive number" in answered.error
 
 
+def named(*names: str) -> dict:
+    return {"files": [{"name": name, "content": ""} for name in names]}
+
+
 UNFIT_FOR_PISTON = [
     ({"files": []}, "files=[]"),
     ({"files": [{"name": "../x", "content": ""}]}, "files: '../x'"),
     ({"files": [{"content": "?", "encoding": "base64"}]}, "files[0].content='?'"),
     ({"files": [{"content": "zz", "encoding": "hex"}]}, "hexadecimal"),
     ({"files": [{"content": "", "encoding": "gzip"}]}, "utf8, base64 or hex"),
-    ({"files": [{"name": "a", "content": ""}, {"name": "a", "content": ""}]}, "is there twice"),
+    (named("a/b", "/etc/x"), "files: '/etc/x'"),
+    (named("a", ""), "files: ''"),
+    (named("a", "b/.."), "files: 'b/..'"),
+    (named("a", "x\0"), "is no name below a directory"),
+    (named("a.py", "a.py/b"), "'a.py' is there twice, as a file and as a folder"),
     ({"files": [{"content": ""}], "run_timeout": -1}, "run_timeout=-1"),
     ({"files": [{"content": ""}], "run_memory_limit": "1"}, "run_memory_limit='1'"),
 ]
@@ -130,3 +138,18 @@ async def test_piston_refuses_what_cannot_be_run(s: Served) -> None:
     for body, says in UNFIT_FOR_PISTON:
         answered = await s.ask("/api/v2/execute", {"language": "python", "version": "*", **body})
         assert (answered.status in (400, 422), says in answered.error) == (True, True), answered.body
+
+
+@served()
+async def test_two_names_of_one_file_are_refused_with_both(s: Served) -> None:
+    """The second would take the place of the first."""
+    for pair in (("a", "a"), ("a", "./a"), ("b/a.py", "b//a.py"), ("b/../a", "a"), ("", "main.py")):
+        answered = await s.ask("/api/v2/execute", {"language": "python", "version": "*", **named(*pair)})
+        first, second = (name or "main.py" for name in pair)
+        assert (answered.status, f"files: {first!r} and {second!r}: are the same file" in answered.error) == (400, True)
+
+
+@served()
+async def test_a_name_may_begin_with_two_dots(s: Served) -> None:
+    found = await piston(s, "python", ("", "print(open('..a').read())"), ("..a", "in"))
+    assert found["run"]["stdout"] == "in\n"

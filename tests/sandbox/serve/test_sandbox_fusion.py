@@ -6,7 +6,7 @@ import asyncio
 from base64 import b64encode
 
 import pytest
-from serving import Served, served
+from serving import Served, answering, served
 
 from sandbox.errors import WorkerDied
 
@@ -117,6 +117,21 @@ async def test_what_cannot_be_run_is_refused_with_the_name_of_the_field(s: Serve
     for given, says in REFUSED:
         answered = await s.ask("/run_code", {"code": "print(1)", "language": "python", **given})
         assert (answered.status, says in answered.error) == (422, True), answered.body
+
+
+@pytest.mark.parametrize("path", ["/run_code", "/run_jupyter"])
+@answering()
+async def test_files_that_cannot_lie_beside_each_other_are_refused(s: Served, path: str) -> None:
+    body = {"code": "print(1)", "language": "python", "cells": ["1"]}
+    for names, status, says in (
+        (("a", "./a"), 400, "files: 'a' and './a': are the same file"),
+        (("a", "a/b"), 422, "'a' is there twice, as a file and as a folder"),
+        (("a\0",), 422, "is no name below a directory"),
+        (("a" * 300,), 422, "is no name below a directory"),
+        (("",), 422, "files: ''"),
+    ):
+        answered = await s.ask(path, {**body, "files": dict.fromkeys(names, "YQ==")})
+        assert (answered.status, says in answered.error) == (status, True), answered.body
 
 
 @pytest.mark.compilers
