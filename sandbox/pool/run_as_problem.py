@@ -51,5 +51,6 @@ def not_run(done: Judgement) -> ProgramRun:
     """A program that does not compile, or took down whoever compiled or ran it."""
     who = done.tier, done.language, done.toolchain
     if done.verdict is Verdict.CE:
-        return ProgramRun(*who, message=DOES_NOT_COMPILE, compiled=False, compile_log=done.compile_log)
+        log, cause = done.compile_log, done.compile_cause
+        return ProgramRun(*who, message=DOES_NOT_COMPILE, compiled=False, compile_log=log, compile_cause=cause)
     return ProgramRun(*who, cause="crash", message=done.cases[0].message)

@@ -162,8 +162,7 @@ def _beside(language: str, files: dict[str, str]) -> dict[str, str]:
 def _response(done: ProgramRun) -> Json:
     found: Json = {}
     if done.compiled is not None and not fusion.is_interpreted(done.language):
-        code = int(not done.compiled)
-        found["compile"] = _stage("", done.compile_log, code, None, "RE" if code else None, done.compile_s)
+        found["compile"] = _compile_stage(done)
     if done.compiled is False:
         if fusion.is_interpreted(done.language):
             return {"run": _stage("", done.compile_log, 1, None, "RE", done.compile_s)}
@@ -174,6 +173,14 @@ def _response(done: ProgramRun) -> Json:
     stage = _stage(out, err, done.exit_code, number, status, done.wall_s)
     usage = {"cpu_time": round(done.cpu_s * 1000), "memory": done.memory_bytes, "message": done.message or None}
     return found | {"run": stage | usage}
+
+
+def _compile_stage(done: ProgramRun) -> Json:
+    if done.compile_cause:
+        status = _STATUS.get(done.compile_cause, "SG")
+        return _stage("", done.compile_log, None, signal.SIGKILL, status, done.compile_s)
+    code = int(not done.compiled)
+    return _stage("", done.compile_log, code, None, "RE" if code else None, done.compile_s)
 
 
 def _stage(out: str, err: str, code: int | None, number: int | None, status: str | None, seconds: float) -> Json:

@@ -132,13 +132,16 @@ def is_interpreted(language: str) -> bool:
 def _compile_result(done: ProgramRun) -> Json | None:
     if done.compiled is None or is_interpreted(done.language):
         return None
-    timed_out = (
-        not done.compiled
-        and done.compile_log.startswith("the compiler exceeded its")
-        and ("time limit" in done.compile_log.partition("\n")[0])
-    )
-    code = None if timed_out else int(not done.compiled)
-    return result("TimeLimitExceeded" if timed_out else "Finished", done.compile_s, code, "", done.compile_log)
+    if not done.compiled:
+        return not_compiled(done.compile_cause, done.compile_s, done.compile_log)
+    return result("Finished", done.compile_s, 0, "", done.compile_log)
+
+
+def not_compiled(cause: str, seconds: float, log: str) -> Json:
+    """What a compilation that failed came to."""
+    if cause in _TIMES:
+        return result("TimeLimitExceeded", seconds, None, "", log)
+    return result("Finished", seconds, 1, "", log)
 
 
 def _run_result(done: ProgramRun) -> Json | None:

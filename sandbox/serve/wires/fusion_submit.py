@@ -95,7 +95,7 @@ def _info(status: str, message: str, compiled: Json | None, ran: Json | None) ->
 
 
 def _not_compiled(done: Judgement) -> Json:
-    failed = fusion.result("Finished", done.run_s, 1, "", done.compile_log)
+    failed = fusion.not_compiled(done.compile_cause, done.run_s, done.compile_log)
     interpreted = fusion.is_interpreted(done.language)
     return _info("Failed", "it does not compile", *((None, failed) if interpreted else (failed, None)))
 

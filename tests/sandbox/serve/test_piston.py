@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from serving import Served, served
+from serving import Served, answering, served
+
+from sandbox import ProgramRun
 
 SUM = "print(sum(map(int, input().split())))"
 CPP = "#include <iostream>\nint main() { int a, b; std::cin >> a >> b; std::cout << a + b; }"
@@ -54,6 +56,17 @@ async def test_piston_compiles(s: Served) -> None:
     assert found["compile"]["code"] == 1
     assert "was not declared" in found["compile"]["stderr"]
     assert found["run"]["code"] is None
+
+
+@pytest.mark.parametrize(("cause", "status"), [("cpu", "TO"), ("wall", "TO"), ("output", "OL"), ("memory", "SG")])
+@answering()
+async def test_piston_says_which_limit_ended_a_compiler(s: Served, monkeypatch, cause: str, status: str) -> None:
+    async def run(*_: object, **__: object) -> ProgramRun:
+        return ProgramRun("A", "cpp", "g++ 12", compiled=False, compile_log="slow", compile_cause=cause)
+
+    monkeypatch.setattr(s.service.pool, "run", run)
+    found = (await piston(s, "c++", ("main.cpp", CPP)))["compile"]
+    assert (found["code"], found["signal"], found["status"], found["stderr"]) == (None, "SIGKILL", status, "slow")
 
 
 CHECKER = """

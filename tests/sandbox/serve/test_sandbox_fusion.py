@@ -8,6 +8,7 @@ from base64 import b64encode
 import pytest
 from serving import Served, answering, served
 
+from sandbox import Judgement, ProgramRun, Verdict
 from sandbox.errors import WorkerDied
 
 
@@ -146,6 +147,27 @@ async def test_a_program_with_n_inputs_is_compiled_once_and_its_compiler_heard(s
     assert (broken["status"], broken["run_result"]) == ("Failed", None)
     assert (broken["compile_result"]["status"], broken["compile_result"]["return_code"]) == ("Finished", 1)
     assert "was not declared" in broken["compile_result"]["stderr"]
+
+
+@pytest.mark.parametrize(("cause", "status", "code"), [("cpu", "TimeLimitExceeded", None), ("memory", "Finished", 1)])
+@answering()
+async def test_a_compiler_that_takes_too_long_is_told_by_its_limit(s: Served, monkeypatch, cause, status, code) -> None:
+    log = "the compiler exceeded its wall time limit"  # words of a program too
+    ran = ProgramRun("A", "cpp", "g++ 12", compiled=False, compile_log=log, compile_cause=cause)
+    judged = Judgement("p", Verdict.CE, (), 0, 1, False, "A", "cpp", "g++ 12", log, 0.0, 1.0, compile_cause=cause)
+
+    async def run(*_: object, **__: object) -> ProgramRun:
+        return ran
+
+    async def judge(*_: object, **__: object) -> Judgement:
+        return judged
+
+    monkeypatch.setattr(s.service.pool, "run", run)
+    monkeypatch.setattr(s.service.pool, "judge", judge)
+    found = [(await s.ask("/run_code", {"code": "", "language": "cpp"})).json["compile_result"]]
+    submitted = (await s.ask("/submit", oj("int", language="cpp"))).json
+    found.append(submitted["tests"][0]["exec_info"]["compile_result"])
+    assert [(each["status"], each["return_code"]) for each in found] == [(status, code)] * 2
 
 
 @served()
