@@ -23,8 +23,8 @@ from sandbox.core import MIB, Program, Verdict
 from sandbox.serve.answers import AsciiJson
 from sandbox.serve.bodies import Json, Refused, read_json
 from sandbox.serve.openapi import post
+from sandbox.serve.routes.shared import fields
 from sandbox.serve.service import Service
-from sandbox.serve.wires import fields
 
 _ASKED: Final = fields.schema("program", "tests")
 _FOUND: Final = fields.schema("results", "runtimes")

@@ -28,10 +28,10 @@ from sandbox.rewards import share_of_cases
 from sandbox.serve.answers import AsciiJson
 from sandbox.serve.bodies import Json, Refused, read_json
 from sandbox.serve.openapi import post
+from sandbox.serve.routes.shared import fields, runs
+from sandbox.serve.routes.shared.gather import all_of
+from sandbox.serve.routes.shared.tracebacks import errors_of
 from sandbox.serve.service import SESSION_LIMITS, Service
-from sandbox.serve.wires import fields, fusion
-from sandbox.serve.wires.at_once import all_of
-from sandbox.serve.wires.fusion_jupyter import errors_of
 from sandbox.session import ProgramSession
 
 OPENAPI: Final = {
@@ -63,7 +63,7 @@ async def _execute(service: Service, body: Json) -> list[Json]:
         raise Refused(422, f"languages: {unknown[0]!r}: scripts are in python here")
     if len(scripts) > SCRIPTS_MAX:
         raise Refused(413, f"scripts: {len(scripts)} of them; at most {SCRIPTS_MAX} are taken")
-    timeout_s = fields.above_zero(body, "timeout", 30.0, most=fusion.SECONDS_MAX)
+    timeout_s = fields.above_zero(body, "timeout", 30.0, most=runs.SECONDS_MAX)
     places = asyncio.Semaphore(4 * service.pool.workers)
     return await all_of(_one(service, script, timeout_s, places) for script in scripts)
 

@@ -1,4 +1,4 @@
-"""The routes of OpenRLHF, slime, open-instruct, open-r1 and Piston."""
+"""The routes of OpenRLHF, slime and open-instruct."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from serving import Served, served
 
 from sandbox.errors import WorkerDied
 from sandbox.languages import LANGUAGES
-from sandbox.serve.routes import piston as piston_names
-from sandbox.serve.wires import fusion
+from sandbox.serve.routes.piston.execute import ALIASES
+from sandbox.serve.routes.sandbox_fusion import run_code
 
 OURS = {
     "id": "sum",
@@ -180,8 +180,8 @@ async def test_packed_tests_that_are_no_plain_list_are_refused(s: Served) -> Non
 
 
 def test_every_language_that_we_have_has_its_names_in_the_others_formats() -> None:
-    assert list(piston_names.ALIASES) == list(LANGUAGES)
-    assert {fusion.fusion_language(name) for name in fusion.NAMES} == set(LANGUAGES)
+    assert list(ALIASES) == list(LANGUAGES)
+    assert {run_code.fusion_language(name) for name in run_code.NAMES} == set(LANGUAGES)
 
 
 @served()

@@ -183,7 +183,7 @@ async def test_our_fault_and_too_much_work_are_504_which_verl_asks_again(s: Serv
         patch.setattr(s.service.pool, "run", dies)
         assert (await s.ask("/run_code", body)).status == 504
     with monkeypatch.context() as patch:
-        patch.setattr("sandbox.serve.wires.fusion.PATIENCE_S", 0.05)
+        patch.setattr("sandbox.serve.routes.shared.runs.PATIENCE_S", 0.05)
         patch.setattr(s.service.pool, "run", never)
         answered = await s.ask("/run_code", body)
     assert answered.status == 504

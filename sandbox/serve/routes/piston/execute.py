@@ -23,9 +23,9 @@ from sandbox.languages import LANGUAGES, toolchain
 from sandbox.serve.answers import AsciiJson
 from sandbox.serve.bodies import Json, Refused, read_json
 from sandbox.serve.openapi import get, post
+from sandbox.serve.routes.piston.graders import judge_by_config, wants_grader
+from sandbox.serve.routes.shared import fields, file_names, runs
 from sandbox.serve.service import Service
-from sandbox.serve.wires import fields, fusion
-from sandbox.serve.wires.grader import judge_by_config, wants_grader
 
 OPENAPI: Final = {
     "/api/v2/execute": post("Piston: run a program", fields.schema("language", "files"), fields.schema("run")),
@@ -105,12 +105,12 @@ def piston_language(name: str) -> str:
 
 def _limits(body: Json, run_s: float) -> Limits:
     memory = body.get("run_memory_limit")
-    limits = Limits(cpu_s=run_s, wall_s=run_s + fusion.BACKSTOP_S)
+    limits = Limits(cpu_s=run_s, wall_s=run_s + runs.BACKSTOP_S)
     if memory in (None, -1):
         return limits
     if not isinstance(memory, int) or isinstance(memory, bool) or memory < 1:
         raise fields.refusal("run_memory_limit", memory, "bytes, or -1")
-    return Limits(cpu_s=run_s, wall_s=run_s + fusion.BACKSTOP_S, memory_bytes=memory)
+    return Limits(cpu_s=run_s, wall_s=run_s + runs.BACKSTOP_S, memory_bytes=memory)
 
 
 def _files(body: Json, source: str) -> dict[str, str]:
@@ -125,7 +125,7 @@ def _files(body: Json, source: str) -> dict[str, str]:
         name = fields.text(file, "name", "" if index == 0 else f"file{index}.code")
         names.append(source if index == 0 and not name else name)
         contents.append(_content(f"files[{index}]", file))
-    return dict(zip(fusion.names_inside("files", names), contents, strict=True))
+    return dict(zip(file_names.names_inside("files", names), contents, strict=True))
 
 
 def _content(where: str, file: Json) -> str:
@@ -161,15 +161,15 @@ def _beside(language: str, files: dict[str, str]) -> dict[str, str]:
 
 def _response(done: ProgramRun) -> Json:
     found: Json = {}
-    if done.compiled is not None and not fusion.is_interpreted(done.language):
+    if done.compiled is not None and not runs.is_interpreted(done.language):
         found["compile"] = _compile_stage(done)
     if done.compiled is False:
-        if fusion.is_interpreted(done.language):
+        if runs.is_interpreted(done.language):
             return {"run": _stage("", done.compile_log, 1, None, "RE", done.compile_s)}
         return found | {"run": _stage("", "", None, None, None, 0.0)}
     out, err = (stream.decode("utf-8", "replace") for stream in (done.stdout, done.stderr))
     status = _STATUS.get(done.cause) or ("SG" if done.signal or done.cause else "RE" if done.exit_code else None)
-    number = -fusion.return_code(None, done.signal, done.cause) if done.signal or done.exit_code is None else None
+    number = -runs.return_code(None, done.signal, done.cause) if done.signal or done.exit_code is None else None
     stage = _stage(out, err, done.exit_code, number, status, done.wall_s)
     usage = {"cpu_time": round(done.cpu_s * 1000), "memory": done.memory_bytes, "message": done.message or None}
     return found | {"run": stage | usage}
