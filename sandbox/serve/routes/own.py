@@ -12,7 +12,6 @@ import importlib.metadata
 import json
 from base64 import b64decode
 from collections.abc import AsyncIterator, Iterable, Mapping
-from dataclasses import fields
 from typing import Any, Final
 
 from starlette.requests import Request
@@ -134,27 +133,16 @@ def _job(service: Service, given: Mapping[str, Any], shared: Mapping[str, Any]) 
 
 
 def _run(body: Mapping[str, Any]) -> dict[str, Any]:
-    """The arguments of `Pool.run`. Raises Refused, InvalidProblem."""
+    """The arguments of `Pool.run`, which checks them. Raises Refused, InvalidProblem."""
     check_fields(body, _RUN, required=("program",))
     found = {**body, "turn": _turn(body)}
-    files, limits = body.get("files", {}), body.get("limits")
-    if not isinstance(body.get("stdin", ""), str):
-        raise wrong_type("run", "stdin", body["stdin"], "text")
-    for name in ("arguments", "fetch_files"):
-        texts = body.get(name, [])
-        if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
-            raise wrong_type("run", name, texts, "a list of texts")
+    files = body.get("files", {})
     if not isinstance(files, dict) or not all(isinstance(content, str) for content in files.values()):
         raise wrong_type("run", "files", files, "an object of names and contents as base64")
     try:
         found["files"] = {name: b64decode(content, validate=True) for name, content in files.items()}
     except ValueError as error:
         raise Refused(422, f"files: a content is no base64: {error}") from None
-    if limits is not None:
-        if not isinstance(limits, dict):
-            raise wrong_type("run", "limits", limits, "an object, or null")
-        check_fields(limits, [item.name for item in fields(Limits)])
-        found["limits"] = Limits(**limits)
     return found
 
 
