@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from sandbox.pool.counts import Counts, Histogram, PoolStats
     from sandbox.pool.judgement_cache import JudgementCache
-    from sandbox.pool.pool import Pool
+    from sandbox.pool.pool import QUEUE_LIMIT, Pool
     from sandbox.pool.quotas import cores
     from sandbox.pool.run_as_problem import as_problem, checked_names
     from sandbox.pool.schedule import longest_s
@@ -23,6 +23,7 @@ else:
     __getattr__ = names(__name__)
 
 __all__ = [
+    "QUEUE_LIMIT",
     "Counts",
     "Histogram",
     "JudgementCache",

@@ -22,11 +22,12 @@ from typing import Final
 from sandbox.errors import SandboxError
 from sandbox.judging import control
 from sandbox.languages import find_language
-from sandbox.pool import Pool
+from sandbox.pool import QUEUE_LIMIT, Pool
 from sandbox.serve.app import make_app
+from sandbox.serve.bounds import HELD_BYTES, Bounds
 from sandbox.serve.listening import Server
 from sandbox.serve.metrics import numbers
-from sandbox.serve.service import Bounds, Service
+from sandbox.serve.service import Service
 from sandbox.serve.shared_counts import SharedCounts
 
 _CUT: Final = (signal.SIGINT, signal.SIGHUP)
@@ -51,10 +52,10 @@ class Serving:
     ) -> None:
         self._listener, self._options = listener, options
         self._ready = ready or self._say_ready
-        bounds = Bounds(queue=options.queue, body_bytes=options.body_bytes, held_bytes=max(1 << 30, options.body_bytes))
-        pool = Pool(
-            workers, isolation=options.isolation, packages=tuple(options.packages), queue_limit=max(1024, options.queue)
-        )
+        held_bytes = max(HELD_BYTES, options.body_bytes)
+        bounds = Bounds(queue=options.queue, body_bytes=options.body_bytes, held_bytes=held_bytes)
+        queue_limit = max(QUEUE_LIMIT, options.queue)
+        pool = Pool(workers, isolation=options.isolation, packages=tuple(options.packages), queue_limit=queue_limit)
         self._service = Service(pool, bounds, options.token, tuple(options.packages), shared=shared or SharedCounts(1))
         self._number = 0
         self._draining = asyncio.Event()

@@ -27,17 +27,17 @@ from sandbox.errors import InvalidProblem, SandboxError
 from sandbox.rewards import share_of_cases
 from sandbox.serve.answers import AsciiJson
 from sandbox.serve.bodies import Json, Refused, read_json
+from sandbox.serve.bounds import JOBS_MAX, RUN_S_MAX, SESSION_LIMITS
 from sandbox.serve.openapi import post
-from sandbox.serve.routes.shared import fields, runs
+from sandbox.serve.routes.shared import fields
 from sandbox.serve.routes.shared.gather import all_of
 from sandbox.serve.routes.shared.tracebacks import errors_of
-from sandbox.serve.service import SESSION_LIMITS, Service
+from sandbox.serve.service import Service
 from sandbox.session import ProgramSession
 
 OPENAPI: Final = {
     "/execute_batch": post("open-r1: scripts whose last value is a reward", fields.schema("scripts"), {"type": "array"})
 }
-SCRIPTS_MAX: Final = 10_000
 PYTHON: Final = frozenset({"python", "python3", "py"})
 CPU_S: Final = 5.0
 """Of each test, as in open-r1's grader."""
@@ -61,9 +61,9 @@ async def _execute(service: Service, body: Json) -> list[Json]:
         raise Refused(422, f"languages: {len(languages)} for {len(scripts)} scripts: every script needs its language")
     if unknown := sorted(set(languages) - PYTHON):
         raise Refused(422, f"languages: {unknown[0]!r}: scripts are in python here")
-    if len(scripts) > SCRIPTS_MAX:
-        raise Refused(413, f"scripts: {len(scripts)} of them; at most {SCRIPTS_MAX} are taken")
-    timeout_s = fields.above_zero(body, "timeout", 30.0, most=runs.SECONDS_MAX)
+    if len(scripts) > JOBS_MAX:
+        raise Refused(413, f"scripts: {len(scripts)} of them; at most {JOBS_MAX} are taken")
+    timeout_s = fields.above_zero(body, "timeout", 30.0, most=RUN_S_MAX)
     places = asyncio.Semaphore(4 * service.pool.workers)
     return await all_of(_one(service, script, timeout_s, places) for script in scripts)
 

@@ -23,13 +23,12 @@ from sandbox.errors import SandboxError, ToolchainMissing
 from sandbox.languages import LANGUAGES, Language, find_language, toolchain
 from sandbox.serve.answers import AsciiJson, error_body
 from sandbox.serve.bodies import Refused, check_fields, read_json
+from sandbox.serve.bounds import JOBS_MAX
 from sandbox.serve.metrics import metrics_text
 from sandbox.serve.openapi import document, get, post, reference
 from sandbox.serve.routes import route_modules
 from sandbox.serve.service import Service
 
-JOBS_MAX: Final = 10_000
-"""Of one batch."""
 KEPT: Final = "problem-kept"
 """The header of an answer with the name by which its problem may be asked for again."""
 _TURN_MAX: Final = 1 << 53

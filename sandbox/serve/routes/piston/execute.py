@@ -22,6 +22,7 @@ from sandbox.errors import ToolchainMissing
 from sandbox.languages import LANGUAGES, toolchain
 from sandbox.serve.answers import AsciiJson
 from sandbox.serve.bodies import Json, Refused, read_json
+from sandbox.serve.bounds import RUN_S_MAX
 from sandbox.serve.openapi import get, post
 from sandbox.serve.routes.piston.graders import judge_by_config, wants_grader
 from sandbox.serve.routes.shared import fields, file_names, runs
@@ -44,7 +45,7 @@ ALIASES: Final = {
 """Names in Piston, by ours. It calls C++ c++."""
 _SHOWN: Final = {"cpp": "c++"}
 RUN_MS: Final = 3000.0
-_MS_MAX: Final = 600_000.0
+_MS_MAX: Final = 1000 * RUN_S_MAX
 _STATUS: Final = {"cpu": "TO", "wall": "TO", "output": "OL"}
 
 

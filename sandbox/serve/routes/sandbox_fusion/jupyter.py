@@ -14,10 +14,11 @@ from typing import Any, Final
 from sandbox.core import MIB
 from sandbox.errors import SandboxError
 from sandbox.serve.bodies import Json
+from sandbox.serve.bounds import RUN_S_MAX, SESSION_LIMITS
 from sandbox.serve.routes.sandbox_fusion import run_code
 from sandbox.serve.routes.shared import fields, runs
 from sandbox.serve.routes.shared.tracebacks import errors_of
-from sandbox.serve.service import SESSION_LIMITS, Service
+from sandbox.serve.service import Service
 from sandbox.session import Output, ProgramSession
 
 _PIECE: Final = MIB
@@ -41,9 +42,9 @@ del file
 async def run_notebook(service: Service, body: Mapping[str, Any]) -> Json:
     """The response of `/run_jupyter`. Raises Refused, SandboxError."""
     cells = fields.texts(body, "cells")
-    total_s = fields.above_zero(body, "total_timeout", 45.0, most=runs.SECONDS_MAX)
+    total_s = fields.above_zero(body, "total_timeout", 45.0, most=RUN_S_MAX)
     given = {"cell_timeout": body.get("cell_timeout") or total_s}  # 0 is no limit
-    cell_s = fields.above_zero(given, "cell_timeout", total_s, most=runs.SECONDS_MAX)
+    cell_s = fields.above_zero(given, "cell_timeout", total_s, most=RUN_S_MAX)
     files, asked = run_code.files_of(body), run_code.asked_files(body)
     if (kernel := fields.text(body, "kernel", "python3")) != "python3":
         raise fields.refusal("kernel", kernel, "python3")

@@ -16,6 +16,7 @@ from typing import Any, Final
 from sandbox.core import MIB, Limits, Program, ProgramRun
 from sandbox.languages import find_language
 from sandbox.serve.bodies import Json, Refused
+from sandbox.serve.bounds import MEMORY_BYTES, RUN_S_MAX
 from sandbox.serve.routes.shared import fields, file_names, runs
 from sandbox.serve.service import Service
 
@@ -23,8 +24,6 @@ LANGUAGES: Final = {"nodejs": "javascript", "js": "javascript"}
 """Names of SandboxFusion that are not ours."""
 NAMES: Final = ("python", "cpp", "c", "java", "nodejs", "rust", "go")
 """As SandboxFusion names them; it has no C."""
-MEMORY_MB: Final = 1024
-"""Where a request leaves it open."""
 _TIMES: Final = ("cpu", "wall")
 
 
@@ -41,7 +40,7 @@ def limits_of(body: Mapping[str, Any], run_s: float) -> Limits:
     """
     memory = body.get("memory_limit_MB")
     if memory is None or memory == -1:
-        memory = MEMORY_MB
+        memory = MEMORY_BYTES // MIB
     if not isinstance(memory, int) or isinstance(memory, bool) or memory < 1:
         raise fields.refusal("memory_limit_MB", memory, "a positive whole number, or -1")
     return Limits(cpu_s=run_s, wall_s=run_s + runs.BACKSTOP_S, memory_bytes=memory * MIB)
@@ -65,8 +64,8 @@ def program_of(body: Mapping[str, Any]) -> Program:
 
 async def run_code(service: Service, body: Json) -> Json:
     """The response of `/run_code`. Raises Refused, InvalidProblem, SandboxError."""
-    run_s = fields.above_zero(body, "run_timeout", 10.0, most=runs.SECONDS_MAX)
-    compile_s = fields.above_zero(body, "compile_timeout", 10.0, most=runs.SECONDS_MAX)
+    run_s = fields.above_zero(body, "run_timeout", 10.0, most=RUN_S_MAX)
+    compile_s = fields.above_zero(body, "compile_timeout", 10.0, most=RUN_S_MAX)
     asked = asked_files(body)
     run = service.pool.run(
         program_of(body),

@@ -19,6 +19,7 @@ from typing import Any, Final
 from sandbox.core import CaseResult, Judgement, Program, Verdict
 from sandbox.rewards import extract_program, fenced_blocks
 from sandbox.serve.bodies import Json, Refused
+from sandbox.serve.bounds import MEMORY_BYTES, RUN_S_MAX
 from sandbox.serve.routes.sandbox_fusion import run_code
 from sandbox.serve.routes.shared import fields, runs
 from sandbox.serve.service import Service
@@ -49,10 +50,10 @@ async def submit(service: Service, body: Mapping[str, Any]) -> Json:
     if dataset not in DATASETS:
         raise Refused(422, f"config.dataset_type={dataset!r}: must be one of {', '.join(DATASETS)}")
     extra = fields.mapping(config, "extra", {})
-    run_s = fields.above_zero(config, "run_timeout", _RUN_S[dataset], most=runs.SECONDS_MAX)
+    run_s = fields.above_zero(config, "run_timeout", _RUN_S[dataset], most=RUN_S_MAX)
     row = row_of(config, body.get("id"))
     asked = _READERS[dataset](fields.text(body, "completion"), row, config, extra)
-    problem = service.problem({**asked.problem, "limits": {"cpu_s": run_s, "memory_bytes": run_code.MEMORY_MB << 20}})
+    problem = service.problem({**asked.problem, "limits": {"cpu_s": run_s, "memory_bytes": MEMORY_BYTES}})
     done = await service.pool.judge(problem, asked.program, stop_at_first_failure=not extra.get("run_all_cases", False))
     return {
         "id": body.get("id"),

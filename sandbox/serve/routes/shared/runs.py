@@ -10,7 +10,6 @@ from typing import Final
 
 from sandbox.errors import SandboxError
 
-SECONDS_MAX: Final = 600.0
 PATIENCE_S: Final = 8.0
 """Clients wait ten seconds longer than compiling and running may take together; then they count the answer as lost."""
 BACKSTOP_S: Final = 5.0
