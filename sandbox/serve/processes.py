@@ -22,7 +22,7 @@ from typing import Final, NoReturn
 from sandbox.errors import SandboxError
 from sandbox.kernel import linux
 from sandbox.pool import cores
-from sandbox.serve.serving import SIGNALS, Serving, exit_code, heeded_signals, say_ending, say_ready
+from sandbox.serve.serving import SIGNALS, Serving, heeded_signals, say_ending, say_ready, server_exit_code
 from sandbox.serve.shared_counts import SharedCounts
 from sandbox.terminal import ONE_WISH_S
 
@@ -68,7 +68,7 @@ class _Processes:
                 self._attend()
         finally:
             self._end()
-        return exit_code(self.asked, self.cut)
+        return server_exit_code(self.asked, self.cut)
 
     def _fork(self, row: int, writes: int | None = None) -> None:
         sys.stdout.flush()

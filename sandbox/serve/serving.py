@@ -83,7 +83,7 @@ class Serving:
         except asyncio.CancelledError:
             if not self._asked:
                 raise
-        return exit_code(self._asked, self._cut)
+        return server_exit_code(self._asked, self._cut)
 
     async def _serve(self, stack: AsyncExitStack) -> None:
         tier = (await self._service.pool.judge(*control.sample(find_language("python")))).tier
@@ -157,7 +157,7 @@ def say_ending(number: int, in_hand: int, drain_s: float) -> None:
         print(f"sandbox: {asked}: {waits}", file=sys.stderr, flush=True)
 
 
-def exit_code(asked: int, cut: int) -> int:
+def server_exit_code(asked: int, cut: int) -> int:
     """Of a server that a signal ended: 0 where that was SIGTERM and what ran was finished or ran too long."""
     number = cut or asked
     return 0 if number == signal.SIGTERM and not cut else 128 + number

@@ -170,6 +170,16 @@ async def test_our_faults_are_never_a_verdict(
     assert (got.status, got.json["error"]["type"]) == (status, kind)
 
 
+@pytest.mark.parametrize("source", ["while True: pass", "import time\ntime.sleep(900)"])
+@served()
+async def test_a_checker_that_never_ends_is_answered_at_its_limits_and_named(s: Served, source: str) -> None:
+    """Asked once about the output, and once about the expected answer."""
+    referee = {"compare": "checker", "checker": {"source": source}, "referee_limits": {"cpu_s": 0.3, "wall_s": 0.6}}
+    got = await s.ask("/judge", {"problem": PROBLEM | referee, "program": RIGHT.source})
+    assert (got.status, got.json["error"]["type"]) == (422, "CheckerError")
+    assert got.error.startswith("the checker was stopped: ")
+
+
 @served()
 async def test_an_equal_problem_is_checked_once(s: Served) -> None:
     for _ in range(3):
