@@ -17,7 +17,8 @@ from types import FrameType
 from typing import Final, TextIO
 
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-_ONE_WISH_S: Final = 0.3  # `timeout` and a shell that ends send their signal twice: that is one request
+ONE_WISH_S: Final = 0.3
+"""`timeout` and a shell that ends send their signal twice: within these seconds that is one request."""
 
 _COLOURS: Final = {"- ": 31, "+ ": 32, "@ ": 36}  # red, green, cyan
 
@@ -78,7 +79,7 @@ def _signals_raise() -> Iterator[None]:
 
     def receive(number: int, frame: FrameType | None) -> None:
         nonlocal received
-        if os.getpid() != owner or (received and time.monotonic() - received > _ONE_WISH_S):
+        if os.getpid() != owner or (received and time.monotonic() - received > ONE_WISH_S):
             os._exit(128 + number)
         if not received:
             received = time.monotonic()

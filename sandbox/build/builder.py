@@ -35,6 +35,8 @@ class Build:
 
     artefact: bytes | None
     log: str
+    cause: str = ""
+    """The limit that ended the compiler, as in `RunResult`; "" where it ended itself."""
 
 
 class Builder:
@@ -82,7 +84,7 @@ class Builder:
         done = jail.run(run, cancel_fd=cancel_fd)
         text_log = done.stderr[:LOG_BYTES_MAX].decode("utf-8", "replace")
         if done.collected is None:
-            return Build(None, _objection(done) + text_log)
+            return Build(None, _objection(done) + text_log, done.cause or "")
         if units.is_native_language(language) and not done.collected.startswith(_ELF):
             return Build(None, "the compiler made no program that can be run, but a library or nothing\n" + text_log)
         self._keep(log, text_log.encode())

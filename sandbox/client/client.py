@@ -22,7 +22,7 @@ from sandbox.client.http_connection import HttpReply
 from sandbox.client.machine import Machine, Unreachable
 from sandbox.core import Judgement, Limits, Problem, Program, ProgramRun
 from sandbox.errors import AccessDenied, PoolClosed, SandboxError, from_wire
-from sandbox.pool import Counts, PoolStats, Slots
+from sandbox.pool import Counts, PoolStats, Slots, as_problem, checked_names
 
 TRIES: Final = 4
 """For our faults, as a server reports them after its own tries."""
@@ -124,16 +124,16 @@ class Client:
     ) -> ProgramRun:
         """As `Pool.run`."""
         start = time.monotonic()
-        given = _plain(program) if isinstance(program, Program) else program
+        problem = as_problem(stdin, arguments, files, limits)
         contents = {name: data.encode("utf-8", "surrogateescape") if isinstance(data, str) else data
                     for name, data in files.items()}  # fmt: skip
         body = {
-            "program": given if isinstance(given, str) else dict(given),
+            "program": _plain(problem.program(program)),
             "stdin": stdin,
             "arguments": list(arguments),
             "files": {name: b64encode(data).decode() for name, data in contents.items()},
-            "fetch_files": list(fetch_files),
-            "limits": None if limits is None else dataclasses.asdict(limits),
+            "fetch_files": checked_names(fetch_files),
+            "limits": dataclasses.asdict(problem.limits),
             "turn": turn,
         }
         packed = json.dumps(body).encode()

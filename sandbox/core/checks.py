@@ -57,7 +57,8 @@ def check_files(where: str, files: object, error: type[SandboxError]) -> None:
     if double := min(folders.intersection(names), default=None):
         raise error(f"{where}: files: {double!r} is there twice, as a file and as a folder")
     if len(set(names)) < len(names):
-        raise error(f"{where}: files: a name is there twice")
+        double = next(name for name in names if names.count(name) > 1)
+        raise error(f"{where}: files: {double!r} is there twice")
     if len(names) + len(folders) > FILES_MAX:
         raise error(f"{where}: files: more than {FILES_MAX} with their folders")
 

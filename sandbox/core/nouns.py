@@ -259,6 +259,8 @@ class Judgement:
     """0 to 1: points of the subtasks whose cases all passed, as a share of all points; None without subtasks."""
     node: str = ""
     """The machine that judged, in a cluster; otherwise ""."""
+    compile_cause: str = ""
+    """What ended the compiler other than itself, as in ``ProgramRun.cause``."""
 
     @property
     def share(self) -> float:
@@ -285,10 +287,11 @@ class Judgement:
         return len(self.cases) == self.total or self.verdict is Verdict.CE
 
     def to_json(self) -> dict[str, Any]:
-        """A plain dict; the score, None where it is not known; ``node`` where there is one."""
+        """A plain dict; the score, None where it is not known; ``node`` and ``compile_cause`` where there is one."""
         data = {item.name: getattr(self, item.name) for item in fields(self)}
-        if not self.node:
-            del data["node"]
+        for name in ("node", "compile_cause"):
+            if not data[name]:
+                del data[name]
         data["verdict"] = self.verdict.value
         data["cases"] = [case.to_json() for case in self.cases]
         return {**data, "score": self.score if self._ran_all or self.earned is not None else None}

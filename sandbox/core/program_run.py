@@ -43,6 +43,8 @@ class ProgramRun:
     compiled: bool | None = None
     """None for a language that nothing compiles. False for a program in Python that cannot be parsed."""
     compile_log: str = ""
+    compile_cause: str = ""
+    """What ended the compiler other than itself: see ``cause``."""
     compile_s: float = 0.0
     """0 where an equal program was compiled before."""
     queue_s: float = 0.0

@@ -71,7 +71,7 @@ class Judge:
         language = find_language(program.language)
         _check_kind(problem, program, language)
         results: list[CaseResult] = []
-        log, weak = "", False
+        log, compile_cause, weak = "", "", False
         tools = toolchain.toolchain(language)
         try:
             with ExitStack() as stack:
@@ -85,7 +85,7 @@ class Judge:
                 results, weak = self._run_cases(problem, prepared, decider)
             verdict = next((done.verdict for done in results if done.verdict is not Verdict.AC), Verdict.AC)
         except CompileError as error:
-            results, log, verdict = [], str(error), Verdict.CE
+            results, log, verdict, compile_cause = [], str(error), Verdict.CE, error.cause
         return Judgement(
             problem_id=problem.id,
             verdict=verdict,
@@ -100,6 +100,7 @@ class Judge:
             queue_s=0.0,
             run_s=time.monotonic() - start,
             earned=_earned(problem, results),
+            compile_cause=compile_cause,
         )
 
     def _decider(self, problem: Problem) -> Referee | None:

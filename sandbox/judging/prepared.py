@@ -28,7 +28,11 @@ Files = tuple[tuple[str, bytes], ...]
 
 
 class CompileError(Exception):
-    """The program does not compile; the message is the log."""
+    """The program does not compile; the message is the log. ``cause``: the limit that ended the compiler, or ""."""
+
+    def __init__(self, log: str, cause: str = "") -> None:
+        super().__init__(log)
+        self.cause = cause
 
 
 class PreparedProgram:
@@ -75,7 +79,7 @@ class PreparedProgram:
         build = self.builder.build(self.jail, self.unit, cancel_fd=self.cancel_fd)
         self.log = build.log
         if build.artefact is None:
-            raise CompileError(build.log)
+            raise CompileError(build.log, build.cause)
         native = units.is_native_language(self.language)
         self.artefact = make_memfd("program", build.artefact, seal=True) if native else build.artefact
 

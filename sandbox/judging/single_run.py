@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from sandbox.core import Problem, Program, ProgramRun, Verdict, encode_text, printable
@@ -33,7 +34,8 @@ def run_program(judge: Judge, problem: Problem, program: Program, fetch: tuple[s
     except CompileError as error:
         spent = time.monotonic() - start
         log = printable(str(error), "\n\t")
-        return ProgramRun(*who, message=DOES_NOT_COMPILE, compiled=False, compile_log=log, compile_s=spent, run_s=spent)
+        failed = ProgramRun(*who, message=DOES_NOT_COMPILE, compiled=False, compile_log=log, compile_cause=error.cause)
+        return replace(failed, compile_s=spent, run_s=spent)
     verdict, message = decide_ending(done, frame, limits, language) or (Verdict.AC, "")
     return ProgramRun(
         *who,

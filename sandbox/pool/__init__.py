@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from sandbox.pool.counts import Counts, Histogram, PoolStats
     from sandbox.pool.judgement_cache import JudgementCache
-    from sandbox.pool.pool import Pool
+    from sandbox.pool.pool import QUEUE_LIMIT, Pool
     from sandbox.pool.quotas import cores
+    from sandbox.pool.run_as_problem import as_problem, checked_names
     from sandbox.pool.schedule import longest_s
     from sandbox.pool.slots import Slots
 else:
@@ -21,4 +22,16 @@ else:
 
     __getattr__ = names(__name__)
 
-__all__ = ["Counts", "Histogram", "JudgementCache", "Pool", "PoolStats", "Slots", "cores", "longest_s"]
+__all__ = [
+    "QUEUE_LIMIT",
+    "Counts",
+    "Histogram",
+    "JudgementCache",
+    "Pool",
+    "PoolStats",
+    "Slots",
+    "as_problem",
+    "checked_names",
+    "cores",
+    "longest_s",
+]

@@ -28,7 +28,7 @@ import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, Literal, TypeVar
+from typing import Any, Final, Literal, TypeVar
 
 from sandbox.core import Isolation, Judgement, Limits, Problem, Program, ProgramRun, Verdict, wrong_type
 from sandbox.errors import HANGS_MAX, Deaths, HeldUp, PoolClosed, SandboxError, TookDown, WorkerDied
@@ -45,9 +45,11 @@ from sandbox.pool.schedule import History, longest_s
 from sandbox.pool.slots import Slots
 from sandbox.pool.store import held_most
 
-__all__ = ["Pool", "PoolStats"]
+__all__ = ["QUEUE_LIMIT", "Pool", "PoolStats"]
 
 T = TypeVar("T")
+QUEUE_LIMIT: Final = 1024
+"""Jobs in progress, those that wait for a worker included."""
 
 
 class Pool:
@@ -67,7 +69,7 @@ class Pool:
         packages: Sequence[str] = (),
         stop_at_first_failure: bool = True,
         judge_once: bool = True,
-        queue_limit: int = 1024,
+        queue_limit: int = QUEUE_LIMIT,
         nice: int = 5,
         oversubscribe: bool = False,
         directory: str = "",

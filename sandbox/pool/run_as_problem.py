@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from sandbox.core import COMPILE_LIMITS, Case, Judgement, Limits, Problem, ProgramRun, Verdict, check_files, wrong_type
@@ -18,13 +18,19 @@ def as_problem(
     stdin: str, arguments: Sequence[str], files: Mapping[str, str | bytes], limits: Limits | None
 ) -> Problem:
     """Raises InvalidProblem for what no run can be given."""
+    if not isinstance(stdin, str):
+        raise wrong_type("run", "stdin", stdin, "text")
     if not isinstance(files, Mapping):
         raise wrong_type("run", "files", files, "a mapping of names to text or bytes")
-    if isinstance(arguments, str):
-        raise wrong_type("run", "arguments", arguments, "a list of texts")
     pairs = tuple((name, _text(name, content)) for name, content in files.items())
-    case = Case(stdin, _UNREAD, arguments=tuple(arguments), files=pairs)
-    return Problem("run", "stdio", (case,), limits=limits or Limits())
+    case = Case(stdin, _UNREAD, arguments=_texts("arguments", arguments), files=pairs)
+    return Problem("run", "stdio", (case,), limits=Limits() if limits is None else limits)
+
+
+def _texts(name: str, given: object) -> tuple[str, ...]:
+    if isinstance(given, str) or not isinstance(given, Sequence) or not all(isinstance(text, str) for text in given):
+        raise wrong_type("run", name, given, "a list of texts")
+    return tuple(given)
 
 
 def _text(name: str, content: object) -> str:
@@ -35,11 +41,9 @@ def _text(name: str, content: object) -> str:
     return content.decode("utf-8", "surrogateescape")
 
 
-def checked_names(names: Iterable[str]) -> tuple[str, ...]:
+def checked_names(names: Sequence[str]) -> tuple[str, ...]:
     """Names of files to bring back. Raises InvalidProblem."""
-    if isinstance(names, str):
-        raise wrong_type("run", "fetch_files", names, "a list of names")
-    found = tuple(dict.fromkeys(names))
+    found = tuple(dict.fromkeys(_texts("fetch_files", names)))
     if len(found) > FETCHED_MAX:
         raise InvalidProblem(f"run: fetch_files: {len(found)} files, and at most {FETCHED_MAX} are brought back")
     for name in found:  # each by itself: one may be a folder of another
@@ -51,5 +55,6 @@ def not_run(done: Judgement) -> ProgramRun:
     """A program that does not compile, or took down whoever compiled or ran it."""
     who = done.tier, done.language, done.toolchain
     if done.verdict is Verdict.CE:
-        return ProgramRun(*who, message=DOES_NOT_COMPILE, compiled=False, compile_log=done.compile_log)
+        log, cause = done.compile_log, done.compile_cause
+        return ProgramRun(*who, message=DOES_NOT_COMPILE, compiled=False, compile_log=log, compile_cause=cause)
     return ProgramRun(*who, cause="crash", message=done.cases[0].message)

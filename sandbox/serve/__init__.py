@@ -15,8 +15,9 @@ if TYPE_CHECKING:
     from sandbox.serve import cli
     from sandbox.serve.app import make_app
     from sandbox.serve.bodies import Refused, count_values
+    from sandbox.serve.bounds import Bounds
     from sandbox.serve.listening import Server, bind
-    from sandbox.serve.service import Bounds, Busy, Service
+    from sandbox.serve.service import Busy, Service
 else:
     from sandbox.lazy import names
 

@@ -15,6 +15,7 @@ from starlette.responses import Response
 from sandbox.core import printable
 from sandbox.errors import CheckerError, InvalidProblem, InvalidProgram, PoolClosed, SandboxError, ToolchainMissing
 from sandbox.serve.bodies import Refused
+from sandbox.serve.bounds import RETRY_S
 from sandbox.serve.service import Busy
 
 _STATUS: Final[tuple[tuple[type[SandboxError], int], ...]] = (
@@ -62,7 +63,7 @@ def error_response(error: Exception, status: int | None = None) -> Response:
     usual, body = error_body(error)
     headers = {}
     if isinstance(error, Busy | PoolClosed):
-        headers["retry-after"] = str(getattr(error, "retry_s", 1))
+        headers["retry-after"] = str(getattr(error, "retry_s", RETRY_S))
     if usual in (408, 413):
         headers["connection"] = "close"  # the rest of the body is not read
     if usual == 401:

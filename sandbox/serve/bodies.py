@@ -11,7 +11,8 @@ from starlette.requests import Request
 from starlette.types import Receive, Scope
 
 from sandbox.core import quoted
-from sandbox.serve.service import Bounds, Place
+from sandbox.serve.bounds import Bounds
+from sandbox.serve.service import Place
 
 VALUES: Final = 1_000_000
 """Of one body: more are parsed so slowly that every other client waits."""

@@ -1,7 +1,7 @@
 """The command `sandbox serve`. What needs the extra is imported when it runs.
 
-Exit code 0: SIGTERM, after what ran had ended. 2: bad arguments, a port in use, or the sandbox cannot judge here. 130
-and 129 as for every command: what runs is cut.
+Exit code 0: SIGTERM, after what ran had ended. 2: bad arguments, a port in use, or the sandbox cannot judge here. 130:
+Ctrl-C, after what ran had ended. 128 and the number of the signal, as for every command: what ran was cut.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import Any, Final
 
 from sandbox.core import MIB
 from sandbox.errors import SandboxError
+from sandbox.serve.bounds import BODY_BYTES, QUEUE
 
 PORT: Final = 8080
 """Where clients of SandboxFusion look by default."""
@@ -30,14 +31,20 @@ _WAYS_OUT: Final = {
 def add_serve_parser(actions: Any) -> argparse.ArgumentParser:
     text = "judge programs for other processes and machines, over HTTP"
     parser: argparse.ArgumentParser = actions.add_parser("serve", help=text, description=text[0].upper() + text[1:])
-    add = parser.add_argument
+    add, mib = parser.add_argument, BODY_BYTES // MIB
     add("--host", default="127.0.0.1", help="address to listen on; default: %(default)s, this machine alone")
     add("--port", type=int, default=PORT, help="0 takes a free one (default %(default)s)")
     add("--workers", type=int, help="judges at the same time (default: one per core), of all processes together")
     add("--processes", type=int, default=1, help="server processes behind the port (default %(default)s)")
-    add("--queue", type=int, default=1024, help="requests in hand per process; more get 503 (default %(default)s)")
-    add("--body-limit", type=int, default=64, metavar="MIB", help="MiB of one request (default %(default)s)")
-    add("--drain-s", type=float, default=60.0, metavar="S", help="for what runs at SIGTERM (default %(default)s)")
+    add("--queue", type=int, default=QUEUE, help="requests in hand per process; more get 503 (default %(default)s)")
+    add("--body-limit", type=int, default=mib, metavar="MIB", help="MiB of one request (default %(default)s)")
+    add(
+        "--drain-s",
+        type=float,
+        default=60.0,
+        metavar="S",
+        help="for what runs at its end (default %(default)s)",
+    )
     token = parser.add_mutually_exclusive_group()
     token.add_argument("--token", help="what clients must send; other users can see it in the process list")
     token.add_argument("--token-file", type=Path, help="a file with the token")

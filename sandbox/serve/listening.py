@@ -10,9 +10,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
+import sys
 from collections.abc import AsyncIterator, Iterator
 from typing import Any, Final
 
+import h11
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
@@ -27,10 +29,27 @@ CLOSING_S = 5.0
 ACCEPTED = 16
 """Connections that are accepted at a time: more at once would hold the loop up."""
 CLOSE_S: Final = 5.0
+_LENGTHS: Final = frozenset({b"content-length", b"transfer-encoding"})
+
+
+class _Requests(h11.Connection):
+    """Refuses a request that gives the length of its body twice, where h11 goes by one of the two: a proxy in front
+    may go by the other, and would take the rest for a request of its own (RFC 9112, section 6.3).
+    """
+
+    def next_event(self) -> h11.Event | type[h11.NEED_DATA] | type[h11.PAUSED]:
+        event = super().next_event()
+        if isinstance(event, h11.Request) and {name for name, _ in event.headers} >= _LENGTHS:
+            raise h11.RemoteProtocolError("both Content-Length and Transfer-Encoding: send one of them")
+        return event
 
 
 class Connection(H11Protocol):
     """One client's connection. Uses h11, which bounds heads and accepts requests that offer an upgrade."""
+
+    def __init__(self, *given: Any, **named: Any) -> None:
+        super().__init__(*given, **named)
+        self.conn = _Requests(h11.SERVER, self.config.h11_max_incomplete_event_size or HEAD_BYTES)
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         self.since = self.loop.time()
@@ -51,6 +70,10 @@ class Connection(H11Protocol):
         super().data_received(data)
         if not self.idle:
             self._reading_since = None
+
+    def send_400_response(self, msg: str) -> None:
+        """Answer what is no request, with the reason, and close the connection."""
+        super().send_400_response(f"{msg} {sys.exception() or ''}".rstrip())
 
     @property
     def idle(self) -> bool:

@@ -23,7 +23,7 @@ _PLAIN: Final[Mapping[object, Mapping[str, Any]]] = {
     },
 }
 _STATUSES: Final[Mapping[str, str]] = {
-    "400": "the body is no JSON object",
+    "400": "the body is no JSON object, or two files have the same name",
     "401": "the token is missing or wrong",
     "408": "the body came too slowly",
     "409": "the name of a problem is not known, or not any more: send it whole",

@@ -1,8 +1,8 @@
 """Several server processes behind one port: each has a pool of its own, and the kernel spreads the connections.
 
-    parent ── fork ──▶ N processes that accept from the same socket; one that dies is replaced
+    parent ── fork ──▶ N processes that accept from the same socket; one that dies is replaced after a second
 
-waits for its children and for signals, which it hands on; a child ends with its parent, also by SIGKILL
+waits for its children and for signals, for which it asks them to end; a child ends with its parent, also by SIGKILL
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from typing import Final, NoReturn
 from sandbox.errors import SandboxError
 from sandbox.kernel import linux
 from sandbox.pool import cores
-from sandbox.serve.serving import Serving, say_ready
+from sandbox.serve.serving import SIGNALS, Serving, heeded_signals, say_ending, say_ready, server_exit_code
 from sandbox.serve.shared_counts import SharedCounts
+from sandbox.terminal import ONE_WISH_S
 
 _RESTART_S: Final = 1.0
 _LOOK_S: Final = 0.1
 """Between looks for a signal while the processes start."""
 _MARGIN_S: Final = 10.0
 """For the end of pools, after the deadline of the requests."""
-_HANDED_ON: Final = (signal.SIGINT, signal.SIGHUP, signal.SIGTERM)
 
 
 def serve_in_processes(listener: socket.socket, options: argparse.Namespace) -> int:
@@ -41,6 +41,7 @@ def serve_in_processes(listener: socket.socket, options: argparse.Namespace) -> 
 class _Processes:
     def __init__(self, listener: socket.socket, options: argparse.Namespace) -> None:
         self.listener, self.options = listener, options
+        self.signals = heeded_signals()
         available = min(options.workers or cores(), cores())
         if options.processes > available:
             raise SandboxError(f"--processes {options.processes}: each has a worker of its own, and only {available} "
@@ -50,11 +51,13 @@ class _Processes:
         self.workers = [share + (row < more) for row in range(options.processes)]
         self.children: dict[int, int] = {}
         """Rows by pid."""
-        self.asked = 0
-        """The signal that ends it."""
+        self.due: dict[int, float] = {}
+        """When to start again what has ended, by row."""
+        self.asked = self.cut = 0
+        """The signal that ends it, and the one that cuts what still ran."""
 
     def run(self) -> int:
-        signal.pthread_sigmask(signal.SIG_BLOCK, (*_HANDED_ON, signal.SIGCHLD))
+        signal.pthread_sigmask(signal.SIG_BLOCK, (*SIGNALS, signal.SIGCHLD))
         reads, writes = os.pipe()
         for row in range(len(self.workers)):
             self._fork(row, writes)
@@ -65,7 +68,7 @@ class _Processes:
                 self._attend()
         finally:
             self._end()
-        return 0 if self.asked == signal.SIGTERM else 128 + self.asked
+        return server_exit_code(self.asked, self.cut)
 
     def _fork(self, row: int, writes: int | None = None) -> None:
         sys.stdout.flush()
@@ -79,6 +82,7 @@ class _Processes:
     def _be_child(self, row: int, parent: int, writes: int | None) -> NoReturn:
         code = 1
         try:
+            os.setpgid(0, 0)  # Ctrl-C is the parent's, which asks each of them once
             linux.die_with_parent(parent)
             self.shared.row = row
             ready: Callable[[str], None] = (lambda tier: None) if writes is None else _tell(writes)
@@ -104,7 +108,7 @@ class _Processes:
             if select.select([reads], [], [], _LOOK_S)[0]:
                 tiers += (read := os.read(reads, 1))
                 ended = not read
-            if asked := signal.sigtimedwait(_HANDED_ON, 0):
+            if asked := signal.sigtimedwait(self.signals, 0):
                 self.asked = asked.si_signo
         os.close(reads)
         if self.asked:
@@ -114,15 +118,25 @@ class _Processes:
         say_ready(self.listener, sum(self.workers), tiers[:1].decode())
 
     def _attend(self) -> None:
-        """Wait for one signal, and act on it."""
-        number = signal.sigwait((*_HANDED_ON, signal.SIGCHLD))
-        if number != signal.SIGCHLD:
+        """Wait for a signal, or until a process is to be started again, and act on it."""
+        number = self._wait(min(self.due.values(), default=None))
+        if number in self.signals:
             self.asked = number
             return
         for row, code in self._reap():
             print(f"sandbox: a server process ended (code {code}), and is started again", file=sys.stderr, flush=True)
-            time.sleep(_RESTART_S)
+            self.due[row] = time.monotonic() + _RESTART_S
+        for row in [row for row, due in self.due.items() if due <= time.monotonic()]:
+            del self.due[row]
             self._fork(row)
+
+    def _wait(self, until: float | None) -> int:
+        """The number of the next signal, that of a child's end included; 0 where none came in time."""
+        known = (*self.signals, signal.SIGCHLD)
+        if until is None:
+            return signal.sigwait(known)
+        got = signal.sigtimedwait(known, max(0.0, until - time.monotonic()))
+        return got.si_signo if got else 0
 
     def _reap(self) -> list[tuple[int, int]]:
         """Rows and exit codes of the children that have ended."""
@@ -135,13 +149,23 @@ class _Processes:
         return ended
 
     def _end(self) -> None:
-        """Hand the signal on, and wait for the children; those that take too long are killed."""
-        self._kill(self.asked or signal.SIGTERM)
-        end = time.monotonic() + self.options.drain_s + _MARGIN_S
+        """Ask the children to end, and wait for them; those that take too long are killed."""
+        self._kill(signal.SIGHUP if self.asked == signal.SIGHUP else signal.SIGTERM)
+        start = time.monotonic()
+        end, told = start + self.options.drain_s + _MARGIN_S, not self.asked
         while self.children and time.monotonic() < end:
+            number = self._wait(end if told else start + ONE_WISH_S)
             self._reap()
-            if signal.sigtimedwait((*_HANDED_ON,), 0.02) is not None:
-                self._kill(signal.SIGINT)  # a second request: cut what runs
+            late = time.monotonic() - start > ONE_WISH_S
+            if late and self.children and not told:  # they have counted what they wait for
+                in_hand = int(self.shared.sum().get("sandbox_requests_in_hand", 0))
+                say_ending(self.asked, in_hand, self.options.drain_s)
+                told = True
+            if number == signal.SIGHUP or (number in self.signals and late):
+                self.cut = self.cut or number
+                self._kill(signal.SIGHUP)
+        if not told:
+            say_ending(self.asked, 0, self.options.drain_s)
         self._kill(signal.SIGKILL)
 
     def _kill(self, number: int) -> None:

@@ -13,19 +13,15 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Final
+from typing import Any
 
-from sandbox.core import MIB, Limits, Problem
+from sandbox.core import Problem
 from sandbox.pool import Pool
+from sandbox.serve.bounds import RETRY_S, SESSION_LIMITS, Bounds
 from sandbox.serve.counts import ServerCounts
 from sandbox.serve.kept_problems import KeptProblems
 from sandbox.serve.shared_counts import SharedCounts
 from sandbox.session import Sessions
-
-SESSION_LIMITS: Final = Limits(cpu_s=600.0, wall_s=600.0, memory_bytes=1024 * MIB)
-"""Of one call in a session; memory is that of the session."""
-RETRY_S: Final = 1
-"""Seconds after which a client that was refused may ask again."""
 
 
 class Busy(Exception):
@@ -38,29 +34,6 @@ class Busy(Exception):
 
 class Draining(Busy):
     """The server finishes what it has, and will end."""
-
-
-@dataclass(frozen=True, slots=True)
-class Bounds:
-    """Limits on requests and clients; those in seconds are waits for a client."""
-
-    queue: int = 1024
-    """Requests in hand, those that run included."""
-    body_bytes: int = 64 * MIB
-    """Of one request."""
-    held_bytes: int = 1024 * MIB
-    """Of the bodies of all requests in hand."""
-    body_s: float = 30.0
-    """For the whole body of a request."""
-    send_s: float = 30.0
-    """For a client that reads no answer."""
-    sessions: int = 64
-    """Python sessions that live at once."""
-
-    def __post_init__(self) -> None:
-        for name in self.__slots__:
-            if not (value := getattr(self, name)) > 0:
-                raise ValueError(f"{name}={value}: must be a positive number")
 
 
 @dataclass(slots=True)

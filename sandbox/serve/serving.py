@@ -1,7 +1,7 @@
 """One server process: a pool, the application on a socket, and its end.
 
-    listen ──▶ a control program is judged ──▶ serve ──▶ SIGTERM: refuse new ones, finish what runs ──▶ 0
-                                                    └──▶ SIGINT, SIGHUP, a second SIGTERM: cut what runs ──▶ 128 + n
+    listen ──▶ a control program is judged ──▶ serve ──▶ SIGTERM, SIGINT: refuse new ones, finish what runs ──▶ 0, 130
+                                                    └──▶ SIGHUP, a second signal: cut what runs ──▶ 128 + n
 
 waits for: a signal, then the requests in hand, at most `--drain-s`
 """
@@ -15,21 +15,24 @@ import resource
 import signal
 import socket
 import sys
+import time
 from collections.abc import Callable
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from typing import Final
 
 from sandbox.errors import SandboxError
 from sandbox.judging import control
 from sandbox.languages import find_language
-from sandbox.pool import Pool
+from sandbox.pool import QUEUE_LIMIT, Pool
 from sandbox.serve.app import make_app
+from sandbox.serve.bounds import HELD_BYTES, Bounds
 from sandbox.serve.listening import Server
 from sandbox.serve.metrics import numbers
-from sandbox.serve.service import Bounds, Service
+from sandbox.serve.service import Service
 from sandbox.serve.shared_counts import SharedCounts
+from sandbox.terminal import ONE_WISH_S
 
-_CUT: Final = (signal.SIGINT, signal.SIGHUP)
+SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def serve_here(listener: socket.socket, options: argparse.Namespace) -> int:
@@ -51,12 +54,16 @@ class Serving:
     ) -> None:
         self._listener, self._options = listener, options
         self._ready = ready or self._say_ready
-        bounds = Bounds(queue=options.queue, body_bytes=options.body_bytes, held_bytes=max(1 << 30, options.body_bytes))
-        pool = Pool(
-            workers, isolation=options.isolation, packages=tuple(options.packages), queue_limit=max(1024, options.queue)
-        )
+        held_bytes = max(HELD_BYTES, options.body_bytes)
+        bounds = Bounds(queue=options.queue, body_bytes=options.body_bytes, held_bytes=held_bytes)
+        queue_limit = max(QUEUE_LIMIT, options.queue)
+        pool = Pool(workers, isolation=options.isolation, packages=tuple(options.packages), queue_limit=queue_limit)
         self._service = Service(pool, bounds, options.token, tuple(options.packages), shared=shared or SharedCounts(1))
-        self._number = 0
+        self._up = False
+        self._asked, self._since = 0, 0.0
+        """The first signal, and when it came."""
+        self._cut = 0
+        """The signal that cut what ran."""
         self._draining = asyncio.Event()
 
     async def run(self) -> int:
@@ -64,10 +71,9 @@ class Serving:
         task = asyncio.current_task()
         assert task is not None
         loop = asyncio.get_running_loop()
-        for number in _CUT:
-            loop.add_signal_handler(number, self._cut, number, task)
-        loop.add_signal_handler(signal.SIGTERM, self._drain, task)
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, (*_CUT, signal.SIGTERM, signal.SIGCHLD))  # a parent may block them
+        for number in heeded_signals() if self._service.shared.rows == 1 else SIGNALS:
+            loop.add_signal_handler(number, self._receive, number, task)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, (*SIGNALS, signal.SIGCHLD))  # a parent may block them
         _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
         try:
@@ -75,10 +81,9 @@ class Serving:
                 stack.push_async_callback(self._service.close)
                 await self._serve(stack)
         except asyncio.CancelledError:
-            if not self._number:
+            if not self._asked:
                 raise
-            return 128 + self._number
-        return 0
+        return server_exit_code(self._asked, self._cut)
 
     async def _serve(self, stack: AsyncExitStack) -> None:
         tier = (await self._service.pool.judge(*control.sample(find_language("python")))).tier
@@ -86,6 +91,7 @@ class Serving:
         serving = await stack.enter_async_context(server.listening(self._listener))
         gc.collect()
         gc.freeze()  # what is imported is no garbage, and is not searched for any
+        self._up = True
         self._ready(tier)
         if self._service.shared.rows > 1:
             stack.callback(asyncio.create_task(self._share_counts()).cancel)
@@ -98,20 +104,30 @@ class Serving:
         if not await self._service.drained(self._options.drain_s):
             left = self._service.in_hand
             print(f"sandbox: {left} requests were cut after {self._options.drain_s:g} s (--drain-s)", file=sys.stderr)
+        self._service.shared.write(numbers(self._service))
 
     async def _share_counts(self) -> None:
         while True:
             self._service.shared.write(numbers(self._service))
             await asyncio.sleep(1)
 
-    def _cut(self, number: int, task: asyncio.Task[int]) -> None:
-        self._number = self._number or number
-        task.cancel()
-
-    def _drain(self, task: asyncio.Task[int]) -> None:
-        if self._draining.is_set():
-            self._cut(signal.SIGTERM, task)
-        self._draining.set()
+    def _receive(self, number: int, task: asyncio.Task[int]) -> None:
+        """The first signal drains, a later one cuts. One that is sent twice is one."""
+        now = time.monotonic()
+        first = not self._asked
+        if first:
+            self._asked, self._since = number, now
+            self._draining.set()
+            self._service.shared.write(numbers(self._service))  # a parent tells them
+            if self._service.shared.rows == 1:
+                say_ending(number, self._service.in_hand, self._options.drain_s)
+        if self._cut:
+            return  # once more would cut the end of the pool short
+        if number == signal.SIGHUP or (not first and now - self._since > ONE_WISH_S):
+            self._cut = number
+            task.cancel()
+        elif first and not self._up:
+            task.cancel()
 
     def _say_ready(self, tier: str) -> None:
         say_ready(self._listener, self._service.pool.workers, tier)
@@ -122,3 +138,26 @@ def say_ready(listener: socket.socket, workers: int, tier: str) -> None:
     host, port = listener.getsockname()[:2]
     shown = f"[{host}]" if ":" in host else host
     print(f"sandbox: serving on http://{shown}:{port} ({workers} workers, tier {tier})", flush=True)
+
+
+def heeded_signals() -> tuple[int, ...]:
+    """All that end a server, but for SIGHUP where `nohup` started it."""
+    return tuple(n for n in SIGNALS if n != signal.SIGHUP or signal.getsignal(n) != signal.SIG_IGN)
+
+
+def say_ending(number: int, in_hand: int, drain_s: float) -> None:
+    """Say what the server waits for after a signal; nothing where the terminal was closed."""
+    if number == signal.SIGHUP:
+        return
+    asked, again = ("interrupted", "a second Ctrl-C") if number == signal.SIGINT else ("terminated", "Ctrl-C")
+    waits = "no request is in hand"
+    if in_hand:
+        waits = f"waits for {in_hand} request{'s' * (in_hand > 1)}, at most {drain_s:g} s; {again} ends at once"
+    with suppress(OSError):
+        print(f"sandbox: {asked}: {waits}", file=sys.stderr, flush=True)
+
+
+def server_exit_code(asked: int, cut: int) -> int:
+    """Of a server that a signal ended: 0 where that was SIGTERM and what ran was finished or ran too long."""
+    number = cut or asked
+    return 0 if number == signal.SIGTERM and not cut else 128 + number

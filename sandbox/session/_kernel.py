@@ -30,6 +30,8 @@ def main() -> NoReturn:
     module = types.ModuleType("__main__")
     module.__dict__["__builtins__"] = sys.modules["builtins"]
     sys.modules["__main__"] = module
+    # `python3` is this interpreter: that of the machine may not read its own library here.
+    os.environ["PATH"] = f"{os.path.dirname(sys.executable)}:{os.environ['PATH']}"
     sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]  # what a call has said before it is ended
     number, own = 0, os.getpid()
     while True:

@@ -164,7 +164,7 @@ class ServeCommand:
 
     def __exit__(self, *error: object) -> None:
         if self.process.poll() is None:
-            self.process.send_signal(signal.SIGINT)
+            self.process.send_signal(signal.SIGHUP)  # what runs is cut
         self.ended()
 
     def ended(self) -> tuple[int, str]:

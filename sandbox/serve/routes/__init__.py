@@ -1,7 +1,7 @@
-"""One module per family of routes; `sandbox.serve.app` mounts what each gives.
+"""One module or package per format: `own` and those of other projects, by their names. `shared` is what they share.
 
-A module has `routes(service) -> list[Route]`, and `OPENAPI`, the `paths` that it adds to /openapi.json. It may have
-`FULL`: by path, a status that its clients ask again for where others get 503 for a full queue.
+Each has `routes(service) -> list[Route]`, and `OPENAPI`, the `paths` that it adds to /openapi.json. It may have `FULL`:
+by path, a status that its clients ask again for where others get 503 for a full queue.
 """
 
 from collections.abc import Iterator
@@ -13,6 +13,7 @@ __all__ = ["route_modules"]
 
 
 def route_modules() -> Iterator[ModuleType]:
-    """The modules here, by name."""
+    """The formats, by name; `sandbox.serve.app` mounts the routes of each."""
     for found in iter_modules(__path__):
-        yield import_module(f"{__name__}.{found.name}")
+        if found.name != "shared":
+            yield import_module(f"{__name__}.{found.name}")

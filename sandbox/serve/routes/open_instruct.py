@@ -22,9 +22,10 @@ from starlette.routing import Route
 from sandbox.core import MIB, Program, Verdict
 from sandbox.serve.answers import AsciiJson
 from sandbox.serve.bodies import Json, Refused, read_json
+from sandbox.serve.bounds import RUN_S_MAX
 from sandbox.serve.openapi import post
+from sandbox.serve.routes.shared import fields
 from sandbox.serve.service import Service
-from sandbox.serve.wires import fields
 
 _ASKED: Final = fields.schema("program", "tests")
 _FOUND: Final = fields.schema("results", "runtimes")
@@ -33,7 +34,6 @@ OPENAPI: Final = {
     "/test_program_stdio": post("open-instruct: a program, inputs and outputs", _ASKED, _FOUND),
 }
 FULL: Final = dict.fromkeys(("/test_program", "/test_program_stdio"), 504)
-SECONDS_MAX: Final = 600.0
 _UNPACKED_MAX: Final = 64 * MIB
 _NOT_PASSED: Final = -1.0
 """The time of a test that did not pass."""
@@ -61,7 +61,7 @@ def routes(service: Service) -> list[Route]:
 
 
 async def _judge(service: Service, body: Json, problem: Json) -> Json:
-    seconds = fields.above_zero(body, "max_execution_time", 1.0, most=SECONDS_MAX)
+    seconds = fields.above_zero(body, "max_execution_time", 1.0, most=RUN_S_MAX)
     program = Program(fields.text(body, "program"))
     count = len(problem["cases"])
     if not count:

@@ -4,7 +4,8 @@ POST /execute_batch   {scripts, languages, timeout, request_timeout}   ──▶
 
 open-r1 writes one script for each answer: a program, its tests, and a grader that starts the program with the machine's
 own Python. Such a script is taken apart, and the program judged by us: that grader compares only as many lines as both
-outputs have, so an output that stops early passes. Any other script runs as a cell of a notebook.
+outputs have, so an output that stops early passes. Any other script runs as a cell of a notebook, where `python3` is
+the interpreter of this server.
 A script that could not be judged by a fault of ours has `execution` null, which is a reward of None.
 """
 
@@ -13,6 +14,7 @@ from __future__ import annotations
 import ast
 import asyncio
 import json
+import re
 import textwrap
 from typing import Any, Final
 
@@ -25,19 +27,21 @@ from sandbox.errors import InvalidProblem, SandboxError
 from sandbox.rewards import share_of_cases
 from sandbox.serve.answers import AsciiJson
 from sandbox.serve.bodies import Json, Refused, read_json
+from sandbox.serve.bounds import JOBS_MAX, RUN_S_MAX, SESSION_LIMITS
 from sandbox.serve.openapi import post
-from sandbox.serve.service import SESSION_LIMITS, Service
-from sandbox.serve.wires import fields, fusion
-from sandbox.serve.wires.at_once import all_of
-from sandbox.serve.wires.fusion_jupyter import errors_of
+from sandbox.serve.routes.shared import fields
+from sandbox.serve.routes.shared.gather import all_of
+from sandbox.serve.routes.shared.tracebacks import errors_of
+from sandbox.serve.service import Service
+from sandbox.session import ProgramSession
 
 OPENAPI: Final = {
     "/execute_batch": post("open-r1: scripts whose last value is a reward", fields.schema("scripts"), {"type": "array"})
 }
-SCRIPTS_MAX: Final = 10_000
 PYTHON: Final = frozenset({"python", "python3", "py"})
 CPU_S: Final = 5.0
 """Of each test, as in open-r1's grader."""
+_STARTS_PYTHON: Final = re.compile(r"python3|sys\.executable")
 
 
 def routes(service: Service) -> list[Route]:
@@ -57,9 +61,9 @@ async def _execute(service: Service, body: Json) -> list[Json]:
         raise Refused(422, f"languages: {len(languages)} for {len(scripts)} scripts: every script needs its language")
     if unknown := sorted(set(languages) - PYTHON):
         raise Refused(422, f"languages: {unknown[0]!r}: scripts are in python here")
-    if len(scripts) > SCRIPTS_MAX:
-        raise Refused(413, f"scripts: {len(scripts)} of them; at most {SCRIPTS_MAX} are taken")
-    timeout_s = fields.above_zero(body, "timeout", 30.0, most=fusion.SECONDS_MAX)
+    if len(scripts) > JOBS_MAX:
+        raise Refused(413, f"scripts: {len(scripts)} of them; at most {JOBS_MAX} are taken")
+    timeout_s = fields.above_zero(body, "timeout", 30.0, most=RUN_S_MAX)
     places = asyncio.Semaphore(4 * service.pool.workers)
     return await all_of(_one(service, script, timeout_s, places) for script in scripts)
 
@@ -125,7 +129,10 @@ def taken_apart(script: str) -> tuple[str, list[Json]] | None:
 
 async def _cell(service: Service, script: str, timeout_s: float) -> Json:
     session = service.sessions.open()
-    try:  # dedented: a notebook takes such a cell too
+    try:
+        if _STARTS_PYTHON.search(script):
+            await _check_starts(session)
+        # dedented: a notebook takes such a cell too
         done = await session.execute(textwrap.dedent(script), timeout_s=min(timeout_s, SESSION_LIMITS.wall_limit_s))
     finally:
         await session.close()
@@ -135,6 +142,16 @@ async def _cell(service: Service, script: str, timeout_s: float) -> Json:
             {"ename": "TimeoutError" if done.ended == "timed out" else "Ended", "evalue": done.cause, "traceback": []}
         ]
     return _executed(done.value, done.stdout, done.stderr, errors)
+
+
+async def _check_starts(session: ProgramSession) -> None:
+    """Raises SandboxError where no program of a session can start Python: a grader would take that for a 0."""
+    done = await session.execute("__import__('os').access(__import__('sys').executable, 1)")
+    if done.value != "True":
+        raise SandboxError(
+            "the script starts python3, which no program can here: the interpreter of the server lies in a directory "
+            "that is closed to other users; install it elsewhere, as below /opt, or start the server as another user"
+        )
 
 
 def _executed(value: str | None, stdout: str, stderr: str, errors: list[Json]) -> Json:

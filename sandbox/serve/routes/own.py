@@ -12,7 +12,6 @@ import importlib.metadata
 import json
 from base64 import b64decode
 from collections.abc import AsyncIterator, Iterable, Mapping
-from dataclasses import fields
 from typing import Any, Final
 
 from starlette.requests import Request
@@ -24,13 +23,12 @@ from sandbox.errors import SandboxError, ToolchainMissing
 from sandbox.languages import LANGUAGES, Language, find_language, toolchain
 from sandbox.serve.answers import AsciiJson, error_body
 from sandbox.serve.bodies import Refused, check_fields, read_json
+from sandbox.serve.bounds import JOBS_MAX
 from sandbox.serve.metrics import metrics_text
 from sandbox.serve.openapi import document, get, post, reference
 from sandbox.serve.routes import route_modules
 from sandbox.serve.service import Service
 
-JOBS_MAX: Final = 10_000
-"""Of one batch."""
 KEPT: Final = "problem-kept"
 """The header of an answer with the name by which its problem may be asked for again."""
 _TURN_MAX: Final = 1 << 53
@@ -134,27 +132,16 @@ def _job(service: Service, given: Mapping[str, Any], shared: Mapping[str, Any]) 
 
 
 def _run(body: Mapping[str, Any]) -> dict[str, Any]:
-    """The arguments of `Pool.run`. Raises Refused, InvalidProblem."""
+    """The arguments of `Pool.run`, which checks them. Raises Refused, InvalidProblem."""
     check_fields(body, _RUN, required=("program",))
     found = {**body, "turn": _turn(body)}
-    files, limits = body.get("files", {}), body.get("limits")
-    if not isinstance(body.get("stdin", ""), str):
-        raise wrong_type("run", "stdin", body["stdin"], "text")
-    for name in ("arguments", "fetch_files"):
-        texts = body.get(name, [])
-        if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
-            raise wrong_type("run", name, texts, "a list of texts")
+    files = body.get("files", {})
     if not isinstance(files, dict) or not all(isinstance(content, str) for content in files.values()):
         raise wrong_type("run", "files", files, "an object of names and contents as base64")
     try:
         found["files"] = {name: b64decode(content, validate=True) for name, content in files.items()}
     except ValueError as error:
         raise Refused(422, f"files: a content is no base64: {error}") from None
-    if limits is not None:
-        if not isinstance(limits, dict):
-            raise wrong_type("run", "limits", limits, "an object, or null")
-        check_fields(limits, [item.name for item in fields(Limits)])
-        found["limits"] = Limits(**limits)
     return found
 
 

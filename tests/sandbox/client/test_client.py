@@ -107,6 +107,16 @@ async def test_it_runs_a_program_as_a_pool_does(s: Served) -> None:
     assert far.files == (("b", b"x"),)
 
 
+@pytest.mark.parametrize("how", [{"arguments": "ab"}, {"files": {"a": 1}}, {"fetch_files": "a"}, {"stdin": b""}])
+def test_what_a_pool_refuses_to_run_is_not_sent(how: dict[str, Any]) -> None:
+    async def main() -> None:
+        async with Client("http://127.0.0.1:1") as client:
+            await client.run("print(1)", **how)
+
+    with pytest.raises(InvalidProblem, match="must be"):
+        asyncio.run(main())
+
+
 @served()
 async def test_a_problem_is_sent_whole_once_and_again_where_the_server_has_forgotten_it(
     s: Served, monkeypatch: pytest.MonkeyPatch

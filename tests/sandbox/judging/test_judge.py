@@ -11,7 +11,10 @@ from asserting import LIMITS, asserts, function, stdio
 import sandbox
 from sandbox import Case, InvalidProblem, Judgement, Limits, Problem, Program, SandboxError, Verdict
 from sandbox.core import MIB
+from sandbox.judging import run_program
 from sandbox.judging.judge import Judge
+from sandbox.languages import find_language
+from sandbox.pool.run_as_problem import not_run
 from sandbox.zygote.inbox import AHEAD
 
 # --- what a judgement says --------------------------------------------------------------------------------------------
@@ -132,6 +135,20 @@ def test_what_does_not_compile_is_a_compile_error_with_the_log(judge: Judge, sou
     assert word in done.compile_log
     assert 0 < len(done.compile_log) <= 65 << 10
     assert "root:" not in done.compile_log
+
+
+def test_a_limit_that_ended_the_compiler_is_named(judge: Judge, monkeypatch: pytest.MonkeyPatch) -> None:
+    language = find_language("c")
+    slow = dataclasses.replace(language, compile_limits=dataclasses.replace(language.compile_limits, cpu_s=0.01))
+    monkeypatch.setattr("sandbox.judging.prepared.find_language", lambda name: slow)
+    source = '#define A(x) x x x x x x x x\nchar *s = A(A(A(A(A(A(A("a")))))));\nint main() {}'
+    done = stdio(judge, source, ("", "1"), language="c")
+    assert (done.verdict, done.compile_cause) == (Verdict.CE, "cpu"), done
+    assert done.compile_log.startswith("the compiler exceeded its CPU time limit")
+    assert Judgement.from_json(done.to_json()) == done
+    run = run_program(judge, Problem("run", "stdio", (Case("", "-"),)), Program(source + "\n", "c"))
+    assert (run.compiled, run.compile_cause) == (False, "cpu")
+    assert not_run(done).compile_cause == "cpu"
 
 
 @pytest.mark.parametrize(

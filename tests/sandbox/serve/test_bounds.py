@@ -102,6 +102,37 @@ async def test_a_head_has_a_length(s: Served, head: bytes) -> None:
     assert b" 4" in (await s.send(head))[:12]
 
 
+TWO_LENGTHS = [
+    (b"content-length: 5\r\ntransfer-encoding: chunked", "both Content-Length and Transfer-Encoding"),
+    (b"transfer-encoding: chunked\r\ncontent-length: 5", "both Content-Length and Transfer-Encoding"),
+    (b"content-length: 5\r\ntransfer-encoding:\r\n chunked", "both Content-Length and Transfer-Encoding"),
+    (b"content-length: 5\r\ncontent-length: 6", "conflicting Content-Length"),
+    (b"content-length: 5, 6", "conflicting Content-Length"),
+    (b"content-length: 5\r\n 0", "bad Content-Length"),
+    (b"content-length: -5", "bad Content-Length"),
+    (b"content-length: +5", "bad Content-Length"),
+    (b"transfer-encoding: chunked\r\ntransfer-encoding: chunked", "multiple Transfer-Encoding"),
+    (b"transfer-encoding: gzip, chunked", "Only Transfer-Encoding: chunked"),
+]
+
+
+@pytest.mark.parametrize("method", [b"GET", b"POST"])
+@answering()
+async def test_a_body_whose_end_is_in_doubt_is_refused_and_nothing_behind_it_is_read(s: Served, method: bytes) -> None:
+    for lines, says in TWO_LENGTHS:
+        hidden = b"GET /health HTTP/1.1\r\nhost: a\r\n\r\n"
+        got = await s.send(method + b" /health HTTP/1.1\r\nhost: a\r\n" + lines + b"\r\n\r\n0\r\n\r\n" + hidden)
+        assert (got.count(b"HTTP/1.1"), got[:12]) == (1, b"HTTP/1.1 400"), lines
+        assert answered(got).headers["connection"] == "close", lines
+        assert says in answered(got).body.decode(), lines
+
+
+@answering()
+async def test_a_folded_header_is_one_line(s: Served) -> None:
+    head = b"GET /health HTTP/1.1\r\nhost: a\r\nconnection:\r\n close\r\nx: a\r\n\tcontent-length: 5\r\n\r\n"
+    assert answered(await s.send(head)).status == 200
+
+
 @served(bounds=Bounds(send_s=0.2))
 async def test_a_client_that_reads_nothing_loses_its_answer(s: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(listening, "CLOSING_S", 0.1)

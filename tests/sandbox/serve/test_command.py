@@ -20,6 +20,7 @@ from serving import Answered, ServeCommand
 
 from sandbox.kernel import cgroup
 from sandbox.serve.cli import warn
+from sandbox.terminal import ONE_WISH_S
 
 JOB = {"problem": SUM.to_json(), "program": RIGHT.source}
 SLOW = {"problem": SUM.to_json(), "program": "import time\ntime.sleep(1.5)\n" + RIGHT.source}
@@ -58,15 +59,16 @@ def said(*arguments: str, **environment: str) -> tuple[int, str]:
     return done.returncode, done.stderr
 
 
+@pytest.mark.parametrize("asked", [signal.SIGTERM, signal.SIGINT])
 @pytest.mark.parametrize("processes", ["1", "2"])
-def test_sigterm_finishes_what_runs_and_refuses_the_rest(tmp_path: Path, processes: str) -> None:
+def test_sigterm_and_ctrl_c_finish_what_runs_and_refuse_the_rest(tmp_path: Path, processes: str, asked: int) -> None:
     if (os.cpu_count() or 1) < int(processes):
         pytest.skip("a process of the server has a core of its own")
     with ServeCommand(tmp_path, "--processes", processes) as server:
         everyone = server.family()
         if processes == "1":
             running = Asking(server, SLOW)
-            server.process.send_signal(signal.SIGTERM)
+            server.process.send_signal(asked)
             wait_until(lambda: server.ask("/health").status == 503)
             assert server.ask("/judge", JOB).status == 503
             running.join(60)
@@ -74,8 +76,13 @@ def test_sigterm_finishes_what_runs_and_refuses_the_rest(tmp_path: Path, process
             assert running.answer.json["verdict"] == "AC"
         else:
             assert {server.ask("/judge", JOB).json["verdict"] for _ in range(8)} == {"AC"}
-            server.process.send_signal(signal.SIGTERM)
-        assert server.ended() == (0, "")
+            server.process.send_signal(asked)
+        code, error = server.ended()
+        assert (code, error.count("\n")) == (0 if asked == signal.SIGTERM else 130, 1)
+        assert error.startswith("sandbox: terminated: " if asked == signal.SIGTERM else "sandbox: interrupted: ")
+        again = "Ctrl-C" if asked == signal.SIGTERM else "a second Ctrl-C"
+        waits = f"waits for 1 request, at most 60 s; {again} ends at once\n"
+        assert error.endswith(waits if processes == "1" else "no request is in hand\n")
     assert not living(everyone)
     assert os.listdir(tmp_path) == []
 
@@ -85,7 +92,8 @@ def test_what_runs_longer_than_the_drain_is_cut(tmp_path: Path) -> None:
         everyone = server.family()
         running = Asking(server, ENDLESS)
         server.process.send_signal(signal.SIGTERM)
-        assert server.ended() == (0, "sandbox: 1 requests were cut after 0.2 s (--drain-s)\n")
+        code, error = server.ended()
+        assert (code, error.splitlines()[1:]) == (0, ["sandbox: 1 requests were cut after 0.2 s (--drain-s)"])
         running.join(60)
         assert running.answer is not None
         assert (running.answer.status, running.answer.json["error"]["type"]) == (503, "Draining")
@@ -94,15 +102,56 @@ def test_what_runs_longer_than_the_drain_is_cut(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("processes", ["1", "2"])
-def test_ctrl_c_cuts_what_runs(tmp_path: Path, processes: str) -> None:
+@pytest.mark.parametrize(
+    ("signals", "code"),
+    [((signal.SIGINT, signal.SIGINT), 130), ((signal.SIGTERM, signal.SIGTERM), 143), ((signal.SIGHUP,), 129)],
+)
+def test_a_second_signal_and_a_closed_terminal_cut_what_runs(
+    tmp_path: Path, processes: str, signals: tuple[int, ...], code: int
+) -> None:
     if (os.cpu_count() or 1) < int(processes):
         pytest.skip("a process of the server has a core of its own")
     with ServeCommand(tmp_path, "--processes", processes) as server:
         everyone = server.family()
-        server.process.send_signal(signal.SIGINT)
-        assert server.ended()[0] == 130
+        running = Asking(server, ENDLESS)
+        for number in signals:
+            server.process.send_signal(number)
+            time.sleep(2 * ONE_WISH_S)  # two that are closer are one
+        assert server.ended()[0] == code
+        running.join(60)
+        assert running.answer is not None
+        assert (running.answer.status, running.answer.json["error"]["type"]) == (503, "Draining")
     assert not living(everyone)
     assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize("processes", ["1", "2"])
+def test_a_server_that_nohup_started_outlives_its_terminal(tmp_path: Path, processes: str) -> None:
+    if (os.cpu_count() or 1) < int(processes):
+        pytest.skip("a process of the server has a core of its own")
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # what nohup does
+    try:
+        server = ServeCommand(tmp_path, "--processes", processes)
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    with server:
+        server.process.send_signal(signal.SIGHUP)
+        assert server.ask("/judge", JOB).json["verdict"] == "AC"
+        server.process.send_signal(signal.SIGTERM)
+        assert server.ended()[0] == 0
+
+
+def test_a_signal_that_is_sent_twice_at_once_is_one(tmp_path: Path) -> None:
+    """As `timeout` sends it: to its child, and to the child's group."""
+    with ServeCommand(tmp_path) as server:
+        running = Asking(server, SLOW)
+        for _ in range(2):
+            server.process.send_signal(signal.SIGTERM)
+            wait_until(lambda: server.ask("/health").status == 503)
+        running.join(60)
+        assert server.ended()[0] == 0
+        assert running.answer is not None
+        assert running.answer.json["verdict"] == "AC"
 
 
 @pytest.mark.parametrize("processes", ["1", "2"])
@@ -131,7 +180,8 @@ def test_a_server_process_that_dies_is_replaced(tmp_path: Path) -> None:
         wait_until(lambda: "sandbox_server_processes 2\n" in server.ask("/metrics").body.decode())
         server.process.send_signal(signal.SIGTERM)
         code, error = server.ended()
-    assert (code, error) == (0, "sandbox: a server process ended (code -9), and is started again\n")
+    assert (code, error.count("\n")) == (0, 2)
+    assert error.startswith("sandbox: a server process ended (code -9), and is started again\n")
 
 
 def test_a_port_in_use_is_one_line(tmp_path: Path) -> None:

@@ -115,6 +115,8 @@ async def test_a_program_runs_without_a_verdict(s: Served) -> None:
         ("/judge", {"problem": PROBLEM | {"language": "cobol"}, "program": ""}, 422, "language='cobol' is unknown"),
         ("/judge", {"problem": PROBLEM, "program": {"source": "", "language": "bash"}}, 422, "language='bash' is"),
         ("/judge", {"problem": PROBLEM, "program": ["a"]}, 422, "program=['a']: must be"),
+        ("/judge", {"problem": PROBLEM, "program": {"files": [["a", ""], ["./a", ""]]}}, 422, "'./a' is no name below"),
+        ("/judge", {"problem": PROBLEM, "program": {"files": [["a", ""], ["a", ""]]}}, 422, "'a' is there twice"),
         ("/judge", {"problem": PROBLEM, "program": "", "turn": "x"}, 422, "turn='x': must be a whole number"),
         ("/judge", {"problem": PROBLEM, "program": "", "turn": 1e400}, 422, "turn=inf: must be"),
         ("/judge", {"problem": PROBLEM, "program": "", "stop_at_first_failure": 1}, 422, "must be true or false"),
@@ -125,12 +127,16 @@ async def test_a_program_runs_without_a_verdict(s: Served) -> None:
         ("/run", {}, 422, "'program' is missing"),
         ("/run", {"program": "", "files": {"a": "%"}}, 422, "is no base64"),
         ("/run", {"program": "", "files": {"../a": ""}}, 422, "'../a' is no name below a directory"),
-        ("/run", {"program": "", "limits": {"cpu": 1}}, 422, "unknown field 'cpu'"),
+        ("/run", {"program": "", "files": {"a": 1}}, 422, "files={'a': 1}: must be an object of names and contents"),
+        ("/run", {"program": "", "limits": {"cpu": 1}}, 422, "limits: unknown key 'cpu'"),
+        ("/run", {"program": "", "limits": []}, 422, "limits=[]: must be"),
         ("/run", {"program": "", "limits": {"cpu_s": -1}}, 422, "limits.cpu_s=-1"),
         ("/run", {"program": "", "stdin": 1}, 422, "stdin=1: must be text"),
-        ("/run", {"program": "", "arguments": [1]}, 422, "arguments"),
-        ("/run", {"program": "", "fetch_files": "a"}, 422, "fetch_files"),
-        ("/run", {"program": "", "fetch_files": 7}, 422, "fetch_files"),
+        ("/run", {"program": "", "arguments": [1]}, 422, "arguments=[1]: must be a list of texts"),
+        ("/run", {"program": "", "arguments": {"a": "b"}}, 422, "arguments={'a': 'b'}: must be a list of texts"),
+        ("/run", {"program": "", "fetch_files": "a"}, 422, "fetch_files='a': must be a list of texts"),
+        ("/run", {"program": "", "fetch_files": 7}, 422, "fetch_files=7: must be a list of texts"),
+        ("/run", {"program": 7}, 422, "program=7"),
         ("/nothing", {}, 404, "there is no /nothing here"),
         ("/judge", None, 405, "use POST"),
     ],
@@ -162,6 +168,16 @@ async def test_our_faults_are_never_a_verdict(
     monkeypatch.setattr(s.service.pool, "judge", fail)
     got = await s.ask("/judge", {"problem": PROBLEM, "program": ""})
     assert (got.status, got.json["error"]["type"]) == (status, kind)
+
+
+@pytest.mark.parametrize("source", ["while True: pass", "import time\ntime.sleep(900)"])
+@served()
+async def test_a_checker_that_never_ends_is_answered_at_its_limits_and_named(s: Served, source: str) -> None:
+    """Asked once about the output, and once about the expected answer."""
+    referee = {"compare": "checker", "checker": {"source": source}, "referee_limits": {"cpu_s": 0.3, "wall_s": 0.6}}
+    got = await s.ask("/judge", {"problem": PROBLEM | referee, "program": RIGHT.source})
+    assert (got.status, got.json["error"]["type"]) == (422, "CheckerError")
+    assert got.error.startswith("the checker was stopped: ")
 
 
 @served()

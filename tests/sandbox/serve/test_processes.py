@@ -12,16 +12,19 @@ from collections.abc import Iterator
 import pytest
 
 from sandbox.errors import SandboxError
+from sandbox.serve import processes
 from sandbox.serve.processes import _Processes
 
 
 @pytest.fixture
 def parent() -> Iterator[_Processes]:
     """The parent of one process, with the signals held back as `run` does it."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGTERM,))
+    held = (signal.SIGTERM, signal.SIGCHLD)
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, held)
     with socket.socket() as listener:
         yield _Processes(listener, argparse.Namespace(processes=1, workers=1, drain_s=0.0))
-    signal.sigtimedwait((signal.SIGTERM,), 0)
+    while signal.sigtimedwait(held, 0):
+        pass
     signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
@@ -38,3 +41,36 @@ def test_a_process_that_ends_without_an_answer_could_not_start(parent: _Processe
     os.close(writes)
     with pytest.raises(SandboxError, match="could not start"):
         parent._await_ready(reads)
+
+
+def dead(parent: _Processes, *rows: int) -> None:
+    """Children that have ended."""
+    for row in rows:
+        parent.children[os.posix_spawnp("true", ["true"], os.environ)] = row
+
+
+def test_a_signal_is_obeyed_while_one_that_died_waits_for_its_restart(
+    parent: _Processes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started: list[int] = []
+    monkeypatch.setattr(parent, "_fork", started.append)
+    monkeypatch.setattr(processes, "_RESTART_S", 900.0)
+    dead(parent, 0)
+    while parent.children:
+        parent._attend()
+    signal.pthread_kill(threading.get_ident(), signal.SIGTERM)
+    parent._attend()
+    assert (parent.asked, list(parent.due), started) == (signal.SIGTERM, [0], [])
+
+
+def test_each_that_dies_is_started_again_in_its_own_time(parent: _Processes, monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[int] = []
+    monkeypatch.setattr(parent, "_fork", started.append)
+    dead(parent, 0, 1)
+    parent.due[2] = 0.0
+    while parent.children:
+        parent._attend()
+    assert started == [2]
+    monkeypatch.setattr(processes.time, "monotonic", lambda: max(parent.due.values()))
+    parent._attend()
+    assert sorted(started) == [0, 1, 2]

@@ -1,4 +1,4 @@
-"""The routes of OpenRLHF, slime, open-instruct, open-r1 and Piston."""
+"""The routes of OpenRLHF, slime and open-instruct."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import base64
 import json
 import os
 import pickle
-import re
 import zlib
 
 import pytest
@@ -14,8 +13,8 @@ from serving import Served, served
 
 from sandbox.errors import WorkerDied
 from sandbox.languages import LANGUAGES
-from sandbox.serve.routes import piston as piston_names
-from sandbox.serve.wires import fusion
+from sandbox.serve.routes.piston.execute import ALIASES
+from sandbox.serve.routes.sandbox_fusion import run_code
 
 OURS = {
     "id": "sum",
@@ -181,74 +180,8 @@ async def test_packed_tests_that_are_no_plain_list_are_refused(s: Served) -> Non
 
 
 def test_every_language_that_we_have_has_its_names_in_the_others_formats() -> None:
-    assert list(piston_names.ALIASES) == list(LANGUAGES)
-    assert {fusion.fusion_language(name) for name in fusion.NAMES} == set(LANGUAGES)
-
-
-GRADER = """
-    import subprocess
-    import json
-
-    def evaluate_code(code, test_cases):
-        return 17
-
-    code_snippet = {code}
-    test_cases = json.loads({tests})
-
-    evaluate_code(code_snippet, test_cases)
-    """
-
-
-def script(code: str, tests: list[dict]) -> str:
-    return GRADER.format(code=json.dumps(code), tests=json.dumps(json.dumps(tests)))
-
-
-@served()
-async def test_open_r1s_scripts_are_judged_and_others_run_as_cells(s: Served) -> None:
-    cells = ["x = 2\nprint('hi')\nx + 1", "  1 / 0", "import sys; sys.stderr.write('oh'); None", "while True: pass"]
-    two = [{"input": "3 4", "output": "7"}, {"input": "1 1", "output": "2\n3"}]
-    scripts = [script(SUM, two[:1]), script(SUM, two), script("def f(:", two), *cells]
-    body = {"scripts": scripts, "languages": ["python"] * len(scripts), "timeout": 2, "request_timeout": 2}
-    found = (await s.ask("/execute_batch", body)).json
-    assert [each["text"] for each in found] == ["1.0", "0.5", "0.0", "3", None, None, None]
-    assert [each["exception_str"] for each in found] == [None] * 7
-    judged, *_, cell, wrong, told, endless = (each["execution"] for each in found)
-    assert judged["results"] == [{"is_main_result": True, "text": "1.0"}]
-    assert (cell["logs"], cell["error"]) == ({"stdout": ["hi\n"], "stderr": []}, None)
-    assert (wrong["results"], wrong["error"]["name"]) == ([], "ZeroDivisionError")
-    assert told["logs"]["stderr"] == ["oh"]
-    assert endless["error"]["name"] == "TimeoutError"
-
-
-@served()
-async def test_a_script_that_we_could_not_judge_has_no_execution(s: Served, monkeypatch) -> None:
-    async def dies(*_: object, **__: object) -> None:
-        raise WorkerDied("a worker died")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(s.service.pool, "judge", dies)
-        found = (await s.ask("/execute_batch", {"scripts": [script(SUM, [{"input": "1", "output": "1"}])]})).json
-    assert found == [{"execution": None, "exception_str": "WorkerDied: a worker died", "text": None}]
-
-
-UNTOLD = [
-    ([], "has no|no tests|can tell nothing"),
-    ([{"input": "1", "output": ["2"]}], "must be text"),
-    ([{"input": "1", "output": None}], "give the expected output"),
-    ([{"input": ["1"], "output": "1"}], "must be text"),
-    ([{"output": "1"}], "must be text"),
-    ([{"input": "1", "output": ""}], "an empty program would pass"),
-    (["1"], "must be a list of objects"),
-]
-
-
-@served()
-async def test_tests_that_tell_nothing_of_a_program_give_no_reward(s: Served) -> None:
-    scripts = [script(SUM, tests) for tests, _ in UNTOLD]
-    found = (await s.ask("/execute_batch", {"scripts": scripts})).json
-    for each, (_, says) in zip(found, UNTOLD, strict=True):
-        assert (each["execution"], each["text"]) == (None, None), each
-        assert re.search(says, each["exception_str"]), each
+    assert list(ALIASES) == list(LANGUAGES)
+    assert {run_code.fusion_language(name) for name in run_code.NAMES} == set(LANGUAGES)
 
 
 @served()
@@ -259,140 +192,3 @@ async def test_code_of_a_prompt_that_is_not_found_is_never_paid(s: Served) -> No
         answered = await s.ask("/get_reward", body)
         assert answered.status == status, answered.body
         assert status == 422 or answered.json["rewards"] == 0.0
-
-
-UNRUNNABLE = [
-    ({"scripts": ["1"], "languages": ["r"]}, "languages: 'r'"),
-    ({"scripts": ["1"], "languages": []}, "0 for 1 scripts"),
-    ({"scripts": "1"}, "scripts='1'"),
-]
-
-
-@served()
-async def test_scripts_that_cannot_run_are_refused(s: Served) -> None:
-    for body, says in UNRUNNABLE:
-        answered = await s.ask("/execute_batch", body)
-        assert (answered.status, says in answered.error) == (422, True), answered.body
-
-
-async def piston(s: Served, language: str, *files: tuple[str, str], **more: object) -> dict:
-    listed = [{"name": name, "content": content} for name, content in files]
-    answered = await s.ask("/api/v2/execute", {"language": language, "version": "*", "files": listed, **more})
-    assert answered.status == 200, answered.body
-    return answered.json
-
-
-@served()
-async def test_piston_runs_a_program_with_its_files_stdin_and_arguments(s: Served) -> None:
-    code = "import sys, util\nprint(util.x, input(), sys.argv[1:], open('data.txt').read())"
-    files = (("prog.py", code), ("util.py", "x = 5"), ("data.txt", "d"))
-    found = await piston(s, "python", *files, stdin="in", args=["a", "b"])
-    assert found["language"] == "python"
-    assert found["version"].startswith("3.")
-    ran = found["run"]
-    assert (ran["stdout"], ran["stderr"], ran["code"], ran["signal"]) == ("5 in ['a', 'b'] d\n", "", 0, None)
-    assert (ran["status"], "compile" in found) == (None, False)
-    assert ran["output"] == ran["stdout"]
-
-
-ENDS = [
-    ("exit(3)", 3, None, "RE"),
-    ("while True: pass", None, "SIGKILL", "TO"),
-    ("import os; os.kill(os.getpid(), 11)", None, "SIGSEGV", "SG"),
-    ("while True: print('x' * 99999)", None, "SIGXFSZ", "OL"),
-    ("def f(:", 1, None, "RE"),
-]
-
-
-@served()
-async def test_piston_says_how_a_program_ended(s: Served) -> None:
-    for code, code_, signal, status in ENDS:
-        ran = (await piston(s, "py", ("", code), run_timeout=500 if "while True: pass" in code else 5000))["run"]
-        assert (ran["code"], ran["signal"], ran["status"]) == (code_, signal, status), code
-
-
-@pytest.mark.compilers
-@served()
-async def test_piston_compiles(s: Served) -> None:
-    found = await piston(s, "c++", ("main.cpp", CPP), stdin="3 4")
-    assert (found["compile"]["code"], found["run"]["stdout"]) == (0, "7")
-    found = await piston(s, "c++", ("main.cpp", "int main() { return x; }"))
-    assert found["compile"]["code"] == 1
-    assert "was not declared" in found["compile"]["stderr"]
-    assert found["run"]["code"] is None
-
-
-CHECKER = """
-import sys
-given, answer, said = (open(path).read().split() for path in sys.argv[1:4])
-print(int(sorted(said) == sorted(answer)))
-"""
-
-
-GRADED = [
-    ("print('2 1')", CHECKER, "1"),
-    ("print('2 1')", "", "0"),
-    ("print('1 3')", CHECKER, "0"),
-    ("exit(1)", "", "0"),
-]
-
-
-@served()
-async def test_open_r1s_grader_over_piston_says_1_or_0(s: Served) -> None:
-    config = "TIME_LIMIT=2.0\nMEMORY_LIMIT=256.0\nINPUT_MODE=stdio"
-    for code, checker, said in GRADED:
-        files = [("main.python", code), ("input.txt", ""), ("correct_output.txt", "1 2"), ("grader_config", config)]
-        if checker:
-            files.insert(1, ("checker.py", checker))
-        found = await piston(s, "cf_python3", *files)
-        assert (found["compile"]["code"], found["run"]["code"], found["run"]["stdout"]) == (0, 0, said)
-
-
-@pytest.mark.parametrize(
-    "line", ["MEMORY_LIMIT=inf", "MEMORY_LIMIT=nan", "TIME_LIMIT=nan", "TIME_LIMIT=-1", "TIME_LIMIT=x"]
-)
-@served()
-async def test_a_limit_of_open_r1s_grader_that_is_no_positive_number_is_refused(s: Served, line: str) -> None:
-    given = {"main.python": "print(1)", "input.txt": "", "correct_output.txt": "1", "grader_config": line}
-    body = {"language": "python", "files": [{"name": name, "content": text} for name, text in given.items()]}
-    answered = await s.ask("/api/v2/execute", body)
-    assert (answered.status, line.partition("=")[0] in answered.error) == (400, True), answered.body
-
-
-@served()
-async def test_piston_lists_what_this_machine_has_and_refuses_what_it_has_not(s: Served) -> None:
-    found = (await s.ask("/api/v2/runtimes")).json
-    assert {"language", "version", "aliases"} == set(found[0])
-    assert "python" in [each["language"] for each in found]
-    answered = await s.ask("/api/v2/execute", {"language": "cms_ioi", "version": "*", "files": [{"content": ""}]})
-    assert answered.status == 400
-    assert "'cms_ioi'" in answered.error
-
-
-@served()
-async def test_a_limit_of_a_grader_is_a_number(s: Served) -> None:
-    for config in ("MEMORY_LIMIT=inf", "MEMORY_LIMIT=nan", "TIME_LIMIT=x"):
-        files = [("main.python", SUM), ("input.txt", ""), ("correct_output.txt", "1"), ("grader_config", config)]
-        given = [{"name": name, "content": content} for name, content in files]
-        answered = await s.ask("/api/v2/execute", {"language": "python", "version": "*", "files": given})
-        assert answered.status == 400
-        assert "must be a positive number" in answered.error
-
-
-UNFIT_FOR_PISTON = [
-    ({"files": []}, "files=[]"),
-    ({"files": [{"name": "../x", "content": ""}]}, "files: '../x'"),
-    ({"files": [{"content": "?", "encoding": "base64"}]}, "files[0].content='?'"),
-    ({"files": [{"content": "zz", "encoding": "hex"}]}, "hexadecimal"),
-    ({"files": [{"content": "", "encoding": "gzip"}]}, "utf8, base64 or hex"),
-    ({"files": [{"name": "a", "content": ""}, {"name": "a", "content": ""}]}, "is there twice"),
-    ({"files": [{"content": ""}], "run_timeout": -1}, "run_timeout=-1"),
-    ({"files": [{"content": ""}], "run_memory_limit": "1"}, "run_memory_limit='1'"),
-]
-
-
-@served()
-async def test_piston_refuses_what_cannot_be_run(s: Served) -> None:
-    for body, says in UNFIT_FOR_PISTON:
-        answered = await s.ask("/api/v2/execute", {"language": "python", "version": "*", **body})
-        assert (answered.status in (400, 422), says in answered.error) == (True, True), answered.body

@@ -6,8 +6,9 @@ import asyncio
 from base64 import b64encode
 
 import pytest
-from serving import Served, served
+from serving import Served, answering, served
 
+from sandbox import Judgement, ProgramRun, Verdict
 from sandbox.errors import WorkerDied
 
 
@@ -119,6 +120,21 @@ async def test_what_cannot_be_run_is_refused_with_the_name_of_the_field(s: Serve
         assert (answered.status, says in answered.error) == (422, True), answered.body
 
 
+@pytest.mark.parametrize("path", ["/run_code", "/run_jupyter"])
+@answering()
+async def test_files_that_cannot_lie_beside_each_other_are_refused(s: Served, path: str) -> None:
+    body = {"code": "print(1)", "language": "python", "cells": ["1"]}
+    for names, status, says in (
+        (("a", "./a"), 400, "files: 'a' and './a': are the same file"),
+        (("a", "a/b"), 422, "'a' is there twice, as a file and as a folder"),
+        (("a\0",), 422, "is no name below a directory"),
+        (("a" * 300,), 422, "is no name below a directory"),
+        (("",), 422, "files: ''"),
+    ):
+        answered = await s.ask(path, {**body, "files": dict.fromkeys(names, "YQ==")})
+        assert (answered.status, says in answered.error) == (status, True), answered.body
+
+
 @pytest.mark.compilers
 @served(2)
 async def test_a_program_with_n_inputs_is_compiled_once_and_its_compiler_heard(s: Served) -> None:
@@ -131,6 +147,27 @@ async def test_a_program_with_n_inputs_is_compiled_once_and_its_compiler_heard(s
     assert (broken["status"], broken["run_result"]) == ("Failed", None)
     assert (broken["compile_result"]["status"], broken["compile_result"]["return_code"]) == ("Finished", 1)
     assert "was not declared" in broken["compile_result"]["stderr"]
+
+
+@pytest.mark.parametrize(("cause", "status", "code"), [("cpu", "TimeLimitExceeded", None), ("memory", "Finished", 1)])
+@answering()
+async def test_a_compiler_that_takes_too_long_is_told_by_its_limit(s: Served, monkeypatch, cause, status, code) -> None:
+    log = "the compiler exceeded its wall time limit"  # words of a program too
+    ran = ProgramRun("A", "cpp", "g++ 12", compiled=False, compile_log=log, compile_cause=cause)
+    judged = Judgement("p", Verdict.CE, (), 0, 1, False, "A", "cpp", "g++ 12", log, 0.0, 1.0, compile_cause=cause)
+
+    async def run(*_: object, **__: object) -> ProgramRun:
+        return ran
+
+    async def judge(*_: object, **__: object) -> Judgement:
+        return judged
+
+    monkeypatch.setattr(s.service.pool, "run", run)
+    monkeypatch.setattr(s.service.pool, "judge", judge)
+    found = [(await s.ask("/run_code", {"code": "", "language": "cpp"})).json["compile_result"]]
+    submitted = (await s.ask("/submit", oj("int", language="cpp"))).json
+    found.append(submitted["tests"][0]["exec_info"]["compile_result"])
+    assert [(each["status"], each["return_code"]) for each in found] == [(status, code)] * 2
 
 
 @served()
@@ -146,7 +183,7 @@ async def test_our_fault_and_too_much_work_are_504_which_verl_asks_again(s: Serv
         patch.setattr(s.service.pool, "run", dies)
         assert (await s.ask("/run_code", body)).status == 504
     with monkeypatch.context() as patch:
-        patch.setattr("sandbox.serve.wires.fusion.PATIENCE_S", 0.05)
+        patch.setattr("sandbox.serve.routes.shared.runs.PATIENCE_S", 0.05)
         patch.setattr(s.service.pool, "run", never)
         answered = await s.ask("/run_code", body)
     assert answered.status == 504

@@ -1,10 +1,9 @@
-"""Rewards for trainers that ask a URL: the label of a sample is its problem.
+"""OpenRLHF's route: rewards of samples, whose labels are their problems.
 
-POST /get_reward    OpenRLHF   {query: [..], prompts: [..], labels: [..]}   ──▶ {rewards, scores, extra_logs}
-POST /remote_rm     slime      {prompt, response, label}                    ──▶ a number
+POST /get_reward    {query: [..], prompts: [..], labels: [..]}   ──▶ {rewards, scores, extra_logs}
 
 `?reward=share` in the URL asks for the share of cases that pass instead of 1 or 0. A failure of the sandbox is 504:
-both ask again, and no sample gets a 0 for it.
+OpenRLHF asks again, and no sample gets a 0 for it.
 """
 
 from __future__ import annotations
@@ -19,10 +18,10 @@ from sandbox.rewards import answer_behind
 from sandbox.serve.answers import AsciiJson
 from sandbox.serve.bodies import Json, Refused, read_json
 from sandbox.serve.openapi import post
+from sandbox.serve.routes.shared import fields
+from sandbox.serve.routes.shared.gather import all_of
+from sandbox.serve.routes.shared.labels import label_of, label_reward, reward_name
 from sandbox.serve.service import Service
-from sandbox.serve.wires import fields
-from sandbox.serve.wires.at_once import all_of
-from sandbox.serve.wires.labels import label_of, label_reward, reward_name
 
 OPENAPI: Final = {
     "/get_reward": post(
@@ -30,9 +29,8 @@ OPENAPI: Final = {
         fields.schema("query", "prompts", "labels"),
         fields.schema("rewards", "scores", "extra_logs"),
     ),
-    "/remote_rm": post("slime: the reward of a sample", fields.schema("response", "label"), {"type": "number"}),
 }
-FULL: Final = dict.fromkeys(("/get_reward", "/remote_rm"), 504)
+FULL: Final = {"/get_reward": 504}
 
 
 def routes(service: Service) -> list[Route]:
@@ -42,15 +40,7 @@ def routes(service: Service) -> list[Route]:
         name, body = reward_name(request.query_params), await read_json(request)
         return AsciiJson(await _openrlhf(service, body, name))
 
-    async def remote_rm(request: Request) -> Response:
-        name, body = reward_name(request.query_params), await read_json(request)
-        label = label_of(service, "label", body.get("label"))
-        return AsciiJson(await label_reward(service, fields.text(body, "response"), label, name))
-
-    return [
-        Route("/get_reward", get_reward, methods=["POST"]),
-        Route("/remote_rm", remote_rm, methods=["POST"]),
-    ]
+    return [Route("/get_reward", get_reward, methods=["POST"])]
 
 
 async def _openrlhf(service: Service, body: Json, name: str) -> Json:

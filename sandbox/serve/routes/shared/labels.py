@@ -17,8 +17,8 @@ from sandbox.errors import InvalidProblem
 from sandbox.languages import find_language
 from sandbox.rewards import all_or_nothing, problem_of, program_of_answer, score, share_of_cases
 from sandbox.serve.bodies import Refused
+from sandbox.serve.routes.shared import fields
 from sandbox.serve.service import Service
-from sandbox.serve.wires import fields
 
 REWARDS: Final = {"all": all_or_nothing, "share": share_of_cases, "score": score}
 """By the name that `?reward=` gives: 1 where every case passes, the share of cases that pass, the problem's points."""

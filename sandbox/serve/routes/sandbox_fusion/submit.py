@@ -19,8 +19,10 @@ from typing import Any, Final
 from sandbox.core import CaseResult, Judgement, Program, Verdict
 from sandbox.rewards import extract_program, fenced_blocks
 from sandbox.serve.bodies import Json, Refused
+from sandbox.serve.bounds import MEMORY_BYTES, RUN_S_MAX
+from sandbox.serve.routes.sandbox_fusion import run_code
+from sandbox.serve.routes.shared import fields, runs
 from sandbox.serve.service import Service
-from sandbox.serve.wires import fields, fusion
 
 DATASETS: Final = ("CommonOJDataset", "HumanEvalDataset", "MBPPDataset")
 _RUN_S: Final = {"CommonOJDataset": 10.0, "HumanEvalDataset": 20.0, "MBPPDataset": 20.0}
@@ -48,10 +50,10 @@ async def submit(service: Service, body: Mapping[str, Any]) -> Json:
     if dataset not in DATASETS:
         raise Refused(422, f"config.dataset_type={dataset!r}: must be one of {', '.join(DATASETS)}")
     extra = fields.mapping(config, "extra", {})
-    run_s = fields.above_zero(config, "run_timeout", _RUN_S[dataset], most=fusion.SECONDS_MAX)
+    run_s = fields.above_zero(config, "run_timeout", _RUN_S[dataset], most=RUN_S_MAX)
     row = row_of(config, body.get("id"))
     asked = _READERS[dataset](fields.text(body, "completion"), row, config, extra)
-    problem = service.problem({**asked.problem, "limits": {"cpu_s": run_s, "memory_bytes": fusion.MEMORY_MB << 20}})
+    problem = service.problem({**asked.problem, "limits": {"cpu_s": run_s, "memory_bytes": MEMORY_BYTES}})
     done = await service.pool.judge(problem, asked.program, stop_at_first_failure=not extra.get("run_all_cases", False))
     return {
         "id": body.get("id"),
@@ -95,20 +97,20 @@ def _info(status: str, message: str, compiled: Json | None, ran: Json | None) ->
 
 
 def _not_compiled(done: Judgement) -> Json:
-    failed = fusion.result("Finished", done.run_s, 1, "", done.compile_log)
-    interpreted = fusion.is_interpreted(done.language)
+    failed = run_code.not_compiled(done.compile_cause, done.run_s, done.compile_log)
+    interpreted = runs.is_interpreted(done.language)
     return _info("Failed", "it does not compile", *((None, failed) if interpreted else (failed, None)))
 
 
 def _exec_info(done: Judgement, case: CaseResult) -> Json:
     """What is known of the run: a case that passed printed what was expected, and is not shown."""
-    compiled = None if fusion.is_interpreted(done.language) else fusion.result("Finished", 0.0, 0, "", done.compile_log)
+    compiled = None if runs.is_interpreted(done.language) else run_code.result("Finished", 0.0, 0, "", done.compile_log)
     out, err = (None if said is None else str(said) for said in (case.got, case.stderr))
     timed_out = case.verdict is Verdict.TLE
     code = None if timed_out else 0
     if case.verdict in (Verdict.RE, Verdict.MLE, Verdict.OLE, Verdict.SEC):
-        code = fusion.return_code(case.exit_code or None, case.signal, "output" if case.verdict is Verdict.OLE else "")
-    ran = fusion.result("TimeLimitExceeded" if timed_out else "Finished", case.wall_s, code, out, err)
+        code = runs.return_code(case.exit_code or None, case.signal, "output" if case.verdict is Verdict.OLE else "")
+    ran = run_code.result("TimeLimitExceeded" if timed_out else "Finished", case.wall_s, code, out, err)
     return _info("Success" if code == 0 else "Failed", case.message, compiled, ran)
 
 
@@ -124,7 +126,7 @@ def extracted(completion: str, language: str) -> tuple[str, str]:
 
 
 def _common_oj(completion: str, row: Json, config: Mapping[str, Any], extra: Json) -> _Asked:
-    language = fusion.fusion_language(fields.text(config, "language"))
+    language = run_code.fusion_language(fields.text(config, "language"))
     tests = fields.parsed("provided_data.test", row.get("test"))
     if not isinstance(tests, list):
         raise fields.refusal("provided_data.test", tests, "a list of {input, output}")
@@ -157,7 +159,7 @@ def _beginning(text: str | None) -> str | None:
 def _humaneval(completion: str, row: Json, config: Mapping[str, Any], extra: Json) -> _Asked:
     freeform = bool(extra.get("is_freeform"))
     prompt = fields.text(row, "prompt", None) if row.get("prompt") is not None else fields.text(row, "content")
-    language = fusion.fusion_language(str(row.get("language") or "python"))
+    language = run_code.fusion_language(str(row.get("language") or "python"))
     if language not in ("python", "cpp"):
         raise Refused(422, f"provided_data.language={language!r}: HumanEvalDataset is judged in python and cpp here")
     if language == "cpp":

@@ -18,10 +18,11 @@ from starlette.routing import Route
 from sandbox.serve.answers import AsciiJson
 from sandbox.serve.bodies import Json, read_json
 from sandbox.serve.openapi import get, post
+from sandbox.serve.routes.sandbox_fusion.jupyter import run_notebook
+from sandbox.serve.routes.sandbox_fusion.run_code import run_code
+from sandbox.serve.routes.sandbox_fusion.submit import DATASETS, row_of, submit
+from sandbox.serve.routes.shared import fields
 from sandbox.serve.service import Service
-from sandbox.serve.wires import fields, fusion
-from sandbox.serve.wires.fusion_jupyter import run_notebook
-from sandbox.serve.wires.fusion_submit import DATASETS, row_of, submit
 
 OPENAPI: Final = {
     "/run_code": post("SandboxFusion: run a program once", fields.schema("code", "language"), fields.schema("status")),
@@ -47,8 +48,8 @@ FULL: Final = dict.fromkeys(("/run_code", "/run_jupyter", "/submit"), 504)
 def routes(service: Service) -> list[Route]:
     """The routes of this module."""
 
-    async def run_code(request: Request) -> Response:
-        return AsciiJson(await _run_code(service, await read_json(request)))
+    async def run(request: Request) -> Response:
+        return AsciiJson(await run_code(service, await read_json(request)))
 
     async def run_jupyter(request: Request) -> Response:
         return AsciiJson(await run_notebook(service, await read_json(request)))
@@ -57,7 +58,7 @@ def routes(service: Service) -> list[Route]:
         return AsciiJson(await submit(service, await read_json(request)))
 
     return [
-        Route("/run_code", run_code, methods=["POST"]),
+        Route("/run_code", run, methods=["POST"]),
         Route("/run_jupyter", run_jupyter, methods=["POST"]),
         Route("/submit", judge, methods=["POST"]),
         Route("/v1/ping", _ping, methods=["GET"]),
@@ -68,21 +69,6 @@ def routes(service: Service) -> list[Route]:
         Route("/get_metrics", _metrics, methods=["POST"]),
         Route("/get_metrics_function", _no_function, methods=["POST"]),
     ]
-
-
-async def _run_code(service: Service, body: Json) -> Json:
-    run_s = fields.above_zero(body, "run_timeout", 10.0, most=fusion.SECONDS_MAX)
-    compile_s = fields.above_zero(body, "compile_timeout", 10.0, most=fusion.SECONDS_MAX)
-    asked = fusion.asked_files(body)
-    run = service.pool.run(
-        fusion.program_of(body),
-        stdin=fields.text(body, "stdin", ""),
-        files=fusion.files_of(body),
-        fetch_files=tuple(asked.values()),
-        limits=fusion.limits_of(body, run_s),
-    )
-    async with fusion.answered_within(compile_s + run_s + fusion.PATIENCE_S):
-        return fusion.as_response(await run, asked)
 
 
 async def _ping(request: Request) -> Response:

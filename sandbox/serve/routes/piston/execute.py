@@ -22,10 +22,11 @@ from sandbox.errors import ToolchainMissing
 from sandbox.languages import LANGUAGES, toolchain
 from sandbox.serve.answers import AsciiJson
 from sandbox.serve.bodies import Json, Refused, read_json
+from sandbox.serve.bounds import RUN_S_MAX
 from sandbox.serve.openapi import get, post
+from sandbox.serve.routes.piston.graders import judge_by_config, wants_grader
+from sandbox.serve.routes.shared import fields, file_names, runs
 from sandbox.serve.service import Service
-from sandbox.serve.wires import fields, fusion
-from sandbox.serve.wires.grader import judge_by_config, wants_grader
 
 OPENAPI: Final = {
     "/api/v2/execute": post("Piston: run a program", fields.schema("language", "files"), fields.schema("run")),
@@ -44,7 +45,7 @@ ALIASES: Final = {
 """Names in Piston, by ours. It calls C++ c++."""
 _SHOWN: Final = {"cpp": "c++"}
 RUN_MS: Final = 3000.0
-_MS_MAX: Final = 600_000.0
+_MS_MAX: Final = 1000 * RUN_S_MAX
 _STATUS: Final = {"cpu": "TO", "wall": "TO", "output": "OL"}
 
 
@@ -78,7 +79,7 @@ def _number(version: str) -> str:
 
 async def _execute(service: Service, body: Json) -> Json:
     name = piston_language(fields.text(body, "language"))
-    files = _files(body)
+    files = _files(body, LANGUAGES[name].source)
     run_s = fields.above_zero(body, "run_timeout", RUN_MS, most=_MS_MAX) / 1000
     fields.above_zero(body, "compile_timeout", RUN_MS, most=_MS_MAX)
     limits = _limits(body, run_s)
@@ -105,28 +106,27 @@ def piston_language(name: str) -> str:
 
 def _limits(body: Json, run_s: float) -> Limits:
     memory = body.get("run_memory_limit")
-    limits = Limits(cpu_s=run_s, wall_s=run_s + fusion.BACKSTOP_S)
+    limits = Limits(cpu_s=run_s, wall_s=run_s + runs.BACKSTOP_S)
     if memory in (None, -1):
         return limits
     if not isinstance(memory, int) or isinstance(memory, bool) or memory < 1:
         raise fields.refusal("run_memory_limit", memory, "bytes, or -1")
-    return Limits(cpu_s=run_s, wall_s=run_s + fusion.BACKSTOP_S, memory_bytes=memory)
+    return Limits(cpu_s=run_s, wall_s=run_s + runs.BACKSTOP_S, memory_bytes=memory)
 
 
-def _files(body: Json) -> dict[str, str]:
-    """Files by name, the first of which is the program; one without a name has the language's own."""
+def _files(body: Json, source: str) -> dict[str, str]:
+    """Files by name, the first of which is the program: without a name it is called ``source``."""
     given = body.get("files")
     if not isinstance(given, list) or not given:
         raise fields.refusal("files", given, "a list of objects with name and content, the program first")
-    found: dict[str, str] = {}
+    names, contents = [], []
     for index, file in enumerate(given):
         if not isinstance(file, dict):
             raise fields.refusal(f"files[{index}]", file, "an object with name and content")
         name = fields.text(file, "name", "" if index == 0 else f"file{index}.code")
-        if name in found:
-            raise Refused(400, f"files[{index}].name={name!r}: is there twice")
-        found[name and fusion.name_inside("files", name)] = _content(f"files[{index}]", file)
-    return found
+        names.append(source if index == 0 and not name else name)
+        contents.append(_content(f"files[{index}]", file))
+    return dict(zip(file_names.names_inside("files", names), contents, strict=True))
 
 
 def _content(where: str, file: Json) -> str:
@@ -150,9 +150,8 @@ def _program(language: str, files: dict[str, str]) -> Program:
     sources = {name: text for name, text in others if name.endswith(suffixes)}
     if not sources:
         return Program(source, language)
-    start = first or LANGUAGES[language].source
-    entry = "" if LANGUAGES[language].starts_in_class else start
-    return Program(language=language, files=((start, source), *sources.items()), entry=entry)
+    entry = "" if LANGUAGES[language].starts_in_class else first
+    return Program(language=language, files=((first, source), *sources.items()), entry=entry)
 
 
 def _beside(language: str, files: dict[str, str]) -> dict[str, str]:
@@ -163,19 +162,26 @@ def _beside(language: str, files: dict[str, str]) -> dict[str, str]:
 
 def _response(done: ProgramRun) -> Json:
     found: Json = {}
-    if done.compiled is not None and not fusion.is_interpreted(done.language):
-        code = int(not done.compiled)
-        found["compile"] = _stage("", done.compile_log, code, None, "RE" if code else None, done.compile_s)
+    if done.compiled is not None and not runs.is_interpreted(done.language):
+        found["compile"] = _compile_stage(done)
     if done.compiled is False:
-        if fusion.is_interpreted(done.language):
+        if runs.is_interpreted(done.language):
             return {"run": _stage("", done.compile_log, 1, None, "RE", done.compile_s)}
         return found | {"run": _stage("", "", None, None, None, 0.0)}
     out, err = (stream.decode("utf-8", "replace") for stream in (done.stdout, done.stderr))
     status = _STATUS.get(done.cause) or ("SG" if done.signal or done.cause else "RE" if done.exit_code else None)
-    number = -fusion.return_code(None, done.signal, done.cause) if done.signal or done.exit_code is None else None
+    number = -runs.return_code(None, done.signal, done.cause) if done.signal or done.exit_code is None else None
     stage = _stage(out, err, done.exit_code, number, status, done.wall_s)
     usage = {"cpu_time": round(done.cpu_s * 1000), "memory": done.memory_bytes, "message": done.message or None}
     return found | {"run": stage | usage}
+
+
+def _compile_stage(done: ProgramRun) -> Json:
+    if done.compile_cause:
+        status = _STATUS.get(done.compile_cause, "SG")
+        return _stage("", done.compile_log, None, signal.SIGKILL, status, done.compile_s)
+    code = int(not done.compiled)
+    return _stage("", done.compile_log, code, None, "RE" if code else None, done.compile_s)
 
 
 def _stage(out: str, err: str, code: int | None, number: int | None, status: str | None, seconds: float) -> Json:

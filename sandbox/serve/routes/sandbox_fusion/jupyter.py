@@ -6,7 +6,6 @@ last; the response has those before it.
 
 from __future__ import annotations
 
-import re
 import time
 from base64 import b64decode, b64encode
 from collections.abc import Mapping
@@ -15,8 +14,11 @@ from typing import Any, Final
 from sandbox.core import MIB
 from sandbox.errors import SandboxError
 from sandbox.serve.bodies import Json
-from sandbox.serve.service import SESSION_LIMITS, Service
-from sandbox.serve.wires import fields, fusion
+from sandbox.serve.bounds import RUN_S_MAX, SESSION_LIMITS
+from sandbox.serve.routes.sandbox_fusion import run_code
+from sandbox.serve.routes.shared import fields, runs
+from sandbox.serve.routes.shared.tracebacks import errors_of
+from sandbox.serve.service import Service
 from sandbox.session import Output, ProgramSession
 
 _PIECE: Final = MIB
@@ -35,24 +37,23 @@ with open(os.open({name!r}, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:
     sys.stdout.write(base64.b64encode(file.read({size})).decode())
 del file
 """
-_LAST: Final = re.compile(r"(?P<ename>[\w.]+)(?:: (?P<evalue>.*))?\Z", re.DOTALL)
 
 
 async def run_notebook(service: Service, body: Mapping[str, Any]) -> Json:
     """The response of `/run_jupyter`. Raises Refused, SandboxError."""
     cells = fields.texts(body, "cells")
-    total_s = fields.above_zero(body, "total_timeout", 45.0, most=fusion.SECONDS_MAX)
+    total_s = fields.above_zero(body, "total_timeout", 45.0, most=RUN_S_MAX)
     given = {"cell_timeout": body.get("cell_timeout") or total_s}  # 0 is no limit
-    cell_s = fields.above_zero(given, "cell_timeout", total_s, most=fusion.SECONDS_MAX)
-    files, asked = fusion.files_of(body), fusion.asked_files(body)
+    cell_s = fields.above_zero(given, "cell_timeout", total_s, most=RUN_S_MAX)
+    files, asked = run_code.files_of(body), run_code.asked_files(body)
     if (kernel := fields.text(body, "kernel", "python3")) != "python3":
         raise fields.refusal("kernel", kernel, "python3")
-    if fusion.limits_of(body, cell_s).memory_bytes > SESSION_LIMITS.memory_bytes:
+    if run_code.limits_of(body, cell_s).memory_bytes > SESSION_LIMITS.memory_bytes:
         most = SESSION_LIMITS.memory_bytes // MIB
         raise fields.refusal("memory_limit_MB", body["memory_limit_MB"], f"at most {most}, which every notebook has")
     session = service.sessions.open()
     try:
-        async with fusion.answered_within(total_s + fusion.PATIENCE_S):
+        async with runs.answered_within(total_s + runs.PATIENCE_S):
             await _write(session, files)
             return await _run(session, cells, total_s, cell_s, asked)
     finally:
@@ -76,7 +77,7 @@ async def _run(
     fine = ended is None and len(outputs) == len(cells)
     files = await _read(session, asked) if fine else {}
     timed_out = ended == "timed out" or (ended is None and not fine)
-    driver = fusion.result(
+    driver = run_code.result(
         "TimeLimitExceeded" if timed_out else "Finished", spent, None if timed_out else int(not fine), "", ""
     )
     return {
@@ -92,17 +93,6 @@ async def _run(
 def _as_cell(output: Output) -> Json:
     display = [] if output.value is None else [{"text/plain": output.value}]
     return {"stdout": output.stdout, "stderr": output.stderr, "display": display, "error": errors_of(output.error)}
-
-
-def errors_of(traceback: str | None) -> list[Json]:
-    """A traceback as a notebook has it: its last line in parts, and all lines."""
-    if traceback is None:
-        return []
-    lines = traceback.split("\n")
-    told = next((n for n in range(len(lines) - 1, -1, -1) if lines[n] and not lines[n].startswith((" ", "^"))), 0)
-    found = _LAST.match("\n".join(lines[told:]))
-    ename, evalue = (found["ename"], found["evalue"] or "") if found else ("Error", lines[-1])
-    return [{"ename": ename, "evalue": evalue, "traceback": lines}]
 
 
 async def _write(session: ProgramSession, files: Mapping[str, bytes]) -> None:

@@ -9,32 +9,21 @@ A limit that is none of time, as memory, ends a program as the kernel would, by 
 
 from __future__ import annotations
 
-import asyncio
-import posixpath
-import signal
 from base64 import b64encode
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Mapping
 from typing import Any, Final
 
 from sandbox.core import MIB, Limits, Program, ProgramRun
-from sandbox.errors import SandboxError
 from sandbox.languages import find_language
 from sandbox.serve.bodies import Json, Refused
-from sandbox.serve.wires import fields
+from sandbox.serve.bounds import MEMORY_BYTES, RUN_S_MAX
+from sandbox.serve.routes.shared import fields, file_names, runs
+from sandbox.serve.service import Service
 
 LANGUAGES: Final = {"nodejs": "javascript", "js": "javascript"}
 """Names of SandboxFusion that are not ours."""
 NAMES: Final = ("python", "cpp", "c", "java", "nodejs", "rust", "go")
 """As SandboxFusion names them; it has no C."""
-SECONDS_MAX: Final = 600.0
-PATIENCE_S: Final = 8.0
-"""Clients wait ten seconds longer than compiling and running may take together; then they count the answer as lost."""
-MEMORY_MB: Final = 1024
-"""Where a request leaves it open."""
-BACKSTOP_S: Final = 5.0
-_KILLED: Final = -int(signal.SIGKILL)
-_SIGNALS: Final = {"output": -int(signal.SIGXFSZ), "security": -int(signal.SIGSYS)}
 _TIMES: Final = ("cpu", "wall")
 
 
@@ -51,49 +40,42 @@ def limits_of(body: Mapping[str, Any], run_s: float) -> Limits:
     """
     memory = body.get("memory_limit_MB")
     if memory is None or memory == -1:
-        memory = MEMORY_MB
+        memory = MEMORY_BYTES // MIB
     if not isinstance(memory, int) or isinstance(memory, bool) or memory < 1:
         raise fields.refusal("memory_limit_MB", memory, "a positive whole number, or -1")
-    return Limits(cpu_s=run_s, wall_s=run_s + BACKSTOP_S, memory_bytes=memory * MIB)
-
-
-@asynccontextmanager
-async def answered_within(seconds: float) -> AsyncIterator[None]:
-    """Raises SandboxError, which clients answer by asking again, when it takes longer."""
-    try:
-        async with asyncio.timeout(seconds) as deadline:
-            yield
-    except TimeoutError:
-        if not deadline.expired():
-            raise
-        raise SandboxError(f"not done within {seconds:g} s: more is asked for than the workers can do") from None
+    return Limits(cpu_s=run_s, wall_s=run_s + runs.BACKSTOP_S, memory_bytes=memory * MIB)
 
 
 def files_of(body: Mapping[str, Any]) -> dict[str, bytes]:
     """Files by name; those that are null are not there."""
-    given = fields.mapping(body, "files", {}).items()
-    return {
-        name_inside("files", name): fields.from_base64(f"files[{name!r}]", value)
-        for name, value in given
-        if value is not None
-    }
+    given = {name: value for name, value in fields.mapping(body, "files", {}).items() if value is not None}
+    contents = (fields.from_base64(f"files[{name!r}]", value) for name, value in given.items())
+    return dict(zip(file_names.names_inside("files", given), contents, strict=True))
 
 
 def asked_files(body: Mapping[str, Any]) -> dict[str, str]:
     """Names of files to bring back: as they were asked for, with the name in the work directory."""
-    return {name: name_inside("fetch_files", name) for name in fields.texts(body, "fetch_files", ())}
-
-
-def name_inside(where: str, name: str) -> str:
-    """A name in the work directory, where the program runs. Raises Refused for a path outside."""
-    inside = posixpath.normpath(name)
-    if inside.startswith(("/", "..")) or inside == ".":
-        raise Refused(422, f"{where}: {name!r}: must be a path relative to the directory in which the program runs")
-    return inside
+    return {name: file_names.name_inside("fetch_files", name) for name in fields.texts(body, "fetch_files", ())}
 
 
 def program_of(body: Mapping[str, Any]) -> Program:
     return Program(fields.text(body, "code"), fusion_language(fields.text(body, "language")))
+
+
+async def run_code(service: Service, body: Json) -> Json:
+    """The response of `/run_code`. Raises Refused, InvalidProblem, SandboxError."""
+    run_s = fields.above_zero(body, "run_timeout", 10.0, most=RUN_S_MAX)
+    compile_s = fields.above_zero(body, "compile_timeout", 10.0, most=RUN_S_MAX)
+    asked = asked_files(body)
+    run = service.pool.run(
+        program_of(body),
+        stdin=fields.text(body, "stdin", ""),
+        files=files_of(body),
+        fetch_files=tuple(asked.values()),
+        limits=limits_of(body, run_s),
+    )
+    async with runs.answered_within(compile_s + run_s + runs.PATIENCE_S):
+        return as_response(await run, asked)
 
 
 def as_response(done: ProgramRun, asked: Mapping[str, str]) -> Json:
@@ -113,39 +95,30 @@ def as_response(done: ProgramRun, asked: Mapping[str, str]) -> Json:
     }
 
 
-def is_interpreted(language: str) -> bool:
-    """Whether SandboxFusion knows no compilation of it: what cannot be parsed fails as it runs."""
-    return language in ("python", "javascript")
-
-
 def _compile_result(done: ProgramRun) -> Json | None:
-    if done.compiled is None or is_interpreted(done.language):
+    if done.compiled is None or runs.is_interpreted(done.language):
         return None
-    timed_out = (
-        not done.compiled
-        and done.compile_log.startswith("the compiler exceeded its")
-        and ("time limit" in done.compile_log.partition("\n")[0])
-    )
-    code = None if timed_out else int(not done.compiled)
-    return result("TimeLimitExceeded" if timed_out else "Finished", done.compile_s, code, "", done.compile_log)
+    if not done.compiled:
+        return not_compiled(done.compile_cause, done.compile_s, done.compile_log)
+    return result("Finished", done.compile_s, 0, "", done.compile_log)
+
+
+def not_compiled(cause: str, seconds: float, log: str) -> Json:
+    """What a compilation that failed came to."""
+    if cause in _TIMES:
+        return result("TimeLimitExceeded", seconds, None, "", log)
+    return result("Finished", seconds, 1, "", log)
 
 
 def _run_result(done: ProgramRun) -> Json | None:
     if done.compiled is False:
-        if not is_interpreted(done.language):
+        if not runs.is_interpreted(done.language):
             return None
         return result("Finished", done.compile_s, 1, "", done.compile_log)
     out, err = (stream.decode("utf-8", "replace") for stream in (done.stdout, done.stderr))
     if done.cause in _TIMES:
         return result("TimeLimitExceeded", done.wall_s, None, out, err)
-    return result("Finished", done.wall_s, return_code(done.exit_code, done.signal, done.cause), out, err)
-
-
-def return_code(exit_code: int | None, signal_sent: int | None, cause: str) -> int:
-    """What `subprocess` would say of such an end."""
-    if exit_code is not None:
-        return exit_code
-    return -signal_sent if signal_sent else _SIGNALS.get(cause.partition(":")[0], _KILLED)
+    return result("Finished", done.wall_s, runs.return_code(done.exit_code, done.signal, done.cause), out, err)
 
 
 def result(status: str, seconds: float, code: int | None, stdout: str | None, stderr: str | None) -> Json:
