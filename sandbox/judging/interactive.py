@@ -45,7 +45,8 @@ from sandbox.judging.verdicts import Decision, decide_ending, decide_limits
 from sandbox.languages import Language
 
 _CHUNK: Final = 1 << 16
-_FAREWELL_S: Final = 60.0  # seconds that an interactor may take after the program's end
+FAREWELL_S: Final = 60.0
+"""Seconds that an interactor may take after the program's end."""
 
 Outcome = tuple[RunResult, Frame | None]
 
@@ -176,6 +177,8 @@ class _Talk:
     """program to interactor"""
     told: _Lane
     """interactor to program"""
+    patient: Limits
+    """The interactor's: it waits for the program, as long as that may take."""
     rejected: Callable[[], bool]
     """Called when the interactor has ended: whether the program's further behaviour no longer matters."""
     first: _Side | None = None
@@ -226,7 +229,7 @@ class _Talk:
                 self.program.cancel()
         if side is self.program and side.error is not None:
             self.interactor.cancel()
-        return time.monotonic() + _FAREWELL_S if side is self.program else float("inf")
+        return time.monotonic() + FAREWELL_S if side is self.program else float("inf")
 
 
 def run_interactive(
@@ -248,12 +251,10 @@ def run_interactive(
     with ExitStack() as stack:
         talk = _set_up(stack, prepared, judge, limits)
         said = talk.said.copy = ExcerptWriter()
-        wall_s = limits.wall_limit_s * WALL_STRETCH + 2 * _FAREWELL_S
-        patient = replace(judge.limits, wall_s=wall_s)  # it waits for the program, as long as that may take
         mine = {"arguments": case.arguments, "files": encode_files(case.files)}
         threads: list[threading.Thread] = []
         try:
-            threads.append(talk.interactor.start(judge.prepared, patient, **judge.how(case), files=theirs))
+            threads.append(talk.interactor.start(judge.prepared, talk.patient, **judge.how(case), files=theirs))
             threads.append(talk.program.start(prepared, limits, **mine))
             talk.pump(prepared.cancel_fd)
         except RuntimeError as error:  # no thread can be started
@@ -297,15 +298,16 @@ def _set_up(stack: ExitStack, prepared: PreparedProgram, judge: referee.Referee,
     program, interactor = side("program", prepared.jail), side("interactor", judge.prepared.jail)
     said = lane(program, interactor, limits.output_bytes)
     told = lane(interactor, program, judge.limits.output_bytes)
-    return _Talk(program, interactor, said, told, lambda: _rejects(judge, interactor))
+    patient = replace(judge.limits, wall_s=limits.wall_limit_s * WALL_STRETCH + 2 * FAREWELL_S)
+    return _Talk(program, interactor, said, told, patient, lambda: _rejects(judge, interactor, patient))
 
 
-def _rejects(judge: referee.Referee, interactor: _Side) -> bool:
+def _rejects(judge: referee.Referee, interactor: _Side, patient: Limits) -> bool:
     """Return False where the interactor accepts: then the program must still end well, within its own limits."""
     if interactor.outcome is None:
         return True
     try:
-        return judge.read(*interactor.outcome)[0] is not Verdict.AC
+        return judge.read(*interactor.outcome, patient)[0] is not Verdict.AC
     except CheckerError:
         return True
 
@@ -324,20 +326,20 @@ def _decide(talk: _Talk, judge: referee.Referee, limits: Limits, language: Langu
         return Verdict.OLE, f"output limit of {limits.output_bytes} bytes"
     if talk.told.flooded:
         return _blame(talk, judge, f"wrote more than {judge.limits.output_bytes} bytes to the program")
-    if talk.first is interactor and _rejects(judge, interactor) and interactor.outcome:
+    if talk.first is interactor and _rejects(judge, interactor, talk.patient) and interactor.outcome:
         return _read(talk, judge, interactor.outcome)
     if program.outcome is None:
         raise Cancelled("the program was cancelled")
     if ending := decide_ending(*program.outcome, limits, language):
         return ending
     if interactor.outcome is None:
-        return _blame(talk, judge, f"did not end within {_FAREWELL_S:g} s of the program's end")
+        return _blame(talk, judge, f"did not end within {FAREWELL_S:g} s of the program's end")
     return _read(talk, judge, interactor.outcome)
 
 
 def _read(talk: _Talk, judge: referee.Referee, outcome: Outcome) -> Decision:
     try:
-        return judge.read(*outcome)
+        return judge.read(*outcome, talk.patient)
     except referee.Crash as crash:
         return _blame(talk, judge, crash.brief, crash)
 

@@ -27,7 +27,7 @@ from sandbox.errors import CheckerError, InvalidProblem
 from sandbox.jail import RunResult
 from sandbox.judging.frames import Frame
 from sandbox.judging.prepared import CompileError, Files, PreparedProgram, encode_files
-from sandbox.judging.verdicts import ACCEPTED, Decision
+from sandbox.judging.verdicts import ACCEPTED, Decision, decide_limits
 from sandbox.languages import LANGUAGES
 
 HARNESS: Final = {"digits": 100_000}
@@ -123,7 +123,7 @@ class Referee:
             done, frame = self.prepared.run(limits, stdin, **self.how(case), files=files)
         except CompileError as error:
             raise self.fault(f"does not compile: {str(error)[:2000]}") from error
-        return self.read(done, frame)
+        return self.read(done, frame, limits)
 
     def _decides(self, case: Case, output: bytes, limits: Limits) -> bool:
         try:
@@ -165,15 +165,15 @@ class Referee:
     def _fits(self, files: Files) -> bool:
         return sum(-(-len(content) // _BLOCK) * _BLOCK for _, content in files) <= self.prepared.jail.work_bytes
 
-    def read(self, done: RunResult, frame: Frame | None) -> Decision:
+    def read(self, done: RunResult, frame: Frame | None, limits: Limits) -> Decision:
         """Return what its end means. Raises Crash, and CheckerError where the referee reports its author's fault."""
         if done.gathered is None:
             raise self._crash("left more in its feedback directory than can be brought back")
         self.feedback = dict(done.gathered)
         words = done.stderr or self.feedback.get("judgeerror.txt", b"")
         tail = words[-1000:].decode("utf-8", "replace").strip()
-        if done.cause is not None:
-            raise self._crash(f"was stopped: {done.cause}")
+        if limited := decide_limits(done, limits):
+            raise self._crash(f"was stopped: {limited[1]}")
         if done.signal is not None:
             raise self._crash(f"ended by signal {done.signal}", f": {tail}")
         if frame is not None and not frame["ok"]:

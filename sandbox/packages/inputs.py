@@ -16,6 +16,7 @@ from sandbox.core import Limits, Program
 from sandbox.errors import InvalidProblem, InvalidProgram
 from sandbox.jail import Jail, RunResult
 from sandbox.judging import CompileError, PreparedProgram
+from sandbox.judging.verdicts import decide_limits
 from sandbox.packages.links import INPUT_VALIDATORS
 from sandbox.packages.programs import Unsupported, case_files, language_of, make_program, read_sources
 from sandbox.packages.settings import Settings
@@ -125,7 +126,7 @@ def _refusals(
                     continue
                 arguments, files = validator.arguments(case), tuple(case_files(case.files).items())
                 done, _ = prepared.run(limits, case.input.read_bytes(), arguments=arguments, files=files)
-                if why := _why(done):
+                if why := _why(done, limits):
                     yield Refusal(validator.name, case.name, why)
                 if done.cause is not None:
                     stopped = f"not asked, for on data/{case.name}.in it {why}"
@@ -133,10 +134,10 @@ def _refusals(
         yield Refusal(validator.name, "", f"does not compile: {str(error)[:2000]}")
 
 
-def _why(done: RunResult) -> str:
+def _why(done: RunResult, limits: Limits) -> str:
     """Return the reason of a refusal; "" where the validator accepts."""
-    if done.cause is not None:
-        return f"was stopped: {done.cause}"
+    if limited := decide_limits(done, limits):
+        return f"was stopped: {limited[1]}"
     if done.exit_code == _ACCEPTS:
         return ""
     end = f"signal {done.signal}" if done.signal is not None else f"exit code {done.exit_code}"

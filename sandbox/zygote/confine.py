@@ -101,7 +101,8 @@ def _prefer_as_oom_victim() -> None:
 def plan_rlimits(how: Confinement, limits: dict[str, Any], *, native: bool) -> Rlimits:
     """The resource limits of a run, worked out before the fork."""
     memory, stack = limits["memory_bytes"], limits["stack_bytes"]
-    cpu = int(limits["cpu_s"]) + 2  # the backstop; the watcher's limit is exact and comes first
+    # The backstop: the watcher's limit is exact and comes first, though the kernel counts this one in ticks.
+    cpu = int(1.25 * limits["cpu_s"]) + 2
     data = memory + limits["headroom_bytes"] + (stack if native else 0)
     space = data + (1 << 30) if limits["address_space"] else resource.RLIM_INFINITY
     wanted = (

@@ -60,7 +60,7 @@ def test_a_program_that_fails_has_no_feedback_of_the_case_before(judge: Judge) -
     ("referee", "fields", "word"),
     [
         ("for i in range(100): note(str(i), '')\nsys.exit(42)", {}, "feedback directory"),
-        ("while True: pass", {"referee_limits": Limits(cpu_s=0.2)}, "was stopped: cpu"),
+        ("while True: pass", {"referee_limits": Limits(cpu_s=0.2)}, "was stopped: CPU-time limit of"),
         ("note('nextpass.in', '1\\n'); sys.exit(43)", {"passes": 2}, "did not accept"),
         ("note('nextpass.in', '1\\n'); sys.exit(42)", {"passes": 1}, "more than the problem's 1 run"),
     ],
