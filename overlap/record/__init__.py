@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from overlap.record.report import PASS_AT_1, by_parameter, hardware, summary, versions
     from overlap.record.resume import BEGINNING, Resumed, check_reopen, go_back, reopen, stored_config
     from overlap.record.rollouts import MARK, Rollouts, write_rollouts
+    from overlap.record.run_exit import RunExit
     from overlap.record.run_files import RunFile, exported_policy
     from overlap.record.run_summary import CallbackCost, PolicyFigures, RunSummary
     from overlap.record.rundir import RunDir
@@ -76,6 +77,7 @@ __all__ = [
     "Resumed",
     "Rollouts",
     "RunDir",
+    "RunExit",
     "RunFile",
     "RunState",
     "RunSummary",

@@ -76,7 +76,7 @@ def test_an_error_of_the_run_is_raised_to_the_one_who_waits_each_time_or_else_wh
         for _ in range(2):
             with pytest.raises(ConfigError, match="is taken"):
                 run.wait(60)
-    assert run.status()["exit"] == "ConfigError: run.dir='x': is taken"
+    assert run.status()["exit"] == "error: run.dir='x': is taken"
     with pytest.raises(ConfigError, match="is taken"), overlap.start(CFG) as run:
         assert run._over.wait(60)
     with pytest.raises(ZeroDivisionError), overlap.start(CFG):  # the block's own error is not hidden
