@@ -8,7 +8,6 @@ tests are laid out beside, and run in the same directory.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +19,7 @@ from overlap.environments.scored import EnvironmentFault, Seal, given_reward, re
 from overlap.errors import ConfigError, one_line
 from overlap.task import Task, messages_prompt, task_options
 from sandbox.core import Limits
+from sandbox.rewards import fenced_blocks
 
 if TYPE_CHECKING:
     from overlap.config import Config
@@ -34,7 +34,8 @@ ls
 ```
 You read what it printed, and answer again. Files stay between commands; variables, the directory you are in and
 processes do not. When all is done, answer without a block."""
-_BLOCK = re.compile(r"```(?:bash|sh|shell)?[ \t]*\n(.*?)```", re.DOTALL)
+_SHELLS = ("", "bash", "sh", "shell")
+"""Tags of a block that is a command."""
 _LINKS = {"/app": "app", "/tests": "tests", "/logs": "logs"}
 _TOLD = 4000
 _REWARDS = ("logs/verifier/reward.txt", "logs/verifier/reward.json")
@@ -112,10 +113,10 @@ class HarborTask(Task):
         messages.append({"role": "user", "content": task.instruction})
         while True:
             reply = await chat.say(messages)
-            block = _BLOCK.search(reply.text)
-            if block is None:
+            command = next((b.code for b in fenced_blocks(reply.text) if b.closed and b.tag in _SHELLS), None)
+            if command is None:
                 break
-            done = await self._run(work, block[1], self._options.command_s)
+            done = await self._run(work, command, self._options.command_s)
             messages += [reply.message, {"role": "user", "content": _told(done)}]
         reward, how = await self._judge(work, task)
         return scored(reply.text, reward, prompt.data, tests=how)

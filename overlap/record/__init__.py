@@ -37,6 +37,7 @@ if TYPE_CHECKING:
         how_it_ended,
         near_runs,
         resolve,
+        write_config,
     )
     from overlap.record.picture import write_picture
     from overlap.record.progress import Progress, banner, duration, final_table, refusals, selection_line, stall_line
@@ -131,6 +132,7 @@ __all__ = [
     "stored_config",
     "summary",
     "versions",
+    "write_config",
     "write_picture",
     "write_rollouts",
     "writing",

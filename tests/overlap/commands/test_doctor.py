@@ -163,6 +163,8 @@ ROWS: list[tuple[str, dict[str, Any], str, str, str, str]] = [
     (HUB, {"unreachable": "down"}, "hub", "lacking", "(ConnectionError: down); needed for owner/name", "HTTPS_PROXY"),
     (HUB, {}, "hub", "ok", "https://hub.example answers", ""),
     ("data.train=owner/set:train", {"unreachable": "down"}, "hub", "lacking", "needed for owner/set:train", "proxy"),
+    ("data.train=data/absent.jsonl", {"unreachable": "down"}, "hub", "note", "not needed", ""),
+    ("model.policy=gpt2", {"unreachable": "down"}, "hub", "lacking", "needed for gpt2", "HTTPS_PROXY"),
     ("", {"unreachable": "down"}, "hub", "note", "not needed: the policy is here", ""),
     ("", {"environ": {"HF_HUB_OFFLINE": "1"}, "unreachable": "asked"}, "hub", "ok", "HF_HUB_OFFLINE is set", ""),
     (HUB, {"environ": {"HF_HUB_OFFLINE": "1"}}, "hub", "lacking", "HF_HUB_OFFLINE is set; needed", "unset"),

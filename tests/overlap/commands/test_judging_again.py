@@ -159,6 +159,13 @@ def test_fields_and_the_task_are_set_as_elsewhere(lab: Lab, monkeypatch: pytest.
     assert "no_such.field" in refusal(cli.main, ["judge-again", str(lab.run), "no_such.field=1"])
 
 
+def test_no_run_takes_the_folder_of_judged_samples_for_a_failed_start_and_clears_it(lab: Lab) -> None:
+    lab.judge(before(lab.keep()))
+    overlap.judge_again(lab.run, out=lab.folder / "again")
+    with pytest.raises(ConfigError, match="holds files that are no run's"):
+        overlap.train(lab.stage.cfg.replace({"run.dir": str(lab.folder / "again")}))
+
+
 def test_answers_to_other_prompts_are_left_out_and_counted(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     rows = lab.keep()
     lab.judge(lambda t: 1.0)

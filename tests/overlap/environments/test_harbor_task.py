@@ -62,6 +62,13 @@ def test_a_policy_that_does_what_it_is_asked_earns_what_the_tests_say(tmp_path) 
     assert "secret" not in heard
 
 
+def test_a_command_is_the_first_closed_block_of_a_shell_and_what_stands_between_others_is_none(tmp_path) -> None:
+    said = "```python\nprint()\n```\ntouch wrong\n```text\n-\n```\n~~~SH\necho '```' | cp given out.txt\n~~~\n"
+    cfg = config(f"harbor:{harbor(tmp_path / 'hello', given='hello')}", {})
+    task, made = episodes_of(cfg, says(said, run("test -e wrong && rm out.txt"), "Done.\n```bash\nrm out.txt"))
+    assert (made[0].failure, made[0].turns, rewards(task, made)) == ("", 3, [1.0])
+
+
 @pytest.mark.parametrize("heldout", [1, 2, -1])
 def test_as_many_tasks_as_there_are_cannot_be_held_out(tmp_path, heldout) -> None:
     with pytest.raises(ConfigError, match="there are 1 tasks"):
