@@ -258,7 +258,10 @@ def test_a_configuration_alone_makes_the_task(tmp_path: Path) -> None:
         (["data.options.reward=no.such:one", "data.train=x"], "importing no.such raised"),
         (["data.options.reward=x.py:one", "data.train=x"], "data.options.reward='x.py:one': there is no file /.*x.py"),
         (["data.options.reward=json:dumqs", "data.train=x"], "did you mean dump"),
-        (["data.options.rewards=json:dumps"], "data.options.rewards='json:dumps': is no option of RewardTask; it has"),
+        (
+            ["data.options.rewards=json:dumps"],
+            "data.options.rewards='json:dumps': is no option of RewardTask; did you mean reward?",
+        ),
     ],
 )
 def test_a_configuration_that_names_no_function_or_no_rows_is_one_line(overrides: list[str], line: str) -> None:

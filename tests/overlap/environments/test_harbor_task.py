@@ -174,6 +174,14 @@ def test_a_reward_is_read_from_either_file(text: Any, mapping: Any, reward: Any)
     assert read_reward(text, mapping) == reward
 
 
+def test_a_directory_of_tasks_without_the_prefix_is_told_with_it(tmp_path: Path) -> None:
+    harbor(tmp_path / "tasks" / "hello")
+    with pytest.raises(ConfigError, match=f"did you mean harbor:{tmp_path}/tasks?"):
+        made_task(config(f"{tmp_path}/tasks", {}))
+    with pytest.raises(ConfigError, match=r'must be "module:name"'):
+        made_task(config(str(tmp_path / "nothing"), {}))
+
+
 def test_a_directory_that_is_not_there_is_told_from_one_without_tasks(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="there is no such directory: name one with a task"):
         HarborTask(str(tmp_path / "absent"), HarborOptions())

@@ -158,7 +158,10 @@ def test_a_package_that_is_missing_is_told_with_what_installs_it(monkeypatch: py
     assert raised.value.exit_code == 2
 
 
-@pytest.mark.parametrize(("names", "says"), [("[wndb]", "is no tracker; use some of"), ("[wandb,wandb]", "twice")])
+@pytest.mark.parametrize(
+    ("names", "says"),
+    [("[wndb]", "did you mean wandb"), ("[x]", "is no tracker; use some of"), ("[wandb,wandb]", "twice")],
+)
 def test_a_name_that_is_none_is_refused(names: str, says: str) -> None:
     with pytest.raises(ConfigError, match=says):
         load_config(None, [f"run.trackers={names}"])
