@@ -67,7 +67,10 @@ def judge_again(
 
 def judge_again_command(args: argparse.Namespace) -> Iterator[str]:
     """Yield the report of ``overlap judge-again``."""
-    overrides = [*([f"data.task={args.task}"] if args.task else []), *args.overrides]
+    if args.task and args.reward:
+        raise ConfigError("--task", args.task, "--reward is a task too: leave one of them out")
+    options = ["data.options={}"] if args.reward else []  # those of the run belong to its own task
+    overrides = [*options, *([f"data.task={args.task}"] if args.task else []), *args.overrides]
     found = _Rejudging(args.run, overrides, None, args.out).judged(quiet)
     if args.json:
         yield json.dumps(found.to_json(), indent=1, ensure_ascii=False)

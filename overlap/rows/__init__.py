@@ -2,6 +2,7 @@
 
 from overlap.rows.row import DUPLICATE, IDS, MALFORMED, SourceRow, Unusable, is_held_out
 from overlap.rows.sources import first_row, is_hub_source, source_rows
+from overlap.rows.split_file import absent, is_split_file, split_entries, split_rows
 
 __all__ = [
     "DUPLICATE",
@@ -9,8 +10,12 @@ __all__ = [
     "MALFORMED",
     "SourceRow",
     "Unusable",
+    "absent",
     "first_row",
     "is_held_out",
     "is_hub_source",
+    "is_split_file",
     "source_rows",
+    "split_entries",
+    "split_rows",
 ]
