@@ -132,5 +132,5 @@ def test_a_name_is_needed_and_options_are_known() -> None:
         made_task(config("verifiers:", {}))
     with pytest.raises(ConfigError, match=r"episode.command='agent': verifiers:x rolls its episodes out itself"):
         made_task(config("verifiers:x", {}, command="agent"))
-    with pytest.raises(ConfigError, match=r"data.options.pyton.*it has python, args"):
+    with pytest.raises(ConfigError, match=r"data.options.pyton.*did you mean python?"):
         made_task(config("verifiers:x", {"pyton": "x"}))
