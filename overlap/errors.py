@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
 SHOWN = 300
@@ -20,6 +20,17 @@ def one_line(text: object, limit: int | None = None) -> str:
 def count_of(number: int, noun: str, nouns: str = "") -> str:
     """``1 sample``, ``2 samples``."""
     return f"{number:,} {noun if number == 1 else nouns or noun + 's'}"
+
+
+def near_or_all(given: object, known: Iterable[str], else_: str = "use one of {}") -> str:
+    """The way out for a name that is none: whether the ``known`` one that is spelt nearly so was meant, in whatever
+    case; or else ``else_``, with all of them in the place of its braces.
+    """
+    from difflib import get_close_matches  # only where something is refused
+
+    spelt = {name.lower(): name for name in map(str, known)}
+    near = get_close_matches(str(given).lower(), spelt, n=1, cutoff=0.7)
+    return f"did you mean {spelt[near[0]]}?" if near else else_.format(", ".join(spelt.values()))
 
 
 def _cut(text: str) -> str:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from overlap.core import LeftOut, Prompt, described_error, line_of
 from overlap.errors import ConfigError, OverlapError
-from overlap.rows import DUPLICATE, IDS, SourceRow, Unusable, is_held_out, source_rows
+from overlap.rows import DUPLICATE, IDS, SourceRow, Unusable, is_held_out, is_split_file, source_rows, split_rows
 from overlap.task import Task, rendered_chat, task_options
 from overlap.verify import RewardFault
 from sandbox.rewards import Answered, BadReward, MissingColumn, Style, StyleError, find_style, named_function
@@ -64,8 +64,9 @@ class RowPrompt:
 
 class RewardTask(Task):
     """See the module. ``function``: the reward function, or the "module:function" or "file.py:function" that names it.
-    ``train`` and ``heldout``: where their rows lie (``overlap.rows``), or the rows themselves; "" for ``heldout``: a
-    tenth of the rows of ``train``, by a hash of the id. Raises ConfigError.
+    ``train`` and ``heldout``: where their rows lie (``overlap.rows``; a split file too), or the rows themselves; "" for
+    ``heldout``: what the split file says, or else a tenth of the rows of ``train``, by a hash of the id. Raises
+    ConfigError.
     """
 
     options: ClassVar[type] = RewardOptions
@@ -104,14 +105,16 @@ class RewardTask(Task):
         return self._style.name
 
     def prompts(self, tokenizer: Any, split: str) -> Sequence[Prompt | LeftOut]:
-        own = self._train if split == "train" else self._heldout
-        shared = not self._heldout
+        own = self._heldout if split == "heldout" and self._heldout else self._train
+        chosen = isinstance(own, str) and is_split_file(own)
+        shared = not self._heldout and not chosen
+        field = f"data.{split if self._heldout else 'train'}"
         found, places, checked = list[Prompt | LeftOut](), dict[str, str](), False
-        for row in _rows(self._train if shared else own, f"data.{'train' if shared else split}"):
+        for row in split_rows(str(own), split, field, self._id) if chosen else _rows(own, field):
             try:
                 if isinstance(row, Unusable):
                     raise row
-                id = row.id(*((self._given.id,) if self._given.id else IDS))
+                id = self._id(row)
                 if shared and is_held_out(id) != (split == "heldout"):
                     continue
                 prompt = self._prompt(tokenizer, row, id)
@@ -142,6 +145,9 @@ class RewardTask(Task):
             known.row, known.prompt, known.text, answer, prompt.token_ids, token_ids, known.label,
             language=self._given.language, settings=self._given.args,
         )  # fmt: skip
+
+    def _id(self, row: SourceRow) -> str:
+        return row.id(*((self._given.id,) if self._given.id else IDS))
 
     def _prompt(self, tokenizer: Any, row: SourceRow, id: str) -> Prompt:
         """Raises Unusable for a row that has no prompt, or not the columns of the style."""

@@ -13,17 +13,19 @@ A task needs two methods. This one teaches brevity; its reward needs no sandbox,
 from __future__ import annotations
 
 import inspect
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import fields
+from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from overlap import core
 from overlap.config import import_named, section_from
 from overlap.core import LeftOut, Probe, Prompt, described_error, line_of, shortened
-from overlap.errors import ConfigError, OverlapError, one_line, raise_all
+from overlap.errors import ConfigError, OverlapError, near_or_all, one_line, raise_all
 
 if TYPE_CHECKING:
     from overlap.config import Config
@@ -176,7 +178,12 @@ def load_task(path: str, cfg: Config | None = None) -> core.Task:
     Modules are also looked for in the working directory. Raises ConfigError for ``data.task``.
     """
     named = SCHEMES.get(path.partition(":")[0], path)
-    found = import_named("data.task", named, kind="class", example="recipes.code_rl.task:CodeTask")
+    try:
+        found = import_named("data.task", named, kind="class", example="recipes.code_rl.task:CodeTask")
+    except ConfigError as error:
+        if meant := _meant_environment(path):
+            raise _bad(path, f"did you mean {meant}? ({error.way_out})") from error
+        raise
     attribute = named.partition(":")[2]
     if missing := sorted(getattr(found, "__abstractmethods__", ())):
         raise _bad(path, f"cannot be made: its method {missing[0]} is abstract; define it")
@@ -193,6 +200,17 @@ def load_task(path: str, cfg: Config | None = None) -> core.Task:
     return check_task(task, path, cfg)
 
 
+def _meant_environment(path: str) -> str:
+    """The ``data.task`` of an environment that a name was meant as which is none; "" where that is not known."""
+    word, _, rest = path.partition(":")
+    if word in ("http", "https"):
+        return f"openenv:{path}"
+    if os.path.isdir(path) and any(list(Path(path).glob(f"{below}instruction.md")) for below in ("", "*/")):
+        return f"harbor:{path}"
+    near = get_close_matches(word.lower().replace("-", "").replace("_", ""), SCHEMES, n=1, cutoff=0.75)
+    return f"{near[0]}:{rest}" if near else ""
+
+
 def task_options(cfg: Config, task: Any) -> Any:
     """``data.options`` as the task's ``options`` class, None where it has none. ``task`` is the task or its class.
     Raises ConfigError for an option that the task does not know, or that has a wrong value.
@@ -202,7 +220,7 @@ def task_options(cfg: Config, task: Any) -> Any:
     for name, value in cfg.data.options.items():
         if name not in known:
             called = getattr(task, "__qualname__", type(task).__qualname__)
-            has = f"it has {', '.join(known)}" if known else "it has none"
+            has = near_or_all(name, known, "it has {}") if known else "it has none"
             has += "; it belongs to --reward module:function" if name in ("reward", "style") else ""
             raise ConfigError(f"data.options.{name}", value, f"is no option of {called}; {has}")
     return kind if kind is None else section_from(kind, cfg.data.options, "data.options")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import inspect
 from collections.abc import Sequence
 from typing import Any
@@ -12,7 +11,7 @@ from overlap.callbacks.events import METHODS
 from overlap.callbacks.trainer_callback import TrainerCallbackAdapter, is_trainer_callback
 from overlap.config import import_named
 from overlap.core import described_error, line_of, shortened
-from overlap.errors import ConfigError, raise_all
+from overlap.errors import ConfigError, near_or_all, raise_all
 
 FIELD = "run.callbacks"
 
@@ -56,8 +55,7 @@ def _faults(callback: Any) -> list[ConfigError]:
 
 
 def _misspelt(kind: str, name: str) -> ConfigError:
-    near = difflib.get_close_matches(name, METHODS, n=1)
-    hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(METHODS)}"
+    hint = near_or_all(name, METHODS, "there are {}")
     return ConfigError("callbacks", f"{kind}.{name}", f"is called by nobody; {hint}")
 
 

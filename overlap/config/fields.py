@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 from overlap.config.learn import ENGINE_RANKS, CriticConfig, LearnConfig
 from overlap.config.rollout import EpisodeConfig, RolloutConfig, check_sharing
 from overlap.config.rules import IMPORT_PATH, Section, above, at_least, free, require
+from overlap.errors import near_or_all
 
 if TYPE_CHECKING:
     from overlap.config.load import Overrides
@@ -137,7 +138,12 @@ class RunConfig(Section):
     def _check_trackers(self) -> None:
         names = self.trackers
         for name in names:
-            require(name in TRACKERS, "run.trackers", name, f"is no tracker; use some of {', '.join(TRACKERS)}")
+            require(
+                name in TRACKERS,
+                "run.trackers",
+                name,
+                f"is no tracker; {near_or_all(name, TRACKERS, 'use some of {}')}",
+            )
             require(names.count(name) == 1, "run.trackers", name, "stands there twice: name it once")
         for path in self.callbacks:
             require(IMPORT_PATH.fullmatch(path) is not None, "run.callbacks", path, 'use "my_module:MyCallback"')

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import inspect
 import os
@@ -11,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from overlap.errors import ConfigError, OverlapError, one_line
+from overlap.errors import ConfigError, OverlapError, near_or_all, one_line
 
 
 def import_named(field: str, path: str, *, kind: str, example: str) -> Any:
@@ -33,8 +32,7 @@ def import_named(field: str, path: str, *, kind: str, example: str) -> Any:
     found = getattr(module, attribute, None)
     if not callable(found):
         known = [k for k, v in vars(module).items() if isinstance(v, type) or (kind != "class" and callable(v))]
-        near = difflib.get_close_matches(attribute, known, 1)
-        hint = f"did you mean {near[0]}?" if near else f"define it, or name one of {', '.join(known[:5]) or 'another'}"
+        hint = near_or_all(attribute, known, f"define it, or name one of {', '.join(known[:5]) or 'another'}")
         raise ConfigError(field, path, f"module {name} has no {kind} {attribute}; {hint}")
     return found
 

@@ -200,13 +200,14 @@ async def answer_requests(env: Any, out: Any) -> None:
         os.environ[variable] = asked["key"]
         try:
             found = await env.roll(asked["row"], asked["url"], variable)
+            line = json.dumps({"id": number, **found}, default=float)
         except asyncio.CancelledError:
-            found = {"fault": "cancelled"}
+            line = json.dumps({"id": number, "fault": "cancelled"})
         except (Exception, SystemExit) as error:  # it ends itself where a service of its own is not set up
-            found = {"fault": f"{type(error).__name__}: {error}"}
+            line = json.dumps({"id": number, "fault": f"{type(error).__name__}: {error}"})
         finally:
             del os.environ[variable], running[number]
-        out.write(json.dumps({"id": number, **found}, default=float) + "\n")
+        out.write(line + "\n")
         out.flush()
 
     while line := await reader.readline():

@@ -9,6 +9,7 @@ tests are laid out beside, and run in the same directory.
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +21,7 @@ from overlap.environments.scored import EnvironmentFault, Seal, given_reward, re
 from overlap.errors import ConfigError, one_line
 from overlap.task import Task, messages_prompt, task_options
 from sandbox.core import Limits
+from sandbox.rewards import fenced_blocks
 
 if TYPE_CHECKING:
     from overlap.config import Config
@@ -34,9 +36,20 @@ ls
 ```
 You read what it printed, and answer again. Files stay between commands; variables, the directory you are in and
 processes do not. When all is done, answer without a block."""
-_BLOCK = re.compile(r"```(?:bash|sh|shell)?[ \t]*\n(.*?)```", re.DOTALL)
+_SHELLS = ("", "bash", "sh", "shell")
+"""Tags of a block that is a command."""
 _LINKS = {"/app": "app", "/tests": "tests", "/logs": "logs"}
 _TOLD = 4000
+_OUTSIDE = re.compile(r"(?:/tmp|/dev/shm|/box/work|~|\$HOME|\$\{HOME\})/([\w.+-]+)")
+_CLEAR = """cd /box/work || exit
+for name in * .[!.]* ..?*; do
+    case "$name" in KEPT) continue ;; esac
+    [ -L "$name" ] || chmod -R u+rwx -- "$name" 2> /dev/null
+    rm -rf -- "$name" || exit
+done
+mkdir -p app logs/verifier"""
+"""Removes what the policy left outside of /app: the home directory and /tmp lie above the tests, and hold what shells,
+interpreters and test runners load code from."""
 _REWARDS = ("logs/verifier/reward.txt", "logs/verifier/reward.json")
 
 
@@ -112,10 +125,10 @@ class HarborTask(Task):
         messages.append({"role": "user", "content": task.instruction})
         while True:
             reply = await chat.say(messages)
-            block = _BLOCK.search(reply.text)
-            if block is None:
+            command = next((b.code for b in fenced_blocks(reply.text) if b.closed and b.tag in _SHELLS), None)
+            if command is None:
                 break
-            done = await self._run(work, block[1], self._options.command_s)
+            done = await self._run(work, command, self._options.command_s)
             messages += [reply.message, {"role": "user", "content": _told(done)}]
         reward, how = await self._judge(work, task)
         return scored(reply.text, reward, prompt.data, tests=how)
@@ -125,13 +138,13 @@ class HarborTask(Task):
 
     async def _judge(self, work: Workspace, task: HarborFiles) -> tuple[float, str]:
         """The reward, and how the tests ended. Raises EnvironmentFault where they give none."""
-        clear = "cd /box/work; chmod -R u+rwx tests logs; rm -rf tests logs && mkdir -p app logs/verifier"
+        clear = _CLEAR.replace("KEPT", "|".join(map(shlex.quote, ["app", *_named_outside(task.instruction)])))
         cleared = await self._run(work, clear, self._options.command_s, at="/")
         try:
             await self._lay_out(work, "tests", task.tests)
         except OSError as error:
             return 0.0, f"no room for the tests: {error.strerror}"
-        if cleared.exit_code:
+        if cleared.exit_code != 0:
             return 0.0, "what stands in the place of the tests cannot be removed"
         done = await self._run(work, "bash /tests/test.sh", task.verifier_s, task.variables)
         if done.ended is not None:  # what the policy left is too slow, or too much, for them
@@ -150,6 +163,12 @@ class HarborTask(Task):
         known = {"HOME": "/box/work", **(more or {})}
         front = f"export PATH={self._options.path}:$PATH; " if self._options.path else ""
         return await work.exec(f"{front}cd {at}\n{command}", timeout_s=seconds, environment=known)
+
+
+def _named_outside(instruction: str) -> list[str]:
+    """The names right below /tmp or the home directory that an instruction speaks of."""
+    found = {name.rstrip(".") for name in _OUTSIDE.findall(instruction)}
+    return sorted(found - {"", "app", "tests", "logs"})
 
 
 async def _content(work: Workspace, path: str) -> bytes | None:

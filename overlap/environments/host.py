@@ -28,6 +28,10 @@ START_S, CLOSE_S = 300.0, 5.0
 LINE_BYTES = 1 << 26
 
 
+class NonsenseLine(Exception):
+    """What a program has written in the place of an answer."""
+
+
 class EnvironmentHost:
     """The program ``argv``, as an async context; it is started by the first request."""
 
@@ -112,25 +116,30 @@ class EnvironmentHost:
             return process
 
     async def _first_line(self, process: asyncio.subprocess.Process) -> None:
-        assert process.stdout is not None
-        line = b""
-        with contextlib.suppress(TimeoutError):
+        try:
             async with asyncio.timeout(START_S):
-                line = await process.stdout.readline()
-        if not line:
-            raise RolloutError(f"{self._name} does not start: {self._said() or f'silent for {START_S:g} s'}")
+                line = await _line(process)
+        except TimeoutError:
+            raise RolloutError(f"{self._name} does not start: {self._said() or f'silent for {START_S:g} s'}") from None
+        except NonsenseLine as error:
+            raise RolloutError(f"{self._name} does not start: its program (pid {process.pid}) {error}") from error
+        if line is None:
+            raise RolloutError(f"{self._name} does not start: {self._said() or 'its program ended without a word'}")
 
     async def _read(self, process: asyncio.subprocess.Process) -> None:
-        assert process.stdout is not None
-        with contextlib.suppress(ValueError):  # a line beyond LINE_BYTES, or none of JSON: it is not to be trusted
-            while line := await process.stdout.readline():
-                found = json.loads(line)
-                answer = self._waiting.get(found["id"])
+        why = f"its program (pid {process.pid}) broke off"
+        try:
+            while (found := await _line(process)) is not None:
+                answer = self._waiting.get(found.get("id", 0))
                 if answer is not None and not answer.done():
                     answer.set_result(found)
-        for answer in self._waiting.values():
-            if not answer.done():
-                answer.set_result({"fault": f"its program has ended: {self._said() or 'without a word'}"})
+            why = f"its program has ended: {self._said() or 'without a word'}"
+        except NonsenseLine as error:  # the program is not to be trusted; the next request starts another one
+            why = f"its program (pid {process.pid}) {error}"
+        finally:
+            for answer in self._waiting.values():
+                if not answer.done():
+                    answer.set_result({"fault": why})
 
     def _said(self) -> str:
         if self._stderr is None:
@@ -139,13 +148,36 @@ class EnvironmentHost:
         return one_line(self._stderr.text[-1500:])
 
 
+async def _line(process: asyncio.subprocess.Process) -> dict[str, Any] | None:
+    """The next line of a program; None at its end. Raises NonsenseLine for what is no answer."""
+    assert process.stdout is not None
+    try:
+        line = await process.stdout.readline()
+    except ValueError as error:
+        raise NonsenseLine(f"wrote a line of more than {LINE_BYTES >> 20} MiB") from error
+    if not line:
+        return None
+    try:
+        found = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise NonsenseLine(f"wrote what is no JSON: {one_line(repr(line[:200]))}") from error
+    if not isinstance(found, dict) or not isinstance(found.get("id", 0), int):
+        raise NonsenseLine(f"wrote what is no answer: {one_line(repr(line[:200]))}")
+    return found
+
+
 def printed_json(argv: Sequence[str], seconds: float) -> Any:
-    """What a program prints as JSON. Raises RolloutError with the end of its stderr."""
+    """What a program prints as JSON; what it starts ends with it. Raises RolloutError with the end of its stderr."""
     known = child_environment()
     known.pop("PYTHONPATH", None)
     try:
         done = subprocess.run(
-            list(argv), env=known, stdin=subprocess.DEVNULL, capture_output=True, timeout=seconds, check=False
+            subreaper.subreaper_command(argv),
+            env=known,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=seconds,
+            check=False,
         )
         if done.returncode:
             said = done.stderr.decode(errors="replace").strip().rpartition("\n")[2]
@@ -153,5 +185,5 @@ def printed_json(argv: Sequence[str], seconds: float) -> Any:
         return json.loads(done.stdout)
     except subprocess.TimeoutExpired as error:
         raise RolloutError(f"no answer within {seconds:g} s") from error
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise RolloutError(f"{type(error).__name__}: {error}") from error

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 from overlap.environments.openenv_task import InvalidAction, Seen
@@ -37,7 +37,8 @@ async def over_socket(client: aiohttp.ClientSession, url: str, step_s: float) ->
     async with socket:
         yield SocketSession(socket, step_s)
         if not socket.closed:
-            await socket.send_str('{"type": "close"}')
+            with suppress(OSError):  # a server that is gone needs no word
+                await socket.send_str('{"type": "close"}')
 
 
 class SocketSession:
@@ -59,7 +60,7 @@ class SocketSession:
                 text = await self._socket.receive_str()
             found = json.loads(text)
             kind, body = found["type"], found["data"]
-        except (TimeoutError, TypeError, ValueError, KeyError, OSError) as error:
+        except (TimeoutError, TypeError, ValueError, KeyError, OSError, RecursionError) as error:
             told = one_line(error, 200) or type(error).__name__
             raise EnvironmentFault(f"openenv: no answer to {what}: {told}") from error
         if kind == "error":
@@ -94,7 +95,7 @@ class RouteSession:
         try:
             async with asyncio.timeout(self._step_s), self._client.post(self._url + path, json=body) as answer:
                 status, text = answer.status, await answer.text()
-        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+        except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:  # of bytes that are no text, too
             told = one_line(error, 200) or type(error).__name__
             raise EnvironmentFault(f"openenv: no answer to {path}: {told}") from error
         if status == _UNPROCESSABLE and path == "/step":
@@ -103,7 +104,7 @@ class RouteSession:
             raise EnvironmentFault(f"openenv: {path} answered {status}: {one_line(text, 200)}")
         try:
             return _seen(json.loads(text))
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise EnvironmentFault(f"openenv: {path} answered no JSON: {one_line(text, 200)}") from error
 
 

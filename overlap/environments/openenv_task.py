@@ -15,6 +15,7 @@ import urllib.request
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
+from http.client import HTTPException
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 
 from overlap.core import Prompt
@@ -153,10 +154,10 @@ class OpenEnvTask(Task):
         try:
             self._schema = self._get("/schema").get("action", {})
             described = self._get("/metadata").get("description", "")
-        except (OSError, ValueError, AttributeError) as error:
+            field = self._field()
+        except (OSError, HTTPException, ValueError, AttributeError, RecursionError) as error:
             way_out = f"it does not answer as an OpenEnv server ({one_line(error, 200)}): start it, and name its URL"
             raise ConfigError("data.task", f"openenv:{self._url}", way_out) from error
-        field = self._field()
         form = "Answer with the text of your action." if field else "Answer with your action as one JSON object"
         form += "" if field else f" of this schema: {json.dumps(self._schema.get('properties', {}))}"
         self._system = self._options.system or f"{described}\n{form}".strip()

@@ -47,30 +47,36 @@ def resolve_policy(name_or_path: str) -> Path:
         return _default_policy(policies_dir())
     try:
         path = Path(name_or_path).expanduser()
-        there = path.exists()
+        on_hub, there = is_hub_policy(name_or_path), path.exists()
     except (OSError, RuntimeError) as error:  # too long, not ours to look at, nobody's home
         reason = getattr(error, "strerror", None) or error
         raise ConfigError(FIELD, name_or_path, f"is no usable path ({reason}): give another policy") from error
+    if on_hub:
+        return check_checkpoint(_from_hub(name_or_path), name_or_path)
     if there or name_or_path.startswith(("/", ".", "~")):
         return check_checkpoint(path, name_or_path)
-    if _HUB_ID.fullmatch(name_or_path):
-        return check_checkpoint(_from_hub(name_or_path), name_or_path)
     way_out = f"{train_first(path)}give {DEFAULT_POLICY!r}, a checkpoint directory or a hub id 'owner/name'"
     raise ConfigError(FIELD, name_or_path, f"is not there: {way_out}")
+
+
+def is_hub_policy(name: str) -> bool:
+    """Whether the policy is one of the hub: an id, and no file or folder of that name is here. Raises OSError and
+    RuntimeError for what can be no path.
+    """
+    local = name.startswith(("/", ".", "~")) or name.lower() == DEFAULT_POLICY
+    return not local and bool(_HUB_ID.fullmatch(name)) and not Path(name).exists()
 
 
 def resolve_config(name_or_path: str) -> Path:
     """A directory that has the policy's ``config.json``, and its weights only where they are here already: of a hub id
     no more is downloaded. Raises ConfigError.
     """
-    there = True
     with suppress(OSError, RuntimeError):  # which ``resolve_policy`` puts into words
-        there = (folder := Path(name_or_path).expanduser()).exists()
-        if (folder / "config.json").is_file():
+        if ((folder := Path(name_or_path).expanduser()) / "config.json").is_file():
             return folder
-    if there or name_or_path.lower() == DEFAULT_POLICY or not _HUB_ID.fullmatch(name_or_path):
-        return resolve_policy(name_or_path)
-    return _from_hub(name_or_path, ["config.json"])
+        if is_hub_policy(name_or_path):
+            return _from_hub(name_or_path, ["config.json"])
+    return resolve_policy(name_or_path)
 
 
 def policies_dir() -> Path:

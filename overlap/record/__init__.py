@@ -37,6 +37,7 @@ if TYPE_CHECKING:
         how_it_ended,
         near_runs,
         resolve,
+        write_config,
     )
     from overlap.record.picture import write_picture
     from overlap.record.progress import Progress, banner, duration, final_table, refusals, selection_line, stall_line
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from overlap.record.report import PASS_AT_1, by_parameter, hardware, summary, versions
     from overlap.record.resume import BEGINNING, Resumed, check_reopen, go_back, reopen, stored_config
     from overlap.record.rollouts import MARK, Rollouts, write_rollouts
+    from overlap.record.run_exit import RunExit
     from overlap.record.run_files import RunFile, exported_policy
     from overlap.record.run_summary import CallbackCost, PolicyFigures, RunSummary
     from overlap.record.rundir import RunDir
@@ -76,6 +78,7 @@ __all__ = [
     "Resumed",
     "Rollouts",
     "RunDir",
+    "RunExit",
     "RunFile",
     "RunState",
     "RunSummary",
@@ -129,6 +132,7 @@ __all__ = [
     "stored_config",
     "summary",
     "versions",
+    "write_config",
     "write_picture",
     "write_rollouts",
     "writing",

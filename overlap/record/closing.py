@@ -10,10 +10,9 @@ from typing import Any
 
 from overlap.errors import one_line
 from overlap.record.progress import duration
+from overlap.record.run_exit import RunExit
 from overlap.record.run_files import RunFile
 
-_IN_ORDER = ("finished", "all prompts solved")
-"""Ends behind which nothing is left to be trained."""
 _SHOWN = 160
 """Longest reason of an end, characters."""
 
@@ -76,7 +75,7 @@ def _next(summary: Mapping[str, Any], run: str, checkpoint: str) -> str:
     """The command that goes on from here, then those that show the run."""
     policy = summary.get("policy") or {}
     shown = f"overlap show {run} | overlap report {run}"
-    if summary["exit"] not in _IN_ORDER:
+    if not RunExit.of(summary["exit"]).complete:
         if checkpoint:
             return f"overlap train --resume run.dir={run} (goes on from {checkpoint}) | {shown}"
         if path := policy.get("path"):

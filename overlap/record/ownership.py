@@ -254,9 +254,14 @@ def _may_replace(out: Path, ours: str) -> bool:
 
 
 def write_config(path: Path, cfg: Mapping[str, Any], history: list[dict[str, Any]]) -> None:
-    """Write ``config.yaml``: the sections as ``overlap train --config`` reads them, then what was started when."""
-    tree = to_json_types({**cfg, HISTORY: history})
-    write_atomic(RunFile.CONFIG.of(path), HEADER + yaml.safe_dump(tree, sort_keys=False, allow_unicode=True))
+    """Write ``config.yaml``: the sections as ``overlap train --config`` reads them, then what was started when.
+
+    Without a history, the folder is no run's, and has no mark by which a new run takes it for a failed start's and
+    clears it. Raises RunDirError.
+    """
+    head, tree = (HEADER, {**cfg, HISTORY: history}) if history else ("", cfg)
+    text = yaml.safe_dump(to_json_types(tree), sort_keys=False, allow_unicode=True)
+    write_atomic(RunFile.CONFIG.of(path), head + text)
 
 
 def read_history(path: Path) -> list[dict[str, Any]]:

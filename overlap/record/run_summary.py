@@ -117,8 +117,7 @@ class RunSummary(TypedDict):
     """The figures of a run. NaN stands for what could not be measured."""
 
     exit: str
-    """"finished", "drained", "all prompts solved", "stopped", "stopped by callback NAME", "interrupted", or "error: "
-    and what it was."""
+    """How it ended, by the words of ``RunExit``, with a detail behind some: "finished", "error: the engine died"."""
     steps: int
     """Steps taken, before a resumption too."""
     seconds: float

@@ -60,11 +60,24 @@ def source_rows(source: str, field: str = "data.train") -> Rows:
         if isinstance(error, ConfigError):
             raise
         raise ConfigError(field, source, f"cannot be looked at ({error}); give {_KINDS}") from error
-    if hub := _HUB_FILE.fullmatch(source):
+    hub = _hub_id(source)
+    if hub is None:
+        raise ConfigError(field, source, f"no such file; give {_KINDS}")
+    if hub.re is _HUB_FILE:
         return _hub_files(hub["id"], hub["files"].split("+"), field)
-    if (hub := _HUB.fullmatch(source)) and path.suffix not in _SUFFIXES:
-        return _hub(hub["id"], hub["configs"] or "", hub["split"] or "train", field)
-    raise ConfigError(field, source, f"no such file; give {_KINDS}")
+    return _hub(hub["id"], hub["configs"] or "", hub["split"] or "train", field)
+
+
+def is_hub_source(source: str) -> bool:
+    """Whether ``source`` has the form of a data set of the hub, and no file or folder of that name is here. Raises
+    OSError for what can be no path.
+    """
+    return _hub_id(source) is not None and not Path(source).exists()
+
+
+def _hub_id(source: str) -> re.Match[str] | None:
+    """What ``source`` means as an id of the hub, by ``_HUB_FILE`` or ``_HUB``."""
+    return _HUB_FILE.fullmatch(source) or (None if Path(source).suffix in _SUFFIXES else _HUB.fullmatch(source))
 
 
 def _file(path: Path, field: str) -> Rows:

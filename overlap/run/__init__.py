@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from overlap.run.open_close import Component, gc_frozen, open_components
     from overlap.run.parts import PartFactory
     from overlap.run.run_events import RunEvents
-    from overlap.run.session import ALL_SOLVED
     from overlap.run.training import run_training, train
 else:
     from sandbox.lazy import names
@@ -21,7 +20,6 @@ else:
     __getattr__ = names(__name__)
 
 __all__ = [
-    "ALL_SOLVED",
     "Component",
     "PartFactory",
     "Run",

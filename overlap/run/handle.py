@@ -29,6 +29,7 @@ from overlap.core import Task
 from overlap.errors import ConfigError, StoppedError, one_line
 from overlap.record import RunSummary, guest
 from overlap.run.control import RunControl
+from overlap.run.restarts import reason_of
 from overlap.run.training import check_run_given, run_training
 
 LOOK_S = 0.5
@@ -77,7 +78,7 @@ class Run(RunControl):
                 self.end(exit=self._figures["exit"])
             except BaseException as error:  # it is raised where somebody waits
                 self._error = error
-                self.end(exit=f"{type(error).__name__}: {error}")
+                self.end(exit=reason_of(error))
             finally:
                 self._over.set()
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from overlap.aio import shielded_thread
 from overlap.config import Config
 from overlap.errors import LearnerDiedError, OverlapError, RunDirError, StoppedError, one_line
-from overlap.record import Resumed, RunDir, latest
+from overlap.record import Resumed, RunDir, RunExit, latest
 from overlap.record import go_back as rewind
 
 PAUSE_S = 5.0
@@ -81,13 +81,10 @@ class Restarts:
         return newest.name if newest else None
 
 
-INTERRUPTED = "interrupted"
-
-
 def reason_of(error: BaseException) -> str:
-    """Why a run ended early, as its summary says it: "stopped", "interrupted", or "error: " and what it was."""
+    """Why a run ended early, as its summary says it."""
     if isinstance(error, StoppedError):
-        return "stopped"
+        return RunExit.STOPPED.value
     if isinstance(error, KeyboardInterrupt | asyncio.CancelledError):
-        return INTERRUPTED
-    return f"error: {error}" if isinstance(error, OverlapError) else f"error: {type(error).__name__}: {error}"
+        return RunExit.INTERRUPTED.value
+    return f"{RunExit.ERROR}: {error if isinstance(error, OverlapError) else f'{type(error).__name__}: {error}'}"

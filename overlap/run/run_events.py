@@ -21,12 +21,8 @@ from overlap.callbacks import (
 )
 from overlap.errors import CallbackError, StoppedError
 from overlap.pipeline import Control
-from overlap.record import CallbackCost
-from overlap.run.restarts import INTERRUPTED
+from overlap.record import CallbackCost, RunExit
 from overlap.trackers import Trackers
-
-BY_CALLBACK = "stopped by callback "
-"""How the reason of a run begins that a callback has ended."""
 
 
 @dataclass
@@ -68,7 +64,7 @@ class RunEvents:
         """
         faults = list[CallbackError | None]()
         if self.begun:
-            if isinstance(error, Exception) and not isinstance(error, StoppedError) and reason != INTERRUPTED:
+            if isinstance(error, Exception) and not isinstance(error, StoppedError) and reason != RunExit.INTERRUPTED:
                 faults.append(self.callbacks.call_at_end(RunFailed(step, error)))
             faults.append(self.callbacks.call_at_end(RunEnded(step, reason, summary)))
         self.callbacks.close()

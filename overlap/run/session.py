@@ -31,6 +31,7 @@ from overlap.record import (
     Resumed,
     Rollouts,
     RunDir,
+    RunExit,
     RunSummary,
     SampleWriter,
     stall_line,
@@ -41,18 +42,15 @@ from overlap.report import run_that_ends, warnings_at_the_end
 from overlap.run.control import RunControl
 from overlap.run.open_close import Component, open_components
 from overlap.run.parts import PartFactory, before_starts
-from overlap.run.restarts import INTERRUPTED, Restarts, death_in
+from overlap.run.restarts import Restarts, death_in
 from overlap.run.run_end import write_end
-from overlap.run.run_events import BY_CALLBACK, RunEvents
+from overlap.run.run_events import RunEvents
 from overlap.run.save_policy import PolicySaver
 from overlap.run.step_log import StepLog
 from overlap.trackers import Trackers
 
 _STOPPED_AT_THE_START = "the run was stopped before its first step"
 _STOPPED_ON_ITS_WAY_BACK = "the run was stopped while it went back to a checkpoint: --resume goes on from there"
-ALL_SOLVED = "all prompts solved"
-ENDS = ("finished", "drained", ALL_SOLVED, BY_CALLBACK)
-"""How the reason of a run begins that ended in order."""
 
 
 @dataclass
@@ -74,7 +72,7 @@ class TrainingSession:
     callbacks: Sequence[Any] = ()
     """As ``check_callbacks`` returned them."""
     trackers: Trackers = field(default_factory=Trackers)
-    reason: str = INTERRUPTED
+    reason: str = RunExit.INTERRUPTED.value
     course: EvaluationHistory = field(init=False)
     policy_saver: PolicySaver = field(init=False)
     events: RunEvents = field(init=False)
@@ -163,11 +161,11 @@ class TrainingSession:
 
     def _how_it_ended(self) -> str:
         if self.control.stopped:
-            return "stopped"
+            return RunExit.STOPPED.value
         if by := self.control.loop_control.ended_by:
-            return BY_CALLBACK + by
-        early = ALL_SOLVED if self._prompts.ended else "drained"
-        return early if self.step < self.inputs.cfg.run.steps else "finished"
+            return f"{RunExit.BY_CALLBACK} {by}"
+        early = RunExit.ALL_SOLVED if self._prompts.ended else RunExit.DRAINED
+        return (early if self.step < self.inputs.cfg.run.steps else RunExit.FINISHED).value
 
     # --- the parts ------------------------------------------------------------------------------------------
 
@@ -345,7 +343,7 @@ class TrainingSession:
             seconds=self._earlier_s + seconds,
             run_dir=self.run.path,
             lag=self._lag.run() if self.recorder else None,
-            evaluations=self.course.summary(self.step if self.reason.startswith(ENDS) else None),
+            evaluations=self.course.summary(self.step if RunExit.of(self.reason).measured else None),
             measure=self.course.measure,
             warnings=warnings_at_the_end(left) if self.taken else (),
             extra=self._extra(),

@@ -18,6 +18,7 @@ from importlib import import_module
 from typing import Any, BinaryIO
 
 from overlap.errors import one_line
+from overlap.record import RunExit
 from overlap.trackers.tracker import TrackedRun, Tracker, TrackerRefused
 
 END_S = 10.0
@@ -40,7 +41,7 @@ def main(path: str) -> None:
         with contextlib.suppress(OSError):  # nobody listens any more: the input will end
             answers.write(json.dumps(answer).encode() + b"\n")
     if started and not ended:
-        _answer(tracker, "end", ["error: the process of the run was lost", {}])
+        _answer(tracker, "end", [f"{RunExit.ERROR}: the process of the run was lost", {}])
     sys.stderr.flush()
     os._exit(0)  # whatever threads the package has left
 

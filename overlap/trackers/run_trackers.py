@@ -20,7 +20,7 @@ from overlap.config import Config
 from overlap.core import Prompt, Scored
 from overlap.errors import ConfigError
 from overlap.json_types import to_json_types
-from overlap.record import RunDir, RunFile, WriteFailures
+from overlap.record import RunDir, RunExit, RunFile, WriteFailures
 from overlap.trackers.child_tracker import ChildTracker
 from overlap.trackers.feed import TrackerFeed
 from overlap.trackers.kinds import FIELD, KINDS, TrackerKind
@@ -105,7 +105,7 @@ class Trackers:
 
     def close(self) -> None:
         """For a run that ended before its first step."""
-        self.end("the run did not begin", {})
+        self.end(RunExit.NOT_BEGUN.value, {})
 
     def _put(self, method: str, *args: Any) -> None:
         for feed in self._feeds:

@@ -12,10 +12,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from overlap.record import RunExit
 from overlap.trackers.tracker import TrackedRun, TrackerRefused
-
-IN_ORDER = ("finished", "drained", "all prompts solved", "stopped")
-"""How the reason of a run begins that did not fail."""
 
 
 def _columns(rows: Sequence[Mapping[str, Any]]) -> tuple[list[str], list[list[Any]]]:
@@ -68,7 +66,7 @@ class WandbRun:
         import wandb
 
         self._run.summary.update(dict(figures))
-        self._run.finish(exit_code=0 if exit.startswith(IN_ORDER) else 1)
+        self._run.finish(exit_code=0 if RunExit.of(exit).in_order else 1)
         wandb.teardown()  # its service removes its socket then
 
 
@@ -146,7 +144,7 @@ class MlflowRun:
     def end(self, exit: str, figures: Mapping[str, Any]) -> None:
         for name, value in figures.items():
             self._client.set_tag(self._id, f"end.{name}", str(value)[:5000])
-        self._client.set_terminated(self._id, "FINISHED" if exit.startswith(IN_ORDER) else "FAILED")
+        self._client.set_terminated(self._id, "FINISHED" if RunExit.of(exit).in_order else "FAILED")
 
 
 class SwanlabRun:

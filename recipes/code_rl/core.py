@@ -10,7 +10,6 @@ LANGUAGE = "other language"
 NO_CODE = "no code task"
 PACKAGE = "package not there"
 UNJUDGEABLE = "cannot be judged"
-NOT_THERE = "not in its file"
 
 REFERENCES_KEPT = 3
 """Of a problem's reference solutions, the first so many; sets that were crawled begin with Python 2 now and then."""

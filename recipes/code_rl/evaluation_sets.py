@@ -18,11 +18,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from overlap.core import LeftOut, Prompt
 from overlap.errors import ConfigError
-from overlap.rows import SourceRow
+from overlap.rows import SourceRow, is_split_file
 from overlap.task import Task, load_task, task_options
 from recipes.code_rl.cases import Judging
 from recipes.code_rl.data import ProblemSet, load_problems
-from recipes.code_rl.splits import is_split_file
 from recipes.code_rl.task import CodeTask
 from sandbox.rewards import CONTEST_MODULES
 

@@ -19,14 +19,12 @@ from overlap.cli import command, ending_in_order, print_output
 from overlap.commands import ANY_CORES, dry_run, export, plan_devices
 from overlap.config import Config, last_override, load_config, without_override
 from overlap.errors import ConfigError
-from overlap.record import RunDir, RunFile, check_out, exported_policy, holds_run, latest, load_state, resolve
-from overlap.run import ALL_SOLVED, run_training
+from overlap.record import RunDir, RunExit, RunFile, check_out, exported_policy, holds_run, latest, load_state, resolve
+from overlap.run import run_training
 from recipes.code_rl.command_line import Parser
 from recipes.code_rl.prepare import AGAINST, FEWEST_TESTS, MARK, Preparation
 
 State = Literal["finished", "saved", "begun", "new"]
-_DONE = ("finished", ALL_SOLVED)
-"""Ends of a run behind which nothing is left to be trained."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,9 +67,10 @@ class Stage:
         """
         try:
             summary = json.loads(RunFile.SUMMARY.of(self.folder).read_bytes())
-            enough = summary["exit"] == ALL_SOLVED or summary["steps"] >= self.cfg.run.steps
-            ended = summary["exit"] in _DONE and enough
-        except (OSError, ValueError, KeyError, TypeError):
+            how = RunExit.of(summary["exit"])
+            enough = how is RunExit.ALL_SOLVED or summary["steps"] >= self.cfg.run.steps
+            ended = how.complete and enough
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
             ended = False
         if ended and (self.policy / "config.json").is_file():
             return "finished"
@@ -169,7 +168,7 @@ def run_stages(stages: Sequence[Stage]) -> int:
         aside = f" (stopped before its first checkpoint; what it left is {former})" if former else ""
         print_output(f"{title}: {'goes on' if state == 'begun' else 'begins'} in {stage.folder}{aside}")
         summary = run_training(stage.cfg, resume=state == "begun")
-        if summary["exit"] not in _DONE:
+        if not RunExit.of(summary["exit"]).complete:
             print_output(f"{title}: {summary['exit']}; the same command goes on from here")
             return 0
     return 0

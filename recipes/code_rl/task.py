@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from overlap.core import LeftOut, Probe, Prompt
-from overlap.rows import is_held_out
+from overlap.rows import is_held_out, is_split_file
 from overlap.task import Task, task_options
 from recipes.code_rl import probes, prompts, splits
 from recipes.code_rl.cases import CodeOptions, Judging
@@ -103,7 +103,7 @@ class CodeTask(Task):
 
     def _both(self) -> tuple[ProblemSet, ProblemSet]:
         """(train, heldout); rows that gave no problem are counted with "train" where both are of one source."""
-        if self.heldout in ("", self.train) and self.train and splits.is_split_file(self.train):
+        if self.heldout in ("", self.train) and self.train and is_split_file(self.train):
             train, held = splits.load_splits(self.train, ("train", "heldout"), self.judging, "data.train")
         elif self.heldout:
             train = self._load("train", self.train, "data.train", self.judging)
@@ -117,7 +117,7 @@ class CodeTask(Task):
         return train, held
 
     def _load(self, split: str, source: str, field: str, judging: Judging) -> ProblemSet:
-        if source and splits.is_split_file(source):
+        if source and is_split_file(source):
             return splits.load_splits(source, (split,), judging, field)[0]
         if source:
             return load_problems(source, judging, field)

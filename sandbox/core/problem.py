@@ -151,6 +151,10 @@ def _check_problem(problem: Problem) -> None:
     blank = not any((case.expected or "").strip() for case in problem.cases)
     if problem.kind == "stdio" and problem.checker is None and blank:
         raise InvalidProblem(f"{where}: every expected output is blank, so an empty program would pass")
+    if problem.kind == "function" and all(loads(case.expected or "0") is None for case in problem.cases):
+        raise InvalidProblem(
+            f"{where}: every expected result is null, so a function that returns nothing would pass; give the results"
+        )
     _check_subtasks(where, problem)
     _check_passes(where, problem)
 
@@ -220,7 +224,7 @@ def _check_case(where: str, problem: Problem, case: Case) -> None:
         if case.expected is not None:
             raise InvalidProblem(f"{where}: expected must be null in an assert problem; the asserts hold it")
         if problem.language == "python":
-            _check_asserts(where, case.input)
+            _check_asserts(where, case.input, problem.fn_name)
         elif not case.input.strip():
             raise InvalidProblem(f"{where}: input is blank, so every program would pass")
     elif case.expected is None:
@@ -274,33 +278,15 @@ def _check_mode(where: str, mode: str) -> None:
     check_mode(mode)
 
 
-def _check_asserts(where: str, text: str) -> None:
-    import ast
+def _check_asserts(where: str, text: str, fn_name: str | None) -> None:
+    from sandbox.core.asserts import says_nothing  # other kinds of problems need none of it
 
     try:
-        tree = ast.parse(text)
+        why = says_nothing(text, fn_name)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         raise InvalidProblem(f"{where}: input is not Python: {error}") from error
-    if not any(isinstance(node, ast.Assert) for node in ast.walk(tree)):
-        raise InvalidProblem(f"{where}: input holds no assert statement, so every program would pass")
-    if not _runs_something(tree):
-        raise InvalidProblem(f"{where}: input calls none of its functions, so every program would pass")
-
-
-def _runs_something(tree: Any) -> bool:
-    """Whether code asserts or calls anything by itself, outside of the bodies of functions."""
-    import ast
-
-    waiting = [tree]
-    while waiting:
-        node = waiting.pop()
-        if isinstance(node, ast.Assert | ast.Call):
-            return True
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            waiting += node.decorator_list
-        elif not isinstance(node, ast.Lambda):
-            waiting += ast.iter_child_nodes(node)
-    return False
+    if why:
+        raise InvalidProblem(f"{where}: input {why}")
 
 
 def _parse_json(where: str, text: str) -> Any:

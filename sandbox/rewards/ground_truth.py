@@ -14,6 +14,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from sandbox.compare import loads
 from sandbox.core import Case, Limits, Problem
 from sandbox.errors import InvalidProblem
 from sandbox.languages import find_language
@@ -26,6 +27,7 @@ COLUMNS: Final = (
 """Columns of a row in which the truth stands, the surest first."""
 _INSIDE: Final = ("ground_truth", "test_cases", "tests", "test", "assert_case", "test_list")
 """Keys under which the tests lie deeper."""
+_LONG: Final = "an integer of more than 4,300 digits"
 _FORMS: Final = (
     "give a problem as JSON (Problem.to_json), {inputs, outputs[, fn_name]}, a list of {input, output}, or asserts"
 )
@@ -75,26 +77,34 @@ def problem_in(row: Mapping[str, Any], column: str = "", **how: Any) -> Problem:
         if column not in row:
             raise InvalidProblem(f"problem {how['id']!r}: the row has no column {column!r}, but {', '.join(row)}")
         return problem_of(row[column], **how)
+    refused: InvalidProblem | None = None
     for value in (row, *(row[name] for name in COLUMNS if row.get(name))):
         try:
             return problem_of(value, **how)
-        except InvalidProblem:
-            if value is not row and _holds_pairs(value):
-                raise  # what another column says may be the answer
+        except InvalidProblem as error:
+            if _holds_tests(value):
+                if value is not row:
+                    raise  # what another column says may be the answer
+                refused = error
             continue  # of a row, most columns describe no problem
+    if refused is not None:
+        raise refused
     columns = ", ".join(map(str, row))
     raise InvalidProblem(
         f"problem {how['id']!r}: none of the columns {columns} holds tests: {_FORMS}, and name the column"
     )
 
 
-def _holds_pairs(value: Any) -> bool:
-    """Whether a value is meant as tests of inputs and outputs, whatever is wrong with them."""
+def _holds_tests(value: Any) -> bool:
+    """Whether a value is meant as tests, whatever is wrong with them: pairs of inputs and outputs, or asserts in a
+    list. A text that asserts may be an answer.
+    """
     try:
         tests, _ = _tests(value, "")
     except InvalidProblem:
         return True
-    return any(isinstance(test, Mapping) and {"input", "output"} <= test.keys() for test in tests)
+    asserts = tests != [value] and any(isinstance(test, str) and "assert" in test for test in tests)
+    return asserts or any(isinstance(test, Mapping) and {"input", "output"} <= test.keys() for test in tests)
 
 
 def _parsed(given: Any) -> Any:
@@ -102,8 +112,8 @@ def _parsed(given: Any) -> Any:
     if not isinstance(given, str):
         return given
     try:
-        return json.loads(given)
-    except (ValueError, RecursionError):
+        return loads(given)
+    except ValueError:
         return [given] if "assert" in given else given
 
 
@@ -127,9 +137,7 @@ def _tests(value: Any, name: str) -> tuple[list[Any], str]:
 
 def _pair(test: Any) -> tuple[Any, Any]:
     if not isinstance(test, Mapping) or "input" not in test or not {"output", "expected"} & test.keys():
-        raise InvalidProblem(
-            f"a test must be an object with input and output, not {json.dumps(test, default=repr)[:100]}"
-        )
+        raise InvalidProblem(f"a test must be an object with input and output, not {_shown(test)}")
     return test["input"], test["output"] if "output" in test else test["expected"]
 
 
@@ -146,21 +154,26 @@ def _text(value: Any) -> str:
 
 def _line(value: Any) -> str:
     if isinstance(value, list | tuple) and all(isinstance(item, str | int | float) for item in value):
-        return " ".join(map(str, value))
+        return " ".join(map(_line, value))
     if not isinstance(value, str | int | float):
-        raise InvalidProblem(f"{json.dumps(value, default=repr)[:100]} is no text of a stream: give a text, or lines")
-    return str(value)
+        raise InvalidProblem(f"{_shown(value)} is no text of a stream: give a text, or lines")
+    try:
+        return str(value)
+    except ValueError as error:
+        raise InvalidProblem(f"{_LONG}: give the text of the stream") from error
 
 
 def _arguments(given: Any) -> str:
-    """The JSON list of a call's arguments; a text has one JSON value per line, or is that list in one line."""
-    if isinstance(given, str):
+    """The JSON list of a call's arguments; a text has one JSON value per line."""
+    if not isinstance(given, str):
+        return _json(list(given) if isinstance(given, list | tuple) else [given])
+    lines = [line for line in given.splitlines() if line.strip()]
+    for line in lines:
         try:
-            values = [json.loads(line) for line in given.splitlines() if line.strip()]
+            loads(line)
         except ValueError as error:
             raise InvalidProblem(f"the input of a function must hold a JSON value per line: {error}") from error
-        return json.dumps(values)
-    return json.dumps(list(given) if isinstance(given, list | tuple) else [given])
+    return f"[{', '.join(lines)}]"
 
 
 def _result(given: Any, wanted: Any) -> str:
@@ -169,8 +182,23 @@ def _result(given: Any, wanted: Any) -> str:
     """
     if isinstance(wanted, str) and isinstance(given, str):
         try:
-            json.loads(wanted)
+            loads(wanted)
         except ValueError:
             return json.dumps(wanted)
         return wanted
-    return json.dumps(wanted)
+    return _json(wanted)
+
+
+def _json(value: Any) -> str:
+    try:
+        return json.dumps(value)
+    except (TypeError, ValueError, RecursionError) as error:
+        why = _LONG if "digits" in str(error) else f"{_shown(value)} is no value of JSON ({error})"
+        raise InvalidProblem(f"{why}: give inputs and outputs as JSON text") from error
+
+
+def _shown(value: Any) -> str:
+    try:
+        return json.dumps(value, default=repr)[:100]
+    except (TypeError, ValueError, RecursionError):
+        return f"a value of type {type(value).__name__}"

@@ -189,14 +189,14 @@ ENTRIES: Final = (
     Entry(
         "nothing-expected", 10, "raise, or end, where the function should return nothing",
         "a case passes by the value that its call returned, and no value is none of them",
-        Problem("check", "function", (Case("[1]", "null"), Case("[2]", "null")), fn_name="f", limits=FAST),
+        Problem("check", "function", (Case("[1]", "null"), Case("[3]", "3")), fn_name="f", limits=FAST),
         (
-            Attack("def f(x):\n    raise ValueError(x)\n", "RE", "ValueError", "nothing_wanted"),
-            Attack("def f(x):\n    raise SystemExit(0)\n", "RE", ".", "nothing_wanted"),
-            Attack("import os\ndef f(x):\n    os._exit(0)\n", "RE", ".", "nothing_wanted"),
-            Attack("def f(x):\n    return ''\n", fools="nothing_wanted"),
+            Attack("def f(x):\n    if x == 3: return x\n    raise ValueError\n", "RE", "ValueError", "nothing_wanted"),
+            Attack("def f(x):\n    if x == 3: return 3\n    raise SystemExit(0)\n", "RE", ".", "nothing_wanted"),
+            Attack("import os\ndef f(x):\n    if x == 3: return 3\n    os._exit(0)\n", "RE", ".", "nothing_wanted"),
+            Attack("def f(x):\n    return 3 if x == 3 else ''\n", fools="nothing_wanted"),
         ),
-        python("def f(x):\n    x + 1\n"),
+        python("def f(x):\n    if x == 3: return 3\n"),
     ),
     Entry(
         "no-tests", 10, "a problem without tests", "it is refused when it is made, "

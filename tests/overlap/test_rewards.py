@@ -14,6 +14,7 @@ from verifying import opened, score, trajectory
 
 import overlap
 import sandbox.rewards
+from overlap import cli
 from overlap.config import Config, load_config
 from overlap.core import LeftOut, Prompt
 from overlap.errors import ConfigError, VerifierError
@@ -250,6 +251,26 @@ def test_a_configuration_alone_makes_the_task(tmp_path: Path) -> None:
     assert not {prompt.id for prompt in train} & {prompt.id for prompt in heldout}
 
 
+def test_the_rows_may_be_those_that_a_split_file_names(tmp_path: Path) -> None:
+    (tmp_path / "rows.jsonl").write_text("".join(json.dumps({**ROW, "id": id}) + "\n" for id in "abcd"))
+    chosen = [("c", "train"), ("a", "heldout"), ("b", "dropped"), ("d", "train"), ("x", "train"), ("c", "train")]
+    split = tmp_path / "split.jsonl"
+    split.write_text("".join(json.dumps({"id": i, "split": s, "source": "rows.jsonl"}) + "\n" for i, s in chosen))
+    task = RewardTask(f"{FILE}:trl_words", str(split), given=RewardOptions(style="trl"))
+    found = task.prompts(Characters(), "train")
+    assert [prompt.id for prompt in found if isinstance(prompt, Prompt)] == ["c", "d"]
+    why = [row.detail for row in found if isinstance(row, LeftOut)]
+    assert [("no usable problem" in line, "occurs twice" in line) for line in why] == [(True, False), (False, True)]
+    assert [prompt.id for prompt in prompts(task, "heldout")] == ["a"]
+
+
+@pytest.mark.parametrize("command", [["filter", "--out", "x.jsonl"], ["judge-again", "runs/x"], ["train"], ["rollout"]])
+def test_every_command_that_gives_rewards_takes_a_reward_function(command: list[str]) -> None:
+    args = cli._parse([*command, "--reward", "a:b", "--style", "trl", "data.train=x"])
+    wanted = [*reward_overrides("a:b", "trl"), "data.train=x"]
+    assert args.overrides == wanted
+
+
 @pytest.mark.parametrize(
     ("overrides", "line"),
     [
@@ -258,7 +279,10 @@ def test_a_configuration_alone_makes_the_task(tmp_path: Path) -> None:
         (["data.options.reward=no.such:one", "data.train=x"], "importing no.such raised"),
         (["data.options.reward=x.py:one", "data.train=x"], "data.options.reward='x.py:one': there is no file /.*x.py"),
         (["data.options.reward=json:dumqs", "data.train=x"], "did you mean dump"),
-        (["data.options.rewards=json:dumps"], "data.options.rewards='json:dumps': is no option of RewardTask; it has"),
+        (
+            ["data.options.rewards=json:dumps"],
+            "data.options.rewards='json:dumps': is no option of RewardTask; did you mean reward?",
+        ),
     ],
 )
 def test_a_configuration_that_names_no_function_or_no_rows_is_one_line(overrides: list[str], line: str) -> None:

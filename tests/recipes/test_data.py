@@ -13,7 +13,8 @@ import pytest
 from rows import OWN, jsonl, only
 
 from overlap.errors import ConfigError
-from overlap.rows import sources
+from overlap.rows import is_split_file, sources
+from overlap.rows.split_file import SPLIT_COLUMNS
 from recipes.code_rl import splits
 from recipes.code_rl.cases import Judging, longest
 from recipes.code_rl.data import load_problems
@@ -250,12 +251,12 @@ def test_a_split_file_is_known_by_its_first_row_without_reading_the_rest(
     row = sources.first_row(pipe)
     os.close(writer)
     assert row is not None
-    assert row.values.keys() == splits.COLUMNS
-    assert splits.is_split_file(str(path))
-    assert not splits.is_split_file(str(tmp_path / "problems.jsonl"))
+    assert row.values.keys() == SPLIT_COLUMNS
+    assert is_split_file(str(path))
+    assert not is_split_file(str(tmp_path / "problems.jsonl"))
     packed = tmp_path / "packed.jsonl"
     packed.write_bytes(gzip.compress(path.read_bytes()))
-    assert splits.is_split_file(str(packed))
+    assert is_split_file(str(packed))
 
 
 def test_a_division_by_hash_does_not_depend_on_the_order(tmp_path: Path) -> None:

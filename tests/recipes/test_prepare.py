@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from rows import jsonl, refusal
 
+from overlap.rows import is_split_file
 from recipes.code_rl import prepare, splits
 from recipes.code_rl.cases import Judging
 from recipes.code_rl.statements import Statements
@@ -80,7 +81,7 @@ def test_a_run_takes_what_was_chosen_and_nothing_else(tmp_path: Path) -> None:
     source = jsonl(tmp_path / "rows.jsonl", row("a"), row("b", tests=TESTS[:1]), row("c"))
     prepared(tmp_path, source, "--against", "none", "--no-judging")
     out = str(tmp_path / "out.jsonl")
-    assert splits.is_split_file(out)
+    assert is_split_file(out)
     (train,) = splits.load_splits(out, ("train",), Judging(), "data.train")
     assert [problem.id for problem in train.problems] == ["a", "c"]
     assert json.loads(Path(out).read_text().splitlines()[0])["source"] == "rows.jsonl"

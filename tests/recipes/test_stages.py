@@ -14,8 +14,7 @@ from shapes import R1_DISTILL_14B
 
 from overlap.config import Config
 from overlap.policy import make_tiny_policy
-from overlap.record import RunDir, RunState, save_state, writing
-from overlap.run.session import ALL_SOLVED
+from overlap.record import RunDir, RunExit, RunState, save_state, writing
 from recipes.code_rl import stages
 from recipes.code_rl.stages import Stage, stages_of
 
@@ -41,10 +40,10 @@ class Trainer:
         (folder / "metrics.jsonl").write_text("{}\n")
         if how != "early":
             self.checkpoint(folder, cfg, cfg.run.steps if how in ("finished", "late") else 1)
-        if how in ("finished", ALL_SOLVED):
+        if how in ("finished", RunExit.ALL_SOLVED):
             (folder / "policy").mkdir()
             (folder / "policy" / "config.json").write_text("{}")
-        steps = 1 if how == ALL_SOLVED else cfg.run.steps
+        steps = 1 if how == RunExit.ALL_SOLVED else cfg.run.steps
         (folder / "summary.json").write_text(json.dumps({"exit": how, "steps": steps}))
         if how in ("early", "killed", "late"):
             raise KeyboardInterrupt(2)
@@ -122,7 +121,7 @@ def test_the_policy_of_a_stage_that_was_stopped_behind_its_last_step_is_that_of_
 
 
 def test_a_stage_whose_prompts_are_all_solved_has_ended(command: Command) -> None:
-    assert [name for name, _, _ in command(call0=ALL_SOLVED)] == ["first", "second"]
+    assert [name for name, _, _ in command(call0=RunExit.ALL_SOLVED)] == ["first", "second"]
     assert command() == []
 
 

@@ -16,6 +16,8 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route, WebSocketRoute
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
+TEXT = "text/plain; charset=utf-8"
+
 
 class Echo:
     """``number`` is asked for; each right answer earns 0.5, and the second answer ends it."""
@@ -47,6 +49,9 @@ class Stub:
         env = Echo()
         try:
             while (asked := await socket.receive_json())["type"] != "close":
+                if self.fails is not None and self.fails == (asked["type"], "NONSENSE"):
+                    await socket.send_text("[" * 100_000)
+                    continue
                 if self.fails is not None and self.fails[0] == asked["type"]:
                     error = {"message": "it broke", "code": self.fails[1]}
                     self.fails = None if self.fails[1] == "VALIDATION_ERROR" else self.fails
@@ -63,6 +68,8 @@ class Stub:
         return JSONResponse(self.kept.reset(json.loads(await request.body())["seed"]))
 
     async def step(self, request: Request) -> Response:
+        if self.fails is not None and self.fails[1].startswith("NON"):
+            return Response(b"[" * 100_000 if self.fails[1] == "NONSENSE" else b"\xff", media_type=TEXT)
         if self.fails is not None:
             return JSONResponse({"detail": "it broke"}, int(self.fails[1]))
         return JSONResponse(self.kept.step(json.loads(await request.body())["action"]))

@@ -120,7 +120,7 @@ def test_a_path_of_another_form_is_refused_by_the_configuration() -> None:
     [
         ("run.callbacks=[no_such_module:Mine]", "importing no_such_module raised ModuleNotFoundError"),
         ("run.trackers=[mlflow]", "run.trackers='mlflow': needs a package that is not installed: pip install mlflow"),
-        ("run.trackers=[wadnb]", "run.trackers='wadnb': is no tracker; use some of tensorboard, wandb"),
+        ("run.trackers=[wadnb]", "run.trackers='wadnb': is no tracker; did you mean wandb?"),
     ],
 )
 def test_the_command_refuses_in_one_line_before_anything_is_loaded(

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 import threading
-import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -163,6 +163,8 @@ ROWS: list[tuple[str, dict[str, Any], str, str, str, str]] = [
     (HUB, {"unreachable": "down"}, "hub", "lacking", "(ConnectionError: down); needed for owner/name", "HTTPS_PROXY"),
     (HUB, {}, "hub", "ok", "https://hub.example answers", ""),
     ("data.train=owner/set:train", {"unreachable": "down"}, "hub", "lacking", "needed for owner/set:train", "proxy"),
+    ("data.train=data/absent.jsonl", {"unreachable": "down"}, "hub", "note", "not needed", ""),
+    ("model.policy=gpt2", {"unreachable": "down"}, "hub", "lacking", "needed for gpt2", "HTTPS_PROXY"),
     ("", {"unreachable": "down"}, "hub", "note", "not needed: the policy is here", ""),
     ("", {"environ": {"HF_HUB_OFFLINE": "1"}, "unreachable": "asked"}, "hub", "ok", "HF_HUB_OFFLINE is set", ""),
     (HUB, {"environ": {"HF_HUB_OFFLINE": "1"}}, "hub", "lacking", "HF_HUB_OFFLINE is set; needed", "unset"),
@@ -238,14 +240,15 @@ def test_a_repair_stands_below_what_it_mends() -> None:
 
 
 def test_a_command_that_takes_too_long_is_ended_with_what_it_has_started(tmp_path: Path) -> None:
-    program = "import subprocess, sys; subprocess.run([sys.executable, '-c', 'import time; time.sleep(60)'])"
+    os.mkfifo(up := tmp_path / "up")
+    below = f"import signal; open({str(up)!r}, 'w').close(); signal.pause()"
+    program = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {below!r}])"
     facts = MachineFacts()
     runner = threading.Thread(target=lambda: facts.run([sys.executable, "-c", program], 60), daemon=True)
     runner.start()
-    deadline = time.monotonic() + 30
-    while runner.is_alive() and time.monotonic() < deadline:
-        facts.close()
-        runner.join(0.05)
+    up.read_bytes()  # until the program below is up
+    facts.close()
+    runner.join(30)  # it reads to the end of all that hold its output
     assert not runner.is_alive()
 
 

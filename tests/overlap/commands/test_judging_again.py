@@ -54,6 +54,7 @@ class Lab:
 
     def __init__(self, folder: Path, patch: pytest.MonkeyPatch) -> None:
         self.folder, self.patch = folder, patch
+        self.asked: list[Config] = []
         self.prompts: list[Prompt] = fake_prompts(8)
         self.run = folder / "run"
         self.stage = Stage(folder, patch, *KEPT)
@@ -62,6 +63,7 @@ class Lab:
             patch.setattr(f"{module}.prepare", self._prepare)
 
     def _prepare(self, cfg: Config, task: Any, scratch: Path, output: Any = None) -> RunInputs:
+        self.asked.append(cfg)
         asked: Any = task or SimpleNamespace(program=lambda prompt, answer: None, packages=())
         return RunInputs(cfg, asked, self.stage.policy, Tokenizer(), tuple(self.prompts), ())
 
@@ -159,6 +161,13 @@ def test_fields_and_the_task_are_set_as_elsewhere(lab: Lab, monkeypatch: pytest.
     assert "no_such.field" in refusal(cli.main, ["judge-again", str(lab.run), "no_such.field=1"])
 
 
+def test_no_run_takes_the_folder_of_judged_samples_for_a_failed_start_and_clears_it(lab: Lab) -> None:
+    lab.judge(before(lab.keep()))
+    overlap.judge_again(lab.run, out=lab.folder / "again")
+    with pytest.raises(ConfigError, match="holds files that are no run's"):
+        overlap.train(lab.stage.cfg.replace({"run.dir": str(lab.folder / "again")}))
+
+
 def test_answers_to_other_prompts_are_left_out_and_counted(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     rows = lab.keep()
     lab.judge(lambda t: 1.0)
@@ -219,6 +228,7 @@ def test_an_episode_without_an_answer_is_told_and_stays_as_it_was(lab: Lab) -> N
     [
         (["runs/none"], "config.yaml is missing"),
         (["{run}", "--out", "{run}"], "exists already"),
+        (["{run}", "--task", "a:B", "--reward", "c:d"], "--task='a:B': --reward is a task too"),
         (["{run}", "--limit", "0"], "use a whole number"),
         (["{bare}"], "has kept no samples"),
     ],
@@ -232,6 +242,15 @@ def test_bad_input_is_refused_before_anything_is_started(lab: Lab, tmp_path: Pat
     filled = [word.format(run=lab.run, bare=bare) for word in words]
     assert says in refusal(cli.main, ["judge-again", *filled])
     assert not list(tmp_path.glob(".*"))
+
+
+def test_samples_are_judged_by_a_reward_function_without_the_options_of_the_runs_own_task(lab: Lab) -> None:
+    lab.stage.cfg = lab.stage.cfg.replace({"data.options": {"tests_per_problem": 3}})
+    lab.judge(before(lab.keep()))
+    words = ["--reward", "my_rewards:accuracy", "--style", "trl", "data.options.label=answer"]
+    assert cli.main(["judge-again", str(lab.run), *words]) == 0
+    assert lab.asked[-1].data.task == "overlap.rewards:RewardTask"
+    assert lab.asked[-1].data.options == {"reward": "my_rewards:accuracy", "style": "trl", "label": "answer"}
 
 
 class Adds(Task):

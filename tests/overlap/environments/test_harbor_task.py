@@ -62,6 +62,13 @@ def test_a_policy_that_does_what_it_is_asked_earns_what_the_tests_say(tmp_path) 
     assert "secret" not in heard
 
 
+def test_a_command_is_the_first_closed_block_of_a_shell_and_what_stands_between_others_is_none(tmp_path) -> None:
+    said = "```python\nprint()\n```\ntouch wrong\n```text\n-\n```\n~~~SH\necho '```' | cp given out.txt\n~~~\n"
+    cfg = config(f"harbor:{harbor(tmp_path / 'hello', given='hello')}", {})
+    task, made = episodes_of(cfg, says(said, run("test -e wrong && rm out.txt"), "Done.\n```bash\nrm out.txt"))
+    assert (made[0].failure, made[0].turns, rewards(task, made)) == ("", 3, [1.0])
+
+
 @pytest.mark.parametrize("heldout", [1, 2, -1])
 def test_as_many_tasks_as_there_are_cannot_be_held_out(tmp_path, heldout) -> None:
     with pytest.raises(ConfigError, match="there are 1 tasks"):
@@ -104,6 +111,66 @@ def test_what_the_policy_left_that_keeps_the_tests_from_ending_earns_nothing(tmp
     task, made = episodes_of(config(f"harbor:{folder}", {}), says(run("echo sleep 900 > out.txt"), "Done."))
     assert (made[0].failure, rewards(task, made)) == ("", [0.0])
     assert score_of(made[0].text, made[0].request.prompt.data)["tests"] == "wall limit"
+
+
+PYTEST = "cd /tests && python3 -m pytest -q test_it.py"
+GREP = "grep -q hello /app/out.txt"
+LEAVES = "echo 'import os; os._exit(0)' >"
+SITE = "site=$(python3 -m site --user-site); mkdir -p $site; "
+LOADED = {
+    "a conftest above the tests": (f"{LEAVES} /tmp/conftest.py", PYTEST),
+    "settings of pytest above the tests": ("printf '[pytest]\\naddopts = --collect-only' > /tmp/pytest.ini", PYTEST),
+    "a conftest beside the tests": (f"mkdir -p /box/work/tests; {LEAVES} /tests/conftest.py", PYTEST),
+    "another test file": ("mkdir -p /box/work/tests; echo 'def test(): pass' > /tests/test_it.py", PYTEST),
+    "usercustomize": (f"{SITE}{LEAVES} $site/usercustomize.py", PYTEST),
+    "sitecustomize": (f"{SITE}{LEAVES} $site/sitecustomize.py", PYTEST),
+    "a pth file": (f"{SITE}{LEAVES} $site/x.pth", PYTEST),
+    "a pth file behind a link": (f"{SITE}{LEAVES} $site/x.pth; mv ~/.local /app/x; ln -s app/x ~/.local", PYTEST),
+    "files of pytest and of the interpreter in /app": (
+        f"cd /app; for f in conftest sitecustomize usercustomize pytest json; do {LEAVES} $f.py; done; "
+        "printf '[pytest]\\naddopts = --collect-only' > pytest.ini",
+        "cd /app && python3 -P -m pytest -q /tests/test_it.py",
+    ),
+    "a variable of the shell": (f"export PYTHONSTARTUP=/app/x PYTEST_ADDOPTS=--collect-only; {LEAVES} /app/x", PYTEST),
+    "a profile of the shell": ("echo exit 0 > ~/.bash_profile", f"bash -lc '{GREP}'"),
+    "an installer's settings": (
+        "mkdir -p ~/.local/bin; echo 'grep() { :; }' > ~/.local/bin/env",
+        f". $HOME/.local/bin/env; {GREP}",
+    ),
+    "a program on the path": (
+        "mkdir -p ~/.local/bin; printf '#!/bin/sh' > ~/.local/bin/grep; chmod +x ~/.local/bin/grep",
+        f"PATH=$HOME/.local/bin:$PATH; {GREP}",
+    ),
+    "names that a shell may misread": (
+        f"cd; mkdir -- -rf ..x '*' ' '; {LEAVES} conftest.py; mkdir -p y/z; chmod 000 y/z y",
+        PYTEST,
+    ),
+}
+
+
+@pytest.mark.parametrize(("command", "test"), LOADED.values(), ids=list(LOADED))
+def test_what_the_policy_leaves_loads_no_code_into_the_tests(tmp_path: Path, command: str, test: str) -> None:
+    folder = harbor(tmp_path / "hello", test=f"{test} && reward=1; echo ${{reward:-0.25}} > /logs/verifier/reward.txt")
+    (folder / "tests" / "test_it.py").write_text("def test():\n    assert open('/app/out.txt').read() == 'hello\\n'\n")
+    packages = str(Path(pytest.__file__).parents[1])
+    (folder / "task.toml").write_text(
+        TOML.replace('WANTED = "hello"', f'PYTHONPATH = "{packages}", PYTEST_DISABLE_PLUGIN_AUTOLOAD = "1"')
+    )
+    cfg = config(f"harbor:{folder}", {"readable": [packages]})
+    for given, paid in ((command, 0.25), (f"{command}; cd /app; echo hello > out.txt", 1.0)):
+        task, made = episodes_of(cfg, says(run(given), "Done."))
+        assert (made[0].failure, rewards(task, made)) == ("", [paid])
+
+
+@pytest.mark.parametrize("place", ["/tmp/out.txt", "~/out.txt", "$HOME/out.txt", "/dev/shm/out.txt"])
+def test_a_file_outside_of_app_that_the_instruction_names_stays_for_the_tests(tmp_path: Path, place: str) -> None:
+    test = "grep -q hello ~/out.txt && [ ! -e ~/other ] && reward=1; echo ${reward:-0} > /logs/verifier/reward.txt"
+    folder = harbor(tmp_path / "hello", test=test)
+    (folder / "instruction.md").write_text(f"Write hello into `{place}`.")
+    task, made = episodes_of(
+        config(f"harbor:{folder}", {}), says(run(f"echo hello > {place}; echo > ~/other"), "Done.")
+    )
+    assert (made[0].failure, rewards(task, made)) == ("", [1.0])
 
 
 @pytest.mark.parametrize(
@@ -165,6 +232,14 @@ def test_a_directory_without_tasks_is_refused(tmp_path) -> None:
 )
 def test_a_reward_is_read_from_either_file(text: Any, mapping: Any, reward: Any) -> None:
     assert read_reward(text, mapping) == reward
+
+
+def test_a_directory_of_tasks_without_the_prefix_is_told_with_it(tmp_path: Path) -> None:
+    harbor(tmp_path / "tasks" / "hello")
+    with pytest.raises(ConfigError, match=f"did you mean harbor:{tmp_path}/tasks?"):
+        made_task(config(f"{tmp_path}/tasks", {}))
+    with pytest.raises(ConfigError, match=r'must be "module:name"'):
+        made_task(config(str(tmp_path / "nothing"), {}))
 
 
 def test_a_directory_that_is_not_there_is_told_from_one_without_tasks(tmp_path: Path) -> None:

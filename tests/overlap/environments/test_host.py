@@ -34,7 +34,7 @@ for line in sys.stdin:
     elif asked["what"] == "fails":
         print(json.dumps({"id": asked["id"], "fault": "SandboxError: gone"}), flush=True)
     elif asked["what"] == "babbles":
-        print("no json", flush=True)
+        os.write(1, bytes.fromhex(asked["bytes"]))
     else:
         print(json.dumps({"id": asked["id"], "said": asked["what"], "cancelled": held}), flush=True)
 """
@@ -78,7 +78,6 @@ def test_one_that_is_cancelled_is_told_and_the_others_go_on() -> None:
     [
         ("fails", "box: SandboxError: gone"),
         ("dies", "box: its program has ended: out of paper"),
-        ("babbles", "box: its"),
     ],
 )
 def test_a_fault_is_the_environments_and_the_next_request_is_answered(what: str, told: str) -> None:
@@ -90,12 +89,57 @@ def test_a_fault_is_the_environments_and_the_next_request_is_answered(what: str,
     assert hosted(work) == "again"
 
 
-def test_one_that_does_not_start_ends_the_run_with_what_it_said() -> None:
+NONSENSE = [
+    (b"no json\n", "what is no JSON: b'no json"),
+    (b"\xff\xfe\x00\n", "what is no JSON: b'.xff"),
+    (b"[" * 3000 + b"\n", "what is no JSON"),
+    (b"[1]\n", "what is no answer"),
+    (b'{"id": []}\n', "what is no answer"),
+    (b"x" * 5000 + b"\n", "a line of more than"),
+    (b"x" * 50_000, "a line of more than"),
+]
+
+
+@pytest.mark.parametrize(("written", "told"), NONSENSE)
+def test_an_answer_that_is_none_is_a_fault_that_names_the_process(
+    monkeypatch: pytest.MonkeyPatch, written: bytes, told: str
+) -> None:
+    monkeypatch.setattr("overlap.environments.host.LINE_BYTES", 4096)
+
+    async def work(host: EnvironmentHost) -> str:
+        with pytest.raises(EnvironmentFault, match=rf"box: its program \(pid \d+\) wrote {told}"):
+            await host.run({"what": "babbles", "bytes": written.hex()})
+        return str((await host.run({"what": "again"}))["said"])
+
+    assert hosted(work) == "again"
+
+
+@pytest.mark.parametrize(("written", "told"), NONSENSE)
+def test_a_first_line_that_is_none_keeps_the_program_from_starting_and_names_it(
+    monkeypatch: pytest.MonkeyPatch, written: bytes, told: str
+) -> None:
+    monkeypatch.setattr("overlap.environments.host.LINE_BYTES", 4096)
+
     async def work(host: EnvironmentHost) -> None:
-        with pytest.raises(RolloutError, match=r"box does not start: .*no such package"):
+        with pytest.raises(RolloutError, match=rf"box does not start: its program \(pid \d+\) wrote {told}"):
             await host.run({"what": "x"})
 
-    hosted(work, "raise SystemExit('no such package')")
+    hosted(work, f"import os, sys\nos.write(1, {written!r})\nsys.stdin.read()")
+
+
+@pytest.mark.parametrize(
+    ("program", "told"),
+    [
+        ("raise SystemExit('no such package')", "no such package"),
+        ("import os; os._exit(3)", "its program ended without a word"),
+    ],
+)
+def test_one_that_does_not_start_ends_the_run_with_what_it_said(program: str, told: str) -> None:
+    async def work(host: EnvironmentHost) -> None:
+        with pytest.raises(RolloutError, match=f"box does not start: .*{told}"):
+            await host.run({"what": "x"})
+
+    hosted(work, program)
 
 
 def test_what_a_program_prints_is_read_or_refused() -> None:
@@ -105,8 +149,17 @@ def test_what_a_program_prints_is_read_or_refused() -> None:
         printed_json([*python, "raise ValueError('bad')"], 20)
     with pytest.raises(RolloutError, match=r"JSONDecodeError"):
         printed_json([*python, "print('x')"], 20)
-    with pytest.raises(RolloutError, match=r"FileNotFoundError"):
+    with pytest.raises(RolloutError, match=r"RecursionError"):
+        printed_json([*python, "print('[' * 100_000)"], 20)
+    with pytest.raises(RolloutError, match=r"/no/such/python: No such file or directory"):
         printed_json(["/no/such/python"], 20)
+
+
+def test_what_a_program_that_prints_rows_has_started_ends_with_it() -> None:
+    before = set(family(os.getpid()))
+    program = "import os, subprocess; subprocess.Popen(['sleep', '1000']); print('[1]')"
+    assert printed_json([sys.executable, "-S", "-c", program], 20) == [1]
+    assert not living([process for process in family(os.getpid()) if process not in before])
 
 
 def test_a_reward_is_the_last_lines_with_the_seal_and_nobody_elses() -> None:

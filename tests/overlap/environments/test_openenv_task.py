@@ -67,6 +67,21 @@ def test_a_route_that_breaks_masks_the_sample_too(served) -> None:
     assert made[0].failure.startswith("openenv: /step answered 500")
 
 
+@pytest.mark.parametrize(
+    ("transport", "answer", "told"),
+    [
+        ("ws", "NONSENSE", "no answer to step: maximum recursion depth"),
+        ("http", "NONSENSE", "/step answered no JSON"),
+        ("http", "NONTEXT", "no answer to /step: 'utf-8' codec can't decode"),
+    ],
+)
+def test_an_answer_that_is_none_is_a_fault_of_the_server(served, transport: str, answer: str, told: str) -> None:
+    url, stub = served
+    stub.fails = ("step", answer)
+    _, made = episodes_of(config(f"openenv:{url}", {"transport": transport}), says("1"))
+    assert made[0].failure.startswith(f"openenv: {told}")
+
+
 def test_an_action_that_is_none_is_told_to_the_policy_and_costs_a_turn(served) -> None:
     url, stub = served
     stub.fails = ("step", "VALIDATION_ERROR")

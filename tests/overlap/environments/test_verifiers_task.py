@@ -47,6 +47,33 @@ __all__ = ["Says"]
 """
 
 
+STAND_IN = """
+class Env:
+    eval_dataset = None
+
+    def get_dataset(self, n):
+        return [{"prompt": "Say 0."}]
+
+    async def run_rollout(self, *_):
+        return {"reward": 1.0, "metrics": {"seen": object()}}
+
+def load_environment(name):
+    return Env()
+
+def ClientConfig(**_):
+    return None
+"""
+
+
+def test_a_result_that_no_line_can_hold_is_a_fault_and_no_wait_without_an_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "verifiers.py").write_text(STAND_IN)
+    monkeypatch.chdir(tmp_path)
+    _, made = episodes_of(config("verifiers:mine", {}), Voice(lambda request: ("0", "stop")))
+    assert made[0].failure.startswith("verifiers:mine: TypeError: float() argument must be")
+
+
 @pytest.fixture
 def python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     (tmp_path / "classic_env.py").write_text(CLASSIC)
@@ -105,5 +132,5 @@ def test_a_name_is_needed_and_options_are_known() -> None:
         made_task(config("verifiers:", {}))
     with pytest.raises(ConfigError, match=r"episode.command='agent': verifiers:x rolls its episodes out itself"):
         made_task(config("verifiers:x", {}, command="agent"))
-    with pytest.raises(ConfigError, match=r"data.options.pyton.*it has python, args"):
+    with pytest.raises(ConfigError, match=r"data.options.pyton.*did you mean python?"):
         made_task(config("verifiers:x", {"pyton": "x"}))

@@ -76,17 +76,22 @@ def test_an_error_of_the_run_is_raised_to_the_one_who_waits_each_time_or_else_wh
         for _ in range(2):
             with pytest.raises(ConfigError, match="is taken"):
                 run.wait(60)
-    assert run.status()["exit"] == "ConfigError: run.dir='x': is taken"
+    assert run.status()["exit"] == "error: run.dir='x': is taken"
     with pytest.raises(ConfigError, match="is taken"), overlap.start(CFG) as run:
         assert run._over.wait(60)
     with pytest.raises(ZeroDivisionError), overlap.start(CFG):  # the block's own error is not hidden
         raise ZeroDivisionError
 
 
-def test_a_block_that_ends_waits_for_the_run_and_one_left_by_an_exception_stops_it(train: Any) -> None:
-    train(lambda *_, **__: threading.Event().wait(0.01) or {"exit": "finished"})
+def test_a_block_that_ends_waits_for_the_run_and_one_left_by_an_exception_stops_it(
+    train: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left, wait = threading.Event(), handle.Run.wait
+    monkeypatch.setattr(handle.Run, "wait", lambda run: (left.set(), wait(run))[1])
+    train(lambda *_, **__: left.wait(60) and {"exit": "finished"})
     with overlap.start(CFG) as run:
         pass
+    monkeypatch.undo()
     assert run.wait(0) == {"exit": "finished"}
     train(until_stopped)
     with pytest.raises(ZeroDivisionError), overlap.start(CFG) as run:

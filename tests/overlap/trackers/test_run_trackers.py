@@ -117,8 +117,8 @@ def test_one_that_hangs_has_a_deadline_at_the_end(stage: Make, monkeypatch: pyte
     session = stage(does={"end": "hang"}).session()
     figures = play(session)
     assert figures["exit"] == "finished"
-    (lost,) = figures["not_written"]  # the last row may still wait, too
-    assert re.fullmatch(r"tracker wandb \(it did not finish in time; (1 time|2 times) from step 5 on\)", lost)
+    (lost,) = figures["not_written"]  # rows that a slow start of the stub has delayed may still wait, too
+    assert re.fullmatch(r"tracker wandb \(it did not finish in time; (1 time|\d+ times) from step 5 on\)", lost)
 
 
 def test_one_that_is_refused_is_bad_input_before_anything_is_started(stage: Make) -> None:
@@ -158,7 +158,10 @@ def test_a_package_that_is_missing_is_told_with_what_installs_it(monkeypatch: py
     assert raised.value.exit_code == 2
 
 
-@pytest.mark.parametrize(("names", "says"), [("[wndb]", "is no tracker; use some of"), ("[wandb,wandb]", "twice")])
+@pytest.mark.parametrize(
+    ("names", "says"),
+    [("[wndb]", "did you mean wandb"), ("[x]", "is no tracker; use some of"), ("[wandb,wandb]", "twice")],
+)
 def test_a_name_that_is_none_is_refused(names: str, says: str) -> None:
     with pytest.raises(ConfigError, match=says):
         load_config(None, [f"run.trackers={names}"])

@@ -148,6 +148,34 @@ def test_slime_gets_a_reward_and_leaves_out_what_could_not_be_judged(monkeypatch
     assert [sample.remove_sample for sample in samples] == [True, True, False, True]
 
 
+def slime_samples(*answers: str, label: Any = TRUTH) -> list[SimpleNamespace]:
+    return [SimpleNamespace(response=answer, label=label, remove_sample=False, reward=None) for answer in answers]
+
+
+def test_slime_counts_no_sample_that_could_not_be_judged_in_the_mean_of_its_group() -> None:
+    group = [*slime_samples(RIGHT, WRONG, RIGHT), *slime_samples(RIGHT, label="no tests")]
+    for sample in group:
+        sample.reward = asyncio.run(slime.reward(None, sample))
+    assert [sample.reward for sample in group] == [1.0, 0.0, 1.0, 0.0]
+    assert slime.judged_groups(None, group)
+    assert [sample.reward for sample in group] == pytest.approx([1.0, 0.0, 1.0, 2 / 3])
+    assert [sample.remove_sample for sample in group] == [False, False, False, True]
+
+
+def test_slimes_filter_drops_a_group_whose_judged_samples_have_one_reward() -> None:
+    group = [*slime_samples(RIGHT, RIGHT), *slime_samples(RIGHT, label="no tests")]
+    for sample in group:
+        sample.reward = asyncio.run(slime.reward(None, sample))
+    assert not slime.judged_groups(None, group)
+    assert [sample.reward for sample in group] == [1.0, 1.0, 1.0]
+
+
+def test_slime_gets_the_rewards_of_a_whole_group_at_once() -> None:
+    group = [*slime_samples(RIGHT, WRONG), *slime_samples(RIGHT, label="no tests")]
+    assert asyncio.run(slime.reward(None, group)) == [1.0, 0.0, 0.5]
+    assert asyncio.run(slime.reward(None, slime_samples(RIGHT, label="no tests"))) == [0.0]
+
+
 @pytest.mark.parametrize("problem", [zoo.SUM, zoo.DOUBLE, zoo.ASSERTS], ids=lambda problem: problem.kind)
 def test_verdicts_are_those_of_the_local_pool(problem: Problem) -> None:
     samples = [sample for sample in pairs.labelled_pairs() if sample.problem.kind == problem.kind]

@@ -98,7 +98,6 @@ SUM = "def sum(a, b): return a - b"
         (HELPED, "assert same(sq(3), 9)", None, True),  # a helper that only the program can have
         (HELPED, "assert not other(sq(3), 9)", None, True),
         (HELPED, "assert same(sq(3), 9) is True", None, True),
-        (SQUARE, "assert True", None, True),  # it asks nothing of the program
         (SUM, "assert sum(5, 3) == 2", None, True),  # named like a builtin, with nothing that says so
         (SUM, "assert sum(5, 3) == 2", "sum", False),
     ],

@@ -71,9 +71,65 @@ def test_what_describes_no_problem_is_told_with_the_forms(given: Any) -> None:
 
 
 def test_nothing_as_the_result_of_a_function_is_null_and_as_an_output_is_refused() -> None:
-    assert problem_of({"fn_name": "f", "inputs": [[1]], "outputs": [None]}).cases == (Case("[1]", "null"),)
+    found = problem_of({"fn_name": "f", "inputs": [[1], [2]], "outputs": [None, 2]})
+    assert found.cases == (Case("[1]", "null"), Case("[2]", "2"))
     with pytest.raises(InvalidProblem, match="an expected output is null: give the text that a program must print"):
         problem_of([{"input": "1", "output": "2"}, {"input": "2", "output": None}])
+
+
+@pytest.mark.parametrize("pairs", [([[1], [2]], [None, None]), (["1", "2"], ["null", " null"]), ([[1]], ["null"])])
+def test_results_that_are_all_null_are_refused_because_a_function_that_returns_nothing_would_pass(pairs: Any) -> None:
+    given, wanted = pairs
+    row = {"fn_name": "f", "inputs": given, "outputs": wanted}
+    if wanted == ["null"]:  # beside arguments as values, a text is the result
+        assert problem_of(row).cases[0].expected == '"null"'
+        return
+    for read in (problem_of, problem_in):
+        with pytest.raises(InvalidProblem, match="every expected result is null, so a function that returns nothing"):
+            read(row)
+
+
+LONG = "9" * 5000
+
+
+@pytest.mark.parametrize(
+    ("given", "case"),
+    [
+        ({"fn_name": "f", "inputs": ["1"], "outputs": [LONG]}, Case("[1]", LONG)),
+        ({"fn_name": "f", "inputs": [f"{LONG}\n2"], "outputs": ["1"]}, Case(f"[{LONG}, 2]", "1")),
+        ({"inputs": [LONG], "outputs": [LONG]}, Case(LONG, LONG)),
+        (
+            {"id": "p", "kind": "function", "fn_name": "f", "cases": [{"input": "[1]", "expected": LONG}]},
+            Case("[1]", LONG),
+        ),
+    ],
+)
+def test_an_integer_of_any_length_in_a_text_is_that_integer(given: Any, case: Case) -> None:
+    assert problem_of(given).cases == (case,)
+    assert problem_of(json.dumps(given)).cases == (case,)
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        {"fn_name": "f", "inputs": [[1]], "outputs": [10**5000]},
+        {"fn_name": "f", "inputs": [[10**5000]], "outputs": [1]},
+        {"inputs": ["1"], "outputs": [10**5000]},
+        {"inputs": [[10**5000, 1]], "outputs": ["1"]},
+        [{"input": "1", "output": 10**5000}],
+        f'{{"fn_name": "f", "inputs": [[1]], "outputs": [{LONG}]}}',
+        f'[{{"input": "1", "output": {LONG}}}]',
+    ],
+)
+def test_a_long_integer_that_is_no_text_is_refused_in_words(row: Any) -> None:
+    with pytest.raises(InvalidProblem, match=r"an integer of more than 4,300 digits: give (inputs|the text)"):
+        problem_of(row)
+
+
+@pytest.mark.parametrize("value", [b"x", object(), {1, 2}])
+def test_a_value_that_json_has_not_is_refused_in_words(value: Any) -> None:
+    with pytest.raises(InvalidProblem, match=r"is no value of JSON .*: give inputs and outputs as JSON text"):
+        problem_of({"fn_name": "f", "inputs": [[value]], "outputs": [1]})
 
 
 RESULTS = [([1], "5", '"5"'), ("1", "5", "5"), ([1], {}, "{}"), ([1], [1, 2], "[1, 2]"), ("1", "[5]", "[5]")]
@@ -116,6 +172,54 @@ def test_asserts_in_functions_that_nothing_calls_are_refused() -> None:
     for text in UNCALLED:
         with pytest.raises(InvalidProblem, match="calls none of its functions, so every program would pass"):
             problem_of([text])
+
+
+SELF = "def f(x):\n    return 2\n"
+EMPTY = [
+    (f"{SELF}assert f(1) == 2", "f"),
+    (f"{SELF}def check(candidate):\n    assert candidate(1) == 2\ncheck(f)", "check"),
+    ("def check(candidate):\n    assert check('1') == 'Yes'\ncheck(check)", "check"),
+    ("class Solution:\n    def f(self):\n        return 2\nassert Solution().f() == 2", "Solution"),
+    ("f = lambda x: 2\nassert f(1) == len([1, 2])", "f"),
+    ("from math import sqrt\nassert sqrt(4) == 2", "sqrt"),
+    ("try:\n    f\nexcept NameError:\n    def f(x): return 2\nassert f(1) == 2", "f"),
+]
+MEANT = [
+    "def ref(x): return 2\nassert f(1) == ref(1)", "assert sum([1, 2]) == 3", "x = [1]\nassert sum(x) == 1",
+    "from solution import f\nassert f(1) == 2", "import main\nassert main.f(1) == 2",
+    "from main import *\nassert f(1) == 2", "import sys\nassert sys.modules['main'].f(1) == 2",
+    "from importlib import import_module\nassert import_module('main').f(1) == 2",
+    "def run():\n    import solution\n    assert solution.f(1) == 2\nrun()", "assert globals()['f'](1) == 2",
+    "def check(candidate):\n    assert candidate(1) == 2\ncheck(f)", "assert [f(x) for x in (1, 2)] == [2, 2]",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "names"), EMPTY)
+def test_asserts_about_what_the_test_itself_defines_are_refused(text: str, names: str) -> None:
+    for given in ([text], {"fn_name": "f", "assert_case": [text]}, {"test_list": ["assert f(1) == 2", text]}):
+        with pytest.raises(InvalidProblem, match=rf"defines itself what it asserts \({names}\), and asks nothing"):
+            problem_of(given)
+    with pytest.raises(InvalidProblem, match="defines itself what it asserts"):
+        problem_in({"id": "p", "test_list": [text], "answer": "def f(x): return 2\nassert f(1) == 2"})
+    with pytest.raises(InvalidProblem, match="defines itself what it asserts"):
+        problem_in({"id": "p", "test": text})
+
+
+@pytest.mark.parametrize("text", ["assert True", "assert 1 == 1", "x = 1\nassert x == 1"])
+def test_asserts_that_use_nothing_of_the_programs_are_refused(text: str) -> None:
+    with pytest.raises(InvalidProblem, match="input uses nothing of a program, so every program would pass"):
+        problem_of([text])
+
+
+def test_asserts_of_a_builtin_are_refused_where_the_problem_is_about_another_function() -> None:
+    with pytest.raises(InvalidProblem, match="uses nothing of a program"):
+        problem_of({"fn_name": "f", "assert_case": ["assert len([1]) == 1"]})
+    assert problem_of({"fn_name": "sum", "assert_case": ["assert sum([1]) == 1"]}).kind == "assert"
+
+
+@pytest.mark.parametrize("text", MEANT)
+def test_asserts_that_may_ask_something_of_the_program_are_judged(text: str) -> None:
+    assert problem_of([text]).kind == "assert"
 
 
 @pytest.mark.parametrize("tests", [[{"input": "1", "output": None}], {"inputs": ["1"], "outputs": ["1", "2"]}])

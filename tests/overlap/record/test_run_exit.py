@@ -1,0 +1,58 @@
+"""How a run can end: each way has its words in one place, and what reads them knows all of them."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from places import ROOT
+
+from overlap.errors import StoppedError
+from overlap.record import RunExit
+from overlap.run.restarts import reason_of
+
+TOLD = [member for member in RunExit if member is not RunExit.NOT_BEGUN]
+
+
+@pytest.mark.parametrize("member", RunExit)
+def test_a_text_is_known_by_the_words_that_it_begins_with_and_a_detail_changes_nothing(member: RunExit) -> None:
+    assert RunExit.of(member.value) is RunExit.of(f"{member}: stopped, finished") is member
+
+
+def test_a_text_without_known_words_is_refused_with_those_that_there_are() -> None:
+    with pytest.raises(ValueError, match=r"'vanished' is no end of a run.*finished.*error"):
+        RunExit.of("vanished")
+
+
+def test_the_documentation_has_a_row_for_every_end_and_no_other() -> None:
+    page = (ROOT / "docs" / "training.md").read_text("utf-8")
+    table = page.partition("| `exit` begins with |")[2].partition("\n\n")[0]
+    assert re.findall(r"^\| `(.+?)` \|", table, re.MULTILINE) == [member.value for member in TOLD]
+
+
+def test_what_is_complete_was_measured_and_what_was_measured_ended_in_order() -> None:
+    assert all(member.measured or not member.complete for member in RunExit)
+    assert all(member.in_order or not member.measured for member in RunExit)
+
+
+@pytest.mark.parametrize(
+    ("error", "member"),
+    [
+        (StoppedError("x"), RunExit.STOPPED),
+        (KeyboardInterrupt(2), RunExit.INTERRUPTED),
+        (ValueError("finished"), RunExit.ERROR),
+    ],
+)
+def test_what_ended_a_run_early_has_its_words(error: BaseException, member: RunExit) -> None:
+    assert RunExit.of(reason_of(error)) is member
+
+
+def test_no_other_module_has_these_words_of_its_own() -> None:
+    words = "|".join(re.escape(member) for member in TOLD if " " in member or member is RunExit.DRAINED)
+    found = [
+        str(path.relative_to(ROOT))
+        for package in ("overlap", "recipes")
+        for path in (ROOT / package).rglob("*.py")
+        if re.search(f'"({words})', path.read_text("utf-8"))
+    ]
+    assert found == ["overlap/record/run_exit.py"]
