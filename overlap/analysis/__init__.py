@@ -10,18 +10,11 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from overlap.analysis.difference import compared, difference_of
     from overlap.analysis.health import CHECKS, run_warnings
+    from overlap.analysis.packed_columns import PACKED_COLUMNS, unpacked_bytes, unpacked_floats, unpacked_ints
     from overlap.analysis.run_data import RunData, load_run
     from overlap.analysis.run_warning import RunWarning
     from overlap.analysis.sample_exports import EXPORTS
-    from overlap.analysis.sample_file import (
-        GroupKey,
-        SampleFile,
-        SampleHead,
-        group_key,
-        unpacked_bytes,
-        unpacked_floats,
-        unpacked_ints,
-    )
+    from overlap.analysis.sample_file import GroupKey, SampleFile, SampleHead, group_key
     from overlap.analysis.sample_reason import (
         ACCEPTED,
         dropped_words,
@@ -41,6 +34,7 @@ __all__ = [
     "ACCEPTED",
     "CHECKS",
     "EXPORTS",
+    "PACKED_COLUMNS",
     "GroupKey",
     "RunData",
     "RunWarning",

@@ -6,6 +6,8 @@ from collections.abc import Iterable, Mapping
 from types import NoneType
 from typing import Any
 
+from overlap.analysis.packed_columns import PACKED_COLUMNS
+
 Shape = Mapping[str, tuple[type, ...]]
 
 _WHOLE, _TEXT, _FLAG, _LIST, _OBJECT = (int,), (str,), (bool,), (list,), (dict,)
@@ -40,15 +42,17 @@ BULK: Shape = {"prompt": _TEXT, "answer": _TEXT}
 """What every sample has behind its head, those of the earlier format too."""
 LATER: Shape = {
     "program": (dict, NoneType), "tests": _LIST, "dialog": _TEXT_OR_NONE, "forks": _LIST,
-    **dict.fromkeys(("kind", "compile_log", "token_ids", "logprobs", "learner_logprobs", "mask"), _TEXT),
+    "kind": _TEXT, "compile_log": _TEXT,
 }  # fmt: skip
-"""What it may have."""
+"""What it may have, beside ``PACKED_COLUMNS``."""
 _TEST: Shape = {"index": _WHOLE, "verdict": _TEXT}
 _TEST_LATER: Shape = {
     **dict.fromkeys(("input", "expected", "got", "stderr"), _EXCERPT), "message": _TEXT,
     **dict.fromkeys(("cpu_s", "wall_s", "memory_bytes"), _NUMBER_OR_NONE),
     **dict.fromkeys(("exit", "signal"), _WHOLE_OR_NONE),
 }  # fmt: skip
+_ITEMS: Shape = {"kept_as": _TEXT, "parts": _NUMBER, "verdicts": _WHOLE}
+"""What a list or an object holds."""
 _EXCERPT_KEYS: Shape = {"head": _TEXT, "tail": _TEXT, "bytes": _WHOLE, "sha256": _TEXT}
 
 
@@ -73,6 +77,18 @@ def check_alike(rows: Iterable[Any], shape: Shape) -> None:
         if form not in right:
             check_row(row, shape)  # raises for what is no object
             right.add(form)
+        _check_items(row)
+
+
+def _check_items(row: Mapping[str, Any]) -> None:
+    """Raise ValueError where a list or an object of a row holds something else than it should."""
+    for name, types in _ITEMS.items():
+        held = row.get(name, ())
+        if not all(type(item) in types for item in (held.values() if type(held) is dict else held)):
+            raise ValueError(f"{name} is {str(held)[:40]!r}")
+    spans = row.get("versions", ())
+    if not all(type(span) is list and set(map(type, span)) == {int} for span in spans):
+        raise ValueError(f"versions is {str(spans)[:40]!r}")
 
 
 def check_rows(rows: Iterable[Any], shape: Shape) -> None:
@@ -80,6 +96,7 @@ def check_rows(rows: Iterable[Any], shape: Shape) -> None:
     for number, row in enumerate(rows, 1):
         try:
             check_row(row, shape)
+            _check_items(row)
         except ValueError as error:
             raise ValueError(f"row {number}: {error}") from error
 
@@ -88,6 +105,7 @@ def check_bulk(row: Any) -> None:
     """Raise ValueError where the texts, the program or the tests of a whole sample are of another form."""
     check_row(row, BULK)
     check_row(row, LATER, may=True)
+    _check_packed(row)
     if row.get("program") is not None:
         check_row(row["program"], {"source": _TEXT, "language": _TEXT_OR_NONE})
     for test in row.get("tests") or ():
@@ -98,3 +116,17 @@ def check_bulk(row: Any) -> None:
                 check_row(test[name], _EXCERPT_KEYS)
     for fork in row.get("forks") or ():
         check_row(fork, {"text": _TEXT, "finish": _TEXT})
+        _check_packed(fork)
+
+
+def _check_packed(branch: Mapping[str, Any]) -> None:
+    """Raise ValueError where the numbers of a branch's tokens cannot be unpacked, or are not one a token."""
+    counts = {}
+    for name in sorted(PACKED_COLUMNS.keys() & branch.keys()):
+        try:
+            counts[name] = len(PACKED_COLUMNS[name](branch[name]))
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"{name} cannot be unpacked: {error}") from error
+    of_tokens = {name: count for name, count in counts.items() if count and name != "prompt_token_ids"}
+    if len(set(of_tokens.values())) > 1:
+        raise ValueError(f"there are {', '.join(f'{count} {name}' for name, count in of_tokens.items())}")

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from overlap.analysis import (
+    PACKED_COLUMNS,
     difference_of,
     first_failed_test,
     program_end,
@@ -24,7 +25,6 @@ _LISTED = (
     *("split", "step", "group", "sample", "prompt_id", "reward", "advantage", "verdict", "failure", "dropped"),
     *("kept_as", "weak", "passed", "total", "tokens", "truncated", "turns", "generate_s", "verify_s"),
 )
-_PACKED = {"token_ids", "logprobs", "learner_logprobs", "mask", "prompt_token_ids"}
 _DIGITS = 5
 
 
@@ -39,7 +39,7 @@ def sample_parts(row: Mapping[str, Any]) -> dict[str, Any]:
     failed = first_failed_test(row)
     found = branches(row) if row["turns"] > 1 or row["branches"] > 1 else []
     return {
-        **{name: value for name, value in row.items() if name not in _PACKED},
+        **{name: value for name, value in row.items() if name not in PACKED_COLUMNS},
         "why": reason(row),
         "good": passed(row),
         "tests": [_test_parts(test, row.get("kind") or "") for test in row.get("tests") or ()],

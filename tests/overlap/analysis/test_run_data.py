@@ -100,7 +100,13 @@ DEEP = "[" * 100_000 + "\n"
 BROKEN = {
     "config.yaml": ("- 1\n", "run: 3\n", DEEP),
     "metrics.jsonl": ("{}\n", '{"step": null}\n', "[1]\n", DEEP),
-    "groups.jsonl": ("{}\n", "null\n", _problem(0, "a", 0, tokens="x"), _problem(0, "a", 0, verdicts=None), DEEP),
+    "groups.jsonl": (
+        "{}\n",
+        "null\n",
+        _problem(0, "a", 0, tokens="x"),
+        _problem(0, "a", 0, verdicts={"WA": "x"}),
+        DEEP,
+    ),
     "summary.json": ("[]", "3", '{"exit": null}', DEEP),
 }
 
