@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from overlap.analysis.difference import compared, difference_of
     from overlap.analysis.health import CHECKS, run_warnings
     from overlap.analysis.packed_columns import PACKED_COLUMNS, unpacked_bytes, unpacked_floats, unpacked_ints
-    from overlap.analysis.run_data import RunData, load_run
+    from overlap.analysis.run_data import RunData, load_run, rewards_are_passes
     from overlap.analysis.run_warning import RunWarning
     from overlap.analysis.sample_exports import EXPORTS
     from overlap.analysis.sample_file import GroupKey, SampleFile, SampleHead, group_key
@@ -48,6 +48,7 @@ __all__ = [
     "load_run",
     "program_end",
     "reason",
+    "rewards_are_passes",
     "run_warnings",
     "test_message",
     "unpacked_bytes",

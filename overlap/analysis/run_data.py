@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
@@ -132,7 +132,7 @@ class RunData:
         from overlap.evaluation import PassRate  # a third of the time that a command takes to start
 
         rows = [row for row in self.groups if row["split"] == "heldout"]
-        binary = all(_is_binary(row) for row in rows)  # in one evaluation alone it may be by chance
+        binary = rewards_are_passes(rows)
         found: dict[int, list[ProblemTally]] = {}
         for row in rows:
             found.setdefault(row["step"], []).append(_tally(row, binary))
@@ -198,8 +198,9 @@ def _rewards(row: Mapping[str, Any]) -> float:
     return float((row["reward"] or 0.0) * (row["samples"] - row["failed"]))
 
 
-def _is_binary(row: Mapping[str, Any]) -> bool:
-    return math.isclose(_rewards(row), row["solved"], abs_tol=1e-6)
+def rewards_are_passes(rows: Iterable[Mapping[str, Any]]) -> bool:
+    """Whether the mean rewards of these groups are their pass rates: in one evaluation alone that may be by chance."""
+    return all(math.isclose(_rewards(row), row["solved"], abs_tol=1e-6) for row in rows)
 
 
 def _tally(row: Mapping[str, Any], binary: bool) -> ProblemTally:

@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from overlap.record.rundir import RunDir
     from overlap.record.sample_rows import SampleNotes, SampleRows
     from overlap.record.sample_writer import SampleWriter
-    from overlap.record.timing import judged, mean, result_timing
+    from overlap.record.timing import WALL_PARTS, judged, mean, result_timing
     from overlap.record.trace import Tracer
     from overlap.record.traffic import BusyClock
     from overlap.record.write_failures import WriteFailures
@@ -63,6 +63,7 @@ __all__ = [
     "LEARNER",
     "MARK",
     "PASS_AT_1",
+    "WALL_PARTS",
     "BusyClock",
     "CallbackCost",
     "Carryover",

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from overlap.atomic import write_atomic
 from overlap.record.report import PASS_AT_1, Rows, column, finite
-from overlap.record.timing import NAN, mean
+from overlap.record.timing import NAN, WALL_PARTS, mean
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -256,16 +256,9 @@ def _from_zero(axes: Axes) -> None:
 
 
 def _time(axes: Axes, rows: Rows, steps: list[float]) -> str:
-    parts = (
-        ("generate", "generate_s", BLUE),
-        ("exposed reward", "exposed_reward_s", RED),
-        ("learn", "learn_s", ORANGE),
-        ("sync", "sync_s", GREEN),
-        ("parity check", "parity_s", GREY),
-    )
     bottom = [0.0] * len(rows)
-    for label, name, color in parts:
-        heights = [v if math.isfinite(v) else 0.0 for v in column(rows, f"time/{name}")]
+    for (label, metric), color in zip(WALL_PARTS, (BLUE, RED, ORANGE, GREEN, GREY), strict=True):
+        heights = [v if math.isfinite(v) else 0.0 for v in column(rows, metric)]
         top = [b + h for b, h in zip(bottom, heights, strict=True)]
         if any(heights) and len(rows) <= BARS:
             axes.bar(steps, heights, bottom=bottom, width=0.85, color=color, label=label)

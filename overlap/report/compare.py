@@ -13,7 +13,7 @@ from overlap.errors import count_of
 from overlap.evaluation import PassRate, paired_change
 from overlap.record import duration
 from overlap.report.charts import COLOURS, Series, line_chart, or_zero
-from overlap.report.outcome import bounds, dumbbells, evaluation_points, percent_or, reward_ends
+from overlap.report.outcome import bounds, change_texts, dumbbells, evaluation_points, percent_or, reward_ends
 from overlap.report.page import esc, section, table
 from overlap.report.settings import flat, shown
 
@@ -122,17 +122,12 @@ def _paired(base: PassRate, first: str, rate: PassRate, name: str) -> PairedResu
     change = paired_change(base, rate)
     if not change.problems:
         return PairedResult(name, first, (base, rate), "", "", "no problem in common")
-    spec, unit, scale = ("+.1f", " points", 100) if base.binary and rate.binary else ("+.3f", "", 1)
+    binary = base.binary and rate.binary
+    difference, interval = change_texts(change.value, change.low, change.high, binary=binary)
     unclear = "no clear difference: the interval includes 0"
     says = "better" if change.low > 0 else "worse" if change.high < 0 else unclear
-    return PairedResult(
-        name,
-        first,
-        (base, rate),
-        f"{scale * change.value:{spec}}{unit}",
-        f"{scale * change.low:{spec}} to {scale * change.high:{spec}}",
-        f"{says} ({count_of(change.problems, 'problem')})",
-    )
+    says = f"{says} ({count_of(change.problems, 'problem')})"
+    return PairedResult(name, first, (base, rate), difference, interval, says)
 
 
 def paired_tests(runs: Sequence[RunData], names: Sequence[str]) -> str:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
-from overlap.analysis import RunData, RunWarning
+from overlap.analysis import RunData, run_warnings
 from overlap.errors import count_of
 from overlap.evaluation import PassRate, paired_change
 from overlap.record import duration, mean
@@ -66,15 +65,17 @@ def _heldout_cards(run: RunData) -> list[str]:
     if len(points) > 1:
         cards.append(card(f"{name} after step {points[-1][0]}", percent_or(last), interval(last)))
     if change := _change(run):
-        binary = last["measure"] != "mean reward"
-        value = f"{100 * change[0]:+.1f} points" if binary else f"{change[0]:+.3f}"
-        between = (
-            f"{100 * change[1]:+.1f} to {100 * change[2]:+.1f}" if binary else f"{change[1]:+.3f} to {change[2]:+.3f}"
-        )
+        value, between = change_texts(*change[:3], binary=last["measure"] != "mean reward")
         unclear = "no clear change, " if change[1] <= 0 <= change[2] else ""
         note = f"{unclear}95% CI {between}; {count_of(change[3], 'problem')}, each against itself"
         cards.append(card("change", value, note))
     return cards
+
+
+def change_texts(value: float, low: float, high: float, *, binary: bool) -> tuple[str, str]:
+    """A change of a rate in points of 100, of another mean as a number; and its bounds."""
+    spec, unit, scale = ("+.1f", " points", 100) if binary else ("+.3f", "", 1)
+    return f"{scale * value:{spec}}{unit}", f"{scale * low:{spec}} to {scale * high:{spec}}"
 
 
 def _change(run: RunData) -> tuple[float, float, float, int] | None:
@@ -114,10 +115,11 @@ def bounds(figures: dict[str, Any]) -> str:
     return f"95% CI {percent_or(low)} to {percent_or(high)}"
 
 
-def warnings(found: Sequence[RunWarning], run: RunData) -> str:
+def warnings(run: RunData) -> str:
     """What the checks found, each with its way out."""
     if not run.steps:
         return section("warnings", "Warnings", '<p class="note">No step has ended yet.</p>')
+    found = run_warnings(run)
     if not found:
         return section("warnings", "Warnings", '<p class="note">None: all checks of docs/report.md passed.</p>')
     boxes = []

@@ -51,6 +51,13 @@ def page_of(*runs: Path, out: Path | None = None) -> tuple[str, Page]:
     return text, page
 
 
+def test_a_browser_understands_every_border_of_the_style() -> None:
+    style = (Path(overlap.__file__).parent / "report" / "style.css").read_text("utf-8")
+    borders = re.findall(r"border[a-z-]*: *([^;}]+)", style)
+    known = re.compile(r"(0|none|collapse|\d+px|\d+px solid (currentColor|var\(--[a-z]+\)))$")
+    assert [border for border in borders if not known.match(border.strip())] == []
+
+
 def test_the_page_of_a_run_has_all_sections_and_loads_nothing(tmp_path: Path) -> None:
     text, page = page_of(made_run(tmp_path / "run", steps=12, groups=4, samples=4))
     sections = [attrs["id"] for tag, attrs in page.tags if tag == "section"]
