@@ -17,6 +17,7 @@ from overlap.analysis import (
 )
 from overlap.errors import ConfigError
 from overlap.view.branches import branches, depth
+from overlap.view.program_text import program_parts
 from overlap.view.sample_filter import passed
 from overlap.view.source import taught
 from overlap.view.tokens import TOKEN_FIGURES, SampleTokens, TokenTexts
@@ -54,30 +55,6 @@ def _test_parts(test: Mapping[str, Any], kind: str) -> dict[str, Any]:
     texts = {name: whole_text(test.get(name)) for name in ("input", "expected", "got", "stderr")}
     told = {"message": test_message(test), "words": verdict_words(test["verdict"]), "ending": program_end(test)}
     return {**test, **texts, **told, "diff": difference_of(kind, test)}
-
-
-def program_parts(source: str, language: str) -> list[list[str]]:
-    """A program in parts, each with its kind: the first letters of pygments' short names, "" where there is none."""
-    try:
-        from pygments.lexers import get_lexer_by_name
-        from pygments.token import STANDARD_TYPES
-        from pygments.util import ClassNotFound
-
-        lexer = get_lexer_by_name(language, stripnl=False, ensurenl=False)
-    except ImportError:
-        return [["", source]]
-    except ClassNotFound:
-        return [["", source]]
-    parts: list[list[str]] = []
-    for kind, text in lexer.get_tokens(source):
-        short = STANDARD_TYPES.get(kind, "")
-        short = short if short in ("nf", "nc", "nb") else short[:1]
-        short = short if short in ("k", "s", "c", "m", "nf", "nc", "nb") else ""
-        if parts and parts[-1][0] == short:
-            parts[-1][1] += text
-        else:
-            parts.append([short, text])
-    return parts
 
 
 def group_parts(row: Mapping[str, Any] | None, samples: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from typing import Any
 
 from overlap.analysis import ACCEPTED, GroupKey, RunData, SampleFile, SampleHead, dropped_words, group_key, load_run
 from overlap.config import path_given
+from overlap.core import reaches
 from overlap.record import RunFile, exported_policy
 
 
@@ -62,7 +63,7 @@ def group_rows(run: RunData) -> list[dict[str, Any]]:
 
 
 def groups_of(heads: Iterable[SampleHead]) -> list[dict[str, Any]]:
-    """Rows as in ``groups.jsonl`` made of samples; ``solved`` counts accepted ones."""
+    """Rows as in ``groups.jsonl``, made of samples."""
     found: dict[GroupKey, list[dict[str, Any]]] = {}
     for _, _, head in heads:
         found.setdefault(group_key(head), []).append(head)
@@ -78,8 +79,8 @@ def _group_row(samples: list[dict[str, Any]]) -> dict[str, Any]:
         "group": first["group"],
         "prompt_id": first["prompt_id"],
         "samples": len(samples),
-        "solved": sum(s["verdict"] == ACCEPTED if s["verdict"] else s["reward"] == 1.0 for s in samples),
-        "failed": sum(bool(s["failure"]) for s in samples),
+        "solved": sum(s["verdict"] == ACCEPTED if s["verdict"] else reaches(s["reward"] or 0.0, 1.0) for s in samples),
+        "failed": len(samples) - len(rewards),
         "truncated": sum(s["truncated"] for s in samples),
         "tokens": sum(s["tokens"] for s in samples),
         "reward": sum(rewards) / len(rewards) if rewards else None,

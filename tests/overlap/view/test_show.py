@@ -210,6 +210,13 @@ def test_a_file_of_answers_is_shown_like_a_run(tmp_path: Path, shown: Shown) -> 
     assert "expected `7`, got `8`" in shown(answers, "--failed")
 
 
+def test_answers_without_a_judge_are_solved_from_a_reward_of_1_on_as_in_a_run(tmp_path: Path, shown: Shown) -> None:
+    rows = [kept_row(sample=n, verdict=None, reward=reward) for n, reward in enumerate((1.5, 0.9, None))]
+    answers = write_rows(tmp_path / "run", *rows) / "trajectories.jsonl"
+    (group,) = [line.split() for line in shown(answers.rename(tmp_path / "a.jsonl")).splitlines() if " p4 " in line]
+    assert group[2:5] == ["3", "1", "1.2"]
+
+
 def test_a_run_without_samples_says_so(tmp_path: Path, shown: Shown) -> None:
     run = write_rows(tmp_path / "run", config="run: {samples: none}\n")
     assert "no samples are kept here" in shown(run)
