@@ -1,4 +1,4 @@
-"""What the recipe's own commands have in common: wrong words are told in one line, with exit code 2."""
+"""What the command lines of the recipe's own commands have in common."""
 
 from __future__ import annotations
 
@@ -6,17 +6,12 @@ import argparse
 import sys
 from collections.abc import Sequence
 from datetime import date
-from typing import NoReturn
 
-from overlap.errors import one_line
+from overlap.commands import OneLineParser
 
 
-class Parser(argparse.ArgumentParser):
-    """Tells what is wrong in one line. Overrides (section.field=value) may stand anywhere."""
-
-    def error(self, message: str) -> NoReturn:
-        print(f"overlap: bad input: {one_line(message)} (--help tells more)", file=sys.stderr)
-        raise SystemExit(2)
+class Parser(OneLineParser):
+    """Overrides (section.field=value) may stand anywhere."""
 
     def parse(self, argv: Sequence[str] | None) -> argparse.Namespace:
         """Words with "." before a "=" are overrides wherever they stand, and go to ``overrides``."""

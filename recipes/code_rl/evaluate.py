@@ -30,6 +30,7 @@ from overlap.pipeline import PromptSplit, check_splits, filter_prompts
 from overlap.placement import devices_here
 from overlap.policy import DEFAULT_POLICY, policy_digest, resolve_policy
 from overlap.prepare import RunInputs, load_tokenizer
+from overlap.process import scratch_directory
 from overlap.record import Progress, quiet
 from recipes.code_rl import evaluation_report as report
 from recipes.code_rl.command_line import Parser, counts, day, positive
@@ -45,6 +46,7 @@ from recipes.code_rl.evaluation_sets import (
     read_set,
     requested_sets,
 )
+from recipes.code_rl.task import SPLITS
 
 _CONFIGS = Path(__file__).parent / "configs"
 DEFAULT_CONFIG = _CONFIGS / "cpu_smollm2.yaml"
@@ -229,8 +231,6 @@ def evaluation_of(args: argparse.Namespace) -> Evaluation:
 
 def _with_held_out(cfg: Config, of: Config) -> Config:
     """Whatever policy is asked, the held-out problems are those of the configuration: figures can be compared."""
-    from recipes.code_rl.task import SPLITS
-
     measured = SPLITS.get(of.model.policy.lower())
     if cfg.data.train or cfg.data.heldout or measured is None:
         return cfg
@@ -282,8 +282,6 @@ def evaluate_command(args: argparse.Namespace) -> int:
 
 
 def _dry_run(asked: Evaluation) -> None:
-    from overlap.process import scratch_directory
-
     with scratch_directory() as (scratch, _):
         inputs = asked.prepare(scratch, read_only=True)
     prompts = inputs.heldout

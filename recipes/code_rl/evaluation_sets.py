@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 from overlap.core import LeftOut, Prompt
 from overlap.errors import ConfigError
 from overlap.rows import SourceRow
-from overlap.task import Task, load_task, task_options
+from overlap.task import Task, load_task
 from recipes.code_rl.cases import Judging
 from recipes.code_rl.data import ProblemSet, load_problems
 from recipes.code_rl.splits import is_split_file
@@ -162,9 +162,9 @@ def read_set(asked: RequestedSet, cfg: Config) -> EvaluationSet:
         asked = replace(asked, source=cfg.data.heldout)
     if not asked.source:
         return EvaluationSet(asked, ProblemSet("", code_task(cfg).problems("heldout")))
-    options = task_options(cfg, CodeTask)
-    packages = tuple(dict.fromkeys((*options.packages, *asked.packages)))
-    judging = Judging(0, cfg.verify.cpu_s, options.preamble, packages)
+    judging = Judging.from_config(cfg, CodeTask)
+    packages = tuple(dict.fromkeys((*judging.packages, *asked.packages)))
+    judging = replace(judging, tests_per_problem=0, packages=packages)
     outside, dated = 0, False
 
     def wanted(row: SourceRow) -> bool:

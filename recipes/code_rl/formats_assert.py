@@ -15,8 +15,8 @@ from typing import Any
 
 from overlap.rows import SourceRow
 from recipes.code_rl import assert_tests
-from recipes.code_rl.cases import Judging
-from recipes.code_rl.core import LANGUAGE, REFERENCES_KEPT, CodeProblem
+from recipes.code_rl.cases import Judging, refuse_other_languages
+from recipes.code_rl.core import REFERENCES_KEPT, CodeProblem
 from sandbox.core import Case
 
 _DEF = re.compile(r"^(?:async )?def (\w+)", re.MULTILINE)
@@ -50,9 +50,7 @@ def read_humaneval(row: SourceRow, judging: Judging) -> CodeProblem:
 
 def read_humaneval_x(row: SourceRow, judging: Judging) -> CodeProblem:
     """HumanEval-X names the language in its id and no entry point."""
-    language = row.id("task_id").partition("/")[0].lower()
-    if language != "python":
-        raise row.fault(language, "programs are judged in Python here", LANGUAGE)
+    refuse_other_languages(row, row.id("task_id").partition("/")[0])
     names = _DEF.findall(row.text("declaration"))
     if not names:
         raise row.fault(row.text("declaration"), "declares no function")

@@ -16,13 +16,13 @@ import os
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from overlap.atomic import write_atomic
 from overlap.cli import command, ending_in_order, print_output
-from overlap.commands import SandboxComponent
+from overlap.commands import ANY_CORES, SandboxComponent
 from overlap.config import Config, load_config
 from overlap.core import LeftOut, Probe, Prompt
 from overlap.errors import ConfigError
@@ -32,7 +32,7 @@ from overlap.process import handle_interrupts, run_to_end, scratch_directory
 from overlap.record import Console, check_out, quiet
 from overlap.rows import source_rows
 from overlap.run import open_components
-from overlap.task import Task, task_options
+from overlap.task import Task
 from recipes.code_rl.cases import Judging
 from recipes.code_rl.command_line import Parser, positive
 from recipes.code_rl.core import CodeProblem
@@ -183,12 +183,13 @@ class Preparation:
             filters = Filters(evaluated, self.fewest_tests, self.references)
 
             async def work() -> None:
-                task = References((*task_options(self.cfg, CodeTask).packages, *CONTEST_MODULES))
+                judging = replace(Judging.from_config(self.cfg, CodeTask), tests_per_problem=0)
+                task = References((*judging.packages, *CONTEST_MODULES))
                 pool = open_pool(self.cfg, task, scratch)
                 async with AsyncExitStack() as stack:
                     if self.references:
                         await open_components({"sandbox": SandboxComponent(pool)}, stack, reaper, console.print)
-                    await self._choose(pool, task, filters, console)
+                    await self._choose(pool, task, judging, filters, console)
 
             run_to_end(work, interrupts)
         rows = ({**row, "source": self._named(row["source"])} for row in self.outcome.rows)
@@ -212,9 +213,7 @@ class Preparation:
             console.print(f"{len(found.problems)} problems of {name} are not trained on")
             yield from ((problem.place or problem.id, problem.statement) for problem in found.problems)
 
-    async def _choose(self, pool: Pool, task: References, filters: Filters, console: Console) -> None:
-        options = task_options(self.cfg, CodeTask)
-        judging = Judging(0, self.cfg.verify.cpu_s, options.preamble, options.packages)
+    async def _choose(self, pool: Pool, task: References, judging: Judging, filters: Filters, console: Console) -> None:
         outcome, known = self.outcome, dict(known_references(checked_file()))
         found = candidates(self.sources, judging, filters, outcome)
         for part in iter(lambda: list(itertools.islice(found, PART)), []):
@@ -261,7 +260,7 @@ def prepare_parser() -> Parser:
 def preparation_of(args: argparse.Namespace) -> Preparation:
     """What the words of the command line ask for. Raises ConfigError."""
     # References are judged on all cores; a configuration for a large machine is read on a small one all the same.
-    cfg = load_config(args.config, ["verify.workers=1", *args.overrides])
+    cfg = load_config(args.config, [*ANY_CORES, *args.overrides])
     sources = tuple(args.sources) or (cfg.data.train,)
     if not all(sources):
         raise ConfigError("SOURCE", "", "name a file or hub id, for data.train of this configuration is empty")
