@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from datetime import date
 
-from overlap.commands import OneLineParser
+from overlap.commands import OneLineParser, unknown_words
 
 
 class Parser(OneLineParser):
@@ -21,7 +21,9 @@ class Parser(OneLineParser):
             action = self._option_string_actions.get(before)
             is_value = action is not None and action.nargs != 0
             (overrides if _overrides(word) and not is_value else taken).append(word)
-        args = self.parse_args(taken)
+        args, rest = self.parse_known_args(taken)
+        if rest:
+            self.error(unknown_words(rest, words, self.flags, fields=False))
         args.overrides = overrides
         return args
 

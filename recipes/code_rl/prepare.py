@@ -37,7 +37,7 @@ from recipes.code_rl.cases import Judging
 from recipes.code_rl.command_line import Parser, positive
 from recipes.code_rl.core import CodeProblem
 from recipes.code_rl.data import counted, load_problems, long_integers, read_problems
-from recipes.code_rl.evaluation_sets import KNOWN
+from recipes.code_rl.evaluation_sets import KNOWN, check_source
 from recipes.code_rl.probes import probes
 from recipes.code_rl.statements import Statements, words_of
 from recipes.code_rl.task import CodeTask
@@ -208,6 +208,8 @@ class Preparation:
     def _evaluated(self, console: Console) -> Iterator[tuple[str, str]]:
         """(place, statement) of all problems that are evaluated on."""
         for name in self.against:
+            if name not in KNOWN:
+                check_source("--against", name, tuple(KNOWN))
             source = KNOWN[name].source if name in KNOWN else name
             found = load_problems(source, Judging(1, packages=("numpy",)), "--against")
             console.print(f"{len(found.problems)} problems of {name} are not trained on")

@@ -244,7 +244,7 @@ def test_a_published_set_that_cannot_be_read_is_told_with_how_a_copy_is_named(mo
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (["--bogus"], "unrecognized arguments: --bogus"),
+        (["--bogus"], "there is no --bogus"),
         (["--samples", "none"], "use a whole number"),
         (["--samples", "4", "--k", "8"], "pass@k needs k samples"),
         (["--top-p", "1.5"], "use a share above 0"),
@@ -256,7 +256,7 @@ def test_a_published_set_that_cannot_be_read_is_told_with_how_a_copy_is_named(mo
         (["--set", "mine"], "no such set and no such file; known are livecodebench"),
         (["/no/such/policy"], "no such directory"),
         (["learn.lrr=1"], "did you mean learn.lr?"),
-        (["one", "two"], "unrecognized arguments: two"),
+        (["one", "two"], "two is not known here"),
         (["--config", "/no/such.yaml"], "cannot be read"),
         (["--out", "/etc/passwd"], "is a file; name a folder"),
     ],

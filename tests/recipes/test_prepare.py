@@ -113,8 +113,9 @@ def test_a_command_that_was_stopped_judges_no_reference_twice(
     ("words", "says"),
     [
         (["/no/such.jsonl"], "no such file"),
-        (["--bogus"], "unrecognized arguments"),
+        (["--agaist", "none"], "there is no --agaist; did you mean --against?"),
         (["--against", "/no/such.jsonl"], "no such file"),
+        (["--against", "codeforce"], "no such set and no such file; did you mean codeforces?"),
         (["--min-tests", "0"], "use a whole number"),
     ],
 )
