@@ -27,6 +27,7 @@ from overlap.config import Config, load_config
 from overlap.core import LeftOut, Probe, Prompt
 from overlap.errors import ConfigError
 from overlap.evaluation import FAILED, check_problems, digest_of, known_references, open_pool, remember
+from overlap.pipeline import PromptSplit
 from overlap.prepare import checked_file
 from overlap.process import handle_interrupts, run_to_end, scratch_directory
 from overlap.record import Console, check_out, quiet
@@ -36,7 +37,7 @@ from overlap.task import Task
 from recipes.code_rl.cases import Judging
 from recipes.code_rl.command_line import Parser, positive
 from recipes.code_rl.core import CodeProblem
-from recipes.code_rl.data import counted, load_problems, long_integers, read_problems
+from recipes.code_rl.data import load_problems, long_integers, read_problems
 from recipes.code_rl.evaluation_sets import KNOWN, check_source
 from recipes.code_rl.probes import probes
 from recipes.code_rl.statements import Statements, words_of
@@ -89,6 +90,10 @@ class FilterOutcome:
     def kept(self) -> int:
         return sum(row["split"] == "train" for row in self.rows)
 
+    @property
+    def _split(self) -> PromptSplit:
+        return PromptSplit(left_out=tuple(self.left_out))
+
     def keep(self, source: str, problem: CodeProblem) -> None:
         self.unreferenced += not problem.references
         self.rows.append({"id": problem.id, "split": "train", "source": source})
@@ -101,13 +106,11 @@ class FilterOutcome:
         """For a person: counts by reason, each with its first row."""
         total = self.kept + len(self.left_out)
         lines = [f"{total} rows, {self.kept} problems to train on; {self.unreferenced} of them bring no reference"]
-        lines += [f"  {part}" for part in counted(self.left_out).split("; ") if self.left_out]
+        lines += [f"  {line}" for line in self._split.lines()]
         return [*lines, f"{self.judged} references judged, {self.known} more were judged before"]
 
     def to_json(self) -> dict[str, Any]:
-        counts = Counter(row.reason for row in self.left_out)
-        first = {row.reason: row for row in reversed(self.left_out)}
-        reasons = {r: {"count": n, "first": first[r].place, "detail": first[r].detail} for r, n in counts.items()}
+        reasons = self._split.to_json()["left_out"]
         kept = Counter(row["source"] for row in self.rows if row["split"] == "train")
         return {"kept": self.kept, "by_source": dict(kept), "unreferenced": self.unreferenced, "left_out": reasons}
 
