@@ -62,7 +62,7 @@ class RunData:
     @cached_property
     def history(self) -> list[dict[str, Any]]:
         """When the run was started and resumed, and with which changes."""
-        return list(self._stored.get(HISTORY) or ())
+        return [entry for entry in self._stored.get(HISTORY) or () if isinstance(entry, dict)]
 
     @cached_property
     def _stored(self) -> dict[str, Any]:

@@ -44,7 +44,9 @@ def timeline(run: RunData) -> str:
     if found is None:
         return ""
     step, length, spans = found
-    learned = next(s for s in spans if s.stage == "learn" and s.name == f"step {step}")
+    learned = next((s for s in spans if s.stage == "learn" and s.name == f"step {step}"), None)
+    if learned is None:
+        return ""
     loads = (s.end for s in spans if s.stage == "load" and 0 <= s.start - learned.end < 0.5 * length)
     end = max(loads, default=learned.end)
     begin = end - length

@@ -42,6 +42,12 @@ def test_a_run_gives_its_configuration_history_steps_and_summary(tmp_path: Path)
     assert "<table>" in run._repr_html_()
 
 
+def test_what_is_no_entry_of_a_history_is_left_out(tmp_path: Path) -> None:
+    run = _run(tmp_path / "r")
+    (run / "config.yaml").write_text("history: [1, {at: now}]\n")
+    assert overlap.load_run(run).history == [{"at": "now"}]
+
+
 def test_the_summary_of_an_earlier_session_is_not_that_of_a_resumed_run(tmp_path: Path) -> None:
     path = _run(tmp_path / "r", summary_json='{"exit": "finished"}')
     os.utime(path / "summary.json", (1, 1))

@@ -131,6 +131,12 @@ def test_a_run_without_one_of_its_files_has_a_report(tmp_path: Path, name: str) 
     assert 'id="outcome"' in text
 
 
+def test_a_trace_whose_steps_are_torn_costs_the_timeline_alone(tmp_path: Path) -> None:
+    trace = made_run(tmp_path / "run", steps=3, groups=1, samples=2, heldout=0) / "trace.json"
+    trace.write_text(trace.read_text().replace('"cat": "learn", ', '"cat": "learn", \n'))
+    assert 'id="timeline"' not in page_of(tmp_path / "run")[0]
+
+
 @pytest.mark.parametrize("trace", ["", "[\n", "[\n{\n]", "\x00" * 100])
 def test_a_broken_trace_costs_the_timeline_alone(tmp_path: Path, trace: str) -> None:
     folder = made_run(tmp_path / "run", steps=3)
