@@ -9,7 +9,7 @@ are such that healthy runs of every kind stay silent: a warning that is wrong on
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -106,8 +106,7 @@ def field_of(run: RunData, section: str, name: str) -> object:
     return run.config.get(section, {}).get(name)
 
 
-def first_names(names: Iterable[str], most: int = 3) -> str:
-    """The first names, and how many more there are."""
-    every: Sequence[str] = list(names)
-    more = f" and {len(every) - most} more" if len(every) > most else ""
-    return ", ".join(every[:most]) + more
+def first_names(names: Iterable[str]) -> str:
+    """The first three names, and how many more there are."""
+    every = list(names)
+    return ", ".join(every[:3]) + (f" and {len(every) - 3} more" if len(every) > 3 else "")

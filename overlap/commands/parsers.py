@@ -166,10 +166,17 @@ def _show(commands: Subparsers) -> None:
 
 def _view(commands: Subparsers) -> None:
     text = "look at the samples of a run in a browser: filter, sort and search, also while the run goes on"
-    view = _add(commands, "view", _later("view", "view_command"), text)
+    view = _add(commands, "view", _run_view, text)
     _add_samples(view)
     view.add_argument("--port", type=_port, default=8710, metavar="N", help="port on 127.0.0.1 (8710; 0: any free one)")
     view.add_argument("--open", action="store_true", help="open the page in the browser of this machine")
+
+
+def _run_view(args: argparse.Namespace) -> int:
+    from overlap.view import serve_samples
+
+    serve_samples(args.run, port=args.port, open_browser=args.open)
+    return 0
 
 
 def _add_samples(parser: argparse.ArgumentParser) -> None:

@@ -56,7 +56,6 @@ def line_chart(
     zero: bool = True,
     marks: Sequence[MarkAt] = (),
     mark_name: str = "",
-    note: str = "",
 ) -> str:
     """A tile with lines; "" where no value is known. ``share``: values from 0 to 1, shown as percent. ``zero``: the
     axis begins at 0. The axis is logarithmic where positive values span more than three orders of magnitude.
@@ -72,7 +71,7 @@ def line_chart(
     )
     body = "".join(axis.line(s.known(xs), s) for s in drawn) + "".join(map(axis.mark, marks))
     keys = [(s.name, s.ink, "") for s in drawn] + ([(mark_name, "var(--mark)", "sq")] if marks else [])
-    return _tile(title, unit, axis, body, keys, x_unit, note)
+    return _tile(title, unit, axis, body, keys, x_unit)
 
 
 def stacked_chart(
@@ -208,7 +207,7 @@ def short(value: float) -> str:
 
 
 def _tile(
-    title: str, unit: str, axis: _Axis, body: str, keys: Iterable[tuple[str, str, str]], x_unit: str, note: str
+    title: str, unit: str, axis: _Axis, body: str, keys: Iterable[tuple[str, str, str]], x_unit: str, note: str = ""
 ) -> str:
     grid = "".join(
         f'<path class="grid" d="M{LEFT:g} {_c(y)}H{RIGHT:g}"/><text x="{LEFT - 6:g}" y="{_c(y + 4)}" '

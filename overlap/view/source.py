@@ -12,7 +12,7 @@ from typing import Any
 from overlap.analysis import ACCEPTED, GroupKey, RunData, SampleFile, SampleHead, dropped_words, group_key, load_run
 from overlap.config import path_given
 from overlap.core import reaches
-from overlap.record import RunFile, exported_policy
+from overlap.record import RunFile
 
 
 class AnswersFile(RunData):
@@ -113,7 +113,7 @@ def taught(row: Mapping[str, Any]) -> str:
 
 def tokenizer_folders(run: RunData) -> list[Path]:
     """Folders that may hold the tokenizer of the run's policy, the likeliest first."""
-    newest = sorted(run.path.glob(exported_policy(Path(), 0).name.replace("000000", "*")), reverse=True)
+    newest = sorted(run.path.glob(RunFile.EXPORTED.filename), reverse=True)
     policy = str(run.config.get("model", {}).get("policy") or "")
     named = [Path(policy).expanduser()] if policy else []
     return [RunFile.POLICY.of(run.path), RunFile.BEST.of(run.path), *newest, *named]
