@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import html
-import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -18,7 +17,7 @@ from overlap.analysis.row_shapes import GROUP, STEP, SUMMARY, check_row, check_r
 from overlap.analysis.sample_file import SampleFile
 from overlap.config import HISTORY, path_given
 from overlap.errors import ConfigError, error_reason
-from overlap.record import RunFile, find_run_file, has_owner, read_json_lines
+from overlap.record import RunFile, find_run_file, has_owner, read_json_lines, stored_summary
 from sandbox.core import printable
 
 if TYPE_CHECKING:
@@ -102,17 +101,13 @@ class RunData:
     @cached_property
     def summary(self) -> dict[str, Any] | None:
         """``summary.json``; None of a run that has not ended in order, or has been resumed since."""
-        path, config = RunFile.SUMMARY.of(self.path), RunFile.CONFIG.of(self.path)
         try:
-            if path.stat().st_mtime_ns < config.stat().st_mtime_ns:
-                return None
-            found = json.loads(path.read_text(encoding="utf-8"))
-            check_row(found, SUMMARY)
-            return dict(found)
-        except FileNotFoundError:
-            return None
+            found: dict[str, Any] | None = stored_summary(self.path)
+            if found is not None:
+                check_row(found, SUMMARY)
+            return found
         except _UNREADABLE as error:
-            raise _unreadable(path, error) from error
+            raise _unreadable(RunFile.SUMMARY.of(self.path), error) from error
 
     @property
     def live(self) -> bool:

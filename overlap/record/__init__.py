@@ -37,9 +37,19 @@ if TYPE_CHECKING:
         how_it_ended,
         near_runs,
         resolve,
+        stored_summary,
     )
     from overlap.record.picture import write_picture
-    from overlap.record.progress import Progress, banner, duration, final_table, refusals, selection_line, stall_line
+    from overlap.record.progress import (
+        Progress,
+        banner,
+        change_texts,
+        duration,
+        final_table,
+        refusals,
+        selection_line,
+        stall_line,
+    )
     from overlap.record.recorder import Recorder
     from overlap.record.report import PASS_AT_1, by_parameter, hardware, summary, versions
     from overlap.record.resume import BEGINNING, Resumed, check_reopen, go_back, reopen, stored_config
@@ -89,6 +99,7 @@ __all__ = [
     "banner",
     "by_group",
     "by_parameter",
+    "change_texts",
     "check_out",
     "check_reopen",
     "check_run_dir_free",
@@ -128,6 +139,7 @@ __all__ = [
     "stall_line",
     "step_row",
     "stored_config",
+    "stored_summary",
     "summary",
     "versions",
     "write_picture",

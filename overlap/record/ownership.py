@@ -196,15 +196,22 @@ def has_owner(path: Path) -> bool:
     return False
 
 
+def stored_summary(path: Path) -> Any:
+    """What ``summary.json`` of the run in a directory holds; None of a run that has not ended in order, or that was
+    resumed since. Raises OSError, ValueError.
+    """
+    summary = RunFile.SUMMARY.of(path)
+    with suppress(FileNotFoundError):
+        if summary.stat().st_mtime_ns >= RunFile.CONFIG.of(path).stat().st_mtime_ns:
+            return json.loads(summary.read_text(encoding="utf-8"))
+    return None
+
+
 def how_it_ended(path: Path) -> str:
     """How the run in a directory ended, for a person; for a run that no process is going on with."""
-    summary = RunFile.SUMMARY.of(path)
-    try:
-        figures = json.loads(summary.read_text(encoding="utf-8"))
-        if summary.stat().st_mtime_ns >= RunFile.CONFIG.of(path).stat().st_mtime_ns:  # else it is of an earlier session
-            return f"it has ended ({figures['exit']}, {figures['steps']} steps)"
-    except (OSError, ValueError, KeyError, TypeError):
-        pass
+    with suppress(OSError, ValueError, KeyError, TypeError):
+        figures = stored_summary(path)
+        return f"it has ended ({figures['exit']}, {figures['steps']} steps)"
     return "it ended before it could say how; --resume goes on from a checkpoint"
 
 

@@ -5,15 +5,16 @@ tests on the held-out problems.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from itertools import accumulate
 from typing import NamedTuple
 
 from overlap.analysis import RunData, run_warnings
 from overlap.errors import count_of
 from overlap.evaluation import PassRate, paired_change
-from overlap.record import duration
+from overlap.record import change_texts, duration
 from overlap.report.charts import COLOURS, Series, line_chart, or_zero
-from overlap.report.outcome import bounds, change_texts, dumbbells, evaluation_points, percent_or, reward_ends
+from overlap.report.outcome import bounds, dumbbells, evaluation_points, percent_or, reward_ends
 from overlap.report.page import esc, section, table
 from overlap.report.settings import flat, shown
 
@@ -123,7 +124,7 @@ def _paired(base: PassRate, first: str, rate: PassRate, name: str) -> PairedResu
     if not change.problems:
         return PairedResult(name, first, (base, rate), "", "", "no problem in common")
     binary = base.binary and rate.binary
-    difference, interval = change_texts(change.value, change.low, change.high, binary=binary)
+    difference, interval = change_texts(asdict(change), binary=binary)
     unclear = "no clear difference: the interval includes 0"
     says = "better" if change.low > 0 else "worse" if change.high < 0 else unclear
     says = f"{says} ({count_of(change.problems, 'problem')})"

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any
 
 from overlap.analysis import RunData, run_warnings
 from overlap.errors import count_of
 from overlap.evaluation import PassRate, paired_change
-from overlap.record import duration, mean
+from overlap.record import change_texts, duration, mean
 from overlap.report.page import card, esc, figure_text, percent, section
 
 PROBLEMS = 60
@@ -65,35 +66,34 @@ def _heldout_cards(run: RunData) -> list[str]:
     if len(points) > 1:
         cards.append(card(f"{name} after step {points[-1][0]}", percent_or(last), interval(last)))
     if change := _change(run):
-        value, between = change_texts(*change[:3], binary=last["measure"] != "mean reward")
-        unclear = "no clear change, " if change[1] <= 0 <= change[2] else ""
-        note = f"{unclear}95% CI {between}; {count_of(change[3], 'problem')}, each against itself"
+        value, between = change_texts(change, binary=last["measure"] != "mean reward")
+        clear = (change["low"] or 0) > 0 or (change["high"] or 0) < 0  # of one problem no bounds are known
+        unclear = "" if clear else "no clear change, "
+        note = f"{unclear}95% CI {between}; {count_of(change['problems'], 'problem')}, each against itself"
         cards.append(card("change", value, note))
     return cards
 
 
-def change_texts(value: float, low: float, high: float, *, binary: bool) -> tuple[str, str]:
-    """A change of a rate in points of 100, of another mean as a number; and its bounds."""
-    spec, unit, scale = ("+.1f", " points", 100) if binary else ("+.3f", "", 1)
-    return f"{scale * value:{spec}}{unit}", f"{scale * low:{spec}} to {scale * high:{spec}}"
-
-
-def _change(run: RunData) -> tuple[float, float, float, int] | None:
+def _change(run: RunData) -> dict[str, Any] | None:
     """Change over the problems, its bounds and of how many it is: by problem, else by the summary."""
     rates = [point.rate for point in run.evaluations]
     if len(rates) > 1:
         found = paired_change(rates[0], rates[-1])
-        return (found.value, found.low, found.high, found.problems) if found.problems else None
-    stored = ((run.summary or {}).get("pass_at_1") or (run.summary or {}).get("heldout_reward") or {}).get("change")
-    return (stored["value"], stored["low"], stored["high"], stored["problems"]) if stored else None
+        return asdict(found) if found.problems else None
+    return _stored_evaluations(run).get("change")
+
+
+def _stored_evaluations(run: RunData) -> dict[str, Any]:
+    """What the summary says of evaluations."""
+    summary = run.summary or {}
+    return summary.get("pass_at_1") or summary.get("heldout_reward") or {}
 
 
 def evaluation_points(run: RunData) -> list[tuple[int, dict[str, Any]]]:
     """Step and figures of each evaluation; of runs without groups.jsonl, those of the summary."""
     if run.evaluations:
         return [(point.step, point.rate.figures()) for point in run.evaluations]
-    summary = run.summary or {}
-    stored = summary.get("pass_at_1") or summary.get("heldout_reward") or {}
+    stored = _stored_evaluations(run)
     found = [stored.get("before"), *(stored.get("during") or ()), stored.get("after")]
     return [(int(each.get("step") or 0), {"measure": "pass@1", **each}) for each in found if each]
 

@@ -137,6 +137,16 @@ def test_a_trace_whose_steps_are_torn_costs_the_timeline_alone(tmp_path: Path) -
     assert 'id="timeline"' not in page_of(tmp_path / "run")[0]
 
 
+def test_a_change_without_known_bounds_has_a_report(tmp_path: Path) -> None:
+    """As of one problem, in a run of a version that wrote no groups.jsonl."""
+    folder = made_run(tmp_path / "run", steps=2, groups=1, samples=2)
+    (folder / "groups.jsonl").unlink()
+    summary = json.loads((folder / "summary.json").read_text())
+    summary["pass_at_1"]["change"] |= {"low": None, "high": None}
+    (folder / "summary.json").write_text(json.dumps(summary))
+    assert "no clear change, 95% CI - to -" in page_of(folder)[0]
+
+
 @pytest.mark.parametrize("trace", ["", "[\n", "[\n{\n]", "\x00" * 100])
 def test_a_broken_trace_costs_the_timeline_alone(tmp_path: Path, trace: str) -> None:
     folder = made_run(tmp_path / "run", steps=3)
