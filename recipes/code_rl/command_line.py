@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from datetime import date
 
-from overlap.commands import OneLineParser, unknown_words
+from overlap.commands import OneLineParser, positive, unknown_words
 
 
 class Parser(OneLineParser):
@@ -33,13 +33,6 @@ def _overrides(word: str) -> bool:
     name, equals, _ = word.partition("=")
     section, dot, field = name.partition(".")
     return bool(equals and dot and section.isidentifier() and field.isidentifier())
-
-
-def positive(text: str) -> int:
-    """A whole number, 1 or more."""
-    if not text.isascii() or not text.isdigit() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r}: use a whole number, 1 or more")
-    return int(text)
 
 
 def day(text: str) -> date:

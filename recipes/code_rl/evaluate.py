@@ -20,7 +20,7 @@ from typing import Any
 
 from overlap.atomic import write_atomic
 from overlap.cli import command, ending_in_order, print_output
-from overlap.commands import ServingParts, check_engines, run_standalone
+from overlap.commands import ServingParts, check_engines, positive, run_standalone
 from overlap.config import Config, load_config
 from overlap.core import Prompt
 from overlap.errors import ConfigError
@@ -33,7 +33,7 @@ from overlap.prepare import RunInputs, load_tokenizer
 from overlap.process import scratch_directory
 from overlap.record import Progress, quiet
 from recipes.code_rl import evaluation_report as report
-from recipes.code_rl.command_line import Parser, counts, day, positive
+from recipes.code_rl.command_line import Parser, counts, day
 from recipes.code_rl.evaluation_sets import (
     HELD_OUT,
     KNOWN,

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from overlap.atomic import write_atomic
 from overlap.cli import command, ending_in_order, print_output
-from overlap.commands import ANY_CORES, SandboxComponent
+from overlap.commands import ANY_CORES, SandboxComponent, positive
 from overlap.config import Config, load_config
 from overlap.core import LeftOut, Probe, Prompt
 from overlap.errors import ConfigError
@@ -35,7 +35,7 @@ from overlap.rows import source_rows
 from overlap.run import open_components
 from overlap.task import Task
 from recipes.code_rl.cases import Judging
-from recipes.code_rl.command_line import Parser, positive
+from recipes.code_rl.command_line import Parser
 from recipes.code_rl.core import CodeProblem
 from recipes.code_rl.data import load_problems, long_integers, read_problems
 from recipes.code_rl.evaluation_sets import KNOWN, check_source
