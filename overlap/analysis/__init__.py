@@ -8,7 +8,6 @@ Woken by  ``overlap show``, ``view`` and ``report``, the end of a run, and by ``
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from overlap.analysis.difference import compared, difference_of
     from overlap.analysis.health import CHECKS, run_warnings
     from overlap.analysis.packed_columns import PACKED_COLUMNS, unpacked_bytes, unpacked_floats, unpacked_ints
     from overlap.analysis.run_data import RunData, load_run, rewards_are_passes
@@ -17,6 +16,8 @@ if TYPE_CHECKING:
     from overlap.analysis.sample_file import GroupKey, SampleFile, SampleHead, group_key
     from overlap.analysis.sample_reason import (
         ACCEPTED,
+        compared,
+        difference_of,
         dropped_words,
         first_failed_test,
         program_end,

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from overlap.commands.cluster import add_cluster
+from sandbox.core import printable
 
 Subparsers = Any
 """What ``argparse.ArgumentParser.add_subparsers`` returns, which has no public type."""
@@ -231,10 +232,23 @@ def _init(commands: Subparsers) -> None:
 
 def _report(commands: Subparsers) -> None:
     text = "write a run's report: outcome, warnings, curves, samples; of several runs, their comparison"
-    report = _add(commands, "report", _later("report", "report_command"), text)
+    report = _add(commands, "report", _run_report, text)
     report.add_argument("runs", nargs="+", metavar="RUN", help="run directory, for instance runs/first")
     text = "HTML file to write (RUN/report.html; of several runs report.html)"
     report.add_argument("--out", type=Path, default=None, metavar="FILE", help=text)
+
+
+def _run_report(args: argparse.Namespace) -> Iterator[str]:
+    from overlap.analysis import load_run, run_warnings
+    from overlap.report import comparison_lines, write_report
+
+    runs = [load_run(run) for run in args.runs]
+    path = write_report(*runs, out=args.out)
+    if len(runs) == 1:
+        yield from (f"WARNING  {warning}" for warning in run_warnings(runs[0]))
+    else:
+        yield from comparison_lines(runs)
+    yield f"{printable(str(path))}: open it in a browser"
 
 
 def _fields(commands: Subparsers) -> None:

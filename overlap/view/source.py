@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -19,28 +18,9 @@ class AnswersFile(RunData):
     """A file of answers without a run around it: it has samples alone."""
 
     def __init__(self, file: Path) -> None:
-        super().__init__(file.parent)
-        self.path, self.samples = file, SampleFile(file)
-
-    @cached_property
-    def _stored(self) -> dict[str, dict[str, Any]]:
-        return {}
-
-    @cached_property
-    def steps(self) -> list[dict[str, Any]]:
-        return []
-
-    @cached_property
-    def groups(self) -> list[dict[str, Any]]:
-        return []
-
-    @cached_property
-    def summary(self) -> dict[str, Any] | None:
-        return None
-
-    @property
-    def live(self) -> bool:
-        return False
+        super().__init__(file, ())
+        self.samples = SampleFile(file)
+        self._stored, self.groups, self.summary = {}, [], None
 
     @property
     def state(self) -> str:
