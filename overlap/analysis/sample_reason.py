@@ -1,4 +1,4 @@
-"""Why a sample got its reward: in one sentence, with the test that decided, what it wanted and what came, also by lines."""
+"""Why a sample got its reward: one sentence, with the test that decided, what it wanted and what came."""
 
 from __future__ import annotations
 

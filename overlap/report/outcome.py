@@ -59,12 +59,12 @@ def _heldout_cards(run: RunData) -> list[str]:
     cards = [
         card(
             f"{name} {'before the run' if points[0][0] == 0 else f'after step {points[0][0]}'}",
-            percent_or(first),
-            interval(first),
+            rate_text(first),
+            bounds_note(first),
         )
     ]
     if len(points) > 1:
-        cards.append(card(f"{name} after step {points[-1][0]}", percent_or(last), interval(last)))
+        cards.append(card(f"{name} after step {points[-1][0]}", rate_text(last), bounds_note(last)))
     if change := _change(run):
         value, between = change_texts(change, binary=last["measure"] != "mean reward")
         clear = (change["low"] or 0) > 0 or (change["high"] or 0) < 0  # of one problem no bounds are known
@@ -98,21 +98,21 @@ def evaluation_points(run: RunData) -> list[tuple[int, dict[str, Any]]]:
     return [(int(each.get("step") or 0), {"measure": "pass@1", **each}) for each in found if each]
 
 
-def percent_or(figures: dict[str, Any]) -> str:
+def rate_text(figures: dict[str, Any]) -> str:
     """A pass rate in percent, another mean as a number."""
     return figure_text(figures["value"]) if figures["measure"] == "mean reward" else percent(figures["value"])
 
 
-def interval(figures: dict[str, Any]) -> str:
+def bounds_note(figures: dict[str, Any]) -> str:
     """The bounds, and of how much they are."""
     more = f", {figures['samples']:,} samples" if figures.get("samples") else ""
-    return f"{bounds(figures)}; {count_of(figures['problems'], 'held-out problem')}{more}"
+    return f"{bounds_text(figures)}; {count_of(figures['problems'], 'held-out problem')}{more}"
 
 
-def bounds(figures: dict[str, Any]) -> str:
+def bounds_text(figures: dict[str, Any]) -> str:
     """The 95 % interval."""
     low, high = ({**figures, "value": figures[end]} for end in ("low", "high"))
-    return f"95% CI {percent_or(low)} to {percent_or(high)}"
+    return f"95% CI {rate_text(low)} to {rate_text(high)}"
 
 
 def warnings(run: RunData) -> str:
