@@ -22,6 +22,8 @@ from overlap.process import child_environment
 ROOT = Path(__file__).resolve().parents[2]
 """The repository, where this package is installed from one."""
 CONNECT_S = 5.0
+END_S = 2.0
+"""That a killed process has to end."""
 
 
 class MachineFacts:
@@ -149,11 +151,12 @@ class MachineFacts:
 
 
 def _end(process: subprocess.Popen[str]) -> None:
-    """Kill a process and those that it has started, where it has not ended."""
+    """Kill a process and those that it has started, where it has not ended; one that hangs in a driver stays."""
     if process.poll() is None:
         with suppress(psutil.NoSuchProcess):
             for child in psutil.Process(process.pid).children(recursive=True):
                 with suppress(psutil.NoSuchProcess):
                     child.kill()
         process.kill()
-        process.wait()
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(END_S)
