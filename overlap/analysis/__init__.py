@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from overlap.analysis.health import CHECKS, run_warnings
-    from overlap.analysis.packed_columns import PACKED_COLUMNS, unpacked_bytes, unpacked_floats, unpacked_ints
+    from overlap.analysis.row_shapes import PACKED_COLUMNS, unpacked_bytes, unpacked_floats, unpacked_ints
     from overlap.analysis.run_data import RunData, load_run, rewards_are_passes
     from overlap.analysis.run_warning import RunWarning
     from overlap.analysis.sample_exports import EXPORTS

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import base64
+from array import array
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import NoneType
 from typing import Any
 
-from overlap.analysis.packed_columns import PACKED_COLUMNS
+from overlap.core import Packed
 
 Shape = Mapping[str, tuple[type, ...]]
 
@@ -54,6 +56,35 @@ _TEST_LATER: Shape = {
 _ITEMS: Shape = {"kept_as": _TEXT, "parts": _NUMBER, "verdicts": _WHOLE}
 """What a list or an object holds."""
 _EXCERPT_KEYS: Shape = {"head": _TEXT, "tail": _TEXT, "bytes": _WHOLE, "sha256": _TEXT}
+
+
+def unpacked_ints(text: str) -> array[int]:
+    """The int32 values of a row's base64 text, [T]."""
+    found: Packed[int] = Packed.from_base64("i", text)
+    return found.array
+
+
+def unpacked_floats(text: str) -> array[float]:
+    """The float32 values of a row's base64 text, [T]."""
+    found: Packed[float] = Packed.from_base64("f", text)
+    return found.array
+
+
+def unpacked_bytes(text: str) -> bytes:
+    """The bytes of a row's base64 text, [T]."""
+    return base64.b64decode(text, validate=True)
+
+
+PACKED_COLUMNS: Mapping[str, Callable[[str], Sequence[float]]] = {
+    "token_ids": unpacked_ints,
+    "prompt_token_ids": unpacked_ints,
+    "mask": unpacked_bytes,
+    "logprobs": unpacked_floats,
+    "learner_logprobs": unpacked_floats,
+}
+"""The columns with a number for each token, as base64, and how each is unpacked. All but that of the prompt have a
+number for each of ``token_ids``.
+"""
 
 
 def check_row(row: Any, shape: Shape, *, may: bool = False) -> None:

@@ -16,7 +16,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
-from overlap.analysis.packed_columns import PACKED_COLUMNS
+from overlap.analysis.row_shapes import PACKED_COLUMNS
 from overlap.analysis.sample_file import SampleFile, SampleHead
 from overlap.atomic import guarded
 from overlap.errors import ConfigError
