@@ -8,22 +8,16 @@ Woken by  ``overlap show``, ``view`` and ``report``, the end of a run, and by ``
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from overlap.analysis.difference import compared, difference_of
     from overlap.analysis.health import CHECKS, run_warnings
-    from overlap.analysis.run_data import RunData, load_run
+    from overlap.analysis.row_shapes import PACKED_COLUMNS, unpacked_bytes, unpacked_floats, unpacked_ints
+    from overlap.analysis.run_data import RunData, load_run, rewards_are_passes
     from overlap.analysis.run_warning import RunWarning
     from overlap.analysis.sample_exports import EXPORTS
-    from overlap.analysis.sample_file import (
-        GroupKey,
-        SampleFile,
-        SampleHead,
-        group_key,
-        unpacked_bytes,
-        unpacked_floats,
-        unpacked_ints,
-    )
+    from overlap.analysis.sample_file import GroupKey, SampleFile, SampleHead, group_key
     from overlap.analysis.sample_reason import (
         ACCEPTED,
+        compared,
+        difference_of,
         dropped_words,
         first_failed_test,
         program_end,
@@ -41,6 +35,7 @@ __all__ = [
     "ACCEPTED",
     "CHECKS",
     "EXPORTS",
+    "PACKED_COLUMNS",
     "GroupKey",
     "RunData",
     "RunWarning",
@@ -54,6 +49,7 @@ __all__ = [
     "load_run",
     "program_end",
     "reason",
+    "rewards_are_passes",
     "run_warnings",
     "test_message",
     "unpacked_bytes",

@@ -7,13 +7,13 @@ from statistics import median
 
 from overlap.analysis.run_data import RunData
 from overlap.analysis.run_warning import (
-    FEWEST,
+    MIN_STEPS,
     RunWarning,
     all_steps,
     check,
-    ends,
     field_of,
-    late,
+    first_and_last,
+    late_mean,
     reward_gain,
     reward_noise,
     reward_rose,
@@ -26,10 +26,11 @@ from overlap.record import mean
 CLIPPED = {"gspo": 0.5, "cispo": 0.2}
 """Share of clipped tokens that is too much, by ``learn.loss``; gspo clips whole responses, and many."""
 SURE = 4.0
-"""So many standard errors are no chance."""
+"""Standard errors from which on a change of the reward is not taken for chance."""
 SPIKE = 10.0
 """A gradient norm is a spike from so many times the run's median on."""
 NO_SIGNAL = 0.6
+"""Share of groups without a learning signal that is too much."""
 
 
 @check
@@ -52,7 +53,7 @@ def reward_fell(run: RunData) -> RunWarning | None:
     values = run.known("reward/mean")
     width = max(3, len(values) // 10)
     means = [mean(values[at : at + width]) for at in range(len(values) - width + 1)]
-    if len(values) < FEWEST:
+    if len(values) < MIN_STEPS:
         return None
     best = max(means)
     at, last = means.index(best) + 1, means[-1]
@@ -124,7 +125,7 @@ def no_signal(run: RunData) -> RunWarning | None:
 @check
 def entropy_collapse(run: RunData) -> RunWarning | None:
     """The policy always says the same, before it has learned to be right."""
-    course = ends(run, "learn/entropy")
+    course = first_and_last(run, "learn/entropy")
     if course is None or not course[1] < course[0] / 10 or not unsolved(run):
         return None
     text = f"entropy collapsed from {course[0]:.3g} to {course[1]:.3g} nats, so the samples of a group hardly differ"
@@ -135,7 +136,7 @@ def entropy_collapse(run: RunData) -> RunWarning | None:
 @check
 def entropy_growth(run: RunData) -> RunWarning | None:
     """The policy turns to noise."""
-    course = ends(run, "learn/entropy")
+    course = first_and_last(run, "learn/entropy")
     if course is None or not course[1] > max(3 * course[0], 1.0) or reward_rose(run):
         return None
     text = (
@@ -148,7 +149,7 @@ def entropy_growth(run: RunData) -> RunWarning | None:
 @check
 def length_growth(run: RunData) -> RunWarning | None:
     """Responses grow, and what they are worth does not."""
-    course = ends(run, "rollout/length_mean")
+    course = first_and_last(run, "rollout/length_mean")
     if course is None or not course[1] > 2 * course[0] or reward_rose(run):
         return None
     text = f"responses grew from {course[0]:.0f} to {course[1]:.0f} tokens and the reward did not"
@@ -159,7 +160,7 @@ def length_growth(run: RunData) -> RunWarning | None:
 @check
 def truncated(run: RunData) -> RunWarning | None:
     """Many responses are cut off before their end."""
-    share = late(run, "rollout/truncated_share")
+    share = late_mean(run, "rollout/truncated_share")
     if not share > 0.25:
         return None
     tokens = field_of(run, "model", "response_tokens")
@@ -171,7 +172,7 @@ def truncated(run: RunData) -> RunWarning | None:
 @check
 def clipping(run: RunData) -> RunWarning | None:
     """The clip decides for many tokens: the updates of a step are too large."""
-    share, loss = late(run, "learn/clip_fraction"), str(field_of(run, "learn", "loss"))
+    share, loss = late_mean(run, "learn/clip_fraction"), str(field_of(run, "learn", "loss"))
     bound = CLIPPED.get(loss, 0.1)
     if not share > bound:
         return None
@@ -183,7 +184,7 @@ def clipping(run: RunData) -> RunWarning | None:
 @check
 def kl_growth(run: RunData) -> RunWarning | None:
     """The policy runs away from its reference."""
-    course = ends(run, "learn/kl")
+    course = first_and_last(run, "learn/kl")
     if course is None or not course[1] > max(0.5, 3 * course[0]):
         return None
     text = f"the KL from the reference policy grew from {course[0]:.3g} to {course[1]:.3g} nats per token"
@@ -197,7 +198,7 @@ def gradient_spikes(run: RunData) -> RunWarning | None:
     norms = run.known("learn/grad_norm")
     learned = [row for row in run.steps if row.get("rollout/groups_kept") and "learn/grad_norm" in row]
     lost = [int(row["step"]) for row in learned if not math.isfinite(row["learn/grad_norm"])]
-    if len(norms) < FEWEST:
+    if len(norms) < MIN_STEPS:
         return _no_gradient(lost) if len(lost) > 1 else None
     bound = SPIKE * median(norms)
     high = [int(row["step"]) for row in learned if not row["learn/grad_norm"] <= bound]
@@ -219,7 +220,7 @@ def _no_gradient(steps: list[int]) -> RunWarning:
 @check
 def critic(run: RunData) -> RunWarning | None:
     """The critic predicts the returns worse than a constant would."""
-    share = late(run, "critic/explained_variance")
+    share = late_mean(run, "critic/explained_variance")
     if len(run.steps) < 20 or not share < -0.2:
         return None
     text = f"the critic predicts returns worse than a constant does (explained variance {share:.2f})"

@@ -7,13 +7,13 @@ from statistics import median
 
 from overlap.analysis.run_data import RunData
 from overlap.analysis.run_warning import (
-    FEWEST,
+    MIN_STEPS,
     RunWarning,
     all_steps,
     check,
     field_of,
     first_names,
-    late,
+    late_mean,
     reward_rose,
 )
 from overlap.config import config_from_dict
@@ -49,9 +49,9 @@ def parity(run: RunData) -> RunWarning | None:
 @check
 def lost_updates(run: RunData) -> RunWarning | None:
     """Rounding keeps most of each step from the engine, and the reward does not move."""
-    share = late(run, "sync/applied_share")
+    share = late_mean(run, "sync/applied_share")
     # Also a run that learns well in bfloat16 applies a fifth at first: later shares grow as changes add up.
-    if len(run.steps) < 2 * FEWEST or not share < APPLIED or reward_rose(run):
+    if len(run.steps) < 2 * MIN_STEPS or not share < APPLIED or reward_rose(run):
         return None
     text = (
         f"only {share:.0%} of each step's change arrived in the engine (sync/applied_share), and the reward stood still"
@@ -63,10 +63,10 @@ def lost_updates(run: RunData) -> RunWarning | None:
 @check
 def staleness(run: RunData) -> RunWarning | None:
     """Old samples count for little."""
-    share = late(run, "learn/is_effective_fraction")
+    share = late_mean(run, "learn/is_effective_fraction")
     if not share < 0.5:
         return None
-    age = late(run, "rollout/staleness_mean")
+    age = late_mean(run, "rollout/staleness_mean")
     text = f"the effective sample size of the importance weights is {share:.0%} (mean age {age:.1f} versions)"
     way_out = "lower rollout.max_staleness, learn.lr or learn.updates_per_step"
     return RunWarning(all_steps(run), share, 0.5, text, way_out)

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import base64
+from array import array
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import NoneType
 from typing import Any
+
+from overlap.core import Packed
 
 Shape = Mapping[str, tuple[type, ...]]
 
@@ -40,16 +44,47 @@ BULK: Shape = {"prompt": _TEXT, "answer": _TEXT}
 """What every sample has behind its head, those of the earlier format too."""
 LATER: Shape = {
     "program": (dict, NoneType), "tests": _LIST, "dialog": _TEXT_OR_NONE, "forks": _LIST,
-    **dict.fromkeys(("kind", "compile_log", "token_ids", "logprobs", "learner_logprobs", "mask"), _TEXT),
+    "kind": _TEXT, "compile_log": _TEXT,
 }  # fmt: skip
-"""What it may have."""
+"""What it may have, beside ``PACKED_COLUMNS``."""
 _TEST: Shape = {"index": _WHOLE, "verdict": _TEXT}
 _TEST_LATER: Shape = {
     **dict.fromkeys(("input", "expected", "got", "stderr"), _EXCERPT), "message": _TEXT,
     **dict.fromkeys(("cpu_s", "wall_s", "memory_bytes"), _NUMBER_OR_NONE),
     **dict.fromkeys(("exit", "signal"), _WHOLE_OR_NONE),
 }  # fmt: skip
+_ITEMS: Shape = {"kept_as": _TEXT, "parts": _NUMBER, "verdicts": _WHOLE}
+"""What a list or an object holds."""
 _EXCERPT_KEYS: Shape = {"head": _TEXT, "tail": _TEXT, "bytes": _WHOLE, "sha256": _TEXT}
+
+
+def unpacked_ints(text: str) -> array[int]:
+    """The int32 values of a row's base64 text, [T]."""
+    found: Packed[int] = Packed.from_base64("i", text)
+    return found.array
+
+
+def unpacked_floats(text: str) -> array[float]:
+    """The float32 values of a row's base64 text, [T]."""
+    found: Packed[float] = Packed.from_base64("f", text)
+    return found.array
+
+
+def unpacked_bytes(text: str) -> bytes:
+    """The bytes of a row's base64 text, [T]."""
+    return base64.b64decode(text, validate=True)
+
+
+PACKED_COLUMNS: Mapping[str, Callable[[str], Sequence[float]]] = {
+    "token_ids": unpacked_ints,
+    "prompt_token_ids": unpacked_ints,
+    "mask": unpacked_bytes,
+    "logprobs": unpacked_floats,
+    "learner_logprobs": unpacked_floats,
+}
+"""The columns with a number for each token, as base64, and how each is unpacked. All but that of the prompt have a
+number for each of ``token_ids``.
+"""
 
 
 def check_row(row: Any, shape: Shape, *, may: bool = False) -> None:
@@ -73,6 +108,18 @@ def check_alike(rows: Iterable[Any], shape: Shape) -> None:
         if form not in right:
             check_row(row, shape)  # raises for what is no object
             right.add(form)
+        _check_items(row)
+
+
+def _check_items(row: Mapping[str, Any]) -> None:
+    """Raise ValueError where a list or an object of a row holds something else than it should."""
+    for name, types in _ITEMS.items():
+        held = row.get(name, ())
+        if not all(type(item) in types for item in (held.values() if type(held) is dict else held)):
+            raise ValueError(f"{name} is {str(held)[:40]!r}")
+    spans = row.get("versions", ())
+    if not all(type(span) is list and set(map(type, span)) == {int} for span in spans):
+        raise ValueError(f"versions is {str(spans)[:40]!r}")
 
 
 def check_rows(rows: Iterable[Any], shape: Shape) -> None:
@@ -80,6 +127,7 @@ def check_rows(rows: Iterable[Any], shape: Shape) -> None:
     for number, row in enumerate(rows, 1):
         try:
             check_row(row, shape)
+            _check_items(row)
         except ValueError as error:
             raise ValueError(f"row {number}: {error}") from error
 
@@ -88,6 +136,7 @@ def check_bulk(row: Any) -> None:
     """Raise ValueError where the texts, the program or the tests of a whole sample are of another form."""
     check_row(row, BULK)
     check_row(row, LATER, may=True)
+    _check_packed(row)
     if row.get("program") is not None:
         check_row(row["program"], {"source": _TEXT, "language": _TEXT_OR_NONE})
     for test in row.get("tests") or ():
@@ -98,3 +147,17 @@ def check_bulk(row: Any) -> None:
                 check_row(test[name], _EXCERPT_KEYS)
     for fork in row.get("forks") or ():
         check_row(fork, {"text": _TEXT, "finish": _TEXT})
+        _check_packed(fork)
+
+
+def _check_packed(branch: Mapping[str, Any]) -> None:
+    """Raise ValueError where the numbers of a branch's tokens cannot be unpacked, or are not one a token."""
+    counts = {}
+    for name in sorted(PACKED_COLUMNS.keys() & branch.keys()):
+        try:
+            counts[name] = len(PACKED_COLUMNS[name](branch[name]))
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"{name} cannot be unpacked: {error}") from error
+    of_tokens = {name: count for name, count in counts.items() if count and name != "prompt_token_ids"}
+    if len(set(of_tokens.values())) > 1:
+        raise ValueError(f"there are {', '.join(f'{count} {name}' for name, count in of_tokens.items())}")

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import html
-import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
@@ -18,7 +17,7 @@ from overlap.analysis.row_shapes import GROUP, STEP, SUMMARY, check_row, check_r
 from overlap.analysis.sample_file import SampleFile
 from overlap.config import HISTORY, path_given
 from overlap.errors import ConfigError, error_reason
-from overlap.record import RunFile, find_run_file, has_owner, read_json_lines
+from overlap.record import RunFile, find_run_file, has_owner, read_json_lines, stored_summary
 from sandbox.core import printable
 
 if TYPE_CHECKING:
@@ -62,7 +61,7 @@ class RunData:
     @cached_property
     def history(self) -> list[dict[str, Any]]:
         """When the run was started and resumed, and with which changes."""
-        return list(self._stored.get(HISTORY) or ())
+        return [entry for entry in self._stored.get(HISTORY) or () if isinstance(entry, dict)]
 
     @cached_property
     def _stored(self) -> dict[str, Any]:
@@ -102,17 +101,13 @@ class RunData:
     @cached_property
     def summary(self) -> dict[str, Any] | None:
         """``summary.json``; None of a run that has not ended in order, or has been resumed since."""
-        path, config = RunFile.SUMMARY.of(self.path), RunFile.CONFIG.of(self.path)
         try:
-            if path.stat().st_mtime_ns < config.stat().st_mtime_ns:
-                return None
-            found = json.loads(path.read_text(encoding="utf-8"))
-            check_row(found, SUMMARY)
-            return dict(found)
-        except FileNotFoundError:
-            return None
+            found: dict[str, Any] | None = stored_summary(self.path)
+            if found is not None:
+                check_row(found, SUMMARY)
+            return found
         except _UNREADABLE as error:
-            raise _unreadable(path, error) from error
+            raise _unreadable(RunFile.SUMMARY.of(self.path), error) from error
 
     @property
     def live(self) -> bool:
@@ -132,7 +127,7 @@ class RunData:
         from overlap.evaluation import PassRate  # a third of the time that a command takes to start
 
         rows = [row for row in self.groups if row["split"] == "heldout"]
-        binary = all(_is_binary(row) for row in rows)  # in one evaluation alone it may be by chance
+        binary = rewards_are_passes(rows)
         found: dict[int, list[ProblemTally]] = {}
         for row in rows:
             found.setdefault(row["step"], []).append(_tally(row, binary))
@@ -198,8 +193,9 @@ def _rewards(row: Mapping[str, Any]) -> float:
     return float((row["reward"] or 0.0) * (row["samples"] - row["failed"]))
 
 
-def _is_binary(row: Mapping[str, Any]) -> bool:
-    return math.isclose(_rewards(row), row["solved"], abs_tol=1e-6)
+def rewards_are_passes(rows: Iterable[Mapping[str, Any]]) -> bool:
+    """Whether the mean rewards of these groups are their pass rates: in one evaluation alone that may be by chance."""
+    return all(math.isclose(_rewards(row), row["solved"], abs_tol=1e-6) for row in rows)
 
 
 def _tally(row: Mapping[str, Any], binary: bool) -> ProblemTally:

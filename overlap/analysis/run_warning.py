@@ -9,7 +9,7 @@ are such that healthy runs of every kind stay silent: a warning that is wrong on
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -37,8 +37,8 @@ class RunWarning(NamedTuple):
 Check = Callable[[RunData], RunWarning | None]
 CHECKS: dict[str, Check] = {}
 """All checks by kind, the most urgent first."""
-FEWEST = 8
-"""Steps that a run needs to have a course."""
+MIN_STEPS = 8
+"""Of a run with fewer steps nothing is said of how its figures move."""
 SOLVED = 0.9
 """Share of solved samples from which a policy has little left to learn: low entropy is then its success."""
 
@@ -54,18 +54,18 @@ def all_steps(run: RunData) -> tuple[int, int]:
     return int(run.steps[0]["step"]), int(run.steps[-1]["step"])
 
 
-def ends(run: RunData, name: str) -> tuple[float, float] | None:
+def first_and_last(run: RunData, name: str) -> tuple[float, float] | None:
     """Means of a figure over the first and the last tenth of the steps that have it, at least 3 each; None where there
-    are fewer than ``FEWEST``.
+    are fewer than ``MIN_STEPS``.
     """
     values = run.known(name)
-    if len(values) < FEWEST:
+    if len(values) < MIN_STEPS:
         return None
     width = max(3, len(values) // 10)
     return mean(values[:width]), mean(values[-width:])
 
 
-def late(run: RunData, name: str) -> float:
+def late_mean(run: RunData, name: str) -> float:
     """Mean of a figure over the second half of the steps that have it; NaN where there are fewer than 4."""
     values = run.known(name)
     return mean(values[len(values) // 2 :]) if len(values) >= 4 else math.nan
@@ -75,13 +75,13 @@ def unsolved(run: RunData) -> bool:
     """Whether the policy still has much to learn: it fails on more than one sample in ten at the end; in a short run,
     in all of it.
     """
-    course, shares = ends(run, "reward/solved_share"), run.known("reward/solved_share")
+    course, shares = first_and_last(run, "reward/solved_share"), run.known("reward/solved_share")
     return (course[1] if course else mean(shares) if shares else 0.0) < SOLVED
 
 
 def reward_gain(run: RunData) -> float:
     """Mean reward at the end less that at the beginning; NaN for a short run."""
-    course = ends(run, "reward/mean")
+    course = first_and_last(run, "reward/mean")
     return course[1] - course[0] if course else math.nan
 
 
@@ -106,8 +106,7 @@ def field_of(run: RunData, section: str, name: str) -> object:
     return run.config.get(section, {}).get(name)
 
 
-def first_names(names: Iterable[str], most: int = 3) -> str:
-    """The first names, and how many more there are."""
-    every: Sequence[str] = list(names)
-    more = f" and {len(every) - most} more" if len(every) > most else ""
-    return ", ".join(every[:most]) + more
+def first_names(names: Iterable[str]) -> str:
+    """The first three names, and how many more there are."""
+    every = list(names)
+    return ", ".join(every[:3]) + (f" and {len(every) - 3} more" if len(every) > 3 else "")

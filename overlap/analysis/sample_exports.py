@@ -11,12 +11,13 @@ The names of verl's and TRL's columns are those of ``RayPPOTrainer._dump_generat
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
-from overlap.analysis.sample_file import SampleFile, SampleHead, unpacked_bytes, unpacked_floats, unpacked_ints
+from overlap.analysis.row_shapes import PACKED_COLUMNS
+from overlap.analysis.sample_file import SampleFile, SampleHead
 from overlap.atomic import guarded
 from overlap.errors import ConfigError
 from sandbox.core import Excerpt
@@ -24,13 +25,6 @@ from sandbox.core import Excerpt
 FURTHER: Final = ("id", "prompt_id", "verdict", "passed", "total", "tokens", "finish", "failure", "dropped")
 """Of the head of a row, what verl's and TRL's files have besides their own columns."""
 ROWS_AT_ONCE: Final = 256
-_NUMBERS: Final[Mapping[str, Callable[[str], Sequence[float]]]] = {
-    "token_ids": unpacked_ints,
-    "prompt_token_ids": unpacked_ints,
-    "mask": unpacked_bytes,
-    "logprobs": unpacked_floats,
-    "learner_logprobs": unpacked_floats,
-}
 _AS_JSON: Final = ("program", "tests", "forks")
 """Columns of Parquet that hold JSON, as their rows have many forms."""
 
@@ -82,7 +76,7 @@ def _by_step(samples: SampleFile) -> Iterator[tuple[str, int, list[SampleHead]]]
 
 def _verl_row(row: Mapping[str, Any]) -> dict[str, Any]:
     shown = {"inputs": "input", "outputs": "expected"}
-    truth = {name: [_shown(test.get(key)) for test in row["tests"]] for name, key in shown.items()}
+    truth = {name: [_shown(test.get(key)) for test in row.get("tests") or ()] for name, key in shown.items()}
     own = {"input": row["prompt"], "output": row["answer"], "gts": json.dumps(truth, ensure_ascii=False)}
     return {**own, "score": row["reward"], "step": row["step"], **_further(row), "advantage": row["advantage"]}
 
@@ -108,7 +102,7 @@ def _shown(excerpt: Any) -> str | None:
 def _whole_row(row: Mapping[str, Any]) -> dict[str, Any]:
     """Of an earlier format, what it lacks is null."""
     found = {name: row.get(name) for name in _TYPES}
-    for name, unpacked in _NUMBERS.items():
+    for name, unpacked in PACKED_COLUMNS.items():
         packed = found[name]
         found[name] = None if packed is None else unpacked(packed)
     for name in _AS_JSON:

@@ -6,15 +6,12 @@ file is opened, a whole row when it is asked for.
 
 from __future__ import annotations
 
-import base64
 import json
-from array import array
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
 from overlap.analysis.row_shapes import HEAD, check_alike, check_bulk
-from overlap.core import Packed
 from overlap.errors import ConfigError, count_of, error_reason
 
 BULK = b', "prompt": '
@@ -74,7 +71,9 @@ class SampleFile:
             raise ConfigError("RUN", str(self.path), f"cannot be read ({error_reason(error)})") from error
         except ValueError as error:
             line = len(self._heads) + 1
-            raise ConfigError("RUN", str(self.path), f"line {line} holds no sample ({error}); remove it") from error
+            raise ConfigError(
+                "RUN", str(self.path), f"line {line} holds no sample ({error}); remove the line, or name a run"
+            ) from error
         return self._heads
 
     def _read_on(self, file: BinaryIO) -> None:
@@ -184,20 +183,3 @@ def _former_head(row: dict[str, Any]) -> dict[str, Any]:
         "sample": int(sample),
         "truncated": row["finish"] != "stop",
     }
-
-
-def unpacked_ints(text: str) -> array[int]:
-    """The int32 values of a row's base64 text, [T]."""
-    found: Packed[int] = Packed.from_base64("i", text)
-    return found.array
-
-
-def unpacked_floats(text: str) -> array[float]:
-    """The float32 values of a row's base64 text, [T]."""
-    found: Packed[float] = Packed.from_base64("f", text)
-    return found.array
-
-
-def unpacked_bytes(text: str) -> bytes:
-    """The bytes of a row's base64 text, [T]."""
-    return base64.b64decode(text, validate=True)

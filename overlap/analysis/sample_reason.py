@@ -1,4 +1,4 @@
-"""Why a sample got its reward: in one sentence, with the test that decided, what it wanted and what it got."""
+"""Why a sample got its reward: one sentence, with the test that decided, what it wanted and what came."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
-from overlap.analysis.difference import compared
 from overlap.errors import compile_error
 
 SHOWN = 60
 """Characters of a value in a sentence."""
 ACCEPTED = "AC"
+COMPARED = ("stdio", "function", "")
+"""Kinds of problems whose tests compare what came with what was expected; "" of rows that do not say their kind."""
 _SAYS_NOTHING = ("wrong output", "wrong value")
 """Messages that only repeat the verdict."""
 VERDICT_WORDS = {
@@ -39,6 +40,20 @@ def whole_text(excerpt: Any) -> str | None:
     left_out = excerpt["bytes"] - len((excerpt["head"] + excerpt["tail"]).encode("utf-8", "surrogatepass"))
     mark = f"\n… {left_out:,} bytes left out …\n" if excerpt["tail"] else ""
     return f"{excerpt['head']}{mark}{excerpt['tail']}"
+
+
+def compared(kind: str, test: Mapping[str, Any]) -> bool:
+    """Whether a test of a row says both, and compares them."""
+    return kind in COMPARED and test.get("expected") is not None and test.get("got") is not None
+
+
+def difference_of(kind: str, test: Mapping[str, Any]) -> list[str]:
+    """The lines of ``sandbox.diff_lines``; none where they are the same, or not compared."""
+    if not compared(kind, test):
+        return []
+    from sandbox import Excerpt, diff_lines  # with all data types of the sandbox
+
+    return diff_lines(Excerpt.from_json(test["expected"]), Excerpt.from_json(test["got"]), kind=kind or "stdio")
 
 
 def reason(row: Mapping[str, Any]) -> str:

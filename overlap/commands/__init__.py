@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 from overlap.commands.flags import OneLineParser, unknown_words
-from overlap.commands.parsers import add_commands
+from overlap.commands.parsers import add_commands, positive
 
 if TYPE_CHECKING:
     from overlap.commands.answering import ScoredAnswers, evaluate, rollout
@@ -31,6 +31,7 @@ __all__ = [
     "export",
     "judge_again",
     "plan_devices",
+    "positive",
     "rollout",
     "run_standalone",
     "unknown_words",

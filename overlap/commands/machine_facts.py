@@ -10,6 +10,7 @@ import subprocess
 import sys
 import sysconfig
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from importlib import metadata
 from pathlib import Path
 
@@ -149,7 +150,8 @@ class MachineFacts:
 
 
 def _end(process: subprocess.Popen[str]) -> None:
-    """Kill a process and those that it has started, where it has not ended."""
+    """Kill a process and those that it has started, where it has not ended; one that hangs in a driver stays."""
     if process.poll() is None:
         kill_tree([process.pid], _KILL_S, reap=False)
-        process.wait()
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(_KILL_S)

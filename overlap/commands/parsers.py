@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from overlap.commands.cluster import add_cluster
+from sandbox.core import printable
 
 Subparsers = Any
 """What ``argparse.ArgumentParser.add_subparsers`` returns, which has no public type."""
@@ -62,7 +63,7 @@ def _rollout(commands: Subparsers) -> None:
     _add_config(rollout)
     _add_reward(rollout)
     rollout.add_argument("--split", choices=("train", "heldout"), default="heldout", help="prompts to answer (heldout)")
-    rollout.add_argument("--limit", type=_positive, default=None, metavar="N", help="answer the first N prompts only")
+    rollout.add_argument("--limit", type=positive, default=None, metavar="N", help="answer the first N prompts only")
     rollout.add_argument("--out", type=Path, default=None, metavar="FILE", help="write the trajectories as JSONL")
     text = "write the samples with token ids and log-probs, for train --from-rollouts"
     rollout.add_argument("--rollouts", type=Path, default=None, metavar="FILE", help=text)
@@ -73,7 +74,7 @@ def _filter(commands: Subparsers) -> None:
     made = _add(commands, "filter", _later("filter", "filter_command"), text)
     _add_config(made)
     _add_reward(made)
-    made.add_argument("--samples", type=_positive, default=16, metavar="K", help="samples per problem (16)")
+    made.add_argument("--samples", type=positive, default=16, metavar="K", help="samples per problem (16)")
     made.add_argument("--low", type=float, default=0.05, help="lowest pass rate to keep (0.05)")
     made.add_argument("--high", type=float, default=0.9, help="highest pass rate to keep (0.9)")
     made.add_argument("--train", type=_whole, default=0, metavar="N", help="keep at most N problems to train on (all)")
@@ -92,14 +93,14 @@ def _check_data(commands: Subparsers) -> None:
     check.add_argument(
         "--out", type=Path, default=None, metavar="JSONL", help="write a row of findings and notes per row of the data"
     )
-    check.add_argument("--limit", type=_positive, default=None, metavar="N", help="judge the first N problems only")
+    check.add_argument("--limit", type=positive, default=None, metavar="N", help="judge the first N problems only")
     _add_config(check)
 
 
 def _export(commands: Subparsers) -> None:
     export = _add(commands, "export", _run_export, "write the policy of a checkpoint in Hugging Face format")
     export.add_argument("run", metavar="RUN", help="run directory, for instance runs/first")
-    export.add_argument("--step", type=_positive, default=None, metavar="N", help="step of the checkpoint (the newest)")
+    export.add_argument("--step", type=positive, default=None, metavar="N", help="step of the checkpoint (the newest)")
     export.add_argument("--out", type=Path, default=None, metavar="DIR", help="folder to write (RUN/policy-step-N)")
     text = "upload it, with a model card, to this repository of the Hugging Face hub"
     export.add_argument("--push", default="", metavar="OWNER/NAME", help=text)
@@ -162,15 +163,22 @@ def _show(commands: Subparsers) -> None:
     )
     text = "colour the tokens of a sample by the gap of engine and learner, its advantage, or the engine's log-prob"
     shown.add_argument("--tokens", choices=("gap", "advantage", "logprob"), default=None, help=text)
-    shown.add_argument("--limit", type=_positive, default=20, metavar="N", help="samples or groups in a list (20)")
+    shown.add_argument("--limit", type=positive, default=20, metavar="N", help="samples or groups in a list (20)")
 
 
 def _view(commands: Subparsers) -> None:
     text = "look at the samples of a run in a browser: filter, sort and search, also while the run goes on"
-    view = _add(commands, "view", _later("view", "view_command"), text)
+    view = _add(commands, "view", _run_view, text)
     _add_samples(view)
     view.add_argument("--port", type=_port, default=8710, metavar="N", help="port on 127.0.0.1 (8710; 0: any free one)")
     view.add_argument("--open", action="store_true", help="open the page in the browser of this machine")
+
+
+def _run_view(args: argparse.Namespace) -> int:
+    from overlap.view import serve_samples
+
+    serve_samples(args.run, port=args.port, open_browser=args.open)
+    return 0
 
 
 def _add_samples(parser: argparse.ArgumentParser) -> None:
@@ -204,7 +212,7 @@ def _judge_again(commands: Subparsers) -> None:
     text = "write the samples with their new rewards, for train --from-rollouts: a folder that is not there yet"
     made.add_argument("--out", type=Path, default=None, metavar="DIR", help=text)
     made.add_argument("--json", action="store_true", help="print the result as JSON, with all samples that changed")
-    made.add_argument("--limit", type=_positive, default=20, metavar="N", help="samples in the list (20)")
+    made.add_argument("--limit", type=positive, default=20, metavar="N", help="samples in the list (20)")
     _add_overrides(made)
 
 
@@ -226,10 +234,23 @@ def _init(commands: Subparsers) -> None:
 
 def _report(commands: Subparsers) -> None:
     text = "write a run's report: outcome, warnings, curves, samples; of several runs, their comparison"
-    report = _add(commands, "report", _later("report", "report_command"), text)
+    report = _add(commands, "report", _run_report, text)
     report.add_argument("runs", nargs="+", metavar="RUN", help="run directory, for instance runs/first")
     text = "HTML file to write (RUN/report.html; of several runs report.html)"
     report.add_argument("--out", type=Path, default=None, metavar="FILE", help=text)
+
+
+def _run_report(args: argparse.Namespace) -> Iterator[str]:
+    from overlap.analysis import load_run, run_warnings
+    from overlap.report import comparison_lines, write_report
+
+    runs = [load_run(run) for run in args.runs]
+    path = write_report(*runs, out=args.out)
+    if len(runs) == 1:
+        yield from (f"WARNING  {warning}" for warning in run_warnings(runs[0]))
+    else:
+        yield from comparison_lines(runs)
+    yield f"{printable(str(path))}: open it in a browser"
 
 
 def _fields(commands: Subparsers) -> None:
@@ -283,7 +304,8 @@ def _whole(text: str, low: int | None = None, high: int | None = None, said: str
     raise argparse.ArgumentTypeError(f"{text!r}: use a whole number{said}")
 
 
-def _positive(text: str) -> int:
+def positive(text: str) -> int:
+    """A whole number of the command line, 1 or more."""
     return _whole(text, 1, said=", 1 or more")
 
 

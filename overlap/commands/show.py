@@ -29,6 +29,12 @@ def show_command(args: argparse.Namespace) -> Iterator[str]:
             raise ConfigError("--sample", args.sample, f"needs its group: write g17s{number}, or --group 17 as well")
     if args.tokens and sample is None:
         raise ConfigError("--tokens", args.tokens, "shows one sample: add --sample g17s3")
+    if args.diff and group is None and not (args.failed or args.problem):
+        raise ConfigError(
+            "--diff", True, "shows the failing tests of samples: add --failed, --group 17 or --problem ID"
+        )
+    if args.eval and args.dropped:
+        raise ConfigError("--dropped", True, "is of training, and no evaluation teaches: leave it or --eval out")
     only = SampleFilter(
         split="heldout" if args.eval else "",
         step=args.step,

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from overlap.config import path_given
-from overlap.errors import ConfigError
+from overlap.errors import ConfigError, error_reason
 from overlap.placement import computes_faster_in_float32
 
 STARTER = Path(__file__).with_name("starter")
@@ -62,8 +62,7 @@ def write_new(path: Path, text: str) -> None:
 
 
 def _unwritable(folder: Path, error: Exception) -> ConfigError:
-    reason = getattr(error, "strerror", None) or error
-    return ConfigError(_FIELD, str(folder), f"cannot be written ({reason}): name a folder elsewhere")
+    return ConfigError(_FIELD, str(folder), f"cannot be written ({error_reason(error)}): name a folder elsewhere")
 
 
 def _remove(folder: Path, names: list[str], new: bool) -> None:

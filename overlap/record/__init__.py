@@ -37,10 +37,20 @@ if TYPE_CHECKING:
         how_it_ended,
         near_runs,
         resolve,
+        stored_summary,
         write_config,
     )
     from overlap.record.picture import write_picture
-    from overlap.record.progress import Progress, banner, duration, final_table, refusals, selection_line, stall_line
+    from overlap.record.progress import (
+        Progress,
+        banner,
+        change_texts,
+        duration,
+        final_table,
+        refusals,
+        selection_line,
+        stall_line,
+    )
     from overlap.record.recorder import Recorder
     from overlap.record.report import PASS_AT_1, by_parameter, hardware, summary, versions
     from overlap.record.resume import BEGINNING, Resumed, check_reopen, go_back, reopen, stored_config
@@ -51,7 +61,7 @@ if TYPE_CHECKING:
     from overlap.record.rundir import RunDir
     from overlap.record.sample_rows import SampleNotes, SampleRows
     from overlap.record.sample_writer import SampleWriter
-    from overlap.record.timing import judged, mean, result_timing
+    from overlap.record.timing import WALL_PARTS, judged, mean, result_timing
     from overlap.record.trace import Tracer
     from overlap.record.traffic import BusyClock
     from overlap.record.write_failures import WriteFailures
@@ -65,6 +75,7 @@ __all__ = [
     "LEARNER",
     "MARK",
     "PASS_AT_1",
+    "WALL_PARTS",
     "BusyClock",
     "CallbackCost",
     "Carryover",
@@ -91,6 +102,7 @@ __all__ = [
     "banner",
     "by_group",
     "by_parameter",
+    "change_texts",
     "check_out",
     "check_reopen",
     "check_run_dir_free",
@@ -130,6 +142,7 @@ __all__ = [
     "stall_line",
     "step_row",
     "stored_config",
+    "stored_summary",
     "summary",
     "versions",
     "write_config",

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from overlap.errors import one_line
-from overlap.record.progress import duration
+from overlap.record.progress import change_texts, duration
 from overlap.record.run_exit import RunExit
 from overlap.record.run_files import RunFile
 
@@ -40,23 +40,19 @@ def _outcome(summary: Mapping[str, Any], steps: int) -> str:
 
 def _measured(summary: Mapping[str, Any]) -> str:
     """The change on held-out problems with its interval; without evaluations, that of the reward in training."""
-    name, scale, unit = "pass@1", 100.0, "points"
-    found = summary.get("pass_at_1") or {}
+    binary, found = True, summary.get("pass_at_1") or {}
     if reward := summary.get("heldout_reward"):
-        found, name, scale, unit = reward, "mean reward", 1.0, ""
+        binary, found = False, reward
     before, after, change = (found.get(when) or {} for when in ("before", "after", "change"))
     if not _finite(change, "value", "low", "high") or not _finite(before, "value") or not _finite(after, "value"):
         reward = summary["reward"]
         if not _finite(reward, "first", "last"):
             return "no reward was measured"
         return f"reward in training {reward['first']:.3f} -> {reward['last']:.3f}, not measured on held-out problems"
-    spec = ".1f" if scale > 1 else ".3f"
-    moved, low, high = (f"{change[key] * scale:+{spec}}" for key in ("value", "low", "high"))
-    sign = "%" if scale > 1 else ""
-    values = f"{before['value'] * scale:{spec}}{sign} -> {after['value'] * scale:{spec}}{sign}"
-    unclear = change["low"] <= 0 <= change["high"]
-    text = f"held-out {name} {values} ({moved}{' ' + unit if unit else ''}, 95% CI {low} to {high})"
-    return text + (", no clear change: the interval includes 0" if unclear else "")
+    name, spec = ("pass@1", ".1%") if binary else ("mean reward", ".3f")
+    moved, between = change_texts(change, binary=binary)
+    text = f"held-out {name} {before['value']:{spec}} -> {after['value']:{spec}} ({moved}, 95% CI {between})"
+    return text + (", no clear change: the interval includes 0" if change["low"] <= 0 <= change["high"] else "")
 
 
 def _look_at(summary: Mapping[str, Any], run: str) -> str:

@@ -32,13 +32,13 @@ _GLANCE_S = 0.05
 """``has_owner`` holds a lock for a moment, at most as long as this."""
 
 
-def resolve(template: str) -> Path:
-    """The absolute path that ``run.dir`` names; "{time}" becomes the time. Raises ConfigError; writes nothing."""
+def resolve(template: str, field: str = "run.dir") -> Path:
+    """The absolute path of a run directory; "{time}" becomes the time. Raises ConfigError of ``field``."""
     if not template.strip():
-        raise ConfigError("run.dir", template, "names no directory; write for instance run.dir=runs/first")
+        raise ConfigError(field, template, "names no directory; write for instance runs/first")
     name = template.replace("{time}", time.strftime("%Y%m%d-%H%M%S"))
     if unknown := re.search(r"\{\w*\}", name):
-        raise ConfigError("run.dir", template, f"{unknown.group()} has no meaning here; only {{time}} is replaced")
+        raise ConfigError(field, template, f"{unknown.group()} has no meaning here; only {{time}} is replaced")
     try:
         path = Path(name).expanduser().absolute()
         str(path).encode("utf-8")
@@ -47,9 +47,7 @@ def resolve(template: str) -> Path:
     except PermissionError:
         return path
     except (OSError, RuntimeError, ValueError) as exc:
-        raise ConfigError(
-            "run.dir", template, f"is no usable path ({error_reason(exc)}); name another directory"
-        ) from exc
+        raise ConfigError(field, template, f"is no usable path ({error_reason(exc)}); name another directory") from exc
     return path
 
 
@@ -97,7 +95,7 @@ def find_run_file(run: str, file: RunFile, *, field: str = "run.dir", way_out: s
     """The path of ``file`` in the run directory that a person named. Raises ConfigError of ``field``, with
     ``way_out`` where the file is missing.
     """
-    path = file.of(resolve(run))
+    path = file.of(resolve(run, field))
     try:
         there = path.exists()
     except OSError as exc:
@@ -198,15 +196,22 @@ def has_owner(path: Path) -> bool:
     return False
 
 
+def stored_summary(path: Path) -> Any:
+    """What ``summary.json`` of the run in a directory holds; None of a run that has not ended in order, or that was
+    resumed since. Raises OSError, ValueError.
+    """
+    summary = RunFile.SUMMARY.of(path)
+    with suppress(FileNotFoundError):
+        if summary.stat().st_mtime_ns >= RunFile.CONFIG.of(path).stat().st_mtime_ns:
+            return json.loads(summary.read_text(encoding="utf-8"))
+    return None
+
+
 def how_it_ended(path: Path) -> str:
     """How the run in a directory ended, for a person; for a run that no process is going on with."""
-    summary = RunFile.SUMMARY.of(path)
-    try:
-        figures = json.loads(summary.read_text(encoding="utf-8"))
-        if summary.stat().st_mtime_ns >= RunFile.CONFIG.of(path).stat().st_mtime_ns:  # else it is of an earlier session
-            return f"it has ended ({figures['exit']}, {figures['steps']} steps)"
-    except (OSError, ValueError, KeyError, TypeError):
-        pass
+    with suppress(OSError, ValueError, KeyError, TypeError):
+        figures = stored_summary(path)
+        return f"it has ended ({figures['exit']}, {figures['steps']} steps)"
     return "it ended before it could say how; --resume goes on from a checkpoint"
 
 

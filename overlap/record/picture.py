@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from overlap.atomic import write_atomic
 from overlap.record.report import PASS_AT_1, Rows, column, finite
-from overlap.record.timing import NAN, mean
+from overlap.record.timing import NAN, WALL_PARTS, mean
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -19,6 +19,25 @@ if TYPE_CHECKING:
     Panel = Callable[[Axes, Rows, list[float]], str]
 
 BLUE, ORANGE, GREEN, RED, GREY, BLACK = "#2f6db3", "#e08a1e", "#3b9b5c", "#c8423b", "#b8bcc4", "#22262e"
+Shown = tuple[tuple[str, str, str], ...]
+"""Metrics, each with its colour and its name in the legend."""
+SOLVED: Shown = (
+    ("reward/solved_share", GREEN, "samples"),
+    ("reward/any_solved_share", ORANGE, "prompts (any sample)"),
+)
+LENGTH: Shown = (("rollout/length_mean", BLUE, "mean"), ("rollout/length_max", GREY, "longest"))
+KL: Shown = (
+    ("learn/ratio_kl", BLUE, "engine to learner"),
+    ("learn/update_kl", ORANGE, "over the step"),
+    ("learn/kl", GREEN, "reference"),
+)
+CLIPPED: Shown = (
+    ("learn/clip_fraction", BLUE, "clipped"),
+    ("learn/is_masked_fraction", RED, "masked"),
+    ("learn/is_capped_fraction", ORANGE, "weight cut"),
+)
+AGES: Shown = (("rollout/staleness_mean", BLUE, "mean"), ("rollout/staleness_max", GREY, "oldest"))
+PACE: Shown = (("time/tokens_per_s", BLUE, "whole step"), ("time/decode_tokens_per_s", GREEN, "while generating"))
 LEGEND_COLUMNS = 3
 MANY = 200
 """Steps beyond which points are small."""
@@ -79,14 +98,39 @@ def draw_picture(
 def _panels(rows: Rows) -> tuple[tuple[Panel, ...], ...]:
     """By row: what came of it, how it learned, how fast it was; behind them a column for a critic, if there is one."""
     shown: tuple[tuple[Panel, ...], ...] = (
-        (_reward, _solved, _length, _entropy),
-        (_divergence, _ratio, _clipped, _gradient),
-        (_staleness, _time, _overlap, _throughput),
+        (
+            _reward,
+            _curves("Solved share", SOLVED, top=1.02),
+            _curves("Response length, tokens", LENGTH),
+            _curves("Entropy, nats per token", (("learn/entropy", BLUE, "entropy"),)),
+        ),
+        (_curves("KL, nats per token", KL), _ratio, _curves("Share of tokens clipped", CLIPPED), _gradient),
+        (
+            _curves("Age of samples, policy versions", AGES),
+            _time,
+            _overlap,
+            _curves("Throughput, response tokens/s", PACE),
+        ),
     )
     if not finite(column(rows, "critic/loss")):
         return shown
     critic: tuple[Panel, ...] = (_explained, _values, _critic_gradient)
     return tuple((*row, beside) for row, beside in zip(shown, critic, strict=True))
+
+
+def _curves(title: str, shown: Shown, *, top: float = 0.0) -> Panel:
+    """A panel of metrics from zero to ``top``, or to the largest; grey ones are lines without points."""
+
+    def draw(axes: Axes, rows: Rows, steps: list[float]) -> str:
+        for metric, color, label in shown:
+            (_plain if color == GREY else _curve)(axes, steps, column(rows, metric), color, label)
+        if top:
+            axes.set_ylim(0, top)
+        else:
+            _from_zero(axes)
+        return title
+
+    return draw
 
 
 def _evaluations(axes: Axes, steps: list[float], evaluations: Mapping[int, Mapping[str, Any]], measure: str) -> None:
@@ -159,48 +203,12 @@ def _reward(axes: Axes, rows: Rows, steps: list[float]) -> str:
     return "Mean reward"
 
 
-def _solved(axes: Axes, rows: Rows, steps: list[float]) -> str:
-    _curve(axes, steps, column(rows, "reward/solved_share"), GREEN, "samples")
-    _curve(axes, steps, column(rows, "reward/any_solved_share"), ORANGE, "prompts (any sample)")
-    axes.set_ylim(0, 1.02)
-    return "Solved share"
-
-
-def _length(axes: Axes, rows: Rows, steps: list[float]) -> str:
-    _curve(axes, steps, column(rows, "rollout/length_mean"), BLUE, "mean")
-    _plain(axes, steps, column(rows, "rollout/length_max"), GREY, "longest")
-    _from_zero(axes)
-    return "Response length, tokens"
-
-
-def _entropy(axes: Axes, rows: Rows, steps: list[float]) -> str:
-    _curve(axes, steps, column(rows, "learn/entropy"), BLUE, "entropy")
-    _from_zero(axes)
-    return "Entropy, nats per token"
-
-
-def _divergence(axes: Axes, rows: Rows, steps: list[float]) -> str:
-    _curve(axes, steps, column(rows, "learn/ratio_kl"), BLUE, "engine to learner")
-    _curve(axes, steps, column(rows, "learn/update_kl"), ORANGE, "over the step")
-    _curve(axes, steps, column(rows, "learn/kl"), GREEN, "reference")
-    _from_zero(axes)
-    return "KL, nats per token"
-
-
 def _ratio(axes: Axes, rows: Rows, steps: list[float]) -> str:
     low, high = column(rows, "learn/ratio_p01"), column(rows, "learn/ratio_p99")
     if finite(low) and finite(high):
         axes.fill_between(steps, low, high, color=GREY, alpha=0.45, linewidth=0, label="1 to 99%")
     _curve(axes, steps, column(rows, "learn/ratio_mean"), BLUE, "mean")
     return "Ratio learner / engine"
-
-
-def _clipped(axes: Axes, rows: Rows, steps: list[float]) -> str:
-    _curve(axes, steps, column(rows, "learn/clip_fraction"), BLUE, "clipped")
-    _curve(axes, steps, column(rows, "learn/is_masked_fraction"), RED, "masked")
-    _curve(axes, steps, column(rows, "learn/is_capped_fraction"), ORANGE, "weight cut")
-    _from_zero(axes)
-    return "Share of tokens clipped"
 
 
 def _gradient(axes: Axes, rows: Rows, steps: list[float]) -> str:
@@ -218,11 +226,10 @@ def _norms(axes: Axes, steps: list[float], values: list[float]) -> None:
         _from_zero(axes)
 
 
-def _staleness(axes: Axes, rows: Rows, steps: list[float]) -> str:
-    _curve(axes, steps, column(rows, "rollout/staleness_mean"), BLUE, "mean")
-    _plain(axes, steps, column(rows, "rollout/staleness_max"), GREY, "oldest")
-    _from_zero(axes)
-    return "Age of samples, policy versions"
+def _values(axes: Axes, rows: Rows, steps: list[float]) -> str:
+    for metric, color in (("value_mean", BLUE), ("return_mean", GREEN), ("loss", RED)):
+        _curve(axes, steps, column(rows, f"critic/{metric}"), color, metric.removesuffix("_mean"))
+    return "Critic: means"
 
 
 def _explained(axes: Axes, rows: Rows, steps: list[float]) -> str:
@@ -231,13 +238,6 @@ def _explained(axes: Axes, rows: Rows, steps: list[float]) -> str:
     low, _ = axes.get_ylim()
     axes.set_ylim(max(low, -1.0), 1.02)
     return "Critic: explained variance"
-
-
-def _values(axes: Axes, rows: Rows, steps: list[float]) -> str:
-    _curve(axes, steps, column(rows, "critic/value_mean"), BLUE, "value")
-    _curve(axes, steps, column(rows, "critic/return_mean"), GREEN, "return")
-    _curve(axes, steps, column(rows, "critic/loss"), RED, "loss")
-    return "Critic: means"
 
 
 def _critic_gradient(axes: Axes, rows: Rows, steps: list[float]) -> str:
@@ -256,16 +256,9 @@ def _from_zero(axes: Axes) -> None:
 
 
 def _time(axes: Axes, rows: Rows, steps: list[float]) -> str:
-    parts = (
-        ("generate", "generate_s", BLUE),
-        ("exposed reward", "exposed_reward_s", RED),
-        ("learn", "learn_s", ORANGE),
-        ("sync", "sync_s", GREEN),
-        ("parity check", "parity_s", GREY),
-    )
     bottom = [0.0] * len(rows)
-    for label, name, color in parts:
-        heights = [v if math.isfinite(v) else 0.0 for v in column(rows, f"time/{name}")]
+    for (label, metric), color in zip(WALL_PARTS, (BLUE, RED, ORANGE, GREEN, GREY), strict=True):
+        heights = [v if math.isfinite(v) else 0.0 for v in column(rows, metric)]
         top = [b + h for b, h in zip(bottom, heights, strict=True)]
         if any(heights) and len(rows) <= BARS:
             axes.bar(steps, heights, bottom=bottom, width=0.85, color=color, label=label)
@@ -284,10 +277,3 @@ def _overlap(axes: Axes, rows: Rows, steps: list[float]) -> str:
     _curve(axes, steps, shares, RED, "exposed reward / step")
     axes.set_ylim(0, 1.02)
     return "Overlap of generation and verification"
-
-
-def _throughput(axes: Axes, rows: Rows, steps: list[float]) -> str:
-    _curve(axes, steps, column(rows, "time/tokens_per_s"), BLUE, "whole step")
-    _curve(axes, steps, column(rows, "time/decode_tokens_per_s"), GREEN, "while generating")
-    _from_zero(axes)
-    return "Throughput, response tokens/s"

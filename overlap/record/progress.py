@@ -230,12 +230,16 @@ def _evaluation_rows(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 
 def _change(e: Mapping[str, Any], spec: str) -> str:
-    """A change of a share in points of 100."""
-    value, low, high = (
-        None if e[key] is None else e[key] * (100 if "%" in spec else 1) for key in ("value", "low", "high")
-    )
-    spec, unit = ("+.1f", " points") if "%" in spec else (f"+{spec}", "")
-    return f"{_f(value, spec)}{unit}  (95% CI {_f(low, spec)} to {_f(high, spec)})"
+    value, between = change_texts(e, binary="%" in spec)
+    return f"{value}  (95% CI {between})"
+
+
+def change_texts(change: Mapping[str, Any], *, binary: bool) -> tuple[str, str]:
+    """A change {"value", "low", "high"} as text, and its bounds: of a pass rate (``binary``) in points of 100."""
+    spec, unit, scale = ("+.1f", " points", 100) if binary else ("+.3f", "", 1)
+    known = (change[key] for key in ("value", "low", "high"))
+    value, low, high = (_f(None if each is None else scale * each, spec) for each in known)
+    return f"{value}{unit}", f"{low} to {high}"
 
 
 def _rate(e: Mapping[str, Any], spec: str) -> str:

@@ -37,7 +37,6 @@ class RunDir:
         self.path = path
         self.config = RunFile.CONFIG.of(path)
         self.metrics = RunFile.METRICS.of(path)
-        self.events = RunFile.EVENTS.of(path)
         self.trajectories = RunFile.TRAJECTORIES.of(path)
         self.groups = RunFile.GROUPS.of(path)
         self.rollouts = RunFile.ROLLOUTS.of(path)

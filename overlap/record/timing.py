@@ -19,6 +19,15 @@ Span = tuple[float, float]
 Row = dict[str, float]
 NAN = float("nan")
 
+WALL_PARTS = (
+    ("generate", "time/generate_s"),
+    ("exposed reward", "time/exposed_reward_s"),
+    ("learn", "time/learn_s"),
+    ("sync", "time/sync_s"),
+    ("parity check", "time/parity_s"),
+)
+"""What a step's time goes to where its stages follow each other: a name, and the metric."""
+
 
 def merge_spans(spans: Iterable[Span]) -> list[Span]:
     """Disjoint spans, in order, that cover the same time. Spans that end before they begin are left out."""

@@ -56,7 +56,6 @@ def line_chart(
     zero: bool = True,
     marks: Sequence[MarkAt] = (),
     mark_name: str = "",
-    note: str = "",
 ) -> str:
     """A tile with lines; "" where no value is known. ``share``: values from 0 to 1, shown as percent. ``zero``: the
     axis begins at 0. The axis is logarithmic where positive values span more than three orders of magnitude.
@@ -72,7 +71,7 @@ def line_chart(
     )
     body = "".join(axis.line(s.known(xs), s) for s in drawn) + "".join(map(axis.mark, marks))
     keys = [(s.name, s.ink, "") for s in drawn] + ([(mark_name, "var(--mark)", "sq")] if marks else [])
-    return _tile(title, unit, axis, body, keys, x_unit, note)
+    return _tile(title, unit, axis, body, keys, x_unit)
 
 
 def stacked_chart(
@@ -178,8 +177,8 @@ class _Axis:
             for power in range(first, last + 1, max(1, (last - first) // 4)):
                 yield self.y(power), f"1e{power}" if abs(power) > 2 else f"{10.0**power:g}"
             return
-        for value in nice(self.y0, self.y1, 5):
-            yield self.y(value), f"{100 * value:.3g}%" if self.share else short(value)
+        for value in round_numbers(self.y0, self.y1, 5):
+            yield self.y(value), f"{100 * value:.3g}%" if self.share else tick_label(value)
 
 
 def thinned(known: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
@@ -189,7 +188,7 @@ def thinned(known: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
     return [(mean(x for x, _ in each), mean(v for _, v in each)) for each in bins] if width > 1 else list(known)
 
 
-def nice(low: float, high: float, count: int) -> list[float]:
+def round_numbers(low: float, high: float, count: int) -> list[float]:
     """About ``count`` round numbers from ``low`` to ``high``."""
     rough = (high - low) / max(1, count - 1)
     power = 10.0 ** math.floor(math.log10(rough))
@@ -198,7 +197,7 @@ def nice(low: float, high: float, count: int) -> list[float]:
     return [round(first * step + k * step, 12) for k in range(int((high - first * step) / step + 1e-9) + 1)]
 
 
-def short(value: float) -> str:
+def tick_label(value: float) -> str:
     """A tick's label: "1.5k", "2M", "1e-5"."""
     size = abs(value)
     for unit, name in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
@@ -208,7 +207,7 @@ def short(value: float) -> str:
 
 
 def _tile(
-    title: str, unit: str, axis: _Axis, body: str, keys: Iterable[tuple[str, str, str]], x_unit: str, note: str
+    title: str, unit: str, axis: _Axis, body: str, keys: Iterable[tuple[str, str, str]], x_unit: str, note: str = ""
 ) -> str:
     grid = "".join(
         f'<path class="grid" d="M{LEFT:g} {_c(y)}H{RIGHT:g}"/><text x="{LEFT - 6:g}" y="{_c(y + 4)}" '
@@ -216,9 +215,10 @@ def _tile(
         for y, label in axis.ticks()
     )
     whole = x_unit == "step"
-    for value in nice(axis.x0, axis.x1, 6) if axis.x1 > axis.x0 else [axis.x0]:
+    for value in round_numbers(axis.x0, axis.x1, 6) if axis.x1 > axis.x0 else [axis.x0]:
         if not whole or value == int(value):
-            grid += f'<text x="{_c(axis.x(value))}" y="{BOTTOM + 15:g}" text-anchor="middle">{esc(short(value))}</text>'
+            at, label = _c(axis.x(value)), esc(tick_label(value))
+            grid += f'<text x="{at}" y="{BOTTOM + 15:g}" text-anchor="middle">{label}</text>'
     legend = "".join(f'<span><i class="{kind}" style="color:{ink}"></i>{esc(name)}</span>' for name, ink, kind in keys)
     data = f'data-x="{axis.x0:g} {axis.x1:g} {LEFT:g} {RIGHT:g}" '
     data += f'data-y="{axis.y0:g} {axis.y1:g} {BOTTOM:g} {TOP:g} {axis.log:d}"'

@@ -5,15 +5,16 @@ tests on the held-out problems.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from itertools import accumulate
 from typing import NamedTuple
 
 from overlap.analysis import RunData, run_warnings
 from overlap.errors import count_of
 from overlap.evaluation import PassRate, paired_change
-from overlap.record import duration
+from overlap.record import change_texts, duration
 from overlap.report.charts import COLOURS, Series, line_chart, or_zero
-from overlap.report.outcome import bounds, dumbbells, evaluation_points, percent_or, reward_ends
+from overlap.report.outcome import bounds_text, dumbbells, evaluation_points, rate_text, reward_ends
 from overlap.report.page import esc, section, table
 from overlap.report.settings import flat, shown
 
@@ -42,7 +43,7 @@ def outcomes(runs: Sequence[RunData], names: Sequence[str]) -> str:
     for at, (run, name) in enumerate(zip(runs, names, strict=True)):
         points = evaluation_points(run)
         ends = points[:1] + points[1:][-1:]
-        told = [percent_or(found) + _below(bounds(found)) for _, found in ends]
+        told = [rate_text(found) + _below(bounds_text(found)) for _, found in ends]
         reward, of = reward_ends(run) or ("–", "")
         dot = f'<i class="dot" style="color:var(--c{at % COLOURS})"></i>'
         warned = run_warnings(run)
@@ -122,17 +123,12 @@ def _paired(base: PassRate, first: str, rate: PassRate, name: str) -> PairedResu
     change = paired_change(base, rate)
     if not change.problems:
         return PairedResult(name, first, (base, rate), "", "", "no problem in common")
-    spec, unit, scale = ("+.1f", " points", 100) if base.binary and rate.binary else ("+.3f", "", 1)
+    binary = base.binary and rate.binary
+    difference, interval = change_texts(asdict(change), binary=binary)
     unclear = "no clear difference: the interval includes 0"
     says = "better" if change.low > 0 else "worse" if change.high < 0 else unclear
-    return PairedResult(
-        name,
-        first,
-        (base, rate),
-        f"{scale * change.value:{spec}}{unit}",
-        f"{scale * change.low:{spec}} to {scale * change.high:{spec}}",
-        f"{says} ({count_of(change.problems, 'problem')})",
-    )
+    says = f"{says} ({count_of(change.problems, 'problem')})"
+    return PairedResult(name, first, (base, rate), difference, interval, says)
 
 
 def paired_tests(runs: Sequence[RunData], names: Sequence[str]) -> str:
@@ -157,7 +153,7 @@ def comparison_lines(runs: Sequence[RunData]) -> list[str]:
     lines = []
     for run, name in zip(runs, names, strict=True):
         points = evaluation_points(run)
-        rates = [f"{percent_or(found)} after step {step}" for step, found in points[:1] + points[1:][-1:]]
+        rates = [f"{rate_text(found)} after step {step}" for step, found in points[:1] + points[1:][-1:]]
         heldout = f", held-out {points[-1][1]['measure']} {' → '.join(rates)}" if points else ""
         lines.append(f"{name}  {len(run.steps)} steps, mean reward {(reward_ends(run) or ('–',))[0]}{heldout}")
     for field, values in differing_fields(runs):

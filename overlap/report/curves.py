@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from overlap.analysis import RunData
+from overlap.record import WALL_PARTS
 from overlap.report.charts import MarkAt, Series, line_chart, or_zero, stacked_chart
 from overlap.report.outcome import evaluation_points
 from overlap.report.page import esc, section
@@ -76,13 +77,8 @@ TIME = (
         [("time/tokens_per_s", "whole step"), ("time/decode_tokens_per_s", "while generating")],
     ),
 )
-PARTS = (
-    ("generate", "generate_s", 0),
-    ("exposed reward", "exposed_reward_s", 1),
-    ("learn", "learn_s", 4),
-    ("sync", "sync_s", 2),
-    ("parity check", "parity_s", 7),
-)
+PART_COLOURS = (0, 1, 4, 2, 7)
+"""Of ``WALL_PARTS``."""
 VERDICT_COLOURS = {"AC": 2, "WA": 1, "TLE": 4, "MLE": 6, "OLE": 3, "RE": 0, "CE": 7, "SEC": 5}
 
 
@@ -114,7 +110,8 @@ def learning_curves(run: RunData) -> str:
 def time_curves(run: RunData) -> str:
     """Where the time of the steps went."""
     xs = steps_of(run)
-    parts = [Series(name, run.column(f"time/{column}"), colour) for name, column, colour in PARTS]
+    coloured = zip(WALL_PARTS, PART_COLOURS, strict=True)
+    parts = [Series(name, run.column(metric), colour) for (name, metric), colour in coloured]
     tiles = [stacked_chart("Time per step", "s", xs, parts)] if xs else []
     for curve in TIME:
         lines = [Series(name, _column(run, metric), k) for k, (metric, name) in enumerate(curve.lines)]

@@ -5,10 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from overlap.analysis import ACCEPTED, GroupKey, RunData, SampleHead, dropped_words, first_failed_test, group_key
+from overlap.analysis import (
+    ACCEPTED,
+    GroupKey,
+    RunData,
+    SampleHead,
+    dropped_words,
+    first_failed_test,
+    group_key,
+    whole_text,
+)
 from overlap.core import BY_INTEREST
 from overlap.report.page import cut_short, esc, figure_text, section, table
-from sandbox.core import Excerpt
 
 GROUPS = 20
 SAMPLES = 16
@@ -129,11 +137,7 @@ def _failing(test: Mapping[str, Any], total: int | None, most: int) -> str:
     facts += [("memory, MiB", test["memory_bytes"] / 2**20)] if test.get("memory_bytes") else []
     known = [(name, value) for name, value in facts if value not in (None, "")]
     told = table([name for name, _ in known], [[esc(figure_text(value)) for _, value in known]])
-    texts = [_text(name, _excerpt(test.get(name)), most) for name in ("input", "expected", "got", "stderr")]
+    texts = [_text(name, whole_text(test.get(name)) or "", most) for name in ("input", "expected", "got", "stderr")]
     boxes = "".join(f"<div>{text}</div>" for text in texts if text)
     number = f"{test['index'] + 1} of {total}" if total else str(test["index"] + 1)
     return f'<h4>First failing test: {esc(number)}</h4>{told}<div class="cases">{boxes}</div>'
-
-
-def _excerpt(value: Any) -> str:
-    return "" if value is None else str(Excerpt.from_json(value))

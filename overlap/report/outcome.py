@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any
 
-from overlap.analysis import RunData, RunWarning
+from overlap.analysis import RunData, run_warnings
 from overlap.errors import count_of
 from overlap.evaluation import PassRate, paired_change
-from overlap.record import duration, mean
+from overlap.record import change_texts, duration, mean
 from overlap.report.page import card, esc, figure_text, percent, section
 
 PROBLEMS = 60
@@ -59,65 +59,67 @@ def _heldout_cards(run: RunData) -> list[str]:
     cards = [
         card(
             f"{name} {'before the run' if points[0][0] == 0 else f'after step {points[0][0]}'}",
-            percent_or(first),
-            interval(first),
+            rate_text(first),
+            bounds_note(first),
         )
     ]
     if len(points) > 1:
-        cards.append(card(f"{name} after step {points[-1][0]}", percent_or(last), interval(last)))
+        cards.append(card(f"{name} after step {points[-1][0]}", rate_text(last), bounds_note(last)))
     if change := _change(run):
-        binary = last["measure"] != "mean reward"
-        value = f"{100 * change[0]:+.1f} points" if binary else f"{change[0]:+.3f}"
-        between = (
-            f"{100 * change[1]:+.1f} to {100 * change[2]:+.1f}" if binary else f"{change[1]:+.3f} to {change[2]:+.3f}"
-        )
-        unclear = "no clear change, " if change[1] <= 0 <= change[2] else ""
-        note = f"{unclear}95% CI {between}; {count_of(change[3], 'problem')}, each against itself"
+        value, between = change_texts(change, binary=last["measure"] != "mean reward")
+        clear = (change["low"] or 0) > 0 or (change["high"] or 0) < 0  # of one problem no bounds are known
+        unclear = "" if clear else "no clear change, "
+        note = f"{unclear}95% CI {between}; {count_of(change['problems'], 'problem')}, each against itself"
         cards.append(card("change", value, note))
     return cards
 
 
-def _change(run: RunData) -> tuple[float, float, float, int] | None:
+def _change(run: RunData) -> dict[str, Any] | None:
     """Change over the problems, its bounds and of how many it is: by problem, else by the summary."""
     rates = [point.rate for point in run.evaluations]
     if len(rates) > 1:
         found = paired_change(rates[0], rates[-1])
-        return (found.value, found.low, found.high, found.problems) if found.problems else None
-    stored = ((run.summary or {}).get("pass_at_1") or (run.summary or {}).get("heldout_reward") or {}).get("change")
-    return (stored["value"], stored["low"], stored["high"], stored["problems"]) if stored else None
+        return asdict(found) if found.problems else None
+    return _stored_evaluations(run).get("change")
+
+
+def _stored_evaluations(run: RunData) -> dict[str, Any]:
+    """What the summary says of evaluations."""
+    summary = run.summary or {}
+    return summary.get("pass_at_1") or summary.get("heldout_reward") or {}
 
 
 def evaluation_points(run: RunData) -> list[tuple[int, dict[str, Any]]]:
     """Step and figures of each evaluation; of runs without groups.jsonl, those of the summary."""
     if run.evaluations:
         return [(point.step, point.rate.figures()) for point in run.evaluations]
-    summary = run.summary or {}
-    stored = summary.get("pass_at_1") or summary.get("heldout_reward") or {}
+    stored = _stored_evaluations(run)
     found = [stored.get("before"), *(stored.get("during") or ()), stored.get("after")]
     return [(int(each.get("step") or 0), {"measure": "pass@1", **each}) for each in found if each]
 
 
-def percent_or(figures: dict[str, Any]) -> str:
+def rate_text(figures: dict[str, Any]) -> str:
     """A pass rate in percent, another mean as a number."""
     return figure_text(figures["value"]) if figures["measure"] == "mean reward" else percent(figures["value"])
 
 
-def interval(figures: dict[str, Any]) -> str:
+def bounds_note(figures: dict[str, Any]) -> str:
     """The bounds, and of how much they are."""
     more = f", {figures['samples']:,} samples" if figures.get("samples") else ""
-    return f"{bounds(figures)}; {count_of(figures['problems'], 'held-out problem')}{more}"
+    return f"{bounds_text(figures)}; {count_of(figures['problems'], 'held-out problem')}{more}"
 
 
-def bounds(figures: dict[str, Any]) -> str:
+def bounds_text(figures: dict[str, Any]) -> str:
     """The 95 % interval."""
     low, high = ({**figures, "value": figures[end]} for end in ("low", "high"))
-    return f"95% CI {percent_or(low)} to {percent_or(high)}"
+    return f"95% CI {rate_text(low)} to {rate_text(high)}"
 
 
-def warnings(found: Sequence[RunWarning], run: RunData) -> str:
+def warnings(run: RunData) -> str:
     """What the checks found, each with its way out."""
     if not run.steps:
         return section("warnings", "Warnings", '<p class="note">No step has ended yet.</p>')
+    found = run_warnings(run)
     if not found:
         return section("warnings", "Warnings", '<p class="note">None: all checks of docs/report.md passed.</p>')
     boxes = []

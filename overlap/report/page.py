@@ -10,12 +10,30 @@ import base64
 import hashlib
 import html
 import math
+import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 HERE = Path(__file__).parent
 MARK = "<!-- overlap report -->"
 """In the first line: what tells a file of ours, which may be written over."""
+LINKS = {
+    "outcome": "Outcome",
+    "paired": "Paired",
+    "warnings": "Warnings",
+    "configuration": "Configuration",
+    "problems": "Held-out",
+    "curves": "Learning",
+    "samples-axis": "By samples",
+    "time-axis": "By time",
+    "time": "Time",
+    "timeline": "Timeline",
+    "map": "Map",
+    "samples": "Samples",
+    "machine": "Machine",
+}
+"""By the anchor of a section, its name in the contents."""
+_ANCHOR = re.compile(r'<section id="([a-z-]+)">')
 _UNSEEN = (0x061C, 0x200B, 0x200E, 0x200F, *range(0x2028, 0x202F), *range(0x2060, 0x206A), 0xFEFF)
 _HIDDEN = {code: f"⟨{code:02X}⟩" for code in (*range(32), 127, *range(0x80, 0xA0))}
 _HIDDEN |= {code: f"⟨U+{code:04X}⟩" for code in _UNSEEN}
@@ -72,12 +90,12 @@ def card(name: str, value: str, note: str = "") -> str:
     return f'<div class="card"><span>{esc(name)}</span><b>{esc(value)}</b>{note}</div>'
 
 
-def html_page(title: str, subtitle: str, contents: Sequence[tuple[str, str]], body: str) -> str:
-    """The whole file. ``contents``: anchor and title of each section."""
+def html_page(title: str, subtitle: str, body: str) -> str:
+    """The whole file, whose contents list the sections of ``body`` in their order."""
     style, script = ((HERE / name).read_text("utf-8") for name in ("style.css", "page.js"))
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     rules = f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'; img-src data:"
-    links = "".join(f'<a href="#{anchor}">{esc(name)}</a>' for anchor, name in contents if f'id="{anchor}"' in body)
+    links = "".join(f'<a href="#{at}">{LINKS[at]}</a>' for at in _ANCHOR.findall(body) if at in LINKS)
     return (
         f'<!doctype html>{MARK}\n<html lang="en"><head><meta charset="utf-8">\n'
         f'<meta http-equiv="Content-Security-Policy" content="{rules}">\n'

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from overlap.analysis import RunData, load_run, run_warnings
+from overlap.analysis import RunData, load_run
 from overlap.atomic import write_atomic
 from overlap.config import path_given
 from overlap.errors import ConfigError
@@ -15,26 +15,10 @@ from overlap.report import compare
 from overlap.report.curves import learning_curves, time_curves
 from overlap.report.groups import sample_groups
 from overlap.report.outcome import by_problem, outcome, warnings
-from overlap.report.page import MARK, esc, html_page, section
+from overlap.report.page import LINKS, MARK, esc, html_page, section
 from overlap.report.problem_map import pass_rate_map
 from overlap.report.settings import settings, surroundings
 from overlap.report.timeline import timeline
-
-CONTENTS = (
-    ("outcome", "Outcome"),
-    ("paired", "Paired"),
-    ("warnings", "Warnings"),
-    ("configuration", "Configuration"),
-    ("problems", "Held-out"),
-    ("curves", "Learning"),
-    ("samples-axis", "By samples"),
-    ("time-axis", "By time"),
-    ("time", "Time"),
-    ("timeline", "Timeline"),
-    ("map", "Map"),
-    ("samples", "Samples"),
-    ("machine", "Machine"),
-)
 
 
 def write_report(*runs: str | Path | RunData, out: str | Path | None = None) -> Path:
@@ -63,24 +47,24 @@ def report_text(runs: Sequence[RunData], *, until_s: float = float("inf")) -> st
 
 
 def _one(run: RunData, until_s: float) -> str:
-    sections: list[tuple[str, Callable[[], str]]] = [
-        ("outcome", lambda: outcome(run)),
-        ("warnings", lambda: warnings(run_warnings(run), run)),
-        ("held-out problems", lambda: by_problem(run)),
-        ("curves", lambda: learning_curves(run)),
-        ("time", lambda: time_curves(run)),
-        ("timeline", lambda: timeline(run)),
-        ("map", lambda: pass_rate_map(run)),
-        ("samples", lambda: sample_groups(run)),
-        ("configuration", lambda: settings(run)),
-        ("machine", lambda: surroundings(run)),
-    ]
+    sections: dict[str, Callable[[RunData], str]] = {
+        "outcome": outcome,
+        "warnings": warnings,
+        "problems": by_problem,
+        "curves": learning_curves,
+        "time": time_curves,
+        "timeline": timeline,
+        "map": pass_rate_map,
+        "samples": sample_groups,
+        "configuration": settings,
+        "machine": surroundings,
+    }
     body, late = "", []
-    for name, make in sections:
+    for anchor, make in sections.items():
         if time.monotonic() < until_s:
-            body += make()
+            body += make(run)
         else:
-            late.append(name)
+            late.append(LINKS[anchor].lower())
     if run.samples.path != RunFile.TRAJECTORIES.of(run.path):
         late.append("samples")
     if late:
@@ -90,14 +74,7 @@ def _one(run: RunData, until_s: float) -> str:
         body += section("late", "Left out", f'<p class="note">{esc(note)}</p>')
     policy = run.config.get("model", {}).get("policy", "")
     subtitle = " · ".join(filter(None, (str(policy), f"{len(run.steps)} steps", run.state, _when(run))))
-    return html_page(run.path.name, subtitle, _ordered(), body)
-
-
-def _ordered() -> list[tuple[str, str]]:
-    """Of one run the configuration stands near the end."""
-    moved = [entry for entry in CONTENTS if entry[0] == "configuration"]
-    rest = [entry for entry in CONTENTS if entry[0] != "configuration"]
-    return [*rest[:-1], *moved, rest[-1]]
+    return html_page(run.path.name, subtitle, body)
 
 
 def _several(runs: Sequence[RunData]) -> str:
@@ -110,7 +87,7 @@ def _several(runs: Sequence[RunData]) -> str:
         compare.overlaid,
     )
     body = "".join(part(runs, names) for part in parts)
-    return html_page(f"{len(runs)} runs", ", ".join(names), CONTENTS, body)
+    return html_page(f"{len(runs)} runs", ", ".join(names), body)
 
 
 def _when(run: RunData) -> str:

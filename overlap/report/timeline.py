@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from overlap.analysis import RunData
 from overlap.record import RunFile
-from overlap.report.charts import nice
+from overlap.report.charts import round_numbers
 from overlap.report.page import esc, section
 
 BYTES = 6 * 2**20
@@ -44,13 +44,15 @@ def timeline(run: RunData) -> str:
     if found is None:
         return ""
     step, length, spans = found
-    learned = next(s for s in spans if s.stage == "learn" and s.name == f"step {step}")
+    learned = next((s for s in spans if s.stage == "learn" and s.name == f"step {step}"), None)
+    if learned is None:
+        return ""
     loads = (s.end for s in spans if s.stage == "load" and 0 <= s.start - learned.end < 0.5 * length)
     end = max(loads, default=learned.end)
     begin = end - length
     inside = [s for s in spans if s.end > begin and s.start < end]
     lanes = "".join(_lane(stage, [s for s in inside if s.stage == stage], begin, end) for stage in LANES)
-    marks = [(at, f"{at:g} s") for at in nice(0.0, length, 6) if at < 0.97 * length]
+    marks = [(at, f"{at:g} s") for at in round_numbers(0.0, length, 6) if at < 0.97 * length]
     ticks = "".join(f'<span style="left:{100 * at / length:.2f}%">{name}</span>' for at, name in marks)
     lead = f"Step {step}, {length:.3g} s, of median length. "
     lead += "A bar is a sample; of collect, a group until its last verdict. Perfetto shows the whole trace.json."

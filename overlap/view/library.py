@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,10 +19,8 @@ KEPT_ANSWERS = 8
 """Orders of the last requests, so that a page of one costs no sort."""
 Place = tuple[int, int, int]
 """Step, group, sample."""
-SORTS: Mapping[str, Callable[[Mapping[str, Any]], Any]] = {
-    name: lambda head, name=name: head[name]  # type: ignore[misc]
-    for name in ("step", "reward", "advantage", "tokens", "generate_s", "verify_s", "passed")
-}
+SORTS = ("step", "reward", "advantage", "tokens", "generate_s", "verify_s", "passed")
+"""Figures by which samples are sorted."""
 
 
 class SampleOrder(NamedTuple):
@@ -158,10 +156,9 @@ def _sorted(heads: list[SampleHead], sort: str) -> list[SampleHead]:
         raise ConfigError("sort", sort, f"use one of {', '.join(SORTS)}, with - in front for the largest first")
     if name == "step":  # the order of the file
         return heads[::-1] if sort.startswith("-") else heads
-    key = SORTS[name]
-    known = [head for head in heads if key(head.values) is not None]
-    known.sort(key=lambda head: key(head.values), reverse=sort.startswith("-"))
-    return known + [head for head in heads if key(head.values) is None]
+    known = [head for head in heads if head.values[name] is not None]
+    known.sort(key=lambda head: head.values[name], reverse=sort.startswith("-"))
+    return known + [head for head in heads if head.values[name] is None]
 
 
 def _place(head: Mapping[str, Any]) -> Place:

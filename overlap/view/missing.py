@@ -59,9 +59,8 @@ def _near(name: str, names: Iterable[str]) -> str:
     from difflib import get_close_matches
 
     known = sorted(names)
-    parts = [other for other in known if name.lower() in other.lower()][:5]
-    near = parts or get_close_matches(name, known, n=5, cutoff=0.5) or known[:5]
-    return f"near it: {', '.join(near)}" if near != known[:5] or parts else f"for instance {', '.join(near)}"
+    near = [other for other in known if name.lower() in other.lower()] or get_close_matches(name, known, 5, 0.5)
+    return f"near it: {', '.join(near[:5])}" if near else f"for instance {', '.join(known[:5])}"
 
 
 def _numbers(there: set[int], wanted: int) -> str:

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
-from overlap.analysis import GroupKey, RunData, dropped_words, group_key
+from overlap.analysis import GroupKey, RunData, dropped_words, group_key, rewards_are_passes
 from overlap.errors import count_of
 from overlap.view.source import group_rows, rewards_by_step, taught
 from overlap.view.terminal import Screen, figure, one_line_of
@@ -134,7 +134,7 @@ def _course(rewards: Mapping[int, float], steps: Sequence[int]) -> str:
 
 def _evaluations(rows: Sequence[Mapping[str, Any]]) -> str:
     steps = sorted({row["step"] for row in rows})
-    binary = all(abs((row["reward"] or 0) * (row["samples"] - row["failed"]) - row["solved"]) < 1e-6 for row in rows)
+    binary = rewards_are_passes(rows)
     told = []
     for step in steps:
         values = [row["reward"] for row in rows if row["step"] == step and row["reward"] is not None]

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from overlap.analysis import (
+    PACKED_COLUMNS,
     difference_of,
     first_failed_test,
     program_end,
@@ -16,6 +17,7 @@ from overlap.analysis import (
 )
 from overlap.errors import ConfigError
 from overlap.view.branches import branches, depth
+from overlap.view.program_text import program_parts
 from overlap.view.sample_filter import passed
 from overlap.view.source import taught
 from overlap.view.tokens import TOKEN_FIGURES, SampleTokens, TokenTexts
@@ -24,7 +26,6 @@ _LISTED = (
     *("split", "step", "group", "sample", "prompt_id", "reward", "advantage", "verdict", "failure", "dropped"),
     *("kept_as", "weak", "passed", "total", "tokens", "truncated", "turns", "generate_s", "verify_s"),
 )
-_PACKED = {"token_ids", "logprobs", "learner_logprobs", "mask", "prompt_token_ids"}
 _DIGITS = 5
 
 
@@ -39,7 +40,7 @@ def sample_parts(row: Mapping[str, Any]) -> dict[str, Any]:
     failed = first_failed_test(row)
     found = branches(row) if row["turns"] > 1 or row["branches"] > 1 else []
     return {
-        **{name: value for name, value in row.items() if name not in _PACKED},
+        **{name: value for name, value in row.items() if name not in PACKED_COLUMNS},
         "why": reason(row),
         "good": passed(row),
         "tests": [_test_parts(test, row.get("kind") or "") for test in row.get("tests") or ()],
@@ -54,30 +55,6 @@ def _test_parts(test: Mapping[str, Any], kind: str) -> dict[str, Any]:
     texts = {name: whole_text(test.get(name)) for name in ("input", "expected", "got", "stderr")}
     told = {"message": test_message(test), "words": verdict_words(test["verdict"]), "ending": program_end(test)}
     return {**test, **texts, **told, "diff": difference_of(kind, test)}
-
-
-def program_parts(source: str, language: str) -> list[list[str]]:
-    """A program in parts, each with its kind: the first letters of pygments' short names, "" where there is none."""
-    try:
-        from pygments.lexers import get_lexer_by_name
-        from pygments.token import STANDARD_TYPES
-        from pygments.util import ClassNotFound
-
-        lexer = get_lexer_by_name(language, stripnl=False, ensurenl=False)
-    except ImportError:
-        return [["", source]]
-    except ClassNotFound:
-        return [["", source]]
-    parts: list[list[str]] = []
-    for kind, text in lexer.get_tokens(source):
-        short = STANDARD_TYPES.get(kind, "")
-        short = short if short in ("nf", "nc", "nb") else short[:1]
-        short = short if short in ("k", "s", "c", "m", "nf", "nc", "nb") else ""
-        if parts and parts[-1][0] == short:
-            parts[-1][1] += text
-        else:
-            parts.append([short, text])
-    return parts
 
 
 def group_parts(row: Mapping[str, Any] | None, samples: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

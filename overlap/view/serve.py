@@ -10,6 +10,7 @@ import socket
 import threading
 from collections.abc import Iterator
 
+from overlap.aio import unwrapped
 from overlap.errors import ConfigError, error_reason
 from overlap.process import handle_interrupts, run_to_end
 from overlap.view.library import SampleLibrary
@@ -23,7 +24,7 @@ CLOSE_S = 5.0
 def serve_samples(run: str, *, port: int, open_browser: bool = False) -> None:
     """Serve the samples of ``run`` at ``port`` (0: any free one), until a signal raises KeyboardInterrupt.
 
-    Raises ConfigError where there is no such run, or the port is taken.
+    Raises ConfigError where there is no such run, a file of it cannot be read, or the port is taken.
     """
     library = SampleLibrary(open_samples(run))
     with contextlib.closing(listen(port)) as listener, handle_interrupts() as interrupts:
@@ -31,13 +32,12 @@ def serve_samples(run: str, *, port: int, open_browser: bool = False) -> None:
         print(f"{printable(run)} at {address}   (Ctrl-C ends it)", flush=True)
 
         async def work() -> None:
-            reading = asyncio.create_task(asyncio.to_thread(library.state), name="read samples")
-            if open_browser:
-                _open(address)
-            try:
-                await _serve(library, listener)
-            finally:
-                await asyncio.gather(reading, return_exceptions=True)  # a request tells what is wrong with a file
+            with unwrapped():
+                async with asyncio.TaskGroup() as tasks:
+                    tasks.create_task(asyncio.to_thread(library.state), name="read samples")
+                    if open_browser:
+                        _open(address)
+                    await _serve(library, listener)
 
         run_to_end(work, interrupts)
 

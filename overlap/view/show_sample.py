@@ -17,7 +17,8 @@ from overlap.analysis import (
     whole_text,
 )
 from overlap.view.branches import branches, depth
-from overlap.view.terminal import Screen, columns, figure, one_line_of, safe
+from overlap.view.program_text import highlighted, numbered
+from overlap.view.terminal import Screen, figure, one_line_of, safe
 
 LONGEST = 200
 """Lines of one text that are shown."""
@@ -171,32 +172,3 @@ def usage(test: Mapping[str, Any]) -> list[str]:
 
 def _mib(test: Mapping[str, Any]) -> str:
     return f"{test['memory_bytes'] / 2**20:.0f}" if test.get("memory_bytes") else ""
-
-
-def highlighted(source: str, language: str, screen: Screen) -> list[str]:
-    """The lines of a program, in colours where they are seen and pygments knows the language."""
-    text = safe(source)
-    if screen.colour:
-        try:
-            from pygments import highlight
-            from pygments.console import codes
-            from pygments.formatters.terminal import TERMINAL_COLORS, TerminalFormatter
-            from pygments.lexers import get_lexer_by_name
-            from pygments.token import Comment, Whitespace
-            from pygments.util import ClassNotFound
-        except ImportError:
-            return text.splitlines()
-        try:
-            lexer = get_lexer_by_name(language, stripnl=False, ensurenl=False)
-        except ClassNotFound:
-            return text.splitlines()
-        grey = "brightblack" if "brightblack" in codes else ""  # seen on light and dark
-        scheme = {**TERMINAL_COLORS, Comment: (grey, grey), Whitespace: ("", "")}
-        text = highlight(text, lexer, TerminalFormatter(colorscheme=scheme))
-    return text.splitlines()
-
-
-def numbered(lines: list[str], screen: Screen) -> Iterator[str]:
-    """Lines with their numbers."""
-    width = columns(str(len(lines)))
-    yield from (f"{screen.paint(str(number).rjust(width), 'grey')}  {line}" for number, line in enumerate(lines, 1))

@@ -5,41 +5,22 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from overlap.analysis import ACCEPTED, GroupKey, RunData, SampleFile, SampleHead, dropped_words, group_key, load_run
 from overlap.config import path_given
-from overlap.record import RunFile, exported_policy
+from overlap.core import reaches
+from overlap.record import RunFile
 
 
 class AnswersFile(RunData):
     """A file of answers without a run around it: it has samples alone."""
 
     def __init__(self, file: Path) -> None:
-        super().__init__(file.parent)
-        self.path, self.samples = file, SampleFile(file)
-
-    @cached_property
-    def _stored(self) -> dict[str, dict[str, Any]]:
-        return {}
-
-    @cached_property
-    def steps(self) -> list[dict[str, Any]]:
-        return []
-
-    @cached_property
-    def groups(self) -> list[dict[str, Any]]:
-        return []
-
-    @cached_property
-    def summary(self) -> dict[str, Any] | None:
-        return None
-
-    @property
-    def live(self) -> bool:
-        return False
+        super().__init__(file, ())
+        self.samples = SampleFile(file)
+        self._stored, self.groups, self.summary = {}, [], None
 
     @property
     def state(self) -> str:
@@ -62,7 +43,7 @@ def group_rows(run: RunData) -> list[dict[str, Any]]:
 
 
 def groups_of(heads: Iterable[SampleHead]) -> list[dict[str, Any]]:
-    """Rows as in ``groups.jsonl`` made of samples; ``solved`` counts accepted ones."""
+    """Rows as in ``groups.jsonl``, made of samples."""
     found: dict[GroupKey, list[dict[str, Any]]] = {}
     for _, _, head in heads:
         found.setdefault(group_key(head), []).append(head)
@@ -78,8 +59,8 @@ def _group_row(samples: list[dict[str, Any]]) -> dict[str, Any]:
         "group": first["group"],
         "prompt_id": first["prompt_id"],
         "samples": len(samples),
-        "solved": sum(s["verdict"] == ACCEPTED if s["verdict"] else s["reward"] == 1.0 for s in samples),
-        "failed": sum(bool(s["failure"]) for s in samples),
+        "solved": sum(s["verdict"] == ACCEPTED if s["verdict"] else reaches(s["reward"] or 0.0, 1.0) for s in samples),
+        "failed": len(samples) - len(rewards),
         "truncated": sum(s["truncated"] for s in samples),
         "tokens": sum(s["tokens"] for s in samples),
         "reward": sum(rewards) / len(rewards) if rewards else None,
@@ -112,7 +93,7 @@ def taught(row: Mapping[str, Any]) -> str:
 
 def tokenizer_folders(run: RunData) -> list[Path]:
     """Folders that may hold the tokenizer of the run's policy, the likeliest first."""
-    newest = sorted(run.path.glob(exported_policy(Path(), 0).name.replace("000000", "*")), reverse=True)
+    newest = sorted(run.path.glob(RunFile.EXPORTED.filename), reverse=True)
     policy = str(run.config.get("model", {}).get("policy") or "")
     named = [Path(policy).expanduser()] if policy else []
     return [RunFile.POLICY.of(run.path), RunFile.BEST.of(run.path), *newest, *named]

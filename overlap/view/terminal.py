@@ -13,8 +13,8 @@ from unicodedata import east_asian_width
 from sandbox.core import printable
 from sandbox.terminal import wants_colour
 
-_COLOURS = {"red": "31", "green": "32", "yellow": "33", "blue": "34", "magenta": "35", "cyan": "36", "grey": "90"}
-_BOLD, _REVERSE, _OFF = "\x1b[1m", "\x1b[7m", "\x1b[0m"
+_COLOURS = {"red": "31", "green": "32", "yellow": "33", "magenta": "35", "cyan": "36", "grey": "90"}
+_BOLD, _OFF = "\x1b[1m", "\x1b[0m"
 _VERDICTS = {"AC": "green", "WA": "red", "RE": "red", "CE": "magenta", "SEC": "magenta"}
 GAP, _INDENT = "  ", "    "
 _LAST = 32
@@ -36,10 +36,9 @@ class Screen:
             return cls()
         return cls(max(40, shutil.get_terminal_size((100, 24)).columns), wants_colour(stream))
 
-    def paint(self, text: str, colour: str = "", *, bold: bool = False, reverse: bool = False) -> str:
+    def paint(self, text: str, colour: str = "", *, bold: bool = False) -> str:
         """``text`` in a colour, where colours are seen."""
-        codes = (_BOLD if bold else "") + (_REVERSE if reverse else "")
-        codes += f"\x1b[{_COLOURS[colour]}m" if colour else ""
+        codes = (_BOLD if bold else "") + (f"\x1b[{_COLOURS[colour]}m" if colour else "")
         return f"{codes}{text}{_OFF}" if self.colour and codes and text else text
 
     def verdict(self, verdict: str | None) -> str:
@@ -123,9 +122,9 @@ def _cell(cell: Any) -> tuple[str, str]:
     return one_line_of(str(cell)), ""
 
 
-def figure(value: float | None, digits: int = 3) -> str:
+def figure(value: float | None) -> str:
     """A number as people read it; "-" where there is none."""
-    return "-" if value is None or value != value else f"{value:.{digits}f}".rstrip("0").rstrip(".") or "0"
+    return "-" if value is None or value != value else f"{value:.3f}".rstrip("0").rstrip(".") or "0"
 
 
 def verdict_colour(verdict: str | None) -> str:

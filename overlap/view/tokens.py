@@ -48,11 +48,11 @@ class SampleTokens:
             values = self.logprobs
         elif name == "advantage":
             values = [self.advantage] * len(self.ids)
-        elif self.learner is None or len(self.learner) != len(self.ids):
+        elif self.learner is None:
             values = [None] * len(self.ids)
         else:
             values = [a - b for a, b in zip(self.logprobs, self.learner, strict=True)]
-        return [value if sampled else None for value, sampled in zip(values, self.mask, strict=False)]
+        return [value if sampled else None for value, sampled in zip(values, self.mask, strict=True)]
 
 
 class TokenTexts:

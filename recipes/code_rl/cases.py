@@ -8,9 +8,10 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
-from overlap.config import at_least
+from overlap.config import Config, at_least
 from overlap.rows import SourceRow
-from recipes.code_rl.core import PACKAGE, UNJUDGEABLE
+from overlap.task import Task, task_options
+from recipes.code_rl.core import LANGUAGE, PACKAGE, UNJUDGEABLE
 from sandbox.core import Case, Kind, Limits, Problem
 from sandbox.errors import InvalidProblem
 from sandbox.rewards import CONTEST_PREAMBLE
@@ -46,6 +47,12 @@ class Judging:
     """Installed packages that programs and tests may import."""
     evaluated: Callable[[str], bool] | None = None
     """By id: problems that are evaluated on, not trained on, keep all of their tests."""
+
+    @classmethod
+    def from_config(cls, cfg: Config, task: type[Task]) -> Judging:
+        """As the fields of a run say, whose ``data.options`` are those of ``task``."""
+        options: CodeOptions = task_options(cfg, task)
+        return cls(options.tests_per_problem, cfg.verify.cpu_s, options.preamble, options.packages)
 
     @property
     def contest_preamble(self) -> str:
@@ -112,6 +119,12 @@ def longest(cases: Sequence[Case], most: int) -> tuple[Case, ...]:
 def distinct(cases: Iterable[Case]) -> list[Case]:
     """Without those whose input came before: a set's examples are often among its tests."""
     return list({case.input: case for case in reversed(list(cases))}.values())[::-1]
+
+
+def refuse_other_languages(row: SourceRow, language: str) -> None:
+    """An Unusable for a row whose programs are of another language than Python."""
+    if language.lower() not in ("python", "python3", "py"):
+        raise row.fault(language, "programs are judged in Python here", LANGUAGE)
 
 
 def refuse_files(row: SourceRow, *names: str) -> None:

@@ -1,4 +1,4 @@
-"""What the recipe's own commands have in common: wrong words are told in one line, with exit code 2."""
+"""What the command lines of the recipe's own commands have in common."""
 
 from __future__ import annotations
 
@@ -6,17 +6,12 @@ import argparse
 import sys
 from collections.abc import Sequence
 from datetime import date
-from typing import NoReturn
 
-from overlap.errors import one_line
+from overlap.commands import OneLineParser, positive, unknown_words
 
 
-class Parser(argparse.ArgumentParser):
-    """Tells what is wrong in one line. Overrides (section.field=value) may stand anywhere."""
-
-    def error(self, message: str) -> NoReturn:
-        print(f"overlap: bad input: {one_line(message)} (--help tells more)", file=sys.stderr)
-        raise SystemExit(2)
+class Parser(OneLineParser):
+    """Overrides (section.field=value) may stand anywhere."""
 
     def parse(self, argv: Sequence[str] | None) -> argparse.Namespace:
         """Words with "." before a "=" are overrides wherever they stand, and go to ``overrides``."""
@@ -26,7 +21,9 @@ class Parser(argparse.ArgumentParser):
             action = self._option_string_actions.get(before)
             is_value = action is not None and action.nargs != 0
             (overrides if _overrides(word) and not is_value else taken).append(word)
-        args = self.parse_args(taken)
+        args, rest = self.parse_known_args(taken)
+        if rest:
+            self.error(unknown_words(rest, words, self.flags, fields=False))
         args.overrides = overrides
         return args
 
@@ -36,13 +33,6 @@ def _overrides(word: str) -> bool:
     name, equals, _ = word.partition("=")
     section, dot, field = name.partition(".")
     return bool(equals and dot and section.isidentifier() and field.isidentifier())
-
-
-def positive(text: str) -> int:
-    """A whole number, 1 or more."""
-    if not text.isascii() or not text.isdigit() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r}: use a whole number, 1 or more")
-    return int(text)
 
 
 def day(text: str) -> date:

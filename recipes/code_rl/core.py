@@ -33,8 +33,3 @@ class CodeProblem:
     """Where its row stands: "path:line"."""
     public: tuple[Case, ...] = ()
     """Cases that the statement shows, or that the source calls public: what a policy may be told of."""
-
-    @property
-    def reference(self) -> str | None:
-        """The first reference solution, where the source has one."""
-        return self.references[0] if self.references else None

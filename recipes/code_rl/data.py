@@ -7,14 +7,14 @@ cannot be read, or that holds nothing to train on.
 from __future__ import annotations
 
 import sys
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from overlap.core import LeftOut
 from overlap.errors import ConfigError
+from overlap.pipeline import PromptSplit
 from overlap.rows import DUPLICATE, SourceRow, Unusable, source_rows
 from recipes.code_rl import (
     formats_assert,
@@ -100,15 +100,10 @@ def load_problems(
     with long_integers():
         problems, left_out = _read_all(source_rows(source, field), judging or Judging(), wanted)
     if not problems:
-        raise ConfigError(field, source, f"holds no usable problem: {counted(left_out)}")
+        by_reason = PromptSplit(left_out=tuple(left_out)).by_reason().items()
+        reasons = "; ".join(f"{len(rows)} {reason} (first {rows[0]})" for reason, rows in by_reason)
+        raise ConfigError(field, source, f"holds no usable problem: {reasons or 'no rows'}")
     return ProblemSet(source, tuple(problems), tuple(left_out))
-
-
-def counted(left_out: Sequence[LeftOut]) -> str:
-    """Rows by reason, each with its first place and complaint; "no rows" for none."""
-    first = {row.reason: row for row in reversed(left_out)}
-    counts = Counter(row.reason for row in left_out).most_common()
-    return "; ".join(f"{n} {reason} (first {first[reason]})" for reason, n in counts) or "no rows"
 
 
 @contextmanager

@@ -20,7 +20,7 @@ from typing import Any
 
 from overlap.atomic import write_atomic
 from overlap.cli import command, ending_in_order, print_output
-from overlap.commands import ServingParts, check_engines, run_standalone
+from overlap.commands import ServingParts, check_engines, positive, run_standalone
 from overlap.config import Config, load_config
 from overlap.core import Prompt
 from overlap.errors import ConfigError
@@ -30,9 +30,10 @@ from overlap.pipeline import PromptSplit, check_splits, filter_prompts
 from overlap.placement import devices_here
 from overlap.policy import DEFAULT_POLICY, policy_digest, resolve_policy
 from overlap.prepare import RunInputs, load_tokenizer
+from overlap.process import scratch_directory
 from overlap.record import Progress, quiet
 from recipes.code_rl import evaluation_report as report
-from recipes.code_rl.command_line import Parser, counts, day, positive
+from recipes.code_rl.command_line import Parser, counts, day
 from recipes.code_rl.evaluation_sets import (
     HELD_OUT,
     KNOWN,
@@ -45,6 +46,7 @@ from recipes.code_rl.evaluation_sets import (
     read_set,
     requested_sets,
 )
+from recipes.code_rl.task import SPLITS
 
 _CONFIGS = Path(__file__).parent / "configs"
 DEFAULT_CONFIG = _CONFIGS / "cpu_smollm2.yaml"
@@ -84,16 +86,16 @@ class Evaluation:
                 reasons = "; ".join(intake.lines()) or "it is empty"
                 raise ConfigError(f"--set {name}", "", f"gives no prompt to answer: {reasons}")
         prompts = tuple(p for intake in self.splits.values() for p in intake.prompts)
-        law = law_of(cfg, policy, self.draw)
-        self.out = self.out or Path("runs") / f"eval-{_short_name(cfg.model.policy)}-{report.digest(law)[:6]}"
+        settings = sampling_settings(cfg, policy, self.draw)
+        self.out = self.out or Path("runs") / f"eval-{_short_name(cfg.model.policy)}-{report.digest(settings)[:6]}"
         path = self.out / "answers.jsonl"
-        self.file = AnswerFile.read(path, law) if read_only else AnswerFile.open(path, law)
+        self.file = AnswerFile.read(path, settings) if read_only else AnswerFile.open(path, settings)
         # What an engine draws follows from its seed: one that goes on must not draw the same answers again.
         cfg = replace(cfg, run=replace(cfg.run, seed=cfg.run.seed + len(self.file.known)))
         return RunInputs(cfg, task, policy, tokenizer, (), prompts, self.splits)
 
     def wanted(self) -> tuple[str, ...]:
-        """The doors that are needed: none where every answer is there, and judged."""
+        """The parts that are needed: none where every answer is there, and judged."""
         assert self.file is not None
         prompts = [p for intake in self.splits.values() for p in intake.prompts]
         undrawn, unjudged = self.file.missing(prompts, self.draw.samples)
@@ -114,8 +116,8 @@ class Evaluation:
         with Progress(parts.console, total, done=total - undrawn - unjudged) as progress:
             told = _Told(progress, parts.console.tty)
             try:
-                doors, stall_s = (parts.generator, parts.verifier), self.cfg.run.stall_s
-                await complete_answers(*doors, prompts, self.draw, self.file, progress=told, stall_s=stall_s)
+                through, stall_s = (parts.generator, parts.verifier), self.cfg.run.stall_s
+                await complete_answers(*through, prompts, self.draw, self.file, progress=told, stall_s=stall_s)
             except (asyncio.CancelledError, KeyboardInterrupt):
                 progress.report_line("stopped: the same command goes on from here")
                 raise
@@ -145,8 +147,8 @@ class _Told:
             self._progress.report_line(f"judged {done}/{of}")
 
 
-def law_of(cfg: Config, policy: Path, draw: SamplingOptions) -> dict[str, Any]:
-    """What answers are drawn by. How many there are is no part of it."""
+def sampling_settings(cfg: Config, policy: Path, draw: SamplingOptions) -> dict[str, Any]:
+    """What the answers of one file have in common; how many there are is no part of it."""
     return {
         "policy": policy_digest(policy),
         "temperature": draw.temperature,
@@ -229,8 +231,6 @@ def evaluation_of(args: argparse.Namespace) -> Evaluation:
 
 def _with_held_out(cfg: Config, of: Config) -> Config:
     """Whatever policy is asked, the held-out problems are those of the configuration: figures can be compared."""
-    from recipes.code_rl.task import SPLITS
-
     measured = SPLITS.get(of.model.policy.lower())
     if cfg.data.train or cfg.data.heldout or measured is None:
         return cfg
@@ -282,8 +282,6 @@ def evaluate_command(args: argparse.Namespace) -> int:
 
 
 def _dry_run(asked: Evaluation) -> None:
-    from overlap.process import scratch_directory
-
     with scratch_directory() as (scratch, _):
         inputs = asked.prepare(scratch, read_only=True)
     prompts = inputs.heldout

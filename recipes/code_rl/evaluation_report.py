@@ -16,9 +16,9 @@ from recipes.code_rl.evaluation_sets import EvaluationSet
 FORMAT = 1
 
 
-def digest(law: Mapping[str, Any]) -> str:
-    """Hex digest of what answers are drawn by."""
-    return hashlib.sha256(json.dumps(law, sort_keys=True).encode()).hexdigest()
+def digest(settings: Mapping[str, Any]) -> str:
+    """Hex digest of the settings that answers are sampled with."""
+    return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()
 
 
 def set_figures(
@@ -45,13 +45,13 @@ def set_figures(
 
 
 def evaluation(
-    policy: str, law: Mapping[str, Any], samples: int, sets: Sequence[Mapping[str, Any]], seconds: float
+    policy: str, settings: Mapping[str, Any], samples: int, sets: Sequence[Mapping[str, Any]], seconds: float
 ) -> dict[str, Any]:
     """The whole of ``evaluation.json``; ``seconds`` are those of the last session."""
     return {
         "evaluation": FORMAT,
         "policy": policy,
-        "law": dict(law),
+        "law": dict(settings),
         "samples": samples,
         "seconds": seconds,
         "sets": list(sets),
@@ -62,10 +62,10 @@ def evaluation(
 
 def evaluation_table(figures: Mapping[str, Any]) -> str:
     """Lines for a person: a set in each, rates in percent."""
-    law, sets = figures["law"], figures["sets"]
+    settings, sets = figures["law"], figures["sets"]
     head = (
-        f"{figures['policy']}: {figures['samples']} answers to each problem, temperature {law['temperature']:g}, "
-        f"top-p {law['top_p']:g}, at most {law['response_tokens']:,} tokens; all tests; 95 % intervals"
+        f"{figures['policy']}: {figures['samples']} answers to each problem, temperature {settings['temperature']:g}, "
+        f"top-p {settings['top_p']:g}, at most {settings['response_tokens']:,} tokens; all tests; 95 % intervals"
     )
     ks = list(sets[0]["pass_at"]) if sets else []
     rows = [["set", "problems", *(f"pass@{k}" for k in ks), "cut off", "tokens", "not judged"]]

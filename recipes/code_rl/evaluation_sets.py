@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 from overlap.core import LeftOut, Prompt
 from overlap.errors import ConfigError
 from overlap.rows import SourceRow, is_split_file
-from overlap.task import Task, load_task, task_options
+from overlap.task import Task, load_task
 from recipes.code_rl.cases import Judging
 from recipes.code_rl.data import ProblemSet, load_problems
 from recipes.code_rl.task import CodeTask
@@ -114,7 +114,7 @@ def requested_sets(words: Sequence[str], window: ContestWindow, default: Sequenc
         name, equals, source = word.partition("=")
         known = KNOWN.get(name)
         if not equals and known is None and name != HELD_OUT:
-            _check_source(word)
+            check_source("--set", word, (*KNOWN, HELD_OUT))
             name, source = _stem(word), word
         if not name or (equals and not source):
             raise ConfigError("--set", word, f"write NAME=SOURCE, or one of {', '.join((*KNOWN, HELD_OUT))}")
@@ -127,14 +127,14 @@ def requested_sets(words: Sequence[str], window: ContestWindow, default: Sequenc
     return tuple(found.values())
 
 
-def _check_source(word: str) -> None:
-    """Raise ConfigError for a word that can be no source: no path, no hub id, and nothing of that name is here."""
+def check_source(flag: str, word: str, names: Sequence[str]) -> None:
+    """Raise ConfigError for a word that can be no source: no path, no hub id, and nothing of that name is here. Sets
+    are known by ``names``.
+    """
     if word and "/" not in word and not Path(word).suffix and not Path(word).exists():
-        near = difflib.get_close_matches(word.lower(), (*KNOWN, HELD_OUT), n=1)
+        near = difflib.get_close_matches(word.lower(), names, n=1)
         hint = f"did you mean {near[0]}? K" if near else "k"
-        raise ConfigError(
-            "--set", word, f"no such set and no such file; {hint}nown are {', '.join((*KNOWN, HELD_OUT))}"
-        )
+        raise ConfigError(flag, word, f"no such set and no such file; {hint}nown are {', '.join(names)}")
 
 
 def _stem(source: str) -> str:
@@ -161,9 +161,9 @@ def read_set(asked: RequestedSet, cfg: Config) -> EvaluationSet:
         asked = replace(asked, source=cfg.data.heldout)
     if not asked.source:
         return EvaluationSet(asked, ProblemSet("", code_task(cfg).problems("heldout")))
-    options = task_options(cfg, CodeTask)
-    packages = tuple(dict.fromkeys((*options.packages, *asked.packages)))
-    judging = Judging(0, cfg.verify.cpu_s, options.preamble, packages)
+    judging = Judging.from_config(cfg, CodeTask)
+    packages = tuple(dict.fromkeys((*judging.packages, *asked.packages)))
+    judging = replace(judging, tests_per_problem=0, packages=packages)
     outside, dated = 0, False
 
     def wanted(row: SourceRow) -> bool:

@@ -15,8 +15,8 @@ from typing import Any
 
 from overlap.rows import SourceRow
 from recipes.code_rl import assert_tests
-from recipes.code_rl.cases import Judging
-from recipes.code_rl.core import LANGUAGE, REFERENCES_KEPT, CodeProblem
+from recipes.code_rl.cases import Judging, refuse_other_languages
+from recipes.code_rl.core import REFERENCES_KEPT, CodeProblem
 from sandbox.core import Case
 
 _DEF = re.compile(r"^(?:async )?def (\w+)", re.MULTILINE)
@@ -31,17 +31,27 @@ def read_humaneval(row: SourceRow, judging: Judging) -> CodeProblem:
         return _leetcode(row, judging, name, test)
     if "unittest" in test:
         return read_bigcodebench(row, judging)
+    judging.check_imports(row, test, above_function(row, prompt, name))
+    case = Case(assert_tests.called(row, test, name))
+    return completion(row, judging, row.id("task_id", "id"), [case], row.text("canonical_solution", default=""))
+
+
+def above_function(row: SourceRow, prompt: str, name: str) -> str:
+    """What stands above a function in a prompt; an Unusable where it is not defined there."""
     start = re.search(rf"^(?:async )?def {re.escape(name)}\b", prompt, re.MULTILINE)
     if start is None:
         raise row.fault(name, "entry_point is not defined in the prompt")
-    judging.check_imports(row, test, prompt[: start.start()])
-    id = row.id("task_id", "id")
-    case = Case(assert_tests.called(row, test, name))
-    solution = row.text("canonical_solution", default="")
+    return prompt[: start.start()]
+
+
+def completion(row: SourceRow, judging: Judging, id: str, cases: list[Case], solution: str) -> CodeProblem:
+    """The problem of a row whose program begins with its prompt."""
+    prompt = row.text("prompt")
+    above = above_function(row, prompt, row.text("entry_point"))
     return CodeProblem(
         id=id,
         statement=f"Complete this Python program:\n\n```python\n{prompt.strip()}\n```",
-        problem=judging.problem(row, id, "assert", [case], preamble=prompt[: start.start()]),
+        problem=judging.problem(row, id, "assert", cases, preamble=above),
         starter=prompt,
         references=(prompt + solution,) if solution else (),
         place=row.place,
@@ -50,9 +60,7 @@ def read_humaneval(row: SourceRow, judging: Judging) -> CodeProblem:
 
 def read_humaneval_x(row: SourceRow, judging: Judging) -> CodeProblem:
     """HumanEval-X names the language in its id and no entry point."""
-    language = row.id("task_id").partition("/")[0].lower()
-    if language != "python":
-        raise row.fault(language, "programs are judged in Python here", LANGUAGE)
+    refuse_other_languages(row, row.id("task_id").partition("/")[0])
     names = _DEF.findall(row.text("declaration"))
     if not names:
         raise row.fault(row.text("declaration"), "declares no function")

@@ -17,8 +17,8 @@ from typing import Any
 
 from overlap.rows import SourceRow, Unusable
 from recipes.code_rl import formats_assert
-from recipes.code_rl.cases import Judging
-from recipes.code_rl.core import LANGUAGE, NO_CODE, REFERENCES_KEPT, CodeProblem
+from recipes.code_rl.cases import Judging, refuse_other_languages
+from recipes.code_rl.core import NO_CODE, REFERENCES_KEPT, CodeProblem
 from recipes.code_rl.shapes import function_cases, function_name, pairs_of, stdio_cases
 
 _LEVELS = {"introductory": 1, "easy": 1, "interview": 2, "medium": 2, "competition": 3, "hard": 3}
@@ -42,9 +42,7 @@ def read_synthetic(row: SourceRow, judging: Judging) -> CodeProblem:
     task = row.text("task_type", default="")
     if not isinstance(info, dict) or (task and "code" not in task) or task == "code_output_prediction":
         raise row.fault(task or type(info).__name__, "is no task in which a program is written", NO_CODE)
-    language = str(info.get("language") or "python").lower()
-    if language not in ("python", "python3", "py"):
-        raise row.fault(language, "programs are judged in Python here", LANGUAGE)
+    refuse_other_languages(row, str(info.get("language") or "python"))
     for name in ("test_cases", "ground_truth", "tests"):
         if (tests := info.get(name)) is not None:
             tests = row.literal(tests, name) if isinstance(tests, str) else tests

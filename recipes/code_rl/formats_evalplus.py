@@ -14,6 +14,7 @@ import re
 from overlap.rows import SourceRow
 from recipes.code_rl.cases import Judging
 from recipes.code_rl.core import UNJUDGEABLE, CodeProblem
+from recipes.code_rl.formats_assert import completion
 from sandbox.core import Case
 
 _FLOAT = 1e-6
@@ -56,27 +57,17 @@ def read_evalplus(row: SourceRow, judging: Judging) -> CodeProblem:
     if id.lower().startswith("mbpp/"):
         way_out = "in this release tuples have become lists; take evalplus/mbppplus from the hub"
         raise row.fault(id, way_out, UNJUDGEABLE)
-    start = re.search(rf"^def {re.escape(name)}\b", prompt, re.MULTILINE)
-    if start is None:
-        raise row.fault(name, "entry_point is not defined in the prompt")
-    solution = prompt + row.text("canonical_solution")
+    solution = row.text("canonical_solution")
     atol = row.values.get("atol") or 0
     if not isinstance(atol, int | float):
         raise row.fault(atol, "atol must be a number")
     inputs = [row.parsed(column) for column in ("base_input", "plus_input")]
     if not all(isinstance(given, list) for given in inputs):
         raise row.fault(inputs, "base_input and plus_input must be lists of arguments")
-    cases = [Case(_test(name, solution, given, atol)) for given in inputs if given]
+    cases = [Case(_test(name, prompt + solution, given, atol)) for given in inputs if given]
     if not cases:
         raise row.without_tests()
-    return CodeProblem(
-        id=id,
-        statement=f"Complete this Python program:\n\n```python\n{prompt.strip()}\n```",
-        problem=judging.problem(row, id, "assert", cases, preamble=prompt[: start.start()]),
-        starter=prompt,
-        references=(solution,),
-        place=row.place,
-    )
+    return completion(row, judging, id, cases, solution)
 
 
 def _test(name: str, solution: str, inputs: list[object], atol: float) -> str:

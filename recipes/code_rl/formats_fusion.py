@@ -15,8 +15,8 @@ from typing import Any
 
 from overlap.rows import SourceRow
 from recipes.code_rl import assert_tests
-from recipes.code_rl.cases import Judging
-from recipes.code_rl.core import LANGUAGE, CodeProblem
+from recipes.code_rl.cases import Judging, refuse_other_languages
+from recipes.code_rl.core import CodeProblem
 from recipes.code_rl.formats_assert import read_bigcodebench, read_humaneval, read_mbpp
 from recipes.code_rl.formats_contest import contest, unfenced
 from recipes.code_rl.formats_judge import unpacked
@@ -30,9 +30,7 @@ def read_fusion(row: SourceRow, judging: Judging) -> CodeProblem:
     labels = row.parsed("labels") or {}
     if not isinstance(labels, dict):
         raise row.fault(labels, "labels must be an object")
-    language = str(labels.get("programming_language") or labels.get("language") or "python").lower()
-    if language != "python":
-        raise row.fault(language, "programs are judged in Python here", LANGUAGE)
+    refuse_other_languages(row, str(labels.get("programming_language") or labels.get("language") or "python"))
     if row.values.get("test_list"):
         return read_mbpp(SourceRow(row.place, {**labels, **row.values}, row.name), judging)
     test = row.values.get("test")

@@ -10,8 +10,8 @@ from __future__ import annotations
 from typing import get_args
 
 from overlap.rows import SourceRow
-from recipes.code_rl.cases import Judging
-from recipes.code_rl.core import LANGUAGE, CodeProblem
+from recipes.code_rl.cases import Judging, refuse_other_languages
+from recipes.code_rl.core import CodeProblem
 from sandbox.core import Case, Kind
 
 
@@ -20,9 +20,7 @@ def read_own(row: SourceRow, judging: Judging) -> CodeProblem:
     kind = next((known for known in get_args(Kind) if known == named), None)
     if kind is None:
         raise row.fault(named, f"kind must be one of {', '.join(get_args(Kind))}")
-    language = row.text("language", default="python")
-    if language != "python":
-        raise row.fault(language, "programs are judged in Python here", LANGUAGE)
+    refuse_other_languages(row, row.text("language", default="python"))
     tests = row.parsed("tests")
     if not isinstance(tests, list) or not all(isinstance(t, dict) and "input" in t for t in tests):
         raise row.fault(tests, "tests must be a list of {input, output}")

@@ -16,28 +16,29 @@ import os
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from overlap.atomic import write_atomic
 from overlap.cli import command, ending_in_order, print_output
-from overlap.commands import SandboxComponent
+from overlap.commands import ANY_CORES, SandboxComponent, positive
 from overlap.config import Config, load_config
 from overlap.core import LeftOut, Probe, Prompt
 from overlap.errors import ConfigError
 from overlap.evaluation import FAILED, check_problems, digest_of, known_references, open_pool, remember
+from overlap.pipeline import PromptSplit
 from overlap.prepare import checked_file
 from overlap.process import handle_interrupts, run_to_end, scratch_directory
 from overlap.record import Console, check_out, quiet
 from overlap.rows import source_rows
 from overlap.run import open_components
-from overlap.task import Task, task_options
+from overlap.task import Task
 from recipes.code_rl.cases import Judging
-from recipes.code_rl.command_line import Parser, positive
+from recipes.code_rl.command_line import Parser
 from recipes.code_rl.core import CodeProblem
-from recipes.code_rl.data import counted, load_problems, long_integers, read_problems
-from recipes.code_rl.evaluation_sets import KNOWN
+from recipes.code_rl.data import load_problems, long_integers, read_problems
+from recipes.code_rl.evaluation_sets import KNOWN, check_source
 from recipes.code_rl.probes import probes
 from recipes.code_rl.statements import Statements, words_of
 from recipes.code_rl.task import CodeTask
@@ -89,6 +90,10 @@ class FilterOutcome:
     def kept(self) -> int:
         return sum(row["split"] == "train" for row in self.rows)
 
+    @property
+    def _split(self) -> PromptSplit:
+        return PromptSplit(left_out=tuple(self.left_out))
+
     def keep(self, source: str, problem: CodeProblem) -> None:
         self.unreferenced += not problem.references
         self.rows.append({"id": problem.id, "split": "train", "source": source})
@@ -101,13 +106,11 @@ class FilterOutcome:
         """For a person: counts by reason, each with its first row."""
         total = self.kept + len(self.left_out)
         lines = [f"{total} rows, {self.kept} problems to train on; {self.unreferenced} of them bring no reference"]
-        lines += [f"  {part}" for part in counted(self.left_out).split("; ") if self.left_out]
+        lines += [f"  {line}" for line in self._split.lines()]
         return [*lines, f"{self.judged} references judged, {self.known} more were judged before"]
 
     def to_json(self) -> dict[str, Any]:
-        counts = Counter(row.reason for row in self.left_out)
-        first = {row.reason: row for row in reversed(self.left_out)}
-        reasons = {r: {"count": n, "first": first[r].place, "detail": first[r].detail} for r, n in counts.items()}
+        reasons = self._split.to_json()["left_out"]
         kept = Counter(row["source"] for row in self.rows if row["split"] == "train")
         return {"kept": self.kept, "by_source": dict(kept), "unreferenced": self.unreferenced, "left_out": reasons}
 
@@ -183,12 +186,13 @@ class Preparation:
             filters = Filters(evaluated, self.fewest_tests, self.references)
 
             async def work() -> None:
-                task = References((*task_options(self.cfg, CodeTask).packages, *CONTEST_MODULES))
+                judging = replace(Judging.from_config(self.cfg, CodeTask), tests_per_problem=0)
+                task = References((*judging.packages, *CONTEST_MODULES))
                 pool = open_pool(self.cfg, task, scratch)
                 async with AsyncExitStack() as stack:
                     if self.references:
                         await open_components({"sandbox": SandboxComponent(pool)}, stack, reaper, console.print)
-                    await self._choose(pool, task, filters, console)
+                    await self._choose(pool, task, judging, filters, console)
 
             run_to_end(work, interrupts)
         rows = ({**row, "source": self._named(row["source"])} for row in self.outcome.rows)
@@ -207,14 +211,14 @@ class Preparation:
     def _evaluated(self, console: Console) -> Iterator[tuple[str, str]]:
         """(place, statement) of all problems that are evaluated on."""
         for name in self.against:
+            if name not in KNOWN:
+                check_source("--against", name, tuple(KNOWN))
             source = KNOWN[name].source if name in KNOWN else name
             found = load_problems(source, Judging(1, packages=("numpy",)), "--against")
             console.print(f"{len(found.problems)} problems of {name} are not trained on")
             yield from ((problem.place or problem.id, problem.statement) for problem in found.problems)
 
-    async def _choose(self, pool: Pool, task: References, filters: Filters, console: Console) -> None:
-        options = task_options(self.cfg, CodeTask)
-        judging = Judging(0, self.cfg.verify.cpu_s, options.preamble, options.packages)
+    async def _choose(self, pool: Pool, task: References, judging: Judging, filters: Filters, console: Console) -> None:
         outcome, known = self.outcome, dict(known_references(checked_file()))
         found = candidates(self.sources, judging, filters, outcome)
         for part in iter(lambda: list(itertools.islice(found, PART)), []):
@@ -261,7 +265,7 @@ def prepare_parser() -> Parser:
 def preparation_of(args: argparse.Namespace) -> Preparation:
     """What the words of the command line ask for. Raises ConfigError."""
     # References are judged on all cores; a configuration for a large machine is read on a small one all the same.
-    cfg = load_config(args.config, ["verify.workers=1", *args.overrides])
+    cfg = load_config(args.config, [*ANY_CORES, *args.overrides])
     sources = tuple(args.sources) or (cfg.data.train,)
     if not all(sources):
         raise ConfigError("SOURCE", "", "name a file or hub id, for data.train of this configuration is empty")

@@ -18,7 +18,7 @@ from recipes.code_rl.repair import NO_PROGRAM, PROBLEM_FILE, feedback
 from sandbox.core import Problem, Program
 from sandbox.rewards import extract_program
 
-_PATIENCE_S = 600.0
+_TIMEOUT_S = 600.0
 
 
 def say(messages: list[dict[str, Any]]) -> dict[str, Any]:
@@ -28,7 +28,7 @@ def say(messages: list[dict[str, Any]]) -> dict[str, Any]:
         json.dumps({"model": "policy", "messages": messages}).encode(),
         {"authorization": f"Bearer {os.environ['OPENAI_API_KEY']}", "content-type": "application/json"},
     )
-    with urllib.request.urlopen(request, timeout=_PATIENCE_S) as answer:
+    with urllib.request.urlopen(request, timeout=_TIMEOUT_S) as answer:
         return dict(json.load(answer)["choices"][0]["message"])
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from overlap.core import LeftOut, Probe, Prompt
 from overlap.rows import is_held_out, is_split_file
-from overlap.task import Task, task_options
+from overlap.task import Task
 from recipes.code_rl import probes, prompts, splits
 from recipes.code_rl.cases import CodeOptions, Judging
 from recipes.code_rl.core import CodeProblem
@@ -50,11 +50,11 @@ class CodeTask(Task):
     @classmethod
     def from_config(cls, cfg: Config) -> CodeTask:
         measured = SPLITS.get(cfg.model.policy.lower())
-        data, options = cfg.data, task_options(cfg, cls)
+        data = cfg.data
         return cls(
             train=data.train or (str(measured) if measured and measured.is_file() else ""),
             heldout=data.heldout,
-            judging=Judging(options.tests_per_problem, cfg.verify.cpu_s, options.preamble, options.packages),
+            judging=Judging.from_config(cfg, cls),
             stop=cfg.rollout.stop,
         )
 

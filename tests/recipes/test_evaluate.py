@@ -18,7 +18,7 @@ from overlap.evaluation import AnswerFile, SamplingOptions
 from overlap.placement import Devices, place
 from overlap.policy import make_tiny_policy, resolve_policy
 from recipes.code_rl import evaluate
-from recipes.code_rl.evaluate import DEFAULT_CONFIG, OTHER_CONFIG, fitting_here, law_of, located, main
+from recipes.code_rl.evaluate import DEFAULT_CONFIG, OTHER_CONFIG, fitting_here, located, main, sampling_settings
 from recipes.code_rl.evaluation_sets import (
     HELD_OUT,
     KNOWN,
@@ -75,7 +75,7 @@ def problem(number: int) -> dict[str, Any]:
 
 def recorded(folder: Path, policy: str) -> None:
     """16 answers to each of the 20 problems: the right ones print the sum, the others one more."""
-    law = law_of(CFG, resolve_policy(policy), SamplingOptions())
+    law = sampling_settings(CFG, resolve_policy(policy), SamplingOptions())
     rows: list[dict[str, Any]] = [{"answers": 1, "law": law}]
     for number, right in enumerate(RIGHT_OF_16):
         for sample in range(16):
@@ -244,7 +244,7 @@ def test_a_published_set_that_cannot_be_read_is_told_with_how_a_copy_is_named(mo
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (["--bogus"], "unrecognized arguments: --bogus"),
+        (["--bogus"], "there is no --bogus"),
         (["--samples", "none"], "use a whole number"),
         (["--samples", "4", "--k", "8"], "pass@k needs k samples"),
         (["--top-p", "1.5"], "use a share above 0"),
@@ -256,7 +256,7 @@ def test_a_published_set_that_cannot_be_read_is_told_with_how_a_copy_is_named(mo
         (["--set", "mine"], "no such set and no such file; known are livecodebench"),
         (["/no/such/policy"], "no such directory"),
         (["learn.lrr=1"], "did you mean learn.lr?"),
-        (["one", "two"], "unrecognized arguments: two"),
+        (["one", "two"], "two is not known here"),
         (["--config", "/no/such.yaml"], "cannot be read"),
         (["--out", "/etc/passwd"], "is a file; name a folder"),
     ],
@@ -304,7 +304,7 @@ def test_overrides_may_stand_anywhere_and_the_value_of_an_option_is_none() -> No
 def test_the_law_of_a_policy_is_that_of_its_weights_wherever_they_lie(tmp_path: Path, policy: str) -> None:
     other = make_tiny_policy(tmp_path / "other", seed=1)
     same = make_tiny_policy(tmp_path / "same")
-    laws = [law_of(CFG, path, SamplingOptions()) for path in (Path(policy), same, other)]
+    laws = [sampling_settings(CFG, path, SamplingOptions()) for path in (Path(policy), same, other)]
     assert laws[0] == laws[1] != laws[2]
     assert {"temperature": 0.6, "top_p": 0.95}.items() <= laws[0].items()
     file = AnswerFile.open(tmp_path / "answers.jsonl", laws[0])

@@ -137,7 +137,7 @@ def test_helpers_in_a_humaneval_prompt_become_the_preamble(tmp_path: Path) -> No
     problem = only(tmp_path, row)
     assert problem.problem.preamble.endswith("return 1\n\n")
     assert problem.problem.cases[0].input.endswith("check(f)\n")
-    assert problem.reference == row["prompt"] + row["canonical_solution"]
+    assert problem.references == (row["prompt"] + row["canonical_solution"],)
 
 
 def test_an_mbpp_row_starts_with_the_name_that_its_asserts_call(tmp_path: Path) -> None:
@@ -204,7 +204,7 @@ class TestPublicFiles:
         assert by_id["2404"].problem.cases[0] == Case("[[2, 3, 4, 7, 11], 5]", "9")
         assert by_id["4184"].problem.cases[0] == Case("[1]", "false")
         assert by_id["0001"].problem.kind == "stdio"
-        assert by_id["0001"].reference
+        assert by_id["0001"].references
 
     @pytest.mark.timeout(240)
     @pytest.mark.parametrize(

@@ -1,6 +1,6 @@
 // What is open: a sample, a group side by side, a problem over time, or the run.
 
-import { ask, chip, count, el, idOf, inOrder, number, plural, signed, svg, text, words } from "./dom.js";
+import { ask, chip, count, el, fact, idOf, inOrder, number, plural, signed, svg, text, words } from "./dom.js";
 import { sampleView } from "./sample.js";
 import { groupOf, link, placeOf, problemOf } from "./state.js";
 
@@ -12,7 +12,6 @@ export async function detail(open, by, facts) {
   return facts ? runView(facts) : el("p", { class: "soft" }, "…");
 }
 
-const fact = (name, value) => value === null || value === undefined || value === "" ? null : el("span", {}, name, " ", el("b", {}, value));
 const verdictsOf = verdicts => inOrder(verdicts).map(([v, n]) => `${v} ${count(n)}`).join("  ");
 
 function groupView(found, [step, group]) {

@@ -36,6 +36,7 @@ export const idOf = s => `g${s.group}s${s.sample}`;
 export const chip = verdict => el("span", { class: `chip ${verdict ?? "none"}` }, verdict ?? "–");
 const ORDER = ["AC", "WA", "TLE", "MLE", "OLE", "RE", "CE", "SEC", "none"];
 export const inOrder = verdicts => Object.entries(verdicts).sort(([a], [b]) => ORDER.indexOf(a) - ORDER.indexOf(b));
+export const fact = (name, value) => value === null || value === undefined || value === "" ? null : el("span", {}, name, " ", el("b", {}, value));
 export const text = (content, kind = "text") => el("pre", { class: kind }, content);
 
 export async function ask(path, given = {}) {

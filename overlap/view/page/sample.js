@@ -1,9 +1,7 @@
 // One sample: why it got its reward first, then the test that decided, the program, and all else.
 
-import { ask, chip, count, el, idOf, number, plural, signed, text } from "./dom.js";
+import { ask, chip, count, el, fact, idOf, number, plural, signed, text } from "./dom.js";
 import { go, groupOf, link, problemOf } from "./state.js";
-
-const fact = (name, value) => value === null || value === undefined || value === "" ? null : el("span", {}, name, " ", el("b", {}, value));
 
 export function sampleView(s, by) {
   const failed = s.tests.find(t => t.index === s.failed_test);

@@ -42,6 +42,12 @@ def test_a_run_gives_its_configuration_history_steps_and_summary(tmp_path: Path)
     assert "<table>" in run._repr_html_()
 
 
+def test_what_is_no_entry_of_a_history_is_left_out(tmp_path: Path) -> None:
+    run = _run(tmp_path / "r")
+    (run / "config.yaml").write_text("history: [1, {at: now}]\n")
+    assert overlap.load_run(run).history == [{"at": "now"}]
+
+
 def test_the_summary_of_an_earlier_session_is_not_that_of_a_resumed_run(tmp_path: Path) -> None:
     path = _run(tmp_path / "r", summary_json='{"exit": "finished"}')
     os.utime(path / "summary.json", (1, 1))
@@ -100,7 +106,13 @@ DEEP = "[" * 100_000 + "\n"
 BROKEN = {
     "config.yaml": ("- 1\n", "run: 3\n", DEEP),
     "metrics.jsonl": ("{}\n", '{"step": null}\n', "[1]\n", DEEP),
-    "groups.jsonl": ("{}\n", "null\n", _problem(0, "a", 0, tokens="x"), _problem(0, "a", 0, verdicts=None), DEEP),
+    "groups.jsonl": (
+        "{}\n",
+        "null\n",
+        _problem(0, "a", 0, tokens="x"),
+        _problem(0, "a", 0, verdicts={"WA": "x"}),
+        DEEP,
+    ),
     "summary.json": ("[]", "3", '{"exit": null}', DEEP),
 }
 

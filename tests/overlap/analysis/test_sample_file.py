@@ -97,7 +97,8 @@ def _without(name: str) -> str:
 
 
 DEEP = "[" * 100_000 + "\n"
-HEADS = [_without("step"), _without("verdict"), _line(2, split=[1]), _line(2, reward="1"), _line(2, kept_as=None), DEEP]
+HEADS = [_without("step"), _without("verdict"), _line(2, split=[1]), _line(2, reward="1"), _line(2, kept_as=None), DEEP,
+         _line(2, kept_as=[3]), _line(2, parts={"task": "1"}), _line(2, versions=[["x", 0, 1]])]  # fmt: skip
 
 
 @pytest.mark.parametrize("line", HEADS, ids=range(len(HEADS)))
@@ -111,6 +112,9 @@ def test_a_row_whose_small_values_are_of_another_form_is_named_by_its_line(tmp_p
 ROWS = [
     _line(1, program=True), _line(1, tests={}), _line(1, tests=[3]), _line(1, test={"got": 3}), _line(1, answer=None),
     _line(1, test={"got": {"head": "a"}}), _line(1, test={"cpu_s": "x"}), _line(1, forks=[1]),
+    _line(1, token_ids="!!"), _line(1, logprobs="AAA"), _line(1, prompt_token_ids=3), _line(1, mask=[0]),
+    _line(1, token_ids="AQAAAAIAAAA=", logprobs="AACAPw=="),
+    _line(1, forks=[{"text": "", "finish": "stop", "token_ids": "AAA"}]),
 ]  # fmt: skip
 
 

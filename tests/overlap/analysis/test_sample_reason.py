@@ -1,4 +1,4 @@
-"""Tests of the sentence that says why a sample got its reward."""
+"""Tests of the sentence that says why a sample got its reward, and of the difference that a failed test shows."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from kept_rows import kept_row
 
-from overlap.analysis.sample_reason import reason, whole_text
+from overlap.analysis.sample_reason import difference_of, reason, whole_text
 
 LONG = {"head": "1" * 50, "tail": "9", "bytes": 1051, "sha256": "ab"}
 
@@ -58,3 +58,22 @@ def test_a_head_alone_has_a_reason_too() -> None:
 def test_a_shortened_text_says_how_much_is_left_out() -> None:
     assert whole_text(LONG) == "1" * 50 + "\n… 1,000 bytes left out …\n9"
     assert whole_text(None) is None
+
+
+@pytest.mark.parametrize(
+    ("kind", "expected", "got", "lines"),
+    [
+        ("stdio", "a\nb\n", "a\nc\n", ["  a", "- b", "+ c"]),
+        ("", "7\n", "8\n", ["- 7", "+ 8"]),
+        ("function", "[1, 2]", "[1, 3]", ["- [1, 2]", "+ [1, 3]"]),
+        ("stdio", "a\n", "a\n", []),
+        ("stdio", None, "a", []),
+        ("stdio", "a", None, []),
+        ("assert", "a", "f(1) = 2", []),
+        ("interactive", "5", "? 1\n? 2\n", []),
+        ("stdio", "1\n", {"head": "1", "tail": "9", "bytes": 1002, "sha256": "ab"},
+         ["  1", "+ … about 1000 bytes left out …", "+ 9"]),
+    ],
+)  # fmt: skip
+def test_what_is_compared_is_shown_line_by_line(kind: str, expected: Any, got: Any, lines: list[str]) -> None:
+    assert difference_of(kind, {"expected": expected, "got": got}) == lines

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
 import sys
 import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,7 +19,7 @@ from overlap import cli
 from overlap.commands import doctor
 from overlap.commands.doctor import diagnosis_lines, examine_machine
 from overlap.commands.machine_checks import CHECKS, CPU_RUN_GIB, Diagnosis, MachineCheck
-from overlap.commands.machine_facts import MachineFacts
+from overlap.commands.machine_facts import _KILL_S, MachineFacts
 from overlap.config import load_config
 
 GIB = 2**30
@@ -250,6 +252,23 @@ def test_a_command_that_takes_too_long_is_ended_with_what_it_has_started(tmp_pat
     facts.close()
     runner.join(30)  # it reads to the end of all that hold its output
     assert not runner.is_alive()
+
+
+def test_a_command_that_no_signal_ends_does_not_hold_the_doctor() -> None:
+    """As one that waits in a driver: its kill is pending."""
+    waited: list[float | None] = []
+
+    def wait(timeout: float | None = None) -> int:
+        waited.append(timeout)
+        raise subprocess.TimeoutExpired("nvidia-smi", timeout or 0.0)
+
+    gone = subprocess.Popen(["true"])  # its number stays its own until it is waited for
+    facts = MachineFacts()
+    stuck = SimpleNamespace(pid=gone.pid, poll=lambda: None, kill=lambda: None, wait=wait)
+    facts._running = [stuck]  # type: ignore[assignment]
+    facts.close()
+    gone.wait()
+    assert waited == [_KILL_S]
 
 
 def test_this_machine_is_asked_without_a_mistake(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from kept_rows import kept_row, write_rows
 from made_run import made_run
 from pyarrow import parquet
 
@@ -104,3 +105,11 @@ def test_what_cannot_be_exported_is_one_line_and_leaves_nothing(
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     assert "pip install pyarrow" in refused(run, "trl", tmp_path / "out")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["empty", "there"]
+
+
+def test_verl_gets_a_sample_that_was_kept_without_its_tests(tmp_path: Path) -> None:
+    row = kept_row()
+    del row["tests"]
+    out = exported(write_rows(tmp_path / "run", row), "verl", tmp_path / "verl")
+    (made,) = map(json.loads, (out / "train" / "3.jsonl").read_text().splitlines())
+    assert json.loads(made["gts"]) == {"inputs": [], "outputs": []}

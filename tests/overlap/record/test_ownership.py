@@ -37,7 +37,7 @@ def refused(template: str, match: str) -> None:
 @pytest.mark.parametrize(
     ("name", "told"),
     [
-        *((blank, "names no directory; write for instance run.dir=runs/first") for blank in ("", "  ", "\t")),
+        *((blank, "names no directory; write for instance runs/first") for blank in ("", "  ", "\t")),
         *(
             (name, "run.dir=")
             for name in ("a\0b", "~nobody-has-this-name/run", "x" * 300, "half-\udcff", "runs/{date}")

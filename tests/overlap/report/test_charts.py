@@ -15,10 +15,10 @@ from overlap.report.charts import (
     TOP,
     Series,
     line_chart,
-    nice,
-    short,
+    round_numbers,
     stacked_chart,
     thinned,
+    tick_label,
 )
 from overlap.report.page import cut_short, esc, figure_text, percent
 
@@ -79,14 +79,14 @@ def test_the_parts_of_a_stack_lie_on_each_other(steps: int) -> None:
 
 @pytest.mark.parametrize(("low", "high"), [(0, 1), (0, 0.02), (-3, 5), (0, 1234), (0.999, 1.001), (1e-9, 3e-9)])
 def test_round_numbers_lie_within_their_range(low: float, high: float) -> None:
-    found = nice(low, high, 5)
+    found = round_numbers(low, high, 5)
     assert 2 <= len(found) <= 9
     assert all(low - 1e-12 <= value <= high + 1e-9 for value in found)
     assert found == sorted(set(found))
 
 
 def test_figures_are_written_as_people_do() -> None:
-    assert [short(v) for v in (0, 1500, 15_000, 2e6, 1e-5, 0.25)] == ["0", "1500", "15k", "2M", "1e-5", "0.25"]
+    assert [tick_label(v) for v in (0, 1500, 15_000, 2e6, 1e-5, 0.25)] == ["0", "1500", "15k", "2M", "1e-5", "0.25"]
     assert [figure_text(v) for v in (None, math.nan, True, "x", 12345, 0.12345)] == [
         "–",
         "–",

@@ -51,6 +51,13 @@ def page_of(*runs: Path, out: Path | None = None) -> tuple[str, Page]:
     return text, page
 
 
+def test_a_browser_understands_every_border_of_the_style() -> None:
+    style = (Path(overlap.__file__).parent / "report" / "style.css").read_text("utf-8")
+    borders = re.findall(r"border[a-z-]*: *([^;}]+)", style)
+    known = re.compile(r"(0|none|collapse|\d+px|\d+px solid (currentColor|var\(--[a-z]+\)))$")
+    assert [border for border in borders if not known.match(border.strip())] == []
+
+
 def test_the_page_of_a_run_has_all_sections_and_loads_nothing(tmp_path: Path) -> None:
     text, page = page_of(made_run(tmp_path / "run", steps=12, groups=4, samples=4))
     sections = [attrs["id"] for tag, attrs in page.tags if tag == "section"]
@@ -122,6 +129,22 @@ def test_a_run_without_one_of_its_files_has_a_report(tmp_path: Path, name: str) 
     (folder / name).unlink()
     text, _ = page_of(folder)
     assert 'id="outcome"' in text
+
+
+def test_a_trace_whose_steps_are_torn_costs_the_timeline_alone(tmp_path: Path) -> None:
+    trace = made_run(tmp_path / "run", steps=3, groups=1, samples=2, heldout=0) / "trace.json"
+    trace.write_text(trace.read_text().replace('"cat": "learn", ', '"cat": "learn", \n'))
+    assert 'id="timeline"' not in page_of(tmp_path / "run")[0]
+
+
+def test_a_change_without_known_bounds_has_a_report(tmp_path: Path) -> None:
+    """As of one problem, in a run of a version that wrote no groups.jsonl."""
+    folder = made_run(tmp_path / "run", steps=2, groups=1, samples=2)
+    (folder / "groups.jsonl").unlink()
+    summary = json.loads((folder / "summary.json").read_text())
+    summary["pass_at_1"]["change"] |= {"low": None, "high": None}
+    (folder / "summary.json").write_text(json.dumps(summary))
+    assert "no clear change, 95% CI - to -" in page_of(folder)[0]
 
 
 @pytest.mark.parametrize("trace", ["", "[\n", "[\n{\n]", "\x00" * 100])

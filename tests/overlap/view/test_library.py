@@ -140,5 +140,5 @@ def test_facts_and_problems_of_a_finished_run(finished: Path) -> None:
 def test_the_page_sorts_by_what_can_be_sorted_by() -> None:
     script = (ROOT / "overlap/view/page/rows.js").read_text("utf-8").partition("SORTS = {")[2].partition("},")[0]
     asked = {name.removeprefix("-") for name in re.findall(r'"?(-?\w+)"?: "', script)}
-    assert asked <= SORTS.keys()
+    assert asked <= set(SORTS)
     assert {"step", "reward", "tokens"} <= asked

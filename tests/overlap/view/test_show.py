@@ -182,6 +182,8 @@ def test_evaluations_and_problems_are_shown_by_themselves(finished: Path, shown:
         (["--sample", "what"], "names no sample"),
         (["--sample", "g3s1", "--group", "4"], "is of another group than --group 4"),
         (["--tokens", "gap"], "add --sample"),
+        (["--diff", "--step", "1"], "--diff=True: shows the failing tests of samples: add --failed, --group 17"),
+        (["--eval", "--dropped"], "--dropped=True: is of training"),
     ],
 )
 def test_a_wrong_name_is_one_line_with_what_is_near(words: list[str], said: str, finished: Path, shown: Shown) -> None:
@@ -208,6 +210,13 @@ def test_a_file_of_answers_is_shown_like_a_run(tmp_path: Path, shown: Shown) -> 
     assert "expected `7`, got `8`" in shown(answers, "--failed")
 
 
+def test_answers_without_a_judge_are_solved_from_a_reward_of_1_on_as_in_a_run(tmp_path: Path, shown: Shown) -> None:
+    rows = [kept_row(sample=n, verdict=None, reward=reward) for n, reward in enumerate((1.5, 0.9, None))]
+    answers = write_rows(tmp_path / "run", *rows) / "trajectories.jsonl"
+    (group,) = [line.split() for line in shown(answers.rename(tmp_path / "a.jsonl")).splitlines() if " p4 " in line]
+    assert group[2:5] == ["3", "1", "1.2"]
+
+
 def test_a_run_without_samples_says_so(tmp_path: Path, shown: Shown) -> None:
     run = write_rows(tmp_path / "run", config="run: {samples: none}\n")
     assert "no samples are kept here" in shown(run)
@@ -226,7 +235,7 @@ def test_a_run_that_is_misspelt_is_told_with_those_near(tmp_path: Path, shown: S
 
 @pytest.mark.parametrize("name", ["x" * 5000, "a\0b", "~nobody-at-all/x", ""])
 def test_a_name_that_no_file_system_takes_is_bad_input(name: str, shown: Shown) -> None:
-    assert shown(name).startswith("overlap: bad input: ")
+    assert shown(name).startswith("overlap: bad input: RUN=")
 
 
 HOSTILE = "a b\x1b[31m\u202e\nforged line"
