@@ -6,8 +6,20 @@ Woken by  the end of a run, whoever enforced it
 """
 
 from sandbox.judging import control
+from sandbox.judging.interactive import INTERACTOR_END_S
 from sandbox.judging.judge import Judge, run_once
 from sandbox.judging.prepared import CompileError, PreparedProgram
 from sandbox.judging.single_run import DOES_NOT_COMPILE, run_program
+from sandbox.judging.verdicts import decide_limits
 
-__all__ = ["DOES_NOT_COMPILE", "CompileError", "Judge", "PreparedProgram", "control", "run_once", "run_program"]
+__all__ = [
+    "DOES_NOT_COMPILE",
+    "INTERACTOR_END_S",
+    "CompileError",
+    "Judge",
+    "PreparedProgram",
+    "control",
+    "decide_limits",
+    "run_once",
+    "run_program",
+]

@@ -45,7 +45,7 @@ from sandbox.judging.verdicts import Decision, decide_ending, decide_limits
 from sandbox.languages import Language
 
 _CHUNK: Final = 1 << 16
-FAREWELL_S: Final = 60.0
+INTERACTOR_END_S: Final = 60.0
 """Seconds that an interactor may take after the program's end."""
 
 Outcome = tuple[RunResult, Frame | None]
@@ -229,7 +229,7 @@ class _Talk:
                 self.program.cancel()
         if side is self.program and side.error is not None:
             self.interactor.cancel()
-        return time.monotonic() + FAREWELL_S if side is self.program else float("inf")
+        return time.monotonic() + INTERACTOR_END_S if side is self.program else float("inf")
 
 
 def run_interactive(
@@ -298,7 +298,7 @@ def _set_up(stack: ExitStack, prepared: PreparedProgram, judge: referee.Referee,
     program, interactor = side("program", prepared.jail), side("interactor", judge.prepared.jail)
     said = lane(program, interactor, limits.output_bytes)
     told = lane(interactor, program, judge.limits.output_bytes)
-    patient = replace(judge.limits, wall_s=limits.wall_limit_s * WALL_STRETCH + 2 * FAREWELL_S)
+    patient = replace(judge.limits, wall_s=limits.wall_limit_s * WALL_STRETCH + 2 * INTERACTOR_END_S)
     return _Talk(program, interactor, said, told, patient, lambda: _rejects(judge, interactor, patient))
 
 
@@ -333,7 +333,7 @@ def _decide(talk: _Talk, judge: referee.Referee, limits: Limits, language: Langu
     if ending := decide_ending(*program.outcome, limits, language):
         return ending
     if interactor.outcome is None:
-        return _blame(talk, judge, f"did not end within {FAREWELL_S:g} s of the program's end")
+        return _blame(talk, judge, f"did not end within {INTERACTOR_END_S:g} s of the program's end")
     return _read(talk, judge, interactor.outcome)
 
 

@@ -16,7 +16,7 @@ from typing import Final, Generic, TypeVar
 
 from sandbox.core import COMPILE_LIMITS, REFEREE_LIMITS, Judgement, Problem
 from sandbox.jail import WALL_STRETCH
-from sandbox.judging.interactive import FAREWELL_S
+from sandbox.judging import INTERACTOR_END_S
 from sandbox.languages import find_language
 
 KNOWN_MAX: Final = 4096
@@ -41,7 +41,7 @@ def longest_s(problem: Problem) -> float:
     if problem.checker or problem.interactor:
         each_s += _ASKED * (problem.referee_limits or REFEREE_LIMITS).wall_limit_s
     if problem.interactor:
-        each_s += 2 * FAREWELL_S
+        each_s += 2 * INTERACTOR_END_S
     return _MARGIN_S + compile_s + each_s * problem.passes * len(problem.cases)
 
 

@@ -12,7 +12,7 @@ import pytest
 from sandbox import Case, CaseResult, Judgement, Limits, Problem, Program, Verdict
 from sandbox.core import COMPILE_LIMITS, REFEREE_LIMITS
 from sandbox.errors import WorkerDied
-from sandbox.judging.interactive import FAREWELL_S
+from sandbox.judging import INTERACTOR_END_S
 from sandbox.pool.counts import Counts, Histogram
 from sandbox.pool.judgement_cache import JudgementCache, repeatable
 from sandbox.pool.schedule import OLDEST_EVERY, Backlog, History, longest_s
@@ -89,7 +89,7 @@ def test_a_judgement_may_last_as_long_as_all_that_runs_in_it() -> None:
     asked = Problem(
         "p", "interactive", (Case(""),), limits=LIMITS, interactor=Program("1"), referee_limits=Limits(wall_s=1)
     )
-    assert longest_s(asked) > longest_s(plain) + 2 * FAREWELL_S
+    assert longest_s(asked) > longest_s(plain) + 2 * INTERACTOR_END_S
     tests = Problem("p", "assert", (Case("assert f() == 1"),) * 100, limits=LIMITS)
     assert longest_s(replace(tests, language="rust")) > 100 * COMPILE_LIMITS.wall_limit_s
 
