@@ -52,6 +52,20 @@ def write_atomic(path: Path, data: str | bytes) -> None:
         remove_path(partial)
 
 
+@contextmanager
+def made_whole(path: Path) -> Iterator[Path]:
+    """Where to make ``path``, which is not there yet: it gets its name at the end of the block, or goes where the block
+    raises. Raises RunDirError.
+    """
+    partial = partial_path(path.absolute())
+    try:
+        yield partial
+        with guarded(path):
+            os.rename(partial, path)
+    finally:
+        remove_path(partial)
+
+
 def partial_path(path: Path) -> Path:
     """Where to make what shall be ``path``: a hidden name beside it, another one for each call."""
     return path.with_name(f".{path.name.removeprefix('.')}.{os.getpid()}-{next(_NUMBERS)}.partial")

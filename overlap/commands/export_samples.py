@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import os
 from collections.abc import Iterator
 
 from overlap.analysis import EXPORTS, load_run
-from overlap.atomic import guarded, partial_path, remove_path
+from overlap.atomic import guarded, made_whole
 from overlap.errors import ConfigError
 from overlap.record import check_out
 
@@ -18,13 +17,8 @@ def export_samples(args: argparse.Namespace) -> Iterator[str]:
     samples = load_run(args.run).samples
     if not len(samples):
         raise ConfigError("RUN", args.run, "has kept no samples; train with run.samples=some or all")
-    partial = partial_path(args.out.absolute())
-    try:
+    with made_whole(args.out) as partial:
         with guarded(args.out):
             partial.mkdir()
         EXPORTS[args.form](samples, partial)
-        with guarded(args.out):
-            os.rename(partial, args.out)
-    finally:
-        remove_path(partial)
     yield f"{args.out}: {len(samples)} samples for {args.form}"

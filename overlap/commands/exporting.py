@@ -8,7 +8,7 @@ import os
 from pathlib import Path
 from typing import NamedTuple
 
-from overlap.atomic import guarded, partial_path, remove_path
+from overlap.atomic import made_whole
 from overlap.commands.publishing import HubRepo
 from overlap.config import Config, check_count_given, config_from_dict, path_given
 from overlap.errors import ConfigError
@@ -71,14 +71,8 @@ def export(
     repo = HubRepo(push, root.parent, private=private) if push else None
     import_whole("numpy", "torch")
     policy = resolve_policy(cfg.model.policy)
-    partial = partial_path(target.absolute())
-    try:
-        with guest(Path(os.devnull), None):  # what libraries log
-            version = export_policy(folder / LEARNER, cfg, policy, partial)
-        with guarded(target):
-            os.rename(partial, target)
-    finally:
-        remove_path(partial)
+    with made_whole(target) as partial, guest(Path(os.devnull), None):  # what libraries log
+        version = export_policy(folder / LEARNER, cfg, policy, partial)
     url = repo.push(target, state.step, version) if repo is not None else ""
     return ExportedPolicy(target, state.step, version, url)
 

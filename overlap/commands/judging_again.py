@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from overlap.analysis import SampleFile
-from overlap.atomic import guarded, partial_path, remove_path
+from overlap.atomic import guarded, made_whole
 from overlap.commands.standalone import ServingParts, run_standalone
 from overlap.config import load_config, path_given
 from overlap.core import Prompt, Task
@@ -106,24 +106,19 @@ class _Rejudging:
         """Judge, and write ``out`` whole or not at all."""
         source = self._rollouts.path if self._rollouts else RunFile.TRAJECTORIES.of(self._folder)
         found = RejudgedRun(source, out=self._out)
-        making = partial_path(self._out.absolute()) if self._out is not None else None
-        try:
-            with ExitStack() as stack:
+        with ExitStack() as stack:
+            making = stack.enter_context(made_whole(self._out)) if self._out is not None else None
+            with ExitStack() as writing:
                 lines = None
                 if making is not None:
                     with guarded(making):
                         making.mkdir()
-                        lines = stack.enter_context(RunFile.ROLLOUTS.of(making).open("w", encoding="utf-8"))
+                        lines = writing.enter_context(RunFile.ROLLOUTS.of(making).open("w", encoding="utf-8"))
                 work = partial(self._work, found, lines)
                 run_standalone(self._cfg, work, task=self._task, output=output, wanted=lambda: ("verifier",))
             self._check_any(found)
-            if making is not None and self._out is not None:
-                found.note = self._finish(making)
-                with guarded(self._out):
-                    os.rename(making, self._out)
-        finally:
             if making is not None:
-                remove_path(making)
+                found.note = self._finish(making)
         return found
 
     def _check_any(self, found: RejudgedRun) -> None:

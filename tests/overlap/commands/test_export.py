@@ -21,6 +21,8 @@ from overlap.config import load_config
 from overlap.errors import ConfigError
 from overlap.record import LEARNER, RunState, save_state, writing
 
+pytestmark = pytest.mark.timeout(600)  # each command imports torch and transformers, at times on a busy machine
+
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:

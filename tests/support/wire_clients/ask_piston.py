@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 import sys
 
 import piston_rspy
@@ -19,7 +20,8 @@ async def main():
         done = await client.execute(executor)
         compiled = done.compile and done.compile.code
         found.append([done.run and done.run.stdout, done.run and done.run.code, compiled])
-    print(json.dumps({"runtimes": [each.language for each in runtimes], "runs": found}))
+    print(json.dumps({"runtimes": [each.language for each in runtimes], "runs": found}), flush=True)
 
 
 asyncio.run(main())
+os._exit(0)  # threads of piston_rspy 0.4.3 crash now and then where the interpreter ends in order
