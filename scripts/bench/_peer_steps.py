@@ -89,11 +89,18 @@ def compare_trainers(options: argparse.Namespace) -> int:
         Side("TRL, our verifier", trl("verifier")),
         Side("TRL, a process each", trl("process")),
     ]
+    file = options.folder / "trainers.json"
+    again = [sides[at] for at in options.again]
+    if again:
+        kept = json.loads(file.read_text())
+        for side in sides:
+            side.rows = [] if side in again else kept[side.name]
+    turns = again or sides
     for number in range(options.rounds):
-        for side in sides if number % 2 == 0 else reversed(sides):
+        for side in turns if number % 2 == 0 else reversed(turns):
             side.rows += side.run(options, number)[options.warm_up :]
             print(f"round {number + 1}: {side.name} {side.median('step_s'):.1f} s a step so far", flush=True)
-    (options.folder / "trainers.json").write_text(json.dumps({side.name: side.rows for side in sides}, indent=1))
+    file.write_text(json.dumps({side.name: side.rows for side in sides}, indent=1))
     first, rival = sides[0].median("step_s"), sides[2].median("step_s")
     print(f"\n{TRL}; {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}; medians of {len(sides[0].rows)} steps")
     print(f"{'':<22}{'s a step':>10}{'times ours':>12}{'tokens a response':>20}")

@@ -35,6 +35,14 @@ def main() -> int:
     parser.add_argument("--warm-up", type=int, default=2, help="trainers: steps before them (2)")
     parser.add_argument("--rounds", type=int, default=2, help="of each side (2)")
     parser.add_argument("--groups", type=int, help="trainers: prompts a step (as configured), of 8 samples each")
+    parser.add_argument(
+        "--again",
+        type=int,
+        nargs="+",
+        default=[],
+        choices=range(4),
+        help="trainers: run these rows of the table anew (0 to 3)",
+    )
     parser.add_argument("--samples", type=Path, help="graders: more labelled programs, as for `sandbox check-reward`")
     options = parser.parse_args()
     options.folder = options.folder.absolute()
