@@ -16,6 +16,8 @@ from overlap.core import Request, Trajectory
 from overlap.server import ChatTemplate, Gateway, episodes
 from overlap.task import load_task
 
+DEADLINE_S = 600.0
+"""Of the episodes of a test: importing an environment's package takes half a minute of CPU, on a busy machine more."""
 MODEL = ModelConfig(prompt_tokens=2000, response_tokens=200)
 
 
@@ -52,7 +54,7 @@ def episodes_of(cfg: Config, voice: Voice, *, split: str = "train", count: int =
             await engine.close()
             assert not living([process for process in family(os.getpid()) if process not in before])
 
-    return task, asyncio.run(asyncio.wait_for(main(), 110))
+    return task, asyncio.run(asyncio.wait_for(main(), DEADLINE_S))
 
 
 def rewards(task: Any, made: list[Trajectory]) -> list[float | None]:

@@ -9,12 +9,14 @@ from typing import Any
 import pytest
 from chats import Letters, Voice
 from clients import AGENTS
-from environment_runs import config, episodes_of, interpreter, made_task, rewards
+from environment_runs import DEADLINE_S, config, episodes_of, interpreter, made_task, rewards
 from openenv_stub import Stub, serving_openenv
 
 from overlap.environments.openenv_session import _seen
 from overlap.environments.scored import EnvironmentFault
 from overlap.errors import ConfigError
+
+pytestmark = pytest.mark.timeout(DEADLINE_S + 100)
 
 
 @pytest.fixture

@@ -6,10 +6,12 @@ from pathlib import Path
 
 import pytest
 from chats import Letters, Voice
-from environment_runs import config, episodes_of, interpreter, made_task, rewards
+from environment_runs import DEADLINE_S, config, episodes_of, interpreter, made_task, rewards
 
 from overlap.environments.scored import score_of
 from overlap.errors import ConfigError
+
+pytestmark = pytest.mark.timeout(DEADLINE_S + 100)
 
 CLASSIC = """
 import verifiers as vf
@@ -115,7 +117,7 @@ def test_a_budget_truncates_an_episode_and_is_no_fault(python: str) -> None:
 
 
 def test_a_taskset_is_played_by_its_harness_and_its_reward_is_the_samples(python: str) -> None:
-    cfg = config("verifiers:says-v1", {"python": python, "count": 3}, timeout_s=90)
+    cfg = config("verifiers:says-v1", {"python": python, "count": 3}, timeout_s=DEADLINE_S)
     task, made = episodes_of(cfg, Voice(lambda request: ("0", "stop")), count=3)
     assert [one.failure[:60] for one in made[:2]] == ["", ""]
     assert rewards(task, made) == [1.0, 0.0, None]
