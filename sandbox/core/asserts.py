@@ -1,7 +1,8 @@
 """Whether the asserts of a case ask anything of the program: a case that does not is passed by every program.
 
 The names that only the program can bind are those that the test uses and binds nowhere, at any depth, by whatever
-statement; or binds only after it used them, as in ``area = area(3)``. The preamble's count as the program's, which runs after it and may bind them anew.
+statement; or binds only after it used them, as in ``area = area(3)``. The preamble's count as the program's, which runs
+after it and may bind them anew.
 """
 
 from __future__ import annotations

@@ -183,7 +183,7 @@ REACHED = [
 def test_asserts_in_functions_that_nothing_calls_are_refused() -> None:
     assert [problem_of([text]).kind for text in CALLED] == ["assert"] * 3
     for text in UNCALLED:
-        with pytest.raises(InvalidProblem, match="calls none of its functions that assert, so every program would pass"):
+        with pytest.raises(InvalidProblem, match="calls none of its functions that assert, so every"):
             problem_of([text])
 
 
