@@ -16,8 +16,8 @@ from typing import Final
 
 _DYNAMIC: Final = frozenset({"exec", "eval", "globals", "locals", "vars", "open", "__import__", "__builtins__"})
 """Names by which code may reach one that is not written."""
-_RUNNERS: Final = _DYNAMIC | {"getattr", "dir", "main", "run", "modules", "__dict__"}
-"""Names by which code may call functions that it does not name: of frameworks for tests too."""
+_RUNNERS: Final = _DYNAMIC | {"getattr", "dir", "modules", "__dict__"}
+"""Names by which code may call functions that it does not name."""
 _SO: Final = "so every program would pass"
 _LIBRARY: Final = sys.stdlib_module_names - {"builtins", "gc", "importlib", "inspect", "runpy", "subprocess"}
 """Modules by which it cannot."""
@@ -127,14 +127,18 @@ def _bound(nodes: list[ast.AST]) -> set[str]:
 
 
 def _may_run(tree: ast.AST) -> bool:
-    """Whether code comes to an assert, as far as names tell: a function runs where what runs names it, or its class."""
+    """Whether code comes to an assert, as far as names tell: a function runs where what runs names it, or its class.
+
+    Not those of unittest and pytest, which keep a failed assert to themselves; nor what stands under
+    ``if __name__ == "__main__"``, for tests are no main module here.
+    """
     waiting, asleep, named = [("", tree)], list[tuple[set[str], ast.AST]](), set[str]()
     while waiting:
         inside, node = waiting.pop()
         if isinstance(node, ast.Assert) or not _RUNNERS.isdisjoint(written := _written(node)):
             return True
         named |= written
-        below = list(ast.iter_child_nodes(node))
+        below = [] if _is_kept_back(node) else list(ast.iter_child_nodes(node))
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and not _is_run_by_decorator(node):
             asleep += [({node.name, inside}, part) for part in node.body]
             below = [part for part in below if part not in node.body]
@@ -142,6 +146,15 @@ def _may_run(tree: ast.AST) -> bool:
         if not waiting:
             waiting = [("", part) for names, part in asleep if names & named]
             asleep = [(names, part) for names, part in asleep if not names & named]
+    return False
+
+
+def _is_kept_back(node: ast.AST) -> bool:
+    if isinstance(node, ast.ClassDef):
+        return any(name.endswith("TestCase") for base in node.bases for name in _written(base))
+    match node:
+        case ast.If(ast.Compare(ast.Name("__name__"), [ast.Eq()], [ast.Constant("__main__")]), orelse=[]):
+            return True
     return False
 
 

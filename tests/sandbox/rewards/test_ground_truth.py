@@ -167,13 +167,16 @@ UNCALLED = [
     "import random\nimport numpy\nrandom.seed(0)\ndef check(candidate):\n    assert candidate(1) == 2\nprint('ok')",
     "import pytest\n@pytest.mark.parametrize('x', [1])\ndef test(x):\n    assert f(x) == 2",
     "class T:\n    def test(self):\n        assert f(1) == 2\nx = int('1')",
+    "import unittest\nclass T(unittest.TestCase):\n    def test(self):\n        assert f(1) == 2\nunittest.main()",
+    "from unittest import TestCase\nclass T(TestCase):\n    def test(self):\n        assert f(1) == 2\nT('test').run()",
+    "if __name__ == '__main__':\n    assert f(1) == 2",
+    "def check(candidate):\n    assert candidate(1) == 2\nif __name__ == '__main__':\n    check(f)",
     "def outer():\n    def inner():\n        assert f(1) == 2\n    return 1\nouter()",
 ]
 REACHED = [
     "def t():\n    assert f(1) == 2\nfor each in (t,):\n    each()",
     "def t():\n    assert f(1) == 2\nglobals()['t']()",
     "class T:\n    def test(self):\n        assert f(1) == 2\nT().test()",
-    "import unittest\nclass T(unittest.TestCase):\n    def test(self):\n        assert f(1) == 2\nunittest.main()",
     "@run\ndef t():\n    assert f(1) == 2",
     "def outer():\n    def inner():\n        assert f(1) == 2\n    inner()\nouter()",
     "async def t():\n    assert f(1) == 2\nimport asyncio\nasyncio.run(t())",
