@@ -86,6 +86,7 @@ def test_a_process_that_obeys_no_signal_holds_up_the_second_one_by_the_margin_al
     parent.options.drain_s, parent.asked = 600.0, signal.SIGTERM
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as stuck:
         stuck.send_signal(signal.SIGSTOP)
+        os.waitpid(stuck.pid, os.WUNTRACED)
         parent.children[stuck.pid] = 0
         signal.pthread_kill(threading.get_ident(), signal.SIGINT)
         parent._end()
