@@ -47,9 +47,11 @@ for name in * .[!.]* ..?*; do
     [ -L "$name" ] || chmod -R u+rwx -- "$name" 2> /dev/null
     rm -rf -- "$name" || exit
 done
-mkdir -p app logs/verifier"""
+mkdir -p app logs/verifier || exit
+chmod u+rwx app 2> /dev/null
+[ -x app ]"""
 """Removes what the policy left outside of /app: the home directory and /tmp lie above the tests, and hold what shells,
-interpreters and test runners load code from."""
+interpreters and test runners load code from. Opens /app: in one that is closed, all that is to be gone seems gone."""
 _REWARDS = ("logs/verifier/reward.txt", "logs/verifier/reward.json")
 
 

@@ -103,7 +103,8 @@ class Builder:
                 self._make_room()
         except OSError as error:
             part.unlink(missing_ok=True)
-            if not is_shortage(error):  # it is compiled again instead
+            made_room = isinstance(error, FileNotFoundError)  # another worker, which took the part file too
+            if not (made_room or is_shortage(error)):  # it is compiled again instead
                 raise
 
     def _make_room(self) -> None:

@@ -1,7 +1,8 @@
 """Whether the asserts of a case ask anything of the program: a case that does not is passed by every program.
 
-The names that only the program can bind are those that the test uses and binds nowhere: at any depth, by whatever
-statement. The preamble's count as the program's, which runs after it and may bind them anew.
+The names that only the program can bind are those that the test uses and binds nowhere, at any depth, by whatever
+statement; or binds only after it used them, as in ``area = area(3)``. The preamble's count as the program's, which runs
+after it and may bind them anew.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ from typing import Final
 
 _DYNAMIC: Final = frozenset({"exec", "eval", "globals", "locals", "vars", "open", "__import__", "__builtins__"})
 """Names by which code may reach one that is not written."""
+_RUNNERS: Final = _DYNAMIC | {"getattr", "dir", "modules", "__dict__"}
+"""Names by which code may call functions that it does not name."""
 _SO: Final = "so every program would pass"
 _LIBRARY: Final = sys.stdlib_module_names - {"builtins", "gc", "importlib", "inspect", "runpy", "subprocess"}
 """Modules by which it cannot."""
@@ -25,22 +28,38 @@ def says_nothing(text: str, fn_name: str | None = None) -> str:
     raises.
     """
     tree = ast.parse(text)
-    if not any(isinstance(node, ast.Assert) for node in ast.walk(tree)):
+    nodes = list(ast.walk(tree))
+    asserts = [node for node in nodes if isinstance(node, ast.Assert)]
+    if not asserts:
         return f"holds no assert statement, {_SO}"
-    if not _runs_something(tree):
-        return f"calls none of its functions, {_SO}"
-    if any(_from_elsewhere(node) for node in ast.walk(tree)):
+    if not _may_run(tree):
+        return f"calls none of its functions that assert, {_SO}"
+    if all(isinstance(node.test, ast.Tuple) and node.test.elts for node in asserts):
+        return f"asserts tuples, which always hold (leave the brackets out), {_SO}"
+    if any(map(_from_elsewhere, nodes)):
         return ""
     bound, used = set[str](), set[str]()
     for name, binds in _globals(symtable.symtable(text, "test", "exec")):
         (bound if binds else used).add(name)
-    free = used - bound
-    if free & _DYNAMIC or not free <= vars(builtins).keys() or (fn_name and fn_name.partition(".")[0] in free):
+    about = {fn_name.partition(".")[0]} if fn_name else _passed_last(tree)
+    if _reach_program(free := used - bound, about):
         return ""
-    own = sorted(bound & _called(tree))
-    if own:
+    if (own := sorted(bound & _called(nodes))) and not _reach_program(_used_before(tree), about):
         return f"defines itself what it asserts ({', '.join(own)}), and asks nothing of a program"
-    return "" if free & _called(tree) and not fn_name else f"uses nothing of a program, {_SO}"
+    return "" if own or (free & _called(nodes) and not fn_name) else f"uses nothing of a program, {_SO}"
+
+
+def _reach_program(names: set[str], about: set[str]) -> bool:
+    """Whether one of the names, which no code of the test binds, is the program's, or leads to one that is."""
+    return not names <= vars(builtins).keys() or not names.isdisjoint(about | _DYNAMIC)
+
+
+def _passed_last(tree: ast.Module) -> set[str]:
+    """The function that a final ``check(f)`` is about, which may be called as one of Python's is."""
+    match tree.body[-1]:
+        case ast.Expr(ast.Call(ast.Name(), [ast.Name(name)], [])):
+            return {name}
+    return set()
 
 
 def _globals(table: symtable.SymbolTable) -> Iterator[tuple[str, bool]]:
@@ -67,10 +86,10 @@ def _from_elsewhere(node: ast.AST) -> bool:
     return star or any(name.partition(".")[0] not in _LIBRARY for name in names)
 
 
-def _called(tree: ast.AST) -> set[str]:
+def _called(nodes: list[ast.AST]) -> set[str]:
     """The names that calls begin with: f and Solution in ``f(1)`` and ``Solution().f(1)``."""
     found = set[str]()
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.Call):
             part: ast.AST = node.func
             while isinstance(part, ast.Attribute | ast.Call | ast.Subscript):
@@ -80,15 +99,74 @@ def _called(tree: ast.AST) -> set[str]:
     return found
 
 
-def _runs_something(tree: ast.AST) -> bool:
-    """Whether code asserts or calls anything by itself, outside of the bodies of functions."""
-    waiting = [tree]
+def _used_before(tree: ast.Module) -> set[str]:
+    """Names that plain statements use before any statement binds them."""
+    found, bound = set[str](), set[str]()
+    for statement in tree.body:
+        nodes = list(ast.walk(statement))
+        if isinstance(statement, ast.Assign | ast.Expr | ast.Assert) and not any(
+            isinstance(node, ast.Lambda) for node in nodes
+        ):
+            value = list(ast.walk(statement.test if isinstance(statement, ast.Assert) else statement.value))
+            found |= {node.id for node in value if isinstance(node, ast.Name)} - _bound(value) - bound
+        bound |= _bound(nodes)
+    return found
+
+
+def _bound(nodes: list[ast.AST]) -> set[str]:
+    """Names that some of the nodes bind, in whatever scope."""
+    found = set[str]()
+    for node in nodes:
+        if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
+            found.add(node.id)
+        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.ExceptHandler):
+            found.add(node.name or "")
+        elif isinstance(node, ast.alias):
+            found.add((node.asname or node.name).partition(".")[0])
+    return found
+
+
+def _may_run(tree: ast.AST) -> bool:
+    """Whether code comes to an assert, as far as names tell: a function runs where what runs names it, or its class.
+
+    Not those of unittest and pytest, which keep a failed assert to themselves; nor what stands under
+    ``if __name__ == "__main__"``, for tests are no main module here.
+    """
+    waiting, asleep, named = [("", tree)], list[tuple[set[str], ast.AST]](), set[str]()
     while waiting:
-        node = waiting.pop()
-        if isinstance(node, ast.Assert | ast.Call):
+        inside, node = waiting.pop()
+        if isinstance(node, ast.Assert) or not _RUNNERS.isdisjoint(written := _written(node)):
             return True
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            waiting += node.decorator_list
-        elif not isinstance(node, ast.Lambda):
-            waiting += ast.iter_child_nodes(node)
+        named |= written
+        below = [] if _is_kept_back(node) else list(ast.iter_child_nodes(node))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and not _is_run_by_decorator(node):
+            asleep += [({node.name, inside}, part) for part in node.body]
+            below = [part for part in below if part not in node.body]
+        waiting += [(node.name if isinstance(node, ast.ClassDef) else inside, part) for part in below]
+        if not waiting:
+            waiting = [("", part) for names, part in asleep if names & named]
+            asleep = [(names, part) for names, part in asleep if not names & named]
     return False
+
+
+def _is_kept_back(node: ast.AST) -> bool:
+    if isinstance(node, ast.ClassDef):
+        return any(name.endswith("TestCase") for base in node.bases for name in _written(base))
+    match node:
+        case ast.If(ast.Compare(ast.Name("__name__"), [ast.Eq()], [ast.Constant("__main__")]), orelse=[]):
+            return True
+    return False
+
+
+def _written(node: ast.AST) -> set[str]:
+    if isinstance(node, ast.Name):
+        return {node.id}
+    if isinstance(node, ast.Attribute):
+        return {node.attr}
+    return {node.value} if isinstance(node, ast.Constant) and isinstance(node.value, str) else set()
+
+
+def _is_run_by_decorator(node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+    """Whether a decorator may call it: those of pytest only mark it."""
+    return any("pytest" not in {name for part in ast.walk(mark) for name in _written(part)}
+               for mark in node.decorator_list)  # fmt: skip

@@ -164,6 +164,7 @@ class _Processes:
             if number == signal.SIGHUP or (number in self.signals and late):
                 self.cut = self.cut or number
                 self._kill(signal.SIGHUP)
+                end = min(end, time.monotonic() + _MARGIN_S)
         if not told:
             say_ending(self.asked, 0, self.options.drain_s)
         self._kill(signal.SIGKILL)

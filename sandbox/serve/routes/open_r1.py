@@ -101,7 +101,7 @@ def taken_apart(script: str) -> tuple[str, list[Json]] | None:
     if "evaluate_code(code_snippet, test_cases)" not in script:
         return None
     try:
-        tree = ast.parse(textwrap.dedent(script)).body
+        tree = ast.parse(_dedented(script)).body
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return None
     match tree:
@@ -124,7 +124,17 @@ def taken_apart(script: str) -> tuple[str, list[Json]] | None:
         raise InvalidProblem(f"test_cases: are no JSON: {str(error)[:200]}") from None
     if not isinstance(tests, list) or not all(isinstance(test, dict) for test in tests):
         raise InvalidProblem("test_cases: must be a list of objects with input and output")
+    if called := next((name for test in tests if (name := test.get("fn_name"))), None):
+        raise InvalidProblem(f"test_cases: call the function {called!r}, which this grader cannot: all would get 0")
     return code, tests
+
+
+def _dedented(script: str) -> str:
+    """A script as a notebook takes it, which may be indented as a whole. Another stays as it is: a text in it may hold
+    lines of blanks, which `textwrap.dedent` empties.
+    """
+    first = next((line for line in script.splitlines() if line.strip()), "")
+    return textwrap.dedent(script) if first.startswith((" ", "\t")) else script
 
 
 async def _cell(service: Service, script: str, timeout_s: float) -> Json:
@@ -132,8 +142,7 @@ async def _cell(service: Service, script: str, timeout_s: float) -> Json:
     try:
         if _STARTS_PYTHON.search(script):
             await _check_starts(session)
-        # dedented: a notebook takes such a cell too
-        done = await session.execute(textwrap.dedent(script), timeout_s=min(timeout_s, SESSION_LIMITS.wall_limit_s))
+        done = await session.execute(_dedented(script), timeout_s=min(timeout_s, SESSION_LIMITS.wall_limit_s))
     finally:
         await session.close()
     errors = errors_of(done.error)

@@ -99,6 +99,13 @@ def test_what_stands_in_the_way_of_the_tests_masks_nothing(tmp_path, trick: str)
     assert reward <= 0.25
 
 
+def test_a_closed_app_hides_nothing_from_tests_that_want_something_gone(tmp_path) -> None:
+    test = "[ ! -e /app/secret ]; echo $((1 - $?)) > /logs/verifier/reward.txt"
+    folder = harbor(tmp_path / "hello", test=test, secret="s")
+    task, made = episodes_of(config(f"harbor:{folder}", {}), says(run("chmod 000 /app"), "Done."))
+    assert (made[0].failure, rewards(task, made)) == ("", [0.0])
+
+
 def test_tests_without_a_reward_are_a_fault_and_mask_the_sample(tmp_path) -> None:
     folder = harbor(tmp_path / "hello", test="echo the checker broke >&2; exit 3")
     task, made = episodes_of(config(f"harbor:{folder}", {}), says("Done."))

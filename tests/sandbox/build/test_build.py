@@ -105,6 +105,20 @@ def test_the_same_source_is_compiled_once_and_old_artefacts_make_room(judge: Jud
     assert f"{0:064d}" not in left
 
 
+def test_another_that_makes_room_may_take_a_part_file_and_costs_no_build(tmp_path: Path) -> None:
+    builder, crowd = Builder(tmp_path, kept_bytes_max=20_000), Builder(tmp_path, kept_bytes_max=0)
+    write = inherited.write_with_mode
+
+    def write_and_lose(path: Path, content: bytes, mode: int) -> None:
+        write(path, content, mode)
+        crowd._make_room()
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("sandbox.build.builder.inherited.write_with_mode", write_and_lose)
+        builder._keep(tmp_path / "artefact", b"content")
+    assert [path.name for path in tmp_path.iterdir()] == ["shared"]
+
+
 def test_two_threads_may_keep_the_same_artefact_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     builder, write, both_have_written = Builder(tmp_path), inherited.write_with_mode, threading.Barrier(2)
 

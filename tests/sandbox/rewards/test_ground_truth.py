@@ -164,14 +164,41 @@ UNCALLED = [
     "def t():\n    assert f(1) == 2",
     "class T(U):\n    def test(self):\n        assert f(1)",
     "import f\nasync def t():\n    assert f()",
+    "import random\nimport numpy\nrandom.seed(0)\ndef check(candidate):\n    assert candidate(1) == 2\nprint('ok')",
+    "import pytest\n@pytest.mark.parametrize('x', [1])\ndef test(x):\n    assert f(x) == 2",
+    "class T:\n    def test(self):\n        assert f(1) == 2\nx = int('1')",
+    "import unittest\nclass T(unittest.TestCase):\n    def test(self):\n        assert f(1) == 2\nunittest.main()",
+    "from unittest import TestCase\nclass T(TestCase):\n    def test(self):\n        assert f(1) == 2\nT('test').run()",
+    "if __name__ == '__main__':\n    assert f(1) == 2",
+    "def check(candidate):\n    assert candidate(1) == 2\nif __name__ == '__main__':\n    check(f)",
+    "def outer():\n    def inner():\n        assert f(1) == 2\n    return 1\nouter()",
+]
+REACHED = [
+    "def t():\n    assert f(1) == 2\nfor each in (t,):\n    each()",
+    "def t():\n    assert f(1) == 2\nglobals()['t']()",
+    "class T:\n    def test(self):\n        assert f(1) == 2\nT().test()",
+    "@run\ndef t():\n    assert f(1) == 2",
+    "def outer():\n    def inner():\n        assert f(1) == 2\n    inner()\nouter()",
+    "async def t():\n    assert f(1) == 2\nimport asyncio\nasyncio.run(t())",
 ]
 
 
 def test_asserts_in_functions_that_nothing_calls_are_refused() -> None:
     assert [problem_of([text]).kind for text in CALLED] == ["assert"] * 3
     for text in UNCALLED:
-        with pytest.raises(InvalidProblem, match="calls none of its functions, so every program would pass"):
+        with pytest.raises(InvalidProblem, match="calls none of its functions that assert, so every"):
             problem_of([text])
+
+
+@pytest.mark.parametrize("text", REACHED)
+def test_asserts_in_functions_that_something_may_call_are_judged(text: str) -> None:
+    assert problem_of([text]).kind == "assert"
+
+
+def test_asserts_of_tuples_alone_are_refused_for_they_always_hold() -> None:
+    with pytest.raises(InvalidProblem, match=r"asserts tuples, which always hold \(leave the brackets out\)"):
+        problem_of(["assert (f(1) == 2, 'f(1) is 2')"])
+    assert problem_of(["assert (f(1) == 2, 'f(1) is 2')\nassert f(2) == 3"]).kind == "assert"
 
 
 SELF = "def f(x):\n    return 2\n"
@@ -182,6 +209,8 @@ EMPTY = [
     ("class Solution:\n    def f(self):\n        return 2\nassert Solution().f() == 2", "Solution"),
     ("f = lambda x: 2\nassert f(1) == len([1, 2])", "f"),
     ("from math import sqrt\nassert sqrt(4) == 2", "sqrt"),
+    ("fact = lambda n: n and fact(n - 1)\nassert fact(1) == 0", "fact"),
+    ("x = len([y for y in 'ab'])\ny = 2\nassert x == y\ndef f(x): return x\nassert f(1) == 1", "f"),
     ("try:\n    f\nexcept NameError:\n    def f(x): return 2\nassert f(1) == 2", "f"),
 ]
 MEANT = [
@@ -190,6 +219,8 @@ MEANT = [
     "from main import *\nassert f(1) == 2", "import sys\nassert sys.modules['main'].f(1) == 2",
     "from importlib import import_module\nassert import_module('main').f(1) == 2",
     "def run():\n    import solution\n    assert solution.f(1) == 2\nrun()", "assert globals()['f'](1) == 2",
+    "area = area(3)\nassert area == 9", "assert f(1) == 2\nf = None", "f = f\nassert f(1) == 2",
+    "def check(candidate):\n    assert sum(10, 15) == 6\ncheck(sum)",
     "def check(candidate):\n    assert candidate(1) == 2\ncheck(f)", "assert [f(x) for x in (1, 2)] == [2, 2]",
 ]  # fmt: skip
 

@@ -69,6 +69,7 @@ UNTOLD = [
     ([{"output": "1"}], "must be text"),
     ([{"input": "1", "output": ""}], "an empty program would pass"),
     (["1"], "must be a list of objects"),
+    ([{"fn_name": "f", "input": "1", "output": "1", "type": "function_call"}], "call the function 'f'"),
 ]
 
 
@@ -79,6 +80,13 @@ async def test_tests_that_tell_nothing_of_a_program_give_no_reward(s: Served) ->
     for each, (_, says) in zip(found, UNTOLD, strict=True):
         assert (each["execution"], each["text"]) == (None, None), each
         assert re.search(says, each["exception_str"]), each
+
+
+@served()
+async def test_the_texts_of_a_script_stay_as_they_are(s: Served) -> None:
+    scripts = ["given = '''a\n   \nb'''\nlen(given)", "\n  given = 'a'\n  len(given)"]
+    found = (await s.ask("/execute_batch", {"scripts": scripts})).json
+    assert [each["text"] for each in found] == ["7", "1"]
 
 
 UNRUNNABLE = [

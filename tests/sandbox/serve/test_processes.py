@@ -6,6 +6,8 @@ import argparse
 import os
 import signal
 import socket
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 
@@ -19,7 +21,7 @@ from sandbox.serve.processes import _Processes
 @pytest.fixture
 def parent() -> Iterator[_Processes]:
     """The parent of one process, with the signals held back as `run` does it."""
-    held = (signal.SIGTERM, signal.SIGCHLD)
+    held = (signal.SIGINT, signal.SIGTERM, signal.SIGCHLD)
     before = signal.pthread_sigmask(signal.SIG_BLOCK, held)
     with socket.socket() as listener:
         yield _Processes(listener, argparse.Namespace(processes=1, workers=1, drain_s=0.0))
@@ -74,3 +76,18 @@ def test_each_that_dies_is_started_again_in_its_own_time(parent: _Processes, mon
     monkeypatch.setattr(processes.time, "monotonic", lambda: max(parent.due.values()))
     parent._attend()
     assert sorted(started) == [0, 1, 2]
+
+
+def test_a_process_that_obeys_no_signal_holds_up_the_second_one_by_the_margin_alone(
+    parent: _Processes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(processes, "_MARGIN_S", 0.1)
+    monkeypatch.setattr(processes, "ONE_WISH_S", -1.0)  # whatever comes is a second one
+    parent.options.drain_s, parent.asked = 600.0, signal.SIGTERM
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as stuck:
+        stuck.send_signal(signal.SIGSTOP)
+        os.waitpid(stuck.pid, os.WUNTRACED)
+        parent.children[stuck.pid] = 0
+        signal.pthread_kill(threading.get_ident(), signal.SIGINT)
+        parent._end()
+        assert (parent.cut, stuck.wait(timeout=60)) == (signal.SIGINT, -signal.SIGKILL)
