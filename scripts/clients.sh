@@ -8,18 +8,26 @@
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/help.sh"
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
-only= folder=runs/clients names=
-if [ "${1:-}" = --only ]; then only=,${2:-},; shift 2; fi
-case "${1:-}" in
-  -*) ;; # for pytest
-  ?*) folder=$1; shift ;;
-esac
+refuse() { echo "clients: $*" >&2; exit 2; }
+names=$(sed -nE 's/^(python|above|node_packages) ([a-z0-9-]+) .*/\2/p' scripts/clients.sh | tr '\n' ' ')
+only= folder=
+while [ $# -gt 0 ]; do
+  case "$1" in
+    --only) only=,${2:-},; [ -n "${2:-}" ] || refuse "--only: name some of $names"; shift 2 ;;
+    --*) [ -n "$folder" ] || refuse "$1: is not known; what goes to pytest stands behind FOLDER"; break ;;
+    -*) break ;;
+    *) [ -z "$folder" ] || break; folder=$1; shift ;;
+  esac
+done
+for name in ${only//,/ }; do
+  [[ " $names" == *" $name "* ]] || refuse "--only $name: there is no such package; those that are: $names"
+done
+folder=${folder:-runs/clients}
 folder=$(realpath -m -- "$folder")
 bash scripts/setup.sh
 bin=$(realpath -m "${OVERLAP_VENV:-.venv}")/bin
 
 wanted() { # NAME
-  names+=" $1"
   [[ -z $only || $only == *,"$1",* ]] && [ ! -e "$folder/$1/installed" ]
 }
 python() { # NAME PACKAGE...
@@ -72,12 +80,6 @@ python trackio psutil pyyaml trackio==0.43.0
 python mlflow psutil pyyaml mlflow-skinny==3.17.2 sqlalchemy==2.0.46 alembic
 python swanlab psutil pyyaml swanlab==0.10.3
 
-for name in ${only//,/ }; do
-  case "$names " in
-    *" $name "*) ;;
-    *) echo "clients: --only $name: there is no such package; those that are:$names" >&2; exit 2 ;;
-  esac
-done
 tests=(tests/overlap/server/test_clients.py tests/sandbox/serve/test_clients.py tests/overlap/environments
   tests/sandbox/integrations/test_frameworks.py tests/overlap/trackers/test_services.py)
 OVERLAP_CLIENTS=$folder PATH=$bin:$PATH exec "$bin/python" -m pytest -n0 "${tests[@]}" "$@"

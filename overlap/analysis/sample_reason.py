@@ -77,9 +77,7 @@ def _cause(row: Mapping[str, Any]) -> str:
         return f"not scored, by no fault of the program: {row['failure']}"
     verdict = row["verdict"]
     if verdict is None:
-        return (
-            "no program was found in the answer" if row.get("program") is None and not row["reward"] else "not judged"
-        )
+        return _cause_without_verdict(row)
     if verdict == ACCEPTED:
         return f"accepted: {_passed(row)}"
     if verdict == "CE":
@@ -89,6 +87,15 @@ def _cause(row: Mapping[str, Any]) -> str:
         return f"{verdict_words(verdict)}: {_passed(row)}"
     detail = _behind(_detail(test, row.get("kind") or ""))
     return f"{_test_of(row, test)}: {verdict_words(test['verdict'])}{detail}"
+
+
+def _cause_without_verdict(row: Mapping[str, Any]) -> str:
+    """Of an answer without a program, or of a task whose reward judges none: a row does not say which."""
+    if row["reward"] is None or row.get("program") is not None:
+        return "not judged"
+    if row["reward"] == 0:
+        return "reward 0, and no program was judged: the answer has none, or the task judges none"
+    return f"reward {row['reward']:g} by the task, which judged no program"
 
 
 def _test_of(row: Mapping[str, Any], test: Mapping[str, Any]) -> str:

@@ -28,6 +28,10 @@ class OneLineParser(argparse.ArgumentParser):
         return [flag for action in self._actions for flag in action.option_strings if flag.startswith("--")]
 
 
+_A_FLAG = "here it is the flag "
+"""What ``name_hint`` says of names that other trainers have as fields, and ``overlap train`` as flags."""
+
+
 def unknown_words(words: Sequence[str], argv: Sequence[str], flags: Sequence[str], *, fields: bool) -> str:
     """What is said of words of a command line that its command does not know. ``fields``: it takes fields of the
     configuration, so that a flag may be meant as one.
@@ -48,6 +52,8 @@ def _unknown_word(word: str, argv: Sequence[str], flags: Sequence[str], fields: 
     meant = meant or [plain[name] for name in difflib.get_close_matches(_plain(flag), plain, n=1, cutoff=0.8)]
     same = _plain(flag) in plain
     hint = _field_hint(flag, value if equals else _behind(word, argv)) if fields and not same else ""
+    if hint.startswith(_A_FLAG) and hint.removeprefix(_A_FLAG) not in flags:
+        return f"there is no {flag} here; `overlap train` has {hint.removeprefix(_A_FLAG)}"
     if hint and (not meant or hint.startswith(("here it is", "there is none"))):
         return f"{flag}: {hint}"
     return f"there is no {flag}" + (f"; did you mean {meant[0]}?" if meant else "")

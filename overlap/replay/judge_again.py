@@ -44,8 +44,15 @@ class Outcome(NamedTuple):
 
     @property
     def name(self) -> str:
-        """The verdict; of a reward without one, the reward."""
-        return MASKED if self.reward is None else self.verdict or f"reward {self.reward:g}"
+        """The verdict; of a reward without one, the reward, or its range where it is neither 0 nor 1."""
+        return MASKED if self.reward is None else self.verdict or _reward_name(self.reward)
+
+
+def _reward_name(reward: float) -> str:
+    """Five names for all rewards, so that a table of rewards that vary from sample to sample can be read."""
+    if reward in (0, 1):
+        return f"reward {reward:g}"
+    return "reward < 0" if reward < 0 else "reward > 1" if reward > 1 else "reward 0..1"
 
 
 @dataclass(frozen=True, slots=True)

@@ -240,6 +240,7 @@ MISTAKES: list[tuple[list[str], str]] = [
     (["rollout", "--out", "no/such/rows.jsonl"], "--out"),
     (["filter"], "the following arguments are required: --out"),
     (["filter", "--out", "x.jsonl"], "name the problem file"),
+    (["filter", "--out", "x.jsonl", "--dry-run"], "no --dry-run here; `overlap train` has --dry-run; `overlap filter"),
     (["check-data"], "the following arguments are required: FILE"),
     (["check-data", "nowhere.jsonl"], "nowhere.jsonl"),
     (["export", "nowhere"], "nowhere"),

@@ -69,6 +69,24 @@ def test_a_name_that_is_not_there_ends_with_one_line(words: tuple[str, ...], com
     assert "bash scripts/bench.sh --help" in line
 
 
+@pytest.mark.parametrize(
+    ("words", "way_out"),
+    [
+        (["--only"], "name some of"),
+        (["--only", "verl,nosuch"], "--only nosuch: there is no such package; those that are: mini-swe-agent"),
+        (["FOLDER", "--only", "nosuch"], "--only nosuch: there is no such package"),
+        (["--nosuch"], "stands behind FOLDER"),
+    ],
+)
+def test_wrong_words_for_clients_end_with_one_line_before_anything_is_installed(
+    words: list[str], way_out: str, command
+) -> None:
+    done = command("clients", *words)
+    assert done.returncode == 2
+    (line,) = done.stderr.splitlines()
+    assert way_out in line
+
+
 def test_no_program_hides_a_module_that_others_import() -> None:
     """Python looks in the program's own folder first."""
     taken = sys.stdlib_module_names | {"overlap", "sandbox", "recipes"}

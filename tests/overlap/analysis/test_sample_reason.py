@@ -35,7 +35,11 @@ LONG = {"head": "1" * 50, "tail": "9", "bytes": 1051, "sha256": "ab"}
         ({"verdict": "CE", "tests": [], "compile_log": "main.c: In function\nmain.c:3:1: error: expected ;\n"},
          "does not compile: main.c:3:1: error: expected ;"),
         ({"verdict": None, "program": None, "tests": [], "truncated": True, "finish": "length"},
-         "no program was found in the answer; the answer was cut off after 40 tokens"),
+         "reward 0, and no program was judged: the answer has none, or the task judges none; "
+         "the answer was cut off after 40 tokens"),
+        ({"verdict": None, "program": None, "tests": [], "reward": -0.25},
+         "reward -0.25 by the task, which judged no program"),
+        ({"verdict": None, "program": None, "tests": [], "reward": None}, "not judged"),
         ({"verdict": None, "reward": None, "failure": "WorkerLost: killed"},
          "not scored, by no fault of the program: WorkerLost: killed"),
         ({"verdict": "AC", "reward": 1.0, "passed": 5, "tests": [], "weak": True},
