@@ -7,7 +7,7 @@ from __future__ import annotations
 import atexit
 import json
 import tempfile
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from functools import cache
 from typing import Any
 
@@ -16,14 +16,20 @@ from sandbox.core import Problem, Program, Verdict
 from sandbox.jail import Jail
 from sandbox.judging import Judge
 
+# Each lies in the environment of its own side. Imported here, so that no call takes the seconds of an import.
+with suppress(ImportError):
+    from verl.utils.reward_score import prime_code
+with suppress(ImportError):
+    from lighteval.tasks.tasks.lcb.codegen_metrics import check_correctness
+with suppress(ImportError):
+    from evalplus.eval import untrusted_check
+
 SECONDS = 6
 """Wall time of a test, as LiveCodeBench has it."""
 
 
 def verl(problem: dict[str, Any], program: str, language: str) -> float | None:
     """verl's ``prime_code``."""
-    from verl.utils.reward_score import prime_code
-
     if (asked := _in_apps_format(problem, language)) is None:
         return None
     passed, _ = prime_code.compute_score(program, asked, continuous=True)  # as verl calls it
@@ -32,8 +38,6 @@ def verl(problem: dict[str, Any], program: str, language: str) -> float | None:
 
 def livecodebench(problem: dict[str, Any], program: str, language: str) -> float | None:
     """LiveCodeBench's grader, as lighteval has it."""
-    from lighteval.tasks.tasks.lcb.codegen_metrics import check_correctness
-
     if (asked := _in_apps_format(problem, language)) is None:
         return None
     found = check_correctness({"input_output": json.dumps(asked)}, program, timeout=SECONDS)
@@ -42,8 +46,6 @@ def livecodebench(problem: dict[str, Any], program: str, language: str) -> float
 
 def evalplus(problem: dict[str, Any], program: str, language: str) -> float | None:
     """evalplus's ``untrusted_check``, which calls functions."""
-    from evalplus.eval import untrusted_check
-
     if language != "python" or problem["kind"] != "function":
         return None
     inputs = [json.loads(case["input"]) for case in problem["cases"]]
