@@ -288,7 +288,7 @@ def _add_reward(parser: argparse.ArgumentParser) -> None:
     text = "the rewards are those of a function of another trainer: data.task and data.options.reward (docs/rewards.md)"
     parser.add_argument("--reward", default="", metavar="MODULE:FUNCTION", help=text)
     text = "the trainer that it was written for: data.options.style (found by its parameters)"
-    parser.add_argument("--style", choices=STYLES, default="", help=text)
+    parser.add_argument("--style", choices=("auto", *STYLES), default="", help=text)
 
 
 def _add_overrides(parser: argparse.ArgumentParser) -> None:

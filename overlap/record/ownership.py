@@ -168,8 +168,10 @@ def take_lock(path: Path, template: str, *, make: bool = False) -> int:
         _lock(lock)
     except OSError as exc:
         os.close(lock)
-        reason = "another run is writing there" if isinstance(exc, BlockingIOError) else error_reason(exc)
-        raise ConfigError("run.dir", template, f"{path} cannot be locked ({reason}); name another place") from exc
+        why = f"cannot be locked ({error_reason(exc)}); name another place"
+        if isinstance(exc, BlockingIOError):
+            why = f"another run is writing there; wait for its end, `overlap ctl {path} stop`, or name another place"
+        raise ConfigError("run.dir", template, f"{path}: {why}") from exc
     return lock
 
 

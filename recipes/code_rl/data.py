@@ -25,7 +25,7 @@ from recipes.code_rl import (
     formats_own,
 )
 from recipes.code_rl.cases import Judging
-from recipes.code_rl.core import CodeProblem
+from recipes.code_rl.core import NO_CODE, CodeProblem
 
 __all__ = ["FORMATS", "CodeProblem", "Judging", "ProblemSet", "format_of", "load_problems"]
 
@@ -100,9 +100,10 @@ def load_problems(
     with long_integers():
         problems, left_out = _read_all(source_rows(source, field), judging or Judging(), wanted)
     if not problems:
-        by_reason = PromptSplit(left_out=tuple(left_out)).by_reason().items()
-        reasons = "; ".join(f"{len(rows)} {reason} (first {rows[0]})" for reason, rows in by_reason)
-        raise ConfigError(field, source, f"holds no usable problem: {reasons or 'no rows'}")
+        by_reason = PromptSplit(left_out=tuple(left_out)).by_reason()
+        reasons = "; ".join(f"{len(rows)} {reason} (first {rows[0]})" for reason, rows in by_reason.items())
+        way_out = "; rows that a function of yours rewards: --reward MODULE:FUNCTION" if NO_CODE in by_reason else ""
+        raise ConfigError(field, source, f"holds no usable problem: {reasons or 'no rows'}{way_out}")
     return ProblemSet(source, tuple(problems), tuple(left_out))
 
 

@@ -32,7 +32,7 @@ def routes(service: Service) -> list[Route]:
 
     async def remote_rm(request: Request) -> Response:
         name, body = reward_name(request.query_params), await read_json(request)
-        label = label_of(service, "label", body.get("label"))
+        label = label_of(service, "label", fields.given(body, "label"))
         return AsciiJson(await label_reward(service, fields.text(body, "response"), label, name))
 
     return [Route("/remote_rm", remote_rm, methods=["POST"])]

@@ -85,7 +85,7 @@ async def test_openrlhf_gets_a_list_for_any_count_but_one(s: Served) -> None:
 
 
 UNFIT = [
-    (None, "label: problem 'label': it has no tests"),
+    (None, "field 'label' is missing"),
     ("7", "it has no tests"),
     ("{", "it has no tests"),
     ({"inputs": ["1"], "outputs": ["1", "2"]}, "lists of the same length"),

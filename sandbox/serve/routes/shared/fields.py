@@ -22,7 +22,7 @@ def schema(*required: str) -> Json:
 
 def text(body: Mapping[str, Any], name: str, default: Any = _MISSING) -> str:
     """A text; null is taken for the default, where there is one. Raises Refused, as all of these functions."""
-    value = _given(body, name, default)
+    value = given(body, name, default)
     if not isinstance(value, str) and value is not default:
         raise refusal(name, value, "text")
     return str(value)
@@ -30,7 +30,7 @@ def text(body: Mapping[str, Any], name: str, default: Any = _MISSING) -> str:
 
 def above_zero(body: Mapping[str, Any], name: str, default: float, *, most: float) -> float:
     """A positive number, at most ``most``."""
-    value = _given(body, name, default)
+    value = given(body, name, default)
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
         raise refusal(name, value, "a number")
     if not 0 < value <= most:
@@ -40,7 +40,7 @@ def above_zero(body: Mapping[str, Any], name: str, default: float, *, most: floa
 
 def texts(body: Mapping[str, Any], name: str, default: Any = _MISSING) -> list[str]:
     """A list of texts."""
-    value = _given(body, name, default)
+    value = given(body, name, default)
     if not isinstance(value, list | tuple) or not all(isinstance(item, str) for item in value):
         raise refusal(name, value, "a list of texts")
     return list(value)
@@ -48,7 +48,7 @@ def texts(body: Mapping[str, Any], name: str, default: Any = _MISSING) -> list[s
 
 def mapping(body: Mapping[str, Any], name: str, default: Any = _MISSING) -> Json:
     """A JSON object."""
-    value = _given(body, name, default)
+    value = given(body, name, default)
     if not isinstance(value, dict):
         raise refusal(name, value, "a JSON object")
     return value
@@ -77,7 +77,8 @@ def refusal(name: str, value: object, form: str) -> Refused:
     return Refused(422, f"{name}={quoted(value)}: must be {form}")
 
 
-def _given(body: Mapping[str, Any], name: str, default: Any) -> Any:
+def given(body: Mapping[str, Any], name: str, default: Any = _MISSING) -> Any:
+    """A field of any type."""
     value = body.get(name)
     if value is not None:
         return value
