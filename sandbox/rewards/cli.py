@@ -78,9 +78,7 @@ def add_parsers(actions: Any, judge: Callable[[Problem, Program], Judgement]) ->
     check.set_defaults(action=_check, judge=judge)
     cores = len(os.sched_getaffinity(0))
     for part in (zoo, check):
-        part.add_argument(
-            "--style", choices=("auto", *STYLES), default="auto", help="how the function is called (found)"
-        )
+        part.add_argument("--style", choices=("auto", *STYLES), default="auto", help="how the function is called")
         text = (
             "a function that makes the row (a dict of columns) of a problem, for a function that reads your own columns"
         )

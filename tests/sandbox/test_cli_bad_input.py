@@ -198,7 +198,7 @@ def test_a_wrong_argument_is_one_line_and_exit_code_2(
     [
         ("serve --port x", "argument --port: invalid int value: 'x'; `sandbox serve --help` lists what there is"),
         ("serve --tokn x", "not known here: --tokn x; `sandbox serve --help` lists what there is"),
-        ("check-reward a:b --style grpo", "invalid choice: 'grpo' (choose from 'plain', 'trl'"),
+        ("check-reward a:b --style grpo", "invalid choice: 'grpo' (choose from 'auto', 'plain', 'trl'"),
         ("serv", "invalid choice: 'serv' (choose from"),
         ("", "are required: "),
     ],
