@@ -17,6 +17,7 @@ from overlap.analysis.run_warning import (
     reward_rose,
 )
 from overlap.config import config_from_dict
+from overlap.errors import count_of
 from overlap.record import by_parameter, refusals
 
 APPLIED = 0.1
@@ -127,7 +128,7 @@ def flaky_problems(run: RunData) -> RunWarning | None:
     if not flips:
         return None
     named = first_names(f"{prompt} ({', '.join(sorted(found))})" for prompt, found in flips.items())
-    text = f"equal programs got different verdicts in {len(flips)} problem{'s'[: len(flips) != 1]}: {named}"
+    text = f"equal programs got different verdicts in {count_of(len(flips), 'problem')}: {named}"
     slow = any("TLE" in found for found in flips.values())
     way_out = "raise verify.cpu_s or lower verify.workers" if slow else "leave these problems out, or mend their tests"
     seen = [step for prompt in flips for step in steps[prompt]]

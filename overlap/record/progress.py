@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from overlap.errors import count_of
 from overlap.record.logs import Console
 from overlap.record.report import by_parameter
 
@@ -176,10 +177,11 @@ def banner(console: Console, title: str, plan: Iterable[tuple[str, str]]) -> Non
 def final_table(summary: Mapping[str, Any]) -> str:
     """The figures of the whole run (see ``report.summary``) as text."""
     reward, timing = summary["reward"], summary["timing"]
+    ends = f"mean of {count_of(reward['window'], 'step')} at either end"
     outages = ", ".join(f"{s:.1f}" for s in summary.get("engine_outages_s") or ())
     rows = [
         ("steps", f"{summary['steps']} in {duration(summary['seconds'])} ({summary['exit']})"),
-        ("reward", f"{_f(reward['first'])} -> {_f(reward['last'])}  (mean of {reward['window']} steps at either end)"),
+        ("reward", f"{_f(reward['first'])} -> {_f(reward['last'])}  ({ends})"),
         *_evaluation_rows(summary),
         ("exposed reward", f"{_f(timing['exposed_reward_share'], '.1%')} of the step time"),
         ("overlap efficiency", _f(timing["overlap_efficiency"], ".2f")),

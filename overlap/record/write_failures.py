@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from overlap.errors import RunDirError, error_reason
+from overlap.errors import RunDirError, count_of, error_reason
 
 
 @dataclass
@@ -20,7 +20,7 @@ class WriteFailure:
 
     def __str__(self) -> str:
         when = f"from step {self.step} on" if self.step else "from the start on"
-        return f"{self.name} ({self.reason}; {self.times} time{'s'[: self.times > 1]} {when})"
+        return f"{self.name} ({self.reason}; {count_of(self.times, 'time')} {when})"
 
 
 class WriteFailures:

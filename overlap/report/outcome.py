@@ -46,7 +46,7 @@ def reward_ends(run: RunData) -> tuple[str, str] | None:
     width = max(1, min(5, len(rewards) // 2))
     return (
         f"{mean(rewards[:width]):.3f} → {mean(rewards[-width:]):.3f}",
-        f"mean of {width} step{'s'[: width != 1]} at either end",
+        f"mean of {count_of(width, 'step')} at either end",
     )
 
 

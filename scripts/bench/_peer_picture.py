@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 OURS, OTHERS = "#1f6feb", "#9aa4b2"
+ACROSS = 2
+"""Panels beside each other; their number is a multiple."""
 SIZE = (4.0, 0.42)
 """Inches: width of a panel, height of a bar."""
 
@@ -18,10 +20,10 @@ def draw(path: Path, panels: Mapping[str, Mapping[str, float]], ours: str) -> No
     matplotlib.rcParams |= {"svg.hashsalt": path.stem, "svg.fonttype": "none"}  # the same figures: the same small file
     from matplotlib import pyplot
 
-    names = list(next(iter(panels.values())))
-    size = (SIZE[0] * len(panels), SIZE[1] * (len(names) + 2))
-    figure, axes = pyplot.subplots(1, len(panels), figsize=size, sharey=True, layout="constrained", squeeze=False)
-    for plot, (title, values) in zip(axes[0], panels.items(), strict=True):
+    names, rows = list(next(iter(panels.values()))), -(-len(panels) // ACROSS)
+    size = (SIZE[0] * ACROSS, SIZE[1] * (len(names) + 2) * rows)
+    figure, axes = pyplot.subplots(rows, ACROSS, figsize=size, sharey=True, layout="constrained", squeeze=False)
+    for plot, (title, values) in zip(axes.flat, panels.items(), strict=True):
         colors = [OURS if name.startswith(ours) else OTHERS for name in names]
         bars = plot.barh(names, [values[name] for name in names], color=colors)
         plot.bar_label(bars, fmt="%.3g", padding=3)
