@@ -94,7 +94,7 @@ def _judgement(rng: random.Random) -> Judgement:
     figures = rng.random(), rng.random(), rng.choice((None, 0.0, 0.125))
     passed, weak, tier = rng.randrange(3), rng.random() < 0.5, rng.choice("ABC")
     verdict, node = rng.choice(list(Verdict)), rng.choice(("", "10.0.0.2"))
-    return Judgement("p", verdict, cases, passed, 3, weak, tier, *words, *figures, node)
+    return Judgement("p", verdict, cases, passed, 3, weak, tier, *words, *figures, node, rng.choice(("", "cpu")))
 
 
 def _some(rng: random.Random, of: tuple[Any, ...], least: int, most: int) -> tuple[Any, ...]:
