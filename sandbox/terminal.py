@@ -16,7 +16,8 @@ from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import Final, TextIO
 
-_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+"""By which a person or a supervisor ends a command."""
 ONE_WISH_S: Final = 0.3
 """`timeout` and a shell that ends send their signal twice: within these seconds that is one request."""
 
@@ -87,7 +88,7 @@ def _signals_raise() -> Iterator[None]:
 
     before = {}
     if threading.current_thread() is threading.main_thread():  # in other threads Python calls no handler
-        for number in _SIGNALS:
+        for number in SIGNALS:
             if signal.getsignal(number) is not signal.SIG_IGN:
                 before[number] = signal.signal(number, receive)
     try:

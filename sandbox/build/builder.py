@@ -103,7 +103,8 @@ class Builder:
                 self._make_room()
         except OSError as error:
             part.unlink(missing_ok=True)
-            made_room = isinstance(error, FileNotFoundError)  # another worker, which took the part file too
+            # Another worker that made room took the part file, too. Not so where the directory itself is gone.
+            made_room = isinstance(error, FileNotFoundError) and self.directory.is_dir()
             if not (made_room or is_shortage(error)):  # it is compiled again instead
                 raise
 

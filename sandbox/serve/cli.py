@@ -38,13 +38,7 @@ def add_serve_parser(actions: Any) -> argparse.ArgumentParser:
     add("--processes", type=int, default=1, help="server processes behind the port (default %(default)s)")
     add("--queue", type=int, default=QUEUE, help="requests in hand per process; more get 503 (default %(default)s)")
     add("--body-limit", type=int, default=mib, metavar="MIB", help="MiB of one request (default %(default)s)")
-    add(
-        "--drain-s",
-        type=float,
-        default=60.0,
-        metavar="S",
-        help="for what runs at its end (default %(default)s)",
-    )
+    add("--drain-s", type=float, default=60.0, metavar="S", help="for what runs at its end (default %(default)s)")
     token = parser.add_mutually_exclusive_group()
     token.add_argument("--token", help="what clients must send; other users can see it in the process list")
     token.add_argument("--token-file", type=Path, help="a file with the token")

@@ -18,7 +18,6 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import AsyncExitStack, suppress
-from typing import Final
 
 from sandbox.errors import SandboxError
 from sandbox.judging import control
@@ -30,9 +29,7 @@ from sandbox.serve.listening import Server
 from sandbox.serve.metrics import numbers
 from sandbox.serve.service import Service
 from sandbox.serve.shared_counts import SharedCounts
-from sandbox.terminal import ONE_WISH_S
-
-SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+from sandbox.terminal import ONE_WISH_S, SIGNALS
 
 
 def serve_here(listener: socket.socket, options: argparse.Namespace) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import tempfile
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -117,6 +118,13 @@ def test_another_that_makes_room_may_take_a_part_file_and_costs_no_build(tmp_pat
         patch.setattr("sandbox.build.builder.inherited.write_with_mode", write_and_lose)
         builder._keep(tmp_path / "artefact", b"content")
     assert [path.name for path in tmp_path.iterdir()] == ["shared"]
+
+
+def test_a_directory_that_is_gone_is_our_fault(judge: Judge, tmp_path: Path) -> None:
+    builder = Builder(tmp_path / "builds")
+    shutil.rmtree(builder.directory)
+    with pytest.raises(SandboxError, match=rf"cannot keep a compiled program in {builder.directory}"):
+        builder.build(judge.jail, unit("int main() {}"))
 
 
 def test_two_threads_may_keep_the_same_artefact_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
