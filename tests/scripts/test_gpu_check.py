@@ -105,7 +105,7 @@ def test_stages_that_want_an_engine_are_left_out_by_name_where_vllm_is_missing(c
 def test_a_check_that_is_ended_leaves_no_stage_that_holds_the_device(tmp_path: Path, how: signal.Signals) -> None:
     out = tmp_path / "figures.json"
     words = [sys.executable, "scripts/gpu/check.py", "attention", "--rehearse", "--out", str(out)]
-    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "TMPDIR": str(tmp_path)}  # a killed one removes nothing
     with subprocess.Popen(words, cwd=ROOT, env=environment, stdout=subprocess.PIPE) as check:
         assert check.stdout is not None
         check.stdout.readline()  # the device

@@ -1,7 +1,8 @@
 """Machines made of namespaces on this one, with a switch between them; each runs a node of a Ray cluster.
 
-A machine has its own network, processes, hostname, shared memory and ``/mnt``, and ends whole with its first process.
-It can be killed, frozen, or cut off and healed. Needs root, ``unshare``, ``nsenter`` and ``ip``.
+A machine has its own network, processes, hostname, shared memory and ``/mnt``, where its temporary files lie. It ends
+whole with its first process, and leaves nothing. It can be killed, frozen, or cut off and healed. Needs root,
+``unshare``, ``nsenter`` and ``ip``.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from functools import cache
 from pathlib import Path
 
 from overlap.cluster.by_hand import HEALTH
+from sandbox.kernel import cgroup
 
 PORT, RAYLET = 6379, "raylet/raylet "
 SETTLED_S = 8.0
@@ -54,6 +56,7 @@ class Machine:
             said.readline()
         children = Path(f"/proc/{self._holder.pid}/task/{self._holder.pid}/children")
         self.init = int(children.read_text().split()[0])
+        self._space = os.stat(f"/proc/{self.init}/ns/pid").st_ino
 
     def start(self, command: Sequence[str], **more: str) -> subprocess.Popen[str]:
         """Run a command there."""
@@ -109,6 +112,9 @@ class Machine:
         self._holder.wait(10)
         assert self._holder.stdin is not None
         self._holder.stdin.close()
+        for name in cgroup.other_names():  # which all machines here share
+            if f"-{self._space}-" in name:
+                cgroup.remove_cgroups(name)
 
     @property
     def lives(self) -> bool:
@@ -135,7 +141,7 @@ class Machines:
     def __init__(self, count: int, cpus: int = 1) -> None:
         self._cpus = cpus
         token = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
-        self.environment = {**os.environ, **token, **HEALTH, "RAY_USAGE_STATS_ENABLED": "0"}
+        self.environment = {**os.environ, **token, **HEALTH, "RAY_USAGE_STATS_ENABLED": "0", "TMPDIR": "/mnt"}
         self._switch = Machine(99, self.environment)
         self._ip(self._switch, "link add br0 type bridge", "link set br0 up")
         self._made: list[Machine] = []
