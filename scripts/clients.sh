@@ -34,7 +34,7 @@ python() { # NAME PACKAGE...
   wanted "$1" || return 0
   local own=$folder/$1
   "$bin/uv" venv --quiet --clear --python "$bin/python" "$own"
-  "$bin/uv" pip install --quiet --python "$own/bin/python" "${@:2}"
+  TMPDIR=$own "$bin/uv" pip install --quiet --python "$own/bin/python" "${@:2}" # where uv leaves lock files
   [ -z "${below:-}" ] || echo "$below" >"$(echo "$own"/lib/python*/site-packages)/_base.pth"
   touch "$own/installed"
 }

@@ -22,8 +22,9 @@ def make_environment(folder: Path, *packages: str) -> Path:
         return python
     uv = Path(sys.executable).parent / "uv"
     install = [uv, "pip", "install", "--quiet", "--no-deps", "--python", python, *packages]
+    folder.mkdir(parents=True, exist_ok=True)
     for argv in ([uv, "venv", "--quiet", "--clear", "--python", sys.executable, folder], install):
-        subprocess.run(argv, check=True, timeout=INSTALL_S)
+        subprocess.run(argv, check=True, timeout=INSTALL_S, env=os.environ | {"TMPDIR": str(folder)})  # of uv's locks
     base = sysconfig.get_paths()["purelib"]
     (next(folder.glob("lib/python*")) / "site-packages" / "_base.pth").write_text(f"{base}\n")
     made.write_text("\n".join(packages))

@@ -20,7 +20,7 @@ Task = tuple[dict[str, object], str]
 def graded(name: str, tasks: list[Task]) -> tuple[float, float]:
     """CPU seconds of a process that grades ``tasks``, its children included, and the most memory of one, bytes."""
     grade = getattr(_peer_rewards, name)
-    grade(*tasks[0], "python")  # imports
+    grade(*tasks[0], "python")  # starts what it keeps
     before = tree_s(os.getpid())
     for problem, program in tasks:
         if grade(problem, program, "python") != 1.0:
@@ -40,7 +40,7 @@ def main() -> None:
     cores = len(os.sched_getaffinity(0))
     parts = [right_programs(count) for _ in range(cores)]
     with ProcessPoolExecutor(cores) as pool:
-        list(pool.map(graded, [name] * cores, [part[:1] for part in parts]))  # starts the processes and imports
+        list(pool.map(graded, [name] * cores, [part[:1] for part in parts]))  # starts the processes
         began_s = time.perf_counter()
         found = list(pool.map(graded, [name] * cores, parts))
         seconds = time.perf_counter() - began_s

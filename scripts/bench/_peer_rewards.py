@@ -4,11 +4,11 @@ environments. Each is called as its project calls it; None is what it has no for
 
 from __future__ import annotations
 
-import atexit
 import json
 import tempfile
 from contextlib import ExitStack, suppress
 from functools import cache
+from multiprocessing.util import Finalize
 from typing import Any
 
 from sandbox.build import Builder
@@ -64,7 +64,7 @@ def ours(problem: dict[str, Any], program: str, language: str) -> float | None:
 @cache
 def _judge() -> Judge:
     stack = ExitStack()
-    atexit.register(stack.close)
+    Finalize(None, stack.close, exitpriority=0)  # also at the end of a process of multiprocessing, unlike atexit
     builder = Builder(stack.enter_context(tempfile.TemporaryDirectory()))
     return Judge(stack.enter_context(Jail("auto", shared=builder.shared)), builder)
 
