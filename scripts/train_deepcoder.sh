@@ -29,17 +29,7 @@ for word in "$@"; do
   before=$word
 done
 if [ "$device" = cpu ] && [ -z "$planned" ]; then
-  number=() # the rule is that of overlap.placement.bfloat16_is_fast
-  case " $* " in
-    *" --config"* | *" model.dtype="*) ;;
-    *)
-      if ! grep -qwE 'amx_bf16|bf16' /proc/cpuinfo; then
-        number=(model.dtype=float32)
-        echo "train_deepcoder: this processor computes faster in float32 than in bfloat16, so the run takes model.dtype=float32"
-      fi
-      ;;
-  esac
-  exec "$bin/overlap" train --config $configs/cpu_smollm2.yaml "${number[@]}" "$@"
+  exec "$bin/overlap" train --config $configs/cpu_smollm2.yaml "$@"
 fi
 gpus=${planned%%x*} # of the hardware that is planned for (--dry-run --devices 8x80), else of this machine
 case "$gpus" in

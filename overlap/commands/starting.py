@@ -9,13 +9,10 @@ from pathlib import Path
 
 from overlap.config import path_given
 from overlap.errors import ConfigError, error_reason
-from overlap.placement import computes_faster_in_float32
 
 STARTER = Path(__file__).with_name("starter")
 """The files that a new folder gets."""
 _FIELD = "DIR"
-_BFLOAT16, _FLOAT32 = "dtype: bfloat16 ", "dtype: float32  "
-"""Of the configuration: what it has, and what it gets without a GPU on most processors."""
 
 
 def init_command(args: argparse.Namespace) -> Iterator[str]:
@@ -32,7 +29,6 @@ def copy_starter(folder: Path) -> list[str]:
     """Write the starter files into a new or empty folder; returns their names. Raises ConfigError for a folder that has
     anything in it, and where it cannot be written; nothing is left there then.
     """
-    plain = computes_faster_in_float32()
     names = sorted(path.name for path in STARTER.iterdir() if path.is_file())
     try:
         if folder.exists() and not folder.is_dir():
@@ -47,8 +43,7 @@ def copy_starter(folder: Path) -> list[str]:
         raise _unwritable(folder, error) from error
     try:
         for name in names:
-            text = (STARTER / name).read_text(encoding="utf-8")
-            write_new(folder / name, text.replace(_BFLOAT16, _FLOAT32) if plain else text)
+            write_new(folder / name, (STARTER / name).read_text(encoding="utf-8"))
     except OSError as error:
         _remove(folder, names, new)
         raise _unwritable(folder, error) from error

@@ -29,8 +29,9 @@ class ModelConfig(Section):
 
     policy: str = "smollm2-135m-instruct"
     """"smollm2-135m-instruct" (comes with the set-up), a local Hugging Face directory, or a hub id."""
-    dtype: Literal["bfloat16", "float32"] = "bfloat16"
-    """Number type of the engine's weights and of the learner's forward pass."""
+    dtype: Literal["auto", "bfloat16", "float32"] = "auto"
+    """Number type of the engine's weights and of the learner's forward pass. "auto": bfloat16 on GPUs and on processors
+    that multiply in it (AMX, Arm with bf16), float32 on others; ``config.yaml`` of a run has what it took."""
     prompt_tokens: int = at_least(1, 512)
     """Longest prompt, tokens; longer ones are left out of the data and counted."""
     response_tokens: int = at_least(1, 256)
@@ -233,16 +234,21 @@ class Config:
         return self.rollout.temperature if self.run.eval_temperature is None else self.run.eval_temperature
 
     @property
+    def dtype(self) -> Literal["bfloat16", "float32"]:
+        """``model.dtype``; bfloat16 for an "auto" that no machine has settled yet (``placement.with_dtype``)."""
+        return "bfloat16" if self.model.dtype == "auto" else self.model.dtype
+
+    @property
     def sends_adapter(self) -> bool:
         """Adapters go to the engine alone: by ``learn.lora_sync``, or where merged weights would lose changes."""
-        learn, loses = self.learn, self.model.dtype == "bfloat16"
+        learn, loses = self.learn, self.dtype == "bfloat16"
         fits = 0 < learn.lora_rank <= ENGINE_RANKS[-1]
         return fits and (learn.lora_sync or ("adapter" if loses else "merged")) == "adapter"
 
     @property
     def parity_bound(self) -> float:
         """``rollout.parity_bound`` or its default for the policy's number type, nats."""
-        default = 0.05 if self.model.dtype == "bfloat16" else 5e-4
+        default = 0.05 if self.dtype == "bfloat16" else 5e-4
         return self.rollout.parity_bound or default
 
     def replace(self, overrides: Overrides = (), /, **sections: Mapping[str, Any]) -> Config:

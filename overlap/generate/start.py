@@ -38,11 +38,11 @@ def engine_args(spec: EngineSpec, cpu_kv_bytes: int) -> dict[str, Any]:
 
 
 def _own_args(spec: EngineSpec, cpu_kv_bytes: int) -> dict[str, Any]:
-    model, rollout = spec.cfg.model, spec.cfg.rollout
+    rollout = spec.cfg.rollout
     args: dict[str, Any] = {
         "model": str(spec.policy),
         "load_format": "auto" if spec.load_weights or spec.takes_adapter or rollout.has_draft_model else "dummy",
-        "dtype": model.dtype,
+        "dtype": spec.cfg.dtype,
         "max_model_len": spec.cfg.context_tokens + 1,  # a probe as long as the context also asks for a token
         "max_num_seqs": rollout.at_once,
         "seed": spec.seed,

@@ -41,7 +41,7 @@ class CriticTrainer:
         self.cfg, self.device, self.total_updates = cfg, device, total_updates
         self.updates = 0
         self.rank, self.world = dist.get_rank(), dist.get_world_size()
-        dtype = getattr(torch, cfg.model.dtype)
+        dtype = getattr(torch, cfg.dtype)
         trunk, self.packs = load_trunk(path, cfg.learn, dtype=dtype, device=device, backend=backend)
         width = trunk.base.config.get_text_config().hidden_size
         self.head = ValueHead(width, bounded=cfg.critic.bounded).to(device)

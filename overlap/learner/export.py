@@ -72,7 +72,7 @@ def _tensors(state: Path, zero_stage: int, cfg: Config) -> dict[str, Any]:
     from overlap.learner.zero.backend import ZeroBackend
 
     found = ZeroBackend(cfg).saved_tensors(state / TAG, zero_stage)
-    dtype = getattr(torch, cfg.model.dtype)
+    dtype = getattr(torch, cfg.dtype)
     return {n.removeprefix(_PREFIX): t.to(dtype).clone() for n, t in found.items() if n.startswith(_PREFIX)}
 
 

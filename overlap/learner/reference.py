@@ -24,7 +24,7 @@ class ReferencePolicy:
     """
 
     def __init__(self, cfg: Config, path: Path, device: torch.device, backend: TrainBackend) -> None:
-        dtype, temperature = getattr(torch, cfg.model.dtype), cfg.rollout.temperature
+        dtype, temperature = getattr(torch, cfg.dtype), cfg.rollout.temperature
         with blaming("learn.reference" if cfg.learn.reference else "model.policy"):
             self._policy: Policy = load_policy(
                 path, dtype=dtype, temperature=temperature, device=device, backend=backend

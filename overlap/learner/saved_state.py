@@ -42,7 +42,7 @@ class LearnerState:
 
 def write_state(folder: Path, cfg: Config, state: LearnerState) -> None:
     """Write beside the shards in ``folder``. Raises OSError."""
-    (folder / _FILE).write_text(json.dumps({"dtype": cfg.model.dtype, **asdict(state)}), encoding="utf-8")
+    (folder / _FILE).write_text(json.dumps({"dtype": cfg.dtype, **asdict(state)}), encoding="utf-8")
 
 
 def copy_beside(policy: Path, folder: Path) -> None:
@@ -64,8 +64,8 @@ def read_state(folder: Path, cfg: Config) -> LearnerState:
         raise ConfigError(
             "checkpoint", str(folder), f"has no learner state that can be read ({exc}); choose another one"
         ) from exc
-    if dtype != cfg.model.dtype:
-        way_out = f"was written with model.dtype={dtype}: resume with that, this run has {cfg.model.dtype}"
+    if dtype != cfg.dtype:
+        way_out = f"was written with model.dtype={dtype}: resume with that, this run has {cfg.dtype}"
         raise ConfigError("checkpoint", str(folder), way_out)
     if state.lora_rank != cfg.learn.lora_rank:
         way_out = f"was written with learn.lora_rank={state.lora_rank}: resume with that, this run has"

@@ -119,7 +119,7 @@ class RankTrainer:
         return Residency(self.device, own, critic)
 
     def _load(self, path: Path) -> Policy:
-        dtype, temperature = getattr(torch, self.cfg.model.dtype), self.cfg.rollout.temperature
+        dtype, temperature = getattr(torch, self.cfg.dtype), self.cfg.rollout.temperature
         return load_policy(path, dtype=dtype, temperature=temperature, device=self.device, backend=self._backend)
 
     def _share_sequences(self, model: Policy, packs: bool) -> SequenceGroup:

@@ -160,7 +160,7 @@ class Learning:
             )
         else:
             engines = await generator.logprobs(token_ids)
-        exact, bound = self.cfg.model.dtype == "float32", self.cfg.parity_bound
+        exact, bound = self.cfg.dtype == "float32", self.cfg.parity_bound
         checked = partial(
             check_parity, learner=learners, bound=bound, version=self.version, exact=exact,
             options=self.cfg.rollout.engine_options,

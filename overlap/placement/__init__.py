@@ -10,9 +10,9 @@ from overlap.placement.devices import (
     Devices,
     NodeDevices,
     bfloat16_is_fast,
-    computes_faster_in_float32,
     devices_here,
     free_memory,
+    with_dtype,
 )
 from overlap.placement.engine_memory import CPU_BLOCK_TOKENS, cpu_block_tokens, cpu_kv_bytes
 from overlap.placement.fit import check_fit, named_devices, planned_seats, seats_here, sequences_at_once
@@ -67,7 +67,6 @@ __all__ = [
     "check_fit",
     "check_nodes",
     "checkpoints",
-    "computes_faster_in_float32",
     "cpu_block_tokens",
     "cpu_kv_bytes",
     "decoder_shape",
@@ -96,4 +95,5 @@ __all__ = [
     "shape_of",
     "trained_parameters",
     "transfer",
+    "with_dtype",
 ]

@@ -8,12 +8,13 @@ import shutil
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import Literal
 
+from overlap.config import Config
 from overlap.errors import ConfigError
 from overlap.process import child_environment
 
@@ -175,9 +176,17 @@ def bfloat16_is_fast(processor: Path = Path("/proc/cpuinfo")) -> bool:
     return True
 
 
-def computes_faster_in_float32() -> bool:
-    """Whether a run on this machine would be faster in float32 than in bfloat16: no GPU, and a plain processor."""
-    return not devices_here().names and not bfloat16_is_fast()
+def with_dtype(cfg: Config) -> Config:
+    """``cfg`` with the number type that this machine computes faster in the place of ``model.dtype=auto``. Over a
+    cluster, whose nodes are not known yet, that is bfloat16 unless the run is for CPUs.
+
+    Raises ConfigError as ``devices_here`` does.
+    """
+    if cfg.model.dtype != "auto":
+        return cfg
+    gpus = devices_here(cfg.run.device).names or (cfg.cluster.address and cfg.run.device != "cpu")
+    dtype: Literal["bfloat16", "float32"] = "bfloat16" if gpus or bfloat16_is_fast() else "float32"
+    return replace(cfg, model=replace(cfg.model, dtype=dtype))
 
 
 def _rooms(groups: Path, own: Path) -> Iterator[int]:

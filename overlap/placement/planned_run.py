@@ -17,7 +17,7 @@ Offload = Literal["none", "sleep", "cpu"]
 
 def number_bytes(cfg: Config) -> int:
     """Bytes of a number of the policy."""
-    return 2 if cfg.model.dtype == "bfloat16" else 4
+    return 2 if cfg.dtype == "bfloat16" else 4
 
 
 @dataclass(frozen=True, slots=True)

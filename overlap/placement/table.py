@@ -98,7 +98,7 @@ def options_line(run: PlannedRun) -> str:
     if not (options and run.engine):
         return ""
     notes = [rollout.engine_options]
-    if (options.get("kv_cache_dtype") or "auto") not in ("auto", run.cfg.model.dtype):
+    if (options.get("kv_cache_dtype") or "auto") not in ("auto", run.cfg.dtype):
         bound = f"rollout.parity_bound is {run.cfg.parity_bound:g} nats"
         notes.append(f"another type of KV cache moves log-probs, and the parity check may end the run ({bound})")
     if options.get("quantization") or options.get("quantization_config"):

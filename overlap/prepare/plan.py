@@ -38,7 +38,7 @@ def plan_lines(
     """
     cfg, r, le = inputs.cfg, inputs.cfg.rollout, inputs.cfg.learn
     lines = [_policy_line(asked)]
-    if cfg.model.dtype == "bfloat16" and not (seats.devices or bfloat16_is_fast()):
+    if cfg.dtype == "bfloat16" and not (seats.devices or bfloat16_is_fast()):
         told = "this processor computes faster in float32 than in bfloat16: use model.dtype=float32"
         lines.append(("number type", told))
     lines += [
@@ -148,7 +148,7 @@ def _learner_lines(asked: PlannedRun, seats: Seats) -> list[tuple[str, str]]:
 def _sent(asked: PlannedRun) -> str:
     """What the engine gets of adapters."""
     size, what = asked.sent[0] / 1e6, "the adapter alone" if asked.cfg.sends_adapter else "the merged weights"
-    rounded = not asked.cfg.sends_adapter and asked.cfg.model.dtype == "bfloat16"
+    rounded = not asked.cfg.sends_adapter and asked.cfg.dtype == "bfloat16"
     lost = ", of which rounding to bfloat16 hides most of the first updates (sync/applied_share)" if rounded else ""
     return f"{what}, {size:,.0f} MB{lost}"
 

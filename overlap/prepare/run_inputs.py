@@ -13,7 +13,7 @@ from overlap.core import Prompt, Task
 from overlap.errors import ConfigError, blaming, one_line
 from overlap.evaluation import recall
 from overlap.pipeline import PromptSplit, check_splits, estimator
-from overlap.placement import devices_here
+from overlap.placement import devices_here, with_dtype
 from overlap.prepare.seating import check_cluster
 from overlap.prepare.task_prompts import check_probes, task_prompts
 from overlap.process import import_whole
@@ -52,6 +52,7 @@ def prepare(cfg: Config, task: Task | None, scratch: Path, output: OpenConsole =
     from overlap.task import check_rollout, check_task, load_task, user_code
 
     with output(scratch / "prepare.log"):
+        cfg = with_dtype(cfg)
         task = load_task(cfg.data.task, cfg) if task is None else check_task(task, _named(task), cfg)
         check_options(cfg, devices_here(cfg.run.device).kind)  # refuses a GPU that is not there, too
         estimator(cfg.learn.advantage)

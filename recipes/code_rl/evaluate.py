@@ -27,7 +27,7 @@ from overlap.errors import ConfigError
 from overlap.evaluation import AnswerFile, SamplingOptions, complete_answers
 from overlap.json_types import to_json_types
 from overlap.pipeline import PromptSplit, check_splits, filter_prompts
-from overlap.placement import devices_here
+from overlap.placement import devices_here, with_dtype
 from overlap.policy import DEFAULT_POLICY, policy_digest, resolve_policy
 from overlap.prepare import RunInputs, load_tokenizer
 from overlap.process import scratch_directory
@@ -70,9 +70,9 @@ class Evaluation:
 
     def prepare(self, scratch: Path, *, read_only: bool = False) -> RunInputs:
         """Load policy, tokenizer and problems; open the file of answers. Raises ConfigError, RunDirError."""
-        cfg = self.cfg
         with quiet(scratch / "prepare.log"):
-            devices_here(cfg.run.device)  # refuses a GPU that is not there
+            devices_here(self.cfg.run.device)  # refuses a GPU that is not there
+            cfg = with_dtype(self.cfg)
             policy = resolve_policy(cfg.model.policy)
             tokenizer = load_tokenizer(policy)
             self.read = tuple(read_set(asked, cfg) for asked in self.sets)
@@ -155,7 +155,7 @@ def sampling_settings(cfg: Config, policy: Path, draw: SamplingOptions) -> dict[
         "top_p": draw.top_p,
         "response_tokens": cfg.model.response_tokens,
         "stop": list(cfg.rollout.stop),
-        "dtype": cfg.model.dtype,
+        "dtype": cfg.dtype,
         "seed": cfg.run.seed,
     }
 

@@ -104,7 +104,7 @@ def settings(cfg: Config, options: argparse.Namespace) -> GRPOConfig:
     return GRPOConfig(
         output_dir=str(options.out.with_suffix(".trl")),
         use_cpu=True,
-        bf16=cfg.model.dtype == "bfloat16",
+        bf16=cfg.dtype == "bfloat16",
         max_steps=options.steps,
         per_device_train_batch_size=MICRO_BATCH,
         gradient_accumulation_steps=cfg.samples_per_step // MICRO_BATCH,
@@ -139,7 +139,7 @@ def main() -> None:
     inputs = prepare(cfg, None, options.out.parent)
     task, tokenizer, prompts = inputs.task, inputs.tokenizer, inputs.train
     texts = [tokenizer.decode(list(prompt.token_ids)) for prompt in prompts]
-    model = AutoModelForCausalLM.from_pretrained(inputs.policy, dtype=getattr(torch, cfg.model.dtype))
+    model = AutoModelForCausalLM.from_pretrained(inputs.policy, dtype=getattr(torch, cfg.dtype))
     with ExitStack() as stack:
         reward: Any = process_reward(task, prompts)
         if options.reward == "verifier":

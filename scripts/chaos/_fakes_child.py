@@ -70,9 +70,7 @@ class Learner(FakeLearner):
         version = await super().save(partial, kind=kind)
         learn = self._cfg.learn
         state = {"version": version, "updates": version, "ranks": learn.ranks, "zero_stage": learn.zero_stage}
-        await shielded_thread(
-            (partial / "learner.json").write_text, json.dumps(state | {"dtype": self._cfg.model.dtype})
-        )
+        await shielded_thread((partial / "learner.json").write_text, json.dumps(state | {"dtype": self._cfg.dtype}))
         await shielded_thread(sync, partial)
         await shielded_thread(replace, partial, path)
         return version

@@ -19,8 +19,6 @@ from pathlib import Path
 import pytest
 from places import ROOT
 
-from overlap.placement import bfloat16_is_fast
-
 TOOLS = (
     *("awk", "bash", "cat", "cp", "cut", "dirname", "find", "flock", "grep", "head", "mkdir", "mv"),
     *("realpath", "rm", "sha256sum", "sleep", "sort", "tail", "timeout", "touch", "uname", "wc", "xargs"),
@@ -355,14 +353,7 @@ WHOLE = f"{STAGES} {CONFIGS}/deepcoder_14b_16k.yaml {CONFIGS}/deepcoder_14b_32k.
 def test_the_default_run_is_the_one_that_fits_the_machine(
     machine: Machine, gpus: int, words: str, expected: str
 ) -> None:
-    if not bfloat16_is_fast() and "--config mine.yaml" not in words:
-        expected = expected.replace("cpu_smollm2.yaml", "cpu_smollm2.yaml model.dtype=float32")
     assert machine.train(gpus, *words.split()) == f"{machine.venv}/bin {expected}".rstrip()
-
-
-def test_a_number_type_that_is_asked_for_is_the_run_s(machine: Machine) -> None:
-    said = machine.run("model.dtype=bfloat16", script="train_deepcoder.sh", OVERLAP_DEVICE="cpu")
-    assert said.splitlines()[-1].endswith("cpu_smollm2.yaml model.dtype=bfloat16")
 
 
 @pytest.mark.parametrize(

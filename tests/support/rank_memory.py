@@ -102,7 +102,7 @@ def _read(groups: list[Any]) -> None:
     from overlap.learner.tensors import to_tensors
 
     cfg, cpu = load_config(None, json.loads(os.environ["SETTINGS"])), torch.device("cpu")
-    model = load_policy(Path(os.environ["LAYER"]), dtype=getattr(torch, cfg.model.dtype), temperature=1.0, device=cpu)
+    model = load_policy(Path(os.environ["LAYER"]), dtype=getattr(torch, cfg.dtype), temperature=1.0, device=cpu)
     choose_attention(model, cpu)
     rows = tuple(PackedRow(group.prompt, group.responses) for group in groups)
     tokens = cfg.learn.micro_batch_tokens

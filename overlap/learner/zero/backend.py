@@ -43,7 +43,7 @@ class ZeroBackend:
             "train_micro_batch_size_per_gpu": 1,
             "gradient_accumulation_steps": 1,
             "gradient_clipping": cfg.learn.grad_clip,
-            "bf16": {"enabled": cfg.model.dtype == "bfloat16"},
+            "bf16": {"enabled": cfg.dtype == "bfloat16"},
             "zero_optimization": {"stage": cfg.learn.zero_stage},
             "data_types": {"grad_accum_dtype": "fp32"},
             "communication_data_type": "fp32",

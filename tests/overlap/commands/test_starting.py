@@ -10,7 +10,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-import yaml
 from places import ROOT
 
 from overlap import cli
@@ -39,15 +38,6 @@ def test_it_writes_a_task_with_three_problems_its_configuration_its_test_and_a_r
     assert [row["split"] for row in rows] == ["train", "train", "heldout"]
     assert all(row["fn_name"] in row["reference"] and row["reference"].startswith(row["starter"]) for row in rows)
     assert all(name in (made / "README.md").read_text() for name in FILES if name != "README.md")
-
-
-@pytest.mark.parametrize(("faster", "written"), [(True, "float32"), (False, "bfloat16")])
-def test_its_configuration_has_the_number_type_in_which_this_machine_is_faster(
-    faster: bool, written: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(starting, "computes_faster_in_float32", lambda: faster)
-    starting.copy_starter(tmp_path / "mine")
-    assert yaml.safe_load((tmp_path / "mine" / "config.yaml").read_text())["model"]["dtype"] == written
 
 
 def test_the_test_that_it_writes_passes_and_fails_where_a_reference_is_wrong(made: Path) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from overlap.config import Config
 from overlap.errors import ConfigError
 from overlap.placement import devices, devices_here
 from overlap.placement.devices import Devices, listed, physical_cores, torch_has_cuda, visible
@@ -203,11 +204,20 @@ def test_a_processor_that_is_slower_in_bfloat16_is_known(tmp_path: Path, flags: 
 
 
 @pytest.mark.parametrize(
-    ("names", "fast", "faster"), [((), False, True), ((), True, False), (("0",), False, False), (("0",), True, False)]
+    ("names", "fast", "settings", "taken"),
+    [
+        ((), False, {}, "float32"),
+        ((), True, {}, "bfloat16"),
+        (("0",), False, {}, "bfloat16"),
+        ((), False, {"model.dtype": "bfloat16"}, "bfloat16"),
+        (("0",), True, {"model.dtype": "float32"}, "float32"),
+        ((), False, {"cluster.address": "10.0.0.1:6379"}, "bfloat16"),
+        ((), False, {"cluster.address": "10.0.0.1:6379", "run.device": "cpu"}, "float32"),
+    ],
 )
-def test_float32_is_faster_without_a_gpu_on_a_processor_that_is_slow_in_bfloat16(
-    names: tuple[str, ...], fast: bool, faster: bool, monkeypatch: pytest.MonkeyPatch
+def test_the_number_type_of_a_run_is_the_one_asked_for_or_the_one_that_its_machine_computes_faster(
+    names: tuple[str, ...], fast: bool, settings: dict[str, str], taken: str, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(devices, "devices_here", lambda: devices.Devices(names))
+    monkeypatch.setattr(devices, "devices_here", lambda wanted: devices.Devices(names))
     monkeypatch.setattr(devices, "bfloat16_is_fast", lambda: fast)
-    assert devices.computes_faster_in_float32() is faster
+    assert devices.with_dtype(Config().replace(settings)).model.dtype == taken

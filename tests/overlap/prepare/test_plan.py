@@ -122,10 +122,10 @@ def test_the_plan_says_what_is_special_about_a_run(
 @pytest.mark.parametrize(
     ("native", "settings", "seats", "told"),
     [
-        (False, "", CPU, True),
-        (True, "", CPU, False),
+        (False, "model.dtype=bfloat16", CPU, True),
+        (True, "model.dtype=bfloat16", CPU, False),
         (False, "model.dtype=float32", CPU, False),
-        (False, "", SHARED, False),
+        (False, "model.dtype=bfloat16", SHARED, False),
     ],
 )
 def test_a_processor_that_is_slower_in_the_run_s_number_type_is_told(
