@@ -86,7 +86,9 @@ def kv_bytes(spec: EngineSpec, model: Any) -> int:
 
 def engine_environment(device: str) -> dict[str, str]:
     """What the engine's processes find in their environment, on top of that of the process that starts them."""
-    return {
+    # Threads that spin for one that another process keeps from its core cost the others theirs.
+    waiting = {"OMP_WAIT_POLICY": "PASSIVE"} if device == "cpu" else {}
+    return waiting | {
         ENGINE: "1",
         "VLLM_HOST_IP": "127.0.0.1",  # one machine: no socket on an outer interface
         "VLLM_RPC_BASE_PATH": ".",  # the tree's own folder: a longer path may not fit a socket's 107 bytes

@@ -2,7 +2,8 @@
 
     shared   rank r sits on GPU r, engine e on GPUs e*TP .. (e+1)*TP - 1; they take turns
     split    the engines come first, the ranks behind them
-    CPU      no device; several engines are bound to cores of their own, one is left to vLLM
+    CPU      no device; several engines are bound to cores of their own, one that takes turns with the learner on few
+             cores to all of them, any other is left to vLLM, which leaves a core free
 
 Ports are no part of it: the kernel chooses them, and the ranks meet at a file; over nodes, where rank 0 is.
 """
@@ -21,6 +22,8 @@ from overlap.placement.devices import SHM, VISIBLE, Devices, devices_here
 
 Backend = Literal["shm", "ipc", "nccl"]
 _BIND = "VLLM_CPU_OMP_THREADS_BIND"
+_FEW_CORES = 4
+"""On so many, the core that vLLM leaves free is a large part of an engine beside which nobody learns."""
 _NO_GPU = Devices()
 _ALLOCATORS = ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF")
 _UNSHARED = {"expandable_segments:true": "expandable_segments", "backend:cudamallocasync": "backend:cudaMallocAsync"}
@@ -131,6 +134,8 @@ def place_here(cfg: Config, *, engine: bool = True, learner: bool = True) -> Pla
     """``place`` on this machine. Raises ConfigError also for an environment or shared memory that it cannot bear."""
     devices = devices_here(cfg.run.device)
     placement = place(cfg, devices, engine=engine, learner=learner)
+    if len(placement.engines) == 1 and os.environ.get(_BIND, "auto") != "auto":
+        placement = replace(placement, engines=(replace(placement.engines[0], cores=()),))  # as the user has bound it
     check_environment(placement, os.environ)
     check_shared_memory(placement, devices)
     return placement
@@ -163,7 +168,8 @@ def _on_cpu(cfg: Config, devices: Devices, engine: bool, learner: bool) -> Place
     ranks = rank_seats(cfg) if learner else ()
     if not engine:
         return Placement(ranks=ranks)
-    bound: Sequence[tuple[tuple[int, ...], ...]] = [()]
+    turns = not cfg.rollout.max_staleness and parallel <= len(devices.cores) <= _FEW_CORES
+    bound: Sequence[tuple[tuple[int, ...], ...]] = [spread_cores(devices.cores, parallel, leave=0) if turns else ()]
     if replicas > 1:
         if replicas * parallel > len(devices.cores):
             way_out = f"each engine needs {parallel} core(s) of its own, and here are {len(devices.cores)}: use "
@@ -176,9 +182,11 @@ def _on_cpu(cfg: Config, devices: Devices, engine: bool, learner: bool) -> Place
     )
 
 
-def spread_cores(cores: Sequence[int], workers: int) -> tuple[tuple[int, ...], ...]:
-    """Cores for each worker, side by side; one stays free for everybody else where there are more than workers."""
-    free = len(cores) - (len(cores) > workers)
+def spread_cores(cores: Sequence[int], workers: int, leave: int = 1) -> tuple[tuple[int, ...], ...]:
+    """Cores for each worker, side by side; ``leave`` of them stay free for everybody else where there are more than
+    workers.
+    """
+    free = max(workers, len(cores) - leave) if len(cores) > workers else len(cores)
     edges = [free * worker // workers for worker in range(workers + 1)]
     return tuple(tuple(cores[low:high]) for low, high in pairwise(edges))
 

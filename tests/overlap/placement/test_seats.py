@@ -14,7 +14,7 @@ from places import ROOT, SUPPORT
 
 from overlap.config import Config
 from overlap.errors import ConfigError
-from overlap.placement import Devices, Placement, check_environment, place
+from overlap.placement import Devices, Placement, check_environment, place, place_here
 from overlap.placement.seats import check_shared_memory
 
 TABLE = [
@@ -152,7 +152,7 @@ def test_engines_alone_have_all_gpus_and_a_learner_alone_its_own() -> None:
 
 def test_on_a_cpu_one_engine_is_left_to_vllm_and_nobody_is_given_a_device() -> None:
     for replicas in (0, 1):
-        placed = place(config(2, replicas, 2), Devices(cores=(0, 1)))
+        placed = place(config(2, replicas, 2, max_staleness=1), Devices(cores=(0, 1)))
         assert (placed.kind, placed.backend) == ("cpu", "shm")
         assert [seat.environment for seat in placed.engines] == [{}]
         assert [seat.environment for seat in placed.ranks] == [{}, {}]
@@ -178,6 +178,33 @@ def test_on_a_cpu_several_engines_are_bound_to_cores_of_their_own(
     assert [seat.seed for seat in placed.engines] == list(range(7, 7 + replicas))
     owned = [cpu for seat in placed.engines for worker in seat.cores for cpu in worker]
     assert len(set(owned)) == len(owned)
+
+
+@pytest.mark.parametrize(
+    ("cores", "parallel", "staleness", "bound"),
+    [
+        (2, 1, 0, "0,1"),
+        (4, 1, 0, "0,1,2,3"),
+        (4, 2, 0, "0,1|2,3"),
+        (1, 1, 0, "0"),
+        (2, 1, 1, None),
+        (5, 1, 0, None),
+        (2, 3, 0, None),
+    ],
+)
+def test_one_engine_has_all_of_few_cores_while_nobody_learns_beside_it(
+    cores: int, parallel: int, staleness: int, bound: str | None
+) -> None:
+    cfg = config(parallel).replace({"rollout.max_staleness": staleness})
+    (seat,) = place(cfg, Devices(cores=tuple(range(cores)))).engines
+    assert seat.environment.get("VLLM_CPU_OMP_THREADS_BIND") == bound
+
+
+def test_cores_that_the_user_has_bound_one_engine_to_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("overlap.placement.seats.devices_here", lambda wanted: Devices(cores=(0, 1)))
+    assert place_here(config()).engines[0].environment
+    monkeypatch.setenv("VLLM_CPU_OMP_THREADS_BIND", "0-1")
+    assert not place_here(config()).engines[0].environment
 
 
 def test_on_a_cpu_what_needs_more_cores_or_a_gpu_is_refused() -> None:
