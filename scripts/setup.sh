@@ -92,12 +92,19 @@ is_ready() {
 
 # --- make it --------------------------------------------------------------------------------------------------
 
-logged() { # SECONDS COMMAND...: runs it into the log; it ends in time, and when we end
-  local limit=$1 rc=0
+logged() { # SECONDS COMMAND...: runs it into the log; it ends in time, and when we end. What takes long is counted.
+  local limit=$1 rc=0 command
   shift
   printf '\n== %s\n' "$*" >>"$log"
   timeout -k 10 "$limit" "$@" >>"$log" 2>&1 &
-  wait "$!" || rc=$?
+  command=$!
+  while true; do
+    timeout 6 tail -s 0.1 -f /dev/null --pid="$command" 9>&- &
+    wait "$!" || true
+    kill -0 "$command" 2>/dev/null || break
+    say "  $((SECONDS - start)) s, $(du -sm "$venv" 2>/dev/null | cut -f1) MB on disk"
+  done
+  wait "$command" || rc=$?
   return "$rc"
 }
 
@@ -156,7 +163,7 @@ make_venv() {
 }
 
 install() {
-  local python=$venv/bin/python uv=$venv/bin/uv wheels=$venv/setup.wheels pin count torch=()
+  local python=$venv/bin/python uv=$venv/bin/uv wheels=$venv/setup.wheels pin count size= torch=()
   step 'installer' 300 "$python" -m pip install -q --no-input -r requirements/bootstrap.txt
   local -x TMPDIR=$venv/setup.tmp  # uv leaves lock files behind
   rm -rf "$wheels" "$TMPDIR"
@@ -171,8 +178,9 @@ install() {
   fi
   # The lists are closed and exact, so nothing is resolved: --no-deps is what keeps the left-out packages out.
   count=$(cat requirements/{"$device",dev}.txt | grep == | sort -u | wc -l)
+  if [ "$device" = cpu ]; then size=': 1.5 GB to fetch unless they are in the cache, 4.4 GB on disk'; fi
   # Compiled now, for where PYTHONDONTWRITEBYTECODE is set every start of an engine would compile them anew, for a minute.
-  step "$count packages" 2400 "$uv" pip install --python "$python" --no-progress --no-deps --compile-bytecode \
+  step "$count packages$size" 2400 "$uv" pip install --python "$python" --no-progress --no-deps --compile-bytecode \
     "${torch[@]}" "${reinstall[@]}" --build-constraints requirements/build.txt -r "requirements/$device.txt" -r requirements/dev.txt
   step 'overlap-rl itself' 300 "$uv" pip install --python "$python" --no-progress --no-deps --no-build-isolation \
     --reinstall -e .
@@ -184,7 +192,8 @@ install() {
 }
 
 main() {
-  local python start=$SECONDS
+  local python
+  start=$SECONDS
   device=$(find_device)
   if [ "${1:-}" = --device ]; then echo "$device"; exit 0; fi
   [ $# = 0 ] || refuse "unknown argument '$1': it takes --device or nothing"

@@ -58,7 +58,11 @@ def plan_lines(
     else:
         lines.append(("verifier", _verifier(cfg, inputs.task)))
     lines += [*seats_lines(asked, seats), ("memory", memory_line(memory)), _activations_line(asked)]
-    return [*lines, ("disk", disk_plan(asked, len(inputs.heldout)).line)]
+    lines.append(("disk", disk_plan(asked, len(inputs.heldout)).line))
+    return [
+        *lines,
+        ("time", f"{count_of(cfg.run.steps, 'step')}: how long is known after step 2, as `left` of its line"),
+    ]
 
 
 def _staleness(cfg: Config, seats: Seats) -> str:
@@ -104,7 +108,7 @@ def devices_plan_lines(asked: PlannedRun, seats: Seats) -> list[tuple[str, str]]
 def _policy_line(asked: PlannedRun) -> tuple[str, str]:
     """What is trained, and how large it is."""
     model = asked.cfg.model
-    return "policy", f"{model.policy} ({asked.policy.parameters / 1e6:,.0f} M parameters, {model.dtype})"
+    return "policy", f"{model.policy} ({asked.policy.parameters / 1e6:,.0f} M parameters, {asked.cfg.dtype})"
 
 
 def _data_lines(inputs: RunInputs) -> list[tuple[str, str]]:

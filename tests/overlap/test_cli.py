@@ -339,7 +339,10 @@ def done(policy: Path, capfd: pytest.CaptureFixture):
     return command
 
 
-def test_the_plan_shows_rows_that_are_left_out_and_what_is_known_of_references(done, tmp_path: Path) -> None:
+def test_the_plan_shows_rows_that_are_left_out_and_what_is_known_of_references(
+    done, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OVERLAP_CACHE", str(tmp_path / "cache"))  # where nothing is known of these rows
     data = problems(tmp_path / "rows.jsonl", 40, {**GOOD, "id": "x", "statement": "?", "kind": "quiz"})
     code, out, _ = done("train", "--dry-run", f"data.train={data}")
     assert code == 0
