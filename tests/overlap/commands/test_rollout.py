@@ -58,7 +58,7 @@ def test_answers_are_written_with_their_verdicts(tmp_path: Path, capsys: pytest.
     rows = [json.loads(line) for line in out.read_text().splitlines()]
     assert sorted({row["prompt_id"] for row in rows}) == ["p0", "p1", "p2"]
     assert len(rows) == 6
-    assert {(row["schema"], row["split"], row["step"], *row["kept_as"]) for row in rows} == {(2, "train", 0, "all")}
+    assert {(row["schema"], row["split"], row["step"], *row["kept_as"]) for row in rows} == {(3, "train", 0, "all")}
     assert "6 answers to 3 prompts" in capsys.readouterr().err
     assert [p.name for p in tmp_path.iterdir()] == ["rows.jsonl"]
 
