@@ -63,6 +63,30 @@ def test_answers_are_written_with_their_verdicts(tmp_path: Path, capsys: pytest.
     assert [p.name for p in tmp_path.iterdir()] == ["rows.jsonl"]
 
 
+@pytest.mark.parametrize("out", ["-", "/dev/stdout"])
+@pytest.mark.parametrize(
+    ("command", "key"),
+    [
+        (["rollout", "--split", "train", "--out"], "answer"),
+        (["rollout", "--split", "train", "--rollouts"], "token_ids"),
+        (["filter", "data.train=x.jsonl", "--out"], "passes"),
+    ],
+)
+def test_standard_output_gets_the_rows_and_nothing_else(
+    command: list[str],
+    key: str,
+    out: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert cli.main([*command, out]) == 0
+    rows = [json.loads(line) for line in capfd.readouterr().out.splitlines()]
+    assert {key in row for row in rows if "rollouts" not in row} == {True}
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_python_draws_what_the_command_does(tmp_path: Path, capfd: pytest.CaptureFixture) -> None:
     cfg = load_config({"rollout.samples_per_group": 2, "run.eval_samples": 3})
     done = overlap.rollout(cfg, split="train", limit=3, out=tmp_path / "rows.jsonl")
