@@ -35,11 +35,21 @@ def guarded(path: Path) -> Iterator[None]:
         raise RunDirError(f"cannot write {path}: {reason}; {way_out}") from exc
 
 
+def is_stdout(path: object) -> bool:
+    """Whether a name for an output means standard output."""
+    return str(path) in ("-", "/dev/stdout", "/dev/fd/1", "/proc/self/fd/1")
+
+
 def write_atomic(path: Path, data: str | bytes) -> None:
-    """Write a whole file: it appears complete, on disk, or not at all. Raises RunDirError.
+    """Write a whole file: it appears complete, on disk, or not at all. Raises RunDirError, also where something stands
+    that is no regular file: a device would be gone. A link stays, and what it names is written.
 
     A lone surrogate, as the name of a file or a program's output may have, is written as JSON escapes it.
     """
+    with guarded(path):
+        if path.exists() and not path.is_file():
+            raise RunDirError(f"cannot write {path}: it is no regular file; name another place")
+        path = path.resolve() if path.is_symlink() else path
     partial = partial_path(path)
     try:
         with guarded(path):

@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from contextlib import closing, suppress
 from types import FrameType
 
+from overlap.atomic import is_stdout
 from overlap.commands import OneLineParser, add_commands, unknown_words
 from overlap.errors import ConfigError, OverlapError, RunDirError, one_line
 from sandbox.core import printable
@@ -27,7 +28,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(args: argparse.Namespace) -> int:
-    """A command returns its exit code, or yields the lines of its output, and may return its exit code then."""
+    """A command returns its exit code, or yields the lines of its output, and may return its exit code then. Where the
+    output of another kind goes to stdout, the lines go to stderr.
+    """
+    beside = any(is_stdout(getattr(args, name, None)) for name in ("out", "trace"))
     done = args.run_command(args)
     if isinstance(done, int):
         return done
@@ -37,7 +41,7 @@ def _run(args: argparse.Namespace) -> int:
                 line = next(lines)
             except StopIteration as end:
                 return end.value or 0
-            print_output(line)
+            print_output(line, beside=beside)
 
 
 def ending_in_order(work: Callable[[], int]) -> int:
@@ -85,10 +89,10 @@ def _end_at_once(number: int, frame: FrameType | None) -> None:
     os._exit(128 + number)
 
 
-def print_output(*lines: str) -> None:
-    """The output of a command, on stdout. Raises RunDirError where it cannot be written."""
+def print_output(*lines: str, beside: bool = False) -> None:
+    """The output of a command, on stdout, or ``beside`` it on stderr. Raises RunDirError if it cannot be written."""
     try:
-        print(*lines, sep="\n", flush=True)
+        print(*lines, sep="\n", flush=True, file=sys.stderr if beside else None)
     except BrokenPipeError:
         raise
     except OSError as error:

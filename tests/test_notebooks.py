@@ -11,7 +11,7 @@ from notebooks import NOTEBOOKS, cells, run_notebook
 from overlap.config import Config
 
 SAMPLE = {
-    "schema": 2, "id": "g1s0", "split": "train", "step": 1, "group": 1, "sample": 0, "prompt_id": "double",
+    "schema": 3, "id": "g1s0", "split": "train", "step": 1, "group": 1, "sample": 0, "prompt_id": "double",
     "version": 0, "reward": 0.0, "parts": {}, "advantage": -0.5, "verdict": "WA", "failure": "", "dropped": "",
     "kept_as": ["mixed"],
     "weak": False, "passed": 0, "total": 1, "tokens": 7, "finish": "stop", "truncated": False, "turns": 1,

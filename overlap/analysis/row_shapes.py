@@ -44,7 +44,7 @@ BULK: Shape = {"prompt": _TEXT, "answer": _TEXT}
 """What every sample has behind its head, those of the earlier format too."""
 LATER: Shape = {
     "program": (dict, NoneType), "tests": _LIST, "dialog": _TEXT_OR_NONE, "forks": _LIST,
-    "kind": _TEXT, "compile_log": _TEXT,
+    "kind": _TEXT, "compile_log": _TEXT, "prefill": _TEXT,
 }  # fmt: skip
 """What it may have, beside ``PACKED_COLUMNS``."""
 _TEST: Shape = {"index": _WHOLE, "verdict": _TEXT}

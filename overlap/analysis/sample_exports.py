@@ -5,13 +5,14 @@ trl       {train,heldout}/completions_STEP.parquet        step, prompt, completi
                                                           further columns, advantage
 parquet   samples.parquet                                 every key of the rows
 
-The names of verl's and TRL's columns are those of ``RayPPOTrainer._dump_generations`` and ``GRPOTrainer.log``.
+The names of verl's and TRL's columns are those of ``RayPPOTrainer._dump_generations`` and ``GRPOTrainer.log``; those of
+the token ids, which a text does not always give back, those of ``AgentLoopOutput`` and of TRL's rollout functions.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any, Final
@@ -77,18 +78,35 @@ def _by_step(samples: SampleFile) -> Iterator[tuple[str, int, list[SampleHead]]]
 def _verl_row(row: Mapping[str, Any]) -> dict[str, Any]:
     shown = {"inputs": "input", "outputs": "expected"}
     truth = {name: [_shown(test.get(key)) for test in row.get("tests") or ()] for name, key in shown.items()}
-    own = {"input": row["prompt"], "output": row["answer"], "gts": json.dumps(truth, ensure_ascii=False)}
-    return {**own, "score": row["reward"], "step": row["step"], **_further(row), "advantage": row["advantage"]}
+    own = {"input": row["prompt"], "output": _response(row), "gts": json.dumps(truth, ensure_ascii=False)}
+    own |= {"score": row["reward"], "step": row["step"], **_further(row), "advantage": row["advantage"]}
+    prompt, response = (list(ids) for ids in _ids(row))
+    return {**own, "prompt_ids": prompt, "response_ids": response}
 
 
 def _trl_row(row: Mapping[str, Any], parts: Iterable[str]) -> dict[str, Any]:
-    own = {"step": row["step"], "prompt": row["prompt"], "completion": row["answer"]}
-    return {**own, **{part: row["parts"].get(part) for part in parts}, **_further(row), "advantage": row["advantage"]}
+    own = {"step": row["step"], "prompt": row["prompt"], "completion": _response(row)}
+    own |= {**{part: row["parts"].get(part) for part in parts}, **_further(row)}
+    prompt, completion = _ids(row)
+    return {**own, "prompt_ids": prompt, "completion_ids": completion, "advantage": row["advantage"]}
 
 
 def _trl_types(parts: Iterable[str]) -> dict[str, str]:
     own = {"step": "int64", "prompt": "string", "completion": "string", **dict.fromkeys(parts, "double")}
-    return {**own, **{name: _TYPES[name] for name in FURTHER}, "advantage": "double"}
+    own |= {name: _TYPES[name] for name in FURTHER}
+    return {**own, **dict.fromkeys(("prompt_ids", "completion_ids"), "ints"), "advantage": "double"}
+
+
+def _response(row: Mapping[str, Any]) -> str:
+    """What came behind the prompt; of an episode the later turns of others too, as in its token ids."""
+    dialog, prompt = row.get("dialog") or "", row["prompt"]
+    return (dialog.startswith(prompt) and dialog[len(prompt) :]) or row["answer"]
+
+
+def _ids(row: Mapping[str, Any]) -> tuple[Sequence[float], Sequence[float]]:
+    """The token ids of the prompt and of what came behind it."""
+    prompt, response = (PACKED_COLUMNS[name](row.get(name) or "") for name in ("prompt_token_ids", "token_ids"))
+    return prompt, response
 
 
 def _further(row: Mapping[str, Any]) -> dict[str, Any]:
@@ -117,7 +135,9 @@ _TYPES: Final[Mapping[str, str]] = {
     **dict.fromkeys(("reward", "advantage", "generate_s", "queue_s", "verify_s"), "double"),
     **dict.fromkeys(("weak", "truncated"), "bool"),
     **dict.fromkeys(("passed", "total", "tokens", "turns", "branches"), "int64"),
-    **dict.fromkeys(("program_sha256", "prompt", "answer", "dialog", "kind", "compile_log", *_AS_JSON), "string"),
+    **dict.fromkeys(
+        ("program_sha256", "prompt", "prefill", "answer", "dialog", "kind", "compile_log", *_AS_JSON), "string"
+    ),
     **dict.fromkeys(("token_ids", "prompt_token_ids"), "ints"),
     **dict.fromkeys(("logprobs", "learner_logprobs"), "floats"),
     **{"parts": "parts", "kept_as": "strings", "versions": "spans", "mask": "bytes"},

@@ -13,7 +13,6 @@ from functools import partial
 from pathlib import Path
 from typing import get_args
 
-from overlap.atomic import write_atomic
 from overlap.commands.standalone import ServingParts, run_standalone
 from overlap.config import Config, check_config_given, check_count_given, load_config, path_given
 from overlap.core import Prompt, Request, Scored, Split, Task
@@ -24,10 +23,10 @@ from overlap.prepare import RunInputs
 from overlap.record import (
     MARK,
     OpenConsole,
+    OutFile,
     Progress,
     SampleNotes,
     SampleRows,
-    check_out,
     data_digest,
     guest,
     quiet,
@@ -155,12 +154,10 @@ def _sample_answers(
 ) -> ScoredAnswers:
     """As ``rollout``; ``output``: see ``run_training``."""
     check_config_given(cfg)
-    out = path_given("out", out, "answers.jsonl") if out is not None else None
-    keep = path_given("rollouts", rollouts, "rollouts.jsonl") if rollouts is not None else None
-    if out is not None:
-        check_out(out, ours='"prompt_id": ')
-    if keep is not None:
-        check_out(keep, field="--rollouts", ours=MARK)
+    told = None if out is None else OutFile(path_given("out", out, "answers.jsonl"), ours='"prompt_id": ')
+    keep = None
+    if rollouts is not None:
+        keep = OutFile(path_given("rollouts", rollouts, "rollouts.jsonl"), field="--rollouts", ours=MARK)
         if asked.split != "train":
             raise ConfigError("--rollouts", str(keep), "a run learns from its own prompts: add --split train")
     done = list[ScoredAnswers]()
@@ -172,8 +169,8 @@ def _sample_answers(
         rate = PassRate(tallied(scored), samples, cfg.rollout.temperature, time.monotonic() - began)
         done.append(ScoredAnswers(tuple(scored), rate))
         parts.console.print(str(done[0]))
-        if out is not None:
-            await asyncio.to_thread(_write_rows, out, scored, p, asked.split)
+        if told is not None:
+            await asyncio.to_thread(_write_rows, told, scored, p, asked.split)
         if keep is not None:
             await asyncio.to_thread(write_rollouts, keep, data_digest(p.train), scored, time.monotonic())
 
@@ -194,11 +191,11 @@ async def _answer(parts: ServingParts, prompts: tuple[Prompt, ...], samples: int
         return await answers(parts.generator.generate, parts.verifier, requests, on_scored, stall_s=stall_s)
 
 
-def _write_rows(out: Path, scored: list[Scored], inputs: RunInputs, split: Split) -> None:
+def _write_rows(out: OutFile, scored: list[Scored], inputs: RunInputs, split: Split) -> None:
     """Write the answers as lines of ``trajectories.jsonl``: complete, or not at all. Raises RunDirError."""
 
     def decode(prompt: Prompt) -> str:
         return str(inputs.tokenizer.decode(list(prompt.token_ids)))
 
     rows, notes = SampleRows(split, 0, decode, inputs.task.program), SampleNotes(("all",))
-    write_atomic(out, b"".join(rows.line(sample, notes) for sample in scored))
+    out.write(b"".join(rows.line(sample, notes) for sample in scored))

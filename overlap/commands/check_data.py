@@ -8,12 +8,11 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from overlap.atomic import write_atomic
 from overlap.config import load_config
 from overlap.evaluation import DataReport, Finding, check_in_parts, in_file, open_pool, remember
 from overlap.prepare import check_cluster, checked_file, cluster_pool, task_prompts
 from overlap.process import handle_interrupts, run_to_end, scratch_directory
-from overlap.record import Progress, check_out, quiet
+from overlap.record import OutFile, Progress, quiet
 from overlap.run import open_components
 from overlap.task import load_task
 
@@ -25,10 +24,9 @@ def check_data_command(args: argparse.Namespace) -> int:
     """Judge the probes of every problem of a file; 1 where a row is left out or a problem has a finding, 0 where there
     are notes alone. Needs no policy.
     """
-    cfg, out = load_config(args.config, args.overrides), args.out
+    cfg = load_config(args.config, args.overrides)
     cfg = replace(cfg, data=replace(cfg.data, train=args.file, heldout=""))  # a name, whatever YAML makes of it
-    if out is not None:
-        check_out(out, ours='{"place": ')
+    out = None if args.out is None else OutFile(args.out, ours='{"place": ')
     with (
         handle_interrupts() as interrupts,
         scratch_directory() as (scratch, reaper),
@@ -58,7 +56,7 @@ def check_data_command(args: argparse.Namespace) -> int:
     where = f"; every row is in {out}" if out is not None else "" if report.clean else "; --out FILE lists every row"
     console.print("\n".join([*report.lines(), report.verdict() + where]))
     if out is not None:
-        write_atomic(out, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in report.rows()))
+        out.write("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in report.rows()))
     return 0 if report.clean else 1
 
 

@@ -8,14 +8,13 @@ from overlap.commands.standalone import ServingParts, run_standalone
 from overlap.config import load_config
 from overlap.errors import ConfigError
 from overlap.evaluation import SplitBounds, filter_problems
-from overlap.record import Progress, check_out
+from overlap.record import OutFile, Progress
 
 
 def filter_command(args: argparse.Namespace) -> int:
     """Measure pass@k of every training prompt and write a split file. Returns the exit code."""
     bounds = SplitBounds(args.low, args.high, args.train, args.heldout)
-    cfg, samples, out = load_config(args.config, args.overrides), args.samples, args.out
-    check_out(out, ours='"split": ')
+    cfg, samples, out = load_config(args.config, args.overrides), args.samples, OutFile(args.out, ours='"split": ')
     if not cfg.data.train:
         raise ConfigError("data.train", cfg.data.train, "name the problem file (or hub id) to filter")
 

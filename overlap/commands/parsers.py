@@ -14,6 +14,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from overlap.atomic import is_stdout
 from overlap.commands.cluster import add_cluster
 from sandbox.core import printable
 
@@ -246,11 +247,12 @@ def _run_report(args: argparse.Namespace) -> Iterator[str]:
 
     runs = [load_run(run) for run in args.runs]
     path = write_report(*runs, out=args.out)
+    made = [] if is_stdout(path) else [f"{printable(str(path))}: open it in a browser"]
     if len(runs) == 1:
         yield from (f"WARNING  {warning}" for warning in run_warnings(runs[0]))
     else:
         yield from comparison_lines(runs)
-    yield f"{printable(str(path))}: open it in a browser"
+    yield from made
 
 
 def _fields(commands: Subparsers) -> None:

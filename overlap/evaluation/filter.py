@@ -17,11 +17,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from overlap.atomic import write_atomic
 from overlap.core import Generator, Prompt, Verifier
 from overlap.errors import ConfigError
 from overlap.evaluation.evaluate import STALL_S, PassRate, ProblemTally, measure_pass_rate
-from overlap.record import check_out
+from overlap.record import OutFile
 
 MARK = '"split": '
 """Stands in every row of a split file."""
@@ -74,7 +73,7 @@ async def filter_problems(
     verifier: Verifier,
     prompts: Sequence[Prompt],
     *,
-    out: Path,
+    out: Path | OutFile,
     source: str,
     samples: int = 16,
     bounds: SplitBounds,
@@ -93,7 +92,7 @@ async def filter_problems(
         ConfigError: ``out`` may not be written; or no more problems are kept than are to be held out, and then ``out``
             has the measurement, with none held out.
     """
-    check_out(out, field="out", ours=MARK)
+    out = out if isinstance(out, OutFile) else OutFile(out, field="out", ours=MARK)
     if bounds.heldout >= len(prompts):
         raise ConfigError("heldout", bounds.heldout, f"there are only {len(prompts)} problems; hold out fewer")
     rate = await measure_pass_rate(generator, verifier, prompts, samples, progress=progress, stall_s=stall_s)
@@ -130,12 +129,12 @@ def _evenly(ranked: Sequence[int], count: int) -> list[int]:
     return [ranked[int((i + 0.5) * len(ranked) / count)] for i in range(count)]
 
 
-def write_split(report: FilterReport, out: Path, source: str) -> None:
+def write_split(report: FilterReport, out: OutFile, source: str) -> None:
     """Write the split file: complete, or not at all. Raises RunDirError."""
     if Path(source).expanduser().exists():
-        source = os.path.relpath(Path(source).expanduser().resolve(), out.resolve().parent)
+        source = os.path.relpath(Path(source).expanduser().resolve(), out.folder)
     rows = [
         {"id": t.id, "passes": t.passes, "samples": t.samples, "split": split, "source": source}
         for t, split in zip(report.rate.tallies, report.splits, strict=True)
     ]
-    write_atomic(out, "".join(json.dumps(row) + "\n" for row in rows))
+    out.write("".join(json.dumps(row) + "\n" for row in rows))

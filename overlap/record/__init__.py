@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from overlap.record.logs import Console, OpenConsole, guest, quiet
     from overlap.record.looplag import LoopLag
     from overlap.record.metrics import read_steps, solved, step_row
+    from overlap.record.out_file import OutFile
     from overlap.record.ownership import (
         check_out,
         check_run_dir_free,
@@ -83,6 +84,7 @@ __all__ = [
     "JsonLines",
     "LoopLag",
     "OpenConsole",
+    "OutFile",
     "PolicyFigures",
     "Progress",
     "Recorder",

@@ -21,7 +21,7 @@ from typing import Any
 
 import yaml
 
-from overlap.atomic import guarded, remove_path, write_atomic
+from overlap.atomic import guarded, is_stdout, remove_path, write_atomic
 from overlap.config import HISTORY
 from overlap.errors import ConfigError, error_reason
 from overlap.json_types import to_json_types
@@ -232,8 +232,11 @@ def check_out(out: Path, *, field: str = "--out", ours: str = "", folder: bool =
     """Raise ConfigError unless a command may make ``out``, a file or a ``folder``; called before the minutes of work.
 
     What is there already is not written over, unless it is a file that is empty or whose first line contains ``ours``,
-    the mark of what the same command wrote before.
+    the mark of what the same command wrote before. Of what can be written to standard output: ``OutFile``.
     """
+    kind = "folder" if folder else "file"
+    if is_stdout(out):
+        raise ConfigError(field, str(out), f"is standard output, which takes no {kind} of this command; name a {kind}")
     try:
         if folder and os.path.lexists(out):
             raise ConfigError(field, str(out), "exists already; name another folder, or remove it first")
@@ -250,7 +253,6 @@ def check_out(out: Path, *, field: str = "--out", ours: str = "", folder: bool =
     except (OSError, ValueError) as exc:
         if isinstance(exc, ConfigError):
             raise
-        kind = "folder" if folder else "file"
         raise ConfigError(field, str(out), f"cannot be used ({exc}); name another {kind}") from exc
 
 

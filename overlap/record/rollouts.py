@@ -21,6 +21,7 @@ from overlap.core import Prompt, Request, Scored, Trajectory
 from overlap.errors import ConfigError
 from overlap.record.carryover import UNREADABLE, sample_of, sample_row, unreadable
 from overlap.record.json_lines import whole_lines
+from overlap.record.out_file import OutFile
 
 FORMAT = 1
 MARK = '{"rollouts": '
@@ -39,10 +40,11 @@ def kept_sample_row(step: int, scored: Scored, at_s: float) -> dict[str, Any]:
     return {"step": step, **sample_row(scored, at_s)}
 
 
-def write_rollouts(path: Path, data: str, samples: Iterable[Scored], at_s: float) -> None:
+def write_rollouts(out: Path | OutFile, data: str, samples: Iterable[Scored], at_s: float) -> None:
     """Write a whole file of samples that no step took. Raises RunDirError."""
     rows = (rollouts_header(data), *(kept_sample_row(0, scored, at_s) for scored in samples))
-    write_atomic(path, "".join(f"{json.dumps(row)}\n" for row in rows))
+    text = "".join(f"{json.dumps(row)}\n" for row in rows)
+    out.write(text) if isinstance(out, OutFile) else write_atomic(out, text)
 
 
 @dataclass(frozen=True, slots=True)

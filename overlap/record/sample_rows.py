@@ -2,8 +2,10 @@
 
 A row begins with its head, the small values; its bulk begins with "prompt". ``docs/samples.md`` lists both.
 
-{"schema": 2, "split": "train", "step": 3, "group": 17, "sample": 0, "prompt_id": "p4", "reward": 1.0, ...,
- "prompt": "...", "answer": "...", "program": {"source": ..., "language": ...}, "tests": [...], "token_ids": "...", ...}
+{"schema": 3, "split": "train", "step": 3, "group": 17, "sample": 0, "prompt_id": "p4", "reward": 1.0, ...,
+ "prompt": "...", "prefill": "...", "answer": "...", "program": {"source": ..., "language": ...}, "tests": [...], ...}
+
+"prompt" is the text of ``prompt_token_ids`` and ends with the prefill, "answer" what the policy wrote behind it.
 
 Numbers per token are base64 of 4 bytes each, lowest first, as in ``rollouts.jsonl``.
 """
@@ -23,7 +25,7 @@ from sandbox.core import Problem, Program
 if TYPE_CHECKING:
     from overlap.core import Group, Prompt, Scored, Split, Trajectory
 
-SCHEMA = 2
+SCHEMA = 3
 LOG_CHARS = 2000
 FAILURE_CHARS = 500
 Decode = Callable[["Prompt"], str]
@@ -81,11 +83,12 @@ class SampleRows:
         """One line of JSON, with its end."""
         trajectory = sample.trajectory
         problem, program = self._job(trajectory)
-        prompt, prompt_ids = self._prompt(trajectory.request.prompt)
+        prompt, prompt_ids = self._prompt(trajectory)
         judgement = sample.judgement
         head = json_bytes(_head(self.split, self.step, sample, notes))
         pieces = [head[:-1], *_member("prompt", prompt)]
-        pieces += _member("answer", json_bytes(trajectory.request.prompt.prefill + trajectory.text))
+        pieces += _member("prefill", json_bytes(trajectory.request.prompt.prefill))
+        pieces += _member("answer", json_bytes(trajectory.text))
         if trajectory.used is not None:
             pieces += _member("dialog", json_bytes(self._dialog(trajectory)))
         pieces += _member("program", json_bytes(_program_row(program)))
@@ -109,10 +112,15 @@ class SampleRows:
             return None, None
         return (problem, program) if isinstance(problem, Problem) and isinstance(program, Program) else (None, None)
 
-    def _prompt(self, prompt: Prompt) -> tuple[bytes, bytes]:
-        """Its text as JSON, and its token ids in base64."""
+    def _prompt(self, trajectory: Trajectory) -> tuple[bytes, bytes]:
+        """What came before the response, which an episode may have begun in its own words: its text as JSON, and its
+        token ids in base64.
+        """
+        prompt, ids = trajectory.request.prompt, trajectory.prompt_ids
+        if ids != prompt.token_ids:
+            return json_bytes(self.decode(replace(prompt, token_ids=ids))), _packed("i", ids)
         if prompt.id not in self._prompts:
-            self._prompts[prompt.id] = json_bytes(self.decode(prompt)), _packed("i", prompt.token_ids)
+            self._prompts[prompt.id] = json_bytes(self.decode(prompt)), _packed("i", ids)
         return self._prompts[prompt.id]
 
     def _dialog(self, trajectory: Trajectory) -> str:

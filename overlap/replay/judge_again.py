@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, cast
 
 from overlap.aio import together
-from overlap.core import Prompt, Request, Scored, Trajectory, equal_rewards
+from overlap.core import Packed, Prompt, Request, Scored, Trajectory, equal_rewards
 from overlap.errors import compile_error, count_of
 from overlap.json_types import to_json_types
 from overlap.record import Rollouts, mean
@@ -244,7 +244,10 @@ def shown_samples(samples: Iterable[Mapping[str, Any]]) -> Iterator[KeptSample]:
 def _answer(row: Mapping[str, Any]) -> Callable[[Prompt], Trajectory]:
     def made(prompt: Prompt) -> Trajectory:
         request = Request(row["group"], row["sample"], prompt)
-        return Trajectory(request, (), (), row["answer"], row["finish"], (), 0.0, 0.0, turns=row["turns"])
+        # Answers of schema 2 and before begin with the prefill.
+        text = row["answer"] if row["schema"] >= 3 else row["answer"].removeprefix(prompt.prefill)
+        ids: Packed[int] = Packed.from_base64("i", row.get("token_ids", ""))
+        return Trajectory(request, ids, (), text, row["finish"], (), 0.0, 0.0, turns=row["turns"])
 
     return made
 

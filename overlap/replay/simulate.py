@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, TypeVar, cast
 
 from overlap.clock import now, run_virtual
@@ -22,7 +23,7 @@ from overlap.config import Config
 from overlap.core import Batch, Finish, Packed, Request, Trajectory, WeightUpdate
 from overlap.fakes import FakeGenerator, FakeLearner, FakeVerifier, fake_prompts
 from overlap.pipeline import Components, PromptStream, StepResult, overlapped
-from overlap.record import BusyClock, Tracer, check_out, judged, mean, result_timing, step_row
+from overlap.record import BusyClock, OutFile, Tracer, judged, mean, result_timing, step_row
 from overlap.replay.durations import RecordedRun, SampleTimes, config_of_run, read_recorded_run
 
 T = TypeVar("T")
@@ -65,8 +66,7 @@ def replay(run: str, overrides: Sequence[str] = (), trace: Path | None = None) -
 
     ``trace`` gets the last of these schedules, as a run's ``trace.json``. Raises ConfigError, and what the loop raises.
     """
-    if trace is not None:
-        check_out(trace, field="--trace")
+    out = None if trace is None else OutFile(trace, field="--trace")
     found = read_recorded_run(run)
     asked = config_of_run(run, [f"run.steps={found.cfg.run.steps}", *overrides])
     own = simulate(found, found.cfg)
@@ -75,8 +75,8 @@ def replay(run: str, overrides: Sequence[str] = (), trace: Path | None = None) -
     if overrides:
         last = simulate(found, asked)
         schedules["asked"] = schedule(last)
-    if trace is not None:
-        write_trace(last, trace)
+    if out is not None:
+        out.write(trace_of(last))
     rollout = found.cfg.rollout
     lines = [
         f"{run}: {len(found.rows)} steps of {rollout.groups_per_step} groups x {rollout.samples_per_group} samples, "
@@ -172,11 +172,14 @@ def _shown(value: float, spec: str) -> str:
     return format(value, spec) if math.isfinite(value) else "-"
 
 
-def write_trace(simulated: Simulation, path: Path) -> None:
-    """The simulated schedule, as the trace of a run. Raises RunDirError."""
-    with closing(Tracer(path, origin_s=0.0)) as tracer:
-        for result in simulated.results:
-            tracer.step(result)
+def trace_of(simulated: Simulation) -> bytes:
+    """The simulated schedule, as the trace of a run."""
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "trace.json"
+        with closing(Tracer(path, origin_s=0.0)) as tracer:
+            for result in simulated.results:
+                tracer.step(result)
+        return path.read_bytes()
 
 
 class _Durations:

@@ -7,10 +7,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from overlap.analysis import RunData, load_run
-from overlap.atomic import write_atomic
 from overlap.config import path_given
 from overlap.errors import ConfigError
-from overlap.record import RunFile, check_out
+from overlap.record import OutFile, RunFile
 from overlap.report import compare
 from overlap.report.curves import learning_curves, time_curves
 from overlap.report.groups import sample_groups
@@ -32,8 +31,7 @@ def write_report(*runs: str | Path | RunData, out: str | Path | None = None) -> 
         raise ConfigError("RUN", "", "name one run directory or more, for instance runs/first")
     found = [run if isinstance(run, RunData) else load_run(run) for run in runs]
     target = path_given("out", out, "report.html") if out is not None else _place(found)
-    check_out(target, ours=MARK)
-    write_atomic(target, report_text(found))
+    OutFile(target, ours=MARK).write(report_text(found))
     return target
 
 

@@ -285,7 +285,9 @@ def _trajectory(request: Request, chat: Chat, answer: str | None, started: float
     """
     ended, branches = monotonic(), chat.branches()
     last = chat.last
-    text = answer if answer is not None else last.dialog[-1].text if last is not None else ""
+    # Whoever judges it puts the prefill in front; a turn's text has its own already.
+    said = last.dialog[-1].text.removeprefix(request.prompt.prefill) if last is not None else ""
+    text = answer if answer is not None else said
     empty = Trajectory(request, (), (), text, "stop" if answer is not None else "length", (), started, ended, turns=0)
     if not branches:
         return replace(empty, used=chat.used)

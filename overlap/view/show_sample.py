@@ -49,11 +49,10 @@ class SampleShown:
         if row.get("compile_log") and row["verdict"] != "CE":
             yield from self._text("what the compiler said", row["compile_log"])
         yield from self._turns()
-        yield from self._text("prompt", row["prompt"])
-        if row.get("dialog"):
-            yield from self._text("dialog", row["dialog"])
-        else:
-            yield from self._text("answer", row["answer"])
+        dialog = row.get("dialog") or ""
+        if not (dialog and dialog.startswith(row["prompt"])):
+            yield from self._text("prompt", row["prompt"])
+        yield from self._text(*(("dialog", dialog) if dialog else ("answer", row["answer"])))
 
     def summary(self) -> Iterator[str]:
         """Where it stands, what it got, and why, in one sentence."""

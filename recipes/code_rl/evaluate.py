@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from overlap.atomic import write_atomic
+from overlap.atomic import is_stdout, write_atomic
 from overlap.cli import command, ending_in_order, print_output
 from overlap.commands import ServingParts, check_engines, positive, run_standalone
 from overlap.config import Config, load_config
@@ -215,7 +215,7 @@ def evaluation_of(args: argparse.Namespace) -> Evaluation:
     heldout = cfg = load_config(path, [*here, *args.overrides])
     tokens = args.tokens or cfg.model.response_tokens
     cfg = _with_model(cfg, policy=policy or cfg.model.policy, response_tokens=tokens)
-    if args.out is not None and args.out.exists() and not args.out.is_dir():
+    if args.out is not None and (is_stdout(args.out) or (args.out.exists() and not args.out.is_dir())):
         raise ConfigError("--out", str(args.out), "is a file; name a folder")
     draw = SamplingOptions(args.samples, args.temperature, args.top_p)
     ks = args.k or tuple(k for k in (1, 8) if k <= draw.samples)

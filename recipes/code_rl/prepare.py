@@ -20,7 +20,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from overlap.atomic import write_atomic
+from overlap.atomic import is_stdout, write_atomic
 from overlap.cli import command, ending_in_order, print_output
 from overlap.commands import ANY_CORES, SandboxComponent, positive
 from overlap.config import Config, load_config
@@ -30,7 +30,7 @@ from overlap.evaluation import FAILED, check_problems, digest_of, known_referenc
 from overlap.pipeline import PromptSplit
 from overlap.prepare import checked_file
 from overlap.process import handle_interrupts, run_to_end, scratch_directory
-from overlap.record import Console, check_out, quiet
+from overlap.record import Console, OutFile, quiet
 from overlap.rows import source_rows
 from overlap.run import open_components
 from overlap.task import Task
@@ -172,10 +172,12 @@ class Preparation:
         """Beside the split file: how many problems were kept and left out, by reason."""
         return self.out.with_suffix(".counts.json")
 
-    def run(self) -> None:
-        """Choose and write. Raises ConfigError, OverlapError; what was judged until then is known to the next run."""
-        check_out(self.out, ours=MARK)
-        if self.out.suffix != ".jsonl":
+    def run(self) -> str:
+        """Choose and write; returns where. Raises ConfigError, OverlapError; what was judged until then is known to the
+        next run.
+        """
+        out = OutFile(self.out, ours=MARK)
+        if self.out.suffix != ".jsonl" and not out.is_stream:
             raise ConfigError("--out", str(self.out), "a split file is called NAME.jsonl")
         with (
             handle_interrupts() as interrupts,
@@ -195,14 +197,12 @@ class Preparation:
                     await self._choose(pool, task, judging, filters, console)
 
             run_to_end(work, interrupts)
-        rows = ({**row, "source": self._named(row["source"])} for row in self.outcome.rows)
-        write_atomic(self.out, "".join(json.dumps(row) + "\n" for row in rows))
+        rows = ({**row, "source": _named(row["source"], out.folder)} for row in self.outcome.rows)
+        out.write("".join(json.dumps(row) + "\n" for row in rows))
+        if out.is_stream:
+            return f"written to {out}"
         write_atomic(self.counts, json.dumps(self.to_json(), indent=2, ensure_ascii=False) + "\n")
-
-    def _named(self, source: str) -> str:
-        """A source as the split file names it: a file, from where the split file lies."""
-        path = Path(source).expanduser()
-        return os.path.relpath(path.resolve(), self.out.resolve().parent) if path.exists() else source
+        return f"written to {out} and {self.counts}"
 
     def to_json(self) -> dict[str, Any]:
         asked = {"sources": list(self.sources), "against": list(self.against), "fewest_tests": self.fewest_tests}
@@ -248,6 +248,12 @@ class Preparation:
         return [found.get(digest) or (known.get(digest, ""), "") for digest in digests]
 
 
+def _named(source: str, folder: Path) -> str:
+    """A source as a split file in ``folder`` names it: a file, from there."""
+    path = Path(source).expanduser()
+    return os.path.relpath(path.resolve(), folder) if path.exists() else source
+
+
 def prepare_parser() -> Parser:
     text = "Choose what is trained on: problems with tests and a right reference, each once, none of an evaluation set."
     made = Parser(prog="prepare_deepcoder.sh", description=text)
@@ -276,8 +282,8 @@ def preparation_of(args: argparse.Namespace) -> Preparation:
 def prepare_data(args: argparse.Namespace) -> int:
     """Run the command; returns its exit code."""
     asked = preparation_of(args)
-    asked.run()
-    print_output(*asked.outcome.lines(), f"written to {asked.out} and {asked.counts}")
+    written = asked.run()
+    print_output(*asked.outcome.lines(), written, beside=is_stdout(asked.out))
     return 0
 
 

@@ -205,8 +205,8 @@ def prepared(args: argparse.Namespace) -> list[str]:
         check_out(args.prepare, field="--prepare", ours=MARK)
         cfg = load_config(args.stages[0], args.overrides)
         asked = Preparation(cfg, (cfg.data.train,), AGAINST, FEWEST_TESTS, True, args.prepare)
-        asked.run()
-        print_output(*asked.outcome.lines(), f"written to {asked.out} and {asked.counts}")
+        written = asked.run()
+        print_output(*asked.outcome.lines(), written)
     return [*args.overrides, f"data.train={args.prepare}"]
 
 

@@ -96,3 +96,19 @@ def test_what_a_kill_left_aside_comes_back_where_there_is_none_and_goes_where_th
     assert (policy / "file").read_text() == "old"
     assert names(tmp_path) == [other.name, "policy"]
     settle_path(tmp_path / "nowhere" / "policy")
+
+
+def test_what_is_no_regular_file_is_not_replaced_and_behind_a_link_the_file_is(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "to-pipe").symlink_to("pipe")
+    folder(tmp_path / "folder", "old")
+    before = names(tmp_path)
+    for name in ("pipe", "to-pipe", "folder"):
+        with pytest.raises(RunDirError, match=r"no regular file; name another place$"):
+            write_atomic(tmp_path / name, "new")
+    assert (tmp_path / "pipe").is_fifo()
+    assert names(tmp_path) == before
+    (tmp_path / "link").symlink_to("file")
+    for text in ("first", "second"):
+        write_atomic(tmp_path / "link", text)
+        assert ((tmp_path / "file").read_text(), (tmp_path / "link").is_symlink()) == (text, True)

@@ -11,7 +11,7 @@ FAILED_TEST = {
     "exit": 0, "signal": None, "input": "3 4\n", "expected": "7\n", "got": "8\n", "stderr": None,
 }  # fmt: skip
 _HEAD = {
-    "schema": 2, "split": "train", "step": 3, "group": 17, "sample": 2, "id": "g17s2", "prompt_id": "p4", "reward": 0.0,
+    "schema": 3, "split": "train", "step": 3, "group": 17, "sample": 2, "id": "g17s2", "prompt_id": "p4", "reward": 0.0,
     "advantage": -0.5, "parts": {"task": 0.0}, "verdict": "WA", "failure": "", "dropped": "", "kept_as": ["worst"],
     "weak": False, "passed": 2, "total": 5, "tokens": 40, "finish": "stop", "truncated": False, "turns": 1,
     "branches": 1, "versions": [[2, 0, 40]], "generate_s": 1.0, "queue_s": 0.1, "verify_s": 0.2, "node": "",

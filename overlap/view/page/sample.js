@@ -15,7 +15,7 @@ export function sampleView(s, by) {
     failed ? failedTest(failed, s) : null,
     s.compile_log ? [el("h2", {}, "What the compiler said"), text(s.compile_log)] : null,
     program(s), tests(s), tokens(s, by), episode(s),
-    el("h2", {}, "Prompt"), dialog(s.prompt),
+    s.dialog?.startsWith(s.prompt) ? null : [el("h2", {}, "Prompt"), dialog(s.prompt)],
     el("h2", {}, s.dialog ? "Dialog" : "Answer"), s.dialog ? dialog(s.dialog) : text(s.answer));
 }
 

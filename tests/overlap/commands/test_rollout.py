@@ -58,9 +58,33 @@ def test_answers_are_written_with_their_verdicts(tmp_path: Path, capsys: pytest.
     rows = [json.loads(line) for line in out.read_text().splitlines()]
     assert sorted({row["prompt_id"] for row in rows}) == ["p0", "p1", "p2"]
     assert len(rows) == 6
-    assert {(row["schema"], row["split"], row["step"], *row["kept_as"]) for row in rows} == {(2, "train", 0, "all")}
+    assert {(row["schema"], row["split"], row["step"], *row["kept_as"]) for row in rows} == {(3, "train", 0, "all")}
     assert "6 answers to 3 prompts" in capsys.readouterr().err
     assert [p.name for p in tmp_path.iterdir()] == ["rows.jsonl"]
+
+
+@pytest.mark.parametrize("out", ["-", "/dev/stdout"])
+@pytest.mark.parametrize(
+    ("command", "key"),
+    [
+        (["rollout", "--split", "train", "--out"], "answer"),
+        (["rollout", "--split", "train", "--rollouts"], "token_ids"),
+        (["filter", "data.train=x.jsonl", "--out"], "passes"),
+    ],
+)
+def test_standard_output_gets_the_rows_and_nothing_else(
+    command: list[str],
+    key: str,
+    out: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert cli.main([*command, out]) == 0
+    rows = [json.loads(line) for line in capfd.readouterr().out.splitlines()]
+    assert {key in row for row in rows if "rollouts" not in row} == {True}
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_python_draws_what_the_command_does(tmp_path: Path, capfd: pytest.CaptureFixture) -> None:

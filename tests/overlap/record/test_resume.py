@@ -93,7 +93,7 @@ def test_samples_of_an_earlier_format_stay_in_front_of_those_that_follow(tmp_pat
     opened, _ = reopen(cfg, DATA, fits=fits)
     SampleWriter(opened, lambda prompt: "", lambda prompt, answer: None).step(result(group(0, scored(0, 0))).batch, {})
     opened.close()
-    assert [row.get("schema", 1) for row in read_json_lines(made.path / "trajectories.jsonl")] == [1, 1, 2]
+    assert [row.get("schema", 1) for row in read_json_lines(made.path / "trajectories.jsonl")] == [1, 1, 3]
     assert [head.values["step"] for head in SampleFile(made.path / "trajectories.jsonl").heads()] == [1, 2, 3]
 
 

@@ -80,13 +80,13 @@ def test_a_row_tells_the_whole_story() -> None:
     logprobs = {"logprobs": (-0.1,) * 4, "learner_logprobs": (-0.5, -0.25, 0.0, -1.0)}
     test = {"cpu_s": 0.1, "wall_s": 0.2, "memory_bytes": 7, "message": "no"}
     assert row(sample, notes) == {
-        "schema": 2, "split": "train", "step": 3, "group": 17, "sample": 1, "id": "g17s1", "prompt_id": "p",
+        "schema": 3, "split": "train", "step": 3, "group": 17, "sample": 1, "id": "g17s1", "prompt_id": "p",
         "reward": 0.0, "advantage": -0.5, "parts": {"task": 0.0, "punishment": -0.1}, "verdict": "WA", "failure": "",
         "dropped": "", "kept_as": ["worst"], "weak": True, "passed": 1, "total": 3, "tokens": 4, "finish": "length",
         "truncated": True, "turns": 1, "branches": 1, "versions": [[0, 0, 4]], "generate_s": 3.0, "queue_s": 0.5,
         "verify_s": 0.5, "node": "10.0.0.2", "program_sha256": "0123456789abcdef",
-        "prompt": "1-2", "answer": "```python\nx", "program": {"source": "```python\nx", "language": "python"},
-        "kind": "stdio", "compile_log": "warning",
+        "prompt": "1-2", "prefill": "```python\n", "answer": "x",
+        "program": {"source": "```python\nx", "language": "python"}, "kind": "stdio", "compile_log": "warning",
         "tests": [
             {"index": 0, "verdict": "AC", **test, "exit": None, "signal": None, "input": "1 2", "expected": "3",
              "got": None},

@@ -90,6 +90,17 @@ def test_a_budget_truncates_whether_the_task_catches_it_or_not(caught: bool) -> 
     assert not made.used.out_of_time
 
 
+def test_the_answer_of_an_episode_that_a_budget_ends_is_without_the_prefill_that_a_judge_adds() -> None:
+    async def rollout(prompt: Prompt, chat: Chat, sandbox: EpisodeSandbox) -> str:
+        while True:
+            await chat.say([user("again")], prefill=prompt.prefill)
+
+    asked = Request(0, 0, replace(prompt(), prefill="```\n"))
+    limited = replace(EPISODES, episode=EpisodeConfig(tokens=2000, turns=2))
+    made = asyncio.run(rolling(rollout, cfg=limited).generate(asked))
+    assert (made.finish, made.text) == ("length", "yes")
+
+
 @pytest.mark.virtual
 async def test_time_truncates_and_takes_the_turn_in_flight_back() -> None:
     class Slow(Voice):

@@ -1,0 +1,68 @@
+"""What a command writes where ``--out`` says: a whole file or none, or through standard output, a pipe or a device."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+from typing import BinaryIO
+
+from overlap.atomic import is_stdout, write_atomic
+from overlap.errors import ConfigError, RunDirError, error_reason
+from overlap.record.ownership import check_out
+
+
+class OutFile:
+    """Where a command will write, opened before the minutes of work: ``quiet`` takes standard output away meanwhile,
+    and a pipe that nobody reads is told at once.
+    """
+
+    def __init__(self, path: Path, *, field: str = "--out", ours: str = "") -> None:
+        """``ours``: see ``check_out``. Raises ConfigError for what may not be written."""
+        self.path, self._stream = path, _opened(path, field) if _is_stream(path) else None
+        if self._stream is None:
+            check_out(path, field=field, ours=ours)
+
+    @property
+    def is_stream(self) -> bool:
+        """Whether it is written through, and is no file that lies somewhere."""
+        return self._stream is not None
+
+    @property
+    def folder(self) -> Path:
+        """From where it names other files."""
+        return Path.cwd() if self.is_stream else self.path.resolve().parent
+
+    def write(self, data: str | bytes) -> None:
+        """Write all of it; once. Raises RunDirError, and BrokenPipeError where the reader has gone."""
+        if self._stream is None:
+            write_atomic(self.path, data)
+            return
+        try:
+            with self._stream as stream:
+                stream.write(data.encode("utf-8", "backslashreplace") if isinstance(data, str) else data)
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            raise RunDirError(f"cannot write {self}: {error_reason(error)}; name another place") from error
+
+    def __str__(self) -> str:
+        return "standard output" if is_stdout(self.path) else str(self.path)
+
+
+def _is_stream(path: Path) -> bool:
+    try:
+        return is_stdout(path) or stat.S_IFMT(path.stat().st_mode) in (stat.S_IFIFO, stat.S_IFCHR)
+    except (OSError, ValueError):  # there is nothing yet, or a name that no file system takes
+        return False
+
+
+def _opened(path: Path, field: str) -> BinaryIO:
+    try:
+        # A pipe without a reader is not waited for; one that is full is.
+        fd = os.dup(1) if is_stdout(path) else os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY)
+        os.set_blocking(fd, True)
+        return os.fdopen(fd, "wb")
+    except OSError as error:
+        way_out = f"cannot be written ({error_reason(error)}); start what reads it first, or name another place"
+        raise ConfigError(field, str(path), way_out) from error

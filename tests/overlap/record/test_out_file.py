@@ -1,0 +1,69 @@
+"""Where ``--out`` says that no file lies: a pipe, a device, standard output."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from made_run import made_run
+
+from overlap import cli
+from overlap.errors import ConfigError
+from overlap.record import OutFile
+
+
+def test_a_pipe_gets_what_is_written_if_somebody_reads_it(tmp_path: Path) -> None:
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
+    with pytest.raises(ConfigError, match="start what reads it first"):
+        OutFile(path)
+    reader = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    out = OutFile(path)
+    assert (out.is_stream, out.folder) == (True, Path.cwd())
+    out.write("é \ud83d\n")
+    assert os.read(reader, 100) == "é \\ud83d\n".encode()
+    assert os.read(reader, 100) == b""  # closed
+    os.close(reader)
+    assert path.is_fifo()
+
+
+def test_a_reader_that_has_gone_ends_a_command_as_it_ends_others(tmp_path: Path) -> None:
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
+    reader = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    out = OutFile(path)
+    os.close(reader)
+    with pytest.raises(BrokenPipeError):
+        out.write("x")
+
+
+def test_what_takes_everything_stays_what_it_is(tmp_path: Path) -> None:
+    OutFile(Path(os.devnull)).write("x")
+    assert Path(os.devnull).is_char_device()
+
+
+@pytest.mark.parametrize("out", ["-", "/dev/stdout", "/dev/fd/1"])
+def test_a_report_or_a_schedule_goes_to_standard_output_and_what_is_said_of_it_to_stderr(
+    out: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture
+) -> None:
+    run = made_run(tmp_path / "run", steps=2, groups=2, samples=2, heldout=0)
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(["report", str(run), str(run), "--out", out]) == 0
+    told = capfd.readouterr()
+    assert (told.out[:15], told.out.count("<!doctype html>")) == ("<!doctype html>", 1)
+    assert told.out.rstrip().endswith("</html>")
+    assert "open it in a browser" not in told.err
+    assert cli.main(["replay", str(run), "--trace", out]) == 0
+    told = capfd.readouterr()
+    assert told.out.startswith("[")
+    assert "2 steps" in told.err
+    assert os.listdir() == ["run"]
+
+
+@pytest.mark.parametrize("words", [["export-samples", "--as", "verl"], ["export"], ["judge-again"]])
+def test_a_folder_cannot_go_to_standard_output(words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    run = made_run(tmp_path / "run", steps=1, groups=1, samples=2, heldout=0)
+    assert cli.main([words[0], str(run), *words[1:], "--out", "-"]) == 2
+    assert len(capsys.readouterr().err.splitlines()) == 1
+    assert not Path("-").exists()
