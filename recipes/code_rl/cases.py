@@ -17,7 +17,7 @@ from sandbox.errors import InvalidProblem
 from sandbox.rewards import CONTEST_PREAMBLE
 
 CONTEST_COMPARE: Final = "float(1e-6)"
-"""Contests accept numbers that are this close where the expected one is written as a float."""
+"""Contests accept numbers that are this close where the expected one is written as a float; integers are exact."""
 
 
 @dataclass(frozen=True, slots=True)

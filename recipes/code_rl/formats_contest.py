@@ -17,16 +17,23 @@ from typing import Any
 
 from overlap.rows import SourceRow, Unusable
 from recipes.code_rl import formats_assert
-from recipes.code_rl.cases import Judging, refuse_other_languages
+from recipes.code_rl.cases import CONTEST_COMPARE, Judging, refuse_other_languages
 from recipes.code_rl.core import NO_CODE, REFERENCES_KEPT, CodeProblem
 from recipes.code_rl.shapes import function_cases, function_name, pairs_of, stdio_cases
 
 _LEVELS = {"introductory": 1, "easy": 1, "interview": 2, "medium": 2, "competition": 3, "hard": 3}
+LIVECODEBENCH = "lcb"
+"""The mode that compares as LiveCodeBench's grader does, so that figures on its problems can be compared."""
+_LIVECODEBENCH_TYPES = frozenset({"stdin", "functional"})
 _IDS = ("id", "problem_id", "task_id", "question_id")
 
 
 def read_deepcoder(row: SourceRow, judging: Judging) -> CodeProblem:
-    return contest(row, judging, row.text("problem"), row.parsed("tests"))
+    """The problems of LiveCodeBench among them are known by the types of their tests."""
+    tests = row.parsed("tests")
+    types = {test.get("testtype") for test in tests if isinstance(test, dict)} if isinstance(tests, list) else set()
+    compare = LIVECODEBENCH if types and types <= _LIVECODEBENCH_TYPES else CONTEST_COMPARE
+    return contest(row, judging, row.text("problem"), tests, compare)
 
 
 def read_apps(row: SourceRow, judging: Judging) -> CodeProblem:
@@ -74,7 +81,9 @@ def read_rstar(row: SourceRow, judging: Judging) -> CodeProblem:
     return contest(row, judging, row.text("question"), tests)
 
 
-def contest(row: SourceRow, judging: Judging, statement: str, tests: Any) -> CodeProblem:
+def contest(
+    row: SourceRow, judging: Judging, statement: str, tests: Any, compare: str = CONTEST_COMPARE
+) -> CodeProblem:
     """A problem from tests of any shape; an Unusable where there are none."""
     if isinstance(tests, dict) and "functional" in tests:
         return formats_assert.read_functional(row, judging, statement, tests["functional"])
@@ -84,10 +93,10 @@ def contest(row: SourceRow, judging: Judging, statement: str, tests: Any) -> Cod
     starter, references = row.text("starter_code", default=""), solutions(row)
     fn_name, id = function_name(row, tests), row.id(*_IDS)
     if fn_name is None:
-        problem = judging.contest(row, id, "stdio", stdio_cases(row, pairs))
+        problem = judging.contest(row, id, "stdio", stdio_cases(row, pairs), compare=compare)
     else:
         cases = function_cases(row, tests, pairs, (starter, statement, *references))
-        problem = judging.contest(row, id, "function", cases, _full_name(row, fn_name, starter))
+        problem = judging.contest(row, id, "function", cases, _full_name(row, fn_name, starter), compare=compare)
     level = _LEVELS.get(str(row.values.get("difficulty", "")).lower(), 0)
     return CodeProblem(id, statement, problem, starter, references, level, row.place)
 

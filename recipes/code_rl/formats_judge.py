@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import base64
 import io
-import json
 import pickle
 import zlib
 from dataclasses import replace
@@ -20,31 +19,20 @@ from typing import Any
 from overlap.rows import SourceRow
 from recipes.code_rl.cases import Judging, distinct, refuse_files
 from recipes.code_rl.core import REFERENCES_KEPT, UNJUDGEABLE, CodeProblem
-from recipes.code_rl.formats_contest import contest
+from recipes.code_rl.formats_contest import LIVECODEBENCH, contest
 from recipes.code_rl.shapes import pairs_of, stdio_cases
 from sandbox.core import Case, Program
 
 _PYTHON3 = 3
 """How CodeContests numbers the languages of its solutions: 1 Python 2, 2 C++, 3 Python 3, 4 Java."""
 _HEADER_FOLDERS = ("/usr/include", "/usr/local/include")
-_SCORED_CHECKER = """
-import contextlib, io, runpy, sys
-names = sys.argv[1:]
-said = io.StringIO()
-with open("checker.py", "w") as file:
-    file.write(SOURCE)
-sys.argv = ["checker.py", names[0], names[2], names[1]]
-with contextlib.redirect_stdout(said), contextlib.suppress(SystemExit):
-    runpy.run_path("checker.py", run_name="__main__")
-sys.exit(0 if float(said.getvalue().split()[-1]) >= 1 else 1)
-"""
-"""open-r1's checkers take input, expected and given output, and print a score; ours end with an exit code."""
 
 
 def read_livecodebench(row: SourceRow, judging: Judging) -> CodeProblem:
     """Public and private tests; the private ones may be packed (JSON, pickled, zlib, base64)."""
     statement, shown = row.text("question_content"), _listed(row, "public_test_cases")
-    made = contest(row, judging, statement, [*shown, *_listed(row, "private_test_cases")])
+    tests = [*shown, *_listed(row, "private_test_cases")]
+    made = contest(row, judging, statement, tests, compare=LIVECODEBENCH)
     return replace(made, public=contest(row, judging, statement, shown).problem.cases if shown else ())
 
 
@@ -134,8 +122,7 @@ def read_codeforces(row: SourceRow, judging: Judging) -> CodeProblem:
         raise row.without_tests()
     judged: dict[str, Any] = {}
     if checker := row.text("generated_checker", default="").strip():
-        source = f"SOURCE = {json.dumps(checker)}\n{_SCORED_CHECKER}"
-        judged = {"compare": "checker", "checker": Program(source)}
+        judged = {"compare": "checker", "checker": Program(checker), "convention": "score"}
     id = row.id("id")
     problem = judging.contest(row, id, "stdio", cases, **judged)
     return CodeProblem(id, _codeforces_statement(row), problem, place=row.place)

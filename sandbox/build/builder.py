@@ -8,9 +8,10 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import threading
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -26,6 +27,11 @@ from sandbox.languages import toolchain
 LOG_BYTES_MAX: Final = 64 << 10
 KEPT_BYTES_MAX: Final = 1024 * MIB
 _SHARE: Final = 16  # share of the cap that one worker may add between two checks of the directory's size
+_DISK: Final = re.compile(
+    r"^(?![^:\n]*:\d+:|\s*\d* \|)[^\n]*(?:File size limit exceeded|file too large|No space left on device)",
+    re.MULTILINE | re.IGNORECASE,
+)
+"""How compilers say that a file met its limit, or the work directory's; not in a line about the source, or of it."""
 _ELF: Final = b"\x7fELF"
 
 
@@ -84,6 +90,8 @@ class Builder:
         done = jail.run(run, cancel_fd=cancel_fd)
         text_log = done.stderr[:LOG_BYTES_MAX].decode("utf-8", "replace")
         if done.collected is None:
+            if done.cause is None and _DISK.search(text_log):
+                done = replace(done, cause="disk")
             return Build(None, _objection(done) + text_log, done.cause or "")
         if units.is_native_language(language) and not done.collected.startswith(_ELF):
             return Build(None, "the compiler made no program that can be run, but a library or nothing\n" + text_log)

@@ -7,27 +7,28 @@
     float_tolerance eps             eps for both
 
 Under a tolerance a whole number is a number as any other, so 1 and 1.0 are the same. A number is written in decimal,
-with an exponent or without; nan, inf and hexadecimal are text. Numbers are compared as doubles, as the reference does;
-one that is past the largest double is text too.
+with an exponent or without; nan, inf and hexadecimal are text. Numbers are compared as they are written and not as
+doubles, so that a tolerance of 0 is exact.
 """
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
+from sandbox.compare.decimals import is_within, read_decimal
 from sandbox.errors import InvalidProblem
 
+if TYPE_CHECKING:
+    from decimal import Decimal
+
 _MODE: Final = re.compile(r"kattis(?:\(([^()]*)\))?")
-_NUMBER: Final = re.compile(rb"([-+]?)(\d*)(?:\.(\d*))?(?:[eE]([-+]?\d+))?", re.ASCII)
+_NUMBER: Final = re.compile(rb"[-+]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d+)?")
 _RUN: Final = re.compile(rb"[ \t\n\r\f\v]+|[^ \t\n\r\f\v]+")
 _TOKEN: Final = re.compile(rb"[^ \t\n\r\f\v]+")
-_PLAIN_MAX: Final = 512  # longer numbers are cut to the digits that can decide a double
-_DIGITS_MAX: Final = 800
 _TOLERANCES: Final = {
     "float_absolute_tolerance": ("absolute",),
     "float_relative_tolerance": ("relative",),
@@ -39,8 +40,8 @@ _TOLERANCES: Final = {
 class Flags:
     case_sensitive: bool = False
     space_change_sensitive: bool = False
-    absolute: float | None = None
-    relative: float | None = None
+    absolute: Decimal | None = None
+    relative: Decimal | None = None
 
     @property
     def numeric(self) -> bool:
@@ -57,7 +58,7 @@ def kattis_comparison(mode: str) -> Callable[[bytes, bytes], bool] | None:
 
 def read_flags(arguments: Sequence[str]) -> Flags:
     """Raises InvalidProblem for an argument that the default validator does not have, or that is there twice."""
-    found: dict[str, bool | float] = {}
+    found: dict[str, bool | Decimal] = {}
     left = iter(arguments)
     for name in left:
         if name in ("case_sensitive", "space_change_sensitive"):
@@ -74,7 +75,7 @@ def read_flags(arguments: Sequence[str]) -> Flags:
     return Flags(**found)  # type: ignore[arg-type]
 
 
-def _eps(name: str, text: str) -> float:
+def _eps(name: str, text: str) -> Decimal:
     number = _number(text.encode())
     if number is None or number < 0:
         raise InvalidProblem(f"kattis: {name} {text!r}: give a number from 0 up, as in {name} 1e-6")
@@ -96,35 +97,9 @@ def _found(pattern: re.Pattern[bytes], text: bytes) -> Iterator[bytes]:
 
 def _same(token: bytes, expected: bytes, flags: Flags) -> bool:
     if flags.numeric and (target := _number(expected)) is not None:
-        number = _number(token)
-        return number is not None and _close(number, target, flags)
+        return is_within(_number(token), target, flags.absolute, flags.relative)
     return not flags.case_sensitive and len(token) == len(expected) and token.lower() == expected.lower()
 
 
-def _close(number: float, target: float, flags: Flags) -> bool:
-    apart = abs(number - target)
-    return (flags.absolute is not None and apart <= flags.absolute) or (
-        flags.relative is not None and apart <= flags.relative * abs(target)
-    )
-
-
-def _number(token: bytes) -> float | None:
-    found = _NUMBER.fullmatch(token)
-    if not found or not (found[2] or found[3]):
-        return None
-    value = float(token) if len(token) <= _PLAIN_MAX else _long_number(found)
-    return value if math.isfinite(value) else None
-
-
-def _long_number(found: re.Match[bytes]) -> float:
-    """A number of any length: the first digits, and one more where others follow, decide the nearest double."""
-    whole, part, power = found[2], found[3] or b"", found[4] or b"0"
-    sign, digits = power[:1] if power[:1] in b"+-" else b"", power.lstrip(b"+-").lstrip(b"0") or b"0"
-    exponent = int(sign + digits) if len(digits) < 18 else 10**18 * (-1 if sign == b"-" else 1)
-    mantissa = (whole + part).lstrip(b"0")
-    if not mantissa:
-        return 0.0
-    exponent += len(mantissa) - len(part)
-    kept = mantissa[:_DIGITS_MAX] + (b"1" if mantissa[_DIGITS_MAX:].strip(b"0") else b"")
-    exponent = max(-(10**6), min(10**6, exponent))
-    return float(found[1] + b"0." + kept + b"e" + str(exponent).encode())
+def _number(token: bytes) -> Decimal | None:
+    return read_decimal(token) if _NUMBER.fullmatch(token) else None

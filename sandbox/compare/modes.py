@@ -3,31 +3,34 @@
     exact        byte for byte
     lines        line by line, trailing white space of a line and trailing blank lines ignored
     tokens       token by token; a token is compared as a number only where the *expected* token is written as a float
-    float(eps)   token by token; two numbers, integers included, may differ by eps, absolute or relative
+    float(eps)   token by token; where the expected token is written as a float, a number may differ from it by eps,
+                 absolute or relative; where it is written as an integer, it must be that integer
     lcb, sf, code_contests    as those graders do (see published.py)
     kattis, kattis(...)       as the default output validator of contest packages, with its arguments (see kattis.py)
     checker      a program of the problem's author decides (see referee.py); there is nothing to compare here
 
 `+ignore_case` behind lines, tokens or float(eps) makes A and a the same (ASCII letters): tokens+ignore_case.
 
-A number is ASCII decimal: sign, digits, one dot, exponent of up to six digits; 0x10 and 1_000 are texts. In tokens,
-007 is not 7: integers are compared as text. In float(eps), 007 is 7 and 1e3 is 1000, however many digits there are;
-nan equals nan, and inf or infinity, in any case, one of the same sign, and nothing else. Add a mode by one entry in
-`MODES`. Values of functions are compared with their types whatever the mode; only the eps of float(eps) reaches the
-floats in them, and lets a float stand where an integer is expected.
+A number is ASCII decimal: sign, digits, one dot, exponent of up to six digits; 0x10 and 1_000 are texts. So are
+integers in tokens; in float(eps), -0 is 0, and 1e3 or 1000.0 are 1000, but 0101 is a text and not 101. There nan equals
+nan, and inf or infinity, in any case, one of the same sign, and nothing else. Add a mode by one entry in `MODES`.
+Values of functions are compared with their types, but for lcb (see published.py) and float(eps): its eps reaches the
+floats in them, and an equal float may stand where an integer is expected.
 
 All of it takes time that grows with the bytes compared: no pattern here can match one text in two ways.
 """
 
 from __future__ import annotations
 
+import functools
 import operator
 import re
 from collections.abc import Callable, Iterator
 from itertools import zip_longest
-from typing import Final
+from typing import Any, Final
 
-from sandbox.compare import published
+from sandbox.compare import published, values
+from sandbox.compare.decimals import is_within, read_decimal
 from sandbox.errors import InvalidProblem
 
 CHECKER: Final = "checker"
@@ -38,6 +41,7 @@ Matcher = Callable[[bytes, bytes], bool]
 _EXPONENT: Final = rb"[eE][-+]?\d{1,6}"
 _FLOAT: Final = re.compile(rb"[-+]?(?:(?:\d+\.\d*|\.\d+)(?:%b)?|\d+%b)" % (_EXPONENT, _EXPONENT))
 _NUMBER: Final = re.compile(rb"[-+]?(?:\d+(?:\.\d*)?|\.\d+)(?:%b)?" % _EXPONENT)
+_INTEGER: Final = re.compile(rb"[-+]?(?:0|[1-9]\d*)")  # with further digits in front it is a text of digits
 _NO_NUMBER: Final = re.compile(rb"([-+]?)(?:(nan)|inf|infinity)", re.IGNORECASE)
 
 
@@ -66,9 +70,11 @@ def check_mode(mode: str) -> None:
         parse_mode(mode)
 
 
-def tolerance(mode: str) -> float:
-    """The eps of a mode for numbers inside function results; 0 where the mode has none."""
-    return float(_eps(mode.removesuffix(_IGNORE_CASE)) or 0)
+def same_result(mode: str, value: Any, expected: Any) -> bool:
+    """Is the decoded result of a function the expected JSON value?"""
+    if mode == "lcb":
+        return published.lcb_value(value, expected)
+    return values.same(value, expected, _eps(mode.removesuffix(_IGNORE_CASE)) or "")
 
 
 def _eps(mode: str) -> str | None:
@@ -109,24 +115,19 @@ def _words(text: bytes) -> Iterator[bytes]:
 
 
 def _same_number(token: bytes, expected: bytes) -> bool:
-    if not (_FLOAT.fullmatch(expected) and _NUMBER.fullmatch(token)):
-        return False
-    from decimal import Decimal  # here, because the zygote imports this module and forks for every run
-
-    return Decimal(token.decode()) == Decimal(expected.decode())
+    are_numbers = _FLOAT.fullmatch(expected) and _NUMBER.fullmatch(token)
+    return bool(are_numbers) and read_decimal(token) == read_decimal(expected)
 
 
 def _float_matcher(eps: str) -> Matcher:
-    def close(token: bytes, expected: bytes) -> bool:
-        if not (_NUMBER.fullmatch(expected) and _NUMBER.fullmatch(token)):
-            return _same_special(token, expected)
-        from decimal import Decimal
+    bound = functools.cache(lambda: read_decimal(eps))
 
-        number, target, bound = Decimal(token.decode()), Decimal(expected.decode()), Decimal(eps)
-        try:
-            return bool(abs(number - target) <= max(bound, bound * abs(target)))
-        except ArithmeticError:  # the difference is past what Decimal can hold
-            return False
+    def close(token: bytes, expected: bytes) -> bool:
+        if _FLOAT.fullmatch(expected) and _NUMBER.fullmatch(token):
+            return is_within(read_decimal(token), read_decimal(expected), bound(), bound())
+        if _INTEGER.fullmatch(expected) and (_INTEGER.fullmatch(token) or _FLOAT.fullmatch(token)):
+            return read_decimal(token) == read_decimal(expected)
+        return _same_special(token, expected)
 
     return _tokens_with(close)
 

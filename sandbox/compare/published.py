@@ -1,7 +1,8 @@
 """Comparisons that published graders make, so that their benchmarks can be matched exactly. Bytes in, yes or no out.
 
     lcb             LiveCodeBench: whole output and each line stripped, as many lines; a line is equal as text, or all
-                    its tokens are decimal numbers and equal as such
+                    its tokens are decimal numbers and equal as such; results of functions are equal as in Python, where
+                    1.0 and True are 1, with an outermost tuple as a list
     sf              SandboxFusion's common_oj: as many lines, each stripped and in lower case; a line is equal as text,
                     or is one number, within 1e-5 of the expected one, relative
     code_contests   tokens in lower case; equal as text, or two numbers less than 1e-5 apart, integers included
@@ -17,7 +18,7 @@ import re
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from itertools import zip_longest
-from typing import Final
+from typing import Any, Final
 
 _LINE: Final = re.compile(rb"[^\n]+|\n+")
 _TOKEN: Final = re.compile(r"\S+")
@@ -30,6 +31,13 @@ _FLOOR: Final = 1e-10
 
 def lcb(output: bytes, expected: bytes) -> bool:
     return _by_lines(output, expected, _same_decimals)
+
+
+def lcb_value(value: Any, expected: Any) -> bool:
+    """Of a decoded result, which is of builtin types, and an expected JSON value."""
+    with suppress(ArithmeticError):  # a Decimal that is a signalling NaN
+        return bool((list(value) if type(value) is tuple else value) == expected)
+    return False
 
 
 def sf(output: bytes, expected: bytes) -> bool:

@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import gc
 import json
-import math
 import sys
 from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterator
@@ -31,10 +30,12 @@ if TYPE_CHECKING:
     from decimal import Decimal
 
 from sandbox.compare import hashed
+from sandbox.compare.decimals import is_within, read_decimal
 
 DEPTH_MAX: Final = 200
 _SHORT: Final = 1 << 53
 _KEY_BITS_MAX: Final = 14_000
+_FLOAT_MAX: Final = sys.float_info.max
 _DICTS: Final = (dict, OrderedDict, defaultdict, Counter)
 _ROWS: Final[dict[str, Callable[[Any], Any]]] = {
     "t": tuple, "s": hashed.make_set, "z": hashed.make_frozenset, "q": deque, "g": iter,
@@ -242,16 +243,18 @@ def _int(digits: str) -> int:
     return _int(digits[:-half]) * int(10**half) + _int(digits[-half:])
 
 
-def same(value: Any, expected: Any, eps: float = 0.0) -> bool:
+def same(value: Any, expected: Any, eps: str = "") -> bool:
     """Is a decoded result the expected JSON value, types included?
 
     True is not 1 and 1.0 is not 1. A tuple counts as a list and an integer key as its text, for JSON has no others.
-    Where a float is expected an int of the same value will do. With `eps` a float will do where an int is expected,
-    and where either is a float the difference may be `eps`, absolute or relative.
+    Where a float is expected an int of the same value will do. With `eps` a float of the same value will do where an
+    int is expected, and from an expected float the difference may be `eps`, absolute or relative.
     """
     kind = type(expected)
-    if kind is float or (kind is int and eps and type(value) is float):
+    if kind is float:
         return type(value) in (int, float) and _close(value, expected, eps)
+    if kind is int and eps and type(value) is float:
+        return bool(value == expected)
     if kind is list:
         return (
             type(value) in (list, tuple, deque)
@@ -271,12 +274,11 @@ def _name(key: Any) -> Any:
     return str(key) if type(key) is int and key.bit_length() < _KEY_BITS_MAX else key
 
 
-def _close(value: float, expected: float, eps: float) -> bool:
-    if expected != expected:
-        return value != value
-    if value == expected:
+def _close(value: float, expected: float, eps: str) -> bool:
+    """By the decimals that stand for the numbers when they are printed, as float(eps) compares what is printed."""
+    if value == expected or (value != value and expected != expected):
         return True
-    try:
-        return abs(value - expected) <= eps * max(1.0, abs(expected)) and math.isfinite(expected)
-    except OverflowError:
+    if not eps or abs(value) > _FLOAT_MAX or abs(expected) > _FLOAT_MAX or value != value or expected != expected:
         return False
+    bound = read_decimal(eps)
+    return is_within(read_decimal(repr(value)), read_decimal(repr(expected)), bound, bound)

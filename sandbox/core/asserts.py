@@ -29,12 +29,12 @@ def says_nothing(text: str, fn_name: str | None = None) -> str:
     """
     tree = ast.parse(text)
     nodes = list(ast.walk(tree))
-    asserts = [node for node in nodes if isinstance(node, ast.Assert)]
-    if not asserts:
+    failing = list(filter(_may_fail, nodes))
+    if not failing:
         return f"holds no assert statement, {_SO}"
     if not _may_run(tree):
         return f"calls none of its functions that assert, {_SO}"
-    if all(isinstance(node.test, ast.Tuple) and node.test.elts for node in asserts):
+    if all(isinstance(node, ast.Assert) and isinstance(node.test, ast.Tuple) and node.test.elts for node in failing):
         return f"asserts tuples, which always hold (leave the brackets out), {_SO}"
     if any(map(_from_elsewhere, nodes)):
         return ""
@@ -47,6 +47,16 @@ def says_nothing(text: str, fn_name: str | None = None) -> str:
     if (own := sorted(bound & _called(nodes))) and not _reach_program(_used_before(tree), about):
         return f"defines itself what it asserts ({', '.join(own)}), and asks nothing of a program"
     return "" if own or (free & _called(nodes) and not fn_name) else f"uses nothing of a program, {_SO}"
+
+
+def _may_fail(node: ast.AST) -> bool:
+    """Whether it is an assert, or what stands for one: ``raise AssertionError``, ``assert_equal(...)`` of a library."""
+    match node:
+        case ast.Raise(exc=ast.Name(name) | ast.Call(func=ast.Name(name))):
+            return name in ("AssertionError", "Exception")
+        case ast.Call(func=ast.Name(name) | ast.Attribute(attr=name)):
+            return name.startswith("assert")
+    return isinstance(node, ast.Assert)
 
 
 def _reach_program(names: set[str], about: set[str]) -> bool:
@@ -135,7 +145,7 @@ def _may_run(tree: ast.AST) -> bool:
     waiting, asleep, named = [("", tree)], list[tuple[set[str], ast.AST]](), set[str]()
     while waiting:
         inside, node = waiting.pop()
-        if isinstance(node, ast.Assert) or not _RUNNERS.isdisjoint(written := _written(node)):
+        if _may_fail(node) or not _RUNNERS.isdisjoint(written := _written(node)):
             return True
         named |= written
         below = [] if _is_kept_back(node) else list(ast.iter_child_nodes(node))

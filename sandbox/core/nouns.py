@@ -65,15 +65,16 @@ class Limits:
     """Processes and threads alive at once."""
     open_files: int = 64
     """File descriptors per process."""
-    file_bytes: int = 64 * MIB
-    """Bytes of the largest file; the private work directory holds 96 MiB in all."""
+    file_bytes: int | None = None
+    """Bytes of the largest file; None means 64 MiB, or output_bytes where those are more: the kernel has one limit for
+    files and outputs. The private work directory holds 96 MiB in all."""
     stack_bytes: int = 256 * MIB
     """Bytes of the main thread's stack (native programs)."""
 
     def __post_init__(self) -> None:
         for item in fields(self):
             name, value = f"limits.{item.name}", getattr(self, item.name)
-            if value is None and item.name == "wall_s":
+            if value is None and item.name in ("wall_s", "file_bytes"):
                 continue
             if isinstance(value, bool) or not isinstance(value, int | float):
                 raise WrongType(f"{name}={quoted(value)}: must be a positive number, not {type(value).__name__}")
@@ -82,6 +83,16 @@ class Limits:
                 raise InvalidProblem(f"{name}={quoted(value)}: must be a positive number, at most {most}")
             if not item.name.endswith("_s") and not isinstance(value, int):
                 raise WrongType(f"{name}={value!r}: must be a whole number, not {type(value).__name__}")
+
+        if self.file_bytes is not None and self.file_bytes < self.output_bytes:
+            raise InvalidProblem(
+                f"limits.file_bytes={self.file_bytes}: is below output_bytes={self.output_bytes}, and the kernel has "
+                "one limit for both; lower output_bytes too, or leave file_bytes out"
+            )
+
+    @property
+    def file_limit_bytes(self) -> int:
+        return self.file_bytes if self.file_bytes is not None else max(64 * MIB, self.output_bytes)
 
     @property
     def wall_limit_s(self) -> float:

@@ -17,7 +17,7 @@ from sandbox.core.nouns import Case, Limits, Program, Subtask
 from sandbox.errors import InvalidProblem, WrongType
 
 Kind = Literal["stdio", "function", "assert", "interactive"]
-Convention = Literal["testlib", "kattis"]
+Convention = Literal["testlib", "kattis", "score"]
 
 ARGUMENTS_BYTES_MAX: Final = 16 << 10
 """As JSON: everything about a run is one message to its jail."""
@@ -51,7 +51,7 @@ class Problem:
     interactor: Program | None = None
     """interactive problems: talks to the program and decides; see sandbox/judging/interactive.py."""
     convention: Convention = "testlib"
-    """How checker or interactor is called, and what its exit code means."""
+    """How checker or interactor is called, and what its end means; "score" is for checkers."""
     referee_limits: Limits | None = None
     """Of the checker or the interactor; None means REFEREE_LIMITS."""
     passes: int = 1
@@ -176,6 +176,8 @@ def _check_referee(where: str, problem: Problem) -> None:
     asked = {"checker": problem.compare == CHECKER, "interactor": problem.kind == "interactive"}
     if asked["checker"] and problem.kind != "stdio":
         raise InvalidProblem(f"{where}: compare='checker' judges the output of stdio problems, not {problem.kind!r}")
+    if problem.convention == "score" and asked["interactor"]:
+        raise InvalidProblem(f"{where}: convention='score' is for checkers; an interactor prints to the program")
     for name, needed in asked.items():
         value = getattr(problem, name)
         if needed and value is None:
@@ -252,6 +254,8 @@ def _check_extras(where: str, problem: Problem, case: Case) -> None:
         value = getattr(case, name)
         if any("\0" in part for part in value):
             raise InvalidProblem(f"{where}: {name}={quoted(value)}: must be a list of texts without null characters")
+        for part in value:
+            _check_encodable(f"{where}.{name}", part)
         if value and len(json.dumps(value)) > ARGUMENTS_BYTES_MAX:
             raise InvalidProblem(f"{where}: {name} take more than {ARGUMENTS_BYTES_MAX} bytes as JSON; use a file")
     if case.files:

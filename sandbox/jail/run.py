@@ -198,7 +198,7 @@ class Sent:
             stdout=b"" if self.stdout is None else read_all(self.stdout, shown),
             stderr=b"" if self.stderr is None else _read_ends(self.stderr, cap),
             result=result,
-            collected=read_all(got[0], self.run.limits.file_bytes) if got else None,
+            collected=read_all(got[0], self.run.limits.file_limit_bytes) if got else None,
             gathered=None if reply["gathered"] is None else _unpack(reply["gathered"], self.gathered),
             cut=_is_longer(self.stderr, cap) or _is_longer(self.stdout, shown),
         )
@@ -228,9 +228,9 @@ def _read_ends(fd: int, cap: int) -> bytes:
 @functools.lru_cache(8)
 def _encode(limits: Limits, runtime: Runtime, **how: Any) -> bytes:
     """The part of a request that is the same for most runs of a program."""
-    names = ("cpu_s", "memory_bytes", "output_bytes", "file_bytes")
     numbers = {
-        **{name: getattr(limits, name) for name in names},
+        **{name: getattr(limits, name) for name in ("cpu_s", "memory_bytes", "output_bytes")},
+        "file_bytes": limits.file_limit_bytes,
         "wall_s": limits.wall_limit_s,
         "stack_bytes": min(limits.stack_bytes, runtime.stack_bytes_max),
         "processes": limits.processes + runtime.threads,

@@ -5,7 +5,7 @@
     apart     any other test runs in a jail of its own, where the program's names are calls to the program in its jail
               (apart.py): loops, helpers, classes of the test and of the preamble
     inside    what neither can decide runs beside the program, guarded by the completion token: `weak`. So does a test
-              that held nothing apart and may need more than values (assert_apart.py)
+              that held nothing apart and may need more than values (assert_apart.py), and one without assert statements
 
 So no object with its own `__eq__`, no early exit and no patched name can pass the first two. What is the program's and
 what the test's is told by assert_names.py, from test and preamble alone: a program cannot choose to be judged weakly.
@@ -54,8 +54,8 @@ def plan_asserts(text: str, preamble: str = "", fn_name: str | None = None) -> P
     body = _inline_check(whole)
     names = names_of(body, above, entry)
     found = _split(body, names)
-    if not found.weak:
-        return found
+    if not found.weak or not any(isinstance(node, ast.Assert) for part in whole for node in ast.walk(part)):
+        return found  # what decides in place of an assert, as `raise AssertionError`, is not looked into
     return Plan(found.steps, found.checks, True, apart_of(whole, above, names_of(whole, above, entry)))
 
 

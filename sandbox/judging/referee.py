@@ -4,6 +4,8 @@
               also 7 and from 16 up, testlib's parts of the points: a case here is right or wrong
     kattis    arguments: input, answer, feedback directory  exit 42 accepted; 43 wrong; others: its fault
               a checker reads the output on stdin; the feedback directory becomes part of the CaseResult
+    score     arguments: input, answer, output              exit 0, and all that it prints is a number: 1 or 100 is
+              accepted, another one wrong; all else: its fault. For checkers only, as open-r1's Codeforces set has them
 
 Further arguments of a case come after these. Input, output and answer are files in the work directory: the case's
 input, what the program wrote (an interactor may write there), and the expected output. They exist for this run only, in
@@ -19,6 +21,7 @@ the program's fault.
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import Any, Final
 
@@ -45,7 +48,10 @@ EXITS: Final[dict[Convention, dict[int, Verdict]]] = {
 ARGUMENTS: Final[dict[Convention, tuple[str, ...]]] = {
     "testlib": (_INPUT, _OUTPUT, _ANSWER),
     "kattis": (_INPUT, _ANSWER, "feedback/"),
+    "score": (_INPUT, _ANSWER, _OUTPUT),
 }
+_SCORE: Final = re.compile(rb"\s*([-+]?(?:\d+(?:\.\d*)?|\.\d+))\s*")
+_ACCEPTED_SCORES: Final = (1.0, 100.0)
 NEXT_PASS: Final = "nextpass.in"
 _NOTES: Final = ("judgemessage.txt", "teammessage.txt", "score.txt", "score_multiplier.txt", "judgeerror.txt")
 _NOTE_BYTES_MAX: Final = 16 << 10
@@ -180,7 +186,9 @@ class Referee:
             raise self._crash("raised an exception", f": {frame['error']}")
         if self.convention == "testlib" and done.exit_code == _FAIL:
             raise self.fault(f"ended with exit code {_FAIL}, by which it says that the problem is at fault: {tail}")
-        verdict = EXITS[self.convention].get(done.exit_code if done.exit_code is not None else -1)
+        verdict = self._verdict(done)
+        if verdict is None and self.convention == "score" and done.exit_code == 0:
+            raise self._crash("printed no score, which is a number and nothing else", f", but {done.stdout[:100]!a}")
         if verdict is None:
             raise self._crash(f"ended with exit code {done.exit_code}, {self._unread(done.exit_code)}", f"; {tail}")
         if NEXT_PASS in self.feedback and verdict is not Verdict.AC:
@@ -189,6 +197,14 @@ class Referee:
             runs = "1 run" if self.passes == 1 else f"{self.passes} runs"
             raise self._crash(f"asked for more than the problem's {runs} of a case")
         return ACCEPTED if verdict is Verdict.AC else (Verdict.WA, f"wrong, says the {self.role}")
+
+    def _verdict(self, done: RunResult) -> Verdict | None:
+        """Return what it says; None where that has no meaning."""
+        if self.convention != "score":
+            return EXITS[self.convention].get(done.exit_code if done.exit_code is not None else -1)
+        if done.exit_code != 0 or not (score := _SCORE.fullmatch(done.stdout)):
+            return None
+        return Verdict.AC if float(score[1]) in _ACCEPTED_SCORES else Verdict.WA
 
     def _unread(self, code: int | None) -> str:
         """Return what an exit code without a verdict says."""

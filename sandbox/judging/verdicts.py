@@ -141,7 +141,7 @@ def decide_values(
         return _UNREADABLE, None
     if plan is None:
         expected = values.loads(case.expected or "null")
-        right = values.same(found[0], expected, modes.tolerance(problem.compare))
+        right = modes.same_result(problem.compare, found[0], expected)
         return (ACCEPTED, None) if right else ((Verdict.WA, "wrong value"), describe_value(found[0]))
     for number, check in enumerate(plan.checks):
         if not assert_values.holds(check, found):

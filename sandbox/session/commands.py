@@ -126,7 +126,7 @@ class CommandJail:
         size = self.work_bytes * 2
         limits = Limits(
             cpu_s=_FOLDER_S, wall_s=_FOLDER_S, memory_bytes=max(self.limits.memory_bytes, 3 * len(stdin) + 64 * MIB),
-            output_bytes=size, file_bytes=max(size, self.limits.file_bytes),
+            output_bytes=size, file_bytes=max(size, self.limits.file_limit_bytes),
         )  # fmt: skip
         sent = marshal.dumps({**job, "source": source}) + os.urandom(_NONCE_BYTES)
         done = self._jail.run(JailedRun(limits, stdin, job=sent, keep=True), cancel_fd=self._cancel)

@@ -21,6 +21,80 @@ from sandbox import Pool, Program
 from sandbox.core import Case, Judgement
 from sandbox.judging import Judge
 
+# --- how outputs are compared ---------------------------------------------------------------------------------
+
+
+LIVE = {"question_id": "q", "question_content": "?", "starter_code": "class Solution:\n    def f(self, x):"}
+CALLED = [{"input": "3", "output": "[1, 2]", "testtype": "functional"}]
+PRINTED = [{"input": "3\n", "output": "1\n0.3333333333333333\n7", "testtype": "stdin"}]
+SAID = "class Solution:\n    def f(self, x): return {}"
+RULES = [
+    (PRINTED, "print(1, 1 / 3, 7, sep='\\n')", "AC"),
+    (PRINTED, "print(' 1.0', 1 / 3, '\\t7e0 ', sep='\\n')", "AC"),
+    (PRINTED, "print(1, 1 / 3, 7)", "WA"),
+    (PRINTED, "print(1, 0.3333333, 7, sep='\\n')", "WA"),
+    (CALLED, SAID.format("[1, 2]"), "AC"),
+    (CALLED, "def f(x): return 1.0, 2", "AC"),
+    (CALLED, SAID.format("[1, 2.0000001]"), "WA"),
+    (CALLED, "def g(x): return [1, 2]", "RE"),
+]
+
+
+@pytest.mark.parametrize("published", ["LiveCodeBench", "DeepCoder"])
+def test_livecodebench_rows_are_compared_as_its_grader_does(tmp_path: Path, judge: Judge, published: str) -> None:
+    for tests, source, verdict in RULES:
+        named = tests if tests is PRINTED else [test | {"metadata": {"func_name": "f"}} for test in tests]
+        row = {"problem": "?", "starter_code": LIVE["starter_code"], "tests": json.dumps(named)}
+        if published == "LiveCodeBench":
+            row = LIVE | {"public_test_cases": json.dumps(named)}
+        assert judge.judge(only(tmp_path, row).problem, Program(source)).verdict == verdict, source
+
+
+@pytest.mark.parametrize(
+    ("expected", "said", "verdict"),
+    [
+        ("998244353", "998244353", "AC"),
+        ("998244353", "998244353.0", "AC"),
+        ("998244353", "998244354", "WA"),
+        ("998244353", "998244353.5", "WA"),
+        ("7", "7.0000001", "WA"),
+        ("7.0", "7.0000001", "AC"),
+        ("7.5", "7.5000001", "AC"),
+    ],
+)
+def test_a_tolerance_is_for_floats_and_not_for_integers(
+    tmp_path: Path, judge: Judge, expected: str, said: str, verdict: str
+) -> None:
+    printed = {"inputs": ["", ""], "outputs": [f"yes 2 {expected}\n", "1"]}
+    returned = {"fn_name": "f", "inputs": [[0], [1]], "outputs": [["yes", json.loads(expected)], ["no"]]}
+    for tests, source in (
+        (printed, f"print('yes 2 {said}')"),
+        (returned, f"def f(x): return ['yes', {said}]"),
+    ):
+        problem = only(tmp_path, {"question": "?", "input_output": json.dumps(tests)}).problem
+        alone = replace(problem, cases=problem.cases[:1])
+        assert judge.judge(alone, Program(source)).verdict == verdict, source
+
+
+@pytest.mark.parametrize(
+    ("words", "said", "verdict"),
+    [
+        ("", "7", "AC"),
+        ("", "8", "WA"),
+        ("if b != '7': print('wrong: found', b)", "8", "WA"),
+        ("if b != '7': print('\N{ROCKET} tests read: 5')", "8", "WA"),
+        ("if b != '7': import os; os._exit(0)", "8", "WA"),
+    ],
+)
+def test_the_whole_output_of_a_codeforces_checker_is_the_score(
+    tmp_path: Path, judge: Judge, words: str, said: str, verdict: str
+) -> None:
+    reads = "# \N{GRINNING FACE}\nimport sys\na, b = (open(n).read().strip() for n in sys.argv[2:])"
+    tests = {"official_tests": [{"input": "5\n", "output": "7\n"}], "examples": []}
+    row = {"id": "1/A", "description": "d", "generated_checker": f"{reads}\n{words}\nprint(int(a == b))", **tests}
+    assert judge.judge(only(tmp_path, row).problem, Program(f"print({said})")).verdict == verdict
+
+
 # --- DeepCoder ------------------------------------------------------------------------------------------------
 
 

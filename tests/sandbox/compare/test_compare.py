@@ -7,10 +7,11 @@ import json
 import tracemalloc
 from collections import deque
 from contextlib import suppress
+from decimal import Decimal
 
 import pytest
 
-from sandbox.compare.modes import parse_mode
+from sandbox.compare.modes import parse_mode, same_result
 from sandbox.compare.values import DEPTH_MAX, Unencodable, decode_value, encode_lazy, encode_value, loads, same
 
 MODES = {
@@ -49,8 +50,9 @@ TABLE = [
     ("1000000.5", "1000000.0", "fS"),
     ("0.00002", "0.000001", ""),
     ("0.0000101", "0.0000011", "C"),
-    ("50000000000000001", "50000000000000000", "fSC"),
-    ("007", "7", "fLSC"),
+    ("50000000000000001", "50000000000000000", "SC"),
+    ("007", "7", "LSC"),
+    ("101", "0101", "LSC"),
     ("+7", "7", "fLSC"),
     ("-0", "0", "fLSC"),
     ("-0.0", "0.0", "tfLSCi"),
@@ -66,11 +68,13 @@ TABLE = [
     ("0x10", "16", ""),
     ("0x10", "16.0", ""),
     ("1_000", "1000", "LS"),
-    ("6.9999999", "7", "fSC"),
+    ("6.9999999", "7", "SC"),
     ("7.00001", "7", "SC"),
-    ("1000001", "1000000", "fS"),
+    ("1000001", "1000000", "S"),
     ("1000002", "1000000", "S"),
-    ("0.0000001", "0", "fC"),
+    ("0.0000001", "0", "C"),
+    ("0.0000001", "0.0", "fC"),
+    ("998244354", "998244353.0", "fS"),
     ("1", "x", ""),
     ("x", "1", ""),
     ("NaN", "nan", "fSCi"),
@@ -78,7 +82,7 @@ TABLE = [
     ("Infinity", "inf", "fL"),
     ("inf", "-inf", ""),
     ("inf", "nan", ""),
-    ("1e-7 inf", "0 INF", "f"),
+    ("1e-7 inf", "0. INF", "f"),
     ("7\0", "7", ""),
     ("2 1", "1 2", ""),
     ("1 2", "1 2 3", ""),
@@ -197,21 +201,64 @@ def test_integers_of_any_length_cross() -> None:
 @pytest.mark.parametrize(
     ("value", "expected", "eps", "equal"),
     [
-        ([0.1 + 0.2], [0.3], 1e-9, True),
-        ([0.31], [0.3], 1e-9, False),
-        ([3], [4], 1e9, False),
-        ([2.0000001], [2], 1e-6, True),
-        ([2.0], [2], 0.0, False),
-        ([2.1], [2], 1e-6, False),
-        ([True], [1], 1e-6, False),
-        ([1e300], [10**400], 1e-6, False),
-        (deque([1, (2,)]), [1, [2]], 0.0, True),
-        (deque([1]), [2], 0.0, False),
+        ([0.1 + 0.2], [0.3], "1e-9", True),
+        ([0.31], [0.3], "1e-9", False),
+        ([3], [4], "0.9", False),
+        ([2.0], [2], "1e-6", True),
+        ([2.0000001], [2], "1e-6", False),
+        ([1000000006.0], [1000000007], "1e-6", False),
+        ([2.0], [2], "", False),
+        ([True], [1], "1e-6", False),
+        ([10**400], [1.5], "1e-6", False),
+        ([1e300], [10**400], "1e-6", False),
+        ([float("inf")], [1e300], "1e-6", False),
+        (deque([1, (2,)]), [1, [2]], "", True),
+        (deque([1]), [2], "", False),
     ],
     ids=itertools.count(),
 )
-def test_a_tolerance_reaches_floats_inside_values(value: object, expected: object, eps: float, equal: bool) -> None:
+def test_a_tolerance_reaches_floats_inside_values(value: object, expected: object, eps: str, equal: bool) -> None:
     assert same(value, expected, eps) is equal
+
+
+@pytest.mark.parametrize(
+    ("value", "expected", "near"),
+    [
+        (0.300001, 0.3, True),
+        (0.3000011, 0.3, False),
+        (0.299999, 0.3, True),
+        (1000001.0, 1000000.0, True),
+        (1000001.1, 1000000.0, False),
+        (-1e-6, 0.0, True),
+        (float("nan"), float("nan"), True),
+        (float("nan"), 1.0, False),
+        (float("-inf"), float("inf"), False),
+        (1.7e308, -1.7e308, False),
+        (3, 3.000001, True),
+    ],
+)
+def test_at_the_bound_what_is_printed_and_what_is_returned_are_compared_alike(
+    value: float, expected: float, near: bool
+) -> None:
+    printed = parse_mode("float(1e-6)")(repr(value).encode(), repr(expected).encode())
+    assert (printed, same(value, expected, "1e-6")) == (near, near)
+
+
+@pytest.mark.parametrize(
+    ("value", "expected", "equal"),
+    [
+        ((1, 2), [1, 2], True),  # an outermost tuple is a list
+        ([(1, 2)], [[1, 2]], False),
+        (1.0, 1, True),
+        (0.1 + 0.2, 0.3, False),
+        ({1: 2}, {"1": 2}, False),
+        (None, 0, False),
+        (Decimal("sNaN"), 1, False),
+    ],
+    ids=itertools.count(),
+)
+def test_results_are_compared_as_livecodebench_does(value: object, expected: object, equal: bool) -> None:
+    assert same_result("lcb", value, expected) is equal
 
 
 class Sneaky(int):

@@ -36,6 +36,9 @@ ONE = (Case("", "1"),)
         ({"kind": "function", "fn_name": "f", "cases": (Case("[1]", "one"),)}, "not JSON"),
         ({"kind": "assert", "cases": (Case("assert f(", None),)}, "not Python"),
         ({"kind": "assert", "cases": (Case("f(1)", None),)}, "no assert"),
+        ({"kind": "assert", "cases": (Case("def t():\n if f(1): raise AssertionError", None),)}, "calls none"),
+        ({"cases": (Case("", "1", arguments=("\udc80", "\ud800")),)}, "arguments: '\\ud800' is no character"),
+        ({"kind": "interactive", "interactor": Program("1"), "convention": "score"}, "convention='score'"),
         ({"kind": "assert", "cases": (Case("assert f(1)", "1"),)}, "must be null"),
     ],
 )
@@ -48,8 +51,9 @@ def test_a_problem_that_could_not_tell_right_from_wrong_is_refused(fields: dict[
 
 @pytest.mark.parametrize(
     "fields",
-    [{"cpu_s": 0}, {"cpu_s": float("inf")}, {"memory_bytes": 1.5}, {"wall_s": -1}, {"processes": True}, {"cpu_s": "4"}],
-)
+    [{"cpu_s": 0}, {"cpu_s": float("inf")}, {"memory_bytes": 1.5}, {"wall_s": -1}, {"processes": True}, {"cpu_s": "4"},
+     {"file_bytes": 1}, {"file_bytes": 2 << 20, "output_bytes": 3 << 20}],
+)  # fmt: skip
 def test_limits_that_limit_nothing_are_refused(fields: dict[str, Any]) -> None:
     with pytest.raises(InvalidProblem, match=r"limits\."):
         Limits(**fields)
@@ -126,6 +130,11 @@ def test_a_problem_and_a_program_are_judged_as_they_stand_in_a_file(program: Any
 def test_the_wall_limit_follows_the_cpu_limit() -> None:
     assert Limits(cpu_s=2).wall_limit_s == 8
     assert Limits(cpu_s=2, wall_s=3).wall_limit_s == 3
+
+
+def test_without_a_limit_for_files_they_may_be_as_long_as_an_output() -> None:
+    sizes = [Limits(output_bytes=size << 20).file_limit_bytes >> 20 for size in (1, 64, 90)]
+    assert sizes == [64, 64, 90]
 
 
 def test_a_problem_survives_json() -> None:

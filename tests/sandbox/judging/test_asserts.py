@@ -68,6 +68,19 @@ def test_an_assert_is_decided_out_of_the_reach_of_forged_frames_and_patched_name
 
 
 @pytest.mark.parametrize(
+    "test",
+    [
+        "if sq(3) != 9: raise AssertionError('no')",
+        "def check(f):\n  for i in range(4):\n    if f(i) != i * i:\n      raise AssertionError\ncheck(sq)",
+        "import unittest\nunittest.TestCase().assertEqual(sq(3), 9)",
+    ],
+)
+def test_a_test_that_fails_without_an_assert_statement_is_weak(judge: Judge, test: str) -> None:
+    right, wrong = asserts(judge, SQUARE, test), asserts(judge, "def sq(x): return -7", test)
+    assert (right.verdict, right.weak, wrong.verdict) == (Verdict.AC, True, Verdict.WA)
+
+
+@pytest.mark.parametrize(
     ("test", "preamble"),
     [
         ("assert same(sq(3), 9)", "def same(a, b): return a == b"),

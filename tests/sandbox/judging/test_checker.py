@@ -132,6 +132,48 @@ def test_a_checker_that_fails_is_our_error_and_no_verdict(
         checked(judge, "print(1)", checker, convention=convention)
 
 
+SCORER = Program("""
+import os, sys
+given, answer, output = (open(name, errors='replace').read().strip() for name in sys.argv[1:])
+if output == 'last words':
+    print('a score of', 1)
+elif output == 'two scores':
+    print(0, 1, sep='\\n')
+elif output == 'ended early':
+    print(0)
+    os._exit(0)
+elif output == 'ended later':
+    print(1, flush=True)
+    sys.exit(1)
+elif output == 'raises':
+    print(1, flush=True)
+    raise ValueError
+print({'hundred': 100, 'float': '1.0', 'half': 0.5, 'eight': 8, 'quoted': output}.get(output, int(output == answer)))
+""")
+
+
+@pytest.mark.parametrize(
+    ("said", "verdict", "word"),
+    [
+        *((said, "AC", "") for said in ("\N{ROCKET}", "hundred", "float")),
+        *((said, "WA", "wrong, says the checker") for said in ("other", "half", "eight")),
+        *((said, "WA", "printed no score") for said in ("last words", "two scores", "ended early", "quoted")),
+        ("ended later", "WA", "exit code 1"),
+        ("raises", "WA", "raised an exception"),
+    ],
+)
+def test_all_that_a_checker_prints_is_its_score(judge: Judge, said: str, verdict: str, word: str) -> None:
+    program = f"print({said!a})"
+    done = checked(judge, program, SCORER, Case("", "\N{ROCKET}"), convention="score")
+    assert (done.verdict, word in done.cases[0].message) == (verdict, True), done.cases[0].message
+
+
+@pytest.mark.parametrize("source", ["print(1, 'x')", "pass", "print(True)", "print('nan')", "import os; os._exit(0)"])
+def test_a_checker_that_prints_no_score_is_our_error(judge: Judge, source: str) -> None:
+    with pytest.raises(CheckerError, match="printed no score"):
+        checked(judge, "print(1)", Program(source), convention="score")
+
+
 def test_an_output_that_testlib_gives_a_part_of_the_points_is_wrong(judge: Judge) -> None:
     partly = Program("import sys; sys.exit(0 if open(sys.argv[2]).read() == open(sys.argv[3]).read() else 16 + 50)")
     found = checked(judge, "print(1)", partly, Case("", "2\n"))

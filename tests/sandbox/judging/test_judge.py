@@ -10,6 +10,7 @@ from asserting import LIMITS, asserts, function, stdio
 
 import sandbox
 from sandbox import Case, InvalidProblem, Judgement, Limits, Problem, Program, SandboxError, Verdict
+from sandbox.build.units import compose
 from sandbox.core import MIB
 from sandbox.judging import run_program
 from sandbox.judging.judge import Judge
@@ -135,6 +136,24 @@ def test_what_does_not_compile_is_a_compile_error_with_the_log(judge: Judge, sou
     assert word in done.compile_log
     assert 0 < len(done.compile_log) <= 65 << 10
     assert "root:" not in done.compile_log
+
+
+@pytest.mark.parametrize(
+    ("said", "cause"),
+    [
+        ("fatal error: ld terminated with signal 25 [File size limit exceeded]", "disk"),
+        ("link: mapping output file failed: file too large", "disk"),
+        ("ERROR: IO failure on output stream: No space left on device", "disk"),
+        ("main.c:1:2: error: #error File too large\n    1 | #error File too large", ""),
+    ],
+)
+def test_a_file_that_is_too_large_for_a_compiler_is_a_limit(
+    judge: Judge, monkeypatch: pytest.MonkeyPatch, said: str, cause: str
+) -> None:
+    argv = ("/bin/sh", "-c", 'printf "%s" "$0" >&2; exit 4', said)
+    monkeypatch.setattr("sandbox.build.units.compose", lambda *args: dataclasses.replace(compose(*args), argv=argv))
+    done = stdio(judge, "int main() {}", ("", "1"), language="c")
+    assert (done.verdict, done.compile_cause, said in done.compile_log) == (Verdict.CE, cause, True)
 
 
 def test_a_limit_that_ended_the_compiler_is_named(judge: Judge, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -81,6 +81,8 @@ GRADED = [
     ("print('2 1')", "", "0"),
     ("print('1 3')", CHECKER, "0"),
     ("exit(1)", "", "0"),
+    ("print('1 3')", CHECKER + "if sorted(said) != sorted(answer): print('of', 1)", "0"),
+    ("print('2 1')", CHECKER.replace("print(", "print(100 * ") + "# \N{ROCKET}", "1"),
 ]
 
 

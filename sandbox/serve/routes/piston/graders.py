@@ -2,7 +2,7 @@
 
     main.cpp | main.python, input.txt, correct_output.txt, grader_config (KEY=VALUE a line), perhaps checker.py
 
-The checker prints 1 for a right output; it is asked as `checker.py input.txt correct_output.txt OUTPUT`.
+The checker prints its score and nothing else, 1 or 100 for a right output: convention "score" of judging/referee.py.
 """
 
 from __future__ import annotations
@@ -16,22 +16,6 @@ from sandbox.serve.bodies import Json, Refused
 from sandbox.serve.service import Service
 
 _NEEDED: Final = frozenset({"input.txt", "correct_output.txt", "grader_config"})
-_CHECKER: Final = "checker.py"
-_ASK: Final = """
-import io, runpy, sys
-from contextlib import redirect_stdout
-given, said, answer = sys.argv[1:4]
-sys.argv = ["checker.py", given, answer, said]
-told = io.StringIO()
-with redirect_stdout(told):
-    try:
-        runpy.run_path("checker.py", run_name="__main__")
-    except SystemExit as ended:
-        if ended.code not in (None, 0, 1):
-            raise
-words = told.getvalue().split()
-sys.exit(0 if words and float(words[-1]) == 1 else 1)
-"""
 
 
 def wants_grader(files: Mapping[str, str]) -> bool:
@@ -51,9 +35,8 @@ async def judge_by_config(service: Service, language: str, files: Mapping[str, s
         "limits": {"cpu_s": _number(config, "TIME_LIMIT", 3.0)},
     }
     problem["limits"]["memory_bytes"] = int(_number(config, "MEMORY_LIMIT", 512.0) * MIB)
-    if checker := files.get(_CHECKER):
-        program = {"files": [["main.py", _ASK], [_CHECKER, checker]], "entry": "main.py"}
-        problem |= {"compare": "checker", "checker": program}
+    if checker := files.get("checker.py"):
+        problem |= {"compare": "checker", "checker": {"source": checker}, "convention": "score"}
     done = await service.pool.judge(service.problem(problem), Program(next(iter(files.values())), language))
     broken = done.verdict is Verdict.CE and language != "python"
     compiled = {

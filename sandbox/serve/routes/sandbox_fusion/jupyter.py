@@ -115,7 +115,7 @@ async def _read(session: ProgramSession, asked: Mapping[str, str]) -> Json:
                 piece = b64decode(done.stdout, validate=True)
             except ValueError:
                 break
-            if done.error or done.ended or len(content) + len(piece) > SESSION_LIMITS.file_bytes:
+            if done.error or done.ended or len(content) + len(piece) > SESSION_LIMITS.file_limit_bytes:
                 break
             content += piece
             if len(piece) < _PIECE:
