@@ -104,20 +104,20 @@ def _compiler_argv(language: Language, parts: Iterable[str], layout: ProgramLayo
     return tuple(itertools.chain.from_iterable(pieces))
 
 
-def start_unit(unit: Unit, limits: Limits, stdin: bytes, artefact: bytes | int, job: bytes) -> JailedRun:
-    """Return the run of a built unit. `artefact`: a descriptor to execute, or the file that its runtime loads."""
+def start_unit(unit: Unit, limits: Limits, stdin: bytes, artefact: bytes, job: bytes) -> JailedRun:
+    """Return the run of a built unit. `artefact`: what to execute, or the file that its runtime loads."""
     language = unit.language
     names = {"artifact": f"./{unit.artifact}", **_sizes(language, limits)}
     argv = toolchain.fill(language, unit.harness.run or language.run, names)
     files = _read(unit.harness.run_files)
-    program = artefact if isinstance(artefact, int) else None
+    program = artefact if is_native_language(language) else None
     return JailedRun(
         limits,
         stdin,
         job=job if unit.reports else None,
         argv=argv,
         program=program,
-        files=files if isinstance(artefact, int) else ((unit.artifact, artefact), *files),
+        files=((unit.artifact, artefact), *files) if program is None else files,
         environment=environment_variables(language, limits),
         runtime=language.runtime,
         with_tools=program is None,
