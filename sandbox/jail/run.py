@@ -226,8 +226,6 @@ def _encode(limits: Limits, runtime: Runtime, **how: Any) -> bytes:
         "stack_bytes": min(limits.stack_bytes, runtime.stack_bytes_max),
         "processes": limits.processes + runtime.threads,
         "open_files": limits.open_files + runtime.open_files,
-        "headroom_bytes": runtime.headroom_bytes,
-        "address_space": runtime.address_space,
     }
     return json.dumps({**how, "limits": numbers}).encode()
 
