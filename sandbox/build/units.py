@@ -20,8 +20,8 @@ from sandbox.core import MIB, Case, Limits, Problem, Program, encode_text
 from sandbox.jail import JailedRun
 from sandbox.languages import Language, LanguageHarness, Misnamed, ProgramLayout, argument_types, lay_out, toolchain
 
-_RUNTIME_BYTES: Final = 96 * MIB  # left to a managed runtime beside its heap, so that it collects in time
-_YOUNG_BYTES: Final = 64 * MIB  # most that young objects get of a heap, so that a large array fits into the rest
+_RUNTIME_BYTES: Final = 80 * MIB  # left to a managed runtime beside its heap, so that it collects in time
+_YOUNG_BYTES: Final = 64 * MIB  # most that young objects get of a heap; a large array must fit into the rest
 _FILES: Final = Path(__file__).parents[1] / "languages" / "harness"
 # C++'s comments and texts are passed over, so that only a class Solution of the program's own is found.
 _CPP_SOLUTION: Final = re.compile(
@@ -104,20 +104,20 @@ def _compiler_argv(language: Language, parts: Iterable[str], layout: ProgramLayo
     return tuple(itertools.chain.from_iterable(pieces))
 
 
-def start_unit(unit: Unit, limits: Limits, stdin: bytes, artefact: bytes | int, job: bytes) -> JailedRun:
-    """Return the run of a built unit. `artefact`: a descriptor to execute, or the file that its runtime loads."""
+def start_unit(unit: Unit, limits: Limits, stdin: bytes, artefact: bytes, job: bytes) -> JailedRun:
+    """Return the run of a built unit. `artefact`: what to execute, or the file that its runtime loads."""
     language = unit.language
     names = {"artifact": f"./{unit.artifact}", **_sizes(language, limits)}
     argv = toolchain.fill(language, unit.harness.run or language.run, names)
     files = _read(unit.harness.run_files)
-    program = artefact if isinstance(artefact, int) else None
+    program = artefact if is_native_language(language) else None
     return JailedRun(
         limits,
         stdin,
         job=job if unit.reports else None,
         argv=argv,
         program=program,
-        files=files if isinstance(artefact, int) else ((unit.artifact, artefact), *files),
+        files=((unit.artifact, artefact), *files) if program is None else files,
         environment=environment_variables(language, limits),
         runtime=language.runtime,
         with_tools=program is None,
@@ -144,7 +144,7 @@ def job(problem: Problem, wanted: dict[str, Any]) -> bytes:
 def _sizes(language: Language, limits: Limits) -> dict[str, object]:
     heap = max(limits.memory_bytes - _RUNTIME_BYTES, limits.memory_bytes // 2)
     stack = max(min(limits.stack_bytes, language.runtime.stack_bytes_max) - MIB, MIB // 2)
-    young = min(heap // 3, _YOUNG_BYTES)
+    young = min(heap // 8, _YOUNG_BYTES)
     return {"heap_mib": max(1, heap // MIB), "young_mib": max(1, young // MIB), "stack_kib": stack >> 10}
 
 

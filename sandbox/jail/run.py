@@ -28,8 +28,8 @@ class JailedRun:
     """Python harness: the job, ending in its nonce."""
     argv: tuple[str, ...] = ()
     """Native: the command line; argv[0] is a path in the jail unless `program` is given."""
-    program: int | None = None
-    """Native: an executable as a descriptor."""
+    program: bytes | None = None
+    """Native: an executable."""
     files: tuple[tuple[str, bytes], ...] = ()
     """Files to put into the work directory first, by names relative to it."""
     pipes: tuple[int, ...] | None = None
@@ -139,7 +139,8 @@ class Sent:
         program = None
         if run.program is not None:
             program = len(fds)
-            fds.append(self._without_notes(run.program))
+            # Made for each run: times, mode and inode of one that stays would tell a run how many were before it.
+            fds.append(self._memfd("program", run.program, seal=True))
         files, packed = [], None
         if run.files:
             packed, offset = len(fds), 0
@@ -167,16 +168,6 @@ class Sent:
             },
         )
         return b"%d %d %d\n%b" % (*run.series, run.hold, body), fds
-
-    def _without_notes(self, program: int) -> int:
-        """A binary whose times do not tell a run how long ago it was compiled, and which no run owns: in its mode and
-        times it could leave notes to the program's next case. A file with a name is not touched.
-        """
-        if os.geteuid() != 0:
-            return self._memfd("program", read_all(program, os.fstat(program).st_size), seal=True)
-        if os.fstat(program).st_nlink == 0:
-            os.utime(program)
-        return program
 
     def _memfd(self, name: str, content: bytes = b"", *, seal: bool = False) -> int:
         self.opened.append(make_memfd(name, content, seal=seal))
@@ -235,8 +226,6 @@ def _encode(limits: Limits, runtime: Runtime, **how: Any) -> bytes:
         "stack_bytes": min(limits.stack_bytes, runtime.stack_bytes_max),
         "processes": limits.processes + runtime.threads,
         "open_files": limits.open_files + runtime.open_files,
-        "headroom_bytes": runtime.headroom_bytes,
-        "address_space": runtime.address_space,
     }
     return json.dumps({**how, "limits": numbers}).encode()
 

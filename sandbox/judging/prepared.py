@@ -18,7 +18,7 @@ from sandbox.build import Builder, units
 from sandbox.core import SOURCE_BYTES_MAX, Case, Limits, Problem, Program, encode_text
 from sandbox.jail import Jail, JailedRun, RunResult
 from sandbox.judging.frames import NONCE_BYTES, Frame, read_frame
-from sandbox.kernel import make_memfd, new_memfd, seal_memfd
+from sandbox.kernel import new_memfd, seal_memfd
 from sandbox.languages import Misnamed, ProgramLayout, find_language, lay_out
 
 _ALONE: Final = Problem("", "stdio", (Case("", "-"),))  # of a checker or an interactor: a plain program
@@ -48,7 +48,7 @@ class PreparedProgram:
         self.program = program
         self.problem = problem
         self.unit: units.Unit | None = None
-        self.artefact: bytes | int = b""
+        self.artefact = b""
         self.code = -1
         self.log = ""
         self.number = next(_numbers)
@@ -71,7 +71,6 @@ class PreparedProgram:
 
     def build(self, case: Case) -> None:
         """Compile the program, an assert problem's together with the test of the case. No run may be in progress."""
-        self._release()
         try:
             self.unit = units.compose(self.language, self.problem, self.layout, case)
         except Misnamed as error:
@@ -80,13 +79,7 @@ class PreparedProgram:
         self.log = build.log
         if build.artefact is None:
             raise CompileError(build.log, build.cause)
-        native = units.is_native_language(self.language)
-        self.artefact = make_memfd("program", build.artefact, seal=True) if native else build.artefact
-
-    def _release(self) -> None:
-        if isinstance(self.artefact, int):
-            os.close(self.artefact)
-        self.artefact = b""
+        self.artefact = build.artefact
 
     def __exit__(self, *_: object) -> None:
         try:
@@ -94,7 +87,6 @@ class PreparedProgram:
             if self.in_series:
                 self.jail.forget()
         finally:
-            self._release()
             if self.code >= 0:
                 os.close(self.code)
 

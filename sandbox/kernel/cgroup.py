@@ -22,10 +22,10 @@ from typing import Final, NamedTuple
 _REMOVE_S: Final = 1.0
 _CONTROLLERS: Final = ("memory", "pids")
 _FILES: Final = {
-    1: ("memory.limit_in_bytes", "memory.oom_control", "cpuacct.usage"),
-    2: ("memory.max", "memory.events", "cpu.stat"),
+    1: ("memory.limit_in_bytes", "memory.usage_in_bytes", "memory.oom_control", "cpuacct.usage"),
+    2: ("memory.max", "memory.current", "memory.events", "cpu.stat"),
 }
-"""By version: the memory limit, the count of processes that were killed for memory, and the CPU time."""
+"""By version: the memory limit and its usage, the count of processes that were killed for memory, and the CPU time."""
 
 
 class _Layout(NamedTuple):
@@ -46,11 +46,11 @@ class Cgroup:
         for group in self._groups:
             os.mkdir(group, 0o755)
         memory, pids, *cpu = (f"{folder}/{name}" for folder in folders)
-        limit, events, usage = _FILES[self.version]
+        limit, used, events, usage = _FILES[self.version]
         self._memory, self._pids = (
             os.open(path, os.O_WRONLY | os.O_CLOEXEC) for path in (f"{memory}/{limit}", f"{pids}/pids.max")
         )
-        self._kills = os.open(f"{memory}/{events}", os.O_RDONLY | os.O_CLOEXEC)
+        self._used, self._kills = (os.open(f"{memory}/{name}", os.O_RDONLY | os.O_CLOEXEC) for name in (used, events))
         self._usage = os.open(f"{cpu[0]}/{usage}", os.O_RDONLY | os.O_CLOEXEC) if cpu else None
 
     def join(self) -> None:
@@ -72,6 +72,10 @@ class Cgroup:
     def kills(self) -> int:
         """Return how many processes the kernel has killed here for memory."""
         return _number(b"oom_kill ", os.pread(self._kills, 4096, 0)) or 0
+
+    def usage(self) -> int:
+        """Return the bytes of memory that are charged to it."""
+        return int(os.pread(self._used, 64, 0))
 
     def cpu_s(self) -> float | None:
         """Return the CPU seconds of all processes that were ever in it; None where they are not counted."""

@@ -6,23 +6,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
-from sandbox.core import COMPILE_LIMITS, MIB, Limits
+from sandbox.core import COMPILE_LIMITS, Limits
 
 
 @dataclass(frozen=True, slots=True)
 class Runtime:
-    """What a runtime needs in addition to the program's limits. The watcher's limit on resident memory stays exact."""
+    """What a runtime needs in addition to the program's limits."""
 
-    address_space: bool = True
-    """May RLIMIT_AS be set? JVM, Node and Go reserve far more than they use."""
-    headroom_bytes: int = 64 * MIB
-    """Added to RLIMIT_DATA, which counts private pages that were asked for, touched or not."""
     threads: int = 0
     """Threads of its own, added to limits.processes."""
     open_files: int = 0
     """Descriptors of its own, added to limits.open_files."""
     stack_bytes_max: int = 1 << 40
-    """The main stack is no larger: the C library gives every thread as much, and RLIMIT_DATA counts it."""
+    """The main stack is no larger: the C library reserves as much for every thread."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,11 +16,9 @@ from sandbox.errors import InvalidProgram
 from sandbox.languages.cpp_call import CPP_CALL
 from sandbox.languages.language import KindExample, Language, LanguageHarness, Runtime, Samples
 
-_JVM: Final = Runtime(address_space=False, headroom_bytes=512 * MIB, threads=48, open_files=64)
+_JVM: Final = Runtime(threads=48, open_files=64)
 _JVM_FLAGS: Final = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto", "-XX:-UsePerfData")
-_NODE_RUNTIME: Final = Runtime(
-    address_space=False, headroom_bytes=768 * MIB, threads=16, open_files=32, stack_bytes_max=64 * MIB
-)
+_NODE_RUNTIME: Final = Runtime(threads=16, open_files=32, stack_bytes_max=64 * MIB)
 _NODE: Final = ("{node}", "--max-old-space-size={heap_mib}", "--stack-size={stack_kib}")
 _WRAP: Final = "-Wl,--wrap=main"
 _GXX: Final = ("{g++}", "-O2", "-std=gnu++20", "-pthread", "-DONLINE_JUDGE", "-pipe", "-fmax-errors=5")
@@ -291,7 +289,7 @@ _TABLE: Final = (
             "-Ccodegen-units=4",
             *("-Clinker={cc}", "-Clink-arg=-fuse-ld=bfd", "-o", "{artifact}", "{source}"),
         ),
-        compile_runtime=Runtime(address_space=False, headroom_bytes=512 * MIB, threads=32),
+        compile_runtime=Runtime(threads=32),
         run=("{artifact}",),
         harness={
             "assert": LanguageHarness(
@@ -337,9 +335,9 @@ _TABLE: Final = (
         see=("/usr/share/go-*",),
         package="Go (Debian, Ubuntu: apt-get install golang-go; or https://go.dev/dl)",
         compile=("{go}", "build", "-p=1", "-ldflags=-s -w", "-o", "{artifact}", "{source}"),
-        compile_runtime=Runtime(address_space=False, headroom_bytes=512 * MIB, threads=64),
+        compile_runtime=Runtime(threads=64),
         run=("{artifact}",),
-        runtime=Runtime(address_space=False, headroom_bytes=192 * MIB, threads=16),
+        runtime=Runtime(threads=16),
         environment=(
             ("GO111MODULE", "off"),
             ("CGO_ENABLED", "0"),

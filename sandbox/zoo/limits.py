@@ -92,13 +92,14 @@ ENTRIES: Final = (
     ),
     Entry(
         "reserved-is-not-used", 37, "address space that is reserved and never touched is no memory",
-        "memory is what is resident; the cap on addresses is far above it", _ROOMY,
+        "memory is what is resident; the cap on what is reserved is far above it", _ROOMY,
         (
             Attack("import mmap\nm = mmap.mmap(-1, 700 << 20)\nfor i in range(0, 700 << 20, 4096):\n    m[i] = 1\n"
                    "print('opened')\n", "MLE", "memory limit", "plain", harmful=True),
         ),
-        python("import mmap\nm = mmap.mmap(-1, 700 << 20, prot=mmap.PROT_READ)\nprint('opened')\n",
-               "import threading\nthreading.stack_size(32 << 20)\n"
+        python("import mmap, time\nm = mmap.mmap(-1, 700 << 20, flags=mmap.MAP_PRIVATE)\ntime.sleep(0.1)\n"
+               "print('opened')\n",
+               "import threading\nthreading.stack_size(512 << 20)\n"
                "ts = [threading.Thread(target=int) for _ in range(6)]\n[t.start() for t in ts]\n"
                "[t.join() for t in ts]\nprint('opened')\n"),
     ),

@@ -24,8 +24,9 @@ Rlimits = tuple[tuple[int, int], ...]
 _CAP_DAC_READ_SEARCH, _CAP_SETUID, _CAP_CHECKPOINT_RESTORE = 1 << 2, 1 << 7, 1 << 40
 _SIGNALS_PENDING: Final = 1024  # timers too; the kernel counts those of a whole uid
 _TASKS_TO_COME: Final = 512
+_RESERVED_BYTES: Final = 32 << 30  # what is asked for and never touched is no memory, but more is no honest request
 _LIMITED: Final = (
-    resource.RLIMIT_CPU, resource.RLIMIT_DATA, resource.RLIMIT_AS, resource.RLIMIT_STACK, resource.RLIMIT_FSIZE,
+    resource.RLIMIT_CPU, resource.RLIMIT_DATA, resource.RLIMIT_STACK, resource.RLIMIT_FSIZE,
     resource.RLIMIT_NPROC, resource.RLIMIT_NOFILE, resource.RLIMIT_MSGQUEUE,
     resource.RLIMIT_MEMLOCK, resource.RLIMIT_SIGPENDING,
 )  # fmt: skip
@@ -98,18 +99,14 @@ def _prefer_as_oom_victim() -> None:
             os.close(fd)
 
 
-def plan_rlimits(how: Confinement, limits: dict[str, Any], *, native: bool) -> Rlimits:
+def plan_rlimits(how: Confinement, limits: dict[str, Any]) -> Rlimits:
     """The resource limits of a run, worked out before the fork."""
-    memory, stack = limits["memory_bytes"], limits["stack_bytes"]
     # The backstop: the watcher's limit is exact and comes first, though the kernel counts this one in ticks.
     cpu = int(1.25 * limits["cpu_s"]) + 2
-    data = memory + limits["headroom_bytes"] + (stack if native else 0)
-    space = data + (1 << 30) if limits["address_space"] else resource.RLIM_INFINITY
     wanted = (
         (resource.RLIMIT_CPU, cpu),
-        (resource.RLIMIT_DATA, data),
-        (resource.RLIMIT_AS, space),
-        (resource.RLIMIT_STACK, stack),
+        (resource.RLIMIT_DATA, limits["memory_bytes"] + _RESERVED_BYTES),
+        (resource.RLIMIT_STACK, limits["stack_bytes"]),
         (resource.RLIMIT_FSIZE, max(limits["file_bytes"], limits["output_bytes"] + 1)),
         (resource.RLIMIT_NPROC, limits["processes"] + _tasks_beside(how)),
         (resource.RLIMIT_NOFILE, limits["open_files"]),

@@ -2,8 +2,8 @@
 
     resident    private pages, and each process's share of the shared ones
     hidden      shared anonymous memory that is filled and then dropped, or held by a child that never touched it:
-                counted by its mapping, once for all processes that map it
-    tables      page tables, which reading one byte in every 2 MiB fills
+                counted by its mapping, once for all processes that map it, and at most what there can be of it
+    tables      page tables, which reading one byte in every 2 MiB fills; and what was swapped out
 
 Read only as far as needed: while the sum of all mappings is below the limit, so is the usage.
 """
@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
 
@@ -19,13 +20,17 @@ from sandbox.kernel import procfs
 
 _PAGE: Final = os.sysconf("SC_PAGE_SIZE")
 _MAPS_MAX: Final = 1 << 20  # who maps in more pieces than these tell, or hides them, is taken to use all that it maps
-_TABLES: Final = re.compile(rb"^VmPTE:\s+(\d+) kB", re.MULTILINE)
+_TABLES: Final = re.compile(rb"^Vm(?:PTE|Swap):\s+(\d+) kB", re.MULTILINE)
+_ALL_SHARED: Final = re.compile(rb"^Shmem:\s+(\d+) kB", re.MULTILINE)
 _SHARES: Final = re.compile(rb"^Pss_(Anon|File|Shmem):\s+(\d+) kB", re.MULTILINE)
 _SHARED: Final = re.compile(rb"^([0-9a-f]+)-([0-9a-f]+) \S+ \S+ (\S+ \d+) +/dev/zero \(deleted\)$", re.MULTILINE)
 
 
-def weigh(pids: list[int], limit_bytes: int) -> int:
-    """Return the bytes that they hold together: exact above `limit_bytes`, an estimate below."""
+def weigh(pids: list[int], limit_bytes: int, most: Callable[[], int]) -> int:
+    """Return the bytes that they hold together: exact above `limit_bytes`, an estimate below.
+
+    `most`: bytes that their shared memory takes at most.
+    """
     mapped = resident = 0
     for pid in pids:
         with suppress(OSError, ValueError, IndexError):  # it ended while we looked
@@ -35,6 +40,8 @@ def weigh(pids: list[int], limit_bytes: int) -> int:
     if mapped <= limit_bytes:
         return resident
     hidden, tables = _hidden(pids), sum(map(_tables, pids))
+    if hidden > limit_bytes:  # it may be reserved and never filled
+        hidden = min(hidden, most())
     if tables > limit_bytes or resident + hidden + tables <= limit_bytes:
         return resident + hidden + tables
     own = shared = 0
@@ -59,8 +66,7 @@ def _shares(pid: int) -> tuple[int, int]:
 
 def _tables(pid: int) -> int:
     with suppress(OSError):
-        if found := _TABLES.search(read_proc_file(procfs.at(f"{pid}/status"))):
-            return int(found[1]) << 10
+        return sum(int(size) << 10 for size in _TABLES.findall(read_proc_file(procfs.at(f"{pid}/status"))))
     return 0
 
 
@@ -81,6 +87,14 @@ def _hidden(pids: list[int]) -> int:
         for name, size in own.items():
             sizes[name] = max(sizes.get(name, 0), size)
     return sum(sizes.values())
+
+
+def all_shared() -> int:
+    """Return the bytes of shared memory that the machine has in use: no run can have more."""
+    with suppress(OSError):
+        if found := _ALL_SHARED.search(read_proc_file(procfs.at("meminfo"))):
+            return int(found[1]) << 10
+    return 1 << 63
 
 
 def read_proc_file(path: str, size: int = 8192) -> bytes:

@@ -83,7 +83,7 @@ class Starter:
 
     def fork(self, request: Request, fds: list[int]) -> WatchedRun:
         """Start the program without a template."""
-        rlimits = plan_rlimits(self.setting.how, request["limits"], native=is_native_request(request))
+        rlimits = plan_rlimits(self.setting.how, request["limits"])
         procfs.scatter_pids()
         child = os.fork()
         if child == 0:
@@ -203,7 +203,7 @@ def _serve(given: list[Any]) -> Following:
             _spawn_all(request, fds, setting, ends)
             os._exit(0)
         os.setsid()
-        restrain(setting.how, plan_rlimits(setting.how, request["limits"], native=native), native=native)
+        restrain(setting.how, plan_rlimits(setting.how, request["limits"]), native=native)
         keep_only_identity(setting.how)
         code = None if native else _runner.kept(fds[_runner.CODE_FD])
         for fd in fds:
@@ -232,7 +232,7 @@ def _plan_spare(setting: ChildSetup, ends: _Ends, code: types.CodeType | None) -
 def _spawn_all(request: Request, fds: list[int], setting: ChildSetup, ends: _Ends) -> None:
     """With the program's identity, which counts us as one of its processes."""
     limits = {**request["limits"], "processes": request["limits"]["processes"] + 1}
-    restrain(setting.how, plan_rlimits(setting.how, limits, native=True), native=True)
+    restrain(setting.how, plan_rlimits(setting.how, limits), native=True)
     confine_program(setting.how, (), tool=toolchain_program(request))
     while True:
         for fd in fds:

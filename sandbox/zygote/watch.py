@@ -19,7 +19,7 @@ from typing import Any, Final, Protocol
 from sandbox.kernel import procfs, seccomp
 from sandbox.zygote.disk import Disk
 from sandbox.zygote.inbox import Inbox
-from sandbox.zygote.memory_usage import read_proc_file, weigh
+from sandbox.zygote.memory_usage import all_shared, read_proc_file, weigh
 
 _TICK_S: Final = 1 / os.sysconf("SC_CLK_TCK")
 _CPUS: Final = os.cpu_count() or 1 << 20
@@ -109,6 +109,8 @@ class Watcher:
 
     def __init__(self, inbox: Inbox, listener: int | None = None, disk: Disk | None = None) -> None:
         self.inbox, self.listener, self.disk = inbox, listener, disk
+        self.shared: Callable[[], int] = all_shared
+        """Tells how much shared memory a run has at most."""
 
     def watch(self, run: WatchedRun, limits: dict[str, Any], outputs: list[int], spent: Spent | None) -> RunOutcome:
         """Wait for the run under `limits`, then end all its processes."""
@@ -150,7 +152,7 @@ class Watcher:
                 continue
             self.inbox.flush()
             members = run.members()
-            (cpu, tasks), memory = _use(members), weigh(members, limits["memory_bytes"])
+            (cpu, tasks), memory = _use(members), weigh(members, limits["memory_bytes"], self.shared)
             if spent is not None:
                 cpu = max(cpu, spent() - _PREPARED_S)
             if lap:

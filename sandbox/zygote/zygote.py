@@ -29,7 +29,7 @@ from sandbox.zygote.enter import Entered, enter_jail, packages_are_moved, reach_
 from sandbox.zygote.inbox import AHEAD, Inbox, OwnerGone, Request
 from sandbox.zygote.source import PlacedSource
 
-_OWN_BYTES: Final = 128 << 20  # of the zygote, of templates and spares, and of the outputs that are being read
+_OWN_BYTES: Final = 192 << 20  # of the zygote, of templates and spares, and of the outputs that are being read
 _OWN_PROCESSES: Final = 10
 
 
@@ -97,6 +97,7 @@ class RequestLoop:
         self.group, self.spare_bytes = group, work_bytes + _OWN_BYTES
         if group is not None:
             self.mechanisms.append(f"cgroup v{group.version}")
+            self.watcher.shared = group.usage
         if how.uid is not None and os.geteuid() == 0:
             os.setgroups([])
             os.setresgid(how.uid, how.uid, how.uid)
@@ -121,8 +122,8 @@ class RequestLoop:
         """Run one child that tries to break out. Raises AssertionError that names what was possible."""
         if self.setting.how.tier == "C":
             return
-        sizes = {"memory": 512, "stack": 8, "output": 1, "headroom": 64, "file": 1}
-        limits = {"cpu_s": 5, "wall_s": 10, "address_space": True, "processes": 16, "open_files": 64}
+        sizes = {"memory": 512, "stack": 8, "output": 1, "file": 1}
+        limits = {"cpu_s": 5, "wall_s": 10, "processes": 16, "open_files": 64}
         limits |= {f"{name}_bytes": size << 20 for name, size in sizes.items()}
         request: Request = {"mode": "probe", "limits": limits, "outputs": [], "files": [], "series": (0, 0)}
         request |= {"collect": None, "gather": None, "fetch": (), "source": None, "keep": False}
@@ -216,7 +217,7 @@ class RequestLoop:
         if self.group is None:
             return 0
         files = 4 * max(limits["file_bytes"], limits["output_bytes"]) + AHEAD * 3 * limits["output_bytes"]
-        memory = limits["memory_bytes"] + limits["headroom_bytes"] + limits["stack_bytes"] + files
+        memory = limits["memory_bytes"] + limits["stack_bytes"] + files
         self.group.limit(memory + self.spare_bytes, limits["processes"] + _OWN_PROCESSES)
         return self.group.kills()
 

@@ -1,6 +1,6 @@
-/* Linked into C and C++ programs that may start threads, which get the usual 8 MiB of stack. The C library would give
-   each as much as the main thread may have, which is the limit of the run, and count that as memory. What a program asks
-   for itself, it gets. */
+/* Linked into C and C++ programs that may start threads, which get the usual 8 MiB of stack. The C library would
+   reserve for each as much as the main thread may have, which is the limit of the run. What a program asks for itself,
+   it gets. */
 #ifdef __cplusplus
 extern "C" {
 #endif

@@ -16,7 +16,7 @@ from sandbox.core import Limits
 from sandbox.errors import Cancelled, IsolationUnavailable, WorkerDied
 from sandbox.jail.jail import Jail
 from sandbox.jail.run import JailedRun
-from sandbox.kernel.memfd import make_memfd, new_memfd, seal_memfd
+from sandbox.kernel.memfd import new_memfd, seal_memfd
 
 jail = jail_of("A", wide("B"))
 
@@ -113,14 +113,10 @@ def test_files_go_in_and_come_out(jail: Jail) -> None:
 
 
 def test_a_program_cannot_change_what_it_was_given(jail: Jail) -> None:
-    binary = make_memfd("program", Path("/bin/sh").read_bytes(), seal=True)
-    try:
-        script = "echo x > /proc/self/fd/0 || echo kept"
-        done = jail.run(JailedRun(LIMITS, b"in", argv=("sh", "-c", script), program=binary))
-        assert done.stdout == b"kept\n"
-        assert os.pread(binary, 4, 0) == b"\x7fELF"
-    finally:
-        os.close(binary)
+    binary = Path("/bin/sh").read_bytes()
+    script = "echo x > /proc/self/fd/0 || echo kept\necho x >> /proc/self/exe || echo kept"
+    done = jail.run(JailedRun(LIMITS, b"in", argv=("sh", "-c", script), program=binary))
+    assert done.stdout == b"kept\nkept\n"
 
 
 # --- Python programs --------------------------------------------------------------------------------------------------

@@ -141,7 +141,7 @@ def test_a_run_in_which_the_kernel_ended_a_process_met_its_memory_limit(tmp_path
     worker.source = PlacedSource(str(tmp_path), lambda: None, keeps=True)
     worker.group, worker.spare_bytes = group, 7  # type: ignore[assignment]
     worker.watcher = SimpleNamespace(disk=None, watch=lambda *_: watch.RunOutcome(exit_code=0))  # type: ignore[assignment]
-    sizes = {"memory_bytes": 1000, "headroom_bytes": 200, "stack_bytes": 30, "file_bytes": 1, "output_bytes": 1}
+    sizes = {"memory_bytes": 1000, "stack_bytes": 30, "file_bytes": 1, "output_bytes": 1}
     request = {
         "files": [],
         "outputs": [],
@@ -151,7 +151,7 @@ def test_a_run_in_which_the_kernel_ended_a_process_met_its_memory_limit(tmp_path
         "series": (0, 0),
     }
     assert worker._attempt(request, [], lambda *_: None).cause == "memory"  # type: ignore[arg-type, return-value]
-    assert asked == [(1000 + 200 + 30 + 4 + 3 * AHEAD + 7, 3 + zygote._OWN_PROCESSES)]
+    assert asked == [(1000 + 30 + 4 + 3 * AHEAD + 7, 3 + zygote._OWN_PROCESSES)]
 
 
 def test_a_jail_judges_on_after_a_limit_and_changes_it_with_the_problem(jail: Jail, tmp_path: Path) -> None:

@@ -21,13 +21,13 @@ for place in range(0, 16 << 30, 2 << 20):
 {SAYS}"""
 
 
-def weighed(source: str, processes: int = 1, limit_bytes: int = 32 * MIB) -> int:
+def weighed(source: str, processes: int = 1, limit_bytes: int = 32 * MIB, most: int = 1 << 40) -> int:
     """What a program's processes hold when they have said their pids."""
     argv = [sys.executable, "-S", "-c", f"import mmap, os, sys\n{source}\nsys.stdin.read()"]
     with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         try:
-            return weigh([int(process.stdout.readline()) for _ in range(processes)], limit_bytes)
+            return weigh([int(process.stdout.readline()) for _ in range(processes)], limit_bytes, lambda: most)
         finally:
             process.kill()
 
@@ -61,6 +61,10 @@ def test_who_hides_what_it_maps_is_taken_to_use_it_all(monkeypatch: pytest.Monke
 )
 def test_what_processes_share_is_counted_once(source: str, processes: int) -> None:
     assert 64 * MIB <= weighed(source, processes) < 110 * MIB
+
+
+def test_shared_memory_that_was_never_filled_is_none() -> None:
+    assert weighed(f"m = mmap.mmap(-1, {64 * MIB})\n{SAYS}", most=MIB) < 32 * MIB
 
 
 def test_page_tables_are_counted() -> None:
