@@ -164,7 +164,7 @@ def _on_cpu(cfg: Config, devices: Devices, engine: bool, learner: bool) -> Place
     if not engine:
         return Placement(ranks=ranks)
     bound: Sequence[tuple[tuple[int, ...], ...]] = [()]
-    if replicas > 1:
+    if replicas > 1 or (devices.quota and parallel <= len(devices.cores)):  # vLLM's own choice knows no quota
         if replicas * parallel > len(devices.cores):
             way_out = f"each engine needs {parallel} core(s) of its own, and here are {len(devices.cores)}: use "
             most = max(1, len(devices.cores) // parallel)
