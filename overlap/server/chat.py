@@ -99,6 +99,8 @@ class Chat:
         self.asked = 0
         """Number of turns that the engine was asked for."""
         self._asking = self._refusals = 0
+        self.full, self._after_full = False, 0
+        """Whether the last that a program asked for was refused because the dialog fills the context."""
         self._flying, self._closed = set[asyncio.Task[tuple[Trajectory, Spoken]]](), False
         self._thread = asyncio.Lock()
         self.sampled = self.prompted = self.cached = self.unread = self.replayed = self.rerendered = 0
@@ -107,6 +109,11 @@ class Chat:
         self.out_of_time = False
         self.refusal = ""
         """The first refusal of a turn, "" without one."""
+
+    @property
+    def spent(self) -> bool:
+        """Whether a budget is used up, or the context as far as is known."""
+        return bool(self.over) or self.full
 
     @property
     def last(self) -> Turn | None:
@@ -141,11 +148,18 @@ class Chat:
     def deliver(self, reply: Reply) -> None:
         """Note that the reply has arrived: delivered turns are trained on."""
         self.episode.delivered.add(reply.turn.number)
+        self.full = self.full and reply.turn.number < self._after_full
 
     def refuse(self, parameter: str, why: str) -> None:
         """Count a refused request; that the episode is over is no refusal."""
         self.refused[parameter] += 1
         self.refusal = self.refusal or printable(one_line(why, REFUSAL_LETTERS))
+
+    def fill(self) -> None:
+        """Note that a program met the end of the context. Unless a turn that it asks for later arrives, the episode is
+        truncated.
+        """
+        self.full, self._after_full = True, len(self.episode.turns) + self._asking
 
     async def plan(self, wanted: TurnRequest) -> PlannedTurn:
         """Plan a turn. Raises EpisodeOver when turns, tokens or time are used up, ContextFull, and RequestRefused for

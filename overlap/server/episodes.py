@@ -245,9 +245,13 @@ class Episodes:
             raise self._fault(request, error) from error
         except EpisodeError:
             return None
-        except (OverlapError, SandboxError, HarnessCrashed):
+        except (OverlapError, SandboxError):
             raise
         except Exception as error:  # the user's code can raise anything
+            if chat.spent and self._gateway is not None and self._gateway.fault is None:
+                return None  # what a client of the gateway met, however that says so
+            if isinstance(error, HarnessCrashed):
+                raise
             raise self._fault(request, error) from error
         finally:
             await session.close()
@@ -296,6 +300,6 @@ def _trajectory(request: Request, chat: Chat, answer: str | None, started: float
         return replace(whole, mask=mask, spans=branch.spans, finish=branch.finish, turns=len(branch.turns))
 
     first, *others = map(made, branches)
-    finish = "length" if answer is None else first.finish
+    finish = "length" if answer is None or chat.full else first.finish
     forks = tuple(replace(other, text="") for other in others)
     return replace(first, finish=finish, forks=forks, used=chat.used)
