@@ -18,8 +18,8 @@ from typing import Any, ParamSpec, TypeVar
 
 from overlap.core import Generator, Packed, Prompt, Request, Spoken, Trajectory, Used
 from overlap.errors import EngineError, EpisodeError, EpisodeOver, RequestRefused, one_line
-from overlap.server.episode_tree import PLAIN, Branch, ChatMessage, EpisodeTree, Turn, message_of
-from overlap.server.reply import Reply, ReplyFinish, ToolCall
+from overlap.server.episode_tree import NO_TOOLS, PLAIN, Branch, ChatMessage, EpisodeTree, Turn, message_of
+from overlap.server.reply import Reply, ReplyFinish, ToolCall, holds_call
 from overlap.server.template import ChatTemplate
 from overlap.server.turn_request import (
     Messages,
@@ -75,7 +75,8 @@ class Chat:
     """One episode's access to the policy; belongs to one event loop. Several turns may be sampled at once.
 
     ``request`` is the episode's; ``slot`` holds its slot in the engine while a turn is sampled; ``reads`` says that
-    answers are parsed for reasoning and tool calls; ``rules`` say what an agent program's requests may ask.
+    answers are parsed for reasoning and tool calls; ``rules`` say what an agent program's requests may ask; ``note`` is
+    told what a person should know, and of which text.
     """
 
     def __init__(
@@ -88,9 +89,11 @@ class Chat:
         *,
         reads: bool = False,
         rules: RequestRules | None = None,
+        note: Callable[[str, str], None] = lambda kind, text: None,
     ) -> None:
         self._request, self._engine, self._template = request, engine, template
         self._budget, self._slot, self._reads, self.rules = budget, slot, reads, rules or RequestRules()
+        self._note = note
         self.episode = EpisodeTree()
         self.over = ""
         """Why no more turns are sampled; "" while they are."""
@@ -354,11 +357,14 @@ class Chat:
     async def _read(self, trajectory: Trajectory, tools: str) -> Spoken:
         if trajectory.finish == "abort":
             raise EngineError(f"request {trajectory.id} was aborted")
-        if not self._reads or tools == PLAIN:
-            return Spoken(trajectory.text)
-        spoken = await self._engine.parse(trajectory.text, trajectory.token_ids, tools)
-        self.unread += spoken.failed
-        return spoken.whole
+        spoken = Spoken(trajectory.text)
+        if self._reads and tools != PLAIN:
+            spoken = (await self._engine.parse(trajectory.text, trajectory.token_ids, tools)).whole
+        offered = tools not in (PLAIN, NO_TOOLS)
+        if spoken.failed or (offered and not spoken.calls and holds_call(trajectory.text, tools)):
+            self.unread += 1
+            self._note("unread", trajectory.text)
+        return spoken
 
     def _committed(self, planned: PlannedTurn, trajectory: Trajectory, spoken: Spoken) -> Reply:
         text = planned.prefill + spoken.text
