@@ -19,6 +19,7 @@ from sandbox.core import MIB, SOURCE_BYTES_MAX, Case, Judgement, Limits, Problem
 from sandbox.differences import first_failure_lines
 from sandbox.errors import SandboxError
 from sandbox.languages import LANGUAGES, by_suffix, find_language
+from sandbox.pool import cores
 from sandbox.rewards import cli as cli_reward
 from sandbox.serve import cli as cli_serve
 from sandbox.verify import cli as cli_verify
@@ -96,7 +97,7 @@ def _parser() -> _Parser:
     bench.set_defaults(action=_bench)
     verify = cli_verify.add_parser(actions)
     serve = cli_serve.add_serve_parser(actions)
-    cli_reward.add_parsers(actions, judge)
+    cli_reward.add_parsers(actions, judge, cores())
     for part in (run, verdict):
         part.add_argument("--language", help="language of the program; default: by the suffix of its file")
     for part in (verdict, verify):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
@@ -42,6 +41,7 @@ from overlap.replay import (
     shown_samples,
     steps_in,
 )
+from sandbox.pool import cores
 
 OTHER_PROMPT = "the prompt of this name asks something else now"
 
@@ -87,8 +87,8 @@ class _Rejudging:
         self._task, self._out = task, out
         config = find_run_file(run, RunFile.CONFIG, field="RUN", way_out="name a run directory")
         self._folder = config.parent
-        cores = f"verify.workers={os.cpu_count() or 1}"
-        self._old = load_config(config, [cores])
+        here = f"verify.workers={cores()}"
+        self._old = load_config(config, [here])
         given = overrides if isinstance(overrides, Mapping) else list(overrides)
         self._cfg = self._old.replace(given) if given else self._old
         kept = RunFile.ROLLOUTS.of(self._folder)

@@ -18,6 +18,7 @@ import psutil
 
 from overlap.placement import bfloat16_is_fast, free_memory
 from overlap.process import child_environment, kill_tree
+from sandbox.pool import cores
 
 ROOT = Path(__file__).resolve().parents[2]
 """The repository, where this package is installed from one."""
@@ -38,7 +39,7 @@ class MachineFacts:
     @property
     def cores(self) -> int:
         """Those that this process may use."""
-        return len(os.sched_getaffinity(0))
+        return cores()
 
     @property
     def has_bfloat16(self) -> bool:

@@ -9,7 +9,6 @@ A resumed run must stay the run that it was: a field may change on the way only 
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import TYPE_CHECKING, Any, Literal, cast
@@ -17,7 +16,8 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 from overlap.config.learn import ENGINE_RANKS, CriticConfig, LearnConfig
 from overlap.config.rollout import EpisodeConfig, RolloutConfig, check_sharing
 from overlap.config.rules import IMPORT_PATH, Section, above, at_least, free, require
-from overlap.errors import near_or_all
+from overlap.errors import count_of, near_or_all
+from sandbox.pool import cores
 
 if TYPE_CHECKING:
     from overlap.config.load import Overrides
@@ -68,8 +68,8 @@ class VerifyConfig(Section):
     """How programs are judged."""
 
     workers: int = at_least(1, 1, may_change=True)
-    """Programs judged at once on this machine, at most the number of its cores; each further node of a cluster judges
-    with all of its cores that are free."""
+    """Programs judged at once on this machine, at most the number of cores that this process may use (by its affinity
+    and its container's quota); each further node of a cluster judges with all of its cores that are free."""
     isolation: Literal["auto", "A", "B", "C"] = "auto"
     """Weakest isolation tier accepted; "auto" is the best of A and B that this machine has."""
     cpu_s: float = above(0, 4.0)
@@ -77,9 +77,9 @@ class VerifyConfig(Section):
 
     def __post_init__(self) -> None:
         self.check()
-        cores = os.cpu_count() or 1
-        way_out = f"this machine has {cores} cores, and more workers make time limits unreliable: use {cores} or less"
-        require(self.workers <= cores, "verify.workers", self.workers, way_out)
+        here = cores()
+        way_out = f"more than the {count_of(here, 'core')} that this process may use make time limits unreliable"
+        require(self.workers <= here, "verify.workers", self.workers, f"{way_out}: use {here} or less")
 
 
 TRACKERS = ("tensorboard", "wandb", "trackio", "mlflow", "swanlab")

@@ -86,7 +86,7 @@ class VerifiersTask(Task):
             try:
                 made = await self._host.run({"row": prompt.data["row"], "url": url, "key": key})
             except Exception:
-                if chat.over:  # what it met is the end of the budget
+                if chat.spent:  # what it met is the end of the budget, or of the context
                     return ""
                 raise
         return scored(str(made.get("said", "")), made.get("reward"), prompt.data, metrics=made.get("metrics", {}))

@@ -10,7 +10,9 @@ import inspect
 import json
 import os
 import shutil
+from bisect import bisect_left
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from importlib import import_module
 from types import SimpleNamespace
 from typing import Any, cast, get_args
@@ -22,7 +24,7 @@ from overlap.generate.service import ADAPTER_ID, TRANSFERS, EngineSample, Engine
 from overlap.generate.start import engine_args, kv_bytes
 from overlap.policy import adapted_layers
 
-_TAIL_TOKENS = 4
+_TAIL_TOKENS, _END_TOKENS = 4, 64
 _ADAPTER = "adapter"
 _FIRST = -(2**31)  # before all groups: who probes waits for the answer
 
@@ -90,14 +92,17 @@ class VllmEngine:
             await self._llm.update_weight_version("0")
 
     async def sample(self, prompt: Sequence[int], id: str, sampling: Sampling) -> EngineSample:
+        # Behind a prompt that ends inside a character vLLM would find stop strings in the prompt, too.
+        inside = bool(sampling.stop) and self._decode(prompt[-_END_TOKENS:]).endswith("\ufffd")
+        stop = () if inside else sampling.stop
         params = self._vllm.SamplingParams(
             temperature=sampling.temperature,
             top_p=sampling.top_p,
             max_tokens=sampling.max_tokens,
             seed=None if self._on_cpu else sampling.seed,  # a seed per request kills the CPU engine
-            stop=list(sampling.stop),
+            stop=list(stop),
             include_stop_str_in_output=True,
-            detokenize=bool(sampling.stop),  # token by token only where stop strings need it
+            detokenize=bool(stop),  # token by token only where stop strings need it
             logprobs=0,
             flat_logprobs=True,
             output_kind=self._vllm.RequestOutputKind.FINAL_ONLY,
@@ -107,9 +112,24 @@ class VllmEngine:
         token_ids, logprobs = tuple(output.token_ids), tuple(output.logprobs.logprobs)
         if len(token_ids) != len(logprobs):
             raise EngineError(f"request {id}: {len(token_ids)} tokens but {len(logprobs)} log-probs")
-        text = output.text if sampling.stop else self._text(prompt[-_TAIL_TOKENS:], token_ids)
+        text = self._text(prompt[-_TAIL_TOKENS:], token_ids)
         cached = getattr(final, "num_cached_tokens", None) or 0
-        return EngineSample(token_ids, logprobs, text, _finish(id, output.finish_reason), _spans(id, output), cached)
+        said = EngineSample(token_ids, logprobs, text, _finish(id, output.finish_reason), _spans(id, output), cached)
+        if (end := _stop_end(text, sampling.stop)) is None:
+            return said
+        return self._cut(prompt, said, sampling.stop) if inside else replace(said, text=text[:end])
+
+    def _cut(self, prompt: Sequence[int], said: EngineSample, stop: Sequence[str]) -> EngineSample:
+        """An answer that went on behind a stop string, as it would have ended: with the token that completes it."""
+
+        def stopped(count: int) -> int | None:
+            return _stop_end(self._text(prompt[-_TAIL_TOKENS:], said.token_ids[:count]), stop)
+
+        count = bisect_left(range(len(said.token_ids)), True, key=lambda n: stopped(n) is not None)
+        spans = tuple(replace(span, end=min(span.end, count)) for span in said.spans if span.start < count)
+        text = said.text[: _stop_end(said.text, stop)]
+        ids, logprobs = said.token_ids[:count], said.logprobs[:count]
+        return replace(said, token_ids=ids, logprobs=logprobs, text=text, finish="stop", spans=spans)
 
     def _text(self, tail: Sequence[int], token_ids: Sequence[int]) -> str:
         # Some tokenizers strip the first blank of a text, so the response is decoded behind the prompt's last tokens.
@@ -315,6 +335,11 @@ def _configured(kind: Any, args: dict[str, Any], options: Mapping[str, Any]) -> 
             raise
         told = "; ".join(one["msg"] for one in error.errors()) if hasattr(error, "errors") else error  # Pydantic's
         raise ConfigError("rollout.engine", dict(options), f"vLLM refuses it: {one_line(told, 300)}") from error
+
+
+def _stop_end(text: str, stop: Sequence[str]) -> int | None:
+    """Where the first of these strings to be complete ends in a text; None where there is none."""
+    return min((at + len(word) for word in stop if (at := text.find(word)) >= 0), default=None)
 
 
 def _finish(id: str, reason: str | None) -> Finish:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import signal
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -15,6 +14,7 @@ from overlap.errors import LearnerDiedError, OverlapError
 from overlap.learner.site import Folders, Here, Site
 from overlap.learner.spec import RankSpec
 from overlap.process import ChildProcesses, PackedCall, Peer, pack_call
+from sandbox.pool import cores
 
 MODULE = "overlap.learner.rank"
 """What a rank runs."""
@@ -163,7 +163,7 @@ def rank_environment(rank: int, world: int, device: str = "cpu") -> dict[str, st
         "LOCAL_RANK": str(rank),
         "LOCAL_SIZE": str(world),
         "WORLD_SIZE": str(world),
-        "OMP_NUM_THREADS": str(max(1, len(os.sched_getaffinity(0)) // world)),
+        "OMP_NUM_THREADS": str(max(1, cores() // world)),
         "OMP_WAIT_POLICY": "PASSIVE",
         "GLOO_SOCKET_IFNAME": "lo",
         "TOKENIZERS_PARALLELISM": "false",

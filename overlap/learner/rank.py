@@ -27,6 +27,7 @@ from overlap.process import (
     leave,
     receive_message,
 )
+from sandbox.pool import cores
 
 _COLLECTIVE_S = 1800.0  # a rank that waits for another one this long never gets an answer (torch's default for gloo)
 _SHOWN = 2000  # characters of a traceback, from its end
@@ -74,7 +75,7 @@ def _meet(spec: RankSpec) -> int:
 
 
 def _threads(spec: RankSpec) -> int:
-    return max(1, len(os.sched_getaffinity(0)) // spec.beside)
+    return max(1, cores() // spec.beside)
 
 
 def _start(spec: RankSpec) -> Any:

@@ -17,6 +17,7 @@ from typing import Literal
 from overlap.config import Config
 from overlap.errors import ConfigError
 from overlap.process import child_environment
+from sandbox.pool import cores
 
 _SMI_S = 60.0  # a node of eight GPUs whose driver is not kept loaded takes half of that
 _MIB = 2**20
@@ -33,13 +34,15 @@ class Devices:
     """GPUs by the ``names`` that ``CUDA_VISIBLE_DEVICES`` has for them, none where a run is on CPUs.
 
     ``bytes`` is the memory of each (of the smallest), 0 where nobody knows it. ``cores`` are the CPUs that this process
-    may use, one of each physical core. ``shared`` is the size of its shared memory, bytes (0: not known).
+    may use, one of each physical core; ``quota``: a container's quota leaves fewer than its affinity.
+    ``shared`` is the size of its shared memory, bytes (0: not known).
     """
 
     names: tuple[str, ...] = ()
     bytes: int = 0
     cores: tuple[int, ...] = (0,)
     shared: int = field(default=0, compare=False)
+    quota: bool = field(default=False, compare=False)
 
     @property
     def kind(self) -> Literal["cpu", "cuda"]:
@@ -70,7 +73,8 @@ def devices_here(wanted: str = "auto", environ: Mapping[str, str] = os.environ) 
 
     Raises ConfigError where that is "cuda" and there is no GPU, or no torch that could use one.
     """
-    cores = physical_cores(sorted(os.sched_getaffinity(0)))
+    physical = physical_cores(sorted(os.sched_getaffinity(0)))
+    held = physical[: cores()]
     built = wanted != "cpu" and torch_has_cuda()
     known = listed() if built else ()
     names = visible(len(known), environ.get(VISIBLE))
@@ -78,7 +82,7 @@ def devices_here(wanted: str = "auto", environ: Mapping[str, str] = os.environ) 
         why = "this torch is built without CUDA" if not built else "the driver shows no GPU"
         why = f"{VISIBLE}={environ[VISIBLE]} hides every GPU" if known and VISIBLE in environ else why
         raise ConfigError("run.device", "cuda", f"{why}: use auto or cpu, or install for a GPU{ELSEWHERE}")
-    return Devices(names, _smallest(names, known, environ), cores, _shared())
+    return Devices(names, _smallest(names, known, environ), held, _shared(), held != physical)
 
 
 def _shared() -> int:

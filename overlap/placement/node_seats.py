@@ -79,7 +79,7 @@ def _on_cpus(cfg: Config, here: NodeDevices, others: Sequence[NodeDevices], lear
         raise ConfigError("rollout.replicas", count, way_out + (f"{len(large)} or less" if large else "other nodes"))
     return Placement(
         engines=tuple(
-            replace(seat, cores=()) if not seat.node else seat  # beside the learner vLLM chooses
+            seat if seat.node or here.devices.quota else replace(seat, cores=())  # beside the learner vLLM chooses
             for seat in (engine_seat(cfg, node.devices, 0, i, node_name(node)) for i, node in enumerate(large[:count]))
         ),
         ranks=rank_seats(cfg) if learner else (),

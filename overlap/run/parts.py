@@ -160,6 +160,7 @@ class PartFactory:
             gateway,
             tuple(task.packages),
             None if command else opened_resources(task),
+            self.report_line,
         )
 
     def engine_site(self, engine: int) -> EngineSite | None:

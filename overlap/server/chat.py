@@ -18,8 +18,8 @@ from typing import Any, ParamSpec, TypeVar
 
 from overlap.core import Generator, Packed, Prompt, Request, Spoken, Trajectory, Used
 from overlap.errors import EngineError, EpisodeError, EpisodeOver, RequestRefused, one_line
-from overlap.server.episode_tree import PLAIN, Branch, ChatMessage, EpisodeTree, Turn, message_of
-from overlap.server.reply import Reply, ReplyFinish, ToolCall
+from overlap.server.episode_tree import NO_TOOLS, PLAIN, Branch, ChatMessage, EpisodeTree, Turn, message_of
+from overlap.server.reply import Reply, ReplyFinish, ToolCall, holds_call
 from overlap.server.template import ChatTemplate
 from overlap.server.turn_request import (
     Messages,
@@ -75,7 +75,8 @@ class Chat:
     """One episode's access to the policy; belongs to one event loop. Several turns may be sampled at once.
 
     ``request`` is the episode's; ``slot`` holds its slot in the engine while a turn is sampled; ``reads`` says that
-    answers are parsed for reasoning and tool calls; ``rules`` say what an agent program's requests may ask.
+    answers are parsed for reasoning and tool calls; ``rules`` say what an agent program's requests may ask; ``note`` is
+    told what a person should know, and of which text.
     """
 
     def __init__(
@@ -88,9 +89,11 @@ class Chat:
         *,
         reads: bool = False,
         rules: RequestRules | None = None,
+        note: Callable[[str, str], None] = lambda kind, text: None,
     ) -> None:
         self._request, self._engine, self._template = request, engine, template
         self._budget, self._slot, self._reads, self.rules = budget, slot, reads, rules or RequestRules()
+        self._note = note
         self.episode = EpisodeTree()
         self.over = ""
         """Why no more turns are sampled; "" while they are."""
@@ -99,6 +102,8 @@ class Chat:
         self.asked = 0
         """Number of turns that the engine was asked for."""
         self._asking = self._refusals = 0
+        self.full, self._after_full = False, 0
+        """Whether the last that a program asked for was refused because the dialog fills the context."""
         self._flying, self._closed = set[asyncio.Task[tuple[Trajectory, Spoken]]](), False
         self._thread = asyncio.Lock()
         self.sampled = self.prompted = self.cached = self.unread = self.replayed = self.rerendered = 0
@@ -107,6 +112,11 @@ class Chat:
         self.out_of_time = False
         self.refusal = ""
         """The first refusal of a turn, "" without one."""
+
+    @property
+    def spent(self) -> bool:
+        """Whether a budget is used up, or the context as far as is known."""
+        return bool(self.over) or self.full
 
     @property
     def last(self) -> Turn | None:
@@ -141,11 +151,18 @@ class Chat:
     def deliver(self, reply: Reply) -> None:
         """Note that the reply has arrived: delivered turns are trained on."""
         self.episode.delivered.add(reply.turn.number)
+        self.full = self.full and reply.turn.number < self._after_full
 
     def refuse(self, parameter: str, why: str) -> None:
         """Count a refused request; that the episode is over is no refusal."""
         self.refused[parameter] += 1
         self.refusal = self.refusal or printable(one_line(why, REFUSAL_LETTERS))
+
+    def fill(self) -> None:
+        """Note that a program met the end of the context. Unless a turn that it asks for later arrives, the episode is
+        truncated.
+        """
+        self.full, self._after_full = True, len(self.episode.turns) + self._asking
 
     async def plan(self, wanted: TurnRequest) -> PlannedTurn:
         """Plan a turn. Raises EpisodeOver when turns, tokens or time are used up, ContextFull, and RequestRefused for
@@ -340,11 +357,14 @@ class Chat:
     async def _read(self, trajectory: Trajectory, tools: str) -> Spoken:
         if trajectory.finish == "abort":
             raise EngineError(f"request {trajectory.id} was aborted")
-        if not self._reads or tools == PLAIN:
-            return Spoken(trajectory.text)
-        spoken = await self._engine.parse(trajectory.text, trajectory.token_ids, tools)
-        self.unread += spoken.failed
-        return spoken.whole
+        spoken = Spoken(trajectory.text)
+        if self._reads and tools != PLAIN:
+            spoken = (await self._engine.parse(trajectory.text, trajectory.token_ids, tools)).whole
+        offered = tools not in (PLAIN, NO_TOOLS)
+        if spoken.failed or (offered and not spoken.calls and holds_call(trajectory.text, tools)):
+            self.unread += 1
+            self._note("unread", trajectory.text)
+        return spoken
 
     def _committed(self, planned: PlannedTurn, trajectory: Trajectory, spoken: Spoken) -> Reply:
         text = planned.prefill + spoken.text

@@ -25,6 +25,7 @@ ROLES = {"system": "system", "developer": "system", "user": "user", "assistant":
 
 PLAIN = "plain text"
 """In the place of tools: a turn behind plain text, without a dialog."""
+NO_TOOLS = "[]"
 ARGUMENTS = 100_000
 """Longer arguments of a tool are text, whatever they hold: reading JSON blocks all threads."""
 
@@ -86,7 +87,15 @@ def message_of(raw: Mapping[str, Any]) -> ChatMessage:
     if reasoning is not None and not isinstance(reasoning, str):
         raise ValueError("reasoning must be text")
     name = None if raw.get("name") is None else str(raw["name"])
-    return ChatMessage(ROLES[role], text_of(raw.get("content")), tuple(_calls(raw.get("tool_calls"))), reasoning, name)
+    return ChatMessage(ROLES[role], said_in(raw), tuple(_calls(raw.get("tool_calls"))), reasoning, name)
+
+
+def said_in(raw: Mapping[str, Any]) -> str:
+    """The text of a message; that of a refusal stands in a field of its own. Raises ValueError."""
+    refusal = raw.get("refusal")
+    if refusal is not None and not isinstance(refusal, str):
+        raise ValueError("refusal must be text")
+    return text_of(raw.get("content")) + (refusal or "")
 
 
 def text_of(content: Any) -> str:
@@ -99,12 +108,13 @@ def text_of(content: Any) -> str:
         raise ValueError(f"content must be text, null or a list of parts, not {type(content).__name__}")
     parts = []
     for part in content:
-        if not isinstance(part, Mapping) or part.get("type") not in ("text", "input_text", "output_text"):
-            kind = part.get("type") if isinstance(part, Mapping) else type(part).__name__
+        kind = part.get("type") if isinstance(part, Mapping) else type(part).__name__
+        if not isinstance(part, Mapping) or kind not in ("text", "input_text", "output_text", "refusal"):
             raise ValueError(f"a part of type {shortened(kind)}: only text can be read")
-        if not isinstance(part.get("text"), str):
+        text = part.get("refusal" if kind == "refusal" else "text")
+        if not isinstance(text, str):
             raise ValueError("a part of text without text")
-        parts.append(part["text"])
+        parts.append(text)
     return "".join(parts)
 
 

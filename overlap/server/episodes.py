@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from overlap.clock import PausableClock
 from overlap.config import Config
-from overlap.core import Generator, Part, Prompt, Request, Trajectory, Used
+from overlap.core import Generator, Part, Prompt, Request, Trajectory, Used, shortened
 from overlap.errors import EpisodeError, OverlapError, RequestRefused, RolloutError
 from overlap.server import bounded
 from overlap.server.bounded import IgnoredCancel, OutOfTime, within
@@ -52,6 +52,10 @@ STATES = 64
 """Number of episodes that may hold a program's state at a time; others wait until one of them ends or pauses."""
 _FRAMES = 8
 _OURS = (__file__, bounded.__file__)
+_NOTES = {
+    "unread": "an answer holds what looks like a tool call, and episode.tool_parser={parser!r} reads none in it; such "
+    "answers stay text and are counted (episode/unread)",
+}
 _GIVES = "it must give the answer, text (of a Reply, its text)"
 
 
@@ -137,7 +141,7 @@ class Episodes:
 
     ``judge`` judges in the verifier's pool. ``name`` is what errors call the rollout. ``gateway``, for agent programs,
     is opened by ``start`` and closed by ``close``, as are ``resources``. Code that an episode executes can import
-    ``packages``.
+    ``packages``. ``tell`` prints a line for a person.
     """
 
     def __init__(
@@ -151,11 +155,13 @@ class Episodes:
         gateway: Gateway | None = None,
         packages: tuple[str, ...] = (),
         resources: AbstractAsyncContextManager[Any] | None = None,
+        tell: Callable[[str], None] = lambda line: None,
     ) -> None:
         self._cfg, self._engine, self._template = cfg, engine, template
         self._rollout, self._name, self._judge = rollout, name, judge
         self._places, self._clock = Slots(cfg.rollout.sequences), PausableClock()
         self._gateway, self._resources, self._opened = gateway, resources, AsyncExitStack()
+        self._tell, self._noted = tell, set[str]()
         self._sessions = Sessions(
             min(cfg.rollout.sequences, STATES),
             at_once=cfg.verify.workers,
@@ -211,7 +217,9 @@ class Episodes:
         slot = EpisodeSlot(self._places, request.place, IDLE_S)
         budget = Budget(episode.turns, cfg.behind_prompt, cfg.context_tokens)
         rules = RequestRules(episode.structured, bool(episode.tool_parser), cfg.model.chat_template_kwargs)
-        chat = Chat(request, self._engine, self._template, budget, slot.turn, reads=episode.reads, rules=rules)
+        chat = Chat(
+            request, self._engine, self._template, budget, slot.turn, reads=episode.reads, rules=rules, note=self._note
+        )
         try:
             async with slot.turn():  # nothing of the episode begins before there is room
                 started = monotonic()
@@ -245,9 +253,13 @@ class Episodes:
             raise self._fault(request, error) from error
         except EpisodeError:
             return None
-        except (OverlapError, SandboxError, HarnessCrashed):
+        except (OverlapError, SandboxError):
             raise
         except Exception as error:  # the user's code can raise anything
+            if chat.spent and self._gateway is not None and self._gateway.fault is None:
+                return None  # what a client of the gateway met, however that says so
+            if isinstance(error, HarnessCrashed):
+                raise
             raise self._fault(request, error) from error
         finally:
             await session.close()
@@ -255,6 +267,12 @@ class Episodes:
             kind = "nothing" if answer is None else type(answer).__name__
             raise RolloutError(f"{self._name} gave {kind} for prompt {request.prompt.id!r}; {_GIVES}")
         return None if chat.over else answer
+
+    def _note(self, kind: str, text: str) -> None:
+        """Tell what a person should know, each kind once in a run, with the text that showed it."""
+        if kind not in self._noted:
+            self._noted.add(kind)
+            self._tell(f"{_NOTES[kind].format(parser=self._cfg.episode.tool_parser)}: {shortened(text)}")
 
     def _fault(self, request: Request, error: BaseException) -> RolloutError:
         where = "".join(traceback.format_exception(type(error), error, _theirs(error), limit=-_FRAMES)).rstrip()
@@ -298,6 +316,6 @@ def _trajectory(request: Request, chat: Chat, answer: str | None, started: float
         return replace(whole, mask=mask, spans=branch.spans, finish=branch.finish, turns=len(branch.turns))
 
     first, *others = map(made, branches)
-    finish = "length" if answer is None else first.finish
+    finish = "length" if answer is None or chat.full else first.finish
     forks = tuple(replace(other, text="") for other in others)
     return replace(first, finish=finish, forks=forks, used=chat.used)

@@ -167,6 +167,8 @@ class Gateway:
                 if body is None:
                     why = f"the body is longer than {BODY_BYTES} bytes, or took longer than {BODY_S:g} s"
                     chat.refuse("body", why)
+                    if _length(request) > BODY_BYTES:
+                        chat.fill()
                     return EarlyResponse(session, failed(413, why, connection="close"))
                 if session.ended:  # while its body came
                     raise session.over

@@ -135,5 +135,6 @@ def refused(session: GatewaySession, error: EpisodeError) -> Response:
     param, code = str(error).partition(":")[0], None
     if isinstance(error, ContextFull):
         param, code = "messages", "context_length_exceeded"
+        session.chat.fill()
     found = failure(str(error), "invalid_request_error", None if " " in param else param, code)
     return JSONResponse(found, 400)

@@ -74,7 +74,7 @@ class HarnessRollout:
                 code, tail = await self._run_jailed(self._space, prompt, folder, chat)
             if self._gateway.fault is not None:
                 raise self._gateway.fault
-            if code and not chat.over:
+            if code:
                 raise HarnessCrashed(f"episode.command ended with {code}: {tail or 'it wrote nothing to stderr'}")
             last = chat.last
             said = last.dialog[-1].text if last is not None else ""

@@ -165,9 +165,11 @@ def read_stop(raw: Any) -> tuple[str, ...]:
     return tuple(found)
 
 
-def first_given(raw: Json, *names: str) -> Any:
-    """The first of these fields that is there and not null."""
-    return next((raw[name] for name in names if raw.get(name) is not None), None)
+def smallest_limit(raw: Json, *names: str) -> Any:
+    """The smallest of these fields, or the first that is no number; None where none is given."""
+    given = [raw[name] for name in names if raw.get(name) is not None]
+    wrong = [limit for limit in given if type(limit) is not int]
+    return wrong[0] if wrong else min(given, default=None)
 
 
 def failure(message: str, kind: str, param: str | None = None, code: str | None = None) -> dict[str, Any]:

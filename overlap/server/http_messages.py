@@ -14,16 +14,17 @@ from overlap.server.http_fields import (
     Json,
     event_of,
     failure,
-    first_given,
     forced_form,
     listed_objects,
     read_stop,
+    smallest_limit,
     tool_choice,
 )
 from overlap.server.reply import Reply
 from overlap.server.turn_request import Messages, RequestRules, TurnRequest, text_request, turn_request
 
 _DONE = b"data: [DONE]\n\n"
+_LIMITS = ("max_completion_tokens", "max_tokens")
 
 
 def _read_chat(raw: Json, rules: RequestRules, by_id: Mapping[str, Messages]) -> tuple[TurnRequest, tuple[str, ...]]:
@@ -33,7 +34,7 @@ def _read_chat(raw: Json, rules: RequestRules, by_id: Mapping[str, Messages]) ->
         if tool.get("type", "function") != "function" or not isinstance(function, dict) or not function.get("name"):
             raise RequestRefused(f"tools[{number}]: only functions with a name can be offered")
     ignored = (*forced_form(raw.get("response_format"), "response_format", rules), *tool_choice(raw, tools, rules))
-    limit = first_given(raw, "max_completion_tokens", "max_tokens")
+    limit = smallest_limit(raw, *_LIMITS)
     offered = () if raw.get("tool_choice") == "none" else tools
     messages = listed_objects(raw, "messages", MESSAGES)
     return turn_request(messages, tools=offered, max_tokens=limit, stop=read_stop(raw.get("stop"))), ignored
@@ -69,7 +70,7 @@ def _read_text(raw: Json, rules: RequestRules, by_id: Mapping[str, Messages]) ->
     if not prompt or not (ids or isinstance(prompt, str)):
         raise RequestRefused("prompt: use one text, or one list of token ids")
     ignored = forced_form(raw.get("response_format"), "response_format", rules)
-    return text_request(prompt, raw.get("max_tokens"), read_stop(raw.get("stop"))), ignored
+    return text_request(prompt, smallest_limit(raw, *_LIMITS), read_stop(raw.get("stop"))), ignored
 
 
 def _text_choice(text: str, finish: str | None) -> dict[str, Any]:

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import json
+import re
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from overlap.server.episode_tree import Turn
 
 ReplyFinish = Literal["stop", "length", "tool_calls"]
+_CALLS = re.compile(
+    r"<\|?(?:tool|function)_calls?\b|<function=|\[TOOL_CALLS\]|<\|python_tag\|>|<｜tool▁call|<\|action_start\|>|functools\["
+)
+"""How models begin a call of a tool."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,3 +47,14 @@ class Reply:
             calls = [(call.id, {"name": call.name, "arguments": call.arguments}) for call in self.calls]
             found["tool_calls"] = [{"id": id, "type": "function", "function": function} for id, function in calls]
         return found
+
+
+def holds_call(text: str, tools: str) -> bool:
+    """Whether an answer's text looks like a call of one of these tools (JSON), in any of the usual forms."""
+    if _CALLS.search(text):
+        return True
+    called = "|".join(re.escape(str((tool.get("function") or tool).get("name"))) for tool in json.loads(tools))
+    forms = (rf'"name"\s*:\s*"(?:{called})"', rf"\bfunctions\.(?:{called})\b", rf'<invoke name="(?:{called})"')
+    return bool(
+        re.search("|".join(forms), text) or re.match(rf"\s*\[?\s*(?:{called})\(.*\)\s*\]?\s*\Z", text, re.DOTALL)
+    )

@@ -19,7 +19,7 @@ from overlap.core import unicode_of
 from overlap.errors import EpisodeError, RequestRefused, one_line
 from overlap.server.episode_tree import text_of
 from overlap.server.template_messages import Raw, called_oddly, calls_apart, plain_message
-from overlap.server.template_notes import ASKED, template_notes
+from overlap.server.template_notes import ASKED, TOOL, TOOL_NAME, called_tool, template_notes
 from overlap.server.turn_request import context_full
 
 DUMMY = "ovl7dummy"
@@ -97,6 +97,17 @@ class ChatTemplate:
     def says(self, text: str, *, special: bool = False) -> list[int]:
         """Ids of plain text; with ``special``, those that the tokenizer adds to a text of its own included."""
         return self._ids(text, special=special)
+
+    @property
+    def shows_calls(self) -> str:
+        """A call of a tool as this template shows it; "" where it shows none."""
+        answer, *_ = called_tool(1)
+        try:
+            front, shown, rest = self._text([*ASKED, answer], [TOOL], False).rpartition(TOOL_NAME)
+        except EpisodeError:
+            return ""
+        head = self._text([*ASKED, _answer()], [TOOL], False).rpartition(DUMMY)[0]
+        return front.removeprefix(head) + shown + rest.removesuffix(self._end) if front.startswith(head) else ""
 
     def shows(self, word: str, messages: Sequence[Raw], tools: Sequence[Raw] = ()) -> bool:
         """Whether a word of a dialog is in what the policy sees."""

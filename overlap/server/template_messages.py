@@ -7,14 +7,14 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from overlap.server.episode_tree import ARGUMENTS, ROLES, text_of
+from overlap.server.episode_tree import ARGUMENTS, ROLES, said_in
 
 Raw = Mapping[str, Any]
 
 
 def plain_message(raw: Raw) -> dict[str, Any]:
     """A message with text, known roles, and arguments of tools as objects."""
-    plain: dict[str, Any] = {"role": ROLES[raw["role"]], "content": text_of(raw.get("content"))}
+    plain: dict[str, Any] = {"role": ROLES[raw["role"]], "content": said_in(raw)}
     plain |= {name: raw[name] for name in ("name", "tool_call_id") if raw.get(name) is not None}
     if (reasoning := raw.get("reasoning", raw.get("reasoning_content"))) is not None:
         plain["reasoning_content"] = reasoning

@@ -11,9 +11,10 @@ if TYPE_CHECKING:
     from overlap.server.template import ChatTemplate
 
 ASKED: list[dict[str, Any]] = [{"role": "user", "content": "ovl7asked"}]
-_TOOL = {
+TOOL_NAME = "ovl7tool"
+TOOL = {
     "type": "function",
-    "function": {"name": "ovl7tool", "description": "", "parameters": {"type": "object", "properties": {}}},
+    "function": {"name": TOOL_NAME, "description": "", "parameters": {"type": "object", "properties": {}}},
 }
 _ANEW = "opens a branch and is rendered anew (episode/rerendered_tokens)"
 
@@ -33,7 +34,7 @@ def _on_thoughts(template: ChatTemplate) -> Iterator[str]:
     """Earlier reasoning in a field of its own, or marked in the text."""
     apart = _said("ovl7said") | {"reasoning_content": "ovl7thought"}
     inline = _said("<think>\novl7thought\n</think>\n\novl7said")
-    answer, *results = _called(1)
+    answer, *results = called_tool(1)
     called = [answer | {"reasoning_content": "ovl7thought"}, *results]
     left_out = any(
         template.shows("ovl7thought", [*ASKED, *dialog]) and not template.shows("ovl7thought", [*ASKED, *dialog, *more])
@@ -45,18 +46,18 @@ def _on_thoughts(template: ChatTemplate) -> Iterator[str]:
 
 
 def _on_tools(template: ChatTemplate) -> Iterator[str]:
-    if not template.shows("ovl7tool", ASKED, [_TOOL]):
+    if not template.shows(TOOL_NAME, ASKED, [TOOL]):
         yield "it has no place for tools: a policy learns of them only what the messages say"
-    elif "ovl7tool" in (template.tail(_said("ovl7said"), ASKED, [_TOOL]) or ""):
+    elif TOOL_NAME in (template.tail(_said("ovl7said"), ASKED, [TOOL]) or ""):
         yield "it shows the tools with the last message of a user: in a dialog that goes on they stand once for each"
-    one, two = ([*ASKED, *_called(count)] for count in (1, 2))
-    goes_on = all(template.tail(answer, results, [_TOOL]) is not None for _, answer, *results in (one, two))
-    if not template.takes(one, [_TOOL]):
+    one, two = ([*ASKED, *called_tool(count)] for count in (1, 2))
+    goes_on = all(template.tail(answer, results, [TOOL]) is not None for _, answer, *results in (one, two))
+    if not template.takes(one, [TOOL]):
         behind = "behind one, only a history that is as it was can go on" if goes_on else "a turn behind one is refused"
         yield f"it takes no tool calls: {behind}"
-    elif not template.takes(two, [_TOOL]):
+    elif not template.takes(two, [TOOL]):
         yield "it takes one tool call per answer: several are shown as answers of one call each"
-    if template.continues and template.takes(one, [_TOOL]) and not goes_on:
+    if template.continues and template.takes(one, [TOOL]) and not goes_on:
         yield f"it shows a tool call otherwise once its result is there: each turn behind one {_ANEW}"
 
 
@@ -64,9 +65,9 @@ def _said(text: str) -> dict[str, Any]:
     return {"role": "assistant", "content": text}
 
 
-def _called(count: int) -> list[dict[str, Any]]:
+def called_tool(count: int) -> list[dict[str, Any]]:
     """An answer with so many calls, and their results. Some templates take no ids but of nine digits."""
     ids = [f"00000000{number}" for number in range(count)]
-    calls = [{"type": "function", "id": id, "function": {"name": "ovl7tool", "arguments": {}}} for id in ids]
-    results = [{"role": "tool", "name": "ovl7tool", "tool_call_id": id, "content": "ovl7result"} for id in ids]
+    calls = [{"type": "function", "id": id, "function": {"name": TOOL_NAME, "arguments": {}}} for id in ids]
+    results = [{"role": "tool", "name": TOOL_NAME, "tool_call_id": id, "content": "ovl7result"} for id in ids]
     return [_said("") | {"tool_calls": calls}, *results]

@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-import os
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -47,6 +46,7 @@ from recipes.code_rl.evaluation_sets import (
     requested_sets,
 )
 from recipes.code_rl.task import SPLITS
+from sandbox.pool import cores
 
 _CONFIGS = Path(__file__).parent / "configs"
 DEFAULT_CONFIG = _CONFIGS / "cpu_smollm2.yaml"
@@ -205,7 +205,7 @@ def fitting_here() -> dict[str, int]:
     gpus = len(devices_here().names)
     parallel = max(n for n in (1, 2, 4) if max(1, gpus) % n == 0)
     engines = {"rollout.tensor_parallel": parallel, "rollout.replicas": 0}
-    return {"verify.workers": max(1, (os.cpu_count() or 1) // 2), **engines}
+    return {"verify.workers": max(1, cores() // 2), **engines}
 
 
 def evaluation_of(args: argparse.Namespace) -> Evaluation:

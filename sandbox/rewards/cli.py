@@ -8,7 +8,6 @@ from __future__ import annotations
 import argparse
 import json
 import math
-import os
 from collections.abc import Callable, Iterable
 from dataclasses import asdict
 from pathlib import Path
@@ -44,8 +43,10 @@ that would fill its memory or its process table run only with --harmful.
 _TARGET: Final = "module:function"
 
 
-def add_parsers(actions: Any, judge: Callable[[Problem, Program], Judgement]) -> None:
-    """`actions`: the subparsers of the main parser. `judge` says what the sandbox makes of a program of the zoo."""
+def add_parsers(actions: Any, judge: Callable[[Problem, Program], Judgement], cores: int) -> None:
+    """`actions`: the subparsers of the main parser. `judge` says what the sandbox makes of a program of the zoo;
+    `cores` is the number of those that calls may use.
+    """
     zoo = actions.add_parser(
         "zoo",
         help="run the hack zoo against a reward function, or list it",
@@ -76,7 +77,6 @@ def add_parsers(actions: Any, judge: Callable[[Problem, Program], Judgement]) ->
         help="one sample: program, problem, what the function and the sandbox say of it, and why",
     )
     check.set_defaults(action=_check, judge=judge)
-    cores = len(os.sched_getaffinity(0))
     for part in (zoo, check):
         part.add_argument("--style", choices=("auto", *STYLES), default="auto", help="how the function is called")
         text = (

@@ -1,6 +1,7 @@
 """An agent program without any library: ``python tiny_agent.py WHAT`` speaks to the gateway and does what it is told.
 
-Turns: it asks, appends the answer, asks again, ``TURNS`` times; then it does WHAT.
+Turns: it asks, appends the answer, asks again, ``TURNS`` times; then it does WHAT. A message behind an answer has
+``LETTERS`` letters more.
 """
 
 from __future__ import annotations
@@ -41,11 +42,14 @@ def main() -> None:
             print(f"status {error.code}", file=sys.stderr)
             if what == "stays":
                 time.sleep(1000)
-            sys.exit(4)
-        messages.append({"role": "user", "content": f"turn {turn}"})
+            if what in ("forgets", "forgets and crashes"):
+                messages = messages[:1]
+                continue
+            sys.exit(0 if what == "gives up" else 4)
+        messages.append({"role": "user", "content": f"turn {turn}" + "x" * int(os.environ.get("LETTERS", "0"))})
     if what == "writes":
         Path("answer.txt").write_text(f"written: {messages[-2]['content']}")
-    elif what == "crashes":
+    elif what in ("crashes", "forgets and crashes"):
         sys.exit("it broke")
     elif what == "leaves":
         leave_processes()

@@ -44,6 +44,48 @@ def test_an_output_without_weight_versions_or_with_an_unknown_end_is_an_error():
         generate_api._finish("r", "repetition")
 
 
+PIECES = (b"\n\nab", b"\xc3", b"\xa9", b"x", b"y\n\nz", b"!", b" ")
+
+
+@pytest.mark.parametrize(
+    ("prompt", "said", "stop", "text", "kept", "finish"),
+    [
+        ((0,), (3, 4), ("\n\n",), "xy\n\n", 2, "stop"),  # the rest of a token behind the stop string
+        ((0,), (3, 4), ("\n\nz", "y\n"), "xy\n", 2, "stop"),
+        ((0,), (3, 3), ("\n\n",), "xx", 2, "length"),
+        ((0, 1), (3, 5, 4, 3, 6), ("\n\n",), "x!y\n\n", 3, "stop"),  # as if it had ended there
+        ((0, 1), (2, 3, 5), ("\n\n",), "\ufffdx!", 3, "length"),
+        ((0, 1), (3, 5, 3), ("x!",), "x!", 2, "stop"),
+        ((0, 1), (3, 5), (), "x!", 2, "length"),
+    ],
+)
+def test_a_text_is_that_of_the_sampled_tokens_up_to_a_stop_string(prompt, said, stop, text, kept, finish):
+    """vLLM's own text of an answer behind half a character holds the prompt, and stop strings in it."""
+    asked = []
+
+    class Speaking:
+        def get_tokenizer(self):
+            return SimpleNamespace(decode=lambda ids, **_: b"".join(PIECES[id] for id in ids).decode(errors="replace"))
+
+        async def generate(self, tokens, params, id, priority):
+            asked.append(params)
+            spans = [SimpleNamespace(version="0", start=0, end=1), SimpleNamespace(version="1", start=1, end=len(said))]
+            output = SimpleNamespace(token_ids=said, logprobs=SimpleNamespace(logprobs=[-1.0] * len(said)), text="no")
+            output.finish_reason, output.weight_versions = "stop" if stop and finish == "stop" else "length", spans
+            yield SimpleNamespace(finished=True, outputs=[output])
+
+    vllm = SimpleNamespace(
+        SamplingParams=lambda **params: params,
+        TokensPrompt=lambda **prompt: prompt,
+        RequestOutputKind=SimpleNamespace(FINAL_ONLY="final"),
+    )
+    engine = generate_api.VllmEngine(Speaking(), vllm, spec(), True)
+    found = asyncio.run(engine.sample(prompt, "g0s0", Sampling(1.0, 9, stop, 0, 1, 1.0)))
+    assert (found.text, found.token_ids, found.finish) == (text, said[:kept], finish)
+    assert len(found.logprobs) == found.spans[-1].end == kept
+    assert (asked[0]["stop"], asked[0]["detokenize"]) == (([], False) if 1 in prompt else (list(stop), bool(stop)))
+
+
 @pytest.mark.parametrize("top_p", [1.0, 0.95])
 def test_the_engine_draws_by_the_law_of_the_request(top_p):
     asked = []

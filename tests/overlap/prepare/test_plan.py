@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -157,7 +158,7 @@ def test_who_rolls_episodes_out_is_told_with_their_bounds():
     ((name, line),) = lines(Talking())
     assert name == "episodes"
     assert line.endswith("Talking.rollout: up to 3 turns, 900 tokens after the prompt, 600 s; " + MASKED)
-    (_, line), (name, asked) = lines(object(), "episode.command=./agent --fast")
+    (_, line), (name, asked), _ = lines(object(), "episode.command=./agent --fast")
     assert name == "requests"
     assert "have no effect (episode.structured=ignore); no tool call is read" in asked
     (_, asked) = lines(object(), "episode.command=a", "episode.structured=refuse", "episode.tool_parser=hermes")[1]
@@ -170,7 +171,7 @@ def test_who_rolls_episodes_out_is_told_with_their_bounds():
     assert line.endswith(
         f"256 tokens after the prompt, 600 s; {MASKED}; one response may use up all tokens (episode.tokens)"
     )
-    (_, line), _ = lines(Talking(), "episode.command=./agent")
+    (_, line), *_ = lines(Talking(), "episode.command=./agent")
     assert "'./agent', in place of " in line
     assert line.partition(": ")[0].endswith("Talking.rollout")
 
@@ -191,12 +192,50 @@ class _Bare(Letters):
         return super().apply_chat_template(messages, None, *args, **kwargs)
 
 
+class _Silent(Letters):
+    """Its template shows no calls."""
+
+    def rendered(self, messages, number):
+        bare = [{name: value for name, value in message.items() if name != "tool_calls"} for message in messages]
+        return super().rendered(bare, number)
+
+
+@pytest.mark.parametrize(
+    ("parser", "tokenizer", "told"),
+    [
+        (
+            "",
+            Letters(),
+            r"^read by nothing, so a call stays text: set episode.tool_parser; .* shows one as '\[.*ovl7tool.*\]'",
+        ),
+        ("", _Silent(), r"^read by nothing, .* shows none"),
+        ("llama3_json", _Silent(), r"^read by episode.tool_parser=llama3_json, but .* nothing says that it fits"),
+        ("hermes", Letters(), r"^read by episode.tool_parser=hermes, which has to fit: .* shows one as '\[.*ovl7tool"),
+    ],
+)
+@pytest.mark.parametrize("endpoint", [True, False])
+def test_what_reads_the_calls_of_tools_is_told_beside_a_call_as_the_template_shows_it(
+    parser: str, tokenizer: Letters, told: str, endpoint: bool
+) -> None:
+    class Asking:
+        async def rollout(self, prompt, chat, sandbox): ...
+
+    Asking.endpoint = endpoint
+    cfg = load_config(None, [f"episode.tool_parser={parser}"] if parser else [])
+    lines = dict(episode_lines(SimpleNamespace(cfg=cfg, task=Asking(), tokenizer=tokenizer)))
+    if endpoint or parser:
+        assert re.search(told, lines["tool calls"])
+        assert "counted (episode/unread)" in lines["tool calls"]
+    else:
+        assert "tool calls" not in lines
+
+
 def test_what_a_chat_template_does_with_episodes_is_in_the_plan_and_one_that_takes_none_is_refused():
     def planned(tokenizer):
         cfg = load_config(None, ["episode.command=./agent"])
         return episode_lines(SimpleNamespace(cfg=cfg, task=object(), tokenizer=tokenizer))
 
-    assert [name for name, _ in planned(Letters())] == ["episodes", "requests"]
+    assert [name for name, _ in planned(Letters())] == ["episodes", "requests", "tool calls"]
     assert [line for name, line in planned(_Bare()) if name == "chat template"] == [
         "it has no place for tools: a policy learns of them only what the messages say"
     ]

@@ -8,13 +8,14 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from chats import EPISODES, Letters, Voice, one, prompt, rolling, user
+from chats import EPISODES, Letters, Voice, never, one, prompt, rolling, user
+from gateways import TOOLS
 
 from overlap.clock import now
 from overlap.config import EpisodeConfig, RolloutConfig
-from overlap.core import Prompt, Request, Trajectory
+from overlap.core import Prompt, Request, Spoken, Trajectory
 from overlap.errors import EngineError, EpisodeOver, RolloutError
-from overlap.server import Chat, EpisodeSandbox
+from overlap.server import Chat, ChatTemplate, EpisodeSandbox, episodes
 from sandbox.core import Case, Problem, Program
 from sandbox.errors import WorkerDied
 
@@ -70,6 +71,46 @@ def test_what_was_left_comes_back_as_forks_and_every_token_counts_once() -> None
     assert [sum(branch.mask) or len(branch.token_ids) for branch in made.branches] == [4, 2, 3]
     assert made.sampled == 9
     assert [branch.text for branch in made.branches] == ["xxx", "", ""]
+
+
+CALL = '<tool_call>\n{"name": "f", "arguments": {}}\n</tool_call>'
+
+
+@pytest.mark.parametrize(
+    ("text", "offered", "parser", "unread"),
+    [
+        (CALL, TOOLS, "", True),
+        (CALL, TOOLS, "unfit", True),
+        (CALL, TOOLS, "fit", False),
+        (CALL, (), "", False),
+        ('{"name": "f", "parameters": {"x": 1}}', TOOLS, "", True),
+        ('{"name": "g", "parameters": {"x": 1}}', TOOLS, "", False),
+        ("[f(x=1)]", TOOLS, "", True),
+        ("print(f(x=1))", TOOLS, "", False),
+        ("<function=f>\n</function>", TOOLS, "", True),
+        ("functions.f:0", TOOLS, "", True),
+        ("I would call f.", TOOLS, "", False),
+    ],
+)
+def test_an_answer_with_a_call_that_nothing_reads_is_counted_and_the_first_is_told(
+    text: str, offered: Any, parser: str, unread: bool
+) -> None:
+    class Parsing(Voice):
+        async def parse(self, text: str, token_ids: Any, tools: str) -> Spoken:
+            return Spoken("", calls=(("f", "{}"),)) if parser == "fit" else Spoken(text)
+
+    async def rollout(prompt: Any, chat: Chat, sandbox: EpisodeSandbox) -> str:
+        for _ in range(2):
+            await chat.say([user("x")], tools=offered)
+        return "done"
+
+    told = list[str]()
+    cfg = replace(EPISODES, episode=EpisodeConfig(tokens=2000, tool_parser=parser))
+    voice = Parsing(lambda request: (text, "stop"))
+    engine = episodes(cfg, voice, ChatTemplate(Letters()), rollout, "Mine.rollout", never, tell=told.append)
+    made = asyncio.run(engine.generate(Request(4, 2, prompt())))
+    assert made.used.unread == 2 * unread
+    assert [line.partition(", and ")[0] for line in told] == ["an answer holds what looks like a tool call"] * unread
 
 
 @pytest.mark.parametrize("caught", [True, False])

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from chats import Voice, planned, user
+from chats import Letters, Voice, planned, user
 from gateways import CHAT, TOOLS, Session, Waiting, opened, played
 
 from overlap.core import Request, Spoken, Trajectory
@@ -208,6 +208,49 @@ async def test_an_episode_over_its_budget_is_told_so_in_a_way_in_which_no_client
     assert got.json()["error"]["type"] == "not_found_error"
     assert "had its 1 turns (episode.turns)" in got.json()["error"]["message"]
     assert s.chat.over
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        {"content": [{"type": "refusal", "refusal": "no"}]},
+        {"content": [{"type": "text", "text": "n"}, {"type": "refusal", "refusal": "o"}], "refusal": None},
+        {"content": None, "refusal": "no"},
+        {"refusal": "no"},
+        {"content": "n", "refusal": "o"},
+    ],
+)
+@played()
+async def test_a_refusal_is_text(s: Session, message: dict[str, Any]) -> None:
+    assert (await s.ask(user("x"), {"role": "assistant", **message}, user("y"))).status_code == 200
+    assert "assistant\nno<|im_end|>" in Letters().decode(s.voice.seen[-1].prompt.token_ids)
+
+
+@pytest.mark.parametrize("message", [{"content": [{"type": "refusal", "text": "no"}]}, {"refusal": 7}])
+@played()
+async def test_a_refusal_that_is_no_text_is_refused(s: Session, message: dict[str, Any]) -> None:
+    assert (await s.ask(user("x"), {"role": "assistant", **message}, user("y"))).status_code == 400
+
+
+@pytest.mark.parametrize(
+    ("limits", "tokens"),
+    [
+        ({"max_tokens": 5, "max_completion_tokens": 50}, 5),
+        ({"max_tokens": 50, "max_completion_tokens": 5}, 5),
+        ({"max_tokens": 5, "max_completion_tokens": None}, 5),
+        ({"max_tokens": 5, "max_completion_tokens": "50"}, None),
+        ({"max_tokens": 0, "max_completion_tokens": 50}, None),
+    ],
+)
+@pytest.mark.parametrize("route", ["chat/completions", "completions"])
+@played(lambda: Voice(lambda request: ("abcdefghijklmnop", "stop")))
+async def test_the_smaller_of_two_limits_holds(
+    s: Session, route: str, limits: dict[str, Any], tokens: int | None
+) -> None:
+    asked = {"messages": [user("x")]} if route.startswith("chat") else {"prompt": "x"}
+    got = await s.client.post(f"/{route}", json=asked | limits)
+    assert got.status_code == (400 if tokens is None else 200)
+    assert tokens is None or got.json()["usage"]["completion_tokens"] == tokens
 
 
 @played(context=100)

@@ -49,6 +49,25 @@ def test_one_whose_budget_is_used_up_is_truncated_however_it_ends(tmp_path) -> N
     assert (made.finish, made.failure, made.text) == ("length", "", "a3")
 
 
+@pytest.mark.parametrize(
+    ("what", "letters", "finish", "crashed"),
+    [
+        ("ends", 200, "length", False),
+        ("ends", 100_000, "length", False),
+        ("ends", 17 << 20, "length", False),
+        ("gives up", 200, "length", False),
+        ("forgets", 200, "stop", False),
+        ("forgets and crashes", 200, "abort", True),
+    ],
+)
+def test_one_that_meets_the_end_of_the_context_is_truncated_unless_it_goes_on(
+    tmp_path, what: str, letters: int, finish: str, crashed: bool
+) -> None:
+    made = rolled(tmp_path, f"TURNS=30 LETTERS={letters} {AGENT} '{what}'", turns=40)
+    assert (made.finish, bool(made.failure)) == (finish, crashed)
+    assert crashed or made.text.startswith("a")
+
+
 def test_one_that_stays_when_its_budget_is_used_up_is_ended(tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(harness_, "GRACE_S", 0.1)
     made = rolled(tmp_path, f"TURNS=5 {AGENT} stays", turns=2)
