@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from sandbox.rewards import cli as cli
     from sandbox.rewards.answer_text import answer_behind, program_of_answer
     from sandbox.rewards.contest import CONTEST_MODULES, CONTEST_PREAMBLE
-    from sandbox.rewards.extract import extract_program, fenced_blocks
+    from sandbox.rewards.extract import extract_program, fence_tags, fenced_blocks
     from sandbox.rewards.function_path import named_function
     from sandbox.rewards.ground_truth import problem_in, problem_of
     from sandbox.rewards.outcome import Outcome, Reward, all_or_nothing, masked_if_weak, score, share_of_cases
@@ -34,6 +34,7 @@ __all__ = [
     "answer_behind",
     "cli",
     "extract_program",
+    "fence_tags",
     "fenced_blocks",
     "find_style",
     "masked_if_weak",

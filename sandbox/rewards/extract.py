@@ -47,13 +47,18 @@ def extract_program(
         blocks = list(fenced_blocks(answer)) if answer.startswith(prefill) else []
         chosen = blocks[len(list(fenced_blocks(prefill))) - 1].code if blocks else ""
     else:
-        table = find_language(language)
-        tags = {table.name, *table.aliases, *_FURTHER.get(table.name, ())}
+        tags = fence_tags(language)
         blocks = list(fenced_blocks(without_thoughts(answer, thinks=thinks)))
         tagged = [block.code for block in blocks if block.tag in tags]
         plain = [block.code for block in blocks if not block.tag]
         chosen = (tagged or plain or [""])[-1]
     return chosen if chosen.strip() else ""
+
+
+def fence_tags(language: str) -> frozenset[str]:
+    """Tags of the blocks in a language: its names and other ones that are in use, in lower case."""
+    table = find_language(language)
+    return frozenset((table.name, *table.aliases, *_FURTHER.get(table.name, ())))
 
 
 def without_stop(answer: str, stop: Sequence[str]) -> str:

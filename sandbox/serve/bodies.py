@@ -11,11 +11,13 @@ from starlette.requests import Request
 from starlette.types import Receive, Scope
 
 from sandbox.core import quoted
-from sandbox.serve.bounds import Bounds
+from sandbox.serve.bounds import PYTHON_BYTES, Bounds
 from sandbox.serve.service import Place
 
 VALUES: Final = 1_000_000
 """Of one body: more are parsed so slowly that every other client waits."""
+TEXT_VALUES: Final = 200_000
+"""Of one text inside a body that is JSON itself."""
 _MARKS: Final = (b",", b"[", b"{")
 _DISCARDED: Final = 2
 """A body of up to so many times the limit is read, and forgotten."""
@@ -103,6 +105,12 @@ def count_values(body: bytes, most: int) -> int:
         return quotes // 2
     outside = b"".join(plain.split(b'"')[::2])
     return sum(map(outside.count, _MARKS))
+
+
+def check_python(where: str, text: str) -> None:
+    """Raise Refused for a text that takes too long to be parsed as Python."""
+    if len(text) > PYTHON_BYTES:
+        raise Refused(413, f"{where}: {len(text)} characters of Python; at most {PYTHON_BYTES} are parsed")
 
 
 def check_fields(body: Mapping[str, Any], known: Collection[str], required: Collection[str] = ()) -> None:

@@ -1,6 +1,6 @@
 """Stands before the routes: who may ask, what is in hand, bodies within bounds, errors as answers.
 
-    token ──▶ place ──▶ body ──▶ route, until the client leaves ──▶ counted
+    origin ──▶ token ──▶ place ──▶ body ──▶ route, until the client leaves ──▶ counted
 
 waits for: the body, the route, the client's end; each with a deadline or the connection as its closer
 A route finds the whole body in the request, and raises what it cannot answer. When the client leaves, it is cancelled.
@@ -11,13 +11,17 @@ from __future__ import annotations
 import asyncio
 import base64
 import hmac
+import ipaddress
+import socket
 import time
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
 from typing import Final
+from urllib.parse import urlsplit
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from sandbox.core import quoted
 from sandbox.serve.answers import error_response
 from sandbox.serve.bodies import ClientGone, Refused, receive_body
 from sandbox.serve.service import Busy, Draining, Service
@@ -25,6 +29,7 @@ from sandbox.serve.service import Busy, Draining, Service
 OPEN_PATHS: Final = frozenset({"/health"})
 """Answered without a token: they tell nothing of programs."""
 _PART_BYTES: Final = 256 << 10
+_OWN_NAME: Final = socket.gethostname().lower()
 
 
 class Guard:
@@ -65,6 +70,7 @@ class Guard:
 
     async def _answer(self, scope: Scope, receive: Receive, answer: _Answer) -> None:
         bodiless = scope["method"] in ("GET", "HEAD")
+        _check_source(scope, known=bool(self.service.token))
         is_open = not self.service.token or (bodiless and scope["path"] in OPEN_PATHS)
         if not is_open and not _knows(scope, self.service.token):
             raise Refused(401, "the server's token is missing or wrong: send Authorization: Bearer TOKEN")
@@ -127,9 +133,31 @@ async def _until_gone(app: ASGIApp, scope: Scope, body: bytes, receive: Receive,
         await asyncio.gather(work, leaving, return_exceptions=True)
 
 
+def _check_source(scope: Scope, *, known: bool) -> None:
+    """Raise Refused for a request that a web page of another site sent from a browser: by its Origin, or, where no
+    token is asked for, by a Host that somebody else's name server may point here (DNS rebinding). Addresses, names
+    without a dot and this machine's own are nobody else's.
+    """
+    host, origin = (_header(scope, name).decode("latin-1").lower() for name in (b"host", b"origin"))
+    if origin and origin.partition("://")[2] != host:
+        raise Refused(403, f"origin={quoted(origin)}: pages of other sites may not ask this server")
+    try:
+        name = urlsplit(f"//{host}").hostname or ""
+        if not known and "." in name and name != _OWN_NAME and not name.endswith(".localhost"):
+            ipaddress.ip_address(name)
+    except ValueError:
+        way_out = "may be pointed here by anybody: ask by address or by a name without dots, or start it with --token"
+        raise Refused(403, f"host={quoted(host)}: without a token a name {way_out}") from None
+
+
+def _header(scope: Scope, wanted: bytes) -> bytes:
+    """The first header of a name; empty where there is none."""
+    return next((value for name, value in scope["headers"] if name == wanted), b"")
+
+
 def _knows(scope: Scope, token: str) -> bool:
     """Whether the request brings the token: as Bearer, or as the password in the URL of a client that has only that."""
-    given = next((value for name, value in scope["headers"] if name == b"authorization"), b"")
+    given = _header(scope, b"authorization")
     kind, _, key = given.strip().partition(b" ")
     if kind.lower() == b"basic":
         with suppress(ValueError):

@@ -13,15 +13,19 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, Final
 
 from sandbox.core import Problem
+from sandbox.errors import InvalidProblem
 from sandbox.pool import Pool
-from sandbox.serve.bounds import RETRY_S, SESSION_LIMITS, Bounds
+from sandbox.serve.bounds import PYTHON_BYTES, RETRY_S, SESSION_LIMITS, Bounds
 from sandbox.serve.counts import ServerCounts
 from sandbox.serve.kept_problems import KeptProblems
 from sandbox.serve.shared_counts import SharedCounts
 from sandbox.session import Sessions
+
+_NO_PYTHON: Final = frozenset(("input", "inputs", "output", "outputs", "expected"))
+"""Fields of a label whose texts are data of a program."""
 
 
 class Busy(Exception):
@@ -50,6 +54,22 @@ class Place:
                        f"{self.service.bounds.held_bytes} are held")  # fmt: skip
         self.bytes += count
         self.service.held_bytes += count
+
+
+def python_characters(given: Any) -> int:
+    """Characters of a problem or of a label that are parsed as Python: those of its asserts."""
+    match given:
+        case str():
+            return len(given)
+        case {"cases": list(cases), "kind": kind}:
+            return python_characters([case.get("input") for case in cases if isinstance(case, dict)]) * (
+                kind == "assert"
+            )
+        case list():
+            return sum(map(python_characters, given))
+        case dict():
+            return sum(python_characters(part) for name, part in given.items() if name not in _NO_PYTHON)
+    return 0
 
 
 @dataclass(eq=False)
@@ -87,8 +107,11 @@ class Service:
 
     def problem(self, given: Any, make: Callable[[Any], Problem] = Problem.of) -> Problem:
         """The problem of a JSON object, or what ``make`` reads in another value. Equal ones give the same problem,
-        which is checked and sent to the pool once. Raises InvalidProblem.
+        which is checked and sent to the pool once. Raises InvalidProblem, also where parsing its asserts would hold
+        every other client up.
         """
+        if (count := python_characters(given)) > PYTHON_BYTES:
+            raise InvalidProblem(f"{count} characters of asserts; a server parses at most {PYTHON_BYTES} of a problem")
         return self._problems.find(given, make)
 
     def problem_name(self, problem: Problem) -> str:

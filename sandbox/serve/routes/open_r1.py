@@ -22,11 +22,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from sandbox.core import Problem, Program
+from sandbox.core import SOURCE_BYTES_MAX, Problem, Program
 from sandbox.errors import InvalidProblem, SandboxError
 from sandbox.rewards import share_of_cases
 from sandbox.serve.answers import AsciiJson
-from sandbox.serve.bodies import Json, Refused, read_json
+from sandbox.serve.bodies import TEXT_VALUES, Json, Refused, count_values, read_json
 from sandbox.serve.bounds import JOBS_MAX, RUN_S_MAX, SESSION_LIMITS
 from sandbox.serve.openapi import post
 from sandbox.serve.routes.shared import fields
@@ -63,6 +63,9 @@ async def _execute(service: Service, body: Json) -> list[Json]:
         raise Refused(422, f"languages: {unknown[0]!r}: scripts are in python here")
     if len(scripts) > JOBS_MAX:
         raise Refused(413, f"scripts: {len(scripts)} of them; at most {JOBS_MAX} are taken")
+    for number, script in enumerate(scripts):
+        if len(script) > SOURCE_BYTES_MAX:
+            raise Refused(413, f"scripts[{number}]: {len(script)} characters; at most {SOURCE_BYTES_MAX} are run")
     timeout_s = fields.above_zero(body, "timeout", 30.0, most=RUN_S_MAX)
     places = asyncio.Semaphore(4 * service.pool.workers)
     return await all_of(_one(service, script, timeout_s, places) for script in scripts)
@@ -100,6 +103,8 @@ def taken_apart(script: str) -> tuple[str, list[Json]] | None:
     """Program and tests of a script that is open-r1's grader; None for another script. Raises InvalidProblem."""
     if "evaluate_code(code_snippet, test_cases)" not in script:
         return None
+    if count_values(script.encode("utf-8", "surrogatepass"), TEXT_VALUES) > TEXT_VALUES:
+        return None  # no grader, whose tests are one text: parsing it would hold every other client up
     try:
         tree = ast.parse(_dedented(script)).body
     except (SyntaxError, ValueError, RecursionError, MemoryError):

@@ -8,6 +8,7 @@ OpenRLHF asks again, and no sample gets a 0 for it.
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any, Final
 
 from starlette.requests import Request
@@ -49,7 +50,10 @@ async def _openrlhf(service: Service, body: Json, name: str) -> Json:
     given = body.get("labels")
     if not isinstance(given, list) or not len(queries) == len(prompts) == len(given):
         raise Refused(422, "query, prompts and labels: must be lists of the same length")
-    labels = [label_of(service, f"labels[{n}]", label) for n, label in enumerate(given)]
+    labels = []
+    for n, label in enumerate(given):
+        labels.append(label_of(service, f"labels[{n}]", label))
+        await asyncio.sleep(0)  # others are answered between
     answers = [_answer(n, *pair) for n, pair in enumerate(zip(queries, prompts, strict=True))]
     pairs = zip(answers, labels, strict=True)
     found = await all_of(label_reward(service, answer, label, name) for answer, label in pairs)

@@ -55,7 +55,10 @@ def routes(service: Service) -> list[Route]:
             raise Refused(422, "jobs: must be a list of JSON objects, each with program, and problem")
         if len(given) > JOBS_MAX:
             raise Refused(413, f"jobs: {len(given)} of them; at most {JOBS_MAX} are taken, send several batches")
-        jobs = [_named(f"jobs[{n}]", service, job, body) for n, job in enumerate(given)]
+        jobs = []
+        for n, job in enumerate(given):
+            jobs.append(_named(f"jobs[{n}]", service, job, body))
+            await asyncio.sleep(0)  # others are answered between
         return StreamingResponse(_lines(service, jobs), media_type="application/x-ndjson")
 
     async def health(request: Request) -> Response:

@@ -167,6 +167,83 @@ async def test_a_token_is_asked_for(s: Served) -> None:
     assert posted.status == 401
 
 
+@pytest.mark.parametrize(
+    ("host", "origin", "token", "status"),
+    [
+        ("127.0.0.1:8080", "", "", 200),
+        ("[::1]:8080", "", "", 200),
+        ("localhost:8080", "http://localhost:8080", "", 200),
+        ("sandbox", "", "", 200),
+        ("rebound.example", "", "", 403),
+        ("rebound.example:8080", "http://rebound.example:8080", "", 403),
+        ("10.1.2.3.example", "", "", 403),
+        ("[::1", "", "", 403),
+        ("127.0.0.1:8080", "http://page.example", "", 403),
+        ("127.0.0.1:8080", "http://127.0.0.1:9090", "", 403),
+        ("127.0.0.1:8080", "null", "", 403),
+        ("judge.example", "", "known", 200),
+        ("judge.example", "https://page.example", "known", 403),
+    ],
+)
+@served()
+async def test_a_page_of_another_site_is_refused(s: Served, host: str, origin: str, token: str, status: int) -> None:
+    s.service.token = token
+    body = json.dumps(JOB).encode()
+    head = f"POST /judge HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\ncontent-length: {len(body)}\r\n"
+    head += f"origin: {origin}\r\n" * bool(origin) + f"authorization: Bearer {token}\r\n\r\n"
+    assert answered(await s.send(head.encode() + body)).status == status
+
+
+LIST = "[" + ",".join("1" * 300_000) + "]"
+MANY = {"cases": [{"input": f"assert f(1) == {LIST}"}], "id": "x", "kind": "assert", "fn_name": "f"}
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "status"),
+    [
+        ("/judge", {"problem": MANY, "program": "f = 1"}, 422),
+        ("/test_program", {"program": "f = 1", "tests": [f"assert f(1) == {LIST}"]}, 422),
+        ("/remote_rm", {"response": "```python\nf = 1\n```", "label": f"assert f(1) == {LIST}"}, 422),
+        ("/execute_batch", {"scripts": ["x = 1\n" * 1_000_000]}, 413),
+        (
+            "/submit",
+            {
+                "config": {"dataset_type": "MBPPDataset", "provided_data": {"test_list": f"['assert f(1)', {LIST}]"}},
+                "completion": "f = 1",
+            },
+            413,
+        ),
+        (
+            "/submit",
+            {
+                "config": {"dataset_type": "CommonOJDataset", "language": "python", "provided_data": {"test": LIST}},
+                "completion": "f = 1",
+            },
+            413,
+        ),
+        (
+            "/submit",
+            {
+                "config": {
+                    "dataset_type": "CommonOJDataset",
+                    "language": "python",
+                    "provided_data": {"test": [{"input": {"stdin": ""}, "output": {"stdout": "1"}}]},
+                },
+                "completion": "```\n" * 20_000,
+            },
+            413,
+        ),
+    ],
+)
+@served()
+async def test_what_takes_long_to_parse_inside_of_a_text_is_refused(
+    s: Served, path: str, body: dict[str, object], status: int
+) -> None:
+    got = await s.ask(path, body)
+    assert got.status == status
+    assert "at most" in got.error or "more than" in got.error
+
+
 @served()
 async def test_a_server_that_drains_finishes_what_it_has_and_refuses_the_rest(s: Served) -> None:
     async with asyncio.TaskGroup() as tasks:

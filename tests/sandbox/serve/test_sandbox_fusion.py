@@ -10,6 +10,7 @@ from serving import Served, answering, served
 
 from sandbox import Judgement, ProgramRun, Verdict
 from sandbox.errors import WorkerDied
+from sandbox.serve.routes.sandbox_fusion.submit import extracted
 
 
 def b64(data: bytes) -> str:
@@ -42,7 +43,7 @@ ENDINGS = [
     ("def f(:", "Finished", 1, ""),
     ("print('x', flush=True)\nwhile True: pass", "TimeLimitExceeded", None, "x\n"),
     ("import os; os.kill(os.getpid(), 11)", "Finished", -11, ""),
-    ("x = b'1' * (300 << 20)", "Finished", 1, ""),
+    ("x = b'1' * (300 << 20)", "Finished", -9, ""),
 ]
 
 
@@ -53,6 +54,25 @@ async def test_a_program_that_fails_is_failed_with_how_it_ended(s: Served) -> No
         ran = found["run_result"]
         assert (found["status"], ran["status"], ran["return_code"], ran["stdout"]) == ("Failed", status, exits, printed)
         assert found["message"]
+
+
+@pytest.mark.parametrize(
+    ("completion", "language", "code", "kind"),
+    [
+        ("```python\n1\n```\n```python\n2\n```", "python", "1\n", "fenced"),
+        ("```python\n1\n```\n```cpp\n2\n```", "cpp", "2\n", "fenced"),
+        ("```\n1\n```\n```text\n2\n```", "cpp", "1\n", "fenced"),
+        ("```cpp\n1\n```\n```python\n2", "python", "1\n", "fenced"),
+        ("so\n```python\n2\n", "python", "2\n", "incomplete_fenced"),
+        ("print(1)", "python", "print(1)", "heuristic"),
+        ("int main() {}", "cpp", "", "empty"),
+        ("", "python", "", "empty"),
+    ],
+)
+def test_the_program_of_an_answer_is_the_one_that_sandbox_fusion_takes(
+    completion: str, language: str, code: str, kind: str
+) -> None:
+    assert extracted(completion, language) == (code, kind)
 
 
 @served()

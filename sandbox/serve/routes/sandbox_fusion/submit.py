@@ -17,9 +17,9 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from sandbox.core import CaseResult, Judgement, Program, Verdict
-from sandbox.rewards import extract_program, fenced_blocks
-from sandbox.serve.bodies import Json, Refused
-from sandbox.serve.bounds import MEMORY_BYTES, RUN_S_MAX
+from sandbox.rewards import fence_tags, fenced_blocks
+from sandbox.serve.bodies import Json, Refused, check_python
+from sandbox.serve.bounds import FENCES, MEMORY_BYTES, RUN_S_MAX
 from sandbox.serve.routes.sandbox_fusion import run_code
 from sandbox.serve.routes.shared import fields, runs
 from sandbox.serve.service import Service
@@ -115,14 +115,18 @@ def _exec_info(done: Judgement, case: CaseResult) -> Json:
 
 
 def extracted(completion: str, language: str) -> tuple[str, str]:
-    """The program in an answer by the rule of `sandbox.rewards.extract`, and how it was found; an answer without fences
-    is the program itself.
+    """The program in an answer by SandboxFusion's rule, and how it was found: the first closed block of the language,
+    or else the first closed one; else one that never closes. An answer in Python without fences is the program itself.
     """
-    if not any(fenced_blocks(completion)):
-        return completion, "heuristic" if completion.strip() else "empty"
-    program = extract_program(completion, language=language)
-    closed = any(block.closed for block in fenced_blocks(completion))
-    return program, ("fenced" if closed else "incomplete_fenced") if program else "empty"
+    if completion.count("```") + completion.count("~~~") > FENCES:
+        raise Refused(413, f"completion: has more than {FENCES} fences")
+    blocks, tags = list(fenced_blocks(completion)), fence_tags(language)
+    for closed, kind in ((True, "fenced"), (False, "incomplete_fenced")):
+        if found := [block for block in blocks if block.closed == closed]:
+            return next((block for block in found if block.tag in tags), found[0]).code, kind
+    if language == "python" and completion.strip():
+        return completion, "heuristic"
+    return "", "empty"
 
 
 def _common_oj(completion: str, row: Json, config: Mapping[str, Any], extra: Json) -> _Asked:
@@ -167,7 +171,10 @@ def _humaneval(completion: str, row: Json, config: Mapping[str, Any], extra: Jso
     else:
         labels = fields.parsed("provided_data.labels", row.get("labels") or {})
         entry = fields.text({**(labels if isinstance(labels, dict) else {}), **row}, "entry_point")
-        tests = f"{fields.text(row, 'test')}\ncheck({entry})\n"
+        test = fields.text(row, "test")
+        if "unittest" in test and "check" not in test:
+            raise Refused(422, "provided_data.test: is a unittest class; this route calls check(entry_point)")
+        tests = f"{test}\ncheck({entry})\n"
         start = re.search(rf"^(?:async )?def {re.escape(entry)}\b", prompt, re.MULTILINE)
         top = prompt[: start.start()] if start else ""
     code, kind = extracted(completion, language) if freeform else (_body(completion, row, language), "heuristic")
@@ -200,12 +207,14 @@ def _mbpp(completion: str, row: Json, config: Mapping[str, Any], extra: Json) ->
 
 def _literal(where: str, value: Any) -> Any:
     """The value, or what it holds as JSON or as a literal of Python: both are in use."""
-    if isinstance(value, str):
+    try:
+        return fields.parsed(where, value)
+    except Refused:
+        check_python(where, value)
         try:
             return ast.literal_eval(value)
-        except (ValueError, SyntaxError, RecursionError, MemoryError):
-            return fields.parsed(where, value)
-    return value
+        except (ValueError, SyntaxError, RecursionError, MemoryError) as error:
+            raise Refused(422, f"{where}: is neither JSON nor a literal of Python: {str(error)[:200]}") from None
 
 
 _READERS: Final = {"CommonOJDataset": _common_oj, "HumanEvalDataset": _humaneval, "MBPPDataset": _mbpp}

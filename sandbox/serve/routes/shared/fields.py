@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from sandbox.core import quoted
-from sandbox.serve.bodies import Json, Refused
+from sandbox.serve.bodies import TEXT_VALUES, Json, Refused, count_values
 
 _MISSING: Final = object()
 
@@ -58,6 +58,8 @@ def parsed(where: str, value: Any) -> Any:
     """The value itself, or what it holds as JSON text."""
     if not isinstance(value, str):
         return value
+    if (values := count_values(value.encode("utf-8", "surrogatepass"), TEXT_VALUES)) > TEXT_VALUES:
+        raise Refused(413, f"{where}: has {values} JSON values; at most {TEXT_VALUES} are read of one text")
     try:
         return json.loads(value)
     except (ValueError, RecursionError) as error:
