@@ -53,7 +53,16 @@ if TYPE_CHECKING:
         stall_line,
     )
     from overlap.record.recorder import Recorder
-    from overlap.record.report import PASS_AT_1, by_parameter, hardware, summary, versions
+    from overlap.record.report import (
+        EXPOSED_SHARE,
+        PASS_AT_1,
+        blank,
+        by_parameter,
+        hardware,
+        paced,
+        summary,
+        versions,
+    )
     from overlap.record.resume import BEGINNING, Resumed, check_reopen, go_back, reopen, stored_config
     from overlap.record.rollouts import MARK, Rollouts, write_rollouts
     from overlap.record.run_exit import RunExit
@@ -73,6 +82,7 @@ else:  # imported on first use: a command that reads a run starts in a tenth of 
 
 __all__ = [
     "BEGINNING",
+    "EXPOSED_SHARE",
     "LEARNER",
     "MARK",
     "PASS_AT_1",
@@ -102,6 +112,7 @@ __all__ = [
     "WriteFailures",
     "append_whole",
     "banner",
+    "blank",
     "by_group",
     "by_parameter",
     "change_texts",
@@ -128,6 +139,7 @@ __all__ = [
     "masked",
     "mean",
     "near_runs",
+    "paced",
     "parse_json_lines",
     "path_of",
     "quiet",

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from overlap.atomic import write_atomic
-from overlap.record.report import PASS_AT_1, Rows, column, finite
-from overlap.record.timing import NAN, WALL_PARTS, mean
+from overlap.record.report import EXPOSED_SHARE, PASS_AT_1, Rows, blank, column, finite, paced
+from overlap.record.timing import WALL_PARTS, mean
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -109,7 +109,7 @@ def _panels(rows: Rows) -> tuple[tuple[Panel, ...], ...]:
             _curves("Age of samples, policy versions", AGES),
             _time,
             _overlap,
-            _curves("Throughput, response tokens/s", PACE),
+            _throughput,
         ),
     )
     if not finite(column(rows, "critic/loss")):
@@ -183,13 +183,27 @@ def _reach(axes: Axes, first: float, last: float) -> None:
 
 def _curve(axes: Axes, steps: list[float], values: list[float], color: str, label: str) -> None:
     """Points as they are, and as a line the mean of the last few; nothing where there are no values."""
-    if not finite(values):
-        return
     last = _last(len(values))
     means = [mean(finite(values[max(0, i - last + 1) : i + 1])) for i in range(len(values))]
+    _points_and_line(axes, steps, values, means, color, label)
+
+
+def _points_and_line(
+    axes: Axes, steps: list[float], values: list[float], line: list[float], color: str, label: str
+) -> None:
+    if not finite(values):
+        return
     size = 3.0 if len(values) <= MANY else 1.5
     axes.plot(steps, values, "o", color=color, markersize=size, alpha=0.45, markeredgewidth=0)
-    axes.plot(steps, means, color=color, linewidth=2, label=label)
+    axes.plot(steps, line, color=color, linewidth=2, label=label)
+
+
+def _pace(axes: Axes, rows: Rows, steps: list[float], metric: str, color: str, label: str) -> None:
+    """A ratio of time, as a line that of the sums over the last few steps; steps that are blank leave no gap in it."""
+    values, line = paced(rows, metric, _last(len(rows)))
+    known = [at for at, value in enumerate(line) if not math.isnan(value)]
+    steps, values, line = ([each[at] for at in known] for each in (steps, values, line))
+    _points_and_line(axes, steps, values, line, color, label)
 
 
 def _last(count: int) -> int:
@@ -258,22 +272,27 @@ def _from_zero(axes: Axes) -> None:
 def _time(axes: Axes, rows: Rows, steps: list[float]) -> str:
     bottom = [0.0] * len(rows)
     for (label, metric), color in zip(WALL_PARTS, (BLUE, RED, ORANGE, GREEN, GREY), strict=True):
-        heights = [v if math.isfinite(v) else 0.0 for v in column(rows, metric)]
+        heights = [v if math.isfinite(v) else 0.0 for v in blank(rows, column(rows, metric))]
         top = [b + h for b, h in zip(bottom, heights, strict=True)]
         if any(heights) and len(rows) <= BARS:
             axes.bar(steps, heights, bottom=bottom, width=0.85, color=color, label=label)
         elif any(heights):
             axes.fill_between(steps, bottom, top, step="mid", color=color, linewidth=0, label=label, antialiased=False)
         bottom = top
-    _plain(axes, steps, column(rows, "time/step_s"), BLACK, "step")
+    _plain(axes, steps, blank(rows, column(rows, "time/step_s")), BLACK, "step")
     _from_zero(axes)
     return "Time per step, s"
 
 
 def _overlap(axes: Axes, rows: Rows, steps: list[float]) -> str:
-    exposed, whole = column(rows, "time/exposed_reward_s"), column(rows, "time/step_s")
-    shares = [e / w if w > 0 else NAN for e, w in zip(exposed, whole, strict=True)]
-    _curve(axes, steps, column(rows, "time/overlap_efficiency"), BLUE, "overlap efficiency")
-    _curve(axes, steps, shares, RED, "exposed reward / step")
+    _pace(axes, rows, steps, "time/overlap_efficiency", BLUE, "overlap efficiency")
+    _pace(axes, rows, steps, EXPOSED_SHARE, RED, "exposed reward / step")
     axes.set_ylim(0, 1.02)
     return "Overlap of generation and verification"
+
+
+def _throughput(axes: Axes, rows: Rows, steps: list[float]) -> str:
+    for metric, color, label in PACE:
+        _pace(axes, rows, steps, metric, color, label)
+    _from_zero(axes)
+    return "Throughput, response tokens/s"

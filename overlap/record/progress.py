@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from overlap.errors import count_of
 from overlap.record.logs import Console
-from overlap.record.report import by_parameter
+from overlap.record.report import by_parameter, learned
 
 if TYPE_CHECKING:
     from overlap.core import Batch
@@ -95,20 +95,21 @@ class Progress:
 
 
 def figures(row: Mapping[str, float]) -> str:
-    """The headline figures of a step in one line."""
+    """The headline figures of a step in one line. Of one in which nothing was learned its pace says nothing."""
+    pace = row if learned(row) else {}
     return (
         f"reward {_f(row.get('reward/mean'), '.3f')}  "
         f"solved {_f(row.get('reward/solved_share'), '.0%')}  "
         f"entropy {_f(row.get('learn/entropy'), '.2f')}  "
         f"grad {_f(row.get('learn/grad_norm'), '.2g')}  "
-        f"{_count(row.get('time/tokens_per_s'))} tok/s  "
-        f"exposed {_f(row.get('time/exposed_reward_s'), '.2g')} s"
+        f"{_count(pace.get('time/tokens_per_s'))} tok/s  "
+        f"exposed {_f(pace.get('time/exposed_reward_s'), '.2g')} s"
     )
 
 
 def nothing_learned(row: Mapping[str, float]) -> str:
     """Why nothing was learned in a step; "" where something was."""
-    if row.get("rollout/groups_kept", 1):
+    if learned(row):
         return ""
     if row.get("rollout/truncated_share") == 1:
         return "  nothing learned: every response was cut off (model.response_tokens)"

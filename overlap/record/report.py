@@ -21,6 +21,13 @@ TIMINGS = tuple(field.name for field in fields(StepTiming))
 PASS_AT_1 = "pass@1"
 """The measure of evaluations where rewards are 0 and 1."""
 TOTALS = ("samples", "tokens", "groups_kept", "groups_dropped")
+EXPOSED_SHARE = "exposed reward of the step"
+"""A figure of ``paced``: exposed reward seconds over those of the step."""
+_WHOLES: Mapping[str, tuple[str, ...]] = {
+    "time/decode_tokens_per_s": ("time/generate_s",),
+    "time/overlap_efficiency": ("time/generate_s", "time/reward_s"),
+}
+"""What a ratio of time is of, the smaller of two; of others it is the step."""
 
 
 def summary(
@@ -70,7 +77,36 @@ def summary(
 
 def column(rows: Rows, name: str) -> list[float]:
     """One figure over the steps; NaN where a row lacks it."""
-    return [NAN if (value := row.get(name)) is None else float(value) for row in rows]
+    return [float(value) if isinstance(value := row.get(name), int | float) else NAN for row in rows]
+
+
+def learned(row: Mapping[str, float | None]) -> bool:
+    """Whether something was learned in a step; where nothing was, and its samples were there, it lasts a moment."""
+    return row.get("rollout/groups_kept", 1) != 0
+
+
+def blank(rows: Rows, values: Sequence[float]) -> list[float]:
+    """Values over the steps, NaN where nothing was learned."""
+    return [value if learned(row) else NAN for row, value in zip(rows, values, strict=True)]
+
+
+def paced(rows: Rows, metric: str, last: int) -> tuple[list[float], list[float]]:
+    """A ratio of time over the steps, and that of the sums over the ``last`` ones, in which every step counts: samples
+    of one in which nothing was learned were drawn in the time of others. Both are blank there.
+    """
+    values = column(rows, metric)
+    if metric == EXPOSED_SHARE:
+        parts, wholes = (column(rows, f"time/{name}") for name in ("exposed_reward_s", "step_s"))
+        values = [part / whole if whole > 0 else NAN for part, whole in zip(parts, wholes, strict=True)]
+    names = _WHOLES.get(metric, ("time/step_s",))
+    weights = [min(of) for of in zip(*(column(rows, name) for name in names), strict=True)]
+    ratios = []
+    for at in range(len(rows)):
+        some = slice(max(0, at - last + 1), at + 1)
+        pairs = [(v, w if w > 0 else 0.0) for v, w in zip(values[some], weights[some], strict=True) if math.isfinite(v)]
+        whole = math.fsum(w for _, w in pairs)
+        ratios.append(math.fsum(v * w for v, w in pairs) / whole if whole else mean(v for v, _ in pairs))
+    return blank(rows, values), blank(rows, ratios)
 
 
 def by_parameter(rows: Rows, prefix: str) -> dict[str, int]:

@@ -100,7 +100,7 @@ class Tracer(TraceFile):
             self.counter("samples", level.at_s, generating=level.generating, verifying=level.verifying)
         if began_s is None:
             began_s = min((s.trajectory.started_s for s in batch.all_samples), default=ended_s)
-        if ended_s > began_s:
+        if batch.groups and ended_s > began_s:  # else it may last a moment
             tokens = sum(s.trajectory.sampled for s in batch.all_samples)
             self.counter("tokens/s", began_s, value=round(tokens / (ended_s - began_s), 1))
         if (loop := result.loop) is not None:

@@ -23,7 +23,7 @@ from overlap.config import Config
 from overlap.core import Batch, Finish, Packed, Request, Trajectory, WeightUpdate
 from overlap.fakes import FakeGenerator, FakeLearner, FakeVerifier, fake_prompts
 from overlap.pipeline import Components, PromptStream, StepResult, overlapped
-from overlap.record import BusyClock, OutFile, Tracer, judged, mean, result_timing, step_row
+from overlap.record import BusyClock, OutFile, RunFile, Tracer, judged, mean, result_timing, step_row
 from overlap.replay.durations import RecordedRun, SampleTimes, config_of_run, read_recorded_run
 
 T = TypeVar("T")
@@ -175,7 +175,7 @@ def _shown(value: float, spec: str) -> str:
 def trace_of(simulated: Simulation) -> bytes:
     """The simulated schedule, as the trace of a run."""
     with TemporaryDirectory() as folder:
-        path = Path(folder) / "trace.json"
+        path = RunFile.TRACE.of(Path(folder))
         with closing(Tracer(path, origin_s=0.0)) as tracer:
             for result in simulated.results:
                 tracer.step(result)

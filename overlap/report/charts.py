@@ -34,15 +34,18 @@ class Series:
     colour: int
     xs: Sequence[float] | None = None
     """Its own places on the x axis; None: the chart's."""
+    running: Sequence[float] | None = None
+    """What its line shows where there are many values; None: running means of them."""
 
     @property
     def ink(self) -> str:
         """The page's variable of its colour."""
         return f"var(--c{self.colour % (COLOURS + 1)})"
 
-    def known(self, xs: Sequence[float]) -> list[tuple[float, float]]:
-        """Places and values that are numbers, and can be drawn."""
-        return [(x, v) for x, v in zip(self.xs or xs, self.values, strict=True) if abs(v) < LARGEST]
+    def known(self, xs: Sequence[float], *, line: bool = False) -> list[tuple[float, float]]:
+        """Places and values that are numbers, and can be drawn; with ``line`` those of ``running``."""
+        values = self.running if line else self.values
+        return [(x, v) for x, v in zip(self.xs or xs, values, strict=True) if abs(v) < LARGEST] if values else []
 
 
 def line_chart(
@@ -63,13 +66,14 @@ def line_chart(
     drawn = [s for s in series if s.known(xs)]
     if not drawn and not marks:
         return ""
-    every = [v for s in drawn for _, v in s.known(xs)] + [v for mark in marks for v in mark[1:] if math.isfinite(v)]
+    every = [v for s in drawn for line in (False, True) for _, v in s.known(xs, line=line)]
+    every += [v for mark in marks for v in mark[1:] if math.isfinite(v)]
     places = [x for s in drawn for x, _ in s.known(xs)] + [mark[0] for mark in marks]
     log = not share and min(every) > 0 and max(every) / min(every) > 1000
     axis = _Axis.of(
         places, [math.log10(v) for v in every] if log else every, zero=zero and not log, share=share, log=log
     )
-    body = "".join(axis.line(s.known(xs), s) for s in drawn) + "".join(map(axis.mark, marks))
+    body = "".join(axis.line(s.known(xs), s, s.known(xs, line=True)) for s in drawn) + "".join(map(axis.mark, marks))
     keys = [(s.name, s.ink, "") for s in drawn] + ([(mark_name, "var(--mark)", "sq")] if marks else [])
     return _tile(title, unit, axis, body, keys, x_unit)
 
@@ -148,9 +152,9 @@ class _Axis:
         """Down."""
         return BOTTOM - (BOTTOM - TOP) * (value - self.y0) / (self.y1 - self.y0)
 
-    def line(self, known: Sequence[tuple[float, float]], s: Series) -> str:
-        """A line; of many values their running mean, with themselves faint behind it."""
-        placed = [(self.x(x), self.y(math.log10(v) if self.log else v)) for x, v in thinned(known)]
+    def line(self, known: Sequence[tuple[float, float]], s: Series, running: Sequence[tuple[float, float]] = ()) -> str:
+        """A line; of many values their running mean, or what is given as that, with themselves faint behind it."""
+        placed, given = self._placed(known), self._placed(running)
         if len(placed) == 1:
             return f'<circle cx="{_c(placed[0][0])}" cy="{_c(placed[0][1])}" r="3" fill="{s.ink}"/>'
         style, body = f'style="stroke:{s.ink}"', ""
@@ -158,8 +162,11 @@ class _Axis:
             body = f'<polyline class="raw" {style} points="{_points(placed)}"/>'
             ys = [y for _, y in placed]
             # Behind the point alone: what is drawn for a step knows nothing of later ones.
-            placed = [(x, mean(ys[max(0, at - wide + 1) : at + 1])) for at, (x, _) in enumerate(placed)]
+            placed = given or [(x, mean(ys[max(0, at - wide + 1) : at + 1])) for at, (x, _) in enumerate(placed)]
         return f'{body}<polyline class="l" data-n="{esc(s.name)}" {style} points="{_points(placed)}"/>'
+
+    def _placed(self, known: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
+        return [(self.x(x), self.y(math.log10(v) if self.log else v)) for x, v in thinned(known)]
 
     def mark(self, at: MarkAt) -> str:
         """A diamond with its interval."""
@@ -183,7 +190,7 @@ class _Axis:
 
 def thinned(known: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
     """At most ``POINTS`` points: means over bins of neighbours."""
-    width = math.ceil(len(known) / POINTS)
+    width = math.ceil(len(known) / POINTS) or 1
     bins = (known[at : at + width] for at in range(0, len(known), width))
     return [(mean(x for x, _ in each), mean(v for _, v in each)) for each in bins] if width > 1 else list(known)
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from overlap.analysis import RunData
-from overlap.record import WALL_PARTS
+from overlap.record import EXPOSED_SHARE, WALL_PARTS, blank, paced
 from overlap.report.charts import MarkAt, Series, line_chart, or_zero, stacked_chart
 from overlap.report.outcome import evaluation_points
 from overlap.report.page import esc, section
@@ -62,7 +62,7 @@ TIME = (
     Curve(
         "Overlap",
         "share",
-        [("time/overlap_efficiency", "overlap efficiency"), ("exposed_share", "exposed reward of the step")],
+        [("time/overlap_efficiency", "overlap efficiency"), (EXPOSED_SHARE, EXPOSED_SHARE)],
         share=True,
     ),
     Curve(
@@ -111,24 +111,25 @@ def time_curves(run: RunData) -> str:
     """Where the time of the steps went."""
     xs = steps_of(run)
     coloured = zip(WALL_PARTS, PART_COLOURS, strict=True)
-    parts = [Series(name, run.column(metric), colour) for (name, metric), colour in coloured]
+    parts = [Series(name, blank(run.steps, run.column(metric)), colour) for (name, metric), colour in coloured]
     tiles = [stacked_chart("Time per step", "s", xs, parts)] if xs else []
     for curve in TIME:
-        lines = [Series(name, _column(run, metric), k) for k, (metric, name) in enumerate(curve.lines)]
+        lines = []
+        for k, (metric, name) in enumerate(curve.lines):
+            values, running = paced(run.steps, metric, max(1, len(xs) // 12))
+            lines.append(Series(name, values, k, running=running))
         tiles.append(line_chart(curve.title, curve.unit, xs, lines, share=curve.share, zero=curve.zero))
-    lead = "Exposed reward is the time from the last token of a step to its last verdict, which nothing hides."
+    lead = "Exposed reward is the time from the last token of a step to its last verdict, which nothing hides. "
+    lead += "A step in which nothing was learned is blank here."
     return section("time", "Time", f'<div class="tiles">{"".join(tiles)}</div>' if any(tiles) else "", lead)
 
 
 def _column(run: RunData, metric: str) -> list[float]:
     """A metric over the steps, or a share that is made of two."""
-    made = {
-        "exposed_share": ("time/exposed_reward_s", "time/step_s"),
-        "verify/failed_share": ("verify/failed", "rollout/samples"),
-    }
-    if metric not in made:
+    if metric != "verify/failed_share":
         return run.column(metric)
-    return [a / b if b else math.nan for a, b in zip(*map(run.column, made[metric]), strict=True)]
+    pairs = zip(run.column("verify/failed"), run.column("rollout/samples"), strict=True)
+    return [a / b if b else math.nan for a, b in pairs]
 
 
 def _reward(run: RunData, xs: list[float]) -> str:

@@ -162,3 +162,19 @@ def test_a_picture_is_drawn_without_a_warning(count, kinds):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         draw_picture(rows(count, **kinds), "a run", {}).draw_without_rendering()
+
+
+def test_a_step_in_which_nothing_was_learned_is_blank_in_pace_and_time_and_its_tokens_count_in_the_sums():
+    made = [row | {"rollout/groups_kept": 4, "time/step_s": 10.0, "time/tokens_per_s": 50.0} for row in rows(12)]
+    made = [row | {"time/exposed_reward_s": 1.0} for row in made]
+    made[7] |= {"rollout/groups_kept": 0, "time/step_s": 0.04, "time/tokens_per_s": 12500.0}  # 500 tokens
+    panels = draw_picture(made, "", {}).axes
+    _, time, overlap, pace = panels[-4:]
+    points, line = pace.lines[:2]
+    assert 8 not in points.get_xdata()
+    assert set(points.get_ydata()) == {50.0}
+    window = (500 * 4 + 500) / 40.04  # the steps 5 to 9
+    assert dict(zip(line.get_xdata(), line.get_ydata(), strict=True))[9] == pytest.approx(window)
+    assert max(overlap.lines[2].get_ydata()) == pytest.approx(0.1)
+    assert [bar.get_height() for group in time.containers for bar in group][7::12] == [0.0] * len(time.containers)
+    assert math.isnan(time.lines[0].get_ydata()[7])

@@ -163,6 +163,8 @@ def test_the_final_table_shows_before_and_after_and_how_long_generation_stood_st
     assert "pass@1 best" not in text
     assert "nan" not in text
     assert "engine died" not in final_table(made | {"engine_outages_s": []})
+    nothing = figures(ROW | {"rollout/groups_kept": 0, "time/tokens_per_s": 21e3, "time/exposed_reward_s": 0.098})
+    assert nothing.endswith("- tok/s  exposed - s")
     assert figures({"reward/mean": math.nan}) == "reward -  solved -  entropy -  grad -  - tok/s  exposed - s"
 
 

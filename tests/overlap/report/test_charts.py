@@ -47,6 +47,13 @@ def test_what_is_not_known_is_a_gap_and_a_figure_that_nowhere_is_known_has_no_ch
     assert stacked_chart("A", "", [1, 2], [Series("a", [0.0, math.nan], 0)]) == ""
 
 
+def test_a_line_that_is_given_takes_the_place_of_running_means() -> None:
+    xs = list(range(48))
+    chart = line_chart("A", "", xs, [Series("a", [float(x % 2) for x in xs], 0, running=[0.5] * 48)])
+    assert len({y for _, y in points_of(chart)}) == 1
+    assert 'class="raw"' in chart
+
+
 @pytest.mark.parametrize(
     ("values", "labels"),
     [
