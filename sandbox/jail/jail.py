@@ -32,7 +32,7 @@ from sandbox.errors import (
 )
 from sandbox.jail.run import JailedRun, RunResult, Sent
 from sandbox.jail.tree import Tree
-from sandbox.kernel import cgroup, uids
+from sandbox.kernel import uids
 from sandbox.languages import toolchain
 from sandbox.zygote import CANCEL, FORGET, SHORTAGE, WALL_STRETCH, namespaces
 
@@ -96,8 +96,6 @@ class Jail:
             raise IsolationUnavailable("; ".join(refused) + way_out)
         self.tier = self._tree.tier
         self.mechanisms = self._tree.mechanisms
-        self._grouped = any(name.startswith("cgroup") for name in self.mechanisms)
-        self._oom_kills = 0 if self._grouped else cgroup.machine_oom_kills()
         self.ahead = self._tree.ahead
         """Number of runs that may be started ahead of the one that is waited for."""
         self.shared = namespaces.SHARED if self.tier == "A" and shared else shared
@@ -185,11 +183,8 @@ class Jail:
         raise Cancelled("the run was cancelled")
 
     def check_memory(self) -> None:
-        """Raise Starved where the kernel has killed for memory anywhere since this was asked last: what failed may have
-        lost a process. Jails with a group of their own know of each run.
-        """
-        before, self._oom_kills = self._oom_kills, 0 if self._grouped else cgroup.machine_oom_kills()
-        if self._oom_kills > before:
+        """Raise Starved where what failed may have lost a process because others had used the memory up."""
+        if self._tree.ran_short():
             raise Starved(_SHORT)
 
     def drop(self, *, tell: bool = True) -> None:
