@@ -96,7 +96,7 @@ def judge(
 
     from sandbox.build import Builder
     from sandbox.core import Problem
-    from sandbox.errors import Deaths, TookDown, WorkerDied
+    from sandbox.errors import Deaths, Starved, TookDown, WorkerDied
     from sandbox.jail import Jail
     from sandbox.judging import Judge, control
     from sandbox.languages import find_language
@@ -114,7 +114,7 @@ def judge(
                     tempfile.TemporaryDirectory(dir=jail.directory) as builds,
                 ):
                     return Judge(jail, Builder(builds), stop_at_first_failure).judge(problem, program)
-            except WorkerDied as error:
+            except (Starved, WorkerDied) as error:
                 if (last := deaths.add(error, handed=jail is not None)) is not None:
                     raise last from None
 

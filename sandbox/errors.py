@@ -38,6 +38,12 @@ class AccessDenied(SandboxError, PermissionError):
     """A server wants another token: no further try helps."""
 
 
+class Starved(SandboxError):
+    """The machine was so slow, or so short of memory, that the end of a run says nothing of a program; another try may
+    help.
+    """
+
+
 class WorkerDied(SandboxError):
     """A sandbox process died, or stopped answering, under a job."""
 
@@ -55,6 +61,7 @@ class HeldUp(TookDown):
 
 
 TRIES_MAX: Final = 3
+STARVED_MAX: Final = 2
 HANGS_MAX: Final = 2
 EARLY_MAX: Final = 6
 
@@ -64,15 +71,18 @@ class Deaths:
 
     A death before the program is in a jail does not count against the program. Chance kills a worker in a moment
     (memory, a signal), but makes it hang only if the machine stands still longer than every margin; so fewer hangs
-    decide, and each costs a whole deadline.
+    decide, and each costs a whole deadline. A starved run accuses nobody: it is tried again.
     """
 
     def __init__(self, hangs_max: int = HANGS_MAX) -> None:
         self.hangs_max = hangs_max
-        self.early = self.handed = self.hung = 0
+        self.early = self.handed = self.hung = self.starved = 0
 
     def add(self, error: SandboxError, *, handed: bool) -> SandboxError | None:
         """Count one death. Returns the error to raise if the job is not to be tried again."""
+        if isinstance(error, Starved):
+            self.starved += 1
+            return error if self.starved == STARVED_MAX else None
         if not handed:
             self.early += 1
             return error if self.early == EARLY_MAX else None

@@ -14,6 +14,8 @@ from overlap.commands.machine_facts import ROOT, MachineFacts
 from overlap.config import Config
 from overlap.errors import ConfigError, one_line
 from overlap.record import resolve
+from sandbox.core import Limits
+from sandbox.pool import too_much_memory
 
 GIB = 2**30
 CPU_RUN_GIB = 9.0
@@ -126,6 +128,8 @@ def memory(cfg: Config, facts: MachineFacts) -> Iterator[Diagnosis]:
         yield Diagnosis("memory", "lacking", f"{told}, a run of the default policy takes {CPU_RUN_GIB:g}", repair)
     else:
         yield Diagnosis("memory", "ok", told + ("" if ours else "; overlap train --dry-run plans what a run takes"))
+    if told := too_much_memory(cfg.verify.workers, Limits().memory_bytes, facts.memory_bytes):
+        yield Diagnosis("memory of programs", "note", told, "verify.workers=1, or a container with more memory")
 
 
 def shared_memory(cfg: Config, facts: MachineFacts) -> Iterator[Diagnosis]:

@@ -18,7 +18,7 @@ import psutil
 
 from overlap.placement import bfloat16_is_fast, free_memory
 from overlap.process import child_environment, kill_tree
-from sandbox.pool import cores
+from sandbox.pool import cores, memory_bytes
 
 ROOT = Path(__file__).resolve().parents[2]
 """The repository, where this package is installed from one."""
@@ -50,6 +50,11 @@ class MachineFacts:
     def free_memory(self) -> int:
         """Bytes that new processes can have."""
         return free_memory()
+
+    @property
+    def memory_bytes(self) -> int:
+        """Of the machine, or of the container that this process is in."""
+        return memory_bytes()
 
     @property
     def shared_memory(self) -> int | None:

@@ -28,6 +28,7 @@ from overlap.prepare.run_inputs import RunInputs
 from overlap.record import Rollouts
 from overlap.rewards import RewardTask
 from sandbox.core import Limits
+from sandbox.pool import memory_bytes, too_much_memory
 
 if TYPE_CHECKING:
     from overlap.server import ChatTemplate
@@ -62,6 +63,8 @@ def plan_lines(
         lines.append(("rollouts", f"{len(rollouts.known)} samples of {rollouts.path}; {unused}"))
     else:
         lines.append(("verifier", _verifier(cfg, inputs.task)))
+        if told := too_much_memory(cfg.verify.workers, Limits().memory_bytes, memory_bytes()):
+            lines.append(("programs", told))
     lines += [*seats_lines(asked, seats), ("memory", memory_line(memory)), _activations_line(asked)]
     lines.append(("disk", disk_plan(asked, len(inputs.heldout)).line))
     return [

@@ -33,6 +33,9 @@ _DISK: Final = re.compile(
 )
 """How compilers say that a file met its limit, or the work directory's; not in a line about the source, or of it."""
 _ELF: Final = b"\x7fELF"
+_KILLED: Final = (
+    b"Killed signal terminated program "  # gcc of a part of its own: somebody else's doing, unless it recurs
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +91,8 @@ class Builder:
             with_tools=True,
         )
         done = jail.run(run, cancel_fd=cancel_fd)
+        if done.cause is None and _KILLED in done.stderr:
+            done = jail.run(run, cancel_fd=cancel_fd)
         text_log = done.stderr[:LOG_BYTES_MAX].decode("utf-8", "replace")
         if done.collected is None:
             if done.cause is None and _DISK.search(text_log):

@@ -18,12 +18,13 @@ from subprocess import PIPE, TimeoutExpired
 from typing import Final
 
 from sandbox.build import Builder
-from sandbox.core import Isolation, Verdict
+from sandbox.core import Isolation, Limits, Verdict
 from sandbox.errors import SandboxError
 from sandbox.jail import TIERS, Jail, start_process
 from sandbox.judging import Judge, control
 from sandbox.kernel import cgroup, landlock, linux, reserve_directory, seccomp, uids
 from sandbox.languages import LANGUAGES, Language
+from sandbox.pool import cores, memory_bytes, too_much_memory
 from sandbox.zygote import namespaces
 
 _PROBE_S: Final = 30.0
@@ -72,7 +73,14 @@ def examine() -> Report:
             lines.append(Line(f"tier {name}", True, detail, needed=False))
         except SandboxError as error:
             lines.append(Line(f"tier {name}", False, str(error), "see the FAIL lines above", needed=False))
-    return Report((*lines, *_toolchains(tier)), tier)
+    return Report((*lines, _memory(), *_toolchains(tier)), tier)
+
+
+def _memory() -> Line:
+    """Whether a pool's programs, a worker for each core, can have what they may have."""
+    told = too_much_memory(cores(), Limits().memory_bytes, has_bytes := memory_bytes())
+    repair = "use fewer workers, a lower memory limit, or a container with more memory" if told else ""
+    return Line("memory", not told, told or f"{has_bytes / 2**20:,.0f} MiB", repair, needed=False)
 
 
 def _mechanisms() -> list[Line]:

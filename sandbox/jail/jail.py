@@ -23,6 +23,7 @@ from sandbox.errors import (
     Cancelled,
     IsolationUnavailable,
     SandboxError,
+    Starved,
     ToolchainMissing,
     WorkerDied,
     WrongType,
@@ -33,9 +34,10 @@ from sandbox.jail.run import JailedRun, RunResult, Sent
 from sandbox.jail.tree import Tree
 from sandbox.kernel import uids
 from sandbox.languages import toolchain
-from sandbox.zygote import CANCEL, FORGET, WALL_STRETCH, namespaces
+from sandbox.zygote import CANCEL, FORGET, SHORTAGE, WALL_STRETCH, namespaces
 
 _GRACE_S: Final = 15.0  # a zygote answers this long after the last possible end of a run, or counts as dead
+_SHORT: Final = "this machine, or its container, ran out of memory: free some, or use fewer workers"
 Packages = Sequence[str] | Mapping[str, list[str]]
 TIERS: Final[tuple[Isolation, ...]] = ("A", "B")
 
@@ -129,7 +131,10 @@ class Jail:
         return self._partner
 
     def run(self, run: JailedRun, *, cancel_fd: int | None = None) -> RunResult:
-        """Run to the end. Raises WorkerDied when the jail fails, Cancelled when `cancel_fd` becomes readable."""
+        """Run to the end.
+
+        Raises WorkerDied when the jail fails, Cancelled when `cancel_fd` becomes readable, Starved.
+        """
         self.start(run)
         return self.finish(cancel_fd=cancel_fd)
 
@@ -162,15 +167,25 @@ class Jail:
                 raise WorkerDied(reply["error"])
             sent = self._under_way.popleft()
             try:
-                if reply["cause"] != "cancelled":
-                    return sent.result(reply, got)
+                if reply["cause"] not in ("cancelled", SHORTAGE):
+                    done = sent.result(reply, got)
+                    if done.cause is None and done.exit_code != 0:
+                        self.check_memory()
+                    return done
             finally:
                 for fd in (*sent.opened, *got):
                     os.close(fd)
         except (OSError, ValueError, WorkerDied) as error:
             raise self._fail(error) from error
+        if reply["cause"] == SHORTAGE:
+            raise Starved(_SHORT)
         self.drop(tell=False)
         raise Cancelled("the run was cancelled")
+
+    def check_memory(self) -> None:
+        """Raise Starved where what failed may have lost a process because others had used the memory up."""
+        if self._tree.ran_short():
+            raise Starved(_SHORT)
 
     def drop(self, *, tell: bool = True) -> None:
         """Cancel all queued runs and wait for their end. Raises WorkerDied when the jail fails."""
@@ -178,7 +193,7 @@ class Jail:
             with suppress(OSError):  # a dead zygote is noticed below
                 self._tree.send(CANCEL)
         while self._under_way and not self.broken:
-            with suppress(Cancelled):
+            with suppress(Cancelled, Starved):
                 self.finish()
 
     def is_running(self) -> bool:

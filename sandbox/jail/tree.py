@@ -49,6 +49,9 @@ class Tree:
         self.tier: Isolation = ready["tier"]
         self.mechanisms: tuple[str, ...] = tuple(ready["mechanisms"])
         self.ahead: int = ready["ahead"]
+        self._grouped = any(name.startswith("cgroup") for name in self.mechanisms)
+        self._oom_kills = 0
+        self.ran_short()
 
     def _start(self, tier: str, run_dir: str | None, work_bytes: int, show: dict[str, Any]) -> dict[str, Any]:
         """Return the zygote's first message. A start that fails leaves nothing behind."""
@@ -117,6 +120,13 @@ class Tree:
             assert cancel_fd is not None
             poller.unregister(cancel_fd)
             self.control.send(CANCEL)
+
+    def ran_short(self) -> bool:
+        """Return whether the kernel has killed for memory anywhere since this was asked last. Never where the zygote
+        knows it of each run, by a group of the jail's own.
+        """
+        before, self._oom_kills = self._oom_kills, 0 if self._grouped else cgroup.machine_oom_kills()
+        return self._oom_kills > before
 
     def is_running(self) -> bool:
         """Whether a program's process is alive and not yet exiting."""

@@ -84,6 +84,8 @@ class Judge:
                     stack.enter_context(decider)
                 results, weak = self._run_cases(problem, prepared, decider)
             verdict = next((done.verdict for done in results if done.verdict is not Verdict.AC), Verdict.AC)
+            if verdict is Verdict.WA:  # a process that the program started may have been killed
+                self.jail.check_memory()
         except CompileError as error:
             results, log, verdict, compile_cause = [], str(error), Verdict.CE, error.cause
         return Judgement(

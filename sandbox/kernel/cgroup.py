@@ -22,10 +22,12 @@ from typing import Final, NamedTuple
 _REMOVE_S: Final = 1.0
 _CONTROLLERS: Final = ("memory", "pids")
 _FILES: Final = {
-    1: ("memory.limit_in_bytes", "memory.usage_in_bytes", "memory.oom_control", "cpuacct.usage"),
-    2: ("memory.max", "memory.current", "memory.events", "cpu.stat"),
+    1: ("memory.limit_in_bytes", "memory.usage_in_bytes", "memory.oom_control", "memory.failcnt", "cpuacct.usage"),
+    2: ("memory.max", "memory.current", "memory.events", "memory.events", "cpu.stat"),
 }
-"""By version: the memory limit and its usage, the count of processes that were killed for memory, and the CPU time."""
+"""By version: the memory limit; its usage; how many processes were killed for memory; how often the limit was reached;
+and the CPU time.
+"""
 
 
 class _Layout(NamedTuple):
@@ -34,6 +36,15 @@ class _Layout(NamedTuple):
     version: int
     folders: tuple[str, ...]
     """Folders for memory, pids and, where it is counted, CPU time: all the same in v2."""
+
+
+class OomCount(NamedTuple):
+    """How often memory ran out, so far."""
+
+    killed: int
+    """Processes of the group that the kernel killed, whoever had used the memory up."""
+    reached: int
+    """Times that the group reached its own limit, and nothing could be reclaimed."""
 
 
 class Cgroup:
@@ -46,11 +57,13 @@ class Cgroup:
         for group in self._groups:
             os.mkdir(group, 0o755)
         memory, pids, *cpu = (f"{folder}/{name}" for folder in folders)
-        limit, used, events, usage = _FILES[self.version]
+        limit, *counts, usage = _FILES[self.version]
         self._memory, self._pids = (
             os.open(path, os.O_WRONLY | os.O_CLOEXEC) for path in (f"{memory}/{limit}", f"{pids}/pids.max")
         )
-        self._used, self._kills = (os.open(f"{memory}/{name}", os.O_RDONLY | os.O_CLOEXEC) for name in (used, events))
+        self._used, self._kills, self._reached = (
+            os.open(f"{memory}/{name}", os.O_RDONLY | os.O_CLOEXEC) for name in counts
+        )
         self._usage = os.open(f"{cpu[0]}/{usage}", os.O_RDONLY | os.O_CLOEXEC) if cpu else None
 
     def join(self) -> None:
@@ -69,9 +82,11 @@ class Cgroup:
             os.pwrite(self._pids, b"%d" % processes, 0)
             self._limits = memory_bytes, processes
 
-    def kills(self) -> int:
-        """Return how many processes the kernel has killed here for memory."""
-        return _number(b"oom_kill ", os.pread(self._kills, 4096, 0)) or 0
+    def oom_count(self) -> OomCount:
+        """Return how often memory ran out here. A limit above us that is reached counts in the group above."""
+        kills, reached = (os.pread(fd, 4096, 0) for fd in (self._kills, self._reached))
+        often = int(reached) if self.version == 1 else _number(b"oom ", reached)
+        return OomCount(_number(b"oom_kill ", kills) or 0, often or 0)
 
     def usage(self) -> int:
         """Return the bytes of memory that are charged to it."""
@@ -86,6 +101,13 @@ class Cgroup:
             return int(text) / 1e9
         spent = _number(b"usage_usec ", text)
         return None if spent is None else spent / 1e6
+
+
+def machine_oom_kills() -> int:
+    """Return how many processes this machine's kernel has killed for memory; 0 where /proc does not tell."""
+    with suppress(OSError):
+        return _number(b"oom_kill ", _read("/proc/vmstat").encode()) or 0
+    return 0
 
 
 def _number(name: bytes, text: bytes) -> int | None:

@@ -25,6 +25,7 @@ import dataclasses
 import hashlib
 import json
 import time
+import warnings
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -40,7 +41,7 @@ from sandbox.pool.counts import Counts, PoolStats
 from sandbox.pool.judgement_cache import JudgementCache
 from sandbox.pool.link import Answer, Link, Ticket, TryFailed
 from sandbox.pool.problem_memfd import Written
-from sandbox.pool.quotas import cores
+from sandbox.pool.quotas import cores, memory_bytes, too_much_memory
 from sandbox.pool.schedule import History, longest_s
 from sandbox.pool.slots import Slots
 from sandbox.pool.store import held_most
@@ -96,6 +97,8 @@ class Pool:
         self._builds = JudgementCache()
         """Of programs that are run: whether they compile. Their artefacts are the workers'."""
         self._history = History()
+        self._limit_bytes = 0
+        """The largest memory limit so far."""
         self._wanted = 0
         """Number of workers that the current jobs would keep busy."""
 
@@ -198,8 +201,16 @@ class Pool:
     async def _judge(self, job: _Job) -> Judgement:
         return _judgement(await self._answer(job))
 
+    def _check_memory(self, limit_bytes: int) -> None:
+        """Warn of a limit, larger than those before, that the programs of all workers cannot have at once."""
+        if limit_bytes > self._limit_bytes:
+            self._limit_bytes = limit_bytes
+            if told := too_much_memory(self.workers, limit_bytes, memory_bytes()):
+                warnings.warn(f"sandbox: {told}", RuntimeWarning, stacklevel=2)
+
     async def _answer(self, job: _Job) -> Answer:
         """Judge or run now, as a whole or by cases. Of a program that took down whoever ran it, a Judgement."""
+        self._check_memory(job.problem.limits.memory_bytes)
         async with self._connect().places.place(job.turn):
             ticket = Ticket(self._counts)
             self._wanted += 1

@@ -207,7 +207,7 @@ class Supervisor:
             raise WorkerHung("a worker does not answer") from None
         finally:
             worker.job = worker.deadline = None
-        if "error" in reply and reply["error"]["type"] == "WorkerDied":
+        if "error" in reply and reply["error"]["type"] in ("WorkerDied", "Starved"):
             end_children(self.hired)  # processes of a dead jail's program are children of this process now
             await self._failed(job, from_wire(reply["error"]))
             return

@@ -6,6 +6,15 @@ Used only through sandbox.jail, except that the doctor tries the namespaces.
 from sandbox.zygote import namespaces
 from sandbox.zygote.guard import end_children
 from sandbox.zygote.inbox import CANCEL, FORGET
-from sandbox.zygote.watch import WALL_STRETCH, descendant_pids, is_ending
+from sandbox.zygote.watch import SHORTAGE, WALL_STRETCH, descendant_pids, is_ending
 
-__all__ = ["CANCEL", "FORGET", "WALL_STRETCH", "descendant_pids", "end_children", "is_ending", "namespaces"]
+__all__ = [
+    "CANCEL",
+    "FORGET",
+    "SHORTAGE",
+    "WALL_STRETCH",
+    "descendant_pids",
+    "end_children",
+    "is_ending",
+    "namespaces",
+]

@@ -29,6 +29,8 @@ WALL_STRETCH: Final = 6.0  # on an overloaded machine a run may take this much l
 
 _PREPARED_S: Final = 0.25  # of a group's CPU time, what the runs to come may have taken meanwhile
 
+SHORTAGE: Final = "shortage"
+"""The cause where the kernel killed a process of the run for memory, and others had used it up."""
 Members = Callable[[], list[int]]
 Spent = Callable[[], float]
 """Counts the CPU seconds of a run, including children that were not waited for and preparations beside it."""
@@ -36,7 +38,7 @@ Spent = Callable[[], float]
 
 @dataclass(slots=True)
 class RunOutcome:
-    """How one run ended. `cause`: what was enforced, as in `RunResult`, or cancelled."""
+    """How one run ended. `cause`: what was enforced, as in `RunResult`; cancelled; or SHORTAGE."""
 
     cause: str | None = None
     exit_code: int | None = None

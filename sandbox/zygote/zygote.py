@@ -28,6 +28,7 @@ from sandbox.zygote.confine import HIGH, STREAMS, high
 from sandbox.zygote.enter import Entered, enter_jail, packages_are_moved, reach_library, warm_up
 from sandbox.zygote.inbox import AHEAD, Inbox, OwnerGone, Request
 from sandbox.zygote.source import PlacedSource
+from sandbox.zygote.watch import SHORTAGE
 
 _OWN_BYTES: Final = 192 << 20  # of the zygote, of templates and spares, and of the outputs that are being read
 _OWN_PROCESSES: Final = 10
@@ -163,7 +164,8 @@ class RequestLoop:
         if "cancelled" in request:
             return _reply(watch.RunOutcome("cancelled")) | {"gathered": []}, []
         outcome = self._attempt(request, fds, self.starter.begin)
-        if not outcome.ended:  # somebody ended the template; what it complained of is the same somebody's doing
+        if not outcome.ended or self._may_be_repeated(request, outcome):
+            # Somebody ended the template, or the run: what it complained of is the same somebody's doing.
             self._complaint()
             if not request["keep"]:
                 self.source.tidy()
@@ -181,6 +183,13 @@ class RequestLoop:
         complaint = "" if outcome.exit_code == 0 else self._complaint()  # who complains does not end well
         return _reply(outcome, complaint) | {"gathered": found}, out
 
+    def _may_be_repeated(self, request: Request, outcome: watch.RunOutcome) -> bool:
+        """Return whether it was killed, and nothing that we know of was the cause: a program that kills itself does it
+        again.
+        """
+        killed = outcome.cause is None and outcome.signal == signal.SIGKILL
+        return killed and not (request.get("pipes") or request["keep"])
+
     def _attempt(self, request: Request, fds: list[int], begin: template.Begin) -> watch.RunOutcome:
         self.source.place(request["series"][0], fds[_runner.JOB_FD] if request["source"] else -1, request["source"])
         for name, offset, size in request["files"]:
@@ -188,7 +197,7 @@ class RequestLoop:
         if request["gather"] is not None:
             files.open_to_all(self.setting.how.work, request["gather"])
         outputs = [fds[index] for index in request["outputs"]]
-        kills = self._limit_group(request["limits"])
+        before = self._limit_group(request["limits"])
         if self.watcher.disk is not None and not request["keep"]:
             self.watcher.disk.begin()
         spent = self._spending()
@@ -200,8 +209,10 @@ class RequestLoop:
         if request.get("pipes"):
             _let_go(fds[: request["pipes"]])
         outcome = self.watcher.watch(run, request["limits"], outputs, spent)
-        if outcome.cause is None and self.group is not None and self.group.kills() > kills:
-            outcome.cause = "memory"
+        if outcome.cause is None and self.group is not None:
+            after = self.group.oom_count()
+            if after.killed > before.killed:
+                outcome.cause = "memory" if after.reached > before.reached else SHORTAGE
         return outcome
 
     def _spending(self) -> watch.Spent | None:
@@ -212,14 +223,14 @@ class RequestLoop:
         before = spent - time.process_time()
         return lambda: (group.cpu_s() or 0.0) - time.process_time() - before
 
-    def _limit_group(self, limits: dict[str, Any]) -> int:
-        """Returns how many processes the group's memory limit has ended so far."""
+    def _limit_group(self, limits: dict[str, Any]) -> cgroup.OomCount:
+        """Returns how often the group ran out of memory so far."""
         if self.group is None:
-            return 0
+            return cgroup.OomCount(0, 0)
         files = 4 * max(limits["file_bytes"], limits["output_bytes"]) + AHEAD * 3 * limits["output_bytes"]
         memory = limits["memory_bytes"] + limits["stack_bytes"] + files
         self.group.limit(memory + self.spare_bytes, limits["processes"] + _OWN_PROCESSES)
-        return self.group.kills()
+        return self.group.oom_count()
 
     def _complaint(self) -> str:
         """What the child could not do before it became the program."""

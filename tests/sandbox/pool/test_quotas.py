@@ -1,10 +1,24 @@
-"""Cores that a process may use: its affinity, and the quotas of all control groups above it."""
+"""What a process may use: its affinity and the machine's memory, bounded by all control groups above it."""
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
+
 import pytest
 
-from sandbox.pool.quotas import cores
+from sandbox.pool.quotas import cores, memory_bytes, too_much_memory
+
+
+def groups(folder: Path, memberships: str, files: dict[str, str]) -> tuple[Path, Path]:
+    """Write what the kernel would show of a process in these groups."""
+    if memberships:
+        (folder / "own").write_text(memberships)
+    for name, text in files.items():
+        path = folder / "groups" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return folder / "groups", folder / "own"
 
 
 def test_there_is_at_least_one_core() -> None:
@@ -31,10 +45,25 @@ def test_the_smallest_quota_bounds_the_cores(
     tmp_path, monkeypatch, memberships: str, files: dict[str, str], expected: int
 ) -> None:
     monkeypatch.setattr("os.sched_getaffinity", lambda pid: set(range(8)))
-    if memberships:
-        (tmp_path / "own").write_text(memberships)
-    for name, text in files.items():
-        path = tmp_path / "groups" / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
-    assert cores(tmp_path / "groups", tmp_path / "own") == expected
+    assert cores(*groups(tmp_path, memberships, files)) == expected
+
+
+@pytest.mark.parametrize(
+    ("memberships", "files", "expected"),
+    [
+        ("0::/job/step\n", {"job/memory.max": "200000000", "job/step/memory.max": "max"}, 200_000_000),
+        ("4:memory:/job\n", {"memory/job/memory.limit_in_bytes": "300000000"}, 300_000_000),
+        ("4:memory:/job\n", {"memory/job/memory.limit_in_bytes": "9223372036854771712"}, None),
+        ("0::/job\n", {}, None),
+    ],
+)
+def test_the_smallest_group_bounds_the_memory(
+    tmp_path: Path, memberships: str, files: dict[str, str], expected: int | None
+) -> None:
+    found = memory_bytes(*groups(tmp_path, memberships, files))
+    assert found == (expected or os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
+
+
+def test_programs_that_do_not_fit_into_the_memory_are_told() -> None:
+    assert too_much_memory(4, 100 << 20, 400 << 20) == ""
+    assert too_much_memory(5, 100 << 20, 400 << 20).startswith("5 programs at once, each of up to 100 MiB: more than")
