@@ -61,10 +61,10 @@ def python_characters(given: Any) -> int:
     match given:
         case str():
             return len(given)
-        case {"cases": list(cases), "kind": kind}:
-            return python_characters([case.get("input") for case in cases if isinstance(case, dict)]) * (
-                kind == "assert"
-            )
+        case {"cases": list(cases), "kind": "assert"}:
+            return python_characters([case.get("input") for case in cases if isinstance(case, dict)])
+        case {"cases": list(), "kind": str()}:
+            return 0
         case list():
             return sum(map(python_characters, given))
         case dict():
