@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from overlap import core
 from overlap.config import import_named, section_from
-from overlap.core import LeftOut, Probe, Prompt, described_error, line_of, shortened
+from overlap.core import LeftOut, Probe, Prompt, TurnMarks, described_error, line_of, shortened
 from overlap.errors import ConfigError, OverlapError, near_or_all, one_line, raise_all
 
 if TYPE_CHECKING:
@@ -113,6 +113,9 @@ class Task(ABC):
         return ()
 
 
+_last_marks: list[Any] = []
+
+
 def chat_prompt(
     tokenizer: Any,
     id: str,
@@ -137,16 +140,35 @@ def chat_prompt(
 
 
 def rendered_chat(tokenizer: Any, messages: Sequence[Mapping[str, Any]]) -> tuple[str, Sequence[int]]:
-    """Messages as the policy reads them, up to the start of the assistant's turn: as text, and as token ids.
+    """Messages as the policy reads them, up to the start of the assistant's turn: as text, and as token ids. A mark of
+    a turn in the text of a message is text.
 
     A tokenizer without a chat template gets the texts with blank lines between. Raises ConfigError for a template that
     refuses the messages.
     """
+    marks = _marks_of(tokenizer)
+    messages = marks.hidden(list(messages))
+
+    def encode(part: str) -> Sequence[int]:
+        found: Sequence[int] = tokenizer(part, add_special_tokens=False)["input_ids"]
+        return found
+
     if getattr(tokenizer, "chat_template", None):
         text = _in_chat_form(tokenizer, messages)
-        return text, tokenizer(text, add_special_tokens=False)["input_ids"]  # the template holds them
+        return marks.shown(text), marks.ids(text, encode)  # the template holds its special tokens
     text = "".join(f"{message['content']}\n\n" for message in messages)
-    return text, tokenizer(text)["input_ids"]
+    if (shown := marks.shown(text)) == text:
+        return text, tokenizer(text)["input_ids"]
+    return shown, [*tokenizer("")["input_ids"], *marks.ids(text, encode)]
+
+
+def _marks_of(tokenizer: Any) -> TurnMarks:
+    """Those of the last tokenizer are kept: a task makes all its prompts with one."""
+    known, template = _last_marks, getattr(tokenizer, "chat_template", None)
+    if not known or known[0] is not tokenizer or known[1] != template:
+        known[:] = tokenizer, template, TurnMarks(tokenizer)
+    found: TurnMarks = known[2]
+    return found
 
 
 def messages_prompt(tokenizer: Any, id: str, messages: Sequence[Mapping[str, str]], *, data: Any = None) -> Prompt:

@@ -28,6 +28,7 @@ from overlap.core.nouns import (
 )
 from overlap.core.token_array import Packed
 from overlap.core.tolerance import equal_rewards, reaches
+from overlap.core.turn_marks import TurnMarks
 from overlap.core.user_code import described_error, line_of, line_of_dump, shortened
 
 __all__ = [
@@ -57,6 +58,7 @@ __all__ = [
     "StepReport",
     "Task",
     "Trajectory",
+    "TurnMarks",
     "Used",
     "Verifier",
     "VersionSpan",

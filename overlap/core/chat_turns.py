@@ -37,7 +37,8 @@ class Used:
     answers that a parser could make nothing of, and whether its time was up before it ended (``episode.timeout_s``).
 
     ``rerendered``: tokens of earlier turns that were rendered anew because the chat template could not continue them.
-    ``refused`` and ``ignored``: by parameter, requests that were refused for it, and those in which it had no effect.
+    ``refused`` and ``ignored``: by parameter, requests that were refused for it, and those in which it had no effect
+    (``turn_marks``: texts that read as turns).
     """
 
     turns: int

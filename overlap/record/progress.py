@@ -207,7 +207,12 @@ def final_table(summary: Mapping[str, Any]) -> str:
 def _request_rows(counts: Mapping[str, Mapping[str, int]]) -> list[tuple[str, str]]:
     """Requests of episodes that were refused, or of which a parameter had no effect."""
     ignored = sorted(counts.get("ignored", {}).items())
-    lines = [f"`{name}` had no effect {n} time{'s' * (n != 1)} (episode.structured=ignore)" for name, n in ignored]
+    lines = [
+        f"texts held the chat template's mark of a turn, and read as turns, {n} time{'s' * (n != 1)}"
+        if name == "turn_marks"
+        else f"`{name}` had no effect {n} time{'s' * (n != 1)} (episode.structured=ignore)"
+        for name, n in ignored
+    ]
     return [("requests", line) for line in (*refusals(counts.get("refused", {})), *lines)]
 
 

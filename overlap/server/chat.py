@@ -284,6 +284,7 @@ class Chat:
         if wanted.tools == PLAIN:
             return await self._behind_text(wanted)
         turn, messages = self.episode.match(wanted.dialog, wanted.tools), wanted.messages
+        self._look_for_turns(wanted.dialog[len(turn.dialog) if turn else 0 :])
         if turn is not None:
             end = len(turn.dialog)
             characters = characters_of(wanted.dialog[end:]) + len(wanted.tools)
@@ -295,6 +296,14 @@ class Chat:
                 return turn, rest
         ids = await self.in_thread(wanted.characters, self._template.whole, messages, wanted.offered)
         return self._attached(ids, turn)
+
+    def _look_for_turns(self, new: Sequence[ChatMessage]) -> None:
+        """Count texts that the chat template shows as turns, where it cannot do otherwise."""
+        mark = self._template.plain_mark
+        for message in new if mark else ():
+            if mark in message.text:
+                self.ignored["turn_marks"] += 1
+                self._note("turn_marks", message.text)
 
     async def _behind_text(self, wanted: TurnRequest) -> tuple[Turn | None, list[int]]:
         """As ``_continued``, for plain text, or ids: a turn is continued where its text is the beginning, and what

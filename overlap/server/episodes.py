@@ -53,6 +53,8 @@ STATES = 64
 _FRAMES = 8
 _OURS = (__file__, bounded.__file__)
 _NOTES = {
+    "turn_marks": "a text holds what the policy's chat template marks turns by, plain text, and reads as a turn; such "
+    "texts are counted (episode/ignored_turn_marks)",
     "unread": "an answer holds what looks like a tool call, and episode.tool_parser={parser!r} reads none in it; such "
     "answers stay text and are counted (episode/unread)",
 }

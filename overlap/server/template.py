@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any
 
-from overlap.core import unicode_of
+from overlap.core import TurnMarks, unicode_of
 from overlap.errors import EpisodeError, RequestRefused, one_line
 from overlap.server.episode_tree import text_of
 from overlap.server.template_messages import Raw, called_oddly, calls_apart, plain_message
@@ -41,6 +41,9 @@ class ChatTemplate:
     number of characters of the longest token: a text of N characters has at least N / ``longest`` tokens. ``special``
     are the ids that stand for no text, and ``ids`` is how many ids there are. ``threads`` are for work that is too long
     for the event loop. ``context`` is the number of tokens that a dialog may have, None where that is checked later.
+
+    A mark of a turn that is a token is text in the texts of a dialog. ``plain_mark`` is one that is no token, "" where
+    there is none: a text that holds it reads as a turn.
     """
 
     def __init__(self, tokenizer: Any, context: int | None = None) -> None:
@@ -50,7 +53,9 @@ class ChatTemplate:
         self.ids = max(tokens.values(), default=IDS) + 1
         self.special = frozenset(getattr(tokenizer, "all_special_ids", ()))
         self.longest = max(map(len, tokens), default=LONGEST)
+        self._marks = TurnMarks(tokenizer)
         self._end = _around(self._text([*ASKED, _answer()], (), False))[1] or ""
+        self.plain_mark = self._marked_by()
         self.continues = self._tried()
         self.notes = tuple(template_notes(self))
 
@@ -71,7 +76,7 @@ class ChatTemplate:
                 text = self._text(calls_apart(plain), tools, True)
             except EpisodeError:
                 raise refusal from None
-        return self._ids(text)
+        return self._marks.ids(text, self._ids)
 
     def continuation(
         self, reply: Raw, last: int | None, new: Sequence[Raw], tools: Sequence[Raw] = ()
@@ -82,7 +87,7 @@ class ChatTemplate:
         tail = self.tail(reply, new, tools) if self.continues else None
         if tail is None:
             return None
-        ids = self._ids(tail)
+        ids = self._marks.ids(tail, self._ids)
         return ids[1:] if ids and ids[0] == last else ids
 
     def tail(self, reply: Raw, new: Sequence[Raw], tools: Sequence[Raw] = ()) -> str | None:
@@ -131,6 +136,13 @@ class ChatTemplate:
         calls = before.removesuffix(self._end)
         return after[len(calls) :] if after.startswith(calls) else None
 
+    def _marked_by(self) -> str:
+        """What stands before or behind a user's words, where that is plain text and no blanks alone."""
+        if not getattr(self._tokenizer, "chat_template", None):
+            return ""
+        before, _, behind = (self.tail(_answer(), ASKED) or "").partition(str(ASKED[0]["content"]))
+        return next((part.strip() for part in (before, behind) if part.strip() and not self._marks.among(part)), "")
+
     def _tried(self) -> bool:
         """Whether the text behind an answer has the same ids on its own as behind the answer."""
         new = [{"role": "user", "content": "and now?"}]
@@ -138,17 +150,19 @@ class ChatTemplate:
         if tail is None:
             return False
         try:
-            ids, whole = self._ids(tail), self.whole([*ASKED, _answer(), *new])
+            ids, whole = self._marks.ids(tail, self._ids), self.whole([*ASKED, _answer(), *new])
         except EpisodeError:
             return False
         return whole[-len(ids) :] == ids
 
     def _text(self, messages: Sequence[Raw], tools: Sequence[Raw], asks: bool) -> str:
         if not getattr(self._tokenizer, "chat_template", None):
-            return "".join(f"{text_of(message.get('content'))}\n\n" for message in messages)
+            said = "".join(f"{text_of(message.get('content'))}\n\n" for message in messages)
+            return str(self._marks.hidden(said))
         try:
+            messages, tools = self._marks.hidden(list(messages)), self._marks.hidden(list(tools))
             found = self._tokenizer.apply_chat_template(
-                list(messages), tools=list(tools) or None, tokenize=False, add_generation_prompt=asks
+                messages, tools=tools or None, tokenize=False, add_generation_prompt=asks
             )
         except Exception as error:  # a template is a program of the checkpoint
             reason = unicode_of(one_line(error, 200)) or type(error).__name__

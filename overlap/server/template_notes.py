@@ -23,6 +23,9 @@ def template_notes(template: ChatTemplate) -> Iterator[str]:
     """Sentences about ``template``, which begin with "it"."""
     if not template.continues:
         yield f"what it renders of a dialog depends on what comes later: each turn {_ANEW}"
+    if template.plain_mark:
+        counted = "such texts are counted (episode/ignored_turn_marks)"
+        yield f"it marks turns by plain text: one that holds {template.plain_mark!r} reads as a turn; {counted}"
     yield from _on_thoughts(template)
     yield from _on_tools(template)
     late = {"role": "system", "content": "ovl7late"}

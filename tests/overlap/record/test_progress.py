@@ -178,11 +178,13 @@ def test_a_step_that_taught_nothing_says_why():
 
 
 def test_the_final_table_tells_what_was_refused_to_episodes_and_what_had_no_effect():
-    rows = [ROW | {"episode/refused_n": 1, "episode/ignored_tool_choice": 2}, ROW | {"episode/refused_context": 3}]
+    ignored = {"episode/ignored_tool_choice": 2, "episode/ignored_turn_marks": 4}
+    rows = [ROW | {"episode/refused_n": 1, **ignored}, ROW | {"episode/refused_context": 3}]
     text = final_table(summary(rows, reason="finished", seconds=9.0, run_dir=Path("runs/x")))
     lines = [" ".join(line.split()) for line in text.splitlines() if line.startswith("requests")]
     assert lines == [
         "requests `context` was refused 3 times, because the dialog filled the context (episode.tokens)",
         "requests `n` was refused 1 time, by the gateway",
         "requests `tool_choice` had no effect 2 times (episode.structured=ignore)",
+        "requests texts held the chat template's mark of a turn, and read as turns, 4 times",
     ]

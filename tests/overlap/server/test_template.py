@@ -125,7 +125,7 @@ def test_an_episode_whose_changed_history_cannot_be_shown_ends_and_the_run_goes_
     ("shape", "told"),
     [
         ("one call", ["one tool call per answer"]),
-        ("tools last", ["shows the tools with the last message of a user"]),
+        ("tools last", [r"plain text: one that holds '\[/ASKS\]'", "shows the tools with the last message of a user"]),
         ("open turn", []),
         ("thinks", ["leaves earlier reasoning out"]),
         ("no calls", ["no place for tools", "takes no tool calls: behind one, only a history that is as it was"]),
