@@ -1,7 +1,8 @@
 """Reward functions of the user, each call in a worker process with a hard deadline.
 
-A worker that hangs or dies is killed with all its descendants and replaced; a reward function that raises is the
-caller's fault and never a reward of 0.
+A worker that hangs or dies is killed with all its descendants and replaced, and asked for the reward of a plain answer:
+if that comes, the answer was to blame, and its reward is 0, as no policy may choose to be masked; else the sample is
+masked. A reward function that raises is the caller's fault and never a reward of 0.
 """
 
 from __future__ import annotations
@@ -19,9 +20,12 @@ from typing import Any
 
 from overlap.core import Prompt, Task, shortened
 from overlap.errors import ConfigError, OverlapError, VerifierError
-from overlap.verify.prompt_transfer import PromptDumps
-from overlap.verify.reward_worker import Hung, RewardWorker, WorkerLost
+from overlap.verify.prompt_transfer import DumpedPrompt, PromptDumps
+from overlap.verify.reward_worker import Hung, NotReturned, RewardWorker, WorkerLost
 from overlap.verify.user_fault import RewardFault, method_name
+
+PLAIN = "The answer is 0.\n```python\nprint(0)\n```\n"
+"""From this every reward function that works returns: a text, a number, a program."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,8 +80,8 @@ class RewardPool:
         """The reward of an answer that consists of these tokens. Raises WorkerLost, RewardFault, ConfigError,
         VerifierError.
 
-        A call that hangs is reported at its deadline and costs its sample; when no call has returned yet, and as many
-        hung as there are workers, it is a RewardFault.
+        A call that hangs or kills its worker is reported; its answer gets 0 where one for a plain answer returns. Where
+        that hangs too, and no call has returned yet, as many as there are workers are a RewardFault.
         A cancelled call that was begun keeps its worker until it ends or its deadline comes.
         """
         call = asyncio.create_task(self._reward(prompt, answer, token_ids), name="reward")
@@ -85,9 +89,7 @@ class RewardPool:
         try:
             return await asyncio.shield(call)
         except Hung as hung:
-            if self._notify is not None:
-                name = method_name(self._task, "reward")
-                self._notify(f"{name} {hung.what}, for prompt {prompt.id!r}; the sample is masked")
+            self._tell(hung, prompt, "the sample is masked")
             raise
         except OverlapError:
             raise
@@ -118,15 +120,43 @@ class RewardPool:
                 except WorkerLost as error:
                     await self._retire(worker)
                     worker = None
-                    if isinstance(error, Hung):
-                        self._count(error)
-                    if attempt == 2 or isinstance(error, Hung):  # what hung will hang again
-                        raise
+                    if attempt == 1 and not isinstance(error, Hung):  # what hung will hang again
+                        continue
+                    worker = await self._returning(error, dumped, prompt, tokens)
+                    self._tell(error, prompt, "it returns from a plain answer, so the reward is 0")
+                    value, fault = 0.0, ""
+                    break
         finally:
             self._idle.put_nowait(worker)
         if fault:
             raise RewardFault(fault)
         return TimedReward(value, started, time.monotonic())
+
+    async def _returning(
+        self, error: WorkerLost, dumped: DumpedPrompt, prompt: Prompt, tokens: list[int] | None
+    ) -> RewardWorker:
+        """A worker whose function returned from a plain answer, so that the answer was to blame for ``error``. Raises
+        that one where there is none.
+        """
+        if not isinstance(error, NotReturned):
+            raise error
+        try:
+            worker = await self._spawn()
+        except WorkerLost:
+            raise error from None
+        try:
+            await worker.call(dumped, prompt.prefill + PLAIN, None if tokens is None else [], self._wall_s)
+        except WorkerLost:
+            await self._retire(worker)
+            if isinstance(error, Hung):
+                self._count(error)
+            raise error from None
+        self._hung = -1
+        return worker
+
+    def _tell(self, error: WorkerLost, prompt: Prompt, outcome: str) -> None:
+        if self._notify is not None and isinstance(error, NotReturned):
+            self._notify(f"{method_name(self._task, 'reward')} {error.what}, for prompt {prompt.id!r}; {outcome}")
 
     def _count(self, hung: Hung) -> None:
         self._hung += self._hung >= 0

@@ -37,6 +37,8 @@ START_S = 120.0
 """Seconds that a worker has to start and to import what the task needs."""
 _READ_S = 0.05
 """A reply that came in time, while this event loop stood still, is read within this time."""
+STRETCH = 3.0
+"""A worker that waited for a core gets so much time more, at most this many times its deadline."""
 _WHERE_S = 0.3
 """Seconds that a worker that hangs has to report where."""
 _WHERE: signal.Signals = signal.SIGUSR2
@@ -46,12 +48,19 @@ class WorkerLost(Exception):
     """There is no reward: its worker did not start, hung or died. The sample is masked."""
 
 
-class Hung(WorkerLost):
-    """The user's function has not ended at its deadline. ``what``: the same without a subject."""
+class NotReturned(WorkerLost):
+    """The user's function did not come back from an answer. ``what`` it did, without a subject."""
+
+    def __init__(self, text: str, what: str = "") -> None:
+        super().__init__(text)
+        self.what = what
+
+
+class Hung(NotReturned):
+    """It has not ended at its deadline."""
 
     def __init__(self, what: str) -> None:
-        super().__init__(f"the reward function {what}")
-        self.what = what
+        super().__init__(f"the reward function {what}", what)
 
 
 class RewardWorker(ChildProcesses):
@@ -83,7 +92,7 @@ class RewardWorker(ChildProcesses):
         self, prompt: DumpedPrompt, answer: str, token_ids: list[int] | None, deadline_s: float
     ) -> tuple[float | None, str]:
         """The reward of an answer, and the fault of the reward function, "" for none. ``token_ids``: those of the
-        answer, for a task that asks for them. Raises WorkerLost, Hung.
+        answer, for a task that asks for them. Raises WorkerLost; NotReturned where the function may be to blame.
         """
         assert self._peer is not None
         data, forget = None, set[int]()
@@ -94,7 +103,10 @@ class RewardWorker(ChildProcesses):
             self._peer.ask(pack_call("reward", prompt.number, data, [*forget], answer, token_ids))
         )
         try:
-            for seconds in (deadline_s, _READ_S):
+            before_s = _starved_s(self._born[0].pid)
+            await asyncio.wait([asked], timeout=deadline_s)
+            starved_s = max(map(_starved_s, self.pids()), default=0.0) - before_s if not asked.done() else 0.0
+            for seconds in (min(max(0.0, starved_s), STRETCH * deadline_s), _READ_S):
                 await asyncio.wait([asked], timeout=seconds)
             if not asked.done():
                 raise Hung(f"took more than {deadline_s:g} s of wall time{await self._where()}")
@@ -116,13 +128,21 @@ class RewardWorker(ChildProcesses):
     def died(self, who: str, code: int | None) -> None:
         """End it with a text without pid or log: failures of samples are counted by their text."""
         how = f"signal {-code}" if code is not None and code < 0 else f"exit code {code}"
-        self.fail(f"the reward worker died ({how})")
+        text = f"the reward worker died ({how})"
+        killed = code is None or code == -signal.SIGKILL  # by the machine, perhaps, as memory ran out
+        self.fail(text if killed else NotReturned(text, f"ended its process ({how})"))
 
     async def close(self) -> None:
         """End it with its descendants, and free what belongs to it."""
         await super().close()
         if self._peer is not None:
             await self._peer.close()
+
+
+def _starved_s(pid: int) -> float:
+    """Seconds that a process has wanted a core and had none."""
+    fields = read_proc(pid, "schedstat").split()
+    return int(fields[1]) / 1e9 if len(fields) > 1 else 0.0
 
 
 def serve_rewards() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import os
 import re
@@ -23,7 +24,7 @@ from overlap.core import Prompt, Scored
 from overlap.errors import ConfigError, VerifierError
 from overlap.process import process_tree
 from overlap.task import Task
-from overlap.verify import prompt_transfer
+from overlap.verify import prompt_transfer, reward_worker
 from overlap.verify.reward_pool import RewardPool
 from overlap.verify.reward_worker import WorkerLost
 from overlap.verify.user_fault import RewardFault
@@ -51,7 +52,7 @@ def test_a_reward_without_a_program_runs_in_another_process() -> None:
     assert gone(int(first.reward or 0))
 
 
-async def test_a_worker_that_hangs_is_killed_with_its_children_and_its_sample_not_tried_again(
+async def test_an_answer_on_which_the_function_hangs_gets_0_once_the_worker_and_its_children_are_killed(
     tmp_path: Path,
 ) -> None:
     calls = tmp_path / "calls"
@@ -65,22 +66,36 @@ async def test_a_worker_that_hangs_is_killed_with_its_children_and_its_sample_no
             signal.pause()
         return 1.0
 
-    async with pool_for(Worked(how), notify=told.append) as pool:
-        assert (await pool.reward(P, "work")).value == 1.0
+    async with pool_for(Worked(how), notify=told.append, wall_s=2.0) as pool:
+        await pool.start()
         first = pool.pids()
-        pool._wall_s = 2.0
-        with pytest.raises(WorkerLost, match="the reward function took more than 2 s"):
-            await pool.reward(P, "hang")
-        pool._wall_s = SOON_S
+        assert (await pool.reward(P, "hang")).value == 0.0  # though no call had returned
         assert (await pool.reward(P, "work")).value == 1.0
         assert pool.pids() != first
-    (child,) = calls.read_text().split()
+    (child,) = calls.read_text().split()  # it was not tried again
     assert gone(int(child))
     where = f"{Path(__file__).name}:{how.__code__.co_firstlineno + 5}"
-    assert len(told) == 1
-    assert re.fullmatch(
-        rf"Worked\.reward took more than 2 s of wall time in .*{where}, for prompt 'p'; .* masked", told[0]
-    )
+    words = rf"Worked\.reward took more than 2 s of wall time in .*{where}, for prompt 'p'; .* so the reward is 0"
+    assert [bool(re.fullmatch(words, line)) for line in told] == [True]
+
+
+async def test_where_a_plain_answer_hangs_too_the_sample_is_masked(tmp_path: Path) -> None:
+    """As when the function asks a service that is down: every answer would get 0."""
+    down, told = tmp_path / "down", list[str]()
+
+    def how(answer: str) -> float:
+        if down.exists():
+            signal.pause()
+        return 1.0
+
+    async with pool_for(Worked(how), notify=told.append, wall_s=1.0) as pool:
+        assert (await pool.reward(P, "x")).value == 1.0
+        down.touch()
+        with pytest.raises(WorkerLost, match="the reward function took more than 1 s"):
+            await pool.reward(P, "x")
+        down.unlink()
+        assert (await pool.reward(P, "x")).value == 1.0
+    assert [line.rpartition("; ")[2] for line in told] == ["the sample is masked"]
 
 
 # A call that gives the interpreter back to nobody, and one in a library.
@@ -88,7 +103,7 @@ HANGS = {"re": lambda answer: float(bool(re.match(r"(x+x+)+y", "x" * 60))), "sle
 
 
 @pytest.mark.parametrize("kind", HANGS)
-async def test_a_reward_that_never_came_back_stops_the_run_at_the_first_deadline_and_says_where(kind: str) -> None:
+async def test_a_reward_that_never_comes_back_stops_the_run_before_a_second_sample_and_says_where(kind: str) -> None:
     async with pool_for(Worked(HANGS[kind]), wall_s=1.0) as pool:
         await pool.start()
         with pytest.raises(
@@ -155,20 +170,32 @@ async def test_a_prompt_that_cannot_be_sent_or_loaded_is_the_users_error_and_cos
         assert pool.pids() == first
 
 
-def test_a_worker_that_dies_is_replaced_and_a_second_death_masks_the_sample(tmp_path: Path) -> None:
+def test_a_worker_that_dies_is_replaced_and_a_second_death_is_the_answers_fault_unless_it_was_killed(
+    tmp_path: Path,
+) -> None:
     flag = tmp_path / "flag"
 
     def how(answer: str) -> float:
-        if answer == "always":
+        if answer == "exits":
             os._exit(3)
+        if answer in ("crashes", "killed"):
+            os.kill(os.getpid(), signal.SIGSEGV if answer == "crashes" else signal.SIGKILL)
         if not flag.exists():
             flag.touch()
             os.kill(os.getpid(), signal.SIGKILL)
         return 1.0
 
-    once, always, after = score(Worked(how), trajectory("once"), trajectory("always"), trajectory("after"))
-    assert (once.reward, after.reward) == (1.0, 1.0)
-    assert (always.reward, always.failure) == (None, "the reward worker died (exit code 3)")
+    found = score(Worked(how), *map(trajectory, ("once", "exits", "crashes", "killed", "after")))
+    assert [each.reward for each in found] == [1.0, 0.0, 0.0, None, 1.0]
+    assert [each.failure for each in found if each.failure] == ["the reward worker died (signal 9)"]
+
+
+async def test_time_without_a_core_is_none_of_the_function(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with pool_for(Worked(lambda answer: time.sleep(1.5) or 1.0), wall_s=1.0) as pool:
+        await pool.start()
+        waits = itertools.count()
+        monkeypatch.setattr(reward_worker, "_starved_s", lambda pid: 10.0 * next(waits))
+        assert (await pool.reward(P, "x")).value == 1.0
 
 
 async def test_a_dead_worker_is_noticed_although_its_child_holds_the_pipe(monkeypatch: pytest.MonkeyPatch) -> None:
