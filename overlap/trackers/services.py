@@ -5,8 +5,10 @@ Where they send to, and as whom, is set as these packages have it: by their own 
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
+import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -27,6 +29,27 @@ def _flat(tree: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any]
             yield from _flat(value, f"{before}{name}.")
         else:
             yield f"{before}{name}", value
+
+
+class MlflowNames:
+    """Names as MLflow takes them, one for each of ours: one letter that it refuses would cost the whole row."""
+
+    LONGEST = 250
+
+    def __init__(self) -> None:
+        self._known = dict[str, str]()
+
+    def __call__(self, name: str) -> str:
+        if name not in self._known:
+            signs = re.sub(r"[^/\w.\- :]", "_", name.replace("@", "_at_"))
+            # There they may be paths of files, which must be normal.
+            parts = re.sub(r"/+", "/", signs)[: self.LONGEST].strip("/").split("/")
+            made = "/".join("_" if part in ("", ".", "..") else part for part in parts)
+            taken, tries = set(self._known.values()), itertools.count(2)
+            self._known[name] = made
+            while self._known[name] in taken:
+                self._known[name] = f"{made[: self.LONGEST - 9]}_{next(tries)}"
+        return self._known[name]
 
 
 class WandbRun:
@@ -105,6 +128,9 @@ class MlflowRun:
 
     TAG = "overlap.id"
 
+    def __init__(self) -> None:
+        self._names = MlflowNames()
+
     def start(self, run: TrackedRun) -> None:
         from mlflow import MlflowClient
 
@@ -123,7 +149,8 @@ class MlflowRun:
     def _params(self, config: Mapping[str, Any]) -> None:
         from mlflow.entities import Param
 
-        params = [Param(name, str(value)[:6000]) for name, value in _flat(config)]
+        names = MlflowNames()
+        params = [Param(names(name), str(value)[:6000]) for name, value in _flat(config)]
         for begin in range(0, len(params), 100):  # as many as a call may have
             self._client.log_batch(self._id, params=params[begin : begin + 100])
 
@@ -131,8 +158,10 @@ class MlflowRun:
         from mlflow.entities import Metric
 
         step, now = int(row["step"]), int(time.time() * 1000)
-        values = {name.replace("@", "_at_"): float(value) for name, value in row.items() if name != "step"}
-        self._client.log_batch(self._id, metrics=[Metric(name, value, now, step) for name, value in values.items()])
+        values = ((self._names(name), float(value)) for name, value in row.items() if name != "step")
+        metrics = [Metric(name, value, now, step) for name, value in values]
+        for begin in range(0, len(metrics), 1000):  # as many as a call may have
+            self._client.log_batch(self._id, metrics=metrics[begin : begin + 1000])
 
     def samples(self, split: str, step: int, rows: Sequence[Mapping[str, Any]]) -> None:
         names, data = _columns([{**row, "step": step} for row in rows])
