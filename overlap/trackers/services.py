@@ -44,7 +44,7 @@ class MlflowNames:
             signs = re.sub(r"[^/\w.\- :]", "_", name.replace("@", "_at_"))
             # There they may be paths of files, which must be normal.
             parts = re.sub(r"/+", "/", signs)[: self.LONGEST].strip("/").split("/")
-            made = "/".join("_" if part in ("", ".", "..") else part for part in parts)
+            made = re.sub(r"^\.\.", "__", "/".join("_" if part in ("", ".", "..") else part for part in parts))
             taken, tries = set(self._known.values()), itertools.count(2)
             self._known[name] = made
             while self._known[name] in taken:
