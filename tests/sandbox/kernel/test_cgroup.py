@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 import signal
 import subprocess
@@ -96,13 +95,13 @@ def test_the_kernel_holds_all_processes_of_a_group_to_its_limits_together(
         if child == 0:
             group.join()
             os.execv({sys.executable!r}, [{sys.executable!r}, "-S", "-c", {source!r}])
-        print(os.WEXITSTATUS(os.waitpid(child, 0)[1]), group.kills())
+        print(os.WEXITSTATUS(os.waitpid(child, 0)[1]), *group.oom_count())
     """
     command = [sys.executable, "-c", textwrap.dedent(only_in_a_group)]
-    found, kills = map(int, subprocess.run(command, cwd=ROOT, capture_output=True, text=True).stdout.split())
+    found, kills, reached = map(int, subprocess.run(command, cwd=ROOT, capture_output=True, text=True).stdout.split())
     cgroup.remove_cgroups(name)
     assert found == code
-    assert (kills >= 1) == is_killed
+    assert (kills >= 1, reached >= 1) == (is_killed, is_killed)
 
 
 @pytest.mark.parametrize("how", ["signal.signal(signal.SIGCHLD, signal.SIG_IGN)", "unwaited()"])
@@ -132,12 +131,48 @@ print('done')
     assert verdict(jail, source, tmp_path, Limits(cpu_s=10, wall_s=60)) is Verdict.AC
 
 
-def test_a_run_in_which_the_kernel_ended_a_process_met_its_memory_limit(tmp_path: Path) -> None:
+V1 = {"memory.oom_control": "under_oom 0\noom_kill {kills}\n", "memory.failcnt": "{reached}\n"}
+V2 = {"memory.events": "low 0\nhigh 0\nmax 7\noom {reached}\noom_kill {kills}\noom_group_kill 0\n"}
+GIVEN = (
+    *("memory.limit_in_bytes", "memory.usage_in_bytes", "memory.max", "memory.current"),
+    *("pids.max", "cpuacct.usage", "cpu.stat"),
+)
+
+
+@pytest.mark.parametrize(("version", "counts"), [(1, V1), (2, V2)])
+def test_a_group_tells_its_own_limit_from_one_above_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: int, counts: dict[str, str]
+) -> None:
+    def write(**numbers: int) -> None:
+        for name, text in counts.items():
+            (tmp_path / "group" / name).write_text(text.format(**numbers))
+
+    (tmp_path / "group").mkdir()
+    for name in GIVEN:
+        (tmp_path / "group" / name).write_text("5\n")
+    write(kills=0, reached=0)
+    monkeypatch.setattr(cgroup.os, "mkdir", lambda path, mode: None)  # the kernel fills a new group with files
+    group = cgroup.Cgroup(cgroup._Layout(version, (str(tmp_path),) * 3), "group")
+    monkeypatch.undo()
+    write(kills=3, reached=2)
+    assert (group.oom_count(), group.usage()) == (cgroup.OomCount(3, 2), 5)
+
+
+@pytest.mark.parametrize(
+    ("after", "cause"),
+    [((4, 9), None), ((3, 10), None), ((4, 10), "memory"), ((5, 9), "shortage")],
+    ids=["no kill", "reclaimed", "its own limit", "others"],
+)
+def test_a_run_met_its_memory_limit_where_its_own_group_was_full(
+    tmp_path: Path, after: tuple[int, int], cause: str | None
+) -> None:
     asked: list[tuple[int, int]] = []
-    kills = itertools.count()
+    counts = iter((cgroup.OomCount(4 if cause is None else 3, 9), cgroup.OomCount(*after)))
     worker = object.__new__(zygote.RequestLoop)
     worker.setting = become_program.ChildSetup(Confinement("B", str(tmp_path), None, None), {}, -1)
-    group = SimpleNamespace(limit=lambda *limits: asked.append(limits), cpu_s=lambda: None, kills=lambda: next(kills))
+    group = SimpleNamespace(
+        limit=lambda *limits: asked.append(limits), cpu_s=lambda: None, oom_count=lambda: next(counts)
+    )
     worker.source = PlacedSource(str(tmp_path), lambda: None, keeps=True)
     worker.group, worker.spare_bytes = group, 7  # type: ignore[assignment]
     worker.watcher = SimpleNamespace(disk=None, watch=lambda *_: watch.RunOutcome(exit_code=0))  # type: ignore[assignment]
@@ -150,7 +185,7 @@ def test_a_run_in_which_the_kernel_ended_a_process_met_its_memory_limit(tmp_path
         "source": None,
         "series": (0, 0),
     }
-    assert worker._attempt(request, [], lambda *_: None).cause == "memory"  # type: ignore[arg-type, return-value]
+    assert worker._attempt(request, [], lambda *_: None).cause == cause  # type: ignore[arg-type, return-value]
     assert asked == [(1000 + 30 + 4 + 3 * AHEAD + 7, 3 + zygote._OWN_PROCESSES)]
 
 
