@@ -92,31 +92,21 @@ def judge(
     `packages` of this interpreter (("numpy",)) are importable by a Python program. Raises SandboxError for failures of
     the sandbox; what the program does wrong is in the Judgement, even if it kills every judge.
     """
-    import tempfile
-
     from sandbox.build import Builder
     from sandbox.core import Problem
-    from sandbox.errors import Deaths, Starved, TookDown, WorkerDied
-    from sandbox.jail import Jail
-    from sandbox.judging import Judge, control
+    from sandbox.errors import TookDown
+    from sandbox.judging import Judge, control, in_fresh_jails
     from sandbox.languages import find_language
 
     problem = Problem.of(problem)
     program = problem.program(program)
 
     def tried(problem: Problem, program: Program) -> Judgement:
-        deaths = Deaths()
-        while True:
-            jail = None
-            try:
-                with (
-                    Jail(isolation, packages=packages) as jail,
-                    tempfile.TemporaryDirectory(dir=jail.directory) as builds,
-                ):
-                    return Judge(jail, Builder(builds), stop_at_first_failure).judge(problem, program)
-            except (Starved, WorkerDied) as error:
-                if (last := deaths.add(error, handed=jail is not None)) is not None:
-                    raise last from None
+        return in_fresh_jails(
+            lambda jail: Judge(jail, Builder(f"{jail.directory}/build"), stop_at_first_failure).judge(problem, program),
+            isolation,
+            packages=packages,
+        )
 
     try:
         return tried(problem, program)

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 from changed import files_within, packages_changed_since
+from deadline import Deadline
 from places import ROOT
 from tiers import jail_of
 
@@ -45,7 +46,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """All workers share what torch compiles for the libraries that they import; it is removed at the end."""
+    """All workers share what torch compiles for the libraries that they import; it is removed at the end. Each process
+    has a deadline.
+    """
+    config.pluginmanager.register(Deadline())
     if "PYTEST_XDIST_WORKER" not in os.environ:
         os.environ["TORCHINDUCTOR_CACHE_DIR"] = tempfile.mkdtemp(prefix="inductor-")
         config.add_cleanup(lambda: shutil.rmtree(os.environ["TORCHINDUCTOR_CACHE_DIR"], ignore_errors=True))

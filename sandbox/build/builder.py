@@ -19,7 +19,7 @@ from sandbox.build import units
 from sandbox.build.headers import Headers
 from sandbox.build.units import Unit
 from sandbox.core import MIB
-from sandbox.errors import SandboxError, is_shortage, not_started
+from sandbox.errors import SandboxError, Starved, is_shortage, not_started
 from sandbox.jail import Jail, JailedRun, RunResult
 from sandbox.kernel import inherited
 from sandbox.languages import toolchain
@@ -64,7 +64,10 @@ class Builder:
         self._added = 0
 
     def build(self, jail: Jail, unit: Unit, *, cancel_fd: int | None = None) -> Build:
-        """Compile a unit. Raises SandboxError for failures of the sandbox; the compiler's complaints are in the log."""
+        """Compile a unit. Raises SandboxError for failures of the sandbox; the compiler's complaints are in the log.
+
+        A compiler waits for nothing but the machine, so its wall limit says nothing of the source: Starved.
+        """
         try:
             return self._build(jail, unit, cancel_fd)
         except OSError as error:
@@ -93,6 +96,8 @@ class Builder:
         done = jail.run(run, cancel_fd=cancel_fd)
         if done.cause is None and _KILLED in done.stderr:
             done = jail.run(run, cancel_fd=cancel_fd)
+        if done.cause == "wall":
+            raise Starved(f"a compiler used {done.cpu_s:.1f} s of CPU in {done.wall_s:.0f} s; use fewer workers")
         text_log = done.stderr[:LOG_BYTES_MAX].decode("utf-8", "replace")
         if done.collected is None:
             if done.cause is None and _DISK.search(text_log):
@@ -142,7 +147,7 @@ class Builder:
 
 
 def _objection(done: RunResult) -> str:
-    limits = {"cpu": "CPU time", "wall": "wall time", "processes": "process"}
+    limits = {"cpu": "CPU time", "processes": "process"}
     limits |= {name: name for name in ("memory", "output", "disk")}
     if done.cause in limits:
         return f"the compiler exceeded its {limits[done.cause]} limit\n"

@@ -1,7 +1,8 @@
 """Headers compiled ahead, once per (toolchain version, flags), for every jail that is started with our directory.
 
 A precompiled header is made in a jail, from the system's header and our flags alone, so it is as trusted as the
-compiler. One worker compiles it while the others compile without; a header that cannot be made is not tried again.
+compiler. One worker compiles it while the others compile without; a header that cannot be made is not tried again,
+unless the machine was too slow.
 It takes about 120 MiB of disk, and goes with the directory, which the builder's owner removes.
 """
 
@@ -16,7 +17,7 @@ from pathlib import Path
 from typing import Final
 
 from sandbox.core import MIB
-from sandbox.errors import is_shortage
+from sandbox.errors import Starved, is_shortage
 from sandbox.jail import Jail, JailedRun
 from sandbox.kernel import inherited
 from sandbox.languages import Language, toolchain
@@ -44,8 +45,8 @@ class Headers:
         if not ready.exists():
             try:
                 self._make(jail, language, argv, name, cancel_fd)
-            except OSError as error:
-                if not is_shortage(error):  # a header is worth having, no more
+            except (OSError, Starved) as error:
+                if not (isinstance(error, Starved) or is_shortage(error)):  # a header is worth having, no more
                     raise
         return ("-I", f"{jail.shared}/{name}") if ready.exists() else ()
 
@@ -75,7 +76,7 @@ class Headers:
 
     def _compile(self, jail: Jail, language: Language, argv: tuple[str, ...], cancel_fd: int | None) -> bytes | None:
         """Compile in a jail of its own: the work directory of the others is too small."""
-        limits = replace(language.compile_limits, cpu_s=60.0, wall_s=180.0, file_bytes=_BYTES_MAX)
+        limits = replace(language.compile_limits, cpu_s=60.0, file_bytes=_BYTES_MAX)
         run = JailedRun(
             limits,
             argv=argv,
@@ -85,4 +86,7 @@ class Headers:
             with_tools=True,
         )
         with Jail(jail.tier, run_dir=jail.run_dir, work_bytes=_BYTES_MAX) as wide:
-            return wide.run(run, cancel_fd=cancel_fd).collected
+            done = wide.run(run, cancel_fd=cancel_fd)
+        if done.cause == "wall":
+            raise Starved("a header was not compiled in time")
+        return done.collected

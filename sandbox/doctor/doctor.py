@@ -19,15 +19,17 @@ from typing import Final
 
 from sandbox.build import Builder
 from sandbox.core import Isolation, Limits, Verdict
-from sandbox.errors import SandboxError
+from sandbox.errors import SandboxError, Starved, WorkerDied
 from sandbox.jail import TIERS, Jail, start_process
-from sandbox.judging import Judge, control
+from sandbox.judging import Judge, control, in_fresh_jails
 from sandbox.kernel import cgroup, landlock, linux, reserve_directory, seccomp, uids
 from sandbox.languages import LANGUAGES, Language
 from sandbox.pool import cores, memory_bytes, too_much_memory
 from sandbox.zygote import namespaces
 
 _PROBE_S: Final = 30.0
+_PROBED: Final = 3  # times, before the machine is too slow to tell
+_QUIET: Final = "ask again when this machine is less busy, or has more free memory"
 _USERNS: Final = (
     "allow unprivileged user namespaces: sysctl -w user.max_user_namespaces=10000 "
     "kernel.apparmor_restrict_unprivileged_userns=0; in a container: --security-opt seccomp=unconfined"
@@ -62,17 +64,17 @@ class Report:
 
 
 def examine() -> Report:
-    """Try everything. Takes a few seconds, most of them for compilers."""
+    """Try everything. Takes a few seconds, most of them for compilers. Raises Starved where nothing answers in time."""
     lines = _mechanisms()
     tier: Isolation | None = None
     for name in TIERS:
         try:
-            with Jail(name) as jail:
-                detail = ", ".join(jail.mechanisms)
+            detail = in_fresh_jails(lambda jail: ", ".join(jail.mechanisms), name)
             tier = tier or name
             lines.append(Line(f"tier {name}", True, detail, needed=False))
         except SandboxError as error:
-            lines.append(Line(f"tier {name}", False, str(error), "see the FAIL lines above", needed=False))
+            repair = _QUIET if isinstance(error, Starved | WorkerDied) else "see the FAIL lines above"
+            lines.append(Line(f"tier {name}", False, str(error), repair, needed=False))
     return Report((*lines, _memory(), *_toolchains(tier)), tier)
 
 
@@ -84,34 +86,43 @@ def _memory() -> Line:
 
 
 def _mechanisms() -> list[Line]:
-    process = start_process("doctor.doctor", [], [], stdout=PIPE)
-    try:
-        found = json.loads(process.communicate(timeout=_PROBE_S)[0] or b"{}")
-    except (TimeoutExpired, ValueError):
-        process.kill()
-        process.communicate()
-        found = {}
+    found = _probe()
     return [
         Line(name, not found.get(name, "no answer"), found.get(name, "no answer"), repair, needed)
         for name, (_, repair, needed) in _PROBES.items()
     ]
 
 
+def _probe() -> dict[str, str]:
+    """What `main` prints; empty where it crashes. Raises Starved."""
+    for _ in range(_PROBED):
+        process = start_process("doctor.doctor", [], [], stdout=PIPE)
+        try:
+            return dict(json.loads(process.communicate(timeout=_PROBE_S)[0] or b"{}"))
+        except ValueError:
+            return {}
+        except TimeoutExpired:
+            process.kill()
+            process.communicate()
+    raise Starved(f"what is tried here did not answer within {_PROBE_S:g} s, {_PROBED} times; {_QUIET}")
+
+
 def _toolchains(tier: Isolation | None) -> list[Line]:
-    """Judge the sample program of each language in the jail that `auto` gives."""
-    if tier is None:
-        return []
-    lines = []
-    with Jail(tier) as jail, tempfile.TemporaryDirectory(dir=jail.directory) as builds:
-        judge = Judge(jail, Builder(builds))
-        for language in LANGUAGES.values():
-            repair = f"install {language.package}" if language.package else "use another interpreter"
-            try:
-                passed, detail = self_test(judge, language)
-            except SandboxError as error:
-                passed, detail = False, str(error)
-            lines.append(Line(f"language {language.name}", passed, detail, "" if passed else repair, needed=False))
-    return lines
+    """Judge the sample program of each language in the tier that `auto` gives."""
+    return [] if tier is None else [_toolchain(tier, language) for language in LANGUAGES.values()]
+
+
+def _toolchain(tier: Isolation, language: Language) -> Line:
+    def test(jail: Jail) -> tuple[bool, str]:
+        return self_test(Judge(jail, Builder(os.path.join(jail.directory, "build"))), language)
+
+    repair = f"install {language.package}" if language.package else "use another interpreter"
+    try:
+        passed, detail = in_fresh_jails(test, tier)
+    except SandboxError as error:
+        passed, detail = False, str(error)
+        repair = _QUIET if isinstance(error, Starved | WorkerDied) else repair
+    return Line(f"language {language.name}", passed, detail, "" if passed else repair, needed=False)
 
 
 def main() -> None:

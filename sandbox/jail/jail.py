@@ -45,6 +45,9 @@ TIERS: Final[tuple[Isolation, ...]] = ("A", "B")
 class Jail:
     """A started jail. Use as a context manager, or call `close`."""
 
+    lost_s = 0.0
+    """Seconds in which the last run waited for the machine, not by its own will."""
+
     def __init__(
         self,
         isolation: Isolation = "auto",
@@ -166,8 +169,9 @@ class Jail:
             if reply["error"]:
                 raise WorkerDied(reply["error"])
             sent = self._under_way.popleft()
+            self.lost_s = reply["lost_s"]
             try:
-                if reply["cause"] not in ("cancelled", SHORTAGE):
+                if reply["cause"] not in ("cancelled", "starved", SHORTAGE):
                     done = sent.result(reply, got)
                     if done.cause is None and done.exit_code != 0:
                         self.check_memory()
@@ -179,6 +183,10 @@ class Jail:
             raise self._fail(error) from error
         if reply["cause"] == SHORTAGE:
             raise Starved(_SHORT)
+        if reply["cause"] == "starved":
+            raise Starved(
+                f"a run waited for the machine {self.lost_s:.0f} of {reply['wall_s']:.0f} s; use fewer workers"
+            )
         self.drop(tell=False)
         raise Cancelled("the run was cancelled")
 
@@ -199,6 +207,10 @@ class Jail:
     def is_running(self) -> bool:
         """Whether a process of the current run is alive and not yet exiting. For runs without a series."""
         return self._tree.is_running()
+
+    def activity(self) -> tuple[bool, float]:
+        """Whether a thread of the current run is not asleep, and the run's CPU seconds so far. As `is_running`."""
+        return self._tree.activity()
 
     def fileno(self) -> int:
         """A descriptor that becomes readable when the current run or the jail has ended."""

@@ -20,10 +20,10 @@ from contextlib import ExitStack
 from typing import Any, Final
 
 from sandbox.core import Isolation
-from sandbox.errors import IsolationUnavailable, SandboxError, WorkerDied, not_started
+from sandbox.errors import IsolationUnavailable, SandboxError, Starved, WorkerDied, not_started
 from sandbox.jail.spawn import start_process
 from sandbox.kernel import cgroup, group_name, inherited, linux, remove_tree, reserve_directory, uids
-from sandbox.zygote import CANCEL, descendant_pids, is_ending
+from sandbox.zygote import CANCEL, descendant_pids, is_ending, look_at
 
 _MESSAGE_MAX: Final = 128 << 10
 _FDS_MAX: Final = 8
@@ -38,7 +38,7 @@ class Tree:
     def __init__(self, tier: str, run_dir: str | None, work_bytes: int, show: dict[str, Any]) -> None:
         """Start the processes.
 
-        Raises IsolationUnavailable, WorkerDied, SandboxError when the machine has no resources left.
+        Raises IsolationUnavailable, WorkerDied, Starved, SandboxError when the machine has no resources left.
         """
         self._buffer = bytearray(_MESSAGE_MAX)
         self._unread: deque[dict[str, Any]] = deque()
@@ -72,6 +72,8 @@ class Tree:
                 undo.callback(self._end)
             ready, fds = self.receive(time.monotonic() + _START_S)
             self.listener = socket.socket(fileno=fds[0]) if fds else None
+            if "starved" in ready:
+                raise Starved(ready["starved"])
             if "error" in ready:
                 raise IsolationUnavailable(f"tier {tier}: {ready['error']}")
             self._undo = undo.pop_all()
@@ -130,6 +132,13 @@ class Tree:
 
     def is_running(self) -> bool:
         """Whether a program's process is alive and not yet exiting."""
+        return not all(map(is_ending, self._below()))
+
+    def activity(self) -> tuple[bool, float]:
+        """Whether a program's thread is not asleep, or none has begun, and the CPU seconds of its processes so far."""
+        awake, cpu_s = look_at(below := self._below())
+        return awake or not below, cpu_s
+
+    def _below(self) -> list[int]:
         ours = self.guarded + (self.tier == "A")  # below the first process: a guard has a child, and so has a waiter
-        below = descendant_pids(self.process.pid)[ours:]
-        return not all(map(is_ending, below))
+        return descendant_pids(self.process.pid)[ours:]

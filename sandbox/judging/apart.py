@@ -18,7 +18,7 @@ from sandbox.jail import WALL_STRETCH, RunResult
 from sandbox.judging.assert_apart import Apart
 from sandbox.judging.frames import Frame
 from sandbox.judging.prepared import CompileError, PreparedProgram
-from sandbox.judging.verdicts import ACCEPTED, Decision, decide_frame, decide_limits
+from sandbox.judging.verdicts import ACCEPTED, Decision, check_beside, decide_frame, decide_limits
 from sandbox.languages import Language
 
 _MEMORY_BYTES: Final = 1024 * MIB  # of the test's side, which holds what the program sends
@@ -53,9 +53,11 @@ def run_apart(prepared: PreparedProgram, problem: Problem, case: Case, what: Apa
             prepared.start(limits, job={"kind": "serve", "classes": what.classes}, pipes=(program_in, program_out))
         done, frame = prepared.finish()
         try:
-            return done, frame, *test.finish()
+            tested, said = test.finish()
         except CompileError:  # told by the run beside the program
             return done, frame, None, None
+        check_beside(done, limits, test.jail)
+        return done, frame, tested, said
 
 
 def decide(talk: Talk, what: Apart, limits: Limits, language: Language) -> Decision | None:

@@ -12,9 +12,13 @@ told from one that is ending, and the other sees the end of file at once. Who is
 
     the program did what no program may              SEC
     the program wrote more than its output limit     OLE
-    the interactor ended first, wrong or at fault    WA: the program is stopped, and not asked further
     the program broke a limit, or did not end well   that verdict; waiting for input that never comes is TLE (wall)
     otherwise                                        what the interactor says, at the end of its input
+
+An interactor that rejects, or fails, may have seen what kills the program first. So the program does not see its end,
+and goes on until it ends by itself, sleeps (it waits for an answer), or has used _PARTING_CPU_S more: then it is
+stopped, WA. A program that has closed its stdout has nothing more to say: it is judged by how it ends, however long it
+lives.
 
 An interactor is at fault when it crashes, breaks a limit, writes without end, or does not end. If it has taken in
 something of what the program said, or the end of it, then that brought it there, for the program may say anything: WA.
@@ -23,165 +27,69 @@ If it has not, in no run of the case, it is its author's fault: CheckerError.
 
 from __future__ import annotations
 
-import fcntl
 import os
 import select
-import struct
-import termios
 import threading
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Final
 
 from sandbox.core import Case, Excerpt, ExcerptWriter, Limits, Verdict
-from sandbox.errors import Cancelled, CheckerError, SandboxError
+from sandbox.errors import Cancelled, CheckerError, SandboxError, Starved
 from sandbox.jail import WALL_STRETCH, Jail, RunResult
 from sandbox.judging import referee
-from sandbox.judging.frames import Frame
+from sandbox.judging.lanes import Lane, Outcome, Side
 from sandbox.judging.prepared import CompileError, PreparedProgram, encode_files
-from sandbox.judging.verdicts import Decision, decide_ending, decide_limits
+from sandbox.judging.verdicts import Decision, check_beside, decide_ending
 from sandbox.languages import Language
 
-_CHUNK: Final = 1 << 16
+_PARTING_CPU_S: Final = 0.5  # of a program that was rejected; at most a quarter of its limit
+_GLANCE_S: Final = 0.01
 INTERACTOR_END_S: Final = 60.0
 """Seconds that an interactor may take after the program's end."""
 
-Outcome = tuple[RunResult, Frame | None]
-
 
 @dataclass(eq=False, slots=True)
-class _Side:
-    """One of the two runs, in a thread."""
+class _Parting:
+    """What a program does on its own after it was rejected."""
 
-    name: str
-    done_fd: int
-    cancel_fd: int
     jail: Jail
-    ends: list[int]
-    """The descriptors for its stdin and stdout, open here until the jail has them."""
-    outcome: Outcome | None = None
-    error: BaseException | None = None
-    ended: bool = False
-    """The end was seen by the copying thread, and reported to the other side."""
+    cpu_max_s: float
+    """CPU seconds, all in all, after which it is waited for no longer."""
+    look: float = 0.0
+    """When it is looked at next."""
+    before: tuple[bool, float] | None = None
 
-    def start(self, prepared: PreparedProgram, limits: Limits, **how: Any) -> threading.Thread:
-        def body() -> None:
-            try:
-                prepared.start(limits, pipes=(self.ends[0], self.ends[1]), **how)
-                self.let_go()
-                self.outcome = prepared.finish(cancel_fd=self.cancel_fd)
-            except BaseException as error:  # raised by the thread that waits for this side
-                self.error = error
-            finally:
-                os.eventfd_write(self.done_fd, 1)
-
-        thread = threading.Thread(target=body, name=f"sandbox {self.name}", daemon=True)
-        thread.start()
-        return thread
-
-    def let_go(self) -> None:
-        while self.ends:
-            os.close(self.ends.pop())
-
-    def cancel(self) -> None:
-        os.eventfd_write(self.cancel_fd, 1)
-
-
-@dataclass(eq=False, slots=True)
-class _Lane:
-    """One direction: `source` is this process's end of the writer's stdout, `target` its end of the reader's stdin."""
-
-    writer: _Side
-    reader: _Side
-    source: int
-    target: int
-    limit_bytes: int
-    pending: bytes = b""
-    passed: int = 0
-    """Bytes since the reader last wrote something itself."""
-    delivered: int = 0
-    copy: ExcerptWriter | None = None
-    """What the writer said, for people."""
-    shut: bool = False
-    """No process can write any more."""
-    deaf: bool = False
-    """No process can read any more."""
-    closed: bool = False
-
-    @property
-    def flooded(self) -> bool:
-        return self.passed > self.limit_bytes
-
-    def interest(self) -> tuple[int, int] | None:
-        if self.closed or (self.shut and not self.pending):
-            return None
-        return (self.target, select.POLLOUT) if self.pending else (self.source, select.POLLIN)
-
-    def move(self) -> bool:
-        """Copy what can be copied without waiting; close at the end of the data. Returns whether anything came."""
-        before = self.passed
-        while not self.closed and not self.flooded and (self.pending or not self.shut):
-            try:
-                if not self.pending:
-                    self.pending = os.read(self.source, _CHUNK)
-                    self.passed += len(self.pending)
-                    if self.copy is not None:
-                        self.copy.add(self.pending)
-                    if not self.pending:
-                        self.shut = True
-                        if not self.writer.ended and self.writer.jail.is_running():
-                            self.close()  # the program continues without its stdout
-                        break
-                self.pending = self.pending[self._deliver() :]
-            except BlockingIOError:
-                break
-        if self.flooded or (self.writer.ended and not self.pending):
-            self.close()
-        return self.passed > before
-
-    def _deliver(self) -> int:
-        """Return how many of the pending bytes are written."""
-        if self.reader.ended or self.deaf:
-            return len(self.pending)
-        try:
-            size = os.write(self.target, self.pending)
-        except BrokenPipeError:
-            self.deaf = True
-            return len(self.pending)
-        self.delivered += size
-        return size
-
-    def heard(self) -> bool:
-        """Return whether the reader has read something, or the end of file."""
-        if self.closed:
-            return True
-        (unread,) = struct.unpack("i", fcntl.ioctl(self.target, termios.FIONREAD, bytes(4)))
-        return bool(self.delivered > unread)
-
-    def close(self) -> None:
-        if not self.closed:
-            self.closed = True
-            os.close(self.source)
-            os.close(self.target)
+    def is_over(self, *, moved: bool) -> bool:
+        """Return whether it has slept since the last look, or used all that it may."""
+        if moved:
+            self.before = None
+        if time.monotonic() < self.look:
+            return False
+        seen, before = self.jail.activity(), self.before
+        self.before, self.look = seen, time.monotonic() + _GLANCE_S
+        busy, cpu_s = seen
+        return cpu_s > self.cpu_max_s or (not busy and seen == before)
 
 
 @dataclass(eq=False, slots=True)
 class _Talk:
     """The two sides and the two lanes of one case."""
 
-    program: _Side
-    interactor: _Side
-    said: _Lane
+    program: Side
+    interactor: Side
+    said: Lane
     """program to interactor"""
-    told: _Lane
+    told: Lane
     """interactor to program"""
     patient: Limits
     """The interactor's: it waits for the program, as long as that may take."""
+    parting_cpu_s: float
     rejected: Callable[[], bool]
     """Called when the interactor has ended: whether the program's further behaviour no longer matters."""
-    first: _Side | None = None
+    parting: _Parting | None = None
     heard: bool | None = None
     """The interactor had read something from the program when it ended or was stopped."""
 
@@ -199,34 +107,53 @@ class _Talk:
             for lane in lanes:
                 if interest := lane.interest():
                     poller.register(*interest)
-            left = deadline - time.monotonic()
+            left = min(deadline, self.parting.look if self.parting else deadline) - time.monotonic()
             ready = {fd for fd, _ in poller.poll(None if left == float("inf") else max(0.0, left) * 1000)}
             if cancel_fd in ready:
                 raise Cancelled("the run was cancelled")
             for side in sides:
                 if side.done_fd in ready and not side.ended:
                     deadline = self._end(side)
-            if self.said.move() and not self.told.flooded:
+            if (moved := self.said.move()) and not self.told.flooded:
                 self.told.passed = 0
-            self.told.move()
+            moved |= self.told.move()
+            self._see_off(moved=moved)
             if self.said.flooded or self.told.flooded or (not ready and time.monotonic() >= deadline):
                 self._note()
                 self.program.cancel()
                 self.interactor.cancel()
                 deadline = float("inf")
 
+    def _part(self) -> None:
+        """The interactor has rejected: see the module."""
+        jail = self.program.jail
+        self.parting = _Parting(jail, jail.activity()[1] + self.parting_cpu_s)
+        self.said.counts, self.told.held = False, True
+
+    def _see_off(self, *, moved: bool) -> None:
+        """Stop a rejected program that does not end by itself."""
+        if self.parting is None:
+            return
+        if self.program.ended or self.said.shut:
+            self.parting, self.told.held = None, False
+            self.told.move()
+        elif self.parting.is_over(moved=moved):
+            self.parting = None
+            self.program.cancel()
+
     def _note(self) -> None:
         if self.heard is None:
             self.heard = self.said.heard()
 
-    def _end(self, side: _Side) -> float:
+    def _end(self, side: Side) -> float:
         """Handle the end of a side; returns the time until which the other may continue."""
         side.ended = True
-        self.first = self.first or side
         if side is self.interactor:
             self._note()
-            if not self.program.ended and self.rejected():
+            if side.outcome is None:
                 self.program.cancel()
+            elif not self.program.ended and self.rejected():
+                self._part()
         if side is self.program and side.error is not None:
             self.interactor.cancel()
         return time.monotonic() + INTERACTOR_END_S if side is self.program else float("inf")
@@ -279,15 +206,15 @@ def _set_up(stack: ExitStack, prepared: PreparedProgram, judge: referee.Referee,
         stack.callback(os.close, fd)
         return fd
 
-    def side(name: str, jail: Jail) -> _Side:
-        made = _Side(name, own(os.eventfd(0, os.EFD_CLOEXEC)), own(os.eventfd(0, os.EFD_CLOEXEC)), jail, [])
+    def side(name: str, jail: Jail) -> Side:
+        made = Side(name, own(os.eventfd(0, os.EFD_CLOEXEC)), own(os.eventfd(0, os.EFD_CLOEXEC)), jail, [])
         stack.callback(made.let_go)
         return made
 
-    def lane(writer: _Side, reader: _Side, limit_bytes: int) -> _Lane:
+    def lane(writer: Side, reader: Side, limit_bytes: int) -> Lane:
         source, their_stdout = os.pipe()
         their_stdin, target = os.pipe()
-        made = _Lane(writer, reader, source, target, limit_bytes)
+        made = Lane(writer, reader, source, target, limit_bytes)
         stack.callback(made.close)
         writer.ends.append(their_stdout)
         reader.ends.insert(0, their_stdin)
@@ -299,13 +226,13 @@ def _set_up(stack: ExitStack, prepared: PreparedProgram, judge: referee.Referee,
     said = lane(program, interactor, limits.output_bytes)
     told = lane(interactor, program, judge.limits.output_bytes)
     patient = replace(judge.limits, wall_s=limits.wall_limit_s * WALL_STRETCH + 2 * INTERACTOR_END_S)
-    return _Talk(program, interactor, said, told, patient, lambda: _rejects(judge, interactor, patient))
+    parting_cpu_s = min(_PARTING_CPU_S, limits.cpu_s / 4)
+    return _Talk(program, interactor, said, told, patient, parting_cpu_s, lambda: _rejects(judge, interactor, patient))
 
 
-def _rejects(judge: referee.Referee, interactor: _Side, patient: Limits) -> bool:
+def _rejects(judge: referee.Referee, interactor: Side, patient: Limits) -> bool:
     """Return False where the interactor accepts: then the program must still end well, within its own limits."""
-    if interactor.outcome is None:
-        return True
+    assert interactor.outcome is not None
     try:
         return judge.read(*interactor.outcome, patient)[0] is not Verdict.AC
     except CheckerError:
@@ -319,22 +246,25 @@ def _decide(talk: _Talk, judge: referee.Referee, limits: Limits, language: Langu
     for error in (program.error, interactor.error):
         if error is not None and not isinstance(error, Cancelled):
             raise error
-    limited = decide_limits(program.outcome[0], limits) if program.outcome else None
-    if limited and limited[0] is Verdict.SEC:
-        return limited
+    ending = None
+    if program.outcome:
+        check_beside(program.outcome[0], limits, interactor.jail)
+        ending = decide_ending(*program.outcome, limits, language)
+    if ending and ending[0] is Verdict.SEC:
+        return ending
     if talk.said.flooded:
         return Verdict.OLE, f"output limit of {limits.output_bytes} bytes"
+    if ending:
+        return ending
     if talk.told.flooded:
         return _blame(talk, judge, f"wrote more than {judge.limits.output_bytes} bytes to the program")
-    if talk.first is interactor and _rejects(judge, interactor, talk.patient) and interactor.outcome:
+    if interactor.outcome:
         return _read(talk, judge, interactor.outcome)
     if program.outcome is None:
         raise Cancelled("the program was cancelled")
-    if ending := decide_ending(*program.outcome, limits, language):
-        return ending
-    if interactor.outcome is None:
-        return _blame(talk, judge, f"did not end within {INTERACTOR_END_S:g} s of the program's end")
-    return _read(talk, judge, interactor.outcome)
+    if interactor.jail.lost_s > INTERACTOR_END_S / 2:
+        raise Starved(f"the {judge.role} waited {interactor.jail.lost_s:.0f} s for the machine; use fewer workers")
+    return _blame(talk, judge, f"did not end within {INTERACTOR_END_S:g} s of the program's end")
 
 
 def _read(talk: _Talk, judge: referee.Referee, outcome: Outcome) -> Decision:

@@ -37,6 +37,7 @@ from sandbox.judging.frames import Frame
 from sandbox.judging.interrupt import cancellable
 from sandbox.judging.prepared import CompileError, PreparedProgram
 from sandbox.judging.referee import NEXT_PASS, Referee
+from sandbox.judging.tries import in_fresh_jails
 from sandbox.judging.verdicts import (
     ACCEPTED,
     Decision,
@@ -267,7 +268,8 @@ def run_once(
     problem: Problem, program: Program, *, isolation: Isolation = "auto", packages: Sequence[str] = ()
 ) -> tuple[CaseResult, bytes, bytes, str]:
     """Run a program on a stdio problem's first case without comparing: result, stdout, stderr, tier."""
-    with Jail(isolation, packages=packages) as jail:
+
+    def run(jail: Jail) -> tuple[CaseResult, bytes, bytes, str]:
         builder = Builder(os.path.join(jail.directory, "build"))
         try:
             with PreparedProgram(jail, builder, program, problem) as prepared:
@@ -277,6 +279,8 @@ def run_once(
             return CaseResult(0, Verdict.CE, 0.0, 0.0, 0, "does not compile"), b"", str(error).encode(), jail.tier
         decision = decide_ending(done, frame, problem.limits, prepared.language) or ACCEPTED
         return case_result(0, done, decision), done.stdout, done.stderr, jail.tier
+
+    return in_fresh_jails(run, isolation, packages=packages)
 
 
 def _check_kind(problem: Problem, program: Program, language: Language) -> None:

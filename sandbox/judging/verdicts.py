@@ -20,7 +20,8 @@ from typing import Final
 
 from sandbox.compare import modes, values
 from sandbox.core import Case, CaseResult, Excerpt, Kind, Limits, Problem, Verdict, encode_text, printable
-from sandbox.jail import RunResult
+from sandbox.errors import Starved
+from sandbox.jail import Jail, RunResult
 from sandbox.judging import assert_values, python_asserts
 from sandbox.judging.frames import Frame
 from sandbox.judging.said import describe_calls, describe_value
@@ -66,6 +67,12 @@ def decide_limits(done: RunResult, limits: Limits) -> Decision | None:
     cause, _, detail = done.cause.partition(": ")
     verdict, text = _CAUSES[cause]
     return verdict, text.format(detail=detail, **{name: getattr(limits, name) for name in _LIMITS})
+
+
+def check_beside(done: RunResult, limits: Limits, beside: Jail) -> None:
+    """Raises Starved where a program may have waited so long for the run beside it because that was starved."""
+    if done.cause == "wall" and beside.lost_s > limits.wall_limit_s / 2:
+        raise Starved(f"the run beside a program waited {beside.lost_s:.0f} s for the machine; use fewer workers")
 
 
 def decide_ending(done: RunResult, frame: Frame | None, limits: Limits, language: Language) -> Decision | None:

@@ -4,7 +4,7 @@
     toolchain(lang)   name and version           roots()                paths outside /usr that jails show, read-only
 
 Looked for on SANDBOX_PATH (by default the caller's PATH, kept for our own processes), then where installers put them.
-Found once per process.
+Found once per process. A tool that does not answer in time is not missing: Starved, and it is asked again.
 """
 
 from __future__ import annotations
@@ -14,17 +14,18 @@ import os
 import platform
 import pwd
 import re
+import signal
 import subprocess
 from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Final
 
 from sandbox import environment
-from sandbox.errors import ToolchainMissing
+from sandbox.errors import SandboxError, Starved, ToolchainMissing, is_shortage, not_started
 from sandbox.languages.language import Language
 from sandbox.languages.table import LANGUAGES
 
-_TIMEOUT_S: Final = 20.0
+_TIMEOUTS_S: Final = (20.0, 60.0)  # one try each
 _SYSTEM: Final = ("/usr/bin", "/usr/sbin", "/bin", "/sbin")  # every jail shows these
 _LINKED: Final = ("/usr/lib", "/usr/share", "/usr/libexec")  # where links of the system lead to
 _OPEN_TO_ALL: Final = ("/tmp", "/var/tmp", "/dev", "/proc")  # a file of any user is no toolchain
@@ -54,13 +55,22 @@ def _behind(name: str, path: str) -> str | None:
 
 
 def _output(argv: Sequence[str]) -> str:
-    """What a tool prints first; empty when it fails."""
+    """What a tool prints first; empty when it fails. Raises Starved, SandboxError where none can be started."""
     ours = environment.current() | {"LC_ALL": "C", "RUSTUP_AUTO_INSTALL": "0", "GOTOOLCHAIN": "local"}
-    try:
-        done = subprocess.run(argv, capture_output=True, text=True, timeout=_TIMEOUT_S, check=False, env=ours, cwd="/")
-    except (OSError, subprocess.TimeoutExpired):
-        return ""
-    return done.stdout.strip() if done.returncode == 0 else ""
+    for timeout_s in _TIMEOUTS_S:
+        try:
+            done = subprocess.run(
+                argv, capture_output=True, text=True, timeout=timeout_s, check=False, env=ours, cwd="/"
+            )
+        except subprocess.TimeoutExpired:
+            continue
+        except OSError as error:
+            if is_shortage(error):
+                raise SandboxError(not_started(argv[0], error)) from error
+            return ""
+        if done.returncode != -signal.SIGKILL:
+            return done.stdout.strip() if done.returncode == 0 else ""
+    raise Starved(f"{' '.join(argv)} does not answer, or was killed: the machine has no room, or it hangs by itself")
 
 
 def fill(language: Language, argv: Sequence[str], names: Mapping[str, object]) -> tuple[str, ...]:

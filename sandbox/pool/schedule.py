@@ -22,8 +22,8 @@ from sandbox.languages import find_language
 KNOWN_MAX: Final = 4096
 _MARGIN_S: Final = 60.0
 _RUN_MARGIN_S: Final = 20.0
-_ASKED: Final = 4
-"""Limits of a checker that its runs for one output may take: that, and those by which we see whose fault it is."""
+_COMPILED: Final = 3
+"""Compilations of a job: a header, the program, and its checker or interactor."""
 OLDEST_EVERY: Final = 8
 _DRIFT: Final = 0.25
 
@@ -38,11 +38,11 @@ def longest_s(problem: Problem) -> float:
     each_s = problem.limits.wall_limit_s * WALL_STRETCH + _RUN_MARGIN_S
     if problem.kind == "assert":  # in a jail of the test's own, then beside the program; or compiled with it
         each_s = 2 * each_s if find_language(problem.language).warm else each_s + compile_s
-    if problem.checker or problem.interactor:
-        each_s += _ASKED * (problem.referee_limits or REFEREE_LIMITS).wall_limit_s
+    if problem.checker or problem.interactor:  # four runs of a checker for one output, to see whose fault it is
+        each_s += WALL_STRETCH * (problem.referee_limits or REFEREE_LIMITS).wall_limit_s
     if problem.interactor:
         each_s += 2 * INTERACTOR_END_S
-    return _MARGIN_S + compile_s + each_s * problem.passes * len(problem.cases)
+    return _MARGIN_S + _COMPILED * compile_s + each_s * problem.passes * len(problem.cases)
 
 
 @dataclass(slots=True)

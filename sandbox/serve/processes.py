@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import math
 import os
 import select
 import signal
@@ -29,6 +30,8 @@ from sandbox.terminal import ONE_WISH_S, SIGNALS
 _RESTART_S: Final = 1.0
 _LOOK_S: Final = 0.1
 """Between looks for a signal while the processes start."""
+_REAP_S: Final = 1.0
+"""Between looks for children that have ended: the signal of an end may go to a thread that ignores it."""
 _MARGIN_S: Final = 10.0
 """For the end of pools, after the deadline of the requests."""
 
@@ -118,8 +121,8 @@ class _Processes:
         say_ready(self.listener, sum(self.workers), tiers[:1].decode())
 
     def _attend(self) -> None:
-        """Wait for a signal, or until a process is to be started again, and act on it."""
-        number = self._wait(min(self.due.values(), default=None))
+        """Wait for a signal, or until a process is to be started again, and act on it; returns soon in any case."""
+        number = self._wait(min(self.due.values(), default=math.inf))
         if number in self.signals:
             self.asked = number
             return
@@ -130,12 +133,10 @@ class _Processes:
             del self.due[row]
             self._fork(row)
 
-    def _wait(self, until: float | None) -> int:
-        """The number of the next signal, that of a child's end included; 0 where none came in time."""
-        known = (*self.signals, signal.SIGCHLD)
-        if until is None:
-            return signal.sigwait(known)
-        got = signal.sigtimedwait(known, max(0.0, until - time.monotonic()))
+    def _wait(self, until: float) -> int:
+        """The number of the next signal, that of a child's end included; 0 where none came in time, or for _REAP_S."""
+        left = min(_REAP_S, max(0.0, until - time.monotonic()))
+        got = signal.sigtimedwait((*self.signals, signal.SIGCHLD), left)
         return got.si_signo if got else 0
 
     def _reap(self) -> list[tuple[int, int]]:

@@ -30,8 +30,8 @@ def add_parser(actions: Any) -> argparse.ArgumentParser:
         description="Judge all submissions of a Kattis/ICPC problem package, and hold what is found against what its "
         "authors expect.",
         epilog="Each submission has a line: ok, SURPRISE (found is not what is expected), skipped (and why) or FAILED "
-        "(the validator did). A note names a part of the package that is not followed. Exit code 0: as expected. 1: "
-        "surprises. 2: the package cannot be judged, or the sandbox or a validator failed.",
+        "(the validator or the sandbox did). A note names a part of the package that is not followed. Exit code 0: as "
+        "expected. 1: surprises. 2: the package cannot be judged, or the sandbox or a validator failed.",
     )
     parser.add_argument("package", type=Path, help="directory of a Kattis/ICPC problem package")
     parser.add_argument(

@@ -1,5 +1,7 @@
 """One jail for all submissions of a package: a program runs, and its cases are graded at a time limit.
 
+A jail that fails is replaced, and what it did is done again.
+
 Sources ─▶ Program ─▶ Judge ─▶ CaseResult per case ─▶ at the limit: Found per case ─▶ Grade per group
 """
 
@@ -15,8 +17,7 @@ from typing import Final
 from sandbox.build import Builder
 from sandbox.core import Case, CaseResult, Isolation, Judgement, Problem, Program, Verdict
 from sandbox.errors import CheckerError
-from sandbox.jail import Jail
-from sandbox.judging import Judge, run_once
+from sandbox.judging import JailKeeper, Judge, run_once
 from sandbox.kernel import inherited, remove_tree, reserve_directory
 from sandbox.languages import find_language
 from sandbox.packages import Expected, Found, Grade, Grader, Package, Sources, SubmissionOutcome, Unsupported, inputs
@@ -43,7 +44,7 @@ class Judged:
     skipped: str = ""
     """Why it was not run."""
     failed: str = ""
-    """Why there is no verdict: validator or grader failed."""
+    """Why there is no verdict: validator, grader or the sandbox failed."""
     cases: tuple[tuple[str, CaseResult], ...] = ()
     """By name; those that ran."""
 
@@ -75,7 +76,9 @@ class Runner:
             stack.callback(remove_tree, builds)
             inherited.make_directory(builds, 0o711)
             self._builder = Builder(os.path.join(builds, "build"))
-            self._jail = stack.enter_context(Jail(isolation, packages=packages, shared=self._builder.shared))
+            self._keeper = JailKeeper(isolation, packages=packages, shared=self._builder.shared)
+            stack.callback(self._keeper.close)
+            self._keeper.use(lambda jail: None)
             self._stack = stack.pop_all()
         return self
 
@@ -88,11 +91,16 @@ class Runner:
         if not validators:
             return inputs.Inputs()
         limits = self.package.settings.bounds.validation
-        return inputs.check_inputs(validators, self.package.data, limits, self._jail.partner(), self._builder)
+        data = self.package.data
+        return self._keeper.use(
+            lambda jail: inputs.check_inputs(validators, data, limits, jail.partner(), self._builder)
+        )
 
     def check_outputs(self) -> outputs.Outputs:
         """Raises SandboxError."""
-        return outputs.check_outputs(self.package, Judge(self._jail, self._builder, stop_at_first_failure=False))
+        return self._keeper.use(
+            lambda jail: outputs.check_outputs(self.package, Judge(jail, self._builder, stop_at_first_failure=False))
+        )
 
     def program(self, sources: Sources, said: Expected) -> tuple[Program, Problem]:
         """Return a submission's program and its problem. Raises Unsupported, InvalidProgram."""
@@ -142,7 +150,7 @@ class Runner:
             return self.grader.wanted(self.names[index], self._found(results, limit_s))
 
         try:
-            judgement = Judge(self._jail, self._builder, wanted=wanted).judge(problem, program)
+            judgement = self._keeper.use(lambda jail: Judge(jail, self._builder, wanted=wanted).judge(problem, program))
         except CheckerError as error:
             raise CheckerError(f"{asked}{error}") from error
         named = tuple((self.names[result.index], result) for result in judgement.cases)

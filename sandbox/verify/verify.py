@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from sandbox.core import Isolation
-from sandbox.errors import CheckerError, InvalidProblem, InvalidProgram, ToolchainMissing
+from sandbox.errors import CheckerError, InvalidProblem, InvalidProgram, Starved, ToolchainMissing, WorkerDied
 from sandbox.languages import find_language
 from sandbox.packages import Expected, Inputs, Package, Rule, Sources, Unsupported, check_links, read_sources, surprises
 from sandbox.verify.outputs import Outputs
@@ -139,7 +139,7 @@ class PackageVerifier:
             outcome = self.runner.outcome(judged, limit.seconds)
         except (Unsupported, ToolchainMissing, InvalidProgram) as error:
             return Judged(submission.name, None, None, expected=said.says(), skipped=str(error), notes=said.notes)
-        except CheckerError as error:
+        except (CheckerError, Starved, WorkerDied) as error:
             return Judged(submission.name, None, None, expected=said.says(), failed=str(error), notes=said.notes)
         notes = [*said.notes, *judged.notes, *self._margins(submission, judged, limit)]
         found = (*surprises(said, outcome), *self.runner.grader.out_of_range(outcome.grades))

@@ -20,12 +20,11 @@ from sandbox.kernel import procfs, seccomp
 from sandbox.zygote.disk import Disk
 from sandbox.zygote.inbox import Inbox
 from sandbox.zygote.memory_usage import all_shared, read_proc_file, weigh
+from sandbox.zygote.run_clock import RunClock, read_use
 
-_TICK_S: Final = 1 / os.sysconf("SC_CLK_TCK")
 _CPUS: Final = os.cpu_count() or 1 << 20
 _GLANCE_S: Final = 0.05
 _PF_EXITING: Final = 4  # set before a process's descriptors are closed
-WALL_STRETCH: Final = 6.0  # on an overloaded machine a run may take this much longer than its wall limit, no more
 
 _PREPARED_S: Final = 0.25  # of a group's CPU time, what the runs to come may have taken meanwhile
 
@@ -38,7 +37,11 @@ Spent = Callable[[], float]
 
 @dataclass(slots=True)
 class RunOutcome:
-    """How one run ended. `cause`: what was enforced, as in `RunResult`; cancelled; or SHORTAGE."""
+    """How one run ended.
+
+    `cause`: what was enforced, as in `RunResult`; cancelled; SHORTAGE; or starved: it lost most of
+    its stretched wall limit.
+    """
 
     cause: str | None = None
     exit_code: int | None = None
@@ -48,6 +51,8 @@ class RunOutcome:
     memory_bytes: int = 0
     left_behind: int = 0
     """Processes that outlived the program, killed and reaped."""
+    lost_s: float = 0.0
+    """Seconds in which it waited for the machine: see `RunClock`."""
 
     @property
     def ended(self) -> bool:
@@ -119,7 +124,7 @@ class Watcher:
         outcome = RunOutcome()
         start = time.monotonic()
         try:
-            outcome.cause = self._wait(run, limits, outputs, spent)
+            outcome.cause = self._wait(run, limits, outputs, spent, outcome)
         finally:
             outcome.wall_s = time.monotonic() - start
             run.end(outcome)
@@ -129,15 +134,17 @@ class Watcher:
             outcome.cause = _exceeded(limits, outcome.cpu_s, outcome.memory_bytes, 1 + outcome.left_behind, outputs)
         return outcome
 
-    def _wait(self, run: WatchedRun, limits: dict[str, Any], outputs: list[int], spent: Spent | None) -> str | None:
-        """Wait until the program ends (None), or return the limit that it exceeded."""
+    def _wait(
+        self, run: WatchedRun, limits: dict[str, Any], outputs: list[int], spent: Spent | None, outcome: RunOutcome
+    ) -> str | None:
+        """Wait until the program ends (None), or return the limit that it exceeded; counts what it has lost."""
         poller = select.poll()
         ended, asked = run.fileno(), self.inbox.fileno()
         poller.register(ended, select.POLLIN)
         poller.register(asked, select.POLLIN)
         if self.listener is not None:
             poller.register(self.listener, select.POLLIN)
-        clock = _Clock(limits)
+        clock = RunClock(limits)
         look = time.monotonic() + min(_GLANCE_S, limits["cpu_s"])
         while True:
             ready = dict(poller.poll(max(0.0, min(look, clock.deadline) - time.monotonic()) * 1000))
@@ -154,41 +161,20 @@ class Watcher:
                 continue
             self.inbox.flush()
             members = run.members()
-            (cpu, tasks), memory = _use(members), weigh(members, limits["memory_bytes"], self.shared)
+            used, memory = read_use(members), weigh(members, limits["memory_bytes"], self.shared)
+            cpu, tasks = sum(used.cpu_s.values()), used.tasks
             if spent is not None:
                 cpu = max(cpu, spent() - _PREPARED_S)
+            outcome.lost_s += clock.look(used, cpu)
             if lap:
-                clock = _Clock({**limits, "cpu_s": cpu + lap["cpu_s"], "wall_s": lap["wall_s"]}, _starved_s(members))
+                clock = RunClock({**limits, "cpu_s": cpu + lap["cpu_s"], "wall_s": lap["wall_s"]}, used, cpu)
             if cause := _exceeded(clock.limits, cpu, memory, tasks, outputs):
                 return cause
             if self.disk is not None and self.disk.exceeded(members):
                 return "disk"
-            if clock.is_over(members):
-                return "wall"
+            if late := clock.exceeded():
+                return late
             look = time.monotonic() + min(_GLANCE_S, max(0.005, clock.limits["cpu_s"] - cpu))
-
-
-class _Clock:
-    """The current limits of a run, and its deadline."""
-
-    def __init__(self, limits: dict[str, Any], starved_s: float = 0.0) -> None:
-        self.limits, self.starved_s, self.start = limits, starved_s, time.monotonic()
-        self.deadline: float = self.start + limits["wall_s"]
-
-    def is_over(self, members: list[int]) -> bool:
-        if time.monotonic() >= self.deadline:
-            wall_s, starved_s = self.limits["wall_s"], max(0.0, _starved_s(members) - self.starved_s)
-            self.deadline = self.start + min(wall_s + starved_s, wall_s * WALL_STRETCH)
-        return time.monotonic() >= self.deadline
-
-
-def _starved_s(members: list[int]) -> float:
-    """Seconds in which the run was ready and had no core: not the program's fault, so not counted."""
-    waits = [0.0]
-    for pid in members:
-        with suppress(OSError, ValueError, IndexError):
-            waits.append(int(read_proc_file(procfs.at(f"{pid}/schedstat")).split()[1]) / 1e9)
-    return max(waits)
 
 
 def _exceeded(limits: dict[str, Any], cpu_s: float, memory_bytes: int, tasks: int, outputs: list[int]) -> str | None:
@@ -200,20 +186,6 @@ def _exceeded(limits: dict[str, Any], cpu_s: float, memory_bytes: int, tasks: in
     if any(os.fstat(fd).st_size > limits["output_bytes"] for fd in outputs):
         return "output"
     return "cpu" if cpu_s > limits["cpu_s"] else None
-
-
-def _use(members: list[int]) -> tuple[float, int]:
-    """CPU seconds, and tasks."""
-    used, tasks = 0.0, 0
-    for pid in members:
-        with suppress(OSError, ValueError, IndexError):  # it ended while we looked
-            fields = read_proc_file(procfs.at(f"{pid}/stat")).rpartition(b")")[2].split()
-            cpu_s, waited_for_s = (sum(map(int, fields[at : at + 2])) * _TICK_S for at in (11, 13))
-            with suppress(OSError, ValueError, IndexError):  # its first thread's, in nanoseconds
-                cpu_s = max(cpu_s, int(read_proc_file(procfs.at(f"{pid}/schedstat")).split()[0]) / 1e9)
-            used += cpu_s + waited_for_s
-            tasks += int(fields[17])
-    return used, tasks
 
 
 def end_all(tribe: Tribe, outcome: RunOutcome, known: dict[int, bool]) -> None:

@@ -60,6 +60,9 @@ def _keep(_: list[Any]) -> None:
         entered = enter_jail(tier, directory, int(parent), int(work_bytes), control, show, library)
         loop = RequestLoop(control, entered, group, int(work_bytes))
         loop.prove()
+    except TimeoutError as error:
+        control.send(json.dumps([{"starved": str(error)}]).encode())
+        return
     except (OSError, AssertionError, ImportError) as error:
         control.send(json.dumps([{"error": f"{type(error).__name__}: {error}{way_out(error)}"}]).encode())
         return
@@ -120,7 +123,9 @@ class RequestLoop:
         return AHEAD if self.starter.possible else 0
 
     def prove(self) -> None:
-        """Run one child that tries to break out. Raises AssertionError that names what was possible."""
+        """Run one child that tries to break out. Raises AssertionError that names what was possible, TimeoutError where
+        the machine is too slow to tell.
+        """
         if self.setting.how.tier == "C":
             return
         sizes = {"memory": 512, "stack": 8, "output": 1, "file": 1}
@@ -133,6 +138,8 @@ class RequestLoop:
         os.close(null)
         assert not fds
         assert not reply["error"], reply["error"]
+        if reply["cause"] in ("wall", "starved", SHORTAGE):
+            raise TimeoutError(f"the proof of confinement came to no end: {reply['cause']}, {reply['wall_s']:.0f} s")
         if self.watcher.listener is not None:  # its last act is a forbidden call, which must be told and be its end
             assert reply["cause"] == "security: unshare", f"a forbidden call was not reported: {reply}"
         else:

@@ -92,9 +92,9 @@ def test_a_right_conversation_is_accepted(judge: Judge, source: str, language: s
         ("while True: pass", Verdict.TLE),
         ("print(1, flush=True)\nwhile True: pass", Verdict.TLE),
         ("import os; os.close(1); os.close(0)", Verdict.WA),
-        ("import os; os.close(1)\nwhile True: pass", Verdict.WA),
-        ("import os; os.close(1); os.close(2); input(); 1 / 0", Verdict.WA),
-        ("import os, time; os.close(1); time.sleep(99)", Verdict.WA),
+        ("import os; os.close(1)\nwhile True: pass", Verdict.TLE),
+        ("import os; os.close(1); os.close(2); input(); 1 / 0", Verdict.RE),
+        ("print('x', flush=True)\nwhile True: print('x')", Verdict.WA),
         ("import os\nif os.fork(): os.close(1)\nos.wait()", Verdict.WA),
         ("print(1, flush=True)\nwhile True: print(1)", Verdict.OLE),
         ("x = bytearray(400 << 20); print(1)", Verdict.MLE),
@@ -103,6 +103,32 @@ def test_a_right_conversation_is_accepted(judge: Judge, source: str, language: s
 def test_each_way_to_fail_has_its_verdict(judge: Judge, source: str, verdict: Verdict) -> None:
     limits = Limits(cpu_s=0.5, wall_s=20, output_bytes=MIB, memory_bytes=128 * MIB)
     assert talk(judge, source or " ", limits=limits).verdict is verdict
+
+
+CPP = "#include <cstdio>\n#include <cstdlib>\n#include <unistd.h>\nint main() { %s }"
+JAVA = 'class Main { public static void main(String[] a) { System.out.println("x"); System.out.flush(); %s } }'
+DEATHS = {
+    "cpp: close, abort": ("cpp", CPP % "close(1); abort();", Verdict.RE),
+    "cpp: close, exit": ("cpp", CPP % "close(1); exit(1);", Verdict.RE),
+    "cpp: close, live on, exit": ("cpp", CPP % "close(1); usleep(99999); exit(1);", Verdict.RE),
+    "cpp: close stdin, wrong, abort": ("cpp", CPP % 'close(0); puts("x"); fflush(stdout); abort();', Verdict.RE),
+    "cpp: wrong, abort": ("cpp", CPP % 'puts("x"); fflush(stdout); abort();', Verdict.RE),
+    "cpp: wrong, wait": ("cpp", CPP % 'puts("x"); fflush(stdout); getchar(); exit(1);', Verdict.WA),
+    "python: close, _exit": ("python", "import os; os.close(1); os._exit(1)", Verdict.RE),
+    "python: wrong, _exit": ("python", "import os; os.write(1, b'x\\n'); os._exit(1)", Verdict.RE),
+    "python: wrong, memory": ("python", "print('x', flush=True); x = bytearray(1 << 30)", Verdict.MLE),
+    "python: wrong, loop": ("python", "print('x', flush=True)\nwhile True: pass", Verdict.WA),
+    "java: wrong, memory": ("java", JAVA % "int[][] x = new int[99][1 << 22];", Verdict.MLE),
+}
+
+
+@pytest.mark.parametrize("name", DEATHS)
+def test_who_ended_whom_is_no_matter_of_chance(judge: Judge, name: str) -> None:
+    language, source, verdict = DEATHS[name]
+    limits = Limits(cpu_s=4, wall_s=60, memory_bytes=256 * MIB)
+    times = 3 if name.startswith("java") or name.endswith("loop") else 60
+    done = talk(judge, source, GUESS, *["1"] * times, language=language, limits=limits)
+    assert [case.verdict for case in done.cases] == [verdict] * times
 
 
 @pytest.mark.parametrize("source", ["input()", "print(5); input(); input()", "import time; time.sleep(99)"])

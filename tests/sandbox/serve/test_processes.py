@@ -65,6 +65,21 @@ def test_a_signal_is_obeyed_while_one_that_died_waits_for_its_restart(
     assert (parent.asked, list(parent.due), started) == (signal.SIGTERM, [0], [])
 
 
+def test_an_end_is_seen_whose_signal_went_to_another_thread(
+    parent: _Processes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(processes, "_REAP_S", 0.01)
+    parent.signals = (signal.SIGTERM,)
+    dead(parent, 0)
+    (pid,) = parent.children
+    os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+    while signal.sigtimedwait((signal.SIGCHLD,), 0):
+        pass
+    while parent.children:
+        parent._attend()
+    assert list(parent.due) == [0]
+
+
 def test_each_that_dies_is_started_again_in_its_own_time(parent: _Processes, monkeypatch: pytest.MonkeyPatch) -> None:
     started: list[int] = []
     monkeypatch.setattr(parent, "_fork", started.append)
