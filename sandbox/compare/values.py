@@ -174,6 +174,8 @@ def _decode_tagged(tag: str, body: Any, depth: int, other: Known | None) -> Any:
     if tag == "d":
         pairs = [(decode_value(key, depth, other), decode_value(value, depth, other)) for key, value in body]
         return hashed.make_dict(pairs)
+    if type(body) is not list and (tag in _ROWS or tag in ("k", "v", "m")):
+        raise ValueError("not a row")  # of a range it would be a long one, out of a short text
     if tag in _ROWS:
         return _ROWS[tag](decode_value(body, depth, other))
     if tag in ("k", "v", "m"):

@@ -28,8 +28,6 @@ class Apart:
     """Names of the program in any case."""
     modules: tuple[str, ...]
     """Modules of the standard library that the test uses and the program is expected to import."""
-    classes: tuple[str, ...]
-    """Classes of the preamble: their objects cross by their attributes."""
     makes: tuple[str, ...]
     """Names of the program that the test makes objects by: what those decide is known to the program only."""
     decisive: bool
@@ -61,7 +59,6 @@ def apart_of(whole: list[ast.stmt], above: list[ast.stmt], names: Names) -> Apar
             return None
     if needs_one_process(whole, above):
         return None
-    classes = tuple(node.name for node in above if isinstance(node, ast.ClassDef))
     makes = made_by(whole) & programs
     others = makes - names.entry - names.preamble - {"Solution"}
     decisive = all(map(_is_plain_use, nodes)) and not others and not _passes_functions(nodes)
@@ -76,7 +73,6 @@ def apart_of(whole: list[ast.stmt], above: list[ast.stmt], names: Names) -> Apar
         names=tuple(sorted(programs)),
         entry=tuple(sorted(names.entry)),
         modules=tuple(sorted(modules)),
-        classes=classes,
         makes=tuple(sorted(makes)),
         decisive=decisive,
         sound=sound,

@@ -130,8 +130,7 @@ def _binary(kind: type[ast.operator], left: Any, right: Any) -> Any:
             raise MemoryError("a sequence repeated too often")
     elif kind is not ast.Add and not all(isinstance(side, (*_NUMBERS, set, frozenset)) for side in (left, right)):
         raise TypeError("only numbers and sets take this operator here")
-    if kind not in (ast.Add, ast.Sub):
-        check_operands(left, right)
+    check_operands(kind, left, right)
     return _NUMERIC[kind](left, right)
 
 
@@ -157,11 +156,15 @@ def _compare(node: ast.Compare, walk: Callable[[ast.expr], Any]) -> bool:
 
 _SUM_MAX: Final = 1 << 28  # words or items that are copied
 _PRODUCT_MAX: Final = 1 << 24  # words times words
+_DIGITS_MAX: Final = 1 << 16  # that a number is rounded to
+_WORD_DIGITS: Final = 16  # of a hexadecimal number
 
 
 def total(items: Iterable[Any], /, start: Any = 0) -> Any:
     """sum(items, start)."""
     items = list(items)
+    if any(isinstance(item, Fraction) for item in items):
+        return _exact_total(items, start)
     size, work = _size(start), 0
     for item in items:  # numbers grow to the longest of them, lists and tuples to their whole length
         size = max(size, _size(item)) if isinstance(item, int | float | complex) else size + _size(item)
@@ -171,14 +174,61 @@ def total(items: Iterable[Any], /, start: Any = 0) -> Any:
     return sum(items, start)
 
 
-def check_operands(left: Any, right: Any) -> None:
-    """Raises ValueError where a product or a quotient of the two would take too long."""
-    if isinstance(left, int) and isinstance(right, int) and _size(left) * _size(right) > _PRODUCT_MAX:
+def _exact_total(items: list[Any], total: Any) -> Any:
+    """The sum of fractions, whose denominators multiply. Raises ValueError where it would take too long."""
+    work = 0
+    for item in items:
+        work += _size(total) * _size(item)
+        if work > _PRODUCT_MAX:
+            raise ValueError("too long a sum of fractions")
+        total = total + item
+    return total
+
+
+def check_operands(kind: type[ast.operator], left: Any, right: Any) -> None:
+    """Raises ValueError where an operation on the two would take too long."""
+    sizes = _size(left), _size(right)
+    if any(isinstance(side, Fraction | Decimal) for side in (left, right)):
+        work = max(sizes) ** 2  # of a common divisor, or of the digits of a whole number
+    elif kind in (ast.Add, ast.Sub) or not (isinstance(left, int) and isinstance(right, int)):
+        return
+    else:
+        work = sizes[0] * sizes[1]
+    if work > _PRODUCT_MAX:
         raise ValueError("too long a product or quotient")
+
+
+def rounded(number: Any, ndigits: Any = None) -> Any:
+    """round(number, ndigits)."""
+    if isinstance(ndigits, int) and abs(ndigits) > _DIGITS_MAX:
+        raise ValueError("too many digits")
+    return round(number, ndigits)
+
+
+def is_affordable(values: list[Any]) -> bool:
+    """Return whether the judge may compute with a run's values, still in their JSON form. Where there are fractions or
+    decimals, a step costs the square of the longest number. Raises ValueError for what is no value.
+    """
+    items, longest, is_exact = 0, 1, False
+    todo: list[Any] = [values]
+    for part in todo:  # which grows meanwhile
+        if type(part) is list:
+            items += len(part)
+            todo += [item for item in part if type(item) is list or type(item) is dict]
+            continue
+        ((tag, body),) = part.items()
+        is_exact |= tag in ("f", "n")
+        if type(body) is str and tag in ("i", "n"):  # a decimal's cost is not the square of its digits
+            longest = max(longest, math.isqrt(len(body)) if tag == "n" else len(body) // _WORD_DIGITS)
+        elif type(body) is list:
+            todo.append(body)
+    return not is_exact or items * longest**2 <= _PRODUCT_MAX
 
 
 def _size(value: Any) -> int:
     """In words or items, at least 1."""
+    if isinstance(value, Fraction):
+        return _size(value.numerator) + _size(value.denominator)
     if isinstance(value, int):
         return 1 + value.bit_length() // 64
     return 1 + len(value) if isinstance(value, list | tuple) else 1
@@ -187,6 +237,7 @@ def _size(value: Any) -> int:
 BOUNDED: Final[dict[str, Callable[..., Any]]] = {
     "dict": hashed.make_dict,
     "frozenset": hashed.make_frozenset,
+    "round": rounded,
     "set": hashed.make_set,
     "sum": total,
 }

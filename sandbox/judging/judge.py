@@ -163,14 +163,17 @@ class _Course:
             assert self.decider is not None
             return case_result(index, *interactive.run_interactive(self.prepared, self.decider, limits, case))
         if self._ahead and self._ahead[0][0] != index:
-            self.prepared.drop()
-            self._ahead.clear()
+            self._drop_ahead()
         if (tried := self._try_apart(index)) is not None:
             return tried
         plan = self._ahead.popleft()[1] if self._ahead else self._start(index)
         self._start_ahead(index)
         done, frame = self.prepared.finish()
         self._check_preamble(frame)
+        if plan is not None and plan.instead is not None and frame is not None and frame.get("stage") == "value":
+            self._drop_ahead()
+            self._plans[index] = plan.instead
+            return self._run(index)
         if self.problem.kind != "stdio":
             with cancellable(self.prepared.cancel_fd, len(done.result)):
                 decision, said = decide_limits(done, limits), None
@@ -183,6 +186,10 @@ class _Course:
             ending = self.decider.check(case, done.stdout)
         with cancellable(self.prepared.cancel_fd, len(done.stdout)):
             return case_result(index, done, ending or decide_output(self.problem, case, done), done.stdout)
+
+    def _drop_ahead(self) -> None:
+        self.prepared.drop()
+        self._ahead.clear()
 
     def _start_ahead(self, index: int) -> None:
         """Start runs ahead: while the judge looks at one case the jail runs the next, as many as have passed so far,
@@ -223,8 +230,7 @@ class _Course:
         """
         if frame is None or frame.get("stage") != "preamble" or not self.prepared.language.warm:
             return
-        self.prepared.drop()
-        self._ahead.clear()
+        self._drop_ahead()
         alone = PreparedProgram(self.prepared.jail, self.prepared.builder, Program("import sys"), self.problem)
         alone.cancel_fd = self.prepared.cancel_fd
         with alone:

@@ -4,6 +4,7 @@
               the wall as plain data, and the rest, `_ == [3]`, which the judge evaluates itself (assert_values.py)
     apart     any other test runs in a jail of its own, where the program's names are calls to the program in its jail
               (apart.py): loops, helpers, classes of the test and of the preamble
+              a test of the first kind too, when a value cannot cross and the preamble has classes: it may be of one
     inside    what neither can decide runs beside the program, guarded by the completion token: `weak`. So does a test
               that held nothing apart and may need more than values (assert_apart.py), and one without assert statements
 
@@ -14,9 +15,10 @@ what the test's is told by assert_names.py, from test and preamble alone: a prog
 from __future__ import annotations
 
 import ast
+import builtins
 import copy
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Final, Literal
 
@@ -37,6 +39,8 @@ class Plan:
     weak: bool
     apart: Apart | None = None
     """Tried before the steps; where it holds, the judgement is not weak."""
+    instead: Plan | None = None
+    """For a program that returned what does not cross: it may be an object of one of the preamble's classes."""
 
 
 class _Unfit(Exception):
@@ -54,9 +58,47 @@ def plan_asserts(text: str, preamble: str = "", fn_name: str | None = None) -> P
     body = _inline_check(whole)
     names = names_of(body, above, entry)
     found = _split(body, names)
-    if not found.weak or not any(isinstance(node, ast.Assert) for part in whole for node in ast.walk(part)):
+    if found.weak and not any(isinstance(node, ast.Assert) for part in whole for node in ast.walk(part)):
         return found  # what decides in place of an assert, as `raise AssertionError`, is not looked into
-    return Plan(found.steps, found.checks, True, apart_of(whole, above, names_of(whole, above, entry)))
+    if found.weak:
+        return Plan(found.steps, found.checks, True, apart_of(whole, above, names_of(whole, above, entry)))
+    if not any(map(_may_pass_for_values, (node for part in above for node in ast.walk(part)))):
+        return found
+    instead = Plan((("exec", text),), (), True, apart_of(whole, above, names_of(whole, above, entry)))
+    return replace(found, instead=instead)
+
+
+def _may_pass_for_values(node: ast.AST) -> bool:
+    """Return whether this makes a class whose objects may be equal to values, or be computed with like them."""
+    match node:
+        case ast.ClassDef(bases=bases, keywords=[], decorator_list=decorators, body=body):
+            names = {name for part in body for name in _bound_in_class(part)}
+            operators = {name for name in names if name[:2] == name[-2:] == "__"} - _NO_OPERATORS
+            return bool(operators) or not (all(map(_is_quiet, bases)) and all(map(_is_dataclass, decorators)))
+        case ast.Call(func=ast.Name(id=name) | ast.Attribute(attr=name)):
+            return name in ("setattr", "type", "make_dataclass", "new_class", "Enum", "IntEnum", "StrEnum", "Flag")
+        case ast.Attribute(attr=name, ctx=ast.Store()):
+            return name[:2] == name[-2:] == "__"
+    return isinstance(node, ast.ClassDef)
+
+
+_NO_OPERATORS: Final = frozenset(
+    {"__init__", "__post_init__", "__repr__", "__str__", "__slots__", "__doc__", "__annotations__", "__match_args__"}
+)
+
+
+def _bound_in_class(part: ast.stmt) -> set[str]:
+    return {part.name} if isinstance(part, ast.FunctionDef | ast.AsyncFunctionDef) else bound_by(part)
+
+
+def _is_quiet(base: ast.expr) -> bool:
+    kind = vars(builtins).get(base.id) if isinstance(base, ast.Name) else None
+    return kind is object or (isinstance(kind, type) and issubclass(kind, BaseException))
+
+
+def _is_dataclass(decorator: ast.expr) -> bool:
+    made = decorator.func if isinstance(decorator, ast.Call) else decorator
+    return (made.id if isinstance(made, ast.Name) else getattr(made, "attr", "")) == "dataclass"
 
 
 def _split(body: list[ast.stmt], names: Names) -> Plan:

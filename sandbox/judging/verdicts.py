@@ -140,6 +140,8 @@ def decide_values(
         return failed, None
     assert frame is not None
     try:
+        if plan is not None and not assert_values.is_affordable(frame["values"]):
+            return (Verdict.WA, "returned numbers that are too long to compute with"), None
         with values.acyclic():
             found = [values.decode_value(item) for item in frame["values"]]
     except (ValueError, KeyError, RecursionError):

@@ -7,6 +7,10 @@ Values cross as plain data (`sandbox.compare.values`), and objects of the preamb
 other object stays where it is, and the test holds a handle: its methods, items and length may be asked for. What a
 handle would decide itself (is it equal, true, contained, a subset?) is nothing that the test may believe: the test is
 lost then, as it is where a value cannot cross, and is run in another way, or is not held.
+
+Doubt, so that the test holds weakly at best, is what may stand for a value or for an object of the preamble's: a
+function got out of data, and a handle that is asked as one of those would be. Where an object of the preamble's classes
+cannot cross as all that it is, the program beside the test decides, weakly.
 """
 
 from __future__ import annotations
@@ -14,42 +18,26 @@ from __future__ import annotations
 import builtins
 import json
 import opcode
-import operator
-import os
 import sys
 import types
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections import deque, namedtuple
+from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import Any, BinaryIO, Final
 
 from sandbox.compare import Unencodable, loads
-from sandbox.pyharness._handles import OFFERED, HandleClasses, offered_by
-from sandbox.pyharness._wire import AT_ONCE, Module, ObjectWire
+from sandbox.pyharness._handles import OFFERED, HandleClasses
+from sandbox.pyharness._wire import AT_ONCE, KEPT, LESS, WHOLE, Module, ObjectWire, builtin_name, classes_in
 
-_DOES: Final[dict[str, Callable[..., Any]]] = {
-    "getattr": getattr, "setattr": setattr, "delattr": delattr, "len": len, "iter": iter, "next": next,
-    "getitem": operator.getitem, "setitem": operator.setitem, "delitem": operator.delitem, "str": str, "repr": repr,
-    "format": format, "bool": bool,
-}  # fmt: skip
 _CONTAINERS: Final = frozenset(
-    {
-        "get",
-        "pop",
-        "popitem",
-        "popleft",
-        "append",
-        "appendleft",
-        "extend",
-        "insert",
-        "add",
-        "remove",
-        "discard",
-        "clear",
-    }
-    | {"update", "copy", "keys", "values", "items", "index", "count", "find", "all", "any", "equals"}
+    {"get", "pop", "popitem", "popleft", "append", "appendleft", "extend", "insert", "add", "remove", "discard"}
+    | {"clear", "update", "copy", "keys", "values", "items", "index", "count", "find", "all", "any", "equals"}
+    | {"elements", "subtract", "total", "move_to_end", "most_common", "as_integer_ratio", "limit_denominator"}
+    | {"compare", "compare_signal", "compare_total", "compare_total_mag", "copy_sign", "is_canonical", "is_finite"}
+    | {"is_infinite", "is_nan", "is_normal", "is_qnan", "is_signed", "is_snan", "is_subnormal", "is_zero"}
+    | {"logical_and", "logical_or", "logical_xor", "max", "min", "quantize", "same_quantum", "strftime", "astimezone"}
 )
-"""What classes of programs are asked for too, and arrays."""
+"""What classes of programs are asked for too, and numbers, dates and arrays."""
 _PLAIN: Final = (str, bytes, list, tuple, dict, set, int, float, complex, deque)
 _DECIDES: Final = frozenset(name for kind in _PLAIN for name in dir(kind) if name[:1] != "_") - _CONTAINERS
 """Methods of plain values, by which what a function has returned would say itself that it is right."""
@@ -63,8 +51,7 @@ _ITEMS_MAX: Final = 1 << 20
 _DRAINED: Final[type[Any]] = type(iter([0]))
 _PLAIN_HANDLE, _API, _MADE = range(3)
 _RERAISE: Final = opcode.opmap["RERAISE"]
-_TOLD_OF_ERRORS: Final = (str, int, float, bool, type(None), list, tuple, dict, bytes, set)
-_TOLD_MODULES: Final = ("collections", "datetime", "decimal", "fractions")
+_DATA: Final = (types.MemberDescriptorType, types.GetSetDescriptorType, type(vars(namedtuple("Row", "x"))["x"]))
 _GARBLED: Final = (ValueError, TypeError, LookupError, AttributeError, RecursionError, OverflowError)
 """What a message raises that no honest side sends."""
 
@@ -73,100 +60,12 @@ class Lost(BaseException):
     """The test cannot be decided in this way. Distinguished from everything a test may catch by `Caller.lost`."""
 
 
-def take_streams() -> tuple[BinaryIO, BinaryIO]:
-    """The pipes that came as standard input and output, which are empty from here on."""
-    streams = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
-    null = os.open("/dev/null", os.O_RDWR)
-    os.dup2(null, 0)
-    os.dup2(null, 1)
-    os.close(null)
-    return streams
-
-
-# --- the program's side -----------------------------------------------------------------------------------------------
-
-
-def serve_calls(module: Module, classes: list[str], streams: tuple[BinaryIO, BinaryIO]) -> None:
-    """Answer calls until the test's side has ended."""
-    reader, writer = streams
-    server = _Server(module, classes)
-    while line := reader.readline():
-        writer.write(server.answer(loads(line)).encode() + b"\n")
-        writer.flush()
-
-
-class _Server(ObjectWire):
-    def __init__(self, module: Module, classes: list[str]) -> None:
-        super().__init__(module, classes, side=1)
-        self.kept: list[Any] = []
-        """What stays here, by its number in the test's handles."""
-        self.places: dict[int, int] = {}
-
-    def answer(self, call: list[Any]) -> str:
-        """Return [kind, message, what is not used any more] as JSON."""
-        try:
-            done = ["value", self._do(*call)]
-            return json.dumps([*done, self.unused()])
-        except Unencodable as error:
-            return json.dumps(["lost", str(error), []])
-        except BaseException as error:
-            done = ["raise", self._told(error)]
-        return json.dumps([*done, self.unused()])
-
-    def _do(self, what: str, target: Any, message: list[Any], names: list[str], gone: list[int]) -> list[Any]:
-        given = self.read(message)
-        self.drop(gone)
-        owner = self.known(*target.popitem())
-        named = dict(zip(names, given[len(given) - len(names) :], strict=True))
-        given = given[: len(given) - len(names)]
-        value = owner(*given, **named) if what == "call" else _DOES[what](owner, *given)
-        return self.write([value])
-
-    def _told(self, error: BaseException) -> list[Any]:
-        """Names of its classes, arguments, attributes, text, and the error itself if its class is the program's own."""
-        names = [cls.__name__ for cls in type(error).__mro__]
-        own = None if names[0] in vars(builtins) or names[0] in self.classes else error.with_traceback(None)
-        args = [arg if self._is_told(arg) else str(arg) for arg in error.args]
-        try:
-            return self.write([names, args, vars(error), str(error), own])
-        except Unencodable:
-            return self.write([names, list(map(str, error.args)), {}, str(error), own])
-
-    def _is_told(self, arg: Any) -> bool:
-        return type(arg) in _TOLD_OF_ERRORS or type(arg).__module__ in _TOLD_MODULES or self.crosses(arg)
-
-    def known(self, tag: str, body: Any) -> Any:
-        if tag == "h":
-            return self.kept[body]
-        if tag == "B":
-            return vars(builtins)[body]
-        if tag == "x":
-            return slice(*map(self._decode, body))
-        if body not in self.module:
-            raise NameError(f"name {body!r} is not defined")
-        return self.module[body]
-
-    def foreign(self, value: Any, depth: int) -> Any:
-        if (name := _builtin_name(value)) is not None:
-            return {"B": name}
-        place = self.places.setdefault(id(value), len(self.kept))
-        if place == len(self.kept):
-            self.kept.append(value)
-            return {"h": [place, offered_by(value)]}
-        return {"h": [place, []]}
-
-
-# --- the test's side --------------------------------------------------------------------------------------------------
-
-
 class Caller(ObjectWire):
     """Asks the program. `lost` stays, whatever the test catches."""
 
-    def __init__(
-        self, module: Module, classes: list[str], streams: tuple[BinaryIO, BinaryIO], makes: Iterable[str] = ()
-    ) -> None:
+    def __init__(self, module: Module, streams: tuple[BinaryIO, BinaryIO], makes: Iterable[str] = ()) -> None:
         """`makes`: names of the program's that the test makes objects by."""
-        super().__init__(module, classes, side=0)
+        super().__init__(module, 0, {})
         self.reader, self.writer = streams
         self.lost: dict[str, str] = {}
         """Whose doing it is that the test cannot be decided, and what."""
@@ -193,7 +92,21 @@ class Caller(ObjectWire):
         self.asked: set[str] = set()
         """Names of methods that the classes of the program's have: those may return their object."""
         self.doubt = False
-        """Something that may stand for a plain value was asked as one: the test holds, at best, weakly."""
+        """Something that may stand for a value or an object of the preamble's was asked as one: the test holds, at
+        best, weakly.
+        """
+        self.theirs: frozenset[str] = frozenset()
+        """What objects of the preamble's classes decide: names of their methods and properties."""
+        self.found: list[Any] = []
+        """The handles in the last message."""
+        self.inside: set[int] = set()
+        """Targets of those that were got out of data."""
+
+    def know_classes(self) -> None:
+        """Look at what the preamble has made."""
+        self.classes = classes_in(self.module)
+        made = {base for kind in self.classes.values() for base in kind.__mro__ if base in self.classes.values()}
+        self.theirs = frozenset(name for kind in made for name, at in vars(kind).items() if _is_decided(at))
 
     def proxy(self, name: str) -> Any:
         """What stands for a name of the program's."""
@@ -210,24 +123,20 @@ class Caller(ObjectWire):
     def refuse(self, *operands: Any) -> Any:
         """End the test: it asks an object of the program's for something that a value of its own would answer.
 
-        It is the program's doing, unless the test has made one of them by a class of the program's, or the preamble has
-        classes whose objects do not cross.
+        It is the program's doing, unless the test has made one of them by a class of the program's, or one is more than
+        it could cross as.
         """
         if any(id(self._target(one)) in self.made for one in operands if id(one) in self.targets):
             return self.fail("test", "asks objects of the program's for what they decide themselves")
-        made = [self.module.get(name) for name in self.classes]
-        kept_back = any(isinstance(cls, type) and not self._is_carried(cls) for cls in made)
-        return self.fail("test" if kept_back else "program", "returned an object that has no JSON form")
-
-    def _is_carried(self, cls: type) -> bool:
-        known = hasattr(cls, "__members__") or (issubclass(cls, tuple) and hasattr(cls, "_fields"))
-        return known or issubclass(cls, BaseException) or self.slots_of(cls) is not None
+        return self.fail("test" if self.loss else "program", "returned an object that has no JSON form")
 
     def ask(self, what: str, target: Any, /, *args: Any, **keywords: Any) -> Any:
         """The value of a call. Raises what the program raised, or Lost."""
         if self.lost:
             raise Lost
         self.calls += 1
+        self.doubt |= f"__{what}__" in self.theirs and not self._is_tests(target)
+        self.doubt |= what == "call" and id(target) in self.inside
         given = [self._drained(arg) for arg in (*args, *keywords.values())]
         with self.turn:  # a test may have threads
             kind, values = self._exchange(what, target, given, list(keywords))
@@ -262,9 +171,7 @@ class Caller(ObjectWire):
             gone = self.unused()
             data = json.dumps([what, target, message, names, gone]).encode()
         except (Unencodable, RecursionError) as error:
-            passes = what == "call" and any(callable(arg) and id(arg) not in self.targets for arg in given)
-            is_tests = passes or id(target) in self.apis
-            if not is_tests or isinstance(error, RecursionError) or "deeper" in str(error):
+            if isinstance(error, RecursionError) or "deeper" in str(error):
                 self.refuse()
             self.fail("test", f"calls the program with {error}")
         try:
@@ -273,13 +180,17 @@ class Caller(ObjectWire):
             line = self.reader.readline()
             if not line:
                 self.fail("end", "ended before its result")
-            kind, message, gone = loads(line)
+            kind, message, gone, loss = loads(line)
+            self.loss = max(self.loss, (WHOLE, LESS, KEPT)[loss] if self.classes else WHOLE)
             if kind == "lost":
                 self.fail("program", f"returned {message[:200]}, which has no JSON form")
+            self.found.clear()
             values = self.read(message)
             self.drop(gone)
         except (*_GARBLED, OSError):
             self.fail("program", "an unreadable result")
+        bare = set(map(id, values))
+        self.inside.update(id(self._target(handle)) for handle in self.found if id(handle) not in bare)
         return kind, values
 
     def swallowed(self, ended_by: BaseException | None) -> BaseException | None:
@@ -290,7 +201,9 @@ class Caller(ObjectWire):
         is_api = id(target) in self.apis
         self.doubt |= what in ("getitem", "len") and not is_api
         name = str(target.get("p", "")) if what == "call" else ""
-        if id(value) in self.targets and (name[:1].isupper() or (what == "getattr" and is_api)):
+        if id(value) in self.targets and what == "getattr" and id(target) in self.inside:
+            self.inside.add(id(self._target(value)))
+        elif id(value) in self.targets and (name[:1].isupper() or (what == "getattr" and is_api)):
             return self._known_handle(self._target(value)["h"], (), _MADE if name in self.makes else _API, name)
         return value
 
@@ -309,6 +222,7 @@ class Caller(ObjectWire):
         """What a handle's attribute is. Raises AttributeError for a protocol's, and Lost."""
         if name[:2] == name[-2:] == "__" and name not in _TOLD:
             raise AttributeError(name)
+        self.doubt |= name in self.theirs and not self._is_tests(target)
         if id(target) in self.apis:
             self.asked.add(name)
         elif name in _CONTAINERS:
@@ -332,6 +246,8 @@ class Caller(ObjectWire):
                 break
         else:
             raise LookupError(names)
+        self.look_at(cls, attributes)
+        attributes = {key: value for key, value in attributes.items() if self.fits(cls, {key: value})}
         if name != names[0]:  # a class of the program's own, of which a test may read the name
             asks = {"__getattr__": lambda _, name: getattr(own, name)} if id(own) in self.targets else {}
             cls = type(names[0], (cls,), asks)
@@ -345,7 +261,7 @@ class Caller(ObjectWire):
             return {"x": [self._encode(part, depth) for part in (value.start, value.stop, value.step)]}
         if id(value) in self.targets:
             return self.targets[id(value)][1]
-        if (name := _builtin_name(value)) is not None:
+        if (name := builtin_name(value)) is not None:
             return {"B": name}
         if type(value) is _DRAINED:
             return {"g": [self._encode(item, depth) for item in value]}
@@ -358,14 +274,28 @@ class Caller(ObjectWire):
         return super().encode_plain(value)
 
     def known(self, tag: str, body: Any) -> Any:
-        if tag == "B" and _builtin_name(found := vars(builtins).get(body)) == body:
+        if tag == "B" and builtin_name(found := vars(builtins).get(body)) == body:
             return found
         if tag != "h":
             raise ValueError(f"not a tagged value: {tag!r}")
         number, offered = body
         if type(number) is not int or type(offered) is not list:
             raise ValueError("not a handle")
-        return self._known_handle(number, offered, _PLAIN_HANDLE)
+        self.found.append(self._known_handle(number, offered, _PLAIN_HANDLE))
+        return self.found[-1]
+
+    def look_at(self, cls: type, attributes: dict[str, Any]) -> None:
+        """See what may stand for a method: of the names that the class itself does not use."""
+        odd = {
+            name
+            for name, value in attributes.items()
+            if name in self.theirs or (callable(value) and id(value) not in self.targets)
+        }
+        self.doubt |= bool(odd) and not odd <= _used_by(cls)
+
+    def _is_tests(self, target: dict[str, Any]) -> bool:
+        """A name of the program's, or what the test has made by one that is a class."""
+        return "p" in target or id(target) in self.made
 
     def _handle(self, target: Any, offered: Iterable[str], name: str = "Handle") -> Any:
         made = self.classes_of_handles.make(offered, name)
@@ -381,20 +311,26 @@ class Caller(ObjectWire):
         return self.ask("bool", self._target(handle)) is True
 
 
+def _is_decided(at: Any) -> bool:
+    return (callable(at) or hasattr(type(at), "__get__")) and type(at) not in _DATA
+
+
+def _used_by(cls: type) -> set[str]:
+    """Names of attributes that a class declares, and those in its methods."""
+    found: set[str] = set(getattr(cls, "_fields", ()))
+    for kind in cls.__mro__:
+        found |= vars(kind).get("__annotations__", {}).keys()
+        found.update(*(at.__code__.co_names for at in vars(kind).values() if isinstance(at, types.FunctionType)))
+        found |= {name for name, at in vars(kind).items() if type(at) in _DATA}
+    return found
+
+
 def _raised(cls: type, args: list[Any], attributes: dict[str, Any]) -> Any:
     made = cls.__new__(cls, *args)
     native: Any = next(kind for kind in cls.__mro__ if kind.__module__ == "builtins")
     native.__init__(made, *args)  # as its own class has done, from arguments that are not known
     vars(made).update(attributes)
     return made
-
-
-def _builtin_name(value: Any) -> str | None:
-    """Of a function or type of the interpreter's own, which both sides have."""
-    if not isinstance(value, type | types.BuiltinFunctionType):
-        return None
-    name = value.__name__
-    return name if vars(builtins).get(name) is value else None
 
 
 def _is_caught(error: BaseException) -> bool:

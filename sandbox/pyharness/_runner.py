@@ -27,7 +27,7 @@ from contextlib import suppress
 from typing import Any, Final, NoReturn
 
 from sandbox.compare import Unencodable, encode_lazy, encode_value
-from sandbox.pyharness import _apart, _ending
+from sandbox.pyharness import _answering, _apart, _ending, _wire
 
 JOB_FD, RESULT_FD, CODE_FD = 3, 4, 5
 NONCE_BYTES = 32
@@ -272,12 +272,13 @@ def _serve(job: Job, code: types.CodeType, module: dict[str, Any]) -> NoReturn:
     """Run the program for a test in another jail."""
     stage = "program"
     try:
-        streams = _apart.take_streams()
+        streams = _answering.take_streams()
         _ending.meet_needs(code, job["source"], job["preamble"])
         _set_up(job, module)
+        classes = _wire.classes_in(module)
         exec(code, module)
         stage = "call"
-        _apart.serve_calls(module, job["classes"], streams)
+        _answering.serve_calls(module, classes, streams)
     except BaseException as error:
         _report(error, stage)
         _exit(1)
@@ -287,9 +288,10 @@ def _serve(job: Job, code: types.CodeType, module: dict[str, Any]) -> NoReturn:
 
 def _ask(job: Job, code: types.CodeType, module: dict[str, Any]) -> NoReturn:
     """Run a test of a program in another jail."""
-    caller = _apart.Caller(module, job["classes"], _apart.take_streams(), job["makes"])
+    caller = _apart.Caller(module, _answering.take_streams(), job["makes"])
     try:
         _set_up(job, module)
+        caller.know_classes()
         module.update((name, __import__(name)) for name in job["modules"])
         for name in job["names"]:
             if name in job["entry"] or name not in module:
@@ -300,12 +302,15 @@ def _ask(job: Job, code: types.CodeType, module: dict[str, Any]) -> NoReturn:
             caller.lost = caller.lost or {"lost": "test", "error": "calls nothing of the program"}
     except BaseException as error:
         swallowed = caller.swallowed(error)
+        if caller.loss and not caller.lost:
+            caller.lost = {"lost": "test", "error": "objects of the preamble's classes do not cross as they are"}
         if not caller.lost and swallowed is None:
             _report(error, "call" if any(error is other for other in caller.raised) else "test")
             _exit(1)
     if swallowed is not None:
         caller.lost = caller.lost or {"lost": "end", "error": _text(swallowed)}
-    _answer(not caller.lost and caller.calls > 0, kind="doubt" if caller.doubt else "", **caller.lost)
+    is_weak = caller.doubt or caller.loss == _wire.KEPT
+    _answer(not caller.lost and caller.calls > 0, kind="doubt" if is_weak else "", **caller.lost)
     _exit(0)
 
 

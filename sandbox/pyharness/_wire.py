@@ -2,7 +2,8 @@
 
 Both sides keep a number for each list, dict, set, deque and object of the preamble's classes that has crossed and that
 both may still use. It crosses as its number, with its parts where they have changed, so one object on one side is one
-object on the other, and a change on one side is seen on the other at the next message.
+object on the other, and a change on one side is seen on the other at the next message. An object of a program's class
+that derives from one of the preamble's crosses as one of that.
 
     message   [roots, [[number, kind, parts], ..]], and numbers that the sender does not use any more
 
@@ -12,6 +13,7 @@ limits of the two runs, for what one side spends on the other's objects is never
 
 from __future__ import annotations
 
+import builtins
 import gc
 import operator
 import sys
@@ -36,13 +38,39 @@ _DEPTH_MAX: Final = 100  # of tuples in each other
 _WEIGHT_MIN: Final = 64
 _BARE: Final = frozenset({"__getattr__", "__getattribute__", "__slots__", "__new__"})
 _HELD_BY_US: Final = 2  # our table, and the question itself
+_HEAP_TYPE: Final = 1 << 9  # of a class's flags: it is not written in C
+WHOLE, LESS, KEPT = range(3)
+"""All have crossed; some have, as objects of a base that has not all their methods; some have not."""
+_EMPTY: Final = (lambda: None).__code__.co_code
+
+
+def classes_in(module: Module) -> dict[str, type]:
+    """The classes that a module has made, and not imported, by its names for them."""
+    kinds = {name: kind for name, kind in module.items() if isinstance(kind, type) and kind.__flags__ & _HEAP_TYPE}
+    return {name: kind for name, kind in kinds.items() if not _is_imported(kind, module["__name__"])}
+
+
+def builtin_name(value: Any) -> str | None:
+    """Of a function or type of the interpreter's own, which both sides have."""
+    if not isinstance(value, type | types.BuiltinFunctionType):
+        return None
+    name = value.__name__
+    return name if vars(builtins).get(name) is value else None
+
+
+def _is_imported(kind: type, here: str) -> bool:
+    """Its module has it: what a function makes may name another module than its own."""
+    owner = str(kind.__module__)
+    return owner != here and getattr(sys.modules.get(owner), kind.__name__, None) is kind
 
 
 class ObjectWire:
-    """One side's end. `side`: 0 or 1, which is also the parity of the numbers that it gives."""
+    """One side's end. `side`: 0 or 1, which is also the parity of the numbers that it gives. `classes`: the preamble's,
+    by name.
+    """
 
-    def __init__(self, module: Module, classes: list[str], side: int) -> None:
-        self.module, self.classes, self.side = module, frozenset(classes), side
+    def __init__(self, module: Module, side: int, classes: dict[str, type]) -> None:
+        self.module, self.classes, self.side = module, classes, side
         self.shared: dict[int, Any] = {}
         self.numbers: dict[int, int] = {}
         self.seen: dict[int, list[Any]] = {}
@@ -54,6 +82,11 @@ class ObjectWire:
         self.slots: dict[type, tuple[str, ...] | None] = {}
         self.carriers: dict[type, type | None] = {}
         self.rows: dict[Any, type] = {}
+        self.loss = WHOLE
+        """Of the objects of the preamble's classes, and of classes derived from those."""
+
+    def look_at(self, cls: type, attributes: dict[str, Any]) -> None:
+        """Called with the attributes of what arrives. `cls`: the class of the preamble's that has them, or tuple."""
 
     def foreign(self, value: Any, depth: int) -> Any:
         """The form of what is no data. Raises Unencodable."""
@@ -146,7 +179,7 @@ class ObjectWire:
     def crosses(self, value: Any) -> bool:
         """Return whether this is an object of the preamble's classes, with nothing but attributes."""
         cls = type(value)
-        return self._carrier(cls) is not None and self._fits(cls, self._attributes(value))
+        return self._carrier(cls) is not None and self.fits(cls, self._attributes(value))
 
     def _carrier(self, cls: type) -> type | None:
         """The class of the preamble as whose object one of `cls` crosses: its own, or the base of a program's class."""
@@ -154,7 +187,9 @@ class ObjectWire:
             found = None
             for kind in cls.__mro__:
                 if kind.__name__ in self.classes and self.module.get(kind.__name__) is kind:
-                    found = kind if self.slots_of(cls) is not None else None
+                    found = kind if self.slots_of(cls) is not None and not _is_abstract(kind) else None
+                    if found is not None and _does_more(cls, kind):
+                        self.loss = max(self.loss, LESS)
                     break
                 if self.side == 0 or not _BARE.isdisjoint(vars(kind)) or any(map(_is_property, vars(kind).values())):
                     break
@@ -236,8 +271,9 @@ class ObjectWire:
 
     def _fill_object(self, made: Any, attributes: dict[str, Any]) -> None:
         cls = type(made)
-        if not self._fits(cls, attributes):
+        if not self.fits(cls, attributes):
             raise ValueError("an attribute that hides what its class defines")
+        self.look_at(cls, attributes)
         for name in self.slots_of(cls) or ():
             if name in attributes:
                 object.__setattr__(made, name, attributes.pop(name))
@@ -247,7 +283,7 @@ class ObjectWire:
             made.__dict__.clear()
             made.__dict__.update(attributes)
 
-    def _fits(self, cls: type, attributes: dict[str, Any]) -> bool:
+    def fits(self, cls: type, attributes: dict[str, Any]) -> bool:
         """Return whether no attribute hides a method or a property of the class."""
         slots = self.slots_of(cls) or ()
         for key in attributes:
@@ -302,7 +338,12 @@ class ObjectWire:
             return self.shared[body]
         if tag == "N":
             name, fields, items = body
-            return tuple.__new__(self._row(name, tuple(fields)), [decode_value(i, depth, self._known) for i in items])
+            made: tuple[Any, ...] = tuple.__new__(
+                self._row(name, tuple(fields)), [decode_value(i, depth, self._known) for i in items]
+            )
+            own = type(made) if self.module.get(name) is type(made) else tuple
+            self.look_at(own, dict(zip(fields, made, strict=True)))
+            return made
         if tag == "E":
             name, member = body
             members = (cls := self.module[name if name in self.classes else ""]).__members__
@@ -326,6 +367,24 @@ class ObjectWire:
 
 def _is_property(value: Any) -> bool:
     return hasattr(type(value), "__set__") and type(value) is not types.GetSetDescriptorType
+
+
+def _is_abstract(cls: type) -> bool:
+    return bool(getattr(cls, "__abstractmethods__", ()))
+
+
+def _does_more(cls: type, base: type) -> bool:
+    """Return whether a class has methods of its own, but for operators that its base has already, or has not either."""
+    own: dict[str, Any] = {}
+    for kind in cls.__mro__[: cls.__mro__.index(base)]:
+        own |= vars(kind)
+    return any(name[:1] != "_" or _is_left(getattr(base, name, None)) for name in own)
+
+
+def _is_left(method: Any) -> bool:
+    """Return whether a method is there to be written by others."""
+    code = getattr(method, "__code__", None)
+    return code is not None and ("NotImplementedError" in code.co_names or code.co_code == _EMPTY)
 
 
 def _rank(made: Any) -> int:

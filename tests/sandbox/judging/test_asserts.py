@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import math
+from decimal import Decimal
+from fractions import Fraction
 
 import pytest
 from asserting import FORGED, PATCHES, SQUARE, asserts, is_decisive
 
 from sandbox import Verdict
+from sandbox.compare import values
 from sandbox.judging import assert_values, python_asserts
 from sandbox.judging.judge import Judge
 
@@ -288,16 +292,18 @@ def test_every_case_of_an_assert_problem_runs_in_a_fresh_process(judge: Judge) -
 # --- sums, products and sets, as Python's until they would cost the judge too much -----------------------------------
 
 PRIME = (1 << 61) - 1  # integers that differ by it have one hash
+LONG = [Fraction((1 << 8000) - 2 * k, (1 << 8000) - 3 * k - 7) for k in range(400)]
 
 
-def holds(test: str, *values: object) -> bool:
+def holds(test: str, *found: object) -> bool:
     plan = python_asserts.plan_asserts(f"assert {test}")
     assert not plan.weak
-    return all(assert_values.holds(check, list(values)) for check in plan.checks)
+    affordable = assert_values.is_affordable([values.encode_value(value) for value in found])
+    return affordable and all(assert_values.holds(check, list(found)) for check in plan.checks)
 
 
 @pytest.mark.parametrize(
-    ("test", "values"),
+    ("test", "found"),
     [
         ("sum(f()) == 6", [[1, 2, 3]]),
         ("sum(f(), 4) == 10", [[1, 2, 3]]),
@@ -316,14 +322,19 @@ def holds(test: str, *values: object) -> bool:
         ("f() // 10 == 10 * f()", [100, 1]),
         ("f() * f() == f()", [3**5000, 3**5000, 3**10000]),
         ("type(f()) == set", [{1}]),
+        ("sum(f()) == sum(f())", [[Fraction(1, k) for k in range(1, 2000)]] * 2),
+        ("round(sum(f()), 2) == 1.5", [[Fraction(1, 2), 1]]),
+        ("max(f()) == 0.5", [[Fraction(1, 3), Decimal("0.5"), 0.25]]),
+        ("f() != f() * 1", [Decimal("1" * 60_000), Decimal(1) / 3]),
+        ("max(f()) > 4", [[1 << (1 << 20), 5]]),
     ],
 )
-def test_what_is_honest_is_decided_as_python_would(test: str, values: list[object]) -> None:
-    assert holds(test, *values)
+def test_what_is_honest_is_decided_as_python_would(test: str, found: list[object]) -> None:
+    assert holds(test, *found)
 
 
 @pytest.mark.parametrize(
-    ("test", "values"),
+    ("test", "found"),
     [
         ("sum(f()) != 0", [[1 << (1 << 20), *[1] * 100_000]]),
         ("sum(f(), []) != 0", [[[1] * 100_000, *[[]] * 100_000]]),
@@ -331,9 +342,24 @@ def test_what_is_honest_is_decided_as_python_would(test: str, values: list[objec
         ("f() % f() != 0", [(1 << (1 << 21)) - 1, (1 << (1 << 20)) - 1]),
         ("f() // f() != 0", [(1 << (1 << 21)) - 1, (1 << (1 << 20)) - 1]),
         ("f() / f() != 0", [(1 << (1 << 21)) - 1, (1 << (1 << 20)) - 1]),
+        ("sum(f()) != 6", [LONG]),
+        ("max(f()) != 6", [[LONG[0] ** 8, *[0.5] * 1000]]),
+        ("sorted(f()) != 6", [[Decimal(1), 1 << (1 << 18)]]),
+        ("sorted(f()) != f()", [[Decimal(1)], [1 << (1 << 18)]]),
+        ("f() + f() != 6", [Decimal(1), 1 << (1 << 18)]),
+        ("sum(f()) + f() != 6", [[1 << (1 << 18)], Fraction(1, 3)]),
+        ("round(f(), f()) != 6", [5, -(10**7)]),
         ("len(set(f())) != 0", [[k * PRIME for k in range(1_000)]]),
         ("dict(f()) != 0", [[(k * PRIME, 1) for k in range(1_000)]]),
     ],
 )
-def test_what_would_take_the_judge_too_long_does_not_hold(test: str, values: list[object]) -> None:
-    assert not holds(test, *values)
+def test_what_would_take_the_judge_too_long_does_not_hold(test: str, found: list[object]) -> None:
+    assert not holds(test, *found)
+
+
+@pytest.mark.parametrize(
+    "data", ['{"t": {"r": [0, 1048576, 1]}}', '{"m": {"r": [0, 9, 1]}}', '{"i": 3}', '{"f": {}}', "{}"]
+)
+def test_values_that_no_harness_writes_are_refused(data: str) -> None:
+    with pytest.raises(ValueError, match="not"):
+        assert_values.is_affordable([json.loads(data)]) and values.decode_value(json.loads(data))
