@@ -170,7 +170,8 @@ def environment_variables(language: Language, limits: Limits) -> tuple[tuple[str
 
 def job(problem: Problem, wanted: dict[str, Any]) -> bytes:
     """What a harness reads from its job descriptor, before the nonce. `args` is JSON that the problem has checked."""
-    head = json.dumps({"kind": problem.kind, "fn_name": problem.fn_name})
+    asserts = problem.kind == "assert" or wanted.get("asserts", False)
+    head = json.dumps({"kind": problem.kind, "fn_name": problem.fn_name, "asserts": asserts})
     args = wanted.get("args") or "null"
     return f'{head[:-1]}, "args": {args}}}'.encode("utf-8", "surrogatepass")
 
