@@ -2,11 +2,14 @@
 
     Problem x Program (x test) ──▶ Unit: files and argv of a compilation ──▶ built artefact ──▶ Run
 
-Text goes around the program, never into it, with one exception: Go's `main`, which no linker can wrap, is renamed.
+Text goes around the program, never into it. A test beneath a program stands between names that nobody can know who
+has not seen both, and what begins the run asks for them: above an open comment, a condition or another `main` nothing
+is built or complete.
 """
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import json
 import re
@@ -18,7 +21,16 @@ from typing import Any, Final
 
 from sandbox.core import MIB, Case, Limits, Problem, Program, encode_text
 from sandbox.jail import JailedRun
-from sandbox.languages import Language, LanguageHarness, Misnamed, ProgramLayout, argument_types, lay_out, toolchain
+from sandbox.languages import (
+    Language,
+    LanguageHarness,
+    Misnamed,
+    ProgramLayout,
+    argument_types,
+    lay_out,
+    named_for_compiler,
+    toolchain,
+)
 
 _RUNTIME_BYTES: Final = 80 * MIB  # left to a managed runtime beside its heap, so that it collects in time
 _YOUNG_BYTES: Final = 64 * MIB  # most that young objects get of a heap; a large array must fit into the rest
@@ -29,12 +41,14 @@ _CPP_SOLUTION: Final = re.compile(
     r"|(?P<found>\b(?:class|struct)\s+Solution\b)",
     re.DOTALL,
 )
-# Go's comments, texts and runes are passed over, so that only the program's own `func main()` is found. What is never
-# closed runs to the end, and nothing is given back (`*+`), so that nothing is read twice.
-_GO_MAIN: Final = re.compile(
-    r"//[^\n]*|/\*.*?(?:\*/|\Z)|`[^`]*(?:`|\Z)|\"(?:\\.|[^\"\\\n])*+|'(?:\\.|[^'\\\n])*+'?|\bfunc\s+main\s*\(\s*\)",
-    re.DOTALL,
-)
+_MAIN: Final = re.compile(r"\b(func|fn)\s+main\s*\(\s*\)")  # of a test in Go or Rust
+# What a program in C or C++ may define, in any spelling: too many are found rather than too few.
+_SPLICE: Final = re.compile(r"\\[ \t\f\v\r]*\n")
+_DEFINE: Final = re.compile(r"[#:/]\s*define(?:\s+([^\W\d][\w$]*)(\()?|\s*/\*)")
+_GIVEN: Final = re.compile(r"^[ \t]*#[ \t]*define[ \t]+([^\W\d][\w$]*).*", re.MULTILINE)
+_DECIDES: Final = ("EXIT_SUCCESS", "EXIT_FAILURE")
+_BOOL: Final = dict.fromkeys(("bool", "true", "false"), "#undef _STDBOOL_H\n#include <stdbool.h>")
+_TOKEN: Final = "SANDBOX_TOKEN"
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +63,8 @@ class Unit:
     """Its text names the header that the language compiles ahead."""
     artifact: str
     """Name of what the compilation makes."""
+    beside: tuple[tuple[str, bytes], ...] = ()
+    """Files beside the artefact when it runs."""
 
     @property
     def reports(self) -> bool:
@@ -64,33 +80,51 @@ def compose(language: Language, problem: Problem, program: str | ProgramLayout, 
     Raises ToolchainMissing, and Misnamed where the program is at fault.
     """
     layout = lay_out(language, Program(program)) if isinstance(program, str) else program
+    layout = named_for_compiler(language, layout)
     source = layout.source
     harness = _PLAIN if problem.kind in ("stdio", "interactive") else language.harness[problem.kind]
     if problem.preamble:
         source = f"{problem.preamble}\n{source}"
-    after = harness.after
-    marks = {**callee(problem.fn_name or "", source), "{test}": case.input}
-    if "{types}" in after:
-        marks["{types}"] = argument_types([each.input for each in problem.cases])
-    for mark, words in marks.items():
-        after = after.replace(mark, words)
-    text = harness.before + source + after
-    if harness.rename_main:
-        text = rename_main(text, harness.rename_main)
-    ours = _read((*language.compile_files, *harness.files))
+    test = case.input if problem.kind == "assert" else ""
+    token = f"sandbox_{hashlib.sha256(encode_text(source) + bytes(1) + encode_text(test)).hexdigest()[:20]}"
+    text = harness.before + source + _beneath(harness, problem, layout.source, test).replace(_TOKEN, token)
+    ours = [
+        (name, content.replace(_TOKEN.encode(), token.encode()))
+        for name, content in _read((*language.compile_files, *harness.files))
+    ]
+    # An interpreter's artefact is the source itself, beside which it finds the other files by their names.
+    interpreted = language.artifact == language.source
+    tests = ((harness.test_file, encode_text(test)),) if harness.test_file else ()
+    if not interpreted:
+        ours += tests
     files = {name: encode_text(text) for name, text in layout.files} | {layout.main: encode_text(text)}
     kept = set(dict(ours))
-    if not is_native_language(language) and language.artifact != language.source:
+    if not is_native_language(language) and not interpreted:
         kept.add(language.artifact)
     if taken := {name.partition("/")[0] for name in files} & kept:
         raise Misnamed(f"{min(taken)!r} is the name of a file of the judge; give yours another")
     texts = [text] if len(layout.compiled) == 1 else [text for name, text in layout.files if name in layout.compiled]
-    # An interpreter's artefact is the source itself, beside which it finds the other files by their names.
-    artifact = layout.main if language.artifact == language.source else language.artifact
+    artifact = layout.main if interpreted else language.artifact
     more = (part for words, part in language.asked_for if any(word in text for word in words for text in texts))
     argv = _compiler_argv(language, (*language.compile, *harness.compile, *more), layout, artifact)
     wants_header = bool(language.header) and any(language.header in text for text in texts)
-    return Unit(language, harness, (*files.items(), *ours), argv, wants_header, artifact)
+    beside = tests if interpreted else ()
+    return Unit(language, harness, (*files.items(), *ours), argv, wants_header, artifact, beside)
+
+
+def _beneath(harness: LanguageHarness, problem: Problem, source: str, test: str) -> str:
+    """What stands under the program `source`, with SANDBOX_TOKEN in it."""
+    if harness.rename_main:
+        test = _MAIN.sub(rf"\1 {harness.rename_main}()", test)
+    marks = callee(problem.fn_name or "", f"{problem.preamble}\n{source}")
+    if "{types}" in harness.after:
+        marks["{types}"] = argument_types([each.input for each in problem.cases])
+    if "{forget}" in harness.after:
+        marks["{forget}"] = forget_macros(source, problem.preamble)
+    after = harness.after
+    for mark, words in marks.items():
+        after = after.replace(mark, words)
+    return after.replace("{test}", test)
 
 
 def _compiler_argv(language: Language, parts: Iterable[str], layout: ProgramLayout, artifact: str) -> tuple[str, ...]:
@@ -109,7 +143,7 @@ def start_unit(unit: Unit, limits: Limits, stdin: bytes, artefact: bytes, job: b
     language = unit.language
     names = {"artifact": f"./{unit.artifact}", **_sizes(language, limits)}
     argv = toolchain.fill(language, unit.harness.run or language.run, names)
-    files = _read(unit.harness.run_files)
+    files = (*_read(unit.harness.run_files), *unit.beside)
     program = artefact if is_native_language(language) else None
     return JailedRun(
         limits,
@@ -136,7 +170,8 @@ def environment_variables(language: Language, limits: Limits) -> tuple[tuple[str
 
 def job(problem: Problem, wanted: dict[str, Any]) -> bytes:
     """What a harness reads from its job descriptor, before the nonce. `args` is JSON that the problem has checked."""
-    head = json.dumps({"kind": problem.kind, "fn_name": problem.fn_name})
+    asserts = problem.kind == "assert" or wanted.get("asserts", False)
+    head = json.dumps({"kind": problem.kind, "fn_name": problem.fn_name, "asserts": asserts})
     args = wanted.get("args") or "null"
     return f'{head[:-1]}, "args": {args}}}'.encode("utf-8", "surrogatepass")
 
@@ -169,6 +204,20 @@ def callee(fn_name: str, source: str) -> dict[str, str]:
     return {"{owner}": f"::{cls}", "{callee}": f"&Sandbox_owner::{name}", "{called}": called}
 
 
-def rename_main(text: str, name: str) -> str:
-    """Go's `func main()` under another name."""
-    return _GO_MAIN.sub(lambda found: f"func {name}()" if found[0].startswith("func") else found[0], text)
+def forget_macros(source: str, preamble: str) -> str:
+    """Return lines for C's preprocessor after which a program's macros hold no longer, and a preamble's hold again.
+
+    Constants in capitals may be the test's as well (INT_MAX), so they stay. Raises Misnamed for a spelling that hides
+    the name of a macro.
+    """
+    source, preamble = (_SPLICE.sub("", text) for text in (source, preamble))
+    again = _BOOL | {found[1]: found[0] for found in _GIVEN.finditer(preamble)}
+    lines: dict[str, None] = {}
+    for found in _DEFINE.finditer(source):
+        name, takes_arguments = found[1], found[2]
+        if name is None:
+            raise Misnamed("a comment hides the name of a macro; write '#define NAME'")
+        constant = name.isupper() and not (takes_arguments or name.startswith("_") or name in _DECIDES)
+        if name in again or not constant:
+            lines |= {f"#undef {name}": None, again.get(name, ""): None}
+    return "\n".join(lines)

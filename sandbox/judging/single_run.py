@@ -18,15 +18,19 @@ _MESSAGE_MAX: Final = 300
 DOES_NOT_COMPILE: Final = "it does not compile"
 
 
-def run_program(judge: Judge, problem: Problem, program: Program, fetch: tuple[str, ...] = ()) -> ProgramRun:
+def run_program(
+    judge: Judge, problem: Problem, program: Program, fetch: tuple[str, ...] = (), *, asserts: bool = False
+) -> ProgramRun:
     """Run a program on the first case of a stdio problem, whose expected output is not looked at, and bring back the
-    files named in `fetch`. Raises SandboxError for failures of the sandbox.
+    files named in `fetch`. asserts: as with `java -ea`. Raises SandboxError for failures of the sandbox.
     """
     start = time.monotonic()
     language = find_language(program.language)
     who = judge.jail.tier, language.name, toolchain.toolchain(language)
     case, limits = problem.cases[0], problem.limits
     how = {"arguments": case.arguments, "files": encode_files(case.files), "fetch": fetch}
+    if asserts:
+        how["job"] = {"asserts": True}
     try:
         with PreparedProgram(judge.jail, judge.builder, program, problem, cancel_fd=judge.cancel_fd) as prepared:
             compile_s = 0.0 if language.warm else time.monotonic() - start

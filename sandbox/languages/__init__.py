@@ -6,7 +6,7 @@ Everything that is specific to a language; knows nothing of jails.
 from sandbox.languages import toolchain
 from sandbox.languages.cpp_call import argument_types
 from sandbox.languages.language import Language, LanguageHarness, Runtime
-from sandbox.languages.layout import Misnamed, ProgramLayout, lay_out
+from sandbox.languages.layout import Misnamed, ProgramLayout, lay_out, named_for_compiler
 from sandbox.languages.table import LANGUAGES, by_package_code, by_suffix, find_language
 
 __all__ = [
@@ -21,5 +21,6 @@ __all__ = [
     "by_suffix",
     "find_language",
     "lay_out",
+    "named_for_compiler",
     "toolchain",
 ]

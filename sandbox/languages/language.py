@@ -29,13 +29,17 @@ class LanguageHarness:
     """When a run is complete, as the end of a sentence: only then does the harness write the nonce."""
     before: str = ""
     after: str = ""
-    """{test} stands for the case's test code; {owner}, {callee}, {called}, {types} for how C++ names and calls one."""
+    """{test} stands for the case's test code; {forget} for lines that end the program's macros; {owner}, {callee},
+    {called}, {types} for how C++ names and calls one. SANDBOX_TOKEN stands here, and in all that this names, for a name
+    that no program knows: what stands above the test can neither take its place nor take it away."""
     files: tuple[str, ...] = ()
     """Files of sandbox/languages/harness, beside the source when it is compiled."""
     compile: tuple[str, ...] = ()
     """Added to the language's compile argv."""
     rename_main: str = ""
-    """A name that the program's `main` gets, where the harness brings its own and no linker can wrap it."""
+    """A name that the test's `main` gets, where the harness brings its own."""
+    test_file: str = ""
+    """The test is in this file, not beneath the program: beside the source, and beside the artefact when it runs."""
     run: tuple[str, ...] = ()
     """Instead of the language's run argv."""
     run_files: tuple[str, ...] = ()
@@ -104,7 +108,7 @@ class Language:
     together: bool = False
     """All sources of a program are compiled at once; otherwise the one that it starts in (see layout.py)."""
     one_folder: bool = False
-    """They must lie in one directory."""
+    """They must lie in one directory, under names that begin with a letter or a digit."""
     starts_in_class: bool = False
     """`Program.entry` names a class, no file."""
     compile_files: tuple[str, ...] = ()

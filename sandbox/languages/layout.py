@@ -12,7 +12,7 @@ linker finds the `main` of C, C++ and Go anywhere.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from sandbox.core import NAME_MAX, Program, quoted
@@ -56,6 +56,20 @@ def lay_out(language: Language, program: Program) -> ProgramLayout:
     if language.one_folder:
         compiled = [name for name in compiled if name.rpartition("/")[0] == main.rpartition("/")[0]]
     return ProgramLayout(main, dict(program.files)[main], (main, *compiled), program.files, start)
+
+
+def named_for_compiler(language: Language, layout: ProgramLayout) -> ProgramLayout:
+    """The program with names that its compiler takes: Go's refuses or passes over a file called "-x.go" or "_x.go"."""
+    if not language.one_folder:
+        return layout
+    names = {name: _plain(name) for name in layout.compiled}
+    files = tuple((names.get(name, name), text) for name, text in layout.files)
+    return replace(layout, main=names[layout.main], compiled=tuple(names.values()), files=files)
+
+
+def _plain(name: str) -> str:
+    folder, slash, base = name.rpartition("/")
+    return name if base[0].isalnum() else f"{folder}{slash}sandbox_{base}"
 
 
 def _check_name(name: str) -> None:

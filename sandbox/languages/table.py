@@ -24,9 +24,19 @@ _WRAP: Final = "-Wl,--wrap=main"
 _GXX: Final = ("{g++}", "-O2", "-std=gnu++20", "-pthread", "-DONLINE_JUDGE", "-pipe", "-fmax-errors=5")
 _C_THREADS: Final = "sandbox_threads.c"
 _C_ASKED_FOR: Final = ((("thread", "async", "omp", "execution"), _C_THREADS), (("omp",), "-fopenmp"))
-_C_ASSERT: Final = LanguageHarness(
-    "its main has returned 0", after="\n{test}\n", files=("token.c",), compile=("token.c", _WRAP)
-)
+
+
+def _c_assert(opened: str, closed: str) -> LanguageHarness:
+    """Asserts beneath a program in C or C++ (where names have C's linkage between `opened` and `closed`)."""
+    begin = f"{opened} int SANDBOX_TOKEN_begin(void) {{ return 1; }} {closed}"
+    end = (
+        f"{opened} void *SANDBOX_TOKEN_main(void) {{ return (void *)main; }}\n"
+        f"void *SANDBOX_TOKEN_fail(void) {{ return (void *)__assert_fail; }} {closed}"
+    )
+    after = f"\n\n{{forget}}\n;\n#undef NDEBUG\n#include <assert.h>\n{begin}\n{{test}}\n{end}\n"
+    return LanguageHarness("its main has returned 0", after=after, files=("token.c",), compile=("token.c", _WRAP))
+
+
 _C_ASSERTED: Final = ("Assertion `", "' failed.")
 _MAIN: Final = "its main has returned"
 
@@ -97,7 +107,7 @@ _TABLE: Final = (
         compile_files=(_C_THREADS,),
         asked_for=_C_ASKED_FOR,
         run=("{artifact}",),
-        harness={"assert": _C_ASSERT},
+        harness={"assert": _c_assert("", "")},
         asserted=_C_ASSERTED,
     ),
     Language(
@@ -146,7 +156,7 @@ _TABLE: Final = (
                 files=("harness.hpp", "harness_json.hpp"),
                 compile=(_WRAP,),
             ),
-            "assert": _C_ASSERT,
+            "assert": _c_assert('extern "C" {', "}"),
         },
         header="bits/stdc++.h",
         precompile=(*_GXX, "-x", "c++-header", "-o", "{artifact}", "{source}"),
@@ -204,7 +214,7 @@ _TABLE: Final = (
         reports=True,
         harness={
             "function": LanguageHarness("the method has returned"),
-            "assert": LanguageHarness(_MAIN, after="\n{test}\n"),
+            "assert": LanguageHarness(_MAIN, compile=("-test", "Test.java"), test_file="Test.java"),
         },
         refused=r"java\.lang\.OutOfMemoryError|insufficient memory for the Java Runtime",
         said=r"^(?P<said>Exception in thread .*)",
@@ -247,10 +257,10 @@ _TABLE: Final = (
         runtime=_NODE_RUNTIME,
         environment=(("OPENSSL_CONF", "/dev/null"),),
         harness={
-            kind: LanguageHarness(complete, after=after, run=(*_NODE, "harness.js"), run_files=("harness.js",))
-            for kind, complete, after in (
+            kind: LanguageHarness(complete, test_file=test, run=(*_NODE, "harness.js"), run_files=("harness.js",))
+            for kind, complete, test in (
                 ("function", "the function has returned", ""),
-                ("assert", "its event loop has run dry", "\n{test}\n"),
+                ("assert", "the test has ended and the event loop has run dry", "test.js"),
             )
         },
         refused=r"JavaScript heap out of memory|process out of memory|Array buffer allocation failed",
@@ -294,9 +304,11 @@ _TABLE: Final = (
         harness={
             "assert": LanguageHarness(
                 "its main has returned without a panic",
-                after='\n{test}\n#[path = "token.rs"]\nmod sandbox_token;\n',
+                after='\n#[macro_use]\n#[path = "token.rs"]\nmod SANDBOX_TOKEN;\n{test}\n'
+                "fn main() -> SANDBOX_TOKEN::Ended { SANDBOX_TOKEN::ended(SANDBOX_TOKEN_main()) }\n",
                 files=("token.rs",),
                 compile=("-Clink-arg=" + _WRAP,),
+                rename_main="SANDBOX_TOKEN_main",
             )
         },
         refused=r"memory allocation of \d+ bytes failed",
@@ -350,7 +362,11 @@ _TABLE: Final = (
         ),
         harness={
             "assert": LanguageHarness(
-                _MAIN, after="\n{test}\n", files=("token.go",), compile=("token.go",), rename_main="sandboxProgram"
+                _MAIN,
+                after="\nfunc SANDBOX_TOKEN_begin() {}\n{test}\n",
+                files=("token.go",),
+                compile=("token.go",),
+                rename_main="SANDBOX_TOKEN_main",
             )
         },
         refused=r"^fatal error: (runtime: )?(out of memory|cannot allocate memory)",

@@ -148,12 +148,13 @@ class Pool:
         fetch_files: Sequence[str] = (),
         limits: Limits | None = None,
         turn: int = 0,
+        asserts: bool = False,
     ) -> ProgramRun:
         """Run one program once, without a verdict; a program given as text is Python.
 
         `files` are put into its work directory first, and those of `fetch_files` are brought back from there however it
         ends (at most 64, of 64 MiB in all); names are relative. Bytes in `stdin` that are no UTF-8 are written as
-        surrogates (`errors="surrogateescape"`). Equal programs are compiled once, also when they come at once. Raises
+        surrogates (`errors="surrogateescape"`). asserts: as with `java -ea`. Equal programs are compiled once, also when they come at once. Raises
         InvalidProblem and InvalidProgram, both ValueErrors, for what cannot be run, and SandboxError for failures of
         the sandbox.
         """
@@ -165,13 +166,15 @@ class Pool:
         program = problem.program(program)
         self._counts.waiting += 1
         try:
-            done = await self._run(problem, program, fetch, turn)
+            done = await self._run(problem, program, fetch, turn, asserts)
         finally:
             self._counts.waiting -= 1
         self._counts.runs += 1
         return dataclasses.replace(done, queue_s=max(0.0, time.monotonic() - start - done.run_s - done.compile_s))
 
-    async def _run(self, problem: Problem, program: Program, fetch: tuple[str, ...], turn: int) -> ProgramRun:
+    async def _run(
+        self, problem: Problem, program: Program, fetch: tuple[str, ...], turn: int, asserts: bool
+    ) -> ProgramRun:
         """Run it, after a build of its own where one is needed: of many calls at once for one program, one compiles."""
         language = find_language(program.language)
         compile_s = 0.0
@@ -185,7 +188,8 @@ class Pool:
             if built.verdict is not Verdict.AC:
                 return dataclasses.replace(run_as_problem.not_run(built), compile_s=compile_s)
         written = await self._with_link(lambda link: link.write(problem))
-        done = await self._answer(_Job(problem, program, language, written, turn, True, task="run", fetch=fetch))
+        job = _Job(problem, program, language, written, turn, True, task="run", fetch=fetch, asserts=asserts)
+        done = await self._answer(job)
         if isinstance(done, Judgement):
             return run_as_problem.not_run(done)
         return dataclasses.replace(done, compile_s=compile_s)
@@ -356,10 +360,13 @@ class _Job:
     """build: compile, and run no case."""
     fetch: tuple[str, ...] = ()
     """run: names of files to bring back."""
+    asserts: bool = False
+    """run: with Java's `assert` statements."""
 
     def body(self, only: int | None) -> bytes:
         """The body of a job, without the problem, which is sent separately."""
         what = {"program": dataclasses.asdict(self.program), "task": self.task, "fetch": self.fetch}
+        what["asserts"] = self.asserts
         return json.dumps({**what, "stop": self.stop, "only": only}).encode()
 
 

@@ -140,7 +140,7 @@ STDERR = {
     "go": "panic: fatal error: runtime: ",
 }
 SOURCES = {"c": "/* ", "cpp": "class  ", "java": "class A { ", "javascript": "`${", "rust": "/* "}
-GO_SOURCES = ("/* ", "func main( ", "func ", "func\n", "\"'`", "`", "'\\", '"\\', "'a\n", "//")
+MACROS = ("#define ", "#define A(", "# ", "/ define\n", "\\\n", "#define\\\n", "define /", "\\ \t")
 ANSWERS = {
     "fences": "```python\n",
     "open fences": "````" * 9 + "\n```a`\n",
@@ -206,9 +206,9 @@ def floods() -> Iterator[Flood]:
     for language, unit in SOURCES.items():
         work = of_units(unit, composed(language))
         yield Flood(f"source: {language} {unit!r}", work, SOURCE_BYTES_MAX, language)
-    for unit in GO_SOURCES:
-        work = of_units(unit, lambda source: units.rename_main(source, "program"))
-        yield Flood(f"source: go {unit!r}", work, most=SOURCE_BYTES_MAX)
+    for unit in MACROS:
+        work = of_units(unit, lambda source: units.forget_macros(source, source))
+        yield Flood(f"source: c {unit!r}", work, most=SOURCE_BYTES_MAX)
     for unit in ("class ", "struct\n\n", "/*", "class Solution"):
         work = of_units(unit, lambda source: units.callee("f", source))
         yield Flood(f"source: cpp {unit!r}", work, most=SOURCE_BYTES_MAX)

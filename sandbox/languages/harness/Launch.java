@@ -42,7 +42,7 @@ public final class Launch {
                 Runtime.getRuntime().halt(0);
             }
             stage = "call";
-            ClassLoader.getSystemClassLoader().setDefaultAssertionStatus("assert".equals(request.get("kind")));
+            ClassLoader.getSystemClassLoader().setDefaultAssertionStatus((Boolean) request.get("asserts"));
             start(arguments);
             if ("assert".equals(request.get("kind"))) answer("{\"ok\": true, \"values\": []}");
         } catch (InvocationTargetException error) {

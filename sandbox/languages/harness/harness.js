@@ -1,8 +1,11 @@
 // Runs main.js for a function or assert problem. Job on descriptor 3 (JSON, then the nonce), result on 4.
-// A console.assert that does not hold ends the run; an assert run is complete when its event loop has run dry.
+// A console.assert that does not hold ends the run. The test of an assert problem, test.js, is a function of its own,
+// which sees the program's names but is given what tests decide by, whatever the program has called so or changed; the
+// run is complete when that function has returned and the event loop has run dry.
 'use strict'
 const fs = require('fs')
 const vm = require('vm')
+const { randomBytes } = require('crypto')
 const { createRequire } = require('module')
 
 const NONCE = 32
@@ -65,10 +68,11 @@ function encode (value, depth = 0) {
 }
 
 // A program with import and export statements, or with await at top level, is a module.
+const IMPORTS = /^import\s[^'"()]*['"][^'"]+['"];?[ \t]*$/gm
 const isModule = (error) => error instanceof SyntaxError && /import statement|'export'|'import\.meta'|await is only/.test(error.message)
 
-async function loadModule () {
-  fs.copyFileSync('main.js', 'main.mjs')
+async function loadModule (head, tail) {
+  fs.writeFileSync('main.mjs', head + fs.readFileSync('main.js', 'utf8') + tail)
   return import(process.cwd() + '/main.mjs')
 }
 
@@ -102,32 +106,72 @@ function find (name) {
   return method(Class, name, dot)
 }
 
+// A script, whose names a test finds where it is evaluated; or a module, whose names it finds only inside.
+async function loadProgram ({ head, tail }) {
+  if (!head) {
+    try {
+      vm.runInThisContext(fs.readFileSync('main.js', 'utf8'), { filename: 'main.js' })
+      return null
+    } catch (error) {
+      if (!isModule(error)) throw error
+    }
+  }
+  return loadModule(head, tail)
+}
+
+// What exists of an object stays as it is.
+function lock (object, keys = Reflect.ownKeys(object)) {
+  for (const key of keys) {
+    const found = Reflect.getOwnPropertyDescriptor(object, key)
+    if (found.configurable && 'value' in found) Object.defineProperty(object, key, { writable: false, configurable: false })
+  }
+}
+
+function readTest (load, holds) {
+  const whole = fs.readFileSync('test.js', 'utf8')
+  fs.unlinkSync('test.js')
+  const [assert, util] = [load('assert'), load('util')]
+  const kept = { __proto__: null, assert, 'assert/strict': assert.strict, util }
+  for (const each of [assert, assert.strict, util, JSON, Number, Object, Array]) lock(each)
+  lock(Math, Object.getOwnPropertyNames(Math).filter((key) => key !== 'random')) // which a program may well make its own
+  lock(process, ['exit'])
+  const given = {
+    console: Object.create(console, { assert: { value: holds } }),
+    require: Object.assign((name) => kept[String(name).replace(/^node:/, '')] || load(name), load),
+    JSON, Math, Number, Object, Array, process
+  }
+  const text = `(async (${Object.keys(given)}) => { await (async () => {\n${whole.replace(IMPORTS, '')}\n})() })`
+  const name = `sandbox_${randomBytes(8).toString('hex')}`
+  const head = (whole.match(IMPORTS) || []).map((line) => line + '\n').join('')
+  return { head, name, text, tail: `\n;export const ${name} = ${text}\n`, given: Object.values(given) }
+}
+
 async function main () {
   const job = JSON.parse(read(0, size - NONCE).toString())
   let stage = 'program'
-  Object.assign(globalThis, { require: createRequire(process.cwd() + '/main.js'), module: own, exports: own.exports })
-  let failed = null // kept, for the program may catch it
-  console.assert = (holds, ...words) => {
-    if (!holds) throw (failed = failed || new Failed(words.join(' ') || 'console.assert'))
+  const load = createRequire(process.cwd() + '/main.js')
+  Object.assign(globalThis, { require: load, module: own, exports: own.exports })
+  const holds = (value, ...words) => {
+    if (!value) throw (failed = failed || new Failed(words.join(' ') || 'console.assert'))
   }
+  let failed = null // kept, for the program may catch it
+  console.assert = holds
   const fail = (error) => complain(error, 'call')
   process.on('uncaughtException', fail)
   process.on('unhandledRejection', fail)
   try {
     if (job.kind === 'assert') stage = 'call'
-    let exported = null
-    const source = fs.readFileSync('main.js', 'utf8')
-    try {
-      vm.runInThisContext(source, { filename: 'main.js' })
-    } catch (error) {
-      if (!isModule(error)) throw error
-      exported = await loadModule()
-    }
+    const test = job.kind === 'assert' ? readTest(load, holds) : { head: '', tail: '' }
+    const exported = await loadProgram(test)
     if (job.kind === 'assert') {
+      const run = exported ? exported[test.name] : vm.runInThisContext(test.text, { filename: 'test.js' })
+      let ended = false
       process.on('beforeExit', (code) => {
         if (failed) fail(failed)
-        if (code === 0) answer('{"ok": true, "values": []}')
+        if (code === 0 && ended) answer('{"ok": true, "values": []}')
       })
+      await run(...test.given)
+      ended = true
       return
     }
     stage = 'call'

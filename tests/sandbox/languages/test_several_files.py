@@ -133,6 +133,7 @@ def test_a_file_in_the_place_of_one_of_the_judges_is_the_programs_fault(judge: J
 STRANGE = (
     "-oevil", "@o", "{x}", "{gcc:>300000000}", "{0.__class__}", "{source}", "{artifact}", "--require=x", "-", "--",
     "-c", "%s %n", "$HOME", "`id`", "a b", "'q' \"q\"", ";ls", "~", "*", "é", "=", "-start", "#x", "a\u200db",
+    "_x", ".x",
 )  # fmt: skip
 
 

@@ -7,6 +7,7 @@ from base64 import b64encode
 
 import pytest
 from serving import Served, answering, served
+from toolchains import need
 
 from sandbox import Judgement, ProgramRun, Verdict
 from sandbox.errors import WorkerDied
@@ -36,6 +37,19 @@ async def test_a_run_has_the_fields_and_words_of_sandbox_fusion(s: Served) -> No
         "files": {},
     }
     assert seconds > 0
+
+
+@pytest.mark.compilers
+@served()
+async def test_java_runs_with_its_asserts_as_it_does_there_and_without_them_as_over_piston(s: Served) -> None:
+    need("java")
+    code = "class Main { public static void main(String[] a) { assert 1 + 1 == 3; } }"
+    found = await run(s, code, language="java")
+    assert (found["status"], found["run_result"]["return_code"]) == ("Failed", 1)
+    assert "AssertionError" in found["run_result"]["stderr"]
+    files = [{"name": "Main.java", "content": code}]
+    answered = await s.ask("/api/v2/execute", {"language": "java", "version": "*", "files": files})
+    assert answered.json["run"]["code"] == 0
 
 
 ENDINGS = [

@@ -73,6 +73,7 @@ async def run_code(service: Service, body: Json) -> Json:
         files=files_of(body),
         fetch_files=tuple(asked.values()),
         limits=limits_of(body, run_s),
+        asserts=True,  # SandboxFusion starts Java with -ea
     )
     async with runs.answered_within(compile_s + run_s + runs.PATIENCE_S):
         return as_response(await run, asked)
