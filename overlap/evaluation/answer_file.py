@@ -93,6 +93,14 @@ class AnswerFile:
             _check_settings(path, rows[0], to_json_types(settings))
         return cls(path, settings, _answers(path, rows[1:]), JsonLines(path), -1)
 
+    @staticmethod
+    def sampled_by(path: Path) -> SamplingSettings:
+        """The settings by which the answers of a file were sampled; empty where there is no such file yet."""
+        match _rows(path)[0] if path.is_file() else []:
+            case [{"law": dict(settings)}, *_]:
+                return settings
+        return {}
+
     def close(self) -> None:
         self._lines.close()
         if self._lock >= 0:

@@ -89,6 +89,9 @@ class Evaluation:
         settings = sampling_settings(cfg, policy, self.draw)
         self.out = self.out or Path("runs") / f"eval-{_short_name(cfg.model.policy)}-{report.digest(settings)[:6]}"
         path = self.out / "answers.jsonl"
+        if self.cfg.model.dtype == "auto" and (dtype := AnswerFile.sampled_by(path).get("dtype")):
+            cfg = _with_model(cfg, dtype=dtype)  # a file goes on in the number type that it was begun in
+            settings["dtype"] = cfg.dtype
         self.file = AnswerFile.read(path, settings) if read_only else AnswerFile.open(path, settings)
         # What an engine draws follows from its seed: one that goes on must not draw the same answers again.
         cfg = replace(cfg, run=replace(cfg.run, seed=cfg.run.seed + len(self.file.known)))
