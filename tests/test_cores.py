@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from overlap.commands.machine_facts import MachineFacts
-from overlap.config import Config, VerifyConfig
+from overlap.config import Config, RolloutConfig, VerifyConfig
 from overlap.errors import ConfigError
 from overlap.learner import rank
 from overlap.learner.processes import rank_environment
@@ -38,5 +38,6 @@ def test_all_that_is_sized_by_cores_follows_affinity_and_quota(four_cores: str) 
     assert MachineFacts().cores == hardware()["cores"] == 4
     here = devices_here("cpu", {})
     assert here.cores == (0, 1, 2, 3)
-    bound = place(Config(), here).engines[0].environment
+    beside = Config(rollout=RolloutConfig(max_staleness=1))
+    bound = place(beside, here).engines[0].environment
     assert bound == ({"VLLM_CPU_OMP_THREADS_BIND": "0,1,2"} if four_cores == "quota" else {})
