@@ -78,11 +78,14 @@ async def test_supervisors_that_die_one_after_the_other_lose_nothing_that_waits(
 
 
 @pooled(1)
-async def test_a_killed_program_is_its_own_end_and_nobody_elses(pool: Pool) -> None:
+async def test_a_program_that_is_killed_twice_is_its_own_end_and_nobody_elses(pool: Pool) -> None:
     await pool.judge(LONG, WRONG)  # what a jail runs to prove itself is over
     tasks = [asyncio.create_task(pool.judge(LONG, SLEEPER))]
     await until(lambda: len(parts(pool, "program")) == 1)
     tasks += [asyncio.create_task(pool.judge(SUM, RIGHT)) for _ in range(5)]
+    once = {each.pid for each in parts(pool, "program")}
+    await kill(pool, "program")
+    await until(lambda: bool({each.pid for each in parts(pool, "program")} - once))
     await kill(pool, "program")
     first, *rest = await asyncio.gather(*tasks)
     assert (first.verdict, {judgement.verdict for judgement in rest}) == (Verdict.RE, {Verdict.AC})

@@ -112,7 +112,7 @@ def test_threads_that_a_call_leaves_behind_are_under_limits_too(tier: Isolation)
 
 def test_memory_that_is_refused_is_an_error_and_memory_that_is_taken_is_the_end(tier: Isolation) -> None:
     share = "import os\nfor _ in range(4):\n  if os.fork() == 0:\n    x = b'x' * (100 << 20)\n    while True: pass"
-    refused, taken, after = ask(tier, "x = b'x' * (1 << 31)", f"{share}\nos.wait()", "1")
+    refused, taken, after = ask(tier, "x = b'x' * (1 << 40)", f"{share}\nos.wait()", "1")
     assert str(refused.error).endswith("MemoryError")
     assert (refused.ended, taken.ended, taken.fresh) == (None, "out of memory", False)
     assert (after.value, after.fresh) == ("1", True)
