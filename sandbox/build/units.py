@@ -41,6 +41,8 @@ _CPP_SOLUTION: Final = re.compile(
     r"|(?P<found>\b(?:class|struct)\s+Solution\b)",
     re.DOTALL,
 )
+_CLOSES: Final = re.compile(r"[\s}]*\}")  # a test's first words, where it ends what the program has left open
+_BRACE: Final = re.compile(r"//[^\n]*|/\*.*?\*/|\"(?:\\.|[^\"\\\n])*+\"?|'(?:\\.|[^'\\\n])*+'?|([{}])", re.DOTALL)
 _MAIN: Final = re.compile(r"\b(func|fn)\s+main\s*\(\s*\)")  # of a test in Go or Rust
 # What a program in C or C++ may define, in any spelling: too many are found rather than too few.
 _SPLICE: Final = re.compile(r"\\[ \t\f\v\r]*\n")
@@ -87,14 +89,18 @@ def compose(language: Language, problem: Problem, program: str | ProgramLayout, 
         source = f"{problem.preamble}\n{source}"
     test = case.input if problem.kind == "assert" else ""
     token = f"sandbox_{hashlib.sha256(encode_text(source) + bytes(1) + encode_text(test)).hexdigest()[:20]}"
-    text = harness.before + source + _beneath(harness, problem, layout.source, test).replace(_TOKEN, token)
+    if closed := _CLOSES.match(test):
+        source, test = f"{source}\n{closed[0]}", test[closed.end() :]
+    beneath = not harness.test_file or (bool(harness.after) and _is_inside(test))
+    after = _beneath(harness, problem, layout.source, test).replace(_TOKEN, token) if beneath else ""
+    text = harness.before + source + after
     ours = [
         (name, content.replace(_TOKEN.encode(), token.encode()))
         for name, content in _read((*language.compile_files, *harness.files))
     ]
     # An interpreter's artefact is the source itself, beside which it finds the other files by their names.
     interpreted = language.artifact == language.source
-    tests = ((harness.test_file, encode_text(test)),) if harness.test_file else ()
+    tests = ((harness.test_file, encode_text("" if beneath else test)),) if harness.test_file else ()
     if not interpreted:
         ours += tests
     files = {name: encode_text(text) for name, text in layout.files} | {layout.main: encode_text(text)}
@@ -110,6 +116,12 @@ def compose(language: Language, problem: Problem, program: str | ProgramLayout, 
     wants_header = bool(language.header) and any(language.header in text for text in texts)
     beside = tests if interpreted else ()
     return Unit(language, harness, (*files.items(), *ours), argv, wants_header, artifact, beside)
+
+
+def _is_inside(test: str) -> bool:
+    """It closes more braces than it opens: it begins in a class that the program has left open."""
+    braces = [found[1] for found in _BRACE.finditer(test)]
+    return braces.count("}") > braces.count("{")
 
 
 def _beneath(harness: LanguageHarness, problem: Problem, source: str, test: str) -> str:

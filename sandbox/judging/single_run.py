@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from sandbox.core import Problem, Program, ProgramRun, Verdict, encode_text, printable
 from sandbox.judging.prepared import CompileError, PreparedProgram, encode_files
@@ -28,9 +28,8 @@ def run_program(
     language = find_language(program.language)
     who = judge.jail.tier, language.name, toolchain.toolchain(language)
     case, limits = problem.cases[0], problem.limits
-    how = {"arguments": case.arguments, "files": encode_files(case.files), "fetch": fetch}
-    if asserts:
-        how["job"] = {"asserts": True}
+    how: dict[str, Any] = {"arguments": case.arguments, "files": encode_files(case.files), "fetch": fetch}
+    how["job"] = {"asserts": asserts}
     try:
         with PreparedProgram(judge.jail, judge.builder, program, problem, cancel_fd=judge.cancel_fd) as prepared:
             compile_s = 0.0 if language.warm else time.monotonic() - start

@@ -39,7 +39,8 @@ class LanguageHarness:
     rename_main: str = ""
     """A name that the test's `main` gets, where the harness brings its own."""
     test_file: str = ""
-    """The test is in this file, not beneath the program: beside the source, and beside the artefact when it runs."""
+    """The test is in this file, not beneath the program: beside the source, or beside an interpreter's when it runs.
+    Where `after` is given as well, that holds for a test that begins in a class which the program has left open."""
     run: tuple[str, ...] = ()
     """Instead of the language's run argv."""
     run_files: tuple[str, ...] = ()

@@ -214,7 +214,12 @@ _TABLE: Final = (
         reports=True,
         harness={
             "function": LanguageHarness("the method has returned"),
-            "assert": LanguageHarness(_MAIN, compile=("-test", "Test.java"), test_file="Test.java"),
+            "assert": LanguageHarness(
+                _MAIN,
+                after="\nstatic int SANDBOX_TOKEN;\n{test}\n",
+                compile=("-test", "Test.java"),
+                test_file="Test.java",
+            ),
         },
         refused=r"java\.lang\.OutOfMemoryError|insufficient memory for the Java Runtime",
         said=r"^(?P<said>Exception in thread .*)",

@@ -154,9 +154,9 @@ class Pool:
 
         `files` are put into its work directory first, and those of `fetch_files` are brought back from there however it
         ends (at most 64, of 64 MiB in all); names are relative. Bytes in `stdin` that are no UTF-8 are written as
-        surrogates (`errors="surrogateescape"`). asserts: as with `java -ea`. Equal programs are compiled once, also when they come at once. Raises
-        InvalidProblem and InvalidProgram, both ValueErrors, for what cannot be run, and SandboxError for failures of
-        the sandbox.
+        surrogates (`errors="surrogateescape"`). asserts: as with `java -ea`. Equal programs are compiled once, also
+        when they come at once. Raises InvalidProblem and InvalidProgram, both ValueErrors, for what cannot be run, and
+        SandboxError for failures of the sandbox.
         """
         start = time.monotonic()
         problem, fetch = (
@@ -366,8 +366,7 @@ class _Job:
     def body(self, only: int | None) -> bytes:
         """The body of a job, without the problem, which is sent separately."""
         what = {"program": dataclasses.asdict(self.program), "task": self.task, "fetch": self.fetch}
-        what["asserts"] = self.asserts
-        return json.dumps({**what, "stop": self.stop, "only": only}).encode()
+        return json.dumps({**what, "asserts": self.asserts, "stop": self.stop, "only": only}).encode()
 
 
 def program_key(program: Program, language: Language, *more: object) -> str:

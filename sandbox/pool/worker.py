@@ -1,7 +1,7 @@
 """One worker: a jail, a builder and a judge, which the supervisor sends one job at a time over a socket.
 
-consumes  head {"id", "problem": its digest}; body: {"program", "task", "fetch", "asserts", "stop", "only"} as JSON; before
-          each such message the problem itself, by a socket of its own
+consumes  head {"id", "problem": its digest}; body: {"program", "task", "fetch", "asserts", "stop", "only"} as JSON;
+          before each such message the problem itself, by a socket of its own
 produces  {"id", "judgement"}, or {"id", "run"} for the task "run", or {"id", "error"}; with "recycled" when it replaced
           its jail, and "retires" when it wants to be replaced itself
 waits for the socket; woken by a job, or in the middle of one by a cancel message; ends when the socket closes

@@ -1,7 +1,8 @@
 // Compiles Java sources into one jar, in one JVM: `java Compile.java out.jar [-start Class] source... own [-test test]`.
 // Exit 1: does not compile. A public class may have any name in any file. The class to start is written into the
 // manifest as Program-Class: the one that was named; or else `Main` if it has a main, or the first class, outermost
-// first, that has one; where there is a test, of its classes. The judge's own source is not looked into. A test sees
+// first, that has one; where there is a test, of its classes, or where it begins in a class of the program's, that one,
+// which has the field SANDBOX_TOKEN then. The judge's own source is not looked into. A test sees
 // what the program imports, but the classes that tests decide by are Java's, whatever the program has called so.
 
 import java.io.*;
@@ -90,7 +91,8 @@ public class Compile {
         Memory memory = new Memory(base, started);
         boolean done = compiler.getTask(new PrintWriter(System.err, true), memory, null, OPTIONS, null, sources).call();
         if (!done) System.exit(1);
-        String mainClass = mainClass(memory, start);
+        String mainClass = mainClass(memory, memory.ofProgram, start, "");
+        if (test >= 0 && mainClass.isEmpty()) mainClass = mainClass(memory, memory.classes.keySet(), start, "SANDBOX_TOKEN");
         if (!start.isEmpty() && mainClass.isEmpty()) {
             System.err.println("error: no class " + start + " has a main(String[])");
             System.exit(1);
@@ -115,16 +117,18 @@ public class Compile {
         return found.toString().replaceAll("\\R", " ");
     }
 
-    static String mainClass(Memory memory, String start) {
+    static String mainClass(Memory memory, Collection<String> among, String start, String field) {
         Loader loader = new Loader(memory.classes);
         String first = "";
-        List<String> names = new ArrayList<>(memory.ofProgram);
+        List<String> names = new ArrayList<>(among);
         names.sort(Comparator.comparingInt(name -> name.indexOf('$') < 0 ? 0 : 1));
         for (String name : names) {
             if (!start.isEmpty() && !name.equals(start)) continue;
             try {
-                loader.loadClass(name).getDeclaredMethod("main", String[].class);
-            } catch (NoSuchMethodException | ClassNotFoundException | LinkageError error) {
+                Class<?> found = loader.loadClass(name);
+                found.getDeclaredMethod("main", String[].class);
+                if (!field.isEmpty()) found.getDeclaredField(field);
+            } catch (NoSuchMethodException | NoSuchFieldException | ClassNotFoundException | LinkageError error) {
                 continue;
             }
             if (name.equals("Main")) return name;

@@ -109,6 +109,18 @@ RIGHT = [
 ]  # fmt: skip
 
 
+# Rows of MultiPL-E: the test ends what the prompt has begun.
+OPEN = (
+    ("c", "int f(int x) {\n    return %s;", "}\n#include <assert.h>\nint main(void) { assert(f(2) == 3); }"),
+    ("java", "class Problem {\n    public static long f(long x) {\n        return %s;\n",
+     "    }\n    public static void main(String[] args) { String s = \"{\"; assert(f((2l)) == (3l)); }\n}"),
+    ("cpp", "#include <bits/stdc++.h>\nlong f(long x) {\n    return %s;", "}\nint main() { assert(f(2) == 3); }"),
+    ("rust", "fn f(x: isize) -> isize {\n    %s", "}\nfn main() { let candidate = f; assert_eq!(candidate(2), 3); }"),
+    ("go", "package main\nfunc f(x int) int {\n    return %s\n", "}\nfunc main() { if f(2) != 3 { panic(1) } }"),
+    ("javascript", "function f(x) {\n  return %s", "}\nconst a = require('node:assert')\na.equal(f(2), 3)"),
+)  # fmt: skip
+
+
 def judged(judge: Judge, language: str, source: str, test: str, preamble: str = "") -> Judgement:
     need(language)
     problem = Problem("p", "assert", (Case(test),), language=language, preamble=preamble, limits=LIMITS)
@@ -125,6 +137,13 @@ def test_what_stands_above_a_test_does_not_switch_it_off(judge: Judge, language:
 def test_an_honest_program_may_have_habits_and_names_of_its_own(judge: Judge, language: str, source: str) -> None:
     done = judged(judge, language, source, TESTS[language])
     assert (done.verdict, done.weak) == (Verdict.AC, True), (done.compile_log, done.cases)
+
+
+@pytest.mark.parametrize(("language", "source", "test"), every(3, OPEN))
+def test_a_test_may_end_what_the_program_has_left_open(judge: Judge, language: str, source: str, test: str) -> None:
+    right, wrong, hidden = (judged(judge, language, source % body, test).verdict for body in ("x + 1", "x", "x; /*"))
+    assert (right, hidden) == (Verdict.AC, Verdict.CE)
+    assert wrong in (Verdict.WA, Verdict.RE)
 
 
 def test_a_macro_of_the_preamble_holds_in_the_test_whatever_the_program_makes_of_it(judge: Judge) -> None:
