@@ -4,11 +4,12 @@ Knows nothing of programs, problems or processes.
 """
 
 from sandbox.compare import hashed, modes, values
-from sandbox.compare.modes import CHECKER, check_mode
+from sandbox.compare.modes import CHECKER, LISTED, check_mode
 from sandbox.compare.values import Unencodable, decode_value, encode_lazy, encode_value, loads
 
 __all__ = [
     "CHECKER",
+    "LISTED",
     "Unencodable",
     "check_mode",
     "decode_value",

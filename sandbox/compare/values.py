@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import gc
 import json
+import math
 import sys
 from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterator
@@ -228,11 +229,17 @@ def _decode_number(tag: str, body: Any) -> Any:
 
 
 def loads(text: bytes | str) -> Any:
-    """Parse JSON, with integers of any length. Raises ValueError, also for depth."""
+    """Parse JSON, with integers of any length. Raises ValueError, also for depth and for a number beyond a double."""
     try:
-        return json.loads(text, parse_int=_int)
+        return json.loads(text, parse_int=_int, parse_float=_finite)
     except RecursionError as error:
         raise ValueError("nested too deep") from error
+
+
+def _finite(digits: str) -> float:
+    if math.isinf(number := float(digits)):
+        raise ValueError(f"{digits[:40]} is beyond a double")
+    return number
 
 
 def _int(digits: str) -> int:

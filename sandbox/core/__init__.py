@@ -20,6 +20,7 @@ from sandbox.core.nouns import (
     Verdict,
     drop_later_excerpts,
 )
+from sandbox.core.plain import plain_value, python_literal, strange_encoding
 from sandbox.core.problem import Convention, Kind, Problem
 from sandbox.core.program_run import ProgramRun
 
@@ -47,7 +48,10 @@ __all__ = [
     "check_files",
     "drop_later_excerpts",
     "encode_text",
+    "plain_value",
     "printable",
+    "python_literal",
     "quoted",
+    "strange_encoding",
     "wrong_type",
 ]

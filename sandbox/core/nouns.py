@@ -118,9 +118,10 @@ _OPTIONAL_TEXTS: Final = {
 class Case:
     """One test.
 
-    stdio: `input` is stdin and `expected` is stdout. function: `input` is a JSON list of positional arguments and
-    `expected` a JSON value. assert: `input` is test code of the problem's language that stands after the program (and
-    brings a `main` of its own where the language needs one), and `expected` is None.
+    stdio: `input` is stdin and `expected` is stdout. function: `input` is a JSON list of positional arguments (or, for
+    programs in Python, a Python literal of one, such as [{1: 2}]) and `expected` a JSON value. assert: `input` is test
+    code of the problem's language that stands after the program (and brings a `main` of its own where the language
+    needs one), and `expected` is None.
     interactive, and stdio with a checker: `expected` is the answer file of the one who decides, and may be None.
     """
 

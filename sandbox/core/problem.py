@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import MISSING, asdict, dataclass, field, fields
+from dataclasses import MISSING, Field, asdict, dataclass, field, fields
 from typing import Any, Final, Literal, get_args
 
 from sandbox.compare import CHECKER, check_mode, loads
 from sandbox.core.checks import check_files, check_keys, check_texts, quoted, wrong_type
 from sandbox.core.nouns import Case, Limits, Program, Subtask
+from sandbox.core.plain import plain_value, python_literal
 from sandbox.errors import InvalidProblem, WrongType
 
 Kind = Literal["stdio", "function", "assert", "interactive"]
@@ -80,16 +81,16 @@ class Problem:
 
     @classmethod
     def from_json(cls, data: Any) -> Problem:
-        """The inverse of `to_json`; unknown and missing keys raise InvalidProblem."""
-        known = {item.name for item in fields(cls)}
-        check_keys("problem", data, known, required={"id", "kind", "cases"})
-        return cls(**{name: value for name, value in data.items() if value is not None or name not in _NOT_NULL})
+        """The inverse of `to_json`; unknown and missing keys raise InvalidProblem. Null is as good as no key, where a
+        field has another default: files of Parquet give every row the keys of all.
+        """
+        return cls(**_fields_of("problem", data, cls))
 
     @classmethod
     def of(cls, given: Problem | Mapping[str, Any]) -> Problem:
         """The problem itself, or from its JSON object."""
         if isinstance(given, Mapping):
-            return cls.from_json(dict(given))
+            return cls.from_json(given)
         if not isinstance(given, cls):
             raise wrong_type("judge", "problem", given, "a Problem, or a mapping as in problem.json")
         return given
@@ -108,8 +109,6 @@ class Problem:
 
 _LISTS: Final[dict[str, type]] = {"cases": Case, "subtasks": Subtask}
 _PARTS: Final[dict[str, type]] = {"limits": Limits, "checker": Program, "interactor": Program, "referee_limits": Limits}
-_NOT_NULL: Final = ("limits", "subtasks")
-"""Fields whose null in JSON means their default."""
 
 
 def _given(where: str, value: Any, kind: type[Any], *, optional: bool = False) -> Any:
@@ -118,12 +117,27 @@ def _given(where: str, value: Any, kind: type[Any], *, optional: bool = False) -
         return value
     if not isinstance(value, Mapping):
         raise wrong_type("problem", where, value, f"a {kind.__name__}, or a mapping (JSON object) of its fields")
-    required = {f.name for f in fields(kind) if f.default is MISSING and f.default_factory is MISSING}
-    check_keys(where, dict(value), {item.name for item in fields(kind)}, required)
     try:
-        return kind(**value)
+        return kind(**_fields_of(where, value, kind))
     except WrongType as error:
         raise WrongType(f"{where}: {error}") from error
+
+
+def _fields_of(where: str, data: Any, kind: type[Any]) -> dict[str, Any]:
+    """What a JSON object says of the fields of a ``kind``. Raises InvalidProblem."""
+    nullable = {item.name for item in fields(kind) if item.default is None or _is_required(item)}
+    try:
+        data = plain_value(data)
+    except ValueError as error:
+        raise InvalidProblem(f"{where}: {error}") from error
+    if isinstance(data, dict):
+        data = {name: value for name, value in data.items() if value is not None or name in nullable}
+    check_keys(where, data, {f.name for f in fields(kind)}, {f.name for f in fields(kind) if _is_required(f)})
+    return dict(data)
+
+
+def _is_required(item: Field[Any]) -> bool:
+    return item.default is MISSING and item.default_factory is MISSING
 
 
 def _given_list(where: str, values: Any, kind: type[Any]) -> tuple[Any, ...]:
@@ -233,7 +247,7 @@ def _check_case(where: str, problem: Problem, case: Case) -> None:
         if problem.checker is None and problem.interactor is None:
             raise InvalidProblem(f"{where}: expected=null; give the expected output")
     elif problem.kind == "function":
-        if not isinstance(_parse_json(f"{where}.input", case.input), list):
+        if not isinstance(_parse_arguments(f"{where}.input", case.input), list):
             raise InvalidProblem(f"{where}: input must be a JSON list of positional arguments")
         _parse_json(f"{where}.expected", case.expected)
 
@@ -291,6 +305,17 @@ def _check_asserts(where: str, text: str, fn_name: str | None) -> None:
         raise InvalidProblem(f"{where}: input is not Python: {error}") from error
     if why:
         raise InvalidProblem(f"{where}: input {why}")
+
+
+def _parse_arguments(where: str, text: str) -> Any:
+    """JSON, or a Python literal: JSON has no keys but texts."""
+    try:
+        return loads(text)
+    except ValueError as error:
+        try:
+            return python_literal(text)
+        except ValueError:
+            raise InvalidProblem(f"{where}: not JSON: {error}") from error
 
 
 def _parse_json(where: str, text: str) -> Any:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from sandbox.client import Client
-from sandbox.core import Judgement, Limits, Problem, Program
+from sandbox.core import Judgement, Limits, Problem, Program, plain_value
 from sandbox.errors import AccessDenied, InvalidProblem, SandboxError
 from sandbox.integrations.process_pool import process_pool
 from sandbox.pool import Pool
@@ -113,7 +113,8 @@ class Row:
 
 def rows_of(columns: Mapping[str, Any], count: int) -> list[Row]:
     """The rows of a batch whose columns are lists of ``count`` values; what is no such list is no column."""
-    lists = {name: values for name, values in columns.items() if isinstance(values, list) and len(values) == count}
+    found = {name: values if isinstance(values, list) else plain_value(values) for name, values in columns.items()}
+    lists = {name: values for name, values in found.items() if isinstance(values, list) and len(values) == count}
     return [Row({name: values[number] for name, values in lists.items()}) for number in range(count)]
 
 

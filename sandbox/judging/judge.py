@@ -18,6 +18,7 @@ from functools import cached_property
 from typing import Final
 
 from sandbox.build import Builder
+from sandbox.compare import loads
 from sandbox.core import (
     Case,
     CaseResult,
@@ -300,6 +301,15 @@ def _check_kind(problem: Problem, program: Program, language: Language) -> None:
         raise InvalidProblem(
             f"problem {problem.id!r}: kind={problem.kind!r} does not support programs of several files"
         )
+    if problem.kind == "function" and not language.warm:
+        for index, case in enumerate(problem.cases):
+            try:
+                loads(case.input)
+            except ValueError as error:
+                raise InvalidProblem(
+                    f"problem {problem.id!r}: cases[{index}]: input is a Python literal, with which no program in "
+                    f"{language.name} can be called: {error}"
+                ) from error
     if problem.kind == "assert" and find_language(problem.language) is not language:
         raise InvalidProblem(
             f"problem {problem.id!r}: language={problem.language!r}: its tests do not fit a program in {language.name}"

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from sandbox.core import strange_encoding
 from sandbox.errors import InvalidProblem
 from sandbox.packages.documents import Keys, load_yaml
 from sandbox.packages.links import check_followed
@@ -53,6 +54,12 @@ def read_cases(package: Path, settings: Settings, leaving: frozenset[Path] = fro
     if not any(tree.cases()):
         raise InvalidProblem(f"{data}: has no test case: a file X.in with X.ans beside it")
     reader.notes += [
+        f"data/{file.relative_to(data)} {strange}: no program prints that, or reads it without more"
+        for case in tree.cases()
+        for file in (case.input, case.answer)
+        if (strange := _encoding(file))
+    ]
+    reader.notes += [
         f"data/{case.name}.in: other judges pass over a name of anything but letters, digits, _ . and -"
         for case in tree.cases()
         if not all(map(_NAME.fullmatch, case.name.split("/")))
@@ -60,6 +67,12 @@ def read_cases(package: Path, settings: Settings, leaving: frozenset[Path] = fro
     if isinstance(reader, _OldReader):
         return TestData(tree, (), (), tuple(reader.notes))
     return TestData(tree, tuple(reader.invalid()), tuple(reader.outputs(tree)), tuple(reader.notes))
+
+
+def _encoding(file: Path) -> str:
+    """What is strange about the encoding of a file; "" for nothing."""
+    with file.open("rb") as content:
+        return strange_encoding(content.read(4).decode("utf-8", "surrogateescape"))
 
 
 @dataclass(slots=True)

@@ -249,7 +249,7 @@ def _values(job: Job, code: types.CodeType, module: dict[str, Any]) -> NoReturn:
     stage = "program"
     try:
         _ending.meet_needs(code, job["source"], job["preamble"])
-        args = json.loads(job["args"]) if job["kind"] == "function" else None
+        args = _arguments(job["args"]) if job["kind"] == "function" else None
         _set_up(job, module)
         exec(code, module)
         stage = "call"
@@ -312,6 +312,14 @@ def _ask(job: Job, code: types.CodeType, module: dict[str, Any]) -> NoReturn:
     is_weak = caller.doubt or caller.loss == _wire.KEPT
     _answer(not caller.lost and caller.calls > 0, kind="doubt" if is_weak else "", **caller.lost)
     _exit(0)
+
+
+def _arguments(text: str) -> Any:
+    """JSON, or else the Python literal that JSON has no form for."""
+    try:
+        return json.loads(text)
+    except ValueError:
+        return ast.literal_eval(text)
 
 
 def _function(name: str, module: dict[str, Any]) -> Any:

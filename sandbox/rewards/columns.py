@@ -11,6 +11,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from sandbox.core import python_literal
 from sandbox.rewards.styles import Answered
 
 _FENCE = "```"
@@ -82,4 +83,8 @@ def fenced(program: str, language: str) -> str:
 
 def _lines(arguments: str) -> str:
     """Each argument of a call as a line of JSON, as LiveCodeBench has them."""
-    return "\n".join(json.dumps(argument) for argument in json.loads(arguments))
+    try:
+        found = json.loads(arguments)
+    except ValueError:
+        found = python_literal(arguments)
+    return "\n".join(map(json.dumps, found))

@@ -11,15 +11,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from typing import Any, Final, TypeVar
 
-from sandbox.compare import loads
-from sandbox.core import Case, Limits, Problem
+from sandbox.compare import LISTED, loads
+from sandbox.core import Case, Limits, Problem, plain_value, python_literal
 from sandbox.errors import InvalidProblem
 from sandbox.languages import find_language
+from sandbox.rewards.calls import call_text, line_text, result_texts
 from sandbox.rewards.contest import CONTEST_PREAMBLE
 
+_Text = TypeVar("_Text")
 COLUMNS: Final = (
     "verification_info", "reward_model", "ground_truth", "input_output", "test_cases", "tests", "test_list", "label",
     "problem", "answer",
@@ -43,8 +46,8 @@ def problem_of(
     if isinstance(given, Problem):
         return given
     value = _parsed(given)
-    if isinstance(value, Mapping) and "kind" in value and "cases" in value:
-        return Problem.from_json({"id": id, **value})
+    if isinstance(value, Mapping) and value.get("kind") and value.get("cases") is not None:
+        return Problem.from_json({**value, "id": value.get("id") or id})
     limits = limits or Limits()
     tests, name = _tests(value, "")
     if tests and all(isinstance(test, str) for test in tests):
@@ -59,12 +62,9 @@ def problem_of(
         cases = [Case("" if given is None else _text(given), _text(wanted)) for given, wanted in streams]
         return Problem(id, "stdio", tuple(cases), compare=compare, limits=limits)
     if all(isinstance(given, list) and isinstance(wanted, list) and len(wanted) == 1 for given, wanted in pairs):
-        raise InvalidProblem(
-            f"problem {id!r}: every result of {name} is a list of one: APPS writes 5 so, too, and [5] must not be "
-            "taken for it; write inputs and outputs as JSON text"
-        )
+        pairs, compare = [(given, wanted[0]) for given, wanted in pairs], compare + LISTED
     preamble = CONTEST_PREAMBLE if find_language(language).name == "python" else ""
-    cases = [Case(_arguments(given), _result(given, wanted)) for given, wanted in pairs]
+    cases = list(map(Case, [_arguments(given) for given, _ in pairs], _results(pairs)))
     return Problem(id, "function", tuple(cases), fn_name=name, preamble=preamble, compare=compare, limits=limits)
 
 
@@ -72,6 +72,7 @@ def problem_in(row: Mapping[str, Any], column: str = "", **how: Any) -> Problem:
     """The problem of a row: what its ``column`` describes, or else the first of ``COLUMNS`` that describes one, or the
     row itself. ``how``: as for `problem_of`. Raises InvalidProblem.
     """
+    row = plain_value(row)
     how = {"id": str(next((row[name] for name in ("id", "task_id", "problem_id") if row.get(name)), "problem")), **how}
     if column:
         if column not in row:
@@ -108,27 +109,36 @@ def _holds_tests(value: Any) -> bool:
 
 
 def _parsed(given: Any) -> Any:
-    """What JSON text holds; asserts as they stand."""
-    if not isinstance(given, str):
+    """What JSON text holds, or a Python literal of a list or an object; asserts as they stand. All of it in plain
+    values, whatever library handed it out.
+    """
+    if not isinstance(given := plain_value(given), str):
         return given
     try:
-        return loads(given)
+        return plain_value(loads(given))
     except ValueError:
+        if given.lstrip()[:1] in ("{", "[", "("):
+            with suppress(ValueError):
+                return plain_value(python_literal(given))
         return [given] if "assert" in given else given
 
 
-def _tests(value: Any, name: str) -> tuple[list[Any], str]:
-    """The tests one by one, and the name of the function that they call, "" for none."""
+def _tests(value: Any, name: str, inner: bool = False) -> tuple[list[Any], str]:
+    """The tests one by one, and the name of the function that they call, "" for none. ``inner``: of a value that stands
+    where tests do.
+    """
     value = _parsed(value)
     if isinstance(value, Mapping):
         name = str(value.get("fn_name") or value.get("entry_point") or name)
-        if value.get("inputs") and value.get("outputs"):
-            given, wanted = value["inputs"], value["outputs"]
-            if not isinstance(given, list | tuple) or not isinstance(wanted, list | tuple) or len(given) != len(wanted):
+        for each, other in (("inputs", "outputs"), *([("input", "output")] if inner else [])):
+            if not (value.get(each) and value.get(other)):
+                continue
+            given, wanted = value[each], value[other]
+            if not isinstance(given, list) or not isinstance(wanted, list) or len(given) != len(wanted):
                 raise InvalidProblem("inputs and outputs must be lists of the same length")
             return [{"input": one, "output": other} for one, other in zip(given, wanted, strict=True)], name
         inside = next((value[key] for key in _INSIDE if value.get(key)), None)
-        return _tests(inside, name) if inside is not None else ([], name)
+        return _tests(inside, name, True) if inside is not None else ([], name)
     if isinstance(value, Sequence) and not isinstance(value, str | bytes):
         named = next((test["fn_name"] for test in value if isinstance(test, Mapping) and test.get("fn_name")), name)
         return list(value), str(named)
@@ -138,7 +148,7 @@ def _tests(value: Any, name: str) -> tuple[list[Any], str]:
 def _pair(test: Any) -> tuple[Any, Any]:
     if not isinstance(test, Mapping) or "input" not in test or not {"output", "expected"} & test.keys():
         raise InvalidProblem(f"a test must be an object with input and output, not {_shown(test)}")
-    return test["input"], test["output"] if "output" in test else test["expected"]
+    return test["input"], test["output"] if test.get("output") is not None else test.get("expected")
 
 
 def _bare(value: Any, stream: str) -> Any:
@@ -164,34 +174,27 @@ def _line(value: Any) -> str:
 
 
 def _arguments(given: Any) -> str:
-    """The JSON list of a call's arguments; a text has one JSON value per line."""
+    """The list of a call's arguments; a text has one value per line, in JSON or as Python's literal."""
     if not isinstance(given, str):
-        return _json(list(given) if isinstance(given, list | tuple) else [given])
-    lines = [line for line in given.splitlines() if line.strip()]
-    for line in lines:
-        try:
-            loads(line)
-        except ValueError as error:
-            raise InvalidProblem(f"the input of a function must hold a JSON value per line: {error}") from error
-    return f"[{', '.join(lines)}]"
-
-
-def _result(given: Any, wanted: Any) -> str:
-    """The JSON of a result. A text is JSON where the input is text too, and the result itself where it is no JSON, or
-    stands beside arguments as values.
-    """
-    if isinstance(wanted, str) and isinstance(given, str):
-        try:
-            loads(wanted)
-        except ValueError:
-            return json.dumps(wanted)
-        return wanted
-    return _json(wanted)
-
-
-def _json(value: Any) -> str:
+        return _json(given if isinstance(given, list) else [given], call_text)
     try:
-        return json.dumps(value)
+        return line_text([line for line in given.splitlines() if line.strip()])
+    except ValueError as error:
+        raise InvalidProblem(f"the input of a function must hold a JSON value per line: {error}") from error
+
+
+def _results(pairs: list[tuple[Any, Any]]) -> list[str]:
+    """The JSON of results. A text is JSON or Python's literal where the input is text too, and the result itself where
+    it is neither, or stands beside arguments as values.
+    """
+    texts = _json([wanted for given, wanted in pairs if isinstance(given, str)], result_texts)
+    read = iter(texts)
+    return [next(read) if isinstance(given, str) else _json(wanted, json.dumps) for given, wanted in pairs]
+
+
+def _json(value: Any, write: Callable[[Any], _Text]) -> _Text:
+    try:
+        return write(value)
     except (TypeError, ValueError, RecursionError) as error:
         why = _LONG if "digits" in str(error) else f"{_shown(value)} is no value of JSON ({error})"
         raise InvalidProblem(f"{why}: give inputs and outputs as JSON text") from error

@@ -138,3 +138,13 @@ def test_the_most_that_a_case_may_have_reaches_the_program(judge: Judge, case: C
     need(language)
     source = "print(1)" if language == "python" else '#include <stdio.h>\nint main() { puts("1"); }'
     assert verdicts(judge, source, case, language=language) == ["AC"]
+
+
+def test_arguments_that_json_has_not_may_be_written_as_pythons_literal_for_programs_in_python(judge: Judge) -> None:
+    problem = Problem("p", "function", (Case("[{1: 2}, (3, {4}), {'5': 6}]", "[1, 3, 5]"),), fn_name="f")
+    source = "def f(a, b, c):\n    return [*a, b[0] + ({4} != b[1]), *map(int, c)]\n"
+    assert judge.judge(problem, Program(source)).verdict == "AC"
+    with pytest.raises(
+        InvalidProblem, match=r"cases\[0\]: input is a Python literal, with which no program in javascript"
+    ):
+        judge.judge(problem, Program("function f() {}", "javascript"))

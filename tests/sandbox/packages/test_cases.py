@@ -84,6 +84,16 @@ def test_the_draft_may_have_settings_of_the_old_kind(tmp_path: Path) -> None:
     assert isinstance(tree(tmp_path, NEW.replace("2025-09", "2023-07-draft"), files).rules, OldRules)
 
 
+def test_a_file_in_another_encoding_is_noted_by_name(tmp_path: Path) -> None:
+    package = write_package(tmp_path, {"problem.yaml": NEW, **cases("secret/1", "secret/2", "secret/3")})
+    (package / "data/secret/1.ans").write_bytes(b"\xef\xbb\xbf2\n")
+    (package / "data/secret/2.in").write_bytes("2\n".encode("utf-16-le"))
+    found = [note for note in read_cases(package, read_settings(package)).notes if "no program" in note]
+    assert [note.partition(":")[0] for note in found] == [
+        "data/secret/1.ans begins with a byte order mark (BOM)", "data/secret/2.in is UTF-16, read as UTF-8",
+    ]  # fmt: skip
+
+
 def test_data_for_validators_and_names_that_other_judges_pass_over_are_noted(tmp_path: Path) -> None:
     files = cases("secret/1", "secret/1 (copy)", "invalid_answers/1")
     package = write_package(tmp_path, {"problem.yaml": NEW, **files})

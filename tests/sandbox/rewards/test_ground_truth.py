@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import numpy as np
 import pytest
 
+import sandbox
 from sandbox import Case, Problem, zoo
 from sandbox.errors import InvalidProblem
 from sandbox.rewards.columns import columns_of
@@ -126,7 +128,7 @@ def test_a_long_integer_that_is_no_text_is_refused_in_words(row: Any) -> None:
         problem_of(row)
 
 
-@pytest.mark.parametrize("value", [b"x", object(), {1, 2}])
+@pytest.mark.parametrize("value", [b"x", object()])
 def test_a_value_that_json_has_not_is_refused_in_words(value: Any) -> None:
     with pytest.raises(InvalidProblem, match=r"is no value of JSON .*: give inputs and outputs as JSON text"):
         problem_of({"fn_name": "f", "inputs": [[value]], "outputs": [1]})
@@ -144,9 +146,45 @@ def test_an_empty_object_is_an_argument() -> None:
     assert problem_of([{"fn_name": "f", "input": {}, "output": 1}]).cases == (Case("[{}]", "1"),)
 
 
-def test_results_that_may_be_wrapped_in_lists_are_refused() -> None:
-    with pytest.raises(InvalidProblem, match=r"APPS writes 5 so, too.*write inputs and outputs as JSON text"):
-        problem_of({"fn_name": "f", "inputs": [[1], [2]], "outputs": [[5], [6]]})
+ARRAYS = [
+    {"inputs": np.array(["3 4\n", "20 22\n"], dtype=object), "outputs": np.array(["7", "42"], dtype=object)},
+    np.array([{"input": "3 4\n", "output": "7", "fn_name": None}], dtype=object),
+    {"tests": np.array([{"input": "3 4\n", "output": "7", "fn_name": float("nan")}], dtype=object)},
+    {"inputs": np.array(["3 4\n"], dtype=object), "outputs": np.array([np.int64(7)]), "fn_name": float("nan")},
+    {"test_cases": {"input": np.array(["3 4\n"], dtype=object), "output": np.array(["7"], dtype=object)}},
+    {"kind": None, "cases": None, "inputs": ["3 4\n"], "outputs": ["7"], "functional": None, "expected": None},
+    [{"input": "3 4\n", "output": None, "expected": "7"}],
+    "{'inputs': ['3 4\\n'], 'outputs': ['7'], 'fn_name': None}",
+]
+
+
+@pytest.mark.parametrize("given", ARRAYS, ids=range(len(ARRAYS)))
+def test_values_of_pandas_and_parquet_describe_problems_too(given: Any) -> None:
+    for problem in (problem_of(given), problem_in({"id": np.int64(1), "ground_truth": given, "label": float("nan")})):
+        assert (problem.kind, problem.cases[0]) == ("stdio", Case("3 4\n", "7"))
+
+
+def test_asserts_in_an_array_are_asserts() -> None:
+    assert problem_of(np.array(ASSERTS, dtype=object)).kind == "assert"
+
+
+@pytest.mark.parametrize(
+    ("tests", "cases"),
+    [
+        ({"inputs": ["{1: 2}"], "outputs": ["True"]}, [Case("[{1: 2}]", "true")]),
+        ({"inputs": ['{"1": 2}'], "outputs": ["(1, 2)"]}, [Case("[{1: 2}]", "[1, 2]")]),
+        ({"inputs": [[{"1": 2}]], "outputs": [2]}, [Case("[{1: 2}]", "2")]),
+        ({"inputs": ['"a"'], "outputs": ["(a"]}, [Case('["a"]', '"(a"')]),
+    ],
+)
+def test_arguments_and_results_are_what_python_wrote(tests: Any, cases: list[Case]) -> None:
+    assert list(problem_of({"fn_name": "f", **tests}).cases) == cases
+
+
+def test_results_that_may_be_wrapped_in_lists_are_right_in_both_forms() -> None:
+    problem = problem_of({"fn_name": "f", "inputs": [[1], [2]], "outputs": [[5], [6]]})
+    for source, verdict in (("n + 4", "AC"), ("[n + 4]", "AC"), ("[[n + 4]]", "WA"), ("[n]", "WA")):
+        assert sandbox.judge(problem, f"def f(n):\n    return {source}\n").verdict == verdict
 
 
 @pytest.mark.parametrize("wanted", [{}, {"a": 1}, {"stdin": "3"}, [None], [["1"], {}], [[None]]])
