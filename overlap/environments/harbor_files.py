@@ -10,18 +10,20 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from overlap.environments.scored import is_finite
+from overlap.environments.scored import SHARE, Range, is_finite
 from sandbox.core import MIB
 
 _IMAGES = ("Dockerfile", "docker-compose.yaml", "docker-compose.yml", "compose.yaml", "compose.yml")
 _REFUSED = ("mcp_servers", "skills_dir", "docker_compose", "services", "tpu")
 _SIZES = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
+_NUMBER = re.compile(rb"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?")
 _FILES_MAX, _BYTES_MAX = 2000, 64 * MIB
 
 
@@ -134,12 +136,16 @@ def _size(section: Mapping[str, Any], name: str, default: int) -> int:
     return int(given[:-1]) * unit
 
 
-def read_reward(text: bytes | None, mapping: bytes | None) -> float | None:
-    """What ``reward.txt`` or ``reward.json`` says; None where neither says a number. Of several named rewards "reward"
-    counts, or else their mean.
+def read_reward(text: bytes | None, mapping: bytes | None, within: Range = SHARE) -> float | None:
+    """What ``reward.txt`` or ``reward.json`` says; None where neither says a number ``within`` the range. Of several
+    named rewards "reward" counts, or else their mean, each of them within.
     """
+    found: Any
     try:
-        found = float(text) if text and text.strip() else json.loads(mapping or b"null")
+        if text and text.strip():
+            found = float(text) if _NUMBER.fullmatch(text.strip()) else None
+        else:
+            found = json.loads(mapping or b"null")
     except (ValueError, RecursionError):
         return None
     if isinstance(found, dict):
@@ -147,7 +153,6 @@ def read_reward(text: bytes | None, mapping: bytes | None) -> float | None:
         values = [named] if named is not None else list(found.values())
     else:
         values = [found]
-    if not values or not all(map(is_finite, values)):
+    if not values or not all(is_finite(value) and within.holds(value) for value in values):
         return None
-    mean = sum(map(float, values)) / len(values)
-    return mean if is_finite(mean) else None
+    return sum(map(float, values)) / len(values)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from overlap.core import LeftOut, Prompt
 from overlap.environments.harbor_files import HarborFiles, UnsupportedTask, find_tasks, read_reward, read_task
-from overlap.environments.scored import EnvironmentFault, Seal, given_reward, refuse_command, scored
+from overlap.environments.scored import EnvironmentFault, Range, Seal, given_reward, refuse_command, scored
 from overlap.errors import ConfigError, one_line
 from overlap.task import Task, messages_prompt, task_options
 from sandbox.core import Limits
@@ -68,6 +68,9 @@ class HarborOptions:
     """Directories in front of the PATH of commands and tests, such as the ``bin`` of a virtual environment."""
     heldout: int = 0
     """So many tasks, the last ones, to evaluate on."""
+    reward_least: float | None = 0.0
+    reward_most: float | None = 1.0
+    """The range of rewards that count; any other is a fault of the environment. null: no bound."""
     command_s: float = 60.0
     """Wall time of a command at most, s."""
     system: str = ""
@@ -89,6 +92,7 @@ class HarborTask(Task):
         if not 0 <= options.heldout < len(self._folders):
             way_out = f"there are {len(self._folders)} tasks: hold fewer out, so that one is left to train on"
             raise ConfigError("data.options.heldout", options.heldout, way_out)
+        self._range = Range(options.reward_least, options.reward_most)
         self._options, self._system, self._seal = options, options.system or SYSTEM, Seal()
 
     @classmethod
@@ -133,7 +137,7 @@ class HarborTask(Task):
             done = await self._run(work, command, self._options.command_s)
             messages += [reply.message, {"role": "user", "content": _told(done)}]
         reward, how = await self._judge(work, task)
-        return scored(reply.text, reward, prompt.data, tests=how)
+        return scored(reply.text, reward, prompt.data, self._range, tests=how)
 
     def reward(self, prompt: Prompt, answer: str, judgement: Judgement | None) -> float | None:
         return given_reward(answer, prompt.data)
@@ -151,10 +155,14 @@ class HarborTask(Task):
         done = await self._run(work, "bash /tests/test.sh", task.verifier_s, task.variables)
         if done.ended is not None:  # what the policy left is too slow, or too much, for them
             return 0.0, done.cause
-        reward = read_reward(*[await _content(work, path) for path in _REWARDS])
+        left = [await _content(work, path) for path in _REWARDS]
+        reward = read_reward(left[0], left[1], self._range)
         if reward is None:
             said = one_line((done.stderr or done.stdout)[-300:])
-            raise EnvironmentFault(f"harbor: {task.name}: tests/test.sh left no reward (exit {done.exit_code}): {said}")
+            found, what = next((x for x in left if x and x.strip()), b""), "no reward"
+            if found:
+                what = f"{one_line(repr(found)[1:], 80)}, no reward {self._range}"
+            raise EnvironmentFault(f"harbor: {task.name}: tests/test.sh left {what} (exit {done.exit_code}): {said}")
         return reward, f"exit {done.exit_code}"
 
     async def _lay_out(self, work: Workspace, above: str, files: Any) -> None:

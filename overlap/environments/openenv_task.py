@@ -19,7 +19,7 @@ from http.client import HTTPException
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 
 from overlap.core import Prompt
-from overlap.environments.scored import EnvironmentFault, Seal, given_reward, refuse_command, scored
+from overlap.environments.scored import EnvironmentFault, Range, Seal, given_reward, refuse_command, scored
 from overlap.errors import ConfigError, one_line
 from overlap.task import Task, messages_prompt, task_options
 
@@ -55,6 +55,9 @@ class OpenEnvOptions:
     """Field of an observation that the policy reads; "": the only text, or else all of it as JSON."""
     reward: Literal["sum", "last"] = "sum"
     """What an episode earns: the sum of its steps' rewards, or the last one."""
+    reward_least: float | None = None
+    reward_most: float | None = None
+    """The range of rewards that count; any other is a fault of the environment. null: no bound."""
     step_s: float = 60.0
     """Seconds that the server has for an answer."""
 
@@ -137,7 +140,9 @@ class OpenEnvTask(Task):
                 except InvalidAction as error:
                     told = f"This is no action of the environment: {error}"
                 messages += [reply.message, {"role": "user", "content": told}]
-        return scored(said, earned, prompt.data, steps=steps)
+        return scored(
+            said, earned, prompt.data, Range(self._options.reward_least, self._options.reward_most), steps=steps
+        )
 
     def reward(self, prompt: Prompt, answer: str, judgement: Judgement | None) -> float | None:
         return given_reward(answer, prompt.data)

@@ -13,7 +13,7 @@ import json
 import secrets
 import sys
 from collections.abc import Mapping
-from typing import Any, cast
+from typing import Any, Final, NamedTuple, cast
 
 from overlap.config import Config
 from overlap.errors import ConfigError
@@ -45,12 +45,34 @@ def is_finite(value: object) -> bool:
     return isinstance(value, int | float) and abs(value) <= sys.float_info.max
 
 
-def scored(said: str, reward: object, data: Mapping[str, Any], **more: Any) -> str:
-    """The answer to the prompt with this ``data``. Raises EnvironmentFault where the reward is no finite number."""
+class Range(NamedTuple):
+    """The rewards that count. None: no bound on this side."""
+
+    least: float | None = None
+    most: float | None = None
+
+    def holds(self, reward: float) -> bool:
+        return (self.least is None or self.least <= reward) and (self.most is None or reward <= self.most)
+
+    def __str__(self) -> str:
+        least, most = ("any" if bound is None else f"{bound:g}" for bound in self)
+        return f"from {least} to {most} (data.options.reward_least, reward_most)"
+
+
+ANY: Final = Range()
+SHARE: Final = Range(0.0, 1.0)
+
+
+def scored(said: str, reward: object, data: Mapping[str, Any], within: Range = ANY, **more: Any) -> str:
+    """The answer to the prompt with this ``data``. Raises EnvironmentFault where the reward is no finite number, or not
+    ``within`` the range.
+    """
     if isinstance(reward, bool):
         reward = float(reward)
     if not is_finite(reward):
         raise EnvironmentFault(f"the environment gave {reward!r} as the reward; it must be a finite number")
+    if not within.holds(cast(float, reward)):
+        raise EnvironmentFault(f"the environment gave {reward!r} as the reward, which is none {within}")
     return f"{said}\n{json.dumps({'reward': float(cast(float, reward)), **more, 'seal': data['seal'].word})}"
 
 

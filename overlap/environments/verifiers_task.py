@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from overlap.core import Prompt
 from overlap.environments.host import EnvironmentHost, printed_json
-from overlap.environments.scored import Seal, given_reward, refuse_command, scored
+from overlap.environments.scored import Range, Seal, given_reward, refuse_command, scored
 from overlap.errors import ConfigError, RolloutError
 from overlap.task import Task, messages_prompt, task_options
 
@@ -45,6 +45,9 @@ class VerifiersOptions:
     """Rows to train on; 0: all."""
     heldout: int = 0
     """Rows to evaluate on: of the environment's own data for that, or else the last ones."""
+    reward_least: float | None = None
+    reward_most: float | None = None
+    """The range of rewards that count; any other is a fault of the environment. null: no bound."""
 
 
 class VerifiersTask(Task):
@@ -89,7 +92,8 @@ class VerifiersTask(Task):
                 if chat.spent:  # what it met is the end of the budget, or of the context
                     return ""
                 raise
-        return scored(str(made.get("said", "")), made.get("reward"), prompt.data, metrics=made.get("metrics", {}))
+        said, within = str(made.get("said", "")), Range(self._options.reward_least, self._options.reward_most)
+        return scored(said, made.get("reward"), prompt.data, within, metrics=made.get("metrics", {}))
 
     def reward(self, prompt: Prompt, answer: str, judgement: Judgement | None) -> float | None:
         return given_reward(answer, prompt.data)

@@ -12,7 +12,6 @@ from small_root import make_small_root
 
 from overlap.core import LeftOut
 from overlap.environments.harbor_files import read_reward
-from overlap.environments.harbor_task import HarborOptions, HarborTask
 from overlap.environments.scored import score_of
 from overlap.errors import ConfigError
 
@@ -228,6 +227,14 @@ def test_a_directory_without_tasks_is_refused(tmp_path) -> None:
         (None, b'{"a": 1, "b": 0}', 0.5),
         (b"", b"0.25", 0.25),
         (b"nan", None, None),
+        (b"1e300", None, None),
+        (b"-0.5", None, None),
+        (b"1_0", None, None),
+        (b"0_1", None, None),
+        (b"2", None, None),
+        (None, b'{"n_tests": 40}', None),
+        (None, b'{"a": 2, "b": 0}', None),
+        (None, b'{"reward": 2}', None),
         (b"x", None, None),
         (None, b"{}", None),
         (None, b'{"a": "x"}', None),
@@ -237,20 +244,14 @@ def test_a_directory_without_tasks_is_refused(tmp_path) -> None:
         (None, None, None),
     ],
 )
-def test_a_reward_is_read_from_either_file(text: Any, mapping: Any, reward: Any) -> None:
+def test_a_reward_from_0_to_1_is_read_from_either_file(text: Any, mapping: Any, reward: Any) -> None:
     assert read_reward(text, mapping) == reward
 
 
-def test_a_directory_of_tasks_without_the_prefix_is_told_with_it(tmp_path: Path) -> None:
-    harbor(tmp_path / "tasks" / "hello")
-    with pytest.raises(ConfigError, match=f"did you mean harbor:{tmp_path}/tasks?"):
-        made_task(config(f"{tmp_path}/tasks", {}))
-    with pytest.raises(ConfigError, match=r'must be "module:name"'):
-        made_task(config(str(tmp_path / "nothing"), {}))
-
-
-def test_a_directory_that_is_not_there_is_told_from_one_without_tasks(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="there is no such directory: name one with a task"):
-        HarborTask(str(tmp_path / "absent"), HarborOptions())
-    with pytest.raises(ConfigError, match=r"there is no task \(instruction.md"):
-        HarborTask(str(tmp_path), HarborOptions())
+def test_a_reward_out_of_the_range_is_a_fault_by_name_unless_the_options_name_another_range(tmp_path) -> None:
+    folder = harbor(tmp_path / "hello", test="mkdir -p /logs/verifier; echo -2 > /logs/verifier/reward.txt")
+    _, made = episodes_of(config(f"harbor:{folder}", {}), says("Done."))
+    what = r"'-2\n', no reward from 0 to 1 (data.options.reward_least, reward_most)"
+    assert made[0].failure == f"harbor: hello: tests/test.sh left {what} (exit 0): "
+    task, made = episodes_of(config(f"harbor:{folder}", {"reward_least": -3.0}), says("Done."))
+    assert rewards(task, made) == [-2.0]

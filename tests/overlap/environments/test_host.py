@@ -14,7 +14,7 @@ from pooling import family, living
 
 from overlap.core import Prompt
 from overlap.environments.host import EnvironmentHost, printed_json
-from overlap.environments.scored import EnvironmentFault, Seal, given_reward, scored
+from overlap.environments.scored import EnvironmentFault, Range, Seal, given_reward, scored
 from overlap.errors import RolloutError
 from overlap.record import data_digest
 
@@ -172,6 +172,9 @@ def test_a_reward_is_the_last_lines_with_the_seal_and_nobody_elses() -> None:
     for wrong in (None, "1", float("nan"), float("inf"), 10**400):
         with pytest.raises(EnvironmentFault, match="must be a finite number"):
             scored("x", wrong, data)
+    assert given_reward(scored("x", -3, data, Range(least=-3)), data) == -3.0
+    with pytest.raises(EnvironmentFault, match=r"gave 1.5 as the reward, which is none from 0 to 1 \(data.options"):
+        scored("x", 1.5, data, Range(0, 1))
 
 
 def test_the_seal_is_no_part_of_the_data() -> None:
