@@ -15,7 +15,18 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from overlap.core import LeftOut, Prompt, described_error, line_of
 from overlap.errors import ConfigError, OverlapError
-from overlap.rows import DUPLICATE, IDS, SourceRow, Unusable, is_held_out, is_split_file, source_rows, split_rows
+from overlap.rows import (
+    DUPLICATE,
+    IDS,
+    SourceRow,
+    Unusable,
+    held_out,
+    is_split_file,
+    made_row,
+    own_split,
+    source_rows,
+    split_rows,
+)
 from overlap.task import Task, rendered_chat, task_options
 from overlap.verify import RewardFault
 from sandbox.rewards import Answered, BadReward, MissingColumn, Style, StyleError, find_style, named_function
@@ -65,8 +76,8 @@ class RowPrompt:
 class RewardTask(Task):
     """See the module. ``function``: the reward function, or the "module:function" or "file.py:function" that names it.
     ``train`` and ``heldout``: where their rows lie (``overlap.rows``; a split file too), or the rows themselves; "" for
-    ``heldout``: what the split file says, or else a tenth of the rows of ``train``, by a hash of the id. Raises
-    ConfigError.
+    ``heldout``: what the split file says, or else the rows' own column ``split``, or a tenth of the rows of ``train``,
+    by a hash of the id. Raises ConfigError.
     """
 
     options: ClassVar[type] = RewardOptions
@@ -110,13 +121,18 @@ class RewardTask(Task):
         shared = not self._heldout and not chosen
         field = f"data.{split if self._heldout else 'train'}"
         found, places, checked = list[Prompt | LeftOut](), dict[str, str](), False
-        for row in split_rows(str(own), split, field, self._id) if chosen else _rows(own, field):
+        rows = list(split_rows(str(own), split, field, self._id) if chosen else _rows(own, field))
+        others = self._of_the_other_split(rows, split, field) if shared else set[str]()
+        for row in rows:
             try:
                 if isinstance(row, Unusable):
                     raise row
                 id = self._id(row)
-                if shared and is_held_out(id) != (split == "heldout"):
+                if row.place in others:
                     continue
+                meant = "" if shared or chosen else own_split(row.values.get("split"), row.place, field)
+                if meant not in ("", split):
+                    raise row.fault(id, "as its row says", f"{meant} by its own split", by_choice=True)
                 prompt = self._prompt(tokenizer, row, id)
                 checked = checked or self._check_columns(row)
                 if id in places:
@@ -145,6 +161,12 @@ class RewardTask(Task):
             known.row, known.prompt, known.text, answer, prompt.token_ids, token_ids, known.label,
             language=self._given.language, settings=self._given.args,
         )  # fmt: skip
+
+    def _of_the_other_split(self, rows: Sequence[SourceRow | Unusable], split: str, field: str) -> set[str]:
+        """Places of the rows of one source that belong to the other split."""
+        known = [row for row in rows if isinstance(row, SourceRow)]
+        held = held_out(((self._id(row), row.values.get("split"), row.place) for row in known), field)
+        return {row.place for row, out in zip(known, held, strict=True) if out != (split == "heldout")}
 
     def _id(self, row: SourceRow) -> str:
         return row.id(*((self._given.id,) if self._given.id else IDS))
@@ -244,8 +266,7 @@ def _rows(source: str | Rows, field: str) -> Iterator[SourceRow | Unusable]:
         yield from source_rows(source, field) if source else ()
         return
     for number, values in enumerate(source, start=1):
-        row = SourceRow(f"row {number}", values if isinstance(values, Mapping) else {}, str(number))
-        yield row if isinstance(values, Mapping) else row.fault(values, "a row must be a mapping of columns")
+        yield made_row(f"row {number}", values, str(number))
 
 
 def _is_message(part: Any) -> bool:

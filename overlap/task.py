@@ -41,6 +41,9 @@ class Task(ABC):
     packages: tuple[str, ...] = ()
     """Installed packages that its Python programs may import beside the standard library; each makes runs slower."""
 
+    own_limits: str = ""
+    """Of a task whose tests bring limits of their own: which hold beside ``verify.cpu_s``, in words for the plan."""
+
     all_cases: bool = False
     """Whether the sandbox judges all cases of a problem, so that ``judgement.score`` is the share that passes; else it
     stops at the first failure, which is faster, and ``score`` raises ValueError for what is not known then."""

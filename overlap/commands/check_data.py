@@ -38,8 +38,9 @@ def check_data_command(args: argparse.Namespace) -> int:
         prompts = [prompt for intake in splits for prompt in intake.prompts]
         prompts = sorted(prompts, key=lambda prompt: in_file(prompt.place))[: args.limit]  # the task has shuffled them
         console.print(f"{sum(intake.rows for intake in splits)} rows, {len(prompts)} problems to judge")
-        for line in (line for intake in splits for line in intake.lines()):
-            console.print(f"left out: {line}")
+        for intake in splits:
+            for line in (*(f"left out: {x}" for x in intake.lines()), *(f"note: {x}" for x in intake.noted())):
+                console.print(line)
         findings: list[Finding] = []
 
         async def work() -> None:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
         without_override,
     )
     from overlap.config.rollout import EpisodeConfig, RolloutConfig, check_sharing
-    from overlap.config.rules import at_least
+    from overlap.config.rules import above, at_least
     from overlap.config.yaml_file import HISTORY
 else:  # imported on first use: a command that reads a run starts in a tenth of the time
     from sandbox.lazy import names
@@ -42,6 +42,7 @@ __all__ = [
     "RunConfig",
     "Truncated",
     "VerifyConfig",
+    "above",
     "at_least",
     "changed_lines",
     "changes",

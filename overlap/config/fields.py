@@ -55,7 +55,8 @@ class DataConfig(Section):
     """Problems for the evaluation; "" lets the task choose."""
     options: dict[str, Any] = field(default_factory=dict)
     """What the task lets be set, as a mapping; the task's ``options`` class has names, types and defaults. Of code_rl:
-    "tests_per_problem", "preamble" and "packages"."""
+    "tests_per_problem", "preamble", "packages", "time_factor", "cpu_s_most", "memory_mib_most" and "incomplete_tests".
+    """
     max_bad_share: float = at_least(0, 0.05, most=1, may_change=True)
     """The run is refused when more than this share of a split's rows cannot be used. A long prompt is no bad row."""
     drop_solved: float = at_least(0, 0.0)

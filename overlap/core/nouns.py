@@ -40,6 +40,9 @@ class Prompt:
     data: Any = None
     place: str = ""
     """Where its row stands in the task's data ("path:line"), for whoever reads of it."""
+    notes: tuple[str, ...] = ()
+    """What a person should know of the row: each a few words that are the same for all rows of a kind. The plan counts
+    them, and ``overlap check-data`` notes them."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "token_ids", Packed("i", self.token_ids))
@@ -56,6 +59,8 @@ class LeftOut:
     place: str
     reason: str
     detail: str = ""
+    by_choice: bool = False
+    """Whether nothing is wrong with the row: it, or the configuration, says that it is not to be used here."""
 
     def __str__(self) -> str:
         return f"{self.place}: {self.detail}" if self.detail else self.place

@@ -65,6 +65,8 @@ class Finding:
     """Why the problem can judge no program."""
     fault: str = ""
     """Why one of its probes could not be judged: our fault, which says nothing of the data."""
+    remarks: tuple[str, ...] = ()
+    """``Prompt.notes`` of its row."""
 
     @property
     def rejected(self) -> bool:
@@ -80,7 +82,7 @@ class Finding:
     @property
     def notes(self) -> list[str]:
         """What may be as its owner means it, or says nothing of the problem."""
-        found = ["accepts the first example printed"] if self.example else []
+        found = [*self.remarks, *(["accepts the first example printed"] if self.example else [])]
         found += ["judged beside the program, which could forge that"] if self.weak else []
         return found + ([f"{FAILED}: {self.fault}"] if self.fault else [])
 
@@ -94,7 +96,7 @@ class Finding:
         return self.place or self.id
 
     def to_json(self) -> dict[str, Any]:
-        row = {name: value for name, value in asdict(self).items() if name != "digest"}
+        row = {name: value for name, value in asdict(self).items() if name not in ("digest", "remarks")}
         return {"place": row.pop("place"), "findings": self.faults, "notes": self.notes, **row}
 
 
@@ -108,20 +110,28 @@ class DataReport:
     @property
     def clean(self) -> bool:
         """Whether there is nothing but notes."""
-        return not self.left_out and all(finding.clean for finding in self.findings)
+        return all(row.by_choice for row in self.left_out) and all(finding.clean for finding in self.findings)
 
     def rows(self) -> list[dict[str, Any]]:
         """One for each row of the data, in the order of the data: what is wrong with it, and what is noted."""
-        bad = [
-            {"place": row.place, "findings": [f"left out: {row.reason}"], "notes": [], "message": row.detail}
+        unused = [
+            {
+                "place": row.place,
+                "findings": [] if row.by_choice else [f"left out: {row.reason}"],
+                "notes": [f"left out: {row.reason}"] if row.by_choice else [],
+                "message": row.detail,
+            }
             for row in self.left_out
         ]
-        return sorted([*bad, *(finding.to_json() for finding in self.findings)], key=lambda row: in_file(row["place"]))
+        return sorted(
+            [*unused, *(finding.to_json() for finding in self.findings)], key=lambda row: in_file(row["place"])
+        )
 
     def verdict(self) -> str:
         """The last line of the report: how many rows have a finding, and how many a note alone."""
-        bad = len(self.left_out) + sum(not finding.clean for finding in self.findings)
-        noted = sum(finding.clean and bool(finding.notes) for finding in self.findings)
+        chosen = sum(row.by_choice for row in self.left_out)
+        bad = len(self.left_out) - chosen + sum(not finding.clean for finding in self.findings)
+        noted = chosen + sum(finding.clean and bool(finding.notes) for finding in self.findings)
         rows = len(self.left_out) + len(self.findings)
         return f"{bad} of {rows} rows have a finding, {noted} a note alone"
 
@@ -213,7 +223,7 @@ async def _probe(judge: JudgeProgram, task: Task, prompt: Prompt) -> Finding:
             said.setdefault("fault", cause)
         if verdict in (error.__name__ for error in OWN_FAULTS):
             said.setdefault("broken", f"{verdict}: {cause}")
-    return Finding(prompt.id, prompt.place, digest, **said)
+    return Finding(prompt.id, prompt.place, digest, remarks=prompt.notes, **said)
 
 
 async def _best(judge: JudgeProgram, probe: Probe) -> tuple[str, str, bool]:

@@ -34,8 +34,8 @@ class PromptSplit:
 
     @property
     def bad(self) -> int:
-        """Rows that nobody could use, whatever the length of a prompt."""
-        return sum(row.reason != TOO_LONG for row in self.left_out)
+        """Rows that nobody could use."""
+        return sum(not row.by_choice for row in self.left_out)
 
     def by_reason(self) -> dict[str, list[LeftOut]]:
         """Reason → its rows, most frequent reason first."""
@@ -44,9 +44,18 @@ class PromptSplit:
             found.setdefault(row.reason, []).append(row)
         return dict(sorted(found.items(), key=lambda item: -len(item[1])))
 
-    def lines(self) -> list[str]:
-        """A line per reason for a person: "8 malformed, first problems.jsonl:3: ..."."""
-        return [f"{len(rows)} {reason}, first {one_line(rows[0], _SHOWN)}" for reason, rows in self.by_reason().items()]
+    def lines(self, *, bad: bool = False) -> list[str]:
+        """A line per reason for a person: "8 malformed, first problems.jsonl:3: ..."; of ``bad`` rows alone."""
+        found = ((reason, rows) for reason, rows in self.by_reason().items() if not (bad and rows[0].by_choice))
+        return [f"{len(rows)} {reason}, first {one_line(rows[0], _SHOWN)}" for reason, rows in found]
+
+    def noted(self) -> list[str]:
+        """A line per note on the prompts: "3 with weight, which has no effect here, first problems.jsonl:3"."""
+        found: dict[str, list[Prompt]] = {}
+        for prompt in self.prompts:
+            for note in prompt.notes:
+                found.setdefault(note, []).append(prompt)
+        return [f"{len(those)} {note}, first {those[0].place or those[0].id}" for note, those in found.items()]
 
     def to_json(self) -> dict[str, Any]:
         """As ``summary.json`` has it: {"rows": 9, "left_out": {reason: {"count", "first", "detail"}}}."""
@@ -66,7 +75,7 @@ def filter_prompts(entries: Sequence[Prompt | LeftOut], prompt_tokens: int) -> P
             left_out.append(entry)
         elif (length := len(entry.token_ids)) > prompt_tokens:
             place = entry.place or entry.id
-            left_out.append(LeftOut(place, TOO_LONG, f"{length} tokens, model.prompt_tokens={prompt_tokens}"))
+            left_out.append(LeftOut(place, TOO_LONG, f"{length} tokens, model.prompt_tokens={prompt_tokens}", True))
         else:
             prompts.append(entry)
     return PromptSplit(tuple(prompts), tuple(left_out))
@@ -82,7 +91,7 @@ def check_splits(splits: Mapping[str, PromptSplit], max_bad_share: float, train:
     for split, found in splits.items():
         bad, rows = found.bad, everything if split == "train" else found.rows
         if bad > max_bad_share * rows and (bad > 1 or max_bad_share == 0):
-            reasons = "; ".join(line for line in found.lines() if TOO_LONG not in line)
+            reasons = "; ".join(found.lines(bad=True))
             way_out = f"{bad} of {rows} rows cannot be used ({split}): {reasons}; repair the data, or allow more"
             raise ConfigError("data.max_bad_share", max_bad_share, way_out)
     if "train" in splits and not splits["train"].prompts:

@@ -133,8 +133,9 @@ def _data_lines(inputs: RunInputs) -> list[tuple[str, str]]:
 
 
 def left_out_lines(inputs: RunInputs) -> list[tuple[str, str]]:
-    """A line per split and reason for the rows of the data that are not used."""
-    return [("left out", f"{split}: {line}") for split, intake in inputs.splits.items() for line in intake.lines()]
+    """A line per split and reason for the rows of the data that are not used, and per note on those that are."""
+    lines = [("left out", f"{split}: {line}") for split, intake in inputs.splits.items() for line in intake.lines()]
+    return lines + [("note", f"{split}: {line}") for split, intake in inputs.splits.items() for line in intake.noted()]
 
 
 def _learner_lines(asked: PlannedRun, seats: Seats) -> list[tuple[str, str]]:
@@ -182,7 +183,8 @@ def _verifier(cfg: Config, task: Task) -> str:
         wall_s = Limits(cpu_s=cfg.verify.cpu_s).wall_limit_s
         workers = count_of(cfg.verify.workers, "reward worker")
         return f"{task.called['reward']} (style {task.style}) in {workers}, at most {wall_s:g} s per answer"
-    return f"{_judges(cfg)}, at most {cfg.verify.cpu_s:g} s of CPU time per test"
+    own = getattr(task, "own_limits", "")
+    return f"{_judges(cfg)}, at most {cfg.verify.cpu_s:g} s of CPU time per test" + (f"; {own}" if own else "")
 
 
 def _judges(cfg: Config) -> str:

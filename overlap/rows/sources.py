@@ -23,10 +23,10 @@ import re
 import zlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from overlap.errors import ConfigError
-from overlap.rows.row import SourceRow, Unusable
+from overlap.rows.row import SourceRow, Unusable, decoded, finite_float, made_row
 
 _HUB = re.compile(r"(?P<id>[\w.-]+/[\w.-]+)(:(?P<configs>[\w.+-]*))?(:(?P<split>[\w\[\]%:.-]+))?")
 _HUB_FILE = re.compile(r"(?P<id>[\w.-]+/[\w.-]+):(?P<files>[\w./+-]+\.(?:jsonl?|parquet)(?:\.gz)?)")
@@ -37,6 +37,10 @@ _KINDS = (
 _SUFFIXES = (".json", ".jsonl", ".ndjson", ".parquet", ".gz")
 _APPS_FILES = {"question": "question.txt", "input_output": "input_output.json", "solutions": "solutions.json"}
 _SPACE = re.compile(r"[ \t\r\n]*")
+ROW_BYTES_MAX = 256 << 20
+"""Bytes of a row as JSON: what is read of it takes several times as many."""
+_RATIO_MAX = 64
+"""A packed list may unfold to so many times its size: test data packs well, and zeros a thousand times."""
 _GZIP = b"\x1f\x8b"
 _FEED, _BOM = "\n", "\ufeff"
 
@@ -81,7 +85,42 @@ def _hub_id(source: str) -> re.Match[str] | None:
 
 
 def _file(path: Path, field: str) -> Rows:
-    raw = _read_bytes(path, field)
+    try:
+        with path.open("rb") as file:
+            if file.peek(2)[:2] != _GZIP:
+                return _read(path, file.read(), field)
+            start = gzip.GzipFile(fileobj=file).read(1 << 12)
+        if start.decode("utf-8", "replace").lstrip(_BOM).lstrip().startswith("{"):
+            return _packed_lines(path, field)
+        most = max(ROW_BYTES_MAX, _RATIO_MAX * path.stat().st_size)
+        with gzip.open(path) as unfolded:
+            raw = unfolded.read(most + 1)
+    except (OSError, EOFError, zlib.error) as error:
+        raise ConfigError(field, str(path), f"cannot be read ({error})") from error
+    if len(raw) > most:
+        way_out = f"unfolds to more than {most >> 20} MiB; unpack it, or write an object per line"
+        raise ConfigError(field, str(path), way_out)
+    return _read(path, raw, field)
+
+
+def _packed_lines(path: Path, field: str) -> Rows:
+    """The rows of a packed file of lines, of which no more than a row is unfolded at a time."""
+    try:
+        with gzip.open(path) as unfolded:
+            yield from _jsonl(path, _bounded(unfolded))
+    except (OSError, EOFError, zlib.error) as error:
+        raise ConfigError(field, str(path), f"cannot be read ({error})") from error
+
+
+def _bounded(file: IO[bytes] | gzip.GzipFile) -> Iterator[bytes]:
+    """Lines, the rest of one that is too long left out."""
+    while line := file.readline(ROW_BYTES_MAX + 1):
+        yield line
+        while line and not line.endswith(b"\n"):
+            line = file.readline(1 << 20)
+
+
+def _read(path: Path, raw: bytes, field: str) -> Rows:
     if raw[:4] == b"PAR1":
         return _parquet(path, field)
     if raw[:2] in (b"\xff\xfe", b"\xfe\xff"):
@@ -101,7 +140,8 @@ def first_row(path: Path) -> SourceRow | None:
     """The first row of a file of lines that can be read; the rest of the file is not read. None where there is none."""
     try:
         with path.open("rb") as raw:
-            lines = gzip.GzipFile(fileobj=raw) if raw.peek(2)[:2] == _GZIP else raw
+            packed = raw.peek(2)[:2] == _GZIP
+            lines = _bounded(gzip.GzipFile(fileobj=raw) if packed else raw)
             return next((row for row in _jsonl(path, lines) if isinstance(row, SourceRow)), None)
     except (OSError, EOFError, zlib.error):
         return None  # who reads the whole of it says what is wrong
@@ -119,23 +159,18 @@ def _is_lines(raw: bytes) -> bool:
     return True
 
 
-def _read_bytes(path: Path, field: str) -> bytes:
-    try:
-        raw = path.read_bytes()
-        return gzip.decompress(raw) if raw[:2] == _GZIP else raw
-    except (OSError, EOFError, zlib.error) as error:
-        raise ConfigError(field, str(path), f"cannot be read ({error})") from error
-
-
 def _jsonl(path: Path, lines: Iterable[bytes]) -> Rows:
     """Lines end at a line feed only: JSON strings may hold other line separators."""
     for number, line in enumerate(lines, start=1):
         if not line.strip():
             continue
         row = SourceRow(f"{path}:{number}", {})
+        if len(line) > ROW_BYTES_MAX:
+            yield row.fault("a row", f"is of more than {ROW_BYTES_MAX >> 20} MiB")
+            continue
         try:
             text = line.decode("utf-8").lstrip(_BOM).rstrip()
-            yield _object(row, json.loads(text), path, number)
+            yield made_row(row.place, decoded(text), f"{path.name.split('.')[0]}/{number}")
         except UnicodeDecodeError as error:
             yield row.fault(error.reason, "is not UTF-8; convert the file")
         except (ValueError, RecursionError) as error:
@@ -149,7 +184,7 @@ def _json(path: Path, raw: bytes, field: str) -> Rows:
     except UnicodeDecodeError as error:
         line = raw.count(b"\n", 0, error.start) + 1
         raise ConfigError(field, f"{path}:{line}", "is not UTF-8; convert the file") from error
-    decoder = json.JSONDecoder()
+    decoder = json.JSONDecoder(parse_float=finite_float)
 
     def skip(at: int) -> int:
         found = _SPACE.match(text, at)
@@ -164,7 +199,7 @@ def _json(path: Path, raw: bytes, field: str) -> Rows:
         except (ValueError, RecursionError) as error:
             # Where the next row begins is not known.
             raise ConfigError(field, row.place, f"is not JSON, and the list ends there: {error}") from error
-        yield _object(row, value, path, index + 1)
+        yield made_row(row.place, value, f"{path.name.split('.')[0]}/{index + 1}")
         at, index = skip(at), index + 1
         if text[at : at + 1] == ",":
             at = skip(at + 1)
@@ -176,12 +211,6 @@ def _json(path: Path, raw: bytes, field: str) -> Rows:
         )
 
 
-def _object(row: SourceRow, value: Any, path: Path, number: int) -> SourceRow | Unusable:
-    if not isinstance(value, dict):
-        return row.fault(value, "a row must be a JSON object")
-    return SourceRow(row.place, value, f"{path.name.split('.')[0]}/{number}")
-
-
 def _parquet(path: Path, field: str) -> Rows:
     from datasets import Dataset
     from datasets.exceptions import DatasetGenerationError
@@ -191,7 +220,7 @@ def _parquet(path: Path, field: str) -> Rows:
     except (OSError, ValueError, DatasetGenerationError) as error:
         raise ConfigError(field, str(path), f"cannot be read as Parquet ({_first_line(error)})") from error
     for number, values in enumerate(rows, start=1):
-        yield SourceRow(f"{path}:{number}", values, f"{path.stem}/{number}")
+        yield made_row(f"{path}:{number}", values, f"{path.stem}/{number}")
 
 
 def _hub(hub_id: str, configs: str, split: str, field: str) -> Rows:
@@ -206,7 +235,7 @@ def _hub(hub_id: str, configs: str, split: str, field: str) -> Rows:
             reason = _first_line(error)
             raise ConfigError(field, name, f"cannot be loaded from the hub ({reason}); give {_KINDS}") from error
         for number, values in enumerate(rows, start=1):
-            yield SourceRow(f"{name}:{number}", values, f"{name}/{number}")
+            yield made_row(f"{name}:{number}", values, f"{name}/{number}")
 
 
 def _hub_files(hub_id: str, files: list[str], field: str) -> Rows:

@@ -8,14 +8,19 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
-from overlap.config import Config, at_least
+from overlap.config import Config, above, at_least
 from overlap.rows import SourceRow
 from overlap.task import Task, task_options
-from recipes.code_rl.core import LANGUAGE, PACKAGE, UNJUDGEABLE
-from sandbox.core import Case, Kind, Limits, Problem
+from recipes.code_rl.contradictions import contradiction
+from recipes.code_rl.core import CONTRADICTORY, LANGUAGE, PACKAGE, UNJUDGEABLE
+from recipes.code_rl.row_limits import memory_limit_bytes, time_limit_s
+from sandbox.core import MIB, Case, Kind, Limits, Problem
 from sandbox.errors import InvalidProblem
 from sandbox.rewards import CONTEST_PREAMBLE
 
+INCOMPLETE: Final = "official tests missing"
+_MEMORY_LEAST: Final = 64 * MIB
+"""Less is too little for Python and what graders import, whatever a contest in C++ gives."""
 CONTEST_COMPARE: Final = "float(1e-6)"
 """Contests accept numbers that are this close where the expected one is written as a float; integers are exact."""
 
@@ -31,6 +36,15 @@ class CodeOptions:
     """"contest": programs for contest formats find the imports that public graders put in front; "none": nothing."""
     packages: tuple[str, ...] = ()
     """Installed packages that programs and tests may import, such as numpy; each makes runs slower."""
+    time_factor: float = above(0, 5.0)
+    """What a contest's own time limit is multiplied by for Python; where there is none, ``verify.cpu_s`` is the limit.
+    """
+    cpu_s_most: float = above(0, 30.0)
+    """Bound on the CPU time per test that a row's own limit may come to, s."""
+    memory_mib_most: int = at_least(64, 1024)
+    """Bound on the memory that a row's own limit may come to, MiB."""
+    incomplete_tests: Literal["leave_out", "keep"] = "leave_out"
+    """Whether problems are used of which the set says that some of the official tests are missing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,14 +59,25 @@ class Judging:
     """Whether programs for contest formats get ``CONTEST_PREAMBLE``."""
     packages: tuple[str, ...] = ()
     """Installed packages that programs and tests may import."""
-    evaluated: Callable[[str], bool] | None = None
-    """By id: problems that are evaluated on, not trained on, keep all of their tests."""
+    time_factor: float = 5.0
+    """What a contest's own time limit is multiplied by for Python."""
+    cpu_s_most: float = 30.0
+    """Bound on ``cpu_s`` by a row's own limit, s."""
+    memory_most: int = 1024 * MIB
+    """Bound on memory by a row's own limit, bytes."""
+    incomplete: bool = False
+    """Whether problems are used of whose official tests some are missing."""
+    evaluated: Callable[[str, object], bool] | None = None
+    """By id and the row's own ``split``: problems that are evaluated on, not trained on, keep all of their tests."""
 
     @classmethod
     def from_config(cls, cfg: Config, task: type[Task]) -> Judging:
         """As the fields of a run say, whose ``data.options`` are those of ``task``."""
         options: CodeOptions = task_options(cfg, task)
-        return cls(options.tests_per_problem, cfg.verify.cpu_s, options.preamble, options.packages)
+        return cls(
+            options.tests_per_problem, cfg.verify.cpu_s, options.preamble, options.packages, options.time_factor,
+            options.cpu_s_most, options.memory_mib_most * MIB, options.incomplete_tests == "keep",
+        )  # fmt: skip
 
     @property
     def contest_preamble(self) -> str:
@@ -72,21 +97,55 @@ class Judging:
         **more: Any,
     ) -> Problem:
         """The sandbox problem; an Unusable where it could not tell a right program from a wrong one."""
-        whole = not self.tests_per_problem or (self.evaluated is not None and self.evaluated(id))
-        kept = tuple(cases) if whole else longest(cases, self.tests_per_problem)
-        limits = Limits(cpu_s=self.cpu_s)
+        whole = self.evaluated is not None and self.evaluated(id, row.values.get("split"))
+        if what := contradiction(kind, cases, more.get("compare", "tokens")):
+            raise row.fault(what, "its tests want two results of this", CONTRADICTORY)
+        cases = cases if kind == "assert" else distinct(cases)
+        kept = tuple(cases) if whole else self.sampled(cases)
+        more.setdefault("limits", Limits(cpu_s=self.cpu_s))
         try:
-            return Problem(id, kind, kept, fn_name=fn_name, preamble=preamble, limits=limits, **more)
+            return Problem(id, kind, kept, fn_name=fn_name, preamble=preamble, **more)
         except InvalidProblem as error:
             raise row.fault(id, f"cannot be judged: {error}") from error
 
     def contest(
         self, row: SourceRow, id: str, kind: Kind, cases: Sequence[Case], fn_name: str | None = None, **more: Any
     ) -> Problem:
-        """The sandbox problem of a contest: with the graders' imports, and numbers compared as contests do."""
-        return self.problem(
-            row, id, kind, cases, fn_name, self.contest_preamble, **{"compare": CONTEST_COMPARE, **more}
-        )
+        """The sandbox problem of a contest: with the graders' imports, numbers compared as contests do, and the row's
+        own limits.
+        """
+        if row.values.get("official_tests_complete") is False:
+            if not self.incomplete:
+                way_out = "data.options.incomplete_tests=keep uses it"
+                raise row.fault("official_tests_complete=false", way_out, INCOMPLETE, by_choice=True)
+            row.notes.append(f"with {INCOMPLETE}")
+        more = {"compare": CONTEST_COMPARE, "limits": self.limits(row), **more}
+        return self.problem(row, id, kind, cases, fn_name, self.contest_preamble, **more)
+
+    @property
+    def own_limits(self) -> str:
+        """What becomes of the limits that rows bring, for the plan."""
+        time = f"a contest's own time limit x {self.time_factor:g} instead, up to {self.cpu_s_most:g} s"
+        return f"{time}, and its memory limit up to {self.memory_most >> 20} MiB"
+
+    def limits(self, row: SourceRow) -> Limits:
+        """The limits that a row of a contest names, within the bounds; ``cpu_s`` where it names no time."""
+        asked = time_limit_s(row)
+        cpu_s = self.cpu_s if asked is None else asked * self.time_factor
+        if asked is not None and cpu_s > self.cpu_s_most:
+            cpu_s = self.cpu_s_most
+            row.notes.append(f"with a time limit that is cut to {cpu_s:g} s (data.options.cpu_s_most)")
+        if (memory := memory_limit_bytes(row)) is None:
+            return Limits(cpu_s=cpu_s)
+        if memory > self.memory_most:
+            row.notes.append(
+                f"with a memory limit that is cut to {self.memory_most >> 20} MiB (data.options.memory_mib_most)"
+            )
+        return Limits(cpu_s=cpu_s, memory_bytes=max(min(memory, self.memory_most), _MEMORY_LEAST))
+
+    def sampled(self, cases: Sequence[Case]) -> tuple[Case, ...]:
+        """The cases that are judged by in training."""
+        return longest(cases, self.tests_per_problem) if self.tests_per_problem else tuple(cases)
 
     def check_imports(self, row: SourceRow, *texts: str) -> None:
         """An Unusable where test code imports what programs will not have."""

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from sandbox.core import Case, Problem
 
 LANGUAGE = "other language"
 NO_CODE = "no code task"
+NO_TESTS = "no tests"
+CONTRADICTORY = "tests contradict each other"
 PACKAGE = "package not there"
 UNJUDGEABLE = "cannot be judged"
 
@@ -33,3 +36,7 @@ class CodeProblem:
     """Where its row stands: "path:line"."""
     public: tuple[Case, ...] = ()
     """Cases that the statement shows, or that the source calls public: what a policy may be told of."""
+    split: Any = None
+    """The column ``split`` of its row, as it stands there."""
+    notes: tuple[str, ...] = ()
+    """``Prompt.notes`` of its row."""

@@ -6,10 +6,11 @@ cannot be read, or that holds nothing to train on.
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from overlap.core import LeftOut
@@ -25,7 +26,8 @@ from recipes.code_rl import (
     formats_own,
 )
 from recipes.code_rl.cases import Judging
-from recipes.code_rl.core import NO_CODE, CodeProblem
+from recipes.code_rl.core import NO_CODE, UNJUDGEABLE, CodeProblem
+from sandbox.core import strange_encoding
 
 __all__ = ["FORMATS", "CodeProblem", "Judging", "ProblemSet", "format_of", "load_problems"]
 
@@ -39,22 +41,40 @@ class Format(NamedTuple):
     columns: str
     """The columns that tell it from the others, separated by ", "."""
     read: Reader
+    settings: str = ""
+    """Columns that say how to judge, and hold, separated by ", "."""
 
-    def fits(self, row: SourceRow) -> bool:
-        return {*self.columns.split(", ")} <= row.values.keys()
+    def fits(self, row: SourceRow, *, filled: bool) -> bool:
+        """Whether a row has the columns, each of them ``filled`` or not."""
+        return all(
+            name in row.values and not (filled and row.values[name] is None) for name in self.columns.split(", ")
+        )
+
+    def unread(self, row: SourceRow) -> list[str]:
+        """A note for each key of a row, or of its tests, that looks as if it said how to judge, and does not."""
+        tests = row.values.get("tests")
+        filled = [name for name, value in row.values.items() if value not in (None, "", [], {})]
+        inside = (
+            [f"tests.{name}" for test in tests[:1] if isinstance(test, dict) for name in test]
+            if isinstance(tests, list)
+            else []
+        )
+        found = [name for name in (*filled, *inside) if _LIKE_A_SETTING.fullmatch(name.rpartition(".")[2])]
+        return [f"with {name}, which has no effect" for name in found if name not in self.settings.split(", ")]
 
 
+_LIMITS = "time_limit, memory_limit, memory_limit_bytes"
 FORMATS: tuple[Format, ...] = (
     Format("our own", "statement, tests, kind", formats_own.read_own),
-    Format("DeepCoder", "problem, tests", formats_contest.read_deepcoder),
-    Format("APPS, TACO", "question, input_output", formats_contest.read_apps),
-    Format("SYNTHETIC-1, SYNTHETIC-2", "prompt, verification_info", formats_contest.read_synthetic),
-    Format("verl", "prompt, reward_model", formats_contest.read_verl),
-    Format("rStar-Coder", "question, inputs, outputs", formats_contest.read_rstar),
-    Format("LiveCodeBench", "question_content, public_test_cases", formats_judge.read_livecodebench),
-    Format("CodeContests", "description, public_tests", formats_judge.read_codecontests),
-    Format("CodeContests+", "description, test_cases", formats_judge.read_codecontests_plus),
-    Format("Codeforces", "description, official_tests", formats_judge.read_codeforces),
+    Format("DeepCoder", "problem, tests", formats_contest.read_deepcoder, _LIMITS),
+    Format("APPS, TACO", "question, input_output", formats_contest.read_apps, _LIMITS),
+    Format("SYNTHETIC-1, SYNTHETIC-2", "prompt, verification_info", formats_contest.read_synthetic, _LIMITS),
+    Format("verl", "prompt, reward_model", formats_contest.read_verl, _LIMITS),
+    Format("rStar-Coder", "question, inputs, outputs", formats_contest.read_rstar, _LIMITS),
+    Format("LiveCodeBench", "question_content, public_test_cases", formats_judge.read_livecodebench, _LIMITS),
+    Format("CodeContests", "description, public_tests", formats_judge.read_codecontests, _LIMITS),
+    Format("CodeContests+", "description, test_cases", formats_judge.read_codecontests_plus, _LIMITS + ", checker"),
+    Format("Codeforces", "description, official_tests", formats_judge.read_codeforces, _LIMITS + ", generated_checker"),
     Format("BigCodeBench", "instruct_prompt, test, entry_point", formats_assert.read_bigcodebench),
     Format("HumanEval, HumanEval+, LeetCode", "prompt, test, entry_point", formats_assert.read_humaneval),
     Format(
@@ -72,6 +92,11 @@ FORMATS: tuple[Format, ...] = (
 sample in tests/support/samples.py; a test names what is missing."""
 
 
+_LIKE_A_SETTING = re.compile(
+    r"(?:\w+_)?checker|interactor|compare|limits|(?:(?:cpu|wall|time|memory)_?limit|time_?out)\w*|cpu_s|wall_s"
+    r"|(?:\w+_)?weights?|points|tolerance"
+)
+"""Names of keys that look as if they said how to judge."""
 _UNFORESEEN = (TypeError, ValueError, LookupError, AttributeError, RecursionError)
 
 
@@ -143,7 +168,9 @@ def read_problems(
         try:
             if not wanted(row):
                 continue
-            problem = format_of(row).read(row, judging)
+            known = format_of(row)
+            problem = known.read(row, judging)
+            problem = replace(problem, split=row.values.get("split"), notes=(*row.notes, *known.unread(row)))
             _check_text(row, problem)
             if problem.id in places:
                 raise row.fault(problem.id, f"was already used at {places[problem.id]}; ids must be unique", DUPLICATE)
@@ -159,7 +186,13 @@ def read_problems(
 
 
 def _check_text(row: SourceRow, problem: CodeProblem) -> None:
-    """Half of a surrogate pair (JSON can hold it) could reach neither the tokenizer nor the sandbox."""
+    """Half of a surrogate pair (JSON can hold it) could reach neither the tokenizer nor the sandbox, and what a test
+    was read from in another encoding can be printed by no program.
+    """
+    for case in problem.problem.cases:
+        for name, text in (("input", case.input), ("output", case.expected or "")):
+            if strange := strange_encoding(text):
+                raise row.fault(text, f"the {name} of a test {strange}; save it as UTF-8 without a mark", UNJUDGEABLE)
     texts = [problem.id, problem.statement, problem.starter, problem.problem.preamble, *problem.references]
     texts += [text for case in problem.problem.cases for text in (case.input, case.expected or "")]
     try:
@@ -170,9 +203,12 @@ def _check_text(row: SourceRow, problem: CodeProblem) -> None:
 
 
 def format_of(row: SourceRow) -> Format:
-    """The format with this row's columns; an Unusable that names the known formats where none fits."""
-    for known_format in FORMATS:
-        if known_format.fits(row):
-            return known_format
+    """The format with this row's columns; an Unusable that names the known formats where none fits. Columns that are
+    null may be those of other rows of its file.
+    """
+    for filled in (True, False):
+        for known_format in FORMATS:
+            if known_format.fits(row, filled=filled):
+                return known_format
     known = "; ".join(f"{known.name}: {known.columns}" for known in FORMATS)
     raise row.fault(sorted(map(str, row.values)), f"no known format has these columns; known are ({known})")

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import ast
 import re
+from dataclasses import replace
 from typing import Any
 
 from overlap.rows import SourceRow
@@ -64,7 +65,7 @@ def read_humaneval_x(row: SourceRow, judging: Judging) -> CodeProblem:
     names = _DEF.findall(row.text("declaration"))
     if not names:
         raise row.fault(row.text("declaration"), "declares no function")
-    return read_humaneval(SourceRow(row.place, {**row.values, "entry_point": names[-1]}, row.name), judging)
+    return read_humaneval(row.having(entry_point=names[-1]), judging)
 
 
 def _leetcode(row: SourceRow, judging: Judging, entry: str, test: str) -> CodeProblem:
@@ -84,7 +85,7 @@ def _leetcode(row: SourceRow, judging: Judging, entry: str, test: str) -> CodePr
 
 def read_harness(row: SourceRow, judging: Judging, statement: str, harness: dict[str, Any]) -> CodeProblem:
     """{entry_point, test_code | assert_code, import_prefix}: LeetCode's rows in verl's files."""
-    inner = SourceRow(row.place, harness, row.name)
+    inner = replace(row, values=harness)
     test, prefix = inner.text("test_code", "assert_code", "test"), inner.text("import_prefix", default="")
     id = row.id("id", "task_id", "index")
     case = Case(assert_tests.helpers(prefix, test) + assert_tests.called(row, test, inner.text("entry_point")))

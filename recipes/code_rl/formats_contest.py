@@ -20,6 +20,7 @@ from recipes.code_rl import formats_assert
 from recipes.code_rl.cases import CONTEST_COMPARE, Judging, refuse_other_languages
 from recipes.code_rl.core import NO_CODE, REFERENCES_KEPT, CodeProblem
 from recipes.code_rl.shapes import function_cases, function_name, pairs_of, stdio_cases
+from sandbox.compare import LISTED
 
 _LEVELS = {"introductory": 1, "easy": 1, "interview": 2, "medium": 2, "competition": 3, "hard": 3}
 LIVECODEBENCH = "lcb"
@@ -66,7 +67,7 @@ def read_verl(row: SourceRow, judging: Judging) -> CodeProblem:
     if isinstance(truth, str) and truth.lstrip()[:1] not in ("{", "["):
         raise row.fault(truth, "reward_model.ground_truth holds no tests", NO_CODE)
     tests = row.literal(truth, "ground_truth") if isinstance(truth, str) else truth
-    if isinstance(tests, dict) and "entry_point" in tests:
+    if isinstance(tests, dict) and tests.get("entry_point") is not None:
         return formats_assert.read_harness(row, judging, user_text(row), tests)
     return contest(row, judging, user_text(row), tests)
 
@@ -85,7 +86,7 @@ def contest(
     row: SourceRow, judging: Judging, statement: str, tests: Any, compare: str = CONTEST_COMPARE
 ) -> CodeProblem:
     """A problem from tests of any shape; an Unusable where there are none."""
-    if isinstance(tests, dict) and "functional" in tests:
+    if isinstance(tests, dict) and tests.get("functional") is not None:
         return formats_assert.read_functional(row, judging, statement, tests["functional"])
     pairs = pairs_of(row, tests)
     if not pairs:
@@ -95,7 +96,8 @@ def contest(
     if fn_name is None:
         problem = judging.contest(row, id, "stdio", stdio_cases(row, pairs), compare=compare)
     else:
-        cases = function_cases(row, tests, pairs, (starter, statement, *references))
+        cases, listed = function_cases(row, tests, pairs, (starter, statement, *references))
+        compare += LISTED if listed else ""
         problem = judging.contest(row, id, "function", cases, _full_name(row, fn_name, starter), compare=compare)
     level = _LEVELS.get(str(row.values.get("difficulty", "")).lower(), 0)
     return CodeProblem(id, statement, problem, starter, references, level, row.place)

@@ -11,7 +11,6 @@ eJx...                                  packed tests (LiveCodeBench)
 from __future__ import annotations
 
 import re
-from typing import Any
 
 from overlap.rows import SourceRow
 from recipes.code_rl import assert_tests
@@ -32,7 +31,7 @@ def read_fusion(row: SourceRow, judging: Judging) -> CodeProblem:
         raise row.fault(labels, "labels must be an object")
     refuse_other_languages(row, str(labels.get("programming_language") or labels.get("language") or "python"))
     if row.values.get("test_list"):
-        return read_mbpp(SourceRow(row.place, {**labels, **row.values}, row.name), judging)
+        return read_mbpp(row.having(**{**labels, **row.values}), judging)
     test = row.values.get("test")
     if isinstance(test, str) and (test.lstrip()[:1] in ("[", "{") or _PACKED.fullmatch(test)):
         test = unpacked(row, "test", test)
@@ -48,8 +47,7 @@ def read_fusion(row: SourceRow, judging: Judging) -> CodeProblem:
 
 
 def _code(row: SourceRow, judging: Judging, test: str, entry: str) -> CodeProblem:
-    values: dict[str, Any] = {**row.values, "test": test, "prompt": row.text("content"), "entry_point": entry}
-    inner = SourceRow(row.place, values, row.name)
+    inner = row.having(test=test, prompt=row.text("content"), entry_point=entry)
     if "unittest" in test:
         return read_bigcodebench(inner, judging)
     if entry:

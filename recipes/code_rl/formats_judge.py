@@ -11,6 +11,7 @@ from __future__ import annotations
 import base64
 import io
 import pickle
+import pickletools
 import zlib
 from dataclasses import replace
 from pathlib import Path
@@ -21,11 +22,13 @@ from recipes.code_rl.cases import Judging, distinct, refuse_files
 from recipes.code_rl.core import REFERENCES_KEPT, UNJUDGEABLE, CodeProblem
 from recipes.code_rl.formats_contest import LIVECODEBENCH, contest
 from recipes.code_rl.shapes import pairs_of, stdio_cases
-from sandbox.core import Case, Program
+from sandbox.core import MIB, Program, plain_value
 
 _PYTHON3 = 3
 """How CodeContests numbers the languages of its solutions: 1 Python 2, 2 C++, 3 Python 3, 4 Java."""
 _HEADER_FOLDERS = ("/usr/include", "/usr/local/include")
+UNPACKED_MAX = 256 * MIB
+"""Bytes of a row's packed tests."""
 
 
 def read_livecodebench(row: SourceRow, judging: Judging) -> CodeProblem:
@@ -51,10 +54,22 @@ def unpacked(row: SourceRow, name: str, text: str) -> Any:
     if text.lstrip()[:1] in ("[", "{"):
         return row.literal(text, name)
     try:
-        value = _Plain(io.BytesIO(zlib.decompress(base64.b64decode(text, validate=True)))).load()
+        value = plain_value(_unpickled(row, name, base64.b64decode(text, validate=True)))
     except (ValueError, zlib.error, pickle.UnpicklingError, EOFError, LookupError, TypeError, AttributeError) as error:
         raise row.fault(text, f"{name} is neither JSON nor packed tests: {error}") from error
     return row.literal(value, name) if isinstance(value, str) else value
+
+
+def _unpickled(row: SourceRow, name: str, data: bytes) -> Any:
+    packed = zlib.decompressobj()
+    pickled = packed.decompress(data, UNPACKED_MAX)
+    if packed.unconsumed_tail:
+        way_out = f"{name} unfolds to more than {UNPACKED_MAX >> 20} MiB; leave the row out, or give fewer tests"
+        raise row.fault(f"{len(data)} bytes", way_out, UNJUDGEABLE)
+    for op, place, _ in pickletools.genops(pickled):  # a text of a few bytes can ask for any room in the memo
+        if op.name in ("PUT", "LONG_BINPUT") and int(place or 0) > len(pickled):
+            raise pickle.UnpicklingError(f"{op.name} {place}")
+    return _Plain(io.BytesIO(pickled)).load()
 
 
 class _Plain(pickle.Unpickler):
@@ -70,7 +85,7 @@ def read_codecontests(row: SourceRow, judging: Judging) -> CodeProblem:
     pairs = [
         p for name in ("public_tests", "private_tests", "generated_tests") for p in pairs_of(row, row.parsed(name))
     ]
-    cases = distinct(stdio_cases(row, pairs))
+    cases = stdio_cases(row, pairs)
     if not cases:
         raise row.without_tests()
     id = row.id("name", "id")
@@ -92,7 +107,7 @@ def _of_language(known: dict[str, Any]) -> tuple[str, ...]:
 
 def read_codecontests_plus(row: SourceRow, judging: Judging) -> CodeProblem:
     """The row's checker decides. Most want testlib.h, which the compiler must find."""
-    cases = distinct(stdio_cases(row, pairs_of(row, row.parsed("test_cases"))))
+    cases = stdio_cases(row, pairs_of(row, row.parsed("test_cases")))
     if not cases:
         raise row.without_tests()
     checker = row.text("checker", default="")
@@ -117,7 +132,7 @@ def read_codeforces(row: SourceRow, judging: Judging) -> CodeProblem:
         raise row.fault("interaction_format", "is an interactive problem, and has no interactor", UNJUDGEABLE)
     refuse_files(row, "input_mode")
     pairs = [pair for name in ("official_tests", "examples") for pair in pairs_of(row, row.parsed(name))]
-    cases: list[Case] = distinct(stdio_cases(row, pairs))
+    cases = stdio_cases(row, pairs)
     if not cases:
         raise row.without_tests()
     judged: dict[str, Any] = {}

@@ -31,7 +31,7 @@ from overlap.pipeline import PromptSplit
 from overlap.prepare import checked_file
 from overlap.process import handle_interrupts, run_to_end, scratch_directory
 from overlap.record import Console, OutFile, quiet
-from overlap.rows import source_rows
+from overlap.rows import own_split, source_rows
 from overlap.run import open_components
 from overlap.task import Task
 from recipes.code_rl.cases import Judging
@@ -57,6 +57,7 @@ PART: Final = 256
 
 FEW_TESTS = "too few tests"
 TWICE = "statement used twice"
+HELD_OUT = "held out by its own split"
 EVALUATED = "in an evaluation set"
 REJECTED = "reference rejected"
 UNJUDGED = "reference could not be judged"
@@ -147,6 +148,8 @@ def candidates(
                 tests = len(problem.problem.cases)
                 if problem.problem.kind != "assert" and tests < filters.fewest_tests:
                     outcome.drop(source, problem, FEW_TESTS, f"{tests} of {filters.fewest_tests}")
+                elif own_split(problem.split, place, "SOURCE") == "heldout":
+                    outcome.drop(source, problem, HELD_OUT)
                 elif (first := seen.setdefault(words, place)) != place:
                     outcome.drop(source, problem, TWICE, f"as {first}")
                 elif same := filters.evaluated.same(problem.statement):

@@ -41,7 +41,7 @@ def prefilled(tokenizer: Any, problem: CodeProblem) -> Prompt:
 
 def _placeless(problem: CodeProblem) -> CodeProblem:
     """What a prompt carries is the same wherever the file lies; its place is told beside it."""
-    return replace(problem, place="")
+    return replace(problem, place="", split=None, notes=())
 
 
 def reasoning(tokenizer: Any, problem: CodeProblem) -> Prompt:

@@ -12,11 +12,14 @@ bare or as JSON text; in LiveCodeBench's rows (testtype "functional") it is text
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 from overlap.rows import SourceRow
+from recipes.code_rl.core import NO_TESTS
 from sandbox.core import Case
+from sandbox.rewards import call_text, line_text, result_texts
 
 Pairs = list[tuple[Any, Any]]
 _FUNCTION_TYPES = frozenset({"functional", "function_call", "function", "call_based"})
@@ -31,14 +34,14 @@ def pairs_of(row: SourceRow, tests: Any) -> Pairs:
     if not isinstance(tests, list):
         raise row.fault(tests, "tests must be a list of {input, output} or an object {inputs, outputs}")
     for test in tests:
-        if not isinstance(test, dict) or "input" not in test or "output" not in test:
+        if not isinstance(test, dict) or not {"input", "output"} <= test.keys():
             raise row.fault(test, "a test must be an object with input and output")
     return [(_bare(test["input"], "stdin"), _bare(test["output"], "stdout")) for test in tests]
 
 
 def _pairs_of_dict(row: SourceRow, tests: dict[str, Any]) -> Pairs:
     for given, wanted in (("inputs", "outputs"), ("input", "output")):
-        if given in tests and wanted in tests:
+        if tests.get(given) is not None and tests.get(wanted) is not None:
             return paired(row, tests[given], tests[wanted])
     raise row.fault(sorted(map(str, tests)), "an object of tests needs inputs and outputs")
 
@@ -87,8 +90,33 @@ def _one_name(row: SourceRow, names: list[Any]) -> str | None:
 
 
 def stdio_cases(row: SourceRow, pairs: Pairs) -> list[Case]:
-    """Cases of a program that reads and prints."""
-    return [Case(stdio_text(row, given), stdio_text(row, wanted)) for given, wanted in pairs]
+    """Cases of a program that reads and prints, without those of which a site showed the beginning only."""
+    cases = [Case(stdio_text(row, given), stdio_text(row, wanted)) for given, wanted in pairs]
+    whole = [case for case in cases if not is_cut(case.input) and not is_cut(case.expected or "")]
+    if len(whole) < len(cases):
+        if not whole:
+            raise row.fault(cases[0].input, "all of its tests are truncated ('...' at the end)", NO_TESTS)
+        row.notes.append("with truncated tests ('...' at the end of an input or output), which are not used")
+    return whole
+
+
+def is_cut(text: str) -> bool:
+    """Whether a text is the beginning of one that was too long to be shown: numbers that end in "...", or a long text
+    without any other dot. What else ends so may be meant: a row of a grid, a sentence.
+    """
+    text = text.rstrip()
+    if not text.endswith(("...", "\u2026")):
+        return False
+    body = text.removesuffix("\u2026").removesuffix("...")
+    *words, last = body.rpartition("\n")[2].split(" ")
+    if "".join(words) and all(_NUMBER.fullmatch(word) for word in (*words, last) if word):
+        return True
+    return len(text) >= _SHOWN_LEAST and "." not in body and body.rstrip()[-1:].isalnum()
+
+
+_NUMBER: Final = re.compile(r"[-+]?\d+(?:\.\d*)?|-")
+_SHOWN_LEAST: Final = 200
+"""Characters that sites show at least of a long test; Codeforces shows 255."""
 
 
 def stdio_text(row: SourceRow, value: Any) -> str:
@@ -108,9 +136,10 @@ def _line(row: SourceRow, value: Any) -> str:
     raise row.fault(value, "a stdio test holds text, a list of lines, or a list of values")
 
 
-def function_cases(row: SourceRow, tests: Any, pairs: Pairs, code: Sequence[str]) -> list[Case]:
-    """Cases of a function. The dict form holds arguments and results bare (there a string is a string), the list form
-    bare or as JSON text. ``code``: starter and references, which tell LeetCode's rows from Codewars'.
+def function_cases(row: SourceRow, tests: Any, pairs: Pairs, code: Sequence[str]) -> tuple[list[Case], bool]:
+    """Cases of a function, and whether each result may stand in a list of one, too. The dict form holds arguments and
+    results bare (there a string is a string), the list form bare or as text. ``code``: starter and references, which
+    tell LeetCode's rows from Codewars'.
     """
     by_line = (
         any(test.get("testtype") == "functional" for test in tests)
@@ -118,44 +147,30 @@ def function_cases(row: SourceRow, tests: Any, pairs: Pairs, code: Sequence[str]
         else all(isinstance(given, str) for given, _ in pairs)
     )
     wrapped = not by_line and _outputs_are_wrapped(code, pairs)
-    if wrapped:
-        pairs = [(given, wanted[0]) for given, wanted in pairs]
-    if isinstance(tests, list) or by_line:
-        pairs = [(_arguments(row, given, by_line), wanted if wrapped else _result(wanted)) for given, wanted in pairs]
-    return [Case(to_json(row, given), to_json(row, wanted)) for given, wanted in pairs]
+    results = [wanted[0] if wrapped else wanted for _, wanted in pairs]
+    as_text = isinstance(tests, list) or by_line
+    try:
+        inputs = [_input(row, given, by_line) if as_text else call_text(given) for given, _ in pairs]
+        outputs = result_texts(results) if as_text and not wrapped else list(map(json.dumps, results))
+    except (TypeError, ValueError, RecursionError) as error:  # sets; dates and bytes of a Parquet file
+        raise row.fault(pairs, f"a test holds what JSON cannot: {error}") from error
+    return list(map(Case, inputs, outputs)), wrapped
 
 
 def _outputs_are_wrapped(code: Sequence[str], pairs: Pairs) -> bool:
-    """Whether each output is the result in a list of one: Codewars' rows are, LeetCode's (class Solution) are not."""
+    """Whether each output may be the result in a list of one: Codewars' rows are so, LeetCode's (class Solution) not.
+    Of a row with results such as [5] nobody knows what they are.
+    """
     if any("class Solution" in text for text in code):
         return False
     return all(isinstance(out, list) and len(out) == 1 for _, out in pairs)
 
 
-def _arguments(row: SourceRow, given: Any, by_line: bool) -> Any:
-    """LiveCodeBench: text with one JSON value per line, each an argument. PrimeIntellect: the list of arguments."""
-    if not isinstance(given, str):
-        return given
-    try:
-        if by_line:
-            return [json.loads(line) for line in given.split("\n") if line.strip()]
-        found = row.literal(given, "input")
-    except (ValueError, RecursionError) as error:
-        raise row.fault(given, f"a function test's input must be JSON: {error}") from error
-    if not isinstance(found, list):
+def _input(row: SourceRow, given: Any, by_line: bool) -> str:
+    """The arguments of a case: in LiveCodeBench's rows text with one value per line, elsewhere the list of them."""
+    if isinstance(given, str) and by_line:
+        return line_text([line for line in given.split("\n") if line.strip()])
+    found = row.literal(given, "a function test's input") if isinstance(given, str) else given
+    if not isinstance(found, list | tuple):
         raise row.fault(given, "a function test's input must be the list of arguments")
-    return found
-
-
-def _result(wanted: Any) -> Any:
-    try:
-        return json.loads(wanted) if isinstance(wanted, str) else wanted
-    except (ValueError, RecursionError):
-        return wanted  # a string that was stored without its quotes
-
-
-def to_json(row: SourceRow, value: Any) -> str:
-    try:
-        return json.dumps(value)
-    except (TypeError, ValueError, RecursionError) as error:  # dates and bytes of a Parquet file
-        raise row.fault(value, f"a test holds what JSON cannot: {error}") from error
+    return call_text(found)

@@ -1,17 +1,18 @@
 """Which problems are trained on and which are held out.
 
-A split file (``overlap.rows``) says it, which ``overlap filter`` writes. Without one, a tenth of the problems is held
-out by a hash of the id: stable under reordering and growth.
+A split file (``overlap.rows``) says it, which ``overlap filter`` writes. Without one, a row's own column ``split``;
+where no row has one, a tenth of the problems is held out by a hash of the id: stable under reordering and growth.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
 from overlap.core import LeftOut
 from overlap.errors import ConfigError
-from overlap.rows import DUPLICATE, absent, is_held_out, split_entries
+from overlap.rows import DUPLICATE, absent, held_out, own_split, split_entries
 from recipes.code_rl.cases import Judging
 from recipes.code_rl.core import CodeProblem
 from recipes.code_rl.data import ProblemSet, load_problems
@@ -29,7 +30,7 @@ def load_splits(source: str, names: Sequence[str], judging: Judging, field: str)
     left_out[names[0]] += [row.left_out() for row in bad]
     for file, rows in wanted.items():
         held = {row.id("id") for row in rows if row.text("split") == "heldout"}
-        whole = replace(judging, evaluated=held.__contains__)
+        whole = replace(judging, evaluated=partial(_named, frozenset(held)))
         known = {problem.id: problem for problem in load_problems(file, whole, field).problems}
         for row in rows:
             id, name = row.id("id"), row.text("split")
@@ -42,10 +43,35 @@ def load_splits(source: str, names: Sequence[str], judging: Judging, field: str)
     return tuple(ProblemSet(source, tuple(chosen[name].values()), tuple(left_out[name])) for name in names)
 
 
-def divide(problems: Sequence[CodeProblem]) -> tuple[tuple[CodeProblem, ...], tuple[CodeProblem, ...]]:
-    """(train, heldout) by a hash of the id, each in the order given."""
-    heldout = tuple(problem for problem in problems if is_held_out(problem.id))
-    return tuple(problem for problem in problems if not is_held_out(problem.id)), heldout
+def _named(held: frozenset[str], id: str, _: object) -> bool:
+    return id in held
+
+
+def divide(
+    problems: Sequence[CodeProblem], judging: Judging, field: str
+) -> tuple[tuple[CodeProblem, ...], tuple[CodeProblem, ...]]:
+    """(train, heldout) by the rows' own ``split``, or by a hash of the id, each in the order given. Raises ConfigError.
+
+    What is trained on is judged by as many tests as ``judging`` says, however many it was read with.
+    """
+    parts: tuple[list[CodeProblem], list[CodeProblem]] = ([], [])
+    for problem, out in zip(problems, held_out(((p.id, p.split, p.place) for p in problems), field), strict=True):
+        cases = problem.problem.cases
+        if not out and len(kept := judging.sampled(cases)) < len(cases):
+            problem = replace(problem, problem=replace(problem.problem, cases=kept))
+        parts[out].append(problem)
+    return tuple(parts[False]), tuple(parts[True])
+
+
+def only(found: ProblemSet, split: str, field: str) -> ProblemSet:
+    """The problems of a source for one split, without those whose row says the other. Raises ConfigError."""
+    kept, left_out = list[CodeProblem](), list(found.left_out)
+    for problem in found.problems:
+        if (own := own_split(problem.split, problem.place, field) or split) == split:
+            kept.append(problem)
+        else:
+            left_out.append(LeftOut(problem.place or problem.id, f"{own} by its own split", by_choice=True))
+    return replace(found, problems=tuple(kept), left_out=tuple(left_out))
 
 
 def refuse_overlap(train: Sequence[CodeProblem], heldout: Sequence[CodeProblem]) -> None:

@@ -59,9 +59,17 @@ class CodeTask(Task):
         )
 
     @property
+    def own_limits(self) -> str:  # type: ignore[override]
+        return "" if self._ours else self.judging.own_limits
+
+    @property
+    def _ours(self) -> bool:
+        """Whether the problems are our own, none of which is of a contest format."""
+        return self.train in ("", *map(str, SPLITS.values()))
+
+    @property
     def packages(self) -> tuple[str, ...]:  # type: ignore[override]
-        ours = self.train in ("", *map(str, SPLITS.values()))  # no contest format
-        ahead = () if ours or self.judging.preamble == "none" else CONTEST_MODULES
+        ahead = () if self._ours or self.judging.preamble == "none" else CONTEST_MODULES
         return (*self.judging.packages, *ahead)
 
     def problems(self, split: str) -> tuple[CodeProblem, ...]:
@@ -74,7 +82,7 @@ class CodeTask(Task):
 
     def prompt(self, tokenizer: Any, problem: CodeProblem) -> Prompt:
         """The prompt of one problem."""
-        return prompts.prefilled(tokenizer, problem)
+        return replace(prompts.prefilled(tokenizer, problem), notes=problem.notes)
 
     def probes(self, prompt: Prompt) -> Iterable[Probe]:
         return probes.probes(prompt.data)
@@ -102,16 +110,20 @@ class CodeTask(Task):
         return kept[split]
 
     def _both(self) -> tuple[ProblemSet, ProblemSet]:
-        """(train, heldout); rows that gave no problem are counted with "train" where both are of one source."""
+        """(train, heldout); rows that gave no problem are counted with "train" where both are of one source.
+
+        A row's own ``split`` holds, whatever the source is named for.
+        """
         if self.heldout in ("", self.train) and self.train and is_split_file(self.train):
             train, held = splits.load_splits(self.train, ("train", "heldout"), self.judging, "data.train")
         elif self.heldout:
-            train = self._load("train", self.train, "data.train", self.judging)
+            train = splits.only(self._load("train", self.train, "data.train", self.judging), "train", "data.train")
             whole = replace(self.judging, tests_per_problem=0)  # figures of other tests could be compared with nobody's
             held = self._load("heldout", self.heldout, "data.heldout", whole)
+            held = splits.only(held, "heldout", "data.heldout")
         else:
-            both = self._load("train", self.train, "data.train", replace(self.judging, evaluated=is_held_out))
-            train_problems, held_problems = splits.divide(both.problems)
+            both = self._load("train", self.train, "data.train", replace(self.judging, evaluated=_maybe_held_out))
+            train_problems, held_problems = splits.divide(both.problems, self.judging, "data.train")
             return ProblemSet(both.source, train_problems, both.left_out), ProblemSet(both.source, held_problems)
         splits.refuse_overlap(train.problems, held.problems)
         return train, held
@@ -129,6 +141,11 @@ _OTHER: dict[tuple[object, ...], dict[str, ProblemSet]] = {}
 """Of the sources that were read last, the split that nobody has asked for yet."""
 
 
+def _maybe_held_out(id: str, split: object) -> bool:
+    """Whether a row may be held out: known when all are read, for one that is not marked among others that are."""
+    return is_held_out(id) if split in (None, "") else split != "train"
+
+
 def _stamp(source: str) -> tuple[int, int] | None:
     """Another one when the file was changed; None for what is no file."""
     try:
@@ -144,7 +161,7 @@ class ReasoningCodeTask(CodeTask):
     __slots__ = ()
 
     def prompt(self, tokenizer: Any, problem: CodeProblem) -> Prompt:
-        return prompts.reasoning(tokenizer, problem)
+        return replace(prompts.reasoning(tokenizer, problem), notes=problem.notes)
 
     def extract(self, prompt: Prompt, answer: str) -> str:
         return extract_program(answer, stop=self.stop, thinks=True)

@@ -251,6 +251,23 @@ def test_a_configuration_alone_makes_the_task(tmp_path: Path) -> None:
     assert not {prompt.id for prompt in train} & {prompt.id for prompt in heldout}
 
 
+def test_the_split_of_a_row_holds(tmp_path: Path) -> None:
+    rows = [
+        {**ROW, "id": id, "split": split} for id, split in zip("abcd", ("train", "test", "heldout", None), strict=True)
+    ]
+    task = RewardTask(f"{FILE}:trl_words", rows, given=RewardOptions(style="trl"))
+    assert [[prompt.id for prompt in prompts(task, split)] for split in ("train", "heldout")] == [
+        ["a", "d"],
+        ["b", "c"],
+    ]
+    task = RewardTask(f"{FILE}:trl_words", rows, rows[1:2], given=RewardOptions(style="trl"))
+    found = task.prompts(Characters(), "train")
+    assert [p.id if isinstance(p, Prompt) else p.reason for p in found] == ["a", *["heldout by its own split"] * 2, "d"]
+    wrong = RewardTask(f"{FILE}:trl_words", [{**ROW, "split": "dev"}], given=RewardOptions(style="trl"))
+    with pytest.raises(ConfigError, match="row 1: a row's split is one of train"):
+        prompts(wrong)
+
+
 def test_the_rows_may_be_those_that_a_split_file_names(tmp_path: Path) -> None:
     (tmp_path / "rows.jsonl").write_text("".join(json.dumps({**ROW, "id": id}) + "\n" for id in "abcd"))
     chosen = [("c", "train"), ("a", "heldout"), ("b", "dropped"), ("d", "train"), ("x", "train"), ("c", "train")]

@@ -262,10 +262,10 @@ def test_a_split_file_is_known_by_its_first_row_without_reading_the_rest(
 def test_a_division_by_hash_does_not_depend_on_the_order(tmp_path: Path) -> None:
     path = jsonl(tmp_path / "many.jsonl", *({**OWN, "id": f"p{i}", "statement": f"s{i}"} for i in range(300)))
     problems = load_problems(path).problems
-    train, heldout = splits.divide(problems)
+    train, heldout = splits.divide(problems, Judging(), "data.train")
     assert 15 <= len(heldout) <= 45
     assert {p.id for p in train} | {p.id for p in heldout} == {p.id for p in problems}
-    assert {p.id for p in splits.divide(problems[::-1])[1]} == {p.id for p in heldout}
+    assert {p.id for p in splits.divide(problems[::-1], Judging(), "data.train")[1]} == {p.id for p in heldout}
 
 
 def test_a_folder_that_may_not_be_read_is_bad_input(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -166,8 +166,8 @@ def test_only_training_problems_lose_tests_and_each_file_is_read_once(
     tmp_path: Path, how: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     files: list[Path] = []
-    read = sources._read_bytes
-    monkeypatch.setattr(sources, "_read_bytes", lambda path, field: files.append(path) or read(path, field))
+    read = sources._file
+    monkeypatch.setattr(sources, "_file", lambda path, field: files.append(path) or read(path, field))
     tests = [{"input": f"[{'1' * n}]", "output": "1"} for n in range(1, 31)]
     rows = tmp_path / "rows.jsonl"
     rows.write_text("".join(json.dumps({**row, "tests": tests}) + "\n" for row in ROWS))

@@ -24,7 +24,7 @@ def rows(good: int, bad: int, too_long: int = 0) -> PromptSplit:
 def test_prompts_that_are_too_long_are_left_out_with_their_place_and_length() -> None:
     intake = filter_prompts([prompt("1"), prompt("2", 11), prompt("3", 10)], 10)
     assert [p.id for p in intake.prompts] == ["1", "3"]
-    assert intake.left_out == (LeftOut("rows.jsonl:2", "prompt too long", "11 tokens, model.prompt_tokens=10"),)
+    assert intake.left_out == (LeftOut("rows.jsonl:2", "prompt too long", "11 tokens, model.prompt_tokens=10", True),)
     assert (intake.rows, intake.bad) == (3, 0)
 
 
