@@ -76,8 +76,11 @@ class Unit:
 _PLAIN: Final = LanguageHarness("its process has ended with exit code 0")
 
 
-def compose(language: Language, problem: Problem, program: str | ProgramLayout, case: Case) -> Unit:
-    """Compose the compilation of a program for a problem (of the cases only an assert's is part of it).
+def compose(
+    language: Language, problem: Problem, program: str | ProgramLayout, case: Case, *, decides: bool = False
+) -> Unit:
+    """Compose the compilation of a program for a problem (of the cases only an assert's is part of it), or of a checker
+    or an interactor.
 
     Raises ToolchainMissing, and Misnamed where the program is at fault.
     """
@@ -94,9 +97,10 @@ def compose(language: Language, problem: Problem, program: str | ProgramLayout, 
     beneath = not harness.test_file or (bool(harness.after) and _is_inside(test))
     after = _beneath(harness, problem, layout.source, test).replace(_TOKEN, token) if beneath else ""
     text = harness.before + source + after
+    chance = language.chance if decides else ()
     ours = [
         (name, content.replace(_TOKEN.encode(), token.encode()))
-        for name, content in _read((*language.compile_files, *harness.files))
+        for name, content in _read((*language.compile_files, *harness.files, *chance))
     ]
     # An interpreter's artefact is the source itself, beside which it finds the other files by their names.
     interpreted = language.artifact == language.source
@@ -112,7 +116,7 @@ def compose(language: Language, problem: Problem, program: str | ProgramLayout, 
     texts = [text] if len(layout.compiled) == 1 else [text for name, text in layout.files if name in layout.compiled]
     artifact = layout.main if interpreted else language.artifact
     more = (part for words, part in language.asked_for if any(word in text for word in words for text in texts))
-    argv = _compiler_argv(language, (*language.compile, *harness.compile, *more), layout, artifact)
+    argv = _compiler_argv(language, (*language.compile, *harness.compile, *chance, *more), layout, artifact)
     wants_header = bool(language.header) and any(language.header in text for text in texts)
     beside = tests if interpreted else ()
     return Unit(language, harness, (*files.items(), *ours), argv, wants_header, artifact, beside)

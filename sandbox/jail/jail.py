@@ -60,13 +60,15 @@ class Jail:
         root_files: str | None = None,
         network: bool = False,
         links: Mapping[str, str] | None = None,
+        fixed_hashes: bool = True,
     ) -> None:
         """Start the jail.
 
         Raises IsolationUnavailable when the machine cannot isolate as requested; `auto` never means C. `packages` of
         this interpreter (("numpy",)) are imported once, for every Python program, and make each run slower; a mapping
         is the result of `find_packages`. Raises ToolchainMissing for a package that is not installed. `shared` is a
-        directory that every run sees read-only, at `self.shared` (None where that is not possible).
+        directory that every run sees read-only, at `self.shared` (None where that is not possible). `fixed_hashes`:
+        texts have the same hashes in every run in Python; otherwise the jail has a secret of its own.
 
         `readable` paths are seen read-only where they are. Tier A only: `root_files`, a directory whose content is seen
         in the place of the machine's tools; `links`, names at the top ("/app") that lead to names in the work
@@ -81,7 +83,7 @@ class Jail:
         self.runs = 0
         self.broken = False
         self.run_dir = run_dir
-        self._partner: Jail | None = None
+        self._partners: dict[bool, Jail] = {}
         self._under_way: deque[Sent] = deque()
         refused, own = [], toolchain.roots() if root_files is None else ()
         for tier in TIERS if isolation == "auto" else (isolation,):
@@ -90,7 +92,7 @@ class Jail:
             show: dict[str, Any] = {"packages": self._packages, "shared": shared, "roots": (*own, *readable)}
             show |= {"root_files": root_files, "network": network, "links": dict(links or {})}
             try:
-                self._tree = Tree(tier, run_dir, work_bytes, show)
+                self._tree = Tree(tier, run_dir, work_bytes, show, fixed_hashes=fixed_hashes)
                 break
             except IsolationUnavailable as error:
                 refused.append(str(error))
@@ -112,26 +114,26 @@ class Jail:
         """Name of the jail's cgroup, if it has one."""
 
     def pids(self) -> tuple[int, ...]:
-        """The first processes of the jail and of its partner; all others descend from them."""
-        return (self.process.pid, *(self._partner.pids() if self._partner is not None else ()))
+        """The first processes of the jail and of its partners; all others descend from them."""
+        return (self.process.pid, *(pid for partner in self._partners.values() for pid in partner.pids()))
 
-    def partner(self) -> Jail:
+    def partner(self, *, fixed_hashes: bool = True) -> Jail:
         """A second jail of the same tier, for a program that runs beside the judged one.
 
         Started on first use, closed with this one.
         """
-        if self._partner is not None and self._partner.broken:
-            self._partner.close()
-            self._partner = None
-        if self._partner is None:
-            self._partner = Jail(
+        if fixed_hashes in self._partners and self._partners[fixed_hashes].broken:
+            self._partners.pop(fixed_hashes).close()
+        if fixed_hashes not in self._partners:
+            self._partners[fixed_hashes] = Jail(
                 self.tier,
                 run_dir=self.run_dir,
                 work_bytes=self.work_bytes,
                 packages=self._packages,
                 shared=self.shared_from,
+                fixed_hashes=fixed_hashes,
             )
-        return self._partner
+        return self._partners[fixed_hashes]
 
     def run(self, run: JailedRun, *, cancel_fd: int | None = None) -> RunResult:
         """Run to the end.
@@ -244,8 +246,8 @@ class Jail:
 
     def close(self) -> None:
         """End the jail and all its processes, within a few seconds. Safe to call twice."""
-        if self._partner is not None:
-            self._partner.close()
+        for partner in self._partners.values():
+            partner.close()
         if self.listener is not None:
             self.listener.close()
         self._tree.close()

@@ -19,7 +19,7 @@ _KEPT: Final = ("TMPDIR", "CARGO_HOME", "RUSTUP_HOME", "RUSTUP_TOOLCHAIN")
 
 
 def start_process(
-    module: str, arguments: list[str], fds: list[int], *, stdout: int = DEVNULL, seed_hashes: bool = False
+    module: str, arguments: list[str], fds: list[int], *, stdout: int = DEVNULL, fixed_hashes: bool = False
 ) -> Popen[bytes]:
     """`sandbox.<module>.main()` in a new session, with `arguments` in sys.argv[1:] and `fds`, above 2, kept open.
 
@@ -35,7 +35,7 @@ def start_process(
     ours = environment.current()
     # With LD_BIND_NOW, or each fork would resolve its symbols again, and copy the tables for it.
     theirs = {"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8", "LD_BIND_NOW": "1"}
-    if seed_hashes:
+    if fixed_hashes:
         theirs["PYTHONHASHSEED"] = "0"  # the order of a set must be the same in every run
     theirs["SANDBOX_PATH"] = ours.get("SANDBOX_PATH", ours.get("PATH", ""))  # where tools are found
     theirs |= {name: ours[name] for name in _KEPT if name in ours}

@@ -35,13 +35,16 @@ _POLL_S_MAX: Final = 1e6  # poll counts milliseconds in an int; the longest limi
 class Tree:
     """The processes of one jail, its directory and its cgroup."""
 
-    def __init__(self, tier: str, run_dir: str | None, work_bytes: int, show: dict[str, Any]) -> None:
+    def __init__(
+        self, tier: str, run_dir: str | None, work_bytes: int, show: dict[str, Any], *, fixed_hashes: bool
+    ) -> None:
         """Start the processes.
 
         Raises IsolationUnavailable, WorkerDied, Starved, SandboxError when the machine has no resources left.
         """
         self._buffer = bytearray(_MESSAGE_MAX)
         self._unread: deque[dict[str, Any]] = deque()
+        self._fixed_hashes = fixed_hashes
         try:
             ready = self._start(tier, run_dir, work_bytes, show)
         except OSError as error:
@@ -68,7 +71,7 @@ class Tree:
                 tail = [str(theirs.fileno()), tier, self.directory, str(os.getpid()), str(work_bytes)]
                 tail += [json.dumps({**show, "group": self.group}), "given" if run_dir else "own"]
                 self.guarded = tail[-1] == "own"
-                self.process = start_process("zygote.zygote", tail, [theirs.fileno()], seed_hashes=True)
+                self.process = start_process("zygote.zygote", tail, [theirs.fileno()], fixed_hashes=self._fixed_hashes)
                 undo.callback(self._end)
             ready, fds = self.receive(time.monotonic() + _START_S)
             self.listener = socket.socket(fileno=fds[0]) if fds else None

@@ -49,7 +49,7 @@ def run_apart(prepared: PreparedProgram, problem: Problem, case: Case, what: Apa
         with ExitStack() as ends:
             program_in, test_out = _pipe(ends)
             test_in, program_out = _pipe(ends)
-            test.start(patient, job={"kind": "ask", **asdict(what)}, pipes=(test_in, test_out))
+            test.start(patient, job={"kind": "ask", "chance": None, **asdict(what)}, pipes=(test_in, test_out))
             prepared.start(limits, job={"kind": "serve"}, pipes=(program_in, program_out))
         done, frame = prepared.finish()
         try:

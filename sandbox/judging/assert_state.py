@@ -1,6 +1,6 @@
 """Tell whether a test sees what only one process has once: two processes would each have their own.
 
-the preamble's state     variables and class attributes that change, names that the test binds anew
+the preamble's state     variables and class attributes that change or are drawn, names that the test binds anew
 the interpreter's state  the context of decimals, what an exception was raised from
 the test's iterators     the program takes some of the items, and the test goes on with the rest
 """
@@ -32,6 +32,11 @@ _MADE_FIXED: Final = frozenset(
 _MADE_CHANGING: Final = frozenset(
     {"list", "dict", "set", "bytearray", "deque", "defaultdict", "Counter", "OrderedDict", "count", "cycle", "iter"}
 )
+_CHANCE: Final = frozenset(
+    {"random", "randint", "randrange", "getrandbits", "uniform", "gauss", "choice", "choices", "sample", "shuffle"}
+    | {"secrets", "uuid1", "uuid4", "urandom", "time", "time_ns", "monotonic", "perf_counter", "now", "today", "getpid"}
+)
+"""What is another in each process."""
 _ITERATORS: Final = frozenset(
     {"iter", "map", "filter", "zip", "reversed", "enumerate", "count", "cycle", "repeat", "chain", "islice"}
     | {"accumulate", "starmap", "takewhile", "dropwhile", "product", "permutations", "combinations", "pairwise"}
@@ -43,6 +48,10 @@ def needs_one_process(whole: list[ast.stmt], above: list[ast.stmt]) -> bool:
     nodes = [node for part in whole for node in ast.walk(part)]
     names = {name for node in nodes for name in _names_of(node)}
     return bool(names & _INTERPRETERS) or _shares_state(whole, above) or _goes_on(nodes)
+
+
+def _names_in(part: ast.AST) -> set[str]:
+    return {name for node in ast.walk(part) for name in _names_of(node)}
 
 
 def _names_of(node: ast.AST) -> Iterator[str]:
@@ -59,7 +68,9 @@ def _shares_state(whole: list[ast.stmt], above: list[ast.stmt]) -> bool:
     nodes = [node for part in (*above, *whole) for node in ast.walk(part)]
     state = {name for node in nodes for name in _changed_by(node)} & bound
     for node in plain:
-        if isinstance(node, ast.Assign | ast.AnnAssign | ast.AugAssign) and not _is_fixed(node.value):
+        if isinstance(node, ast.Assign | ast.AnnAssign | ast.AugAssign) and not (
+            _is_fixed(node.value) and _CHANCE.isdisjoint(_names_in(node))
+        ):
             state |= bound_by(node)
     reached = [node for part in _reached(whole, plain) for node in ast.walk(part)]
     used = {node.id for node in reached if isinstance(node, ast.Name)}

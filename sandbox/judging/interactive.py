@@ -160,9 +160,9 @@ class _Talk:
 
 
 def run_interactive(
-    prepared: PreparedProgram, judge: referee.Referee, limits: Limits, case: Case
+    prepared: PreparedProgram, judge: referee.Referee, limits: Limits, case: Case, job: Frame | None = None
 ) -> tuple[RunResult, Decision, Excerpt | None]:
-    """Return the program's run, the decision, and what the program said.
+    """Return the program's run, the decision, and what the program said. `job`: further input of its harness.
 
     Raises CompileError for the program's source, CheckerError for the interactor, SandboxError for us.
 
@@ -178,7 +178,7 @@ def run_interactive(
     with ExitStack() as stack:
         talk = _set_up(stack, prepared, judge, limits)
         said = talk.said.copy = ExcerptWriter()
-        mine = {"arguments": case.arguments, "files": encode_files(case.files)}
+        mine = {"arguments": case.arguments, "files": encode_files(case.files), "job": job}
         threads: list[threading.Thread] = []
         try:
             threads.append(talk.interactor.start(judge.prepared, talk.patient, **judge.how(case), files=theirs))

@@ -112,7 +112,8 @@ class Judge:
         program = problem.checker or problem.interactor
         if program is None:
             return None
-        prepared = PreparedProgram(self.jail.partner(), self.builder, program, cancel_fd=self.cancel_fd)
+        jail = self.jail.partner(fixed_hashes=False)
+        prepared = PreparedProgram(jail, self.builder, program, decides=True, cancel_fd=self.cancel_fd)
         return Referee(prepared, problem, "checker" if problem.checker else "interactor")
 
     def _run_cases(
@@ -336,7 +337,7 @@ def run_all_passes(problem: Problem, prepared: PreparedProgram, referee: Referee
     runs: list[CaseResult] = []
     for left in reversed(range(problem.passes)):
         referee.left = left
-        runs.append(case_result(index, *_pass(problem, prepared, referee, case)))
+        runs.append(case_result(index, *_pass(problem, prepared, referee, case, len(runs))))
         following = referee.feedback.pop(NEXT_PASS, None) if runs[-1].verdict is Verdict.AC else None
         if following is None:
             return _together(runs, referee)
@@ -346,11 +347,12 @@ def run_all_passes(problem: Problem, prepared: PreparedProgram, referee: Referee
 
 
 def _pass(
-    problem: Problem, prepared: PreparedProgram, referee: Referee, case: Case
+    problem: Problem, prepared: PreparedProgram, referee: Referee, case: Case, number: int
 ) -> tuple[RunResult, Decision, Excerpt | bytes | None]:
+    job: Frame = {"chance": number}  # of the program, which would repeat itself
     if problem.kind == "interactive":
-        return interactive.run_interactive(prepared, referee, problem.limits, case)
-    prepared.start_case(problem.limits, case)
+        return interactive.run_interactive(prepared, referee, problem.limits, case, job)
+    prepared.start_case(problem.limits, case, job=job)
     done, frame = prepared.finish()
     ending = decide_ending(done, frame, problem.limits, prepared.language)
     return done, ending or referee.check(case, done.stdout), done.stdout

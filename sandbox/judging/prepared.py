@@ -41,12 +41,20 @@ class PreparedProgram:
     layout: ProgramLayout
 
     def __init__(
-        self, jail: Jail, builder: Builder, program: Program, problem: Problem = _ALONE, *, cancel_fd: int | None = None
+        self,
+        jail: Jail,
+        builder: Builder,
+        program: Program,
+        problem: Problem = _ALONE,
+        *,
+        decides: bool = False,
+        cancel_fd: int | None = None,
     ) -> None:
+        """`decides`: it is a checker or an interactor, whose chance is a secret."""
         self.jail, self.builder, self.cancel_fd = jail, builder, cancel_fd
         self.language = find_language(program.language)
         self.program = program
-        self.problem = problem
+        self.problem, self.decides = problem, decides
         self.unit: units.Unit | None = None
         self.artefact = b""
         self.code = -1
@@ -72,7 +80,7 @@ class PreparedProgram:
     def build(self, case: Case) -> None:
         """Compile the program, an assert problem's together with the test of the case. No run may be in progress."""
         try:
-            self.unit = units.compose(self.language, self.problem, self.layout, case)
+            self.unit = units.compose(self.language, self.problem, self.layout, case, decides=self.decides)
         except Misnamed as error:
             raise CompileError(str(error)) from error
         build = self.builder.build(self.jail, self.unit, cancel_fd=self.cancel_fd)
@@ -96,10 +104,12 @@ class PreparedProgram:
         self.start(limits, stdin, **how)
         return self.finish(cancel_fd=cancel_fd)
 
-    def start_case(self, limits: Limits, case: Case, *, left: int = 0, hold: bool = False) -> None:
+    def start_case(
+        self, limits: Limits, case: Case, *, job: Frame | None = None, left: int = 0, hold: bool = False
+    ) -> None:
         """Queue a run on a stdio case's input, with its arguments and files; see `start`."""
-        files = encode_files(case.files)
-        self.start(limits, encode_text(case.input), arguments=case.arguments, files=files, left=left, hold=hold)
+        how: dict[str, Any] = {"arguments": case.arguments, "files": encode_files(case.files)}
+        self.start(limits, encode_text(case.input), **how, job=job, left=left, hold=hold)
 
     def start(
         self,

@@ -114,6 +114,8 @@ class Language:
     """`Program.entry` names a class, no file."""
     compile_files: tuple[str, ...] = ()
     """Files of sandbox/languages/harness that every compilation needs."""
+    chance: tuple[str, ...] = ()
+    """Such files that are compiled with a checker or an interactor, so that nobody foresees its random numbers."""
     compile_limits: Limits = COMPILE_LIMITS
     compile_runtime: Runtime = Runtime()
     run: tuple[str, ...] = ()

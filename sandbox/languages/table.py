@@ -23,6 +23,7 @@ _NODE: Final = ("{node}", "--max-old-space-size={heap_mib}", "--stack-size={stac
 _WRAP: Final = "-Wl,--wrap=main"
 _GXX: Final = ("{g++}", "-O2", "-std=gnu++20", "-pthread", "-DONLINE_JUDGE", "-pipe", "-fmax-errors=5")
 _C_THREADS: Final = "sandbox_threads.c"
+_C_CHANCE: Final = "sandbox_chance.c"
 _C_ASKED_FOR: Final = ((("thread", "async", "omp", "execution"), _C_THREADS), (("omp",), "-fopenmp"))
 
 
@@ -105,6 +106,7 @@ _TABLE: Final = (
             *("-o", "{artifact}", "{source}", "-lm"),
         ),
         compile_files=(_C_THREADS,),
+        chance=(_C_CHANCE,),
         asked_for=_C_ASKED_FOR,
         run=("{artifact}",),
         harness={"assert": _c_assert("", "")},
@@ -146,6 +148,7 @@ _TABLE: Final = (
         package="g++ (Debian, Ubuntu: apt-get install g++)",
         compile=(*_GXX, "{linker}", "-o", "{artifact}", "{source}"),
         compile_files=(_C_THREADS,),
+        chance=(_C_CHANCE,),
         asked_for=_C_ASKED_FOR,
         run=("{artifact}",),
         harness={
@@ -352,6 +355,7 @@ _TABLE: Final = (
         see=("/usr/share/go-*",),
         package="Go (Debian, Ubuntu: apt-get install golang-go; or https://go.dev/dl)",
         compile=("{go}", "build", "-p=1", "-ldflags=-s -w", "-o", "{artifact}", "{source}"),
+        chance=("sandbox_chance.go",),
         compile_runtime=Runtime(threads=64),
         run=("{artifact}",),
         runtime=Runtime(threads=16),

@@ -27,7 +27,7 @@ from contextlib import suppress
 from typing import Any, Final, NoReturn
 
 from sandbox.compare import Unencodable, encode_lazy, encode_value
-from sandbox.pyharness import _answering, _apart, _ending, _wire
+from sandbox.pyharness import _answering, _apart, _chance, _ending, _wire
 
 JOB_FD, RESULT_FD, CODE_FD = 3, 4, 5
 NONCE_BYTES = 32
@@ -95,6 +95,8 @@ def run_job(codes: list[types.CodeType | None]) -> NoReturn:
             sys.argv += argv
         if digits := job.get("digits"):
             sys.set_int_max_str_digits(digits)
+        if "chance" in job:
+            _set_chance(job["chance"])
         loaded = codes.pop() or _load(job["source"], job.get("main", _MAIN))
         _close(CODE_FD)
         if isinstance(loaded, str):
@@ -116,7 +118,7 @@ def _fresh_interpreter() -> None:
         setattr(sys, f"__{name}__", stream)
     sys.argv = [_MAIN]
     sys.set_int_max_str_digits(0)
-    sys.modules["random"].seed(0)  # one program, one verdict: chance is the same in every run
+    _chance.fix_chance(0)  # one program, one verdict
     sys.setrecursionlimit, sys.getrecursionlimit = _set_recursion_limit, _get_recursion_limit
     builtins = sys.modules["builtins"].__dict__
     builtins["exit"] = Quitter("exit", "Ctrl-D (i.e. EOF)")
@@ -212,6 +214,11 @@ def _module(name: str, job: Job) -> dict[str, Any]:
         place = main.rpartition("/")[0]
         sys.path.insert(0, f"{_getcwd()}/{place}" if place else _getcwd())
     return module.__dict__
+
+
+def _set_chance(seed: int | None) -> None:
+    """Seed the generators; None: of a run that decides about a program."""
+    _chance.hide_chance() if seed is None else _chance.fix_chance(seed)
 
 
 def _set_up(job: Job, module: dict[str, Any]) -> None:

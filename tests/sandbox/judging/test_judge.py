@@ -151,7 +151,9 @@ def test_a_file_that_is_too_large_for_a_compiler_is_a_limit(
     judge: Judge, monkeypatch: pytest.MonkeyPatch, said: str, cause: str
 ) -> None:
     argv = ("/bin/sh", "-c", 'printf "%s" "$0" >&2; exit 4', said)
-    monkeypatch.setattr("sandbox.build.units.compose", lambda *args: dataclasses.replace(compose(*args), argv=argv))
+    monkeypatch.setattr(
+        "sandbox.build.units.compose", lambda *args, **how: dataclasses.replace(compose(*args, **how), argv=argv)
+    )
     done = stdio(judge, "int main() {}", ("", "1"), language="c")
     assert (done.verdict, done.compile_cause, said in done.compile_log) == (Verdict.CE, cause, True)
 
