@@ -173,3 +173,11 @@ async def test_what_a_failed_program_printed_comes_back_from_the_workers_short_a
     assert (failed.got.size, failed.got.whole) == (256 << 15, False)
     assert len(json.dumps(first.to_json())) < 10_000
     assert all(case.got is None for case in (await pool.judge(SUM, RIGHT)).cases)
+
+
+@pooled(1)
+async def test_a_limit_that_the_machine_cannot_give_is_told_once(pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sandbox.pool.pool.memory_bytes", lambda: 400 << 20)
+    with pytest.warns(RuntimeWarning, match="a program of up to 512 MiB: more than the 400 MiB"):
+        await pool.judge(SUM, RIGHT)
+    assert (await pool.judge(SUM, WRONG)).verdict is Verdict.WA
