@@ -85,14 +85,15 @@ class Jail:
         self.run_dir = run_dir
         self._partners: dict[bool, Jail] = {}
         self._under_way: deque[Sent] = deque()
-        refused, own = [], toolchain.roots() if root_files is None else ()
+        own = toolchain.roots() if root_files is None else ()
+        show: dict[str, Any] = {"packages": self._packages, "roots": (*own, *readable), "root_files": root_files}
+        show |= {"network": network, "links": dict(links or {})}
+        refused = []
         for tier in TIERS if isolation == "auto" else (isolation,):
             if tier == "B" and shared and os.geteuid() == 0 and not uids.may_enter(shared):
                 shared = None  # its programs have another uid
-            show: dict[str, Any] = {"packages": self._packages, "shared": shared, "roots": (*own, *readable)}
-            show |= {"root_files": root_files, "network": network, "links": dict(links or {})}
             try:
-                self._tree = Tree(tier, run_dir, work_bytes, show, fixed_hashes=fixed_hashes)
+                self._tree = Tree(tier, run_dir, work_bytes, {**show, "shared": shared}, fixed_hashes=fixed_hashes)
                 break
             except IsolationUnavailable as error:
                 refused.append(str(error))

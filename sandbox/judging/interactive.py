@@ -40,6 +40,7 @@ from sandbox.core import Case, Excerpt, ExcerptWriter, Limits, Verdict
 from sandbox.errors import Cancelled, CheckerError, SandboxError, Starved
 from sandbox.jail import WALL_STRETCH, Jail, RunResult
 from sandbox.judging import referee
+from sandbox.judging.frames import Frame
 from sandbox.judging.lanes import Lane, Outcome, Side
 from sandbox.judging.prepared import CompileError, PreparedProgram, encode_files
 from sandbox.judging.verdicts import Decision, check_beside, decide_ending
