@@ -78,15 +78,13 @@ class Jail:
         if isolation not in ("auto", *TIERS, "C"):
             raise IsolationUnavailable(f"isolation={isolation!r} is unknown; use auto, A, B or C")
         self.work_bytes = work_bytes
-        self._packages = find_packages(packages)
-        self.shared_from = shared
+        self._packages, self.shared_from = find_packages(packages), shared
         self.runs = 0
-        self.broken = False
-        self.run_dir = run_dir
+        self.broken, self.run_dir = False, run_dir
         self._partners: dict[bool, Jail] = {}
         self._under_way: deque[Sent] = deque()
-        own = toolchain.roots() if root_files is None else ()
-        show: dict[str, Any] = {"packages": self._packages, "roots": (*own, *readable), "root_files": root_files}
+        roots = (*(toolchain.roots() if root_files is None else ()), *readable)
+        show: dict[str, Any] = {"packages": self._packages, "roots": roots, "root_files": root_files}
         show |= {"network": network, "links": dict(links or {})}
         refused = []
         for tier in TIERS if isolation == "auto" else (isolation,):

@@ -35,7 +35,7 @@ def test_a_tier_that_is_not_to_be_had_is_refused_with_a_way_out() -> None:
 def test_auto_never_falls_to_the_tier_that_does_not_isolate(monkeypatch: pytest.MonkeyPatch) -> None:
     tried: list[str] = []
 
-    def refuse(tier: str, *_: object) -> None:
+    def refuse(tier: str, *_: object, **__: object) -> None:
         tried.append(tier)
         raise IsolationUnavailable(f"tier {tier}: no")
 
