@@ -77,14 +77,15 @@ def become(given: list[Any]) -> Following:
     return turn(request, fds, setting)
 
 
-def take_on(work: str, uid: int, library: int, dies: bool) -> None:
+def take_on(parent: str, work: str, uid: int, library: int, dies: bool) -> None:
     """Become a Python program, with its streams in place and the steps that are done once per template.
 
     Its names are those of this module, because each further object is one more page that a fork must copy.
     """
     _setsid()
-    _chdir(work)
+    _chdir(parent)  # which may lie in a directory of root's; the program's own in it is closed to us
     _setresuid(uid, uid, uid)
+    _chdir(work)
     if dies:
         _die_with_parent()
     _let_watch()

@@ -74,10 +74,12 @@ def confine_program(how: Confinement, streams: Sequence[int], *, tool: str = "")
     a toolchain.
     """
     os.setsid()
-    os.chdir(how.work)
+    parent, work = os.path.split(how.work)
+    os.chdir(parent)  # which may lie in a directory of root's; the program's own in it may be closed to us
     for target, fd in enumerate(streams):
         os.dup2(fd, target)
     _drop_identity(how, tool)
+    os.chdir(work)
     if how.tier != "A":  # in tier A they die with pid 1
         linux.die_with_parent()  # after the uid change, which clears it
 

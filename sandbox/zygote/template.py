@@ -226,7 +226,7 @@ def _plan_spare(setting: ChildSetup, ends: _Ends, code: types.CodeType | None) -
     os.closerange(0, STREAMS)  # where a run's descriptors will lie, as they are the lowest
     _runner.make_ready()
     _held.extend((ends, setting))
-    return _await_python, [*ends, setting, (how.work, how.uid, how.library, how.tier != "A"), [code]]
+    return _await_python, [*ends, setting, (*os.path.split(how.work), how.uid, how.library, how.tier != "A"), [code]]
 
 
 def _spawn_all(request: Request, fds: list[int], setting: ChildSetup, ends: _Ends) -> None:

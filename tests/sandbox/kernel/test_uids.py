@@ -9,14 +9,19 @@ import sys
 import textwrap
 from collections.abc import Iterator
 from contextlib import suppress
+from pathlib import Path
 
 import pytest
 from places import ROOT
 from tiers import jail_of
+from toolchains import is_installed, need
 
+from sandbox.build import Builder
 from sandbox.core import Case, Limits, Problem, Program, Verdict
+from sandbox.jail import Jail
 from sandbox.judging import Judge
 from sandbox.kernel import uids
+from sandbox.languages import toolchain
 
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root has uids to give")
 
@@ -91,5 +96,23 @@ def test_as_root_in_tier_b_no_program_keeps_a_capability(tiered_judge: Judge) ->
     problem = Problem("p", "stdio", (Case("", "ok"),) * 3, limits=Limits(cpu_s=5, wall_s=60))
     done = tiered_judge.judge(problem, Program(source))
     assert done.verdict is Verdict.AC, done.cases
+    if not is_installed("javascript"):
+        return
     looks = "try { require('fs').statSync('/root/.'); console.log('seen') } catch (e) { console.log('ok') }"
     assert tiered_judge.judge(problem, Program(looks, "javascript")).verdict is Verdict.AC
+
+
+@as_root
+@pytest.mark.parametrize(
+    ("language", "source"), [("python", "print('ok')"), ("c", '#include <stdio.h>\nint main(void) { puts("ok"); }')]
+)
+def test_as_root_a_program_runs_often_where_no_toolchain_is_closed_to_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, language: str, source: str
+) -> None:
+    """Then a jail keeps no right to read what is closed, and a work directory is the program's alone."""
+    need(language)
+    monkeypatch.setattr(toolchain, "roots", lambda: ())
+    problem = Problem("p", "stdio", (Case("", "ok"),) * 4, limits=Limits(cpu_s=5, wall_s=60))
+    with Jail("B") as jail:
+        done = Judge(jail, Builder(tmp_path / "builds")).judge(problem, Program(source, language))
+    assert (done.verdict, done.passed) == (Verdict.AC, 4), done.compile_log
