@@ -54,6 +54,7 @@ def test_every_filter_leaves_out_what_it_is_for_and_counts_it(tmp_path: Path) ->
         row("wrong", reference="def inc(n):\n    return n\n"),
         row("wrong in a short test", tests=[*TESTS, *LARGE], reference="def inc(n):\n    return n + 1 if n else 7\n"),
         row("bare", reference=None),
+        row("held", statement="Held.", split="test"),
         {"id": "odd", "kind": "quiz", "statement": "?", "tests": []},
     )
     against = jsonl(tmp_path / "eval.jsonl", row("e", statement=LONG))
@@ -66,11 +67,13 @@ def test_every_filter_leaves_out_what_it_is_for_and_counts_it(tmp_path: Path) ->
         "wrong": prepare.REJECTED,
         "wrong in a short test": prepare.REJECTED,
         "bare": "train",
+        "held": prepare.HELD_OUT,
     }
     assert {reason: entry["count"] for reason, entry in counts["left_out"].items()} == {
         prepare.FEW_TESTS: 1,
         prepare.TWICE: 1,
         prepare.EVALUATED: 1,
+        prepare.HELD_OUT: 1,
         prepare.REJECTED: 2,
         "malformed": 1,
     }

@@ -82,6 +82,10 @@ def test_a_row_that_gave_no_prompt_is_a_finding_and_what_may_be_meant_so_is_a_no
     torn = replace(noted, left_out=(LeftOut("rows.jsonl:9", "malformed", "has no tests"),))
     assert not torn.clean
     assert torn.rows()[1]["findings"] == ["left out: malformed"]
+    chosen = replace(noted, left_out=(LeftOut("rows.jsonl:9", "tests missing", by_choice=True),))
+    assert (chosen.clean, chosen.rows()[1]["notes"]) == (True, ["left out: tests missing"])
+    remarked = check(replace(prompt("1", "AC"), notes=("with weight, which has no effect",)))
+    assert (remarked.clean, remarked.rows()[0]["notes"]) == (True, ["with weight, which has no effect"])
     assert (torn.rows()[1]["place"], torn.rows()[1]["message"]) == ("rows.jsonl:9", "has no tests")
 
 

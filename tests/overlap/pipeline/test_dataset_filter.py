@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from overlap.core import LeftOut, Prompt
@@ -26,6 +28,15 @@ def test_prompts_that_are_too_long_are_left_out_with_their_place_and_length() ->
     assert [p.id for p in intake.prompts] == ["1", "3"]
     assert intake.left_out == (LeftOut("rows.jsonl:2", "prompt too long", "11 tokens, model.prompt_tokens=10", True),)
     assert (intake.rows, intake.bad) == (3, 0)
+
+
+def test_notes_on_rows_that_are_used_are_counted_and_rows_left_out_by_choice_are_no_bad_ones() -> None:
+    noted = [replace(prompt(id), notes=("with weight, which has no effect",)) for id in "12"]
+    chosen = LeftOut("rows.jsonl:9", "heldout by its own split", by_choice=True)
+    intake = filter_prompts([*noted, prompt("3"), chosen, chosen], 10)
+    assert intake.noted() == ["2 with weight, which has no effect, first rows.jsonl:1"]
+    assert (intake.rows, intake.bad, intake.lines(bad=True)) == (5, 0, [])
+    check_splits({"train": intake}, 0, "rows.jsonl")
 
 
 def test_reasons_are_counted_the_most_frequent_first_and_each_shows_its_first_row() -> None:
