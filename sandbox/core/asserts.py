@@ -75,12 +75,14 @@ def _passed_last(tree: ast.Module) -> set[str]:
 def _globals(table: symtable.SymbolTable) -> Iterator[tuple[str, bool]]:
     """Global names of the code, each with whether it is bound there, or else used."""
     top = table.get_type() == "module"
-    for symbol in table.get_symbols():
+    # Table.get_symbols looks through all inner scopes for each symbol.
+    for name, flags in table._table.symbols.items():  # type: ignore[attr-defined]
+        symbol = symtable.Symbol(name, flags, module_scope=top)
         if top or symbol.is_global():
             if symbol.is_assigned() or symbol.is_imported():
-                yield symbol.get_name(), True
+                yield name, True
             if symbol.is_referenced():
-                yield symbol.get_name(), False
+                yield name, False
     for child in table.get_children():
         yield from _globals(child)
 
@@ -142,20 +144,24 @@ def _may_run(tree: ast.AST) -> bool:
     Not those of unittest and pytest, which keep a failed assert to themselves; nor what stands under
     ``if __name__ == "__main__"``, for tests are no main module here.
     """
-    waiting, asleep, named = [("", tree)], list[tuple[set[str], ast.AST]](), set[str]()
+    waiting, asleep, named, awake = [("", tree)], dict[str, list[ast.AST]](), set[str](), set[ast.AST]()
     while waiting:
         inside, node = waiting.pop()
         if _may_fail(node) or not _RUNNERS.isdisjoint(written := _written(node)):
             return True
+        woken = [part for name in written for part in asleep.pop(name, ())]
         named |= written
         below = [] if _is_kept_back(node) else list(ast.iter_child_nodes(node))
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and not _is_run_by_decorator(node):
-            asleep += [({node.name, inside}, part) for part in node.body]
-            below = [part for part in below if part not in node.body]
+            body, names = set(node.body), {node.name, inside}
+            below = [part for part in below if part not in body]
+            if names & named:
+                woken += node.body
+            for name in names - named:
+                asleep.setdefault(name, []).extend(node.body)
         waiting += [(node.name if isinstance(node, ast.ClassDef) else inside, part) for part in below]
-        if not waiting:
-            waiting = [("", part) for names, part in asleep if names & named]
-            asleep = [(names, part) for names, part in asleep if not names & named]
+        waiting += [("", part) for part in woken if part not in awake]
+        awake.update(woken)
     return False
 
 

@@ -12,13 +12,11 @@ from starlette.types import Receive, Scope
 
 from sandbox.core import quoted
 from sandbox.serve.bounds import PYTHON_BYTES, Bounds
+from sandbox.serve.parsed_texts import count_values
 from sandbox.serve.service import Place
 
 VALUES: Final = 1_000_000
 """Of one body: more are parsed so slowly that every other client waits."""
-TEXT_VALUES: Final = 200_000
-"""Of one text inside a body that is JSON itself."""
-_MARKS: Final = (b",", b"[", b"{")
 _DISCARDED: Final = 2
 """A body of up to so many times the limit is read, and forgotten."""
 Json = dict[str, Any]
@@ -92,19 +90,6 @@ def parse_json(body: bytes) -> Json:
     if not isinstance(found, dict):
         raise Refused(400, f"the body must be a JSON object, not {type(found).__name__}")
     return found
-
-
-def count_values(body: bytes, most: int) -> int:
-    """How many values a JSON text has at most: what separates and opens them, outside of strings. 0 where they are
-    certainly no more than ``most``.
-    """
-    if sum(map(body.count, _MARKS)) <= most:
-        return 0
-    plain = body.replace(b"\\\\", b"").replace(b'\\"', b"")
-    if (quotes := plain.count(b'"')) > 2 * most:
-        return quotes // 2
-    outside = b"".join(plain.split(b'"')[::2])
-    return sum(map(outside.count, _MARKS))
 
 
 def check_python(where: str, text: str) -> None:

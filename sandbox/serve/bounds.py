@@ -14,8 +14,9 @@ JOBS_MAX: Final = 10_000
 """Of one request, in any format."""
 PYTHON_BYTES: Final = 256 << 10
 """Of the text of one problem that is parsed as Python: its asserts. Parsing it holds every other client up."""
-FENCES: Final = 10_000
-"""Of one answer."""
+LINES: Final = 1_000_000
+FENCES: Final = 100_000
+"""Of the answers in a request."""
 RUN_S_MAX: Final = 600.0
 """The longest time that a client may ask for one run, or for one call of a session."""
 MEMORY_BYTES: Final = 1024 * MIB

@@ -13,19 +13,16 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Final
+from typing import Any
 
 from sandbox.core import Problem
-from sandbox.errors import InvalidProblem
 from sandbox.pool import Pool
-from sandbox.serve.bounds import PYTHON_BYTES, RETRY_S, SESSION_LIMITS, Bounds
+from sandbox.serve.bounds import RETRY_S, SESSION_LIMITS, Bounds
 from sandbox.serve.counts import ServerCounts
 from sandbox.serve.kept_problems import KeptProblems
+from sandbox.serve.parsed_texts import check_texts
 from sandbox.serve.shared_counts import SharedCounts
 from sandbox.session import Sessions
-
-_NO_PYTHON: Final = frozenset(("input", "inputs", "output", "outputs", "expected"))
-"""Fields of a label whose texts are data of a program."""
 
 
 class Busy(Exception):
@@ -54,22 +51,6 @@ class Place:
                        f"{self.service.bounds.held_bytes} are held")  # fmt: skip
         self.bytes += count
         self.service.held_bytes += count
-
-
-def python_characters(given: Any) -> int:
-    """Characters of a problem or of a label that are parsed as Python: those of its asserts."""
-    match given:
-        case str():
-            return len(given)
-        case {"cases": list(cases), "kind": "assert"}:
-            return python_characters([case.get("input") for case in cases if isinstance(case, dict)])
-        case {"cases": list(), "kind": str()}:
-            return 0
-        case list():
-            return sum(map(python_characters, given))
-        case dict():
-            return sum(python_characters(part) for name, part in given.items() if name not in _NO_PYTHON)
-    return 0
 
 
 @dataclass(eq=False)
@@ -107,11 +88,10 @@ class Service:
 
     def problem(self, given: Any, make: Callable[[Any], Problem] = Problem.of) -> Problem:
         """The problem of a JSON object, or what ``make`` reads in another value. Equal ones give the same problem,
-        which is checked and sent to the pool once. Raises InvalidProblem, also where parsing its asserts would hold
-        every other client up.
+        which is checked and sent to the pool once. Raises InvalidProblem, also where parsing its texts would hold every
+        other client up.
         """
-        if (count := python_characters(given)) > PYTHON_BYTES:
-            raise InvalidProblem(f"{count} characters of asserts; a server parses at most {PYTHON_BYTES} of a problem")
+        check_texts(given)
         return self._problems.find(given, make)
 
     def problem_name(self, problem: Problem) -> str:

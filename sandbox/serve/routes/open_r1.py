@@ -26,9 +26,10 @@ from sandbox.core import SOURCE_BYTES_MAX, Problem, Program
 from sandbox.errors import InvalidProblem, SandboxError
 from sandbox.rewards import share_of_cases
 from sandbox.serve.answers import AsciiJson
-from sandbox.serve.bodies import TEXT_VALUES, Json, Refused, count_values, read_json
+from sandbox.serve.bodies import Json, Refused, read_json
 from sandbox.serve.bounds import JOBS_MAX, RUN_S_MAX, SESSION_LIMITS
 from sandbox.serve.openapi import post
+from sandbox.serve.parsed_texts import TEXT_VALUES, count_values
 from sandbox.serve.routes.shared import fields
 from sandbox.serve.routes.shared.gather import all_of
 from sandbox.serve.routes.shared.tracebacks import errors_of
@@ -41,6 +42,12 @@ OPENAPI: Final = {
 PYTHON: Final = frozenset({"python", "python3", "py"})
 CPU_S: Final = 5.0
 """Of each test, as in open-r1's grader."""
+_TEXTS: Final = re.compile(
+    r'^([ \t]*(?:code_snippet = |test_cases = json\.loads\())("(?:[^"\\\n]|\\[^\n])*")(?=\)?[ \t]*$)', re.MULTILINE
+)
+"""Program and tests of a grader, a line each."""
+_GRADER_CHARACTERS: Final = 64 << 10
+"""Of the rest of it."""
 _STARTS_PYTHON: Final = re.compile(r"python3|sys\.executable")
 
 
@@ -103,10 +110,16 @@ def taken_apart(script: str) -> tuple[str, list[Json]] | None:
     """Program and tests of a script that is open-r1's grader; None for another script. Raises InvalidProblem."""
     if "evaluate_code(code_snippet, test_cases)" not in script:
         return None
-    if count_values(script.encode("utf-8", "surrogatepass"), TEXT_VALUES) > TEXT_VALUES:
-        return None  # no grader, whose tests are one text: parsing it would hold every other client up
+    texts = dict[str, str]()
+
+    def apart(found: re.Match[str]) -> str:
+        texts[str(len(texts))] = found[2]
+        return f'{found[1]}"{len(texts) - 1}"'
+
+    if len(rest := _TEXTS.sub(apart, script)) > _GRADER_CHARACTERS:
+        return None  # parsing it would hold every other client up
     try:
-        tree = ast.parse(_dedented(script)).body
+        tree = ast.parse(_dedented(rest)).body
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return None
     match tree:
@@ -124,7 +137,12 @@ def taken_apart(script: str) -> tuple[str, list[Json]] | None:
         case _:
             return None
     try:
+        code, packed = (ast.literal_eval(texts[text]) if text in texts else text for text in (code, packed))
+        if count_values(packed.encode("utf-8", "surrogatepass"), TEXT_VALUES) > TEXT_VALUES:
+            return None
         tests = json.loads(packed)
+    except SyntaxError:
+        return None
     except (ValueError, RecursionError) as error:
         raise InvalidProblem(f"test_cases: are no JSON: {str(error)[:200]}") from None
     if not isinstance(tests, list) or not all(isinstance(test, dict) for test in tests):

@@ -21,7 +21,7 @@ from sandbox.serve.bodies import Json, Refused, read_json
 from sandbox.serve.openapi import post
 from sandbox.serve.routes.shared import fields
 from sandbox.serve.routes.shared.gather import all_of
-from sandbox.serve.routes.shared.labels import label_of, label_reward, reward_name
+from sandbox.serve.routes.shared.labels import check_answers, label_of, label_reward, reward_name
 from sandbox.serve.service import Service
 
 OPENAPI: Final = {
@@ -55,6 +55,7 @@ async def _openrlhf(service: Service, body: Json, name: str) -> Json:
         labels.append(label_of(service, f"labels[{n}]", label))
         await asyncio.sleep(0)  # others are answered between
     answers = [_answer(n, *pair) for n, pair in enumerate(zip(queries, prompts, strict=True))]
+    check_answers("query", answers)
     pairs = zip(answers, labels, strict=True)
     found = await all_of(label_reward(service, answer, label, name) for answer, label in pairs)
     rewards: Any = found[0] if len(found) == 1 else found

@@ -18,7 +18,7 @@ from sandbox.serve.answers import AsciiJson
 from sandbox.serve.bodies import read_json
 from sandbox.serve.openapi import post
 from sandbox.serve.routes.shared import fields
-from sandbox.serve.routes.shared.labels import label_of, label_reward, reward_name
+from sandbox.serve.routes.shared.labels import check_answers, label_of, label_reward, reward_name
 from sandbox.serve.service import Service
 
 OPENAPI: Final = {
@@ -32,7 +32,8 @@ def routes(service: Service) -> list[Route]:
 
     async def remote_rm(request: Request) -> Response:
         name, body = reward_name(request.query_params), await read_json(request)
-        label = label_of(service, "label", fields.given(body, "label"))
-        return AsciiJson(await label_reward(service, fields.text(body, "response"), label, name))
+        label, response = label_of(service, "label", fields.given(body, "label")), fields.text(body, "response")
+        check_answers("response", (response,))
+        return AsciiJson(await label_reward(service, response, label, name))
 
     return [Route("/remote_rm", remote_rm, methods=["POST"])]

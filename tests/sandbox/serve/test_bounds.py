@@ -195,6 +195,8 @@ async def test_a_page_of_another_site_is_refused(s: Served, host: str, origin: s
 
 
 LIST = "[" + ",".join("1" * 300_000) + "]"
+WIDE = "[" + ",".join("1" * 2_100_000) + "]"
+CALLED = {"id": "x", "kind": "function", "fn_name": "f"}
 MANY = {"cases": [{"input": f"assert f(1) == {LIST}"}], "id": "x", "kind": "assert", "fn_name": "f"}
 
 
@@ -204,6 +206,12 @@ MANY = {"cases": [{"input": f"assert f(1) == {LIST}"}], "id": "x", "kind": "asse
         ("/judge", {"problem": MANY, "program": "f = 1"}, 422),
         ("/test_program", {"program": "f = 1", "tests": [f"assert f(1) == {LIST}"]}, 422),
         ("/remote_rm", {"response": "```python\nf = 1\n```", "label": f"assert f(1) == {LIST}"}, 422),
+        ("/remote_rm", {"response": "", "label": {"ground_truth": LIST}}, 422),
+        ("/remote_rm", {"response": "\n" * 1_100_000, "label": "assert f(1)"}, 413),
+        ("/get_reward", {"query": ["```\n" * 60_000] * 2, "prompts": [""] * 2, "labels": ["assert f(1)"] * 2}, 413),
+        ("/judge", {"problem": CALLED | {"cases": [{"input": "[1]", "expected": WIDE}]}, "program": "f = 1"}, 422),
+        ("/judge", {"problem": CALLED | {"cases": [{"input": "[1]", "expected": "9" * 200_000}]}, "program": ""}, 422),
+        ("/remote_rm", {"response": "", "label": {"inputs": ["1\n" * 300_000], "outputs": ["1"], "fn_name": "f"}}, 422),
         ("/execute_batch", {"scripts": ["x = 1\n" * 1_000_000]}, 413),
         (
             "/submit",
@@ -229,7 +237,7 @@ MANY = {"cases": [{"input": f"assert f(1) == {LIST}"}], "id": "x", "kind": "asse
                     "language": "python",
                     "provided_data": {"test": [{"input": {"stdin": ""}, "output": {"stdout": "1"}}]},
                 },
-                "completion": "```\n" * 20_000,
+                "completion": "```\n" * 120_000,
             },
             413,
         ),
@@ -242,6 +250,14 @@ async def test_what_takes_long_to_parse_inside_of_a_text_is_refused(
     got = await s.ask(path, body)
     assert got.status == status
     assert "at most" in got.error or "more than" in got.error
+
+
+@served()
+async def test_long_data_is_no_python_wherever_it_stands_in_a_label(s: Served) -> None:
+    tests = {"inputs": ["1 " * 200_000], "outputs": [str(200_000)]}
+    answer = "```python\nprint(sum(map(int, input().split())))\n```"
+    for label in (tests, {"style": "rule", "ground_truth": json.dumps(tests)}, {"tests": json.dumps([tests])[1:-1]}):
+        assert (await s.ask("/remote_rm", {"response": answer, "label": label})).json == 1.0
 
 
 @served()

@@ -12,6 +12,7 @@ from serving import Served, served
 
 from sandbox.errors import WorkerDied
 from sandbox.kernel import uids
+from sandbox.serve.routes.open_r1 import taken_apart
 
 SUM = "print(sum(map(int, input().split())))"
 
@@ -131,3 +132,11 @@ def test_a_script_of_another_form_starts_python_or_the_answer_says_that_it_canno
             assert [each["text"] for each in found] == ["3.0", "0.0"], found
 
     check()
+
+
+def test_what_stands_beside_program_and_tests_of_a_grader_is_short_or_it_is_none() -> None:
+    one = script(SUM, [{"input": "3 4", "output": "7"}])
+    assert taken_apart(one) == (SUM, [{"input": "3 4", "output": "7"}])
+    assert taken_apart("x = 1\n" * 20_000 + one) is None
+    assert taken_apart(script("#" * 500_000 + '\n"', [])) == ("#" * 500_000 + '\n"', [])
+    assert taken_apart(one.replace('"print', '"\\xprint')) is None

@@ -19,9 +19,10 @@ from typing import Any, Final
 from sandbox.core import CaseResult, Judgement, Program, Verdict
 from sandbox.rewards import fence_tags, fenced_blocks
 from sandbox.serve.bodies import Json, Refused, check_python
-from sandbox.serve.bounds import FENCES, MEMORY_BYTES, RUN_S_MAX
+from sandbox.serve.bounds import MEMORY_BYTES, RUN_S_MAX
 from sandbox.serve.routes.sandbox_fusion import run_code
 from sandbox.serve.routes.shared import fields, runs
+from sandbox.serve.routes.shared.labels import check_answers
 from sandbox.serve.service import Service
 
 DATASETS: Final = ("CommonOJDataset", "HumanEvalDataset", "MBPPDataset")
@@ -118,8 +119,7 @@ def extracted(completion: str, language: str) -> tuple[str, str]:
     """The program in an answer by SandboxFusion's rule, and how it was found: the first closed block of the language,
     or else the first closed one; else one that never closes. An answer in Python without fences is the program itself.
     """
-    if completion.count("```") + completion.count("~~~") > FENCES:
-        raise Refused(413, f"completion: has more than {FENCES} fences")
+    check_answers("completion", (completion,))
     blocks, tags = list(fenced_blocks(completion)), fence_tags(language)
     for closed, kind in ((True, "fenced"), (False, "incomplete_fenced")):
         if found := [block for block in blocks if block.closed == closed]:

@@ -10,7 +10,8 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from sandbox.core import quoted
-from sandbox.serve.bodies import TEXT_VALUES, Json, Refused, count_values
+from sandbox.serve.bodies import Json, Refused
+from sandbox.serve.parsed_texts import TEXT_VALUES, count_values
 
 _MISSING: Final = object()
 

@@ -9,7 +9,7 @@ it, as `List`.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from sandbox.core import Judgement, Problem, Program
@@ -17,6 +17,7 @@ from sandbox.errors import InvalidProblem
 from sandbox.languages import find_language
 from sandbox.rewards import all_or_nothing, problem_of, program_of_answer, score, share_of_cases
 from sandbox.serve.bodies import Refused
+from sandbox.serve.bounds import FENCES, LINES
 from sandbox.serve.routes.shared import fields
 from sandbox.serve.service import Service
 
@@ -54,6 +55,15 @@ def _problem(label: Any) -> Problem:
     language, compare = fields.text(label, "language", "python"), fields.text(label, "compare", "tokens")
     problem = problem_of(tests, id="label", language=language, compare=compare)
     return problem if label.get("limits") is None else dataclasses.replace(problem, limits=label["limits"])
+
+
+def check_answers(where: str, answers: Iterable[str]) -> None:
+    """Raise Refused for answers whose fences take too long to be found."""
+    lines = fences = 0
+    for answer in answers:
+        lines, fences = lines + answer.count("\n"), fences + answer.count("```") + answer.count("~~~")
+        if lines > LINES or fences > FENCES:
+            raise Refused(413, f"{where}: more than {LINES} lines or {FENCES} fences; send less in a request")
 
 
 async def label_reward(service: Service, answer: str, label: Label, name: str) -> float:
