@@ -30,6 +30,8 @@ OPEN_PATHS: Final = frozenset({"/health"})
 """Answered without a token: they tell nothing of programs."""
 _PART_BYTES: Final = 256 << 10
 _OWN_NAME: Final = socket.gethostname().lower()
+_LOCAL: Final = (".localhost", ".local", ".internal", ".svc", ".home.arpa")
+"""Ends of names that the world's name servers have none of: Kubernetes', Docker's and clouds' own, a home's."""
 
 
 class Guard:
@@ -136,14 +138,14 @@ async def _until_gone(app: ASGIApp, scope: Scope, body: bytes, receive: Receive,
 def _check_source(scope: Scope, *, known: bool) -> None:
     """Raise Refused for a request that a web page of another site sent from a browser: by its Origin, or, where no
     token is asked for, by a Host that somebody else's name server may point here (DNS rebinding). Addresses, names
-    without a dot and this machine's own are nobody else's.
+    without a dot, this machine's own and those of a private network are nobody else's.
     """
     host, origin = (_header(scope, name).decode("latin-1").lower() for name in (b"host", b"origin"))
     if origin and origin.partition("://")[2] != host:
         raise Refused(403, f"origin={quoted(origin)}: pages of other sites may not ask this server")
     try:
         name = urlsplit(f"//{host}").hostname or ""
-        if not known and "." in name and name != _OWN_NAME and not name.endswith(".localhost"):
+        if not known and "." in name and name != _OWN_NAME and not name.removesuffix(".").endswith(_LOCAL):
             ipaddress.ip_address(name)
     except ValueError:
         way_out = "may be pointed here by anybody: ask by address or by a name without dots, or start it with --token"
