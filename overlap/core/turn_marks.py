@@ -15,6 +15,7 @@ Encode = Callable[[str], Sequence[int]]
 _STAND_IN = f"ovl7{secrets.token_hex(6)}"
 """Begins what stands for a mark while a template renders; no text can know it."""
 _HIDDEN = re.compile(rf"{_STAND_IN}n(\d+)e")
+_BARRED = re.compile(r"<([|\uff5c]).+\1>", re.DOTALL)
 _ASKED = "ovl7asked"
 
 
@@ -70,4 +71,9 @@ def _marks(tokenizer: Any) -> Iterator[str]:
             text = str(tokenizer.apply_chat_template(asked, tokenize=False, add_generation_prompt=True))
         except Exception:  # a template is a program of the checkpoint; who renders meets the same
             return
-        yield from (mark for mark in rest if mark in text and not (mark.isspace() or mark.isalnum()))
+        # Between bars are those of turns that this dialog has none of, as DeepSeek's of tools' results.
+        source = str(tokenizer.chat_template)
+        barred = {mark for mark in rest if _BARRED.fullmatch(mark) and mark in source}
+        yield from (
+            mark for mark in rest if (mark in text and not (mark.isspace() or mark.isalnum())) or mark in barred
+        )

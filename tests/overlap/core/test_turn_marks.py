@@ -88,8 +88,11 @@ def test_a_text_without_a_mark_is_token_for_token_what_it_was(text: str) -> None
 
 def test_added_tokens_with_which_a_template_opens_a_turn_are_marks_and_those_of_reasoning_are_none() -> None:
     added = {"<|User|>": False, "<|Bot|>": False, "<think>": False, "\n": False, "ovl7": False, "<s>": True}
+    added |= {"<\uff5cresult\uff5c>": False, "<|unused|>": False, "<call>": False}
 
     class Opens(Letters):
+        chat_template = "{{ '<\uff5cresult\uff5c><call>' }}"
+
         @property
         def added_tokens_decoder(self) -> dict[int, Any]:
             return {number: SimpleNamespace(content=mark, special=added[mark]) for number, mark in enumerate(added)}
@@ -98,7 +101,7 @@ def test_added_tokens_with_which_a_template_opens_a_turn_are_marks_and_those_of_
             return "".join(f"<|User|>{message['content']}\n" for message in messages) + "<|Bot|><think>\n"
 
     marks = TurnMarks(Opens())
-    assert {mark for mark in added if marks.among(mark)} == {"<|User|>", "<|Bot|>", "<s>"}
+    assert {mark for mark in added if marks.among(mark)} == {"<|User|>", "<|Bot|>", "<s>", "<\uff5cresult\uff5c>"}
 
 
 class Spoken(Letters):
