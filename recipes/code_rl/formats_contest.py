@@ -30,11 +30,7 @@ _IDS = ("id", "problem_id", "task_id", "question_id")
 
 
 def read_deepcoder(row: SourceRow, judging: Judging) -> CodeProblem:
-    """The problems of LiveCodeBench among them are known by the types of their tests."""
-    tests = row.parsed("tests")
-    types = {test.get("testtype") for test in tests if isinstance(test, dict)} if isinstance(tests, list) else set()
-    compare = LIVECODEBENCH if types and types <= _LIVECODEBENCH_TYPES else CONTEST_COMPARE
-    return contest(row, judging, row.text("problem"), tests, compare)
+    return contest(row, judging, row.text("problem"), row.parsed("tests"))
 
 
 def read_apps(row: SourceRow, judging: Judging) -> CodeProblem:
@@ -82,15 +78,17 @@ def read_rstar(row: SourceRow, judging: Judging) -> CodeProblem:
     return contest(row, judging, row.text("question"), tests)
 
 
-def contest(
-    row: SourceRow, judging: Judging, statement: str, tests: Any, compare: str = CONTEST_COMPARE
-) -> CodeProblem:
-    """A problem from tests of any shape; an Unusable where there are none."""
+def contest(row: SourceRow, judging: Judging, statement: str, tests: Any, compare: str = "") -> CodeProblem:
+    """A problem from tests of any shape; an Unusable where there are none. LiveCodeBench's are known by the types of
+    their tests, in whatever set they stand.
+    """
     if isinstance(tests, dict) and tests.get("functional") is not None:
         return formats_assert.read_functional(row, judging, statement, tests["functional"])
     pairs = pairs_of(row, tests)
     if not pairs:
         raise row.without_tests()
+    types = {test.get("testtype") for test in tests if isinstance(test, dict)} if isinstance(tests, list) else set()
+    compare = compare or (LIVECODEBENCH if types and types <= _LIVECODEBENCH_TYPES else CONTEST_COMPARE)
     starter, references = row.text("starter_code", default=""), solutions(row)
     fn_name, id = function_name(row, tests), row.id(*_IDS)
     if fn_name is None:

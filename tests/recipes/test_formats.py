@@ -40,13 +40,16 @@ RULES = [
 ]
 
 
-@pytest.mark.parametrize("published", ["LiveCodeBench", "DeepCoder"])
+@pytest.mark.parametrize("published", ["LiveCodeBench", "DeepCoder", "verl"])
 def test_livecodebench_rows_are_compared_as_its_grader_does(tmp_path: Path, judge: Judge, published: str) -> None:
     for tests, source, verdict in RULES:
         named = tests if tests is PRINTED else [test | {"metadata": {"func_name": "f"}} for test in tests]
         row = {"problem": "?", "starter_code": LIVE["starter_code"], "tests": json.dumps(named)}
         if published == "LiveCodeBench":
             row = LIVE | {"public_test_cases": json.dumps(named)}
+        elif published == "verl":
+            truth = {"style": "rule", "ground_truth": json.dumps(named)}
+            row = {"prompt": [{"role": "user", "content": "?"}], "reward_model": truth, "ability": "code"}
         assert judge.judge(only(tmp_path, row).problem, Program(source)).verdict == verdict, source
 
 
