@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from sandbox.serve import cli
     from sandbox.serve.app import make_app
-    from sandbox.serve.bodies import Refused, count_values
+    from sandbox.serve.bodies import Refused
     from sandbox.serve.bounds import Bounds
     from sandbox.serve.listening import Server, bind
+    from sandbox.serve.parsed_texts import count_values
     from sandbox.serve.service import Busy, Service
 else:
     from sandbox.lazy import names

@@ -40,7 +40,7 @@ def count_values(body: bytes, most: int) -> int:
     return sum(map(outside.count, _MARKS))
 
 
-def check_texts(given: Any) -> None:
+def check_parsed(given: Any) -> None:
     """Raise InvalidProblem where parsing what is in a problem or in a label would hold every other client up."""
     python, values, data, function = 0, 0, list[str](), False
     for name, text in _texts(given):

@@ -20,7 +20,7 @@ from sandbox.pool import Pool
 from sandbox.serve.bounds import RETRY_S, SESSION_LIMITS, Bounds
 from sandbox.serve.counts import ServerCounts
 from sandbox.serve.kept_problems import KeptProblems
-from sandbox.serve.parsed_texts import check_texts
+from sandbox.serve.parsed_texts import check_parsed
 from sandbox.serve.shared_counts import SharedCounts
 from sandbox.session import Sessions
 
@@ -91,7 +91,7 @@ class Service:
         which is checked and sent to the pool once. Raises InvalidProblem, also where parsing its texts would hold every
         other client up.
         """
-        check_texts(given)
+        check_parsed(given)
         return self._problems.find(given, make)
 
     def problem_name(self, problem: Problem) -> str:
