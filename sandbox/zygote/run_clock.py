@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import time
 from collections.abc import Iterator
 from contextlib import suppress
@@ -13,6 +14,9 @@ from sandbox.kernel import procfs
 from sandbox.zygote.memory_usage import read_proc_file
 
 _TICK_S: Final = 1 / os.sysconf("SC_CLK_TCK")
+_REFAULTS: Final = re.compile(rb"^workingset_refault\w* (\d+)", re.MULTILINE)
+_VMSTAT_BYTES: Final = 1 << 16
+_REFAULTS_PER_S: Final = 200  # fewer are no shortage: 1 MiB a second
 WALL_STRETCH: Final = 6.0  # on an overloaded machine a run may take this much longer than its wall limit, no more
 
 
@@ -33,9 +37,10 @@ class RunUse:
 
 class RunClock:
     """The current limits of a run, and its deadline. Not counted is what it lost: while one of its threads was ready to
-    run, or was having a page read, the time in which it used no CPU. A thread that sleeps waits by its own will, and so
-    does one that asked for less of the cores than we have, or is stuck without reading pages (in vfork). What has begun
-    since the last look shows nothing: one that ends between two looks may have used a core all the time.
+    run, or was having a page read that the machine had dropped for want of memory, the time in which it used no CPU. A
+    thread that sleeps waits by its own will, and so does one that asked for less of the cores than we have, is stuck
+    without reading pages (in vfork), or reads what nobody has read before or it has dropped itself. What has begun since
+    the last look shows nothing: one that ends between two looks may have used a core all the time.
     """
 
     def __init__(self, limits: dict[str, Any], used: RunUse | None = None, cpu_s: float = 0.0) -> None:
@@ -43,6 +48,8 @@ class RunClock:
         self.start = self.seen = time.monotonic()
         self.stuck_s = 0.0
         """Lost, if it turns out that a page was read."""
+        self.shortage: tuple[float, int] | None = None
+        """When it was first stuck, and how many pages the machine had read again by then."""
         self.deadline: float = self.start + limits["wall_s"]
 
     def look(self, used: RunUse, cpu_s: float) -> float:
@@ -53,12 +60,22 @@ class RunClock:
         state = waiting_state([pid for pid in used.cpu_s if pid in before.cpu_s])
         lost = idle if state == "R" else 0.0
         self.stuck_s += idle if state == "D" else 0.0
-        if used.faults > before.faults:
+        has_read = used.faults > before.faults and self.stuck_s > 0
+        if has_read and self._is_short():
             lost += self.stuck_s
-        if used.faults > before.faults or state != "D":
+        if has_read or state != "D":
             self.stuck_s = 0.0
+        if state == "D" and self.shortage is None:
+            self.shortage = now, machine_refaults()
         self.lost_s += lost
         return lost
+
+    def _is_short(self) -> bool:
+        """Return whether the machine reads pages again that it has dropped."""
+        if self.shortage is None:
+            return False
+        since, refaults = self.shortage
+        return machine_refaults() - refaults >= _REFAULTS_PER_S * (self.seen - since)
 
     def exceeded(self) -> str | None:
         """Return the limit that is exceeded, if one is."""
@@ -90,6 +107,15 @@ def _threads(pids: list[int]) -> Iterator[tuple[int, list[bytes]]]:
             for thread in os.listdir(procfs.at(f"{pid}/task")):
                 if fields := read_proc_file(procfs.at(f"{pid}/task/{thread}/stat")).rpartition(b")")[2].split():
                     yield int(thread), fields
+
+
+def machine_refaults() -> int:
+    """Return how many pages the machine has read again that it had dropped for want of memory; what a process drops by
+    its own will is not among them.
+    """
+    with suppress(OSError):
+        return sum(map(int, _REFAULTS.findall(read_proc_file(procfs.at("vmstat"), _VMSTAT_BYTES))))
+    return 0
 
 
 def look_at(pids: list[int]) -> tuple[bool, float]:

@@ -16,6 +16,7 @@ const read = (start, length) => {
   return bytes
 }
 const { writeSync } = fs
+const evaluate = eval // where a script's names are found; vm's ways go through what a program may change
 const { stringify } = JSON
 const exit = process.reallyExit.bind(process)
 
@@ -140,7 +141,7 @@ function readTest (load, holds) {
     require: Object.assign((name) => kept[String(name).replace(/^node:/, '')] || load(name), load),
     JSON, Math, Number, Object, Array, process
   }
-  const text = `(async (${Object.keys(given)}) => { await (async () => {\n${whole.replace(IMPORTS, '')}\n})() })`
+  const text = `(async (${Object.keys(given)}) => { await (async () => {\n${whole.replace(IMPORTS, '')}\n})() })\n//# sourceURL=test.js`
   const name = `sandbox_${randomBytes(8).toString('hex')}`
   const head = (whole.match(IMPORTS) || []).map((line) => line + '\n').join('')
   return { head, name, text, tail: `\n;export const ${name} = ${text}\n`, given: Object.values(given) }
@@ -164,7 +165,7 @@ async function main () {
     const test = job.kind === 'assert' ? readTest(load, holds) : { head: '', tail: '' }
     const exported = await loadProgram(test)
     if (job.kind === 'assert') {
-      const run = exported ? exported[test.name] : vm.runInThisContext(test.text, { filename: 'test.js' })
+      const run = exported ? exported[test.name] : evaluate(test.text)
       let ended = false
       process.on('beforeExit', (code) => {
         if (failed) fail(failed)

@@ -41,25 +41,34 @@ def test_under_a_wall_limit_of_a_tenth_of_a_second(sleeps: str, state: str, caus
 
 
 Look = tuple[str, dict[int, float], int]
-"""State, CPU seconds by process, pages read."""
+"""State, CPU seconds by process, pages read. The machine reads again what it has dropped, where it says so."""
 
 
 @pytest.mark.parametrize(
-    ("looks", "lost_s"),
+    ("looks", "refaults", "lost_s"),
     [
-        ([("R", {1: 0.0}, 0), ("R", {1: 0.25}, 0)], 1.75),
-        ([("", {1: 0.0}, 0), ("", {1: 0.0}, 9)], 0.0),
-        ([("D", {1: 0.0}, 0), ("D", {1: 0.0}, 0), ("", {1: 0.0}, 0), ("", {1: 0.0}, 1)], 0.0),
-        ([("D", {1: 0.0}, 0), ("D", {1: 0.0}, 0), ("", {1: 0.0}, 1)], 2.0),
-        ([("R", {1: 0.0, 2: 1.0}, 0), ("R", {1: 0.0, 3: 1.0}, 0), ("R", {1: 0.0, 4: 1.0}, 0)], 0.0),
+        ([("R", {1: 0.0}, 0), ("R", {1: 0.25}, 0)], 0, 1.75),
+        ([("", {1: 0.0}, 0), ("", {1: 0.0}, 9)], 5000, 0.0),
+        ([("D", {1: 0.0}, 0), ("D", {1: 0.0}, 0), ("", {1: 0.0}, 0), ("", {1: 0.0}, 1)], 5000, 0.0),
+        ([("D", {1: 0.0}, 0), ("D", {1: 0.0}, 0), ("", {1: 0.0}, 1)], 5000, 2.0),
+        ([("D", {1: 0.0}, 0), ("D", {1: 0.0}, 0), ("", {1: 0.0}, 1)], 50, 0.0),
+        ([("R", {1: 0.0, 2: 1.0}, 0), ("R", {1: 0.0, 3: 1.0}, 0), ("R", {1: 0.0, 4: 1.0}, 0)], 0, 0.0),
     ],
-    ids=["ready", "asleep", "stuck, and no page read", "a page is read", "children that end unseen"],
+    ids=[
+        "ready",
+        "asleep",
+        "stuck, and no page read",
+        "a dropped page is read",
+        "a page is read that it dropped itself",
+        "children that end unseen",
+    ],
 )
 def test_time_is_lost_while_a_run_waits_for_the_machine_and_not_by_its_own_will(
-    looks: list[Look], lost_s: float, monkeypatch: pytest.MonkeyPatch
+    looks: list[Look], refaults: int, lost_s: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = 0.0
     monkeypatch.setattr("time.monotonic", lambda: now)
+    monkeypatch.setattr(run_clock, "machine_refaults", lambda: int(now * refaults))
     clock = run_clock.RunClock({"wall_s": 9.0})
     for state, cpu_s, faults in looks:
         now += 1.0
