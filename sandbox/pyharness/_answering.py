@@ -11,7 +11,7 @@ from typing import Any, BinaryIO, Final
 
 from sandbox.compare import Unencodable, loads
 from sandbox.pyharness._handles import offered_by
-from sandbox.pyharness._wire import KEPT, Module, ObjectWire, builtin_name
+from sandbox.pyharness._wire import KEPT, Module, ObjectWire, builtin_name, is_librarys, native_attributes
 
 _DOES: Final[dict[str, Callable[..., Any]]] = {
     "getattr": getattr, "setattr": setattr, "delattr": delattr, "len": len, "iter": iter, "next": next,
@@ -47,7 +47,7 @@ class _Answering(ObjectWire):
         self.kept: list[Any] = []
         """What stays here, by its number in the test's handles."""
         self.places: dict[int, int] = {}
-        self.raised: BaseException | None = None
+        self.raised: list[BaseException | None] = []
 
     def answer(self, call: list[Any]) -> str:
         """Return [kind, message, what is not used any more, what objects have lost] as JSON."""
@@ -70,15 +70,36 @@ class _Answering(ObjectWire):
         return self.write([value])
 
     def _told(self, error: BaseException) -> list[Any]:
-        """Names of its classes, arguments, attributes, text, and the error itself if its class is the program's own."""
-        names = [cls.__name__ for cls in type(error).__mro__]
-        own = None if names[0] in vars(builtins) or names[0] in self.classes else error.with_traceback(None)
-        self.raised = own
-        args = [arg if self._is_told(arg) else str(arg) for arg in error.args]
+        """What `_parts_of` says, or its texts where that does not cross."""
+        self.raised.clear()
         try:
-            return self.write([names, args, vars(error), str(error), own])
+            return self.write(self._parts_of(error))
         except Unencodable:
-            return self.write([names, list(map(str, error.args)), {}, str(error), own])
+            return self.write([self._names(error), list(map(str, error.args)), {}, str(error), self.raised[0]])
+
+    def _parts_of(self, error: BaseException) -> list[Any]:
+        """Names of its classes, arguments, attributes, text, and the error itself if its class is the program's own."""
+        names = self._names(error)
+        known = names[0] in vars(builtins) or names[0] in self.classes or ":" in names[0]
+        self.raised.append(None if known else error.with_traceback(None))
+        own, args = self.raised[-1], list(error.args)
+        if own is not None and self._overrides(type(error).__mro__):
+            self.loss = KEPT
+        if isinstance(error, BaseExceptionGroup):
+            args = [error.message, [self._parts_of(each) for each in error.exceptions]]
+        natives = {name: getattr(error, name, None) for name in native_attributes(type(error))}
+        attributes = {name: value for name, value in natives.items() if value is not None and self._is_told(value)}
+        return [names, args, attributes | vars(error), str(error), own]
+
+    def _overrides(self, kinds: tuple[type, ...]) -> bool:
+        """Return whether a class decides something in another way than its base, which is the preamble's."""
+        at = next((at for at, kind in enumerate(kinds) if self._is_preambles(kind)), 0)
+        names = {name for kind in kinds[:at] for name in vars(kind) if name[:2] != "__"}
+        return any(callable(found := getattr(kinds[at], name, None)) or hasattr(found, "__get__") for name in names)
+
+    def _names(self, error: BaseException) -> list[str]:
+        kinds = type(error).__mro__
+        return [f"{kind.__module__}:{kind.__qualname__}" if is_librarys(kind) else kind.__name__ for kind in kinds]
 
     def _is_told(self, arg: Any) -> bool:
         return type(arg) in _TOLD_OF_ERRORS or type(arg).__module__ in _TOLD_MODULES or self.crosses(arg)
@@ -97,7 +118,9 @@ class _Answering(ObjectWire):
     def foreign(self, value: Any, depth: int) -> Any:
         if (name := builtin_name(value)) is not None:
             return {"B": name}
-        if value is not self.raised and any(map(self._is_preambles, type(value).__mro__)):  # its base has crossed
+        if all(value is not error for error in self.raised) and any(
+            map(self._is_preambles, type(value).__mro__)
+        ):  # its base has crossed
             self.loss = KEPT
         place = self.places.setdefault(id(value), len(self.kept))
         if place == len(self.kept):

@@ -27,7 +27,18 @@ from typing import Any, BinaryIO, Final
 
 from sandbox.compare import Unencodable, loads
 from sandbox.pyharness._handles import OFFERED, HandleClasses
-from sandbox.pyharness._wire import AT_ONCE, KEPT, LESS, WHOLE, Module, ObjectWire, builtin_name, classes_in
+from sandbox.pyharness._wire import (
+    AT_ONCE,
+    KEPT,
+    LESS,
+    WHOLE,
+    Module,
+    ObjectWire,
+    builtin_name,
+    classes_in,
+    is_librarys,
+    native_attributes,
+)
 
 _CONTAINERS: Final = frozenset(
     {"get", "pop", "popitem", "popleft", "append", "appendleft", "extend", "insert", "add", "remove", "discard"}
@@ -241,20 +252,30 @@ class Caller(ObjectWire):
         Raises LookupError, and TypeError for what makes no exception.
         """
         for name in names:
-            cls = vars(builtins).get(name) or (self.module.get(name) if name in self.classes else None)
+            cls = self._exception_class(name)
             if isinstance(cls, type) and issubclass(cls, BaseException):
                 break
         else:
             raise LookupError(names)
         self.look_at(cls, attributes)
-        attributes = {key: value for key, value in attributes.items() if self.fits(cls, {key: value})}
+        native = native_attributes(cls)
+        attributes = {key: value for key, value in attributes.items() if key in native or self.fits(cls, {key: value})}
+        if issubclass(cls, BaseExceptionGroup):
+            args = [args[0], [self._error(*each) for each in args[1]]]
         if name != names[0]:  # a class of the program's own, of which a test may read the name
             asks = {"__getattr__": lambda _, name: getattr(own, name)} if id(own) in self.targets else {}
             cls = type(names[0], (cls,), asks)
         made: BaseException = _raised(cls, args, attributes)
-        if str(made) != text:
-            made = _raised(type(names[0], (cls,), {"__str__": lambda _: text}), args, attributes)
+        if any(id(arg) in self.targets for arg in args) or str(made) != text:
+            made = _raised(type(cls.__name__, (cls,), {"__str__": lambda _: text}), args, attributes)
         return made
+
+    def _exception_class(self, name: str) -> Any:
+        module, _, plain = name.rpartition(":")
+        if module:
+            found = getattr(sys.modules.get(module), plain, None)
+            return found if isinstance(found, type) and is_librarys(found) else None
+        return vars(builtins).get(name) or (self.module.get(name) if name in self.classes else None)
 
     def foreign(self, value: Any, depth: int) -> Any:
         if type(value) is slice:
@@ -329,7 +350,11 @@ def _raised(cls: type, args: list[Any], attributes: dict[str, Any]) -> Any:
     made = cls.__new__(cls, *args)
     native: Any = next(kind for kind in cls.__mro__ if kind.__module__ == "builtins")
     native.__init__(made, *args)  # as its own class has done, from arguments that are not known
-    vars(made).update(attributes)
+    for name, value in attributes.items():
+        if name in native_attributes(cls):
+            setattr(made, name, value)
+        else:
+            vars(made)[name] = value
     return made
 
 

@@ -38,6 +38,12 @@ _DEPTH_MAX: Final = 100  # of tuples in each other
 _WEIGHT_MIN: Final = 64
 _BARE: Final = frozenset({"__getattr__", "__getattribute__", "__slots__", "__new__"})
 _HELD_BY_US: Final = 2  # our table, and the question itself
+_NATIVE: Final = (types.MemberDescriptorType, types.GetSetDescriptorType)
+_FAULTS_OF: Final = frozenset(
+    {"json.decoder", "decimal", "re", "queue", "_queue", "statistics", "dataclasses", "struct", "binascii", "zlib"}
+    | {"csv", "_csv", "configparser", "graphlib", "copy", "calendar", "fractions"}
+)
+"""Modules whose exceptions a test may name. None of them ends a test otherwise than as a failure."""
 _HEAP_TYPE: Final = 1 << 9  # of a class's flags: it is not written in C
 WHOLE, LESS, KEPT = range(3)
 """All have crossed; some have, as objects of a base that has not all their methods; some have not."""
@@ -56,6 +62,19 @@ def builtin_name(value: Any) -> str | None:
         return None
     name = value.__name__
     return name if vars(builtins).get(name) is value else None
+
+
+def is_librarys(kind: type) -> bool:
+    """Return whether this is an exception of one of _FAULTS_OF: both sides have it."""
+    owner = sys.modules.get(kind.__module__) if kind.__module__ in _FAULTS_OF else None
+    return issubclass(kind, BaseException) and getattr(owner, kind.__qualname__, None) is kind
+
+
+def native_attributes(kind: type) -> set[str]:
+    """Names of what exceptions of the interpreter's classes have beside their arguments, as an OSError its filename."""
+    made = [base for base in kind.__mro__ if base.__module__ == "builtins"]
+    names = {name for base in made for name, at in vars(base).items() if type(at) in _NATIVE and name[:2] != "__"}
+    return names - {"args", "message", "exceptions"}
 
 
 def _is_imported(kind: type, here: str) -> bool:

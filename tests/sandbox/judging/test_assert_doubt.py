@@ -37,7 +37,7 @@ YES = "lambda *a, **k: True"
 OWN = f"class Own:\n  val, next, a = 3, None, 1\n  same = valid = far = fatal = swap = compare = {YES}\n"
 RETURNS = "from collections import defaultdict, namedtuple\nimport collections\n" + OWN + "def f(*a): return {}"
 RAISES = f"class Fault2(Fault): code = 1\n{OWN}def f(*a):\n  e = {{}}; raise e"
-CAUGHT = "try: f(1)\nexcept Exception as e: assert {}\nelse: assert False"
+CAUGHT = "import queue\ntry: f(1)\nexcept Exception as e: assert {}\nelse: assert False"
 HOSTILE = [  # what `f` returns, and the question that it answers itself
     (f"namedtuple('N', 'startswith')({YES})", "f(1).startswith('a')"),
     ("namedtuple('N', 'startswith')(bool)", "f(1).startswith('a')"),
@@ -67,6 +67,8 @@ HOSTILE_ERRORS = [
     ("ValueError(1); e.matches = Own.valid", "e.matches('x')"),
     ("ValueError(1); e.matches = bool", "e.matches('x')"),
     ("ValueError(1); e.errors = [Own()]", "e.errors[0].valid()"),
+    ("ValueError(bool)\n  e.args = (lambda k: True,)", "e.args[0](3)"),
+    ("ExceptionGroup('', [type('G', (KeyError,), {'get': Own.valid})()])", "e.exceptions[0].get(3)"),
     ("Fault(1); e.fatal = Own.valid", "e.fatal()"),
     ("type('Own2', (Exception,), {'fatal': Own.valid})()", "e.fatal()"),
 ]
@@ -102,6 +104,12 @@ HONEST_ERRORS = [
     ("Fault('fatal'); e.extra = [1]", "e.fatal() and e.extra == [1]", False),
     ("Fault2('fatal')", "e.fatal() and e.code == 1", False),
     ("ValueError(1); e.get = lambda: 5", "e.get() == 5", True),
+    ("ValueError(Own())", "e.args[0].val == 3", False),
+    ("OSError(2, 'no', 'name')", "e.filename == 'name' and e.args == (2, 'no')", False),
+    ("ImportError('no', name='numpy')", "e.name == 'numpy'", False),
+    ("__import__('queue').Empty(1)", "isinstance(e, queue.Empty)", False),
+    ("ExceptionGroup('two', [ValueError(1), KeyError(2)])", "[x.args for x in e.exceptions] == [(1,), (2,)]", False),
+    ("type('Worse', (Fault,), {'fatal': lambda e: True})(1)", "e.fatal() and e.args == (1,)", True),
 ]
 HONEST_ROWS = [(RETURNS.format(made), f"for k in (1,): assert {asked}", weak) for made, asked, weak in HONEST]
 HONEST_ROWS += [(RAISES.format(made), CAUGHT.format(asked), weak) for made, asked, weak in HONEST_ERRORS]
