@@ -49,6 +49,20 @@ _SPLICE: Final = re.compile(r"\\[ \t\f\v\r]*\n")
 _DEFINE: Final = re.compile(r"[#:/]\s*define(?:\s+([^\W\d][\w$]*)(\()?|\s*/\*)")
 _GIVEN: Final = re.compile(r"^[ \t]*#[ \t]*define[ \t]+([^\W\d][\w$]*).*", re.MULTILINE)
 _DECIDES: Final = ("EXIT_SUCCESS", "EXIT_FAILURE")
+# What a test names of the standard headers, whose guards keep them from being read again.
+_VALUES: Final = {
+    **{f"{name}_MAX": f"__{name}_MAX__" for name in ("INT", "SCHAR", "SHRT", "SIZE", "INT32", "INT64")},
+    **{f"{name}_MAX": f"__{at}_MAX__" for name, at in (("LONG", "LONG"), ("LLONG", "LONG_LONG"))},
+    **{
+        f"{name}_MIN": f"(-__{at}_MAX__ - 1)" for name, at in (("INT", "INT"), ("LONG", "LONG"), ("LLONG", "LONG_LONG"))
+    },
+    **{"UINT_MAX": "(__INT_MAX__ * 2U + 1U)", "ULONG_MAX": "(__LONG_MAX__ * 2UL + 1UL)", "EOF": "(-1)"},
+    **{"ULLONG_MAX": "(__LONG_LONG_MAX__ * 2ULL + 1ULL)", "DBL_MAX": "__DBL_MAX__", "DBL_EPSILON": "__DBL_EPSILON__"},
+    **{"FLT_MAX": "__FLT_MAX__", "INFINITY": "(__builtin_inff())", "NAN": '(__builtin_nanf(""))'},
+    "M_PI": "3.14159265358979323846",
+}
+_NULL: Final = "#ifdef __cplusplus\n#define NULL __null\n#else\n#define NULL ((void *)0)\n#endif"
+_STANDARD: Final = {"NULL": _NULL, **{name: f"#define {name} {value}" for name, value in _VALUES.items()}}
 _BOOL: Final = dict.fromkeys(("bool", "true", "false"), "#undef _STDBOOL_H\n#include <stdbool.h>")
 _TOKEN: Final = "SANDBOX_TOKEN"
 
@@ -223,11 +237,11 @@ def callee(fn_name: str, source: str) -> dict[str, str]:
 def forget_macros(source: str, preamble: str) -> str:
     """Return lines for C's preprocessor after which a program's macros hold no longer, and a preamble's hold again.
 
-    Constants in capitals may be the test's as well (INT_MAX), so they stay. Raises Misnamed for a spelling that hides
-    the name of a macro.
+    Constants in capitals may be the test's as well, so they stay, but for those of the standard's headers. Raises
+    Misnamed for a spelling that hides the name of a macro.
     """
     source, preamble = (_SPLICE.sub("", text) for text in (source, preamble))
-    again = _BOOL | {found[1]: found[0] for found in _GIVEN.finditer(preamble)}
+    again = _STANDARD | _BOOL | {found[1]: found[0] for found in _GIVEN.finditer(preamble)}
     lines: dict[str, None] = {}
     for found in _DEFINE.finditer(source):
         name, takes_arguments = found[1], found[2]

@@ -5,13 +5,16 @@ Generators that take their seed from the operating system (`secrets`, `uuid4`, `
 
 from __future__ import annotations
 
+import os
 import sys
 import time
+from collections.abc import Callable
 from typing import Any, Final
 
 _UNITS: Final = (1.0, 1e3, 1e6, 1e9)
 """In which a clock is read, per second."""
 _NEAR_S: Final = 300.0
+_now: Final = time.time
 
 
 def fix_chance(seed: int) -> None:
@@ -21,7 +24,7 @@ def fix_chance(seed: int) -> None:
 
 
 def hide_chance() -> None:
-    """Seed them with what nobody knows, also where they are seeded by the clock, which a program can read as well."""
+    """Seed them with what nobody knows, also where they are seeded by a clock, which a program can read as well."""
     numbers: Any = sys.modules["random"]
     plain = numbers.Random.seed
 
@@ -30,8 +33,36 @@ def hide_chance() -> None:
 
     numbers.Random.seed = seed
     numbers.seed = numbers._inst.seed
+    _hide_time()
     for generator in _generators():
         generator.seed(None)
+
+
+def _hide_time() -> None:
+    """Let the clocks of `time` go before the program's, for a seed may be any part or text of what they tell."""
+    early_s = int.from_bytes(os.urandom(4), "big") >> 4
+    for name in ("time", "monotonic", "perf_counter"):
+        for suffix, unit in (("", 1), ("_ns", 10**9)):
+            setattr(time, name + suffix, _early(getattr(time, name + suffix), early_s * unit))
+    for name in ("gmtime", "localtime", "ctime"):
+        setattr(time, name, _telling(getattr(time, name), time.time))
+    plain = time.strftime
+
+    def strftime(form: str, at: Any = None) -> str:
+        return plain(form, at or time.localtime())
+
+    vars(time)["strftime"] = strftime
+
+
+def _telling(plain: Callable[[float], Any], clock: Callable[[], float]) -> Callable[..., Any]:
+    def telling(at: float | None = None) -> Any:
+        return plain(clock() if at is None else at)
+
+    return telling
+
+
+def _early(clock: Callable[[], Any], by: int) -> Callable[[], Any]:
+    return lambda: clock() - by
 
 
 def _generators() -> list[Any]:
@@ -41,5 +72,5 @@ def _generators() -> list[Any]:
 def _is_clock(seed: Any) -> bool:
     if type(seed) not in (int, float):
         return False
-    now = time.time()
+    now = _now()
     return any(abs(seed - now * unit) < _NEAR_S * unit for unit in _UNITS)

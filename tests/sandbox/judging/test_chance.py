@@ -17,12 +17,18 @@ DRAWS = [
 OF_REFEREES = [
     "secret = uuid.getnode()",
     "secret = hash('text')",
+    "secret = random.Random(str(int(time.time()))).random()",
+    "secret = int(time.monotonic())",
+    "secret = time.ctime()[:-8]",
+    "secret = time.strftime('%j %H %M')",
 ]  # a test has the hashes of its program, as in one process
 IMPORTS = "import random, sys, time, uuid\n"
 CHECKER = "{}sys.exit(0 if open(sys.argv[2]).read().strip() == str(secret) else 1)"
 INTERACTOR = "{}print('begin', flush=True)\nsys.exit(0 if input() == str(secret) else 1)"
 COMPILED = """
+#include <chrono>
 #include <random>
+#include <sys/time.h>
 #include <iostream>
 #include <string>
 #include <cstdlib>
@@ -50,7 +56,9 @@ def test_no_program_foresees_what_a_checker_or_an_interactor_draws(tiered_judge:
 
 
 @pytest.mark.parametrize("draw", ["long secret = rand()", "srand(time(nullptr)); long secret = rand()",
-                                  "long secret = lrand48()", "long secret = std::mt19937(std::time(0))()"])  # fmt: skip
+                                  "long secret = lrand48()", "long secret = std::mt19937(std::time(0))()",
+                                  "using C = std::chrono::system_clock; long secret = C::to_time_t(C::now())",
+                                  "timeval now; gettimeofday(&now, 0); long secret = now.tv_sec"])  # fmt: skip
 def test_no_program_foresees_what_an_interactor_in_another_language_draws(judge: Judge, draw: str) -> None:
     program, interactor = (
         Program(COMPILED.replace("DRAW", draw).replace("ASKS", asks), "cpp") for asks in ("false", "true")

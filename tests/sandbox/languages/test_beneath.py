@@ -94,6 +94,7 @@ WRONG = [
 ]
 RIGHT = [
     ("c", "#define NDEBUG\n#include <assert.h>\nint f(int x) { assert(x == 9); return x + 1; }"),
+    ("c", "#define INT_MAX 2147483647\n#define INF INT_MAX\nint f(int x) { return x < INF ? x + 1 : INT_MAX; }"),
     ("c", "#define bool int\n#define true 1\nint f(int x) { bool one = true; return x + one; } // true"),
     ("cpp", "#include <bits/stdc++.h>\n#define all(x) x.begin(), x.end()\n#define ll long long\n"
      "ll f(ll x) { std::vector<ll> v{x}; std::sort(all(v)); return v[0] + 1; }"),
@@ -133,6 +134,19 @@ def judged(judge: Judge, language: str, source: str, test: str, preamble: str = 
 def test_what_stands_above_a_test_does_not_switch_it_off(judge: Judge, language: str, source: str) -> None:
     done = judged(judge, language, source, TESTS[language])
     assert done.verdict in (Verdict.WA, Verdict.RE, Verdict.CE), source
+
+
+@pytest.mark.parametrize(("kind", "name"), [("int", "INT_MAX"), ("char *", "NULL"), ("double", "DBL_EPSILON")])
+@pytest.mark.parametrize("language", ["c", "cpp"])
+def test_a_constant_of_the_standards_is_in_a_test_not_the_programs(
+    judge: Judge, language: str, kind: str, name: str
+) -> None:
+    heads = "#include <assert.h>\n#include <limits.h>\n#include <float.h>\n#include <stddef.h>\n"
+    test = f"{heads}int main() {{ assert(f(2) == {name}); }}"
+    right = f"{heads}{kind} f(int x) {{ return {name}; }}\n"
+    wrong = f"{heads}#undef {name}\n#define {name} (({kind})1)\n{kind} f(int x) {{ return {name}; }}"
+    assert judged(judge, language, right, test).verdict is Verdict.AC
+    assert judged(judge, language, wrong, test).verdict is Verdict.WA
 
 
 @pytest.mark.parametrize(("language", "source"), every(3, RIGHT))
