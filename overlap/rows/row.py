@@ -40,8 +40,8 @@ def own_split(split: object, place: str, field: str) -> str:
     if split is None or split == "":
         return ""
     if (meant := _SPLITS.get(split) if isinstance(split, str) else None) is None:
-        way_out = f"{place}: a row's split is one of {', '.join(_SPLITS)}; change it, or leave the column out"
-        raise ConfigError(field, f"split={split!r}", way_out)
+        way_out = f"its split is {_shorten(repr(split))}; use one of {', '.join(_SPLITS)}, or leave the column out"
+        raise ConfigError(field, place, way_out)
     return meant
 
 
