@@ -13,8 +13,8 @@ from overlap.record.ownership import check_out
 
 
 class OutFile:
-    """The place that a command will write to, opened before the minutes of work: ``quiet`` takes standard output away meanwhile,
-    and a pipe that nobody reads is told at once.
+    """The place that a command will write to, opened before the minutes of work: ``quiet`` takes standard output away
+    meanwhile, and a pipe that nobody reads is told at once.
     """
 
     def __init__(self, path: Path, *, field: str = "--out", ours: str = "") -> None:

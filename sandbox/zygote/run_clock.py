@@ -39,8 +39,8 @@ class RunClock:
     """The current limits of a run, and its deadline. Not counted is what it lost: while one of its threads was ready to
     run, or was having a page read that the machine had dropped for want of memory, the time in which it used no CPU. A
     thread that sleeps waits by its own will, and so does one that asked for less of the cores than we have, is stuck
-    without reading pages (in vfork), or reads what nobody has read before or it has dropped itself. What has begun since
-    the last look shows nothing: one that ends between two looks may have used a core all the time.
+    without reading pages (in vfork), or reads what nobody has read before or it has dropped itself. What has begun
+    since the last look shows nothing: one that ends between two looks may have used a core all the time.
     """
 
     def __init__(self, limits: dict[str, Any], used: RunUse | None = None, cpu_s: float = 0.0) -> None:

@@ -64,7 +64,8 @@ ENDS = {
         "console.assert = () => {}; require('module')._load = () => ({ equal() {} })", "export const t = () => {}",
         "console.assert = () => {}; require.cache.assert = { exports: { equal() {} }, loaded: true }",
         "export {}; const console = { assert() {} }; const require = () => ({ equal() {} })", "for (;0;)",
-        "require('vm').runInThisContext = () => () => {}", "require('vm').Script.prototype.runInThisContext = () => () => {}",
+        "require('vm').runInThisContext = () => () => {}",
+        "require('vm').Script.prototype.runInThisContext = () => () => {}",
         "process.on('uncaughtException', () => {})", "export {}; await new Promise(() => {})",
     ),
     "rust": (
