@@ -213,7 +213,7 @@ def _literal(where: str, value: Any) -> Any:
         try:
             return python_literal(value)
         except ValueError as error:
-            raise Refused(422, f"{where}: is neither JSON nor a literal of Python: {str(error)[:200]}") from None
+            raise Refused(422, f"{where}: is no JSON, and {str(error)[:200]}") from None
 
 
 _READERS: Final = {"CommonOJDataset": _common_oj, "HumanEvalDataset": _humaneval, "MBPPDataset": _mbpp}
