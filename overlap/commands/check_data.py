@@ -55,9 +55,10 @@ def check_data_command(args: argparse.Namespace) -> int:
         run_to_end(work, interrupts)
     report = DataReport(tuple(findings), tuple(row for intake in splits for row in intake.left_out))
     where = f"; every row is in {out}" if out is not None else "" if report.clean else "; --out FILE lists every row"
-    console.print("\n".join([*report.lines(), report.verdict() + where]))
+    console.print("\n".join(report.lines()))
     if out is not None:
         out.write("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in report.rows()))
+    console.print(report.verdict() + where)
     return 0 if report.clean else 1
 
 

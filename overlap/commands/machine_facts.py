@@ -53,7 +53,7 @@ class MachineFacts:
 
     @property
     def memory_bytes(self) -> int:
-        """Of the machine, or of the container that this process is in."""
+        """Bytes that the machine has, or the container that this process is in."""
         return memory_bytes()
 
     @property

@@ -247,7 +247,7 @@ def _run_report(args: argparse.Namespace) -> Iterator[str]:
 
     runs = [load_run(run) for run in args.runs]
     path = write_report(*runs, out=args.out)
-    made = [] if is_stdout(path) else [f"{printable(str(path))}: open it in a browser"]
+    made = [f"{printable(str(path))}: open it in a browser"] if path.is_file() and not is_stdout(path) else []
     if len(runs) == 1:
         yield from (f"WARNING  {warning}" for warning in run_warnings(runs[0]))
     else:

@@ -338,7 +338,7 @@ def _configured(kind: Any, args: dict[str, Any], options: Mapping[str, Any]) -> 
 
 
 def _stop_end(text: str, stop: Sequence[str]) -> int | None:
-    """Where the first of these strings to be complete ends in a text; None where there is none."""
+    """The end, in a text, of the first of these strings to be complete; None where there is none."""
     return min((at + len(word) for word in stop if (at := text.find(word)) >= 0), default=None)
 
 

@@ -95,5 +95,6 @@ def check_splits(splits: Mapping[str, PromptSplit], max_bad_share: float, train:
             way_out = f"{bad} of {rows} rows cannot be used ({split}): {reasons}; repair the data, or allow more"
             raise ConfigError("data.max_bad_share", max_bad_share, way_out)
     if "train" in splits and not splits["train"].prompts:
-        reasons = "; ".join(splits["train"].lines()) or "it is empty"
+        held = sum(len(found.prompts) for split, found in splits.items() if split != "train")
+        reasons = "; ".join(splits["train"].lines()) or (f"all {held} are held out" if held else "it is empty")
         raise ConfigError("data.train", train, f"gives no prompt to train on: {reasons}")

@@ -17,7 +17,7 @@ from typing import Literal
 from overlap.config import Config
 from overlap.errors import ConfigError
 from overlap.process import child_environment
-from sandbox.pool import cores
+from sandbox.pool import cores, groups_above
 
 _SMI_S = 60.0  # a node of eight GPUs whose driver is not kept loaded takes half of that
 _MIB = 2**20
@@ -197,17 +197,8 @@ def _rooms(groups: Path, own: Path) -> Iterator[int]:
     """Bytes that each control group above this process still gives, where it has a limit. A file's pages that nobody
     uses are given back when they are wanted.
     """
-    with suppress(OSError):
-        for line in own.read_text().splitlines():
-            number, controllers, path = line.split(":", 2)
-            names = _V2 if number == "0" else _V1 if "memory" in controllers.split(",") else None
-            if names is None:
-                continue
-            top = groups if number == "0" else groups / "memory"
-            folder = top / path.lstrip("/")
-            for group in (folder, *folder.parents):
-                if group.is_relative_to(top):
-                    yield from _room(group, *names)
+    for group, unified in groups_above("memory", groups, own):
+        yield from _room(group, *(_V2 if unified else _V1))
 
 
 def _room(group: Path, limit: str, usage: str, reclaimable: str) -> Iterator[int]:

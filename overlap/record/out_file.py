@@ -13,8 +13,8 @@ from overlap.record.ownership import check_out
 
 
 class OutFile:
-    """Where a command will write, opened before the minutes of work: ``quiet`` takes standard output away meanwhile,
-    and a pipe that nobody reads is told at once.
+    """The place that a command will write to, opened before the minutes of work: ``quiet`` takes standard output away
+    meanwhile, and a pipe that nobody reads is told at once.
     """
 
     def __init__(self, path: Path, *, field: str = "--out", ours: str = "") -> None:
@@ -30,7 +30,7 @@ class OutFile:
 
     @property
     def folder(self) -> Path:
-        """From where it names other files."""
+        """The folder from which it names other files."""
         return Path.cwd() if self.is_stream else self.path.resolve().parent
 
     def write(self, data: str | bytes) -> None:

@@ -236,7 +236,7 @@ def check_out(out: Path, *, field: str = "--out", ours: str = "", folder: bool =
     """
     kind = "folder" if folder else "file"
     if is_stdout(out):
-        raise ConfigError(field, str(out), f"is standard output, which takes no {kind} of this command; name a {kind}")
+        raise ConfigError(field, str(out), f"is standard output, and this command writes a {kind}: name one")
     try:
         if folder and os.path.lexists(out):
             raise ConfigError(field, str(out), "exists already; name another folder, or remove it first")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -12,6 +11,7 @@ from typing import Any
 
 from overlap.core import LeftOut
 from overlap.errors import ConfigError, DataError
+from sandbox.compare import finite_float
 from sandbox.core import plain_value, python_literal
 
 MALFORMED = "malformed"
@@ -40,8 +40,8 @@ def own_split(split: object, place: str, field: str) -> str:
     if split is None or split == "":
         return ""
     if (meant := _SPLITS.get(split) if isinstance(split, str) else None) is None:
-        way_out = f"{place}: a row's split is one of {', '.join(_SPLITS)}; change it, or leave the column out"
-        raise ConfigError(field, f"split={split!r}", way_out)
+        way_out = f"its split is {_shorten(repr(split))}; use one of {', '.join(_SPLITS)}, or leave the column out"
+        raise ConfigError(field, place, way_out)
     return meant
 
 
@@ -155,12 +155,6 @@ def decoded(text: str) -> Any:
         raise ValueError(f"more than {_LISTS_MAX} lists, or {4 * _LISTS_MAX} values")
     found = json.loads(text, parse_float=finite_float)
     return plain_value(found) if "NaN" in text else found
-
-
-def finite_float(digits: str) -> float:
-    if math.isinf(number := float(digits)):
-        raise ValueError(f"{_shorten(digits)} is beyond a double")
-    return number
 
 
 def _shorten(value: object) -> str:

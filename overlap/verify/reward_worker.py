@@ -57,7 +57,7 @@ class NotReturned(WorkerLost):
 
 
 class Hung(NotReturned):
-    """It has not ended at its deadline."""
+    """The user's function has not ended at its deadline."""
 
     def __init__(self, what: str) -> None:
         super().__init__(f"the reward function {what}", what)

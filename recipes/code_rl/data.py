@@ -16,7 +16,7 @@ from typing import NamedTuple
 from overlap.core import LeftOut
 from overlap.errors import ConfigError
 from overlap.pipeline import PromptSplit
-from overlap.rows import DUPLICATE, SourceRow, Unusable, source_rows
+from overlap.rows import DUPLICATE, MALFORMED, SourceRow, Unusable, source_rows
 from recipes.code_rl import (
     formats_assert,
     formats_contest,
@@ -28,6 +28,7 @@ from recipes.code_rl import (
 from recipes.code_rl.cases import Judging
 from recipes.code_rl.core import NO_CODE, UNJUDGEABLE, CodeProblem
 from sandbox.core import strange_encoding
+from sandbox.errors import InvalidProblem
 
 __all__ = ["FORMATS", "CodeProblem", "Judging", "ProblemSet", "format_of", "load_problems"]
 
@@ -176,6 +177,9 @@ def read_problems(
                 raise row.fault(problem.id, f"was already used at {places[problem.id]}; ids must be unique", DUPLICATE)
         except Unusable as error:
             yield error.left_out()
+            continue
+        except InvalidProblem as error:
+            yield LeftOut(row.place, MALFORMED, str(error))
             continue
         except _UNFORESEEN as error:  # a shape that its reader did not think of: counted like any other bad row
             complaint = row.fault(f"{type(error).__name__}: {error}", "its shape cannot be read")

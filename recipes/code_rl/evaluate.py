@@ -219,7 +219,9 @@ def evaluation_of(args: argparse.Namespace) -> Evaluation:
     tokens = args.tokens or cfg.model.response_tokens
     cfg = _with_model(cfg, policy=policy or cfg.model.policy, response_tokens=tokens)
     if args.out is not None and (is_stdout(args.out) or (args.out.exists() and not args.out.is_dir())):
-        raise ConfigError("--out", str(args.out), "is a file; name a folder")
+        raise ConfigError(
+            "--out", str(args.out), f"is {'standard output' if is_stdout(args.out) else 'a file'}; name a folder"
+        )
     draw = SamplingOptions(args.samples, args.temperature, args.top_p)
     ks = args.k or tuple(k for k in (1, 8) if k <= draw.samples)
     if ks[-1] > draw.samples:

@@ -137,7 +137,7 @@ def compose(
 
 
 def _is_inside(test: str) -> bool:
-    """It closes more braces than it opens: it begins in a class that the program has left open."""
+    """Whether a test closes more braces than it opens: it begins in a class that the program has left open."""
     braces = [found[1] for found in _BRACE.finditer(test)]
     return braces.count("}") > braces.count("{")
 

@@ -5,7 +5,7 @@ Knows nothing of programs, problems or processes.
 
 from sandbox.compare import hashed, modes, values
 from sandbox.compare.modes import CHECKER, LISTED, check_mode
-from sandbox.compare.values import Unencodable, decode_value, encode_lazy, encode_value, loads
+from sandbox.compare.values import Unencodable, decode_value, encode_lazy, encode_value, finite_float, loads
 
 __all__ = [
     "CHECKER",
@@ -15,6 +15,7 @@ __all__ = [
     "decode_value",
     "encode_lazy",
     "encode_value",
+    "finite_float",
     "hashed",
     "loads",
     "modes",

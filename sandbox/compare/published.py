@@ -34,7 +34,7 @@ def lcb(output: bytes, expected: bytes) -> bool:
 
 
 def lcb_value(value: Any, expected: Any) -> bool:
-    """Of a decoded result, which is of builtin types, and an expected JSON value."""
+    """Compare a decoded result, which is of builtin types, with an expected JSON value."""
     with suppress(ArithmeticError):  # a Decimal that is a signalling NaN
         return bool((list(value) if type(value) is tuple else value) == expected)
     return False

@@ -231,12 +231,13 @@ def _decode_number(tag: str, body: Any) -> Any:
 def loads(text: bytes | str) -> Any:
     """Parse JSON, with integers of any length. Raises ValueError, also for depth and for a number beyond a double."""
     try:
-        return json.loads(text, parse_int=_int, parse_float=_finite)
+        return json.loads(text, parse_int=_int, parse_float=finite_float)
     except RecursionError as error:
         raise ValueError("nested too deep") from error
 
 
-def _finite(digits: str) -> float:
+def finite_float(digits: str) -> float:
+    """The number of a JSON text. Raises ValueError for one beyond a double."""
     if math.isinf(number := float(digits)):
         raise ValueError(f"{digits[:40]} is beyond a double")
     return number

@@ -315,11 +315,11 @@ def _parse_arguments(where: str, text: str) -> Any:
         try:
             return python_literal(text)
         except ValueError:
-            raise InvalidProblem(f"{where}: not JSON: {error}") from error
+            raise InvalidProblem(f"{where}={quoted(text)}: not JSON: {error}") from error
 
 
 def _parse_json(where: str, text: str) -> Any:
     try:
         return loads(text)
     except ValueError as error:
-        raise InvalidProblem(f"{where}: not JSON: {error}") from error
+        raise InvalidProblem(f"{where}={quoted(text)}: not JSON: {error}") from error

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from sandbox.pool.counts import Counts, Histogram, PoolStats
     from sandbox.pool.judgement_cache import JudgementCache
     from sandbox.pool.pool import QUEUE_LIMIT, Pool
-    from sandbox.pool.quotas import cores, memory_bytes, too_much_memory
+    from sandbox.pool.quotas import cores, groups_above, memory_bytes, too_much_memory
     from sandbox.pool.run_as_problem import as_problem, checked_names
     from sandbox.pool.schedule import longest_s
     from sandbox.pool.slots import Slots
@@ -33,6 +33,7 @@ __all__ = [
     "as_problem",
     "checked_names",
     "cores",
+    "groups_above",
     "longest_s",
     "memory_bytes",
     "too_much_memory",

@@ -23,7 +23,7 @@ def cores(groups: Path = _GROUPS, own: Path = _OWN) -> int:
 def memory_bytes(groups: Path = _GROUPS, own: Path = _OWN) -> int:
     """Return the memory of this machine, or of the smallest control group that this process is in."""
     found = [os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")]
-    for group, unified in _above("memory", groups, own):
+    for group, unified in groups_above("memory", groups, own):
         with suppress(OSError, ValueError):  # no such group here, or none: "max"
             found.append(int((group / _MEMORY[unified]).read_text("ascii")))
     return min(found)
@@ -40,15 +40,15 @@ def too_much_memory(workers: int, limit_bytes: int, has_bytes: int) -> str:
     )
 
 
-def _above(controller: str, groups: Path, own: Path) -> Iterator[tuple[Path, bool]]:
+def groups_above(controller: str, groups: Path = _GROUPS, own: Path = _OWN) -> Iterator[tuple[Path, bool]]:
     """Yield the groups of this process for a controller, from its own to the top, and whether their tree is v2's."""
     with suppress(OSError, ValueError):
         for line in own.read_text("ascii", "replace").splitlines():
             number, controllers, path = line.split(":", 2)
             if number == "0":
-                tops = [groups]
+                tops = {groups}
             elif controller in controllers.split(","):
-                tops = [groups / controller, groups / controllers]
+                tops = {groups / controller, groups / controllers}
             else:
                 continue
             for top in tops:
@@ -59,7 +59,7 @@ def _above(controller: str, groups: Path, own: Path) -> Iterator[tuple[Path, boo
 
 
 def _quotas(groups: Path, own: Path) -> Iterator[int]:
-    for group, unified in _above("cpu", groups, own):
+    for group, unified in groups_above("cpu", groups, own):
         yield from _quota(group, unified=unified)
 
 

@@ -264,7 +264,7 @@ def test_the_split_of_a_row_holds(tmp_path: Path) -> None:
     found = task.prompts(Characters(), "train")
     assert [p.id if isinstance(p, Prompt) else p.reason for p in found] == ["a", *["heldout by its own split"] * 2, "d"]
     wrong = RewardTask(f"{FILE}:trl_words", [{**ROW, "split": "dev"}], given=RewardOptions(style="trl"))
-    with pytest.raises(ConfigError, match="row 1: a row's split is one of train"):
+    with pytest.raises(ConfigError, match="row 1': its split is 'dev'"):
         prompts(wrong)
 
 

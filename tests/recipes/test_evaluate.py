@@ -259,6 +259,7 @@ def test_a_published_set_that_cannot_be_read_is_told_with_how_a_copy_is_named(mo
         (["one", "two"], "two is not known here"),
         (["--config", "/no/such.yaml"], "cannot be read"),
         (["--out", "/etc/passwd"], "is a file; name a folder"),
+        (["--out", "-"], "is standard output; name a folder"),
     ],
 )
 def test_wrong_words_are_one_line_and_exit_code_2(

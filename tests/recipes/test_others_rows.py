@@ -261,5 +261,7 @@ def test_the_split_of_a_row_holds_also_where_held_out_rows_are_named(tmp_path: P
 @pytest.mark.parametrize("split", ["dev", "Train", 1, ["train"]])
 def test_another_split_is_refused_with_its_place(tmp_path: Path, split: Any) -> None:
     path = jsonl(tmp_path / "rows.jsonl", *marked(a="train", b=split))
-    with pytest.raises(ConfigError, match=r"rows.jsonl:2: a row's split is one of train, heldout, test, validation"):
+    with pytest.raises(
+        ConfigError, match=r"rows.jsonl:2': its split is .*; use one of train, heldout, test, validation"
+    ):
         CodeTask(train=path).problems("train")

@@ -9,7 +9,7 @@ import sandbox
 from overlap.core import Prompt
 
 sys.path.insert(0, str(Path(__file__).parent))  # my_task.py lies beside this file
-from my_task import MyTask, problem_rows
+from my_task import MyTask, problem_rows, split_of
 
 TASK = MyTask()
 WRONG = {
@@ -48,4 +48,4 @@ def test_an_answer_without_a_program_gets_0(row):
 def test_ids_are_unique_and_both_splits_have_problems():
     ids = [row["id"] for row in problem_rows()]
     assert len(set(ids)) == len(ids)
-    assert {row["split"] for row in problem_rows()} == {"train", "heldout"}
+    assert {split_of(row) for row in problem_rows()} == {"train", "heldout"}

@@ -53,14 +53,44 @@ def test_the_test_that_it_writes_passes_and_fails_where_a_reference_is_wrong(mad
     assert "1 failed, 3 passed" in done.stdout
 
 
+def planned(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> int:
+    """Plan the run that it proposes, with a tiny policy; returns the exit code."""
+    policy = make_tiny_policy(tmp_path / "tiny")
+    monkeypatch.chdir(made)
+    monkeypatch.syspath_prepend(made)
+    monkeypatch.delitem(sys.modules, "my_task", raising=False)
+    tiny = [f"model.policy={policy}", "model.prompt_tokens=1700", "learn.micro_batch_tokens=2048"]
+    return cli.main(["train", "--dry-run", "--config", "config.yaml", *tiny])
+
+
+@pytest.mark.parametrize(
+    ("split", "told"),
+    [
+        ("test", "1 to train on, 2 held out"),
+        (None, "2 to train on, 1 held out"),
+        ("dev", "its split is 'dev'; use one"),
+    ],
+)
+def test_its_task_loses_no_row_by_its_split(
+    split: str | None,
+    told: str,
+    made: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture,
+) -> None:
+    rows = [json.loads(line) for line in (made / "problems.jsonl").read_text().splitlines()]
+    rows[0]["split"] = split
+    (made / "problems.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    assert planned(made, tmp_path, monkeypatch) == (2 if split == "dev" else 0)
+    said = capfd.readouterr()
+    assert told in said.out + said.err
+
+
 def test_the_run_that_it_proposes_can_be_planned_as_it_is(
     made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture
 ) -> None:
-    policy = make_tiny_policy(tmp_path / "tiny")
-    monkeypatch.chdir(made)
-    monkeypatch.delitem(sys.modules, "my_task", raising=False)
-    tiny = [f"model.policy={policy}", "model.prompt_tokens=1700", "learn.micro_batch_tokens=2048"]
-    assert cli.main(["train", "--dry-run", "--config", "config.yaml", *tiny]) == 0
+    assert planned(made, tmp_path, monkeypatch) == 0
     said = capfd.readouterr().out
     assert "2 to train on, 1 held out" in said
     assert "2 prompts x 8 samples = 16 trajectories" in said

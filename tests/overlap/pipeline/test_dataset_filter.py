@@ -79,8 +79,15 @@ def test_bad_rows_of_each_split_count_those_of_train_as_a_share_of_the_whole_fil
         check_splits({"train": rows(5, 0), "heldout": rows(5, 5)}, 0.05, "rows.jsonl")
 
 
-@pytest.mark.parametrize("intake", [PromptSplit(), rows(0, 0, too_long=3)])
-def test_nothing_to_train_on_is_refused(intake: PromptSplit) -> None:
-    with pytest.raises(ConfigError, match="gives no prompt to train on") as caught:
-        check_splits({"train": intake}, 1.0, "rows.jsonl")
+@pytest.mark.parametrize(
+    ("intake", "held", "why"),
+    [
+        (PromptSplit(), 0, "it is empty"),
+        (rows(0, 0, too_long=3), 0, "3 prompt too long"),
+        (rows(0, 0), 2, "all 2 are held"),
+    ],
+)
+def test_nothing_to_train_on_is_refused(intake: PromptSplit, held: int, why: str) -> None:
+    with pytest.raises(ConfigError, match=f"gives no prompt to train on: {why}") as caught:
+        check_splits({"train": intake, "heldout": rows(held, 0)}, 1.0, "rows.jsonl")
     assert caught.value.field == "data.train"

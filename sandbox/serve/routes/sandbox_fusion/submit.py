@@ -10,13 +10,12 @@ Outputs are compared by our modes (`extra.compare`, by default tokens), not in l
 
 from __future__ import annotations
 
-import ast
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from sandbox.core import CaseResult, Judgement, Program, Verdict
+from sandbox.core import CaseResult, Judgement, Program, Verdict, python_literal
 from sandbox.rewards import fence_tags, fenced_blocks
 from sandbox.serve.bodies import Json, Refused, check_python
 from sandbox.serve.bounds import MEMORY_BYTES, RUN_S_MAX
@@ -212,9 +211,9 @@ def _literal(where: str, value: Any) -> Any:
     except Refused:
         check_python(where, value)
         try:
-            return ast.literal_eval(value)
-        except (ValueError, SyntaxError, RecursionError, MemoryError) as error:
-            raise Refused(422, f"{where}: is neither JSON nor a literal of Python: {str(error)[:200]}") from None
+            return python_literal(value)
+        except ValueError as error:
+            raise Refused(422, f"{where}: is no JSON, and {str(error)[:200]}") from None
 
 
 _READERS: Final = {"CommonOJDataset": _common_oj, "HumanEvalDataset": _humaneval, "MBPPDataset": _mbpp}
