@@ -82,8 +82,7 @@ def test_readme_and_documents_list_every_language_and_its_kinds() -> None:
 
 def test_every_choice_has_its_place_in_each_table_that_is_looked_up_by_it() -> None:
     assert set(runner.VERDICT_CODES) == set(Verdict)
-    for table in (referee.EXITS, referee.ARGUMENTS):
-        assert set(table) == set(get_args(Convention))
+    assert set(referee.ARGUMENTS) == {*referee.EXITS, "score"} == set(get_args(Convention))
     kinds = {kind for language in LANGUAGES.values() for kind in language.kinds} | {"interactive"}
     assert kinds == set(get_args(Kind))
     page = (DOCS / "overview.md").read_text("utf-8")
