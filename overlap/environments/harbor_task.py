@@ -118,7 +118,7 @@ class HarborTask(Task):
         longest = max(task.verifier_s, self._options.command_s)
         limits = Limits(
             cpu_s=longest, wall_s=longest, memory_bytes=task.memory_bytes, processes=256, open_files=1024,
-            file_bytes=task.work_bytes,
+            file_bytes=task.work_bytes, output_bytes=min(task.work_bytes, Limits().output_bytes),
         )  # fmt: skip
         work = sandbox.workspace(
             root=task.root, readable=self._options.readable, links=_LINKS, work_bytes=task.work_bytes, limits=limits

@@ -77,7 +77,8 @@ def agent_space(cfg: Config) -> AgentSpace | None:
     given |= {name: value for name, value in episode.jail.items() if name != "readable"}
     work_bytes = given.pop("work_bytes")
     try:
-        limits = Limits(wall_s=_WALL_S, file_bytes=work_bytes, **given)
+        output = min(work_bytes, Limits().output_bytes)
+        limits = Limits(wall_s=_WALL_S, file_bytes=work_bytes, output_bytes=output, **given)
     except SandboxError as error:
         raise ConfigError("episode.jail", episode.jail, described_error(error)) from error
     readable = readable_paths(episode.command, named)
