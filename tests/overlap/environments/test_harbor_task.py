@@ -90,7 +90,7 @@ def test_one_that_does_not_earns_less_and_no_reward_of_its_own_making_counts(tmp
     ],
 )
 def test_what_stands_in_the_way_of_the_tests_masks_nothing(tmp_path, trick: str) -> None:
-    toml = TOML.replace("memory_mb", "storage_mb = 16\nmemory_mb")
+    toml = TOML.replace("memory_mb", "storage_mb = 8\nmemory_mb")
     task, made = episodes_of(config(f"harbor:{harbor(tmp_path / 'hello', toml=toml)}", {}), says(run(trick), "Done."))
     assert made[0].failure == ""
     (reward,) = rewards(task, made)
