@@ -35,9 +35,16 @@ def guarded(path: Path) -> Iterator[None]:
         raise RunDirError(f"cannot write {path}: {reason}; {way_out}") from exc
 
 
+def descriptor_of(path: object) -> int | None:
+    """The open descriptor that a name for an output means, as ``-``, ``/dev/stderr`` and ``/dev/fd/3``; None: none."""
+    name = {"-": "1", "/dev/stdout": "1", "/dev/stderr": "2"}.get(str(path), str(path))
+    number = name.removeprefix("/dev/fd/").removeprefix("/proc/self/fd/")
+    return int(number) if number != str(path) and re.fullmatch("[0-9]{1,6}", number) else None
+
+
 def is_stdout(path: object) -> bool:
     """Whether a name for an output means standard output."""
-    return str(path) in ("-", "/dev/stdout", "/dev/fd/1", "/proc/self/fd/1")
+    return descriptor_of(path) == 1
 
 
 def write_atomic(path: Path, data: str | bytes) -> None:

@@ -7,7 +7,7 @@ import stat
 from pathlib import Path
 from typing import BinaryIO
 
-from overlap.atomic import is_stdout, write_atomic
+from overlap.atomic import descriptor_of, is_stdout, write_atomic
 from overlap.errors import ConfigError, RunDirError, error_reason
 from overlap.record.ownership import check_out
 
@@ -52,16 +52,18 @@ class OutFile:
 
 def _is_stream(path: Path) -> bool:
     try:
-        return is_stdout(path) or stat.S_IFMT(path.stat().st_mode) in (stat.S_IFIFO, stat.S_IFCHR)
+        return descriptor_of(path) is not None or stat.S_IFMT(path.stat().st_mode) in (stat.S_IFIFO, stat.S_IFCHR)
     except (OSError, ValueError):  # there is nothing yet, or a name that no file system takes
         return False
 
 
 def _opened(path: Path, field: str) -> BinaryIO:
     try:
-        # A pipe without a reader is not waited for; one that is full is.
-        fd = os.dup(1) if is_stdout(path) else os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY)
+        # A pipe without a reader is not waited for; one that is full is. A descriptor goes on where it stands.
+        known = descriptor_of(path)
+        fd = os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY) if known is None else os.dup(known)
         os.set_blocking(fd, True)
+        os.write(fd, b"")  # refused by one that is open for reading alone
         return os.fdopen(fd, "wb")
     except OSError as error:
         way_out = f"cannot be written ({error_reason(error)}); start what reads it first, or name another place"

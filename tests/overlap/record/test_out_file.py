@@ -28,6 +28,18 @@ def test_a_pipe_gets_what_is_written_if_somebody_reads_it(tmp_path: Path) -> Non
     assert path.is_fifo()
 
 
+def test_an_open_descriptor_is_written_to_where_it_stands(tmp_path: Path) -> None:
+    with open(tmp_path / "log", "wb", buffering=0) as log, open(tmp_path / "log", "rb") as read:
+        log.write(b"before ")
+        name = Path(f"/dev/fd/{log.fileno()}")
+        out = OutFile(name)
+        out.write("it ")
+        log.write(b"after")
+        assert (out.is_stream, read.read()) == (True, b"before it after")
+        with pytest.raises(ConfigError, match="cannot be written"):
+            OutFile(Path(f"/dev/fd/{read.fileno()}"))
+
+
 def test_a_reader_that_has_gone_ends_a_command_as_it_ends_others(tmp_path: Path) -> None:
     path = tmp_path / "pipe"
     os.mkfifo(path)
