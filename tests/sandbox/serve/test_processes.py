@@ -82,6 +82,7 @@ def test_an_end_is_seen_whose_signal_went_to_another_thread(
 
 def test_each_that_dies_is_started_again_in_its_own_time(parent: _Processes, monkeypatch: pytest.MonkeyPatch) -> None:
     started: list[int] = []
+    monkeypatch.setattr(processes, "_RESTART_S", 600.0)
     monkeypatch.setattr(parent, "_fork", started.append)
     dead(parent, 0, 1)
     parent.due[2] = 0.0
