@@ -36,7 +36,7 @@ def guarded(path: Path) -> Iterator[None]:
 
 
 def descriptor_of(path: object) -> int | None:
-    """The open descriptor that a name for an output means, as ``-``, ``/dev/stderr`` and ``/dev/fd/3``; None: none."""
+    """The open descriptor that a name for an output means, as ``-``, ``/dev/stderr`` and ``/dev/fd/3`` do, or None."""
     name = {"-": "1", "/dev/stdout": "1", "/dev/stderr": "2"}.get(str(path), str(path))
     number = name.removeprefix("/dev/fd/").removeprefix("/proc/self/fd/")
     return int(number) if number != str(path) and re.fullmatch("[0-9]{1,6}", number) else None

@@ -181,8 +181,8 @@ def bfloat16_is_fast(processor: Path = Path("/proc/cpuinfo")) -> bool:
 
 
 def with_dtype(cfg: Config) -> Config:
-    """``cfg`` with the number type that this machine computes faster in the place of ``model.dtype=auto``. Over a
-    cluster, whose nodes are not known yet, that is bfloat16 unless the run is for CPUs.
+    """Return ``cfg`` with ``model.dtype=auto`` replaced by the number type in which this machine is faster. For a
+    cluster, whose nodes are not known yet, this is bfloat16, unless ``run.device`` is "cpu".
 
     Raises ConfigError as ``devices_here`` does.
     """

@@ -23,7 +23,8 @@ from overlap.placement.devices import SHM, VISIBLE, Devices, devices_here
 Backend = Literal["shm", "ipc", "nccl"]
 _BIND = "VLLM_CPU_OMP_THREADS_BIND"
 _FEW_CORES = 4
-"""On so many, the core that vLLM leaves free is a large part of an engine beside which nobody learns."""
+"""Up to this many cores, the one that vLLM leaves free would be a large part of the engine's, while no learner needs
+it."""
 _NO_GPU = Devices()
 _ALLOCATORS = ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF")
 _UNSHARED = {"expandable_segments:true": "expandable_segments", "backend:cudamallocasync": "backend:cudaMallocAsync"}
@@ -176,7 +177,7 @@ def _on_cpu(cfg: Config, devices: Devices, engine: bool, learner: bool) -> Place
             way_out = f"each engine needs {parallel} core(s) of its own, and here are {held}: use "
             most = max(1, held // parallel)
             raise ConfigError("rollout.replicas", replicas, f"{way_out}{most} or less")
-        workers = spread_cores(devices.cores, replicas * parallel, leave=not turns)
+        workers = spread_cores(devices.cores, replicas * parallel, leave=0 if turns else 1)
         bound = [workers[e * parallel : (e + 1) * parallel] for e in range(replicas)]
     return Placement(
         engines=tuple(EngineSeat(e, cfg.run.seed + e, cores=bound[e]) for e in range(replicas)), ranks=ranks
@@ -187,7 +188,7 @@ def spread_cores(cores: Sequence[int], workers: int, leave: int = 1) -> tuple[tu
     """Cores for each worker, side by side; ``leave`` of them stay free for everybody else where there are more than
     workers.
     """
-    free = max(workers, len(cores) - leave) if len(cores) > workers else len(cores)
+    free = min(len(cores), max(workers, len(cores) - leave))
     edges = [free * worker // workers for worker in range(workers + 1)]
     return tuple(tuple(cores[low:high]) for low, high in pairwise(edges))
 

@@ -18,8 +18,8 @@ _NODES_MAX: Final = 1 << 25
 
 
 def plain_value(value: Any) -> Any:
-    """The same in texts, numbers, lists and dicts: arrays and tuples as lists, scalars of numpy as numbers, and None
-    for pandas' missing values and for a NaN that stands where a name has its value. What is none of all this stays.
+    """Convert a value to texts, numbers, lists and dicts: arrays and tuples to lists, numpy's scalars to numbers,
+    pandas' missing values and a NaN that is the value of a dict's key to None. Values of other types are returned.
 
     Raises ValueError for what is nested too deep, or has too many parts.
     """

@@ -34,7 +34,7 @@ def call_text(arguments: Sequence[Any]) -> str:
 
 
 def line_text(lines: Sequence[str]) -> str:
-    """The same from texts of one argument each, JSON or Python's literals. Raises ValueError for what is neither."""
+    """The input of a case from texts of one argument each: JSON, or Python's literals. Raises ValueError for others."""
     read = [_json(line) for line in lines]
     values = [value if is_json else python_literal(line) for (value, is_json), line in zip(read, lines, strict=True)]
     if not all(is_json for _, is_json in read):

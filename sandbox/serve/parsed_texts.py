@@ -21,8 +21,9 @@ _LINE: Final = 10
 _DATA: Final = frozenset(("input", "inputs", "output", "outputs", "expected"))
 """Fields that hold what a program reads and prints, or arguments and results of a function."""
 FUNCTION_CHARACTERS: Final = 16 << 20
+"""Characters of the texts that hold a function's arguments and results."""
 DIGITS: Final = 100_000
-"""Of these texts; and of their integers that are long, whose time grows faster than their length."""
+"""Digits in those texts of integers of 1,000 digits or more: the time to parse one grows faster than its length."""
 _LONG: Final = re.compile(r"(?<![0-9])[0-9]{1000,}")
 _MARKS: Final = (b",", b"[", b"{")
 
