@@ -21,6 +21,7 @@ from overlap.process import (
     describe_exit,
     is_tracker,
     list_descendants,
+    open_pidfd,
     serve_until_hung_up,
     unreaped_exit_status,
 )
@@ -60,9 +61,8 @@ class EngineHost(CallServer):
         for process in list_descendants(os.getpid()):
             if is_tracker(process.pid):
                 continue
-            try:
-                fd = os.pidfd_open(process.pid)
-            except ProcessLookupError:
+            fd = open_pidfd(process)
+            if fd is None:
                 self._note(process, None)
             else:
                 loop.add_reader(fd, self._on_exit, process, fd)

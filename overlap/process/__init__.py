@@ -34,6 +34,7 @@ from overlap.process.process_tree import (
     kill_tree,
     leave,
     list_descendants,
+    open_pidfd,
     read_proc,
     unreaped_exit_status,
 )
@@ -84,6 +85,7 @@ __all__ = [
     "list_descendants",
     "log_hint",
     "name_shared",
+    "open_pidfd",
     "pack_call",
     "process_tree",
     "read_message",

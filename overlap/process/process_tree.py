@@ -8,6 +8,7 @@ milliseconds. A pid alone names a process only until it is used again; wherever 
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import select
 import signal
@@ -115,7 +116,7 @@ def await_end(processes: Iterable[Pid], deadline_s: float) -> list[Pid]:
     until = time.monotonic() + deadline_s
     late = []
     for process in processes:
-        if (fd := _open(process)) is not None:
+        if (fd := open_pidfd(process)) is not None:
             if not _ended(fd, until):
                 late.append(process)
             os.close(fd)
@@ -132,9 +133,8 @@ def bind_to_parent(pid: int) -> None:
     """
     if pid <= 0 or pid == os.getpid():
         raise ValueError(f"pid={pid}: pass the pid of another process, as os.getppid() or the parent gave it")
-    try:
-        fd = os.pidfd_open(pid)
-    except ProcessLookupError:
+    fd = _pidfd(pid)
+    if fd is None:
         _end_self()
     parent, self_ = _stat(pid), _stat(os.getpid())
     if parent is None or (self_ is not None and parent.start > self_.start):
@@ -185,7 +185,7 @@ def _freeze(pids: Iterable[int | Pid], held: contextlib.ExitStack, until: float,
     new = [pid if isinstance(pid, Pid) else identify(pid) for pid in pids]
     while True:
         for process in new:
-            if process and _may_die(process, trackers) and (fd := _open(process)) is not None:
+            if process and _may_die(process, trackers) and (fd := open_pidfd(process)) is not None:
                 held.callback(os.close, fd)
                 fds[process] = fd
                 _send(fd, signal.SIGSTOP)
@@ -206,16 +206,22 @@ def _stands(process: Pid, table: dict[int, _Stat]) -> bool:
     return stat is None or stat.start != process.start or stat.state in "TtZX"
 
 
-def _open(process: Pid) -> int | None:
+def open_pidfd(process: Pid) -> int | None:
     """A pidfd that surely is of ``process``; None when it is gone."""
-    try:
-        fd = os.pidfd_open(process.pid)
-    except ProcessLookupError:
-        return None
-    if identify(process.pid) == process:
+    fd = _pidfd(process.pid)
+    if fd is None or identify(process.pid) == process:
         return fd
     os.close(fd)
     return None
+
+
+def _pidfd(pid: int) -> int | None:
+    try:
+        return os.pidfd_open(pid)
+    except OSError as error:
+        if error.errno in (errno.ESRCH, errno.EINVAL):  # EINVAL, until Linux 6.15: it is being reaped
+            return None
+        raise
 
 
 def _send(fd: int, number: signal.Signals) -> None:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
 _SWEEP_S = 8.0  # a sweep gives up after this long; a process in uninterruptible sleep cannot be killed
+_AGAIN_S = 0.05  # between two tries to remove a directory in which a process of another owner may still write
 _CLOSE_S = 15.0  # for the reaper to sweep and end
 _TRACKER_S = 2.0  # so long may a resource tracker take to remove the shared memory of the killed
 
@@ -181,7 +182,7 @@ def sweep_run(owned: set[Owned], run: str, driver: Pid | None) -> Swept:
         with contextlib.suppress(OSError):
             if _identity(name) == tuple(identity):
                 os.unlink(name)
-    left = [path for path in sorted(it for it in owned if isinstance(it, str)) if not _remove(path)]
+    left = _remove_all([it for it in owned if isinstance(it, str)], until)
     shared = (f"/dev/shm/{name}" for name in shared_memory_names(run))
     return Swept(tuple(killed), (*remaining, *left, *shared))
 
@@ -195,7 +196,7 @@ def serve_reaper(driver_pid: int, run: str, *, detached: bool = False) -> None:
     driver = process_tree.identify(driver_pid) if os.getppid() == driver_pid else None
     if detached and os.fork():
         os._exit(0)
-    owned = _obey(os.pidfd_open(driver_pid) if driver else None)
+    owned = _obey(process_tree.open_pidfd(driver) if driver else None)
     swept = sweep_run(owned, run, driver if driver and process_tree.alive(driver) else None)
     with contextlib.suppress(BrokenPipeError):
         os.write(1, json.dumps(swept).encode())
@@ -261,6 +262,19 @@ def _removable(path: str) -> str:
 def _identity(name: str) -> tuple[int, int, int]:
     found = os.lstat(name)
     return found.st_dev, found.st_ino, found.st_ctime_ns
+
+
+def _remove_all(paths: list[str], until: float) -> list[str]:
+    """Remove these trees; return those of which something is left at ``until``.
+
+    A process that is not of the run by its environment (an agent program whose subreaper ends it) may still write
+    there, so a removal that fails is tried again.
+    """
+    while paths := [path for path in sorted(paths) if not _remove(path)]:
+        if time.monotonic() > until:
+            break
+        time.sleep(_AGAIN_S)
+    return paths
 
 
 def _remove(path: str) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -18,7 +19,7 @@ from starting import known
 
 from overlap.process import process_tree
 from overlap.process.process_tree import Pid, identify
-from overlap.process.reaper import Reaper, Swept
+from overlap.process.reaper import Reaper, Swept, sweep_run
 from overlap.process.run_environment import RUN, shared_memory_names
 
 SOON_S = 20.0
@@ -288,6 +289,22 @@ def test_a_tree_is_removed_however_deep_or_locked_it_is(deep: Path) -> None:
     with Reaper(MINE) as reaper:
         reaper.watch_path(deep)
     assert not deep.exists()
+
+
+def test_a_tree_in_which_something_still_writes_is_removed_when_that_has_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    busy, writes = tmp_path / "busy", iter(range(3))
+
+    def remove(path: str) -> None:
+        shutil.rmtree(path)
+        if next(writes, None) is not None:  # a program of an agent, whose subreaper has not ended it yet
+            busy.mkdir()
+
+    monkeypatch.setattr("sandbox.kernel.remove_tree", remove)
+    busy.mkdir()
+    assert sweep_run({str(busy)}, MINE, None) == Swept()
+    assert not busy.exists()
 
 
 def test_names_of_any_bytes_are_removed(tmp_path: Path) -> None:
