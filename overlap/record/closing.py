@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from overlap.errors import one_line
+from overlap.errors import count_of, one_line
 from overlap.record.progress import change_texts, duration
 from overlap.record.run_exit import RunExit
 from overlap.record.run_files import RunFile
@@ -34,7 +34,7 @@ def _outcome(summary: Mapping[str, Any], steps: int) -> str:
     """How the run ended, and what became of the policy."""
     taken, end = int(summary["steps"]), str(summary["exit"])
     how = one_line(end, _SHOWN)
-    of = f"{taken} steps" if taken >= steps else f"{taken} of {steps} steps"
+    of = count_of(taken, "step") if taken >= steps else f"{taken} of {count_of(steps, 'step')}"
     return f"{how}, {of} in {duration(summary['seconds'])}: {_measured(summary)}"
 
 

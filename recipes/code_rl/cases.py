@@ -125,8 +125,8 @@ class Judging:
     @property
     def own_limits(self) -> str:
         """What becomes of the limits that rows bring, for the plan."""
-        time = f"a contest's own time limit x {self.time_factor:g} instead, up to {self.cpu_s_most:g} s"
-        return f"{time}, and its memory limit up to {self.memory_most >> 20} MiB"
+        time = f"where a row names a time limit, that x {self.time_factor:g} instead, up to {self.cpu_s_most:g} s"
+        return f"{time}; a memory limit of a row up to {self.memory_most >> 20} MiB"
 
     def limits(self, row: SourceRow) -> Limits:
         """The limits that a row of a contest names, within the bounds; ``cpu_s`` where it names no time."""
