@@ -16,9 +16,10 @@ from contextlib import closing, suppress
 from types import FrameType
 
 from overlap.atomic import is_stdout
-from overlap.commands import OneLineParser, add_commands, unknown_words
+from overlap.commands.flags import OneLineParser, unknown_words
+from overlap.commands.parsers import add_commands
 from overlap.errors import ConfigError, OverlapError, RunDirError, one_line
-from sandbox.core import printable
+from sandbox.core.checks import printable
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -46,7 +47,7 @@ def _run(args: argparse.Namespace) -> int:
 
 def ending_in_order(work: Callable[[], int]) -> int:
     """Do the work of a command; returns its exit code. What ended it early is printed in one line."""
-    from overlap.process import exit_code, handle_interrupts
+    from overlap.process.interrupts import exit_code, handle_interrupts
 
     with handle_interrupts() as interrupts:
         try:
@@ -70,7 +71,7 @@ def command(main: Callable[[], int] = main) -> int:
     """As ``main``, for a process that exits afterwards: once the output is complete, signals are ignored."""
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _end_at_once)
-    from overlap.process import SIGNALS
+    from overlap.process.interrupts import SIGNALS
 
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(

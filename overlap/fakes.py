@@ -29,7 +29,7 @@ from overlap.core import (
     VersionSpan,
     WeightUpdate,
 )
-from sandbox.pool import Slots
+from sandbox.pool.slots import Slots
 
 Seconds = Callable[[random.Random], float]
 """A law of durations: draws seconds from a seeded generator."""

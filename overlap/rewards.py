@@ -15,25 +15,17 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from overlap.core import LeftOut, Prompt, described_error, line_of
 from overlap.errors import ConfigError, OverlapError
-from overlap.rows import (
-    DUPLICATE,
-    IDS,
-    SourceRow,
-    Unusable,
-    held_out,
-    is_split_file,
-    made_row,
-    own_split,
-    source_rows,
-    split_rows,
-)
+from overlap.rows.row import DUPLICATE, IDS, SourceRow, Unusable, held_out, made_row, own_split
+from overlap.rows.sources import source_rows
+from overlap.rows.split_file import is_split_file, split_rows
 from overlap.task import Task, rendered_chat, task_options
-from overlap.verify import RewardFault
-from sandbox.rewards import Answered, BadReward, MissingColumn, Style, StyleError, find_style, named_function
+from overlap.verify.user_fault import RewardFault
+from sandbox.rewards.function_path import named_function
+from sandbox.rewards.styles import Answered, BadReward, MissingColumn, Style, StyleError, find_style
 
 if TYPE_CHECKING:
-    from overlap.config import Config
-    from sandbox.core import Judgement
+    from overlap.config.fields import Config
+    from sandbox.core.nouns import Judgement
 
 TASK = "overlap.rewards:RewardTask"
 """What ``data.task`` is for it."""
@@ -225,7 +217,7 @@ def reward_task(
 
     Raises ConfigError, where the function fits no style or several among others.
     """
-    from overlap.config import section_from
+    from overlap.config.load import section_from
 
     return RewardTask(function, train, heldout, section_from(RewardOptions, options, "reward_task"))
 
@@ -250,7 +242,7 @@ def _found(function: Callable[..., Any] | str, style: str) -> tuple[Callable[...
 
 def _imported(target: str) -> Any:
     if not target.rpartition(":")[0].endswith(".py"):
-        from overlap.config import import_named
+        from overlap.config.import_path import import_named
 
         return import_named("data.options.reward", target, kind="function", example="my_rewards:accuracy")
     try:

@@ -23,13 +23,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from overlap import core
-from overlap.config import import_named, section_from
+from overlap.config.import_path import import_named
+from overlap.config.load import section_from
 from overlap.core import LeftOut, Probe, Prompt, TurnMarks, described_error, line_of, shortened
 from overlap.errors import ConfigError, OverlapError, near_or_all, one_line, raise_all
 
 if TYPE_CHECKING:
-    from overlap.config import Config
-    from sandbox.core import Judgement, Problem, Program
+    from overlap.config.fields import Config
+    from sandbox.core.nouns import Judgement, Program
+    from sandbox.core.problem import Problem
 
 
 class Task(ABC):
@@ -80,10 +82,10 @@ class Task(ABC):
     rollout: Any = None
     """Of a task whose episodes have several turns: ``async def rollout(self, prompt, chat, sandbox) -> str``.
 
-    ``await chat.say(messages, tools=, max_tokens=, stop=, prefill=)`` has the policy answer (``overlap.server.Reply``:
+    ``await chat.say(messages, tools=, max_tokens=, stop=, prefill=)`` has the policy answer (a ``Reply``:
     text, reasoning, calls, finish, message), ``await sandbox.run(problem, program)`` judges a program in the pool that
     judges answers, by cases that the policy may know of; ``sandbox.execute(code)`` and ``sandbox.run_files(files)`` run
-    what it wrote (``overlap.server.EpisodeSandbox``). What it returns is the answer that ``program`` and ``reward``
+    what it wrote (an ``EpisodeSandbox``). What it returns is the answer that ``program`` and ``reward``
     get. All that the policy said is trained, also on branches that were left. It ends truncated where ``chat.say``
     raises that a budget is used up (``episode.turns``, ``episode.timeout_s``, ``episode.tokens``).
     """
@@ -190,9 +192,9 @@ def _in_chat_form(tokenizer: Any, messages: Sequence[Mapping[str, Any]]) -> str:
 
 
 SCHEMES: Mapping[str, str] = {
-    "verifiers": "overlap.environments:VerifiersTask",
-    "openenv": "overlap.environments:OpenEnvTask",
-    "harbor": "overlap.environments:HarborTask",
+    "verifiers": "overlap.environments.verifiers_task:VerifiersTask",
+    "openenv": "overlap.environments.openenv_task:OpenEnvTask",
+    "harbor": "overlap.environments.harbor_task:HarborTask",
 }
 """First word of a ``data.task`` that names an environment → the task's class, which reads the rest."""
 

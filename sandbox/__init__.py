@@ -16,20 +16,11 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from sandbox.client import Client
-    from sandbox.core import (
-        Case,
-        CaseResult,
-        Excerpt,
-        Isolation,
-        Judgement,
-        Limits,
-        Problem,
-        Program,
-        ProgramRun,
-        Subtask,
-        Verdict,
-    )
+    from sandbox.client.client import Client
+    from sandbox.core.excerpt import Excerpt
+    from sandbox.core.nouns import Case, CaseResult, Isolation, Judgement, Limits, Program, Subtask, Verdict
+    from sandbox.core.problem import Problem
+    from sandbox.core.program_run import ProgramRun
     from sandbox.differences import diff_lines, failure_lines
     from sandbox.errors import (
         CheckerError,
@@ -40,7 +31,8 @@ if TYPE_CHECKING:
         ToolchainMissing,
         WrongType,
     )
-    from sandbox.pool import Pool, PoolStats
+    from sandbox.pool.counts import PoolStats
+    from sandbox.pool.pool import Pool
 else:  # imported on first use: a command must handle signals before it imports what takes time
     from sandbox.lazy import names
 
@@ -92,11 +84,13 @@ def judge(
     `packages` of this interpreter (("numpy",)) are importable by a Python program. Raises SandboxError for failures of
     the sandbox; what the program does wrong is in the Judgement, even if it kills every judge.
     """
-    from sandbox.build import Builder
-    from sandbox.core import Problem
+    from sandbox.build.builder import Builder
+    from sandbox.core.problem import Problem
     from sandbox.errors import TookDown
-    from sandbox.judging import Judge, control, in_fresh_jails
-    from sandbox.languages import find_language
+    from sandbox.judging import control
+    from sandbox.judging.judge import Judge
+    from sandbox.judging.tries import in_fresh_jails
+    from sandbox.languages.table import find_language
 
     problem = Problem.of(problem)
     program = problem.program(program)

@@ -15,11 +15,13 @@ from pathlib import Path
 from typing import Any, NoReturn, TextIO
 
 from sandbox import judge, terminal
-from sandbox.core import MIB, SOURCE_BYTES_MAX, Case, Judgement, Limits, Problem, Program, Verdict, printable
+from sandbox.core.checks import printable
+from sandbox.core.nouns import MIB, SOURCE_BYTES_MAX, Case, Judgement, Limits, Program, Verdict
+from sandbox.core.problem import Problem
 from sandbox.differences import first_failure_lines
 from sandbox.errors import SandboxError
-from sandbox.languages import LANGUAGES, by_suffix, find_language
-from sandbox.pool import cores
+from sandbox.languages.table import LANGUAGES, by_suffix, find_language
+from sandbox.pool.quotas import cores
 from sandbox.rewards import cli as cli_reward
 from sandbox.serve import cli as cli_serve
 from sandbox.verify import cli as cli_verify
@@ -186,7 +188,7 @@ def _print_judgement(done: Judgement) -> None:
 
 
 def _run(options: argparse.Namespace) -> int:
-    from sandbox.judging import run_once
+    from sandbox.judging.judge import run_once
 
     program = _program(options)
     text = options.input.read_bytes() if options.input else sys.stdin.buffer.read()
@@ -208,7 +210,7 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _doctor(options: argparse.Namespace) -> int:
-    from sandbox.doctor import examine
+    from sandbox.doctor.doctor import examine
 
     report = examine()
     asked = None if options.isolation == "auto" else options.isolation
@@ -228,7 +230,7 @@ def _doctor(options: argparse.Namespace) -> int:
 
 
 def _bench(options: argparse.Namespace) -> int:
-    from sandbox.doctor import measure_languages
+    from sandbox.doctor.bench import measure_languages
 
     if options.rounds < 1:
         raise SandboxError(f"--rounds {options.rounds}: must be at least 1")

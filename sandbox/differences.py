@@ -12,7 +12,10 @@ from difflib import SequenceMatcher
 from itertools import zip_longest
 from typing import Final
 
-from sandbox.core import Case, CaseResult, Excerpt, Kind, Problem, Verdict, encode_text, printable
+from sandbox.core.checks import encode_text, printable
+from sandbox.core.excerpt import Excerpt
+from sandbox.core.nouns import Case, CaseResult, Verdict
+from sandbox.core.problem import Kind, Problem
 
 LINES_MAX: Final = 40
 """Lines of a difference, of an input and of stderr; what is left out is counted."""

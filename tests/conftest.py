@@ -19,9 +19,9 @@ from places import ROOT
 from tiers import jail_of
 
 from overlap.clock import run_virtual
-from sandbox.build import Builder
-from sandbox.jail import Jail
-from sandbox.judging import Judge
+from sandbox.build.builder import Builder
+from sandbox.jail.jail import Jail
+from sandbox.judging.judge import Judge
 
 # Started in the background or by nohup, we ignore signals, and what we start would inherit that. With a handler of ours
 # that does nothing it does not, and we go on all the same.

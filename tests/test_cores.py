@@ -8,12 +8,14 @@ from types import SimpleNamespace
 import pytest
 
 from overlap.commands.machine_facts import MachineFacts
-from overlap.config import Config, RolloutConfig, VerifyConfig
+from overlap.config.fields import Config, VerifyConfig
+from overlap.config.rollout import RolloutConfig
 from overlap.errors import ConfigError
 from overlap.learner import rank
 from overlap.learner.processes import rank_environment
-from overlap.placement import devices_here, place
-from overlap.record import hardware
+from overlap.placement.devices import devices_here
+from overlap.placement.seats import place
+from overlap.record.report import hardware
 from recipes.code_rl.evaluate import fitting_here
 
 

@@ -13,10 +13,10 @@ import pytest
 from places import ROOT
 
 from overlap import cli
-from overlap.commands import add_commands
+from overlap.commands.parsers import add_commands
 from overlap.commands.starting import STARTER
-from overlap.config import Config
 from overlap.config.earlier import RETIRED
+from overlap.config.fields import Config
 from overlap.config.foreign import FOREIGN
 
 PAGES = sorted(

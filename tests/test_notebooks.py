@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from notebooks import NOTEBOOKS, cells, run_notebook
-from overlap.config import Config
+from overlap.config.fields import Config
 
 SAMPLE = {
     "schema": 3, "id": "g1s0", "split": "train", "step": 1, "group": 1, "sample": 0, "prompt_id": "double",

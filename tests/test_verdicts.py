@@ -9,7 +9,7 @@ from places import ROOT
 
 from overlap.analysis.sample_reason import VERDICT_WORDS
 from overlap.report.curves import VERDICT_COLOURS
-from sandbox.core import Verdict
+from sandbox.core.nouns import Verdict
 
 
 def text_of(path: str) -> str:

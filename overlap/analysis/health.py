@@ -5,7 +5,7 @@ from __future__ import annotations
 from overlap.analysis import learning_checks, machinery_checks, sample_checks
 from overlap.analysis.run_data import RunData
 from overlap.analysis.run_warning import CHECKS, RunWarning
-from sandbox.core import printable
+from sandbox.core.checks import printable
 
 __all__ = ["CHECKS", "run_warnings"]
 CHECKED = (learning_checks, machinery_checks, sample_checks)

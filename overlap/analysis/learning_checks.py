@@ -20,8 +20,8 @@ from overlap.analysis.run_warning import (
     unsolved,
 )
 from overlap.core import equal_rewards
-from overlap.pipeline import likely_cause
-from overlap.record import mean
+from overlap.pipeline.assemble import likely_cause
+from overlap.record.timing import mean
 
 CLIPPED = {"gspo": 0.5, "cispo": 0.2}
 """Share of clipped tokens that is too much, by ``learn.loss``; gspo clips whole responses, and many."""
@@ -95,7 +95,7 @@ def reward_without_heldout(run: RunData) -> RunWarning | None:
 
 def _heldout(run: RunData) -> tuple[float, float, float] | None:
     """Change of the held-out problems from before the run to its last evaluation, and its bounds."""
-    from overlap.evaluation import paired_change
+    from overlap.evaluation.evaluate import paired_change
 
     points = run.evaluations
     if len(points) < 2 or points[0].step != 0:

@@ -16,9 +16,10 @@ from overlap.analysis.run_warning import (
     late_mean,
     reward_rose,
 )
-from overlap.config import config_from_dict
+from overlap.config.load import config_from_dict
 from overlap.errors import count_of
-from overlap.record import by_parameter, refusals
+from overlap.record.progress import refusals
+from overlap.record.report import by_parameter
 
 APPLIED = 0.1
 """Share of a step's change that arrives in the engine of a run that can hardly learn."""

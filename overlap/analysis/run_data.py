@@ -15,13 +15,16 @@ import yaml
 
 from overlap.analysis.row_shapes import GROUP, STEP, SUMMARY, check_row, check_rows
 from overlap.analysis.sample_file import SampleFile
-from overlap.config import HISTORY, path_given
+from overlap.config.arguments import path_given
+from overlap.config.yaml_file import HISTORY
 from overlap.errors import ConfigError, error_reason
-from overlap.record import RunFile, find_run_file, has_owner, read_json_lines, stored_summary
-from sandbox.core import printable
+from overlap.record.json_lines import read_json_lines
+from overlap.record.ownership import find_run_file, has_owner, stored_summary
+from overlap.record.run_files import RunFile
+from sandbox.core.checks import printable
 
 if TYPE_CHECKING:
-    from overlap.evaluation import PassRate, ProblemTally
+    from overlap.evaluation.evaluate import PassRate, ProblemTally
 
 _UNREADABLE = (OSError, ValueError, RecursionError, yaml.YAMLError)
 
@@ -79,7 +82,7 @@ class RunData:
     @cached_property
     def steps(self) -> list[dict[str, Any]]:
         """The rows of ``metrics.jsonl``, one for each step; NaN stands for what could not be measured."""
-        from overlap.record import read_steps  # with all that makes the rows
+        from overlap.record.metrics import read_steps  # with all that makes the rows
 
         path = RunFile.METRICS.of(self.path)
         try:
@@ -124,7 +127,7 @@ class RunData:
     @cached_property
     def evaluations(self) -> list[EvaluationPoint]:
         """The evaluations, in order of their steps."""
-        from overlap.evaluation import PassRate  # a third of the time that a command takes to start
+        from overlap.evaluation.evaluate import PassRate  # a third of the time that a command takes to start
 
         rows = [row for row in self.groups if row["split"] == "heldout"]
         binary = rewards_are_passes(rows)
@@ -200,7 +203,7 @@ def rewards_are_passes(rows: Iterable[Mapping[str, Any]]) -> bool:
 
 def _tally(row: Mapping[str, Any], binary: bool) -> ProblemTally:
     """Tokens and truncated samples of a row are of all samples, those of a tally of the judged ones: their share."""
-    from overlap.evaluation import ProblemTally
+    from overlap.evaluation.evaluate import ProblemTally
 
     judged = row["samples"] - row["failed"]
     share = judged / row["samples"] if row["samples"] else 0.0

@@ -14,7 +14,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from overlap.analysis.run_data import RunData
-from overlap.record import mean
+from overlap.record.timing import mean
 
 
 class RunWarning(NamedTuple):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from overlap.analysis.run_data import RunData
 from overlap.analysis.run_warning import RunWarning, all_steps, check, first_names, unsolved
-from overlap.record import mean
+from overlap.record.timing import mean
 
 SAME = 3
 """Problems that one accepted program may solve."""

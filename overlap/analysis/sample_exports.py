@@ -21,7 +21,7 @@ from overlap.analysis.row_shapes import PACKED_COLUMNS
 from overlap.analysis.sample_file import SampleFile, SampleHead
 from overlap.atomic import guarded
 from overlap.errors import ConfigError
-from sandbox.core import Excerpt
+from sandbox.core.excerpt import Excerpt
 
 FURTHER: Final = ("id", "prompt_id", "verdict", "passed", "total", "tokens", "finish", "failure", "dropped")
 """Of the head of a row, what verl's and TRL's files have besides their own columns."""

@@ -9,7 +9,7 @@ from typing import Any
 from overlap.callbacks.base import Callback
 from overlap.callbacks.events import METHODS
 from overlap.callbacks.trainer_callback import TrainerCallbackAdapter, is_trainer_callback
-from overlap.config import import_named
+from overlap.config.import_path import import_named
 from overlap.core import described_error, line_of, shortened
 from overlap.errors import ConfigError, near_or_all, raise_all
 

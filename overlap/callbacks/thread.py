@@ -23,7 +23,7 @@ from overlap.callbacks.base import Callback
 from overlap.callbacks.events import METHOD_OF, METHODS, CallbackRun, RunEvent
 from overlap.core import described_error
 from overlap.errors import CallbackError
-from overlap.record import CallbackCost
+from overlap.record.run_summary import CallbackCost
 
 SLOW_S = 1.0
 """A call that takes longer is told, once per method of a callback."""

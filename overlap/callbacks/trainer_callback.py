@@ -18,7 +18,7 @@ from typing import Any
 
 from overlap.callbacks.actions import Action, Evaluate, Save, Stop
 from overlap.callbacks.events import CallbackRun, CheckpointSaved, Evaluated, RunEnded, RunStarted, StepTaken
-from overlap.config import Config
+from overlap.config.fields import Config
 
 _NOT_HERE = dict.fromkeys(("model", "processing_class", "optimizer", "lr_scheduler", "train_dataloader"))
 

@@ -4,34 +4,3 @@ What for: ``ClusterPool`` stands where ``sandbox.Pool`` does, ``FarSite`` where 
 ``RankSite`` where that of learner ranks does; the rest knows no difference. Routing, accounting and retries are the
 driver's; an agent on each node owns what runs there. Ray lives in a process of its own.
 """
-
-from overlap.cluster.addresses import call_roll, check_address, own_addresses
-from overlap.cluster.by_hand import await_node, end_node, find_token, read_node_state, start_node, token_path
-from overlap.cluster.fleet import RayFleet, survey
-from overlap.cluster.members import RayMembers
-from overlap.cluster.nodes import NodeParcel, RayNodeInfo, code_digest
-from overlap.cluster.pool import ClusterPool
-from overlap.cluster.ray_cluster import RayCluster
-from overlap.cluster.sites import FarSite, RankSite
-
-__all__ = [
-    "ClusterPool",
-    "FarSite",
-    "NodeParcel",
-    "RankSite",
-    "RayCluster",
-    "RayFleet",
-    "RayMembers",
-    "RayNodeInfo",
-    "await_node",
-    "call_roll",
-    "check_address",
-    "code_digest",
-    "end_node",
-    "find_token",
-    "own_addresses",
-    "read_node_state",
-    "start_node",
-    "survey",
-    "token_path",
-]

@@ -16,7 +16,7 @@ from typing import Any
 import psutil
 
 from overlap.errors import ConfigError, OverlapError, one_line
-from overlap.process import child_environment
+from overlap.process.run_environment import child_environment
 
 PORT = 6379
 REACH_S, ASK_S = 5.0, 30.0

@@ -33,13 +33,18 @@ from overlap.cluster.nodes import (
     code_digest,
 )
 from overlap.errors import ConfigError, OverlapError
-from overlap.policy import policy_digest
-from overlap.process import ChildProcesses, connect, read_proc, scratch_directory
-from overlap.verify import PROBE, PROBE_PROGRAM, GuardedPool
-from overlap.weights import WeightEndpoint
-from sandbox.core import Problem
+from overlap.policy.check import policy_digest
+from overlap.process.calls import connect
+from overlap.process.child_processes import ChildProcesses
+from overlap.process.process_tree import read_proc
+from overlap.process.scratch import scratch_directory
+from overlap.verify.guarded_pool import GuardedPool
+from overlap.verify.verifier import PROBE, PROBE_PROGRAM
+from overlap.weights.pieces import WeightEndpoint
+from sandbox.core.problem import Problem
 from sandbox.errors import ProblemLost, to_wire
-from sandbox.pool import Pool, cores
+from sandbox.pool.pool import Pool
+from sandbox.pool.quotas import cores
 
 CALL_BYTES = 4 << 20
 """Bytes of a stream in one call, at most."""

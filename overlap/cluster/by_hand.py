@@ -30,8 +30,12 @@ from overlap.atomic import guarded, write_atomic
 from overlap.cluster.addresses import AUTH, LABEL, PORT, call_roll, check_port_free, host_and_port, own_address
 from overlap.cluster.nodes import code_digest
 from overlap.errors import ConfigError, OverlapError, one_line
-from overlap.process import Pid, child_environment, process_tree, temporary_directory
-from sandbox.kernel import remove_run_directory, remove_tree
+from overlap.process import process_tree
+from overlap.process.process_tree import Pid
+from overlap.process.run_environment import child_environment
+from overlap.process.scratch import temporary_directory
+from sandbox.kernel.clear import remove_tree
+from sandbox.kernel.orphan_cleanup import remove_run_directory
 
 START_S = 90.0
 RAYLET_S, KILL_S = 8.0, 5.0

@@ -21,7 +21,8 @@ from dataclasses import dataclass
 from overlap.clock import Offset, now
 from overlap.cluster.members import RayNode
 from overlap.cluster.nodes import BEAT_S, SILENT_S, Facts, NodeJob, NodeLost, NodeParcel, NodeReply, answer_within
-from sandbox.core import Judgement, Problem, Program
+from sandbox.core.nouns import Judgement, Program
+from sandbox.core.problem import Problem
 
 PACE_S, CALL_S, SHARE = 0.05, 0.001, 0.3
 """Between two calls to a node, s; what one costs the driver of a core, s; and the share of one that all may cost."""

@@ -22,11 +22,14 @@ from overlap.clock import now
 from overlap.cluster.agent import CALL_BYTES, Hosted, same_policy
 from overlap.cluster.nodes import BEAT_S, GRACE_S, ORPHAN_S, HeadLost, NodeLost, NodeRefused, RayNodeInfo, answer_within
 from overlap.cluster.ray_cluster import LOOK_S, RayActor, RayCluster
-from overlap.config import Config
+from overlap.config.fields import Config
 from overlap.errors import ClusterLost, ConfigError
-from overlap.placement import EngineSeat, NodeDevices, devices_here, free_memory, moved_seat
-from overlap.policy import policy_digest
-from overlap.process import ChildProcesses, Peer, log_hint
+from overlap.placement.devices import NodeDevices, devices_here, free_memory
+from overlap.placement.node_seats import moved_seat
+from overlap.placement.seats import EngineSeat
+from overlap.policy.check import policy_digest
+from overlap.process.calls import Peer
+from overlap.process.child_processes import ChildProcesses, log_hint
 
 ASK_S = 90.0
 """For what an agent does once: begin, start the process, take a piece of a file."""

@@ -20,7 +20,7 @@ from overlap.cluster.agent import MakePool, NodeJudge
 from overlap.cluster.nodes import Facts, NodeParcel, NodeRefused, NodeReply, RayNodeInfo
 from overlap.cluster.ray_cluster import LOOK_S, RayActor, RayCluster
 from sandbox.errors import IsolationUnavailable, SandboxError
-from sandbox.pool import Pool
+from sandbox.pool.pool import Pool
 
 AGAIN_S, AGAIN_MAX_S, STEADY_S = 5.0, 300.0, 60.0
 """A node whose agent was lost gets another one after so long; twice as long each time, until one has lived steadily."""

@@ -14,7 +14,8 @@ from typing import NamedTuple, TypeVar
 
 from overlap.aio import wait_result
 from overlap.errors import OverlapError
-from sandbox.core import Judgement, Problem, Program
+from sandbox.core.nouns import Judgement, Program
+from sandbox.core.problem import Problem
 
 T = TypeVar("T")
 _PROGRAM = attrgetter(*(item.name for item in dataclasses.fields(Program)))

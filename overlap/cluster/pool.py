@@ -26,9 +26,10 @@ from overlap.cluster.members import RayMembers, RayNode
 from overlap.cluster.nodes import HELLO_S, Facts, HeadLost, NodeLost, NodeRefused, NodeReply, answer_within
 from overlap.core import ClusterFigures, NodeFigures
 from overlap.errors import OverlapError, VerifierError
-from sandbox.core import Judgement, Problem, Program
+from sandbox.core.nouns import Judgement, Program
+from sandbox.core.problem import Problem
 from sandbox.errors import CheckerError, InvalidProblem, InvalidProgram, PoolClosed, SandboxError, from_wire
-from sandbox.pool import JudgementCache
+from sandbox.pool.judgement_cache import JudgementCache
 
 ALONE_S = 60.0
 TRIES = 4

@@ -19,8 +19,10 @@ from overlap.cluster.addresses import AUTH, check_address
 from overlap.cluster.by_hand import HEALTH, token_of
 from overlap.cluster.nodes import HeadLost, NodeLost, NodeRefused, NodeSilent, RayNodeInfo, answer_within, code_digest
 from overlap.errors import ConfigError
-from overlap.process import ChildProcesses, Peer, scratch_directory
-from overlap.weights import Brought
+from overlap.process.calls import Peer
+from overlap.process.child_processes import ChildProcesses
+from overlap.process.scratch import scratch_directory
+from overlap.weights.pieces import Brought
 from sandbox.errors import SandboxError
 
 JOIN_S, LOOKING_S, LOOK_S, LEAVE_S, KILL_S = 60.0, 60.0, 1.0, 5.0, 2.0

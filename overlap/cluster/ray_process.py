@@ -22,8 +22,10 @@ from overlap.cluster.addresses import AUTH, NO_HEAD, admitted
 from overlap.cluster.agent import NodeActor
 from overlap.cluster.nodes import HeadLost, NodeLost, NodeSilent, RayNodeInfo, answer_within
 from overlap.errors import ConfigError, OverlapError, one_line
-from overlap.process import PARENT, CallServer, process_tree, serve_until_hung_up
-from overlap.weights import Brought, Pieces
+from overlap.process import process_tree
+from overlap.process.calls import CallServer, serve_until_hung_up
+from overlap.process.run_environment import PARENT
+from overlap.weights.pieces import Brought, Pieces
 from sandbox.errors import SandboxError
 
 T = TypeVar("T")

@@ -23,9 +23,11 @@ from overlap.cluster.fleet import REST_S, FarProcess, RayFleet, ending, joined
 from overlap.cluster.ray_cluster import LOOK_S
 from overlap.errors import LearnerError
 from overlap.pieces import copy_file, files_in, in_pieces
-from overlap.placement import EngineSeat, Placement, RankSeat, reseated
-from overlap.process import ChildProcesses, Peer
-from overlap.weights import WeightCopy
+from overlap.placement.rank_placement import reseated
+from overlap.placement.seats import EngineSeat, Placement, RankSeat
+from overlap.process.calls import Peer
+from overlap.process.child_processes import ChildProcesses
+from overlap.weights.copies import WeightCopy
 
 _OF_A_RANK = re.compile(r"zero_pp_rank_(\d+)_")
 """Files of a saved state that one rank writes, and reads again."""

@@ -8,16 +8,21 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from overlap.config import load_config
-from overlap.evaluation import DataReport, Finding, check_in_parts, in_file, open_pool, remember
-from overlap.prepare import check_cluster, checked_file, cluster_pool, task_prompts
-from overlap.process import handle_interrupts, run_to_end, scratch_directory
-from overlap.record import OutFile, Progress, quiet
-from overlap.run import open_components
+from overlap.config.load import load_config
+from overlap.evaluation.data_check import DataReport, Finding, check_in_parts, in_file, open_pool, remember
+from overlap.prepare.run_inputs import checked_file
+from overlap.prepare.seating import check_cluster, cluster_pool
+from overlap.prepare.task_prompts import task_prompts
+from overlap.process.interrupts import handle_interrupts
+from overlap.process.scratch import run_to_end, scratch_directory
+from overlap.record.logs import quiet
+from overlap.record.out_file import OutFile
+from overlap.record.progress import Progress
+from overlap.run.open_close import open_components
 from overlap.task import load_task
 
 if TYPE_CHECKING:
-    from overlap.verify import JudgePool
+    from overlap.verify.guarded_pool import JudgePool
 
 
 def check_data_command(args: argparse.Namespace) -> int:

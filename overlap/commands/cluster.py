@@ -49,7 +49,7 @@ def add_cluster(commands) -> None:  # type: ignore[no-untyped-def]
 
 
 def _up(args: argparse.Namespace) -> Iterator[str]:
-    from overlap.cluster import await_node, end_node, start_node
+    from overlap.cluster.by_hand import await_node, end_node, start_node
 
     state = start_node(
         args.address, join=args.join, token_file=args.token_file, loopback=args.loopback, words=args.words
@@ -67,7 +67,8 @@ def _up(args: argparse.Namespace) -> Iterator[str]:
 
 
 def _head_lines(address: str) -> Iterator[str]:
-    from overlap.cluster import own_addresses, token_path
+    from overlap.cluster.addresses import own_addresses
+    from overlap.cluster.by_hand import token_path
 
     token, host = shlex.quote(str(token_path())), address.rpartition(":")[0]
     others = [other for other in own_addresses() if other != host]
@@ -83,7 +84,9 @@ def _head_lines(address: str) -> Iterator[str]:
 
 
 def _status(args: argparse.Namespace) -> Iterator[str]:
-    from overlap.cluster import call_roll, code_digest, find_token, read_node_state
+    from overlap.cluster.addresses import call_roll
+    from overlap.cluster.by_hand import find_token, read_node_state
+    from overlap.cluster.nodes import code_digest
 
     state = read_node_state()
     address = args.address or (state.address if state else "")
@@ -102,7 +105,7 @@ def _status(args: argparse.Namespace) -> Iterator[str]:
 
 
 def _down(args: argparse.Namespace) -> Iterator[str]:
-    from overlap.cluster import end_node
+    from overlap.cluster.by_hand import end_node
 
     if (state := end_node()) is None:
         yield "no node was started here by `overlap cluster up`"

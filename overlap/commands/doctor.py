@@ -16,7 +16,8 @@ from dataclasses import asdict
 
 from overlap.commands.machine_checks import CHECKS, Diagnosis, MachineCheck
 from overlap.commands.machine_facts import MachineFacts
-from overlap.config import Config, load_config
+from overlap.config.fields import Config
+from overlap.config.load import load_config
 from overlap.errors import one_line
 
 _MARKS = {"ok": "OK", "note": "NOTE", "lacking": "LACKS"}

@@ -5,10 +5,11 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterator
 
-from overlap.analysis import EXPORTS, load_run
+from overlap.analysis.run_data import load_run
+from overlap.analysis.sample_exports import EXPORTS
 from overlap.atomic import guarded, made_whole
 from overlap.errors import ConfigError
-from overlap.record import check_out
+from overlap.record.ownership import check_out
 
 
 def export_samples(args: argparse.Namespace) -> Iterator[str]:

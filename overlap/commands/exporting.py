@@ -10,22 +10,17 @@ from typing import NamedTuple
 
 from overlap.atomic import made_whole
 from overlap.commands.publishing import HubRepo
-from overlap.config import Config, check_count_given, config_from_dict, path_given
+from overlap.config.arguments import check_count_given, path_given
+from overlap.config.fields import Config
+from overlap.config.load import config_from_dict
 from overlap.errors import ConfigError
-from overlap.learner import export_policy
-from overlap.policy import resolve_policy
-from overlap.process import import_whole
-from overlap.record import (
-    LEARNER,
-    RunFile,
-    check_out,
-    exported_policy,
-    find_checkpoint,
-    find_run_file,
-    guest,
-    latest,
-    load_state,
-)
+from overlap.learner.export import export_policy
+from overlap.policy.resolve import resolve_policy
+from overlap.process.interrupts import import_whole
+from overlap.record.checkpoint import LEARNER, find_checkpoint, latest, load_state
+from overlap.record.logs import guest
+from overlap.record.ownership import check_out, find_run_file
+from overlap.record.run_files import RunFile, exported_policy
 
 
 class ExportedPolicy(NamedTuple):

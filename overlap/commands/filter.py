@@ -5,10 +5,11 @@ from __future__ import annotations
 import argparse
 
 from overlap.commands.standalone import ServingParts, run_standalone
-from overlap.config import load_config
+from overlap.config.load import load_config
 from overlap.errors import ConfigError
-from overlap.evaluation import SplitBounds, filter_problems
-from overlap.record import OutFile, Progress
+from overlap.evaluation.filter import SplitBounds, filter_problems
+from overlap.record.out_file import OutFile
+from overlap.record.progress import Progress
 
 
 def filter_command(args: argparse.Namespace) -> int:

@@ -61,7 +61,7 @@ def _unknown_word(word: str, argv: Sequence[str], flags: Sequence[str], fields: 
 
 def _field_hint(flag: str, value: str) -> str:
     """What field of the configuration a flag was meant as; "" where that is not known."""
-    from overlap.config import name_hint
+    from overlap.config.hints import name_hint
 
     hint = name_hint(flag.lstrip("-").replace("-", "_").split("."), value)
     return "" if hint.startswith("known are") else hint

@@ -11,27 +11,22 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TextIO
 
-from overlap.analysis import SampleFile
+from overlap.analysis.sample_file import SampleFile
 from overlap.atomic import guarded, made_whole
 from overlap.commands.standalone import ServingParts, run_standalone
-from overlap.config import load_config, path_given
+from overlap.config.arguments import path_given
+from overlap.config.load import load_config
 from overlap.core import Prompt, Task
 from overlap.errors import ConfigError, count_of, one_line
-from overlap.prepare import RunInputs, task_prompts
-from overlap.record import (
-    OpenConsole,
-    Progress,
-    Rollouts,
-    RunFile,
-    check_out,
-    data_digest,
-    find_run_file,
-    guest,
-    quiet,
-    write_config,
-)
-from overlap.replay import (
-    NEEDS,
+from overlap.prepare.run_inputs import RunInputs
+from overlap.prepare.task_prompts import task_prompts
+from overlap.record.digest import data_digest
+from overlap.record.logs import OpenConsole, guest, quiet
+from overlap.record.ownership import check_out, find_run_file, write_config
+from overlap.record.progress import Progress
+from overlap.record.rollouts import Rollouts
+from overlap.record.run_files import RunFile
+from overlap.replay.judge_again import (
     KeptSample,
     PromptKey,
     RejudgedRun,
@@ -39,9 +34,9 @@ from overlap.replay import (
     kept_samples,
     rollouts_line,
     shown_samples,
-    steps_in,
 )
-from sandbox.pool import cores
+from overlap.replay.kept_rollouts import NEEDS, steps_in
+from sandbox.pool.quotas import cores
 
 OTHER_PROMPT = "the prompt of this name asks something else now"
 

@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any, Literal
 
 from overlap.commands.machine_facts import ROOT, MachineFacts
-from overlap.config import Config
+from overlap.config.fields import Config
 from overlap.errors import ConfigError, one_line
-from overlap.record import resolve
-from sandbox.core import Limits
-from sandbox.pool import too_much_memory
+from overlap.record.ownership import resolve
+from sandbox.core.nouns import Limits
+from sandbox.pool.quotas import too_much_memory
 
 GIB = 2**30
 CPU_RUN_GIB = 9.0
@@ -199,8 +199,8 @@ def gpus(cfg: Config, facts: MachineFacts) -> Iterator[Diagnosis]:
 
 def policy(cfg: Config, facts: MachineFacts) -> Iterator[Diagnosis]:
     """Whether the policy is here, or can be fetched from the hub."""
-    from overlap.policy import is_hub_policy
-    from overlap.rows import is_hub_source
+    from overlap.policy.resolve import is_hub_policy
+    from overlap.rows.sources import is_hub_source
 
     name, hubs = cfg.model.policy, [cfg.data.train, cfg.data.heldout]
     offline = facts.environ.get("HF_HUB_OFFLINE") or facts.environ.get("TRANSFORMERS_OFFLINE")
@@ -220,7 +220,7 @@ def policy(cfg: Config, facts: MachineFacts) -> Iterator[Diagnosis]:
 
 
 def _local_policy(name: str) -> Diagnosis:
-    from overlap.policy import resolve_policy
+    from overlap.policy.resolve import resolve_policy
 
     try:
         return Diagnosis("policy", "ok", str(resolve_policy(name)))

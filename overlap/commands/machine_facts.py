@@ -16,9 +16,10 @@ from pathlib import Path
 
 import psutil
 
-from overlap.placement import bfloat16_is_fast, free_memory
-from overlap.process import child_environment, kill_tree
-from sandbox.pool import cores, memory_bytes
+from overlap.placement.devices import bfloat16_is_fast, free_memory
+from overlap.process.process_tree import kill_tree
+from overlap.process.run_environment import child_environment
+from sandbox.pool.quotas import cores, memory_bytes
 
 ROOT = Path(__file__).resolve().parents[2]
 """The repository, where this package is installed from one."""

@@ -12,12 +12,13 @@ from typing import Any
 
 import yaml
 
-from overlap.analysis import RunData
+from overlap.analysis.run_data import RunData
 from overlap.atomic import write_atomic
-from overlap.config import config_from_dict
+from overlap.config.load import config_from_dict
 from overlap.errors import ConfigError
 from overlap.json_types import to_json_types
-from overlap.record import RunFile, write_picture
+from overlap.record.picture import write_picture
+from overlap.record.run_files import RunFile
 
 CARD, CURVE = "README.md", "curve.png"
 HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")

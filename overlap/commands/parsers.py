@@ -16,7 +16,7 @@ from typing import Any
 
 from overlap.atomic import is_stdout
 from overlap.commands.cluster import add_cluster
-from sandbox.core import printable
+from sandbox.core.checks import printable
 
 Subparsers = Any
 """What ``argparse.ArgumentParser.add_subparsers`` returns, which has no public type."""
@@ -140,7 +140,7 @@ def _ctl(commands: Subparsers) -> None:
 def _run_ctl(args: argparse.Namespace) -> Iterator[str]:
     import json
 
-    from overlap.run import ask
+    from overlap.run.control_socket import ask
 
     answer = ask(args.run, args.wish)
     yield answer["done"] if "done" in answer else json.dumps(answer, indent=1)
@@ -176,7 +176,7 @@ def _view(commands: Subparsers) -> None:
 
 
 def _run_view(args: argparse.Namespace) -> int:
-    from overlap.view import serve_samples
+    from overlap.view.serve import serve_samples
 
     serve_samples(args.run, port=args.port, open_browser=args.open)
     return 0
@@ -196,7 +196,7 @@ def _replay(commands: Subparsers) -> None:
 
 
 def _run_replay(args: argparse.Namespace) -> Iterator[str]:
-    from overlap.replay import replay
+    from overlap.replay.simulate import replay
 
     yield from replay(args.run, args.overrides, trace=args.trace)
 
@@ -242,8 +242,10 @@ def _report(commands: Subparsers) -> None:
 
 
 def _run_report(args: argparse.Namespace) -> Iterator[str]:
-    from overlap.analysis import load_run, run_warnings
-    from overlap.report import comparison_lines, write_report
+    from overlap.analysis.health import run_warnings
+    from overlap.analysis.run_data import load_run
+    from overlap.report.compare import comparison_lines
+    from overlap.report.report import write_report
 
     runs = [load_run(run) for run in args.runs]
     path = write_report(*runs, out=args.out)
@@ -262,7 +264,7 @@ def _fields(commands: Subparsers) -> None:
 
 
 def _run_fields(args: argparse.Namespace) -> Iterator[str]:
-    from overlap.config import field_lines
+    from overlap.config.docs import field_lines
 
     yield from field_lines(args.name)
 

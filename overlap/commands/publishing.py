@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from overlap.analysis import load_run
+from overlap.analysis.run_data import load_run
 from overlap.commands.model_card import HUB_ID, write_model_card
 from overlap.errors import ConfigError, OverlapError, one_line
 

@@ -7,7 +7,8 @@ import re
 from collections.abc import Iterator
 
 from overlap.errors import ConfigError
-from overlap.view import SampleFilter, ShowChoice, show_samples
+from overlap.view.sample_filter import SampleFilter
+from overlap.view.show import ShowChoice, show_samples
 
 _ID = re.compile(r"(?:g(-?\d+))?s?(\d+)")
 

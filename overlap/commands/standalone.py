@@ -7,13 +7,21 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-from overlap.config import Config
+from overlap.config.fields import Config
 from overlap.core import Generator, Task, Verifier
-from overlap.placement import MemoryPlan, PlannedRun, memory_line, place_here, read_shape
-from overlap.prepare import RunInputs, RunPlacement, episode_lines, left_out_lines, prepare, seat, seats_lines
-from overlap.process import handle_interrupts, run_to_end, scratch_directory
-from overlap.record import Console, OpenConsole, quiet
-from overlap.run import Component, PartFactory, open_components
+from overlap.placement.memory import MemoryPlan
+from overlap.placement.planned_run import PlannedRun
+from overlap.placement.seats import place_here
+from overlap.placement.shapes import read_shape
+from overlap.placement.table import memory_line
+from overlap.prepare.plan import episode_lines, left_out_lines, seats_lines
+from overlap.prepare.run_inputs import RunInputs, prepare
+from overlap.prepare.seating import RunPlacement, seat
+from overlap.process.interrupts import handle_interrupts
+from overlap.process.scratch import run_to_end, scratch_directory
+from overlap.record.logs import Console, OpenConsole, quiet
+from overlap.run.open_close import Component, open_components
+from overlap.run.parts import PartFactory
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from overlap.config.learn import ENGINE_RANKS, CriticConfig, LearnConfig
 from overlap.config.rollout import EpisodeConfig, RolloutConfig, check_sharing
 from overlap.config.rules import IMPORT_PATH, Section, above, at_least, free, require
 from overlap.errors import count_of, near_or_all
-from sandbox.pool import cores
+from sandbox.pool.quotas import cores
 
 if TYPE_CHECKING:
     from overlap.config.load import Overrides

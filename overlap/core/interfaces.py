@@ -23,7 +23,8 @@ from overlap.core.nouns import (
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from sandbox.core import Judgement, Problem, Program
+    from sandbox.core.nouns import Judgement, Program
+    from sandbox.core.problem import Problem
 
 
 @runtime_checkable

@@ -18,7 +18,8 @@ from overlap.core.chat_turns import Used
 from overlap.core.token_array import Packed
 
 if TYPE_CHECKING:
-    from sandbox.core import Judgement, Problem, Program
+    from sandbox.core.nouns import Judgement, Program
+    from sandbox.core.problem import Problem
 
 Finish = Literal["stop", "length", "abort"]
 Part = Literal["weights", "cache"]

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from overlap.environments.scored import SHARE, Range, is_finite
-from sandbox.core import MIB
+from sandbox.core.nouns import MIB
 
 _IMAGES = ("Dockerfile", "docker-compose.yaml", "docker-compose.yml", "compose.yaml", "compose.yml")
 _REFUSED = ("mcp_servers", "skills_dir", "docker_compose", "services", "tpu")

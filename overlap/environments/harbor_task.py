@@ -20,14 +20,16 @@ from overlap.environments.harbor_files import HarborFiles, UnsupportedTask, find
 from overlap.environments.scored import EnvironmentFault, Range, Seal, given_reward, refuse_command, scored
 from overlap.errors import ConfigError, one_line
 from overlap.task import Task, messages_prompt, task_options
-from sandbox.core import Limits
-from sandbox.rewards import fenced_blocks
+from sandbox.core.nouns import Limits
+from sandbox.rewards.extract import fenced_blocks
 
 if TYPE_CHECKING:
-    from overlap.config import Config
-    from overlap.server import Chat, EpisodeSandbox
-    from sandbox.core import Judgement
-    from sandbox.session import Finished, Workspace
+    from overlap.config.fields import Config
+    from overlap.server.chat import Chat
+    from overlap.server.episodes import EpisodeSandbox
+    from sandbox.core.nouns import Judgement
+    from sandbox.session.files import Finished
+    from sandbox.session.workspace import Workspace
 
 SYSTEM = """You work in a shell, in the directory /app, to do what you are asked.
 Answer with one command, or a few lines of them, in a block:

@@ -21,8 +21,9 @@ from typing import Any
 
 from overlap.environments.scored import EnvironmentFault
 from overlap.errors import RolloutError, one_line
-from overlap.process import PARENT, child_environment, process_tree, subreaper
-from overlap.server import StderrTail
+from overlap.process import process_tree, subreaper
+from overlap.process.run_environment import PARENT, child_environment
+from overlap.server.harness_process import StderrTail
 
 START_S, CLOSE_S = 300.0, 5.0
 LINE_BYTES = 1 << 26

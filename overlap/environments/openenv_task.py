@@ -26,9 +26,10 @@ from overlap.task import Task, messages_prompt, task_options
 if TYPE_CHECKING:
     import aiohttp
 
-    from overlap.config import Config
-    from overlap.server import Chat, EpisodeSandbox
-    from sandbox.core import Judgement
+    from overlap.config.fields import Config
+    from overlap.server.chat import Chat
+    from overlap.server.episodes import EpisodeSandbox
+    from sandbox.core.nouns import Judgement
 
 ASK_S = 20.0
 _OBJECT = re.compile(r"\{.*\}", re.DOTALL)

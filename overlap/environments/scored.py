@@ -15,9 +15,9 @@ import sys
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple, cast
 
-from overlap.config import Config
+from overlap.config.fields import Config
 from overlap.errors import ConfigError
-from overlap.server import HarnessCrashed
+from overlap.server.episodes import HarnessCrashed
 
 
 class EnvironmentFault(HarnessCrashed):

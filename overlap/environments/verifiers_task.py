@@ -21,9 +21,10 @@ from overlap.errors import ConfigError, RolloutError
 from overlap.task import Task, messages_prompt, task_options
 
 if TYPE_CHECKING:
-    from overlap.config import Config
-    from overlap.server import Chat, EpisodeSandbox
-    from sandbox.core import Judgement
+    from overlap.config.fields import Config
+    from overlap.server.chat import Chat
+    from overlap.server.episodes import EpisodeSandbox
+    from sandbox.core.nouns import Judgement
 
 _PROGRAM = Path(__file__).with_name("_verifiers_host.py")
 _ROWS_S = 600.0

@@ -26,7 +26,9 @@ from overlap.core import Finish, Generator, Prompt, Request, Scored, Trajectory,
 from overlap.errors import ConfigError
 from overlap.evaluation.evaluate import STALL_S, OnScored, ProblemTally, answers
 from overlap.json_types import to_json_types
-from overlap.record import JsonLines, data_digest, parse_json_lines, solved
+from overlap.record.digest import data_digest
+from overlap.record.json_lines import JsonLines, parse_json_lines
+from overlap.record.metrics import solved
 
 FORMAT = 1
 SamplingSettings = Mapping[str, Any]

@@ -24,12 +24,13 @@ from overlap.aio import unwrapped
 from overlap.atomic import write_atomic
 from overlap.core import LeftOut, Probe, Prompt, Task
 from overlap.errors import ConfigError, one_line
-from sandbox.core import Judgement, Problem, Program, Verdict
+from sandbox.core.nouns import Judgement, Program, Verdict
+from sandbox.core.problem import Problem
 from sandbox.errors import CheckerError, InvalidProblem, IsolationUnavailable, SandboxError, ToolchainMissing
 
 if TYPE_CHECKING:
-    from overlap.config import Config
-    from sandbox.pool import Pool
+    from overlap.config.fields import Config
+    from sandbox.pool.pool import Pool
 
 IN_FLIGHT = 32
 """Problems whose probes are judged at once: enough to keep every worker busy."""
@@ -312,7 +313,7 @@ def open_pool(cfg: Config, task: Task, scratch: Path) -> Pool:
 
     Raises ConfigError for a package that is not there.
     """
-    from sandbox.pool import Pool
+    from sandbox.pool.pool import Pool
 
     try:
         return Pool(isolation=cfg.verify.isolation, packages=task.packages, directory=str(scratch))

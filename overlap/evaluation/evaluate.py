@@ -15,11 +15,14 @@ from math import comb, fsum
 from typing import Any
 
 from overlap.aio import unwrapped
-from overlap.config import RunConfig
+from overlap.config.fields import RunConfig
 from overlap.core import Generator, Prompt, Request, Scored, Trajectory, Verifier
 from overlap.errors import ConfigError, StageError, count_of, naming_stage
 from overlap.evaluation.intervals import change_interval, mean_interval, rate_interval
-from overlap.record import PASS_AT_1, by_group, mean, solved
+from overlap.record.group_rows import by_group
+from overlap.record.metrics import solved
+from overlap.record.report import PASS_AT_1
+from overlap.record.timing import mean
 
 STALL_S = RunConfig().stall_s
 MEAN_REWARD = "mean reward"

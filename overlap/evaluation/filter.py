@@ -20,7 +20,7 @@ from pathlib import Path
 from overlap.core import Generator, Prompt, Verifier
 from overlap.errors import ConfigError
 from overlap.evaluation.evaluate import STALL_S, PassRate, ProblemTally, measure_pass_rate
-from overlap.record import OutFile
+from overlap.record.out_file import OutFile
 
 MARK = '"split": '
 """Stands in every row of a split file."""

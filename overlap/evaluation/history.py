@@ -17,12 +17,13 @@ from typing import Any
 
 from overlap.aio import shielded_thread
 from overlap.atomic import partial_path, remove_path, replace, write_atomic
-from overlap.config import Config
+from overlap.config.fields import Config
 from overlap.core import Generator, Prompt, Scored, Verifier
 from overlap.errors import RunDirError, count_of
 from overlap.evaluation.evaluate import MEAN_REWARD, PassRate, measure_pass_rate, paired_change
 from overlap.json_types import to_json_types
-from overlap.record import PASS_AT_1, Progress
+from overlap.record.progress import Progress
+from overlap.record.report import PASS_AT_1
 
 RECORD = "evaluation.json"
 """In ``policy-best/``: the figures of its evaluation, and its step."""

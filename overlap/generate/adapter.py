@@ -15,7 +15,7 @@ from vllm.lora.lora_model import LoRAModel
 from vllm.lora.peft_helper import PEFTHelper
 
 from overlap.generate.service import ADAPTER_ID
-from overlap.weights import ADAPTER_SCALE
+from overlap.weights.full import ADAPTER_SCALE
 
 
 class AdapterIntake:

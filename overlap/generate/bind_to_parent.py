@@ -11,7 +11,8 @@ from collections.abc import Sequence
 from itertools import chain
 from typing import Any
 
-from overlap.process import LIFE, PARENT, bind_to_parent, name_shared
+from overlap.process.process_tree import bind_to_parent
+from overlap.process.run_environment import LIFE, PARENT, name_shared
 
 ENGINE, HOST = "OVERLAP_ENGINE", "OVERLAP_ENGINE_HOST"
 """Environment of an engine process: that it is one, and pid of the host once that has begun."""

@@ -18,13 +18,14 @@ from pathlib import Path
 from time import monotonic
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
-from overlap.config import Config
+from overlap.config.fields import Config
 from overlap.core import Part, Request, Spoken, Trajectory, WeightUpdate
 from overlap.errors import EngineError, OverlapError
 from overlap.generate.service import EngineService, EngineSite, EngineSpec, LocalSite, Sampling
 from overlap.generate.start import READY_S, engine_environment
-from overlap.placement import Placement, place_here
-from overlap.process import ChildProcesses, Peer, RemoteFault, is_vague, log_hint
+from overlap.placement.seats import Placement, place_here
+from overlap.process.calls import Peer, RemoteFault
+from overlap.process.child_processes import ChildProcesses, is_vague, log_hint
 
 Params = ParamSpec("Params")
 Result = TypeVar("Result")

@@ -22,7 +22,7 @@ from overlap.errors import ConfigError, EngineError, one_line
 from overlap.generate.bind_to_parent import fork_one_process
 from overlap.generate.service import ADAPTER_ID, TRANSFERS, EngineSample, EngineSpec, Sampling
 from overlap.generate.start import engine_args, kv_bytes
-from overlap.policy import adapted_layers
+from overlap.policy.adapted import adapted_layers
 
 _TAIL_TOKENS, _END_TOKENS = 4, 64
 _ADAPTER = "adapter"

@@ -13,18 +13,9 @@ from typing import Any, NoReturn
 from overlap.errors import OverlapError
 from overlap.generate.bind_to_parent import enter_engine_process
 from overlap.generate.service import EngineSpec
-from overlap.process import (
-    CallServer,
-    Pid,
-    RemoteCall,
-    RemoteReply,
-    describe_exit,
-    is_tracker,
-    list_descendants,
-    open_pidfd,
-    serve_until_hung_up,
-    unreaped_exit_status,
-)
+from overlap.process.calls import CallServer, RemoteCall, RemoteReply, serve_until_hung_up
+from overlap.process.child_processes import describe_exit
+from overlap.process.process_tree import Pid, is_tracker, list_descendants, open_pidfd, unreaped_exit_status
 
 enter_engine_process()
 

@@ -9,10 +9,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from overlap.config import Config
+from overlap.config.fields import Config
 from overlap.errors import ConfigError, raise_all
 from overlap.generate.vllm_source import Kind, VllmSource, is_plain
-from overlap.placement import CPU_BLOCK_TOKENS
+from overlap.placement.engine_memory import CPU_BLOCK_TOKENS
 
 FIELD = "rollout.engine"
 _MODEL = "the engine serves the policy, and the learner sends its weights: use model.policy"

@@ -11,10 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from overlap.config import Config
+from overlap.config.fields import Config
 from overlap.core import Finish, Part, Spoken, VersionSpan
-from overlap.placement import EngineSeat
-from overlap.process import ChildProcesses, Peer
+from overlap.placement.seats import EngineSeat
+from overlap.process.calls import Peer
+from overlap.process.child_processes import ChildProcesses
 
 TRANSFERS = {"shm": "overlap_shm", "ipc": "overlap_ipc", "nccl": "overlap_nccl"}
 """Weight backends by the names under which vLLM knows ours (``receive``)."""

@@ -5,12 +5,14 @@ from __future__ import annotations
 import difflib
 from typing import Any
 
-from overlap.config import Config
+from overlap.config.fields import Config
 from overlap.errors import ConfigError
 from overlap.generate.bind_to_parent import ENGINE
 from overlap.generate.service import EngineSpec
 from overlap.generate.vllm_source import VllmSource
-from overlap.placement import cpu_block_tokens, cpu_kv_bytes, free_memory, shape_of
+from overlap.placement.devices import free_memory
+from overlap.placement.engine_memory import cpu_block_tokens, cpu_kv_bytes
+from overlap.placement.shapes import shape_of
 
 READY_S = {"cpu": 600.0, "cuda": 1200.0}
 """Longest start of an engine, s. On GPUs it may compile kernels first, where the machine has nvcc."""

@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from overlap.config import Config
+from overlap.config.fields import Config
 from overlap.learner.lora import alone
-from overlap.weights import FullTensors, LowRank, whole_shape
+from overlap.weights.full import FullTensors, LowRank, whole_shape
 
 if TYPE_CHECKING:
     from overlap.learner.backend import TrainedModel

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from torch import Tensor, device
 
     from overlap.learner.sequence import SequenceGroup
-    from overlap.weights import FullTensors, LowRank
+    from overlap.weights.full import FullTensors, LowRank
 
 Loaded = tuple[Any, dict[str, Any]]
 """A model of transformers, and what ``from_pretrained`` reports with ``output_loading_info``."""

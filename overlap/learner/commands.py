@@ -21,9 +21,9 @@ from overlap.learner.saved_state import CRITIC_TAG, TAG, LearnerState, copy_besi
 from overlap.learner.spec import RankSpec
 from overlap.learner.trainer import RankTrainer
 from overlap.learner.zero.backend import ZeroBackend
-from overlap.policy import policy_digest
-from overlap.process import remove_exports
-from overlap.weights import open_sender
+from overlap.policy.check import policy_digest
+from overlap.process.run_environment import remove_exports
+from overlap.weights.shm import open_sender
 
 
 @contextmanager

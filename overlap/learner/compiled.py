@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from overlap.config import LearnConfig
+from overlap.config.learn import LearnConfig
 from overlap.errors import ConfigError, one_line
 from overlap.learner.head import HeadKernels
 

@@ -25,7 +25,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from overlap.config import import_function, trying
+from overlap.config.import_path import import_function, trying
 
 FIELD = "learn.correction"
 LOG_RATIO_MAX = 20.0

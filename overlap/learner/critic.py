@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from overlap.config import LearnConfig
+from overlap.config.learn import LearnConfig
 from overlap.errors import blaming
 from overlap.learner.backend import TrainBackend
 from overlap.learner.model import checkpoint_layers, choose_kernels, hidden_states, load_policy

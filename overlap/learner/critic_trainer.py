@@ -17,7 +17,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from overlap.config import Config
+from overlap.config.fields import Config
 from overlap.errors import LearnerError
 from overlap.learner.backend import TrainBackend
 from overlap.learner.critic import ValueHead, load_trunk, read_values

@@ -10,11 +10,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from overlap.config import Config
+from overlap.config.fields import Config
 from overlap.errors import ConfigError, RunDirError, one_line
 from overlap.learner.lora import FOLDER, from_state, save_adapter
 from overlap.learner.saved_state import TAG, LearnerState, check_base, copy_beside, read_state
-from overlap.weights import LowRank
+from overlap.weights.full import LowRank
 
 _PREFIX = "policy."  # the model that is trained holds the policy and its head, which share their weights
 

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from overlap.config import CriticConfig
+from overlap.config.learn import CriticConfig
 from overlap.learner.correction import Sampled
 
 _FLAT = 1e-6

@@ -17,7 +17,8 @@ from typing import Any, Literal
 
 from overlap.aio import shielded_thread
 from overlap.atomic import partial_path, remove_path, replace, sync
-from overlap.config import Config, LearnConfig
+from overlap.config.fields import Config
+from overlap.config.learn import LearnConfig
 from overlap.core import Batch, Packed, StepReport, WeightUpdate, kept_groups, reaches
 from overlap.errors import ConfigError, LearnerError, StaleBatchError
 from overlap.learner.kept_logprobs import join_kept
@@ -26,7 +27,7 @@ from overlap.learner.processes import RankLife, RankProcesses
 from overlap.learner.saved_state import check_base, read_state
 from overlap.learner.site import Site
 from overlap.learner.spec import RankSpec
-from overlap.placement import Placement, place_here
+from overlap.placement.seats import Placement, place_here
 
 START_S = 1800.0
 """Reading a large checkpoint from a slow disk on every rank, and partitioning it."""

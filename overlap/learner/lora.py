@@ -15,10 +15,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from overlap.config import LearnConfig
+from overlap.config.learn import LearnConfig
 from overlap.errors import ConfigError
-from overlap.policy import linear_layers
-from overlap.weights import ADAPTER_SCALE, FullTensors, LowRank, whole_shape
+from overlap.policy.adapted import linear_layers
+from overlap.weights.full import ADAPTER_SCALE, FullTensors, LowRank, whole_shape
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -26,7 +26,7 @@ from dataclasses import dataclass, replace
 
 from torch import Tensor
 
-from overlap.config import LearnConfig
+from overlap.config.learn import LearnConfig
 from overlap.learner.correction import Sampled, correction
 from overlap.learner.kl import KL_ESTIMATES, k3, to_go
 from overlap.learner.losses import dual_clipped, policy_loss

@@ -23,7 +23,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from overlap.config import import_function, trying
+from overlap.config.import_path import import_function, trying
 from overlap.learner.correction import Sampled, check_column, ratios, some_tokens
 
 FIELD = "learn.loss"

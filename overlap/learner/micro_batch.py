@@ -16,7 +16,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from overlap.config import Truncated
+from overlap.config.learn import Truncated
 from overlap.core import Batch, Group, Packed, Trajectory
 from overlap.errors import EngineError
 from overlap.learner.pairs import fits_mask, shared_pairs

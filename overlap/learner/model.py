@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from overlap.config import LearnConfig
+from overlap.config.learn import LearnConfig
 from overlap.errors import ConfigError, one_line
 from overlap.learner.attention import NAME, register
 from overlap.learner.backend import TrainBackend
@@ -21,8 +21,8 @@ from overlap.learner.head import LogprobHead
 from overlap.learner.micro_batch import MicroBatch, PackedRow, Response
 from overlap.learner.sequence import SequenceGroup, join, part
 from overlap.learner.tensors import MicroTensors, to_tensors
-from overlap.placement import checkpoints, decoder_shape
-from overlap.weights import whole_shape
+from overlap.placement.activations import checkpoints, decoder_shape
+from overlap.weights.full import whole_shape
 
 _DERIVED = (".inv_freq", ".masked_bias")  # in old checkpoints, and made anew by every model
 _PROBE = 64  # tokens of the start-up check

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import assert_never
 
-from overlap.config import LearnConfig
+from overlap.config.learn import LearnConfig
 from overlap.errors import LearnerError
 from overlap.learner.backend import TrainedModel
 

@@ -13,8 +13,9 @@ from typing import Any
 from overlap.errors import LearnerDiedError, OverlapError
 from overlap.learner.site import Folders, Here, Site
 from overlap.learner.spec import RankSpec
-from overlap.process import ChildProcesses, PackedCall, Peer, pack_call
-from sandbox.pool import cores
+from overlap.process.calls import PackedCall, Peer, pack_call
+from overlap.process.child_processes import ChildProcesses
+from sandbox.pool.quotas import cores
 
 MODULE = "overlap.learner.rank"
 """What a rank runs."""

@@ -17,17 +17,10 @@ from typing import Any
 from overlap.errors import LearnerDiedError, OverlapError, RunDirError
 from overlap.learner.rendezvous import Rendezvous
 from overlap.learner.spec import RankSpec
-from overlap.process import (
-    CANCEL,
-    PARENT,
-    RemoteCall,
-    RemoteReply,
-    bind_to_parent,
-    encode_message,
-    leave,
-    receive_message,
-)
-from sandbox.pool import cores
+from overlap.process.calls import CANCEL, RemoteCall, RemoteReply, encode_message, receive_message
+from overlap.process.process_tree import bind_to_parent, leave
+from overlap.process.run_environment import PARENT
+from sandbox.pool.quotas import cores
 
 _COLLECTIVE_S = 1800.0  # a rank that waits for another one this long never gets an answer (torch's default for gloo)
 _SHOWN = 2000  # characters of a traceback, from its end

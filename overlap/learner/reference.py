@@ -9,13 +9,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from overlap.config import Config
+from overlap.config.fields import Config
 from overlap.errors import blaming
 from overlap.learner.backend import TrainBackend
 from overlap.learner.model import Policy, choose_kernels, load_policy
 from overlap.learner.sequence import SequenceGroup
 from overlap.learner.tensors import MicroTensors
-from overlap.weights import whole_shape
+from overlap.weights.full import whole_shape
 
 
 class ReferencePolicy:

@@ -18,7 +18,7 @@ from typing import Any
 
 from overlap.errors import LearnerDiedError, LearnerError, one_line
 from overlap.learner.spec import RankSpec
-from overlap.placement import RankSeat
+from overlap.placement.seats import RankSeat
 
 MEET_S = 60.0
 """All ranks are up when it begins, so whoever takes longer is lost."""

@@ -7,9 +7,9 @@ import shutil
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from overlap.config import Config
+from overlap.config.fields import Config
 from overlap.errors import ConfigError
-from overlap.policy import policy_digest
+from overlap.policy.check import policy_digest
 
 _FILE = "learner.json"
 TAG = "deepspeed"

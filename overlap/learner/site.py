@@ -7,8 +7,9 @@ from contextlib import AbstractAsyncContextManager, nullcontext
 from pathlib import Path
 from typing import Any, Protocol
 
-from overlap.placement import Placement, RankSeat
-from overlap.process import ChildProcesses, Peer
+from overlap.placement.seats import Placement, RankSeat
+from overlap.process.calls import Peer
+from overlap.process.child_processes import ChildProcesses
 
 Folders = AbstractAsyncContextManager[Sequence[Path]]
 

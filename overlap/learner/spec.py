@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from overlap.config import Config
-from overlap.placement import Placement, RankSeat
+from overlap.config.fields import Config
+from overlap.placement.seats import Placement, RankSeat
 
 
 @dataclass(frozen=True, slots=True)

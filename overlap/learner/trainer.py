@@ -16,7 +16,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from overlap.config import Config
+from overlap.config.fields import Config
 from overlap.errors import ConfigError, LearnerError
 from overlap.learner.arrival import ArrivalProbe, applied_share
 from overlap.learner.backend import TrainBackend
@@ -35,7 +35,7 @@ from overlap.learner.reference import ReferencePolicy
 from overlap.learner.sequence import SequenceGroup
 from overlap.learner.statistics import Tally
 from overlap.learner.tensors import MicroTensors, to_tensors
-from overlap.weights import FullTensors, whole_shape
+from overlap.weights.full import FullTensors, whole_shape
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,8 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import Protocol
 
-from overlap.config import LearnConfig, import_function, trying
+from overlap.config.import_path import import_function, trying
+from overlap.config.learn import LearnConfig
 from overlap.core import Group, equal_rewards
 
 FIELD = "learn.advantage"

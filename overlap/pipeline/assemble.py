@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from overlap.config import Config
+from overlap.config.fields import Config
 from overlap.core import Group, Prompt, Scored, equal_rewards, reaches
 from overlap.errors import EmptyBatchesError
 from overlap.pipeline.advantage import complete

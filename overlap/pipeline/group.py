@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import assert_never
 
-from overlap.config import LearnConfig
+from overlap.config.learn import LearnConfig
 from overlap.core import Group, Prompt, Scored
 from overlap.pipeline.advantage import EQUAL_REWARDS, estimate, estimator, none_teaches
 

@@ -10,7 +10,7 @@ from functools import partial
 
 from overlap.aio import together
 from overlap.clock import now
-from overlap.config import Config
+from overlap.config.fields import Config
 from overlap.core import Batch, Generator, Group, Learner, Scored, StepReport, Trajectory, Verifier
 from overlap.errors import EngineLost, StaleBatchError, naming_stage
 from overlap.pipeline.assemble import MAX_EMPTY_STEPS, empty_batches

@@ -25,7 +25,7 @@ from collections import deque
 from collections.abc import MutableMapping
 from statistics import median
 
-from overlap.config import Config
+from overlap.config.fields import Config
 from overlap.core import Verifier
 from overlap.pipeline.learning import StepResult
 

@@ -21,7 +21,7 @@ from itertools import islice
 from typing import TypeVar
 
 from overlap.aio import together, unwrapped
-from overlap.config import Config
+from overlap.config.fields import Config
 from overlap.core import Request, Scored, Trajectory
 from overlap.errors import EngineLost, naming_stage
 from overlap.pipeline.assemble import Assembler

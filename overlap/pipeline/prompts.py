@@ -6,7 +6,7 @@ import random
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-from overlap.config import Config
+from overlap.config.fields import Config
 from overlap.core import Group, Prompt
 from overlap.errors import ConfigError
 from overlap.pipeline.solved import Solved, groups_behind

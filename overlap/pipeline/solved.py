@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 
-from overlap.config import Config
+from overlap.config.fields import Config
 from overlap.core import Group, reaches
 
 

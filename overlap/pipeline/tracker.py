@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from overlap.config import Config
+from overlap.config.fields import Config
 from overlap.core import Group, Request, Scored
 from overlap.pipeline.assemble import Assembler
 from overlap.pipeline.channel import Channel

@@ -18,7 +18,7 @@ import asyncio
 from collections.abc import Iterable
 
 from overlap.clock import now
-from overlap.config import Config
+from overlap.config.fields import Config
 
 
 class LeaseWindow:

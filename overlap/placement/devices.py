@@ -14,10 +14,10 @@ from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import Literal
 
-from overlap.config import Config
+from overlap.config.fields import Config
 from overlap.errors import ConfigError
-from overlap.process import child_environment
-from sandbox.pool import cores, groups_above
+from overlap.process.run_environment import child_environment
+from sandbox.pool.quotas import cores, groups_above
 
 _SMI_S = 60.0  # a node of eight GPUs whose driver is not kept loaded takes half of that
 _MIB = 2**20

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from overlap.config import Config
+from overlap.config.fields import Config
 from overlap.placement.learner import Items
 from overlap.placement.planned_run import PlannedRun, number_bytes
 from overlap.placement.shapes import ModelShape

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from overlap.config import Config
+from overlap.config.fields import Config
 from overlap.errors import ConfigError
 from overlap.placement.devices import Devices, devices_here, free_memory
 from overlap.placement.engine_memory import kv_tokens

@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from overlap.config import Config
+from overlap.config.fields import Config
 from overlap.errors import ConfigError, count_of
 from overlap.placement.devices import NodeDevices
 from overlap.placement.fit import check_fit, seats_on

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from overlap.config import Config
+from overlap.config.fields import Config
 from overlap.placement.activations import checkpoints, trained_parameters
 from overlap.placement.learner import Trained
 from overlap.placement.shapes import ModelShape

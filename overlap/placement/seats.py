@@ -16,7 +16,8 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Literal
 
-from overlap.config import Config, check_sharing
+from overlap.config.fields import Config
+from overlap.config.rollout import check_sharing
 from overlap.errors import ConfigError
 from overlap.placement.devices import SHM, VISIBLE, Devices, devices_here
 

@@ -11,10 +11,10 @@ import subprocess
 from collections.abc import Collection, Iterator
 from typing import Any
 
-from overlap.config import Config
+from overlap.config.fields import Config
 from overlap.core import Prompt
 from overlap.errors import ConfigError, one_line
-from overlap.process import child_environment
+from overlap.process.run_environment import child_environment
 
 FIELD = "episode.command"
 _OF_COMMANDS = ("episode.isolation", "episode.jail")
@@ -47,7 +47,7 @@ def check_agent(cfg: Config, task: Any, prompt: Prompt, tokenizer: Any) -> None:
             raise ConfigError(FIELD, command, way_out)
     if first and os.path.normpath(first) not in brought:
         _check_program(command, first)
-    from overlap.server import check_space  # imports a web server
+    from overlap.server.harness_jail import check_space  # imports a web server
 
     check_space(cfg)
 

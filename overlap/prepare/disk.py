@@ -6,11 +6,13 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
-from overlap.config import Config
+from overlap.config.fields import Config
 from overlap.core import KEPT_BYTES, SAMPLE_BYTES, TOKEN_BYTES
 from overlap.errors import ConfigError, count_of
-from overlap.placement import PlannedRun, trained_parameters
-from overlap.record import RunFile, resolve
+from overlap.placement.activations import trained_parameters
+from overlap.placement.planned_run import PlannedRun
+from overlap.record.ownership import resolve
+from overlap.record.run_files import RunFile
 
 GIB = 2**30
 _STATE = 12

@@ -4,34 +4,25 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from overlap.config import Config
+from overlap.config.fields import Config
 from overlap.core import Task
 from overlap.errors import ConfigError, RequestRefused, blaming, count_of
-from overlap.placement import (
-    MemoryPlan,
-    PlannedRun,
-    Seats,
-    activation_bytes,
-    bfloat16_is_fast,
-    cache_line,
-    checkpoints,
-    memory_line,
-    named_devices,
-    options_line,
-    planned_seats,
-    read_shape,
-    seats_line,
-    trained_parameters,
-)
+from overlap.placement.activations import activation_bytes, checkpoints, trained_parameters
+from overlap.placement.devices import bfloat16_is_fast
+from overlap.placement.fit import named_devices, planned_seats
+from overlap.placement.memory import MemoryPlan
+from overlap.placement.planned_run import PlannedRun, Seats
+from overlap.placement.shapes import read_shape
+from overlap.placement.table import cache_line, memory_line, options_line, seats_line
 from overlap.prepare.disk import disk_plan
 from overlap.prepare.run_inputs import RunInputs
-from overlap.record import Rollouts
+from overlap.record.rollouts import Rollouts
 from overlap.rewards import RewardTask
-from sandbox.core import Limits
-from sandbox.pool import memory_bytes, too_much_memory
+from sandbox.core.nouns import Limits
+from sandbox.pool.quotas import memory_bytes, too_much_memory
 
 if TYPE_CHECKING:
-    from overlap.server import ChatTemplate
+    from overlap.server.template import ChatTemplate
 
 GIB = 2**30
 
@@ -261,7 +252,7 @@ def _tool_calls(cfg: Config, shown: str) -> str:
 
 
 def _template(inputs: RunInputs) -> ChatTemplate:
-    from overlap.server import ChatTemplate  # imports a web server
+    from overlap.server.template import ChatTemplate  # imports a web server
 
     try:
         return ChatTemplate(inputs.tokenizer)
@@ -287,8 +278,8 @@ def devices_plan(cfg: Config, devices: str) -> tuple[PlannedRun, Seats]:
     """Return what a memory plan of other hardware needs; ``devices`` names the hardware ("8x80"). Of the models only
     ``config.json`` is read. Raises ConfigError.
     """
-    from overlap.generate import check_options
-    from overlap.policy import resolve_config
+    from overlap.generate.options import check_options
+    from overlap.policy.resolve import resolve_config
 
     hardware = named_devices(devices)
     check_options(cfg, "cuda")

@@ -8,16 +8,17 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from overlap.config import Config
+from overlap.config.fields import Config
 from overlap.core import Prompt, Task
 from overlap.errors import ConfigError, blaming, one_line
-from overlap.evaluation import recall
-from overlap.pipeline import PromptSplit, check_splits, estimator
-from overlap.placement import devices_here, with_dtype
+from overlap.evaluation.data_check import recall
+from overlap.pipeline.advantage import estimator
+from overlap.pipeline.dataset_filter import PromptSplit, check_splits
+from overlap.placement.devices import devices_here, with_dtype
 from overlap.prepare.seating import check_cluster
 from overlap.prepare.task_prompts import check_probes, task_prompts
-from overlap.process import import_whole
-from overlap.record import OpenConsole, quiet
+from overlap.process.interrupts import import_whole
+from overlap.record.logs import OpenConsole, quiet
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,9 +46,10 @@ def prepare(cfg: Config, task: Task | None, scratch: Path, output: OpenConsole =
     ``output`` takes what libraries print meanwhile.
     """
     import_whole("numpy", "torch")
-    from overlap.generate import check_options, check_parsers
-    from overlap.learner import check_functions
-    from overlap.policy import resolve_policy
+    from overlap.generate.options import check_options
+    from overlap.generate.start import check_parsers
+    from overlap.learner.learner import check_functions
+    from overlap.policy.resolve import resolve_policy
     from overlap.prepare.agent_command import check_agent
     from overlap.task import check_rollout, check_task, load_task, user_code
 
@@ -86,7 +88,7 @@ def _named(task: object) -> str:
 
 def checked_file() -> Path:
     """Where ``overlap check-data`` keeps which references were accepted."""
-    from overlap.policy import policies_dir
+    from overlap.policy.resolve import policies_dir
 
     return policies_dir().parent / "checked.json"
 
@@ -106,7 +108,8 @@ def load_tokenizer(policy: Path) -> Any:
 
 def check_place(cfg: Config, *, resume: bool) -> None:
     """Refuse a run directory that this run may not have, before anything is loaded. Raises ConfigError."""
-    from overlap.record import check_run_dir_free, resolve, stored_config
+    from overlap.record.ownership import check_run_dir_free, resolve
+    from overlap.record.resume import stored_config
 
     if resume:
         stored_config(cfg.run.dir)
@@ -128,7 +131,7 @@ def resolve_reference(cfg: Config, policy: Path, tokenizer: Any) -> Path | None:
     """The checkpoint of ``learn.reference``, None where that is the policy as the run began. Raises ConfigError, also
     for one that reads other tokens than the policy writes.
     """
-    from overlap.placement import read_shape
+    from overlap.placement.shapes import read_shape
 
     field, named = "learn.reference", cfg.learn.reference
     if not named:
@@ -147,7 +150,7 @@ def _same_tokens(cfg: Config, policy: Path, tokenizer: Any, field: str, named: s
     """The checkpoint that ``field`` names; it has the policy's tokenizer. Behind the tokens, the two may be padded to
     other sizes.
     """
-    from overlap.policy import resolve_policy
+    from overlap.policy.resolve import resolve_policy
 
     with blaming(field):
         found = resolve_policy(named)

@@ -8,31 +8,22 @@ from dataclasses import dataclass, replace
 from functools import cache, partial
 from typing import TYPE_CHECKING
 
-from overlap.config import Config
+from overlap.config.fields import Config
 from overlap.errors import count_of
-from overlap.placement import (
-    MemoryPlan,
-    NodeDevices,
-    Placement,
-    PlannedRun,
-    Seats,
-    check_environment,
-    check_fit,
-    check_nodes,
-    driver_node,
-    nodes_line,
-    place_here,
-    place_over,
-    ranks_line,
-    seats_here,
-    seats_over,
-    sequences_at_once,
-    transfer,
-)
-from overlap.process import handle_interrupts, run_to_end
+from overlap.placement.devices import NodeDevices
+from overlap.placement.fit import check_fit, seats_here, sequences_at_once
+from overlap.placement.memory import MemoryPlan
+from overlap.placement.node_seats import check_nodes, driver_node, nodes_line, place_over, ranks_line, seats_over
+from overlap.placement.planned_run import PlannedRun, Seats
+from overlap.placement.seats import Placement, check_environment, place_here
+from overlap.placement.table import transfer
+from overlap.process.interrupts import handle_interrupts
+from overlap.process.scratch import run_to_end
 
 if TYPE_CHECKING:
-    from overlap.cluster import ClusterPool, RayCluster, RayNodeInfo
+    from overlap.cluster.nodes import RayNodeInfo
+    from overlap.cluster.pool import ClusterPool
+    from overlap.cluster.ray_cluster import RayCluster
     from overlap.core import Task
 
 
@@ -94,13 +85,13 @@ def seat(cfg: Config, *, engine: bool = True, learner: bool = True) -> RunPlacem
 def check_cluster(cfg: Config) -> None:
     """Raise ConfigError where no head of a cluster is at ``cluster.address``: before anything that takes long."""
     if cfg.cluster.address:
-        from overlap.cluster import check_address
+        from overlap.cluster.addresses import check_address
 
         check_address("cluster.address", cfg.cluster.address)
 
 
 def _surveyed(cfg: Config, tell: Callable[[str], None]) -> list[NodeDevices]:
-    from overlap.cluster import survey
+    from overlap.cluster.fleet import survey
 
     found: list[NodeDevices] = []
 
@@ -125,8 +116,9 @@ def cluster_pool(
     bound: Callable[[RayNodeInfo], int] = lambda node: 0,
 ) -> ClusterPool:
     """The sandboxes on all nodes; see ``RayMembers`` for ``workers`` and ``bound``."""
-    from overlap.cluster import ClusterPool, RayMembers
-    from sandbox.pool import Pool
+    from overlap.cluster.members import RayMembers
+    from overlap.cluster.pool import ClusterPool
+    from sandbox.pool.pool import Pool
 
     make_pool = partial(
         Pool,
@@ -139,6 +131,6 @@ def cluster_pool(
 
 @cache
 def _cluster(address: str) -> RayCluster:
-    from overlap.cluster import RayCluster
+    from overlap.cluster.ray_cluster import RayCluster
 
     return RayCluster(address)

@@ -8,7 +8,7 @@ from typing import Any, get_args
 
 from overlap.core import LeftOut, Probe, Prompt, Split, Task, line_of, shortened
 from overlap.errors import ConfigError
-from overlap.pipeline import PromptSplit, filter_prompts
+from overlap.pipeline.dataset_filter import PromptSplit, filter_prompts
 from overlap.task import user_code
 
 _WAY_OUT = "make each with overlap.chat_prompt(tokenizer, id, text), or overlap.core.Prompt(id, token_ids)"

@@ -31,15 +31,13 @@ _AGAIN_S = 0.05  # between two tries to remove a directory in which a process of
 _CLOSE_S = 15.0  # for the reaper to sweep and end
 _TRACKER_S = 2.0  # so long may a resource tracker take to remove the shared memory of the killed
 
-# Stand-ins for the packages keep their __init__.py and what these import out of the bare interpreter.
+# Stand-ins for the two packages keep their __init__.py and what these import out of the bare interpreter.
 _BOOT = """
 import sys, types
-for name in "overlap", "overlap.process", "sandbox", "sandbox.kernel":
+for name in "overlap", "sandbox":
     sys.modules[name] = types.ModuleType(name)
-    sys.modules[name].__path__ = [sys.argv[1] + "/" + name.replace(".", "/")]
+    sys.modules[name].__path__ = [sys.argv[1] + "/" + name]
 from overlap.process import reaper
-from sandbox.kernel import clear
-sys.modules["sandbox.kernel"].remove_tree = clear.remove_tree
 reaper.serve_reaper(int(sys.argv[2]), sys.argv[3], detached=sys.argv[4] == "detached")
 """
 
@@ -279,7 +277,7 @@ def _remove_all(paths: list[str], until: float) -> list[str]:
 
 def _remove(path: str) -> bool:
     """Remove a file, link or tree; True when nothing is left of it."""
-    from sandbox.kernel import remove_tree  # a judged program may have been at work there
+    from sandbox.kernel.clear import remove_tree  # a judged program may have been at work there
 
     if os.path.isdir(path) and not os.path.islink(path):
         remove_tree(path)

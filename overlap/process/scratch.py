@@ -16,7 +16,7 @@ from overlap.errors import ConfigError, OverlapError
 from overlap.process.interrupts import Interrupts
 from overlap.process.reaper import Reaper
 from overlap.process.run_environment import run_name
-from sandbox.kernel import remove_tree
+from sandbox.kernel.clear import remove_tree
 
 _COMPILED = "TORCHINDUCTOR_CACHE_DIR"
 LOOK_S = 0.5

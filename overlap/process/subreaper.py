@@ -22,14 +22,11 @@ _NOT_FOUND = 127
 _IGNORED = (signal.SIGPIPE, signal.SIGXFSZ)
 """Signals that Python ignores, and that the program must not inherit as ignored."""
 
-# Stand-ins for the packages keep their __init__.py out of the bare interpreter.
+# A stand-in for the package keeps its __init__.py out of the bare interpreter.
 BOOT = """
 import sys, types
-for name in "overlap", "overlap.process":
-    sys.modules[name] = types.ModuleType(name)
-    sys.modules[name].__path__ = [sys.argv[1] + "/" + name.replace(".", "/")]
-from overlap.process import process_tree
-sys.modules["overlap.process"].process_tree = process_tree
+sys.modules["overlap"] = types.ModuleType("overlap")
+sys.modules["overlap"].__path__ = [sys.argv[1] + "/overlap"]
 from overlap.process import subreaper
 subreaper.keep(int(sys.argv[2]), sys.argv[3:])
 """

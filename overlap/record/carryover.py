@@ -25,7 +25,7 @@ from typing import Any, Literal, get_args
 from overlap.atomic import write_atomic
 from overlap.core import Finish, Packed, Prompt, Request, Scored, Trajectory, Used, VersionSpan
 from overlap.errors import ConfigError, one_line
-from sandbox.core import Judgement
+from sandbox.core.nouns import Judgement
 
 CARRIED = "carried.jsonl"
 FORMAT = 1

@@ -6,10 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from sandbox.core import Excerpt, Verdict
+from sandbox.core.excerpt import Excerpt
+from sandbox.core.nouns import Verdict
 
 if TYPE_CHECKING:
-    from sandbox.core import CaseResult, Problem
+    from sandbox.core.nouns import CaseResult
+    from sandbox.core.problem import Problem
 
 TESTS = 30
 """Of the tests of a sample that ran, so many are written at most: the first that failed, and then the first of all."""

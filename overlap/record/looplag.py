@@ -6,7 +6,7 @@ import asyncio
 import time
 from dataclasses import dataclass, fields
 
-from sandbox.pool import Histogram
+from sandbox.pool.counts import Histogram
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,14 +14,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from overlap.core import equal_rewards, reaches
-from overlap.pipeline import DROP_REASONS
+from overlap.pipeline.group import DROP_REASONS
 from overlap.record.json_lines import read_json_lines
 from overlap.record.timing import NAN, Row, StepTiming, judged, mean, quantile, run_span
-from sandbox.core import Verdict
+from sandbox.core.nouns import Verdict
 
 if TYPE_CHECKING:
     from overlap.core import ClusterFigures, Group, NodeFigures, Scored
-    from overlap.pipeline import StepResult
+    from overlap.pipeline.learning import StepResult
     from overlap.record.looplag import Lag
 
 WORST = 8

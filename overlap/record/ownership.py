@@ -22,7 +22,7 @@ from typing import Any
 import yaml
 
 from overlap.atomic import guarded, is_stdout, remove_path, write_atomic
-from overlap.config import HISTORY
+from overlap.config.yaml_file import HISTORY
 from overlap.errors import ConfigError, error_reason
 from overlap.json_types import to_json_types
 from overlap.record.run_files import RunFile, is_partial_run_file, is_run_file

@@ -15,7 +15,7 @@ from overlap.record.report import by_parameter, learned
 
 if TYPE_CHECKING:
     from overlap.core import Batch
-    from overlap.pipeline import Pending
+    from overlap.pipeline.flow import Pending
 
 
 class Progress:

@@ -10,7 +10,7 @@ import time
 from collections.abc import Mapping, Sequence
 
 from overlap.core import ClusterFigures, Scored
-from overlap.pipeline import StepResult
+from overlap.pipeline.learning import StepResult
 from overlap.record.looplag import LoopLag
 from overlap.record.metrics import episode_row, node_row, step_row
 from overlap.record.progress import Progress

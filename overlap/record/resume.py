@@ -6,7 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from overlap.config import Change, Config, changes
+from overlap.config.earlier import Change, changes
+from overlap.config.fields import Config
 from overlap.errors import ConfigError
 from overlap.record.carryover import Carryover
 from overlap.record.checkpoint import RunState, latest, load_state

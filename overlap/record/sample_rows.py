@@ -20,7 +20,8 @@ from typing import TYPE_CHECKING, Any, Literal
 from overlap.core import Packed
 from overlap.record.case_rows import CaseRows
 from overlap.record.json_lines import json_bytes
-from sandbox.core import Problem, Program
+from sandbox.core.nouns import Program
+from sandbox.core.problem import Problem
 
 if TYPE_CHECKING:
     from overlap.core import Group, Prompt, Scored, Split, Trajectory

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from overlap.core import Scored
-    from overlap.pipeline import StepResult
+    from overlap.pipeline.learning import StepResult
 
 Span = tuple[float, float]
 Row = dict[str, float]

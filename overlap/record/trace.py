@@ -18,7 +18,7 @@ from overlap.record.trace_file import DrawnSpan, TraceFile
 
 if TYPE_CHECKING:
     from overlap.core import ClusterFigures, Group, Scored, Trajectory
-    from overlap.pipeline import StepResult
+    from overlap.pipeline.learning import StepResult
     from overlap.record.traffic import Level
 
 WINDOW_BYTES = 16 << 20

@@ -22,9 +22,12 @@ from typing import Any
 
 import yaml
 
-from overlap.config import Config, last_override, load_config, without_override
+from overlap.config.fields import Config
+from overlap.config.load import last_override, load_config, without_override
 from overlap.errors import ConfigError, one_line
-from overlap.record import RunFile, find_run_file, read_steps
+from overlap.record.metrics import read_steps
+from overlap.record.ownership import find_run_file
+from overlap.record.run_files import RunFile
 
 Span = tuple[float, float]
 _WORKERS = "verify.workers"

@@ -19,7 +19,8 @@ from overlap.aio import together
 from overlap.core import Packed, Prompt, Request, Scored, Trajectory, equal_rewards
 from overlap.errors import compile_error, count_of
 from overlap.json_types import to_json_types
-from overlap.record import Rollouts, mean
+from overlap.record.rollouts import Rollouts
+from overlap.record.timing import mean
 
 CHUNK = 256
 """Samples that are in memory at once."""

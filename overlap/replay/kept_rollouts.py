@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from overlap.clock import now
-from overlap.config import Config
+from overlap.config.fields import Config
 from overlap.core import (
     Learner,
     ProcesslessEngine,
@@ -27,8 +27,11 @@ from overlap.core import (
     WeightUpdate,
 )
 from overlap.errors import ConfigError
-from overlap.pipeline import Assembler, PromptStream
-from overlap.record import Rollouts, RunFile, find_run_file, resolve
+from overlap.pipeline.assemble import Assembler
+from overlap.pipeline.prompts import PromptStream
+from overlap.record.ownership import find_run_file, resolve
+from overlap.record.rollouts import Rollouts
+from overlap.record.run_files import RunFile
 
 NEEDS = ("run.eval_samples=0", "run.eval_every=0", "run.keep_rollouts=false", "verify.workers=1")
 """Settings of a run without engine and verifier, whatever those of the run that kept the samples were."""

@@ -19,11 +19,18 @@ from tempfile import TemporaryDirectory
 from typing import Any, TypeVar, cast
 
 from overlap.clock import now, run_virtual
-from overlap.config import Config
+from overlap.config.fields import Config
 from overlap.core import Batch, Finish, Packed, Request, Trajectory, WeightUpdate
 from overlap.fakes import FakeGenerator, FakeLearner, FakeVerifier, fake_prompts
-from overlap.pipeline import Components, PromptStream, StepResult, overlapped
-from overlap.record import BusyClock, OutFile, RunFile, Tracer, judged, mean, result_timing, step_row
+from overlap.pipeline.learning import Components, StepResult
+from overlap.pipeline.loop import overlapped
+from overlap.pipeline.prompts import PromptStream
+from overlap.record.metrics import step_row
+from overlap.record.out_file import OutFile
+from overlap.record.run_files import RunFile
+from overlap.record.timing import judged, mean, result_timing
+from overlap.record.trace import Tracer
+from overlap.record.traffic import BusyClock
 from overlap.replay.durations import RecordedRun, SampleTimes, config_of_run, read_recorded_run
 
 T = TypeVar("T")

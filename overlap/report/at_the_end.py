@@ -9,10 +9,12 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from overlap.analysis import RunData, SampleFile, run_warnings
+from overlap.analysis.health import run_warnings
+from overlap.analysis.run_data import RunData
+from overlap.analysis.sample_file import SampleFile
 from overlap.atomic import write_atomic
 from overlap.errors import RunDirError, error_reason
-from overlap.record import RunFile
+from overlap.record.run_files import RunFile
 from overlap.report.report import report_text
 
 MOST_BYTES = 2**29

@@ -9,7 +9,7 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from overlap.record import mean
+from overlap.record.timing import mean
 from overlap.report.page import esc
 
 WIDTH, HEIGHT = 360.0, 192.0

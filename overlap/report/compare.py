@@ -9,10 +9,11 @@ from dataclasses import asdict
 from itertools import accumulate
 from typing import NamedTuple
 
-from overlap.analysis import RunData, run_warnings
+from overlap.analysis.health import run_warnings
+from overlap.analysis.run_data import RunData
 from overlap.errors import count_of
-from overlap.evaluation import PassRate, paired_change
-from overlap.record import change_texts, duration
+from overlap.evaluation.evaluate import PassRate, paired_change
+from overlap.record.progress import change_texts, duration
 from overlap.report.charts import COLOURS, Series, line_chart, or_zero
 from overlap.report.outcome import bounds_text, dumbbells, evaluation_points, rate_text, reward_ends
 from overlap.report.page import esc, section, table

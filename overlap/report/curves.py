@@ -6,12 +6,13 @@ import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from overlap.analysis import RunData
-from overlap.record import EXPOSED_SHARE, WALL_PARTS, blank, paced
+from overlap.analysis.run_data import RunData
+from overlap.record.report import EXPOSED_SHARE, blank, paced
+from overlap.record.timing import WALL_PARTS
 from overlap.report.charts import MarkAt, Series, line_chart, or_zero, stacked_chart
 from overlap.report.outcome import evaluation_points
 from overlap.report.page import esc, section
-from sandbox.core import Verdict
+from sandbox.core.nouns import Verdict
 
 
 class Curve(NamedTuple):

@@ -5,16 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from overlap.analysis import (
-    ACCEPTED,
-    GroupKey,
-    RunData,
-    SampleHead,
-    dropped_words,
-    first_failed_test,
-    group_key,
-    whole_text,
-)
+from overlap.analysis.run_data import RunData
+from overlap.analysis.sample_file import GroupKey, SampleHead, group_key
+from overlap.analysis.sample_reason import ACCEPTED, dropped_words, first_failed_test, whole_text
 from overlap.core import BY_INTEREST
 from overlap.report.page import cut_short, esc, figure_text, section, table
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
-from overlap.analysis import RunData, run_warnings
+from overlap.analysis.health import run_warnings
+from overlap.analysis.run_data import RunData
 from overlap.errors import count_of
-from overlap.evaluation import PassRate, paired_change
-from overlap.record import change_texts, duration, mean
+from overlap.evaluation.evaluate import PassRate, paired_change
+from overlap.record.progress import change_texts, duration
+from overlap.record.timing import mean
 from overlap.report.page import card, esc, figure_text, percent, section
 
 PROBLEMS = 60

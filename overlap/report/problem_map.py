@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from overlap.analysis import RunData
+from overlap.analysis.run_data import RunData
 from overlap.errors import count_of
 from overlap.report.page import esc, section
 

@@ -6,10 +6,11 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from overlap.analysis import RunData, load_run
-from overlap.config import path_given
+from overlap.analysis.run_data import RunData, load_run
+from overlap.config.arguments import path_given
 from overlap.errors import ConfigError
-from overlap.record import OutFile, RunFile
+from overlap.record.out_file import OutFile
+from overlap.record.run_files import RunFile
 from overlap.report import compare
 from overlap.report.curves import learning_curves, time_curves
 from overlap.report.groups import sample_groups

@@ -6,10 +6,10 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from overlap.analysis import RunData
-from overlap.config import Config
+from overlap.analysis.run_data import RunData
+from overlap.config.fields import Config
 from overlap.json_types import to_json_types
-from overlap.record import masked
+from overlap.record.command_line import masked
 from overlap.report.page import esc, figure_text, section, table
 
 Flat = dict[str, Any]

@@ -12,8 +12,8 @@ import re
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from overlap.analysis import RunData
-from overlap.record import RunFile
+from overlap.analysis.run_data import RunData
+from overlap.record.run_files import RunFile
 from overlap.report.charts import round_numbers
 from overlap.report.page import esc, section
 

@@ -11,8 +11,8 @@ from typing import Any
 
 from overlap.core import LeftOut
 from overlap.errors import ConfigError, DataError
-from sandbox.compare import finite_float
-from sandbox.core import plain_value, python_literal
+from sandbox.compare.values import finite_float
+from sandbox.core.plain import plain_value, python_literal
 
 MALFORMED = "malformed"
 NO_TESTS = "no tests"
@@ -74,7 +74,7 @@ class Unusable(DataError):
 class SourceRow:
     """One row of a source. ``place`` is "path:line" ("id:row" on the hub): what an error names.
 
-    Its values are plain, whatever library read them (``sandbox.core.plain_value``), which raises ValueError.
+    Its values are plain, whatever library read them (``sandbox.core.plain.plain_value``), which raises ValueError.
     """
 
     place: str

@@ -27,7 +27,7 @@ from typing import IO, Any
 
 from overlap.errors import ConfigError
 from overlap.rows.row import SourceRow, Unusable, decoded, made_row
-from sandbox.compare import finite_float
+from sandbox.compare.values import finite_float
 
 _HUB = re.compile(r"(?P<id>[\w.-]+/[\w.-]+)(:(?P<configs>[\w.+-]*))?(:(?P<split>[\w\[\]%:.-]+))?")
 _HUB_FILE = re.compile(r"(?P<id>[\w.-]+/[\w.-]+):(?P<files>[\w./+-]+\.(?:jsonl?|parquet)(?:\.gz)?)")

@@ -22,8 +22,8 @@ from typing import Any, Literal, TypedDict, TypeVar, cast, get_args
 
 from overlap.aio import race
 from overlap.errors import OverlapError, StoppedError
-from overlap.pipeline import Control, OnSave
-from overlap.record import BEGINNING, Resumed
+from overlap.pipeline.control import Control, OnSave
+from overlap.record.resume import BEGINNING, Resumed
 
 T = TypeVar("T")
 Command = Literal["pause", "resume", "drain", "save", "status", "stop"]
@@ -57,7 +57,7 @@ class _StatusAlways(TypedDict):
 
 
 class WaitingSample(TypedDict):
-    """A sample that has no result yet (``overlap.pipeline.Pending``)."""
+    """A sample that has no result yet (``overlap.pipeline.flow.Pending``)."""
 
     id: str
     stage: str

@@ -23,7 +23,8 @@ from pathlib import Path
 from typing import Any
 
 from overlap.errors import ConfigError, OverlapError
-from overlap.record import RunFile, has_owner, how_it_ended, near_runs
+from overlap.record.ownership import has_owner, how_it_ended, near_runs
+from overlap.record.run_files import RunFile
 from overlap.run.control import ANSWER_S, Answer, Command, RunControl, busy
 
 LINE_BYTES = 4096

@@ -14,7 +14,7 @@ from typing import Protocol
 
 from overlap.aio import unwrapped
 from overlap.errors import OverlapError
-from overlap.process import Reaper
+from overlap.process.reaper import Reaper
 
 CLOSE_S = 25.0
 """A component that has not closed by then is left to the reaper, which kills its processes."""

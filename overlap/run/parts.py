@@ -9,20 +9,28 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from overlap.config import Config
+from overlap.config.fields import Config
 from overlap.core import Generator
-from overlap.pipeline import Components
-from overlap.placement import EngineSeat, NodeDevices, Placement, PlannedRun, fits_on, read_shape
-from overlap.prepare import RunInputs, cluster_of, cluster_pool
-from overlap.record import RunFile
+from overlap.pipeline.learning import Components
+from overlap.placement.devices import NodeDevices
+from overlap.placement.node_seats import fits_on
+from overlap.placement.planned_run import PlannedRun
+from overlap.placement.seats import EngineSeat, Placement
+from overlap.placement.shapes import read_shape
+from overlap.prepare.run_inputs import RunInputs
+from overlap.prepare.seating import cluster_of, cluster_pool
+from overlap.record.run_files import RunFile
 
 if TYPE_CHECKING:
-    from overlap.cluster import ClusterPool, RankSite, RayFleet, RayNodeInfo
-    from overlap.generate import EngineSite
-    from overlap.learner import ProcessLearner
-    from overlap.record import Rollouts
-    from overlap.server import HarnessTask
-    from overlap.verify import SandboxVerifier
+    from overlap.cluster.fleet import RayFleet
+    from overlap.cluster.nodes import RayNodeInfo
+    from overlap.cluster.pool import ClusterPool
+    from overlap.cluster.sites import RankSite
+    from overlap.generate.service import EngineSite
+    from overlap.learner.learner import ProcessLearner
+    from overlap.record.rollouts import Rollouts
+    from overlap.server.harness import HarnessTask
+    from overlap.verify.verifier import SandboxVerifier
 
 
 @dataclass
@@ -48,7 +56,7 @@ class PartFactory:
     def training_parts(self, rollouts: Rollouts | None, on_recovered: Callable[[float], None]) -> Components:
         """Engines, verifier and learner of a run; what ``rollouts`` has kept takes the place of the first two."""
         if rollouts is not None:
-            from overlap.replay import SavedGenerator, SavedVerifier
+            from overlap.replay.kept_rollouts import SavedGenerator, SavedVerifier
 
             return Components(SavedGenerator(rollouts), SavedVerifier(rollouts), self.learner())
         verifier = self.verifier()
@@ -63,13 +71,14 @@ class PartFactory:
         """Engines that serve the policy's own weights, without a learner. On the nodes of a cluster, which may be lost,
         each is started again after a death.
         """
-        from overlap.generate import RESTARTS
+        from overlap.generate.restart import RESTARTS
 
         return self._engines(standalone=True, serving=True, policy=RESTARTS if self.placement.nodes else None)
 
     def _engines(self, *, standalone: bool, **how: Any) -> Generator:
         """An engine on each seat."""
-        from overlap.generate import EngineClient, Engines
+        from overlap.generate.client import EngineClient
+        from overlap.generate.engines import Engines
 
         makes = [
             partial(
@@ -96,7 +105,7 @@ class PartFactory:
         return folder / f"{engine}.log"
 
     def learner(self) -> ProcessLearner:
-        from overlap.learner import ProcessLearner
+        from overlap.learner.learner import ProcessLearner
 
         cfg = self.cfg
         return ProcessLearner(
@@ -113,7 +122,7 @@ class PartFactory:
 
     def verifier(self) -> SandboxVerifier:
         """The pool of sandboxes; with a cluster, over its nodes, beside the engines there."""
-        from overlap.verify import SandboxVerifier
+        from overlap.verify.verifier import SandboxVerifier
 
         cfg, task = self.cfg, self.inputs.task
         pool = self._cluster_pool if cfg.cluster.address else None
@@ -135,7 +144,11 @@ class PartFactory:
         command = cfg.episode.command
         if rollout is None and not command:
             return engines
-        from overlap.server import ChatTemplate, Gateway, HarnessRollout, agent_space, episodes  # imports a web server
+        from overlap.server.episodes import episodes
+        from overlap.server.gateway import Gateway
+        from overlap.server.harness import HarnessRollout
+        from overlap.server.harness_jail import agent_space
+        from overlap.server.template import ChatTemplate  # imports a web server
 
         if getattr(task, "endpoint", False):
             gateway = Gateway()
@@ -167,7 +180,7 @@ class PartFactory:
         """Where an engine's process is started; None: on this machine."""
         if not self.placement.engines[engine].node:
             return None
-        from overlap.cluster import FarSite
+        from overlap.cluster.sites import FarSite
 
         return FarSite(self._fleet, self.inputs.policy)
 
@@ -175,14 +188,14 @@ class PartFactory:
         """Where the processes of the learner ranks are started; None: all of them on this machine."""
         if not self.placement.rank_nodes:
             return None
-        from overlap.cluster import RankSite
+        from overlap.cluster.sites import RankSite
 
         beside = [path for path in (self.inputs.critic, self.inputs.reference) if path]
         return RankSite(self._fleet, self.inputs.policy, *beside)
 
     @cached_property
     def _fleet(self) -> RayFleet:
-        from overlap.cluster import RayFleet
+        from overlap.cluster.fleet import RayFleet
 
         cfg = self.cfg
         cluster_of(cfg).log = self.log

@@ -9,10 +9,13 @@ import asyncio
 from collections.abc import Callable
 
 from overlap.aio import shielded_thread
-from overlap.config import Config
+from overlap.config.fields import Config
 from overlap.errors import LearnerDiedError, OverlapError, RunDirError, StoppedError, one_line
-from overlap.record import Resumed, RunDir, RunExit, latest
-from overlap.record import go_back as rewind
+from overlap.record.checkpoint import latest
+from overlap.record.resume import Resumed
+from overlap.record.resume import go_back as rewind
+from overlap.record.run_exit import RunExit
+from overlap.record.rundir import RunDir
 
 PAUSE_S = 5.0
 """Before the first restart, twice as long before each further one: what killed the learner may still be there."""

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from overlap.analysis import RunData
-from overlap.evaluation import EvaluationHistory
-from overlap.record import RunDir, RunFile, write_picture
-from overlap.report import report_at_the_end
+from overlap.analysis.run_data import RunData
+from overlap.evaluation.history import EvaluationHistory
+from overlap.record.picture import write_picture
+from overlap.record.run_files import RunFile
+from overlap.record.rundir import RunDir
+from overlap.report.at_the_end import report_at_the_end
 
 
 def write_end(run: RunDir, figures: dict[str, Any], left: RunData, course: EvaluationHistory, title: str) -> None:

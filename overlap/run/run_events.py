@@ -6,23 +6,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from overlap.callbacks import (
-    AskedAction,
-    CallbackThread,
-    CheckpointSaved,
-    Evaluate,
-    Evaluated,
-    RunEnded,
-    RunEvent,
-    RunFailed,
-    RunStarted,
-    Save,
-    Stop,
-)
+from overlap.callbacks.actions import Evaluate, Save, Stop
+from overlap.callbacks.events import CheckpointSaved, Evaluated, RunEnded, RunEvent, RunFailed, RunStarted
+from overlap.callbacks.thread import AskedAction, CallbackThread
 from overlap.errors import CallbackError, StoppedError
-from overlap.pipeline import Control
-from overlap.record import CallbackCost, RunExit
-from overlap.trackers import Trackers
+from overlap.pipeline.control import Control
+from overlap.record.run_exit import RunExit
+from overlap.record.run_summary import CallbackCost
+from overlap.trackers.run_trackers import Trackers
 
 
 @dataclass

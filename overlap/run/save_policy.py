@@ -11,7 +11,9 @@ from contextlib import suppress
 from pathlib import Path
 
 from overlap.errors import OverlapError, RunDirError, one_line
-from overlap.record import PolicyFigures, RunDir, latest
+from overlap.record.checkpoint import latest
+from overlap.record.run_summary import PolicyFigures
+from overlap.record.rundir import RunDir
 
 KEEP_S = 30.0  # for an interrupted run to save its policy; larger policies get the time of KEEP_BYTES_PER_S
 KEEP_BYTES_PER_S = 50e6

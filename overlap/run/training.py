@@ -11,35 +11,32 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from overlap.callbacks import check_callbacks, named_callbacks
-from overlap.config import Config, check_config_given, path_given
+from overlap.callbacks.checks import check_callbacks, named_callbacks
+from overlap.config.arguments import check_config_given, path_given
+from overlap.config.fields import Config
 from overlap.core import Task
 from overlap.errors import ConfigError
-from overlap.prepare import RunInputs, check_place, disk_plan, memory_inputs, plan_lines, prepare, seat
-from overlap.process import Interrupts, handle_interrupts, run_to_end, scratch_directory
-from overlap.record import (
-    BEGINNING,
-    LEARNER,
-    Console,
-    OpenConsole,
-    Resumed,
-    Rollouts,
-    RunDir,
-    RunSummary,
-    banner,
-    check_reopen,
-    closing_lines,
-    data_digest,
-    final_table,
-    guest,
-    quiet,
-    reopen,
-)
+from overlap.prepare.disk import disk_plan
+from overlap.prepare.plan import memory_inputs, plan_lines
+from overlap.prepare.run_inputs import RunInputs, check_place, prepare
+from overlap.prepare.seating import seat
+from overlap.process.interrupts import Interrupts, handle_interrupts
+from overlap.process.scratch import run_to_end, scratch_directory
+from overlap.record.checkpoint import LEARNER
+from overlap.record.closing import closing_lines
+from overlap.record.digest import data_digest
+from overlap.record.logs import Console, OpenConsole, guest, quiet
+from overlap.record.progress import banner, final_table
+from overlap.record.resume import BEGINNING, Resumed, check_reopen, reopen
+from overlap.record.rollouts import Rollouts
+from overlap.record.run_summary import RunSummary
+from overlap.record.rundir import RunDir
 from overlap.run.control import RunControl
 from overlap.run.control_socket import listening
 from overlap.run.restarts import reason_of
 from overlap.run.session import TrainingSession
-from overlap.trackers import Trackers, check_trackers
+from overlap.trackers.kinds import check_trackers
+from overlap.trackers.run_trackers import Trackers
 
 _ONE = threading.Lock()
 
@@ -205,14 +202,14 @@ def check_resume(inputs: RunInputs, *, with_changes: bool = False) -> None:
 
 
 def _fits(cfg: Config, checkpoint: Path) -> None:
-    from overlap.learner import read_state
+    from overlap.learner.saved_state import read_state
 
     read_state(checkpoint / LEARNER, cfg)
 
 
 def open_rollouts(inputs: RunInputs, where: str, *, resume: bool = False) -> Rollouts:
     """Return the kept samples to learn from. Raises ConfigError where this run cannot."""
-    from overlap.replay import check_rollouts, rollouts_in
+    from overlap.replay.kept_rollouts import check_rollouts, rollouts_in
 
     if resume:
         raise ConfigError("--from-rollouts", where, "starts a new run: leave --resume out")

@@ -14,7 +14,7 @@ import subprocess
 from collections.abc import Iterable, Iterator
 
 from overlap.errors import ConfigError
-from overlap.process import child_environment
+from overlap.process.run_environment import child_environment
 
 _PYTHON_S = 20.0
 _SYSTEM = ("/", "/usr", "/usr/local")

@@ -30,7 +30,7 @@ from overlap.server.turn_request import (
     parameter_of,
     turn_request,
 )
-from sandbox.core import printable
+from sandbox.core.checks import printable
 
 CLOSE_S = 10.0
 """Seconds within which the engine ends a turn that was cancelled."""

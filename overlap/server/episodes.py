@@ -26,7 +26,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, cast
 
 from overlap.clock import PausableClock
-from overlap.config import Config
+from overlap.config.fields import Config
 from overlap.core import Generator, Part, Prompt, Request, Trajectory, Used, shortened
 from overlap.errors import EpisodeError, OverlapError, RequestRefused, RolloutError
 from overlap.server import bounded
@@ -36,10 +36,14 @@ from overlap.server.episode_tree import Branch
 from overlap.server.slots import EpisodeSlot
 from overlap.server.template import ChatTemplate
 from overlap.server.turn_request import RequestRules
-from sandbox.core import Judgement, Limits, Problem, Program
+from sandbox.core.nouns import Judgement, Limits, Program
+from sandbox.core.problem import Problem
 from sandbox.errors import SandboxError
-from sandbox.pool import Slots
-from sandbox.session import Finished, Output, ProgramSession, Sessions, Workspace
+from sandbox.pool.slots import Slots
+from sandbox.session.files import Finished
+from sandbox.session.output import Output
+from sandbox.session.sessions import ProgramSession, Sessions
+from sandbox.session.workspace import Workspace
 
 if TYPE_CHECKING:
     from overlap.server.gateway import Gateway
@@ -117,7 +121,7 @@ class EpisodeSandbox:
         """The episode's working directory for the commands of a shell, which stays between its calls: ``exec``,
         ``read`` and ``write`` use it. With the first call, ``root`` names a directory whose content commands see in the
         place of the machine's tools, and ``readable`` further paths, both read-only; ``links``, ``work_bytes`` and
-        ``limits`` are as ``sandbox.session.Workspace`` has them. Raises ValueError where it is there.
+        ``limits`` are as ``sandbox.session.workspace.Workspace`` has them. Raises ValueError where it is there.
         """
         return self._session.workspace(**how)
 

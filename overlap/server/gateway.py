@@ -43,7 +43,7 @@ from overlap.server.gateway_answers import (
 from overlap.server.gateway_session import GatewaySession
 from overlap.server.http_fields import Dialect, read_body
 from overlap.server.http_responses import RESPONSES
-from sandbox.serve import Server, bind
+from sandbox.serve.listening import Server, bind
 
 ROUTES: Mapping[str, Dialect] = {
     "/v1/chat/completions": http_messages.CHAT,

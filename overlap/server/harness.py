@@ -23,13 +23,13 @@ from typing import Any, Protocol
 from overlap.aio import race, shielded_thread
 from overlap.core import Prompt
 from overlap.errors import RolloutError
-from overlap.process import RUN, run_name
+from overlap.process.run_environment import RUN, run_name
 from overlap.server.chat import Chat
 from overlap.server.episodes import EpisodeSandbox, HarnessCrashed
 from overlap.server.gateway import Gateway
 from overlap.server.harness_jail import AgentSpace, JailedHarness
 from overlap.server.harness_process import HarnessProcess
-from sandbox.kernel import remove_tree
+from sandbox.kernel.clear import remove_tree
 
 GRACE_S = 2.0
 """Seconds that a program has to end by itself once its budget is used up."""

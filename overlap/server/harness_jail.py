@@ -21,18 +21,18 @@ from pathlib import Path
 from typing import Any, ParamSpec, TypeVar, cast
 
 from overlap.aio import race, shielded
-from overlap.config import Config
+from overlap.config.fields import Config
 from overlap.core import described_error
 from overlap.errors import ConfigError, RolloutError
-from overlap.process import child_environment
+from overlap.process.run_environment import child_environment
 from overlap.server.agent_reach import check_open_to_others, readable_paths
 from overlap.server.chat import Chat
 from overlap.server.episodes import HarnessCrashed
 from overlap.server.gateway import Gateway
 from overlap.server.harness_process import StderrTail
-from sandbox.core import MIB, Isolation, Limits
+from sandbox.core.nouns import MIB, Isolation, Limits
 from sandbox.errors import Cancelled, SandboxError
-from sandbox.session import CommandJail
+from sandbox.session.commands import CommandJail
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -12,7 +12,9 @@ from pathlib import Path
 
 from overlap.aio import shielded_thread
 from overlap.errors import RolloutError
-from overlap.process import LIFE, PARENT, Pid, child_environment, process_tree, subreaper
+from overlap.process import process_tree, subreaper
+from overlap.process.process_tree import Pid
+from overlap.process.run_environment import LIFE, PARENT, child_environment
 
 KILL_S = 5.0
 END_S, NAMED = 30.0, 5

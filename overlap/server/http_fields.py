@@ -16,7 +16,7 @@ from typing import Any
 from overlap.errors import RequestRefused
 from overlap.server.reply import Reply
 from overlap.server.turn_request import Messages, RequestRules, TurnRequest
-from sandbox.serve import count_values
+from sandbox.serve.parsed_texts import count_values
 
 MODEL = "policy"
 MESSAGES, TOOLS, STOPS, STOP_CHARACTERS = 4096, 128, 16, 200

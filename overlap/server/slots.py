@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 
-from sandbox.pool import Slots
+from sandbox.pool.slots import Slots
 
 
 class EpisodeSlot:

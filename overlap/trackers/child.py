@@ -18,7 +18,7 @@ from importlib import import_module
 from typing import Any, BinaryIO
 
 from overlap.errors import one_line
-from overlap.record import RunExit
+from overlap.record.run_exit import RunExit
 from overlap.trackers.tracker import TrackedRun, Tracker, TrackerRefused
 
 END_S = 10.0

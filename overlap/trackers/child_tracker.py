@@ -20,7 +20,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from overlap.process import child_environment, process_tree
+from overlap.process import process_tree
+from overlap.process.run_environment import child_environment
 from overlap.trackers.feed import TrackerGone
 from overlap.trackers.tracker import TrackedRun, TrackerFault, TrackerRefused
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.util import find_spec
 
-from overlap.config import Config
+from overlap.config.fields import Config
 from overlap.errors import ConfigError, raise_all
 
 FIELD = "run.trackers"

@@ -15,12 +15,15 @@ from pathlib import Path
 from typing import Any
 
 from overlap.atomic import write_atomic
-from overlap.callbacks import Evaluated, RunEvent, StepTaken
-from overlap.config import Config
+from overlap.callbacks.events import Evaluated, RunEvent, StepTaken
+from overlap.config.fields import Config
 from overlap.core import Prompt, Scored
 from overlap.errors import ConfigError
 from overlap.json_types import to_json_types
-from overlap.record import RunDir, RunExit, RunFile, WriteFailures
+from overlap.record.run_exit import RunExit
+from overlap.record.run_files import RunFile
+from overlap.record.rundir import RunDir
+from overlap.record.write_failures import WriteFailures
 from overlap.trackers.child_tracker import ChildTracker
 from overlap.trackers.feed import TrackerFeed
 from overlap.trackers.kinds import FIELD, KINDS, TrackerKind

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from overlap.record import RunExit
+from overlap.record.run_exit import RunExit
 from overlap.trackers.tracker import TrackedRun, TrackerRefused
 
 

@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from overlap.atomic import guarded
-from overlap.record import RunFile, append_whole
+from overlap.record.json_lines import append_whole
+from overlap.record.run_files import RunFile
 from overlap.trackers.tracker import TrackedRun
 
 

@@ -8,8 +8,9 @@ from typing import Any, Protocol, runtime_checkable
 
 from overlap.core import ClusterFigures
 from overlap.process import process_tree
-from sandbox.core import Judgement, Problem, Program
-from sandbox.pool import longest_s
+from sandbox.core.nouns import Judgement, Program
+from sandbox.core.problem import Problem
+from sandbox.pool.schedule import longest_s
 
 SPARE_S = 30.0
 """Seconds in ``job_limit_s`` for the start of a worker, transport, and clean-up."""

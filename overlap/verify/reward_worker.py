@@ -18,18 +18,11 @@ from pathlib import Path
 
 from overlap.clock import now
 from overlap.core import Prompt, described_error, line_of_dump
-from overlap.process import (
-    CANCEL,
-    PARENT,
-    ChildProcesses,
-    Peer,
-    RemoteReply,
-    encode_message,
-    pack_call,
-    process_tree,
-    read_proc,
-    receive_message,
-)
+from overlap.process import process_tree
+from overlap.process.calls import CANCEL, Peer, RemoteReply, encode_message, pack_call, receive_message
+from overlap.process.child_processes import ChildProcesses
+from overlap.process.process_tree import read_proc
+from overlap.process.run_environment import PARENT
 from overlap.verify.prompt_transfer import DumpedPrompt, PromptDumps
 from overlap.verify.user_fault import RewardFault, checked_reward
 

@@ -28,7 +28,9 @@ from overlap.verify.guarded_pool import GuardedPool, JudgePool, MultiNodePool
 from overlap.verify.reward_pool import RewardPool
 from overlap.verify.reward_worker import WorkerLost
 from overlap.verify.user_fault import RewardFault, checked_reward, method_name
-from sandbox.core import Case, Judgement, Limits, Problem, Program, Verdict, printable
+from sandbox.core.checks import printable
+from sandbox.core.nouns import Case, Judgement, Limits, Program, Verdict
+from sandbox.core.problem import Problem
 from sandbox.errors import (
     CheckerError,
     InvalidProblem,
@@ -39,7 +41,7 @@ from sandbox.errors import (
 )
 
 if TYPE_CHECKING:
-    from overlap.config import Config
+    from overlap.config.fields import Config
 
 WINDOW, WINDOW_MIN, MAX_FAILURE_SHARE = 200, 20, 0.05
 """A run stops when more than this share of the last ``WINDOW`` samples, once there are ``WINDOW_MIN``, could not be
@@ -235,7 +237,7 @@ class SandboxVerifier:
         return pool
 
     def _sandbox_pool(self) -> JudgePool:
-        from sandbox.pool import Pool as SandboxPool
+        from sandbox.pool.pool import Pool as SandboxPool
 
         verify, packages = self._cfg.verify, tuple(self._task.packages)
         try:

@@ -6,7 +6,7 @@ from array import array
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from overlap.analysis import unpacked_ints
+from overlap.analysis.row_shapes import unpacked_ints
 
 
 class EpisodeBranch(NamedTuple):

@@ -8,9 +8,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from overlap.analysis import RunData, SampleHead
+from overlap.analysis.run_data import RunData
+from overlap.analysis.sample_file import SampleHead
 from overlap.errors import ConfigError
-from overlap.record import RunFile
+from overlap.record.run_files import RunFile
 from overlap.view.sample_filter import NO_VERDICT, SampleFilter
 from overlap.view.search import rows_with
 from overlap.view.source import groups_of, rewards_by_step

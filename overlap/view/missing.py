@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from overlap.analysis import RunData
+from overlap.analysis.run_data import RunData
 from overlap.errors import ConfigError
 from overlap.view.sample_filter import SampleFilter
 from overlap.view.source import group_rows

@@ -6,7 +6,9 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
-from overlap.analysis import GroupKey, RunData, dropped_words, group_key, rewards_are_passes
+from overlap.analysis.run_data import RunData, rewards_are_passes
+from overlap.analysis.sample_file import GroupKey, group_key
+from overlap.analysis.sample_reason import dropped_words
 from overlap.errors import count_of
 from overlap.view.source import group_rows, rewards_by_step, taught
 from overlap.view.terminal import Screen, figure, one_line_of

@@ -20,7 +20,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from overlap.analysis import group_key
+from overlap.analysis.sample_file import group_key
 from overlap.errors import ConfigError, OverlapError
 from overlap.json_types import to_json_types
 from overlap.view.library import SampleLibrary, SampleOrder

@@ -6,7 +6,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from overlap.analysis import ACCEPTED, SampleHead
+from overlap.analysis.sample_file import SampleHead
+from overlap.analysis.sample_reason import ACCEPTED
 
 NO_VERDICT = "none"
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from overlap.analysis import (
-    PACKED_COLUMNS,
+from overlap.analysis.row_shapes import PACKED_COLUMNS
+from overlap.analysis.sample_reason import (
     difference_of,
     first_failed_test,
     program_end,

@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
-from overlap.analysis import SampleHead
+from overlap.analysis.sample_file import SampleHead
 from overlap.errors import ConfigError, error_reason
 
 _NUMBERS = b', "token_ids": "'

@@ -12,10 +12,11 @@ from collections.abc import Iterator
 
 from overlap.aio import unwrapped
 from overlap.errors import ConfigError, error_reason
-from overlap.process import handle_interrupts, run_to_end
+from overlap.process.interrupts import handle_interrupts
+from overlap.process.scratch import run_to_end
 from overlap.view.library import SampleLibrary
 from overlap.view.source import open_samples
-from sandbox.core import printable
+from sandbox.core.checks import printable
 
 HOST = "127.0.0.1"
 CLOSE_S = 5.0

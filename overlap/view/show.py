@@ -6,7 +6,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from overlap.analysis import RunData, SampleHead, group_key, reason
+from overlap.analysis.run_data import RunData
+from overlap.analysis.sample_file import SampleHead, group_key
+from overlap.analysis.sample_reason import reason
 from overlap.errors import ConfigError, count_of
 from overlap.view.missing import what_is_missing
 from overlap.view.overview import group_table, overview

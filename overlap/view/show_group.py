@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from overlap.analysis import dropped_words, first_failed_test, reason
+from overlap.analysis.sample_reason import dropped_words, first_failed_test, reason
 from overlap.view.show_sample import SampleShown
 from overlap.view.terminal import Screen, figure, one_line_of, verdict_colour
 

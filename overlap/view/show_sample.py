@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from overlap.analysis import (
+from overlap.analysis.sample_reason import (
     ACCEPTED,
     compared,
     difference_of,

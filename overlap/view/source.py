@@ -8,10 +8,12 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from overlap.analysis import ACCEPTED, GroupKey, RunData, SampleFile, SampleHead, dropped_words, group_key, load_run
-from overlap.config import path_given
+from overlap.analysis.run_data import RunData, load_run
+from overlap.analysis.sample_file import GroupKey, SampleFile, SampleHead, group_key
+from overlap.analysis.sample_reason import ACCEPTED, dropped_words
+from overlap.config.arguments import path_given
 from overlap.core import reaches
-from overlap.record import RunFile
+from overlap.record.run_files import RunFile
 
 
 class AnswersFile(RunData):

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, TextIO
 from unicodedata import east_asian_width
 
-from sandbox.core import printable
+from sandbox.core.checks import printable
 from sandbox.terminal import wants_colour
 
 _COLOURS = {"red": "31", "green": "32", "yellow": "33", "magenta": "35", "cyan": "36", "grey": "90"}

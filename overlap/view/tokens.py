@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
-from overlap.analysis import RunData, unpacked_bytes, unpacked_floats, unpacked_ints
+from overlap.analysis.row_shapes import unpacked_bytes, unpacked_floats, unpacked_ints
+from overlap.analysis.run_data import RunData
 from overlap.errors import ConfigError, error_reason
 from overlap.view.source import tokenizer_folders
 
@@ -98,6 +99,6 @@ class TokenTexts:
             raise ConfigError(
                 "--tokens", str(self._run.path), "names no policy whose tokenizer tells the tokens' texts"
             )
-        from overlap.policy import resolve_policy
+        from overlap.policy.resolve import resolve_policy
 
         return resolve_policy(named) / "tokenizer.json"

@@ -14,7 +14,7 @@ import ast
 import copy
 from typing import Final
 
-from overlap.rows import SourceRow
+from overlap.rows.row import SourceRow
 from recipes.code_rl.core import PACKAGE, UNJUDGEABLE
 
 _APPROX: Final = """

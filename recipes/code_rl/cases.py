@@ -8,15 +8,17 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
-from overlap.config import Config, above, at_least
-from overlap.rows import SourceRow
+from overlap.config.fields import Config
+from overlap.config.rules import above, at_least
+from overlap.rows.row import SourceRow
 from overlap.task import Task, task_options
 from recipes.code_rl.contradictions import contradiction
 from recipes.code_rl.core import CONTRADICTORY, LANGUAGE, PACKAGE, UNJUDGEABLE
 from recipes.code_rl.row_limits import memory_limit_bytes, time_limit_s
-from sandbox.core import MIB, Case, Kind, Limits, Problem
+from sandbox.core.nouns import MIB, Case, Limits
+from sandbox.core.problem import Kind, Problem
 from sandbox.errors import InvalidProblem
-from sandbox.rewards import CONTEST_PREAMBLE
+from sandbox.rewards.contest import CONTEST_PREAMBLE
 
 INCOMPLETE: Final = "official tests missing"
 _MEMORY_LEAST: Final = 64 * MIB

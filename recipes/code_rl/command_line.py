@@ -7,7 +7,8 @@ import sys
 from collections.abc import Sequence
 from datetime import date
 
-from overlap.commands import OneLineParser, positive, unknown_words
+from overlap.commands.flags import OneLineParser, unknown_words
+from overlap.commands.parsers import positive
 
 
 class Parser(OneLineParser):

@@ -6,8 +6,11 @@ import ast
 from collections.abc import Sequence
 from typing import Final
 
-from sandbox.compare import CHECKER, modes, values
-from sandbox.core import Case, Kind, encode_text
+from sandbox.compare import modes, values
+from sandbox.compare.modes import CHECKER
+from sandbox.core.checks import encode_text
+from sandbox.core.nouns import Case
+from sandbox.core.problem import Kind
 
 _LONGEST: Final = 1 << 18
 """Characters of test code that is looked through; longer code has its results in a table."""

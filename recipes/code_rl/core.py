@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from sandbox.core import Case, Problem
+from sandbox.core.nouns import Case
+from sandbox.core.problem import Problem
 
 LANGUAGE = "other language"
 NO_CODE = "no code task"

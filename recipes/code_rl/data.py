@@ -15,8 +15,9 @@ from typing import NamedTuple
 
 from overlap.core import LeftOut
 from overlap.errors import ConfigError
-from overlap.pipeline import PromptSplit
-from overlap.rows import DUPLICATE, MALFORMED, SourceRow, Unusable, source_rows
+from overlap.pipeline.dataset_filter import PromptSplit
+from overlap.rows.row import DUPLICATE, MALFORMED, SourceRow, Unusable
+from overlap.rows.sources import source_rows
 from recipes.code_rl import (
     formats_assert,
     formats_contest,
@@ -27,7 +28,7 @@ from recipes.code_rl import (
 )
 from recipes.code_rl.cases import Judging
 from recipes.code_rl.core import NO_CODE, UNJUDGEABLE, CodeProblem
-from sandbox.core import strange_encoding
+from sandbox.core.plain import strange_encoding
 from sandbox.errors import InvalidProblem
 
 __all__ = ["FORMATS", "CodeProblem", "Judging", "ProblemSet", "format_of", "load_problems"]

@@ -19,18 +19,22 @@ from typing import Any
 
 from overlap.atomic import is_stdout, write_atomic
 from overlap.cli import command, ending_in_order, print_output
-from overlap.commands import ServingParts, check_engines, positive, run_standalone
-from overlap.config import Config, load_config
+from overlap.commands.parsers import positive
+from overlap.commands.standalone import ServingParts, check_engines, run_standalone
+from overlap.config.fields import Config
+from overlap.config.load import load_config
 from overlap.core import Prompt
 from overlap.errors import ConfigError
-from overlap.evaluation import AnswerFile, SamplingOptions, complete_answers
+from overlap.evaluation.answer_file import AnswerFile, SamplingOptions, complete_answers
 from overlap.json_types import to_json_types
-from overlap.pipeline import PromptSplit, check_splits, filter_prompts
-from overlap.placement import devices_here, with_dtype
-from overlap.policy import DEFAULT_POLICY, policy_digest, resolve_policy
-from overlap.prepare import RunInputs, load_tokenizer
-from overlap.process import scratch_directory
-from overlap.record import Progress, quiet
+from overlap.pipeline.dataset_filter import PromptSplit, check_splits, filter_prompts
+from overlap.placement.devices import devices_here, with_dtype
+from overlap.policy.check import policy_digest
+from overlap.policy.resolve import DEFAULT_POLICY, resolve_policy
+from overlap.prepare.run_inputs import RunInputs, load_tokenizer
+from overlap.process.scratch import scratch_directory
+from overlap.record.logs import quiet
+from overlap.record.progress import Progress
 from recipes.code_rl import evaluation_report as report
 from recipes.code_rl.command_line import Parser, counts, day
 from recipes.code_rl.evaluation_sets import (
@@ -46,7 +50,7 @@ from recipes.code_rl.evaluation_sets import (
     requested_sets,
 )
 from recipes.code_rl.task import SPLITS
-from sandbox.pool import cores
+from sandbox.pool.quotas import cores
 
 _CONFIGS = Path(__file__).parent / "configs"
 DEFAULT_CONFIG = _CONFIGS / "cpu_smollm2.yaml"

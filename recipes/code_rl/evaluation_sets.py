@@ -18,16 +18,18 @@ from typing import TYPE_CHECKING, Any, Final
 
 from overlap.core import LeftOut, Prompt
 from overlap.errors import ConfigError
-from overlap.rows import SourceRow, is_split_file
+from overlap.rows.row import SourceRow
+from overlap.rows.split_file import is_split_file
 from overlap.task import Task, load_task
 from recipes.code_rl.cases import Judging
 from recipes.code_rl.data import ProblemSet, load_problems
 from recipes.code_rl.task import CodeTask
-from sandbox.rewards import CONTEST_MODULES
+from sandbox.rewards.contest import CONTEST_MODULES
 
 if TYPE_CHECKING:
-    from overlap.config import Config
-    from sandbox.core import Judgement, Problem, Program
+    from overlap.config.fields import Config
+    from sandbox.core.nouns import Judgement, Program
+    from sandbox.core.problem import Problem
 
 HELD_OUT: Final = "heldout"
 """The held-out problems of the configuration: without ``data.heldout``, those that the recipe ships."""

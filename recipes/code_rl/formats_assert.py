@@ -14,11 +14,11 @@ import re
 from dataclasses import replace
 from typing import Any
 
-from overlap.rows import SourceRow
+from overlap.rows.row import SourceRow
 from recipes.code_rl import assert_tests
 from recipes.code_rl.cases import Judging, refuse_other_languages
 from recipes.code_rl.core import REFERENCES_KEPT, CodeProblem
-from sandbox.core import Case
+from sandbox.core.nouns import Case
 
 _DEF = re.compile(r"^(?:async )?def (\w+)", re.MULTILINE)
 

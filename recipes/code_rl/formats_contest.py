@@ -15,12 +15,12 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import Any
 
-from overlap.rows import SourceRow, Unusable
+from overlap.rows.row import SourceRow, Unusable
 from recipes.code_rl import formats_assert
 from recipes.code_rl.cases import CONTEST_COMPARE, Judging, refuse_other_languages
 from recipes.code_rl.core import NO_CODE, REFERENCES_KEPT, CodeProblem
 from recipes.code_rl.shapes import function_cases, function_name, pairs_of, stdio_cases
-from sandbox.compare import LISTED
+from sandbox.compare.modes import LISTED
 
 _LEVELS = {"introductory": 1, "easy": 1, "interview": 2, "medium": 2, "competition": 3, "hard": 3}
 LIVECODEBENCH = "lcb"

@@ -11,11 +11,11 @@ from __future__ import annotations
 import json
 import re
 
-from overlap.rows import SourceRow
+from overlap.rows.row import SourceRow
 from recipes.code_rl.cases import Judging
 from recipes.code_rl.core import UNJUDGEABLE, CodeProblem
 from recipes.code_rl.formats_assert import completion
-from sandbox.core import Case
+from sandbox.core.nouns import Case
 
 _FLOAT = 1e-6
 """Tolerance where floats are expected and the row names none."""

@@ -12,14 +12,14 @@ from __future__ import annotations
 
 import re
 
-from overlap.rows import SourceRow
+from overlap.rows.row import SourceRow
 from recipes.code_rl import assert_tests
 from recipes.code_rl.cases import Judging, refuse_other_languages
 from recipes.code_rl.core import CodeProblem
 from recipes.code_rl.formats_assert import read_bigcodebench, read_humaneval, read_mbpp
 from recipes.code_rl.formats_contest import contest, unfenced
 from recipes.code_rl.formats_judge import unpacked
-from sandbox.core import Case
+from sandbox.core.nouns import Case
 
 _PACKED = re.compile(r"[A-Za-z0-9+/=\s]{16,}")
 _FENCED = re.compile(r"```python\n(.*?)```", re.DOTALL)

@@ -17,12 +17,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from overlap.rows import SourceRow
+from overlap.rows.row import SourceRow
 from recipes.code_rl.cases import Judging, distinct, refuse_files
 from recipes.code_rl.core import REFERENCES_KEPT, UNJUDGEABLE, CodeProblem
 from recipes.code_rl.formats_contest import LIVECODEBENCH, contest
 from recipes.code_rl.shapes import pairs_of, stdio_cases
-from sandbox.core import MIB, Program, plain_value
+from sandbox.core.nouns import MIB, Program
+from sandbox.core.plain import plain_value
 
 _PYTHON3 = 3
 """How CodeContests numbers the languages of its solutions: 1 Python 2, 2 C++, 3 Python 3, 4 Java."""

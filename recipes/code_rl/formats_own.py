@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from typing import get_args
 
-from overlap.rows import SourceRow
+from overlap.rows.row import SourceRow
 from recipes.code_rl.cases import Judging, refuse_other_languages
 from recipes.code_rl.core import CodeProblem
-from sandbox.core import Case, Kind
+from sandbox.core.nouns import Case
+from sandbox.core.problem import Kind
 
 
 def read_own(row: SourceRow, judging: Judging) -> CodeProblem:

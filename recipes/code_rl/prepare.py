@@ -22,17 +22,23 @@ from typing import TYPE_CHECKING, Any, Final
 
 from overlap.atomic import is_stdout, write_atomic
 from overlap.cli import command, ending_in_order, print_output
-from overlap.commands import ANY_CORES, SandboxComponent, positive
-from overlap.config import Config, load_config
+from overlap.commands.check_data import SandboxComponent
+from overlap.commands.parsers import positive
+from overlap.commands.train import ANY_CORES
+from overlap.config.fields import Config
+from overlap.config.load import load_config
 from overlap.core import LeftOut, Probe, Prompt
 from overlap.errors import ConfigError
-from overlap.evaluation import FAILED, check_problems, digest_of, known_references, open_pool, remember
-from overlap.pipeline import PromptSplit
-from overlap.prepare import checked_file
-from overlap.process import handle_interrupts, run_to_end, scratch_directory
-from overlap.record import Console, OutFile, quiet
-from overlap.rows import own_split, source_rows
-from overlap.run import open_components
+from overlap.evaluation.data_check import FAILED, check_problems, digest_of, known_references, open_pool, remember
+from overlap.pipeline.dataset_filter import PromptSplit
+from overlap.prepare.run_inputs import checked_file
+from overlap.process.interrupts import handle_interrupts
+from overlap.process.scratch import run_to_end, scratch_directory
+from overlap.record.logs import Console, quiet
+from overlap.record.out_file import OutFile
+from overlap.rows.row import own_split
+from overlap.rows.sources import source_rows
+from overlap.run.open_close import open_components
 from overlap.task import Task
 from recipes.code_rl.cases import Judging
 from recipes.code_rl.command_line import Parser
@@ -42,11 +48,11 @@ from recipes.code_rl.evaluation_sets import KNOWN, check_source
 from recipes.code_rl.probes import probes
 from recipes.code_rl.statements import Statements, words_of
 from recipes.code_rl.task import CodeTask
-from sandbox.core import Verdict
-from sandbox.rewards import CONTEST_MODULES
+from sandbox.core.nouns import Verdict
+from sandbox.rewards.contest import CONTEST_MODULES
 
 if TYPE_CHECKING:
-    from sandbox.pool import Pool
+    from sandbox.pool.pool import Pool
 
 CONFIG: Final = Path(__file__).parent / "configs" / "deepcoder_14b_16k.yaml"
 AGAINST: Final = ("lcbv5", "codeforces", "humaneval+", "mbpp+")

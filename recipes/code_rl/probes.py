@@ -14,7 +14,8 @@ from collections.abc import Iterator
 
 from overlap.core import Probe
 from recipes.code_rl.core import CodeProblem
-from sandbox.core import Problem, Program
+from sandbox.core.nouns import Program
+from sandbox.core.problem import Problem
 
 
 def probes(problem: CodeProblem) -> Iterator[Probe]:

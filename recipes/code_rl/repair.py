@@ -19,7 +19,8 @@ from overlap.core import Prompt
 from recipes.code_rl import prompts
 from recipes.code_rl.core import CodeProblem
 from recipes.code_rl.task import CodeTask
-from sandbox.core import Judgement, Problem, Program, Verdict
+from sandbox.core.nouns import Judgement, Program, Verdict
+from sandbox.core.problem import Problem
 
 TURNS = 3
 PROBLEM_FILE, ANSWER_FILE = "problem.json", "answer.txt"

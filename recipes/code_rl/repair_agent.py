@@ -15,8 +15,9 @@ from typing import Any
 
 import sandbox
 from recipes.code_rl.repair import NO_PROGRAM, PROBLEM_FILE, feedback
-from sandbox.core import Problem, Program
-from sandbox.rewards import extract_program
+from sandbox.core.nouns import Program
+from sandbox.core.problem import Problem
+from sandbox.rewards.extract import extract_program
 
 _TIMEOUT_S = 600.0
 

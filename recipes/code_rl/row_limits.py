@@ -10,8 +10,8 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
-from overlap.rows import SourceRow
-from sandbox.core import MIB
+from overlap.rows.row import SourceRow
+from sandbox.core.nouns import MIB
 
 TIME_UNITS: Final = {
     **dict.fromkeys(("", "s", "sec", "second", "seconds"), 1.0),

@@ -16,10 +16,10 @@ import re
 from collections.abc import Sequence
 from typing import Any, Final
 
-from overlap.rows import SourceRow
+from overlap.rows.row import SourceRow
 from recipes.code_rl.core import NO_TESTS
-from sandbox.core import Case
-from sandbox.rewards import call_text, line_text, result_texts
+from sandbox.core.nouns import Case
+from sandbox.rewards.calls import call_text, line_text, result_texts
 
 Pairs = list[tuple[Any, Any]]
 _FUNCTION_TYPES = frozenset({"functional", "function_call", "function", "call_based"})

@@ -12,7 +12,8 @@ from functools import partial
 
 from overlap.core import LeftOut
 from overlap.errors import ConfigError
-from overlap.rows import DUPLICATE, absent, held_out, own_split, split_entries
+from overlap.rows.row import DUPLICATE, held_out, own_split
+from overlap.rows.split_file import absent, split_entries
 from recipes.code_rl.cases import Judging
 from recipes.code_rl.core import CodeProblem
 from recipes.code_rl.data import ProblemSet, load_problems

@@ -16,11 +16,17 @@ from pathlib import Path
 from typing import Literal
 
 from overlap.cli import command, ending_in_order, print_output
-from overlap.commands import ANY_CORES, dry_run, export, plan_devices
-from overlap.config import Config, last_override, load_config, without_override
+from overlap.commands.exporting import export
+from overlap.commands.train import ANY_CORES, dry_run, plan_devices
+from overlap.config.fields import Config
+from overlap.config.load import last_override, load_config, without_override
 from overlap.errors import ConfigError
-from overlap.record import RunDir, RunExit, RunFile, check_out, exported_policy, holds_run, latest, load_state, resolve
-from overlap.run import run_training
+from overlap.record.checkpoint import latest, load_state
+from overlap.record.ownership import check_out, holds_run, resolve
+from overlap.record.run_exit import RunExit
+from overlap.record.run_files import RunFile, exported_policy
+from overlap.record.rundir import RunDir
+from overlap.run.training import run_training
 from recipes.code_rl.command_line import Parser
 from recipes.code_rl.prepare import AGAINST, FEWEST_TESTS, MARK, Preparation
 

@@ -13,18 +13,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from overlap.core import LeftOut, Probe, Prompt
-from overlap.rows import is_held_out, is_split_file
+from overlap.rows.row import is_held_out
+from overlap.rows.split_file import is_split_file
 from overlap.task import Task
 from recipes.code_rl import probes, prompts, splits
 from recipes.code_rl.cases import CodeOptions, Judging
 from recipes.code_rl.core import CodeProblem
 from recipes.code_rl.data import ProblemSet, load_problems
-from sandbox.core import Program, Verdict
-from sandbox.rewards import CONTEST_MODULES, extract_program
+from sandbox.core.nouns import Program, Verdict
+from sandbox.rewards.contest import CONTEST_MODULES
+from sandbox.rewards.extract import extract_program
 
 if TYPE_CHECKING:
-    from overlap.config import Config
-    from sandbox.core import Judgement, Problem
+    from overlap.config.fields import Config
+    from sandbox.core.nouns import Judgement
+    from sandbox.core.problem import Problem
 
 _HERE = Path(__file__).parent
 PROBLEM_FILES = (_HERE / "problems" / "easy.jsonl", _HERE / "problems" / "contest.jsonl")

@@ -18,9 +18,10 @@ from typing import Final
 from sandbox.build import units
 from sandbox.build.headers import Headers
 from sandbox.build.units import Unit
-from sandbox.core import MIB
+from sandbox.core.nouns import MIB
 from sandbox.errors import SandboxError, Starved, is_shortage, not_started
-from sandbox.jail import Jail, JailedRun, RunResult
+from sandbox.jail.jail import Jail
+from sandbox.jail.run import JailedRun, RunResult
 from sandbox.kernel import inherited
 from sandbox.languages import toolchain
 

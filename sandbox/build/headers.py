@@ -16,11 +16,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from sandbox.core import MIB
+from sandbox.core.nouns import MIB
 from sandbox.errors import Starved, is_shortage
-from sandbox.jail import Jail, JailedRun
+from sandbox.jail.jail import Jail
+from sandbox.jail.run import JailedRun
 from sandbox.kernel import inherited
-from sandbox.languages import Language, toolchain
+from sandbox.languages import toolchain
+from sandbox.languages.language import Language
 
 _BYTES_MAX: Final = 256 * MIB
 _SOURCE, _ARTIFACT = "ahead.hpp", "ahead.gch"

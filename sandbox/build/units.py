@@ -19,18 +19,14 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
-from sandbox.core import MIB, Case, Limits, Problem, Program, encode_text
-from sandbox.jail import JailedRun
-from sandbox.languages import (
-    Language,
-    LanguageHarness,
-    Misnamed,
-    ProgramLayout,
-    argument_types,
-    lay_out,
-    named_for_compiler,
-    toolchain,
-)
+from sandbox.core.checks import encode_text
+from sandbox.core.nouns import MIB, Case, Limits, Program
+from sandbox.core.problem import Problem
+from sandbox.jail.run import JailedRun
+from sandbox.languages import toolchain
+from sandbox.languages.cpp_call import argument_types
+from sandbox.languages.language import Language, LanguageHarness
+from sandbox.languages.layout import Misnamed, ProgramLayout, lay_out, named_for_compiler
 
 _RUNTIME_BYTES: Final = 80 * MIB  # left to a managed runtime beside its heap, so that it collects in time
 _YOUNG_BYTES: Final = 64 * MIB  # most that young objects get of a heap; a large array must fit into the rest

@@ -5,7 +5,3 @@
 
 Standard library only.
 """
-
-from sandbox.client.client import Client
-
-__all__ = ["Client"]

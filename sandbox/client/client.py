@@ -20,9 +20,13 @@ from typing import Any, Final
 
 from sandbox.client.http_connection import HttpReply
 from sandbox.client.machine import Machine, Unreachable
-from sandbox.core import Judgement, Limits, Problem, Program, ProgramRun
+from sandbox.core.nouns import Judgement, Limits, Program
+from sandbox.core.problem import Problem
+from sandbox.core.program_run import ProgramRun
 from sandbox.errors import AccessDenied, PoolClosed, SandboxError, from_wire
-from sandbox.pool import Counts, PoolStats, Slots, as_problem, checked_names
+from sandbox.pool.counts import Counts, PoolStats
+from sandbox.pool.run_as_problem import as_problem, checked_names
+from sandbox.pool.slots import Slots
 
 TRIES: Final = 4
 """For our faults, as a server reports them after its own tries."""

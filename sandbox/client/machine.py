@@ -14,7 +14,7 @@ from typing import Final
 from urllib.parse import unquote, urlsplit
 
 from sandbox.client.http_connection import HttpConnection, HttpReply
-from sandbox.core import Problem
+from sandbox.core.problem import Problem
 from sandbox.errors import SandboxError
 
 KEPT_S: Final = 50.0

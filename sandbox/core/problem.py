@@ -11,7 +11,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import MISSING, Field, asdict, dataclass, field, fields
 from typing import Any, Final, Literal, get_args
 
-from sandbox.compare import CHECKER, check_mode, loads
+from sandbox.compare.modes import CHECKER, check_mode
+from sandbox.compare.values import loads
 from sandbox.core.checks import check_files, check_keys, check_texts, quoted, wrong_type
 from sandbox.core.nouns import Case, Limits, Program, Subtask
 from sandbox.core.plain import plain_value, python_literal

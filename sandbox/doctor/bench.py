@@ -10,11 +10,12 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
-from sandbox.build import Builder
-from sandbox.core import Case, Isolation, Problem, Program, Verdict
+from sandbox.build.builder import Builder
+from sandbox.core.nouns import Case, Isolation, Program, Verdict
+from sandbox.core.problem import Problem
 from sandbox.errors import SandboxError, ToolchainMissing
-from sandbox.jail import Jail
-from sandbox.judging import Judge
+from sandbox.jail.jail import Jail
+from sandbox.judging.judge import Judge
 
 _PYTHON = "print(sum(map(int, input().split())))"
 _CPP = '#include <cstdio>\nint main() { int a, b; std::scanf("%d %d", &a, &b); std::printf("%d\\n", a + b); }'

@@ -17,14 +17,19 @@ from dataclasses import dataclass
 from subprocess import PIPE, TimeoutExpired
 from typing import Final
 
-from sandbox.build import Builder
-from sandbox.core import Isolation, Limits, Verdict
+from sandbox.build.builder import Builder
+from sandbox.core.nouns import Isolation, Limits, Verdict
 from sandbox.errors import SandboxError, Starved, WorkerDied
-from sandbox.jail import TIERS, Jail, start_process
-from sandbox.judging import Judge, control, in_fresh_jails
-from sandbox.kernel import cgroup, landlock, linux, reserve_directory, seccomp, uids
-from sandbox.languages import LANGUAGES, Language
-from sandbox.pool import cores, memory_bytes, too_much_memory
+from sandbox.jail.jail import TIERS, Jail
+from sandbox.jail.spawn import start_process
+from sandbox.judging import control
+from sandbox.judging.judge import Judge
+from sandbox.judging.tries import in_fresh_jails
+from sandbox.kernel import cgroup, landlock, linux, seccomp, uids
+from sandbox.kernel.orphan_cleanup import reserve_directory
+from sandbox.languages.language import Language
+from sandbox.languages.table import LANGUAGES
+from sandbox.pool.quotas import cores, memory_bytes, too_much_memory
 from sandbox.zygote import namespaces
 
 _PROBE_S: Final = 30.0

@@ -8,7 +8,3 @@
 They judge in a pool of the process that calls them, which is opened by the first call and closed at its exit; or on
 servers (`sandbox serve`), where the environment has SANDBOX_URL. A framework is imported by its own module only.
 """
-
-from sandbox.integrations.code_reward import CodeReward, Unjudged
-
-__all__ = ["CodeReward", "Unjudged"]

@@ -20,7 +20,8 @@ from dataclasses import dataclass
 from inspect import getsource
 from typing import Any, Final
 
-from sandbox.core import MIB, Limits, ProgramRun
+from sandbox.core.nouns import MIB, Limits
+from sandbox.core.program_run import ProgramRun
 from sandbox.errors import SandboxError
 from sandbox.integrations import box_program as inside
 from sandbox.integrations.process_pool import process_pool

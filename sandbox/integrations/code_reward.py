@@ -14,20 +14,16 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any, Final
 
-from sandbox.client import Client
-from sandbox.core import Judgement, Limits, Problem, Program, plain_value
+from sandbox.client.client import Client
+from sandbox.core.nouns import Judgement, Limits, Program
+from sandbox.core.plain import plain_value
+from sandbox.core.problem import Problem
 from sandbox.errors import AccessDenied, InvalidProblem, SandboxError
 from sandbox.integrations.process_pool import process_pool
-from sandbox.pool import Pool
-from sandbox.rewards import (
-    Outcome,
-    all_or_nothing,
-    answer_behind,
-    problem_in,
-    problem_of,
-    program_of_answer,
-    share_of_cases,
-)
+from sandbox.pool.pool import Pool
+from sandbox.rewards.answer_text import answer_behind, program_of_answer
+from sandbox.rewards.ground_truth import problem_in, problem_of
+from sandbox.rewards.outcome import Outcome, all_or_nothing, share_of_cases
 
 _LOG: Final = logging.getLogger("sandbox.integrations")
 

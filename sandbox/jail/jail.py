@@ -18,7 +18,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Final
 
-from sandbox.core import MIB, Isolation
+from sandbox.core.nouns import MIB, Isolation
 from sandbox.errors import (
     Cancelled,
     IsolationUnavailable,
@@ -34,7 +34,10 @@ from sandbox.jail.run import JailedRun, RunResult, Sent
 from sandbox.jail.tree import Tree
 from sandbox.kernel import uids
 from sandbox.languages import toolchain
-from sandbox.zygote import CANCEL, FORGET, SHORTAGE, WALL_STRETCH, namespaces
+from sandbox.zygote import namespaces
+from sandbox.zygote.inbox import CANCEL, FORGET
+from sandbox.zygote.run_clock import WALL_STRETCH
+from sandbox.zygote.watch import SHORTAGE
 
 _GRACE_S: Final = 15.0  # a zygote answers this long after the last possible end of a run, or counts as dead
 _SHORT: Final = "this machine, or its container, ran out of memory: free some, or use fewer workers"

@@ -8,9 +8,9 @@ import os
 from dataclasses import dataclass
 from typing import Any, Final
 
-from sandbox.core import MIB, Limits
-from sandbox.kernel import make_memfd, read_all
-from sandbox.languages import Runtime
+from sandbox.core.nouns import MIB, Limits
+from sandbox.kernel.memfd import make_memfd, read_all
+from sandbox.languages.language import Runtime
 
 _NUMBERS: Final = ("cause", "exit_code", "signal", "cpu_s", "wall_s", "memory_bytes", "left_behind")
 _EXCERPT_BYTES: Final = 64 << 10

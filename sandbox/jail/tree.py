@@ -19,11 +19,15 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from typing import Any, Final
 
-from sandbox.core import Isolation
+from sandbox.core.nouns import Isolation
 from sandbox.errors import IsolationUnavailable, SandboxError, Starved, WorkerDied, not_started
 from sandbox.jail.spawn import start_process
-from sandbox.kernel import cgroup, group_name, inherited, linux, remove_tree, reserve_directory, uids
-from sandbox.zygote import CANCEL, descendant_pids, is_ending, look_at
+from sandbox.kernel import cgroup, inherited, linux, uids
+from sandbox.kernel.clear import remove_tree
+from sandbox.kernel.orphan_cleanup import group_name, reserve_directory
+from sandbox.zygote.inbox import CANCEL
+from sandbox.zygote.run_clock import look_at
+from sandbox.zygote.watch import descendant_pids, is_ending
 
 _MESSAGE_MAX: Final = 128 << 10
 _FDS_MAX: Final = 8

@@ -13,13 +13,15 @@ from contextlib import ExitStack
 from dataclasses import asdict, replace
 from typing import Final
 
-from sandbox.core import MIB, Case, Limits, Problem, Program, Verdict
-from sandbox.jail import WALL_STRETCH, RunResult
+from sandbox.core.nouns import MIB, Case, Limits, Program, Verdict
+from sandbox.core.problem import Problem
+from sandbox.jail.run import RunResult
 from sandbox.judging.assert_apart import Apart
 from sandbox.judging.frames import Frame
 from sandbox.judging.prepared import CompileError, PreparedProgram
 from sandbox.judging.verdicts import ACCEPTED, Decision, check_beside, decide_frame, decide_limits
-from sandbox.languages import Language
+from sandbox.languages.language import Language
+from sandbox.zygote.run_clock import WALL_STRETCH
 
 _MEMORY_BYTES: Final = 1024 * MIB  # of the test's side, which holds what the program sends
 _FAREWELL_S: Final = 10.0

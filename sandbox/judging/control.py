@@ -10,9 +10,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from sandbox.core import Case, CaseResult, Judgement, Limits, Problem, Program, Verdict, printable
+from sandbox.core.checks import printable
+from sandbox.core.nouns import Case, CaseResult, Judgement, Limits, Program, Verdict
+from sandbox.core.problem import Problem
 from sandbox.errors import TookDown
-from sandbox.languages import Language
+from sandbox.languages.language import Language
 
 TOOK_DOWN: Final = "took down its judge"
 _PROBLEM: Final = Problem("control", "stdio", (Case("3 4\n", "7"),), limits=Limits(cpu_s=10.0))

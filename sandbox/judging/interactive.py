@@ -36,15 +36,18 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import Final
 
-from sandbox.core import Case, Excerpt, ExcerptWriter, Limits, Verdict
+from sandbox.core.excerpt import Excerpt, ExcerptWriter
+from sandbox.core.nouns import Case, Limits, Verdict
 from sandbox.errors import Cancelled, CheckerError, SandboxError, Starved
-from sandbox.jail import WALL_STRETCH, Jail, RunResult
+from sandbox.jail.jail import Jail
+from sandbox.jail.run import RunResult
 from sandbox.judging import referee
 from sandbox.judging.frames import Frame
 from sandbox.judging.lanes import Lane, Outcome, Side
 from sandbox.judging.prepared import CompileError, PreparedProgram, encode_files
 from sandbox.judging.verdicts import Decision, check_beside, decide_ending
-from sandbox.languages import Language
+from sandbox.languages.language import Language
+from sandbox.zygote.run_clock import WALL_STRETCH
 
 _PARTING_CPU_S: Final = 0.5  # of a program that was rejected; at most a quarter of its limit
 _GLANCE_S: Final = 0.01

@@ -17,22 +17,15 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Final
 
-from sandbox.build import Builder
-from sandbox.compare import loads
-from sandbox.core import (
-    Case,
-    CaseResult,
-    Excerpt,
-    Isolation,
-    Judgement,
-    Problem,
-    Program,
-    Verdict,
-    drop_later_excerpts,
-    printable,
-)
+from sandbox.build.builder import Builder
+from sandbox.compare.values import loads
+from sandbox.core.checks import printable
+from sandbox.core.excerpt import Excerpt
+from sandbox.core.nouns import Case, CaseResult, Isolation, Judgement, Program, Verdict, drop_later_excerpts
+from sandbox.core.problem import Problem
 from sandbox.errors import InvalidProblem
-from sandbox.jail import Jail, RunResult
+from sandbox.jail.jail import Jail
+from sandbox.jail.run import RunResult
 from sandbox.judging import apart, interactive, python_asserts
 from sandbox.judging.frames import Frame
 from sandbox.judging.interrupt import cancellable
@@ -48,7 +41,9 @@ from sandbox.judging.verdicts import (
     decide_output,
     decide_values,
 )
-from sandbox.languages import Language, find_language, toolchain
+from sandbox.languages import toolchain
+from sandbox.languages.language import Language
+from sandbox.languages.table import find_language
 
 _WEAK_PLAN: Final = python_asserts.Plan((), (), weak=True)
 

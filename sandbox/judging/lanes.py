@@ -11,8 +11,10 @@ import threading
 from dataclasses import dataclass
 from typing import Any, Final
 
-from sandbox.core import ExcerptWriter, Limits
-from sandbox.jail import Jail, RunResult
+from sandbox.core.excerpt import ExcerptWriter
+from sandbox.core.nouns import Limits
+from sandbox.jail.jail import Jail
+from sandbox.jail.run import RunResult
 from sandbox.judging.frames import Frame
 from sandbox.judging.prepared import PreparedProgram
 

@@ -14,12 +14,17 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from sandbox.build import Builder, units
-from sandbox.core import SOURCE_BYTES_MAX, Case, Limits, Problem, Program, encode_text
-from sandbox.jail import Jail, JailedRun, RunResult
+from sandbox.build import units
+from sandbox.build.builder import Builder
+from sandbox.core.checks import encode_text
+from sandbox.core.nouns import SOURCE_BYTES_MAX, Case, Limits, Program
+from sandbox.core.problem import Problem
+from sandbox.jail.jail import Jail
+from sandbox.jail.run import JailedRun, RunResult
 from sandbox.judging.frames import NONCE_BYTES, Frame, read_frame
-from sandbox.kernel import new_memfd, seal_memfd
-from sandbox.languages import Misnamed, ProgramLayout, find_language, lay_out
+from sandbox.kernel.memfd import new_memfd, seal_memfd
+from sandbox.languages.layout import Misnamed, ProgramLayout, lay_out
+from sandbox.languages.table import find_language
 
 _ALONE: Final = Problem("", "stdio", (Case("", "-"),))  # of a checker or an interactor: a plain program
 

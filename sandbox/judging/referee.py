@@ -25,13 +25,15 @@ import re
 from dataclasses import replace
 from typing import Any, Final
 
-from sandbox.core import REFEREE_LIMITS, Case, Convention, Limits, Problem, Verdict, encode_text
+from sandbox.core.checks import encode_text
+from sandbox.core.nouns import REFEREE_LIMITS, Case, Limits, Verdict
+from sandbox.core.problem import Convention, Problem
 from sandbox.errors import CheckerError, InvalidProblem
-from sandbox.jail import RunResult
+from sandbox.jail.run import RunResult
 from sandbox.judging.frames import Frame
 from sandbox.judging.prepared import CompileError, Files, PreparedProgram, encode_files
 from sandbox.judging.verdicts import ACCEPTED, Decision, decide_limits
-from sandbox.languages import LANGUAGES
+from sandbox.languages.table import LANGUAGES
 
 HARNESS: Final = {"digits": 100_000, "chance": None}
 """For referees in Python: chance is a secret, and int() of more digits is refused, as plain Python does from 4,300; it

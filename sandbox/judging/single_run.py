@@ -6,10 +6,14 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
-from sandbox.core import Problem, Program, ProgramRun, Verdict, encode_text, printable
+from sandbox.core.checks import encode_text, printable
+from sandbox.core.nouns import Program, Verdict
+from sandbox.core.problem import Problem
+from sandbox.core.program_run import ProgramRun
 from sandbox.judging.prepared import CompileError, PreparedProgram, encode_files
 from sandbox.judging.verdicts import decide_ending
-from sandbox.languages import find_language, toolchain
+from sandbox.languages import toolchain
+from sandbox.languages.table import find_language
 
 if TYPE_CHECKING:
     from sandbox.judging.judge import Judge

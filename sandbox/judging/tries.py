@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from sandbox.core import Isolation
+from sandbox.core.nouns import Isolation
 from sandbox.errors import Deaths, Starved, WorkerDied
-from sandbox.jail import Jail
+from sandbox.jail.jail import Jail
 
 T = TypeVar("T")
 

@@ -19,13 +19,17 @@ from dataclasses import replace
 from typing import Final
 
 from sandbox.compare import modes, values
-from sandbox.core import Case, CaseResult, Excerpt, Kind, Limits, Problem, Verdict, encode_text, printable
+from sandbox.core.checks import encode_text, printable
+from sandbox.core.excerpt import Excerpt
+from sandbox.core.nouns import Case, CaseResult, Limits, Verdict
+from sandbox.core.problem import Kind, Problem
 from sandbox.errors import Starved
-from sandbox.jail import Jail, RunResult
+from sandbox.jail.jail import Jail
+from sandbox.jail.run import RunResult
 from sandbox.judging import assert_values, python_asserts
 from sandbox.judging.frames import Frame
 from sandbox.judging.said import describe_calls, describe_value
-from sandbox.languages import Language
+from sandbox.languages.language import Language
 
 Decision = tuple[Verdict, str]
 

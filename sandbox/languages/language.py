@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
-from sandbox.core import COMPILE_LIMITS, Limits
+from sandbox.core.nouns import COMPILE_LIMITS, Limits
 
 
 @dataclass(frozen=True, slots=True)

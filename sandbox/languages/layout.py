@@ -15,7 +15,8 @@ import re
 from dataclasses import dataclass, replace
 from typing import Final
 
-from sandbox.core import NAME_MAX, Program, quoted
+from sandbox.core.checks import NAME_MAX, quoted
+from sandbox.core.nouns import Program
 from sandbox.languages.language import Language
 
 _UNUSABLE: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from sandbox.core import MIB
+from sandbox.core.nouns import MIB
 from sandbox.errors import InvalidProgram
 from sandbox.languages.cpp_call import CPP_CALL
 from sandbox.languages.language import KindExample, Language, LanguageHarness, Runtime, Samples

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from sandbox.core import strange_encoding
+from sandbox.core.plain import strange_encoding
 from sandbox.errors import InvalidProblem
 from sandbox.packages.documents import Keys, load_yaml
 from sandbox.packages.links import check_followed

@@ -11,11 +11,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from sandbox.build import Builder
-from sandbox.core import Limits, Program
+from sandbox.build.builder import Builder
+from sandbox.core.nouns import Limits, Program
 from sandbox.errors import InvalidProblem, InvalidProgram
-from sandbox.jail import Jail, RunResult
-from sandbox.judging import CompileError, PreparedProgram, decide_limits
+from sandbox.jail.jail import Jail
+from sandbox.jail.run import RunResult
+from sandbox.judging.prepared import CompileError, PreparedProgram
+from sandbox.judging.verdicts import decide_limits
 from sandbox.packages.links import INPUT_VALIDATORS
 from sandbox.packages.programs import Unsupported, case_files, language_of, make_program, read_sources
 from sandbox.packages.settings import Settings

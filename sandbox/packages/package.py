@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from sandbox.core import Case, Limits, Problem, Program
+from sandbox.core.nouns import Case, Limits, Program
+from sandbox.core.problem import Problem
 from sandbox.errors import InvalidProblem
 from sandbox.packages.cases import read_cases
 from sandbox.packages.expectations import Author

@@ -13,9 +13,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from sandbox.core import MIB, Program
+from sandbox.core.nouns import MIB, Program
 from sandbox.errors import InvalidProblem
-from sandbox.languages import LANGUAGES, Language, Misnamed, by_package_code, by_suffix, find_language, lay_out
+from sandbox.languages.language import Language
+from sandbox.languages.layout import Misnamed, lay_out
+from sandbox.languages.table import LANGUAGES, by_package_code, by_suffix, find_language
 from sandbox.packages.links import check_followed
 from sandbox.packages.settings import Settings
 

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from sandbox.core import MIB, Limits
+from sandbox.core.nouns import MIB, Limits
 from sandbox.errors import InvalidProblem
-from sandbox.languages import LANGUAGES
+from sandbox.languages.table import LANGUAGES
 from sandbox.packages.documents import NUMBER_MAX, Keys, load_yaml, quoted_briefly
 
 LEGACY: Final = ("legacy", "legacy-icpc")

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import Final
 
-from sandbox.core import Judgement
+from sandbox.core.nouns import Judgement
 
 _LEAST_S: Final = 1e-5
 _RATIO: Final = 1.05

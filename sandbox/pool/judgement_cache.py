@@ -13,7 +13,7 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from typing import Final
 
-from sandbox.core import CaseResult, Judgement, Limits, Verdict
+from sandbox.core.nouns import CaseResult, Judgement, Limits, Verdict
 from sandbox.judging import control
 
 KEPT_MAX: Final = 4096

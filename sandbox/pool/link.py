@@ -16,10 +16,13 @@ from dataclasses import dataclass
 from subprocess import Popen
 from typing import Any, Final
 
-from sandbox.core import Judgement, Problem, ProgramRun
+from sandbox.core.nouns import Judgement
+from sandbox.core.problem import Problem
+from sandbox.core.program_run import ProgramRun
 from sandbox.errors import SandboxError, WorkerDied, from_wire, not_started
-from sandbox.jail import start_process
-from sandbox.kernel import inherited, remove_run_directory, reserve_directory
+from sandbox.jail.spawn import start_process
+from sandbox.kernel import inherited
+from sandbox.kernel.orphan_cleanup import remove_run_directory, reserve_directory
 from sandbox.pool import messages
 from sandbox.pool.counts import Counts
 from sandbox.pool.problem_memfd import Written

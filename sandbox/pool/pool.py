@@ -31,11 +31,15 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Final, Literal, TypeVar
 
-from sandbox.core import Isolation, Judgement, Limits, Problem, Program, ProgramRun, Verdict, wrong_type
+from sandbox.core.checks import wrong_type
+from sandbox.core.nouns import Isolation, Judgement, Limits, Program, Verdict
+from sandbox.core.problem import Problem
+from sandbox.core.program_run import ProgramRun
 from sandbox.errors import HANGS_MAX, Deaths, HeldUp, PoolClosed, SandboxError, TookDown, WorkerDied
-from sandbox.jail import find_packages
+from sandbox.jail.jail import find_packages
 from sandbox.judging import control
-from sandbox.languages import Language, find_language
+from sandbox.languages.language import Language
+from sandbox.languages.table import find_language
 from sandbox.pool import run_as_problem, split
 from sandbox.pool.counts import Counts, PoolStats
 from sandbox.pool.judgement_cache import JudgementCache

@@ -19,8 +19,9 @@ import struct
 from dataclasses import dataclass
 from typing import Any, BinaryIO, Final
 
-from sandbox.core import MIB, Problem
-from sandbox.kernel import new_memfd, seal_memfd
+from sandbox.core.nouns import MIB
+from sandbox.core.problem import Problem
+from sandbox.kernel.memfd import new_memfd, seal_memfd
 
 _WHERE: Final = struct.Struct("!Q")
 _SLICE: Final = MIB  # characters that are encoded at a time: encoding holds the interpreter, writing and hashing do not

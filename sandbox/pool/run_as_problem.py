@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from sandbox.core import COMPILE_LIMITS, Case, Judgement, Limits, Problem, ProgramRun, Verdict, check_files, wrong_type
+from sandbox.core.checks import check_files, wrong_type
+from sandbox.core.nouns import COMPILE_LIMITS, Case, Judgement, Limits, Verdict
+from sandbox.core.problem import Problem
+from sandbox.core.program_run import ProgramRun
 from sandbox.errors import InvalidProblem
-from sandbox.judging import DOES_NOT_COMPILE
+from sandbox.judging.single_run import DOES_NOT_COMPILE
 
 FETCHED_MAX: Final = 64
 _UNREAD: Final = "-"

@@ -14,10 +14,11 @@ from collections import OrderedDict
 from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 
-from sandbox.core import COMPILE_LIMITS, REFEREE_LIMITS, Judgement, Problem
-from sandbox.jail import WALL_STRETCH
-from sandbox.judging import INTERACTOR_END_S
-from sandbox.languages import find_language
+from sandbox.core.nouns import COMPILE_LIMITS, REFEREE_LIMITS, Judgement
+from sandbox.core.problem import Problem
+from sandbox.judging.interactive import INTERACTOR_END_S
+from sandbox.languages.table import find_language
+from sandbox.zygote.run_clock import WALL_STRETCH
 
 KNOWN_MAX: Final = 4096
 _MARGIN_S: Final = 60.0

@@ -10,7 +10,8 @@ from __future__ import annotations
 import os
 from typing import Final
 
-from sandbox.kernel import inherited, new_memfd
+from sandbox.kernel import inherited
+from sandbox.kernel.memfd import new_memfd
 
 _HANDED: Final = b"\1"
 

@@ -11,7 +11,8 @@ import dataclasses
 from collections.abc import Awaitable, Callable
 from typing import Final
 
-from sandbox.core import Case, Judgement, Problem, Verdict, drop_later_excerpts
+from sandbox.core.nouns import Case, Judgement, Verdict, drop_later_excerpts
+from sandbox.core.problem import Problem
 
 PROGRAM_S_MIN: Final = 0.2
 CASE_S_MIN: Final = 0.03

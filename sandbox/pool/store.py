@@ -22,7 +22,8 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, fields
 from typing import Any, Final
 
-from sandbox.core import MIB, Case, Problem
+from sandbox.core.nouns import MIB, Case
+from sandbox.core.problem import Problem
 from sandbox.errors import ProblemLost, SandboxError
 from sandbox.kernel import linux
 from sandbox.pool.problem_memfd import ProblemHandle, Written, write

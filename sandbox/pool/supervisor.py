@@ -27,13 +27,15 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from sandbox.errors import ProblemLost, SandboxError, WorkerDied, WorkerHung, from_wire, not_started, to_wire
-from sandbox.jail import end_children, start_process
-from sandbox.kernel import linux, remove_run_directory
+from sandbox.jail.spawn import start_process
+from sandbox.kernel import linux
+from sandbox.kernel.orphan_cleanup import remove_run_directory
 from sandbox.pool import messages
 from sandbox.pool.problem_memfd import ProblemHandle
 from sandbox.pool.schedule import Backlog
 from sandbox.pool.shared_flags import SharedFlags
 from sandbox.pool.store import ReceivedProblems
+from sandbox.zygote.guard import end_children
 
 _CANCEL_S: Final = 5.0
 """A worker that is still busy so long after a cancel is replaced."""

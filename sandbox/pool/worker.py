@@ -24,11 +24,14 @@ from collections import OrderedDict
 from contextlib import suppress
 from typing import Any, Final, NoReturn, cast
 
-from sandbox.build import Builder
-from sandbox.core import MIB, Case, Isolation, Judgement, Problem, Program, ProgramRun, Verdict
+from sandbox.build.builder import Builder
+from sandbox.core.nouns import MIB, Case, Isolation, Judgement, Program, Verdict
+from sandbox.core.problem import Problem
+from sandbox.core.program_run import ProgramRun
 from sandbox.errors import ProblemLost, SandboxError, WorkerDied, to_wire
-from sandbox.jail import Jail
-from sandbox.judging import Judge, run_program
+from sandbox.jail.jail import Jail
+from sandbox.judging.judge import Judge
+from sandbox.judging.single_run import run_program
 from sandbox.kernel import linux
 from sandbox.pool import messages
 from sandbox.pool.problem_memfd import ProblemHandle, read_problem

@@ -2,5 +2,3 @@
 
 Knows nothing of jails and holds no expected output. Imports nothing here, because every page costs each fork.
 """
-
-__all__ = ["_runner"]

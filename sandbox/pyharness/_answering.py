@@ -9,7 +9,7 @@ import os
 from collections.abc import Callable
 from typing import Any, BinaryIO, Final
 
-from sandbox.compare import Unencodable, loads
+from sandbox.compare.values import Unencodable, loads
 from sandbox.pyharness._handles import offered_by
 from sandbox.pyharness._wire import KEPT, Module, ObjectWire, builtin_name, is_librarys, native_attributes
 

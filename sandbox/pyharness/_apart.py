@@ -25,7 +25,7 @@ from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import Any, BinaryIO, Final
 
-from sandbox.compare import Unencodable, loads
+from sandbox.compare.values import Unencodable, loads
 from sandbox.pyharness._handles import OFFERED, HandleClasses
 from sandbox.pyharness._wire import (
     AT_ONCE,

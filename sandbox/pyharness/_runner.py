@@ -26,7 +26,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Final, NoReturn
 
-from sandbox.compare import Unencodable, encode_lazy, encode_value
+from sandbox.compare.values import Unencodable, encode_lazy, encode_value
 from sandbox.pyharness import _answering, _apart, _chance, _ending, _wire
 
 JOB_FD, RESULT_FD, CODE_FD = 3, 4, 5

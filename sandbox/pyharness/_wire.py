@@ -22,7 +22,8 @@ from collections import Counter, OrderedDict, defaultdict, deque, namedtuple
 from itertools import chain
 from typing import Any, Final
 
-from sandbox.compare import Unencodable, decode_value, encode_value, hashed
+from sandbox.compare import hashed
+from sandbox.compare.values import Unencodable, decode_value, encode_value
 
 Module = dict[str, Any]
 _MADE: Final[dict[str, type]] = {

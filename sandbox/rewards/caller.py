@@ -25,11 +25,12 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final, NoReturn
 
-from sandbox.jail import descendant_pids
-from sandbox.kernel import linux, remove_tree
+from sandbox.kernel import linux
+from sandbox.kernel.clear import remove_tree
 from sandbox.rewards.columns import answered_by, plainly_answered
 from sandbox.rewards.function_path import named_function
 from sandbox.rewards.styles import Answered, BadReward, Function, MissingColumn, Style, StyleError, find_style
+from sandbox.zygote.watch import descendant_pids
 
 _EXIT_S: Final = 2.0  # a child that has answered may take this long to end
 _ANSWER_MAX: Final = 1 << 20

@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any, Final
 
-from sandbox.compare import loads
-from sandbox.core import python_literal
+from sandbox.compare.values import loads
+from sandbox.core.plain import python_literal
 
 _WHOLE: Final = re.compile(r"0|-?[1-9]\d{0,18}")
 _LITERAL: Final = re.compile(r"(?:True|False|None)|[\[({'\"].*", re.DOTALL)

@@ -27,10 +27,13 @@ from queue import SimpleQueue
 from typing import Any, Final, Literal, get_args
 
 from sandbox import environment
-from sandbox.core import Problem, Program
+from sandbox.core.nouns import Program
+from sandbox.core.problem import Problem
 from sandbox.errors import SandboxError, not_started
-from sandbox.kernel import inherited, remove_tree, reserve_directory
-from sandbox.zoo import LabelledProgram
+from sandbox.kernel import inherited
+from sandbox.kernel.clear import remove_tree
+from sandbox.kernel.orphan_cleanup import reserve_directory
+from sandbox.zoo.exhibits import LabelledProgram
 
 _START_S: Final = 300.0  # an import may bring in a machine-learning library
 _MARGIN_S: Final = 30.0

@@ -13,9 +13,11 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from sandbox.core import Judgement, Problem, Program, printable
+from sandbox.core.checks import printable
+from sandbox.core.nouns import Judgement, Program
+from sandbox.core.problem import Problem
 from sandbox.errors import SandboxError
-from sandbox.languages import LANGUAGES
+from sandbox.languages.table import LANGUAGES
 from sandbox.rewards.styles import STYLES
 
 if TYPE_CHECKING:
@@ -97,7 +99,7 @@ def add_parsers(actions: Any, judge: Callable[[Problem, Program], Judgement], co
 
 
 def _zoo(options: argparse.Namespace) -> int:
-    from sandbox import zoo
+    from sandbox.zoo import catalogue
 
     if options.show is not None:
         if options.target is not None or options.only or options.json:
@@ -105,7 +107,7 @@ def _zoo(options: argparse.Namespace) -> int:
         from sandbox.rewards.show import show
 
         return show(options.show, options.judge)
-    entries = zoo.entries()
+    entries = catalogue.entries()
     if options.only:
         known = {entry.id for entry in entries} | {str(entry.row) for entry in entries}
         if unknown := [name for name in options.only if name not in known]:
@@ -114,7 +116,7 @@ def _zoo(options: argparse.Namespace) -> int:
     if options.target is None:
         _list(entries, as_json=options.json)
         return 0
-    return _report(options, _chosen(options, zoo.labelled_programs(entries, harmful=options.harmful)))
+    return _report(options, _chosen(options, catalogue.labelled_programs(entries, harmful=options.harmful)))
 
 
 def _list(entries: Iterable[Any], *, as_json: bool) -> None:
@@ -132,15 +134,14 @@ def _list(entries: Iterable[Any], *, as_json: bool) -> None:
 
 
 def _check(options: argparse.Namespace) -> int:
-    from sandbox import zoo
     from sandbox.rewards.check import read_samples
-    from sandbox.zoo import pairs
+    from sandbox.zoo import catalogue, pairs
 
     samples = list(pairs.labelled_pairs())
     if options.samples:
         samples += read_samples(options.samples)
     if not options.no_zoo:
-        samples += zoo.labelled_programs(harmful=options.harmful)
+        samples += catalogue.labelled_programs(harmful=options.harmful)
     if options.show is not None:
         if options.json:
             raise SandboxError("--show prints one sample for people; leave out --json")

@@ -11,7 +11,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from sandbox.core import python_literal
+from sandbox.core.plain import python_literal
 from sandbox.rewards.styles import Answered
 
 _FENCE = "```"

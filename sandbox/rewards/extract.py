@@ -20,7 +20,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from sandbox.languages import find_language
+from sandbox.languages.table import find_language
 
 _FENCE = re.compile(r"(?P<indent>[ \t]*)(?P<fence>`{3,}|~{3,})(?P<info>.*)")
 _FURTHER = {"python": ("python2", "py3")}

@@ -15,10 +15,13 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Final, TypeVar
 
-from sandbox.compare import LISTED, loads
-from sandbox.core import Case, Limits, Problem, plain_value, python_literal
+from sandbox.compare.modes import LISTED
+from sandbox.compare.values import loads
+from sandbox.core.nouns import Case, Limits
+from sandbox.core.plain import plain_value, python_literal
+from sandbox.core.problem import Problem
 from sandbox.errors import InvalidProblem
-from sandbox.languages import find_language
+from sandbox.languages.table import find_language
 from sandbox.rewards.calls import call_text, line_text, result_texts
 from sandbox.rewards.contest import CONTEST_PREAMBLE
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from sandbox.core import Judgement, Verdict
+from sandbox.core.nouns import Judgement, Verdict
 from sandbox.errors import SandboxError
 
 Outcome = Judgement | SandboxError

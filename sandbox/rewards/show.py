@@ -10,11 +10,15 @@ from functools import cache
 from typing import Any
 
 from sandbox import terminal
-from sandbox.core import Judgement, Problem, Program, printable
+from sandbox.core.checks import printable
+from sandbox.core.nouns import Judgement, Program
+from sandbox.core.problem import Problem
 from sandbox.differences import first_failure_lines
 from sandbox.errors import SandboxError
 from sandbox.rewards.check import Options, RewardFinding, check_reward
-from sandbox.zoo import Attack, Entry, LabelledProgram, entries, labelled_programs, pairs
+from sandbox.zoo import pairs
+from sandbox.zoo.catalogue import entries, labelled_programs
+from sandbox.zoo.exhibits import Attack, Entry, LabelledProgram
 
 
 def show(name: str, judge: Callable[[Problem, Program], Judgement]) -> int:

@@ -12,7 +12,7 @@ from typing import Any, Final
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
-from sandbox.core import printable
+from sandbox.core.checks import printable
 from sandbox.errors import CheckerError, InvalidProblem, InvalidProgram, PoolClosed, SandboxError, ToolchainMissing
 from sandbox.serve.bodies import Refused
 from sandbox.serve.bounds import RETRY_S

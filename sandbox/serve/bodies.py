@@ -10,7 +10,7 @@ from typing import Any, Final
 from starlette.requests import Request
 from starlette.types import Receive, Scope
 
-from sandbox.core import quoted
+from sandbox.core.checks import quoted
 from sandbox.serve.bounds import PYTHON_BYTES, Bounds
 from sandbox.serve.parsed_texts import count_values
 from sandbox.serve.service import Place

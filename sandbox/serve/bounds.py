@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from sandbox.core import MIB, Limits
+from sandbox.core.nouns import MIB, Limits
 
 QUEUE: Final = 1024
 BODY_BYTES: Final = 64 * MIB

@@ -14,7 +14,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
 
-from sandbox.core import MIB
+from sandbox.core.nouns import MIB
 from sandbox.errors import SandboxError
 from sandbox.serve.bounds import BODY_BYTES, QUEUE
 

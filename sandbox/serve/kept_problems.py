@@ -11,7 +11,8 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any, Final
 
-from sandbox.core import MIB, Problem
+from sandbox.core.nouns import MIB
+from sandbox.core.problem import Problem
 
 KEPT_BYTES: Final = 256 * MIB
 _CASE_BYTES: Final = 500

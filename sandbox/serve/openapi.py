@@ -8,7 +8,10 @@ from dataclasses import MISSING, fields, is_dataclass
 from enum import StrEnum
 from typing import Any, Final, Literal, Union, get_args, get_origin, get_type_hints
 
-from sandbox.core import Excerpt, Judgement, Problem, Program, ProgramRun
+from sandbox.core.excerpt import Excerpt
+from sandbox.core.nouns import Judgement, Program
+from sandbox.core.problem import Problem
+from sandbox.core.program_run import ProgramRun
 
 _PLAIN: Final[Mapping[object, Mapping[str, Any]]] = {
     str: {"type": "string"},

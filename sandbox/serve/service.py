@@ -15,14 +15,14 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from sandbox.core import Problem
-from sandbox.pool import Pool
+from sandbox.core.problem import Problem
+from sandbox.pool.pool import Pool
 from sandbox.serve.bounds import RETRY_S, SESSION_LIMITS, Bounds
 from sandbox.serve.counts import ServerCounts
 from sandbox.serve.kept_problems import KeptProblems
 from sandbox.serve.parsed_texts import check_parsed
 from sandbox.serve.shared_counts import SharedCounts
-from sandbox.session import Sessions
+from sandbox.session.sessions import Sessions
 
 
 class Busy(Exception):

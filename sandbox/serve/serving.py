@@ -21,8 +21,8 @@ from contextlib import AsyncExitStack, suppress
 
 from sandbox.errors import SandboxError
 from sandbox.judging import control
-from sandbox.languages import find_language
-from sandbox.pool import QUEUE_LIMIT, Pool
+from sandbox.languages.table import find_language
+from sandbox.pool.pool import QUEUE_LIMIT, Pool
 from sandbox.serve.app import make_app
 from sandbox.serve.bounds import HELD_BYTES, Bounds
 from sandbox.serve.listening import Server

@@ -16,9 +16,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from sandbox.core import MIB, Isolation, Limits
+from sandbox.core.nouns import MIB, Isolation, Limits
 from sandbox.errors import SandboxError
-from sandbox.jail import Jail, JailedRun, RunResult
+from sandbox.jail.jail import Jail
+from sandbox.jail.run import JailedRun, RunResult
 from sandbox.session import _folder
 from sandbox.session.output import read_end
 

@@ -8,12 +8,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sandbox.build import Builder
-from sandbox.core import Isolation, Limits, Program
+from sandbox.build.builder import Builder
+from sandbox.core.nouns import Isolation, Limits, Program
 from sandbox.errors import SandboxError
-from sandbox.jail import Jail
-from sandbox.judging import CompileError, PreparedProgram
-from sandbox.languages import find_language
+from sandbox.jail.jail import Jail
+from sandbox.judging.prepared import CompileError, PreparedProgram
+from sandbox.languages.table import find_language
 from sandbox.session.output import Ended, read_end, shorten
 
 

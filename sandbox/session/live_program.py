@@ -23,11 +23,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
-from sandbox.core import Isolation, Limits
+from sandbox.core.nouns import Isolation, Limits
 from sandbox.errors import Cancelled, WorkerDied
-from sandbox.jail import WALL_STRETCH, Jail, JailedRun
-from sandbox.kernel import make_memfd
+from sandbox.jail.jail import Jail
+from sandbox.jail.run import JailedRun
+from sandbox.kernel.memfd import make_memfd
 from sandbox.session.output import SHOWN_BYTES, Ended, Output, Stream, read_end
+from sandbox.zygote.run_clock import WALL_STRETCH
 
 _KERNEL: Final = Path(__file__).with_name("_kernel.py")
 _WORD_BYTES: Final = 16

@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from sandbox.jail import RunResult
+from sandbox.jail.run import RunResult
 
 Ended = Literal["timed out", "out of memory", "killed"]
 SHOWN_BYTES: Final = 16 << 10

@@ -15,11 +15,12 @@ from contextlib import AsyncExitStack, suppress
 from functools import partial
 from typing import Any, Final, TypeVar
 
-from sandbox.core import SOURCE_BYTES_MAX, Isolation, Limits
+from sandbox.core.nouns import SOURCE_BYTES_MAX, Isolation, Limits
 from sandbox.errors import PoolClosed, SandboxError
-from sandbox.jail import find_packages
-from sandbox.kernel import inherited, remove_run_directory, reserve_directory
-from sandbox.pool import Slots
+from sandbox.jail.jail import find_packages
+from sandbox.kernel import inherited
+from sandbox.kernel.orphan_cleanup import remove_run_directory, reserve_directory
+from sandbox.pool.slots import Slots
 from sandbox.session.files import FilesRun, Finished, as_program
 from sandbox.session.live_program import LiveState
 from sandbox.session.output import SHOWN_BYTES, Output

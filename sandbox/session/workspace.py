@@ -15,7 +15,7 @@ from contextlib import AsyncExitStack
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from sandbox.core import Limits
+from sandbox.core.nouns import Limits
 from sandbox.errors import PoolClosed, SandboxError
 from sandbox.session.commands import WORK_BYTES, CommandJail
 from sandbox.session.files import Finished

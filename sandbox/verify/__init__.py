@@ -4,7 +4,3 @@ Consumes  a Package; produces expected and found results of each submission
 Waits for the jail, submission by submission
 Woken by  the end of a run
 """
-
-from sandbox.verify import cli
-
-__all__ = ["cli"]

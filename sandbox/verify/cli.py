@@ -17,7 +17,8 @@ from sandbox.differences import first_failure_lines
 from sandbox.errors import CheckerError, InvalidProblem, SandboxError
 
 if TYPE_CHECKING:
-    from sandbox.packages import Inputs, Package
+    from sandbox.packages.inputs import Inputs
+    from sandbox.packages.package import Package
     from sandbox.verify.outputs import Outputs
     from sandbox.verify.runner import Judged
     from sandbox.verify.verify import TimeLimit
@@ -50,7 +51,8 @@ def is_package(path: Path) -> bool:
 
 def verify(options: argparse.Namespace) -> int:
     """Raises SandboxError, OSError."""
-    from sandbox.packages import Inputs, read_package
+    from sandbox.packages.inputs import Inputs
+    from sandbox.packages.package import read_package
     from sandbox.verify import report
     from sandbox.verify.outputs import Outputs
     from sandbox.verify.runner import Runner
@@ -121,7 +123,8 @@ def _verified(
 
 def judge_package(options: argparse.Namespace) -> int:
     """`sandbox judge` with a directory for a problem. Raises SandboxError, OSError."""
-    from sandbox.packages import Unsupported, read_package
+    from sandbox.packages.package import read_package
+    from sandbox.packages.programs import Unsupported
     from sandbox.verify import report
     from sandbox.verify.verify import judge_one
 

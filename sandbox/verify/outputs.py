@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sandbox.core import Program, Verdict
-from sandbox.judging import Judge
-from sandbox.packages import ANSWER_FILE, Package
+from sandbox.core.nouns import Program, Verdict
+from sandbox.judging.judge import Judge
+from sandbox.packages.package import ANSWER_FILE, Package
 
 SAYS_ITS_ANSWER = Program(f"import sys\nsys.stdout.buffer.write(open({ANSWER_FILE!r}, 'rb').read())")
 

@@ -7,8 +7,11 @@ import sys
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from sandbox.core import MIB, printable
-from sandbox.packages import Grade, Inputs, Package
+from sandbox.core.checks import printable
+from sandbox.core.nouns import MIB
+from sandbox.packages.grading import Grade
+from sandbox.packages.inputs import Inputs
+from sandbox.packages.package import Package
 from sandbox.verify.outputs import Outputs
 from sandbox.verify.runner import Judged
 from sandbox.verify.verify import TimeLimit

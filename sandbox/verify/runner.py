@@ -14,13 +14,21 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import Final
 
-from sandbox.build import Builder
-from sandbox.core import Case, CaseResult, Isolation, Judgement, Problem, Program, Verdict
+from sandbox.build.builder import Builder
+from sandbox.core.nouns import Case, CaseResult, Isolation, Judgement, Program, Verdict
+from sandbox.core.problem import Problem
 from sandbox.errors import CheckerError
-from sandbox.judging import JailKeeper, Judge, run_once
-from sandbox.kernel import inherited, remove_tree, reserve_directory
-from sandbox.languages import find_language
-from sandbox.packages import Expected, Found, Grade, Grader, Package, Sources, SubmissionOutcome, Unsupported, inputs
+from sandbox.judging.judge import Judge, run_once
+from sandbox.judging.tries import JailKeeper
+from sandbox.kernel import inherited
+from sandbox.kernel.clear import remove_tree
+from sandbox.kernel.orphan_cleanup import reserve_directory
+from sandbox.languages.table import find_language
+from sandbox.packages import inputs
+from sandbox.packages.expectations import Expected, SubmissionOutcome
+from sandbox.packages.grading import Found, Grade, Grader
+from sandbox.packages.package import Package
+from sandbox.packages.programs import Sources, Unsupported
 from sandbox.verify import outputs
 
 VERDICT_CODES: Final = {

@@ -14,10 +14,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from sandbox.core import Isolation
+from sandbox.core.nouns import Isolation
 from sandbox.errors import CheckerError, InvalidProblem, InvalidProgram, Starved, ToolchainMissing, WorkerDied
-from sandbox.languages import find_language
-from sandbox.packages import Expected, Inputs, Package, Rule, Sources, Unsupported, check_links, read_sources, surprises
+from sandbox.languages.table import find_language
+from sandbox.packages.expectations import Expected, Rule, surprises
+from sandbox.packages.inputs import Inputs
+from sandbox.packages.links import check_links
+from sandbox.packages.package import Package
+from sandbox.packages.programs import Sources, Unsupported, read_sources
 from sandbox.verify.outputs import Outputs
 from sandbox.verify.runner import Judged, Runner
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from sandbox.core import Case, Problem
-from sandbox.zoo import FAST, HONEST_DOUBLE, Attack, Entry, python
+from sandbox.core.nouns import Case
+from sandbox.core.problem import Problem
+from sandbox.zoo.exhibits import FAST, HONEST_DOUBLE, Attack, Entry, python
 
 _APART: Final = (
     "the test's own side is computed in a jail of its own, or by the judge, and the program only gives values"

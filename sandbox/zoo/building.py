@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from sandbox.core import Case, Problem
-from sandbox.zoo import FAST, Attack, Entry, cpp
+from sandbox.core.nouns import Case
+from sandbox.core.problem import Problem
+from sandbox.zoo.exhibits import FAST, Attack, Entry, cpp
 
 _ECHO: Final = Problem("echo", "stdio", (Case("", "opened"),), limits=FAST)
 _SAME_JAIL: Final = "a compiler runs in the jail, with limits of its own, and its log is capped"

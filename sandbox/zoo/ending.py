@@ -4,8 +4,21 @@ from __future__ import annotations
 
 from typing import Final
 
-from sandbox.core import MIB, Case, Limits, Problem
-from sandbox.zoo import ASSERTS, DOUBLE, FAST, HONEST_DOUBLE, HONEST_SUM, OPENED, SUM, Attack, Entry, cpp, python
+from sandbox.core.nouns import MIB, Case, Limits
+from sandbox.core.problem import Problem
+from sandbox.zoo.exhibits import (
+    ASSERTS,
+    DOUBLE,
+    FAST,
+    HONEST_DOUBLE,
+    HONEST_SUM,
+    OPENED,
+    SUM,
+    Attack,
+    Entry,
+    cpp,
+    python,
+)
 
 _TOKEN: Final = "a verdict is never an exit code: the values, or a token from after the last assert, must arrive"
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from sandbox.core import MIB, Case, Problem
-from sandbox.zoo import ASSERTS, DOUBLE, FAST, HONEST_DOUBLE, SUM, Attack, Entry, python
+from sandbox.core.nouns import MIB, Case
+from sandbox.core.problem import Problem
+from sandbox.zoo.exhibits import ASSERTS, DOUBLE, FAST, HONEST_DOUBLE, SUM, Attack, Entry, python
 
 _OUTSIDE: Final = "only exact builtin types cross, as JSON, and are compared outside, types included"
 _ALWAYS: Final = (

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from sandbox.core import Case, Limits, Problem
-from sandbox.zoo import DOUBLE, FAST, OPENED, Attack, Entry, python, system_call
+from sandbox.core.nouns import Case, Limits
+from sandbox.core.problem import Problem
+from sandbox.zoo.exhibits import DOUBLE, FAST, OPENED, Attack, Entry, python, system_call
 
 _FRESH: Final = "a fresh process and an empty work directory for each case; all processes dead before the next"
 _DENIED: Final = "PermissionError|FileNotFoundError|OSError|Operation not permitted|Permission denied"

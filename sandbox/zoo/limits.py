@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from sandbox.core import MIB, Case, Limits, Problem
-from sandbox.zoo import FAST, HONEST_SUM, OPENED, SUM, Attack, Entry, cpp, python
+from sandbox.core.nouns import MIB, Case, Limits
+from sandbox.core.problem import Problem
+from sandbox.zoo.exhibits import FAST, HONEST_SUM, OPENED, SUM, Attack, Entry, cpp, python
 
 _OUTSIDE: Final = "limits are enforced by another process, from outside"
 _SLEEP: Final = Problem("sleep", "stdio", (Case("", "opened"),), limits=Limits(cpu_s=0.3, wall_s=1.0))

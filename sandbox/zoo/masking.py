@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from sandbox.core import Case, Problem, Program
-from sandbox.zoo import DOUBLE, FAST, HONEST_DOUBLE, HONEST_SUM, SUM, Attack, Entry, cpp, python
+from sandbox.core.nouns import Case, Program
+from sandbox.core.problem import Problem
+from sandbox.zoo.exhibits import DOUBLE, FAST, HONEST_DOUBLE, HONEST_SUM, SUM, Attack, Entry, cpp, python
 
 _CLOSE: Final = replace(SUM, compare="code_contests")
 _NAIVE: Final = Program(

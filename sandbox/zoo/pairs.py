@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Final
 
-from sandbox.core import Case, Kind, Problem, Program
-from sandbox.zoo import DOUBLE, FAST, SUM, LabelledProgram
+from sandbox.core.nouns import Case, Program
+from sandbox.core.problem import Kind, Problem
+from sandbox.zoo.exhibits import DOUBLE, FAST, SUM, LabelledProgram
 
 
 def _problem(name: str, kind: Kind, *cases: tuple[str, str], **rest: Any) -> Problem:

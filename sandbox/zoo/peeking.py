@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from sandbox.core import Case, Problem
-from sandbox.zoo import DOUBLE, FAST, HONEST_DOUBLE, OPENED, Attack, Entry, cpp, python, system_call
+from sandbox.core.nouns import Case
+from sandbox.core.problem import Problem
+from sandbox.zoo.exhibits import DOUBLE, FAST, HONEST_DOUBLE, OPENED, Attack, Entry, cpp, python, system_call
 
 _NOWHERE: Final = "expected outputs stay in the judge: the process that runs a program has none"
 _PEEK: Final = Problem("answer", "function", (Case("[1]", '"NEEDLE-42"'),), fn_name="f", limits=FAST)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from sandbox.core import MIB, Case, Limits, Problem
-from sandbox.zoo import FAST, OPENED, Attack, Entry, python, system_call
+from sandbox.core.nouns import MIB, Case, Limits
+from sandbox.core.problem import Problem
+from sandbox.zoo.exhibits import FAST, OPENED, Attack, Entry, python, system_call
 
 _SMALL: Final = replace(OPENED, limits=replace(FAST, memory_bytes=96 * MIB, wall_s=20.0))
 _MANY: Final = replace(OPENED, limits=Limits(cpu_s=8.0, wall_s=20.0, memory_bytes=128 * MIB, processes=32))

@@ -15,7 +15,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from sandbox.kernel import empty, landlock, linux, procfs, seccomp, uids
+from sandbox.kernel import landlock, linux, procfs, seccomp, uids
+from sandbox.kernel.clear import empty
 from sandbox.pyharness import _runner
 from sandbox.zygote import namespaces, network, readable_paths, watch
 from sandbox.zygote.confine import Confinement, high

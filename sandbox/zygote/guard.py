@@ -11,7 +11,8 @@ import select
 import signal
 from contextlib import suppress
 
-from sandbox.kernel import linux, remove_run_directory
+from sandbox.kernel import linux
+from sandbox.kernel.orphan_cleanup import remove_run_directory
 
 
 def stand_guard(directory: str, owner: int) -> int:

@@ -7,8 +7,9 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Final
 
-from overlap.config import Config, load_config
-from overlap.server import Budget
+from overlap.config.fields import Config
+from overlap.config.load import load_config
+from overlap.server.chat import Budget
 
 WIDE: Final = Budget(turns=1000, tokens=10**9, context=2000)
 """A budget that no episode of a benchmark reaches."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 import random
 
-from overlap.config import Config, load_config
+from overlap.config.fields import Config
+from overlap.config.load import load_config
 
 GENERATE_S, REWARD_S = 180.0, 140.0
 GROUPS, SAMPLES, WORKERS = 16, 8, 8

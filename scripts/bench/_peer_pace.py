@@ -12,7 +12,8 @@ from concurrent.futures import ProcessPoolExecutor
 import _peer_rewards
 from graders import tree_s
 
-from sandbox.core import Case, Problem
+from sandbox.core.nouns import Case
+from sandbox.core.problem import Problem
 
 Task = tuple[dict[str, object], str]
 

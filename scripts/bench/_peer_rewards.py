@@ -11,10 +11,11 @@ from functools import cache
 from multiprocessing.util import Finalize
 from typing import Any
 
-from sandbox.build import Builder
-from sandbox.core import Problem, Program, Verdict
-from sandbox.jail import Jail
-from sandbox.judging import Judge
+from sandbox.build.builder import Builder
+from sandbox.core.nouns import Program, Verdict
+from sandbox.core.problem import Problem
+from sandbox.jail.jail import Jail
+from sandbox.judging.judge import Judge
 
 # Each lies in the environment of its own side. Imported here, so that no call takes the seconds of an import.
 with suppress(ImportError):

@@ -15,7 +15,7 @@ from _peer_environments import make_environment, run_logged
 from _peer_picture import draw
 from _shared import CONFIG, ROOT, rows_of
 
-from overlap.placement import bfloat16_is_fast
+from overlap.placement.devices import bfloat16_is_fast
 
 TRL = "trl==1.16.0"
 BAR = 4.0

@@ -14,7 +14,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.routing import Route
 
-from sandbox.serve import bind
+from sandbox.serve.listening import bind
 
 _at_once = asyncio.Semaphore(os.cpu_count() or 1)
 

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any, Final
 
-from overlap.record import read_steps
+from overlap.record.metrics import read_steps
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 SUPPORT: Final = ROOT / "tests" / "support"

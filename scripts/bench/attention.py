@@ -9,7 +9,7 @@ from __future__ import annotations
 from _shared import argument_parser
 from attention_cost import AttentionCase, attention_seconds
 
-from overlap.placement import bfloat16_is_fast
+from overlap.placement.devices import bfloat16_is_fast
 
 GROUP = 8
 PROMPTS = (512, 4096)

@@ -20,10 +20,11 @@ from _batches import random_batch
 from _shared import CONFIG, argument_parser, rows_of
 
 import overlap
-from overlap.config import Config, load_config
+from overlap.config.fields import Config
+from overlap.config.load import load_config
 from overlap.core import Batch
-from overlap.learner import ProcessLearner
-from overlap.policy import resolve_policy
+from overlap.learner.learner import ProcessLearner
+from overlap.policy.resolve import resolve_policy
 
 LOOP = "import os\nparent = os.getppid()\nwhile os.getppid() == parent:\n    pass"
 """Ends with this script, also when that is killed."""

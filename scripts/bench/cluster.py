@@ -20,9 +20,11 @@ from _shared import argument_parser
 from fake_nodes import FakeMembers, FakeNode
 
 from overlap.clock import now, run_virtual
-from overlap.cluster import ClusterPool, NodeParcel
-from overlap.run import gc_frozen
-from sandbox.core import Case, Problem, Program
+from overlap.cluster.nodes import NodeParcel
+from overlap.cluster.pool import ClusterPool
+from overlap.run.open_close import gc_frozen
+from sandbox.core.nouns import Case, Program
+from sandbox.core.problem import Problem
 
 WORKERS, MEAN_S, ROUNDS = 64, 30.0, 3
 BAR = 2000.0

@@ -24,13 +24,14 @@ from typing import TYPE_CHECKING, Any
 
 from _shared import ROOT, argument_parser
 
-from sandbox.core import Case, Judgement, Problem, Program, Verdict
+from sandbox.core.nouns import Case, Judgement, Program, Verdict
+from sandbox.core.problem import Problem
 
 if TYPE_CHECKING:
     from machines import Machines
 
-    from overlap.cluster import ClusterPool
-    from sandbox.pool import Pool
+    from overlap.cluster.pool import ClusterPool
+    from sandbox.pool.pool import Pool
 
 PROBLEM = Problem("empty", "stdio", (Case("1", "1"),))
 EMPTY_S, SLOTS = 0.01, 64
@@ -73,8 +74,10 @@ class LongPool(EmptyPool):
 @asynccontextmanager
 async def over_nodes(address: str, nodes: int, judge: Any) -> AsyncIterator[ClusterPool]:
     """A pool once so many nodes are there."""
-    from overlap.cluster import ClusterPool, RayCluster, RayMembers
-    from sandbox.pool import Pool
+    from overlap.cluster.members import RayMembers
+    from overlap.cluster.pool import ClusterPool
+    from overlap.cluster.ray_cluster import RayCluster
+    from sandbox.pool.pool import Pool
 
     if judge is not None:  # an agent finds it by the name of this module
         judge = getattr(importlib.import_module("cluster_real"), judge.__name__)
@@ -101,7 +104,7 @@ async def rate(pool: ClusterPool | Pool, count: int, at_once: int) -> dict[str, 
 async def rates(address: str, nodes: int, count: int, *, empty: bool) -> dict[str, float]:
     """Of a pool on this machine alone where there is no ``address``."""
     if not address:
-        from sandbox.pool import Pool
+        from sandbox.pool.pool import Pool
 
         async with Pool(judge_once=False) as local:
             return await rate(local, count, 64)

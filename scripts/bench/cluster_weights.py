@@ -32,7 +32,7 @@ def states(lr: float, rounds: int) -> Iterator[Any]:
     import torch
     from safetensors.torch import load_file
 
-    from overlap.policy import resolve_policy
+    from overlap.policy.resolve import resolve_policy
 
     path = resolve_policy("smollm2-135m-instruct") / "model.safetensors"
     weights = torch.cat([tensor.float().flatten() for tensor in load_file(path).values()])
@@ -52,11 +52,13 @@ async def drive(address: str, nodes: int, rounds: int, lr: float, files: list[st
     """Medians of the seconds until so many nodes have a state, and of MB on the wire, in both ways."""
     import numpy
 
-    from overlap.cluster import FarSite, RayCluster, RayFleet
-    from overlap.config import Config
+    from overlap.cluster.fleet import RayFleet
+    from overlap.cluster.ray_cluster import RayCluster
+    from overlap.cluster.sites import FarSite
+    from overlap.config.fields import Config
     from overlap.errors import EngineError
-    from overlap.placement import EngineSeat
-    from overlap.process import ChildProcesses
+    from overlap.placement.seats import EngineSeat
+    from overlap.process.child_processes import ChildProcesses
 
     found = [numpy.fromfile(file, numpy.uint8) for file in files] or list(states(lr, rounds))
     size = len(found[0])

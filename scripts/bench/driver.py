@@ -12,7 +12,9 @@ from _shared import argument_parser
 from overlap.clock import run_virtual
 from overlap.core import Request, Trajectory
 from overlap.fakes import FakeGenerator, FakeLearner, FakeVerifier, fake_prompts
-from overlap.pipeline import Components, PromptStream, StepResult, overlapped
+from overlap.pipeline.learning import Components, StepResult
+from overlap.pipeline.loop import overlapped
+from overlap.pipeline.prompts import PromptStream
 
 
 class Counted(FakeGenerator):

@@ -18,8 +18,9 @@ from _load import GENERATE_S, GROUPS, REWARD_S, WORKERS, fake_config, long_tail,
 from _shared import CONFIG, argument_parser
 
 from overlap.clock import now, run_virtual
-from overlap.commands import ServingParts, run_standalone
-from overlap.config import Config, load_config
+from overlap.commands.standalone import ServingParts, run_standalone
+from overlap.config.fields import Config
+from overlap.config.load import load_config
 from overlap.core import (
     Batch,
     Generator,
@@ -32,8 +33,10 @@ from overlap.core import (
     WeightUpdate,
 )
 from overlap.fakes import FakeGenerator, FakeLearner, FakeVerifier, fake_prompts
-from overlap.pipeline import Components, PromptStream, StepResult, overlapped, serial
-from overlap.record import result_timing
+from overlap.pipeline.learning import Components, StepResult
+from overlap.pipeline.loop import overlapped, serial
+from overlap.pipeline.prompts import PromptStream
+from overlap.record.timing import result_timing
 
 LOOPS: dict[str, Callable[..., Any]] = {"serial": serial, "overlapped": overlapped}
 

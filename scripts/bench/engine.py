@@ -28,12 +28,15 @@ from typing import Any
 
 from _shared import argument_parser
 
-from overlap.config import Config, ModelConfig, RolloutConfig
+from overlap.config.fields import Config, ModelConfig
+from overlap.config.rollout import RolloutConfig
 from overlap.core import Generator, Prompt, Request
-from overlap.generate import EngineClient, EngineHost, Engines, serve_engine
-from overlap.placement import Placement, place_here
-from overlap.policy import resolve_policy
-from overlap.process import RemoteCall
+from overlap.generate.client import EngineClient
+from overlap.generate.engines import Engines
+from overlap.generate.host import EngineHost, serve_engine
+from overlap.placement.seats import Placement, place_here
+from overlap.policy.resolve import resolve_policy
+from overlap.process.calls import RemoteCall
 
 BAR = 0.95
 Round = Callable[[list[Request], str], Awaitable[int]]

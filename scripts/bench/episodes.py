@@ -25,10 +25,12 @@ from _inputs import WIDE, episode_config, free
 from _shared import argument_parser
 
 from overlap.core import Prompt, Request, Trajectory
-from overlap.generate import EngineClient
-from overlap.policy import make_tiny_policy
-from overlap.run import gc_frozen
-from overlap.server import Chat, ChatTemplate, Gateway
+from overlap.generate.client import EngineClient
+from overlap.policy.tiny import make_tiny_policy
+from overlap.run.open_close import gc_frozen
+from overlap.server.chat import Chat
+from overlap.server.gateway import Gateway
+from overlap.server.template import ChatTemplate
 
 TOKENS = 32
 CLIENT = Path(__file__).with_name("_episodes_client.py")

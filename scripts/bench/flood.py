@@ -21,10 +21,12 @@ from _inputs import WIDE, free
 from _shared import argument_parser
 
 from overlap.core import Prompt, Request, Trajectory
-from overlap.policy import resolve_policy
-from overlap.record import LoopLag
-from overlap.run import gc_frozen
-from overlap.server import Chat, ChatTemplate, Gateway
+from overlap.policy.resolve import resolve_policy
+from overlap.record.looplag import LoopLag
+from overlap.run.open_close import gc_frozen
+from overlap.server.chat import Chat
+from overlap.server.gateway import Gateway
+from overlap.server.template import ChatTemplate
 
 CLIENT = Path(__file__).with_name("_flood_client.py")
 QUIET = 8

@@ -32,11 +32,13 @@ from unittest import mock
 
 from _shared import argument_parser
 
-from sandbox.build import Build, Builder, compose
-from sandbox.core import Case, Problem, Program, Verdict
-from sandbox.jail import Jail
-from sandbox.judging import Judge
-from sandbox.languages import find_language
+from sandbox.build.builder import Build, Builder
+from sandbox.build.units import compose
+from sandbox.core.nouns import Case, Program, Verdict
+from sandbox.core.problem import Problem
+from sandbox.jail.jail import Jail
+from sandbox.judging.judge import Judge
+from sandbox.languages.table import find_language
 
 SIZES = (1, 15, 60)
 TICKS = os.sysconf("SC_CLK_TCK")

@@ -21,12 +21,15 @@ from unittest import mock
 from _shared import SUPPORT, argument_parser
 
 from overlap import Callback
-from overlap.callbacks import CallbackRun, CallbackThread, RunEvent, StepTaken, check_callbacks
-from overlap.config import load_config
-from overlap.pipeline import Control
-from overlap.record import RunDir
-from overlap.run import RunEvents
-from overlap.trackers import KINDS, TrackerKind, Trackers
+from overlap.callbacks.checks import check_callbacks
+from overlap.callbacks.events import CallbackRun, RunEvent, StepTaken
+from overlap.callbacks.thread import CallbackThread
+from overlap.config.load import load_config
+from overlap.pipeline.control import Control
+from overlap.record.rundir import RunDir
+from overlap.run.run_events import RunEvents
+from overlap.trackers.kinds import KINDS, TrackerKind
+from overlap.trackers.run_trackers import Trackers
 
 PAUSE_S = 0.02
 SERVICES = ("wandb", "trackio", "mlflow", "swanlab")

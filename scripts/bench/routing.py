@@ -26,9 +26,11 @@ from _inputs import WIDE, episode_config, free
 from _shared import argument_parser
 
 from overlap.core import Prompt, Request
-from overlap.generate import EngineClient, Engines
-from overlap.policy import make_tiny_policy
-from overlap.server import Chat, ChatTemplate
+from overlap.generate.client import EngineClient
+from overlap.generate.engines import Engines
+from overlap.policy.tiny import make_tiny_policy
+from overlap.server.chat import Chat
+from overlap.server.template import ChatTemplate
 
 TURNS, ROUNDS = 4, 3
 PROMPT, TOOL, ANSWER = 800, 250, 8

@@ -16,8 +16,9 @@ from typing import Any, Literal
 from _shared import argument_parser
 
 from overlap.core import Prompt
-from overlap.prepare import load_tokenizer
-from overlap.record import RunDir, SampleWriter
+from overlap.prepare.run_inputs import load_tokenizer
+from overlap.record.rundir import RunDir
+from overlap.record.sample_writer import SampleWriter
 
 SHAPES = ((8, 8, 200), (32, 8, 1024), (64, 16, 4096), (64, 16, 16_384))
 CHARACTERS, TESTS = 4, 20

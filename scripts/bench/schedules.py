@@ -29,9 +29,11 @@ from _load import (
 from _shared import argument_parser
 
 from overlap.clock import now, run_virtual
-from overlap.config import Config
+from overlap.config.fields import Config
 from overlap.fakes import FakeGenerator, FakeLearner, FakeVerifier, fake_prompts
-from overlap.pipeline import Components, PromptStream, StepResult, overlapped, serial
+from overlap.pipeline.learning import Components, StepResult
+from overlap.pipeline.loop import overlapped, serial
+from overlap.pipeline.prompts import PromptStream
 
 LEARN_S, LOAD_S, RECOMPUTE_S = 120.0, 2.0, 0.02
 Landing = Literal["keep", "recompute", "drain"]

@@ -20,7 +20,7 @@ from typing import Any
 
 import psutil
 
-from overlap.record import read_steps
+from overlap.record.metrics import read_steps
 
 LEFT_S = 15.0  # for the reaper of a killed run to clear up
 Entry = dict[str, Any]

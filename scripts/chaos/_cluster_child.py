@@ -18,10 +18,13 @@ from collections import Counter
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from overlap.cluster import ClusterPool, RayCluster, RayMembers
-from sandbox import zoo
-from sandbox.core import Case, Judgement, Problem, Program, Verdict
+from overlap.cluster.members import RayMembers
+from overlap.cluster.pool import ClusterPool
+from overlap.cluster.ray_cluster import RayCluster
+from sandbox.core.nouns import Case, Judgement, Program, Verdict
+from sandbox.core.problem import Problem
 from sandbox.errors import SandboxError
+from sandbox.zoo import catalogue, exhibits
 
 PLACES = 8
 """Programs that a double judges at once."""
@@ -118,12 +121,12 @@ async def through_the_zoo(pool: ClusterPool, take: int) -> None:
     say("ready")
     honest, hostile, other = Counter[str](), Counter[str](), list[str]()
     nodes = len(pool.nodes())
-    for number, entry in enumerate(zoo.entries()[::take]):
+    for number, entry in enumerate(catalogue.entries()[::take]):
         ends = [pool.judge(entry.problem, Program(attack.source, attack.language)) for attack in entry.attacks]
         twins = [pool.judge(entry.problem, program) for program in entry.honest]
         judged = await asyncio.gather(*ends, *twins)
-        after = [Program(f"{zoo.HONEST_SUM}# {number} {node}\n") for node in range(nodes)]
-        judged += await asyncio.gather(*(pool.judge(zoo.SUM, program) for program in after))
+        after = [Program(f"{exhibits.HONEST_SUM}# {number} {node}\n") for node in range(nodes)]
+        judged += await asyncio.gather(*(pool.judge(exhibits.SUM, program) for program in after))
         for attack, done in zip(entry.attacks, judged, strict=False):
             hostile[done.verdict.value] += 1
             why = next((case.message for case in done.cases if case.verdict is not Verdict.AC), done.compile_log)

@@ -16,16 +16,17 @@ import sys
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
-import overlap.generate
-import overlap.learner
-import overlap.verify
+import overlap.generate.client
+import overlap.learner.learner
+import overlap.verify.verifier
 from overlap.aio import shielded_thread
 from overlap.atomic import partial_path, replace, sync
-from overlap.config import Config, load_config
+from overlap.config.fields import Config
+from overlap.config.load import load_config
 from overlap.core import Batch, Group, Scored, StepReport
 from overlap.errors import LearnerDiedError
 from overlap.fakes import FakeGenerator, FakeLearner, FakeVerifier, fake_prompts
-from overlap.prepare import RunInputs
+from overlap.prepare.run_inputs import RunInputs
 from overlap.run import restarts, training
 
 SMALL = ["rollout.groups_per_step=4", "rollout.samples_per_group=4", "run.eval_samples=0", "data.drop_solved=1"]
@@ -112,9 +113,9 @@ def put_fakes(journal: Path) -> None:
         return FakeVerifier(seed=cfg.run.seed, seconds=some_ms, workers=6, failed=0.05)
 
     training.prepare = prepare
-    overlap.generate.EngineClient = generator  # type: ignore[assignment, misc]
-    overlap.verify.SandboxVerifier = verifier  # type: ignore[assignment, misc]
-    overlap.learner.ProcessLearner = lambda cfg, *args, **kwargs: Learner(cfg, journal)  # type: ignore[assignment, misc]
+    overlap.generate.client.EngineClient = generator  # type: ignore[assignment, misc]
+    overlap.verify.verifier.SandboxVerifier = verifier  # type: ignore[assignment, misc]
+    overlap.learner.learner.ProcessLearner = lambda cfg, *args, **kwargs: Learner(cfg, journal)  # type: ignore[assignment, misc]
 
 
 def die_at(operation: int, folder: str) -> None:

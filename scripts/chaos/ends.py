@@ -87,7 +87,7 @@ class Trial:
 
     def shared(self) -> list[str]:
         """Names in /dev/shm of what the run shares."""
-        from overlap.process import run_name, shared_memory_names
+        from overlap.process.run_environment import run_name, shared_memory_names
 
         return [name for scratch in self.tmp.glob("ovl-*") for name in shared_memory_names(run_name(scratch))]
 
@@ -183,7 +183,7 @@ MOMENTS: dict[str, Callable[[Trial], object]] = {
 
 def main() -> int:
     """Run the table."""
-    from overlap.policy import make_tiny_policy
+    from overlap.policy.tiny import make_tiny_policy
 
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--ways", default=",".join(USUAL), help=", ".join(CODES))

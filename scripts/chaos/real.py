@@ -30,11 +30,12 @@ import yaml
 from _books import Entry, check, left_in, rows_of
 
 from overlap.core import Prompt
-from overlap.pipeline import PromptStream
-from overlap.policy import make_tiny_policy
-from overlap.process import Pid, alive, list_descendants, run_name, shared_memory_names
-from overlap.record import read_steps
-from overlap.run import ask
+from overlap.pipeline.prompts import PromptStream
+from overlap.policy.tiny import make_tiny_policy
+from overlap.process.process_tree import Pid, alive, list_descendants
+from overlap.process.run_environment import run_name, shared_memory_names
+from overlap.record.metrics import read_steps
+from overlap.run.control_socket import ask
 
 ROOT = Path(__file__).resolve().parents[2]
 TOY = ROOT / "tests" / "support"

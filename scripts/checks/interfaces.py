@@ -1,6 +1,7 @@
-"""Check that packages are imported through their interfaces: by the names in the ``__all__`` of their ``__init__``.
+"""Check how packages are imported: by their public modules, of which an ``__init__`` hands on nothing.
 
-That concerns the packages directly below overlap/ and sandbox/. Tests may import any module, and are not read.
+Only overlap, overlap.core and sandbox hand out names; what begins with an underscore is used in its own package only.
+That concerns the packages directly below overlap/ and sandbox/. Tests may import any name, and are not read.
 """
 
 import ast
@@ -10,49 +11,43 @@ from pathlib import Path
 
 ROOTS = ("overlap", "sandbox")
 FOLDERS = (*ROOTS, "recipes", "scripts")
+DOORS = ("overlap/__init__.py", "overlap/core/__init__.py", "sandbox/__init__.py")
+FORMATS = "sandbox/serve/routes/"
+"""Its packages are found by their names, and each hands out its routes."""
+HARNESS = "sandbox.pyharness."
+"""Runs beside a program: its modules' underscores keep them apart from the names of programs."""
 
 
-def exported(init: Path) -> set[str]:
-    """The names in ``__all__``. Raises ValueError where there is none."""
-    for node in ast.parse(init.read_text(encoding="utf-8")).body:
-        if isinstance(node, ast.Assign) and [getattr(t, "id", "") for t in node.targets] == ["__all__"]:
-            return set(ast.literal_eval(node.value))
-    raise ValueError(f"{init}: no __all__ lists what the package exports")
-
-
-def interfaces(root: Path) -> dict[str, set[str]]:
-    """Package → names that others may import."""
-    found = (init for name in ROOTS for init in sorted((root / name).glob("*/__init__.py")))
-    return {f"{init.parts[-3]}.{init.parts[-2]}": exported(init) for init in found}
-
-
-def imports(tree: ast.AST) -> Iterator[tuple[int, str, str]]:
-    """Line, module and name of each import; the name is empty for ``import module``."""
+def imports(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    """Line of each import, and what it names with its module."""
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom) and node.module:
-            yield from ((node.lineno, node.module, alias.name) for alias in node.names)
+            yield from ((node.lineno, f"{node.module}.{alias.name}") for alias in node.names)
         elif isinstance(node, ast.Import):
-            yield from ((node.lineno, alias.name, "") for alias in node.names)
+            yield from ((node.lineno, alias.name) for alias in node.names)
 
 
-def faults(root: Path, path: Path, packages: dict[str, set[str]]) -> Iterator[str]:
-    """One line for each import of ``path`` that is not by the interface of a package."""
-    own = ".".join(path.relative_to(root).parts[:2])
-    for line, module, name in imports(ast.parse(path.read_text(encoding="utf-8"), filename=str(path))):
-        package = ".".join(module.split(".")[:2])
-        if package == own or package not in packages:
-            continue
-        if module != package:
-            yield f"{path}:{line}: imports {module}, which is internal: import what {package} exports"
-        elif name and name not in packages[package]:
-            yield f"{path}:{line}: {package} does not export {name}: add it to its __all__, or do without"
+def faults(place: str, tree: ast.Module) -> Iterator[str]:
+    """One line for each fault of the module at ``place``."""
+    if place.endswith("/__init__.py") and place not in DOORS and not place.startswith(FORMATS):
+        more = [node for node in tree.body if not isinstance(node, ast.Expr)]
+        yield from (f"{place}:{node.lineno}: code in an __init__: put it into a module" for node in more[:1])
+    own = Path(place).with_suffix("").parts[:2]
+    for line, name in imports(tree):
+        parts = name.split(".")
+        private = [part for part in parts[1:] if part.startswith("_") and not part.startswith("__")]
+        if parts[0] in ROOTS and tuple(parts[:2]) != own and private and not name.startswith(HARNESS):
+            yield f"{place}:{line}: imports {name}, but {private[0]} is private to its package"
 
 
 def main(root: Path) -> int:
-    packages = interfaces(root)
     paths = sorted(path for folder in FOLDERS for path in (root / folder).rglob("*.py"))
-    found = [fault for path in paths for fault in faults(root, path, packages)]
-    print("\n".join(found) if found else f"{len(paths)} files import {len(packages)} packages by their interfaces")
+    found = [
+        fault
+        for path in paths
+        for fault in faults(path.relative_to(root).as_posix(), ast.parse(path.read_text("utf-8"), str(path)))
+    ]
+    print("\n".join(found) if found else f"{len(paths)} files import public names from the modules that define them")
     return 1 if found else 0
 
 

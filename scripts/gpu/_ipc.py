@@ -24,9 +24,9 @@ import packed_ipc
 from _rows import MIB, Place, Row, apart, attempt, said
 from _runs import Subject, config, make_subject, new_folder
 
-from overlap.config import Config
-from overlap.learner import ProcessLearner
-from overlap.placement import EngineSeat, Placement, RankSeat, place_here
+from overlap.config.fields import Config
+from overlap.learner.learner import ProcessLearner
+from overlap.placement.seats import EngineSeat, Placement, RankSeat, place_here
 
 SYNCS = {("cuda", 2): 50, ("cuda", 3): 12, ("cpu", 2): 4, ("cpu", 3): 4}  # by device and ZeRO stage
 BUFFER = {"cuda": 12 * MIB, "cpu": 100_000}  # bytes: the policy takes several

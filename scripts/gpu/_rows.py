@@ -15,7 +15,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from overlap.process import bind_to_parent
+from overlap.process.process_tree import bind_to_parent
 
 Row = dict[str, Any]
 GIB, MIB = 2**30, 2**20

@@ -16,10 +16,12 @@ from typing import Any
 
 from _batches import random_batch
 
-from overlap.config import Config, LearnConfig, ModelConfig, RolloutConfig, RunConfig
-from overlap.learner import ProcessLearner
-from overlap.placement import devices_here
-from overlap.policy import make_tiny_policy
+from overlap.config.fields import Config, ModelConfig, RunConfig
+from overlap.config.learn import LearnConfig
+from overlap.config.rollout import RolloutConfig
+from overlap.learner.learner import ProcessLearner
+from overlap.placement.devices import devices_here
+from overlap.policy.tiny import make_tiny_policy
 
 STEPS = 2
 LR = 1e-4

@@ -26,10 +26,14 @@ from typing import Any
 
 from _rows import GIB, OVER, Place, Row
 
-from overlap.config import load_config
-from overlap.placement import PlannedRun, devices_here, free_memory, memory_plan, planned_seats, read_shape
-from overlap.policy import resolve_policy
-from overlap.record import read_steps
+from overlap.config.load import load_config
+from overlap.placement.devices import devices_here, free_memory
+from overlap.placement.fit import planned_seats
+from overlap.placement.memory import memory_plan
+from overlap.placement.planned_run import PlannedRun
+from overlap.placement.shapes import read_shape
+from overlap.policy.resolve import resolve_policy
+from overlap.record.metrics import read_steps
 
 ROOT = Path(__file__).resolve().parents[2]
 CONFIGS = ROOT / "recipes" / "code_rl" / "configs"

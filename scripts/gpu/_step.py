@@ -17,8 +17,14 @@ from typing import Any
 from _rows import GIB, OVER, Place, Row, apart, attempt
 from rank_here import PartClock, random_groups, rank_here
 
-from overlap.config import Config, LearnConfig, ModelConfig, RolloutConfig, RunConfig
-from overlap.placement import PlannedRun, devices_here, free_memory, memory_plan, planned_seats, read_shape
+from overlap.config.fields import Config, ModelConfig, RunConfig
+from overlap.config.learn import LearnConfig
+from overlap.config.rollout import RolloutConfig
+from overlap.placement.devices import devices_here, free_memory
+from overlap.placement.fit import planned_seats
+from overlap.placement.memory import memory_plan
+from overlap.placement.planned_run import PlannedRun
+from overlap.placement.shapes import read_shape
 
 PEAKS = {"H100 PCIe": 756.0, "H100": 989.0, "H200": 989.0, "H800": 989.0, "B200": 2250.0, "A100": 312.0, "L40S": 362.0}
 """Dense bfloat16 TFLOP/s of the data sheet, by a part of the device's name; the first that fits."""

@@ -200,7 +200,7 @@ def _one(options: argparse.Namespace) -> int:
     from _rows import Place
     from _stages import stage
 
-    from overlap.process import bind_to_parent
+    from overlap.process.process_tree import bind_to_parent
 
     bind_to_parent(os.getppid())  # else it would hold the device when that is killed
     place = Place(options.scratch, "cpu" if options.rehearse else "cuda", options.policy, options.long)

@@ -18,18 +18,13 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Any
 
-from overlap.config import Config, load_config
+from overlap.config.fields import Config
+from overlap.config.load import load_config
 from overlap.errors import ConfigError
-from overlap.placement import (
-    HOST,
-    ModelShape,
-    PlannedRun,
-    check_fit,
-    named_devices,
-    planned_seats,
-    sequences_at_once,
-    shape_of,
-)
+from overlap.placement.fit import check_fit, named_devices, planned_seats, sequences_at_once
+from overlap.placement.memory import HOST
+from overlap.placement.planned_run import PlannedRun
+from overlap.placement.shapes import ModelShape, shape_of
 
 GIB = 2**30
 DEVICES = ("1x24", "1x80", "2x80", "4x80", "8x80", "8x141")

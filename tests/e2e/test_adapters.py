@@ -12,12 +12,15 @@ import pytest
 import torch
 from engine_bench import Bench, core_of
 
-from overlap.config import Config, LearnConfig, ModelConfig, RolloutConfig
+from overlap.config.fields import Config, ModelConfig
+from overlap.config.learn import LearnConfig
+from overlap.config.rollout import RolloutConfig
 from overlap.core import Prompt, Request, WeightUpdate
 from overlap.errors import EngineError
-from overlap.generate import EngineClient, Engines
+from overlap.generate.client import EngineClient
+from overlap.generate.engines import Engines
 from overlap.learner.lora import alone
-from overlap.weights import open_sender
+from overlap.weights.shm import open_sender
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
 

@@ -20,8 +20,7 @@ from engine_stub import wait_until
 from places import SUPPORT
 from wide import wide
 
-from overlap.process import identify, read_proc
-from overlap.process.process_tree import await_end, marked
+from overlap.process.process_tree import await_end, identify, marked, read_proc
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
 

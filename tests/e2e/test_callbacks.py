@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 import overlap
-from overlap.config import load_config
-from overlap.record import read_json_lines
+from overlap.config.load import load_config
+from overlap.record.json_lines import read_json_lines
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900), pytest.mark.wide]
 

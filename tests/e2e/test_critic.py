@@ -8,7 +8,7 @@ from plain_backend import plain_trainer
 from wide import wide
 
 from overlap.learner.micro_batch import flatten
-from overlap.policy import make_tiny_policy
+from overlap.policy.tiny import make_tiny_policy
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
 

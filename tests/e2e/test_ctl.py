@@ -21,7 +21,7 @@ import yaml
 from places import SUPPORT
 
 from overlap.errors import OverlapError
-from overlap.record import read_json_lines
+from overlap.record.json_lines import read_json_lines
 from overlap.run.control_socket import ask
 
 WILL_PAUSE = "the run is starting: it will pause once it has started, before it takes a step"
@@ -35,7 +35,7 @@ MOMENT_S = 600.0
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """With a policy, a configuration, and in ``out`` the run of all tests here."""
-    from overlap.policy import make_tiny_policy
+    from overlap.policy.tiny import make_tiny_policy
 
     folder = tmp_path_factory.mktemp("ctl")
     policy = make_tiny_policy(folder / "tiny")

@@ -12,13 +12,15 @@ from engine_bench import Bench, core_of
 from engine_stub import wait_until
 from hostile import check_episodes, hostile_episodes
 
-from overlap.config import Config, ModelConfig, RolloutConfig
+from overlap.config.fields import Config, ModelConfig
+from overlap.config.rollout import RolloutConfig
 from overlap.core import Prompt, Request, WeightUpdate
 from overlap.errors import EngineError
-from overlap.generate import EngineClient
+from overlap.generate.client import EngineClient
 from overlap.pipeline.parity import logprob_gaps
-from overlap.process import alive, identify, run_name, shared_memory_names
-from overlap.weights import full_tensors
+from overlap.process.process_tree import alive, identify
+from overlap.process.run_environment import run_name, shared_memory_names
+from overlap.weights.full import full_tensors
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
 
@@ -235,9 +237,9 @@ def test_two_engines_share_a_scratch_each_closes_alone_and_a_killed_one_is_repor
 
 SCRIPT = """
 import asyncio, pathlib, sys
-from overlap.config import Config, ModelConfig, RolloutConfig
+from overlap.config.fields import Config, ModelConfig; from overlap.config.rollout import RolloutConfig
 from overlap.core import Prompt, Request
-from overlap.generate import EngineClient
+from overlap.generate.client import EngineClient
 
 async def main():
     cfg = Config(model=ModelConfig(dtype="float32", prompt_tokens=64, response_tokens=8),

@@ -7,9 +7,9 @@ from itertools import pairwise
 import pytest
 from engine_bench import Bench
 
-from overlap.config import load_config
+from overlap.config.load import load_config
 from overlap.core import Prompt, Request
-from overlap.generate import check_options
+from overlap.generate.options import check_options
 from overlap.pipeline.parity import logprob_gaps
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]

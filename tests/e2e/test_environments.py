@@ -13,7 +13,7 @@ from environment_runs import interpreter
 from openenv_stub import serving_openenv
 from places import SUPPORT
 
-from overlap.record import read_steps
+from overlap.record.metrics import read_steps
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900), pytest.mark.wide]
 
@@ -32,7 +32,7 @@ def load_environment():
 
 @pytest.fixture(scope="module")
 def policy(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    from overlap.policy import make_tiny_policy
+    from overlap.policy.tiny import make_tiny_policy
 
     return make_tiny_policy(tmp_path_factory.mktemp("policy") / "tiny")
 

@@ -14,9 +14,12 @@ import pytest
 from engine_bench import Bench
 from hostile import check_episodes, hostile_episodes
 
-from overlap.config import Config, EpisodeConfig, ModelConfig, RolloutConfig
-from overlap.generate import EngineClient, Engines, RestartPolicy
-from overlap.process import read_proc
+from overlap.config.fields import Config, ModelConfig
+from overlap.config.rollout import EpisodeConfig, RolloutConfig
+from overlap.generate.client import EngineClient
+from overlap.generate.engines import Engines
+from overlap.generate.restart import RestartPolicy
+from overlap.process.process_tree import read_proc
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1800), pytest.mark.wide]
 

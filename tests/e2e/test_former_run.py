@@ -12,7 +12,7 @@ import former_run
 import pytest
 from places import SUPPORT
 
-from overlap.record import read_steps
+from overlap.record.metrics import read_steps
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
 

@@ -10,7 +10,9 @@ import pytest
 from engine_bench import Bench
 from wide import wide
 
-from overlap.config import Config, LearnConfig, ModelConfig, RolloutConfig
+from overlap.config.fields import Config, ModelConfig
+from overlap.config.learn import LearnConfig
+from overlap.config.rollout import RolloutConfig
 from overlap.core import Prompt, Request
 from overlap.generate.service import EngineService
 

@@ -17,16 +17,15 @@ from learners import PROBE, config, distance, make_batch, run, sent
 from plain_backend import plain_trainer
 from wide import wide
 
-from overlap.config import Config
+from overlap.config.fields import Config
 from overlap.core import Batch, kept_groups
 from overlap.errors import LearnerError, RunDirError
-from overlap.learner import export_policy
+from overlap.learner.export import export_policy
 from overlap.learner.loss import token_loss
 from overlap.learner.micro_batch import SplitConfig, flatten, mini_batches
 from overlap.learner.model import load_policy, plain
 from overlap.learner.tensors import to_tensors
-from overlap.process import identify
-from overlap.process.process_tree import await_end
+from overlap.process.process_tree import await_end, identify
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
 
@@ -213,8 +212,8 @@ def test_ranks_die_with_a_killed_driver(policy, tmp_path):
     script = textwrap.dedent(f"""
         import asyncio, sys, time
         from pathlib import Path
-        from overlap.config import Config, LearnConfig, RunConfig
-        from overlap.learner import ProcessLearner
+        from overlap.config.fields import Config, RunConfig; from overlap.config.learn import LearnConfig
+        from overlap.learner.learner import ProcessLearner
 
         async def main():
             cfg = Config(learn=LearnConfig(ranks=2), run=RunConfig(device="cpu"))

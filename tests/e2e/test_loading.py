@@ -14,7 +14,7 @@ from partition_ranks import partition_ranks
 from safetensors.torch import load_file, save_file
 from wide import wide
 
-from overlap.policy import make_tiny_policy
+from overlap.policy.tiny import make_tiny_policy
 from overlap.weights.full import BUCKET_BYTES
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]

@@ -14,11 +14,11 @@ from learners import PROBE, adapted, distance, make_batch, run, sent
 from plain_backend import plain_trainer
 from wide import wide
 
-from overlap.config import Config
+from overlap.config.fields import Config
 from overlap.core import Prompt, Request
-from overlap.learner import export_policy
+from overlap.learner.export import export_policy
 from overlap.learner.micro_batch import flatten
-from overlap.weights import ADAPTER_SCALE, LowRank
+from overlap.weights.full import ADAPTER_SCALE, LowRank
 
 DOWN, UP = ".lora_A.weight", ".lora_B.weight"
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
@@ -122,7 +122,7 @@ def files(folder: Path) -> set[Path]:
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_the_engine_serves_what_the_learner_has_trained(policy, tmp_path, dtype, sync):
     """Its log-probs of what it samples are the learner's, as near as the parity check wants them."""
-    from overlap.generate import EngineClient
+    from overlap.generate.client import EngineClient
     from overlap.pipeline.parity import check_parity
 
     cfg = adapted(dtype=dtype, ranks=2, zero_stage=3, lr=3e-3, lora_sync=sync)

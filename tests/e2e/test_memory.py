@@ -13,10 +13,12 @@ import pytest
 from rank_memory import measure
 from wide import wide
 
-from overlap.config import load_config
-from overlap.placement import PlannedRun, bfloat16_is_fast, read_shape
+from overlap.config.load import load_config
+from overlap.placement.devices import bfloat16_is_fast
 from overlap.placement.memory import Phase, rank_on_cpu
-from overlap.policy import make_tiny_policy
+from overlap.placement.planned_run import PlannedRun
+from overlap.placement.shapes import read_shape
+from overlap.policy.tiny import make_tiny_policy
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
 

@@ -11,7 +11,7 @@ from learners import PROBE, config, make_batch, published, run, told
 from places import ROOT, SUPPORT
 from wide import wide
 
-from overlap.config import Config
+from overlap.config.fields import Config
 from overlap.learner import processes
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]

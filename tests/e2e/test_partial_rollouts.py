@@ -15,13 +15,18 @@ from engine_bench import Bench, core_of
 from wide import wide
 
 from overlap import load_config, train
-from overlap.config import Config, ModelConfig, RolloutConfig, RunConfig
+from overlap.config.fields import Config, ModelConfig, RunConfig
+from overlap.config.rollout import RolloutConfig
 from overlap.core import Prompt, Request
 from overlap.fakes import FakeLearner, FakeVerifier
-from overlap.generate import EngineClient, Engines
-from overlap.pipeline import Components, Position, PromptStream, overlapped
-from overlap.placement import Placement
-from overlap.record import read_json_lines, read_steps
+from overlap.generate.client import EngineClient
+from overlap.generate.engines import Engines
+from overlap.pipeline.learning import Components
+from overlap.pipeline.loop import Position, overlapped
+from overlap.pipeline.prompts import PromptStream
+from overlap.placement.seats import Placement
+from overlap.record.json_lines import read_json_lines
+from overlap.record.metrics import read_steps
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
 

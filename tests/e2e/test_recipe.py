@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
 
 @pytest.fixture(scope="module")
 def policy(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    from overlap.policy import make_tiny_policy
+    from overlap.policy.tiny import make_tiny_policy
 
     return make_tiny_policy(tmp_path_factory.mktemp("policy") / "tiny")
 

@@ -6,7 +6,7 @@ import pytest
 from learners import PROBE, adapted, config, make_batch, mixed_batch, ppo, run, told
 from wide import wide
 
-from overlap.learner import read_state
+from overlap.learner.saved_state import read_state
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
 

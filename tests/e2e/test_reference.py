@@ -10,9 +10,9 @@ from learners import PROBE, config, mixed_batch, ppo, run, told
 from plain_backend import plain_trainer
 from wide import wide
 
-from overlap.config import Config
+from overlap.config.fields import Config
 from overlap.learner.micro_batch import flatten
-from overlap.policy import make_tiny_policy
+from overlap.policy.tiny import make_tiny_policy
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
 

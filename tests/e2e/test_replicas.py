@@ -8,11 +8,14 @@ from functools import partial
 import pytest
 from engine_bench import Bench, core_of
 
-from overlap.config import Config, ModelConfig, RolloutConfig
+from overlap.config.fields import Config, ModelConfig
+from overlap.config.rollout import RolloutConfig
 from overlap.core import Prompt, Request
-from overlap.generate import EngineClient, Engines
-from overlap.placement import devices_here, place
-from overlap.process import run_name, shared_memory_names
+from overlap.generate.client import EngineClient
+from overlap.generate.engines import Engines
+from overlap.placement.devices import devices_here
+from overlap.placement.seats import place
+from overlap.process.run_environment import run_name, shared_memory_names
 
 pytestmark = [
     pytest.mark.e2e,

@@ -12,8 +12,8 @@ import pytest
 import yaml
 from places import ROOT
 
-from overlap.policy import make_tiny_policy
-from overlap.record import read_json_lines
+from overlap.policy.tiny import make_tiny_policy
+from overlap.record.json_lines import read_json_lines
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 REWARD = """

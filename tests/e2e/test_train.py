@@ -15,8 +15,9 @@ import pytest
 import yaml
 from places import SUPPORT
 
-from overlap.analysis import unpacked_floats
-from overlap.record import read_json_lines, read_steps
+from overlap.analysis.row_shapes import unpacked_floats
+from overlap.record.json_lines import read_json_lines
+from overlap.record.metrics import read_steps
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
 
@@ -36,7 +37,7 @@ def config_of(policy: Path, run: Path) -> dict:
 
 @pytest.fixture(scope="module")
 def policy(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    from overlap.policy import make_tiny_policy
+    from overlap.policy.tiny import make_tiny_policy
 
     return make_tiny_policy(tmp_path_factory.mktemp("policy") / "tiny")
 
@@ -202,7 +203,7 @@ def test_the_schedule_of_a_run_can_be_studied(run_dir: Path) -> None:
 def test_train_works_from_a_running_loop_with_a_task_of_ones_own(policy: Path, tmp_path: Path) -> None:
     """What a notebook does: a loop runs already, and the task is an object that no module can be asked for."""
     import overlap as api
-    from overlap.config import config_from_dict
+    from overlap.config.load import config_from_dict
 
     class Evenness(api.Task):
         def prompts(self, tokenizer, split):

@@ -11,15 +11,16 @@ import pytest
 from shapes import R1_DISTILL_1_5B
 
 from overlap import cli
-from overlap.config import load_config
+from overlap.config.load import load_config
 from overlap.errors import ConfigError, DataError, EngineError, StageError
-from overlap.placement import Devices
-from overlap.record import RunDir, RunState, save_state, writing
+from overlap.placement.devices import Devices
+from overlap.record.checkpoint import RunState, save_state, writing
+from overlap.record.rundir import RunDir
 
 
 @pytest.fixture(scope="module")
 def policy(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    from overlap.policy import make_tiny_policy
+    from overlap.policy.tiny import make_tiny_policy
 
     return make_tiny_policy(tmp_path_factory.mktemp("policy") / "tiny")
 

@@ -38,8 +38,8 @@ def test_the_schedule_of_a_former_run_is_simulated(run: Path, capsys: pytest.Cap
 
 def test_a_former_configuration_says_the_same_as_ever(run: Path) -> None:
     """Where fields moved since, the run's own file is read into their new places."""
-    from overlap.config import load_config
-    from overlap.record import stored_config
+    from overlap.config.load import load_config
+    from overlap.record.resume import stored_config
 
     stored = yaml.safe_load((run / "config.yaml").read_text())
     cfg = load_config(stored_config("run"), [])
@@ -47,8 +47,8 @@ def test_a_former_configuration_says_the_same_as_ever(run: Path) -> None:
 
 
 def test_the_results_that_no_step_had_taken_are_read_from_a_former_checkpoint(run: Path) -> None:
-    from overlap.record import find_checkpoint, load_state
     from overlap.record.carryover import Carryover
+    from overlap.record.checkpoint import find_checkpoint, load_state
 
     checkpoint = find_checkpoint(run / "checkpoints", 1)
     assert len(Carryover.load(checkpoint)) == load_state(checkpoint).carried == 8

@@ -336,7 +336,7 @@ def test_a_wrong_file_is_one_line_with_the_way_out(text: str, told: str, tmp_pat
 
 
 def test_a_merged_key_of_yaml_may_be_overridden(tmp_path: Path) -> None:
-    from overlap.config import load_config
+    from overlap.config.load import load_config
 
     (file := tmp_path / "c.yaml").write_text("learn: &a {lr: 1e-5}\ncritic: {<<: *a}\n")
     assert load_config(file, ["learn.advantage=gae"]).critic.lr == 1e-5

@@ -7,7 +7,6 @@ import pydoc
 import subprocess
 import sys
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 from places import ROOT
@@ -45,29 +44,16 @@ def test_the_public_names_are_listed_and_described_and_are_there(package: str) -
         assert name in described, name
 
 
-MODULES = ("cli", "config", "core", "errors", "restarts", "training")
-"""Names that are those of modules."""
-LAZY = sorted(
-    ".".join(init.parent.relative_to(ROOT).parts)
-    for root in ("overlap", "sandbox")
-    for init in (ROOT / root).rglob("__init__.py")
-    if "__getattr__ = names(__name__)" in init.read_text("utf-8")
-)
-
-
-@pytest.mark.parametrize("package", LAZY)
-def test_a_package_that_imports_on_first_use_has_all_the_names_that_it_lists(package: str) -> None:
-    module = importlib.import_module(package)
-    for name in module.__all__:
-        # A module of a name that is meant for something else would hide that.
-        assert isinstance(getattr(module, name), ModuleType) == (name in MODULES), name
+@pytest.mark.parametrize("package", ["overlap", "sandbox"])
+def test_a_package_that_imports_on_first_use_says_what_it_does_not_have(package: str) -> None:
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
-        module.nothing  # noqa: B018
+        importlib.import_module(package).nothing  # noqa: B018
 
 
 def test_reading_a_run_imports_neither_the_trainer_nor_the_fields_of_its_configuration() -> None:
     """They take longer to import than 10,000 samples to read."""
-    code = "import sys, overlap.analysis\nprint(sorted({'overlap.core', 'overlap.config.fields'} & set(sys.modules)))"
+    heavy = {"overlap.config.fields", "overlap.learner.learner", "overlap.run.session"}
+    code = f"import sys, overlap.analysis.sample_file\nprint(sorted({heavy} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert (done.stdout.strip(), done.stderr) == ("[]", "")
 

@@ -13,13 +13,15 @@ from places import SUPPORT
 from verifying import opened, score, trajectory
 
 import overlap
-import sandbox.rewards
 from overlap import cli
-from overlap.config import Config, load_config
+from overlap.config.fields import Config
+from overlap.config.load import load_config
 from overlap.core import LeftOut, Prompt
 from overlap.errors import ConfigError, VerifierError
 from overlap.fakes import FakeGenerator, FakeLearner
-from overlap.pipeline import Components, Position, PromptStream, StepResult, serial
+from overlap.pipeline.learning import Components, StepResult
+from overlap.pipeline.loop import Position, serial
+from overlap.pipeline.prompts import PromptStream
 from overlap.rewards import RewardOptions, RewardTask, reward_overrides
 from overlap.task import check_task, load_task
 from overlap.verify.user_fault import RewardFault
@@ -340,6 +342,7 @@ async def test_a_step_is_learned_from_the_rewards_of_each_style(
 
 def test_the_styles_of_the_command_of_the_configuration_and_of_the_sandbox_are_the_same() -> None:
     from overlap.commands.parsers import STYLES as offered
+    from sandbox.rewards.styles import STYLES as known
 
     assert ("auto", *offered) == get_args(get_type_hints(RewardOptions)["style"])
-    assert set(offered) == set(sandbox.rewards.STYLES)
+    assert set(offered) == set(known)

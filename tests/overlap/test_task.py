@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from overlap import core
-from overlap.config import Config
+from overlap.config.fields import Config
 from overlap.core import Prompt
 from overlap.errors import ConfigError, DataError
 from overlap.task import Task, chat_prompt, load_task
@@ -64,7 +64,7 @@ def test_a_real_tokenizer_agrees(tmp_path: Path) -> None:
     pytest.importorskip("transformers")
     from transformers import AutoTokenizer
 
-    from overlap.policy import make_tiny_policy
+    from overlap.policy.tiny import make_tiny_policy
 
     tokenizer = AutoTokenizer.from_pretrained(make_tiny_policy(tmp_path / "tiny"))
     prompt = chat_prompt(tokenizer, "p", "ask", prefill="def f")

@@ -13,12 +13,12 @@ import pytest
 from rows import OWN, jsonl, only
 
 from overlap.errors import ConfigError
-from overlap.rows import is_split_file, sources
-from overlap.rows.split_file import SPLIT_COLUMNS
+from overlap.rows import sources
+from overlap.rows.split_file import SPLIT_COLUMNS, is_split_file
 from recipes.code_rl import splits
 from recipes.code_rl.cases import Judging, longest
 from recipes.code_rl.data import load_problems
-from sandbox.core import Case
+from sandbox.core.nouns import Case
 
 # --- our own rows ---------------------------------------------------------------------------------------------
 

@@ -12,11 +12,13 @@ import pytest
 from rows import OWN, Bytes, jsonl, refusal
 from samples import SAMPLES
 
-from overlap.config import load_config
+from overlap.config.load import load_config
 from overlap.errors import ConfigError
-from overlap.evaluation import AnswerFile, SamplingOptions
-from overlap.placement import Devices, place
-from overlap.policy import make_tiny_policy, resolve_policy
+from overlap.evaluation.answer_file import AnswerFile, SamplingOptions
+from overlap.placement.devices import Devices
+from overlap.placement.seats import place
+from overlap.policy.resolve import resolve_policy
+from overlap.policy.tiny import make_tiny_policy
 from recipes.code_rl import evaluate
 from recipes.code_rl.evaluate import DEFAULT_CONFIG, OTHER_CONFIG, fitting_here, located, main, sampling_settings
 from recipes.code_rl.evaluation_sets import (
@@ -61,7 +63,7 @@ def no_engine(monkeypatch: pytest.MonkeyPatch) -> None:
         async def close(self) -> None:
             pass
 
-    monkeypatch.setattr("overlap.generate.EngineClient", Never)
+    monkeypatch.setattr("overlap.generate.client.EngineClient", Never)
 
 
 def asked_for(words: list[str]) -> evaluate.Evaluation:

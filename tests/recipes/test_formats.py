@@ -18,8 +18,8 @@ from overlap.errors import ConfigError
 from recipes.code_rl.core import CodeProblem
 from recipes.code_rl.data import load_problems
 from sandbox import Pool, Program
-from sandbox.core import Case, Judgement
-from sandbox.judging import Judge
+from sandbox.core.nouns import Case, Judgement
+from sandbox.judging.judge import Judge
 
 # --- how outputs are compared ---------------------------------------------------------------------------------
 

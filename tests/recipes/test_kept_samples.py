@@ -10,11 +10,11 @@ import pytest
 from pyarrow import parquet
 from rows import OWN, Bytes, jsonl
 
-from overlap.analysis import SampleFile
 from overlap.analysis.sample_exports import EXPORTS
+from overlap.analysis.sample_file import SampleFile
 from overlap.core import Prompt, Request, Scored, Trajectory, Used
-from overlap.record import SampleNotes, SampleRows
-from overlap.replay import shown_samples
+from overlap.record.sample_rows import SampleNotes, SampleRows
+from overlap.replay.judge_again import shown_samples
 from recipes.code_rl.repair import RepairTask
 from recipes.code_rl.task import CodeTask, ReasoningCodeTask
 

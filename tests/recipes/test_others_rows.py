@@ -21,7 +21,7 @@ from recipes.code_rl.cases import Judging
 from recipes.code_rl.data import load_problems
 from recipes.code_rl.shapes import is_cut
 from recipes.code_rl.task import CodeTask
-from sandbox.core import MIB, Case, Limits
+from sandbox.core.nouns import MIB, Case, Limits
 
 Row = dict[str, Any]
 

@@ -10,7 +10,7 @@ import pytest
 from rows import jsonl, refusal
 
 from overlap.core import LeftOut
-from overlap.rows import is_split_file
+from overlap.rows.split_file import is_split_file
 from recipes.code_rl import prepare, splits
 from recipes.code_rl.cases import Judging
 from recipes.code_rl.statements import Statements

@@ -16,7 +16,8 @@ from recipes.code_rl.core import CodeProblem
 from recipes.code_rl.data import load_problems
 from recipes.code_rl.repair import RepairTask, feedback, public_problem
 from recipes.code_rl.task import PROBLEM_FILES
-from sandbox.core import Case, CaseResult, Judgement, Problem, Program, Verdict
+from sandbox.core.nouns import Case, CaseResult, Judgement, Program, Verdict
+from sandbox.core.problem import Problem
 
 ADD = CodeProblem(
     "add", "Write `add`.",

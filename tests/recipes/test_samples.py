@@ -14,12 +14,12 @@ from samples import SAMPLES as CONTEST_SAMPLES
 from samples import Sample
 from samples_assert import ASSERT_SAMPLES
 
-from overlap.rows import SourceRow
+from overlap.rows.row import SourceRow
 from recipes.code_rl.cases import Judging
 from recipes.code_rl.data import FORMATS, format_of, load_problems
 from recipes.code_rl.task import CodeTask
 from sandbox import Judgement, Pool, Program
-from sandbox.rewards import CONTEST_MODULES
+from sandbox.rewards.contest import CONTEST_MODULES
 
 pytest.importorskip("numpy")
 SAMPLES = {**CONTEST_SAMPLES, **ASSERT_SAMPLES}

@@ -12,9 +12,11 @@ from places import ROOT
 from rows import OWN, jsonl, refusal
 from shapes import R1_DISTILL_14B
 
-from overlap.config import Config
-from overlap.policy import make_tiny_policy
-from overlap.record import RunDir, RunExit, RunState, save_state, writing
+from overlap.config.fields import Config
+from overlap.policy.tiny import make_tiny_policy
+from overlap.record.checkpoint import RunState, save_state, writing
+from overlap.record.run_exit import RunExit
+from overlap.record.rundir import RunDir
 from recipes.code_rl import stages
 from recipes.code_rl.stages import Stage, stages_of
 

@@ -10,7 +10,9 @@ import pytest
 from places import ROOT
 from rows import Bytes
 
-from overlap.config import Config, DataConfig, ModelConfig, RolloutConfig, VerifyConfig, load_config
+from overlap.config.fields import Config, DataConfig, ModelConfig, VerifyConfig
+from overlap.config.load import load_config
+from overlap.config.rollout import RolloutConfig
 from overlap.core import LeftOut, Prompt
 from overlap.core import Task as TaskProtocol
 from overlap.errors import ConfigError
@@ -18,7 +20,7 @@ from overlap.rows import sources
 from overlap.task import load_task
 from recipes.code_rl.cases import Judging
 from recipes.code_rl.task import PROBLEM_FILES, SPLITS, CodeTask, ReasoningCodeTask
-from sandbox.core import Judgement, Verdict
+from sandbox.core.nouns import Judgement, Verdict
 
 ROWS = [
     {

@@ -97,7 +97,7 @@ def test_doctor_lists_mechanisms_and_the_tier_and_leaves_no_file(
 
 def test_doctor_prints_the_repair_of_what_fails(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     report = Report((Line("landlock", False, "ENOSYS", "boot a newer kernel"), Line("seccomp", True, "")), None)
-    monkeypatch.setattr("sandbox.doctor.examine", lambda: report)
+    monkeypatch.setattr("sandbox.doctor.doctor.examine", lambda: report)
     shown = command(2, "doctor").out
     assert "FAIL  landlock" in shown
     assert "repair: boot a newer kernel" in shown
@@ -109,6 +109,6 @@ def test_doctor_refuses_a_tier_that_is_weaker_than_asked(
     command: Command, monkeypatch: pytest.MonkeyPatch, asked: str, code: int
 ) -> None:
     report = Report((Line("tier A", False, "no namespaces", "see above"), Line("tier B", True, "landlock")), "B")
-    monkeypatch.setattr("sandbox.doctor.examine", lambda: report)
+    monkeypatch.setattr("sandbox.doctor.doctor.examine", lambda: report)
     shown = command(code, "doctor", "--isolation", asked).out
     assert ("is not available here" in shown) == (code == 2)

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 from package_files import Command
 
-from sandbox import Case, Excerpt, Problem, diff_lines, terminal, zoo
+from sandbox import Case, Excerpt, Problem, diff_lines, terminal
 from sandbox.differences import LINES_MAX
+from sandbox.zoo import catalogue
 
 NUMBERS = [*range(100)]
 
@@ -151,8 +152,8 @@ def test_the_zoo_shows_a_program_its_problem_and_what_the_sandbox_says_now(comma
 def test_every_program_of_the_zoo_can_be_shown_by_its_id() -> None:
     from sandbox.rewards.show import _find
 
-    for entry in zoo.entries():
-        for number, program in enumerate(zoo.labelled_programs([entry], harmful=True)):
+    for entry in catalogue.entries():
+        for number, program in enumerate(catalogue.labelled_programs([entry], harmful=True)):
             ((found, of, attack),) = _find(program.id)
             assert (found, of) == (program, entry)
             assert (None if attack is None else attack.source) == (program.program.source if program.hostile else None)

@@ -10,8 +10,9 @@ import re
 import pytest
 from places import ROOT
 
-from sandbox import Problem, zoo
+from sandbox import Problem
 from sandbox.cli import main
+from sandbox.zoo import catalogue
 
 README = (ROOT / "sandbox" / "README.md").read_text("utf-8")
 THREATS = (ROOT / "docs" / "sandbox" / "threat-model.md").read_text("utf-8")
@@ -41,7 +42,7 @@ def test_every_command_is_listed_and_there(capsys: pytest.CaptureFixture[str]) -
 
 
 def test_every_promise_of_the_threat_model_names_tests_that_exist() -> None:
-    entries = {entry.id for entry in zoo.entries()}
+    entries = {entry.id for entry in catalogue.entries()}
     rows = re.findall(r"^\| (.+) \| ([\d–, ]*) ?\| (.+) \|$", THREATS, re.MULTILINE)
     assert len(rows) > 30
     for promise, _, chunks in rows[1:]:

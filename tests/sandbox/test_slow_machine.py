@@ -16,9 +16,12 @@ import sandbox
 from sandbox import Judgement, Limits, Pool, Problem, Program, Verdict
 from sandbox.doctor import doctor
 from sandbox.errors import STARVED_MAX, Starved, WorkerDied
-from sandbox.jail import Jail, RunResult
-from sandbox.judging import Judge, tries, verdicts
-from sandbox.languages import LANGUAGES, find_language, toolchain
+from sandbox.jail.jail import Jail
+from sandbox.jail.run import RunResult
+from sandbox.judging import tries, verdicts
+from sandbox.judging.judge import Judge
+from sandbox.languages import toolchain
+from sandbox.languages.table import LANGUAGES, find_language
 from sandbox.pool.link import Link, TryFailed
 from sandbox.zygote import zygote
 

@@ -16,7 +16,7 @@ import pytest
 from places import ROOT
 
 from sandbox import Case, Problem
-from sandbox.kernel import reserve_directory
+from sandbox.kernel.orphan_cleanup import reserve_directory
 
 COMMAND = [sys.executable, "-m", "sandbox"]
 SUM = Problem("sum", "stdio", (Case("3 4\n", "7"),))

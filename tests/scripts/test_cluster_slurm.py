@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 from places import ROOT
 
-from overlap.process import alive, process_tree
+from overlap.process import process_tree
+from overlap.process.process_tree import alive
 
 SCRIPT = ROOT / "scripts" / "cluster" / "slurm.sh"
 SRUN = """#!/usr/bin/env bash

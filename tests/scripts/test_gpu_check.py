@@ -21,7 +21,9 @@ from gpu_stages import dies, two_rows
 from places import ROOT
 from shapes import SMALL
 
-from overlap.placement import Devices, MemoryPlan, PlannedRun, Seats, memory_plan
+from overlap.placement.devices import Devices
+from overlap.placement.memory import MemoryPlan, memory_plan
+from overlap.placement.planned_run import PlannedRun, Seats
 
 GIB = 2**30
 STAGES = re.findall(r"^([a-z]+) {2,}", (ROOT / "scripts/gpu/_stages.py").read_text().split('"""')[1], re.MULTILINE)

@@ -12,10 +12,15 @@ from chats import Letters, Voice, never, prompt
 from leftovers import working_in
 from places import SUPPORT
 
-from overlap.config import Config, EpisodeConfig, ModelConfig
+from overlap.config.fields import Config, ModelConfig
+from overlap.config.rollout import EpisodeConfig
 from overlap.core import Prompt, Request, Trajectory
 from overlap.process import process_tree
-from overlap.server import ChatTemplate, Gateway, HarnessRollout, agent_space, episodes
+from overlap.server.episodes import episodes
+from overlap.server.gateway import Gateway
+from overlap.server.harness import HarnessRollout
+from overlap.server.harness_jail import agent_space
+from overlap.server.template import ChatTemplate
 
 AGENT = f"{sys.executable} -S {SUPPORT / 'tiny_agent.py'}"
 MODEL = ModelConfig(prompt_tokens=200, response_tokens=100)

@@ -8,7 +8,7 @@ import pytest
 from places import SHARED
 
 from sandbox import Limits
-from sandbox.core import MIB
+from sandbox.core.nouns import MIB
 
 DATA = SHARED
 ALL = os.environ.get("SANDBOX_AGREEMENT") == "all"

@@ -10,10 +10,13 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
-from overlap.config import Config, EpisodeConfig, ModelConfig
+from overlap.config.fields import Config, ModelConfig
+from overlap.config.rollout import EpisodeConfig
 from overlap.core import Finish, Prompt, Request, Trajectory, VersionSpan
 from overlap.core.no_process import ProcesslessEngine
-from overlap.server import Chat, ChatTemplate, episodes
+from overlap.server.chat import Chat
+from overlap.server.episodes import episodes
+from overlap.server.template import ChatTemplate
 from overlap.server.turn_request import turn_request
 
 START, END, PAD = 1, 2, 10

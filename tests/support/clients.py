@@ -16,9 +16,12 @@ from chats import Letters, Says, Voice, free, prompt
 from places import SUPPORT
 
 from overlap.core import Prompt, Request, Spoken
-from overlap.server import Chat, ChatTemplate, Gateway, HarnessRollout, http_messages, http_responses
 from overlap.server import gateway as gateway_
-from overlap.server.chat import Budget
+from overlap.server import http_messages, http_responses
+from overlap.server.chat import Budget, Chat
+from overlap.server.gateway import Gateway
+from overlap.server.harness import HarnessRollout
+from overlap.server.template import ChatTemplate
 from overlap.server.turn_request import Messages
 
 AGENTS = SUPPORT / "agents"

@@ -12,9 +12,12 @@ from pathlib import Path
 
 from commands import say
 
-from overlap.cluster import ClusterPool, RayCluster, RayMembers
-from sandbox.core import Case, Limits, Problem, Program
-from sandbox.pool import Pool
+from overlap.cluster.members import RayMembers
+from overlap.cluster.pool import ClusterPool
+from overlap.cluster.ray_cluster import RayCluster
+from sandbox.core.nouns import Case, Limits, Program
+from sandbox.core.problem import Problem
+from sandbox.pool.pool import Pool
 
 PROBLEM = Problem("echo", "stdio", (Case("2", "2"),), limits=Limits(cpu_s=5.0))
 

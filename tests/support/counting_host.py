@@ -4,8 +4,8 @@ tokens each of them has.
 
 from typing import Any
 
-from overlap.generate import EngineHost, serve_engine
-from overlap.process import RemoteCall
+from overlap.generate.host import EngineHost, serve_engine
+from overlap.process.calls import RemoteCall
 
 
 class CountingHost(EngineHost):

@@ -5,11 +5,12 @@
 import asyncio
 
 from overlap.core import WeightUpdate
-from overlap.generate import EngineClient
+from overlap.generate.client import EngineClient
 from overlap.learner.lora import adapt, alone
 from overlap.pipeline.parity import logprob_gaps
-from overlap.process import read_proc
-from overlap.weights import full_tensors, open_sender
+from overlap.process.process_tree import read_proc
+from overlap.weights.full import full_tensors
+from overlap.weights.shm import open_sender
 
 
 def core_of(pids):

@@ -4,10 +4,12 @@ import asyncio
 import select
 import time
 
-from overlap.config import Config, ModelConfig, RolloutConfig
+from overlap.config.fields import Config, ModelConfig
+from overlap.config.rollout import RolloutConfig
 from overlap.core import Prompt, Request, Spoken, VersionSpan, WeightUpdate
 from overlap.generate.service import EngineSample
-from overlap.process import ChildProcesses, RemoteFault
+from overlap.process.calls import RemoteFault
+from overlap.process.child_processes import ChildProcesses
 
 CFG = Config(model=ModelConfig(prompt_tokens=8, response_tokens=8), rollout=RolloutConfig(max_sequences=4))
 UPDATE = WeightUpdate(3, "shm", {"path": "", "size": 0, "tensors": []})

@@ -11,9 +11,12 @@ from chats import Letters, Voice, never
 from clients import installed
 from pooling import family, living
 
-from overlap.config import Config, DataConfig, EpisodeConfig, ModelConfig
+from overlap.config.fields import Config, DataConfig, ModelConfig
+from overlap.config.rollout import EpisodeConfig
 from overlap.core import Request, Trajectory
-from overlap.server import ChatTemplate, Gateway, episodes
+from overlap.server.episodes import episodes
+from overlap.server.gateway import Gateway
+from overlap.server.template import ChatTemplate
 from overlap.task import load_task
 
 DEADLINE_S = 600.0

@@ -13,10 +13,15 @@ from pathlib import Path
 
 from chats import Letters, Voice, prompt
 
-from overlap.config import Config, EpisodeConfig, ModelConfig, RolloutConfig
+from overlap.config.fields import Config, ModelConfig
+from overlap.config.rollout import EpisodeConfig, RolloutConfig
 from overlap.core import Prompt, Request
 from overlap.process.scratch import scratch_directory
-from overlap.server import ChatTemplate, Gateway, HarnessRollout, agent_space, episodes
+from overlap.server.episodes import episodes
+from overlap.server.gateway import Gateway
+from overlap.server.harness import HarnessRollout
+from overlap.server.harness_jail import agent_space
+from overlap.server.template import ChatTemplate
 from overlap.task import Task
 
 AGENT = f"{sys.executable} -S {Path(__file__).with_name('tiny_agent.py')}"

@@ -6,9 +6,12 @@ import random
 from typing import Any
 
 from overlap.clock import run_virtual
-from overlap.config import Config, load_config
+from overlap.config.fields import Config
+from overlap.config.load import load_config
 from overlap.fakes import FakeGenerator, FakeLearner, FakeVerifier, fake_prompts
-from overlap.pipeline import Components, Position, PromptStream, StepResult, overlapped, serial
+from overlap.pipeline.learning import Components, StepResult
+from overlap.pipeline.loop import Position, overlapped, serial
+from overlap.pipeline.prompts import PromptStream
 
 LOOPS = [serial, overlapped]
 

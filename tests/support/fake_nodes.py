@@ -15,7 +15,8 @@ from typing import Any
 from overlap.clock import now
 from overlap.cluster.nodes import Facts, NodeAnswer, NodeJob, NodeLost, NodeParcel, NodeRefused, NodeReply
 from overlap.cluster.pool import ClusterPool
-from sandbox.core import Case, Judgement, Problem, Program, Verdict
+from sandbox.core.nouns import Case, Judgement, Program, Verdict
+from sandbox.core.problem import Problem
 from sandbox.errors import ProblemLost, to_wire
 
 Seconds = Callable[[NodeJob], float]

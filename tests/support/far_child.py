@@ -9,7 +9,9 @@ import sys
 from pathlib import Path
 
 from overlap.errors import EngineError
-from overlap.process import PARENT, CallServer, RemoteCall, RemoteReply, bind_to_parent, leave, serve_until_hung_up
+from overlap.process.calls import CallServer, RemoteCall, RemoteReply, serve_until_hung_up
+from overlap.process.process_tree import bind_to_parent, leave
+from overlap.process.run_environment import PARENT
 
 
 class FarChild(CallServer):

@@ -11,12 +11,13 @@ from pathlib import Path
 from commands import say
 from places import ROOT, SUPPORT
 
-from overlap.cluster import FarSite, RayCluster, RayFleet
-from overlap.cluster.fleet import joined
-from overlap.config import Config
+from overlap.cluster.fleet import RayFleet, joined
+from overlap.cluster.ray_cluster import RayCluster
+from overlap.cluster.sites import FarSite
+from overlap.config.fields import Config
 from overlap.errors import EngineError
-from overlap.placement import EngineSeat
-from overlap.process import ChildProcesses
+from overlap.placement.seats import EngineSeat
+from overlap.process.child_processes import ChildProcesses
 
 FOUND = {"PYTHONPATH": f"{ROOT}{os.pathsep}{SUPPORT}"}
 

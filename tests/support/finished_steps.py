@@ -6,8 +6,9 @@ from dataclasses import replace
 from typing import Any
 
 from overlap.core import Batch, Group, Prompt, Request, Scored, StepReport, Trajectory, VersionSpan
-from overlap.pipeline import StepResult
-from sandbox.core import CaseResult, Excerpt, Judgement, Verdict
+from overlap.pipeline.learning import StepResult
+from sandbox.core.excerpt import Excerpt
+from sandbox.core.nouns import CaseResult, Judgement, Verdict
 
 PROMPT = Prompt("p", (1, 2))
 SAID = {"got": Excerpt.of(b"\xff" * 2000), "stderr": Excerpt.of("no\n"), "exit_code": 1}

@@ -7,7 +7,8 @@ from mortal import Mortal, turns
 
 from overlap.clock import run_virtual
 from overlap.core import Prompt, Request, WeightUpdate
-from overlap.generate import Engines, RestartPolicy
+from overlap.generate.engines import Engines
+from overlap.generate.restart import RestartPolicy
 
 
 class Flock:

@@ -7,13 +7,15 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from sandbox.build import compose, units
+from sandbox.build import units
+from sandbox.build.units import compose
 from sandbox.compare import modes
-from sandbox.core import SOURCE_BYTES_MAX, Case, Limits, Problem
-from sandbox.jail import RunResult
+from sandbox.core.nouns import SOURCE_BYTES_MAX, Case, Limits
+from sandbox.core.problem import Problem
+from sandbox.jail.run import RunResult
 from sandbox.judging import assert_values, python_asserts, verdicts
 from sandbox.judging.frames import read_frame
-from sandbox.languages import LANGUAGES
+from sandbox.languages.table import LANGUAGES
 from sandbox.rewards.extract import extract_program
 
 MIB = 1 << 20

@@ -12,9 +12,11 @@ from async_tests import Test, supplied
 from chats import Letters, Voice, free, prompt
 
 from overlap.core import Request, Trajectory
-from overlap.server import Chat, ChatTemplate, Gateway, http_messages
-from overlap.server.chat import Budget
+from overlap.server import http_messages
+from overlap.server.chat import Budget, Chat
+from overlap.server.gateway import Gateway
 from overlap.server.http_fields import AskedTurn, read_body
+from overlap.server.template import ChatTemplate
 from overlap.server.turn_request import RequestRules
 
 httpx = pytest.importorskip("httpx")

@@ -7,7 +7,7 @@ from itertools import pairwise
 from typing import Any, TypeVar, get_args
 
 from overlap.core import Finish, Prompt, Request, Scored, Trajectory, Used, VersionSpan
-from sandbox.core import CaseResult, Judgement, Verdict
+from sandbox.core.nouns import CaseResult, Judgement, Verdict
 
 T = TypeVar("T")
 TEXTS = (

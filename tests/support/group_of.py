@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from overlap.config import LearnConfig
+from overlap.config.learn import LearnConfig
 from overlap.core import Group, Prompt, Request, Scored, Trajectory, VersionSpan
 from overlap.pipeline.group import make_group
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from overlap.config import Config, LearnConfig, RolloutConfig, RunConfig
-from overlap.placement import Devices, NodeDevices
+from overlap.config.fields import Config, RunConfig
+from overlap.config.learn import LearnConfig
+from overlap.config.rollout import RolloutConfig
+from overlap.placement.devices import Devices, NodeDevices
 
 GIB = 2**30
 

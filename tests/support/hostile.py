@@ -13,8 +13,8 @@ from engine_bench import Bench
 from overlap.core import Prompt, Request, Trajectory
 from overlap.errors import ContextFull
 from overlap.pipeline.parity import logprob_gaps
-from overlap.server import Chat, ChatTemplate
-from overlap.server.chat import Budget
+from overlap.server.chat import Budget, Chat
+from overlap.server.template import ChatTemplate
 
 BOUND = 1e-4
 

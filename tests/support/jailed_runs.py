@@ -5,8 +5,8 @@ from __future__ import annotations
 import marshal
 from typing import Any
 
-from sandbox.core import Limits
-from sandbox.jail import JailedRun
+from sandbox.core.nouns import Limits
+from sandbox.jail.run import JailedRun
 
 LIMITS = Limits(cpu_s=5, wall_s=30)
 

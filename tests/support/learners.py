@@ -12,10 +12,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from overlap.config import Config, CriticConfig, LearnConfig, ModelConfig, RolloutConfig, RunConfig
+from overlap.config.fields import Config, ModelConfig, RunConfig
+from overlap.config.learn import CriticConfig, LearnConfig
+from overlap.config.rollout import RolloutConfig
 from overlap.core import Batch, Group, Prompt, Request, Scored, Trajectory, VersionSpan
-from overlap.learner import ProcessLearner
-from overlap.process import alive, identify
+from overlap.learner.learner import ProcessLearner
+from overlap.process.process_tree import alive, identify
 
 PROBE = tuple(range(30, 80))
 LEARN = {"lr": 1e-2, "grad_clip": 0.5, "weight_decay": 0.1, "micro_batch_tokens": 96}

@@ -21,16 +21,26 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Literal
 
-from overlap.config import Config, load_config
+from overlap.config.fields import Config
+from overlap.config.load import load_config
 from overlap.core import Batch, Packed, Prompt, Request, Scored, StepReport, Trajectory, VersionSpan, kept_groups
-from overlap.evaluation import EvaluationHistory, PassRate, tallied
+from overlap.evaluation.evaluate import PassRate, tallied
+from overlap.evaluation.history import EvaluationHistory
 from overlap.evaluation.history import row as evaluation_row
-from overlap.pipeline import StepResult
 from overlap.pipeline.advantage import complete
 from overlap.pipeline.group import make_group
-from overlap.record import Console, LoopLag, Progress, Recorder, RunDir, SampleWriter, summary
+from overlap.pipeline.learning import StepResult
+from overlap.record.logs import Console
+from overlap.record.looplag import LoopLag
+from overlap.record.progress import Progress
+from overlap.record.recorder import Recorder
+from overlap.record.report import summary
+from overlap.record.rundir import RunDir
+from overlap.record.sample_writer import SampleWriter
 from overlap.verify.verifier import program_digest
-from sandbox.core import Case, CaseResult, Excerpt, Judgement, Problem, Program, Verdict
+from sandbox.core.excerpt import Excerpt
+from sandbox.core.nouns import Case, CaseResult, Judgement, Program, Verdict
+from sandbox.core.problem import Problem
 
 Course = tuple[float, float]
 """A figure at the first step and at the last one, on a straight line between them."""

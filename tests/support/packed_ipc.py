@@ -17,7 +17,8 @@ from typing import Any
 
 import torch
 
-from overlap.weights import FullTensors, ipc
+from overlap.weights import ipc
+from overlap.weights.full import FullTensors
 
 CUDA = torch.cuda.is_available()
 CHUNK = "GPU_CHECK_CHUNK_BYTES"

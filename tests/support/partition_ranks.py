@@ -26,9 +26,9 @@ from overlap.learner.spec import RankSpec
 from overlap.learner.trainer import RankTrainer
 from overlap.learner.zero.backend import ZeroBackend
 from overlap.learner.zero.loading import gathered
-from overlap.placement import Placement, RankSeat
-from overlap.process import leave
-from overlap.weights import full_tensors
+from overlap.placement.seats import Placement, RankSeat
+from overlap.process.process_tree import leave
+from overlap.weights.full import full_tensors
 
 CPU = torch.device("cpu")
 WORLD = int(os.environ.get("WORLD_SIZE", "1"))

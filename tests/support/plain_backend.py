@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from overlap.weights import full_tensors
+from overlap.weights.full import full_tensors
 
 
 class PlainModel:

@@ -9,9 +9,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from overlap.config import Config
+from overlap.config.fields import Config
 from overlap.learner.micro_batch import PromptGroup, Response
-from overlap.placement import place_here
+from overlap.placement.seats import place_here
 
 
 def rank_here(cfg: Config, policy: Path, scratch: Path, *, kernels: bool = True) -> Any:

@@ -20,8 +20,8 @@ from typing import Any
 
 from rank_runs import run_ranks, tell
 
-from overlap.config import load_config
-from overlap.process import leave
+from overlap.config.load import load_config
+from overlap.process.process_tree import leave
 
 MALLOC = {"MALLOC_MMAP_THRESHOLD_": "131072", "MALLOC_TRIM_THRESHOLD_": "131072", "MALLOC_MMAP_MAX_": "1000000"}
 TOKENS = 256

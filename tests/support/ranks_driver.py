@@ -15,9 +15,9 @@ from typing import Any
 from commands import say
 from learners import PROBE, config, make_batch
 
-from overlap.config import ClusterConfig
+from overlap.config.fields import ClusterConfig
 from overlap.errors import OverlapError
-from overlap.learner import ProcessLearner
+from overlap.learner.learner import ProcessLearner
 from overlap.prepare.run_inputs import RunInputs
 from overlap.prepare.seating import seat
 from overlap.run.parts import PartFactory

@@ -16,17 +16,21 @@ from typing import Any, Literal, cast
 import pytest
 
 from overlap.atomic import write_atomic
-from overlap.callbacks import check_callbacks
-from overlap.config import Config, load_config
+from overlap.callbacks.checks import check_callbacks
+from overlap.config.fields import Config
+from overlap.config.load import load_config
 from overlap.core import Batch, Request, StepReport, Trajectory, Used
 from overlap.fakes import FakeGenerator, FakeLearner, FakeVerifier, fake_prompts
-from overlap.generate import Engines
-from overlap.placement import place_here
+from overlap.generate.engines import Engines
+from overlap.placement.seats import place_here
 from overlap.prepare.run_inputs import RunInputs
-from overlap.record import BEGINNING, Console, Resumed, RunDir, read_json_lines, reopen
+from overlap.record.json_lines import read_json_lines
+from overlap.record.logs import Console
+from overlap.record.resume import BEGINNING, Resumed, reopen
+from overlap.record.rundir import RunDir
 from overlap.run.restarts import reason_of
 from overlap.run.session import TrainingSession
-from overlap.trackers import Trackers
+from overlap.trackers.run_trackers import Trackers
 
 
 class _Alive:
@@ -108,10 +112,12 @@ class Stage:
         self.policy = folder / "policy"
         self.policy.mkdir(parents=True, exist_ok=True)
         self.generator, self.verifier, self.learner = Generator(), Verifier(), Learner()
-        monkeypatch.setattr("overlap.generate.EngineClient", lambda *a, **k: self.generator)
-        monkeypatch.setattr("overlap.generate.Engines", partial(Engines, policy=None))  # one that dies stays dead
-        monkeypatch.setattr("overlap.verify.SandboxVerifier", lambda *a, **k: self.verifier)
-        monkeypatch.setattr("overlap.learner.ProcessLearner", lambda *a, **k: self.learner)
+        monkeypatch.setattr("overlap.generate.client.EngineClient", lambda *a, **k: self.generator)
+        monkeypatch.setattr(
+            "overlap.generate.engines.Engines", partial(Engines, policy=None)
+        )  # one that dies stays dead
+        monkeypatch.setattr("overlap.verify.verifier.SandboxVerifier", lambda *a, **k: self.verifier)
+        monkeypatch.setattr("overlap.learner.learner.ProcessLearner", lambda *a, **k: self.learner)
         monkeypatch.setattr("overlap.run.run_end.write_picture", lambda rows, path, **_: write_atomic(path, b"drawn"))
         self.shown = io.StringIO()
         self._folder = folder

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from overlap.placement import ModelShape, shape_of
+from overlap.placement.shapes import ModelShape, shape_of
 
 
 def _qwen(**sizes: int) -> dict[str, Any]:

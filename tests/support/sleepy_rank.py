@@ -6,7 +6,7 @@ import sys
 import torch
 
 from overlap.learner import rank
-from overlap.process import leave
+from overlap.process.process_tree import leave
 
 
 def prepare():

@@ -10,7 +10,7 @@ from typing import Any
 
 import psutil
 
-from overlap.process import Pid, identify
+from overlap.process.process_tree import Pid, identify
 
 
 def refuse(number: int, call: Callable[..., Any], after: int = 0, fault: Exception | None = None) -> Callable[..., Any]:

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from sandbox.build import Builder
+from sandbox.build.builder import Builder
 from sandbox.errors import IsolationUnavailable
-from sandbox.jail import Jail
+from sandbox.jail.jail import Jail
 
 
 def jail_of(*tiers: Any) -> Any:

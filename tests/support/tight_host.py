@@ -4,9 +4,10 @@ from dataclasses import replace
 
 from counting_host import CountingHost
 
-from overlap.generate import engine, serve_engine
+from overlap.generate import engine
+from overlap.generate.host import serve_engine
 from overlap.generate.start import kv_bytes
-from overlap.placement import cpu_block_tokens
+from overlap.placement.engine_memory import cpu_block_tokens
 
 
 def tight(spec, model):

@@ -9,13 +9,17 @@ from pathlib import Path
 from typing import Any
 
 from overlap.clock import now, run_virtual
-from overlap.config import Config, load_config
+from overlap.config.fields import Config
+from overlap.config.load import load_config
 from overlap.fakes import FakeLearner, FakeVerifier, fake_prompts
 from overlap.json_types import to_json_types
-from overlap.pipeline import Components, PromptStream, StepResult, overlapped
-from overlap.record import Tracer, result_timing
+from overlap.pipeline.learning import Components, StepResult
+from overlap.pipeline.loop import overlapped
+from overlap.pipeline.prompts import PromptStream
 from overlap.record.metrics import step_row
 from overlap.record.ownership import write_config
+from overlap.record.timing import result_timing
+from overlap.record.trace import Tracer
 from overlap.replay.simulate import BusyGenerator
 
 SMALL = ("rollout.groups_per_step=4", "rollout.samples_per_group=4", "run.steps=12", "run.stall_s=100000")

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from sandbox.languages import find_language, toolchain
+from sandbox.languages import toolchain
+from sandbox.languages.table import find_language
 
 
 def is_installed(language: str) -> bool:

@@ -13,9 +13,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from overlap.config import load_config
-from overlap.record import RunDir, read_json_lines
-from overlap.trackers import Trackers, check_trackers
+from overlap.config.load import load_config
+from overlap.record.json_lines import read_json_lines
+from overlap.record.rundir import RunDir
+from overlap.trackers.kinds import check_trackers
+from overlap.trackers.run_trackers import Trackers
 
 UNREAD = "TRACKER_UNREAD"
 """Set where there is nothing to read back."""

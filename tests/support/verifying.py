@@ -10,13 +10,13 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
 
-from overlap.config import Config, VerifyConfig
+from overlap.config.fields import Config, VerifyConfig
 from overlap.core import Prompt, Request, Scored, Trajectory, VersionSpan
 from overlap.process import process_tree
 from overlap.task import Task
-from overlap.verify import SandboxVerifier
-from overlap.verify.verifier import PROBE
-from sandbox.core import Case, CaseResult, Judgement, Limits, Problem, Program, Verdict
+from overlap.verify.verifier import PROBE, SandboxVerifier
+from sandbox.core.nouns import Case, CaseResult, Judgement, Limits, Program, Verdict
+from sandbox.core.problem import Problem
 
 SOON_S = 30.0
 ADD = Problem("add", "stdio", (Case("1 2", "3"), Case("4 5", "9")), limits=Limits(cpu_s=1.0))

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import overlap
 import sandbox
-from overlap.rows import own_split
-from sandbox.rewards import extract_program
+from overlap.rows.row import own_split
+from sandbox.rewards.extract import extract_program
 
 PROBLEMS = Path(__file__).with_name("problems.jsonl")
 

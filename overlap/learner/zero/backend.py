@@ -13,14 +13,14 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from overlap.config import Config
+from overlap.config.fields import Config
 from overlap.errors import ConfigError
 from overlap.learner.attention import NAME
 from overlap.learner.backend import Loaded
 from overlap.learner.sequence import SequenceGroup
 from overlap.learner.zero.checkpoints import OldShards, load_resharded, save_shards, saved_tensors
 from overlap.learner.zero.loading import Partitioner, gathered
-from overlap.weights import FullTensors, LowRank, full_tensors
+from overlap.weights.full import FullTensors, LowRank, full_tensors
 
 _MASTERS = ("single_partition_of_fp32_groups", "fp32_groups_flat_partition", "fp32_partitioned_groups_flat")
 """Where DeepSpeed's optimizers for ZeRO 1 and 2, for ZeRO 1 in bfloat16, and for ZeRO 3 have the float32 weights."""

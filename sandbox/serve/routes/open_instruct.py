@@ -19,7 +19,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from sandbox.core import MIB, Program, Verdict
+from sandbox.core.nouns import MIB, Program, Verdict
 from sandbox.serve.answers import AsciiJson
 from sandbox.serve.bodies import Json, Refused, read_json
 from sandbox.serve.bounds import RUN_S_MAX

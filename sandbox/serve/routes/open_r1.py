@@ -22,9 +22,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from sandbox.core import SOURCE_BYTES_MAX, Problem, Program
+from sandbox.core.nouns import SOURCE_BYTES_MAX, Program
+from sandbox.core.problem import Problem
 from sandbox.errors import InvalidProblem, SandboxError
-from sandbox.rewards import share_of_cases
+from sandbox.rewards.outcome import share_of_cases
 from sandbox.serve.answers import AsciiJson
 from sandbox.serve.bodies import Json, Refused, read_json
 from sandbox.serve.bounds import JOBS_MAX, RUN_S_MAX, SESSION_LIMITS
@@ -34,7 +35,7 @@ from sandbox.serve.routes.shared import fields
 from sandbox.serve.routes.shared.gather import all_of
 from sandbox.serve.routes.shared.tracebacks import errors_of
 from sandbox.serve.service import Service
-from sandbox.session import ProgramSession
+from sandbox.session.sessions import ProgramSession
 
 OPENAPI: Final = {
     "/execute_batch": post("open-r1: scripts whose last value is a reward", fields.schema("scripts"), {"type": "array"})

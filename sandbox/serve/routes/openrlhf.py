@@ -15,7 +15,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from sandbox.rewards import answer_behind
+from sandbox.rewards.answer_text import answer_behind
 from sandbox.serve.answers import AsciiJson
 from sandbox.serve.bodies import Json, Refused, read_json
 from sandbox.serve.openapi import post

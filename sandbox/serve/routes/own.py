@@ -18,9 +18,14 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
-from sandbox.core import Judgement, Limits, Problem, Program, ProgramRun, quoted, wrong_type
+from sandbox.core.checks import quoted, wrong_type
+from sandbox.core.nouns import Judgement, Limits, Program
+from sandbox.core.problem import Problem
+from sandbox.core.program_run import ProgramRun
 from sandbox.errors import SandboxError, ToolchainMissing
-from sandbox.languages import LANGUAGES, Language, find_language, toolchain
+from sandbox.languages import toolchain
+from sandbox.languages.language import Language
+from sandbox.languages.table import LANGUAGES, find_language
 from sandbox.serve.answers import AsciiJson, error_body
 from sandbox.serve.bodies import Refused, check_fields, read_json
 from sandbox.serve.bounds import JOBS_MAX

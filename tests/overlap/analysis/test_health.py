@@ -16,9 +16,10 @@ from kept_rows import kept_row, write_rows
 from made_run import made_run
 from places import ROOT
 
-from overlap.analysis import CHECKS, RunData, RunWarning, load_run, run_warnings
-from overlap.analysis.health import CHECKED
-from overlap.config import Config
+from overlap.analysis.health import CHECKED, CHECKS, run_warnings
+from overlap.analysis.run_data import RunData, load_run
+from overlap.analysis.run_warning import RunWarning
+from overlap.config.fields import Config
 
 FoundOf = Callable[[str], list[RunWarning]]
 

@@ -11,8 +11,10 @@ import pytest
 from kept_rows import kept_row
 from made_run import made_run
 
-from overlap.analysis import SampleFile, load_run, sample_file, unpacked_floats, unpacked_ints
-from overlap.analysis.row_shapes import GROUP, HEAD
+from overlap.analysis import sample_file
+from overlap.analysis.row_shapes import GROUP, HEAD, unpacked_floats, unpacked_ints
+from overlap.analysis.run_data import load_run
+from overlap.analysis.sample_file import SampleFile
 from overlap.errors import ConfigError
 
 

@@ -12,8 +12,8 @@ from rows import refusal
 
 import overlap
 from overlap import Callback, cli
-from overlap.callbacks import check_callbacks, named_callbacks
-from overlap.config import load_config
+from overlap.callbacks.checks import check_callbacks, named_callbacks
+from overlap.config.load import load_config
 from overlap.errors import ConfigError
 
 

@@ -17,7 +17,8 @@ from overlap.clock import now
 from overlap.cluster import agent as agent_module
 from overlap.cluster.agent import NodeActor, NodeJudge
 from overlap.cluster.nodes import GRACE_S, HELLO_S, ORPHAN_S, NodeJob, NodeParcel, NodeReply
-from sandbox.core import Case, Judgement, Problem, Program, Verdict
+from sandbox.core.nouns import Case, Judgement, Program, Verdict
+from sandbox.core.problem import Problem
 from sandbox.errors import ProblemLost, ToolchainMissing, from_wire
 
 pytestmark = pytest.mark.virtual

@@ -20,11 +20,12 @@ import pytest
 from places import ROOT, SUPPORT
 
 from overlap import cli
-from overlap.cluster import by_hand, token_path
+from overlap.cluster import by_hand
 from overlap.cluster.addresses import LABEL
-from overlap.cluster.by_hand import AUTH, single_command, token_of
+from overlap.cluster.by_hand import AUTH, single_command, token_of, token_path
 from overlap.cluster.nodes import code_digest
-from overlap.process import alive, identify, process_tree
+from overlap.process import process_tree
+from overlap.process.process_tree import alive, identify
 
 Command = Callable[..., tuple[int, str, str]]
 TOKEN = "b" * 64

@@ -16,7 +16,8 @@ from overlap.clock import DRIFT, Offset, now
 from overlap.cluster import desk as desk_module
 from overlap.cluster.desk import CALL_S, PACE_LONG_S, PACE_S, PARCEL_BYTES, SHARE, SLOW, Desk, NodeWork, Router, pace_s
 from overlap.cluster.nodes import BEAT_S, SILENT_S, Facts, NodeLost, NodeParcel, NodeReply, NodeSilent
-from sandbox.core import Case, Problem, Program
+from sandbox.core.nouns import Case, Program
+from sandbox.core.problem import Problem
 
 pytestmark = pytest.mark.virtual
 

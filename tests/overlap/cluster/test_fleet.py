@@ -20,13 +20,13 @@ from places import ROOT, SUPPORT
 
 from overlap.clock import now
 from overlap.cluster import fleet as fleet_module
-from overlap.cluster import survey
 from overlap.cluster.agent import CALL_BYTES, Hosted
-from overlap.cluster.fleet import GONE_S, KNOWN_S, NODE_S, FarProcess
+from overlap.cluster.fleet import GONE_S, KNOWN_S, NODE_S, FarProcess, survey
 from overlap.cluster.nodes import BEAT_S, HeadLost, NodeLost
 from overlap.errors import ConfigError, EngineError
-from overlap.placement import NodeDevices
-from overlap.process import ChildProcesses, Peer, RemoteFault
+from overlap.placement.devices import NodeDevices
+from overlap.process.calls import Peer, RemoteFault
+from overlap.process.child_processes import ChildProcesses
 from overlap.weights.copies import piece_digest
 
 FOUND = {"PYTHONPATH": f"{ROOT}{os.pathsep}{SUPPORT}"}

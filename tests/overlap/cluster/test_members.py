@@ -12,7 +12,7 @@ from overlap.clock import now
 from overlap.cluster.members import AGAIN_MAX_S, AGAIN_S, STEADY_S, RayMembers, RayNode
 from overlap.cluster.nodes import NodeRefused, RayNodeInfo, code_digest
 from overlap.cluster.ray_cluster import RayActor
-from overlap.config import Config
+from overlap.config.fields import Config
 from overlap.prepare.seating import cluster_pool
 
 pytestmark = pytest.mark.virtual

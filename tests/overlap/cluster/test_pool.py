@@ -14,7 +14,8 @@ from fake_nodes import PROBLEMS, FakeNode, Run, many, program, sources, takes
 from overlap.clock import now
 from overlap.cluster.nodes import NodeJob, NodeParcel, NodeReply
 from overlap.cluster.pool import ALONE_S, LOST_MAX, TRIES
-from sandbox.core import Case, Problem
+from sandbox.core.nouns import Case
+from sandbox.core.problem import Problem
 from sandbox.errors import CheckerError, SandboxError, ToolchainMissing, to_wire
 
 pytestmark = pytest.mark.virtual

@@ -12,13 +12,16 @@ from fleets import Actor, Cluster, fleet_of
 
 from overlap import pieces
 from overlap.clock import now
-from overlap.cluster import RankSite
 from overlap.cluster.fleet import REST_S
-from overlap.config import ClusterConfig, Config, LearnConfig, RolloutConfig
+from overlap.cluster.sites import RankSite
+from overlap.config.fields import ClusterConfig, Config
+from overlap.config.learn import LearnConfig
+from overlap.config.rollout import RolloutConfig
 from overlap.errors import ClusterLost, LearnerDiedError, LearnerError, RunDirError
 from overlap.pieces import files_in, read_piece, write_piece
-from overlap.placement import place_over
-from overlap.process import ChildProcesses, Peer
+from overlap.placement.node_seats import place_over
+from overlap.process.calls import Peer
+from overlap.process.child_processes import ChildProcesses
 
 CFG = Config(cluster=ClusterConfig("10.0.0.0:6379"), learn=LearnConfig(ranks=2), rollout=RolloutConfig(replicas=1))
 

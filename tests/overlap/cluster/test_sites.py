@@ -14,10 +14,11 @@ from fleets import Cluster, Still, fleet_of, seats
 
 from overlap import pieces
 from overlap.clock import now
-from overlap.cluster import FarSite
 from overlap.cluster.fleet import GONE_S, REST_S
+from overlap.cluster.sites import FarSite
 from overlap.errors import ClusterLost, EngineError
-from overlap.process import ChildProcesses, Peer
+from overlap.process.calls import Peer
+from overlap.process.child_processes import ChildProcesses
 from overlap.weights import pieces as weight_pieces
 from overlap.weights.copies import Piece
 from overlap.weights.pieces import KEPT, Key

@@ -20,7 +20,7 @@ from overlap.commands import doctor
 from overlap.commands.doctor import diagnosis_lines, examine_machine
 from overlap.commands.machine_checks import CHECKS, CPU_RUN_GIB, Diagnosis, MachineCheck
 from overlap.commands.machine_facts import _KILL_S, MachineFacts
-from overlap.config import load_config
+from overlap.config.load import load_config
 
 GIB = 2**30
 CONFIGS = ROOT / "recipes" / "code_rl" / "configs"
@@ -289,8 +289,12 @@ def test_this_machine_is_asked_without_a_mistake(tmp_path: Path) -> None:
 
 
 def test_the_memory_of_the_default_run_is_that_of_its_plan() -> None:
-    from overlap.placement import Devices, ModelShape, PlannedRun, memory_plan, planned_seats
     from overlap.placement.activations import DecoderShape
+    from overlap.placement.devices import Devices
+    from overlap.placement.fit import planned_seats
+    from overlap.placement.memory import memory_plan
+    from overlap.placement.planned_run import PlannedRun
+    from overlap.placement.shapes import ModelShape
 
     decoder = DecoderShape(layers=30, hidden=576, inner=1536, queries=576, keys=192)
     shape = ModelShape(134_500_000, decoder, 49152, 49152 * 576, tied=True)

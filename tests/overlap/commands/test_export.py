@@ -17,9 +17,9 @@ from places import ROOT
 
 import overlap
 from overlap import cli
-from overlap.config import load_config
+from overlap.config.load import load_config
 from overlap.errors import ConfigError
-from overlap.record import LEARNER, RunState, save_state, writing
+from overlap.record.checkpoint import LEARNER, RunState, save_state, writing
 
 pytestmark = pytest.mark.timeout(600)  # each command imports torch and transformers, at times on a busy machine
 
@@ -30,7 +30,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     import torch
     from transformers import AutoModelForCausalLM
 
-    from overlap.policy import make_tiny_policy
+    from overlap.policy.tiny import make_tiny_policy
 
     root = tmp_path_factory.mktemp("trained")
     policy = make_tiny_policy(root / "tiny")
@@ -145,9 +145,10 @@ def test_of_a_state_of_adapters_the_base_with_them_in_it_is_exported_and_they_be
     from peft import PeftModel
     from transformers import AutoModelForCausalLM
 
-    from overlap.config import LearnConfig
+    from overlap.config.learn import LearnConfig
     from overlap.learner.lora import FOLDER, adapt
-    from overlap.policy import make_tiny_policy, policy_digest
+    from overlap.policy.check import policy_digest
+    from overlap.policy.tiny import make_tiny_policy
 
     policy = make_tiny_policy(tmp_path / "tiny")
     settings = [f"model.policy={policy}", "model.dtype=float32", "learn.lora_rank=3"]

@@ -16,12 +16,13 @@ from sessions import Generator, Stage, Tokenizer, Verifier
 
 import overlap
 from overlap import Task, cli
-from overlap.config import Config
+from overlap.config.fields import Config
 from overlap.core import Prompt, Scored, Trajectory
 from overlap.errors import ConfigError
 from overlap.fakes import fake_prompts
 from overlap.prepare.run_inputs import RunInputs
-from overlap.record import Rollouts, read_json_lines
+from overlap.record.json_lines import read_json_lines
+from overlap.record.rollouts import Rollouts
 
 KEPT = ("run.keep_rollouts=true", "run.steps=4", "run.samples=all", "run.trackers=[]")
 
@@ -77,8 +78,8 @@ class Lab:
     def judge(self, ruling: Any) -> Judge:
         """From here on this is the verifier, and there is no engine."""
         made = Judge(ruling)
-        self.patch.setattr("overlap.verify.SandboxVerifier", lambda *a, **k: made)
-        self.patch.setattr("overlap.generate.EngineClient", lambda *a, **k: NoEngine())
+        self.patch.setattr("overlap.verify.verifier.SandboxVerifier", lambda *a, **k: made)
+        self.patch.setattr("overlap.generate.client.EngineClient", lambda *a, **k: NoEngine())
         return made
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 from typing import get_args
 
-from overlap.analysis import EXPORTS
-from overlap.commands import add_commands
+from overlap.analysis.sample_exports import EXPORTS
+from overlap.commands.parsers import add_commands
 from overlap.core import Split
 from overlap.view.show import NEWEST
 from overlap.view.tokens import TOKEN_FIGURES

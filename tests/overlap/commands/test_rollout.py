@@ -14,7 +14,8 @@ from sessions import Generator, Tokenizer, Verifier
 import overlap
 from overlap import cli
 from overlap.commands import standalone
-from overlap.config import Config, load_config
+from overlap.config.fields import Config
+from overlap.config.load import load_config
 from overlap.core import Scored, Trajectory, WeightUpdate
 from overlap.errors import ConfigError, DataError
 from overlap.fakes import fake_prompts
@@ -46,8 +47,8 @@ def fakes(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPa
 
     started.clear()
     monkeypatch.setattr(standalone, "prepare", prepare)
-    monkeypatch.setattr("overlap.generate.EngineClient", lambda *a, **k: _Serving())
-    monkeypatch.setattr("overlap.verify.SandboxVerifier", lambda *a, **k: Verifier())
+    monkeypatch.setattr("overlap.generate.client.EngineClient", lambda *a, **k: _Serving())
+    monkeypatch.setattr("overlap.verify.verifier.SandboxVerifier", lambda *a, **k: Verifier())
 
 
 def test_answers_are_written_with_their_verdicts(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
@@ -194,7 +195,7 @@ def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A file of one problem, and a sandbox that always fails."""
     _Pool.made.clear()
     monkeypatch.setenv("OVERLAP_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr("sandbox.pool.Pool", _Pool)
+    monkeypatch.setattr("sandbox.pool.pool.Pool", _Pool)
     file = tmp_path / "data" / "problems \U0001f600 1.jsonl"
     file.parent.mkdir()
     tests = [{"input": "[1]", "output": "2"}, {"input": "[4]", "output": "5"}]
@@ -236,6 +237,6 @@ def test_what_counts_as_a_stall_is_the_configurations(
             return await asyncio.Future()
 
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("overlap.verify.SandboxVerifier", lambda *a, **k: Stuck())
+    monkeypatch.setattr("overlap.verify.verifier.SandboxVerifier", lambda *a, **k: Stuck())
     assert cli.main([*command, "run.stall_s=0.3"]) == 1
     assert "nothing for 0.3 s" in capsys.readouterr().err

@@ -14,7 +14,7 @@ from places import ROOT
 
 from overlap import cli
 from overlap.commands import starting
-from overlap.policy import make_tiny_policy
+from overlap.policy.tiny import make_tiny_policy
 
 FILES = ["README.md", "config.yaml", "my_task.py", "problems.jsonl", "test_my_task.py"]
 

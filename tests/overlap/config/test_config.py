@@ -10,10 +10,10 @@ from typing import get_args
 
 import pytest
 
-from overlap.config import check_sharing
 from overlap.config.earlier import changes
 from overlap.config.fields import Config, RunConfig
 from overlap.config.load import config_from_dict, load_config
+from overlap.config.rollout import check_sharing
 from overlap.config.rules import MAY_CHANGE
 from overlap.errors import ConfigError
 

@@ -10,9 +10,10 @@ from typing import get_type_hints
 import pytest
 
 from overlap import cli
-from overlap.config import Config, changed_lines, field_lines, load_config
-from overlap.config.docs import field_docs, page
+from overlap.config.docs import changed_lines, field_docs, field_lines, page
+from overlap.config.fields import Config
 from overlap.config.foreign import ADVANTAGES, FOREIGN
+from overlap.config.load import load_config
 from overlap.errors import ConfigError
 
 

@@ -9,8 +9,10 @@ import pytest
 import yaml
 
 from overlap import cli
-from overlap.config import Config, changes, config_from_dict, field_lines, load_config
-from overlap.config.earlier import RETIRED
+from overlap.config.docs import field_lines
+from overlap.config.earlier import RETIRED, changes
+from overlap.config.fields import Config
+from overlap.config.load import config_from_dict, load_config
 from overlap.errors import ConfigError
 
 SECOND: dict[str, tuple[Any, list[str], str]] = {

@@ -7,7 +7,8 @@ from typing import Protocol
 
 import pytest
 
-from overlap.config import import_function, load_config
+from overlap.config.import_path import import_function
+from overlap.config.load import load_config
 from overlap.errors import ConfigError
 
 

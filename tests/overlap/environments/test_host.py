@@ -16,7 +16,7 @@ from overlap.core import Prompt
 from overlap.environments.host import EnvironmentHost, printed_json
 from overlap.environments.scored import EnvironmentFault, Range, Seal, given_reward, scored
 from overlap.errors import RolloutError
-from overlap.record import data_digest
+from overlap.record.digest import data_digest
 
 PROGRAM = """
 import json, os, sys, subprocess, time

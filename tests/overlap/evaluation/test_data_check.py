@@ -13,10 +13,11 @@ from finished_steps import JUDGED
 
 from overlap.core import LeftOut, Probe, Prompt
 from overlap.errors import ConfigError
-from overlap.evaluation import DataReport, check_problems, data_check, recall, remember
+from overlap.evaluation import data_check
+from overlap.evaluation.data_check import DataReport, check_problems, recall, remember
 from overlap.task import Task
 from sandbox import Case, Judgement, Problem, Program, SandboxError, ToolchainMissing, Verdict
-from sandbox.core import CaseResult
+from sandbox.core.nouns import CaseResult
 from sandbox.errors import CheckerError, InvalidProblem
 
 SUM = Problem("sum", "stdio", (Case("1 2", "3"),))

@@ -19,7 +19,7 @@ from overlap.evaluation.evaluate import PassRate, ProblemTally, measure_pass_rat
 from overlap.evaluation.filter import FilterReport, SplitBounds, filter_problems, split_tallies
 from overlap.evaluation.history import row as evaluation_row
 from overlap.fakes import FakeGenerator, FakeVerifier, fake_prompts
-from overlap.record import read_json_lines
+from overlap.record.json_lines import read_json_lines
 
 # --- pass@k ---------------------------------------------------------------------------------------------------
 

@@ -18,14 +18,18 @@ from typing import Any
 import pytest
 from journal import essence
 
-from overlap.config import Config, load_config
+from overlap.config.fields import Config
+from overlap.config.load import load_config
 from overlap.core import Request, Scored, Trajectory
 from overlap.errors import RunDirError
 from overlap.evaluation.evaluate import PassRate, ProblemTally
 from overlap.evaluation.history import RECORD, EvaluationHistory, Evaluator, best_so_far, row
 from overlap.fakes import FakeGenerator, FakeLearner, FakeVerifier, fake_prompts
-from overlap.pipeline import Components, Position, PromptStream, StepResult, overlapped, serial
-from overlap.record import Console, Progress
+from overlap.pipeline.learning import Components, StepResult
+from overlap.pipeline.loop import Position, overlapped, serial
+from overlap.pipeline.prompts import PromptStream
+from overlap.record.logs import Console
+from overlap.record.progress import Progress
 
 HELDOUT = tuple(fake_prompts(6))
 START = Position()

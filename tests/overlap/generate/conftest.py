@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 from engine_stub import CFG, StubEngine
 
-from overlap.generate import EngineClient
+from overlap.generate.client import EngineClient
 from overlap.generate.service import LocalSite
 
 

@@ -11,7 +11,7 @@ from overlap.core import VersionSpan, WeightUpdate
 from overlap.errors import EngineError
 from overlap.generate import client as client_module
 from overlap.generate.client import EngineClient
-from overlap.process import RemoteFault
+from overlap.process.calls import RemoteFault
 
 
 def test_making_a_generator_imports_no_vllm_and_starts_no_thread(tmp_path):

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from engine_stub import CFG, poll, wait_until
 
-from overlap.config import LearnConfig
+from overlap.config.learn import LearnConfig
 from overlap.core import Spoken
 from overlap.errors import ConfigError, EngineError
 from overlap.generate import engine as generate_api
@@ -21,8 +21,10 @@ from overlap.generate import start as generate_start
 from overlap.generate.client import EngineClient
 from overlap.generate.engine import AnswerReader, check_shape
 from overlap.generate.service import EngineSpec, Sampling
-from overlap.placement import Devices, cpu_block_tokens, place
-from overlap.process import shared_memory_names
+from overlap.placement.devices import Devices
+from overlap.placement.engine_memory import cpu_block_tokens
+from overlap.placement.seats import place
+from overlap.process.run_environment import shared_memory_names
 
 
 class Shape:

@@ -7,12 +7,14 @@ from flocks import Flock, request
 from mortal import Mortal
 
 from overlap.clock import run_virtual as run
-from overlap.config import Config, RolloutConfig, RunConfig
+from overlap.config.fields import Config, RunConfig
+from overlap.config.rollout import RolloutConfig
 from overlap.errors import ParityError
 from overlap.fakes import FakeGenerator, FakeLearner, FakeVerifier, fake_prompts
-from overlap.generate import Engines
-from overlap.pipeline import Components, PromptStream, overlapped
-from overlap.pipeline.learning import Learning
+from overlap.generate.engines import Engines
+from overlap.pipeline.learning import Components, Learning
+from overlap.pipeline.loop import overlapped
+from overlap.pipeline.prompts import PromptStream
 
 
 class Fakes(Engines):

@@ -7,7 +7,8 @@ import pytest
 
 from overlap.errors import EngineError
 from overlap.generate.host import EngineHost
-from overlap.process import CANCEL, Pid, RemoteCall, RemoteFault, decode_message, encode_message
+from overlap.process.calls import CANCEL, RemoteCall, RemoteFault, decode_message, encode_message
+from overlap.process.process_tree import Pid
 
 
 class EngineDeadError(Exception):

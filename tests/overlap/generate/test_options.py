@@ -13,17 +13,19 @@ import pytest
 from shapes import SMALL
 
 from overlap import cli
-from overlap.config import changes, load_config
+from overlap.config.earlier import changes
 from overlap.config.learn import ENGINE_RANKS
+from overlap.config.load import load_config
 from overlap.config.rollout import _NO_DRAFT_MODEL
 from overlap.errors import ConfigError
-from overlap.generate import check_options, vllm_source
 from overlap.generate import start as generate_start
+from overlap.generate import vllm_source
 from overlap.generate.client import EngineClient
-from overlap.generate.options import _NOT_ASYNC, _ONLINE, REFUSED
+from overlap.generate.options import _NOT_ASYNC, _ONLINE, REFUSED, check_options
 from overlap.generate.vllm_source import VllmSource
-from overlap.placement import Devices, place
+from overlap.placement.devices import Devices
 from overlap.placement.engine_memory import token_bytes
+from overlap.placement.seats import place
 
 VLLM = VllmSource()
 INSTALLED = VLLM.options()

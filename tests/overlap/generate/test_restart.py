@@ -7,7 +7,7 @@ from flocks import Flock, request, update, with_flock
 from mortal import Mortal, turns
 
 from overlap.errors import ClusterLost, ConfigError, EngineError, EngineLost
-from overlap.generate import Engines
+from overlap.generate.engines import Engines
 
 
 @with_flock()

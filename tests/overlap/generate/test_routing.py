@@ -13,7 +13,7 @@ from mortal import turns
 from overlap.clock import run_virtual as run
 from overlap.core import Request, Trajectory
 from overlap.core.no_process import ProcesslessEngine
-from overlap.generate import Engines
+from overlap.generate.engines import Engines
 
 
 def turn_of(group: int, sample: int, turn: int):

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from overlap.config import load_config
+from overlap.config.load import load_config
 from overlap.core import Prompt, Request
 from overlap.generate.client import EngineClient
 

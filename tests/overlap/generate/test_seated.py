@@ -9,7 +9,8 @@ from engine_stub import CFG
 from overlap.core import WeightUpdate
 from overlap.errors import EngineError
 from overlap.generate.client import EngineClient
-from overlap.placement import Devices, place
+from overlap.placement.devices import Devices
+from overlap.placement.seats import place
 
 
 def two_on(tmp_path, devices):

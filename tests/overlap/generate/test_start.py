@@ -6,10 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from overlap.config import load_config
+from overlap.config.load import load_config
 from overlap.errors import ConfigError
-from overlap.generate import check_parsers
-from overlap.generate.start import engine_environment
+from overlap.generate.start import check_parsers, engine_environment
 
 
 @pytest.fixture

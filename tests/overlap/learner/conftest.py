@@ -7,6 +7,6 @@ import pytest
 
 @pytest.fixture(scope="session")
 def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    from overlap.policy import make_tiny_policy
+    from overlap.policy.tiny import make_tiny_policy
 
     return make_tiny_policy(tmp_path_factory.mktemp("policy"))

@@ -11,10 +11,11 @@ import torch
 from plain_backend import plain_trainer
 from responses import some_groups
 
-from overlap.config import Config, LearnConfig, ModelConfig
+from overlap.config.fields import Config, ModelConfig
+from overlap.config.learn import LearnConfig
 from overlap.learner import arrival
 from overlap.learner.arrival import ArrivalProbe, applied_share
-from overlap.weights import LowRank
+from overlap.weights.full import LowRank
 
 SIZE, RANK = 256, 16
 

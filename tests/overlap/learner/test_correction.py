@@ -9,7 +9,7 @@ from typing import get_type_hints
 import pytest
 import torch
 
-from overlap.config import LearnConfig
+from overlap.config.learn import LearnConfig
 from overlap.config.rules import choices
 from overlap.errors import ConfigError
 from overlap.learner.correction import CORRECTIONS, Sampled, correction

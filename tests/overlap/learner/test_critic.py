@@ -13,7 +13,8 @@ import transformers
 from plain_backend import PlainBackend, plain_trainer
 from responses import response, some_groups
 
-from overlap.config import Config, CriticConfig, LearnConfig, ModelConfig
+from overlap.config.fields import Config, ModelConfig
+from overlap.config.learn import CriticConfig, LearnConfig
 from overlap.errors import ConfigError, LearnerError
 from overlap.learner.critic import ValueHead, load_trunk, read_values
 from overlap.learner.gae import gae

@@ -9,7 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from overlap.config import CriticConfig
+from overlap.config.learn import CriticConfig
 from overlap.learner.correction import Sampled
 from overlap.learner.gae import adaptive_lambda, credit, explained_variance, gae, whitened
 

@@ -8,7 +8,7 @@ import math
 import pytest
 import torch
 
-from overlap.config import CriticConfig, LearnConfig
+from overlap.config.learn import CriticConfig, LearnConfig
 from overlap.learner.correction import Sampled
 from overlap.learner.gae import credit
 from overlap.learner.kl import KL_ESTIMATES, to_go

@@ -9,13 +9,15 @@ from contextlib import nullcontext
 
 import pytest
 
-from overlap.config import Config, LearnConfig, ModelConfig, RolloutConfig
+from overlap.config.fields import Config, ModelConfig
+from overlap.config.learn import LearnConfig
+from overlap.config.rollout import RolloutConfig
 from overlap.core import Batch, Group, Prompt, Request, Scored, Trajectory, VersionSpan
 from overlap.errors import ConfigError, LearnerError, StaleBatchError
 from overlap.learner.learner import ProcessLearner
 from overlap.learner.optimizer import learning_rate
 from overlap.learner.saved_state import LearnerState, check_base, read_state, write_state
-from overlap.policy import policy_digest
+from overlap.policy.check import policy_digest
 
 PROMPT = Prompt("p", (1, 2, 3))
 

@@ -12,14 +12,15 @@ from plain_backend import plain_trainer
 from responses import some_groups
 from safetensors.torch import load_file
 
-from overlap.config import Config, LearnConfig, ModelConfig
+from overlap.config.fields import Config, ModelConfig
+from overlap.config.learn import LearnConfig
 from overlap.errors import ConfigError
 from overlap.learner.lora import FOLDER, adapt, from_state, save_adapter, whole
 from overlap.learner.model import load_policy
 from overlap.learner.trainer import RankTrainer
 from overlap.placement.activations import decoder_shape, trained_parameters
-from overlap.policy import adapted_layers
-from overlap.weights import LowRank, full_tensors
+from overlap.policy.adapted import adapted_layers
+from overlap.weights.full import LowRank, full_tensors
 
 CPU = torch.device("cpu")
 RANK = 4

@@ -8,7 +8,7 @@ import random
 import pytest
 import torch
 
-from overlap.config import LearnConfig
+from overlap.config.learn import LearnConfig
 from overlap.errors import ConfigError
 from overlap.learner.correction import Sampled
 from overlap.learner.loss import token_loss

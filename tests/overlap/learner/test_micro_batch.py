@@ -25,7 +25,7 @@ from overlap.learner.micro_batch import (
     mini_batches,
 )
 from overlap.learner.tensors import to_tensors
-from overlap.process import decode_message, pack_call
+from overlap.process.calls import decode_message, pack_call
 
 PROMPT = Prompt("p", (1, 2, 3))
 

@@ -11,7 +11,7 @@ import transformers
 from checkpoints import edited
 from responses import each_alone, response, some_groups
 
-from overlap.config import LearnConfig
+from overlap.config.learn import LearnConfig
 from overlap.errors import ConfigError
 from overlap.learner.attention import NAME, _attend, _attend_small
 from overlap.learner.micro_batch import PromptGroup, SplitConfig, mini_batches

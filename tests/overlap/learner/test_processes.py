@@ -13,14 +13,16 @@ import pytest
 from engine_stub import wait_until
 from places import ROOT, SUPPORT
 
-from overlap.config import Config, LearnConfig
+from overlap.config.fields import Config
+from overlap.config.learn import LearnConfig
 from overlap.errors import ConfigError, LearnerError, RunDirError
 from overlap.learner import processes
 from overlap.learner.learner import ProcessLearner
 from overlap.learner.processes import RankLife, RankProcesses, rank_environment
 from overlap.learner.spec import RankSpec
-from overlap.placement import Devices, Placement, RankSeat, place
-from overlap.process import Pid, alive, identify
+from overlap.placement.devices import Devices
+from overlap.placement.seats import Placement, RankSeat, place
+from overlap.process.process_tree import Pid, alive, identify
 
 Use = Callable[[RankProcesses], Awaitable[Any]]
 

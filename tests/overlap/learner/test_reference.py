@@ -11,13 +11,14 @@ import transformers
 from plain_backend import plain_trainer
 from responses import response, some_groups
 
-from overlap.config import Config, CriticConfig, LearnConfig, ModelConfig
+from overlap.config.fields import Config, ModelConfig
+from overlap.config.learn import CriticConfig, LearnConfig
 from overlap.errors import ConfigError
 from overlap.learner import model
 from overlap.learner.kl import KL_ESTIMATES
 from overlap.learner.micro_batch import PromptGroup
 from overlap.learner.trainer import RankTrainer
-from overlap.policy import make_tiny_policy
+from overlap.policy.tiny import make_tiny_policy
 
 
 @pytest.fixture(scope="module")

@@ -11,15 +11,15 @@ from typing import Any
 
 import pytest
 
-from overlap.config import Config
+from overlap.config.fields import Config
 from overlap.errors import LearnerDiedError, LearnerError
 from overlap.learner import rendezvous
 from overlap.learner.processes import RankLife, RankProcesses, far_environment
 from overlap.learner.rendezvous import Rendezvous, interface_of, interfaces
 from overlap.learner.site import Here
 from overlap.learner.spec import RankSpec
-from overlap.placement import Placement, RankSeat
-from overlap.process import PackedCall, Peer, decode_message
+from overlap.placement.seats import Placement, RankSeat
+from overlap.process.calls import PackedCall, Peer, decode_message
 
 HERE = "127.0.0.1"
 

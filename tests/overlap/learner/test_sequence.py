@@ -8,7 +8,7 @@ import pytest
 import torch
 from responses import response
 
-from overlap.config import Config
+from overlap.config.fields import Config
 from overlap.errors import ConfigError
 from overlap.learner.attention import packed_attention
 from overlap.learner.micro_batch import MicroBatch, PackedRow

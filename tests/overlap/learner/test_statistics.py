@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from overlap.config import LearnConfig
+from overlap.config.learn import LearnConfig
 from overlap.learner.correction import Sampled
 from overlap.learner.kl import k3
 from overlap.learner.loss import token_loss

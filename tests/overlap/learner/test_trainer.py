@@ -8,7 +8,8 @@ import pytest
 from plain_backend import plain_trainer
 from responses import some_groups
 
-from overlap.config import Config, LearnConfig
+from overlap.config.fields import Config
+from overlap.config.learn import LearnConfig
 from overlap.errors import LearnerError
 from overlap.learner.losses import LOSSES
 from overlap.learner.micro_batch import mini_batches

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from overlap.config import Config
+from overlap.config.fields import Config
 from overlap.learner.zero import backend
 from overlap.learner.zero.checkpoints import _put
 

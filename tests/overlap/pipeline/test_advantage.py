@@ -12,7 +12,7 @@ from group_of import group_of
 from hypothesis import given
 from hypothesis import strategies as st
 
-from overlap.config import LearnConfig
+from overlap.config.learn import LearnConfig
 from overlap.config.rules import choices
 from overlap.errors import ConfigError
 from overlap.pipeline.advantage import ESTIMATORS, complete, estimate, estimator

@@ -7,7 +7,8 @@ import itertools
 import pytest
 from group_of import scored
 
-from overlap.config import Config, load_config
+from overlap.config.fields import Config
+from overlap.config.load import load_config
 from overlap.core import Group, Prompt, Request
 from overlap.errors import EmptyBatchesError
 from overlap.pipeline.assemble import MAX_EMPTY_STEPS, Assembler, empty_batches

@@ -8,7 +8,7 @@ import pytest
 
 from overlap.core import LeftOut, Prompt
 from overlap.errors import ConfigError
-from overlap.pipeline import PromptSplit, check_splits, filter_prompts
+from overlap.pipeline.dataset_filter import PromptSplit, check_splits, filter_prompts
 
 
 def prompt(id: str, tokens: int = 3) -> Prompt:

@@ -9,7 +9,8 @@ import pytest
 from fake_loops import LOOPS, components, config, run_loop
 from group_of import LIMIT, group_of, scored
 
-from overlap.config import LearnConfig, load_config
+from overlap.config.learn import LearnConfig
+from overlap.config.load import load_config
 from overlap.core import Prompt, Request, Scored
 from overlap.errors import ConfigError
 from overlap.fakes import FakeGenerator, FakeVerifier

@@ -12,7 +12,9 @@ from journal import essence
 from overlap.core import Batch, Request, Scored, StepReport, Trajectory, WeightUpdate
 from overlap.errors import EmptyBatchesError, EngineError, LearnerError, ParityError, StageError, StaleBatchError
 from overlap.fakes import FakeGenerator, FakeLearner, FakeVerifier, fake_prompts
-from overlap.pipeline import Components, PromptStream, StepResult, overlapped, serial
+from overlap.pipeline.learning import Components, StepResult
+from overlap.pipeline.loop import overlapped, serial
+from overlap.pipeline.prompts import PromptStream
 
 both_loops = pytest.mark.parametrize("loop", LOOPS)
 

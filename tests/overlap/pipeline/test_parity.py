@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from overlap.config import load_config
+from overlap.config.load import load_config
 from overlap.errors import ParityError
 from overlap.pipeline.parity import check_parity
 

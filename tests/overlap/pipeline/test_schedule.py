@@ -9,9 +9,12 @@ import statistics
 import pytest
 
 from overlap.clock import now, run_virtual
-from overlap.config import load_config
+from overlap.config.load import load_config
 from overlap.fakes import FakeGenerator, FakeLearner, FakeVerifier, fake_prompts
-from overlap.pipeline import Components, PromptStream, StepResult, lookahead, overlapped
+from overlap.pipeline import lookahead
+from overlap.pipeline.learning import Components, StepResult
+from overlap.pipeline.loop import overlapped
+from overlap.pipeline.prompts import PromptStream
 
 GENERATE_S, REWARD_S, LEARN_S = 180.0, 140.0, 120.0
 GROUPS, SAMPLES, WORKERS, STEPS = 16, 4, 8, 24

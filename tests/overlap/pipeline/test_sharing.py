@@ -10,7 +10,8 @@ from fake_loops import LOOPS, components, config, run_loop
 from overlap.core import WeightUpdate
 from overlap.errors import EngineError, LearnerError, StageError
 from overlap.fakes import FakeGenerator, FakeLearner
-from overlap.pipeline import StepResult, overlapped, serial
+from overlap.pipeline.learning import StepResult
+from overlap.pipeline.loop import overlapped, serial
 from overlap.record.metrics import loop_row
 
 WEIGHTS, CACHE, STATES = 2, 9, 6

@@ -10,11 +10,13 @@ import pytest
 from group_of import group_of
 from journal import essence
 
-from overlap.config import Config
+from overlap.config.fields import Config
 from overlap.core import Group, Request
 from overlap.errors import EmptyBatchesError
 from overlap.fakes import FakeGenerator, FakeLearner, FakeVerifier, fake_prompts
-from overlap.pipeline import Components, Position, PromptStream, StepResult, overlapped, serial
+from overlap.pipeline.learning import Components, StepResult
+from overlap.pipeline.loop import Position, overlapped, serial
+from overlap.pipeline.prompts import PromptStream
 from overlap.pipeline.solved import Solved, groups_behind, solves
 
 COUNT = 9

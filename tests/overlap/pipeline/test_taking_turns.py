@@ -14,7 +14,11 @@ from overlap.clock import now, run_virtual
 from overlap.core import Batch, Request, StepReport, WeightUpdate
 from overlap.errors import EngineError, StageError
 from overlap.fakes import FakeGenerator, FakeLearner, FakeVerifier, _rng, fake_prompts
-from overlap.pipeline import Components, Control, Pending, PromptStream, StepResult, overlapped
+from overlap.pipeline.control import Control
+from overlap.pipeline.flow import Pending
+from overlap.pipeline.learning import Components, StepResult
+from overlap.pipeline.loop import overlapped
+from overlap.pipeline.prompts import PromptStream
 
 SHORT_S, LONG_S, LEARN_S, STALL_S = 1.0, 15.0, 50.0, 20.0
 

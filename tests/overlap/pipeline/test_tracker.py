@@ -12,11 +12,15 @@ from group_of import scored
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from overlap.config import Config
+from overlap.config.fields import Config
 from overlap.core import Request, Scored, Trajectory
 from overlap.errors import EmptyBatchesError
 from overlap.fakes import FakeGenerator, FakeLearner, FakeVerifier, fake_prompts
-from overlap.pipeline import Components, Control, Pending, PromptStream, StepResult, overlapped
+from overlap.pipeline.control import Control
+from overlap.pipeline.flow import Pending
+from overlap.pipeline.learning import Components, StepResult
+from overlap.pipeline.loop import overlapped
+from overlap.pipeline.prompts import PromptStream
 from overlap.pipeline.tracker import GroupTracker
 
 HANG = 10_000.0

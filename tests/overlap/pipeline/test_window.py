@@ -7,7 +7,7 @@ import contextlib
 
 import pytest
 
-from overlap.config import load_config
+from overlap.config.load import load_config
 from overlap.pipeline.window import LeaseWindow
 
 pytestmark = pytest.mark.virtual

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from overlap.config import Config
+from overlap.config.fields import Config
 from overlap.errors import ConfigError
-from overlap.placement import devices, devices_here
-from overlap.placement.devices import Devices, listed, physical_cores, torch_has_cuda, visible
+from overlap.placement import devices
+from overlap.placement.devices import Devices, devices_here, listed, physical_cores, torch_has_cuda, visible
 
 GIB = 2**30
 
@@ -137,7 +137,7 @@ def test_one_cpu_of_each_physical_core_counts(tmp_path: Path) -> None:
 
 def test_looking_imports_no_torch() -> None:
     code = (
-        "import sys; from overlap.config import Config; from overlap.placement import place_here\n"
+        "import sys; from overlap.config.fields import Config; from overlap.placement.seats import place_here\n"
         "place_here(Config()); print(sorted({'torch', 'vllm', 'transformers'} & set(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from shapes import SMALL
 
-from overlap.config import load_config
-from overlap.placement import PlannedRun, cpu_kv_bytes
-from overlap.placement.engine_memory import gpu_token_bytes, token_bytes
+from overlap.config.load import load_config
+from overlap.placement.engine_memory import cpu_kv_bytes, gpu_token_bytes, token_bytes
+from overlap.placement.planned_run import PlannedRun
 
 
 @pytest.mark.parametrize(("parts", "possible", "shares"), [(1, True, 1), (2, True, 2), (4, True, 2), (8, False, 2)])

@@ -8,22 +8,16 @@ from pathlib import Path
 import pytest
 from shapes import LARGE, MIDDLE, SMALL
 
-from overlap.config import Config, load_config
+from overlap.config.fields import Config
+from overlap.config.load import load_config
 from overlap.errors import ConfigError
-from overlap.placement import (
-    Devices,
-    MemoryPlan,
-    ModelShape,
-    PlannedRun,
-    check_fit,
-    memory_plan,
-    named_devices,
-    place,
-    planned_seats,
-    sequences_at_once,
-)
+from overlap.placement.devices import Devices
 from overlap.placement.engine_memory import kv_room, kv_tokens
-from overlap.placement.memory import GIB, HOST, MACHINE, PHASES
+from overlap.placement.fit import check_fit, named_devices, planned_seats, sequences_at_once
+from overlap.placement.memory import GIB, HOST, MACHINE, PHASES, MemoryPlan, memory_plan
+from overlap.placement.planned_run import PlannedRun
+from overlap.placement.seats import place
+from overlap.placement.shapes import ModelShape
 
 CONFIGS = Path(__file__).parents[3] / "recipes" / "code_rl" / "configs"
 FORMER = ["rollout.replicas=1", "rollout.gpu_memory=0.8", "learn.offload=none"]

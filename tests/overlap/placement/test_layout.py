@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from overlap.placement import ModelShape
 from overlap.placement.activations import DecoderShape, activation_bytes
 from overlap.placement.learner import BUCKET, CHUNK, CHUNKS, GATHER, LIVE, LOGITS, SUB_GROUP, Trained
+from overlap.placement.shapes import ModelShape
 
 N, TABLE = 4 * 10**9, 6 * 10**8  # parameters, and those of the output layer: more than a bucket
 DECODER = DecoderShape(layers=10, hidden=4000, inner=10_000, queries=4000, keys=1000)

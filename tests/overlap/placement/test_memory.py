@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from shapes import LARGE, SMALL
 
-from overlap.config import load_config
+from overlap.config.load import load_config
 from overlap.placement.activations import activation_bytes, trained_parameters
 from overlap.placement.engine_memory import ASLEEP, WORKSPACE, kv_room, token_bytes
 from overlap.placement.memory import (

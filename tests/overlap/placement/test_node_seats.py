@@ -8,21 +8,13 @@ import pytest
 from hardware import GIB, config, cpus, gpus
 from shapes import SMALL
 
-from overlap.config import Config
+from overlap.config.fields import Config
 from overlap.errors import ConfigError
-from overlap.placement import (
-    Devices,
-    NodeDevices,
-    PlannedRun,
-    check_nodes,
-    fits_on,
-    memory_plan,
-    moved_seat,
-    nodes_line,
-    place,
-    place_over,
-    seats_over,
-)
+from overlap.placement.devices import Devices, NodeDevices
+from overlap.placement.memory import memory_plan
+from overlap.placement.node_seats import check_nodes, fits_on, moved_seat, nodes_line, place_over, seats_over
+from overlap.placement.planned_run import PlannedRun
+from overlap.placement.seats import place
 
 
 def refused(cfg: Config, nodes: list[NodeDevices], **parts: bool) -> str:

@@ -9,18 +9,13 @@ import pytest
 from hardware import GIB, cpus, gpus
 from shapes import SMALL
 
-from overlap.config import Config
+from overlap.config.fields import Config
 from overlap.errors import ConfigError
-from overlap.placement import (
-    PlannedRun,
-    check_nodes,
-    memory_plan,
-    place,
-    place_over,
-    ranks_line,
-    reseated,
-    seats_over,
-)
+from overlap.placement.memory import memory_plan
+from overlap.placement.node_seats import check_nodes, place_over, ranks_line, seats_over
+from overlap.placement.planned_run import PlannedRun
+from overlap.placement.rank_placement import reseated
+from overlap.placement.seats import place
 
 
 def config(ranks: int, replicas: int = 1, parallel: int = 1) -> Config:

@@ -12,10 +12,10 @@ import pytest
 from hardware import config
 from places import ROOT, SUPPORT
 
-from overlap.config import Config
+from overlap.config.fields import Config
 from overlap.errors import ConfigError
-from overlap.placement import Devices, Placement, check_environment, place, place_here
-from overlap.placement.seats import check_shared_memory
+from overlap.placement.devices import Devices
+from overlap.placement.seats import Placement, check_environment, check_shared_memory, place, place_here
 
 TABLE = [
     # devices, tensor_parallel, replicas, ranks, weight_backend → backend, engines' devices, ranks' devices
@@ -262,8 +262,9 @@ def test_several_gpus_need_more_shared_memory_than_a_container_has_by_default(pl
 
 def test_the_shared_memory_of_a_container_is_what_is_mounted_there() -> None:
     """In a mount namespace, with 64 MB in the place of /dev/shm."""
-    code = "from hardware import config; from overlap.placement import *; import os\n"
-    code += "from overlap.placement.seats import check_shared_memory\n"
+    code = "from hardware import config\n"
+    code += "from overlap.placement.devices import Devices, devices_here\n"
+    code += "from overlap.placement.seats import check_shared_memory, place\n"
     code += "check_shared_memory(place(config(2, 0, 8), Devices.gpus(8)), devices_here('cpu'))"
     mount = "mount -t tmpfs -o size=64m tmpfs /dev/shm && exec "
     command = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", f'{mount} "$@"', "sh"]

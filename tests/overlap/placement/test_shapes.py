@@ -9,7 +9,7 @@ import pytest
 from shapes import LARGE, R1_DISTILL_14B, SMALL
 
 from overlap.errors import ConfigError
-from overlap.placement import read_shape, shape_of
+from overlap.placement.shapes import read_shape, shape_of
 
 
 def test_parameters_follow_from_the_configuration():

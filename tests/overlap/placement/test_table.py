@@ -4,19 +4,12 @@ from __future__ import annotations
 
 from shapes import LARGE, SMALL
 
-from overlap.config import load_config
-from overlap.placement import (
-    Devices,
-    PlannedRun,
-    cache_line,
-    memory_line,
-    memory_plan,
-    memory_table,
-    named_devices,
-    planned_seats,
-    seats_line,
-)
-from overlap.placement.memory import MemoryPlan, Use
+from overlap.config.load import load_config
+from overlap.placement.devices import Devices
+from overlap.placement.fit import named_devices, planned_seats
+from overlap.placement.memory import MemoryPlan, Use, memory_plan
+from overlap.placement.planned_run import PlannedRun
+from overlap.placement.table import cache_line, memory_line, memory_table, seats_line
 
 GIB = 2**30
 

@@ -17,9 +17,10 @@ from places import ROOT
 
 from overlap.atomic import partial_path
 from overlap.errors import ConfigError
-from overlap.policy import make_tiny_policy, policy_digest
 from overlap.policy import resolve as policy
+from overlap.policy.check import policy_digest
 from overlap.policy.resolve import DEFAULT_POLICY, policies_dir, resolve_config, resolve_policy
+from overlap.policy.tiny import make_tiny_policy
 
 
 @pytest.fixture(scope="session")

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from chats import Letters
 
-from overlap.config import load_config
+from overlap.config.load import load_config
 from overlap.core import Prompt
 from overlap.errors import ConfigError
 from overlap.prepare.agent_command import check_agent

@@ -8,11 +8,12 @@ from types import SimpleNamespace
 
 import pytest
 
-from overlap.config import load_config
+from overlap.config.load import load_config
 from overlap.core import KEPT_BYTES
 from overlap.errors import ConfigError
-from overlap.placement import ModelShape, PlannedRun
 from overlap.placement.activations import DecoderShape
+from overlap.placement.planned_run import PlannedRun
+from overlap.placement.shapes import ModelShape
 from overlap.prepare.disk import DiskPlan, disk_plan
 
 GIB = 2**30

@@ -11,14 +11,17 @@ from typing import Any
 import pytest
 from chats import Letters
 
-from overlap.config import load_config
+from overlap.config.load import load_config
 from overlap.errors import ConfigError
-from overlap.placement import ModelShape, PlannedRun, Seats, memory_plan, memory_table
 from overlap.placement.activations import DecoderShape
-from overlap.prepare import plan, plan_lines
-from overlap.prepare.plan import episode_lines
+from overlap.placement.memory import memory_plan
+from overlap.placement.planned_run import PlannedRun, Seats
+from overlap.placement.shapes import ModelShape
+from overlap.placement.table import memory_table
+from overlap.prepare import plan
+from overlap.prepare.plan import episode_lines, plan_lines
 from overlap.prepare.run_inputs import RunInputs
-from overlap.record import Rollouts
+from overlap.record.rollouts import Rollouts
 
 SMOLLM2 = ModelShape(
     134_500_000, DecoderShape(layers=30, hidden=576, inner=1536, queries=576, keys=192), 49152, 49152 * 576, tied=True

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from overlap.config import load_config
+from overlap.config.load import load_config
 from overlap.errors import ConfigError
 from overlap.fakes import fake_prompts
-from overlap.policy import make_tiny_policy
+from overlap.policy.tiny import make_tiny_policy
 from overlap.prepare.plan import memory_inputs
 from overlap.prepare.run_inputs import prepare
 from overlap.task import Task

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from overlap.config import load_config
+from overlap.config.load import load_config
 from overlap.errors import ConfigError
 from overlap.fakes import fake_prompts
 from overlap.prepare.run_inputs import prepare
@@ -25,7 +25,7 @@ class TrainOnly(Task):
 
 @pytest.fixture(autouse=True)
 def no_policy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("overlap.policy.resolve_policy", lambda name: tmp_path)
+    monkeypatch.setattr("overlap.policy.resolve.resolve_policy", lambda name: tmp_path)
     monkeypatch.setattr("overlap.prepare.run_inputs.load_tokenizer", lambda policy: None)
 
 
@@ -56,7 +56,7 @@ def checkpoints(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, To
             raise ConfigError("model.policy", name, "no such directory")
         return tmp_path / name
 
-    monkeypatch.setattr("overlap.policy.resolve_policy", resolve)
+    monkeypatch.setattr("overlap.policy.resolve.resolve_policy", resolve)
     monkeypatch.setattr("overlap.prepare.run_inputs.load_tokenizer", lambda policy: known[policy.name])
     return known
 

@@ -10,9 +10,15 @@ import pytest
 from hardware import GIB, cpus
 from shapes import SMALL
 
-from overlap.config import ClusterConfig, Config, LearnConfig, ModelConfig, RolloutConfig, RunConfig
+from overlap.config.fields import ClusterConfig, Config, ModelConfig, RunConfig
+from overlap.config.learn import LearnConfig
+from overlap.config.rollout import RolloutConfig
 from overlap.errors import ConfigError
-from overlap.placement import Devices, NodeDevices, PlannedRun, place_here, seats_over, sequences_at_once
+from overlap.placement.devices import Devices, NodeDevices
+from overlap.placement.fit import sequences_at_once
+from overlap.placement.node_seats import seats_over
+from overlap.placement.planned_run import PlannedRun
+from overlap.placement.seats import place_here
 from overlap.prepare import seating as spread
 from overlap.prepare.seating import seat
 
@@ -34,7 +40,7 @@ def nodes(monkeypatch: pytest.MonkeyPatch) -> list[NodeDevices]:
 
 def test_without_a_cluster_all_is_on_this_machine_and_ray_is_not_imported() -> None:
     code = (
-        "import sys; from overlap.config import Config, RunConfig; from overlap.prepare.seating import seat\n"
+        "import sys; from overlap.config.fields import Config, RunConfig; from overlap.prepare.seating import seat\n"
         "seated = seat(Config(run=RunConfig(device='cpu')))\n"
         "import overlap.run.parts, overlap.run.training, overlap.commands.answering\n"
         "print(seated.lines(), seated.placement.nodes, 'ray' in sys.modules, 'overlap.cluster' in sys.modules)"

@@ -6,7 +6,7 @@ import signal
 import socket
 import sys
 
-from overlap.process import CANCEL, RemoteCall, RemoteFault, RemoteReply, encode_message, read_message
+from overlap.process.calls import CANCEL, RemoteCall, RemoteFault, RemoteReply, encode_message, read_message
 
 hanging = taken_back = 0
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 from starting import known
 
-from overlap.process import Pid
+from overlap.process.process_tree import Pid
 
 
 @pytest.fixture

@@ -15,20 +15,10 @@ import pytest
 from places import ROOT
 
 from overlap.errors import EngineError
-from overlap.process import (
-    ChildProcesses,
-    Peer,
-    RemoteCall,
-    RemoteFault,
-    alive,
-    encode_message,
-    identify,
-    is_vague,
-    log_hint,
-    receive_message,
-    run_name,
-    shared_memory_names,
-)
+from overlap.process.calls import Peer, RemoteCall, RemoteFault, encode_message, receive_message
+from overlap.process.child_processes import ChildProcesses, is_vague, log_hint
+from overlap.process.process_tree import alive, identify
+from overlap.process.run_environment import run_name, shared_memory_names
 
 PAUSE = "import signal; signal.pause()"
 
@@ -113,7 +103,7 @@ async def test_closing_kills_also_what_was_stopped_or_left_its_parent_and_remove
     code = (
         "import os, subprocess, sys, time\n"
         "from multiprocessing.shared_memory import SharedMemory\n"
-        "from overlap.process import name_shared\n"
+        "from overlap.process.run_environment import name_shared\n"
         "name_shared(os.environ['OVERLAP_LIFE'])\n"
         "memory = SharedMemory(create=True, size=64)\n"
         "child = subprocess.Popen([sys.executable, '-c', 'import signal; signal.pause()'], start_new_session=True)\n"

@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 from places import ROOT
 
-from overlap.process import handle_interrupts, import_whole
+from overlap.process.interrupts import handle_interrupts, import_whole
 
 HEAD = """
 import asyncio, signal, sys, time
-from overlap.process import exit_code, handle_interrupts
+from overlap.process.interrupts import exit_code, handle_interrupts
 
 def ready(text):
     print(text, flush=True)

@@ -119,7 +119,7 @@ signal.pause()
 def test_a_bound_process_that_leaves_while_its_watching_thread_kills_leaves_no_stopped_child() -> None:
     child = f"""{CHILD}
 import subprocess, threading
-from overlap.process import process_tree, leave
+from overlap.process import process_tree; from overlap.process.process_tree import leave
 stopped, send = threading.Event(), process_tree._send
 def send_and_stand_still(fd, number):
     send(fd, number)
@@ -142,7 +142,7 @@ subprocess.run([sys.executable, '-c', {child!r}, str(os.getpid())], stdin=subpro
 
 
 def test_leaving_ends_with_the_code_and_ends_the_children_though_the_parent_lives() -> None:
-    child = f"{CHILD} import subprocess; from overlap.process import leave;"
+    child = f"{CHILD} import subprocess; from overlap.process.process_tree import leave;"
     child += " print(subprocess.Popen(['sleep', '600'], stdout=2).pid, flush=True); leave(3)"
     left = subprocess.run([sys.executable, "-c", child, str(os.getpid())], cwd=ROOT, stdout=-1, timeout=SOON_S)
     assert left.returncode == 3

@@ -123,7 +123,7 @@ code = '''
 import sys
 import tempfile
 from multiprocessing import get_context, resource_tracker, shared_memory
-from overlap.process import name_shared
+from overlap.process.run_environment import name_shared
 name_shared(sys.argv[1] + "-a1")
 memory, lock = shared_memory.SharedMemory(create=True, size=64), get_context("spawn").Lock()
 print(resource_tracker._resource_tracker._pid, flush=True)
@@ -301,7 +301,7 @@ def test_a_tree_in_which_something_still_writes_is_removed_when_that_has_ended(
         if next(writes, None) is not None:  # a program of an agent, whose subreaper has not ended it yet
             busy.mkdir()
 
-    monkeypatch.setattr("sandbox.kernel.remove_tree", remove)
+    monkeypatch.setattr("sandbox.kernel.clear.remove_tree", remove)
     busy.mkdir()
     assert sweep_run({str(busy)}, MINE, None) == Swept()
     assert not busy.exists()

@@ -14,7 +14,7 @@ from typing import TypeGuard
 import pytest
 from places import ROOT
 
-from overlap.process import child_environment, run_name
+from overlap.process.run_environment import child_environment, run_name
 
 LOADING = "overlap/learner/zero/loading.py"
 STARTS = 200

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from overlap import cli
-from overlap.record import closing_lines
+from overlap.record.closing import closing_lines
 from overlap.record.report import summary
 
 ROWS = [{"step": k, "reward/mean": k / 10, "time/step_s": 10.0} for k in range(1, 11)]

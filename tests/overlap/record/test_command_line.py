@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from overlap.record import RunDir
 from overlap.record.command_line import command_line, masked
 from overlap.record.ownership import read_history
+from overlap.record.rundir import RunDir
 
 
 @pytest.mark.parametrize(

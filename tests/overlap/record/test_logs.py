@@ -22,7 +22,7 @@ def run(code: str, log: Path, **options) -> subprocess.CompletedProcess[str]:
     head = f"""
         import ctypes, logging, os, sys, warnings
         from pathlib import Path
-        from overlap.record import Console, guest, quiet
+        from overlap.record.logs import Console, guest, quiet
         log = Path({str(log)!r})
     """
     program = textwrap.dedent(head) + textwrap.dedent(code)

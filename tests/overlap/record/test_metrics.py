@@ -17,12 +17,14 @@ from overlap.core import ClusterFigures, NodeFigures, StepReport, Used
 from overlap.evaluation.evaluate import PassRate, ProblemTally
 from overlap.evaluation.history import EvaluationHistory
 from overlap.evaluation.history import row as evaluation_row
-from overlap.pipeline import DROP_REASONS, LoopState, StepResult
+from overlap.pipeline.control import LoopState
+from overlap.pipeline.group import DROP_REASONS
+from overlap.pipeline.learning import StepResult
 from overlap.record import metrics
 from overlap.record.looplag import Lag
 from overlap.record.metrics import WORST, episode_row, node_row, read_steps, step_row, worst_nodes_line
 from overlap.record.timing import result_timing
-from sandbox.core import Verdict
+from sandbox.core.nouns import Verdict
 
 LOOP = LoopState(3, 2, 1, 8, 16, 0.5, 2.5, 9.0)
 

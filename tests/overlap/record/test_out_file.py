@@ -10,7 +10,7 @@ from made_run import made_run
 
 from overlap import cli
 from overlap.errors import ConfigError
-from overlap.record import OutFile
+from overlap.record.out_file import OutFile
 
 
 def test_a_pipe_gets_what_is_written_if_somebody_reads_it(tmp_path: Path) -> None:

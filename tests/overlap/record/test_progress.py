@@ -34,8 +34,8 @@ ROW = {
 PROGRAM = textwrap.dedent(f"""
     import sys
     from pathlib import Path
-    from overlap.record import quiet
-    from overlap.record import Progress, banner
+    from overlap.record.logs import quiet
+    from overlap.record.progress import Progress, banner
     with quiet(Path(sys.argv[1])) as console:
         banner(console, "overlap-rl", [("policy", "tiny"), ("steps", "3")])
         with Progress(console, 3) as progress:

@@ -14,7 +14,7 @@ from finished_steps import result
 from sessions import Stage, play
 
 from overlap.core import ClusterFigures, NodeFigures
-from overlap.pipeline import StepResult
+from overlap.pipeline.learning import StepResult
 from overlap.record import recorder as module
 from overlap.record.json_lines import read_json_lines
 from overlap.record.logs import Console

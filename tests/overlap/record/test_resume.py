@@ -10,9 +10,10 @@ import pytest
 import yaml
 from finished_steps import group, result, scored
 
-from overlap.analysis import SampleFile
+from overlap.analysis.sample_file import SampleFile
 from overlap.atomic import former_path, partial_path
-from overlap.config import Config, load_config
+from overlap.config.fields import Config
+from overlap.config.load import load_config
 from overlap.core import Prompt
 from overlap.errors import ConfigError
 from overlap.record.checkpoint import RunState, save_state, writing

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from finished_steps import awkward, given_up
 
-from overlap.config import Config
+from overlap.config.fields import Config
 from overlap.core import Batch, Group, Scored
 from overlap.errors import ConfigError
-from overlap.record import RunState
+from overlap.record.checkpoint import RunState
 from overlap.record.rollouts import Rollouts, write_rollouts
 from overlap.record.rundir import RunDir
 

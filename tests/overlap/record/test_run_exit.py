@@ -8,7 +8,7 @@ import pytest
 from places import ROOT
 
 from overlap.errors import StoppedError
-from overlap.record import RunExit
+from overlap.record.run_exit import RunExit
 from overlap.run.restarts import reason_of
 
 TOLD = [member for member in RunExit if member is not RunExit.NOT_BEGUN]

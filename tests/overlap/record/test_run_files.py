@@ -9,9 +9,9 @@ import pytest
 from places import ROOT
 from sessions import Stage, play
 
-from overlap.record import RunDir
 from overlap.record.ownership import holds_run
 from overlap.record.run_files import RunFile, exported_policy, is_run_file
+from overlap.record.rundir import RunDir
 
 EVERYTHING = ("run.keep_rollouts=true", "run.save_every=1", "run.eval_samples=2", "run.eval_every=2")
 

@@ -13,7 +13,7 @@ import pytest
 import yaml
 from finished_steps import group, result, scored
 
-from overlap.config import Config
+from overlap.config.fields import Config
 from overlap.core import Batch, Prompt
 from overlap.record.json_lines import read_json_lines
 from overlap.record.rundir import RunDir

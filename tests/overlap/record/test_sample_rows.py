@@ -14,12 +14,14 @@ from finished_steps import JUDGED, group, scored
 from generated_samples import generated_sample
 from places import ROOT
 
-from overlap.analysis import unpacked_floats, unpacked_ints
+from overlap.analysis.row_shapes import unpacked_floats, unpacked_ints
 from overlap.analysis.sample_file import BULK
 from overlap.core import Prompt, Scored, Used
 from overlap.record.case_rows import FAILED, FAILED_CHARS, OTHER_CHARS, TESTS
 from overlap.record.sample_rows import LOG_CHARS, SampleNotes, SampleRows, notes_of_group
-from sandbox.core import Case, CaseResult, Excerpt, Problem, Program, Verdict
+from sandbox.core.excerpt import Excerpt
+from sandbox.core.nouns import Case, CaseResult, Program, Verdict
+from sandbox.core.problem import Problem
 
 PROBLEM = Problem("p", "stdio", (Case("1 2", "3"), Case("2 2", "4"), Case("9", "9")))
 HEAD = (

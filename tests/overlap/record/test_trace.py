@@ -15,7 +15,7 @@ from finished_steps import group, result, scored
 
 from overlap.core import ClusterFigures, NodeFigures, StepReport
 from overlap.errors import RunDirError
-from overlap.pipeline import LoopState
+from overlap.pipeline.control import LoopState
 from overlap.record import trace, trace_file
 from overlap.record.trace import Tracer
 from overlap.record.trace_file import STAGES

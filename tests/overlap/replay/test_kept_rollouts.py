@@ -18,12 +18,14 @@ from sessions import Episodic, Generator, Stage, Tokenizer, Verifier
 
 import overlap
 from overlap import cli
-from overlap.config import Config
+from overlap.config.fields import Config
 from overlap.core import Batch, Request, WeightUpdate
 from overlap.errors import ConfigError
 from overlap.fakes import fake_prompts
 from overlap.prepare.run_inputs import RunInputs
-from overlap.record import Rollouts, data_digest, read_json_lines
+from overlap.record.digest import data_digest
+from overlap.record.json_lines import read_json_lines
+from overlap.record.rollouts import Rollouts
 from overlap.replay.kept_rollouts import SavedGenerator, SavedVerifier, check_rollouts
 
 BOOTSTRAP = ("learn.advantage=gae", "learn.truncated=bootstrap", "rollout.samples_per_group=1")
@@ -80,7 +82,7 @@ class Lab:
         return [_whole(batch) for batch in made.learner.batches]
 
     def no_doors(self) -> None:
-        for door in ("overlap.generate.EngineClient", "overlap.verify.SandboxVerifier"):
+        for door in ("overlap.generate.client.EngineClient", "overlap.verify.verifier.SandboxVerifier"):
             self.patch.setattr(door, None)
 
 
@@ -260,7 +262,7 @@ class _Serving(Generator):
 
 def test_samples_of_a_rollout_alone_are_learned_from(lab: Lab, capsys: pytest.CaptureFixture) -> None:
     made, lab.source = lab.staged("run.steps=1"), lab.folder / "kept.jsonl"
-    lab.patch.setattr("overlap.generate.EngineClient", lambda *a, **k: _Serving())
+    lab.patch.setattr("overlap.generate.client.EngineClient", lambda *a, **k: _Serving())
     sizes = ["rollout.samples_per_group=4", "rollout.groups_per_step=2", "run.seed=5"]
     for _ in range(2):  # what the same command wrote may be written over
         assert cli.main(["rollout", "--split", "train", "--limit", "4", "--rollouts", str(lab.source), *sizes]) == 0

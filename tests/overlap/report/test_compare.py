@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from overlap.analysis import RunData
+from overlap.analysis.run_data import RunData
 from overlap.report.compare import paired_tests
 from overlap.report.problem_map import pass_rate_map
 

@@ -12,8 +12,8 @@ import pytest
 from sessions import Learner, Stage, play
 
 from overlap.errors import LearnerError, OverlapError, StageError, StoppedError
-from overlap.record import read_json_lines
 from overlap.record.checkpoint import complete_checkpoints
+from overlap.record.json_lines import read_json_lines
 from overlap.run import control as module
 from overlap.run.control import COMMANDS, RunControl
 from overlap.run.control_socket import ask, listening

@@ -14,7 +14,7 @@ import pytest
 from places import ROOT
 
 import overlap
-from overlap.config import load_config
+from overlap.config.load import load_config
 from overlap.errors import ConfigError, OverlapError, StoppedError
 from overlap.run import handle
 from overlap.run.control import RunControl
@@ -145,7 +145,7 @@ HEAD = """
 import asyncio, signal, sys, threading
 import overlap
 from overlap.run import handle
-from overlap.config import load_config
+from overlap.config.load import load_config
 
 signal.signal(signal.SIGINT, signal.default_int_handler)
 ended = threading.Event()

@@ -14,7 +14,7 @@ import pytest
 from sessions import Stage, Tokenizer
 
 import overlap
-from overlap.config import Config
+from overlap.config.fields import Config
 from overlap.errors import LearnerError
 from overlap.fakes import fake_prompts
 from overlap.prepare.run_inputs import RunInputs

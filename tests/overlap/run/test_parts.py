@@ -9,10 +9,14 @@ from typing import Any
 
 import pytest
 
-from overlap.cluster import FarSite, RankSite
-from overlap.config import ClusterConfig, Config, LearnConfig, RolloutConfig
+from overlap.cluster.sites import FarSite, RankSite
+from overlap.config.fields import ClusterConfig, Config
+from overlap.config.learn import LearnConfig
+from overlap.config.rollout import RolloutConfig
 from overlap.fakes import FakeGenerator
-from overlap.placement import Devices, EngineSeat, NodeDevices, Placement, RankSeat, place, place_over
+from overlap.placement.devices import Devices, NodeDevices
+from overlap.placement.node_seats import place_over
+from overlap.placement.seats import EngineSeat, Placement, RankSeat, place
 from overlap.run.parts import PartFactory, before_starts, bound_cores
 
 
@@ -25,7 +29,7 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
         asked.append(how)
         return SimpleNamespace()
 
-    monkeypatch.setattr("overlap.generate.EngineClient", engine)
+    monkeypatch.setattr("overlap.generate.client.EngineClient", engine)
     return asked
 
 

@@ -14,7 +14,7 @@ from sessions import Generator, Learner, Stage, Verifier, assert_one_run, interr
 
 from overlap.core import Batch, WeightUpdate
 from overlap.errors import EngineError, LearnerDiedError, LearnerError, StageError, StoppedError
-from overlap.record import final_table
+from overlap.record.progress import final_table
 from overlap.run import restarts
 from overlap.run.session import TrainingSession
 
@@ -29,9 +29,9 @@ class Troupe:
         self.learners: list[Learner] = []
         self.engines: list[Generator] = []
         self._dies = dies
-        monkeypatch.setattr("overlap.generate.EngineClient", self._engine)
-        monkeypatch.setattr("overlap.verify.SandboxVerifier", lambda *a, **k: Verifier(seed=1))
-        monkeypatch.setattr("overlap.learner.ProcessLearner", self._learner)
+        monkeypatch.setattr("overlap.generate.client.EngineClient", self._engine)
+        monkeypatch.setattr("overlap.verify.verifier.SandboxVerifier", lambda *a, **k: Verifier(seed=1))
+        monkeypatch.setattr("overlap.learner.learner.ProcessLearner", self._learner)
         monkeypatch.setattr(restarts, "PAUSE_S", 0.001)
 
     def _engine(self, *args: Any, **kwargs: Any) -> Generator:

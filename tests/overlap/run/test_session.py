@@ -16,9 +16,12 @@ from sessions import Episodic, Generator, Stage, Verifier, assert_one_run, inter
 from overlap.atomic import partial_path
 from overlap.core import WeightUpdate
 from overlap.errors import EngineError, LearnerError, RunDirError, StageError
-from overlap.placement import Devices, EngineSeat, Placement
-from overlap.record import final_table, read_json_lines, write_picture
+from overlap.placement.devices import Devices
+from overlap.placement.seats import EngineSeat, Placement
+from overlap.record.json_lines import read_json_lines
 from overlap.record.ownership import check_run_dir_free
+from overlap.record.picture import write_picture
+from overlap.record.progress import final_table
 from overlap.run import save_policy as keeping
 from overlap.run.session import TrainingSession
 
@@ -87,8 +90,8 @@ def test_engine_and_learner_sit_where_the_run_was_placed(stage: Make, monkeypatc
         seats.append(placement)
         return made.learner
 
-    monkeypatch.setattr("overlap.generate.EngineClient", engine)
-    monkeypatch.setattr("overlap.learner.ProcessLearner", learner)
+    monkeypatch.setattr("overlap.generate.client.EngineClient", engine)
+    monkeypatch.setattr("overlap.learner.learner.ProcessLearner", learner)
     session = made.session()
     session.placement = Placement(engines=(EngineSeat(0, seed=7),))
     play(session)
@@ -102,7 +105,9 @@ def test_a_run_with_two_engines_has_the_figures_of_one(
     one = read_json_lines(session.run.metrics)
     made, engines = stage("rollout.replicas=2", f"run.dir={tmp_path / 'two'}"), list[Generator]()
     monkeypatch.setattr("overlap.placement.seats.devices_here", lambda wanted: Devices(cores=(0, 1)))
-    monkeypatch.setattr("overlap.generate.EngineClient", lambda *_, **__: engines.append(Generator()) or engines[-1])
+    monkeypatch.setattr(
+        "overlap.generate.client.EngineClient", lambda *_, **__: engines.append(Generator()) or engines[-1]
+    )
     session = made.session()
     assert play(session)["exit"] == "finished"
     rows = read_json_lines(session.run.metrics)
@@ -167,7 +172,7 @@ def test_the_figures_say_how_long_generation_stood_still_for_dead_engines(
         made.learner.on_step = lambda batch: on_recovered(21.5) if batch.step == 2 else None
         return makes[0]()
 
-    monkeypatch.setattr("overlap.generate.Engines", dies_once)
+    monkeypatch.setattr("overlap.generate.engines.Engines", dies_once)
     session = made.session()
     assert play(session)["engine_outages_s"] == [21.5]
     assert written(session)["engine_outages_s"] == [21.5]

@@ -15,7 +15,10 @@ from sessions import Stage, Verifier, interrupt, play
 from overlap.core import Scored, Trajectory
 from overlap.errors import StageError
 from overlap.fakes import fake_prompts
-from overlap.record import RunSummary, final_table, read_json_lines, read_steps
+from overlap.record.json_lines import read_json_lines
+from overlap.record.metrics import read_steps
+from overlap.record.progress import final_table
+from overlap.record.run_summary import RunSummary
 from overlap.run.session import TrainingSession
 
 EVALUATED = ("run.eval_samples=4", "run.eval_every=2", "run.save_every=1")
@@ -109,7 +112,7 @@ def test_ctrl_c_during_an_evaluation_keeps_policy_and_best(tmp_path: Path, monke
                 await asyncio.Event().wait()
             return await super().score(trajectory)
 
-    monkeypatch.setattr("overlap.verify.SandboxVerifier", lambda *a, **k: Stuck())
+    monkeypatch.setattr("overlap.verify.verifier.SandboxVerifier", lambda *a, **k: Stuck())
     with pytest.raises(asyncio.CancelledError):
         play(session)
     figures = session.summarize(1.0)
@@ -182,6 +185,6 @@ def test_what_counts_as_a_stall_is_the_runs(tmp_path: Path, monkeypatch: pytest.
         async def score(self, trajectory: Trajectory) -> Scored:
             return await asyncio.Future()
 
-    monkeypatch.setattr("overlap.verify.SandboxVerifier", lambda *a, **k: Stuck())
+    monkeypatch.setattr("overlap.verify.verifier.SandboxVerifier", lambda *a, **k: Stuck())
     with pytest.raises(StageError, match=r"nothing for 0\.5 s"):
         play(session)

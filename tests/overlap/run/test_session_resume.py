@@ -23,10 +23,10 @@ from wide import wide
 
 from overlap.core import Batch, Request, Scored, StepReport, Trajectory
 from overlap.fakes import fake_prompts
-from overlap.pipeline import PromptStream
-from overlap.record import read_json_lines
+from overlap.pipeline.prompts import PromptStream
 from overlap.record.carryover import save_carryover
 from overlap.record.checkpoint import complete_checkpoints, path_of
+from overlap.record.json_lines import read_json_lines
 from overlap.run.session import TrainingSession
 from overlap.run.step_log import StepLog
 

@@ -16,14 +16,16 @@ import pytest
 from sessions import Stage, Tokenizer
 
 import overlap
-from overlap.config import Config, load_config
+from overlap.config.fields import Config
+from overlap.config.load import load_config
 from overlap.errors import ConfigError, RunDirError, StoppedError
 from overlap.fakes import fake_prompts
 from overlap.prepare.run_inputs import RunInputs
-from overlap.record import RunSummary, ownership
-from overlap.run import RunStatus, run_end, training
+from overlap.record import ownership
+from overlap.record.run_summary import RunSummary
 from overlap.run import control_socket as ctl
-from overlap.run.control import RunControl
+from overlap.run import run_end, training
+from overlap.run.control import RunControl, RunStatus
 from overlap.run.control_socket import ask
 
 Train = Callable[[], dict[str, Any]]

@@ -12,9 +12,9 @@ from chats import Letters, Voice, check_books, free, planned, prompt, said, user
 
 from overlap.core import Request
 from overlap.errors import ContextFull, EpisodeOver
-from overlap.server import Chat, ChatTemplate
-from overlap.server.chat import Budget
+from overlap.server.chat import Budget, Chat
 from overlap.server.episode_tree import Branch
+from overlap.server.template import ChatTemplate
 
 LETTERS = Letters()
 WIDE = Budget(turns=100, tokens=100_000, context=100_000)

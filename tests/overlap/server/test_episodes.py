@@ -12,11 +12,14 @@ from chats import EPISODES, Letters, Voice, never, one, prompt, rolling, user
 from gateways import TOOLS
 
 from overlap.clock import now
-from overlap.config import EpisodeConfig, RolloutConfig
+from overlap.config.rollout import EpisodeConfig, RolloutConfig
 from overlap.core import Prompt, Request, Spoken, Trajectory
 from overlap.errors import EngineError, EpisodeOver, RolloutError
-from overlap.server import Chat, ChatTemplate, EpisodeSandbox, episodes
-from sandbox.core import Case, Problem, Program
+from overlap.server.chat import Chat
+from overlap.server.episodes import EpisodeSandbox, episodes
+from overlap.server.template import ChatTemplate
+from sandbox.core.nouns import Case, Program
+from sandbox.core.problem import Problem
 from sandbox.errors import WorkerDied
 
 PROBLEM = Problem("public", "stdio", (Case("1", "1"),))

@@ -11,12 +11,14 @@ import pytest
 from chats import EPISODES, prompt, rolling
 from pooling import family, living
 
-from overlap.config import Config, EpisodeConfig, VerifyConfig
+from overlap.config.fields import Config, VerifyConfig
+from overlap.config.rollout import EpisodeConfig
 from overlap.core import Request, Trajectory
 from overlap.errors import RolloutError
-from overlap.server import Chat, EpisodeSandbox
+from overlap.server.chat import Chat
+from overlap.server.episodes import EpisodeSandbox
 from sandbox.errors import WorkerDied
-from sandbox.session import ProgramSession
+from sandbox.session.sessions import ProgramSession
 
 CFG = replace(EPISODES, verify=VerifyConfig(cpu_s=5.0))
 HOW: dict[str, Any] = {"entry": "b.py", "stdin": "3"}

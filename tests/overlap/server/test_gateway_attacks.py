@@ -11,7 +11,7 @@ from chats import Letters, Voice, said, user
 from gateways import CHAT, TOOLS, Session, Waiting, opened, played, until
 
 from overlap.core import Request, Spoken
-from overlap.server import ChatTemplate
+from overlap.server.template import ChatTemplate
 from sandbox.serve import listening
 
 DEEP = "[" * 100_000

@@ -19,11 +19,12 @@ from agent_runs import AGENT, Mine, rolled
 from leftovers import said
 from places import ROOT, SUPPORT
 
-from overlap.config import Config, EpisodeConfig
+from overlap.config.fields import Config
+from overlap.config.rollout import EpisodeConfig
 from overlap.core import Prompt
 from overlap.errors import ConfigError, RolloutError
-from overlap.server import agent_space, check_space
 from overlap.server import harness as harness_
+from overlap.server.harness_jail import agent_space, check_space
 
 PYTHON = f"{sys.executable} -S"
 CLEAN_S = 30.0

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from chats import EPISODES, Letters, Voice, one, prompt, rolling, user
 
-from overlap.config import EpisodeConfig
+from overlap.config.rollout import EpisodeConfig
 from overlap.core import Request, Trajectory
 from overlap.errors import EpisodeError, EpisodeOver, RequestRefused, RolloutError
 from overlap.server import chat as chat_

@@ -13,8 +13,8 @@ from templates import NO_CALLS, ONE_CALL, OPEN_TURN, RESULT_FIRST, THINKS, TOOLS
 
 from overlap.core import Request, Spoken
 from overlap.errors import EpisodeError, RequestRefused
-from overlap.server import Chat, ChatTemplate
-from overlap.server.chat import Budget
+from overlap.server.chat import Budget, Chat
+from overlap.server.template import ChatTemplate
 
 TOOLS = [{"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}]
 SHAPES = {

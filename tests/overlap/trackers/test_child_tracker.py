@@ -14,10 +14,11 @@ import pytest
 from places import ROOT, SUPPORT
 from tracker_stubs import calls
 
-from overlap.process import identify, process_tree
-from overlap.trackers import TrackedRun, TrackerFault, TrackerRefused
+from overlap.process import process_tree
+from overlap.process.process_tree import identify
 from overlap.trackers.child_tracker import ChildTracker
 from overlap.trackers.feed import TrackerGone
+from overlap.trackers.tracker import TrackedRun, TrackerFault, TrackerRefused
 
 Start = Callable[..., ChildTracker]
 
@@ -110,7 +111,7 @@ DRIVER = """
 import os, signal, sys
 from pathlib import Path
 sys.path.insert(0, sys.argv[2])
-from overlap.trackers import TrackedRun
+from overlap.trackers.tracker import TrackedRun
 from overlap.trackers.child_tracker import ChildTracker
 folder = Path(sys.argv[1])
 tracker = ChildTracker("tracker_stubs:FileTracker", folder / "run.log", folder)

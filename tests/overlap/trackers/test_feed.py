@@ -9,7 +9,9 @@ from typing import Any
 
 import pytest
 
-from overlap.trackers import TrackedRun, TrackerFeed, TrackerRefused, feed
+from overlap.trackers import feed
+from overlap.trackers.feed import TrackerFeed
+from overlap.trackers.tracker import TrackedRun, TrackerRefused
 
 RUN = TrackedRun("id", "run", "project", "/nowhere", "/nowhere/trackers", {})
 SOON = 10.0

@@ -10,7 +10,7 @@ import types
 import pytest
 from places import ROOT
 
-from overlap.trackers import NAMES, renamed
+from overlap.trackers.metric_names import NAMES, renamed
 from overlap.trackers.services import MlflowRun
 
 DOCUMENTED = [

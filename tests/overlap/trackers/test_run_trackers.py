@@ -14,11 +14,15 @@ from places import SUPPORT
 from sessions import Stage, interrupt, play
 from tracker_stubs import calls
 
-from overlap.config import load_config
 from overlap.config.fields import TRACKERS
+from overlap.config.load import load_config
 from overlap.errors import ConfigError
-from overlap.record import RunDir, read_json_lines
-from overlap.trackers import KINDS, NAMES, TrackerKind, Trackers, check_trackers, feed, run_trackers
+from overlap.record.json_lines import read_json_lines
+from overlap.record.rundir import RunDir
+from overlap.trackers import feed, run_trackers
+from overlap.trackers.kinds import KINDS, TrackerKind, check_trackers
+from overlap.trackers.metric_names import NAMES
+from overlap.trackers.run_trackers import Trackers
 
 Make = Callable[..., Stage]
 

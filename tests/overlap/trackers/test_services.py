@@ -15,7 +15,7 @@ from environment_runs import interpreter
 from made_run import made_run
 from places import ROOT, SUPPORT
 
-from overlap.record import read_json_lines
+from overlap.record.json_lines import read_json_lines
 
 
 def environment(folder: Path, **more: str) -> dict[str, str]:

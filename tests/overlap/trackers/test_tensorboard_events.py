@@ -10,8 +10,8 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from tensorboard.backend.event_processing.event_file_loader import RawEventFileLoader
 from tensorboard.compat.proto.event_pb2 import Event
 
-from overlap.trackers import TrackedRun
 from overlap.trackers.tensorboard_events import TensorBoardEvents
+from overlap.trackers.tracker import TrackedRun
 
 
 def begun(folder: Path, step: int = 0) -> TensorBoardEvents:

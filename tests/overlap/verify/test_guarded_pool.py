@@ -12,9 +12,10 @@ from verifying import Judged, StandIn, config, hanging, judgement, says, traject
 
 from overlap.verify.guarded_pool import ClusterFigures, job_limit_s
 from overlap.verify.verifier import SandboxVerifier
-from sandbox.core import Case, Judgement, Problem, Program, Verdict
+from sandbox.core.nouns import Case, Judgement, Program, Verdict
+from sandbox.core.problem import Problem
 from sandbox.errors import WorkerDied
-from sandbox.pool import longest_s
+from sandbox.pool.schedule import longest_s
 
 
 async def test_a_sandbox_that_answers_nobody_is_killed_and_its_samples_are_not_lost(

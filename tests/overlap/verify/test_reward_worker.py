@@ -314,9 +314,9 @@ SCRIPT = """
 import asyncio, math, sys, time
 from dataclasses import dataclass
 import helper, overlap
-from overlap.config import Config
+from overlap.config.fields import Config
 from overlap.core import Prompt, Request, Trajectory
-from overlap.verify import SandboxVerifier
+from overlap.verify.verifier import SandboxVerifier
 print("script runs", flush=True)
 
 @dataclass

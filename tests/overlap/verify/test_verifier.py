@@ -16,7 +16,8 @@ from overlap.core import Prompt
 from overlap.errors import ConfigError, DataError, VerifierError
 from overlap.task import Task
 from overlap.verify.verifier import SandboxVerifier, program_digest
-from sandbox.core import Case, Judgement, Problem, Program, Verdict
+from sandbox.core.nouns import Case, Judgement, Program, Verdict
+from sandbox.core.problem import Problem
 from sandbox.errors import (
     CheckerError,
     InvalidProblem,

@@ -9,9 +9,9 @@ import pytest
 from verifying import Judged, config, says, trajectory
 
 from overlap.verify.verifier import SandboxVerifier
-from sandbox.core import Judgement, Verdict
+from sandbox.core.nouns import Judgement, Verdict
 from sandbox.errors import WorkerDied
-from sandbox.pool import Pool
+from sandbox.pool.pool import Pool
 
 
 class Counting(Pool):
@@ -56,7 +56,7 @@ def test_equal_programs_are_judged_once_unless_switched_off(
         assert all(s.queued_s <= s.started_s <= s.finished_s for s in (*together, *later))
         await verifier.close()
 
-    monkeypatch.setattr("sandbox.pool.Pool", make)
+    monkeypatch.setattr("sandbox.pool.pool.Pool", make)
     asyncio.run(run())
     assert [(pool.asked, pool.stats().cache_hits) for pool in pools] == [(["x"] * times, 8 - times)]
 

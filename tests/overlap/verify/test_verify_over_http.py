@@ -7,7 +7,7 @@ import asyncio
 from serving import Served, served
 from verifying import Judged, config, trajectory
 
-from overlap.verify import SandboxVerifier
+from overlap.verify.verifier import SandboxVerifier
 from sandbox import Client
 
 RIGHT = "print(sum(map(int, input().split())))"

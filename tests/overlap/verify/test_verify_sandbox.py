@@ -13,7 +13,8 @@ from verifying import ADD, SOON_S, Judged, opened, trajectory
 from overlap.core import Prompt, Scored
 from overlap.errors import VerifierError
 from overlap.process import process_tree
-from sandbox.core import Case, Judgement, Limits, Problem, Program
+from sandbox.core.nouns import Case, Judgement, Limits, Program
+from sandbox.core.problem import Problem
 
 HONEST = "print(sum(map(int, input().split())))"
 HOSTILE = [

@@ -13,7 +13,8 @@ from kept_rows import kept_row, write_rows
 from made_run import made_run
 
 from overlap import cli, load_run
-from overlap.view import SampleFilter, ShowChoice, show_samples
+from overlap.view.sample_filter import SampleFilter
+from overlap.view.show import ShowChoice, show_samples
 from overlap.view.terminal import Screen
 
 Shown = Callable[..., str]

@@ -11,12 +11,16 @@ from typing import Any
 import pytest
 import torch
 
-from overlap.config import Config, LearnConfig, RolloutConfig
+from overlap.config.fields import Config
+from overlap.config.learn import LearnConfig
+from overlap.config.rollout import RolloutConfig
 from overlap.errors import LearnerError
-from overlap.placement import Devices
-from overlap.placement import place as placed
-from overlap.weights import full_tensors, ipc, open_sender
+from overlap.placement.devices import Devices
+from overlap.placement.seats import place as placed
+from overlap.weights import ipc
+from overlap.weights.full import full_tensors
 from overlap.weights.ipc import IpcSender
+from overlap.weights.shm import open_sender
 
 
 class Gpu:

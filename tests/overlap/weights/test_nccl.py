@@ -8,7 +8,8 @@ import pytest
 import torch
 from vllm.distributed.weight_transfer import nccl_engine
 
-from overlap.weights import FullTensors, full_tensors, nccl
+from overlap.weights import nccl
+from overlap.weights.full import FullTensors, full_tensors
 from overlap.weights.nccl import NcclSender
 
 pytestmark = pytest.mark.e2e  # vLLM is imported, which takes as long as a thousand tests

@@ -9,8 +9,9 @@ import pytest
 import torch
 
 from overlap.errors import LearnerError
-from overlap.weights import LowRank, full_tensors, open_sender
 from overlap.weights import full as weights
+from overlap.weights.full import LowRank, full_tensors
+from overlap.weights.shm import open_sender
 
 
 class Tied(torch.nn.Module):
@@ -53,7 +54,7 @@ def test_weights_are_published_through_memory_in_a_process_that_has_no_engine():
         "import sys\n"
         "sys.modules['vllm'] = None\n"
         "import torch, overlap.learner.commands\n"
-        "from overlap.weights import full_tensors, open_sender\n"
+        "from overlap.weights.full import full_tensors; from overlap.weights.shm import open_sender\n"
         "sender = open_sender('shm', rank=0)\n"
         "print(sender.prepare(full_tensors(torch.nn.Linear(2, 2), 0), 1)['tensors'][0][0])\n"
         "sender.close()\n"

@@ -16,10 +16,12 @@ from wide import every
 from sandbox import Case, Limits, Problem, Program, SandboxError, ToolchainMissing, Verdict
 from sandbox.build import units
 from sandbox.build.builder import Builder
-from sandbox.jail import Jail, JailedRun
-from sandbox.judging import Judge
+from sandbox.jail.jail import Jail
+from sandbox.jail.run import JailedRun
+from sandbox.judging.judge import Judge
 from sandbox.kernel import inherited
-from sandbox.languages import LANGUAGES, find_language, toolchain
+from sandbox.languages import toolchain
+from sandbox.languages.table import LANGUAGES, find_language
 
 PROBLEM = Problem("p", "stdio", (Case("", "ok"),), limits=Limits(cpu_s=5, wall_s=60))
 ALL = "#include <bits/stdc++.h>\n"

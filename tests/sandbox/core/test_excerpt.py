@@ -10,7 +10,7 @@ import random
 import pytest
 
 from sandbox import CaseResult, Excerpt, Verdict
-from sandbox.core import EXCERPT_CHARS, ExcerptWriter
+from sandbox.core.excerpt import EXCERPT_CHARS, ExcerptWriter
 
 TEXTS: dict[str, str | bytes] = {
     "empty": "",

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from sandbox import Problem
-from sandbox.core import plain_value, python_literal, strange_encoding
+from sandbox.core.plain import plain_value, python_literal, strange_encoding
 from sandbox.errors import InvalidProblem
 
 NAN = float("nan")

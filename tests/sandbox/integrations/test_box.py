@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 import pytest
 
-from sandbox.core import ProgramRun
+from sandbox.core.program_run import ProgramRun
 from sandbox.errors import SandboxError
 from sandbox.integrations.box import Box, _empty, _ended
 from sandbox.integrations.box_program import ENDED, ERR, OUT, STATE

@@ -19,15 +19,16 @@ import pytest
 from places import ROOT
 from serving import ServeCommand
 
-from sandbox import Pool, Problem, zoo
+from sandbox import Pool, Problem
 from sandbox.errors import AccessDenied, SandboxError
-from sandbox.integrations import CodeReward, Unjudged, areal, openrlhf, process_pool, slime, trl, verl
+from sandbox.integrations import areal, openrlhf, process_pool, slime, trl, verl
 from sandbox.integrations.box import Box
-from sandbox.zoo import pairs
+from sandbox.integrations.code_reward import CodeReward, Unjudged
+from sandbox.zoo import exhibits, pairs
 
-RIGHT, WRONG, NONE = f"```python\n{zoo.HONEST_SUM}```", "```python\nprint(0)\n```", "```text\nno program\n```"
+RIGHT, WRONG, NONE = f"```python\n{exhibits.HONEST_SUM}```", "```python\nprint(0)\n```", "```text\nno program\n```"
 TRUTH = json.dumps({"inputs": ["3 4\n", "20 22\n"], "outputs": ["7", "42"]})
-PAID = [(RIGHT, 1.0), (WRONG, 0.0), (NONE, 0.0), (f"```python\n{zoo.HONEST_SUM}<|im_end|>\n", 1.0)]
+PAID = [(RIGHT, 1.0), (WRONG, 0.0), (NONE, 0.0), (f"```python\n{exhibits.HONEST_SUM}<|im_end|>\n", 1.0)]
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -176,10 +177,14 @@ def test_slime_gets_the_rewards_of_a_whole_group_at_once() -> None:
     assert asyncio.run(slime.reward(None, slime_samples(RIGHT, label="no tests"))) == [0.0]
 
 
-@pytest.mark.parametrize("problem", [zoo.SUM, zoo.DOUBLE, zoo.ASSERTS], ids=lambda problem: problem.kind)
+@pytest.mark.parametrize("problem", [exhibits.SUM, exhibits.DOUBLE, exhibits.ASSERTS], ids=lambda problem: problem.kind)
 def test_verdicts_are_those_of_the_local_pool(problem: Problem) -> None:
     samples = [sample for sample in pairs.labelled_pairs() if sample.problem.kind == problem.kind]
-    samples += [zoo.LabelledProgram("twin", problem, zoo.python(zoo.HONEST_DOUBLE)[0], right=problem is not zoo.SUM)]
+    samples += [
+        exhibits.LabelledProgram(
+            "twin", problem, exhibits.python(exhibits.HONEST_DOUBLE)[0], right=problem is not exhibits.SUM
+        )
+    ]
 
     async def locally() -> list[float]:
         async with Pool(workers=1) as local:
@@ -193,7 +198,7 @@ def test_verdicts_are_those_of_the_local_pool(problem: Problem) -> None:
 SCRIPT = """
 import threading
 from sandbox.zoo import pairs
-from sandbox.integrations import CodeReward, process_pool
+from sandbox.integrations import process_pool; from sandbox.integrations.code_reward import CodeReward
 assert threading.active_count() == 1
 print(CodeReward().rewards([(ANSWER, TRUTH), ("```python\\nprint(0)\\n```", TRUTH)]))
 print(process_pool.process_pool().pids()[0])

@@ -17,9 +17,9 @@ from wide import wide
 CALLER = """
 import asyncio, os, resource, signal, sys, tempfile
 from sandbox import Case, Limits, Pool, Problem, Program, SandboxError
-from sandbox.build import Builder
-from sandbox.jail import Jail
-from sandbox.judging import Judge
+from sandbox.build.builder import Builder
+from sandbox.jail.jail import Jail
+from sandbox.judging.judge import Judge
 
 tier, way, told = sys.argv[1:]
 run = asyncio.run

@@ -7,11 +7,13 @@ import os
 import pytest
 from toolchains import need
 
-from sandbox.build import Builder
-from sandbox.core import Case, Judgement, Limits, Problem, Program, Verdict
+from sandbox.build.builder import Builder
+from sandbox.core.nouns import Case, Judgement, Limits, Program, Verdict
+from sandbox.core.problem import Problem
 from sandbox.errors import IsolationUnavailable
-from sandbox.jail import Jail, RunResult
-from sandbox.judging import Judge
+from sandbox.jail.jail import Jail
+from sandbox.jail.run import RunResult
+from sandbox.judging.judge import Judge
 
 LIMITS = Limits(cpu_s=2, wall_s=20)
 

@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 from toolchains import need
 
-from sandbox.core import MIB, Case, CaseResult, Limits, Problem, Program, Verdict
+from sandbox.core.nouns import MIB, Case, CaseResult, Limits, Program, Verdict
+from sandbox.core.problem import Problem
 from sandbox.jail.jail import Jail
-from sandbox.judging import Judge
+from sandbox.judging.judge import Judge
 
 FAST = Limits(cpu_s=0.5, wall_s=20.0, memory_bytes=256 * MIB, output_bytes=1 * MIB, processes=32)
 is_x86_64 = os.uname().machine == "x86_64"

@@ -12,7 +12,7 @@ from jailed_runs import LIMITS, python, shell
 from tiers import jail_of
 from wide import wide
 
-from sandbox.core import Limits
+from sandbox.core.nouns import Limits
 from sandbox.errors import Cancelled, IsolationUnavailable, WorkerDied
 from sandbox.jail.jail import Jail
 from sandbox.jail.run import JailedRun

@@ -14,11 +14,12 @@ from tiers import jail_of
 from toolchains import need
 from wide import wide
 
-from sandbox.core import MIB, Case, Limits, Problem, Program, Verdict
+from sandbox.core.nouns import MIB, Case, Limits, Program, Verdict
+from sandbox.core.problem import Problem
 from sandbox.errors import Starved
 from sandbox.jail.jail import Jail
 from sandbox.jail.run import JailedRun
-from sandbox.judging import Judge
+from sandbox.judging.judge import Judge
 from sandbox.kernel import cgroup
 
 tiered_jail = jail_of("A", wide("B"))

@@ -24,10 +24,11 @@ from places import ROOT
 from tiers import jail_of
 from wide import wide
 
-from sandbox.core import Case, Limits, Problem, Program, Verdict
+from sandbox.core.nouns import Case, Limits, Program, Verdict
+from sandbox.core.problem import Problem
 from sandbox.jail.jail import Jail
 from sandbox.jail.run import JailedRun
-from sandbox.judging import Judge
+from sandbox.judging.judge import Judge
 
 LIMITS = Limits(cpu_s=8, wall_s=40)
 

@@ -13,7 +13,8 @@ import pytest
 from starting import Held, refuse
 
 from sandbox.errors import SandboxError
-from sandbox.jail import Jail, tree
+from sandbox.jail import tree
+from sandbox.jail.jail import Jail
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,8 @@ import pytest
 from asserting import FORGED, LIMITS, PATCHES, SQUARE, TWO_FACED, asserts, is_decisive
 
 from sandbox import Case, Limits, Problem, Program, Verdict
-from sandbox.build import Builder
-from sandbox.jail import Jail
+from sandbox.build.builder import Builder
+from sandbox.jail.jail import Jail
 from sandbox.judging.judge import Judge
 
 # --- a test in a jail of its own --------------------------------------------------------------------------------------

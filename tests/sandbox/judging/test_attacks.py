@@ -7,7 +7,8 @@ import os
 import pytest
 from asserting import asserts
 
-from sandbox.core import MIB, Case, CaseResult, Judgement, Limits, Problem, Program, Verdict
+from sandbox.core.nouns import MIB, Case, CaseResult, Judgement, Limits, Program, Verdict
+from sandbox.core.problem import Problem
 from sandbox.judging.judge import Judge
 
 FAST = Limits(cpu_s=0.5, wall_s=20.0, memory_bytes=256 * MIB, output_bytes=1 * MIB, processes=32)

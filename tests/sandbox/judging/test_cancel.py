@@ -17,8 +17,9 @@ from wide import wide
 from sandbox import Case, Limits, Problem, Program, Verdict
 from sandbox.compare import modes, values
 from sandbox.errors import Cancelled
-from sandbox.judging import Judge, assert_values
+from sandbox.judging import assert_values
 from sandbox.judging.interrupt import cancellable
+from sandbox.judging.judge import Judge
 
 tiered_jail = jail_of("A", wide("B"))
 

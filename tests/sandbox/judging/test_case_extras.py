@@ -10,7 +10,7 @@ from toolchains import need
 from wide import wide
 
 from sandbox import Case, InvalidProblem, Problem, Program, Subtask
-from sandbox.judging import Judge
+from sandbox.judging.judge import Judge
 from sandbox.pool.problem_memfd import read_problem, write
 
 

@@ -8,7 +8,7 @@ import pytest
 from wide import wide
 
 from sandbox import Case, CheckerError, Judgement, Limits, Problem, Program, Verdict
-from sandbox.core import MIB
+from sandbox.core.nouns import MIB
 from sandbox.judging.judge import Judge
 from sandbox.zygote.become_program import _check_files
 

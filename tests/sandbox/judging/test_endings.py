@@ -11,7 +11,7 @@ import pytest
 from asserting import LIMITS, stdio
 
 from sandbox import Case, InvalidProblem, Problem, Program, Verdict
-from sandbox.core import Kind
+from sandbox.core.problem import Kind
 from sandbox.judging.judge import Judge
 
 QUIET = "class Out:\n  def write(self, text): import os; os.write(1, text.encode())\n"

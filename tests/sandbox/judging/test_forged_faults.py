@@ -11,11 +11,11 @@ from toolchains import need
 from wide import every, wide
 
 from sandbox import Case, Limits, Problem, Program, Verdict
-from sandbox.compare import decode_value
 from sandbox.compare.modes import same_result
-from sandbox.judging import Judge
+from sandbox.compare.values import decode_value
 from sandbox.judging.assert_values import holds
 from sandbox.judging.frames import read_frame
+from sandbox.judging.judge import Judge
 from sandbox.judging.python_asserts import plan_asserts
 
 LIMITS = Limits(cpu_s=10, wall_s=60)

@@ -14,8 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sandbox import Case, Judgement, Problem, Program, Verdict
-from sandbox.build import Builder
-from sandbox.jail import JailedRun, RunResult
+from sandbox.build.builder import Builder
+from sandbox.jail.run import JailedRun, RunResult
 from sandbox.judging.frames import NONCE_BYTES, read_frame
 from sandbox.judging.judge import Judge
 

@@ -18,7 +18,7 @@ from toolchains import need
 from wide import wide
 
 from sandbox import Case, Limits, Problem, Program, Verdict
-from sandbox.core import MIB
+from sandbox.core.nouns import MIB
 from sandbox.judging.judge import Judge
 
 DATA = SHARED / "humaneval_x"

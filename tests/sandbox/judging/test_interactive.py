@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from sandbox import Case, CheckerError, Judgement, Limits, Problem, Program, SandboxError, Verdict
-from sandbox.build import Builder
-from sandbox.core import MIB, Isolation
-from sandbox.jail import Jail
+from sandbox.build.builder import Builder
+from sandbox.core.nouns import MIB, Isolation
+from sandbox.jail.jail import Jail
 from sandbox.judging.judge import Judge
 
 LIMITS = Limits(cpu_s=0.5, wall_s=20, output_bytes=MIB)

@@ -11,10 +11,10 @@ from asserting import LIMITS, asserts, function, stdio
 import sandbox
 from sandbox import Case, InvalidProblem, Judgement, Limits, Problem, Program, SandboxError, Verdict
 from sandbox.build.units import compose
-from sandbox.core import MIB
-from sandbox.judging import run_program
+from sandbox.core.nouns import MIB
 from sandbox.judging.judge import Judge
-from sandbox.languages import find_language
+from sandbox.judging.single_run import run_program
+from sandbox.languages.table import find_language
 from sandbox.pool.run_as_problem import not_run
 from sandbox.zygote.inbox import AHEAD
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from sandbox import Case, CheckerError, Judgement, Limits, Problem, Program, Verdict
-from sandbox.judging import Judge
+from sandbox.judging.judge import Judge
 
 HEAD = """
 import os, sys

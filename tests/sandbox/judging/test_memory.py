@@ -11,10 +11,10 @@ import pytest
 PEAK_MIB = 200
 JUDGE = """
 import json, sys, tempfile
-from sandbox.build import Builder
-from sandbox.core import Case, Limits, Problem, Program
-from sandbox.jail import Jail
-from sandbox.judging import Judge
+from sandbox.build.builder import Builder
+from sandbox.core.nouns import Case, Limits, Program; from sandbox.core.problem import Problem
+from sandbox.jail.jail import Jail
+from sandbox.judging.judge import Judge
 
 kind, mode, source = json.load(sys.stdin)
 case = Case("[]" if kind == "function" else "", "1")

@@ -7,10 +7,10 @@ from asserting import stdio
 from toolchains import need
 
 from sandbox import Limits, Verdict
-from sandbox.jail import RunResult
+from sandbox.jail.run import RunResult
 from sandbox.judging.judge import Judge
 from sandbox.judging.verdicts import case_result, decide_ending
-from sandbox.languages import find_language
+from sandbox.languages.table import find_language
 
 TRACE = "Traceback (most recent call last):\n  File 'main.py', line 1, in <module>\n    f()\n"
 

@@ -10,11 +10,12 @@ import pytest
 from toolchains import need
 
 from sandbox import Case, Limits, Problem, Program, SandboxError, Verdict
-from sandbox.build import Builder
+from sandbox.build.builder import Builder
 from sandbox.errors import WorkerDied
-from sandbox.jail import Jail, JailedRun
-from sandbox.jail.run import Sent
-from sandbox.judging import Judge, python_asserts
+from sandbox.jail.jail import Jail
+from sandbox.jail.run import JailedRun, Sent
+from sandbox.judging import python_asserts
+from sandbox.judging.judge import Judge
 from sandbox.judging.prepared import PreparedProgram, _over
 
 LIMITS = Limits(cpu_s=5, wall_s=30)

@@ -7,8 +7,9 @@ from tiers import jail_of
 from toolchains import need
 from wide import wide
 
-from sandbox.core import MIB, Case, Limits, Problem, Program
-from sandbox.judging import Judge
+from sandbox.core.nouns import MIB, Case, Limits, Program
+from sandbox.core.problem import Problem
+from sandbox.judging.judge import Judge
 
 tiered_jail = jail_of("A", wide("B"))
 

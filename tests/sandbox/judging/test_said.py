@@ -13,11 +13,10 @@ from toolchains import need
 from wide import wide
 
 from sandbox import Case, CaseResult, Judgement, Limits, Problem, Program, Verdict
-from sandbox.build import Builder
-from sandbox.core import MIB
-from sandbox.core.nouns import FAILURES_SHOWN_MAX
-from sandbox.jail import Jail
-from sandbox.judging import Judge
+from sandbox.build.builder import Builder
+from sandbox.core.nouns import FAILURES_SHOWN_MAX, MIB
+from sandbox.jail.jail import Jail
+from sandbox.judging.judge import Judge
 from sandbox.judging.said import describe_value
 from sandbox.languages.table import LANGUAGES, find_language
 

@@ -7,8 +7,9 @@ from toolchains import need
 from wide import every
 
 from sandbox import Case, Limits, Problem, Program, Verdict
-from sandbox.core import MIB
-from sandbox.jail import Jail, JailedRun
+from sandbox.core.nouns import MIB
+from sandbox.jail.jail import Jail
+from sandbox.jail.run import JailedRun
 from sandbox.judging.judge import Judge
 
 LIMITS = Limits(cpu_s=3, wall_s=60, memory_bytes=128 * MIB)

@@ -16,10 +16,11 @@ from places import ROOT
 from tiers import jail_of
 from wide import wide
 
-from sandbox.build import Builder
-from sandbox.core import MIB, Case, Limits, Problem, Program, Verdict
+from sandbox.build.builder import Builder
+from sandbox.core.nouns import MIB, Case, Limits, Program, Verdict
+from sandbox.core.problem import Problem
 from sandbox.jail.jail import Jail
-from sandbox.judging import Judge
+from sandbox.judging.judge import Judge
 from sandbox.kernel import cgroup, orphan_cleanup
 from sandbox.zygote import become_program, watch, zygote
 from sandbox.zygote.confine import Confinement
@@ -204,7 +205,7 @@ def test_the_group_goes_with_the_jail(jail: Jail) -> None:
 def test_the_group_goes_when_the_jails_owner_is_killed(jail: Jail) -> None:
     code = f"""
         import time
-        from sandbox.jail import Jail
+        from sandbox.jail.jail import Jail
         jail = Jail({jail.tier!r})
         print(jail.group, jail.process.pid, flush=True)
         time.sleep(600)

@@ -10,10 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from sandbox.core import Case, Limits, Problem, Program, Verdict
+from sandbox.core.nouns import Case, Limits, Program, Verdict
+from sandbox.core.problem import Problem
 from sandbox.jail.jail import Jail
 from sandbox.jail.run import JailedRun
-from sandbox.judging import Judge
+from sandbox.judging.judge import Judge
 from sandbox.kernel.clear import empty, remove_tree
 
 

@@ -16,10 +16,11 @@ from places import ROOT
 from tiers import jail_of
 from toolchains import is_installed, need
 
-from sandbox.build import Builder
-from sandbox.core import Case, Limits, Problem, Program, Verdict
-from sandbox.jail import Jail
-from sandbox.judging import Judge
+from sandbox.build.builder import Builder
+from sandbox.core.nouns import Case, Limits, Program, Verdict
+from sandbox.core.problem import Problem
+from sandbox.jail.jail import Jail
+from sandbox.judging.judge import Judge
 from sandbox.kernel import uids
 from sandbox.languages import toolchain
 

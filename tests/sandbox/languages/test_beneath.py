@@ -7,8 +7,8 @@ from toolchains import need
 from wide import every
 
 from sandbox import Case, Judgement, Limits, Problem, Program, Verdict
-from sandbox.core import MIB
-from sandbox.judging import Judge
+from sandbox.core.nouns import MIB
+from sandbox.judging.judge import Judge
 
 LIMITS = Limits(cpu_s=10, wall_s=100, memory_bytes=512 * MIB)
 TESTS = {

@@ -7,7 +7,7 @@ from toolchains import need
 from wide import every, wide
 
 from sandbox import Case, Limits, Problem, Program, Verdict
-from sandbox.judging import Judge
+from sandbox.judging.judge import Judge
 
 STD = "#include <bits/stdc++.h>\nusing namespace std;\n"
 LIMITS = Limits(cpu_s=10, wall_s=60)

@@ -9,11 +9,11 @@ from toolchains import need
 from wide import wide
 
 from sandbox import Case, InvalidProblem, Judgement, Limits, Problem, Program, Verdict
-from sandbox.build import Builder
-from sandbox.core import MIB
+from sandbox.build.builder import Builder
+from sandbox.core.nouns import MIB
 from sandbox.doctor.doctor import self_test
-from sandbox.jail import Jail
-from sandbox.judging import Judge
+from sandbox.jail.jail import Jail
+from sandbox.judging.judge import Judge
 from sandbox.languages.table import LANGUAGES, find_language
 
 LIMITS = Limits(cpu_s=10, wall_s=100, memory_bytes=256 * MIB)

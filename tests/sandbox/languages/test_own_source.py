@@ -11,7 +11,7 @@ import pytest
 from wide import every
 
 from sandbox import Case, Judgement, Limits, Problem, Program, Verdict
-from sandbox.judging import Judge
+from sandbox.judging.judge import Judge
 
 LIMITS = Limits(cpu_s=10, wall_s=60)
 METHODS = ("spawn", "forkserver", "fork")

@@ -9,9 +9,10 @@ from toolchains import need
 from wide import every, wide
 
 from sandbox import Case, InvalidProblem, InvalidProgram, Judgement, Limits, Pool, Problem, Program, Verdict
-from sandbox.core import MIB
-from sandbox.judging import Judge
-from sandbox.languages import Misnamed, find_language, lay_out
+from sandbox.core.nouns import MIB
+from sandbox.judging.judge import Judge
+from sandbox.languages.layout import Misnamed, lay_out
+from sandbox.languages.table import find_language
 
 LIMITS = Limits(cpu_s=10, wall_s=100, memory_bytes=256 * MIB)
 PROBLEM = Problem("add", "stdio", (Case("3 4\n", "7"), Case("5 6\n", "11")), limits=LIMITS)

@@ -14,11 +14,12 @@ from toolchains import need
 from sandbox import Verdict
 from sandbox.cli import main
 from sandbox.compare import modes
-from sandbox.core import Convention, Isolation, Kind
-from sandbox.jail import Jail
+from sandbox.core.nouns import Isolation
+from sandbox.core.problem import Convention, Kind
+from sandbox.jail.jail import Jail
 from sandbox.judging import referee
-from sandbox.languages import LANGUAGES, by_package_code, by_suffix, find_language
 from sandbox.languages.language import Samples
+from sandbox.languages.table import LANGUAGES, by_package_code, by_suffix, find_language
 from sandbox.verify import runner
 
 DOCS = ROOT / "docs" / "sandbox"

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from package_files import LEGACY, NEW, write_package
 
-from sandbox.core import Program
+from sandbox.core.nouns import Program
 from sandbox.packages.package import read_package
 from sandbox.packages.programs import Sources, Unsupported, language_of, read_sources
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from package_files import LEGACY, NEW, write_package
 
-from sandbox.core import MIB
+from sandbox.core.nouns import MIB
 from sandbox.errors import InvalidProblem, ToolchainMissing
 from sandbox.packages.settings import Settings, read_settings
 

@@ -13,8 +13,7 @@ from pooling import LONG, RIGHT, SLEEPER, SUM, WRONG, family, members, pool_of, 
 
 from sandbox import Case, Judgement, Pool, Problem, Program, SandboxError, Verdict
 from sandbox.errors import PoolClosed, ToolchainMissing
-from sandbox.kernel import reserve_directory
-from sandbox.kernel.orphan_cleanup import remove_orphans
+from sandbox.kernel.orphan_cleanup import remove_orphans, reserve_directory
 from sandbox.pool import link
 
 

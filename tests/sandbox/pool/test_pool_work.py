@@ -18,7 +18,7 @@ from toolchains import need
 from wide import wide
 
 from sandbox import Case, Judgement, Limits, Pool, Problem, Program, Verdict
-from sandbox.languages import LANGUAGES
+from sandbox.languages.table import LANGUAGES
 from sandbox.pool import worker as worker_module
 from sandbox.pool.problem_memfd import write
 from sandbox.pool.shared_flags import SharedFlags

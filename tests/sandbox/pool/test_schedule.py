@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from sandbox import Case, CaseResult, Judgement, Limits, Problem, Program, Verdict
-from sandbox.core import COMPILE_LIMITS, REFEREE_LIMITS
+from sandbox.core.nouns import COMPILE_LIMITS, REFEREE_LIMITS
 from sandbox.errors import WorkerDied
-from sandbox.judging import INTERACTOR_END_S
+from sandbox.judging.interactive import INTERACTOR_END_S
 from sandbox.pool.counts import Counts, Histogram
 from sandbox.pool.judgement_cache import JudgementCache, repeatable
 from sandbox.pool.schedule import OLDEST_EVERY, Backlog, History, longest_s

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from sandbox.pool import Slots
+from sandbox.pool.slots import Slots
 
 
 def test_of_those_who_wait_the_lowest_turn_is_next_and_of_equals_the_first() -> None:

@@ -16,8 +16,10 @@ import sandbox
 from sandbox import Case, Judgement, Pool, Problem, Program, SandboxError, Verdict
 from sandbox.errors import EARLY_MAX, HANGS_MAX, TRIES_MAX, Deaths, HeldUp, TookDown, WorkerDied, WorkerHung
 from sandbox.jail.tree import Tree
-from sandbox.judging import Judge, control
-from sandbox.languages import Language, find_language
+from sandbox.judging import control
+from sandbox.judging.judge import Judge
+from sandbox.languages.language import Language
+from sandbox.languages.table import find_language
 from sandbox.pool.link import Link, Ticket, TryFailed
 
 DIED, HUNG = WorkerDied("the worker died"), WorkerHung("a worker does not answer")

@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 
 import sandbox
-from sandbox import Case, Problem, zoo
+from sandbox import Case, Problem
 from sandbox.errors import InvalidProblem
 from sandbox.rewards.columns import columns_of
 from sandbox.rewards.ground_truth import COLUMNS, problem_in, problem_of
+from sandbox.zoo import exhibits
 
 STDIO = [("3 4\n", "7"), ("20 22\n", "42")]
 TESTS = [{"input": given, "output": wanted} for given, wanted in STDIO]
@@ -20,7 +21,7 @@ TRUTH = {"inputs": [given for given, _ in STDIO], "outputs": [wanted for _, want
 ASSERTS = ["assert f(1) == 2", "assert f(21) == 42"]
 CALLS = {"fn_name": "f", "inputs": [[1], [21]], "outputs": [2, 42]}
 FORMS: list[tuple[Any, str]] = [
-    (zoo.SUM, "stdio"), (zoo.SUM.to_json(), "stdio"), (json.dumps(zoo.SUM.to_json()), "stdio"),
+    (exhibits.SUM, "stdio"), (exhibits.SUM.to_json(), "stdio"), (json.dumps(exhibits.SUM.to_json()), "stdio"),
     (TRUTH, "stdio"), (json.dumps(TRUTH), "stdio"), (TESTS, "stdio"), ({"tests": TESTS}, "stdio"),
     ({"test_cases": TESTS, "language": "python"}, "stdio"), ({"ground_truth": json.dumps(TRUTH)}, "stdio"),
     ([{"input": {"stdin": given}, "output": {"stdout": wanted}} for given, wanted in STDIO], "stdio"),
@@ -46,7 +47,7 @@ def test_a_text_is_the_result_itself_where_it_is_no_json() -> None:
     assert problem_of({"fn_name": "f", "inputs": ['"a"'], "outputs": ["b c"]}).cases == (Case('["a"]', '"b c"'),)
 
 
-@pytest.mark.parametrize("problem", [zoo.SUM, zoo.DOUBLE, zoo.ASSERTS], ids=lambda problem: problem.kind)
+@pytest.mark.parametrize("problem", [exhibits.SUM, exhibits.DOUBLE, exhibits.ASSERTS], ids=lambda problem: problem.kind)
 def test_the_columns_that_a_reward_function_is_checked_with_mean_the_problem_that_they_were_made_of(
     problem: Problem,
 ) -> None:

@@ -21,7 +21,7 @@ from sandbox import (
     Verdict,
 )
 from sandbox.errors import Cancelled, WorkerDied
-from sandbox.judging import Judge
+from sandbox.judging.judge import Judge
 from sandbox.rewards import outcome as rewards
 
 LIMITS = Limits(cpu_s=2, wall_s=30)

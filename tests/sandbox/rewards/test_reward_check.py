@@ -12,12 +12,13 @@ from package_files import Command
 from places import ROOT
 from starting import Held, refuse
 
-from sandbox import Program, SandboxError, zoo
+from sandbox import Program, SandboxError
 from sandbox.rewards import check as how
 from sandbox.rewards.check import Findings, Options, RewardUnusable, check_reward
+from sandbox.zoo import exhibits
 
-RIGHT = zoo.LabelledProgram("right", zoo.SUM, Program(zoo.HONEST_SUM), right=True)
-WRONG = zoo.LabelledProgram("wrong", zoo.SUM, Program("print(0)\n"), right=False)
+RIGHT = exhibits.LabelledProgram("right", exhibits.SUM, Program(exhibits.HONEST_SUM), right=True)
+WRONG = exhibits.LabelledProgram("wrong", exhibits.SUM, Program("print(0)\n"), right=False)
 
 
 @pytest.fixture
@@ -36,7 +37,7 @@ def temp(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def find(
-    module: Path, body: str, *samples: zoo.LabelledProgram, deadline_s: float = 10.0, repeats: int = 2
+    module: Path, body: str, *samples: exhibits.LabelledProgram, deadline_s: float = 10.0, repeats: int = 2
 ) -> Findings:
     module.write_text("import os, subprocess, sys, tempfile\ndef reward(problem, program, language):\n    " + body)
     options = Options("rewards:reward", deadline_s=deadline_s, repeats=repeats)
@@ -120,7 +121,7 @@ def test_what_cannot_be_imported_is_our_error(module: Path) -> None:
 # --- the commands -----------------------------------------------------------------------------------------------------
 
 LABELS = """
-from sandbox.zoo import labelled_programs, pairs
+from sandbox.zoo import pairs; from sandbox.zoo.catalogue import labelled_programs
 SAMPLES = [*pairs.labelled_pairs(), *labelled_programs(harmful=True)]
 PAID = {(sample.problem.id, sample.program.source) for sample in SAMPLES if sample.right}
 def reward(problem, program, language):
@@ -141,7 +142,7 @@ def test_check_reward_ends_with_0_when_clean_and_1_when_not(module: Path, comman
 
 def test_check_reward_reads_labelled_programs_of_the_user_and_speaks_json(module: Path, command: Command) -> None:
     module.write_text(LABELS)
-    line = {"id": "mine", "problem": zoo.SUM.to_json(), "program": "print(8)", "right": False}
+    line = {"id": "mine", "problem": exhibits.SUM.to_json(), "program": "print(8)", "right": False}
     Path("mine.jsonl").write_text(json.dumps(line) + "\n\n")
     words = ("check-reward", "rewards:generous", "--no-zoo", *ONCE, "--samples", "mine.jsonl", "--json")
     report = json.loads(command(1, *words).out)

@@ -9,8 +9,8 @@ from types import SimpleNamespace
 import pytest
 from package_files import Command
 
-from sandbox import zoo
 from sandbox.rewards.styles import STYLES, Answered, BadReward, MissingColumn
+from sandbox.zoo import exhibits
 
 ONCE = ("--no-zoo", "--repeats", "1")
 KNOWS = """
@@ -92,7 +92,7 @@ def test_columns_of_ones_own_are_made_by_a_function_or_stand_in_the_samples(modu
     module.write_text(
         form + "def rows(problem):\n    return {'prompt': 'add', 'gold': problem['cases'][0]['expected']}\n"
     )
-    problem = zoo.SUM.to_json()
+    problem = exhibits.SUM.to_json()
     samples = [{"id": "paid", "problem": problem, "program": "print(7)", "right": False}]
     Path("mine.jsonl").write_text(json.dumps(samples[0]) + "\n")
     words = ("check-reward", "rewards:reward", *ONCE, "--samples", "mine.jsonl", "--json")

@@ -12,7 +12,8 @@ import pytest
 from pooling import LONG, RIGHT, SLEEPER, SUM, until
 from serving import Served, answered, answering, served
 
-from sandbox.serve import Bounds, listening
+from sandbox.serve import listening
+from sandbox.serve.bounds import Bounds
 
 JOB = {"problem": SUM.to_json(), "program": RIGHT.source}
 ENDLESS = {"problem": LONG.to_json(), "program": SLEEPER.source}

@@ -12,7 +12,7 @@ import pytest
 from serving import Served, served
 
 from sandbox.errors import WorkerDied
-from sandbox.languages import LANGUAGES
+from sandbox.languages.table import LANGUAGES
 from sandbox.serve.routes.piston.execute import ALIASES
 from sandbox.serve.routes.sandbox_fusion import run_code
 

@@ -8,16 +8,19 @@ import pytest
 from serving import Served, served
 from wide import every
 
-from sandbox import Client, Program, Verdict, zoo
-from sandbox.serve import Bounds
+from sandbox import Client, Program, Verdict
+from sandbox.serve.bounds import Bounds
+from sandbox.zoo import catalogue, exhibits
 
 GROUPS = 8
-PARTS = [[entry for number, entry in enumerate(zoo.entries()) if number % GROUPS == part] for part in range(GROUPS)]
+PARTS = [
+    [entry for number, entry in enumerate(catalogue.entries()) if number % GROUPS == part] for part in range(GROUPS)
+]
 
 
 @pytest.mark.parametrize("entries", every(GROUPS, PARTS), ids=range(GROUPS))
 @served(2, bounds=Bounds(sessions=1))
-async def test_no_attack_is_accepted_over_http(s: Served, entries: list[zoo.Entry]) -> None:
+async def test_no_attack_is_accepted_over_http(s: Served, entries: list[exhibits.Entry]) -> None:
     async with Client(s.url) as client:
         jobs = [(entry, attack) for entry in entries for attack in entry.attacks]
         programs = [Program(attack.source, attack.language) for _, attack in jobs]

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 import psutil
 import pytest
 
-from sandbox.core import Limits
-from sandbox.session import CommandJail
+from sandbox.core.nouns import Limits
+from sandbox.session.commands import CommandJail
 
 LIMITS = Limits(cpu_s=20, wall_s=60, open_files=256)
 TRIES = """

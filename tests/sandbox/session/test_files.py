@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 from pooling import living, until
 
-from sandbox.core import MIB, Limits
+from sandbox.core.nouns import MIB, Limits
 from sandbox.errors import Cancelled, PoolClosed
-from sandbox.session import Finished, Sessions
+from sandbox.session.files import Finished
+from sandbox.session.sessions import Sessions
 
 LIMITS = Limits(cpu_s=10, wall_s=60, output_bytes=MIB)
 TESTS = """

@@ -9,9 +9,11 @@ import pytest
 from wide import every, wide
 
 from sandbox import IsolationUnavailable, Limits
-from sandbox.core import MIB, Isolation
-from sandbox.jail import Jail
-from sandbox.session import Output, Sessions, live_program
+from sandbox.core.nouns import MIB, Isolation
+from sandbox.jail.jail import Jail
+from sandbox.session import live_program
+from sandbox.session.output import Output
+from sandbox.session.sessions import Sessions
 
 LIMITS = Limits(cpu_s=20, wall_s=60, memory_bytes=192 * MIB, output_bytes=MIB)
 FIND = """

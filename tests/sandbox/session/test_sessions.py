@@ -14,9 +14,9 @@ import pytest
 from places import ROOT
 from pooling import family, living, until
 
-from sandbox.core import Limits
+from sandbox.core.nouns import Limits
 from sandbox.errors import Cancelled, PoolClosed, SandboxError
-from sandbox.session import Sessions
+from sandbox.session.sessions import Sessions
 
 SLEEP = "import time\ntime.sleep(900)"
 LIMITS = Limits(cpu_s=5, wall_s=1000)
@@ -161,8 +161,8 @@ async def test_a_jail_that_dies_is_our_fault_and_the_next_call_has_another(start
 def test_nothing_is_left_when_the_owner_is_killed(tier: str) -> None:
     owner = f"""
         import asyncio
-        from sandbox.core import Limits
-        from sandbox.session import Sessions
+        from sandbox.core.nouns import Limits
+        from sandbox.session.sessions import Sessions
 
         async def main():
             sessions = Sessions(1, isolation={tier!r}, limits=Limits(cpu_s=5, wall_s=1000))

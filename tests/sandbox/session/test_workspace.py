@@ -11,10 +11,10 @@ import pytest
 from pooling import living, until
 from small_root import make_small_root
 
-from sandbox.core import MIB, Limits
+from sandbox.core.nouns import MIB, Limits
 from sandbox.errors import Cancelled, IsolationUnavailable, PoolClosed
-from sandbox.jail import TIERS
-from sandbox.session import Sessions
+from sandbox.jail.jail import TIERS
+from sandbox.session.sessions import Sessions
 
 LIMITS = Limits(cpu_s=5, wall_s=60, output_bytes=1 * MIB)
 Started = Callable[[], list[psutil.Process]]

@@ -19,15 +19,17 @@ from places import ROOT
 from pooling import pooled
 from wide import wide
 
-from sandbox import Case, InvalidProblem, Pool, Problem, Program, Verdict, zoo
-from sandbox.build import Builder
-from sandbox.core import Judgement, Limits
+from sandbox import Case, InvalidProblem, Pool, Problem, Program, Verdict
+from sandbox.build.builder import Builder
+from sandbox.core.nouns import Judgement, Limits
 from sandbox.errors import IsolationUnavailable
-from sandbox.jail import Jail, JailedRun
-from sandbox.judging import Judge
+from sandbox.jail.jail import Jail
+from sandbox.jail.run import JailedRun
+from sandbox.judging.judge import Judge
 from sandbox.rewards.extract import extract_program
+from sandbox.zoo import catalogue, exhibits
 
-ENTRIES = {entry.id: entry for entry in zoo.entries()}
+ENTRIES = {entry.id: entry for entry in catalogue.entries()}
 PAID = [
     (entry, number, name)
     for entry in ENTRIES.values()
@@ -54,12 +56,12 @@ class Judges:
                 key = (entry.id, program.language + program.source)
                 self.futures[key] = self.threads.submit(self._judge, entry.problem, program)
 
-    def attacks(self, entry: zoo.Entry) -> list[zoo.Attack]:
+    def attacks(self, entry: exhibits.Entry) -> list[exhibits.Attack]:
         """All of them, save compile bombs of seconds a second time: both tiers compile under the same limits."""
         once = self.tier == "B" and entry.id == "compile-bombs"
         return [attack for attack in entry.attacks if not (once and attack.harmful)]
 
-    def verdict(self, entry: zoo.Entry, program: Program) -> Judgement:
+    def verdict(self, entry: exhibits.Entry, program: Program) -> Judgement:
         return self.futures[entry.id, program.language + program.source].result()
 
     def _judge(self, problem: Problem, program: Program) -> Judgement:
@@ -111,18 +113,18 @@ def test_honest_twins_are_accepted(judges: Judges, name: str) -> None:
 
 
 def test_the_zoo_holds_every_row_of_the_catalogue_with_a_twin_and_a_test_that_exists() -> None:
-    assert {entry.row for entry in ENTRIES.values()} == set(range(1, zoo.ROWS + 1))
+    assert {entry.row for entry in ENTRIES.values()} == set(range(1, exhibits.ROWS + 1))
     for entry in ENTRIES.values():
         assert entry.honest, entry.id
         assert entry.attacks or entry.own_test, entry.id
         assert not entry.own_test or entry.own_test in globals(), entry.own_test
-    assert len(ENTRIES) == len(zoo.entries())
+    assert len(ENTRIES) == len(catalogue.entries())
 
 
 # --- the attacks are real: a careless grader pays them ----------------------------------------------------------------
 
 
-def pays(name: str, entry: zoo.Entry, attack: zoo.Attack, directory: Path) -> bool:
+def pays(name: str, entry: exhibits.Entry, attack: exhibits.Attack, directory: Path) -> bool:
     """Whether the careless grader pays, asked in a process and a directory of its own."""
     call = {"problem": entry.problem.to_json(), "program": attack.source, "language": attack.language}
     verdict = directory / "verdict"
@@ -143,18 +145,20 @@ def pays(name: str, entry: zoo.Entry, attack: zoo.Attack, directory: Path) -> bo
     reason="runs the attacks as root and without a jail: set SANDBOX_CARELESS=1, on a machine that may be dirtied",
 )
 @pytest.mark.parametrize(("entry", "number", "name"), PAID, ids=[f"{e.id}-{n + 1}-{g}" for e, n, g in PAID])
-def test_a_careless_grader_pays_the_attack(entry: zoo.Entry, number: int, name: str, tmp_path: Path) -> None:
+def test_a_careless_grader_pays_the_attack(entry: exhibits.Entry, number: int, name: str, tmp_path: Path) -> None:
     assert pays(name, entry, entry.attacks[number], tmp_path)
 
 
 @pytest.mark.parametrize("name", ["in_process", "relaxed", "exit_code", "plain", "marker", "framework"])
 def test_the_careless_graders_can_tell_right_from_wrong_when_nobody_cheats(name: str, tmp_path: Path) -> None:
-    problem = zoo.SUM if name == "plain" else zoo.ASSERTS if name == "framework" else zoo.DOUBLE
-    entry = zoo.Entry("plain", 0, "", "", problem)
-    good, bad = (zoo.HONEST_SUM, "print(0)") if name == "plain" else (zoo.HONEST_DOUBLE, "def f(x): return 0\n")
-    assert pays(name, entry, zoo.Attack(good), tmp_path)
+    problem = exhibits.SUM if name == "plain" else exhibits.ASSERTS if name == "framework" else exhibits.DOUBLE
+    entry = exhibits.Entry("plain", 0, "", "", problem)
+    good, bad = (
+        (exhibits.HONEST_SUM, "print(0)") if name == "plain" else (exhibits.HONEST_DOUBLE, "def f(x): return 0\n")
+    )
+    assert pays(name, entry, exhibits.Attack(good), tmp_path)
     (tmp_path / "verdict").unlink()
-    assert not pays(name, entry, zoo.Attack(bad), tmp_path)
+    assert not pays(name, entry, exhibits.Attack(bad), tmp_path)
 
 
 # --- attacks on our own process ---------------------------------------------------------------------------------------
@@ -224,7 +228,7 @@ def test_verdicts_are_the_same_on_a_machine_with_four_times_the_work(tmp_path: P
     jobs = [(entry.problem, Program(attack.source)) for entry in SMALL for attack in entry.attacks
             if attack.language == "python"]  # fmt: skip
     jobs += [(entry.problem, program) for entry in SMALL for program in entry.honest]
-    jobs += [(zoo.SUM, Program("while True: pass"))]
+    jobs += [(exhibits.SUM, Program("while True: pass"))]
 
     async def judge(workers: int) -> list[str]:
         async with Pool(workers=workers) as pool:

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 from tiers import jail_of
 
-from sandbox.core import Case, Judgement, Limits, Problem, Program, Verdict
-from sandbox.judging import Judge
+from sandbox.core.nouns import Case, Judgement, Limits, Program, Verdict
+from sandbox.core.problem import Problem
+from sandbox.judging.judge import Judge
 from sandbox.zygote.disk import Disk, files_max
 
 MIB = 1 << 20

@@ -6,7 +6,7 @@ import pytest
 from jailed_runs import shell
 from tiers import jail_of
 
-from sandbox.jail import Jail
+from sandbox.jail.jail import Jail
 
 jail = jail_of("A", "B")
 

@@ -10,11 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from sandbox.build import Builder
-from sandbox.core import Case, Limits, Problem, Program, Verdict
+from sandbox.build.builder import Builder
+from sandbox.core.nouns import Case, Limits, Program, Verdict
+from sandbox.core.problem import Problem
 from sandbox.errors import IsolationUnavailable
 from sandbox.jail.jail import Jail, find_packages
-from sandbox.judging import Judge
+from sandbox.judging.judge import Judge
 
 LIMITS = Limits(cpu_s=5, wall_s=30)
 CRUNCH = {

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from sandbox.core import MIB
+from sandbox.core.nouns import MIB
 from sandbox.zygote import memory_usage
 from sandbox.zygote.memory_usage import read_proc_file, weigh
 

@@ -16,14 +16,15 @@ from tiers import jail_of
 from toolchains import need
 from wide import wide
 
-from sandbox.build import Builder
-from sandbox.core import Case, Judgement, Limits, Problem, Program
+from sandbox.build.builder import Builder
+from sandbox.core.nouns import Case, Judgement, Limits, Program
+from sandbox.core.problem import Problem
 from sandbox.errors import Cancelled
 from sandbox.jail.jail import Jail
 from sandbox.jail.run import JailedRun
-from sandbox.judging import Judge
+from sandbox.judging.judge import Judge
 from sandbox.kernel.memfd import new_memfd, seal_memfd
-from sandbox.languages import LANGUAGES, find_language
+from sandbox.languages.table import LANGUAGES, find_language
 
 jail = jail_of("A", wide("B"))
 

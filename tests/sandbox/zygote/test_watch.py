@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from sandbox.core import MIB
+from sandbox.core.nouns import MIB
 from sandbox.kernel import procfs
 from sandbox.zygote import run_clock, watch
 from sandbox.zygote.inbox import Inbox

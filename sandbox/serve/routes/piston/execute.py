@@ -17,9 +17,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from sandbox.core import Limits, Program, ProgramRun
+from sandbox.core.nouns import Limits, Program
+from sandbox.core.program_run import ProgramRun
 from sandbox.errors import ToolchainMissing
-from sandbox.languages import LANGUAGES, toolchain
+from sandbox.languages import toolchain
+from sandbox.languages.table import LANGUAGES
 from sandbox.serve.answers import AsciiJson
 from sandbox.serve.bodies import Json, Refused, read_json
 from sandbox.serve.bounds import RUN_S_MAX

@@ -11,7 +11,7 @@ import math
 from collections.abc import Mapping
 from typing import Final
 
-from sandbox.core import MIB, Program, Verdict
+from sandbox.core.nouns import MIB, Program, Verdict
 from sandbox.serve.bodies import Json, Refused
 from sandbox.serve.service import Service
 

@@ -11,7 +11,7 @@ from base64 import b64decode, b64encode
 from collections.abc import Mapping
 from typing import Any, Final
 
-from sandbox.core import MIB
+from sandbox.core.nouns import MIB
 from sandbox.errors import SandboxError
 from sandbox.serve.bodies import Json
 from sandbox.serve.bounds import RUN_S_MAX, SESSION_LIMITS
@@ -19,7 +19,8 @@ from sandbox.serve.routes.sandbox_fusion import run_code
 from sandbox.serve.routes.shared import fields, runs
 from sandbox.serve.routes.shared.tracebacks import errors_of
 from sandbox.serve.service import Service
-from sandbox.session import Output, ProgramSession
+from sandbox.session.output import Output
+from sandbox.session.sessions import ProgramSession
 
 _PIECE: Final = MIB
 """Bytes of a file that are written or read by one call."""

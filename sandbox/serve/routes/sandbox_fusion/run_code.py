@@ -13,8 +13,9 @@ from base64 import b64encode
 from collections.abc import Mapping
 from typing import Any, Final
 
-from sandbox.core import MIB, Limits, Program, ProgramRun
-from sandbox.languages import find_language
+from sandbox.core.nouns import MIB, Limits, Program
+from sandbox.core.program_run import ProgramRun
+from sandbox.languages.table import find_language
 from sandbox.serve.bodies import Json, Refused
 from sandbox.serve.bounds import MEMORY_BYTES, RUN_S_MAX
 from sandbox.serve.routes.shared import fields, file_names, runs

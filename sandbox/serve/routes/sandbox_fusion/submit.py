@@ -15,8 +15,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from sandbox.core import CaseResult, Judgement, Program, Verdict, python_literal
-from sandbox.rewards import fence_tags, fenced_blocks
+from sandbox.core.nouns import CaseResult, Judgement, Program, Verdict
+from sandbox.core.plain import python_literal
+from sandbox.rewards.extract import fence_tags, fenced_blocks
 from sandbox.serve.bodies import Json, Refused, check_python
 from sandbox.serve.bounds import MEMORY_BYTES, RUN_S_MAX
 from sandbox.serve.routes.sandbox_fusion import run_code

@@ -9,7 +9,7 @@ from base64 import b64decode
 from collections.abc import Mapping
 from typing import Any, Final
 
-from sandbox.core import quoted
+from sandbox.core.checks import quoted
 from sandbox.serve.bodies import Json, Refused
 from sandbox.serve.parsed_texts import TEXT_VALUES, count_values
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import posixpath
 from collections.abc import Iterable
 
-from sandbox.core import check_files
+from sandbox.core.checks import check_files
 from sandbox.errors import InvalidProblem
 from sandbox.serve.bodies import Refused
 

@@ -12,10 +12,13 @@ import dataclasses
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from sandbox.core import Judgement, Problem, Program
+from sandbox.core.nouns import Judgement, Program
+from sandbox.core.problem import Problem
 from sandbox.errors import InvalidProblem
-from sandbox.languages import find_language
-from sandbox.rewards import all_or_nothing, problem_of, program_of_answer, score, share_of_cases
+from sandbox.languages.table import find_language
+from sandbox.rewards.answer_text import program_of_answer
+from sandbox.rewards.ground_truth import problem_of
+from sandbox.rewards.outcome import all_or_nothing, score, share_of_cases
 from sandbox.serve.bodies import Refused
 from sandbox.serve.bounds import FENCES, LINES
 from sandbox.serve.routes.shared import fields
