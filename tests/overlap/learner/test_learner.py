@@ -116,6 +116,7 @@ def of(dtype="bfloat16", **learn):
     return Config(model=ModelConfig(dtype=dtype), learn=LearnConfig(**learn))
 
 
+@pytest.mark.promise("restored")
 @pytest.mark.parametrize(
     ("wrote", "reads", "more", "says"),
     [

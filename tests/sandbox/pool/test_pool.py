@@ -18,6 +18,7 @@ from sandbox.kernel.orphan_cleanup import remove_orphans
 from sandbox.pool import link
 
 
+@pytest.mark.promise("pool")
 @pooled(2)
 async def test_many_jobs_get_one_answer_each_in_their_own_order(pool: Pool) -> None:
     done = await asyncio.gather(*(pool.judge(SUM, program) for program in [RIGHT, WRONG] * 20))

@@ -15,6 +15,7 @@ GROUPS = 8
 PARTS = [[entry for number, entry in enumerate(zoo.entries()) if number % GROUPS == part] for part in range(GROUPS)]
 
 
+@pytest.mark.promise("attacks")
 @pytest.mark.parametrize("entries", every(GROUPS, PARTS), ids=range(GROUPS))
 @served(2, bounds=Bounds(sessions=1))
 async def test_no_attack_is_accepted_over_http(s: Served, entries: list[zoo.Entry]) -> None:
