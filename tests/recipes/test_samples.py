@@ -104,6 +104,7 @@ def test_programs_for_contests_find_what_graders_put_in_front(
     assert asyncio.run(judge()) == message
 
 
+@pytest.mark.promise("formats")
 def test_hidden_in_a_pickle_nothing_is_called(tmp_path: Path) -> None:
     class Call:
         def __reduce__(self) -> Any:

@@ -14,6 +14,7 @@ from overlap.generate.client import EngineClient
 from overlap.process import RemoteFault
 
 
+@pytest.mark.promise("construction")
 def test_making_a_generator_imports_no_vllm_and_starts_no_thread(tmp_path):
     code = (
         "import sys, threading, pathlib\n"
@@ -99,6 +100,7 @@ async def test_another_event_loop_is_refused(generator):
         await asyncio.to_thread(asyncio.run, generator.generate(request()))
 
 
+@pytest.mark.promise("gate")
 async def test_alone_it_opens_with_version_0_also_in_a_thread_and_when_made_inside_a_running_loop(tmp_path, stub):
     async def main():
         generator = EngineClient(CFG, tmp_path, tmp_path, standalone=True)

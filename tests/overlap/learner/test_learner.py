@@ -35,6 +35,7 @@ def learner(tmp_path, **rollout):
     return ProcessLearner(Config(rollout=RolloutConfig(**rollout)), tmp_path, tmp_path, total_updates=1)
 
 
+@pytest.mark.promise("construction")
 def test_construction_starts_nothing_and_needs_no_loop(tmp_path):
     made = learner(tmp_path)
     assert made.pids() == ()

@@ -323,6 +323,7 @@ def test_a_policy_that_cannot_be_saved_at_the_end_is_the_runs_error(stage: Make)
     assert written(session)["policy"]["checkpoint"].endswith("step-000004")
 
 
+@pytest.mark.promise("by-products")
 def test_a_policy_for_which_the_disk_has_no_room_is_saved_on_another_one_and_told(
     stage: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

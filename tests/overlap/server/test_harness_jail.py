@@ -166,6 +166,7 @@ def test_a_hostile_one_reaches_nothing_of_the_machine(tmp_path, outside: list[An
     assert (made.failure, json.loads(made.text)) == ("", [])
 
 
+@pytest.mark.promise("secrets")
 def test_it_gets_no_variable_of_the_machine(tmp_path, monkeypatch) -> None:
     monkeypatch.setenv("MY_SECRET_KEY", "secret")
     made = jailed(tmp_path, f"{AGENT} ends; env | grep -c -e SECRET -e OVERLAP > found; true", Reading())

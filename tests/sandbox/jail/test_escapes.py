@@ -157,6 +157,7 @@ def test_the_listener_of_the_filter_is_not_within_a_programs_reach(tiered_judge:
     assert stdio(tiered_judge, source).verdict is Verdict.AC
 
 
+@pytest.mark.promise("secrets")
 def test_the_environment_is_empty_of_secrets(tiered_judge: Judge, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_TOKEN", "secret")
     with Jail(tiered_judge.jail.tier) as jail:

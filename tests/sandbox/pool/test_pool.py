@@ -63,6 +63,7 @@ async def test_an_unknown_isolation_is_our_error_and_no_verdict(pool: Pool) -> N
         await pool.judge(SUM, RIGHT)
 
 
+@pytest.mark.promise("construction")
 def test_a_pool_is_made_without_a_loop_and_starts_nothing() -> None:
     before = set(family(os.getpid()))
     pool = Pool(2)
