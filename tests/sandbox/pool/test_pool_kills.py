@@ -19,6 +19,7 @@ from wide import wide
 
 import sandbox
 from sandbox import Judgement, Pool, Program, Verdict
+from sandbox.errors import EARLY_MAX
 
 JOBS = 120
 
@@ -72,7 +73,7 @@ async def test_with_hundreds_in_flight_no_kill_loses_one_or_makes_one_wrong(pool
 @pooled(1)
 async def test_supervisors_that_die_one_after_the_other_lose_nothing_that_waits(pool: Pool) -> None:
     tasks = [asyncio.create_task(pool.judge(SUM, program(number))) for number in range(30)]
-    for answered in range(5, 25, 5):  # more often than one job may be tried
+    for answered in range(3, 3 * EARLY_MAX + 4, 3):  # more often than one job may be tried
         await until(lambda: sum(task.done() for task in tasks) >= answered)  # noqa: B023 - awaited at once
         await kill(pool, "supervisor")
     done = await asyncio.gather(*tasks)
