@@ -20,6 +20,7 @@ check imports "$bin/lint-imports"
 check interfaces "$bin/python" scripts/checks/interfaces.py
 check sizes "$bin/python" scripts/checks/sizes.py
 check names "$bin/python" scripts/checks/names.py
+check promises "$bin/python" scripts/checks/promises.py
 check docs env NO_MKDOCS_2_WARNING=1 "$bin/mkdocs" build --strict --quiet
 
 if [ ${#failed[@]} = 0 ]; then echo 'check: all clean'; else echo "check: ${failed[*]} failed" >&2; exit 1; fi

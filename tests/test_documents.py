@@ -45,18 +45,21 @@ def test_the_front_pages_stay_short(page: str, most: int) -> None:
     assert (ROOT / page).stat().st_size <= most
 
 
+@pytest.mark.promise("documents")
 @pages
 def test_every_link_leads_to_a_file(page: Path) -> None:
     missing = [link for link in LINK.findall(page.read_text("utf-8")) if not (page.parent / link).exists()]
     assert not missing
 
 
+@pytest.mark.promise("documents")
 @pages
 def test_every_path_is_there(page: Path) -> None:
     for path in PATH.findall(page.read_text("utf-8")):
         assert next(ROOT.glob(re.sub(r"\{[^}]*\}", "*", path)), None), path
 
 
+@pytest.mark.promise("documents")
 @pages
 def test_every_field_is_one_of_the_configuration(page: Path) -> None:
     default = Config()
@@ -66,6 +69,7 @@ def test_every_field_is_one_of_the_configuration(page: Path) -> None:
         assert name in FILES or hasattr(getattr(default, section), name), f"{section}.{name}"
 
 
+@pytest.mark.promise("examples")
 @pages
 def test_every_python_block_compiles(page: Path) -> None:
     for body in blocks(page, "python"):
@@ -77,6 +81,7 @@ def commands() -> list[str]:
     return sorted({line.partition("  #")[0].strip() for line in lines if line.strip() and not line.startswith("#")})
 
 
+@pytest.mark.promise("documents")
 @pytest.mark.parametrize("command", commands())
 def test_every_command_can_be_typed(command: str) -> None:
     """Scripts are there, and the command line takes the words and fields; what a command does is tested elsewhere."""
@@ -94,6 +99,7 @@ def test_every_command_can_be_typed(command: str) -> None:
         assert words[0] in ("overlap", "sandbox", "source", "python", "cd", "pip")
 
 
+@pytest.mark.promise("documents")
 @pytest.mark.parametrize("page", ["README.md", "docs/quickstart.md"])
 def test_every_command_has_its_row(page: str) -> None:
     add_commands(commands := argparse.ArgumentParser().add_subparsers())
@@ -102,11 +108,13 @@ def test_every_command_has_its_row(page: str) -> None:
     assert sorted(commands.choices) == sorted(named)
 
 
+@pytest.mark.promise("examples")
 def test_the_example_of_a_sandbox_alone_runs() -> None:
     (example,) = (body for body in blocks(ROOT / "README.md", "python") if "sandbox.judge" in body)
     exec(compile(example, "README.md", "exec"), {})
 
 
+@pytest.mark.promise("examples")
 def test_the_example_of_a_task_has_prompts_rewards_and_a_configuration() -> None:
     from chats import Letters
 

@@ -35,6 +35,7 @@ def modules_of(package: str) -> list[str]:
     return [name for name in found if name not in FRAMEWORKS]
 
 
+@pytest.mark.promise("imports")
 def test_the_import_contracts_hold() -> None:
     command = [str(Path(sys.executable).parent / "lint-imports"), "--no-cache"]
     result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=100)
@@ -46,6 +47,7 @@ DRAWING = (*GPU_LIBRARIES, "numpy", "recipes", "tensorboard", "matplotlib")
 LIGHT = ("overlap", "overlap.cli", "overlap.config", "overlap.fakes", "overlap.pipeline", "overlap.policy")
 
 
+@pytest.mark.promise("imports")
 @pytest.mark.parametrize(
     ("absent", "names"),
     [

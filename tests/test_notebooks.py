@@ -38,6 +38,7 @@ def test_a_notebook_has_no_outputs_and_a_text_before_each_cell_of_code(path: Pat
     assert path.read_text("utf-8").endswith("}\n")
 
 
+@pytest.mark.promise("python")
 def test_a_run_is_looked_at(tmp_path: Path) -> None:
     import yaml
 

@@ -39,6 +39,7 @@ def texts() -> str:
     return "\n".join(found)
 
 
+@pytest.mark.promise("documents")
 @pytest.mark.parametrize("title", SECTIONS)
 def test_each_section_begins_with_the_line_that_is_printed_and_has_a_way_out(title: str) -> None:
     quoted = QUOTED.search(SECTIONS[title])
@@ -46,6 +47,7 @@ def test_each_section_begins_with_the_line_that_is_printed_and_has_a_way_out(tit
     assert len(SECTIONS[title][quoted.end() if quoted else 0 :].split()) >= 15, "no cause, no way out"
 
 
+@pytest.mark.promise("documents")
 @pytest.mark.parametrize("line", LINES)
 def test_what_is_constant_in_a_quoted_line_stands_in_the_source(line: str) -> None:
     pieces = [piece.strip() for piece in line.split("…")]

@@ -16,6 +16,7 @@ def text_of(path: str) -> str:
     return (ROOT / path).read_text("utf-8")
 
 
+@pytest.mark.promise("documents")
 @pytest.mark.parametrize(
     ("place", "found"),
     [

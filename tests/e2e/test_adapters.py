@@ -66,6 +66,7 @@ def check_all(bench, trajectories):
     check([gap for t in trajectories for gap in bench.gaps(t)])
 
 
+@pytest.mark.promise("adapters")
 def test_what_is_sampled_is_what_the_learners_adapter_gives_and_a_sync_brings_its_bytes_alone(bench):
     size = sum(4 * (adapter.down.numel() + adapter.up.numel()) for adapter in bench.adapters.values())
     torch.manual_seed(0)
@@ -84,6 +85,7 @@ def test_what_is_sampled_is_what_the_learners_adapter_gives_and_a_sync_brings_it
         check([abs(a - b) for a, b in zip(probe, ours, strict=True)])
 
 
+@pytest.mark.promise("adapters")
 def test_running_responses_go_on_as_if_the_new_adapter_had_read_all_of_them(bench):
     async def main():
         running = send(bench)
@@ -107,6 +109,7 @@ def test_running_responses_go_on_as_if_the_new_adapter_had_read_all_of_them(benc
         bench.put(after)
 
 
+@pytest.mark.promise("adapters")
 def test_an_adapter_that_lacks_a_layer_is_refused_and_the_next_whole_one_is_served(bench):
     short = dict(list(bench.adapters.items())[:-1])
     sender = open_sender("shm", rank=0)

@@ -150,6 +150,7 @@ def steps_of(r: Run) -> int:
     return (r.dir / "metrics.jsonl").read_text().count('"time/step_s"')
 
 
+@pytest.mark.promise("kills", "interrupts")
 def test_a_run_whose_verifier_engine_and_learner_are_killed_goes_on_and_an_interrupt_keeps_what_it_learned(run) -> None:
     """One after the other in one run, whose start is the long part; ``scripts/chaos.sh real`` kills each alone."""
     from transformers import AutoModelForCausalLM
@@ -227,6 +228,7 @@ def test_a_second_ctrl_c_ends_at_once_and_still_leaves_nothing(run) -> None:
     settle(r)
 
 
+@pytest.mark.promise("nothing-left")
 def test_a_driver_killed_with_sigkill_leaves_nothing(run) -> None:
     r = run()
     r.until_step()
@@ -269,6 +271,7 @@ def test_a_full_disk_costs_no_step_and_what_is_lost_is_told(tmp_path: Path, run)
         subprocess.run(["umount", "--lazy", str(disk)], check=True)
 
 
+@pytest.mark.promise("bad-input")
 def test_bad_input_is_one_line_and_exit_code_2(run) -> None:
     r = run(**{"data.task": "toy:NoTask"})
     code, err = r.end()

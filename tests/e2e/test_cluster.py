@@ -111,6 +111,7 @@ def clean(machines: Sequence[Machine], seconds: float = CLEAN_S) -> None:
         raise AssertionError(f"left: {json.dumps(left, indent=1)}") from None
 
 
+@pytest.mark.promise("cluster-judging")
 def test_programs_are_judged_on_every_node_by_what_knows_nothing_of_ray_and_nothing_stays_there(
     machines, driver
 ) -> None:
@@ -134,6 +135,7 @@ def test_programs_are_judged_on_every_node_by_what_knows_nothing_of_ray_and_noth
     clean(machines.all)
 
 
+@pytest.mark.promise("cluster-secrets")
 @pytest.mark.parametrize("asked", ["A", wide("B")])
 def test_a_program_on_a_node_reaches_no_agent_no_port_of_rays_and_no_other_node(
     machines, driver, asked, tmp_path
@@ -175,6 +177,7 @@ def drain(machines: Machines, node: Machine) -> None:
     machines.head.run([*command, "--deadline-remaining-seconds=120"])
 
 
+@pytest.mark.promise("cluster-judging")
 def test_a_node_that_dies_is_noticed_and_its_jobs_run_elsewhere_and_one_that_joins_works_until_it_is_drained(
     machines, driver
 ) -> None:

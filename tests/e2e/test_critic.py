@@ -13,6 +13,7 @@ from overlap.policy.tiny import make_tiny_policy
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
 
 
+@pytest.mark.promise("critic")
 @pytest.mark.parametrize(("ranks", "zero_stage"), [wide(1, 2), wide(2, 1), wide(2, 2), (2, 3)])
 def test_every_stage_and_number_of_ranks_takes_the_steps_of_plain_torch(
     policy, tmp_path, monkeypatch, ranks, zero_stage

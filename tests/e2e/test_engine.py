@@ -53,6 +53,7 @@ def request(sample=0):
     return Request(0, sample, Prompt("p", PROMPT))
 
 
+@pytest.mark.promise("gate")
 def test_dummy_weights_never_serve_a_token(bench):
     async def main():
         early = asyncio.create_task(bench.generator.generate(request()))
@@ -76,6 +77,7 @@ def test_a_share_of_the_probability_that_only_the_likeliest_token_has_gives_the_
     assert greedy.token_ids == narrow.token_ids
 
 
+@pytest.mark.promise("logprobs")
 def test_logprobs_are_those_of_the_policy_at_the_sampling_temperature(bench):
     async def main():
         samples = [bench.generator.generate(request(i)) for i in range(8)]
@@ -106,6 +108,7 @@ def test_greedy_answers_of_an_evaluation_leave_the_samples_beside_them_alone(ben
     assert (logits.max(-1).values - chosen).max().item() < 1e-3
 
 
+@pytest.mark.promise("parity")
 def test_after_a_sync_sampling_and_probe_follow_the_new_weights(bench):
     async def both():
         return await bench.generator.generate(request()), await bench.generator.logprobs(PROMPT)
@@ -121,6 +124,7 @@ def test_after_a_sync_sampling_and_probe_follow_the_new_weights(bench):
         assert largest_gap(probe, old) > 0.1
 
 
+@pytest.mark.promise("gate")
 @pytest.mark.parametrize(
     ("spoil", "message"),
     [
@@ -177,6 +181,7 @@ def test_an_engine_that_sleeps_and_wakes_in_parts_loses_no_request_and_serves_th
     assert largest_gap(probe, bench.logprobs(PROMPT)[0]) < BOUND
 
 
+@pytest.mark.promise("stage-faults")
 def test_cancelling_takes_the_request_out_of_the_engine(bench):
     async def main():
         task = asyncio.create_task(bench.generator.generate(request()))
@@ -190,6 +195,7 @@ def test_cancelling_takes_the_request_out_of_the_engine(bench):
     assert bench.run(main()) == 0
 
 
+@pytest.mark.promise("exact-tokens")
 def test_whatever_a_harness_does_the_learner_is_given_what_the_engine_saw(bench, tiny_policy):
     """40 episodes; ``test_episodes`` has 1,000."""
     bench.run(bench.generator.load(bench.update()))

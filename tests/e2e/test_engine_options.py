@@ -70,6 +70,7 @@ def excess(bench, trajectories):
     return more / math.sqrt(variance)
 
 
+@pytest.mark.promise("logprobs")
 def test_accepted_and_other_tokens_have_the_log_probs_of_the_policy_after_each_load(bench):
     for _ in range(2):
         trajectories = sample(bench, 24)
@@ -103,6 +104,7 @@ def test_responses_go_on_under_new_weights_with_the_log_probs_of_each_version(be
             assert max(bench.gaps(one)[one.spans[number].start : one.spans[number].end]) < BOUND
 
 
+@pytest.mark.promise("engine-door")
 def test_what_vllm_refuses_is_bad_input_that_names_the_options(tiny_policy, hosts_found, tmp_path):
     from overlap.errors import ConfigError
 

@@ -37,6 +37,7 @@ def bench(tiny_policy, hosts_found, tmp_path_factory):
     bench.close()
 
 
+@pytest.mark.promise("exact-tokens")
 def test_whatever_a_harness_does_the_learner_is_given_what_the_engine_saw(bench, tiny_policy) -> None:
     bench.run(bench.generator.load(bench.update()))
     work = hostile_episodes(bench.generator, tiny_policy, CFG.context_tokens, 0, 1000)

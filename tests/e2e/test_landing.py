@@ -92,6 +92,7 @@ def gaps_at(bench, weights, trajectory, tokens):
     return max(bench.gaps(trajectory)[tokens])
 
 
+@pytest.mark.promise("landing")
 @in_flight
 def test_spans_say_to_the_token_when_weights_landed(bench):
     crossed, waiting, *_ = crossing(bench)
@@ -102,6 +103,7 @@ def test_spans_say_to_the_token_when_weights_landed(bench):
     assert {s.version for t in waiting for s in t.spans} == {bench.version}
 
 
+@pytest.mark.promise("landing")
 @in_flight
 def test_what_was_in_flight_goes_on_as_if_the_new_weights_had_read_all_of_it_unless_kept(bench):
     crossed, _, before, after = crossing(bench)
@@ -112,6 +114,7 @@ def test_what_was_in_flight_goes_on_as_if_the_new_weights_had_read_all_of_it_unl
     assert (new > 100 * BOUND) if bench.landing == "keep" else (new < BOUND)
 
 
+@pytest.mark.promise("landing")
 @in_flight
 def test_what_waits_in_the_engine_reads_nothing_of_the_old_weights(bench):
     _, waiting, _, after = crossing(bench)
@@ -169,6 +172,7 @@ def test_what_is_put_back_for_want_of_memory_has_its_log_probs_and_one_span(benc
     }
 
 
+@pytest.mark.promise("prompt-order")
 def test_evaluations_and_then_the_oldest_group_are_served_first(bench):
     groups = [904, 901, -1, 903, 900, -2, 902]
 

@@ -62,6 +62,7 @@ def expected_logprobs(model) -> list[float]:
         return model(plain(list(PROBE), torch.device("cpu")))[0].tolist()
 
 
+@pytest.mark.promise("learner")
 @pytest.mark.parametrize(
     ("ranks", "zero_stage", "more"),
     [
@@ -126,6 +127,7 @@ def my_correction(anchor, sampled, bound):
 """
 
 
+@pytest.mark.promise("own-functions")
 def test_ranks_train_by_functions_of_the_user_that_lie_where_the_run_was_started(policy, tmp_path, monkeypatch):
     """Half of what "pg" without a correction does: its loss, and its gradient."""
     (tmp_path / "mine.py").write_text(MINE)

@@ -55,6 +55,7 @@ def checkpoints(tmp_path_factory) -> Path:
     return root
 
 
+@pytest.mark.promise("loading")
 @pytest.mark.parametrize("ranks", [wide(1), 2])
 def test_a_model_in_partitions_is_the_whole_one_bit_for_bit(checkpoints, tmp_path, ranks):
     for found in partition_ranks(ranks, "same", checkpoints, tmp_path):
@@ -78,6 +79,7 @@ def test_compiled_steps_are_those_of_one_operation_after_the_other(checkpoints, 
             assert other == pytest.approx(one, rel=1e-3, abs=1e-5), kind
 
 
+@pytest.mark.promise("loading")
 def test_what_cannot_be_loaded_is_refused_in_the_same_words(checkpoints, tmp_path):
     folder = tmp_path / "faulty"
     faults = {

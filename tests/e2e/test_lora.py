@@ -34,6 +34,7 @@ def with_adapter(base: Path, adapter: Path):
     return peft.PeftModel.from_pretrained(model, adapter)
 
 
+@pytest.mark.promise("lora")
 @pytest.mark.parametrize(
     ("ranks", "zero_stage", "more"),
     [

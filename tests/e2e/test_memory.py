@@ -42,6 +42,7 @@ def policies(tmp_path_factory) -> tuple[Path, Path, Path]:
     return one, layer, make_tiny_policy(root / "tiny", vocab=2048)
 
 
+@pytest.mark.promise("memory-plan")
 @pytest.mark.wide
 @pytest.mark.parametrize(
     "settings",

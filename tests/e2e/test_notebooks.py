@@ -11,6 +11,7 @@ from notebooks import run_notebook
 pytestmark = pytest.mark.e2e
 
 
+@pytest.mark.promise("python")
 def test_a_policy_is_trained_and_its_run_looked_at(tiny_policy: Path, tmp_path: Path) -> None:
     small = {
         "model.policy": str(tiny_policy), "model.dtype": "float32", "model.prompt_tokens": 1700,

@@ -59,6 +59,7 @@ def awake(policy, tmp_path_factory) -> Steps:
     return Steps(policy, tmp_path_factory.mktemp("awake"))
 
 
+@pytest.mark.promise("offload")
 @pytest.mark.parametrize(
     ("zero_stage", "dtype", "learn"), [wide(*CASES[0]), wide(*CASES[1]), CASES[2], wide(*CASES[3])]
 )

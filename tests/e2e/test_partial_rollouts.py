@@ -133,6 +133,7 @@ def bench(request, tiny_policy, hosts_found, tmp_path_factory):
     bench.close()
 
 
+@pytest.mark.promise("sleeping")
 def test_a_response_sleeps_with_the_engine_and_goes_on_as_if_the_new_weights_had_read_all_of_it(bench):
     async def main():
         tasks = bench.send(2 * SLOTS)
@@ -190,6 +191,7 @@ class BenchLearner(FakeLearner):
         return self.bench.logprobs(token_ids)[0]
 
 
+@pytest.mark.promise("sleeping")
 def test_the_loop_trains_on_every_token_once_with_the_log_probs_of_the_weights_that_sampled_it(bench):
     learner, prompts = BenchLearner(bench), [Prompt(f"p{i}", PROMPT[i:]) for i in range(4)]
 

@@ -53,6 +53,7 @@ CASES = [
 ]
 
 
+@pytest.mark.promise("restored")
 @pytest.mark.parametrize(("kind", "wrote", "goes_on", "dtype"), CASES)
 def test_a_restored_learner_goes_on_as_if_it_had_never_stopped(policy, tmp_path, kind, wrote, goes_on, dtype):
     batch = mixed_batch if kind is with_critic else make_batch

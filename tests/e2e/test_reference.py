@@ -27,6 +27,7 @@ def of(kind: str, teacher: Path, **learn: Any) -> Config:
     return config(kl_in=where[0], kl_estimator=where[1], **DISTILLED, **held)
 
 
+@pytest.mark.promise("kl")
 @pytest.mark.parametrize(
     ("kind", "ranks", "zero_stage", "sequence_parallel"),
     [

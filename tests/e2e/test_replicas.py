@@ -70,6 +70,7 @@ def cores_of(pids):
     return bound
 
 
+@pytest.mark.promise("replicas")
 @pytest.mark.wide
 def test_two_engines_share_the_work_with_one_set_of_weights_and_one_is_killed(tiny_policy, hosts_found, tmp_path):
     scratch = tmp_path / "s"

@@ -36,6 +36,7 @@ def overlap(folder: Path, *words: str) -> str:
     return done.stdout
 
 
+@pytest.mark.promise("rewards-in")
 def test_a_run_is_made_of_a_reward_of_trl_and_its_configuration_alone_plans_it_again(tmp_path: Path) -> None:
     policy = make_tiny_policy(tmp_path / "tiny")
     rows = [{"id": n, "prompt": [{"role": "user", "content": f"say {n}"}], "word": "say"} for n in range(12)]

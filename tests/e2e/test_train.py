@@ -69,6 +69,7 @@ def rows(run: Path) -> list[dict]:
     return read_steps(run / "metrics.jsonl")
 
 
+@pytest.mark.promise("trains")
 def test_the_run_takes_its_steps_and_the_engine_follows_the_learner(run_dir: Path) -> None:
     steps = rows(run_dir)
     assert [r["step"] for r in steps] == [1, 2]
@@ -98,6 +99,7 @@ def test_the_run_directory_has_what_a_person_looks_at(run_dir: Path) -> None:
     assert {"generate", "verify", "learn", "load"} <= stages
 
 
+@pytest.mark.promise("samples")
 def test_whole_groups_are_kept_with_their_programs_and_the_log_probs_of_both_sides(run_dir: Path) -> None:
     samples, groups = (read_json_lines(run_dir / f"{name}.jsonl") for name in ("trajectories", "groups"))
     assert {s["verdict"] for s in samples} <= {"AC", "WA"}
@@ -119,6 +121,7 @@ def test_whole_groups_are_kept_with_their_programs_and_the_log_probs_of_both_sid
         assert max(abs(a - b) for a, b in zip(*sides, strict=True)) < 1e-3
 
 
+@pytest.mark.promise("trains")
 def test_the_final_policy_loads_in_transformers_and_has_moved(run_dir: Path, policy: Path) -> None:
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
@@ -148,6 +151,7 @@ def test_the_engine_serves_the_trained_policy_standalone(run_dir: Path, policy: 
     assert len((tmp_path / "rows.jsonl").read_text().splitlines()) == 12
 
 
+@pytest.mark.promise("resume")
 @pytest.mark.wide
 def test_a_run_goes_on_from_its_checkpoint(run_dir: Path, policy: Path, tmp_path: Path) -> None:
     copy = tmp_path / "copy"
@@ -160,6 +164,7 @@ def test_a_run_goes_on_from_its_checkpoint(run_dir: Path, policy: Path, tmp_path
     assert "before training: pass@1" in done.stderr
 
 
+@pytest.mark.promise("from-rollouts")
 def test_kept_samples_train_the_same_policy_each_time_without_an_engine(run_dir: Path, tmp_path: Path) -> None:
     for run in (tmp_path / "a", tmp_path / "b"):
         done = overlap("train", "--from-rollouts", str(run_dir), f"run.dir={run}", "run.save_every=0", run=run)

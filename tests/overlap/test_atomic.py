@@ -30,6 +30,7 @@ def names(path: Path) -> list[str]:
     return sorted(os.listdir(path))
 
 
+@pytest.mark.promise("users-files")
 def test_a_file_that_fails_to_be_written_keeps_its_old_content(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "summary.json"
     write_atomic(path, "old")

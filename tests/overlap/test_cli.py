@@ -37,6 +37,7 @@ def refused(capsys: pytest.CaptureFixture) -> Callable[..., str]:
     return command
 
 
+@pytest.mark.promise("dry-run")
 def test_a_dry_run_prints_config_and_plan_and_starts_nothing(done, tmp_path: Path) -> None:
     out = tmp_path / "out"
     code, text, err = done("train", "--dry-run", "data.task=toy:ToyTask", f"run.dir={out}")
@@ -68,6 +69,7 @@ def test_a_dry_run_with_all_fields_is_a_file_that_says_the_same(done, tmp_path: 
     assert done("train", "--all", *asked)[2].endswith("use it with --dry-run\n")
 
 
+@pytest.mark.promise("bad-input")
 @pytest.mark.parametrize(
     ("args", "message"),
     [
@@ -119,6 +121,7 @@ def test_a_wrong_flag_is_refused(flag: str, capsys: pytest.CaptureFixture) -> No
     assert flag in capsys.readouterr().err
 
 
+@pytest.mark.promise("bad-input")
 @pytest.mark.parametrize(
     ("error", "code"),
     [
@@ -201,6 +204,7 @@ def test_a_run_directory_that_may_not_be_is_refused_at_once_and_in_a_dry_run(
     assert sorted(tmp_path.rglob("*")) == before
 
 
+@pytest.mark.promise("users-files")
 @pytest.mark.parametrize("command", [["rollout"], ["filter", "data.train=x.jsonl"]])
 def test_a_file_of_the_users_is_not_written_over(command, tmp_path, refused) -> None:
     out = tmp_path / "notes.jsonl"
@@ -230,6 +234,7 @@ def test_a_run_that_the_gpus_cannot_seat_is_refused_at_once_and_in_a_dry_run(
     assert not out.exists()
 
 
+@pytest.mark.promise("memory-plan")
 def test_a_run_that_cannot_fit_is_refused_before_anything_is_made_with_what_would_make_it_fit(
     policy: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
 ) -> None:
@@ -293,6 +298,7 @@ def test_hardware_that_cannot_be_planned_for_is_one_line(
     assert message in refused("train", *(arg.replace("{empty}", str(tmp_path)) for arg in args))
 
 
+@pytest.mark.promise("dry-run")
 def test_a_dry_run_refuses_what_going_on_would_refuse_and_touches_nothing(done, tmp_path: Path) -> None:
     run = tmp_path / "run"
     same = ["data.task=toy:ToyTask", f"run.dir={run}", "model.prompt_tokens=1700"]
@@ -370,6 +376,7 @@ def test_too_many_bad_rows_are_bad_input_with_the_counts(done, tmp_path: Path) -
     assert len(err.strip().splitlines()) == 1
 
 
+@pytest.mark.promise("rows-left-out")
 def test_check_data_judges_references_and_a_later_start_tells_of_them(done, tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setenv("OVERLAP_CACHE", str(tmp_path / "cache"))
     wrong = {**GOOD, "id": "wrong", "statement": "Write inc wrongly.", "reference": REFERENCE.replace("+", "-")}

@@ -39,6 +39,7 @@ def test_every_method_of_a_protocol_is_there_with_the_same_parameters(protocol: 
         assert inspect.iscoroutinefunction(made) == inspect.iscoroutinefunction(method), name
 
 
+@pytest.mark.promise("imports")
 def test_the_learner_as_the_driver_has_it_imports_no_torch() -> None:
     """Its ranks compute, and they are other processes."""
     code = (

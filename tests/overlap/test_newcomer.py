@@ -135,6 +135,7 @@ def _tree(name: str, value: str) -> dict[str, object]:
     return tree
 
 
+@pytest.mark.promise("bad-input")
 @pytest.mark.parametrize(("given", "here"), NAMES)
 def test_a_name_of_another_trainer_is_told_what_it_is_here(given: str, here: str, tmp_path: Path, refused) -> None:
     name, _, value = given.partition("=")
@@ -271,6 +272,7 @@ MISTAKES: list[tuple[list[str], str]] = [
 ]
 
 
+@pytest.mark.promise("bad-input")
 @pytest.mark.parametrize(("words", "told"), MISTAKES, ids=[" ".join(words) or "nothing" for words, _ in MISTAKES])
 def test_a_mistake_is_one_line_with_the_way_out(words: list[str], told: str, refused) -> None:
     assert told in refused(*words)

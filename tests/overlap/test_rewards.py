@@ -68,6 +68,7 @@ STYLES = [
 ]  # fmt: skip
 
 
+@pytest.mark.promise("rewards-in")
 @pytest.mark.parametrize(("name", "style", "row", "paid"), STYLES, ids=[name for name, *_ in STYLES])
 def test_a_function_is_found_by_its_parameters_and_pays_what_it_pays_its_trainer(
     name: str, style: str, row: dict[str, Any], paid: float
@@ -153,6 +154,7 @@ def test_the_plain_style_gets_the_program_of_the_answer() -> None:
     assert task.reward(prompt, "blue\n```python\nred\n```\n", None) == 0.0
 
 
+@pytest.mark.promise("rewards-in")
 def test_none_masks_the_sample_and_is_never_0() -> None:
     task, prompt = made("trl_words", {**ROW, "answer": "?"})
     asked = replace(trajectory("x").request, prompt=prompt)

@@ -87,6 +87,7 @@ def recorded(folder: Path, policy: str) -> None:
     jsonl(folder / "answers.jsonl", *rows)
 
 
+@pytest.mark.promise("evaluation")
 @pytest.mark.usefixtures("no_engine")
 def test_recorded_answers_give_the_pass_rates_that_are_computed_by_hand(
     tmp_path: Path, policy: str, capsys: pytest.CaptureFixture[str]

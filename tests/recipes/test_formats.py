@@ -53,6 +53,7 @@ def test_livecodebench_rows_are_compared_as_its_grader_does(tmp_path: Path, judg
         assert judge.judge(only(tmp_path, row).problem, Program(source)).verdict == verdict, source
 
 
+@pytest.mark.promise("integers")
 @pytest.mark.parametrize(
     ("expected", "said", "verdict"),
     [
@@ -159,6 +160,7 @@ def test_tests_become_cases(tmp_path: Path, name: str) -> None:
     assert "from typing import *" in problem.preamble
 
 
+@pytest.mark.promise("integers")
 def test_integers_of_thousands_of_digits_are_read_as_they_stand(tmp_path: Path) -> None:
     digits, path = "7" * 6000, tmp_path / "long.jsonl"
     tests = '{"inputs": [[N]], "outputs": [N], "fn_name": "f"}'.replace("N", digits)
@@ -264,6 +266,7 @@ FILES = [
 class TestPublicFiles:
     pytestmark = shared
 
+    @pytest.mark.promise("formats")
     @pytest.mark.parametrize(("name", "kinds", "usable", "reasons"), FILES)
     def test_every_row_of_a_public_file_is_read_or_its_reason_counted(
         self, name: str, kinds: str, usable: int, reasons: dict[str, int]
@@ -283,6 +286,7 @@ class TestPublicFiles:
         assert by_id["0001"].problem.kind == "stdio"
         assert by_id["0001"].references
 
+    @pytest.mark.promise("formats")
     @pytest.mark.timeout(240)
     @pytest.mark.parametrize(
         ("name", "step"),

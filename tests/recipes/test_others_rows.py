@@ -55,6 +55,7 @@ def left_out(path: Path, row: Row) -> str:
 # --- values ---------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.promise("formats")
 @pytest.mark.parametrize(
     ("row", "source"),
     [

@@ -75,6 +75,7 @@ def test_one_that_fails_is_told_of_the_public_case_and_the_last_turns_is_the_ans
     assert len(talk.run_) == 2
 
 
+@pytest.mark.promise("expected-outputs")
 def test_hidden_cases_never_enter_an_episode() -> None:
     _, talk = play([" return a\n```"] * 3, [Verdict.WA] * 2)
     task = RepairTask()

@@ -59,6 +59,7 @@ def test_every_format_has_a_sample_and_a_line_in_the_documents() -> None:
     assert len(columns) == len({known.name for known in FORMATS}) == len(FORMATS)
 
 
+@pytest.mark.promise("formats")
 @pytest.mark.parametrize("name", SAMPLES)
 def test_a_row_is_told_by_its_columns_and_a_bad_one_beside_it_is_counted(name: str, tmp_path: Path) -> None:
     sample = SAMPLES[name]
@@ -69,6 +70,7 @@ def test_a_row_is_told_by_its_columns_and_a_bad_one_beside_it_is_counted(name: s
     assert format_of(SourceRow("", sample.good)).name == sample.format
 
 
+@pytest.mark.promise("formats")
 @pytest.mark.parametrize("name", SAMPLES)
 def test_right_programs_are_accepted_and_wrong_ones_are_not(name: str, verdicts: dict[str, list[Judgement]]) -> None:
     right, wrong, *references = verdicts[name]
@@ -102,6 +104,7 @@ def test_programs_for_contests_find_what_graders_put_in_front(
     assert asyncio.run(judge()) == message
 
 
+@pytest.mark.promise("formats")
 def test_hidden_in_a_pickle_nothing_is_called(tmp_path: Path) -> None:
     class Call:
         def __reduce__(self) -> Any:
@@ -123,6 +126,7 @@ ODD: tuple[Any, ...] = (
 )
 
 
+@pytest.mark.promise("rows-left-out")
 @pytest.mark.parametrize("name", SAMPLES)
 def test_whatever_stands_in_a_column_costs_its_row_at_most(name: str, tmp_path: Path) -> None:
     sample, rows = SAMPLES[name], []

@@ -86,6 +86,7 @@ def test_a_stage_begins_with_the_policy_of_the_one_before(command: Command) -> N
     assert command("model.policy=start") == []
 
 
+@pytest.mark.promise("recipe")
 @pytest.mark.parametrize(("stop", "then"), [(0, [("first", True), ("second", False)]), (1, [("second", True)])])
 def test_a_command_that_was_stopped_goes_on_in_the_stage_where_it_was(
     stop: int, then: list[tuple[str, bool]], command: Command
@@ -206,6 +207,7 @@ def test_data_is_prepared_once_and_every_stage_trains_on_it(
     assert trained[-1] == "mine.jsonl"
 
 
+@pytest.mark.promise("recipe")
 def test_the_published_recipe_is_two_stages_at_16k_and_32k() -> None:
     first, second = stages_of(FILES, ["verify.workers=1"])
     assert (first.cfg.model.response_tokens, second.cfg.model.response_tokens) == (16384, 32768)

@@ -58,6 +58,7 @@ def mbpp(row: Row) -> Problem:
     return Problem(str(row["task_id"]), "assert", (Case(tests),), limits=limits(15))
 
 
+@pytest.mark.promise("honest")
 def test_every_humaneval_reference_is_accepted() -> None:
     data = rows("humaneval/HumanEval.jsonl.gz")
     done = judge_all((humaneval(row), Program(row["prompt"] + row["canonical_solution"])) for row in data)
@@ -81,6 +82,7 @@ def test_an_empty_answer_passes_no_problem() -> None:
     assert {d.verdict for d in done} <= {CE, RE, WA}
 
 
+@pytest.mark.promise("honest")
 @pytest.mark.parametrize(
     ("name", "known"),
     [
@@ -143,6 +145,7 @@ def apps(name: str) -> tuple[Problem, list[Row]]:
     return judged, labelled + human if ALL else labelled[:6] + human[:2]
 
 
+@pytest.mark.promise("honest")
 @pytest.mark.parametrize("name", ["0001", *map(wide, ["0111", "2287", "2404", "4184"])])
 def test_the_labels_of_apps_programs_are_met(name: str) -> None:
     judged, labelled = apps(name)

@@ -104,6 +104,7 @@ def test_doctor_prints_the_repair_of_what_fails(command: Command, monkeypatch: p
     assert "PASS  seccomp" in shown
 
 
+@pytest.mark.promise("tiers")
 @pytest.mark.parametrize(("asked", "code"), [("auto", 0), ("B", 0), ("A", 2), ("C", 0)])
 def test_doctor_refuses_a_tier_that_is_weaker_than_asked(
     command: Command, monkeypatch: pytest.MonkeyPatch, asked: str, code: int

@@ -51,6 +51,7 @@ def refused(directory: Path, text: str) -> str:
     return err
 
 
+@pytest.mark.promise("bad-input")
 @pytest.mark.parametrize(
     "text",
     [
@@ -122,6 +123,7 @@ def short(problem, program):
 """
 
 
+@pytest.mark.promise("bad-input")
 @pytest.mark.parametrize(
     ("words", "said"),
     [

@@ -19,6 +19,7 @@ THREATS = (ROOT / "docs" / "sandbox" / "threat-model.md").read_text("utf-8")
 TESTS = {path.stem.removeprefix("test_"): path for path in (ROOT / "tests" / "sandbox").rglob("test_*.py")}
 
 
+@pytest.mark.promise("examples")
 def test_the_example_runs() -> None:
     (example,) = re.findall(r"^```python\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
     names: dict[str, object] = {}
@@ -41,6 +42,7 @@ def test_every_command_is_listed_and_there(capsys: pytest.CaptureFixture[str]) -
     assert {name for line in lines for name in line.split(" | ")} == set(commands[1].split(" | "))
 
 
+@pytest.mark.promise("documents")
 def test_every_promise_of_the_threat_model_names_tests_that_exist() -> None:
     entries = {entry.id for entry in catalogue.entries()}
     rows = re.findall(r"^\| (.+) \| ([\d–, ]*) ?\| (.+) \|$", THREATS, re.MULTILINE)

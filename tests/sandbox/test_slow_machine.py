@@ -45,6 +45,7 @@ def test_a_compiler_that_gets_no_core_is_tried_again_and_then_a_failure_of_the_s
     assert tried == ["sum"] * STARVED_MAX
 
 
+@pytest.mark.promise("limits")
 @pooled(1)
 async def test_a_starved_job_is_given_to_another_worker_and_accuses_nobody(
     pool: Pool, monkeypatch: pytest.MonkeyPatch

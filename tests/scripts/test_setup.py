@@ -195,6 +195,7 @@ LACKING: dict[str, tuple[dict[str, str | None], str, dict[str, str]]] = {
 }
 
 
+@pytest.mark.promise("setup")
 @pytest.mark.parametrize("says", LACKING)
 def test_what_the_machine_lacks_is_one_line_with_its_repair_before_anything_is_made(
     machine: Machine, says: str
@@ -213,6 +214,7 @@ def test_what_the_machine_lacks_is_one_line_with_its_repair_before_anything_is_m
 # --- ready, or not yet ----------------------------------------------------------------------------------
 
 
+@pytest.mark.promise("setup")
 def test_a_second_set_up_installs_nothing(machine: Machine) -> None:
     assert "setup: ready in " in machine.run()
     assert machine.run() == f"setup: ready ({machine.venv}, cpu)\n"
@@ -311,6 +313,7 @@ def test_a_second_set_up_waits_for_the_first_and_then_has_nothing_to_do(machine:
     assert machine.installs() == 1
 
 
+@pytest.mark.promise("setup")
 @pytest.mark.parametrize(
     ("breaks", "code", "says"),
     [

@@ -31,6 +31,7 @@ def found_of(tmp_path_factory: pytest.TempPathFactory) -> FoundOf:
     return cache(lambda kind: run_warnings(load_run(ILL[kind].make(folder / kind))))
 
 
+@pytest.mark.promise("health")
 @pytest.mark.parametrize("kind", list(ILL))
 def test_an_ill_run_is_told_of_its_illness_and_of_no_other(found_of: FoundOf, kind: str) -> None:
     found = found_of(kind)
@@ -42,6 +43,7 @@ def test_an_ill_run_is_told_of_its_illness_and_of_no_other(found_of: FoundOf, ki
     assert "\n" not in str(warning)
 
 
+@pytest.mark.promise("health")
 @pytest.mark.parametrize("name", list(HEALTHY_RUNS))
 def test_a_healthy_run_is_told_nothing(tmp_path: Path, name: str) -> None:
     assert [str(w) for w in run_warnings(load_run(HEALTHY_RUNS[name].make(tmp_path / "run")))] == []

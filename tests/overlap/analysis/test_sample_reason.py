@@ -12,6 +12,7 @@ from overlap.analysis.sample_reason import difference_of, reason, whole_text
 LONG = {"head": "1" * 50, "tail": "9", "bytes": 1051, "sha256": "ab"}
 
 
+@pytest.mark.promise("reasons")
 @pytest.mark.parametrize(
     ("given", "sentence"),
     [

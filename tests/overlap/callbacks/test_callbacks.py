@@ -76,6 +76,7 @@ def names(told: Told) -> list[str]:
     return [name for name, _ in told.events]
 
 
+@pytest.mark.promise("callbacks")
 def test_a_callback_is_told_of_the_whole_run_in_one_thread_that_is_not_the_runs(stage: Make) -> None:
     told = Told()
     made = stage("run.save_every=2", "run.eval_samples=1", "run.eval_every=2", "run.steps=4")
@@ -119,6 +120,7 @@ def test_methods_may_be_async_and_share_one_event_loop(stage: Make) -> None:
     assert len(loops) == 1
 
 
+@pytest.mark.promise("callbacks")
 @pytest.mark.parametrize("asked", [Stop, Stop("far enough"), [Stop("far enough"), Save]])
 def test_stop_ends_a_run_in_order_after_the_step(stage: Make, asked: Any) -> None:
     told, made = Told(), stage("run.eval_samples=1", "run.steps=50", "rollout.max_staleness=2")
@@ -136,6 +138,7 @@ def test_stop_before_the_first_step_takes_none(stage: Make) -> None:
     assert (figures["exit"], figures["steps"]) == ("stopped by callback On.on_run_start", 0)
 
 
+@pytest.mark.promise("callbacks")
 def test_save_writes_a_checkpoint_that_the_run_goes_on_from(stage: Make) -> None:
     told = Told()
     made = stage()
@@ -185,6 +188,7 @@ def failing(run: Any, event: Any) -> None:
     raise ZeroDivisionError("no luck")
 
 
+@pytest.mark.promise("callbacks")
 @pytest.mark.parametrize(("method", "steps"), [("on_run_start", 0), ("on_step", 1), ("on_save", 2), ("on_evaluate", 2)])
 def test_a_callback_that_fails_ends_the_run_in_order_and_is_named_with_its_line(
     stage: Make, method: str, steps: int

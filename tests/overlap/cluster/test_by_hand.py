@@ -118,6 +118,7 @@ def head() -> Iterator[str]:
         server.shutdown()
 
 
+@pytest.mark.promise("cluster-secrets")
 def test_the_head_asks_for_a_token_that_only_its_owner_reads_and_has_one_address(cluster, double, here) -> None:
     address = here[-1].partition("=")[2]
     assert cluster("status")[0] == 2
@@ -140,6 +141,7 @@ def test_the_head_asks_for_a_token_that_only_its_owner_reads_and_has_one_address
     assert "requires a token" in cluster("status")[1].splitlines()[0]  # of the own cluster, without its address
 
 
+@pytest.mark.promise("cluster-up")
 @pytest.mark.parametrize("raylet", ["stubborn", "careless"])
 def test_what_was_started_is_ended_with_its_children_and_what_they_left_and_nothing_else_is(
     raylet, cluster, double, here, monkeypatch
@@ -185,6 +187,7 @@ def test_a_node_that_has_gone_is_started_again_by_the_same_command_without_its_t
     assert not former.exists()
 
 
+@pytest.mark.promise("cluster-up")
 @pytest.mark.parametrize(
     ("words", "message"),
     [
@@ -269,6 +272,7 @@ def test_with_block_the_node_and_the_command_end_together(by, code, message, sta
         assert up.returncode == code
 
 
+@pytest.mark.promise("cluster-up")
 @pytest.mark.parametrize("by", ["file", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"])
 def test_a_further_machine_joins_with_the_token_of_the_head(by, cluster, double, head, monkeypatch) -> None:
     if by != "file":

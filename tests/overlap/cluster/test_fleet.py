@@ -166,6 +166,7 @@ async def test_an_engine_has_its_own_node_again_as_long_as_that_is_there() -> No
     assert told == []
 
 
+@pytest.mark.promise("cluster-parts")
 @pytest.mark.virtual
 async def test_an_engine_whose_node_is_gone_moves_to_one_that_is_free_and_large_enough() -> None:
     cfg = replace(CFG, rollout=replace(CFG.rollout, tensor_parallel=2))

@@ -21,6 +21,7 @@ from sandbox.errors import CheckerError, SandboxError, ToolchainMissing, to_wire
 pytestmark = pytest.mark.virtual
 
 
+@pytest.mark.promise("cluster-judging")
 async def test_every_job_is_judged_once_and_a_node_with_twice_the_workers_does_twice_the_work() -> None:
     small, large = FakeNode("small", 2, takes(0.5)), FakeNode("large", 4, takes(0.5))
     async with Run(small, large) as pool:
@@ -44,6 +45,7 @@ async def test_a_job_with_which_node_after_node_is_lost_fails_and_harms_no_other
         assert sources([await pool.judge(PROBLEMS[0], program(1))]) == ["1"]
 
 
+@pytest.mark.promise("cluster-judging")
 async def test_jobs_of_a_frozen_node_run_elsewhere_within_twelve_seconds_and_it_gets_others_when_it_is_back() -> None:
     frozen, other = FakeNode("frozen", 2, takes(3.0)), FakeNode("other", 2, takes(3.0))
     async with (run := Run(frozen, other)) as pool:
@@ -222,6 +224,7 @@ async def test_a_fault_of_the_driver_itself_fails_what_waits_and_what_comes_late
                 await pool.judge(PROBLEMS[0], program(0))
 
 
+@pytest.mark.promise("cluster-judging")
 @pytest.mark.parametrize("seed", range(20))
 async def test_a_storm_of_deaths_freezes_drains_joins_and_cancelled_jobs_loses_no_job_and_counts_none_twice(
     seed: int,

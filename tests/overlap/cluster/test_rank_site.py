@@ -69,6 +69,7 @@ def state(tmp_path: Path) -> Path:
     return tmp_path / "run" / "state"
 
 
+@pytest.mark.promise("cluster-parts")
 @pytest.mark.virtual
 async def test_a_rank_whose_node_is_gone_moves_and_tells_of_it(tmp_path: Path) -> None:
     ranks = Ranks(tmp_path, 4)

@@ -179,6 +179,7 @@ ROWS: list[tuple[str, dict[str, Any], str, str, str, str]] = [
 ]  # fmt: skip
 
 
+@pytest.mark.promise("doctor")
 @pytest.mark.parametrize(("settings", "made", "check", "state", "told", "repair"), ROWS)
 def test_what_is_lacking_is_told_with_what_mends_it(
     settings: str, made: dict[str, Any], check: str, state: str, told: str, repair: str
@@ -211,6 +212,7 @@ def test_a_check_that_never_ends_or_breaks_is_told_and_delays_no_other_one() -> 
     assert diagnoses[1].detail == "the check failed: ValueError: what is this"
 
 
+@pytest.mark.promise("doctor")
 @pytest.mark.parametrize(
     ("made", "code", "last"),
     [

@@ -67,6 +67,7 @@ def moved(checkpoint: Path, policy: Path) -> float:
     return distances.pop()
 
 
+@pytest.mark.promise("export")
 def test_the_newest_state_is_exported_beside_its_run(trained: Path, capsys: pytest.CaptureFixture) -> None:
     assert cli.main(["export", str(trained / "run")]) == 0
     made = trained / "run" / "policy-step-000004"
@@ -109,6 +110,7 @@ def test_what_cannot_be_exported_is_one_line_with_the_way_out(trained: Path, tmp
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.promise("export")
 @pytest.mark.parametrize("how", ["torn", "gone", "other policy", "not json"])
 def test_a_state_that_is_damaged_is_named_and_nothing_is_left(trained: Path, tmp_path: Path, how: str, capsys) -> None:
     shutil.copytree(trained / "run", tmp_path / "run")
@@ -199,6 +201,7 @@ def told_run(trained: Path, tmp_path: Path) -> Path:
     return made.parent
 
 
+@pytest.mark.promise("export")
 def test_a_policy_goes_to_the_hub_with_its_card(told_run: Path, tmp_path: Path) -> None:
     with Hub() as hub:
         done = pushed(told_run, tmp_path / "out", hub.environment(), "--push", "owner/adder", "--private")

@@ -62,6 +62,7 @@ def test_trl_gets_a_table_for_each_step_with_a_column_for_each_part_of_the_rewar
     assert table.column("advantage").to_pylist() == [row["advantage"] for row in wanted]
 
 
+@pytest.mark.promise("exported-samples")
 def test_parquet_has_every_key_of_the_rows_and_numbers_as_numbers(run: Path, rows: list[dict], tmp_path: Path) -> None:
     found = parquet.read_table(exported(run, "parquet", tmp_path / "p") / "samples.parquet").to_pylist()
     assert len(found) == len(rows)

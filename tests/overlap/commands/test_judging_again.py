@@ -94,6 +94,7 @@ def before(rows: list[dict[str, Any]]) -> Any:
     return lambda t: known[t.request.place]["failure"] or known[t.request.place]["reward"]
 
 
+@pytest.mark.promise("judge-again")
 def test_the_same_judge_changes_nothing(lab: Lab) -> None:
     rows = lab.keep()
     lab.judge(before(rows))
@@ -106,6 +107,7 @@ def test_the_same_judge_changes_nothing(lab: Lab) -> None:
     assert [[row[name] for name in same] for row in again[1:]] == [[row[name] for name in same] for row in rows]
 
 
+@pytest.mark.promise("judge-again")
 def test_what_changed_is_told_by_figure_verdict_problem_and_sample(lab: Lab, capsys: Any) -> None:
     rows = lab.keep()
     kept = before(rows)
@@ -267,6 +269,7 @@ class Adds(Task):
         return float(judgement is not None and judgement.verdict == "AC")
 
 
+@pytest.mark.promise("judge-again")
 def test_programs_are_judged_by_the_real_sandbox(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     maker = RunMaker(tmp_path / "made", RunShape(steps=1, groups=2, samples=4, kept="all", eval_samples=0, heldout=0))
     maker.write()

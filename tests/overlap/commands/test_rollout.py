@@ -88,6 +88,7 @@ def test_standard_output_gets_the_rows_and_nothing_else(
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.promise("python")
 def test_python_draws_what_the_command_does(tmp_path: Path, capfd: pytest.CaptureFixture) -> None:
     cfg = load_config({"rollout.samples_per_group": 2, "run.eval_samples": 3})
     done = overlap.rollout(cfg, split="train", limit=3, out=tmp_path / "rows.jsonl")

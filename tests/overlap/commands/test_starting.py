@@ -40,6 +40,7 @@ def test_it_writes_a_task_with_three_problems_its_configuration_its_test_and_a_r
     assert all(name in (made / "README.md").read_text() for name in FILES if name != "README.md")
 
 
+@pytest.mark.promise("init")
 def test_the_test_that_it_writes_passes_and_fails_where_a_reference_is_wrong(made: Path) -> None:
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_my_task.py"]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
@@ -87,6 +88,7 @@ def test_its_task_loses_no_row_by_its_split(
     assert told in said.out + said.err
 
 
+@pytest.mark.promise("init")
 def test_the_run_that_it_proposes_can_be_planned_as_it_is(
     made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture
 ) -> None:

@@ -124,6 +124,7 @@ def test_there_are_at_most_90_fields_each_with_a_second_value() -> None:
     assert len(FIELDS) <= 90
 
 
+@pytest.mark.promise("fields")
 @pytest.mark.parametrize("name", SECOND)
 def test_a_field_takes_a_second_value_and_keeps_it_on_its_way_through_the_run_directory(
     name: str, monkeypatch: pytest.MonkeyPatch
@@ -147,6 +148,7 @@ def test_overrides_win_over_the_file(tmp_path: Path) -> None:
     assert (cfg.learn.lr, cfg.run.steps) == (1e-4, 9)
 
 
+@pytest.mark.promise("bad-input")
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
@@ -301,6 +303,7 @@ def test_a_section_checks_itself_where_it_is_made() -> None:
         RunConfig(steps=0)
 
 
+@pytest.mark.promise("fields")
 def test_the_config_that_a_run_leaves_is_one_to_start_with(tmp_path: Path) -> None:
     file = tmp_path / "config.yaml"
     file.write_text("run:\n  steps: 7\nhistory:\n- {step: 0, at: yesterday}\n")

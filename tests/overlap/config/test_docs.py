@@ -65,11 +65,13 @@ def test_the_command_lists_a_section_and_refuses_what_is_none(capsys: pytest.Cap
     assert "did you mean learn.advantage?" in capsys.readouterr().err
 
 
+@pytest.mark.promise("documents")
 def test_the_page_of_all_fields_is_the_one_that_the_sources_make():
     written = Path(__file__, "../../../../docs/config.md").resolve().read_text(encoding="utf-8")
     assert written == page(), "write it again: python -m overlap.config > docs/config.md"
 
 
+@pytest.mark.promise("bad-input")
 @pytest.mark.parametrize(
     ("override", "message"),
     [

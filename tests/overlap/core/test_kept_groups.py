@@ -21,6 +21,7 @@ def batch(*groups: Group) -> Batch:
     return result(*groups).batch
 
 
+@pytest.mark.promise("samples")
 def test_the_groups_that_stand_out_are_kept_each_with_its_reasons() -> None:
     found = kept_groups(
         batch(

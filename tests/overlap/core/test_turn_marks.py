@@ -36,6 +36,7 @@ DIALOGS = {
 }
 
 
+@pytest.mark.promise("exact-tokens")
 @pytest.mark.parametrize("door", DIALOGS)
 def test_a_mark_in_a_text_of_a_dialog_opens_no_turn(door: str) -> None:
     messages, tools, count = DIALOGS[door]

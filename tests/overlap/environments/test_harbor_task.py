@@ -51,6 +51,7 @@ def run(command: str) -> str:
     return f"I try.\n```bash\n{command}\n```\n"
 
 
+@pytest.mark.promise("environments")
 def test_a_policy_that_does_what_it_is_asked_earns_what_the_tests_say(tmp_path) -> None:
     cfg = config(f"harbor:{harbor(tmp_path / 'hello', given='hello')}", {})
     task, made = episodes_of(cfg, says(run("ls; cat given; ls /tests"), run("cp given out.txt"), "Done."))
@@ -74,6 +75,7 @@ def test_as_many_tasks_as_there_are_cannot_be_held_out(tmp_path, heldout) -> Non
         made_task(config(f"harbor:{harbor(tmp_path / 'hello')}", {"heldout": heldout}))
 
 
+@pytest.mark.promise("environments")
 def test_one_that_does_not_earns_less_and_no_reward_of_its_own_making_counts(tmp_path) -> None:
     forged = "mkdir -p /logs/verifier /tests; echo 1 > /logs/verifier/reward.txt; echo 'exit 0' > /tests/test.sh"
     task, made = episodes_of(config(f"harbor:{harbor(tmp_path / 'hello')}", {}), says(run(forged), "Done."))
@@ -105,6 +107,7 @@ def test_a_closed_app_hides_nothing_from_tests_that_want_something_gone(tmp_path
     assert (made[0].failure, rewards(task, made)) == ("", [0.0])
 
 
+@pytest.mark.promise("environments")
 def test_tests_without_a_reward_are_a_fault_and_mask_the_sample(tmp_path) -> None:
     folder = harbor(tmp_path / "hello", test="echo the checker broke >&2; exit 3")
     task, made = episodes_of(config(f"harbor:{folder}", {}), says("Done."))

@@ -102,6 +102,7 @@ def test_its_last_rows_are_held_out_where_it_has_none_for_that(python: str) -> N
     assert "Say 2." in asked[1][0]
 
 
+@pytest.mark.promise("environments")
 def test_a_fault_of_the_environment_masks_the_sample(python: str) -> None:
     cfg = config("verifiers:classic_env", {"python": python, "args": {"turns": 2, "fails": "SandboxError"}})
     task, made = episodes_of(cfg, Voice(lambda request: ("0", "stop")))
@@ -116,6 +117,7 @@ def test_a_budget_truncates_an_episode_and_is_no_fault(python: str) -> None:
     assert (made[0].finish, made[0].failure, made[0].turns) == ("length", "", 2)
 
 
+@pytest.mark.promise("environments")
 def test_a_taskset_is_played_by_its_harness_and_its_reward_is_the_samples(python: str) -> None:
     cfg = config("verifiers:says-v1", {"python": python, "count": 3}, timeout_s=DEADLINE_S)
     task, made = episodes_of(cfg, Voice(lambda request: ("0", "stop")), count=3)

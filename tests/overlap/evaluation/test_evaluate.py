@@ -24,6 +24,7 @@ from overlap.record.json_lines import read_json_lines
 # --- pass@k ---------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.promise("evaluation")
 def test_pass_at_k_is_the_share_of_k_subsets_that_hold_a_pass() -> None:
     for n in range(1, 8):
         for passes, k in itertools.product(range(n + 1), range(1, n + 1)):
@@ -56,6 +57,7 @@ def test_a_rate_is_the_mean_over_problems_and_pass_at_k_that_of_the_unbiased_est
     assert "pass@2 0.500" in str(found)
 
 
+@pytest.mark.promise("evaluation")
 def test_a_sample_that_could_not_be_judged_neither_passed_nor_failed_and_is_told() -> None:
     found = PassRate(
         (ProblemTally("a", 1, 2, failed=2), ProblemTally("b", 0, 0, failed=4), ProblemTally("c", 0, 4)), k=4
@@ -144,6 +146,7 @@ def test_every_sample_is_counted_once() -> None:
     assert {request.group for request in asked} == {-1 - g for g in range(20)}  # of no training sample
 
 
+@pytest.mark.promise("deadlines")
 def test_an_evaluation_in_which_nothing_ends_is_given_up_and_an_error_says_on_which_sample() -> None:
     class Dying(FakeGenerator):
         async def generate(self, request: Request) -> Trajectory:
@@ -193,6 +196,7 @@ def test_the_report_counts_problems_by_pass_rate() -> None:
     assert str(report.rate).endswith("50 samples of 5 problems")
 
 
+@pytest.mark.promise("filter")
 def test_only_a_mixed_outcome_within_the_bounds_is_kept() -> None:
     found = split_tallies([*tallies(0, 1, 5, 9, 10), ProblemTally("p", 0, 0, failed=4)], SplitBounds(low=0.2, high=0.8))
     assert found == ("dropped", "dropped", "train", "dropped", "dropped", "dropped")

@@ -119,6 +119,7 @@ def jitter(rng: random.Random) -> float:
     return rng.random() * 0.003
 
 
+@pytest.mark.promise("evaluation")
 @pytest.mark.parametrize(("loop", "staleness"), [(serial, 0), (overlapped, 0), (overlapped, 1)])
 def test_evaluations_change_no_batch(tmp_path: Path, loop: Callable[..., Awaitable[None]], staleness: int) -> None:
     found = []
@@ -131,6 +132,7 @@ def test_evaluations_change_no_batch(tmp_path: Path, loop: Callable[..., Awaitab
     assert found[0] == found[1] == found[2]
 
 
+@pytest.mark.promise("evaluation")
 @pytest.mark.parametrize("staleness", [0, 1])
 def test_an_evaluation_sees_the_weights_of_its_step_and_no_others(tmp_path: Path, staleness: int) -> None:
     generator = FakeGenerator(seed=1, seconds=jitter)

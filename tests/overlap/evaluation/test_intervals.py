@@ -43,6 +43,7 @@ def coverage(interval: Callable[[list[float]], tuple[float, float]], values: np.
     return sum(int(n) for n, (low, high) in zip(counts, bounds, strict=True) if low <= truth <= high) / len(values)
 
 
+@pytest.mark.promise("evaluation")
 @SIZES
 def test_the_interval_of_a_rate_holds_the_truth_in_93_percent_of_runs(problems: int, samples: int) -> None:
     rng = np.random.default_rng(problems + samples)
@@ -52,6 +53,7 @@ def test_the_interval_of_a_rate_holds_the_truth_in_93_percent_of_runs(problems: 
         assert found >= 0.93, (mean, spread)
 
 
+@pytest.mark.promise("evaluation")
 @SIZES
 def test_the_interval_of_a_change_holds_the_truth_in_93_percent_of_runs(problems: int, samples: int) -> None:
     rng = np.random.default_rng(problems * samples)

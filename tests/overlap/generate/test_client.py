@@ -14,6 +14,7 @@ from overlap.generate.client import EngineClient
 from overlap.process.calls import RemoteFault
 
 
+@pytest.mark.promise("construction")
 def test_making_a_generator_imports_no_vllm_and_starts_no_thread(tmp_path):
     code = (
         "import sys, threading, pathlib\n"
@@ -28,6 +29,7 @@ def test_making_a_generator_imports_no_vllm_and_starts_no_thread(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.promise("gate")
 async def test_nothing_is_sampled_before_a_version_is_loaded(generator, stub):
     task = asyncio.create_task(generator.generate(request()))
     await generator.start()
@@ -41,6 +43,7 @@ async def test_nothing_is_sampled_before_a_version_is_loaded(generator, stub):
     assert stub.engine.calls[:3] == ["pause", "version 3", "resume"]
 
 
+@pytest.mark.promise("gate")
 async def test_a_failed_load_keeps_the_gate_shut_and_the_engine_paused_until_one_succeeds(generator, stub):
     await generator.load(UPDATE)
     stub.engine.broken_loads = 1
@@ -73,6 +76,7 @@ async def test_an_update_of_another_backend_is_refused_before_the_pause(generato
     assert "pause" not in stub.engine.calls
 
 
+@pytest.mark.promise("stage-faults")
 async def test_cancelling_aborts_the_request(generator, stub):
     await generator.load(UPDATE)
     stub.engine.release.clear()
@@ -96,6 +100,7 @@ async def test_another_event_loop_is_refused(generator):
         await asyncio.to_thread(asyncio.run, generator.generate(request()))
 
 
+@pytest.mark.promise("gate")
 async def test_alone_it_opens_with_version_0_also_in_a_thread_and_when_made_inside_a_running_loop(tmp_path, stub):
     async def main():
         generator = EngineClient(CFG, tmp_path, tmp_path, standalone=True)
@@ -107,6 +112,7 @@ async def test_alone_it_opens_with_version_0_also_in_a_thread_and_when_made_insi
     assert stub.engine.calls[:1] == ["sample g7s0"]
 
 
+@pytest.mark.promise("deadlines")
 async def test_the_death_of_the_engine_ends_every_wait_with_its_cause(generator, stub, tmp_path):
     await generator.load(UPDATE)
     (tmp_path / "engine.log").write_text("INFO fine\nRuntimeError: out of memory\nINFO bye\n")
@@ -170,6 +176,7 @@ async def test_the_probe_gives_one_number_for_each_token_but_the_first(generator
     assert await generator.logprobs([1]) == []
 
 
+@pytest.mark.promise("deadlines")
 async def test_an_engine_that_does_not_answer_its_load_in_time_is_dead(generator, stub, monkeypatch):
     monkeypatch.setitem(client_module._DEADLINES_S, "replace_weights", 0.05)
     stub.prepare = lambda engine: setattr(engine, "replace_weights", lambda *given: asyncio.Event().wait())

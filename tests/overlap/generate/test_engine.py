@@ -31,6 +31,7 @@ class Shape:
     def pause(self, *, mode="keep"): ...
 
 
+@pytest.mark.promise("engine-door")
 def test_an_unknown_shape_of_vllm_is_an_error_that_names_the_difference():
     check_shape(Shape, {"pause": ("mode",)})
     with pytest.raises(EngineError, match=r"no Shape\.resume"):
@@ -144,6 +145,7 @@ class Llm:
         return call
 
 
+@pytest.mark.promise("landing")
 @pytest.mark.parametrize(("landing", "all_of_it"), [("recompute", True), ("drain", True), ("keep", False)])
 def test_a_load_forgets_what_old_weights_computed_before_anything_is_sampled(landing, all_of_it):
     llm = Llm()

@@ -11,6 +11,7 @@ from mortal import turns
 from overlap.errors import EngineError, EngineLost
 
 
+@pytest.mark.promise("gate")
 @with_flock(3)
 async def test_no_request_is_sent_before_every_engine_has_the_version(flock):
     tasks = flock.send((0,), (1,), (2,))
@@ -35,6 +36,7 @@ async def test_no_request_is_sent_before_every_engine_has_the_version(flock):
     assert [t.spans[0].version for t in done] == [0, 0, 0, 1, 1, 1, 2, 2, 2]
 
 
+@pytest.mark.promise("replicas")
 @with_flock(2)
 async def test_a_group_stays_together_and_goes_where_the_fewest_requests_are(flock):
     await flock.door.load(update(0))

@@ -47,6 +47,7 @@ def batches(generator, cfg=CFG):
     return [[(s.id, s.reward, tuple(s.trajectory.token_ids)) for s in batch.samples] for batch in learner.batches]
 
 
+@pytest.mark.promise("replicas")
 @pytest.mark.parametrize("count", [2, 4])
 def test_several_engines_make_the_same_batches_as_one(count):
     timed = {"seconds": lambda rng: rng.uniform(1, 5), "slots": 4}
@@ -84,6 +85,7 @@ class Killable(Mortal):
         return await self.fake.logprobs(token_ids)
 
 
+@pytest.mark.promise("kills")
 def test_the_books_balance_with_one_killed_and_the_batches_are_the_same():
     flock = Flock(2, kind=Killable)
     generate, count = flock.door.generate, 0
@@ -103,6 +105,7 @@ def test_the_books_balance_with_one_killed_and_the_batches_are_the_same():
     assert flock.door.resent > 0
 
 
+@pytest.mark.promise("parity")
 def test_an_engine_that_serves_other_weights_than_the_learner_is_found_whichever_it_is():
     for wrong in range(3):
         flock = Fakes(3)

@@ -157,6 +157,7 @@ def test_all_of_them_arrive_together_and_a_resumed_run_may_not_change_them(tmp_p
     assert (found.field, found.allowed) == ("rollout.engine", False)
 
 
+@pytest.mark.promise("engine-door")
 @needs_vllm
 @pytest.mark.parametrize("name", BY_NAME)
 def test_an_option_that_would_break_a_promise_is_refused_with_the_reason_and_what_to_use(name: str) -> None:

@@ -10,6 +10,7 @@ from overlap.errors import ClusterLost, ConfigError, EngineError, EngineLost
 from overlap.generate.engines import Engines
 
 
+@pytest.mark.promise("kills")
 @with_flock()
 async def test_requests_in_flight_at_a_death_are_sent_again_and_answered_under_the_weights_of_the_next_engine(flock):
     tasks = await flock.begun(5)

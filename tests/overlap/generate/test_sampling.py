@@ -29,6 +29,7 @@ def test_a_request_is_sampled_by_its_own_law_or_by_that_of_the_rollouts(
     assert (found.temperature, found.top_p) == (temperature, top_p)
 
 
+@pytest.mark.promise("prompt-order")
 def test_an_older_group_goes_before_a_younger_and_an_evaluation_before_both(tmp_path: Path) -> None:
     generator = EngineClient(load_config(), tmp_path, tmp_path)
     first, *_, last = sorted((-1, 7, 3), key=lambda group: generator._sampling(Request(group, 0, PROMPT)).priority)

@@ -145,6 +145,7 @@ async def test_a_draining_engine_keeps_what_does_not_end_in_time_and_its_load_do
     await task
 
 
+@pytest.mark.promise("sleeping")
 async def test_what_an_engine_has_kept_never_goes_on_without_whole_weights(generator, stub, sharing):
     task = await running(generator, stub)
     await generator.sleep()

@@ -102,6 +102,7 @@ def bound_of(name):
     return {"dppo": BOUND, "none": None}.get(name, CAP)
 
 
+@pytest.mark.promise("losses")
 @pytest.mark.parametrize(("name", "kind"), PAIRS)
 @pytest.mark.parametrize("first", [True, False])
 def test_loss_and_gradient_are_those_of_the_slow_formula(name, kind, first):
@@ -152,6 +153,7 @@ def test_in_later_updates_pg_alone_is_not_held_to_the_policy_before_the_step():
             token_loss(new, sampled, LearnConfig(loss=kind), first=False)
 
 
+@pytest.mark.promise("losses")
 @pytest.mark.parametrize("name", CORRECTIONS)
 def test_weights_are_those_of_the_slow_formula_and_say_what_became_of_each_token(name):
     made = responses(seed=1)
@@ -187,6 +189,7 @@ def test_a_response_of_many_tokens_is_summed_in_float64():
     assert weights[0].item() == pytest.approx(whole, rel=1e-6)
 
 
+@pytest.mark.promise("losses")
 @pytest.mark.parametrize("name", CORRECTIONS)
 def test_without_a_bound_each_scheme_has_its_published_one(name):
     old, _, sampled = tensors(responses(seed=3))

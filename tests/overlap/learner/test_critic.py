@@ -77,6 +77,7 @@ def load(path, dtype=torch.float32, **learn):
     return trunk
 
 
+@pytest.mark.promise("critic")
 def test_a_value_knows_what_came_before_its_token_and_not_the_token(tiny):
     trunk = load(tiny)
     head = ValueHead(trunk.base.config.hidden_size, bounded=False)

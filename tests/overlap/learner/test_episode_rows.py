@@ -50,6 +50,7 @@ def group(*trajectories: Trajectory, truncated: str = "mask") -> PromptGroup:
     return found
 
 
+@pytest.mark.promise("loss-mask")
 def test_only_sampled_tokens_are_counted_and_a_fork_is_a_row_behind_its_own_prompt() -> None:
     found = group(with_fork(0), episode(1))
     assert [response.counted for response in found.responses] == [4, 3, 4]

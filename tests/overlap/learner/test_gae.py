@@ -26,6 +26,7 @@ def by_the_sum(rewards, values, lam, behind):
 numbers = st.floats(-2, 2)
 
 
+@pytest.mark.promise("critic")
 @given(st.lists(st.tuples(numbers, numbers), min_size=1, max_size=24), st.floats(0, 1), numbers)
 @settings(max_examples=60, deadline=None)
 def test_the_recursion_is_the_sum_of_the_temporal_differences(steps, lam, behind):
@@ -54,6 +55,7 @@ def test_each_response_of_a_micro_batch_has_its_own_recursion(dtype, exact):
     assert found.advantages.dtype == found.targets.dtype == dtype
 
 
+@pytest.mark.promise("critic")
 def test_lambda_adapts_to_the_length_of_each_response():
     assert [adaptive_lambda(0.05, 100), adaptive_lambda(0.05, 1000)] == pytest.approx([0.8, 0.98], abs=EXACT)
     assert [adaptive_lambda(0.4, 100), adaptive_lambda(0.4, 1000)] == pytest.approx([0.975, 0.9975], abs=EXACT)

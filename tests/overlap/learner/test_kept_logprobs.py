@@ -43,6 +43,7 @@ def episodes() -> Batch:
     return Batch(1, 0, (Group(0, PROMPT, scored, (-1.0, 0.5, 1.0)),))
 
 
+@pytest.mark.promise("samples")
 @pytest.mark.parametrize(
     ("learn", "batch", "left_out"),
     [

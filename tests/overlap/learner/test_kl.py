@@ -40,6 +40,7 @@ BY_HAND = [
 ]
 
 
+@pytest.mark.promise("kl")
 @pytest.mark.parametrize(("p", "q", "k1", "k2", "k3"), BY_HAND)
 def test_estimates_are_those_of_the_note(p, q, k1, k2, k3):
     new, reference = torch.tensor([p]).double().log(), torch.tensor([q]).double().log()
@@ -59,6 +60,7 @@ def verl(name, new, ref):
     return {"k1": new - ref, "k2": 0.5 * (new - ref) ** 2, "k3": ratio - (ref - new) - 1}[name]
 
 
+@pytest.mark.promise("kl")
 @pytest.mark.parametrize(("theirs", "name"), [(trl, "k1"), (trl, "k3"), (verl, "k1"), (verl, "k2"), (verl, "k3")])
 def test_estimates_are_those_of_trl_and_verl(theirs, name):
     new, reference = LOGITS.log_softmax(-1), REFERENCE
@@ -129,6 +131,7 @@ GRADIENTS = {
 }
 
 
+@pytest.mark.promise("kl")
 @pytest.mark.parametrize(("where", "name"), GRADIENTS)
 def test_each_place_and_estimate_has_the_gradient_that_the_page_says(where, name):
     found, exact = expected_gradient(distilling(where, name)), gradient_of(GRADIENTS[where, name])

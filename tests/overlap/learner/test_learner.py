@@ -37,6 +37,7 @@ def learner(tmp_path, **rollout):
     return ProcessLearner(Config(rollout=RolloutConfig(**rollout)), tmp_path, tmp_path, total_updates=1)
 
 
+@pytest.mark.promise("construction")
 def test_construction_starts_nothing_and_needs_no_loop(tmp_path):
     made = learner(tmp_path)
     assert made.pids() == ()
@@ -118,6 +119,7 @@ def of(dtype="bfloat16", **learn):
     return Config(model=ModelConfig(dtype=dtype), learn=LearnConfig(**learn))
 
 
+@pytest.mark.promise("restored")
 @pytest.mark.parametrize(
     ("wrote", "reads", "more", "says"),
     [

@@ -110,6 +110,7 @@ def test_without_a_rank_all_is_trained(trainer):
     assert trained_parameters(decoder_shape({}), 7, 0) == 7
 
 
+@pytest.mark.promise("lora")
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_what_is_published_is_the_merge_by_hand(trainer, tiny, dtype):
     made = moved(trainer(dtype=str(dtype).removeprefix("torch.")))
@@ -166,6 +167,7 @@ def test_the_learner_computes_what_is_published_by_the_names_of_its_checkpoint(t
     assert (found - before).abs().max() > 0.1
 
 
+@pytest.mark.promise("lora")
 def test_peft_loads_the_saved_adapter_onto_the_base_and_speaks_as_the_learner_does(trainer, tiny, tmp_path):
     made = moved(trainer())
     save_adapter(whole(made.adapters, 2), tiny, tmp_path / FOLDER)

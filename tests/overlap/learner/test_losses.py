@@ -74,6 +74,7 @@ def by_eq_5(ratio, advantage, bound):
     return max(plain, bound * advantage) if advantage < 0 else plain
 
 
+@pytest.mark.promise("losses")
 @pytest.mark.parametrize("bound", [1.05, 1.2, 3.0])
 @pytest.mark.parametrize("first", [True, False])
 def test_dual_clip_is_its_papers_formula_and_leaves_a_bounded_token_without_gradient(bound, first):
@@ -121,6 +122,7 @@ def test_cispo_around_the_policy_that_sampled_is_the_plain_gradient_with_truncat
     assert (torch.exp(new - sampled.engine) > 1 + HIGH).any()
 
 
+@pytest.mark.promise("losses")
 @pytest.mark.parametrize(("name", "low", "high"), [("ppo", 0.2, 0.28), ("cispo", 1.0, 4.0), ("gspo", 3e-4, 4e-4)])
 def test_bounds_that_are_not_given_are_the_published_ones(name, low, high):
     new, old, sampled = made()
@@ -161,6 +163,7 @@ def mine(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
 
 
+@pytest.mark.promise("own-functions")
 def test_a_function_of_the_user_is_a_loss_like_the_others(mine):
     new, old, sampled = made()
     cfg = LearnConfig(loss="losses_of_mine:my_loss", correction="none", clip_low=0.5)

@@ -58,6 +58,7 @@ ENDED, CUT = scored([5, 6, 7]), scored([5, 6, 7], "length")
 """As many tokens: what tells them apart is how the engine says that they ended."""
 
 
+@pytest.mark.promise("loss-mask")
 @pytest.mark.parametrize(
     ("truncated", "samples", "kept"),
     [
@@ -149,6 +150,7 @@ def test_log_probs_that_are_not_one_number_for_each_token_are_the_engines_fault(
         flatten(batch(scored([5, 6], logprobs=logprobs)))
 
 
+@pytest.mark.promise("loss-mask")
 @given(groups_strategy, split_strategy)
 @settings(max_examples=60, deadline=None)
 def test_every_response_is_computed_once_and_the_normaliser_counts_all_its_tokens(groups, cfg):

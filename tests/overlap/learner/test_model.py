@@ -38,6 +38,7 @@ def logprobs_and_gradient(model, groups, budget, padded=False, ranks=1):
     return sorted(found), torch.cat([p.grad.flatten() for p in model.parameters()])
 
 
+@pytest.mark.promise("learner")
 @pytest.mark.parametrize(
     ("attention", "share", "budget", "padded", "masked", "ranks"),
     [
@@ -95,6 +96,7 @@ def test_small_attention_in_bfloat16_is_attention():
             assert torch.allclose(mine, theirs, atol=1e-5)
 
 
+@pytest.mark.promise("logprobs")
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_log_probs_are_those_of_transformers_at_the_temperature(tiny, dtype):
     model = load(tiny, dtype, 0.5)

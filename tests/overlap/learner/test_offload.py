@@ -32,6 +32,7 @@ def used(*tensors):
     return sum({t.untyped_storage()._cdata: t.untyped_storage().nbytes() for t in tensors}.values())
 
 
+@pytest.mark.promise("offload")
 def test_bytes_are_freed_while_a_part_is_away_and_every_view_has_its_own_again():
     flat = torch.arange(10, dtype=torch.float32)
     shards = [flat.narrow(0, 2, 3), flat.narrow(0, 5, 5).view(5, 1)]

@@ -125,6 +125,7 @@ def test_a_rank_that_is_killed_is_named_with_what_to_do(ranks: Callable[[Use], A
     ranks(use)
 
 
+@pytest.mark.promise("deadlines")
 def test_a_call_that_takes_too_long_ends_the_ranks(ranks: Callable[[Use], Any], tmp_path: Path) -> None:
     async def use(made: RankProcesses) -> None:
         for _ in range(2):

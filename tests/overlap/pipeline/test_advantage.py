@@ -21,6 +21,7 @@ GRPO, DR_GRPO = LearnConfig(), LearnConfig(normalize_advantages=False)
 RLOO = LearnConfig(advantage="leave_one_out")
 
 
+@pytest.mark.promise("advantages")
 @given(st.lists(st.floats(-100, 100), min_size=2, max_size=16).filter(lambda r: statistics.stdev(r) > 1e-3))
 def test_advantages_equal_the_textbook_formula(rewards: list[float]) -> None:
     mean, std = statistics.fmean(rewards), statistics.stdev(rewards)
@@ -28,6 +29,7 @@ def test_advantages_equal_the_textbook_formula(rewards: list[float]) -> None:
     assert estimate(rewards, DR_GRPO) == pytest.approx([r - mean for r in rewards], abs=1e-9)
 
 
+@pytest.mark.promise("advantages")
 def test_the_deviation_is_the_one_that_verl_and_trl_divide_by() -> None:
     torch = pytest.importorskip("torch")
     rewards = [1.0, 0.0, 0.0, 1.0, 0.0, 0.25, 0.0, 0.0]
@@ -54,6 +56,7 @@ def test_small_groups_by_hand_where_samples_without_a_reward_count_nowhere(
     assert estimate(rewards, learn) == pytest.approx(expected)
 
 
+@pytest.mark.promise("advantages")
 @given(st.lists(st.floats(-100, 100), min_size=2, max_size=16))
 def test_leave_one_out_is_the_mean_of_the_others_in_exact_numbers(rewards: list[float]) -> None:
     exact = [Fraction(r) for r in rewards]
@@ -61,6 +64,7 @@ def test_leave_one_out_is_the_mean_of_the_others_in_exact_numbers(rewards: list[
     assert estimate(rewards, RLOO) == pytest.approx(expected, abs=1e-9)
 
 
+@pytest.mark.promise("advantages")
 def test_global_advantages_are_those_of_the_whole_step() -> None:
     learn = LearnConfig(advantage="global")
     groups = (group_of(1.0, 1.0, advantage="global"), group_of(0.0, None, 0.5, advantage="global"))
@@ -170,6 +174,7 @@ def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(tmp_path)
 
 
+@pytest.mark.promise("own-functions")
 def test_a_function_of_the_user_sees_the_scored_samples_and_decides_what_teaches(mine: None) -> None:
     group = group_of(1.0, None, 0.0, advantage="advantages_of_mine:my_advantage")
     assert (group.advantages, group.dropped) == ((1.0, 0.0, -1.0), "")

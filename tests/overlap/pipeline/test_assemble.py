@@ -26,6 +26,7 @@ def filled(assembler: Assembler, group: int, *rewards: float | None, finish: str
     return [assembler.add(scored(Request(group, k, PROMPT), reward, finish)) for k, reward in enumerate(rewards)][-1]
 
 
+@pytest.mark.promise("counted-once")
 def test_a_group_is_done_with_its_last_sample_and_a_sample_is_counted_once() -> None:
     assembler = Assembler(config())
     assembler.expect(0, PROMPT)
@@ -39,6 +40,7 @@ def test_a_group_is_done_with_its_last_sample_and_a_sample_is_counted_once() -> 
         assembler.add(scored(Request(0, 0, PROMPT), 1.0))
 
 
+@pytest.mark.promise("same-batches")
 @pytest.mark.parametrize("first", [0, 16])
 @pytest.mark.parametrize("order", list(itertools.permutations(range(4))))
 def test_steps_are_the_same_whatever_order_the_groups_came_in(order: tuple[int, ...], first: int) -> None:

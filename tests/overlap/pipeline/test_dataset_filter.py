@@ -39,6 +39,7 @@ def test_notes_on_rows_that_are_used_are_counted_and_rows_left_out_by_choice_are
     check_splits({"train": intake}, 0, "rows.jsonl")
 
 
+@pytest.mark.promise("rows-left-out")
 def test_reasons_are_counted_the_most_frequent_first_and_each_shows_its_first_row() -> None:
     odd = [
         LeftOut("a:1", "no tests"),
@@ -63,6 +64,7 @@ def test_a_few_bad_rows_end_no_run(good: int, bad: int, share: float) -> None:
     check_splits({"train": rows(good, bad)}, share, "rows.jsonl")
 
 
+@pytest.mark.promise("rows-left-out")
 @pytest.mark.parametrize(("good", "bad", "share"), [(18, 2, 0.05), (99, 1, 0.0), (4, 6, 0.5)])
 def test_too_many_bad_rows_are_refused_with_their_counts(good: int, bad: int, share: float) -> None:
     with pytest.raises(

@@ -74,6 +74,7 @@ def test_the_punishment_is_half_of_dapos(most: int, cache: int) -> None:
         assert found == pytest.approx(dapo(length, most, cache) / 2, abs=1e-15)
 
 
+@pytest.mark.promise("advantages")
 def test_advantages_are_those_of_dapos_rewards() -> None:
     samples = [(1.0, 50), (1.0, 80), (0.0, 100), (0.0, 10), (1.0, 100), (0.0, 61)]
     theirs = estimate([2 * r - 1 + dapo(n, LIMIT, 40) for r, n in samples], LearnConfig())

@@ -19,6 +19,7 @@ from overlap.pipeline.prompts import PromptStream
 both_loops = pytest.mark.parametrize("loop", LOOPS)
 
 
+@pytest.mark.promise("same-batches")
 @pytest.mark.parametrize(
     ("advantage", "refill", "samples", "failed"),
     [
@@ -63,6 +64,7 @@ def test_on_policy_batches_hold_only_the_newest_version(loop) -> None:
     assert all(set(r.batch.staleness) == {0} for r in results)
 
 
+@pytest.mark.promise("staleness")
 @pytest.mark.parametrize("staleness", [1, 2])
 def test_stale_batches_stay_within_the_bound_and_reach_it(staleness: int) -> None:
     cfg = config(rollout__max_staleness=staleness, run__steps=8)
@@ -70,6 +72,7 @@ def test_stale_batches_stay_within_the_bound_and_reach_it(staleness: int) -> Non
     assert max(age for r in run_loop(overlapped, cfg, made) for age in r.batch.staleness) == staleness
 
 
+@pytest.mark.promise("same-batches")
 def test_stale_runs_give_the_same_samples_as_the_serial_loop() -> None:
     found = []
     for loop, staleness, shares in [(serial, 0, False), (overlapped, 2, False), (overlapped, 2, True)]:
@@ -80,6 +83,7 @@ def test_stale_runs_give_the_same_samples_as_the_serial_loop() -> None:
     assert found[0] == found[1] == found[2]
 
 
+@pytest.mark.promise("counted-once")
 @both_loops
 def test_every_version_is_published_loaded_and_retired_once(loop) -> None:
     made = components()
@@ -110,6 +114,7 @@ def test_steps_without_anything_to_learn_stop_the_run_and_say_why(
         run_loop(loop, cfg, components(verifier=FakeVerifier(solved=solved)))
 
 
+@pytest.mark.promise("our-faults")
 @both_loops
 def test_samples_that_cannot_be_scored_are_masked_and_never_score_zero(loop) -> None:
     results = run_loop(loop, config(), components(verifier=FakeVerifier(failed=0.3)))
@@ -153,6 +158,7 @@ class NoTransmit(FakeLearner):
         raise LearnerError("link down")
 
 
+@pytest.mark.promise("stage-faults")
 @both_loops
 @pytest.mark.parametrize(
     ("part", "kind", "cause", "where"),
@@ -198,6 +204,7 @@ def test_an_engine_that_refuses_weights_is_told_of_at_once_though_the_learner_wa
     assert made.learner.retired == [0]
 
 
+@pytest.mark.promise("figures")
 def test_verification_starts_while_other_samples_still_generate() -> None:
     generator = FakeGenerator(seconds=lambda rng: 0.002 + 0.05 * rng.random())
     made = components(generator=generator, verifier=FakeVerifier(seconds=lambda _: 0.001))
@@ -206,6 +213,7 @@ def test_verification_starts_while_other_samples_still_generate() -> None:
     assert any(s.finished_s < last_token for s in first)
 
 
+@pytest.mark.promise("stage-faults")
 async def test_cancelling_the_run_cancels_every_request() -> None:
     class Announcing(FakeGenerator):
         async def _sample(self, request: Request) -> Trajectory:
@@ -237,6 +245,7 @@ class LateGenerator(FakeGenerator):
         return replace(trajectory, spans=tuple(replace(span, version=span.version - 1) for span in trajectory.spans))
 
 
+@pytest.mark.promise("staleness")
 @both_loops
 def test_a_batch_older_than_promised_is_refused(loop) -> None:
     with pytest.raises(StaleBatchError, match=r"is 1 versions old at step 1, rollout\.max_staleness=0"):

@@ -17,6 +17,7 @@ def check(engine: list[float], learner: list[float], *, exact: bool, bound: floa
     return check_parity(engine, learner, bound=bound, version=7, exact=exact)
 
 
+@pytest.mark.promise("parity")
 def test_in_float32_every_token_counts() -> None:
     assert check([SURE, UNSURE], [SURE, UNSURE + 5e-5], exact=True, bound=1e-4) == pytest.approx(5e-5)
     with pytest.raises(ParityError, match="version 7"):
@@ -41,6 +42,7 @@ def test_in_bfloat16_a_hundredth_of_a_long_response_may_and_the_largest_differen
         check(engine, [SURE - 0.3, *learner[:-1]], exact=False)
 
 
+@pytest.mark.promise("parity")
 def test_in_bfloat16_stale_weights_show_in_the_mean() -> None:
     told = r"by 0\.16 on average over all 10 \(at most 0\.1 is allowed\)"
     with pytest.raises(ParityError, match=told):

@@ -15,6 +15,7 @@ def ids(stream: PromptStream, count: int) -> list[str]:
     return [p.id for p in itertools.islice(stream, count)]
 
 
+@pytest.mark.promise("prompt-order")
 def test_every_epoch_has_every_prompt_once_in_an_order_of_its_own() -> None:
     order = ids(PromptStream(fake_prompts(10), seed=3), 20)
     assert sorted(order[:10]) == sorted(order[10:]) == sorted(p.id for p in fake_prompts(10))
@@ -26,6 +27,7 @@ def test_the_seed_decides_the_order() -> None:
     assert ids(PromptStream(fake_prompts(10), 1), 10) != ids(PromptStream(fake_prompts(10), 2), 10)
 
 
+@pytest.mark.promise("prompt-order")
 @pytest.mark.parametrize("position", [0, 3, 10, 17])
 def test_a_stream_can_begin_anywhere(position: int) -> None:
     whole = ids(PromptStream(fake_prompts(10), 5), 30)

@@ -66,6 +66,7 @@ def best(staleness: int) -> float:
     return max(chain / (staleness + 1), REWARD_S, LEARN_S)
 
 
+@pytest.mark.promise("figures")
 @pytest.mark.parametrize("staleness", [0, 1, 2, 4])
 def test_the_schedule_is_near_the_best_there_can_be(staleness: int) -> None:
     seconds, _ = measured(staleness)

@@ -149,6 +149,7 @@ def test_a_prompt_comes_no_more_when_the_groups_behind_it_are_past(staleness: in
     assert never <= {g.prompt.id for g in taken(results)[-8:]}
 
 
+@pytest.mark.promise("prompt-order")
 @pytest.mark.parametrize("refill", [0, 1])
 @pytest.mark.parametrize("staleness", [0, 1, 3])
 def test_a_run_that_was_cut_anywhere_goes_on_with_the_same_prompts(staleness: int, refill: int) -> None:

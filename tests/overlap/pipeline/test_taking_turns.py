@@ -81,6 +81,7 @@ def slept_s(engine: Sleeper, start: float, end: float) -> float:
     return sum(max(0.0, min(end, until) - max(start, since)) for since, until in engine.slept)
 
 
+@pytest.mark.promise("sleeping")
 @pytest.mark.parametrize("staleness", [1, 2])
 def test_what_is_not_at_its_end_is_kept_and_takes_no_longer_than_it_would_have(staleness: int) -> None:
     engine, told = Sleeper(), list[Pending]()
@@ -170,6 +171,7 @@ def test_a_failure_over_kept_requests_ends_the_run_and_all_of_them(what: str) ->
     run_virtual(main())
 
 
+@pytest.mark.promise("sleeping")
 @pytest.mark.parametrize("act", ["pause", "drain", "cancel"])
 def test_a_run_is_paused_drained_or_cancelled_while_the_engine_sleeps(act: str) -> None:
     async def main() -> None:

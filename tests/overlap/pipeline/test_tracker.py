@@ -81,6 +81,7 @@ def check(cfg: Config, made: Components, results: list[StepResult], position: in
     assert made.generator.running == 0  # type: ignore[attr-defined]
 
 
+@pytest.mark.promise("counted-once", "staleness")
 @settings(max_examples=150, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 @given(runs())
 def test_every_sample_has_one_result_and_no_token_is_too_old(made: tuple[Config, Components]) -> None:
@@ -101,6 +102,7 @@ def test_every_sample_has_one_result_and_no_token_is_too_old(made: tuple[Config,
     assert {p.id for p in stalls} == {name for name, failure in lost.items() if failure.startswith("no end of")}
 
 
+@pytest.mark.promise("counted-once")
 def test_what_hangs_is_begun_again_once_and_then_fails_by_name() -> None:
     class Hanging(FakeVerifier):
         tries = 0

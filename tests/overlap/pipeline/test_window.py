@@ -27,11 +27,13 @@ async def take_all(window: LeaseWindow) -> list[int | None]:
     return groups
 
 
+@pytest.mark.promise("staleness")
 @pytest.mark.parametrize(("staleness", "capacity"), [(0, 4), (1, 8), (3, 16)])
 async def test_at_most_the_capacity_is_out(staleness: int, capacity: int) -> None:
     assert await take_all(window_of(4, staleness)) == list(range(capacity))
 
 
+@pytest.mark.promise("staleness")
 async def test_leases_come_back_with_weights_that_land_or_with_a_dropped_group_and_wake_who_waits() -> None:
     window = window_of(2, 0)
     assert await take_all(window) == [0, 1]

@@ -40,6 +40,7 @@ def refused(run: PlannedRun, devices: Devices | str, host: int = 0) -> str:
     return str(caught.value)
 
 
+@pytest.mark.promise("memory-plan")
 @pytest.mark.parametrize(
     ("name", "shape", "devices"),
     [
@@ -60,6 +61,7 @@ def test_deepcoders_configurations_fit_with_room_to_spare_and_use_all_devices(na
     assert place(cfg, hardware).sleeps
 
 
+@pytest.mark.promise("memory-plan")
 def test_a_refusal_names_phase_device_bytes_and_the_first_hint_is_a_way_out():
     told = refused(PlannedRun(shipped("deepcoder_14b_16k", *FORMER), LARGE), "8x80")
     assert told == (

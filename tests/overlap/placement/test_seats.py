@@ -50,6 +50,7 @@ def placed_or_refused(cfg: Config, devices: Devices) -> Placement | ConfigError:
         return error
 
 
+@pytest.mark.promise("seats")
 @pytest.mark.parametrize(("count", "parallel", "replicas", "ranks", "wanted", "backend", "engines", "learner"), TABLE)
 def test_every_process_has_its_gpus(count, parallel, replicas, ranks, wanted, backend, engines, learner) -> None:
     cfg, devices = config(parallel, replicas, ranks, wanted), Devices.gpus(count)
@@ -82,6 +83,7 @@ def check_laws(placed: Placement, count: int, parallel: int) -> None:
         assert all(set(seat.devices) <= ranks for seat in placed.engines)
 
 
+@pytest.mark.promise("seats")
 @pytest.mark.parametrize("count", [1, 2, 4, 8])
 @pytest.mark.parametrize("wanted", ["auto", "ipc", "nccl", "shm"])
 def test_whatever_is_asked_for_is_lawful_or_refused_by_a_field(count: int, wanted: Any) -> None:

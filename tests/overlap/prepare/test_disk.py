@@ -65,6 +65,7 @@ def test_the_line_says_what_is_needed_and_what_is_free(planned, tmp_path: Path) 
     assert re.search(r", samples up to [\d.]+ MiB\)", line), line
 
 
+@pytest.mark.promise("by-products")
 def test_what_cannot_fit_is_refused_and_what_might_not_is_told(planned) -> None:
     with pytest.raises(
         ConfigError, match=r"policy takes 0\.3 GiB and .* has 0\.1.* free: free some, or use another disk$"

@@ -69,6 +69,7 @@ def line(process: subprocess.Popen[str]) -> str:
     return process.stdout.readline().strip()
 
 
+@pytest.mark.promise("interrupts")
 @pytest.mark.parametrize(
     ("work", "number", "code"),
     [
@@ -87,6 +88,7 @@ def test_the_first_signal_cancels_and_is_told_after_everything_was_closed(work: 
     assert (process.returncode, out, err) == (code, "closed\n", "")
 
 
+@pytest.mark.promise("interrupts")
 def test_a_second_signal_ends_at_once_unless_something_was_given_up_for_it() -> None:
     process = start("plain", again="[False, True].pop")
     process.send_signal(signal.SIGINT)

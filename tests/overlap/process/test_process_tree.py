@@ -52,6 +52,7 @@ def finish(process: subprocess.Popen[str]) -> None:
 CHILD = "import os, sys; from overlap.process.process_tree import bind_to_parent; bind_to_parent(int(sys.argv[1]));"
 
 
+@pytest.mark.promise("nothing-left")
 def test_a_bound_process_ends_when_its_parent_is_killed() -> None:
     child = f"{CHILD} print(os.getpid(), flush=True); sys.stdin.read()"
     parent = python(f"import os, subprocess, sys\nsubprocess.run([sys.executable, '-c', {child!r}, str(os.getpid())])")

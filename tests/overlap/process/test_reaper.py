@@ -42,6 +42,7 @@ def sleeper(env: dict[str, str] | None = None) -> subprocess.Popen[bytes]:
     return subprocess.Popen(["sleep", "600"], env=env)
 
 
+@pytest.mark.promise("nothing-left")
 def test_after_sigkill_of_the_driver_its_processes_and_paths_are_gone(tmp_path: Path, bystander: Pid) -> None:
     scratch = tmp_path / "scratch"
     (scratch / "deep").mkdir(parents=True)
@@ -114,6 +115,7 @@ input()
     run.communicate()
 
 
+@pytest.mark.promise("nothing-left")
 @pytest.mark.parametrize("tracker_first", [False, True])
 def test_shared_memory_of_a_killed_run_is_removed_also_when_its_resource_tracker_was_killed(
     tracker_first: bool,

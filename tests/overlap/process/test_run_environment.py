@@ -92,6 +92,7 @@ def test_the_environment_of_a_start_has_our_package_and_our_tools_first(monkeypa
     assert os.environ["PATH"] == "/bin"
 
 
+@pytest.mark.promise("cluster-secrets")
 def test_nothing_that_is_started_is_told_how_to_get_into_a_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
     ways_in = {"RAY_ADDRESS", "RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"}
     for name in (*ways_in, "RAY_DEDUP_LOGS"):

@@ -34,6 +34,7 @@ def branches(trajectory: Trajectory) -> Iterator[Trajectory]:
         yield from branches(fork)
 
 
+@pytest.mark.promise("read-back")
 @pytest.mark.parametrize("count", [400, wide(10_000)])
 def test_a_sample_of_any_shape_comes_back_equal_field_by_field(tmp_path: Path, count: int) -> None:
     """From a checkpoint, and from a file of kept samples."""
@@ -50,6 +51,7 @@ def test_a_sample_of_any_shape_comes_back_equal_field_by_field(tmp_path: Path, c
             assert after.logprobs.array.tobytes() == before.logprobs.array.tobytes()  # type: ignore[attr-defined]
 
 
+@pytest.mark.promise("read-back")
 def test_every_field_of_a_sample_has_several_values_among_the_generated_ones() -> None:
     """So that a field that results get must be carried too."""
     samples = tuple(map(generated_sample, range(400)))

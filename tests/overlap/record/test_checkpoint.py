@@ -67,6 +67,7 @@ def test_a_checkpoint_that_failed_is_gone_and_the_last_one_stays(tmp_path, error
     assert checkpoint.latest(tmp_path) == tmp_path / "step-000001"
 
 
+@pytest.mark.promise("resume")
 def test_a_checkpoint_cut_off_by_a_crash_does_not_count_and_is_swept(tmp_path):
     save(tmp_path, 1)
     half = tmp_path / "step-000002"

@@ -29,6 +29,7 @@ def test_the_command_is_kept_without_what_is_anothers(
     assert command_line() == kept
 
 
+@pytest.mark.promise("secrets")
 @pytest.mark.parametrize(
     ("text", "kept"),
     [

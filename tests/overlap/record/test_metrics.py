@@ -188,6 +188,7 @@ def test_requests_of_episodes_are_counted_by_parameter():
     assert per_episode == [3, 2, 1, 4, 5]
 
 
+@pytest.mark.promise("documents")
 def test_every_metric_has_its_line_in_the_documentation_and_every_line_is_of_a_metric():
     """Also one that a step has seldom: the names in the source count."""
     names = a_full_row().keys() | names_in_the_source()

@@ -51,6 +51,7 @@ def test_a_name_that_no_directory_can_have_is_refused(name, told, tmp_path, monk
     assert tree(tmp_path) == {}
 
 
+@pytest.mark.promise("users-files")
 @pytest.mark.parametrize(
     "files", [["notes.txt"], ["config.yaml"], ["run.log"], ["policy.txt", "metrics.jsonl"], [".git"]]
 )
@@ -132,6 +133,7 @@ def test_a_start_that_was_killed_at_any_moment_leaves_its_directory_free(tmp_pat
     assert sorted(os.listdir(run)) == ["config.yaml", "run.log"]
 
 
+@pytest.mark.promise("users-files")
 def test_a_run_of_another_process_keeps_others_out_until_it_ends(tmp_path):
     code = f"""
 import sys

@@ -61,6 +61,7 @@ def run(tmp_path: Path) -> Path:
     return made.path
 
 
+@pytest.mark.promise("resume")
 def test_a_run_goes_on_after_its_newest_checkpoint_with_the_rows_until_there(run):
     opened, found = reopen(config(run), DATA, fits=fits)
     with pytest.raises(ConfigError, match="another run is writing there"):
@@ -107,6 +108,7 @@ def test_where_a_run_goes_on_is_told(run):
     assert BEGINNING.line == ""
 
 
+@pytest.mark.promise("resume")
 @pytest.mark.parametrize(
     ("overrides", "data", "told"),
     [
@@ -157,6 +159,7 @@ def test_what_may_go_on_may_be_asked_for_and_nothing_is_touched(run):
     resumed(run)  # no lock was left
 
 
+@pytest.mark.promise("resume")
 def test_changes_that_are_wanted_are_written_into_the_history(run):
     for _ in range(2):
         resumed(run, "learn.lr=1e-3", "run.steps=90", with_changes=True)

@@ -31,6 +31,7 @@ def batch(step: int, *samples: Scored, dropped: tuple[Scored, ...] = ()) -> Batc
     return Batch(step, step - 1, groups(samples), groups(dropped))
 
 
+@pytest.mark.promise("read-back")
 def test_every_sample_of_a_step_comes_back_bit_for_bit(run: RunDir) -> None:
     """In memory, each has its reward, end and versions, and two tokens at most."""
     run.keep(batch(1, awkward(0), awkward(2), dropped=(given_up(1),)), "digest", 20.0)

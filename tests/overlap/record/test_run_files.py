@@ -49,6 +49,7 @@ def test_no_other_module_spells_the_name_of_a_file_of_a_run() -> None:
     assert [f"{path}:{node.lineno}" for path, node in joins if node.right.value in names] == []
 
 
+@pytest.mark.promise("documents")
 def test_the_documentation_names_every_file() -> None:
     text = (ROOT / "docs" / "training.md").read_text("utf-8")
     assert [file.filename for file in RunFile if f"`{file.filename.replace('*', 'N')}" not in text] == []

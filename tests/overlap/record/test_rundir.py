@@ -68,6 +68,7 @@ def tiny_disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", "-l", str(place)], timeout=20, check=True)
 
 
+@pytest.mark.promise("by-products")
 def test_a_disk_that_fills_up_costs_files_and_no_step(tiny_disk):
     made = RunDir.create(str(tiny_disk / "run"), CFG)
     said: list[str] = []

@@ -66,6 +66,7 @@ def test_every_key_has_its_line_in_the_documentation_and_every_line_is_of_a_key(
     assert set(row(replace(sample, trajectory=episode), notes)) == set(re.findall(r"`(\w+)`", " ".join(lines)))
 
 
+@pytest.mark.promise("samples")
 def test_a_row_tells_the_whole_story() -> None:
     sample = scored(17, 1, 0.0, ended=3.0, verify=3.5, verdict=4.0, says="WA", node="10.0.0.2", finish="length")
     prompt = replace(sample.trajectory.request.prompt, prefill="```python\n")
@@ -113,6 +114,7 @@ def test_the_small_values_stand_in_front_of_the_bulk_and_can_be_read_without_it(
         assert len(text[: text.index(BULK)]) < 4000
 
 
+@pytest.mark.promise("read-back")
 @pytest.mark.parametrize("seed", range(0, 400, 4))
 def test_every_sample_becomes_one_line_of_json_from_which_its_numbers_come_back(seed: int) -> None:
     sample = generated_sample(seed)

@@ -56,6 +56,7 @@ STEP = batch(
 )
 
 
+@pytest.mark.promise("samples")
 def test_some_are_whole_groups_each_with_the_reason(run: RunDir) -> None:
     writer(run).step(STEP, {})
     rows = read_json_lines(run.trajectories)
@@ -75,6 +76,7 @@ def test_all_are_all_and_none_is_no_file(run: RunDir) -> None:
     assert len(read_json_lines(run.groups)) == 5 + 2 + 5
 
 
+@pytest.mark.promise("samples")
 def test_every_group_has_its_line_whatever_is_kept(run: RunDir) -> None:
     weak = replace(passing(0, 3), id=0)
     samples = [replace(s, program_sha256="ab"[k % 2] * 16) for k, s in enumerate(weak.samples)]

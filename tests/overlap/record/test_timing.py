@@ -30,6 +30,7 @@ def test_a_union_counts_time_once_as_counting_the_seconds_one_by_one_does(some):
     assert merge_spans([(4, 6), (0, 2), (1, 3), (6, 7)]) == [(0, 3), (4, 7)]
 
 
+@pytest.mark.promise("figures")
 def test_a_step_whose_rewards_are_hidden_but_for_the_tail():
     # requests 0..10 and 2..18; verdicts 10..14 and 18..20: 4 s hidden, 2 s exposed
     # learned 20..26, synced to 27, checked to 30
@@ -51,6 +52,7 @@ def test_a_step_whose_rewards_are_hidden_but_for_the_tail():
     )
 
 
+@pytest.mark.promise("figures")
 @pytest.mark.parametrize(
     ("generated", "verified", "end", "efficiency", "exposed_s"),
     [

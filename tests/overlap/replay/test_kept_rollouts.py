@@ -111,6 +111,7 @@ def other(lab: Lab, one: tuple[Path, list[Any]]) -> Lab:
     return lab
 
 
+@pytest.mark.promise("from-rollouts")
 @pytest.mark.parametrize(("staleness", "refill"), [(0, 0), (1, 2), (3, 0)])
 def test_the_batches_are_those_of_the_run_each_time(lab: Lab, staleness: int, refill: int) -> None:
     batches = lab.kept(f"rollout.max_staleness={staleness}", f"rollout.refill_groups={refill}")
@@ -118,6 +119,7 @@ def test_the_batches_are_those_of_the_run_each_time(lab: Lab, staleness: int, re
     assert len(batches) > 1
 
 
+@pytest.mark.promise("from-rollouts")
 @pytest.mark.parametrize("staleness", [0, 1])
 def test_the_batches_of_episodes_are_those_of_the_run_with_what_each_fork_was_sampled_behind(
     lab: Lab, staleness: int

@@ -37,6 +37,7 @@ def test_an_interrupted_run_leaves_a_report_too(tmp_path: Path, monkeypatch: pyt
     assert "interrupted" in (session.run.path / "report.html").read_text("utf-8")
 
 
+@pytest.mark.promise("by-products")
 @pytest.mark.parametrize(
     ("error", "told"),
     [

@@ -58,6 +58,7 @@ def test_a_browser_understands_every_border_of_the_style() -> None:
     assert [border for border in borders if not known.match(border.strip())] == []
 
 
+@pytest.mark.promise("pages")
 def test_the_page_of_a_run_has_all_sections_and_loads_nothing(tmp_path: Path) -> None:
     text, page = page_of(made_run(tmp_path / "run", steps=12, groups=4, samples=4))
     sections = [attrs["id"] for tag, attrs in page.tags if tag == "section"]
@@ -72,6 +73,7 @@ def test_the_page_of_a_run_has_all_sections_and_loads_nothing(tmp_path: Path) ->
     assert "prefers-color-scheme:dark" in text
 
 
+@pytest.mark.promise("hostile-text")
 def test_what_a_policy_writes_is_shown_and_never_run(tmp_path: Path) -> None:
     folder = made_run(tmp_path / "run", steps=2, kept="all")
     lines = (folder / "trajectories.jsonl").read_text("utf-8").splitlines()
@@ -215,6 +217,7 @@ def test_the_command_tells_what_changed_between_two_runs(tmp_path: Path, capsys:
     assert lines[-2].endswith("worse (16 problems)")
 
 
+@pytest.mark.promise("secrets")
 def test_passwords_of_a_configuration_are_left_out(tmp_path: Path) -> None:
     override = "episode.command=agent --api-key hunter2 --url here"
     text, _ = page_of(made_run(tmp_path / "run", steps=1, overrides=(override,)))

@@ -38,6 +38,7 @@ def at_step(made: Stage, step: int, act: Callable[[], Any]) -> None:
     made.learner.on_step = lambda batch: act() if batch.step == step else None
 
 
+@pytest.mark.promise("ctl")
 def test_a_run_is_paused_saved_and_resumed_over_its_socket(stage: Make) -> None:
     made, begun = stage("run.steps=40"), threading.Event()
     session = made.session()
@@ -65,6 +66,7 @@ def test_a_run_is_paused_saved_and_resumed_over_its_socket(stage: Make) -> None:
     assert not session.run.ctl.exists()
 
 
+@pytest.mark.promise("ctl")
 def test_a_drained_run_ends_early_in_order(stage: Make) -> None:
     made = stage("run.steps=5000", "rollout.max_staleness=1")
     session = made.session()
@@ -76,6 +78,7 @@ def test_a_drained_run_ends_early_in_order(stage: Make) -> None:
     assert 3 <= figures["policy"]["version"] == rows[-1]["version"] < 5000
 
 
+@pytest.mark.promise("ctl")
 def test_a_stopped_run_keeps_its_policy(stage: Make) -> None:
     made = stage("run.steps=5000")
     session = made.session()

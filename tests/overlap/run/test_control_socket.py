@@ -53,6 +53,7 @@ def heard(link: socket.socket) -> dict[str, Any]:
     return answer
 
 
+@pytest.mark.promise("ctl")
 def test_only_the_owner_reaches_the_socket_however_deep_it_lies(tmp_path: Path) -> None:
     folder = tmp_path.joinpath(*["deep" * 10] * 5)
     folder.mkdir(parents=True)
@@ -281,6 +282,7 @@ def test_a_place_without_a_run_is_refused(name: str, said: str, tmp_path: Path, 
     assert len(err.splitlines()) == 1
 
 
+@pytest.mark.promise("ctl")
 def test_a_done_command_is_a_line_and_a_refused_one_exit_code_1(tmp_path: Path, capsys: Any) -> None:
     with run_in(tmp_path):
         assert main(["ctl", str(tmp_path), "drain"]) == 0

@@ -68,6 +68,7 @@ def test_a_run_is_waited_for_and_gives_its_summary(train: Any) -> None:
         run.save()
 
 
+@pytest.mark.promise("python")
 def test_an_error_of_the_run_is_raised_to_the_one_who_waits_each_time_or_else_when_the_block_is_left(
     train: Any,
 ) -> None:
@@ -240,6 +241,7 @@ def test_a_thread_that_cannot_be_begun_is_not_waited_for(monkeypatch: pytest.Mon
     handle._outlive_all()
 
 
+@pytest.mark.promise("interrupts")
 @pytest.mark.parametrize(
     ("code", "codes"),
     [

@@ -5,9 +5,11 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import pytest
 from places import ROOT
 
 
+@pytest.mark.promise("resume")
 def test_a_run_that_is_killed_again_and_again_is_the_run_that_nobody_killed() -> None:
     script = [sys.executable, str(ROOT / "scripts" / "chaos" / "fakes.py"), "--kills", "2", "--steps", "12"]
     done = subprocess.run(script, capture_output=True, text=True, timeout=110, check=False)

@@ -72,6 +72,7 @@ def test_the_last_three_lines_of_a_run(
     assert more in lines[2]
 
 
+@pytest.mark.promise("interrupts")
 def test_ctrl_c_ends_with_the_command_that_resumes(staged, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     stage = staged("run.save_every=1")
     stage.learner.on_step = lambda batch: signal.raise_signal(signal.SIGINT) if batch.step == 2 else None

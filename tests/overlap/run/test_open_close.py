@@ -131,6 +131,7 @@ async def test_a_component_starts_when_what_it_waits_for_is_done() -> None:
     assert made.events[:3] == ["start verifier", "asleep", "start engine"]
 
 
+@pytest.mark.promise("deadlines")
 async def test_a_component_that_does_not_close_is_told_and_left_to_the_reaper(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(opening, "CLOSE_S", 0.01)
     played = await scene(lambda made: made.engine.closed.clear())

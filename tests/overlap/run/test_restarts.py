@@ -71,6 +71,7 @@ def once_at(step: int) -> Deaths:
     return lambda number, batch: number == 0 and batch.step == step
 
 
+@pytest.mark.promise("kills")
 def test_the_run_goes_on_from_its_newest_checkpoint_as_if_nothing_had_happened(
     troupe: Callable[..., Troupe], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -47,6 +47,7 @@ def written(session: TrainingSession) -> dict[str, Any]:
     return summary
 
 
+@pytest.mark.promise("trains")
 def test_a_finished_run_has_its_policy_its_rows_its_picture_and_its_figures(
     stage: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -134,6 +135,7 @@ def test_a_run_whose_prompts_are_all_solved_ends_in_order_and_says_so(stage: Mak
     assert play(made.session(*made.reopened()))["exit"] == "all prompts solved"
 
 
+@pytest.mark.promise("interrupts")
 def test_an_interrupted_run_keeps_what_it_learned_and_says_where(stage: Make) -> None:
     made = stage()
     made.learner.on_step = cancel_at(4)
@@ -204,6 +206,7 @@ def _raising(error: Exception) -> Any:
     return on_save
 
 
+@pytest.mark.promise("interrupts")
 @pytest.mark.parametrize(("skipped", "why"), [(False, "it took more than 0 s"), (True, "skipped")])
 def test_saving_the_policy_of_an_interrupted_run_has_an_end_and_a_second_ctrl_c_skips_it(
     stage: Make, monkeypatch: pytest.MonkeyPatch, skipped: bool, why: str
@@ -267,6 +270,7 @@ def test_an_interruption_before_the_first_step_saves_nothing(stage: Make) -> Non
     check_run_dir_free(session.run.path, "run")
 
 
+@pytest.mark.promise("by-products")
 def test_no_file_that_cannot_be_written_costs_a_step(stage: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     """The disk is full after step 1: metrics, events, groups, samples, trace, checkpoints, summary and picture fail."""
     made = stage("run.save_every=1")
@@ -304,6 +308,7 @@ def test_no_file_that_cannot_be_written_costs_a_step(stage: Make, monkeypatch: p
     assert [row["step"] for row in read_json_lines(session.run.metrics)] == [1]
 
 
+@pytest.mark.promise("by-products")
 def test_the_summary_is_there_also_when_the_picture_fails(stage: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*args: Any, **kwargs: Any) -> None:
         raise RunDirError("cannot write picture.png") from OSError(errno.ENOSPC, "No space left on device")
@@ -323,6 +328,7 @@ def test_a_policy_that_cannot_be_saved_at_the_end_is_the_runs_error(stage: Make)
     assert written(session)["policy"]["checkpoint"].endswith("step-000004")
 
 
+@pytest.mark.promise("by-products")
 def test_a_policy_for_which_the_disk_has_no_room_is_saved_on_another_one_and_told(
     stage: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

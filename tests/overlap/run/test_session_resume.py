@@ -121,6 +121,7 @@ def cut_after(step: int, folder: Path, monkeypatch: pytest.MonkeyPatch, *overrid
     return staged(run.parent, monkeypatch, *overrides)
 
 
+@pytest.mark.promise("resume")
 @pytest.mark.parametrize(
     ("staleness", "refill"), [(0, 0), (2, 2), *(wide(s, r) for s in range(5) for r in (0, 2) if s != r)]
 )
@@ -258,6 +259,7 @@ def test_generation_goes_on_while_a_checkpoint_is_written(tmp_path: Path, monkey
     assert len(played(made.session())) == 2
 
 
+@pytest.mark.promise("by-products")
 def test_a_full_disk_costs_the_checkpoint_alone_and_the_user_reads_when_there_is_one_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

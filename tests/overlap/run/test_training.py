@@ -58,6 +58,7 @@ def called_in_a_running_loop(train: Train) -> dict[str, Any]:
 anywhere = pytest.mark.parametrize("called", [lambda train: train(), called_in_a_thread, called_in_a_running_loop])
 
 
+@pytest.mark.promise("python")
 @anywhere
 def test_a_run_may_be_called_from_a_script_a_thread_or_a_notebook(stage: Stage, called: Any, tmp_path: Path) -> None:
     figures = called(lambda: overlap.train(stage.cfg))
@@ -71,6 +72,7 @@ def _started(cfg: Config, console: TextIO | None = None) -> RunSummary:
     return run.wait()
 
 
+@pytest.mark.promise("python")
 @pytest.mark.parametrize(
     ("call", "shown"), [(overlap.train, True), (_started, False), (lambda cfg: _started(cfg, sys.stderr), True)]
 )

@@ -71,6 +71,7 @@ def test_what_does_not_is_cancelled_and_has_time_to_tidy_up(
     assert (type(found), took, told) == (OutOfTime, pytest.approx(seconds), 1)
 
 
+@pytest.mark.promise("deadlines")
 def test_what_goes_on_is_left_and_keeps_nobody() -> None:
     found, took, _ = played(stubborn)
     assert isinstance(found, IgnoredCancel)

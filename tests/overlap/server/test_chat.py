@@ -60,6 +60,7 @@ async def test_a_second_turn_sees_the_ids_of_the_first_and_only_what_is_new_is_r
     assert len(own.branches()) == 1
 
 
+@pytest.mark.promise("exact-tokens")
 async def test_what_is_put_together_from_turns_is_what_the_template_makes_of_the_whole() -> None:
     voice = Voice(lambda request: ("fine", "stop"))
     own, messages = chat(voice), [user("one")]
@@ -84,6 +85,7 @@ async def test_an_answer_that_was_cut_off_goes_on_behind_the_end_of_its_turn() -
     check_books(voice.sampled, own, 2)
 
 
+@pytest.mark.promise("exact-tokens")
 @pytest.mark.parametrize("changed", ["forgotten", "edited", "asked again", "other tools", "summed up"])
 async def test_another_history_opens_a_branch_and_everything_that_arrived_is_trained_once(changed: str) -> None:
     (voice, own), tools = numbered(), [{"type": "function", "function": {"name": "f", "parameters": {}}}]
@@ -118,6 +120,7 @@ async def test_a_branch_is_trained_from_its_first_own_token_on_and_the_shared_tu
     check_books(voice.sampled, own, 3)
 
 
+@pytest.mark.promise("exact-tokens")
 async def test_an_answer_that_never_arrived_is_not_trained() -> None:
     voice, own = numbered()
     await own.sample(await planned(own, [user("one")]))
@@ -220,6 +223,7 @@ async def test_budgets_end_an_episode_and_a_dialog_that_fills_the_context_only_i
     await own.say([user("one")])
 
 
+@pytest.mark.promise("exact-tokens")
 @pytest.mark.parametrize("seed", range(12))
 async def test_whatever_a_harness_does_ids_are_what_the_engine_saw_and_each_token_is_trained_once(seed: int) -> None:
     rng = random.Random(seed)

@@ -30,6 +30,7 @@ OPENAI_HOWS = ("plain", "async", "stream", "chunks", "items", "items-stream", "f
 HOWS = [*(("openai", how) for how in OPENAI_HOWS), ("ai", "plain"), ("ai", "stream")]
 
 
+@pytest.mark.promise("gateway")
 @pytest.mark.parametrize(("client", "how"), HOWS)
 def test_a_client_gets_the_same_text_and_calls_however_it_asks_and_opens_no_branch(tmp_path, recording, client, how):
     if client == "openai":

@@ -64,6 +64,7 @@ def test_the_beginning_of_a_response_is_sampled_without_an_episode() -> None:
     assert (made.request, voice.seen) == (asked, [asked])
 
 
+@pytest.mark.promise("exact-tokens")
 def test_what_was_left_comes_back_as_forks_and_every_token_counts_once() -> None:
     async def rollout(prompt: Any, chat: Chat, sandbox: EpisodeSandbox) -> str:
         for text in ("a", "b"):
@@ -116,6 +117,7 @@ def test_an_answer_with_a_call_that_nothing_reads_is_counted_and_the_first_is_to
     assert [line.partition(", and ")[0] for line in told] == ["an answer holds what looks like a tool call"] * unread
 
 
+@pytest.mark.promise("harnesses")
 @pytest.mark.parametrize("caught", [True, False])
 def test_a_budget_truncates_whether_the_task_catches_it_or_not(caught: bool) -> None:
     async def rollout(prompt: Any, chat: Chat, sandbox: EpisodeSandbox) -> str:
@@ -223,6 +225,7 @@ def test_a_fault_of_the_engine_is_the_engines() -> None:
         one(two_turns, voice=Broken())
 
 
+@pytest.mark.promise("our-faults")
 def test_a_fault_of_the_sandbox_has_the_episode_rolled_out_again_and_then_masks_it() -> None:
     async def rollout(prompt: Any, chat: Chat, sandbox: EpisodeSandbox) -> str:
         await chat.say([user(prompt.data)])

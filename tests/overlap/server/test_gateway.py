@@ -62,6 +62,7 @@ async def test_a_stream_has_role_content_an_event_per_call_the_end_and_the_usage
     assert s.trained > 0
 
 
+@pytest.mark.promise("gateway")
 @pytest.mark.parametrize(
     ("more", "name"),
     [
@@ -109,6 +110,7 @@ async def test_a_body_that_is_no_request_is_refused(s: Session, body: bytes) -> 
     assert got.json()["error"]["message"]
 
 
+@pytest.mark.promise("gateway")
 @pytest.mark.parametrize(
     "key", [None, "", "Bearer", "Bearer x", "Basic {key}", "Bearer {key}x", "Bearer \u00e4".encode()]
 )
@@ -137,6 +139,7 @@ async def test_there_is_no_other_route(s: Session, method: str, path: str) -> No
     assert "POST /v1/chat/completions" in got.json()["error"]["message"]
 
 
+@pytest.mark.promise("gateway")
 async def test_the_key_of_one_episode_opens_nothing_of_another_and_nothing_when_it_has_ended() -> None:
     async with opened() as other, opened() as s:
         theirs = {"authorization": f"Bearer {other.key}"}
@@ -261,6 +264,7 @@ async def test_a_dialog_that_is_too_long_is_told_in_the_words_that_clients_look_
     assert got.json()["error"]["message"].startswith("This model's maximum context length is 100 tokens.")
 
 
+@pytest.mark.promise("gateway")
 @played()
 async def test_a_request_that_is_asked_again_gets_the_recorded_answer_and_nothing_is_sampled(s: Session) -> None:
     first = await s.ask(user("x"))

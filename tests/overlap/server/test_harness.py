@@ -39,6 +39,7 @@ def test_a_command_that_is_none_is_told_as_the_shell_tells_it(tmp_path) -> None:
     assert "no-such-program" in rolled(tmp_path, "no-such-program --help").failure
 
 
+@pytest.mark.promise("harnesses")
 @pytest.mark.parametrize("what", ["leaves", "crashes"])
 def test_what_it_leaves_running_is_dead_when_its_episode_has_ended(tmp_path, what: str) -> None:
     rolled(tmp_path, f"{AGENT} {what}; {AGENT} leaves")
@@ -74,6 +75,7 @@ def test_one_that_stays_when_its_budget_is_used_up_is_ended(tmp_path, monkeypatc
     assert (made.finish, made.failure) == ("length", "")
 
 
+@pytest.mark.promise("harnesses")
 def test_one_that_hangs_is_ended_with_its_time_and_all_that_it_began(tmp_path) -> None:
     made = rolled(tmp_path, f"{AGENT} hangs", timeout_s=5.0)
     assert (made.turns, made.finish, made.failure) == (2, "length", "")

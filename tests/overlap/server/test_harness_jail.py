@@ -149,6 +149,7 @@ def outside(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Any]]:
         yield [[str(precious), str(Path.home()), os.getcwd(), "/etc/passwd", "/var"], port, abstract, other]
 
 
+@pytest.mark.promise("harnesses")
 def test_a_hostile_one_reaches_nothing_of_the_machine(tmp_path, outside: list[Any]) -> None:
     class Reports(Reading):
         def files(self, prompt: Prompt, text: str) -> Mapping[str, str]:
@@ -166,6 +167,7 @@ def test_a_hostile_one_reaches_nothing_of_the_machine(tmp_path, outside: list[An
     assert (made.failure, json.loads(made.text)) == ("", [])
 
 
+@pytest.mark.promise("secrets")
 def test_it_gets_no_variable_of_the_machine(tmp_path, monkeypatch) -> None:
     monkeypatch.setenv("MY_SECRET_KEY", "secret")
     made = jailed(tmp_path, f"{AGENT} ends; env | grep -c -e SECRET -e OVERLAP > found; true", Reading())
@@ -237,6 +239,7 @@ def test_a_tier_that_cannot_is_refused_before_the_run() -> None:
         check_space(cfg)
 
 
+@pytest.mark.promise("harnesses")
 def test_nothing_of_it_outlives_a_driver_that_is_killed(tmp_path) -> None:
     driver = subprocess.Popen(
         [sys.executable, str(SUPPORT / "episode_driver.py"), "4", "A"],

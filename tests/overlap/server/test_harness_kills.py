@@ -76,6 +76,7 @@ def driver(tmp_path: Path) -> Iterator[Driver]:
         made.process.kill()
 
 
+@pytest.mark.promise("harnesses")
 @pytest.mark.parametrize("seed", [0, 1, 2, 3, *map(wide, range(4, 50))])
 def test_each_episode_ends_once_whatever_is_killed_and_nothing_is_left(driver: Driver, seed: int) -> None:
     rng, ended = random.Random(seed), list[int]()

@@ -52,6 +52,7 @@ def rows_at_the_stub(folder: Path) -> list[dict[str, Any]]:
     return [call[1] for call in calls(folder) if call[0] == "row"]
 
 
+@pytest.mark.promise("trackers")
 def test_rows_are_those_of_metrics_jsonl_and_samples_and_the_outcome_go_too(stage: Make) -> None:
     session = stage("run.eval_samples=1", "run.steps=3").session(heldout=2)
     figures = play(session)
@@ -67,6 +68,7 @@ def test_rows_are_those_of_metrics_jsonl_and_samples_and_the_outcome_go_too(stag
     assert figures["not_written"] == []
 
 
+@pytest.mark.promise("trackers")
 def test_a_resumed_run_goes_on_in_the_same_curve(stage: Make) -> None:
     made = stage("run.save_every=2")
     made.learner.on_step = lambda batch: interrupt() if batch.step == 4 else None
@@ -94,6 +96,7 @@ def test_a_run_that_goes_back_by_itself_says_so(stage: Make, tmp_path: Path) -> 
     assert calls(run.path)[1:] == [["row", {"step": 1}], ["rewind", 0], ["end", "finished", {"exit": ""}]]
 
 
+@pytest.mark.promise("by-products", "trackers")
 @pytest.mark.parametrize("how", ["raise", "die"])
 def test_a_tracker_that_breaks_in_the_middle_costs_no_step_and_is_told(stage: Make, how: str) -> None:
     made = stage(does={"row": how})
@@ -116,6 +119,7 @@ def test_one_that_dies_once_loses_a_row_and_goes_on(stage: Make) -> None:
     assert "1 time" in lost
 
 
+@pytest.mark.promise("trackers")
 def test_one_that_hangs_has_a_deadline_at_the_end(stage: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run_trackers, "END_S", 0.3)
     session = stage(does={"end": "hang"}).session()

@@ -30,6 +30,7 @@ def texts(folder: Path, name: str) -> list[tuple[int, str]]:
     return [(e.step, e.tensor_proto.string_val[0].decode()) for e in read.Tensors(name)]
 
 
+@pytest.mark.promise("trackers")
 def test_rows_are_scalars(tmp_path: Path) -> None:
     board = begun(tmp_path)
     board.row({"step": 1, "reward/mean": 0.25})

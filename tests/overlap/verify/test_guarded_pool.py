@@ -18,6 +18,7 @@ from sandbox.errors import WorkerDied
 from sandbox.pool.schedule import longest_s
 
 
+@pytest.mark.promise("deadlines")
 async def test_a_sandbox_that_answers_nobody_is_killed_and_its_samples_are_not_lost(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -52,6 +52,7 @@ def test_a_reward_without_a_program_runs_in_another_process() -> None:
     assert gone(int(first.reward or 0))
 
 
+@pytest.mark.promise("reward-workers")
 async def test_an_answer_on_which_the_function_hangs_gets_0_once_the_worker_and_its_children_are_killed(
     tmp_path: Path,
 ) -> None:
@@ -102,6 +103,7 @@ async def test_where_a_plain_answer_hangs_too_the_sample_is_masked(tmp_path: Pat
 HANGS = {"re": lambda answer: float(bool(re.match(r"(x+x+)+y", "x" * 60))), "sleep": lambda answer: time.sleep(600)}
 
 
+@pytest.mark.promise("reward-workers")
 @pytest.mark.parametrize("kind", HANGS)
 async def test_a_reward_that_never_comes_back_stops_the_run_before_a_second_sample_and_says_where(kind: str) -> None:
     async with pool_for(Worked(HANGS[kind]), wall_s=1.0) as pool:
@@ -170,6 +172,7 @@ async def test_a_prompt_that_cannot_be_sent_or_loaded_is_the_users_error_and_cos
         assert pool.pids() == first
 
 
+@pytest.mark.promise("reward-workers")
 def test_a_worker_that_dies_is_replaced_and_a_second_death_is_the_answers_fault_unless_it_was_killed(
     tmp_path: Path,
 ) -> None:
@@ -358,6 +361,7 @@ def beside_helper(tmp_path: Path) -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": f"{ROOT}:{tmp_path}"}
 
 
+@pytest.mark.promise("reward-workers")
 @pytest.mark.parametrize("notebook", [False, True])
 def test_a_task_of_an_unguarded_script_or_a_notebook_works_and_runs_once(
     notebook: bool, tmp_path: Path, beside_helper: dict[str, str]
@@ -377,6 +381,7 @@ def test_a_task_of_an_unguarded_script_or_a_notebook_works_and_runs_once(
     assert [row.split()[:2] for row in result.stdout.splitlines()] == [["script", "runs"], ["reward", "2.0"]]
 
 
+@pytest.mark.promise("nothing-left")
 def test_workers_end_with_a_driver_that_is_killed(beside_helper: dict[str, str], tmp_path: Path) -> None:
     command, beside = [sys.executable, "-c", SCRIPT, "wait"], beside_helper | {"TMPDIR": str(tmp_path)}
     driver = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, env=beside)

@@ -88,12 +88,14 @@ def test_a_task_can_mask_a_sample() -> None:
 # What we did.
 
 
+@pytest.mark.promise("our-faults")
 @pytest.mark.parametrize(("then", "reward", "why"), [([Verdict.AC], 1.0, ""), ([], None, "WorkerDied: gone")])
 def test_our_failure_is_tried_again_once_and_then_masks_the_sample(then: list, reward: float | None, why: str) -> None:
     (scored,) = score(Judged(), trajectory("x"), answer=says(WorkerDied("gone"), *then))
     assert (scored.reward, scored.failure) == (reward, why)
 
 
+@pytest.mark.promise("our-faults")
 async def test_too_many_failures_stop_the_run_and_name_the_most_frequent_cause() -> None:
     outcomes = [Verdict.AC] * 19 + [WorkerDied("a")] * 2 + [WorkerDied("b")] * 4
     async with opened(Judged(), says(*outcomes)) as verifier:
@@ -128,6 +130,7 @@ async def test_a_pool_that_closed_itself_or_did_not_open_is_replaced(first: Stan
     assert [(pool.opened, pool.closed) for pool in pools] == [(1, 0), (1, 1)]
 
 
+@pytest.mark.promise("stage-faults")
 async def test_cancelling_a_sample_cancels_its_job_and_leaves_the_others() -> None:
     reached, go = asyncio.Event(), asyncio.Event()
 
@@ -193,6 +196,7 @@ REWARDS = [
 ]
 
 
+@pytest.mark.promise("rewards-in")
 @pytest.mark.parametrize(("value", "says_"), REWARDS)
 def test_a_reward_that_is_no_finite_number_is_the_users_error(value: object, says_: str) -> None:
     with pytest.raises(VerifierError, match=rf"Odd\.reward returned {says_}"):
@@ -229,6 +233,7 @@ class Probed(StandIn):
         return await self.answer(program)
 
 
+@pytest.mark.promise("tiers")
 @pytest.mark.parametrize(
     ("task", "outcome", "error", "said"),
     [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
 from serving import Served, served
 from verifying import Judged, config, trajectory
 
@@ -13,6 +14,7 @@ from sandbox import Client
 RIGHT = "print(sum(map(int, input().split())))"
 
 
+@pytest.mark.promise("serve")
 @served(2)
 async def test_a_run_may_judge_on_another_machine(s: Served) -> None:
     verifier = SandboxVerifier(config(), Judged(), pool=lambda: Client(s.url), judge_once=False)

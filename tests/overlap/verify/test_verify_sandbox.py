@@ -39,6 +39,7 @@ class Hurried(Judged):
         return replace(ADD, limits=limits), Program(answer)
 
 
+@pytest.mark.promise("programs-faults")
 def test_among_a_flood_of_hostile_programs_the_honest_ones_get_their_reward() -> None:
     async def run() -> tuple[list[Scored], tuple[process_tree.Pid, ...]]:
         async with opened(Hurried(), workers=2) as verifier:
@@ -90,6 +91,7 @@ async def test_a_task_that_rewards_the_share_of_cases_has_all_of_them_judged() -
             await verifier.score(trajectory("(1,)"))
 
 
+@pytest.mark.promise("kills")
 async def test_a_killed_sandbox_loses_no_sample_and_makes_none_wrong() -> None:
     async with opened(Judged(), workers=2) as verifier:
         await verifier.start()

@@ -46,6 +46,7 @@ def page(browser: Browser, address: str) -> Browser:
     return browser
 
 
+@pytest.mark.promise("pages")
 def test_keys_move_open_and_close(page: Browser) -> None:
     page.press("j")
     page.press("j")
@@ -81,6 +82,7 @@ def test_a_search_is_typed_and_filters(page: Browser) -> None:
     assert page.evaluate(ROWS) == 1
 
 
+@pytest.mark.promise("hostile-text")
 def test_what_a_model_wrote_stays_text(page: Browser, address: str) -> None:
     page.open(f"{address}#open=s.5.49.4")
     page.wait(f"{SHOWN}.includes('g49s4')")
@@ -91,6 +93,7 @@ def test_what_a_model_wrote_stays_text(page: Browser, address: str) -> None:
     assert page.faults == []
 
 
+@pytest.mark.promise("pages")
 @pytest.mark.parametrize("dark", [False, True])
 @pytest.mark.parametrize("view", ["", "#open=s.2.10.1", "#tab=groups&open=g.2.10", "#tab=problems&open=p.p4"])
 def test_a_telephone_needs_no_scrolling_to_the_side(view: str, dark: bool, page: Browser, address: str) -> None:

@@ -45,6 +45,7 @@ def test_the_page_and_all_its_files_are_served_with_a_strict_policy(finished: Pa
     assert "unsafe" not in HEADERS["Content-Security-Policy"]
 
 
+@pytest.mark.promise("pages")
 def test_the_page_loads_nothing_from_elsewhere_and_makes_no_html_of_texts() -> None:
     for path in PAGE.iterdir():
         text = path.read_text(encoding="utf-8").replace("http://www.w3.org/2000/svg", "")
@@ -55,6 +56,7 @@ def test_the_page_loads_nothing_from_elsewhere_and_makes_no_html_of_texts() -> N
             assert (PAGE / name).is_file(), f"{path.name} names {name}"
 
 
+@pytest.mark.promise("hostile-text")
 @pytest.mark.parametrize(
     "host", ["evil.example", "127.0.0.1.evil.example:8710", "", "169.254.0.1", "evil.example:8710"]
 )

@@ -48,6 +48,7 @@ def test_the_commands_that_it_offers_work(finished: Path, shown: Shown) -> None:
         assert "bad input" not in shown(finished, *words), words
 
 
+@pytest.mark.promise("reasons")
 def test_a_sample_says_why_first_then_the_test_with_a_difference_and_the_program(tmp_path: Path, shown: Shown) -> None:
     run = write_rows(tmp_path / "run", kept_row())
     lines = shown(run, "--sample", "g17s2").splitlines()
@@ -77,6 +78,7 @@ def test_a_sample_shows_all_that_is_kept_of_it(given: dict[str, Any], wanted: st
     assert wanted in "\n".join(show_samples(str(run), choice, Screen(100, False)))
 
 
+@pytest.mark.promise("hostile-text")
 def test_what_a_program_printed_cannot_drive_the_terminal(tmp_path: Path) -> None:
     bad = "\x1b]0;title\x07\x1b[31m\r\x9b2J\u202e"
     test = {"got": bad, "stderr": bad, "message": bad, "input": bad, "expected": bad + "!", "verdict": bad}

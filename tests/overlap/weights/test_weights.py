@@ -63,6 +63,7 @@ def test_weights_are_published_through_memory_in_a_process_that_has_no_engine():
     assert (done.stdout, done.returncode) == ("weight\n", 0), done.stderr
 
 
+@pytest.mark.promise("parity")
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
 def test_every_tensor_arrives_as_it_was(sender, dtype):
     module = Tied(dtype)

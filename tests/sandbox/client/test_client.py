@@ -79,6 +79,7 @@ def done() -> dict[str, Any]:
     return asyncio.run(_done())
 
 
+@pytest.mark.promise("serve")
 @served(2)
 async def test_it_judges_as_a_pool_does(s: Served) -> None:
     async with Client(s.url) as client:
@@ -274,6 +275,7 @@ def test_a_server_that_is_silent_is_given_up(monkeypatch: pytest.MonkeyPatch, tm
         asyncio.run(main(server))
 
 
+@pytest.mark.promise("serve")
 def test_another_machine_takes_over_when_one_dies(tmp_path: Path) -> None:
     slow = Problem("slow", "stdio", SUM.cases, limits=LONG.limits)
 

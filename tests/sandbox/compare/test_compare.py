@@ -104,6 +104,7 @@ TABLE = [
 ]
 
 
+@pytest.mark.promise("comparison")
 @pytest.mark.parametrize(("output", "expected", "accepted"), TABLE)
 @pytest.mark.parametrize("letter", MODES)
 def test_the_edge_table(output: str, expected: str, accepted: str, letter: str) -> None:
@@ -185,12 +186,14 @@ VALUES = [
 ]
 
 
+@pytest.mark.promise("comparison")
 @pytest.mark.parametrize(("value", "expected", "equal"), VALUES)
 def test_function_values_are_compared_with_their_types(value: object, expected: str, equal: bool) -> None:
     crossed = decode_value(loads(json.dumps(encode_value(value)).encode()))
     assert same(crossed, loads(expected)) is equal
 
 
+@pytest.mark.promise("integers")
 def test_integers_of_any_length_cross() -> None:
     for sign, text in ((1, ""), (-1, "-")):
         value = decode_value(loads(json.dumps(encode_value(sign * 10**5000)).encode()))
@@ -268,6 +271,7 @@ class Sneaky(int):
     __hash__ = int.__hash__
 
 
+@pytest.mark.promise("comparison")
 @pytest.mark.parametrize(
     "value", [object(), Sneaky(1), [Sneaky(1)], {"a": Sneaky(1)}, range(1 << 40), lambda: 1, iter(())]
 )

@@ -68,6 +68,7 @@ TABLE = [
 ]  # fmt: skip
 
 
+@pytest.mark.promise("comparison")
 @pytest.mark.parametrize(("mode", "output", "expected", "right"), TABLE)
 def test_the_table_of_the_default_validator(mode: str, output: str, expected: str, right: bool) -> None:
     assert parse_mode(mode)(output.encode(), expected.encode()) is right

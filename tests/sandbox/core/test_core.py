@@ -20,6 +20,7 @@ SUM = {"id": "sum", "kind": "stdio", "cases": [{"input": "3 4\n", "expected": "7
 ONE = (Case("", "1"),)
 
 
+@pytest.mark.promise("no-tests")
 @pytest.mark.parametrize(
     ("fields", "word"),
     [

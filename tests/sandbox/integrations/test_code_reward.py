@@ -56,6 +56,7 @@ def failing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(process_pool.process_pool(), "_pool", FailingPool(SandboxError("the worker was killed")))
 
 
+@pytest.mark.promise("rewards-out")
 def test_trl_gets_a_reward_per_completion_by_the_column_that_holds_tests() -> None:
     said: list[Any] = [[{"role": "assistant", "content": answer}] for answer, _ in PAID]
     prompts = [[{"role": "user", "content": "add"}]] * len(said)
@@ -66,6 +67,7 @@ def test_trl_gets_a_reward_per_completion_by_the_column_that_holds_tests() -> No
     assert trl.code_reward(plain, **{**columns, "prompts": ["add"] * len(said)}, **more) == [paid for _, paid in PAID]
 
 
+@pytest.mark.promise("rewards-out")
 def test_trl_gets_none_for_a_row_without_tests_and_for_our_own_fault(failing: None) -> None:
     rewards = trl.code_reward([RIGHT, RIGHT, NONE], tests=[None, json.loads(TRUTH), TRUTH], prompts=["a", "b", "c"])
     assert rewards == [None, None, 0.0]
@@ -85,6 +87,7 @@ def test_a_function_with_settings_can_be_pickled_and_pays_the_share_of_the_tests
     assert pickle.loads(pickle.dumps(trl.code_reward)) is trl.code_reward
 
 
+@pytest.mark.promise("rewards-out")
 def test_verl_gets_a_score_in_a_thread_or_in_its_loop() -> None:
     async def later() -> list[Any]:
         return await asyncio.gather(*(verl.compute_code_score_async("taco", answer, TRUTH) for answer, _ in PAID))
@@ -94,6 +97,7 @@ def test_verl_gets_a_score_in_a_thread_or_in_its_loop() -> None:
     assert asyncio.run(later()) == wanted
 
 
+@pytest.mark.promise("rewards-out")
 def test_verl_gets_our_fault_as_an_exception_or_as_the_score_that_it_asks_for(failing: None) -> None:
     with pytest.raises(Unjudged, match="SandboxError: the worker was killed"):
         verl.compute_code_score("taco", RIGHT, TRUTH)
@@ -177,6 +181,7 @@ def test_slime_gets_the_rewards_of_a_whole_group_at_once() -> None:
     assert asyncio.run(slime.reward(None, slime_samples(RIGHT, label="no tests"))) == [0.0]
 
 
+@pytest.mark.promise("rewards-out")
 @pytest.mark.parametrize("problem", [exhibits.SUM, exhibits.DOUBLE, exhibits.ASSERTS], ids=lambda problem: problem.kind)
 def test_verdicts_are_those_of_the_local_pool(problem: Problem) -> None:
     samples = [sample for sample in pairs.labelled_pairs() if sample.problem.kind == problem.kind]

@@ -58,6 +58,7 @@ def run(framework: str, script: str, *arguments: object) -> dict[str, Any]:
     return dict(json.loads(done.stdout.splitlines()[-1]))
 
 
+@pytest.mark.promise("rewards-out")
 def test_trl_rewards_a_batch_and_takes_a_step_with_our_reward(
     wanted: list[float], answers: Path, tmp_path: Path
 ) -> None:

@@ -67,6 +67,7 @@ IN_THE_WAY = {
 }
 
 
+@pytest.mark.promise("jails")
 @pytest.mark.parametrize("what", REFUSED)
 def test_what_leads_out_is_refused_and_the_program_goes_on(tiered_judge: Judge, what: str) -> None:
     if "call(" in REFUSED[what] and not is_x86_64:
@@ -81,6 +82,7 @@ def test_a_program_limits_and_slows_nobody_but_itself(tiered_judge: Judge, what:
     assert done.verdict is Verdict.AC, done
 
 
+@pytest.mark.promise("expected-outputs")
 def test_the_tests_and_the_repository_cannot_be_read(tiered_judge: Judge, tmp_path: Path) -> None:
     secret = tmp_path / "expected_output.txt"
     secret.write_text("42")
@@ -89,6 +91,7 @@ def test_the_tests_and_the_repository_cannot_be_read(tiered_judge: Judge, tmp_pa
         assert stdio(tiered_judge, TRY.format(code, "OSError")).verdict is Verdict.AC
 
 
+@pytest.mark.promise("jails")
 def test_the_keeper_and_the_judge_cannot_be_harmed(tiered_judge: Judge) -> None:
     source = (
         "import os, signal\nsignal.signal(signal.SIGUSR1, signal.SIG_IGN)\n"
@@ -123,6 +126,7 @@ TOLD = {
 CALL = "import ctypes, os\nlibc = ctypes.CDLL(None, use_errno=True)\n"
 
 
+@pytest.mark.promise("jails")
 @x86_64
 @pytest.mark.parametrize("name", TOLD)
 def test_calls_that_no_honest_program_makes_end_it_and_are_named(tiered_judge: Judge, name: str) -> None:
@@ -154,6 +158,7 @@ def test_the_listener_of_the_filter_is_not_within_a_programs_reach(tiered_judge:
     assert stdio(tiered_judge, source).verdict is Verdict.AC
 
 
+@pytest.mark.promise("secrets")
 def test_the_environment_is_empty_of_secrets(tiered_judge: Judge, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_TOKEN", "secret")
     with Jail(tiered_judge.jail.tier) as jail:

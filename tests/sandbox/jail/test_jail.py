@@ -21,17 +21,20 @@ from sandbox.kernel.memfd import new_memfd, seal_memfd
 jail = jail_of("A", wide("B"))
 
 
+@pytest.mark.promise("tiers")
 def test_the_best_tier_is_taken_and_named() -> None:
     with Jail() as jail:
         assert jail.tier in ("A", "B")
         assert jail.mechanisms
 
 
+@pytest.mark.promise("tiers")
 def test_a_tier_that_is_not_to_be_had_is_refused_with_a_way_out() -> None:
     with pytest.raises(IsolationUnavailable, match="use auto, A, B or C"):
         Jail("Z")  # type: ignore[arg-type]
 
 
+@pytest.mark.promise("tiers")
 def test_auto_never_falls_to_the_tier_that_does_not_isolate(monkeypatch: pytest.MonkeyPatch) -> None:
     tried: list[str] = []
 

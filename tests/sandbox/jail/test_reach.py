@@ -123,6 +123,7 @@ print(found or 'ok')
 """
 
 
+@pytest.mark.promise("jails")
 def test_what_lies_beside_the_languages_on_the_machine_cannot_be_read(tiered_judge: Judge) -> None:
     home = os.path.dirname(os.__file__)
     places = [f"{home}/site-packages", f"{home}/test", "/usr/lib/python3/dist-packages", "/usr/local/lib/python3.11"]

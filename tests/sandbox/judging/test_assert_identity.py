@@ -106,6 +106,7 @@ ALIASED = [  # programs that copy or share where they should not, and tests that
 ]  # fmt: skip
 
 
+@pytest.mark.promise("asserts")
 @pytest.mark.parametrize(("source", "test"), ALIASED)
 def test_what_only_one_process_sees_is_not_accepted(judge: Judge, source: str, test: str) -> None:
     assert not holds(NODES, source, test)

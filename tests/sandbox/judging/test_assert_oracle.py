@@ -217,6 +217,7 @@ CHEATS = [
 ]
 
 
+@pytest.mark.promise("asserts")
 @pytest.mark.parametrize(("source", "test"), every(8, list(product(CHEATS, ITSELF))))
 def test_no_comparison_with_its_own_is_accepted(tiered_judge: Judge, source: str, test: str) -> None:
     done = asserts(tiered_judge, source, test, fn_name="f")

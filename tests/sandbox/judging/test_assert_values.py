@@ -45,6 +45,7 @@ HONEST = [
 ]  # fmt: skip
 
 
+@pytest.mark.promise("asserts")
 @pytest.mark.parametrize(("source", "test"), HONEST)
 def test_what_tests_do_with_programs_works_between_two_jails(judge: Judge, source: str, test: str) -> None:
     done = asserts(judge, source, test)
@@ -80,6 +81,7 @@ def f(x): return Solution()
 """
 
 
+@pytest.mark.promise("asserts")
 @pytest.mark.parametrize(
     ("test", "honest"),
     [
@@ -376,6 +378,7 @@ def f(x):
 """
 
 
+@pytest.mark.promise("expected-outputs")
 @pytest.mark.parametrize(
     "test",
     [

@@ -60,6 +60,7 @@ APART = [
 ]
 
 
+@pytest.mark.promise("asserts")
 @pytest.mark.parametrize("test", OUTSIDE + APART)
 def test_an_assert_is_decided_out_of_the_reach_of_forged_frames_and_patched_names(judge: Judge, test: str) -> None:
     right, wrong = asserts(judge, SQUARE, test), asserts(judge, "def sq(x): return -7", test)

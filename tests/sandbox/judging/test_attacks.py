@@ -43,6 +43,7 @@ def leftovers(judge: Judge) -> list[str]:
 # --- limits -----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.promise("limits")
 @pytest.mark.parametrize(
     ("source", "limits", "verdict", "word"),
     [
@@ -71,6 +72,7 @@ def test_one_refused_allocation_of_a_function_is_a_memory_verdict(judge: Judge) 
     assert only(done).verdict is Verdict.MLE
 
 
+@pytest.mark.promise("limits")
 def test_processes_are_capped(judge: Judge) -> None:
     source = "import os, time\nn = 0\ntry:\n  while True:\n    if os.fork() == 0: time.sleep(60)\n    n += 1\n"
     source += "except BlockingIOError: print('ok' if 16 <= n <= 32 else n)"
@@ -89,6 +91,7 @@ def test_inodes_are_capped(judge: Judge) -> None:
 # --- what it leaves behind --------------------------------------------------------------------------------------------
 
 
+@pytest.mark.promise("leftovers")
 def test_files_do_not_pass_from_run_to_run(judge: Judge) -> None:
     source = (
         "import os, tempfile\nopen('here', 'w').write('x')\nopen(tempfile.gettempdir() + '/there', 'w').write('x')\n"

@@ -44,6 +44,7 @@ int main() {
 """
 
 
+@pytest.mark.promise("secret-seeds")
 @pytest.mark.parametrize("draw", DRAWS + OF_REFEREES)
 def test_no_program_foresees_what_a_checker_or_an_interactor_draws(tiered_judge: Judge, draw: str) -> None:
     draw = f"{IMPORTS}{draw}\n"
@@ -55,6 +56,7 @@ def test_no_program_foresees_what_a_checker_or_an_interactor_draws(tiered_judge:
     assert tiered_judge.judge(problem, Program(f"{draw}input()\nprint(secret)")).verdict is Verdict.WA
 
 
+@pytest.mark.promise("secret-seeds")
 @pytest.mark.parametrize("draw", ["long secret = rand()", "srand(time(nullptr)); long secret = rand()",
                                   "long secret = lrand48()", "long secret = std::mt19937(std::time(0))()",
                                   "using C = std::chrono::system_clock; long secret = C::to_time_t(C::now())",
@@ -67,6 +69,7 @@ def test_no_program_foresees_what_an_interactor_in_another_language_draws(judge:
     assert judge.judge(problem, program).verdict is Verdict.WA
 
 
+@pytest.mark.promise("secret-seeds")
 @pytest.mark.parametrize("draw", DRAWS)
 def test_no_program_foresees_what_its_test_draws(tiered_judge: Judge, draw: str) -> None:
     test = f"{IMPORTS}{draw}\nfor k in (1,): assert f(secret) == secret"

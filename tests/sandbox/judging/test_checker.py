@@ -72,6 +72,7 @@ def checked(judge: Judge, source: str, checker: Program, *cases: Case, **fields:
     return judge.judge(problem, Program(source))
 
 
+@pytest.mark.promise("checkers")
 @pytest.mark.parametrize(("convention", "checker"), CONVENTIONS)
 @pytest.mark.parametrize(
     ("source", "verdict"),
@@ -93,6 +94,7 @@ def test_the_checker_decides_about_clean_ends_only(
     assert checked(judge, source, checker, *SUMS, convention=convention, limits=limits).verdict is verdict
 
 
+@pytest.mark.promise("checkers")
 def test_the_checker_gets_input_output_and_answer(judge: Judge) -> None:
     checker = Program(
         "import sys\ntexts = [open(name, 'rb').read() for name in sys.argv[1:]]\n"
@@ -103,11 +105,13 @@ def test_the_checker_gets_input_output_and_answer(judge: Judge) -> None:
     assert checked(judge, source, checker, Case("in é", "other")).verdict is Verdict.WA
 
 
+@pytest.mark.promise("checkers")
 @pytest.mark.parametrize(("code", "verdict"), [(0, "AC"), (1, "WA"), (2, "WA"), (4, "WA"), (8, "WA")])
 def test_the_exit_codes_of_testlib(judge: Judge, code: int, verdict: str) -> None:
     assert checked(judge, "print(1)", Program(f"import sys; sys.exit({code})")).verdict == verdict
 
 
+@pytest.mark.promise("our-faults")
 @pytest.mark.parametrize(
     ("convention", "checker", "word"),
     [
@@ -185,6 +189,7 @@ def test_files_that_do_not_fit_are_our_error(judge: Judge) -> None:
         checked(judge, "print(1)", SUM_OF_TWO, Case("7" * (judge.jail.work_bytes + 1)))
 
 
+@pytest.mark.promise("expected-outputs")
 def test_the_answer_is_gone_before_the_program_runs_again(judge: Judge) -> None:
     source = (
         "import os\n"

@@ -76,6 +76,7 @@ ROWS = [
 ]
 
 
+@pytest.mark.promise("programs-faults")
 @pytest.mark.parametrize(("language", "kind", "stage", "code"), every(8, ROWS))
 def test_a_forged_frame_blames_nobody_but_its_program(
     tiered_judge: Judge, language: str, kind: str, stage: str, code: int

@@ -117,6 +117,7 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("build")
 
 
+@pytest.mark.promise("programs-faults")
 @settings(max_examples=900, derandomize=True, deadline=None)
 @given(end=ENDS, stderr=BYTES, result=RESULTS, problem=st.sampled_from(PROBLEMS))
 def test_any_result_frame_leads_to_a_verdict(

@@ -67,6 +67,7 @@ def talk(
     return judge.judge(problem, Program(source, language))
 
 
+@pytest.mark.promise("interaction")
 @pytest.mark.parametrize(("source", "language"), [(BISECT, "python"), (BISECT_CPP, "cpp")])
 def test_a_right_conversation_is_accepted(judge: Judge, source: str, language: str) -> None:
     done = talk(judge, source, GUESS, "1", "500", "1000", "77", language=language)
@@ -74,6 +75,7 @@ def test_a_right_conversation_is_accepted(judge: Judge, source: str, language: s
     assert all(case.cpu_s > 0 and case.memory_bytes > 0 for case in done.cases)
 
 
+@pytest.mark.promise("interaction")
 @pytest.mark.parametrize(
     ("source", "verdict"),
     [
@@ -138,6 +140,7 @@ def test_waiting_for_what_never_comes_ends_at_the_wall_limit(judge: Judge, sourc
     assert "wall" in done.cases[0].message
 
 
+@pytest.mark.promise("our-faults")
 @pytest.mark.parametrize(
     ("interactor", "word"),
     [
@@ -232,6 +235,7 @@ def test_the_interactors_own_word_for_its_fault_is_our_error(judge: Judge) -> No
         talk(judge, "print(1)", "input(); import sys; sys.exit(3)")
 
 
+@pytest.mark.promise("interaction")
 def test_the_kattis_convention_has_its_own_exit_codes_and_files(judge: Judge) -> None:
     interactor = (
         "import sys\n"

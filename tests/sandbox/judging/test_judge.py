@@ -172,6 +172,7 @@ def test_a_limit_that_ended_the_compiler_is_named(judge: Judge, monkeypatch: pyt
     assert not_run(done).compile_cause == "cpu"
 
 
+@pytest.mark.promise("limits")
 @pytest.mark.parametrize(
     ("body", "head", "verdict"),
     [

@@ -92,6 +92,7 @@ def test_a_checker_that_leaves_an_input_has_the_program_run_again(judge: Judge) 
     assert dict(done.cases[1].feedback)["judgemessage.txt"] == "run 1 was given 2 and said 2\n"
 
 
+@pytest.mark.promise("checkers")
 def test_every_run_is_a_fresh_process_with_limits_of_its_own(judge: Judge) -> None:
     spend = "import time\nopen('mark', 'x')\nwhile time.process_time() < 0.2: pass\n" + ECHO
     done = judged(judge, COUNTING, spend, Case("1\n", "3"), passes=3, limits=Limits(cpu_s=0.5))

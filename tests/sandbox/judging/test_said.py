@@ -170,6 +170,7 @@ def test_a_program_that_prints_bytes_has_a_result_that_can_be_written(judge: Jud
     assert first(done).exit_code == 3
 
 
+@pytest.mark.promise("expected-outputs")
 def test_nothing_of_the_expected_output_stands_in_a_result(judge: Judge) -> None:
     expected = "a-very-secret-answer"
     cases = (

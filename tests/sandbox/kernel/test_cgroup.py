@@ -77,6 +77,7 @@ except OSError:
 """
 
 
+@pytest.mark.promise("limits")
 @pytest.mark.usefixtures("jail")
 @pytest.mark.parametrize(
     ("source", "memory_bytes", "processes", "code", "is_killed"),

@@ -41,6 +41,7 @@ def nest(place: Path, depth: int, mode: int = 0o700) -> None:
     os.close(here)
 
 
+@pytest.mark.promise("leftovers")
 def test_what_is_deep_long_locked_or_odd_is_removed(place: Path) -> None:
     place.mkdir()
     for name in ("a", "b"):

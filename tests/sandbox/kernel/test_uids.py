@@ -42,6 +42,7 @@ def as_in_a_container(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         name.close()  # type: ignore[attr-defined]
 
 
+@pytest.mark.promise("jails")
 @pytest.mark.usefixtures("as_in_a_container")
 def test_no_two_jails_share_a_uid_where_few_are_mapped_and_one_is_free_again_when_its_holder_is_gone() -> None:
     *claimed, last, none = (uids.claim_uid() for _ in range(5))

@@ -117,6 +117,7 @@ PROGRAMS = [
 ]
 
 
+@pytest.mark.promise("honest")
 @pytest.mark.parametrize(("language", "name", "source"), PROGRAMS)
 def test_a_contest_program_is_accepted(judge: Judge, language: str, name: str, source: str) -> None:
     need(language)

@@ -30,6 +30,7 @@ def run(judge: Judge, language: str, source: str, limits: Limits = LIMITS) -> Ju
     return judge.judge(Problem("p", "stdio", (Case("", "ok"),), limits=limits), Program(source, language))
 
 
+@pytest.mark.promise("languages")
 @pytest.mark.parametrize("language", LANGUAGES)
 def test_every_language_passes_its_own_test(judge: Judge, language: str) -> None:
     need(language)
@@ -60,6 +61,7 @@ KINDS = [(name, kind) for name in LANGUAGES for kind in find_language(name).harn
 DEFAULT = [("python", "function"), ("cpp", "function"), ("javascript", "assert"), ("c", "assert")]
 
 
+@pytest.mark.promise("languages")
 @pytest.mark.parametrize(("language", "kind"), [row if row in DEFAULT else wide(*row) for row in KINDS])
 def test_every_kind_of_a_language_tells_right_from_wrong_and_from_an_early_end(
     judge: Judge, language: str, kind: str

@@ -63,6 +63,7 @@ def judged(judge: Judge, files: tuple[tuple[str, str], ...], language: str, entr
     return judge.judge(PROBLEM, Program(language=language, files=files, entry=entry))
 
 
+@pytest.mark.promise("languages")
 @pytest.mark.parametrize("language", PROGRAMS)
 def test_several_files_are_one_program(judge: Judge, language: str) -> None:
     done = judged(judge, PROGRAMS[language], language)

@@ -72,6 +72,7 @@ def test_a_fixed_limit_may_lie_beside(tmp_path: Path, name: str, text: str, seco
     assert settings(tmp_path, LEGACY, **{name: text}).timing.fixed_s == seconds
 
 
+@pytest.mark.promise("packages")
 @pytest.mark.parametrize(
     ("text", "words"),
     [

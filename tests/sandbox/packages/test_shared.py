@@ -49,6 +49,7 @@ def surprising(report: dict[str, Any]) -> set[str]:
     return {each["name"] for each in report["submissions"] if each["surprises"]}
 
 
+@pytest.mark.promise("packages")
 @pytest.mark.parametrize(
     "name", sorted(path.name for path in KODSPORT.glob("*_*")) if ALL and KODSPORT.is_dir() else SAMPLE
 )

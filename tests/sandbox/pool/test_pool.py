@@ -17,6 +17,7 @@ from sandbox.kernel.orphan_cleanup import remove_orphans, reserve_directory
 from sandbox.pool import link
 
 
+@pytest.mark.promise("pool")
 @pooled(2)
 async def test_many_jobs_get_one_answer_each_in_their_own_order(pool: Pool) -> None:
     done = await asyncio.gather(*(pool.judge(SUM, program) for program in [RIGHT, WRONG] * 20))
@@ -61,6 +62,7 @@ async def test_an_unknown_isolation_is_our_error_and_no_verdict(pool: Pool) -> N
         await pool.judge(SUM, RIGHT)
 
 
+@pytest.mark.promise("construction")
 def test_a_pool_is_made_without_a_loop_and_starts_nothing() -> None:
     before = set(family(os.getpid()))
     pool = Pool(2)

@@ -19,6 +19,7 @@ from wide import wide
 
 import sandbox
 from sandbox import Judgement, Pool, Program, Verdict
+from sandbox.errors import EARLY_MAX
 
 JOBS = 120
 
@@ -42,6 +43,7 @@ async def kill(pool: Pool, victim: str) -> None:
     await until(struck)
 
 
+@pytest.mark.promise("pool")
 @pytest.mark.parametrize("seed", [0, wide(1), wide(2)])
 @pooled(2)
 async def test_with_hundreds_in_flight_no_kill_loses_one_or_makes_one_wrong(pool: Pool, seed: int) -> None:
@@ -67,10 +69,11 @@ async def test_with_hundreds_in_flight_no_kill_loses_one_or_makes_one_wrong(pool
     assert [len(judgement.cases) for judgement in done] == [2, 1] * (JOBS // 2)
 
 
+@pytest.mark.promise("pool")
 @pooled(1)
 async def test_supervisors_that_die_one_after_the_other_lose_nothing_that_waits(pool: Pool) -> None:
     tasks = [asyncio.create_task(pool.judge(SUM, program(number))) for number in range(30)]
-    for answered in range(5, 25, 5):  # more often than one job may be tried
+    for answered in range(3, 3 * EARLY_MAX + 4, 3):  # more often than one job may be tried
         await until(lambda: sum(task.done() for task in tasks) >= answered)  # noqa: B023 - awaited at once
         await kill(pool, "supervisor")
     done = await asyncio.gather(*tasks)
@@ -95,6 +98,7 @@ async def test_a_program_that_is_killed_twice_is_its_own_end_and_nobody_elses(po
 FORKER = Program("import os, time\nif os.fork() == 0: os.setsid()\ntime.sleep(90)")
 
 
+@pytest.mark.promise("leftovers")
 @pytest.mark.parametrize("tier", ["A", wide("B")])
 @pytest.mark.parametrize("victim", ["supervisor", "worker", "waiter"])
 def test_what_a_program_has_started_dies_with_any_part_of_the_pool(victim: str, tier: str) -> None:
@@ -154,6 +158,7 @@ def killed(source: str, tmp_path: Path, answers: int, processes: int, by: int = 
     asyncio.run(until(lambda: not any(tmp_path.iterdir())))
 
 
+@pytest.mark.promise("nothing-left")
 @pytest.mark.parametrize(("answers", "processes"), [(0, 1), wide(0, 3), wide(1, 1), (60, 1), wide(150, 1)])
 def test_a_caller_killed_with_hundreds_in_flight_leaves_nothing(answers: int, processes: int, tmp_path: Path) -> None:
     killed(CALLER.format(source="print('ok')"), tmp_path, answers, processes)

@@ -102,6 +102,7 @@ async def test_problems_that_differ_in_anything_of_a_case_are_not_taken_for_one(
     assert problem_memfd.read_problem(held) == two
 
 
+@pytest.mark.promise("pool")
 @pooled(2)
 async def test_a_pool_sends_a_problem_once_however_many_programs_there_are(pool: Pool) -> None:
     sources = [f"{RIGHT.source}  # {number}" for number in range(12)]
@@ -128,6 +129,7 @@ def test_a_worker_reads_a_problem_once_while_it_has_room(monkeypatch: pytest.Mon
         assert one._problem(there.digest, other) is kept
 
 
+@pytest.mark.promise("pool")
 @pooled(1)
 async def test_an_answer_is_small_however_large_the_problem(pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
     sizes: list[int] = []
@@ -291,6 +293,7 @@ print("here" if any(b"se" + b"cret-" in text for text in seen) else "nowhere", l
 """
 
 
+@pytest.mark.promise("expected-outputs")
 @pytest.mark.parametrize(("tier", "where"), [("A", "nowhere"), wide("B", "nowhere"), ("C", "here")])
 def test_no_program_finds_what_it_or_another_is_judged_by(tier: str, where: str) -> None:
     """Tier C isolates nothing, and shows that the search can find."""

@@ -126,6 +126,7 @@ def test_the_history_is_bounded_and_forgets_the_one_used_longest_ago() -> None:
 # Sharing.
 
 
+@pytest.mark.promise("pool")
 @pytest.mark.parametrize(
     ("case", "may_be_shared"),
     [

@@ -47,6 +47,7 @@ async def kill_while(pool: Pool, task: asyncio.Task[Judgement], times: int) -> N
                 times -= bool(struck)
 
 
+@pytest.mark.promise("programs-faults")
 @pooled(1)
 async def test_who_takes_down_workers_before_and_after_the_control_gets_a_verdict_and_no_mask(pool: Pool) -> None:
     await pool.judge(SUM, RIGHT)

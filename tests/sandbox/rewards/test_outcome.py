@@ -128,6 +128,7 @@ def test_the_rewards_of_a_judgement() -> None:
     assert rewards.score(judgement(earned=None)) == 0.25
 
 
+@pytest.mark.promise("our-faults")
 @pytest.mark.parametrize("reward", [rewards.all_or_nothing, rewards.share_of_cases, rewards.score])
 @pytest.mark.parametrize("error", [WorkerDied("x"), CheckerError("x"), InvalidProblem("x"), Cancelled("x")])
 def test_our_own_failure_is_masked_and_never_zero(reward: rewards.Reward, error: Any) -> None:

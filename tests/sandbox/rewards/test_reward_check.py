@@ -47,6 +47,7 @@ def find(
 KNOWS = "return 1.0 if 'map' in program else 0.0"
 
 
+@pytest.mark.promise("check-reward")
 def test_a_reward_that_tells_right_from_wrong_is_clean(module: Path) -> None:
     found = find(module, KNOWS)
     assert found.clean
@@ -54,6 +55,7 @@ def test_a_reward_that_tells_right_from_wrong_is_clean(module: Path) -> None:
     assert found.latency_p50_s is not None
 
 
+@pytest.mark.promise("check-reward")
 @pytest.mark.parametrize(
     ("body", "accepts", "rejects"),
     [
@@ -150,6 +152,7 @@ def test_check_reward_reads_labelled_programs_of_the_user_and_speaks_json(module
     assert report["replies"]["mine"][0]["score"] == 1.0
 
 
+@pytest.mark.promise("check-reward")
 def test_the_zoo_can_be_run_by_row_and_finds_what_a_careless_reward_pays(
     command: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -24,6 +24,7 @@ def request(body: object, path: str = "/judge") -> bytes:
     return b"POST %s HTTP/1.1\r\nhost: a\r\ncontent-length: %d\r\n\r\n%s" % (path.encode(), len(data), data)
 
 
+@pytest.mark.promise("serve-bounds")
 @pytest.mark.parametrize("path", ["/judge", "/judge/batch"])
 @served(2)
 async def test_a_client_that_hangs_up_cancels_its_jobs(s: Served, path: str) -> None:
@@ -51,6 +52,7 @@ async def test_a_full_server_says_when_to_ask_again(s: Served) -> None:
     assert (await s.ask("/judge", JOB)).status == 200
 
 
+@pytest.mark.promise("serve-bounds")
 @served(bounds=Bounds(body_bytes=4000, held_bytes=5000))
 async def test_long_bodies_are_refused_and_forgotten(s: Served) -> None:
     for length in (4001, 7000, 10**9, 10**30):  # the last two are not sent: the head is enough
@@ -148,6 +150,7 @@ async def test_a_client_that_reads_nothing_loses_its_answer(s: Served, monkeypat
     quiet.close()
 
 
+@pytest.mark.promise("serve-bounds")
 @served(token="sésame".encode().hex())
 async def test_a_token_is_asked_for(s: Served) -> None:
     token = s.service.token

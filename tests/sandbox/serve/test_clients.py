@@ -30,6 +30,7 @@ def verl_jobs(rows: list[Labelled]) -> list[dict[str, Any]]:
     return [{"answer": row.answer, "truth": row.truth} for row in rows]
 
 
+@pytest.mark.promise("serve-clients")
 @needs("verl")
 @pytest.mark.shared
 @has_programs
@@ -74,6 +75,7 @@ async def test_verl_asks_again_where_we_are_at_fault_and_never_sees_a_dead_worke
     assert s.service.pool.stats().infrastructure_failures >= 1
 
 
+@pytest.mark.promise("serve-clients")
 @needs("verl")
 @served(2)
 async def test_what_verl_calls_each_end(s: Served) -> None:
@@ -97,6 +99,7 @@ async def test_what_verl_calls_each_end(s: Served) -> None:
     ]
 
 
+@pytest.mark.promise("serve-clients")
 @needs("sandbox-fusion")
 @served(2)
 async def test_the_package_sandbox_fusion_runs_programs_and_notebooks(s: Served) -> None:

@@ -59,6 +59,7 @@ def said(*arguments: str, **environment: str) -> tuple[int, str]:
     return done.returncode, done.stderr
 
 
+@pytest.mark.promise("serve-bounds")
 @pytest.mark.parametrize("asked", [signal.SIGTERM, signal.SIGINT])
 @pytest.mark.parametrize("processes", ["1", "2"])
 def test_sigterm_and_ctrl_c_finish_what_runs_and_refuse_the_rest(tmp_path: Path, processes: str, asked: int) -> None:
@@ -154,6 +155,7 @@ def test_a_signal_that_is_sent_twice_at_once_is_one(tmp_path: Path) -> None:
         assert running.answer.json["verdict"] == "AC"
 
 
+@pytest.mark.promise("serve-bounds")
 @pytest.mark.parametrize("processes", ["1", "2"])
 def test_a_killed_server_leaves_nothing(tmp_path: Path, processes: str) -> None:
     if (os.cpu_count() or 1) < int(processes):

@@ -77,6 +77,7 @@ async def said(s: Served, data: bytes, whole: bool) -> bytes:
     return b""
 
 
+@pytest.mark.promise("serve-bounds")
 @served(2, judge_once=True)
 async def test_no_request_breaks_the_server(s: Served, capfd: pytest.CaptureFixture[str]) -> None:
     statuses = dict[int, int]()

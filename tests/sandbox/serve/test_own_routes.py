@@ -20,6 +20,7 @@ PROBLEM = SUM.to_json()
 DEEP = b'{"problem":' + b"[" * 100_000 + b"}"
 
 
+@pytest.mark.promise("serve")
 @served()
 async def test_a_program_is_judged_as_the_pool_judges_it(s: Served) -> None:
     for program in (RIGHT, WRONG):
@@ -149,6 +150,7 @@ async def test_what_cannot_be_answered_names_field_and_way_out(
     assert (got.status, named in got.error) == (status, True), got.body
 
 
+@pytest.mark.promise("our-faults")
 @pytest.mark.parametrize(
     ("error", "status", "kind"),
     [

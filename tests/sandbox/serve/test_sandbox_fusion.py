@@ -24,6 +24,7 @@ async def run(s: Served, code: str, **more: object) -> dict:
     return answered.json
 
 
+@pytest.mark.promise("serve-clients")
 @served()
 async def test_a_run_has_the_fields_and_words_of_sandbox_fusion(s: Served) -> None:
     found = await run(s, "print(input()[::-1])", stdin="abc", files={}, fetch_files=[], compile_timeout=10)
@@ -204,6 +205,7 @@ async def test_a_compiler_that_takes_too_long_is_told_by_its_limit(s: Served, mo
     assert [(each["status"], each["return_code"]) for each in found] == [(status, code)] * 2
 
 
+@pytest.mark.promise("serve-clients")
 @served()
 async def test_our_fault_and_too_much_work_are_504_which_verl_asks_again(s: Served, monkeypatch) -> None:
     async def dies(*_: object, **__: object) -> None:
@@ -303,6 +305,7 @@ SUBMITTED = [
 ]
 
 
+@pytest.mark.promise("serve-clients")
 @served()
 async def test_an_answer_to_a_problem_that_comes_with_it_is_judged(s: Served) -> None:
     for body, accepted, passed in SUBMITTED:

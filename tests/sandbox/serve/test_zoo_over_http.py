@@ -18,6 +18,7 @@ PARTS = [
 ]
 
 
+@pytest.mark.promise("attacks")
 @pytest.mark.parametrize("entries", every(GROUPS, PARTS), ids=range(GROUPS))
 @served(2, bounds=Bounds(sessions=1))
 async def test_no_attack_is_accepted_over_http(s: Served, entries: list[exhibits.Entry]) -> None:

@@ -50,6 +50,7 @@ def ask(tier: Isolation, *codes: str, limits: Limits = LIMITS, timeout_s: float 
     return asyncio.run(main())
 
 
+@pytest.mark.promise("sessions")
 def test_variables_imports_and_files_stay_between_calls(tier: Isolation) -> None:
     codes = ("import math\nx = 20", "x += 1\nopen('note', 'w').write('kept')", "math.sqrt(x + 4), open('note').read()")
     first, second, third = ask(tier, *codes)
@@ -214,6 +215,7 @@ def test_a_reader_of_values_that_lie_gets_text(tier: Isolation) -> None:
     assert odd.value == "'\\ud800'"
 
 
+@pytest.mark.promise("sessions")
 def test_two_sessions_see_nothing_of_each_other(tier: Isolation) -> None:
     async def main() -> list[Any]:
         async with Sessions(2, isolation=tier, limits=LIMITS) as sessions:

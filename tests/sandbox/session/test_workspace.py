@@ -20,6 +20,7 @@ LIMITS = Limits(cpu_s=5, wall_s=60, output_bytes=1 * MIB)
 Started = Callable[[], list[psutil.Process]]
 
 
+@pytest.mark.promise("sessions")
 @pytest.mark.parametrize("tier", TIERS)
 async def test_files_stay_between_calls_and_processes_do_not(tier, started: Started) -> None:
     async with Sessions(2, isolation=tier, limits=LIMITS) as sessions:
@@ -46,6 +47,7 @@ async def test_two_sessions_share_nothing() -> None:
             await other.read("secret")
 
 
+@pytest.mark.promise("sessions")
 async def test_reading_follows_nothing_out_and_waits_for_nobody(tmp_path) -> None:
     (tmp_path / "secret").write_text("secret")
     async with Sessions(1, limits=LIMITS) as sessions:

@@ -96,6 +96,7 @@ def cause(done: Judgement) -> str:
     return next((case.message for case in done.cases if case.verdict is not Verdict.AC), done.compile_log)
 
 
+@pytest.mark.promise("attacks")
 @pytest.mark.parametrize("name", ENTRIES)
 def test_no_attack_is_accepted_and_the_cause_is_the_mechanism_that_blocks_it(judges: Judges, name: str) -> None:
     entry = ENTRIES[name]
@@ -105,6 +106,7 @@ def test_no_attack_is_accepted_and_the_cause_is_the_mechanism_that_blocks_it(jud
         assert re.search(attack.cause, cause(done)), (number, done)
 
 
+@pytest.mark.promise("honest")
 @pytest.mark.parametrize("name", ENTRIES)
 def test_honest_twins_are_accepted(judges: Judges, name: str) -> None:
     for number, program in enumerate(ENTRIES[name].honest, 1):
@@ -186,6 +188,7 @@ def test_names_that_leave_the_work_directory_are_refused(name: str) -> None:
         JailedRun(Limits(), argv=("/bin/true",), collect=name)
 
 
+@pytest.mark.promise("no-tests")
 def test_a_problem_without_tests_cannot_be_made() -> None:
     for kind, cases in (("stdio", ()), ("stdio", (Case("", "\n"),)), ("assert", (Case("x = 1"),))):
         with pytest.raises(InvalidProblem):
@@ -217,6 +220,7 @@ SMALL = [
 ]
 
 
+@pytest.mark.promise("honest")
 def test_a_right_program_passes_three_times(jail: Jail, tmp_path: Path) -> None:
     judge = Judge(jail, Builder(tmp_path))
     for entry in SMALL:

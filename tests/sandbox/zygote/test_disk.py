@@ -41,6 +41,7 @@ def judged(judge: Judge, source: str) -> Judgement:
     return judge.judge(Problem("disk", "stdio", (Case("", "ok"),), limits=limits), Program(source))
 
 
+@pytest.mark.promise("limits")
 @pytest.mark.parametrize("how", FILLS)
 def test_files_that_are_small_each_are_bounded_together(tiered_judge: Judge, how: str) -> None:
     done = judged(tiered_judge, ENDLESS.format(FILLS[how]))

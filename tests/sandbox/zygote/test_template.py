@@ -175,6 +175,7 @@ def test_each_run_of_a_program(judge: Judge, source: str, want: str, how: dict[s
     assert verdicts(done) == want, done.cases
 
 
+@pytest.mark.promise("leftovers")
 def test_what_a_run_leaves_behind_is_ended_before_the_next(judge: Judge) -> None:
     done = judged(judge, "import os, time\nif os.fork() == 0:\n    os.setsid()\n    time.sleep(60)\nprint(input())\n")
     assert verdicts(done) == ALL
