@@ -18,6 +18,7 @@ check lint "$bin/ruff" check .
 check types "$bin/mypy" overlap sandbox recipes
 check imports "$bin/lint-imports"
 check interfaces "$bin/python" scripts/checks/interfaces.py
+check circles "$bin/python" scripts/checks/circles.py
 check sizes "$bin/python" scripts/checks/sizes.py
 check names "$bin/python" scripts/checks/names.py
 check promises "$bin/python" scripts/checks/promises.py

@@ -11,16 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import Any, Literal, cast
 
 from overlap.config.learn import ENGINE_RANKS, CriticConfig, LearnConfig
 from overlap.config.rollout import EpisodeConfig, RolloutConfig, check_sharing
-from overlap.config.rules import IMPORT_PATH, Section, above, at_least, free, require
+from overlap.config.rules import IMPORT_PATH, Overrides, Section, above, at_least, free, require
 from overlap.errors import count_of, near_or_all
 from sandbox.pool.quotas import cores
-
-if TYPE_CHECKING:
-    from overlap.config.load import Overrides
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ import yaml
 from overlap.config.earlier import carry_over, retired_error
 from overlap.config.fields import Config
 from overlap.config.hints import near_name, sections, wrong_names
-from overlap.config.rules import check_section
+from overlap.config.rules import Overrides, check_section
 from overlap.config.yaml_file import HISTORY, read_yaml
 from overlap.errors import ConfigError, one_line, raise_all
 
@@ -26,10 +26,6 @@ NAMED = 500
 """Wrong names that one error tells."""
 
 T = TypeVar("T")
-
-
-Overrides = Sequence[str] | Mapping[str, Any]
-"""``["learn.lr=2e-5"]``, whose values are YAML; ``{"learn.lr": 2e-5}`` or ``{"learn": {"lr": 2e-5}}``."""
 
 
 def load_config(source: str | Path | Mapping[str, Any] | None = None, overrides: Overrides = ()) -> Config:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cache
 from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin, get_type_hints
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 _BOUND, _WAY_OUT, MAY_CHANGE = "bound", "way out", "may change"
 ImportPath = str
 """Beside the choices of a field: "module:function" names a function of the user's (``overlap.config.import_path``)."""
+Overrides = Sequence[str] | Mapping[str, Any]
+"""``["learn.lr=2e-5"]``, whose values are YAML; ``{"learn.lr": 2e-5}`` or ``{"learn": {"lr": 2e-5}}``."""
 IMPORT_PATH = re.compile(r"\w+(\.\w+)*:\w+")
 
 

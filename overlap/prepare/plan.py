@@ -214,6 +214,8 @@ def episode_lines(inputs: RunInputs) -> list[tuple[str, str]]:
     by = own = "" if getattr(task, "rollout", None) is None else f"{type(task).__qualname__}.rollout"
     if not e.command and not own:
         return []
+    from overlap.server.template_notes import template_notes  # imports a web server
+
     if e.command:
         by = repr(e.command) + (f", in place of {own}" if own else "")
         by += "" if e.isolation == "none" else f" in a jail (tier {e.isolation})"
@@ -227,7 +229,7 @@ def episode_lines(inputs: RunInputs) -> list[tuple[str, str]]:
         notes.append(("requests", _requests(cfg)))
     if asked or e.tool_parser:
         notes.append(("tool calls", _tool_calls(cfg, template.shows_calls)))
-    return [("episodes", f"{by}: {bounds}"), *notes, *(("chat template", note) for note in template.notes)]
+    return [("episodes", f"{by}: {bounds}"), *notes, *(("chat template", note) for note in template_notes(template))]
 
 
 def _requests(cfg: Config) -> str:

@@ -19,9 +19,14 @@ from overlap.core import TurnMarks, unicode_of
 from overlap.errors import EpisodeError, RequestRefused, one_line
 from overlap.server.episode_tree import text_of
 from overlap.server.template_messages import Raw, called_oddly, calls_apart, plain_message
-from overlap.server.template_notes import ASKED, TOOL, TOOL_NAME, called_tool, template_notes
 from overlap.server.turn_request import context_full
 
+ASKED: list[dict[str, Any]] = [{"role": "user", "content": "ovl7asked"}]
+TOOL_NAME = "ovl7tool"
+TOOL = {
+    "type": "function",
+    "function": {"name": TOOL_NAME, "description": "", "parameters": {"type": "object", "properties": {}}},
+}
 DUMMY = "ovl7dummy"
 """Stands for an answer: a word that no template contains or changes."""
 THREADS = 2
@@ -37,10 +42,10 @@ IDS = 1 << 20
 class ChatTemplate:
     """The chat template of a Hugging Face tokenizer; without a template, a blank line follows each message.
 
-    ``notes`` are sentences for the user: what this template does with dialogs of several turns. ``longest`` is the
-    number of characters of the longest token: a text of N characters has at least N / ``longest`` tokens. ``special``
-    are the ids that stand for no text, and ``ids`` is how many ids there are. ``threads`` are for work that is too long
-    for the event loop. ``context`` is the number of tokens that a dialog may have, None where that is checked later.
+    ``longest`` is the number of characters of the longest token: a text of N characters has at least N / ``longest``
+    tokens. ``special`` are the ids that stand for no text, and ``ids`` is how many ids there are. ``threads`` are for
+    work that is too long for the event loop. ``context`` is the number of tokens that a dialog may have, None where
+    that is checked later.
 
     A mark of a turn that is a token is text in the texts of a dialog. ``plain_mark`` is one that is no token, "" where
     there is none: a text that holds it reads as a turn.
@@ -57,7 +62,6 @@ class ChatTemplate:
         self._end = _around(self._text([*ASKED, _answer()], (), False))[1] or ""
         self.plain_mark = self._marked_by()
         self.continues = self._tried()
-        self.notes = tuple(template_notes(self))
 
     def whole(self, messages: Sequence[Raw], tools: Sequence[Raw] = ()) -> list[int]:
         """Ids [P] of a dialog up to where the policy speaks. Where the template refuses answers with several tool
@@ -208,3 +212,11 @@ def _stand_ins(calls: Sequence[Raw]) -> Iterator[tuple[Raw, ...]]:
         yield _answer(tool_calls=bare), _answer("", tool_calls=[*bare[:-1], marked])
         yield (_answer("", tool_calls=[marked]),)
     yield (_answer(),)
+
+
+def called_tool(count: int) -> list[dict[str, Any]]:
+    """An answer with so many calls, and their results. Some templates take no ids but of nine digits."""
+    ids = [f"00000000{number}" for number in range(count)]
+    calls = [{"type": "function", "id": id, "function": {"name": TOOL_NAME, "arguments": {}}} for id in ids]
+    results = [{"role": "tool", "name": TOOL_NAME, "tool_call_id": id, "content": "ovl7result"} for id in ids]
+    return [{"role": "assistant", "content": ""} | {"tool_calls": calls}, *results]

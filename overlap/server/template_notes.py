@@ -5,17 +5,10 @@ trial of the template, not of a list of known ones.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from overlap.server.template import ChatTemplate
+from overlap.server.template import ASKED, TOOL, TOOL_NAME, ChatTemplate, called_tool
 
-ASKED: list[dict[str, Any]] = [{"role": "user", "content": "ovl7asked"}]
-TOOL_NAME = "ovl7tool"
-TOOL = {
-    "type": "function",
-    "function": {"name": TOOL_NAME, "description": "", "parameters": {"type": "object", "properties": {}}},
-}
 _ANEW = "opens a branch and is rendered anew (episode/rerendered_tokens)"
 
 
@@ -66,11 +59,3 @@ def _on_tools(template: ChatTemplate) -> Iterator[str]:
 
 def _said(text: str) -> dict[str, Any]:
     return {"role": "assistant", "content": text}
-
-
-def called_tool(count: int) -> list[dict[str, Any]]:
-    """An answer with so many calls, and their results. Some templates take no ids but of nine digits."""
-    ids = [f"00000000{number}" for number in range(count)]
-    calls = [{"type": "function", "id": id, "function": {"name": TOOL_NAME, "arguments": {}}} for id in ids]
-    results = [{"role": "tool", "name": TOOL_NAME, "tool_call_id": id, "content": "ovl7result"} for id in ids]
-    return [_said("") | {"tool_calls": calls}, *results]

@@ -8,29 +8,25 @@ waits for a slot, then for the call; woken by its Output. A call that is cancell
 from __future__ import annotations
 
 import asyncio
-import os
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import AsyncExitStack, suppress
+from collections.abc import Mapping, Sequence
+from contextlib import AsyncExitStack
 from functools import partial
 from typing import Any, Final, TypeVar
 
 from sandbox.core.nouns import SOURCE_BYTES_MAX, Isolation, Limits
 from sandbox.errors import PoolClosed, SandboxError
 from sandbox.jail.jail import find_packages
-from sandbox.kernel import inherited
-from sandbox.kernel.orphan_cleanup import remove_run_directory, reserve_directory
-from sandbox.pool.slots import Slots
 from sandbox.session.files import FilesRun, Finished, as_program
 from sandbox.session.live_program import LiveState
 from sandbox.session.output import SHOWN_BYTES, Output
+from sandbox.session.session_host import SessionHost, cancelled_with, ended
 from sandbox.session.workspace import Workspace
 
 IDLE_S: Final = 120.0
 _T = TypeVar("_T")
 
 
-class Sessions:
+class Sessions(SessionHost):
     """All sessions of an owner. Use as a context manager, or call `close`. Belongs to one event loop."""
 
     def __init__(
@@ -50,20 +46,13 @@ class Sessions:
         `idle_s` seconds is ended. Of each stream of a call `shown_bytes` are kept, its beginning and its end. Raises
         ToolchainMissing for a package that is not installed. Nothing is started.
         """
-        for name, number in (("count", count), ("at_once", at_once)):
-            if number is not None and number < 1:
-                raise ValueError(f"{name}={number}: must be at least 1")
-        self.limits = limits or Limits()
+        super().__init__(count, count if at_once is None else at_once, isolation, limits or Limits())
         self.idle_s = idle_s
-        self.isolation = isolation
         how = isolation, self.limits, find_packages(packages)
         self.make_run = partial(FilesRun, *how)
         self.make_state = partial(LiveState, *how, 2 * idle_s, shown_bytes)
-        self.places, self.turns = Slots(count), Slots(at_once or count)
-        self.workspaces = Slots(count)  # apart from the states', or two who have one of each would wait for the other
-        self._threads = ThreadPoolExecutor(count, "sandbox session")
         self._open: set[ProgramSession] = set()
-        self._closed, self._directory = False, ""
+        self._closed = False
 
     def open(self) -> ProgramSession:
         """A session. Nothing is started before its first call. Raises PoolClosed."""
@@ -76,32 +65,13 @@ class Sessions:
         """End all of them. Safe to call twice."""
         self._closed = True
         await asyncio.gather(*(session.close() for session in list(self._open)))
-        self._threads.shutdown()
-        if self._directory:
-            remove_run_directory(self._directory)
+        self.release()
 
     async def __aenter__(self) -> Sessions:
         return self
 
     async def __aexit__(self, *_: object) -> None:
         await self.close()
-
-    def build_directory(self) -> str:
-        """The directory of compiled programs: created on first use, removed on close."""
-        if not self._directory:
-            self._directory = reserve_directory()
-            # As root, a program that reads what lies there is another user's.
-            inherited.make_directory(self._directory, 0o711)
-        return os.path.join(self._directory, "build")
-
-    def start(self, work: Callable[..., _T], *given: object) -> asyncio.Future[_T]:
-        """Run in a thread that lives as long as this object: a jail ends with the thread that started it."""
-        return asyncio.get_running_loop().run_in_executor(self._threads, work, *given)
-
-    async def settled(self, work: Callable[..., _T], *given: object, cancel: Callable[[], None] | None = None) -> _T:
-        """Run as `start` does. A caller that is cancelled waits for the end, which `cancel` brings."""
-        running = self.start(work, *given)
-        return await (_finish(running) if cancel is None else _result(running, cancel))
 
     def forget(self, session: ProgramSession) -> None:
         self._open.discard(session)
@@ -141,7 +111,7 @@ class ProgramSession:
                     raise PoolClosed("the session is closed")
                 async with self._owner.turns.place():
                     work = self._owner.start(self._state.call, code, min(timeout_s or longest, longest))
-                    return await _result(work, self._state.cancel)
+                    return await cancelled_with(work, self._state.cancel)
             except (SandboxError, asyncio.CancelledError):
                 await self._let_go()
                 raise
@@ -170,7 +140,7 @@ class ProgramSession:
             work = self._owner.start(run.call, self._owner.build_directory(), program, tuple(arguments), stdin)
             self._running[run] = work
             try:
-                return await _result(work, run.cancel)
+                return await cancelled_with(work, run.cancel)
             finally:
                 del self._running[run]
                 run.end()
@@ -209,7 +179,7 @@ class ProgramSession:
         state, self._state = self._state, None
         try:
             if state is not None:
-                await _finish(self._owner.start(state.end))
+                await ended(self._owner.start(state.end))
         finally:
             await self._held.aclose()
 
@@ -222,29 +192,3 @@ class ProgramSession:
         await asyncio.sleep(self._owner.idle_s)
         async with self._turn:
             await self._let_go()
-
-
-async def _result(work: asyncio.Future[_T], cancel: Callable[[], None]) -> _T:
-    """Wait for it. A caller that is cancelled ends the work first."""
-    try:
-        return await asyncio.shield(work)
-    except asyncio.CancelledError:
-        cancel()
-        with suppress(SandboxError):
-            await _finish(work)
-        raise
-
-
-async def _finish(work: asyncio.Future[_T]) -> _T:
-    """Wait for its end, however often the waiting is cancelled; a cancellation is raised afterwards."""
-    cancelled = None
-    while not work.done():
-        try:
-            await asyncio.wait([work])
-        except asyncio.CancelledError as error:
-            cancelled = error
-    if cancelled is not None:
-        if not work.cancelled():
-            work.exception()
-        raise cancelled
-    return work.result()

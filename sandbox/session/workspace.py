@@ -13,16 +13,14 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from sandbox.core.nouns import Limits
 from sandbox.errors import PoolClosed, SandboxError
 from sandbox.session.commands import WORK_BYTES, CommandJail
 from sandbox.session.files import Finished
 from sandbox.session.output import read_end, shorten
-
-if TYPE_CHECKING:
-    from sandbox.session.sessions import Sessions
+from sandbox.session.session_host import SessionHost
 
 COMMAND_MAX: Final = 64 << 10
 """Characters of a command: more are for a file."""
@@ -34,7 +32,7 @@ class Workspace:
 
     def __init__(
         self,
-        owner: Sessions,
+        owner: SessionHost,
         *,
         root: str | None = None,
         readable: Sequence[str] = (),

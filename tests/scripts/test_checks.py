@@ -48,6 +48,16 @@ TREES: dict[str, tuple[str, dict[str, str], str]] = {
     "entry points": ("names", dict.fromkeys(("overlap/a", "overlap/b"), "def main(): ...\n"), ""),
     "inner functions": ("names", {f"overlap/{n}": f"def f{n}():\n    def inner(): ...\n" for n in "ab"}, ""),
     "names that a package hands on": ("names", {"overlap/__init__": FACE, "overlap/run": INNER}, ""),
+    "modules in a circle": (
+        "circles",
+        {"overlap/a": "from overlap.b import x\n", "overlap/b": "if x:\n    import overlap.a\n"},
+        "overlap/a.py: imports itself: overlap.a -> overlap.b -> overlap.a",
+    ),
+    "a circle that a function closes": (
+        "circles",
+        {"overlap/a": "from overlap import b\n", "overlap/b": "def f():\n    import overlap.a\n"},
+        "",
+    ),
     "a module name that says little": ("names", WIRES, "module wire: overlap/a/wire.py, sandbox/wire.py: rename"),
 }
 

@@ -15,6 +15,7 @@ from overlap.core import Request, Spoken
 from overlap.errors import EpisodeError, RequestRefused
 from overlap.server.chat import Budget, Chat
 from overlap.server.template import ChatTemplate
+from overlap.server.template_notes import template_notes
 
 TOOLS = [{"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}]
 SHAPES = {
@@ -133,7 +134,7 @@ def test_an_episode_whose_changed_history_cannot_be_shown_ends_and_the_run_goes_
     ],
 )
 def test_what_a_template_does_to_episodes_is_told(shape: str, told: list[str]) -> None:
-    notes = ChatTemplate(Templated(SHAPES[shape])).notes
+    notes = list(template_notes(ChatTemplate(Templated(SHAPES[shape]))))
     assert len(notes) == len(told), notes
     for note, words in zip(notes, told, strict=True):
         assert re.search(words, note), note
