@@ -23,6 +23,9 @@ from typing import Any
 
 from _shared import ROOT, SUPPORT, argument_parser
 
+from overlap.config.fields import Config
+from overlap.errors import EngineError
+
 SPARE = 64
 """Bytes at the end, so that weights of another size, which are no successor of those before, have the same content."""
 
@@ -55,8 +58,6 @@ async def drive(address: str, nodes: int, rounds: int, lr: float, files: list[st
     from overlap.cluster.fleet import RayFleet
     from overlap.cluster.ray_cluster import RayCluster
     from overlap.cluster.sites import FarSite
-    from overlap.config.fields import Config
-    from overlap.errors import EngineError
     from overlap.placement.seats import EngineSeat
     from overlap.process.child_processes import ChildProcesses
 
