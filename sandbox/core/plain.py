@@ -13,7 +13,7 @@ _AS_PLAIN: Final = ("tolist", "to_pylist", "as_py")
 _MISSING: Final = frozenset({"NAType", "NaTType"})
 _LITERALS_MAX: Final = 1 << 21
 """Parts of a Python literal, each of which takes a few hundred bytes while it is read."""
-_NODES_MAX: Final = 1 << 25
+_NODES_MAX: Final = 1 << 23
 """Parts of one value: a list in a list in a list, each ten times, unfolds from a few bytes to as many as one likes."""
 
 
@@ -34,14 +34,14 @@ def _plain(value: Any, left: list[int]) -> Any:
     if kind in _PLAIN:
         return value
     left[0] -= 1
-    if isinstance(value, Mapping):
-        left[0] -= len(value)
-        return {_plain(name, left): _named(_plain(item, left)) for name, item in value.items()}
     if isinstance(value, list | tuple):
         left[0] -= len(value)
         if left[0] < 0:
             raise ValueError(f"more than {_NODES_MAX} parts")
         return [item if type(item) in _PLAIN else _plain(item, left) for item in value]
+    if isinstance(value, Mapping):
+        left[0] -= len(value)
+        return {_plain(name, left): _named(_plain(item, left)) for name, item in value.items()}
     if kind.__name__ in _MISSING:
         return None
     for name in _AS_PLAIN:

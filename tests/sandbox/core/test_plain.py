@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from sandbox import Problem
+from sandbox.core import plain
 from sandbox.core.plain import plain_value, python_literal, strange_encoding
 from sandbox.errors import InvalidProblem
 
@@ -35,7 +36,8 @@ def test_values_of_other_libraries_become_plain_ones(given: Any, meant: Any) -> 
     assert repr(found) == repr(meant)  # types, too
 
 
-def test_a_value_that_unfolds_without_end_is_refused() -> None:
+def test_a_value_that_unfolds_without_end_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plain, "_NODES_MAX", 1 << 16)
     grown: list[Any] = []
     for _ in range(12):
         grown = [grown] * 10
