@@ -188,6 +188,9 @@ class _Places:
         self, out: str | Path | None, rollouts: str | Path | None, asked: PromptChoice, kept: KeptAnswers | None
     ) -> None:
         self._shown, self.whole = None, None
+        for field, given in (("--out", out), ("--rollouts", rollouts)):
+            if kept is not None and given is not None and Path(given).resolve() == kept.path.resolve():
+                raise ConfigError(field, str(given), "has the answers that are judged: name another file")
         if out is not None:
             self._shown = OutFile(path_given("out", out, "answers.jsonl"), ours='"prompt_id": ')
         if rollouts is not None:

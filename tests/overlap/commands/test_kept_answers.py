@@ -246,6 +246,7 @@ def test_an_episode_without_an_answer_is_counted_and_stays_as_it_was(lab: Lab) -
     [
         (["runs/none"], "config.yaml is missing"),
         (["{run}", "--out", "{run}"], "--out"),
+        (["{run}", "--rollouts", "{run}/rollouts.jsonl"], "has the answers that are judged: name another file"),
         (["{run}", "--limit", "0"], "use a whole number"),
         (["{run}", "no_such.field=1"], "no_such.field"),
         (["{bare}"], "has kept no samples"),
