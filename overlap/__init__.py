@@ -19,10 +19,13 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from overlap import core as core
     from overlap import errors as errors
-    from overlap.analysis import RunData, load_run
-    from overlap.callbacks import Callback, Evaluate, Save, Stop
-    from overlap.commands import ExportedPolicy, ScoredAnswers, evaluate, export, rollout
-    from overlap.config import Config, load_config
+    from overlap.analysis.run_data import RunData, load_run
+    from overlap.callbacks.actions import Evaluate, Save, Stop
+    from overlap.callbacks.base import Callback
+    from overlap.commands.answering import ScoredAnswers, evaluate, rollout
+    from overlap.commands.exporting import ExportedPolicy, export
+    from overlap.config.fields import Config
+    from overlap.config.load import load_config
     from overlap.errors import ConfigError, OverlapError
     from overlap.evaluation.evaluate import PassRate
     from overlap.record.run_summary import RunSummary

@@ -24,24 +24,20 @@ from overlap.commands.kept_answers import (
     config_for,
 )
 from overlap.commands.standalone import ServingParts, run_standalone
-from overlap.config import Config, check_config_given, check_count_given, load_config, path_given
+from overlap.config.arguments import check_config_given, check_count_given, path_given
+from overlap.config.fields import Config
+from overlap.config.load import load_config
 from overlap.core import Prompt, Request, Scored, Split, Task, Trajectory
 from overlap.errors import ConfigError, near_or_all
-from overlap.evaluation import Asked, PassRate, measure_pass_rate, score_answers, tallied
-from overlap.pipeline import PromptStream
-from overlap.prepare import RunInputs
-from overlap.record import (
-    MARK,
-    OpenConsole,
-    OutFile,
-    Progress,
-    SampleNotes,
-    SampleRows,
-    data_digest,
-    guest,
-    quiet,
-    write_rollouts,
-)
+from overlap.evaluation.evaluate import Asked, PassRate, measure_pass_rate, score_answers, tallied
+from overlap.pipeline.prompts import PromptStream
+from overlap.prepare.run_inputs import RunInputs
+from overlap.record.digest import data_digest
+from overlap.record.logs import OpenConsole, guest, quiet
+from overlap.record.out_file import OutFile
+from overlap.record.progress import Progress
+from overlap.record.rollouts import MARK, write_rollouts
+from overlap.record.sample_rows import SampleNotes, SampleRows
 
 Origin = tuple[Split, int]
 """Split and step that a sample is of."""

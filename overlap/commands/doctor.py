@@ -20,13 +20,15 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Literal
 
-from overlap.config import Config, load_config
+from overlap.config.fields import Config
+from overlap.config.load import load_config
 from overlap.errors import ConfigError, one_line
-from overlap.placement import free_memory
-from overlap.policy import is_hub_policy, resolve_policy
-from overlap.process import child_environment, kill_tree
-from overlap.record import resolve
-from overlap.rows import is_hub_source
+from overlap.placement.devices import free_memory
+from overlap.policy.resolve import is_hub_policy, resolve_policy
+from overlap.process.process_tree import kill_tree
+from overlap.process.run_environment import child_environment
+from overlap.record.ownership import resolve
+from overlap.rows.sources import is_hub_source
 
 ROOT = Path(__file__).resolve().parents[2]
 """The repository, where this package is installed from one."""

@@ -13,13 +13,19 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from overlap.analysis import SampleFile
-from overlap.config import Config, load_config
+from overlap.analysis.sample_file import SampleFile
+from overlap.config.fields import Config
+from overlap.config.load import load_config
 from overlap.core import Packed, Prompt, Request, Scored, Split, Trajectory, equal_rewards
 from overlap.errors import ConfigError, compile_error, count_of, one_line
-from overlap.prepare import RunInputs, task_prompts
-from overlap.record import MARK, Rollouts, RunFile, data_digest, find_run_file, mean, resolve
-from sandbox.pool import cores
+from overlap.prepare.run_inputs import RunInputs
+from overlap.prepare.task_prompts import task_prompts
+from overlap.record.digest import data_digest
+from overlap.record.ownership import find_run_file, resolve
+from overlap.record.rollouts import MARK, Rollouts
+from overlap.record.run_files import RunFile
+from overlap.record.timing import mean
+from sandbox.pool.quotas import cores
 
 FIELD = "--answers"
 MASKED = "not judged"

@@ -12,12 +12,12 @@ from typing import Any
 
 import yaml
 
-from overlap.analysis import RunData, load_run
+from overlap.analysis.run_data import RunData, load_run
 from overlap.atomic import guarded
-from overlap.config import Config
+from overlap.config.fields import Config
 from overlap.errors import ConfigError, OverlapError, one_line
 from overlap.json_types import to_json_types
-from overlap.record import RunFile
+from overlap.record.run_files import RunFile
 
 FIELD = "--push"
 HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")

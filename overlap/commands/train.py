@@ -12,20 +12,17 @@ from overlap.config.fields import Config
 from overlap.config.load import last_override, load_config
 from overlap.errors import ConfigError
 from overlap.json_types import to_json_types
-from overlap.placement import check_fit, memory_plan, memory_table
-from overlap.prepare import (
-    check_place,
-    devices_plan,
-    devices_plan_lines,
-    disk_plan,
-    memory_inputs,
-    plan_lines,
-    prepare,
-    seat,
-)
-from overlap.process import scratch_directory
-from overlap.record import stored_config
-from overlap.run import NEEDS, rollouts_in, training
+from overlap.placement.fit import check_fit
+from overlap.placement.memory import memory_plan
+from overlap.placement.table import memory_table
+from overlap.prepare.disk import disk_plan
+from overlap.prepare.plan import devices_plan, devices_plan_lines, memory_inputs, plan_lines
+from overlap.prepare.run_inputs import check_place, prepare
+from overlap.prepare.seating import seat
+from overlap.process.scratch import scratch_directory
+from overlap.record.resume import stored_config
+from overlap.run import training
+from overlap.run.kept_rollouts import NEEDS, rollouts_in
 
 ANY_CORES = ("verify.workers=1",)
 """Overrides for a plan of other hardware: the number of its cores is not known."""

@@ -27,9 +27,10 @@ from _shared import argument_parser
 from overlap.config.fields import Config, ModelConfig
 from overlap.config.rollout import RolloutConfig
 from overlap.core import Generator, Prompt, Request
-from overlap.generate import EngineClient, EngineHost, serve_engine
-from overlap.policy import resolve_policy
-from overlap.process import RemoteCall
+from overlap.generate.client import EngineClient
+from overlap.generate.host import EngineHost, serve_engine
+from overlap.policy.resolve import resolve_policy
+from overlap.process.calls import RemoteCall
 
 BAR = 0.95
 Round = Callable[[list[Request], str], Awaitable[int]]

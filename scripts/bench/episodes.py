@@ -23,12 +23,14 @@ from typing import Any
 
 from _shared import argument_parser
 
-from overlap.config import load_config
+from overlap.config.load import load_config
 from overlap.core import Prompt, Request
-from overlap.generate import EngineClient
-from overlap.policy import make_tiny_policy
-from overlap.run import gc_frozen
-from overlap.server import Budget, Chat, ChatTemplate, Gateway
+from overlap.generate.client import EngineClient
+from overlap.policy.tiny import make_tiny_policy
+from overlap.run.open_close import gc_frozen
+from overlap.server.chat import Budget, Chat
+from overlap.server.gateway import Gateway
+from overlap.server.template import ChatTemplate
 
 TOKENS = 32
 WIDE = Budget(turns=1000, tokens=10**9, context=2000)

@@ -22,7 +22,7 @@ from pathlib import Path
 from _peer_environment import make_environment, run_logged
 from _shared import CONFIG, ROOT, argument_parser, rows_of
 
-from overlap.placement import bfloat16_is_fast
+from overlap.placement.devices import bfloat16_is_fast
 
 TRL = "trl==1.16.0"
 BAR = 4.0

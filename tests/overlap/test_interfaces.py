@@ -9,10 +9,11 @@ import sys
 import pytest
 
 from overlap import core, fakes
-from overlap.generate import EngineClient, Engines
-from overlap.learner import ProcessLearner
+from overlap.generate.client import EngineClient
+from overlap.generate.engines import Engines
+from overlap.learner.learner import ProcessLearner
 from overlap.run import kept_rollouts as saved
-from overlap.verify import SandboxVerifier
+from overlap.verify.verifier import SandboxVerifier
 
 
 @pytest.mark.parametrize(

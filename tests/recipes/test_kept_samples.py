@@ -11,9 +11,10 @@ from pyarrow import parquet
 from rows import OWN, Bytes, jsonl
 
 from overlap.analysis.sample_exports import EXPORTS
+from overlap.analysis.sample_file import SampleFile
 from overlap.commands.kept_answers import KeptAnswers
 from overlap.core import Prompt, Request, Scored, Trajectory, Used
-from overlap.record import SampleNotes, SampleRows
+from overlap.record.sample_rows import SampleNotes, SampleRows
 from recipes.code_rl.repair import RepairTask
 from recipes.code_rl.task import CodeTask, ReasoningCodeTask
 

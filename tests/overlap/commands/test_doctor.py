@@ -16,7 +16,8 @@ from places import ROOT
 from overlap import cli
 from overlap.commands import doctor
 from overlap.commands.doctor import CPU_RUN_GIB, GIB, PythonAnswer, examine_machine
-from overlap.config import Config, load_config
+from overlap.config.fields import Config
+from overlap.config.load import load_config
 
 CONFIGS = ROOT / "recipes" / "code_rl" / "configs"
 USERNS = {"name": "user namespace", "passed": True, "detail": "", "repair": "", "needed": True}
@@ -153,6 +154,7 @@ ROWS: list[tuple[str, Callable[[Machine], Any], str, str, str, str]] = [
 ]  # fmt: skip
 
 
+@pytest.mark.promise("doctor")
 @pytest.mark.parametrize(("settings", "made", "check", "state", "said", "repair"), ROWS)
 def test_what_is_lacking_is_named_with_what_mends_it(
     settings: str, made: Any, check: str, state: str, said: str, repair: str, machine: Machine

@@ -17,7 +17,7 @@ import overlap
 from overlap import Task, cli
 from overlap.commands.answering import ScoredAnswers
 from overlap.commands.kept_answers import Comparison, Outcome
-from overlap.config import Config
+from overlap.config.fields import Config
 from overlap.core import Prompt, Scored, Trajectory
 from overlap.errors import ConfigError
 from overlap.fakes import fake_prompts
@@ -105,6 +105,7 @@ def compared(done: ScoredAnswers) -> Comparison:
     return done.again
 
 
+@pytest.mark.promise("judge-again")
 def test_the_same_judge_changes_nothing(lab: Lab) -> None:
     rows = lab.keep()
     lab.judge(before(rows))
@@ -117,6 +118,7 @@ def test_the_same_judge_changes_nothing(lab: Lab) -> None:
     assert [[row[name] for name in same] for row in written[1:]] == [[row[name] for name in same] for row in rows]
 
 
+@pytest.mark.promise("judge-again")
 def test_what_changed_is_shown_by_figure_verdict_and_sample(lab: Lab, capsys: Any) -> None:
     rows = lab.keep()
     kept = before(rows)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import get_args
 
-from overlap.commands import add_commands
+from overlap.commands.parsers import add_commands
 from overlap.core import Split
 from overlap.view.show import NEWEST
 from overlap.view.tokens import TOKEN_FIGURES

@@ -23,7 +23,9 @@ from overlap.core import Batch, Request, WeightUpdate
 from overlap.errors import ConfigError
 from overlap.fakes import fake_prompts
 from overlap.prepare.run_inputs import RunInputs
-from overlap.record import Rollouts, data_digest, read_json_lines
+from overlap.record.digest import data_digest
+from overlap.record.json_lines import read_json_lines
+from overlap.record.rollouts import Rollouts
 from overlap.run.kept_rollouts import SavedGenerator, SavedVerifier, check_rollouts
 
 BOOTSTRAP = ("learn.advantage=gae", "learn.truncated=bootstrap", "rollout.samples_per_group=1")
