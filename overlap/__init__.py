@@ -4,7 +4,7 @@
     summary = overlap.train(cfg)               # or: with overlap.start(cfg) as run: ..., which trains in a thread
     rate = overlap.evaluate(cfg)               # pass@k on the held-out prompts
     answers = overlap.rollout(cfg, limit=8)    # samples with their rewards
-    again = overlap.judge_again("runs/first")  # kept samples, judged by a changed task or set of tests
+    again = overlap.rollout(cfg, answers="runs/first")  # kept samples, judged by a changed task or set of tests
     run = overlap.load_run("runs/first")       # what a run has left: metrics, samples, evaluations
     overlap.write_report("runs/first")         # the same as one HTML page
     policy = overlap.export("runs/first")      # a Hugging Face checkpoint of a saved state
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from overlap.callbacks.base import Callback
     from overlap.commands.answering import ScoredAnswers, evaluate, rollout
     from overlap.commands.exporting import ExportedPolicy, export
-    from overlap.commands.judging_again import judge_again
     from overlap.config.fields import Config
     from overlap.config.load import load_config
     from overlap.errors import ConfigError, OverlapError
@@ -60,7 +59,6 @@ __all__ = [
     "chat_prompt",
     "evaluate",
     "export",
-    "judge_again",
     "load_config",
     "load_run",
     "reward_task",

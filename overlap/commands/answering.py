@@ -1,5 +1,5 @@
-"""``overlap.rollout`` and its command: draw answers to prompts and score them, without a trainer. ``overlap.evaluate``:
-draw them at the temperature of evaluations, and return how many pass.
+"""``overlap.rollout`` and its command: draw answers to prompts and score them, without a trainer; or score again those
+that a run has kept. ``overlap.evaluate``: draw them at the temperature of evaluations, and return how many pass.
 """
 
 from __future__ import annotations
@@ -8,18 +8,28 @@ import argparse
 import asyncio
 import sys
 import time
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import get_args
 
+from overlap.commands.kept_answers import (
+    ChangedAnswer,
+    ChosenAnswers,
+    Comparison,
+    KeptAnswer,
+    KeptAnswers,
+    Outcome,
+    config_for,
+)
 from overlap.commands.standalone import ServingParts, run_standalone
 from overlap.config.arguments import check_config_given, check_count_given, path_given
 from overlap.config.fields import Config
 from overlap.config.load import load_config
-from overlap.core import Prompt, Request, Scored, Split, Task
+from overlap.core import Prompt, Request, Scored, Split, Task, Trajectory
 from overlap.errors import ConfigError, near_or_all
-from overlap.evaluation.evaluate import PassRate, answers, measure_pass_rate, tallied
+from overlap.evaluation.evaluate import Asked, PassRate, measure_pass_rate, score_answers, tallied
 from overlap.pipeline.prompts import PromptStream
 from overlap.prepare.run_inputs import RunInputs
 from overlap.record.digest import data_digest
@@ -29,6 +39,9 @@ from overlap.record.progress import Progress
 from overlap.record.rollouts import MARK, write_rollouts
 from overlap.record.sample_rows import SampleNotes, SampleRows
 
+Origin = tuple[Split, int]
+"""Split and step that a sample is of."""
+
 
 @dataclass(frozen=True, slots=True)
 class ScoredAnswers:
@@ -36,6 +49,8 @@ class ScoredAnswers:
 
     samples: tuple[Scored, ...]
     rate: PassRate
+    again: Comparison | None = None
+    """Of kept answers: what they came to before, and what now."""
 
     @property
     def tokens(self) -> int:
@@ -43,6 +58,8 @@ class ScoredAnswers:
         return sum(sample.trajectory.sampled for sample in self.samples)
 
     def __str__(self) -> str:
+        if self.again is not None:
+            return "\n".join(self.again.lines())
         return (
             f"{len(self.samples)} answers to {len(self.rate.tallies)} prompts: {self.rate}; "
             f"{self.tokens:,} tokens, {self.tokens / self.rate.seconds:,.0f} tok/s"
@@ -53,8 +70,9 @@ def rollout(
     cfg: Config,
     task: Task | None = None,
     *,
-    split: Split = "heldout",
+    split: Split | None = None,
     limit: int | None = None,
+    answers: str | Path | None = None,
     out: str | Path | None = None,
     rollouts: str | Path | None = None,
 ) -> ScoredAnswers:
@@ -63,16 +81,24 @@ def rollout(
     Args:
         cfg: its ``model.policy`` answers.
         task: gives prompts and rewards; default: the class that ``cfg.data.task`` names.
-        split: the prompts to answer.
+        split: the prompts to answer; default: the held-out ones, of kept ``answers`` both.
         limit: answer the first prompts only.
+        answers: a run directory, or a file that ``out`` or ``rollouts`` has got: the answers in it are scored, and
+            none is drawn. No engine is started.
         out: a file for the answers as text, JSON lines.
         rollouts: a file for the samples whole, with token ids and log-probs, in the order in which a run would ask for
-            them: ``overlap train --from-rollouts`` learns from it. For ``split="train"``.
+            them: ``overlap train --from-rollouts`` learns from it. For ``split="train"``, or for ``answers`` that were
+            kept whole (``run.keep_rollouts``).
 
     Prints its progress on stderr, and may be called where :func:`overlap.train` may. Raises ConfigError, OverlapError.
     """
+    kept = None if answers is None else KeptAnswers(path_given("answers", answers, "runs/first"))
     asked = PromptChoice(split, limit)
-    return _sample_answers(cfg, task, asked, out, rollouts, output=partial(guest, stream=sys.stderr))
+    places = _Places(out, rollouts, asked, kept)
+    output: OpenConsole = partial(guest, stream=sys.stderr)
+    if kept is not None:
+        return _judge_answers(cfg, task, asked, places, kept, output=output)
+    return _sample_answers(cfg, task, asked, places, output=output)
 
 
 def evaluate(cfg: Config, task: Task | None = None, *, split: Split = "heldout", limit: int | None = None) -> PassRate:
@@ -106,22 +132,32 @@ def evaluate(cfg: Config, task: Task | None = None, *, split: Split = "heldout",
     return measured[0]
 
 
-def rollout_command(args: argparse.Namespace) -> int:
-    """Run ``overlap rollout``; returns the exit code."""
-    cfg, asked = load_config(args.config, args.overrides), PromptChoice(args.split, args.limit)
-    _sample_answers(cfg, None, asked, args.out, args.rollouts, output=quiet)
-    return 0
+def rollout_command(args: argparse.Namespace) -> Iterator[str]:
+    """Run ``overlap rollout``; yields what has changed where kept answers were judged again."""
+    asked = PromptChoice(args.split, args.limit)
+    kept = None if args.answers is None else KeptAnswers(args.answers)
+    if kept is None:
+        cfg = load_config(args.config, args.overrides)
+    else:
+        options = ["data.options={}"] if args.reward else []  # those of the run belong to its own task
+        cfg = config_for(kept, args.config, [*options, *args.overrides])
+    places = _Places(args.out, args.rollouts, asked, kept)
+    if kept is None:
+        _sample_answers(cfg, None, asked, places, output=quiet)
+    else:
+        yield from str(_judge_answers(cfg, None, asked, places, kept, output=quiet)).splitlines()
 
 
 @dataclass(frozen=True, slots=True)
 class PromptChoice:
     """Which of a run's prompts are answered. Raises ConfigError."""
 
-    split: Split
+    split: Split | None
+    """None: the held-out ones; of kept answers both."""
     limit: int | None
 
     def __post_init__(self) -> None:
-        if self.split not in get_args(Split):
+        if self.split not in (None, *get_args(Split)):
             raise ConfigError("split", self.split, near_or_all(self.split, get_args(Split)))
         check_count_given("limit", self.limit, "all prompts")
 
@@ -134,64 +170,112 @@ class PromptChoice:
         if not prompts:
             named = data.train if self.split == "train" else data.heldout
             raise ConfigError(
-                f"data.{self.split}", named, "has no prompts for this task; name problems, or another --split"
+                f"data.{self.split or 'heldout'}",
+                named,
+                "has no prompts for this task; name problems, or another --split",
             )
         return prompts[: self.limit]
 
 
+class _Places:
+    """The files for scored answers: as text, and whole. Opened before anything is started; raises ConfigError."""
+
+    def __init__(
+        self, out: str | Path | None, rollouts: str | Path | None, asked: PromptChoice, kept: KeptAnswers | None
+    ) -> None:
+        self._shown, self.whole = None, None
+        for field, given in (("--out", out), ("--rollouts", rollouts)):
+            if kept is not None and given is not None and Path(given).resolve() == kept.path.resolve():
+                raise ConfigError(field, str(given), "has the answers that are judged: name another file")
+        if out is not None:
+            self._shown = OutFile(path_given("out", out, "answers.jsonl"), ours='"prompt_id": ')
+        if rollouts is not None:
+            path = path_given("rollouts", rollouts, "rollouts.jsonl")
+            self.whole = OutFile(path, field="--rollouts", ours=MARK)
+            if kept is not None and kept.rollouts is None:
+                way_out = f"{kept.path} has no tokens to learn from (run.keep_rollouts keeps them): leave it out"
+                raise ConfigError("--rollouts", str(path), way_out)
+            if kept is None and asked.split != "train":
+                raise ConfigError("--rollouts", str(path), "a run learns from its own prompts: add --split train")
+
+    async def write(self, inputs: RunInputs, scored: Sequence[Scored], origins: Sequence[Origin]) -> None:
+        """Write the files, each complete or not at all. Raises RunDirError."""
+        if self._shown is not None:
+            await asyncio.to_thread(_write_rows, self._shown, inputs, scored, origins)
+        if self.whole is not None:
+            digest = data_digest(inputs.train)
+            await asyncio.to_thread(write_rollouts, self.whole, digest, scored, time.monotonic())
+
+
 def _sample_answers(
-    cfg: Config,
-    task: Task | None,
-    asked: PromptChoice,
-    out: str | Path | None,
-    rollouts: str | Path | None,
-    *,
-    output: OpenConsole,
+    cfg: Config, task: Task | None, asked: PromptChoice, places: _Places, *, output: OpenConsole
 ) -> ScoredAnswers:
-    """As ``rollout``; ``output``: see ``run_training``."""
+    """As ``rollout`` without kept answers; ``output``: see ``run_training``."""
     check_config_given(cfg)
-    told = None if out is None else OutFile(path_given("out", out, "answers.jsonl"), ours='"prompt_id": ')
-    keep = None
-    if rollouts is not None:
-        keep = OutFile(path_given("rollouts", rollouts, "rollouts.jsonl"), field="--rollouts", ours=MARK)
-        if asked.split != "train":
-            raise ConfigError("--rollouts", str(keep), "a run learns from its own prompts: add --split train")
     done = list[ScoredAnswers]()
 
     async def work(parts: ServingParts) -> None:
-        p, prompts = parts.inputs, chosen(parts.inputs)
         began, samples = time.monotonic(), cfg.rollout.samples_per_group
-        scored = await _answer(parts, prompts, samples)
+        prompts = enumerate(chosen(parts.inputs))
+        requests = [Request(group, k, prompt) for group, prompt in prompts for k in range(samples)]
+        scored = await _scored(parts, parts.generator.generate, requests)
         rate = PassRate(tallied(scored), samples, cfg.rollout.temperature, time.monotonic() - began)
         done.append(ScoredAnswers(tuple(scored), rate))
         parts.console.print(str(done[0]))
-        if told is not None:
-            await asyncio.to_thread(_write_rows, told, scored, p, asked.split)
-        if keep is not None:
-            await asyncio.to_thread(write_rollouts, keep, data_digest(p.train), scored, time.monotonic())
+        await places.write(parts.inputs, scored, [(asked.split or "heldout", 0)] * len(scored))
 
-    chosen = partial(asked.of, as_in_a_run=keep is not None)
+    chosen = partial(asked.of, as_in_a_run=places.whole is not None)
     run_standalone(cfg, work, task=task, check=chosen, output=output)
     return done[0]
 
 
-async def _answer(parts: ServingParts, prompts: tuple[Prompt, ...], samples: int) -> list[Scored]:
-    """Generate ``samples`` responses per prompt, and score them."""
-    requests = [Request(group, k, prompt) for group, prompt in enumerate(prompts) for k in range(samples)]
-    with Progress(parts.console, len(requests)) as progress:
+def _judge_answers(
+    cfg: Config, task: Task | None, asked: PromptChoice, places: _Places, kept: KeptAnswers, *, output: OpenConsole
+) -> ScoredAnswers:
+    """As ``rollout`` with kept answers."""
+    check_config_given(cfg)
+    done, found = list[ScoredAnswers](), list[ChosenAnswers]()
+
+    async def work(parts: ServingParts) -> None:
+        began, chosen = time.monotonic(), found[0]
+        if chosen.note:
+            parts.console.print(chosen.note)
+
+        async def answer(one: KeptAnswer) -> Trajectory:
+            return chosen.before[one].trajectory
+
+        scored = dict(zip(chosen.judged, await _scored(parts, answer, chosen.judged), strict=True))
+        changes = tuple(ChangedAnswer(one, Outcome.of(after)) for one, after in scored.items())
+        rate = PassRate(tallied(scored.values()), seconds=time.monotonic() - began)
+        samples = tuple(scored.get(one, before) for one, before in chosen.before.items())
+        done.append(ScoredAnswers(samples, rate, Comparison(kept.path, changes, chosen.left_out)))
+        await places.write(parts.inputs, samples, [(one.key[0], one.step) for one in chosen.before])
+
+    def check(inputs: RunInputs) -> None:
+        found.append(kept.chosen(inputs, asked.split, asked.limit))
+
+    run_standalone(cfg, work, task=task, check=check, output=output, wanted=lambda: ("verifier",))
+    return done[0]
+
+
+async def _scored(
+    parts: ServingParts, answer: Callable[[Asked], Awaitable[Trajectory]], asked: Sequence[Asked]
+) -> list[Scored]:
+    """Score the answers to what is asked, with a line of progress."""
+    with Progress(parts.console, len(asked)) as progress:
 
         def on_scored(_: Scored, ended: int) -> None:
-            progress.live(f"scored {ended}/{len(requests)}")
+            progress.live(f"scored {ended}/{len(asked)}")
 
-        stall_s = parts.inputs.cfg.run.stall_s
-        return await answers(parts.generator.generate, parts.verifier, requests, on_scored, stall_s=stall_s)
+        return await score_answers(answer, parts.verifier, asked, on_scored, stall_s=parts.inputs.cfg.run.stall_s)
 
 
-def _write_rows(out: OutFile, scored: list[Scored], inputs: RunInputs, split: Split) -> None:
+def _write_rows(out: OutFile, inputs: RunInputs, scored: Sequence[Scored], origins: Sequence[Origin]) -> None:
     """Write the answers as lines of ``trajectories.jsonl``: complete, or not at all. Raises RunDirError."""
 
     def decode(prompt: Prompt) -> str:
         return str(inputs.tokenizer.decode(list(prompt.token_ids)))
 
-    rows, notes = SampleRows(split, 0, decode, inputs.task.program), SampleNotes(("all",))
-    out.write(b"".join(rows.line(sample, notes) for sample in scored))
+    notes = SampleNotes(("all",))
+    rows = {origin: SampleRows(*origin, decode, inputs.task.program) for origin in set(origins)}
+    out.write(b"".join(rows[origin].line(sample, notes) for sample, origin in zip(scored, origins, strict=True)))

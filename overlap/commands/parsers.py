@@ -37,7 +37,7 @@ STYLES = ("plain", "trl", "verl", "openrlhf", "areal", "slime")
 def add_commands(commands: Subparsers) -> None:
     """Add the parsers of all commands."""
     training = (_train, _rollout, _filter, _check_data, _export, _ctl, add_cluster)
-    reading = (_show, _view, _report, _export_samples, _replay, _judge_again, _fields, _doctor, _init)
+    reading = (_show, _view, _report, _fields, _doctor, _init)
     for add in (*training, *reading):
         add(commands)
 
@@ -59,13 +59,19 @@ def _train(commands: Subparsers) -> None:
 
 
 def _rollout(commands: Subparsers) -> None:
-    text = "sample answers to prompts and score them, without a learner"
+    text = "sample answers to prompts and score them, without a learner; or judge again what a run has kept"
     rollout = _add(commands, "rollout", _later("answering", "rollout_command"), text)
     _add_config(rollout)
     _add_reward(rollout)
-    rollout.add_argument("--split", choices=("train", "heldout"), default="heldout", help="prompts to answer (heldout)")
-    rollout.add_argument("--limit", type=positive, default=None, metavar="N", help="answer the first N prompts only")
-    rollout.add_argument("--out", type=Path, default=None, metavar="FILE", help="write the trajectories as JSONL")
+    text = "prompts to answer (heldout; of kept answers both)"
+    rollout.add_argument("--split", choices=("train", "heldout"), default=None, help=text)
+    rollout.add_argument(
+        "--limit", type=positive, default=None, metavar="N", help="answers to the first N prompts only"
+    )
+    text = "judge the answers of a run, or of a file of --out, by other tests, task or reward, and show what changed"
+    rollout.add_argument("--answers", type=Path, default=None, metavar="RUN", help=text)
+    text = "write the answers as JSONL, for `overlap show`"
+    rollout.add_argument("--out", type=Path, default=None, metavar="FILE", help=text)
     text = "write the samples with token ids and log-probs, for train --from-rollouts"
     rollout.add_argument("--rollouts", type=Path, default=None, metavar="FILE", help=text)
 
@@ -115,14 +121,6 @@ def _run_export(args: argparse.Namespace) -> Iterator[str]:
     yield f"{made.path}: the policy after step {made.step} (version {made.version})"
     if made.url:
         yield f"{made.url}: uploaded, with its model card"
-
-
-def _export_samples(commands: Subparsers) -> None:
-    text = "write the samples that a run has kept (run.samples) as files of verl or TRL, or as Parquet"
-    made = _add(commands, "export-samples", _later("export_samples", "export_samples"), text)
-    made.add_argument("run", metavar="RUN", help="run directory, for instance runs/first")
-    made.add_argument("--as", dest="form", choices=("verl", "trl", "parquet"), default="parquet", help="form (parquet)")
-    made.add_argument("--out", type=Path, required=True, metavar="DIR", help="folder to write, which is not there yet")
 
 
 def _ctl(commands: Subparsers) -> None:
@@ -185,36 +183,6 @@ def _run_view(args: argparse.Namespace) -> int:
 def _add_samples(parser: argparse.ArgumentParser) -> None:
     text = "run directory, for instance runs/first, or a file that `overlap rollout --out` has written"
     parser.add_argument("run", metavar="RUN", help=text)
-
-
-def _replay(commands: Subparsers) -> None:
-    text = "simulate the schedule of a run from its recorded durations, also with another configuration; starts nothing"
-    replay = _add(commands, "replay", _run_replay, text)
-    replay.add_argument("run", metavar="RUN", help="run directory, for instance runs/first")
-    replay.add_argument("--trace", type=Path, default=None, metavar="FILE", help="write the simulated schedule there")
-    _add_overrides(replay)
-
-
-def _run_replay(args: argparse.Namespace) -> Iterator[str]:
-    from overlap.replay.simulate import replay
-
-    yield from replay(args.run, args.overrides, trace=args.trace)
-
-
-def _judge_again(commands: Subparsers) -> None:
-    text = (
-        "judge the samples that a run has kept by a changed task, verifier or set of tests, and show what changed; "
-        "starts no engine"
-    )
-    made = _add(commands, "judge-again", _later("judging_again", "judge_again_command"), text)
-    made.add_argument("run", metavar="RUN", help="run directory, for instance runs/first")
-    made.add_argument("--task", default="", metavar="MODULE:CLASS", help="the task that judges (that of the run)")
-    _add_reward(made)
-    text = "write the samples with their new rewards, for train --from-rollouts: a folder that is not there yet"
-    made.add_argument("--out", type=Path, default=None, metavar="DIR", help=text)
-    made.add_argument("--json", action="store_true", help="print the result as JSON, with all samples that changed")
-    made.add_argument("--limit", type=positive, default=20, metavar="N", help="samples in the list (20)")
-    _add_overrides(made)
 
 
 def _doctor(commands: Subparsers) -> None:

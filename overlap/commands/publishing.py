@@ -5,15 +5,76 @@ The hub's own client decides where to and as whom: HF_ENDPOINT, HF_TOKEN, `hf au
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+import shutil
 from pathlib import Path
 from typing import Any
 
-from overlap.analysis.run_data import load_run
-from overlap.commands.model_card import HUB_ID, write_model_card
+import yaml
+
+from overlap.analysis.run_data import RunData, load_run
+from overlap.atomic import guarded
+from overlap.config.fields import Config
 from overlap.errors import ConfigError, OverlapError, one_line
+from overlap.json_types import to_json_types
+from overlap.record.run_files import RunFile
 
 FIELD = "--push"
+HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
+CURVE = "curve.png"
+_SECTIONS = ("model", "rollout", "episode", "verify", "learn", "critic")
+"""Of the configuration, those that say what was learned, and how."""
+_TEMPLATE = """\
+---
+{{ card_data }}
+---
+
+# {{ name }}
+
+`{{ policy }}` after {{ step }} of {{ steps }} steps of reinforcement learning with verifiable rewards: programs are
+judged by running them. Trained with overlap-rl\
+{% if seconds %} in {{ "%.2f" | format(seconds / 3600) }} hours on {{ hardware }} ({{ versions }}){% endif %}; \
+the policy version is {{ version }}.
+{% if points %}
+## Evaluation
+
+Held-out problems, with 95 % confidence intervals.
+
+| step | measure | value | low | high | problems |
+|---|---|---|---|---|---|
+{% for point in points -%}
+| {{ point.step }}{{ " (this policy)" if point.step == step }} | {{ point.rate.measure }} \
+{% for value in (point.rate.estimate.value, point.rate.estimate.low, point.rate.estimate.high) -%}
+| {{ "%.3f" | format(value) }} {% endfor %}| {{ point.rate.estimate.problems }} |
+{% endfor %}{% endif %}{% if curve %}
+## Training
+
+![Rewards, lengths and times of the run]({{ curve }})
+{% endif %}
+## Data
+
+| | |
+|---|---|
+| task | `{{ task }}` |
+{% for split, source, count in data -%}
+| {{ split }} | `{{ source }}`{{ ", %d prompts" | format(count) if count }} |
+{% endfor %}
+## Settings
+
+What differs from the defaults of overlap-rl:
+
+```yaml
+{{ settings }}```
+
+## Use
+
+```python
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+tokenizer = AutoTokenizer.from_pretrained("{{ repo }}")
+model = AutoModelForCausalLM.from_pretrained("{{ repo }}")
+```
+"""
 
 
 class HubRepo:
@@ -24,62 +85,111 @@ class HubRepo:
     def __init__(self, name: str, run: Path, *, private: bool = False) -> None:
         if not isinstance(name, str) or not HUB_ID.fullmatch(name):
             raise ConfigError(FIELD, name, "use the id of a model repository, as in owner/name")
-        self.name, self._run = name, load_run(run)
-        _ = self._run.config  # raises where it cannot be read: the model card tells of it
-        self._api = _reached(name)
-        _trying(name, lambda: self._api.create_repo(name, private=private or None, exist_ok=True))
+        from huggingface_hub import HfApi
+
+        self.name, self._run, self._api = name, load_run(run), HfApi()
+        _ = self._run.config  # raises where it cannot be read: the model card needs it
+        try:
+            self._api.whoami()
+            self._api.create_repo(name, private=private or None, exist_ok=True)
+        except Exception as error:  # whatever the hub's client raises
+            raise ConfigError(FIELD, name, _refusal(error, name, self._api.endpoint)) from error
 
     def push(self, folder: Path, step: int, version: int) -> str:
         """Write the model card into ``folder`` and upload all of it; returns the address of the repository. Raises
         OverlapError: the folder stays.
         """
-        write_model_card(folder, self._run, step, version, self.name)
+        with guarded(folder):
+            write_model_card(folder, self._run, step, version, self.name)
+        message = f"Policy after step {step}, by overlap-rl"
         try:
-            found = self._api.upload_folder(
-                repo_id=self.name, folder_path=folder, commit_message=f"Policy after step {step}, by overlap-rl"
-            )
+            found = self._api.upload_folder(repo_id=self.name, folder_path=folder, commit_message=message)
         except Exception as error:  # whatever the hub's client raises
             way_out = f"it is in {folder}: `hf upload {self.name} {folder}` tries again"
             raise OverlapError(f"the policy was not uploaded to {self.name} ({_reason(error)}); {way_out}") from error
         return str(found.repo_url)
 
 
-def _reached(name: str) -> Any:
-    """The hub's client, logged in. Raises ConfigError."""
-    try:
-        from huggingface_hub import HfApi
-        from huggingface_hub.errors import LocalTokenNotFoundError, OfflineModeIsEnabled
-    except ImportError as error:
-        raise ConfigError(FIELD, name, "needs a package that is not installed: pip install huggingface_hub") from error
-    api = HfApi()
-    try:
-        api.whoami()
-    except LocalTokenNotFoundError as error:
-        raise ConfigError(FIELD, name, "there is no token for the hub: `hf auth login`, or set HF_TOKEN") from error
-    except OfflineModeIsEnabled as error:
-        raise ConfigError(FIELD, name, "HF_HUB_OFFLINE is set: unset it to upload") from error
-    except Exception as error:  # whatever the hub's client raises
-        if _status(error) in (401, 403):
-            way_out = f"the hub does not take the token ({_reason(error)}): `hf auth login`, or set HF_TOKEN"
-            raise ConfigError(FIELD, name, way_out) from error
-        way_out = f"the hub at {api.endpoint} cannot be reached ({_reason(error)}): export without --push, and later "
-        raise ConfigError(FIELD, name, f"{way_out}`hf upload {name} FOLDER`") from error
-    return api
+def write_model_card(folder: Path, run: RunData, step: int, version: int, repo: str) -> None:
+    """Write ``README.md`` into ``folder``, which has the policy of a run after ``step``, and the run's picture beside
+    it. Raises ConfigError, OSError.
+    """
+    from huggingface_hub import ModelCard, ModelCardData
+
+    curve = RunFile.PICTURE.of(run.path)
+    if curve.is_file():
+        shutil.copyfile(curve, folder / CURVE)
+    summary, config = run.summary or {}, run.config
+    hardware, versions = summary.get("hardware") or {}, summary.get("versions") or {}
+    prompts = summary.get("prompts") or {}
+    policy, source = str(config["model"]["policy"]), str(config["data"].get("train") or "")
+    tags = ["overlap-rl", "reinforcement-learning", "code"]
+    head = ModelCardData(
+        library_name="transformers",
+        pipeline_tag="text-generation",
+        tags=tags,
+        base_model=policy if _is_hub_id(policy) else None,
+        datasets=[source] if _is_hub_id(source) else None,
+    )
+    splits = ("train", "heldout")
+    card = ModelCard.from_template(
+        head,
+        template_str=_TEMPLATE,
+        repo=repo,
+        name=repo.partition("/")[2],
+        policy=_public(policy),
+        step=step,
+        steps=config["run"]["steps"],
+        version=version,
+        seconds=summary.get("seconds"),
+        hardware=", ".join(hardware.get("gpus") or ()) or f"{hardware.get('cores', '?')} CPU cores",
+        versions=", ".join(
+            f"{name} {versions[name]}" for name in ("torch", "vllm", "transformers") if name in versions
+        ),
+        points=run.evaluations,
+        curve=CURVE if curve.is_file() else "",
+        task=config["data"]["task"],
+        data=[(split, _public(config["data"].get(split) or "the task's own"), prompts.get(split)) for split in splits],
+        settings=yaml.safe_dump(_changed(config), sort_keys=False, allow_unicode=True),
+    )
+    card.save(folder / "README.md")
 
 
-def _trying(name: str, work: Callable[[], object]) -> None:
-    try:
-        work()
-    except Exception as error:  # whatever the hub's client raises
-        way_out = (
-            f"the hub does not let this token write there ({_reason(error)}): use a name of yours, or another token"
-        )
-        raise ConfigError(FIELD, name, way_out) from error
+def _changed(config: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    """The fields of the policy and of learning with other values than their defaults."""
+    usual: dict[str, dict[str, Any]] = to_json_types(Config().to_dict())
+    found = {
+        section: {name: _public(value) for name, value in config[section].items() if value != usual[section].get(name)}
+        for section in _SECTIONS
+        if section in config
+    }
+    run = {name: config["run"][name] for name in ("steps", "seed")}
+    return {section: values for section, values in found.items() if values} | {"run": run}
 
 
-def _status(error: Exception) -> int:
-    return int(getattr(getattr(error, "response", None), "status_code", 0) or 0)
+def _is_hub_id(text: str) -> bool:
+    return HUB_ID.fullmatch(text) is not None and not Path(text).exists()
+
+
+def _public(value: Any) -> Any:
+    """A path by its name alone: its folder on this machine is private."""
+    return Path(value).name if isinstance(value, str) and value.startswith(("/", "~", ".")) else value
+
+
+def _refusal(error: Exception, name: str, endpoint: str) -> str:
+    """The way out where the hub could not be asked, or does not let this machine write."""
+    from huggingface_hub.errors import LocalTokenNotFoundError, OfflineModeIsEnabled
+
+    if isinstance(error, LocalTokenNotFoundError):
+        return "there is no token for the hub: `hf auth login`, or set HF_TOKEN"
+    if isinstance(error, OfflineModeIsEnabled):
+        return "HF_HUB_OFFLINE is set: unset it to upload"
+    if getattr(getattr(error, "response", None), "status_code", 0) in (401, 403):
+        other = "`hf auth login`, or set HF_TOKEN; or use a name of yours"
+        return f"the hub does not let this token write there ({_reason(error)}): {other}"
+    way_out = f"export without --push, and later `hf upload {name} FOLDER`"
+    return f"the hub at {endpoint} cannot be reached ({_reason(error)}): {way_out}"
 
 
 def _reason(error: Exception) -> str:
-    return one_line(str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__, 200)
+    return one_line((str(error).strip() or type(error).__name__).splitlines()[0], 200)

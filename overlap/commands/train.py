@@ -21,8 +21,8 @@ from overlap.prepare.run_inputs import check_place, prepare
 from overlap.prepare.seating import seat
 from overlap.process.scratch import scratch_directory
 from overlap.record.resume import stored_config
-from overlap.replay.kept_rollouts import NEEDS, rollouts_in
 from overlap.run import training
+from overlap.run.kept_rollouts import NEEDS, rollouts_in
 
 ANY_CORES = ("verify.workers=1",)
 """Overrides for a plan of other hardware: the number of its cores is not known."""

@@ -24,7 +24,7 @@ from typing import Any, get_args
 from overlap.atomic import guarded
 from overlap.core import Finish, Generator, Prompt, Request, Scored, Trajectory, Verifier
 from overlap.errors import ConfigError
-from overlap.evaluation.evaluate import STALL_S, OnScored, ProblemTally, answers
+from overlap.evaluation.evaluate import STALL_S, OnScored, ProblemTally, score_answers
 from overlap.json_types import to_json_types
 from overlap.record.digest import data_digest
 from overlap.record.json_lines import JsonLines, parse_json_lines
@@ -284,4 +284,4 @@ async def complete_answers(
         if progress is not None:
             progress(wanted - len(asked) + ended, wanted)
 
-    await answers(generate, verifier, asked, on_scored, stall_s=stall_s)
+    await score_answers(generate, verifier, asked, on_scored, stall_s=stall_s)

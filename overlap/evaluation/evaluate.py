@@ -12,7 +12,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from math import comb, fsum
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 from overlap.aio import unwrapped
 from overlap.config.fields import RunConfig
@@ -28,6 +28,15 @@ STALL_S = RunConfig().stall_s
 MEAN_REWARD = "mean reward"
 OnScored = Callable[[int, int], None]
 """Called with (scored, all) samples."""
+
+
+class _Named(Protocol):
+    @property
+    def id(self) -> str: ...
+
+
+Asked = TypeVar("Asked", bound=_Named)
+"""What an answer is drawn for or found by, such as a Request; its ``id`` is in errors."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,24 +153,24 @@ class PassRate:
         return cls(**{**stored, "tallies": tuple(ProblemTally(**t) for t in stored["tallies"])})
 
 
-async def answers(
-    generate: Callable[[Request], Awaitable[Trajectory]],
+async def score_answers(
+    generate: Callable[[Asked], Awaitable[Trajectory]],
     verifier: Verifier,
-    requests: Sequence[Request],
+    requests: Sequence[Asked],
     on_scored: Callable[[Scored, int], None],
     *,
     stall_s: float = STALL_S,
 ) -> list[Scored]:
     """The scored samples of ``requests``, in their order; each is verified the moment it is generated.
 
-    ``generate`` is that of a Generator with a version loaded; the verifier must be started. ``on_scored`` gets each one
-    as it ends, and how many have ended. Raises StageError for what these two raise, naming the sample, and when no
-    sample ends for ``stall_s`` seconds.
+    ``generate`` is that of a Generator with a version loaded, or finds answers that are kept; the verifier must be
+    started. ``on_scored`` gets each one as it ends, and how many have ended. Raises StageError for what these two
+    raise, naming the sample, and when no sample ends for ``stall_s`` seconds.
     """
     loop = asyncio.get_running_loop()
     ended = 0
 
-    async def one(request: Request) -> Scored:
+    async def one(request: Asked) -> Scored:
         nonlocal ended
         with naming_stage("generate", request.id):
             trajectory = await generate(request)
@@ -211,7 +220,7 @@ async def measure_pass_rate(
 
     loop = asyncio.get_running_loop()
     began = loop.time()
-    scored = await answers(generator.generate, verifier, requests, on_scored, stall_s=stall_s)
+    scored = await score_answers(generator.generate, verifier, requests, on_scored, stall_s=stall_s)
     rate = PassRate(tallied(scored), samples, temperature, loop.time() - began)
     if record is not None:
         await record(scored)

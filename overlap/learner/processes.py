@@ -157,7 +157,7 @@ def rank_environment(rank: int, world: int, device: str = "cpu") -> dict[str, st
     LOCAL_SIZE: without it DeepSpeed on CPUs runs `numactl` at each reduction of gradients.
 
     Passive waiting: threads that spin at a barrier for one that another process keeps from its core make a step
-    several times as long, and save nothing where the cores are free (``scripts/bench.sh busy``).
+    several times as long, and save nothing where the cores are free.
     """
     return {
         "RANK": str(rank),

@@ -56,7 +56,7 @@ class PartFactory:
     def training_parts(self, rollouts: Rollouts | None, on_recovered: Callable[[float], None]) -> Components:
         """Engines, verifier and learner of a run; what ``rollouts`` has kept takes the place of the first two."""
         if rollouts is not None:
-            from overlap.replay.kept_rollouts import SavedGenerator, SavedVerifier
+            from overlap.run.kept_rollouts import SavedGenerator, SavedVerifier
 
             return Components(SavedGenerator(rollouts), SavedVerifier(rollouts), self.learner())
         verifier = self.verifier()

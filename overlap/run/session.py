@@ -37,9 +37,9 @@ from overlap.record.run_exit import RunExit
 from overlap.record.run_summary import RunSummary
 from overlap.record.rundir import RunDir
 from overlap.record.sample_writer import SampleWriter
-from overlap.replay.kept_rollouts import UnpublishedLearner
 from overlap.report.at_the_end import run_that_ends, warnings_at_the_end
 from overlap.run.control import RunControl
+from overlap.run.kept_rollouts import UnpublishedLearner
 from overlap.run.open_close import Component, open_components
 from overlap.run.parts import PartFactory, before_starts
 from overlap.run.restarts import Restarts, death_in

@@ -209,7 +209,7 @@ def _fits(cfg: Config, checkpoint: Path) -> None:
 
 def open_rollouts(inputs: RunInputs, where: str, *, resume: bool = False) -> Rollouts:
     """Return the kept samples to learn from. Raises ConfigError where this run cannot."""
-    from overlap.replay.kept_rollouts import check_rollouts, rollouts_in
+    from overlap.run.kept_rollouts import check_rollouts, rollouts_in
 
     if resume:
         raise ConfigError("--from-rollouts", where, "starts a new run: leave --resume out")

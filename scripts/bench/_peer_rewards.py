@@ -1,5 +1,8 @@
-"""Graders of other projects as reward functions that ``sandbox check-reward`` takes; ``peers`` runs them in their own
-environments. Each is called as its project calls it; None is what it has no form for.
+"""Graders of other projects as reward functions that ``sandbox check-reward`` takes, called as each project calls its
+own; None is what it has no form for.
+
+    uv pip install --no-deps verl==0.9.1 ...
+    PYTHONPATH=scripts/bench sandbox check-reward _peer_rewards:verl
 """
 
 from __future__ import annotations
@@ -17,7 +20,7 @@ from sandbox.core.problem import Problem
 from sandbox.jail.jail import Jail
 from sandbox.judging.judge import Judge
 
-# Each lies in the environment of its own side. Imported here, so that no call takes the seconds of an import.
+# Each lies in an environment of its own. Imported here, so that no call takes the seconds of an import.
 with suppress(ImportError):
     from verl.utils.reward_score import prime_code
 with suppress(ImportError):

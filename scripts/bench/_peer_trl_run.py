@@ -8,9 +8,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-import subprocess
-import sys
-import tempfile
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
@@ -28,8 +25,6 @@ from overlap.prepare.run_inputs import prepare
 from sandbox import Pool
 
 MICRO_BATCH = 16
-RUN_S = 10.0
-"""Wall time of a program under the usual reward function."""
 
 
 class StepClock(TrainerCallback):
@@ -70,34 +65,6 @@ def verifier_reward(
     return reward
 
 
-def process_reward(task: Any, prompts: Sequence[Prompt]) -> Callable[..., list[float]]:
-    """The usual reward function: a process for each program with its tests behind it, one after another."""
-
-    def passes(prompt: Prompt, completion: str) -> bool:
-        asked = task.program(prompt, prompt.prefill + completion)
-        if asked is None:
-            return False
-        problem, program = asked
-        called = f"assert {problem.fn_name}(*json.loads({{!r}})) == json.loads({{!r}})"
-        tests = [called.format(case.input, case.expected) for case in problem.cases]
-        source = "\n".join([program.source, "import json", *tests])
-        with tempfile.TemporaryDirectory() as folder:
-            path = Path(folder, "main.py")
-            path.write_text(source)
-            try:
-                done = subprocess.run(
-                    [sys.executable, str(path)], cwd=folder, capture_output=True, timeout=RUN_S, check=False
-                )
-            except subprocess.TimeoutExpired:
-                return False
-        return done.returncode == 0
-
-    def reward(completions: list[str], row: list[int], **rest: Any) -> list[float]:
-        return [float(passes(prompts[at], text)) for at, text in zip(row, completions, strict=True)]
-
-    return reward
-
-
 def settings(cfg: Config, options: argparse.Namespace) -> GRPOConfig:
     """TRL's settings of a run as ``cfg`` describes it: as many samples a step, all of them on-policy."""
     rollout = cfg.rollout
@@ -131,7 +98,6 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("config")
     parser.add_argument("steps", type=int)
-    parser.add_argument("reward", choices=("verifier", "process"))
     parser.add_argument("out", type=Path)
     parser.add_argument("settings", nargs="*")
     options = parser.parse_args()
@@ -141,12 +107,10 @@ def main() -> None:
     texts = [tokenizer.decode(list(prompt.token_ids)) for prompt in prompts]
     model = AutoModelForCausalLM.from_pretrained(inputs.policy, dtype=getattr(torch, cfg.dtype))
     with ExitStack() as stack:
-        reward: Any = process_reward(task, prompts)
-        if options.reward == "verifier":
-            runner, pool = stack.enter_context(asyncio.Runner()), Pool(cfg.verify.workers)
-            runner.run(pool.__aenter__())
-            stack.callback(lambda: runner.run(pool.__aexit__(None, None, None)))
-            reward = verifier_reward(task, prompts, pool, runner)
+        runner, pool = stack.enter_context(asyncio.Runner()), Pool(cfg.verify.workers)
+        runner.run(pool.__aenter__())
+        stack.callback(lambda: runner.run(pool.__aexit__(None, None, None)))
+        reward: Any = verifier_reward(task, prompts, pool, runner)
         trainer = GRPOTrainer(
             model,
             reward,

@@ -1,7 +1,6 @@
 """CPU time of a cluster's driver per judgement, with a thousand simulated nodes that fail.
 
 100,000 trajectories in flight, fake nodes, a virtual clock. Exit code 1 where the driver takes more than its bar.
-``cluster_real`` measures the driver over a real Ray cluster.
 """
 
 from __future__ import annotations

@@ -6,8 +6,8 @@ import resource
 import statistics
 import time
 
-from _load import fake_config
 from _shared import argument_parser
+from schedules import fake_config
 
 from overlap.clock import run_virtual
 from overlap.core import Request, Trajectory

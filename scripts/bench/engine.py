@@ -4,9 +4,6 @@ Both sides send the same prompts with the same sampling parameters, one request 
 response has exactly ``--response-tokens`` tokens: a round is the same work for both. They take turns in going first.
 Prefixes are shared within a group and never between rounds. This file is run twice: as the benchmark, and by that as
 the engine's host, where it adds the bare side. Exit code 1 where the median ratio is below its bar of 0.95.
-
-With ``--replicas N`` the sides are N engines behind one generator, each bound to cores of its own, and one engine that
-is bound to all of these.
 """
 
 from __future__ import annotations
@@ -22,7 +19,6 @@ import sys
 import tempfile
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -32,9 +28,7 @@ from overlap.config.fields import Config, ModelConfig
 from overlap.config.rollout import RolloutConfig
 from overlap.core import Generator, Prompt, Request
 from overlap.generate.client import EngineClient
-from overlap.generate.engines import Engines
 from overlap.generate.host import EngineHost, serve_engine
-from overlap.placement.seats import Placement, place_here
 from overlap.policy.resolve import resolve_policy
 from overlap.process.calls import RemoteCall
 
@@ -50,7 +44,7 @@ def main() -> int:
         ratio = asyncio.run(_bench(options, scratch))
     finally:
         shutil.rmtree(scratch)
-    print(f"median ratio of the first two sides {ratio:.3f} (bar {BAR})")
+    print(f"median ratio {ratio:.3f} (bar {BAR})")
     return 0 if ratio >= BAR else 1
 
 
@@ -63,13 +57,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--prompt-tokens", type=int, default=200)
     parser.add_argument("--response-tokens", type=int, default=128)
     parser.add_argument("--rounds", type=int, default=5, help="pairs of rounds, after one to warm up")
-    parser.add_argument(
-        "--replicas", type=int, default=0, help="so many engines, 2 or more, against one on their cores"
-    )
-    options = parser.parse_args()
-    if options.replicas == 1:
-        parser.error("--replicas: use 2 or more")
-    return options
+    return parser.parse_args()
 
 
 async def _bench(options: argparse.Namespace, scratch: Path) -> float:
@@ -83,42 +71,12 @@ async def _bench(options: argparse.Namespace, scratch: Path) -> float:
         rollout=RolloutConfig(max_sequences=options.groups * options.samples),
     )
     policy = resolve_policy(options.policy)
-    if options.replicas:
-        return await _replicas(options, cfg, policy, scratch)
-    generator = _engine(cfg, policy, scratch)
+    generator = EngineClient(cfg, policy, scratch, standalone=True, host=Path(__file__).stem)
     try:
         await generator.start()
         return await _rounds(options, {"door": _through_the_door(generator), "bare": _bare(generator, options)})
     finally:
         await generator.close()
-
-
-def _engine(cfg: Config, policy: Path, scratch: Path, placement: Placement | None = None, engine: int = 0) -> Any:
-    host = Path(__file__).stem
-    seat = {"placement": placement, "engine": engine}
-    return EngineClient(cfg, policy, scratch, standalone=True, host=host, **seat)
-
-
-async def _replicas(options: argparse.Namespace, cfg: Config, policy: Path, scratch: Path) -> float:
-    """All engines are up all the time: one that has nothing to do sleeps."""
-    several = place_here(replace(cfg, rollout=replace(cfg.rollout, replicas=options.replicas)), learner=False)
-    alone = place_here(cfg, learner=False)
-    cores = tuple(cpu for seat in several.engines for worker in seat.cores for cpu in worker)
-    whole = replace(alone, engines=(replace(alone.engines[0], cores=(cores,)),))
-    doors: dict[str, Generator] = {
-        "replicas": Engines(
-            [functools.partial(_engine, cfg, policy, scratch, several, e) for e in range(options.replicas)],
-            policy=None,
-            serving=True,
-        ),
-        "one": _engine(cfg, policy, scratch, whole),
-    }
-    try:
-        await asyncio.gather(*(door.start() for door in doors.values()))
-        return await _rounds(options, {name: _through_the_door(door) for name, door in doors.items()})
-    finally:
-        for door in doors.values():
-            await door.close()
 
 
 def _through_the_door(generator: Generator) -> Round:
@@ -168,9 +126,8 @@ class BenchHost(EngineHost):
 
 
 async def _rounds(options: argparse.Namespace, sides: dict[str, Round]) -> float:
-    """Median ratio of the first side to the second."""
+    """Median ratio of the door to the bare engine."""
     ratios = []
-    first, second = list(sides)[:2]
     for number in range(options.rounds + 1):
         requests = _requests(options, number)
         speed = {}
@@ -180,7 +137,7 @@ async def _rounds(options: argparse.Namespace, sides: dict[str, Round]) -> float
             speed[side] = tokens / (time.monotonic() - began)
         if number == 0:
             continue
-        ratios.append(speed[first] / speed[second])
+        ratios.append(speed["door"] / speed["bare"])
         told = ", ".join(f"{side} {speed[side]:7.1f} tok/s" for side in sides)
         print(f"round {number}: {told}, ratio {ratios[-1]:.3f}", flush=True)
     return statistics.median(ratios)

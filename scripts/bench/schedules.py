@@ -9,32 +9,27 @@ Nothing here depends on the machine: the clock is virtual, every figure is the m
 
 from __future__ import annotations
 
+import math
+import random
 import statistics
 from collections.abc import Callable, Mapping
 from dataclasses import astuple, dataclass, replace
 from typing import Any, Literal, cast, get_args
 
-from _load import (
-    GENERATE_S,
-    GROUPS,
-    REWARD_S,
-    SAMPLES,
-    VERIFY_S,
-    WORKERS,
-    fake_config,
-    long_tail,
-    mean_generation_s,
-    verify_time,
-)
 from _shared import argument_parser
 
 from overlap.clock import now, run_virtual
 from overlap.config.fields import Config
+from overlap.config.load import load_config
 from overlap.fakes import FakeGenerator, FakeLearner, FakeVerifier, fake_prompts
 from overlap.pipeline.learning import Components, StepResult
 from overlap.pipeline.loop import overlapped, serial
 from overlap.pipeline.prompts import PromptStream
 
+GENERATE_S, REWARD_S = 180.0, 140.0
+GROUPS, SAMPLES, WORKERS = 16, 8, 8
+VERIFY_S = REWARD_S * WORKERS / (GROUPS * SAMPLES)
+"""Mean seconds of a verification, so that a step keeps ``WORKERS`` busy for ``REWARD_S``."""
 LEARN_S, LOAD_S, RECOMPUTE_S = 120.0, 2.0, 0.02
 Landing = Literal["keep", "recompute", "drain"]
 
@@ -75,6 +70,28 @@ class Found:
     best_s: float
     age_mean: float
     age_max: float
+
+
+def long_tail(rng: random.Random) -> float:
+    """Return seconds of generation: log-normal lengths, cut at the longest response."""
+    return min(GENERATE_S, GENERATE_S * 0.22 * math.exp(0.75 * rng.gauss(0.0, 1.0)))
+
+
+def mean_generation_s(draws: int = 100_000) -> float:
+    """Return the mean of ``long_tail``."""
+    rng = random.Random(0)
+    return math.fsum(long_tail(rng) for _ in range(draws)) / draws
+
+
+def verify_time(rng: random.Random) -> float:
+    """Return seconds of verification, ``VERIFY_S`` in the mean."""
+    return VERIFY_S * (0.5 + rng.random())
+
+
+def fake_config(steps: int, *more: str, groups: int = GROUPS, samples: int = SAMPLES) -> Config:
+    """Return the configuration of a run on the fakes and a virtual clock; ``more`` are further settings."""
+    shape = [f"rollout.groups_per_step={groups}", f"rollout.samples_per_group={samples}", f"run.steps={steps}"]
+    return load_config(None, [*shape, "run.stall_s=100000", *more])
 
 
 def arms(workers: int) -> tuple[Arm, ...]:

@@ -205,7 +205,6 @@ def test_a_killed_learner_without_a_checkpoint_ends_the_run_with_its_name(run) -
     ],
 )
 def test_an_end_while_the_engine_starts_is_one_line_and_leaves_nothing(run, moment, number, code, message) -> None:
-    """``scripts/chaos.sh ends`` measures it at more moments."""
     r = run()
     r.until(lambda: r.children(lambda text: moment in text))
     ranks = r.children(lambda text: "overlap.learner.rank" in text)

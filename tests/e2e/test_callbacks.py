@@ -68,8 +68,10 @@ def judged_again(folder: Path) -> None:
         def reward(self, prompt, answer, judgement):
             return 1.0 - super().reward(prompt, answer, judgement)
 
-    same = overlap.judge_again(folder / "run", task=ToyTask())
-    assert (len(same.samples), same.changed) == (3 * 24, [])
-    other = overlap.judge_again(folder / "run", task=Opposite(), out=folder / "again")
-    assert len(other.changed) == len(other.samples)
-    assert other.note == "3 steps for overlap train --from-rollouts"
+    run = folder / "run"
+    cfg = load_config(run / "config.yaml")
+    same = overlap.rollout(cfg, ToyTask(), answers=run).again
+    assert (len(same.answers), same.changed) == (3 * 24, [])
+    other = overlap.rollout(cfg, Opposite(), answers=run, rollouts=folder / "again.jsonl").again
+    assert len(other.changed) == len(other.answers)
+    assert len(read_json_lines(folder / "again.jsonl")) == 1 + 3 * 24

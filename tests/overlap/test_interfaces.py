@@ -12,7 +12,7 @@ from overlap import core, fakes
 from overlap.generate.client import EngineClient
 from overlap.generate.engines import Engines
 from overlap.learner.learner import ProcessLearner
-from overlap.replay import kept_rollouts as saved
+from overlap.run import kept_rollouts as saved
 from overlap.verify.verifier import SandboxVerifier
 
 

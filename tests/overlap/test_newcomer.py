@@ -248,8 +248,8 @@ MISTAKES: list[tuple[list[str], str]] = [
     (["ctl", "nowhere"], "the following arguments are required: COMMAND"),
     (["ctl", "nowhere", "paus"], "'paus' is none; did you mean pause?"),
     (["ctl", "nowhere", "pause"], "nowhere"),
-    (["replay", "nowhere"], "name the directory of a run that has taken a step"),
-    (["replay", "nowhere", "--trcae", "x"], "there is no --trcae; did you mean --trace?"),
+    (["judge-again", "runs/a"], "'judge-again' is none; `overlap rollout --answers RUN` judges kept samples again"),
+    (["rollout", "--anwsers", "x"], "there is no --anwsers; did you mean --answers?"),
     (["fields", "learning_rate"], "here it is learn.lr"),
     (["train", "--all"], "it lists every field in a dry run: use it with --dry-run"),
     (["train", "--dry-run", "--all", "--devices", "8x80"], "and without --all"),
@@ -280,9 +280,8 @@ def test_a_mistake_is_one_line_with_the_way_out(words: list[str], told: str, ref
 
 @pytest.mark.parametrize(
     ("command", "rest"),
-    [("show", []), ("view", []), ("report", []), ("export", []), ("export-samples", ["--out", "x"]), ("replay", []),
-     ("ctl", ["status"])],
-)  # fmt: skip
+    [("show", []), ("view", []), ("report", []), ("export", []), ("ctl", ["status"])],
+)
 def test_a_run_that_is_misspelt_or_named_without_its_folder_is_told_with_the_one_that_is_meant(
     command: str, rest: list[str], refused, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

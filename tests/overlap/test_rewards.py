@@ -285,7 +285,7 @@ def test_the_rows_may_be_those_that_a_split_file_names(tmp_path: Path) -> None:
     assert [prompt.id for prompt in prompts(task, "heldout")] == ["a"]
 
 
-@pytest.mark.parametrize("command", [["filter", "--out", "x.jsonl"], ["judge-again", "runs/x"], ["train"], ["rollout"]])
+@pytest.mark.parametrize("command", [["filter", "--out", "x.jsonl"], ["rollout", "--answers", "runs/x"], ["train"]])
 def test_every_command_that_gives_rewards_takes_a_reward_function(command: list[str]) -> None:
     args = cli._parse([*command, "--reward", "a:b", "--style", "trl", "data.train=x"])
     wanted = [*reward_overrides("a:b", "trl"), "data.train=x"]

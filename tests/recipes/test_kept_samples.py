@@ -12,9 +12,9 @@ from rows import OWN, Bytes, jsonl
 
 from overlap.analysis.sample_exports import EXPORTS
 from overlap.analysis.sample_file import SampleFile
+from overlap.commands.kept_answers import KeptAnswers
 from overlap.core import Prompt, Request, Scored, Trajectory, Used
 from overlap.record.sample_rows import SampleNotes, SampleRows
-from overlap.replay.judge_again import shown_samples
 from recipes.code_rl.repair import RepairTask
 from recipes.code_rl.task import CodeTask, ReasoningCodeTask
 
@@ -51,8 +51,8 @@ class Kept:
         return self._answered(self.text + TURN + self.text, prompt_ids=prompt_ids, used=used)
 
     def judged_again(self) -> Trajectory:
-        (sample,) = shown_samples(SampleFile(self.path))
-        return sample.trajectory(self.prompt)
+        (sample,) = KeptAnswers(self.path).answers
+        return sample.restored(self.prompt).trajectory
 
 
 @pytest.fixture(
@@ -63,11 +63,7 @@ def kept(request: pytest.FixtureRequest, tmp_path: Path) -> Kept:
     return Kept(*request.param, tmp_path)
 
 
-@pytest.mark.parametrize("schema", [2, 3])
-def test_the_program_that_was_judged_is_judged_again(kept: Kept, schema: int) -> None:
-    if schema == 2:  # whose answers began with the prefill
-        row = json.loads(kept.line)
-        kept.path.write_text(json.dumps({**row, "schema": 2, "answer": row.pop("prefill") + row["answer"]}) + "\n")
+def test_the_program_that_was_judged_is_judged_again(kept: Kept) -> None:
     again, prompt = kept.judged_again(), kept.prompt
     job = kept.task.program(prompt, prompt.prefill + again.text)
     assert job is not None

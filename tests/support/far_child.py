@@ -1,12 +1,10 @@
 """A process that answers calls, for tests of one on another machine: ``python -m far_child FD``."""
 
 import asyncio
-import hashlib
 import os
 import signal
 import subprocess
 import sys
-from pathlib import Path
 
 from overlap.errors import EngineError
 from overlap.process.calls import CallServer, RemoteCall, RemoteReply, serve_until_hung_up
@@ -31,10 +29,6 @@ class FarChild(CallServer):
 
     async def echo(self, data: bytes) -> bytes:
         return data
-
-    async def digest(self, path: str) -> bytes:
-        """Of a file that came to its machine (``scripts/bench/cluster_weights.py``)."""
-        return hashlib.sha256(await asyncio.to_thread(Path(path).read_bytes)).digest()
 
     async def state(self) -> dict[str, object]:
         known = {"pid": os.getpid(), "parent": int(os.environ[PARENT]), "environment": dict(os.environ)}

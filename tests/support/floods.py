@@ -1,4 +1,4 @@
-"""Texts and values that are hard to read, by whoever reads them, for the tests and for scripts/bench/growth.py."""
+"""Texts and values that are hard to read, by whoever reads them."""
 
 from __future__ import annotations
 

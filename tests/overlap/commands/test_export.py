@@ -193,11 +193,15 @@ def pushed(trained: Path, out: Path, environment: dict[str, str], *words: str) -
     return subprocess.run(command, env=here, cwd=ROOT, capture_output=True, text=True, timeout=110)
 
 
+PNG = b"\x89PNG of the run"
+
+
 @pytest.fixture
 def told_run(trained: Path, tmp_path: Path) -> Path:
     """The trained run with the files of one that has ended."""
     made = made_run(tmp_path / "told" / "run", steps=4, groups=2, samples=2, eval_every=2)
     shutil.copytree(trained / "run" / "checkpoints", made / "checkpoints")
+    (made / "picture.png").write_bytes(PNG)
     return made.parent
 
 
@@ -220,7 +224,7 @@ def test_a_policy_goes_to_the_hub_with_its_card(told_run: Path, tmp_path: Path) 
     assert "| 4 (this policy) | pass@1 |" in card
     assert "![Rewards, lengths and times of the run](curve.png)" in card
     assert 'AutoTokenizer.from_pretrained("owner/adder")' in card
-    assert files["curve.png"].startswith(b"\x89PNG")
+    assert files["curve.png"] == PNG
     assert str(tmp_path) not in card
 
 
@@ -229,7 +233,7 @@ def test_a_policy_goes_to_the_hub_with_its_card(told_run: Path, tmp_path: Path) 
     [
         ("adder", {}, {}, "use the id of a model repository, as in owner/name"),
         ("owner/adder", {"HF_TOKEN": ""}, {}, "there is no token for the hub: `hf auth login`, or set HF_TOKEN"),
-        ("owner/adder", {"HF_TOKEN": "hf_other"}, {}, "the hub does not take the token"),
+        ("owner/adder", {"HF_TOKEN": "hf_other"}, {}, "the hub does not let this token write there"),
         ("owner/adder", {"HF_HUB_OFFLINE": "1"}, {}, "HF_HUB_OFFLINE is set"),
         ("owner/adder", {"HF_ENDPOINT": "http://127.0.0.1:9"}, {}, "the hub at http://127.0.0.1:9 cannot be reached"),
         ("owner/adder", {}, {"create": 403}, "the hub does not let this token write there"),

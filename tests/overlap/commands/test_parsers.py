@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 from typing import get_args
 
-from overlap.analysis.sample_exports import EXPORTS
 from overlap.commands.parsers import add_commands
 from overlap.core import Split
 from overlap.view.show import NEWEST
@@ -20,7 +19,6 @@ def test_choices_and_defaults_that_a_parser_writes_out_are_those_of_the_code() -
         for action in parser._actions
         for flag in action.option_strings
     }
-    assert flags["export-samples", "--as"].choices == tuple(EXPORTS)
     assert flags["show", "--tokens"].choices == TOKEN_FIGURES
     assert flags["show", "--limit"].default == NEWEST
     assert flags["rollout", "--split"].choices == get_args(Split)

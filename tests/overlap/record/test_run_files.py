@@ -36,7 +36,7 @@ def test_every_path_of_a_run_directory_is_made_from_the_table(tmp_path: Path) ->
 def test_no_other_module_spells_the_name_of_a_file_of_a_run() -> None:
     """Of two spellings, one would be forgotten."""
     names = {file.filename for file in RunFile if "." in file.filename or "-" in file.filename}
-    folders = ("overlap/record", "overlap/replay", "overlap/run", "overlap/commands")
+    folders = ("overlap/record", "overlap/run", "overlap/commands")
     paths = {path for folder in folders for path in (ROOT / folder).glob("*.py")}
     joins = [
         (path, node)

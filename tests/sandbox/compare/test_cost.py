@@ -1,6 +1,6 @@
 """What a program gives the judge to read costs the judge no more than in proportion.
 
-The lines are those of scripts/bench/growth.py, each at a quarter of a MiB: linear, that is well below a second; in the
+Each is run at a quarter of a MiB: linear, that is well below a second; in the
 square, minutes. So a limit of CPU time in between ends what is not linear, on a slow machine too.
 """
 

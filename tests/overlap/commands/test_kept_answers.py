@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -16,6 +15,8 @@ from sessions import Generator, Stage, Tokenizer, Verifier
 
 import overlap
 from overlap import Task, cli
+from overlap.commands.answering import ScoredAnswers
+from overlap.commands.kept_answers import Comparison, Outcome
 from overlap.config.fields import Config
 from overlap.core import Prompt, Scored, Trajectory
 from overlap.errors import ConfigError
@@ -94,25 +95,34 @@ def before(rows: list[dict[str, Any]]) -> Any:
     return lambda t: known[t.request.place]["failure"] or known[t.request.place]["reward"]
 
 
+def again(lab: Lab, **asked: Any) -> ScoredAnswers:
+    """Judge the answers of the run by its configuration."""
+    return overlap.rollout(lab.stage.cfg, answers=lab.run, **asked)
+
+
+def compared(done: ScoredAnswers) -> Comparison:
+    assert done.again is not None
+    return done.again
+
+
 @pytest.mark.promise("judge-again")
 def test_the_same_judge_changes_nothing(lab: Lab) -> None:
     rows = lab.keep()
     lab.judge(before(rows))
-    found = overlap.judge_again(lab.run, out=lab.folder / "again")
-    assert len(found.samples) == len(rows) > 0
-    assert [s.before.reward for s in found.samples] == [s.after.reward for s in found.samples]
-    again = read_json_lines(lab.folder / "again" / "rollouts.jsonl")
-    assert again[0] == read_json_lines(lab.run / "rollouts.jsonl")[0]
-    same = ("step", "group", "sample", "prompt", "token_ids", "logprobs", "text", "finish", "spans", "reward")
-    assert [[row[name] for name in same] for row in again[1:]] == [[row[name] for name in same] for row in rows]
+    done = again(lab, rollouts=lab.folder / "again.jsonl")
+    assert compared(done).changed == []
+    assert len(compared(done).answers) == len(rows) > 0
+    written = read_json_lines(lab.folder / "again.jsonl")
+    assert written[0] == read_json_lines(lab.run / "rollouts.jsonl")[0]
+    same = ("group", "sample", "prompt", "token_ids", "logprobs", "text", "finish", "spans", "reward", "failure")
+    assert [[row[name] for name in same] for row in written[1:]] == [[row[name] for name in same] for row in rows]
 
 
 @pytest.mark.promise("judge-again")
-def test_what_changed_is_told_by_figure_verdict_problem_and_sample(lab: Lab, capsys: Any) -> None:
+def test_what_changed_is_shown_by_figure_verdict_and_sample(lab: Lab, capsys: Any) -> None:
     rows = lab.keep()
     kept = before(rows)
-    first = rows[0]["prompt"]
-    other = next(row["prompt"] for row in rows if row["reward"] and row["prompt"] != first)
+    other = next(row["prompt"] for row in rows if row["reward"] and row["prompt"] != rows[0]["prompt"])
 
     def ruling(trajectory: Trajectory) -> Any:
         if trajectory.request.place == (0, 0):
@@ -120,55 +130,57 @@ def test_what_changed_is_told_by_figure_verdict_problem_and_sample(lab: Lab, cap
         return 0.0 if trajectory.request.prompt.id == other else kept(trajectory)
 
     lab.judge(ruling)
-    assert cli.main(["judge-again", str(lab.run), "--limit", "2"]) == 0
-    told = capsys.readouterr().out
+    assert cli.main(["rollout", "--answers", str(lab.run)]) == 0
+    shown = capsys.readouterr().out
     lost = [row for row in rows if row["prompt"] == other and row["reward"]]
-    assert f"{len(rows)} samples of {lab.run}/rollouts.jsonl judged again" in told
-    assert "before, then after" in told
-    assert re.search(rf"^  {other} +[01]\.\d+ -> 0\.000   {len(lost)} of \d+$", told, re.MULTILINE)
-    assert "(the first 2)" in told or len(lost) < 2
-    assert cli.main(["judge-again", str(lab.run), "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
-    moved = {s["id"] for s in found["changed"] if s["problem"] == other}
-    assert {f"g{r['group']}s{r['sample']}" for r in lost} == moved
-    masked = next(s for s in found["changed"] if s["id"] == "g0s0")
-    assert (masked["after"]["reward"], masked["after"]["failure"]) == (None, "the worker was killed")
-    assert found["figures"]["mean reward"]["after"] < found["figures"]["mean reward"]["before"]
-    assert sum(pair["samples"] for pair in found["verdicts"]) == len(rows)
+    assert f"{len(rows)} samples of {lab.run}/rollouts.jsonl judged again, {len(lost) + 1} changed" in shown
+    assert "before, then after" in shown
+    assert re.search(r"^ +step 1 g0s0 .* -> not judged   the worker was killed$", shown, re.MULTILINE)
+    for row in lost:
+        assert re.search(
+            rf"g{row['group']}s{row['sample']} +{other} +no verdict 1 -> no verdict 0$", shown, re.MULTILINE
+        )
+    figures = {name: (was, now) for name, was, now in compared(again(lab)).figures()}
+    assert figures["mean reward"][1] < figures["mean reward"][0]
+    assert figures["not judged"][1] == figures["not judged"][0] + 1
+
+
+@pytest.mark.parametrize(
+    ("outcome", "name"),
+    [
+        (Outcome(0.3, "WA"), "WA"),
+        (Outcome(None, ""), "not judged"),
+        (Outcome(0.0, ""), "reward 0"),
+        (Outcome(0.3, ""), "reward 0..1"),
+        (Outcome(-0.25, ""), "reward < 0"),
+        (Outcome(1.25, ""), "reward > 1"),
+    ],
+)
+def test_an_outcome_is_named_by_its_verdict_or_by_its_reward(outcome: Outcome, name: str) -> None:
+    assert outcome.name == name
 
 
 def test_a_learner_learns_from_the_new_rewards(lab: Lab) -> None:
     lab.keep()
     lab.judge(lambda t: float(t.request.sample == 0))
-    found = overlap.judge_again(lab.run, out=lab.folder / "again")
-    assert found.note == "4 steps for overlap train --from-rollouts"
-    assert cli.main(["train", "--from-rollouts", str(lab.folder / "again"), f"run.dir={lab.folder / 'b'}"]) == 0
+    new = lab.folder / "again.jsonl"
+    assert cli.main(["rollout", "--answers", str(lab.run), "--rollouts", str(new)]) == 0
+    words = ["--config", str(lab.run / "config.yaml"), "--from-rollouts", str(new), f"run.dir={lab.folder / 'b'}"]
+    assert cli.main(["train", *words]) == 0
     batches = lab.stage.learner.batches[-4:]
     rewards = [[s.reward for s in group.samples] for batch in batches for group in batch.groups]
     assert rewards == [[1.0, 0.0, 0.0, 0.0]] * len(rewards) != []
 
 
-def test_fields_and_the_task_are_set_as_elsewhere(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
-    lab.keep()
-    lab.judge(lambda t: 1.0)
-    asked: list[Config] = []
-    real = lab._prepare
-
-    def noting(cfg: Config, *args: Any) -> RunInputs:
-        asked.append(cfg)
-        return real(cfg, *args)
-
-    monkeypatch.setattr("overlap.commands.standalone.prepare", noting)
-    assert cli.main(["judge-again", str(lab.run), "--task", "mine:Other", "verify.cpu_s=9"]) == 0
-    assert (asked[0].data.task, asked[0].verify.cpu_s) == ("mine:Other", 9.0)
-    assert "no_such.field" in refusal(cli.main, ["judge-again", str(lab.run), "no_such.field=1"])
-
-
-def test_no_run_takes_the_folder_of_judged_samples_for_a_failed_start_and_clears_it(lab: Lab) -> None:
+def test_fields_the_task_and_the_reward_are_set_as_elsewhere(lab: Lab) -> None:
+    lab.stage.cfg = lab.stage.cfg.replace({"data.options": {"tests_per_problem": 3}})
     lab.judge(before(lab.keep()))
-    overlap.judge_again(lab.run, out=lab.folder / "again")
-    with pytest.raises(ConfigError, match="holds files that are no run's"):
-        overlap.train(lab.stage.cfg.replace({"run.dir": str(lab.folder / "again")}))
+    words = ["rollout", "--answers", str(lab.run)]
+    assert cli.main([*words, "data.task=mine:Other", "verify.cpu_s=9"]) == 0
+    assert (lab.asked[-1].data.task, lab.asked[-1].verify.cpu_s) == ("mine:Other", 9.0)
+    assert cli.main([*words, "--reward", "my_rewards:accuracy", "--style", "trl", "data.options.label=answer"]) == 0
+    assert lab.asked[-1].data.task == "overlap.rewards:RewardTask"
+    assert lab.asked[-1].data.options == {"reward": "my_rewards:accuracy", "style": "trl", "label": "answer"}
 
 
 def test_answers_to_other_prompts_are_left_out_and_counted(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -177,40 +189,45 @@ def test_answers_to_other_prompts_are_left_out_and_counted(lab: Lab, monkeypatch
     old = lab.prompts
     lab.prompts = [replace(old[0], token_ids=(9, 9)), *old[1:7]]  # p0 asks something else, p7 is gone
     splits = {"train": SimpleNamespace(prompts=old), "heldout": SimpleNamespace(prompts=[])}
-    monkeypatch.setattr("overlap.commands.judging_again.task_prompts", lambda *a: splits)
+    monkeypatch.setattr("overlap.commands.kept_answers.task_prompts", lambda *a: splits)
     monkeypatch.setattr("overlap.task.load_task", lambda *a: None)
-    found = overlap.judge_again(lab.run, out=lab.folder / "again")
     count = {name: sum(row["prompt"] == name for row in rows) for name in ("p0", "p7")}
-    assert found.left_out == {
+    assert compared(again(lab)).left_out == {
         "the prompt of this name asks something else now": count["p0"],
         "the data has no such problem": count["p7"],
     }
-    assert found.note.startswith(("train --from-rollouts will not take it", "it has the samples of no whole step"))
 
 
-def test_data_that_has_none_of_the_problems_is_refused_and_leaves_no_folder(lab: Lab) -> None:
+def test_data_that_has_none_of_the_problems_is_refused_and_leaves_no_file(lab: Lab) -> None:
     rows = lab.keep()
-    lab.judge(lambda t: 1.0)
+    lab.judge(lambda t: pytest.fail("something was judged"))
     lab.prompts = [replace(prompt, id=f"other-{prompt.id}") for prompt in lab.prompts]
-    said = rf"can be judged again by it \({len(rows)} samples: the data has no such problem\); name the data"
+    said = rf"can be judged by it \({len(rows)} samples: the data has no such problem\); name the data"
     with pytest.raises(ConfigError, match=said):
-        overlap.judge_again(lab.run, out=lab.folder / "again")
+        again(lab, rollouts=lab.folder / "again.jsonl")
     assert not list(lab.folder.glob("*again*"))
 
 
-def test_samples_that_are_kept_for_people_can_be_judged_and_not_learned_from(lab: Lab) -> None:
+def test_samples_that_are_kept_for_people_can_be_judged_and_not_learned_from(lab: Lab, capsys: Any) -> None:
     rows = lab.keep()
     (lab.run / "rollouts.jsonl").unlink()
     judge = lab.judge(lambda t: 1.0)
-    found = overlap.judge_again(lab.run)
-    assert len(found.samples) == len(rows)
-    assert {t.text for t in judge.seen} == {row["text"] for row in rows}
-    assert found.source.name == "trajectories.jsonl"
-    with pytest.raises(ConfigError, match=r"has no rollouts.jsonl to learn from \(run.keep_rollouts\)"):
-        overlap.judge_again(lab.run, out=lab.folder / "again")
+    shown = lab.folder / "shown.jsonl"
+    done = again(lab, out=shown, limit=2)
+    first = list(dict.fromkeys(row["prompt_id"] for row in read_json_lines(lab.run / "trajectories.jsonl")))[:2]
+    assert {t.text for t in judge.seen} == {row["text"] for row in rows if row["prompt"] in first}
+    assert compared(done).source.name == "trajectories.jsonl"
+    with pytest.raises(ConfigError, match=r"no tokens to learn from \(run.keep_rollouts keeps them\)"):
+        again(lab, rollouts=lab.folder / "again.jsonl")
+    places = ("split", "step", "group", "sample", "prompt_id")
+    was = {tuple(row[name] for name in places) for row in read_json_lines(lab.run / "trajectories.jsonl")}
+    assert {tuple(row[name] for name in places) for row in read_json_lines(shown)} <= was
+    assert compared(overlap.rollout(lab.stage.cfg, answers=shown)).changed == []  # what it has written is read as well
+    assert cli.main(["show", str(shown), "--group", "0"]) == 0
+    assert "reward 1" in capsys.readouterr().out
 
 
-def test_an_episode_without_an_answer_is_told_and_stays_as_it_was(lab: Lab) -> None:
+def test_an_episode_without_an_answer_is_counted_and_stays_as_it_was(lab: Lab) -> None:
     class Fails(Generator):
         async def generate(self, request: Any) -> Trajectory:
             made = await super().generate(request)
@@ -218,21 +235,22 @@ def test_an_episode_without_an_answer_is_told_and_stays_as_it_was(lab: Lab) -> N
 
     rows = lab.keep(Fails(seed=3))
     judge = lab.judge(lambda t: 1.0)
-    found = overlap.judge_again(lab.run, out=lab.folder / "again")
-    assert found.left_out.total() == 1
+    found = compared(again(lab, rollouts=lab.folder / "again.jsonl"))
+    assert sum(found.left_out.values()) == 1
     assert len(judge.seen) == len(rows) - 1
-    loaded = Rollouts.load(lab.folder / "again" / "rollouts.jsonl")
-    before = next(row["reward"] for row in rows if (row["group"], row["sample"]) == (1, 2))
-    assert (loaded.known[1, 2].reward, loaded.known[1, 1].reward) == (before, 1.0)
+    loaded = Rollouts.load(lab.folder / "again.jsonl")
+    was = next(row["reward"] for row in rows if (row["group"], row["sample"]) == (1, 2))
+    assert (loaded.known[1, 2].reward, loaded.known[1, 1].reward) == (was, 1.0)
 
 
 @pytest.mark.parametrize(
     ("words", "says"),
     [
         (["runs/none"], "config.yaml is missing"),
-        (["{run}", "--out", "{run}"], "exists already"),
-        (["{run}", "--task", "a:B", "--reward", "c:d"], "--task='a:B': --reward is a task too"),
+        (["{run}", "--out", "{run}"], "--out"),
+        (["{run}", "--rollouts", "{run}/rollouts.jsonl"], "has the answers that are judged: name another file"),
         (["{run}", "--limit", "0"], "use a whole number"),
+        (["{run}", "no_such.field=1"], "no_such.field"),
         (["{bare}"], "has kept no samples"),
     ],
 )
@@ -243,17 +261,7 @@ def test_bad_input_is_refused_before_anything_is_started(lab: Lab, tmp_path: Pat
     bare.mkdir()
     (bare / "config.yaml").write_text("run: {steps: 3}\n")
     filled = [word.format(run=lab.run, bare=bare) for word in words]
-    assert says in refusal(cli.main, ["judge-again", *filled])
-    assert not list(tmp_path.glob(".*"))
-
-
-def test_samples_are_judged_by_a_reward_function_without_the_options_of_the_runs_own_task(lab: Lab) -> None:
-    lab.stage.cfg = lab.stage.cfg.replace({"data.options": {"tests_per_problem": 3}})
-    lab.judge(before(lab.keep()))
-    words = ["--reward", "my_rewards:accuracy", "--style", "trl", "data.options.label=answer"]
-    assert cli.main(["judge-again", str(lab.run), *words]) == 0
-    assert lab.asked[-1].data.task == "overlap.rewards:RewardTask"
-    assert lab.asked[-1].data.options == {"reward": "my_rewards:accuracy", "style": "trl", "label": "answer"}
+    assert says in refusal(cli.main, ["rollout", "--answers", *filled])
 
 
 class Adds(Task):
@@ -280,10 +288,11 @@ def test_programs_are_judged_by_the_real_sandbox(tmp_path: Path, monkeypatch: py
 
     (tmp_path / "config.json").write_text("{}")
     monkeypatch.setattr("overlap.commands.standalone.prepare", prepare)
-    found = overlap.judge_again(tmp_path / "made", ["verify.cpu_s=1"], Adds())
-    assert len(found.samples) == 8
-    outcomes = {(s.before.verdict, s.after.verdict) for s in found.samples}
+    cfg = Config().replace({"verify.cpu_s": 1})
+    found = compared(overlap.rollout(cfg, Adds(), answers=tmp_path / "made")).answers
+    assert len(found) == 8
+    outcomes = {(s.before.verdict, s.after.verdict) for s in found}
     assert {after for before, after in outcomes if before == "CE"} <= {"CE"}
     assert {after for before, after in outcomes if before == "RE"} <= {"RE"}
-    assert {s.why for s in found.samples if s.after.verdict == "CE"} == {"SyntaxError: expected ':' (main.py, line 1)"}
-    assert all(s.after.verdict for s in found.samples)
+    assert {s.after.why for s in found if s.after.verdict == "CE"} == {"SyntaxError: expected ':' (main.py, line 1)"}
+    assert all(s.after.verdict for s in found)

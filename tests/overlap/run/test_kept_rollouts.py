@@ -26,7 +26,7 @@ from overlap.prepare.run_inputs import RunInputs
 from overlap.record.digest import data_digest
 from overlap.record.json_lines import read_json_lines
 from overlap.record.rollouts import Rollouts
-from overlap.replay.kept_rollouts import SavedGenerator, SavedVerifier, check_rollouts
+from overlap.run.kept_rollouts import SavedGenerator, SavedVerifier, check_rollouts
 
 BOOTSTRAP = ("learn.advantage=gae", "learn.truncated=bootstrap", "rollout.samples_per_group=1")
 KEPT = ("run.keep_rollouts=true", "run.steps=6", "rollout.max_sequences=16")
