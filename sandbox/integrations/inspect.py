@@ -24,10 +24,10 @@ from inspect_ai.util import (
     sandboxenv,
 )
 
-from sandbox.core import MIB, Limits
+from sandbox.core.nouns import MIB, Limits
 from sandbox.errors import SandboxError
 from sandbox.integrations.code_reward import CodeReward, Row, Unjudged
-from sandbox.session import Sessions
+from sandbox.session.sessions import Sessions
 
 _LIMITS = Limits(
     cpu_s=3600, wall_s=3600, memory_bytes=2048 * MIB, output_bytes=10 * MIB, processes=256, open_files=1024

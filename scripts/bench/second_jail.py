@@ -15,10 +15,12 @@ from _shared import argument_parser
 
 from recipes.code_rl.cases import Judging
 from recipes.code_rl.data import load_problems
-from sandbox.build import Builder
-from sandbox.core import Problem, Program
-from sandbox.jail import Jail, find_packages
-from sandbox.judging import Judge, apart
+from sandbox.build.builder import Builder
+from sandbox.core.nouns import Program
+from sandbox.core.problem import Problem
+from sandbox.jail.jail import Jail, find_packages
+from sandbox.judging import apart
+from sandbox.judging.judge import Judge
 
 
 def main() -> None:
