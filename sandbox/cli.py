@@ -21,10 +21,10 @@ from sandbox.core.problem import Problem
 from sandbox.differences import first_failure_lines
 from sandbox.errors import SandboxError
 from sandbox.languages.table import LANGUAGES, by_suffix, find_language
+from sandbox.packages import cli as cli_verify
 from sandbox.pool.quotas import cores
 from sandbox.rewards import cli as cli_reward
 from sandbox.serve import cli as cli_serve
-from sandbox.verify import cli as cli_verify
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -1,13 +1,15 @@
-"""Inspect: our jails as a sandbox of samples, and a scorer that judges by tests.
+"""Inspect: a session's workspace as the sandbox of a sample, and a scorer that judges by tests.
 
     Task(dataset=..., solver=[use_tools(bash(), python()), generate()], sandbox="overlap", scorer=judged_by_tests())
 
 `pip install overlap-rl` beside Inspect registers the name "overlap" (an entry point). Commands run one after the other,
-each in a jail, without network; the files of a sample stay, its processes do not (`sandbox.integrations.box`).
+in a jail without network; the files of a sample stay, its processes do not.
 """
 
 from __future__ import annotations
 
+import errno
+import shlex
 from typing import Any, Literal, overload
 
 from inspect_ai.scorer import Score, Scorer, Target, accuracy, scorer, stderr
@@ -22,18 +24,24 @@ from inspect_ai.util import (
     sandboxenv,
 )
 
+from sandbox.core.nouns import MIB, Limits
 from sandbox.errors import SandboxError
-from sandbox.integrations.box import Box
 from sandbox.integrations.code_reward import CodeReward, Row, Unjudged
+from sandbox.session.sessions import Sessions
+
+_LIMITS = Limits(
+    cpu_s=3600, wall_s=3600, memory_bytes=2048 * MIB, output_bytes=10 * MIB, processes=256, open_files=1024
+)  # fmt: skip
 
 
 @sandboxenv(name="overlap")
 class JailedSandboxEnvironment(SandboxEnvironment):
-    """A box of files per sample, whose commands run in jails of this process's pool, or on SANDBOX_URL."""
+    """A working directory per sample, which its commands share."""
 
     def __init__(self) -> None:
         super().__init__()
-        self._box = Box()
+        self._sessions = Sessions(1, limits=_LIMITS, shown_bytes=_LIMITS.output_bytes)
+        self._workspace = self._sessions.open().workspace()
 
     @classmethod
     async def sample_init(
@@ -49,7 +57,8 @@ class JailedSandboxEnvironment(SandboxEnvironment):
         environments: dict[str, SandboxEnvironment],
         interrupted: bool,
     ) -> None:
-        """Nothing: a box is bytes in memory, and its jails end with their commands."""
+        for environment in environments.values():
+            await environment.as_type(cls)._sessions.close()
 
     async def exec(
         self,
@@ -64,18 +73,25 @@ class JailedSandboxEnvironment(SandboxEnvironment):
     ) -> ExecResult[str]:
         if user is not None:
             raise SandboxUserUnsupportedError(f"user={user!r}: commands run as one user without rights; leave it out")
-        stdin = input.encode() if isinstance(input, str) else input or b""
+        command = f"cd {shlex.quote(cwd or '.')} && exec {shlex.join(cmd)}"
         try:
-            done = await self._box.exec(cmd, stdin=stdin, cwd=cwd or "", env=env, timeout_s=timeout)
+            done = await self._workspace.exec(command, stdin=input or b"", timeout_s=timeout, environment=env)
         except SandboxError as error:
             raise SandboxUnavailableError(str(error)) from error
-        out, err = (stream.decode(errors="replace") for stream in (done.stdout, done.stderr))
-        if done.cut:
-            raise OutputLimitExceededError("10 MiB", out + err)
-        return ExecResult(done.code == 0, done.code, out, err)
+        if done.ended == "timed out":
+            raise TimeoutError(f"{cmd[0]}: did not end within {timeout or _LIMITS.wall_limit_s:g} s")
+        if done.cause.startswith("output"):
+            raise OutputLimitExceededError("10 MiB", done.stdout + done.stderr)
+        code = 137 if done.exit_code is None else done.exit_code
+        return ExecResult(code == 0, code, done.stdout, done.stderr + done.cause)
 
     async def write_file(self, file: str, contents: str | bytes) -> None:
-        await self._box.write(file, contents.encode() if isinstance(contents, str) else contents)
+        try:
+            await self._workspace.write(file, contents)
+        except OSError as error:
+            if error.errno == errno.EROFS:
+                raise PermissionError(f"{file}: only files in the sample's directory can be written") from error
+            raise
 
     @overload
     async def read_file(self, file: str, text: Literal[True] = True) -> str: ...
@@ -84,7 +100,7 @@ class JailedSandboxEnvironment(SandboxEnvironment):
     async def read_file(self, file: str, text: Literal[False]) -> bytes: ...
 
     async def read_file(self, file: str, text: bool = True) -> str | bytes:
-        content = await self._box.read(file)
+        content = await self._workspace.read(file)
         return content.decode() if text else content
 
 

@@ -92,8 +92,6 @@ class Language:
     """Of files that hold its programs."""
     aliases: tuple[str, ...] = ()
     """Other names that `find` takes."""
-    package_code: str = ""
-    """The language's name in the problem package format; by default `name`."""
     artifact: str = ""
     tools: tuple[str, ...] = ()
     """Programs that must be found (see `sandbox.languages.toolchain`)."""
@@ -142,8 +140,6 @@ class Language:
     def __post_init__(self) -> None:
         if set(self.samples.asked) != set(self.harness):
             raise ValueError(f"language {self.name!r}: give a sample for each of its kinds {sorted(self.harness)}")
-        if not self.package_code:
-            object.__setattr__(self, "package_code", self.name)
 
     @property
     def warm(self) -> bool:

@@ -66,7 +66,6 @@ _TABLE: Final = (
         ),
         suffixes=(".py", ".py3"),
         aliases=("py", "python3"),
-        package_code="python3",
         crash_has_own_exit_code=True,
         harness={
             "function": LanguageHarness(complete="the function has returned"),
@@ -392,11 +391,6 @@ def find_language(name: str) -> Language:
         if wanted == language.name or wanted in language.aliases:
             return language
     raise InvalidProgram(f"language={name!r} is unknown; use one of {', '.join(LANGUAGES)}")
-
-
-def by_package_code(code: str) -> Language | None:
-    """The language that the problem package format calls `code` ("python3"); None where the table has none."""
-    return next((language for language in LANGUAGES.values() if language.package_code == code), None)
 
 
 def by_suffix(suffix: str) -> Language | None:

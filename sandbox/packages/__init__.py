@@ -1,8 +1,10 @@
-"""Reads contest packages (Kattis/ICPC problem package format).
+"""Read contest packages (Kattis/ICPC problem package format), and judge their submissions.
 
-Consumes  a directory with problem.yaml, data/, submissions/; versions legacy, legacy-icpc, 2023-07-draft, 2025-09
-Produces  a Package: its Problem, its test data and settings, and what its authors expect of each submission
+Consumes  a directory with problem.yaml, data/, submissions/
+Produces  expected and found verdicts of each submission
+Waits for the jail, submission by submission
+Woken by  the end of a run
 
-What judging depends on and cannot be followed is refused by name; what else is not followed is noted by name. PyYAML is
-imported when a package is read, and by nothing else in the sandbox.
+Parts of the format that verdicts depend on and that are not supported are refused by name; other parts are noted by
+name. PyYAML is imported when a package is read, and by nothing else in the sandbox.
 """

@@ -1,237 +1,213 @@
-"""A package as read from disk: settings, test data, the program that decides, the submissions.
+"""A package as read from disk: problem.yaml of the legacy and the 2023-07 format (2025-09 has the same keys), test
+cases and output validator.
 
-directory ──▶ Package ── problem() ──▶ sandbox.Problem, which a Judge judges programs by
+directory ──▶ Package ── problem ──▶ a Judge judges programs by it
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from sandbox.core.nouns import Case, Limits, Program
+from sandbox.core.nouns import MIB, Case, Limits, Program
 from sandbox.core.problem import Problem
-from sandbox.errors import InvalidProblem
-from sandbox.packages.cases import read_cases
-from sandbox.packages.expectations import Author
-from sandbox.packages.inputs import InputValidator, read_validators
-from sandbox.packages.links import INPUT_VALIDATORS, check_followed, leaving_links
-from sandbox.packages.programs import (
-    Sources,
-    Unsupported,
-    case_files,
-    language_of,
-    make_program,
-    read_include,
-    read_sources,
-    submission_name,
-    submission_paths,
-)
-from sandbox.packages.settings import Settings, read_settings
-from sandbox.packages.tree import CaseGroup, OldRules, OutputTest, TestCase, TestData
+from sandbox.errors import InvalidProblem, InvalidProgram
+from sandbox.languages.table import by_suffix
+from sandbox.packages.documents import Keys, load_yaml, read_within
+from sandbox.packages.programs import read_program
+
+_VERSIONS: Final = ("legacy", "legacy-icpc", "2023-07", "2023-07-draft", "2025-09")
+_TYPES: Final = ("pass-fail", "scoring", "multi-pass", "interactive")
+_READ: Final = ("data", "data/sample", "data/secret", "output_validator", "output_validators", "submissions")
+_ARGUMENTS: Final = ("output_validator_flags", "output_validator_args")
+_TIMELIMIT_INI: Final = re.compile(r"""^\s*timelimit\s*=[\s'"]*([^\s'"]+)""", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
 class Package:
     path: Path
-    settings: Settings
-    data: TestData
-    validator: Program | None
-    """The checker or interactor; None: the default output validator."""
-    input_validators: tuple[InputValidator, ...]
-    grader: Program | None
-    author: Author
-    leaving: frozenset[Path]
-    """Links that lead out of the package, and are not followed."""
+    version: str
+    types: frozenset[str]
+    names: tuple[str, ...]
+    """Of the test cases, relative to data/ and without a suffix, in the order of the problem's cases."""
+    problem: Problem
+    """`limits.cpu_s` is not yet the time limit."""
+    time_limit_s: float | None
+    """CPU seconds; None: made of the slowest accepted submission."""
+    time_limit_from: str
+    ac_to_limit: float
+    """Factor from the slowest accepted submission to the time limit."""
+    resolution_s: float
     notes: tuple[str, ...]
-    """What has no effect here, or another than its author may think."""
+    """Parts of the package that are not followed."""
 
     @property
-    def name(self) -> str:
-        return self.path.resolve().name
-
-    @property
-    def tree(self) -> CaseGroup:
-        return self.data.tree
-
-    @property
-    def cases(self) -> tuple[TestCase, ...]:
-        return tuple(self.tree.cases())
-
-    @property
-    def outputs(self) -> tuple[OutputTest, ...]:
-        """Those of which its author knows the verdict, and that are not the answer itself before a comparison."""
-        compared = self.validator is None
-        return tuple(each for each in self.data.outputs if not compared or each.output != each.case.answer)
-
-    def problem(self, cpu_s: float, answers: dict[str, str] | None = None) -> Problem:
-        """Return the problem that submissions are judged by, its cases in the order of `cases`.
-
-        Raises InvalidProblem. answers: of a submit-answer problem, by the cases' names; the program then finds its
-        answer in a file.
-        """
-        return self._problem(cpu_s, tuple(self._case(case, (answers or {}).get(case.name)) for case in self.cases))
-
-    def output_problem(self) -> Problem:
-        """For a program that says what it finds in ANSWER_FILE: all of `outputs`. Raises InvalidProblem."""
-        return self._problem(1.0, tuple(self._case(each.case, _text(each.output)) for each in self.outputs))
-
-    def _problem(self, cpu_s: float, cases: tuple[Case, ...]) -> Problem:
-        bounds = self.settings.bounds
-        fields: dict[str, Any] = {"kind": "stdio", "compare": "kattis"}
-        if self.validator is not None:
-            fields |= {"convention": "kattis", "passes": bounds.passes, "referee_limits": bounds.validation}
-            interactive = {"kind": "interactive", "compare": "tokens", "interactor": self.validator}
-            fields |= interactive if self.settings.interactive else {"compare": "checker", "checker": self.validator}
-        limits = Limits(cpu_s=cpu_s, memory_bytes=bounds.memory_bytes, output_bytes=bounds.output_bytes)
-        return Problem(self.name, cases=cases, limits=limits, **fields)
-
-    def _case(self, case: TestCase, answer: str | None) -> Case:
-        files = case_files(case.files).items()
-        texts = [(name, content.decode("utf-8", "surrogateescape")) for name, content in files]
-        how: dict[str, Any] = {"arguments": case.arguments, "files": tuple(texts)}
-        if answer is not None:
-            how["files"] = ((ANSWER_FILE, answer),)
-        if self.validator is not None:
-            how["referee_arguments"] = case.validator_arguments
-        elif case.validator_arguments:
-            joined = isinstance(self.tree.rules, OldRules)
-            arguments = _last_wins(case.validator_arguments) if joined else case.validator_arguments
-            how["compare"] = f"kattis({' '.join(arguments)})"
-        return Case(_text(case.input), _text(case.answer), **how)
-
-    def submissions(self) -> Iterator[tuple[str, Path]]:
-        """Yield names, relative to submissions/, and paths."""
-        return ((submission_name(path), path) for path in submission_paths(self.path, self.leaving))
-
-    def submission(self, sources: Sources, *, code: str = "", entry: str = "") -> Program:
-        """Raises Unsupported, InvalidProgram."""
-        language = language_of(sources, code)
-        include = read_include(self.path, language)
-        return make_program(sources, language, self.settings, include=include, entry=entry)
-
-
-ANSWER_FILE: Final = "answer.out"
-_ALONE: Final = ("problem.yaml", ".timelimit", "domjudge-problem.ini", "submissions/submissions.yaml")
-_FOLDERS: Final = (
-    *INPUT_VALIDATORS,
-    *("attachments", "data", "generators", "include", "static_validator"),
-    *("input_visualizer", "input_visualizers", "output_validator", "output_validators", "output_visualizer"),
-    *("output_visualizers", "problem_statement", "solution", "solutions", "statement", "submissions"),
-)
+    def legacy(self) -> bool:
+        return self.version.startswith("legacy")
 
 
 def read_package(path: Path) -> Package:
-    """Raises InvalidProblem for what is wrong or not supported and judging depends on, ToolchainMissing without
-    PyYAML, OSError.
+    """Raises InvalidProblem for a part that is wrong or not supported and that verdicts depend on, ToolchainMissing
+    without PyYAML, OSError.
     """
     notes: list[str] = []
-    leaving = leaving_links(path, notes)
-    for name in (*_ALONE, "include", "submissions"):
-        check_followed(path / name, [link for link in leaving if name != "submissions" or link == path / name])
-    settings = read_settings(path)
-    data = read_cases(path, settings, leaving)
-    validator, more = _validator(path, settings, leaving)
-    input_validators, unused = read_validators(path, settings, data, leaving)
-    if (path / "static_validator").exists():
-        more.append("static_validator/ is not used: no test group asks for it")
-    if settings.talks and validator is None:
-        raise InvalidProblem(f"{path}: is interactive or multi-pass, but has no output validator")
-    old = isinstance(data.tree.rules, OldRules)
-    grader = _only_program(path / "graders", settings, "grader", leaving) if old else None
-    author = Author(path, settings, data.tree, [submission_name(each) for each in submission_paths(path, leaving)])
-    notes += (*settings.notes, *data.notes, *more, *unused, *_strangers(path, settings, data), *author.notes)
-    said = tuple(dict.fromkeys(note.removeprefix(f"{path}/") for note in notes))
-    package = Package(path, settings, data, validator, input_validators, grader, author, leaving, said)
-    package.problem(1.0)  # so that arguments and answers are checked before anything is run
-    return package
+    if not (path / "problem.yaml").exists():
+        raise InvalidProblem(f"{path}: has no problem.yaml; give the directory of a problem package")
+    keys = load_yaml(path / "problem.yaml", path, notes)
+    version = " ".join(keys.words("problem_format_version")) or "legacy"
+    if version not in _VERSIONS:
+        raise keys.wrong("problem_format_version", version, f"one of {', '.join(_VERSIONS)}")
+    legacy = version.startswith("legacy")
+    types, custom = _types(keys, legacy)
+    arguments, limits = keys.words("validator_flags"), keys.inner("limits")
+    fixed = limits.number("time_limit", 0, 0)
+    time_limit_s, time_limit_from = (fixed, "problem.yaml") if fixed else _limit_beside(path)
+    factors = limits.inner("time_multipliers")
+    factor = factors.number("ac_to_time_limit", limits.number("time_multiplier", 5 if legacy else 2))
+    resolution_s = limits.number("time_resolution", 1, 0.001)
+    validator = _validator(path, legacy, custom, notes)
+    fields = _referee(validator, types, limits)
+    own = _limits(limits, 1, "memory", "output", 8)
+    factors.done()
+    limits.done()
+    keys.done("constants")
+    if "scoring" in types:
+        notes.append("type scoring: scores are not computed; a program is accepted if it passes every test")
+    cases = dict(_CaseReader(path, arguments if legacy else (), notes, custom=validator is not None).all(arguments))
+    problem = Problem(path.resolve().name, cases=tuple(cases.values()), limits=own, **fields)
+    told = tuple(dict.fromkeys(notes))
+    return Package(
+        path, version, types, tuple(cases), problem, time_limit_s, time_limit_from, factor, resolution_s, told
+    )
 
 
-def _strangers(path: Path, settings: Settings, data: TestData) -> Iterator[str]:
-    """Note directories with unknown names: one may be misspelled."""
-    known = (*_FOLDERS, "graders") if isinstance(data.tree.rules, OldRules) else _FOLDERS
-    for folder in sorted(path.iterdir()):
-        if folder.is_dir() and folder.name[0] not in "._-" and folder.name not in known and not folder.is_symlink():
-            yield f"{folder.name}/ is no directory of this version of the format, and not looked at"
-    if settings.legacy and (path / "submissions" / "submissions.yaml").exists():
-        yield "submissions/submissions.yaml is not of this version of the format, and not looked at"
+def _referee(validator: Program | None, types: frozenset[str], limits: Keys) -> dict[str, Any]:
+    """Fields of the problem that say who decides."""
+    passes = int(limits.number("validation_passes", 2, 2)) if "multi-pass" in types else 1
+    own = _limits(limits, limits.number("validation_time", 60), "validation_memory", "validation_output", 64)
+    if validator is None:
+        return {"kind": "stdio", "compare": "kattis"}
+    fields = {"convention": "kattis", "passes": passes, "referee_limits": own}
+    if "interactive" in types:
+        return fields | {"kind": "interactive", "interactor": validator}
+    return fields | {"kind": "stdio", "compare": "checker", "checker": validator}
 
 
-def _validator(path: Path, settings: Settings, leaving: frozenset[Path]) -> tuple[Program | None, list[str]]:
-    """The program in output_validators/ (legacy) or output_validator/, where it is to be used."""
-    names = ("output_validators", "output_validator") if settings.legacy else ("output_validator", "output_validators")
-    folders = [path / name for name in names if (path / name).is_dir()]
-    if settings.custom_validator is False:
-        return None, [f"{folder.name}/ is not used: validation is default" for folder in folders]
-    check_followed(path / names[0], leaving)
-    if not folders:
-        if settings.custom_validator:
-            raise InvalidProblem(f"{path}: validation is custom, but there is no {names[0]}/")
-        return None, []
-    program = _only_program(folders[0], settings, "output validator", leaving)
-    if program is None:
-        raise InvalidProblem(f"{folders[0]}: holds no program")
-    return program, [
-        f"{folder.name}/ is not used: this version of the format has {names[0]}/" for folder in folders[1:]
-    ]
+def _types(keys: Keys, legacy: bool) -> tuple[frozenset[str], bool | None]:
+    """Types of the problem, and whether the output validator is the package's own; None if that is not said."""
+    types = set(keys.words("type")) or {"pass-fail"}
+    for word in sorted(types.difference(_TYPES)):
+        raise keys.wrong("type", word, f"one of {', '.join(_TYPES)}")
+    kind, *more = keys.words("validation") or ("default" if legacy else "unsaid",)
+    if kind not in ("unsaid", "default", "custom") or not {"score", "interactive", "multi-pass"}.issuperset(more):
+        raise keys.wrong(
+            "validation", " ".join((kind, *more)), "default, or custom with any of score, interactive, multi-pass"
+        )
+    types |= {word for word in more if word != "score"}
+    if kind == "custom" or not types.isdisjoint(("interactive", "multi-pass")):
+        return frozenset(types), True
+    return frozenset(types), None if kind == "unsaid" else False
 
 
-def _only_program(folder: Path, settings: Settings, role: str, leaving: frozenset[Path]) -> Program | None:
-    """The one program in a directory: a file, a directory, or the directory itself."""
-    check_followed(folder, leaving)
-    if not folder.is_dir():
+def _limits(keys: Keys, cpu_s: float, memory: str, output: str, output_mib: float) -> Limits:
+    memory_bytes, output_bytes = (int(keys.number(*each) * MIB) for each in ((memory, 2048), (output, output_mib)))
+    return Limits(cpu_s=cpu_s, memory_bytes=memory_bytes, output_bytes=output_bytes)
+
+
+def _limit_beside(package: Path) -> tuple[float | None, str]:
+    """A time limit in a file that judging systems leave beside problem.yaml."""
+    for name in (".timelimit", "domjudge-problem.ini"):
+        if (path := package / name).exists():
+            text = read_within(path, package).decode("utf-8", "replace").strip()
+            found = [text] if name == ".timelimit" else _TIMELIMIT_INI.findall(text)
+            if found:
+                return Keys(str(path), {"time limit": found[0]}, []).number("time limit", 0, 0.001), name
+    return None, ""
+
+
+@dataclass(frozen=True, slots=True)
+class _CaseReader:
+    package: Path
+    first: tuple[str, ...]
+    """Arguments of the output validator before those of a group (legacy)."""
+    notes: list[str]
+    custom: bool
+
+    def all(self, arguments: tuple[str, ...]) -> Iterator[tuple[str, Case]]:
+        """Yield names and cases in the order of their names. Raises InvalidProblem, OSError."""
+        include, data = self.package / "include", self.package / "data"
+        if include.is_dir() and any(include.iterdir()):
+            raise InvalidProblem(f"{include}: files beside every submission are not supported; put them into each")
+        if not any((data / "sample").rglob("*.in")) and not any((data / "secret").rglob("*.in")):
+            raise InvalidProblem(f"{data}: has no test case: a file X.in with X.ans beside it, in sample/ or secret/")
+        there = [each for folder in (self.package, data) for each in folder.iterdir() if each.is_dir()]
+        unread = {str(each.relative_to(self.package)) for each in there if each.name[0] not in "._-"}.difference(_READ)
+        if unread:
+            self.notes.append(f"folders not read: {', '.join(sorted(unread))}")
+        arguments = self._of_folder(data, arguments)
+        yield from self._cases(data / "sample", arguments)
+        yield from self._cases(data / "secret", arguments)
+
+    def _cases(self, folder: Path, above: tuple[str, ...]) -> Iterator[tuple[str, Case]]:
+        if folder.is_symlink():
+            raise InvalidProblem(f"{folder}: is a symbolic link to a directory; put the directory itself there")
+        arguments = self._of_folder(folder, above)
+        for path in sorted(folder.glob("[!.-]*")):
+            if path.suffix == ".files" and path.is_dir():
+                raise InvalidProblem(f"{path}: files beside a program are not supported")
+            if path.suffix == ".in":
+                yield str(path.relative_to(self.package / "data").with_suffix("")), self._case(path, arguments)
+            elif path.is_dir():
+                yield from self._cases(path, arguments)
+            elif path.suffix == ".ans" and not path.with_suffix(".in").exists():
+                self.notes.append(f"{path.relative_to(self.package)} has no input file beside it, and is not used")
+
+    def _case(self, path: Path, arguments: tuple[str, ...]) -> Case:
+        if not (answer := path.with_suffix(".ans")).exists():
+            raise InvalidProblem(f"{path}: has no answer file {answer.name} beside it")
+        given, expected = (
+            read_within(each, self.package).decode("utf-8", "surrogateescape") for each in (path, answer)
+        )
+        arguments = self._of_file(path.with_suffix(".yaml"), arguments)
+        if self.custom:
+            return Case(given, expected, referee_arguments=arguments)
+        return Case(given, expected, compare=f"kattis({' '.join(arguments)})" if arguments else None)
+
+    def _of_folder(self, folder: Path, above: tuple[str, ...]) -> tuple[str, ...]:
+        """Arguments of the output validator; a folder that names none takes those of the one above."""
+        return self._of_file(folder / "test_group.yaml", self._of_file(folder / "testdata.yaml", above))
+
+    def _of_file(self, path: Path, above: tuple[str, ...]) -> tuple[str, ...]:
+        if not path.exists():
+            return above
+        keys = load_yaml(path, self.package, self.notes)
+        given = any(name in keys.left for name in _ARGUMENTS)
+        found = tuple(word for name in _ARGUMENTS for word in keys.words(name))
+        keys.done("args", "static_validation", "static_validation_score", "static_validator_args")
+        return (*self.first, *found) if given else above
+
+
+def _validator(package: Path, legacy: bool, custom: bool | None, notes: list[str]) -> Program | None:
+    """The program in output_validators/ (legacy) or output_validator/, if it is to be used."""
+    names = ["output_validators", "output_validator"][:: 1 if legacy else -1]
+    found = [package / name for name in names if (package / name).is_dir()]
+    if custom is False or not found:
+        if custom:
+            raise InvalidProblem(f"{package}: validation is custom or the type needs it, but there is no {names[0]}/")
+        notes.extend(f"{folder.name}/ is not used: validation is default" for folder in found)
         return None
-    entries = [
-        path for path in sorted(folder.iterdir()) if path.name[0] not in ".-" and not path.name.startswith("README")
-    ]
-    if not entries:
-        return None
-    programs = [path for path in entries if path.is_dir() or _is_program(path)]
-    whole = not settings.legacy and len(entries) > 1
-    if len(programs) > 1 and not whole:
-        names = ", ".join(path.name for path in programs)
-        raise InvalidProblem(f"{folder}: {names}: more than one {role} is not supported")
-    alone = whole or not programs or (len(entries) > 1 and programs[0].is_file())
-    sources = read_sources(folder if alone else programs[0])
+    folder = found[0]
+    entries = [each for each in sorted(folder.iterdir()) if each.name[0] not in ".-" and each.stem != "README"]
+    if legacy and sum(each.is_dir() or by_suffix(each.suffix) is not None for each in entries) > 1:
+        raise InvalidProblem(f"{folder}: more than one output validator is not supported")
+    path = entries[0] if len(entries) == 1 else folder
     for script in ("build", "run"):
-        if script in sources.files:
-            raise InvalidProblem(
-                f"{sources.path}: {role}s with a script {script!r} are not supported: give the sources alone"
-            )
+        if (path / script).exists():
+            raise InvalidProblem(f"{path}: an output validator with a script {script!r} is not supported")
     try:
-        return make_program(sources, language_of(sources), settings)
-    except Unsupported as error:
-        raise InvalidProblem(f"{sources.path}: the {role} cannot be run: {error}") from error
-
-
-def _is_program(path: Path) -> bool:
-    if not path.is_file():
-        return False  # a pipe, for one, which nobody may write to
-    try:
-        language_of(Sources(path, {path.name: path.read_bytes()[:100]}))
-    except Unsupported:
-        return False
-    return True
-
-
-def _last_wins(arguments: tuple[str, ...]) -> list[str]:
-    """Legacy flags of problem and group one after the other, as the default validator reads them."""
-    found: dict[str, list[str]] = {}
-    left = list(arguments)
-    while left:
-        name = left.pop(0)
-        if name == "float_tolerance":
-            found.pop("float_absolute_tolerance", None)
-            found.pop("float_relative_tolerance", None)
-        values = [left.pop(0)] if name.endswith("_tolerance") and left else []
-        if name in ("float_absolute_tolerance", "float_relative_tolerance") and "float_tolerance" in found:
-            both = found.pop("float_tolerance")
-            other = {"float_absolute_tolerance", "float_relative_tolerance"} - {name}
-            found[other.pop()] = both
-        found[name] = values
-    return [part for name, values in found.items() for part in (name, *values)]
-
-
-def _text(path: Path) -> str:
-    return path.read_bytes().decode("utf-8", "surrogateescape")
+        return read_program(path, package)
+    except InvalidProgram as error:
+        raise InvalidProblem(f"{path}: the output validator cannot be run: {error}") from error

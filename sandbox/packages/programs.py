@@ -1,168 +1,117 @@
-"""Programs of a package: a file, or a directory of files, with what include/ adds and constants replaced.
+"""Submissions of a package: their programs, and the verdicts that their authors expect.
 
-path ── files ─▶ language by the endings ─▶ include/default, include/LANGUAGE ─▶ {{constants}} ─▶ Program
+path ── files ─▶ language by the suffixes ─▶ Program       folder, @EXPECTED_RESULTS@ in a comment ─▶ verdicts
 """
 
 from __future__ import annotations
 
-import io
 import re
-import tokenize
-from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
 from sandbox.core.nouns import MIB, Program
-from sandbox.errors import InvalidProblem
-from sandbox.languages.language import Language
-from sandbox.languages.layout import Misnamed, lay_out
-from sandbox.languages.table import LANGUAGES, by_package_code, by_suffix, find_language
-from sandbox.packages.links import check_followed
-from sandbox.packages.settings import Settings
+from sandbox.errors import InvalidProgram
+from sandbox.languages.table import LANGUAGES, by_suffix
+from sandbox.packages.documents import load_yaml, read_within
 
-FILES_BYTES_MAX: Final = 16 * MIB
+_FILES_BYTES_MAX: Final = 16 * MIB
 _PYTHON_2: Final = re.compile(rb"#!.*python2\b")
-
-
-class Unsupported(Exception):
-    """No language here runs the program; the text says which it lacks."""
+_COMMENT: Final = re.compile(r"@EXPECTED_RESULTS?@:?[ \t]*([\w, \t-]*)")
+_WORDS: Final = {
+    **dict.fromkeys(("CORRECT", "ACCEPTED", "AC"), "AC"),
+    **dict.fromkeys(("WRONG_ANSWER", "WA", "NO_OUTPUT", "PRESENTATION_ERROR"), "WA"),
+    **dict.fromkeys(("TIMELIMIT", "TIME_LIMIT_EXCEEDED", "TLE"), "TLE"),
+    **dict.fromkeys(("RUN_ERROR", "RUN_TIME_ERROR", "RUNTIME_ERROR", "RTE"), "RTE"),
+    **dict.fromkeys(("MEMORY_LIMIT", "OUTPUT_LIMIT", "MLE", "OLE"), "RTE"),
+    **dict.fromkeys(("COMPILER_ERROR", "CE"), "CE"),
+}
+_BOTH: Final = {
+    "accepted": ("AC",),
+    "wrong_answer": ("WA",),
+    "time_limit_exceeded": ("TLE",),
+    "run_time_error": ("RTE",),
+}
+_LEGACY: Final = {**_BOTH, "slow_accepted": ("AC", "TLE"), "rejected": ("WA", "TLE", "RTE", "CE")}
+_LATER: Final = {**_BOTH, "brute_force": ("RTE", "TLE"), "rejected": ("WA", "TLE", "RTE")}
 
 
 @dataclass(frozen=True, slots=True)
-class Sources:
-    """A program as its author wrote it."""
-
-    path: Path
-    files: dict[str, bytes]
-
-    @property
-    def size(self) -> int:
-        return sum(map(len, self.files.values()))
-
-
-def read_sources(path: Path, leaving: Collection[Path] = ()) -> Sources:
-    """Read a file, or a directory with all its files except hidden ones. Raises InvalidProblem, OSError.
-
-    leaving: links that lead out of the package, and are not followed.
-    """
-    check_followed(path, leaving)
-    if not path.is_file() and not path.is_dir():
-        raise InvalidProblem(f"{path}: is neither a file nor a directory")
-    if path.is_file():
-        return Sources(path, {path.name: _read(path, FILES_BYTES_MAX)})
-    found: dict[str, bytes] = {}
-    left = FILES_BYTES_MAX
-    for each in sorted(path.rglob("*")):
-        inside = each.relative_to(path)
-        if each.is_file() and not any(part[0] in ".-" for part in inside.parts):
-            found[str(inside)] = _read(each, left)
-            left -= len(found[str(inside)])
-    return Sources(path, found)
-
-
-def submission_paths(package: Path, leaving: Collection[Path] = ()) -> Iterator[Path]:
-    """Yield the files and directories in the directories of submissions/, by name."""
-    for folder in sorted((package / "submissions").glob("*")):
-        if folder.is_dir() and folder.name[0] not in ".-" and folder not in leaving:
-            yield from sorted(path for path in folder.iterdir() if path.name[0] not in ".-")
-
-
-def submission_name(path: Path) -> str:
+class Submission:
+    name: str
     """Relative to submissions/."""
-    return f"{path.parent.name}/{path.name}"
+    program: Program | None = None
+    expected: tuple[str, ...] = ()
+    """Verdicts of the first case that fails, or AC; () expects nothing."""
+    in_time: bool = False
+    """Its run time bounds the time limit from below."""
+    skipped: str = ""
+    """Why it is not judged."""
+    notes: tuple[str, ...] = ()
 
 
-def case_files(directory: Path | None) -> dict[str, bytes]:
-    """Return the files that a program finds when it runs on a case; `directory` is the case's .files, if it has one."""
-    return {} if directory is None else read_sources(directory).files
+def read_submissions(package: Path, *, legacy: bool, scoring: bool) -> Iterator[Submission]:
+    """Yield all in submissions/, by name. Raises InvalidProblem, OSError."""
+    root = package / "submissions"
+    listed = root / "submissions.yaml"
+    globs = () if legacy or not listed.exists() else tuple(load_yaml(listed, package, []).left)
+    for path in sorted(root.glob("[!.-]*")):
+        for each in sorted(path.glob("[!.-]*")):
+            name, verdicts = f"{path.name}/{each.name}", (_LEGACY if legacy else _LATER).get(path.name, ())
+            if any(name.startswith(re.split(r"[*?\[{]", glob)[0]) for glob in globs):
+                why = "submissions.yaml says what is expected of it, which is not supported"
+                yield Submission(name, skipped=why)
+            elif scoring and not verdicts:
+                yield Submission(name, skipped=f"scores are not computed, and {path.name}/ says nothing else")
+            else:
+                yield _submission(name, each, package, verdicts, legacy=legacy)
+        if path.is_file() and path != listed:
+            yield Submission(path.name, skipped="it lies in no folder that says what is expected of it")
 
 
-def _read(path: Path, most: int) -> bytes:
-    if path.stat().st_size > most:
-        raise InvalidProblem(f"{path}: exceeds {FILES_BYTES_MAX} bytes, alone or with the files beside it")
-    return path.read_bytes()
-
-
-def language_of(sources: Sources, code: str = "") -> Language:
-    """Return the language by the format's code if given, else by the file suffixes. Raises Unsupported."""
-    if code:
-        if (named := by_package_code(code)) is None:
-            known = ", ".join(sorted(language.package_code for language in LANGUAGES.values()))
-            raise Unsupported(f"the language {code!r} is not supported; use one of {known}")
-        return named
-    counts: dict[str, int] = {}
-    for name, content in sources.files.items():
-        language = by_suffix(Path(name).suffix)
-        python_2 = language is not None and language.name == "python" and _PYTHON_2.match(content[:100])
-        if language is not None and not python_2:
-            counts[language.name] = counts.get(language.name, 0) + 1
-    if not counts:
-        if not sources.files:
-            raise Unsupported("it is an empty directory")
-        endings = sorted({Path(name).suffix for name in sources.files})
-        if any(by_suffix(ending) for ending in endings):
-            raise Unsupported("Python 2 is not supported")
-        raise Unsupported(f"no supported language has the suffix {', '.join(map(repr, endings))}")
-    if len(counts) > 1 and max(counts.values()) == sorted(counts.values())[-2]:
-        raise Unsupported(
-            f"files of {' and '.join(sorted(counts))} in equal number; name the language in submissions.yaml"
-        )
-    return find_language(max(counts, key=lambda name: counts[name]))
-
-
-def make_program(
-    sources: Sources,
-    language: Language,
-    settings: Settings,
-    *,
-    include: Mapping[str, bytes] | None = None,
-    entry: str = "",
-) -> Program:
-    """Raises InvalidProgram for names that cannot be files."""
-    files = {**sources.files, **(include or {})}
-    texts = {name: settings.fill_in(_decode(content, language, name)) for name, content in files.items()}
-    if language.name == "python":  # in a package it prints nothing; elsewhere an empty answer does not compile
-        bare = [name for name, text in texts.items() if name.endswith(".py") and not _statements(text)]
-        texts |= {name: f"{texts[name]}\npass\n" for name in bare}
-    if len(texts) == 1 and not entry:
-        (source,) = texts.values()
-        return Program(source, language.name)
-    entry = entry or _own_entry(sources, language, include or {})
-    return Program(language=language.name, files=tuple(texts.items()), entry=entry)
-
-
-def _statements(source: str) -> bool:
-    """Whether a line of a Python source holds more than a comment."""
-    return any(line and line[0] != "#" for line in map(str.strip, source.removeprefix("\ufeff").splitlines()))
-
-
-def _own_entry(sources: Sources, language: Language, include: Mapping[str, bytes]) -> str:
-    """Without a driver in include/, a program starts in a file of its own, whatever the others are called."""
-    if language.starts_in_class or any(Path(name).stem.lower() in ("main", "__main__") for name in include):
-        return ""
-    own = tuple((name, "") for name in sources.files if name not in include)
+def _submission(name: str, path: Path, package: Path, verdicts: tuple[str, ...], *, legacy: bool) -> Submission:
     try:
-        return lay_out(language, Program(language=language.name, files=own)).main if include and own else ""
-    except Misnamed:
-        return ""
+        program = read_program(path, package)
+    except (OSError, ValueError) as error:  # InvalidProblem and InvalidProgram among them
+        return Submission(name, skipped=str(error).replace(f"{path}: ", ""))
+    folder, notes = path.parent.name, []
+    bounds = ("accepted",) if legacy else ("accepted", "wrong_answer", "run_time_error")
+    found = Submission(name, program, verdicts, in_time=folder in bounds)
+    for comment in _COMMENT.findall("\n".join((program.source, *(text for _, text in program.files)))):
+        said = tuple(_WORDS.get(word.upper().replace("-", "_"), "") for word in re.split(r"[\s,]+", comment.strip()))
+        if "" in said:
+            notes.append(f"@EXPECTED_RESULTS@: {comment.strip()!r} names no verdict, and is not followed")
+        else:
+            found = Submission(name, program, said, in_time=said == ("AC",))
+    if not found.expected:
+        found = Submission(name, skipped=f"nobody says what is expected of submissions/{folder}/")
+    return replace(found, notes=tuple(notes))
 
 
-def read_include(package: Path, language: Language) -> dict[str, bytes]:
-    """Files that lie beside every submission in a language."""
-    found: dict[str, bytes] = {}
-    for folder in ("default", language.package_code):
-        if (package / "include" / folder).is_dir():
-            found |= read_sources(package / "include" / folder).files
-    return found
+def read_program(path: Path, root: Path, language: str = "") -> Program:
+    """A file, or a directory with all its files except hidden ones; without a language, the one of most files. Raises
+    InvalidProgram, InvalidProblem, OSError.
+    """
+    files: dict[str, bytes] = {}
+    for each in sorted(path.rglob("*")) if path.is_dir() else [path]:
+        inside = each.relative_to(path if path.is_dir() else path.parent)
+        if not each.is_dir() and not any(part[0] in ".-" for part in inside.parts):
+            files[str(inside)] = read_within(each, root, _FILES_BYTES_MAX - sum(map(len, files.values())))
+    language = language or _language_of(files)
+    texts = {name: content.decode("utf-8", "surrogateescape") for name, content in files.items()}
+    if len(texts) == 1:
+        return Program(next(iter(texts.values())), language)
+    return Program(language=language, files=tuple(texts.items()))
 
 
-def _decode(content: bytes, language: Language, name: str) -> str:
-    """Text; a Python source by the coding that it declares."""
-    if language.name == "python" and by_suffix(Path(name).suffix) is language:
-        try:
-            coding, _ = tokenize.detect_encoding(io.BytesIO(content).readline)
-            return content.decode(coding)
-        except (SyntaxError, UnicodeDecodeError, LookupError):
-            pass  # decoded as bytes, which the compiler refuses
-    return content.decode("utf-8", "surrogateescape")
+def _language_of(files: dict[str, bytes]) -> str:
+    found = [(by_suffix(Path(name).suffix), content) for name, content in files.items()]
+    counts = Counter(each.name for each, content in found if each and not _PYTHON_2.match(content[:100])).most_common(2)
+    if not counts:
+        suffixes = ", ".join(sorted({repr(Path(name).suffix) for name in files})) or "no file"
+        raise InvalidProgram(f"no language here has {suffixes} (nor Python 2); known are {', '.join(LANGUAGES)}")
+    if len(counts) == 2 and counts[0][1] == counts[1][1]:
+        raise InvalidProgram(f"files of {counts[0][0]} and {counts[1][0]} in equal number")
+    return counts[0][0]

@@ -56,9 +56,9 @@ class Stream:
         return (self._head + between + self._tail).decode(errors="replace")
 
 
-def shorten(data: bytes) -> str:
+def shorten(data: bytes, cap: int = SHOWN_BYTES) -> str:
     """Return the beginning and the end of what was written, as text."""
-    stream = Stream()
+    stream = Stream(cap)
     stream.add(data)
     return stream.text()
 

@@ -21,11 +21,11 @@ _T = TypeVar("_T")
 class SessionHost:
     """Slots and threads for `count` sessions, of which `at_once` are called at a time. Call `release` at the end."""
 
-    def __init__(self, count: int, at_once: int, isolation: Isolation, limits: Limits) -> None:
+    def __init__(self, count: int, at_once: int, isolation: Isolation, limits: Limits, shown_bytes: int) -> None:
         for name, number in (("count", count), ("at_once", at_once)):
             if number < 1:
                 raise ValueError(f"{name}={number}: must be at least 1")
-        self.isolation, self.limits = isolation, limits
+        self.isolation, self.limits, self.shown_bytes = isolation, limits, shown_bytes
         self.places, self.turns = Slots(count), Slots(at_once)
         self.workspaces = Slots(count)  # apart from the states', or two who have one of each would wait for the other
         self._threads = ThreadPoolExecutor(count, "sandbox session")

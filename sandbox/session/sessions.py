@@ -43,10 +43,10 @@ class Sessions(SessionHost):
         """At most `count` states, and `at_once` concurrent calls; others wait.
 
         `limits` hold for each call; those of processes, files and memory, for a state. A state without a call for
-        `idle_s` seconds is ended. Of each stream of a call `shown_bytes` are kept, its beginning and its end. Raises
-        ToolchainMissing for a package that is not installed. Nothing is started.
+        `idle_s` seconds is ended. Of each stream of a call in a state or of a command `shown_bytes` are kept, its
+        beginning and its end. Raises ToolchainMissing for a package that is not installed. Nothing is started.
         """
-        super().__init__(count, count if at_once is None else at_once, isolation, limits or Limits())
+        super().__init__(count, count if at_once is None else at_once, isolation, limits or Limits(), shown_bytes)
         self.idle_s = idle_s
         how = isolation, self.limits, find_packages(packages)
         self.make_run = partial(FilesRun, *how)

@@ -59,7 +59,7 @@ class Workspace:
         self,
         command: str,
         *,
-        stdin: str = "",
+        stdin: str | bytes = "",
         timeout_s: float | None = None,
         environment: Mapping[str, str] | None = None,
     ) -> Finished:
@@ -74,13 +74,14 @@ class Workspace:
         if len(command) > COMMAND_MAX or "\0" in command:
             raise ValueError(f"command: {len(command)} characters; at most {COMMAND_MAX} can be run, and no NUL")
         limits = replace(self._limits, wall_s=min(timeout_s or longest, longest))
-        text = stdin.encode("utf-8", "surrogatepass")
+        given = stdin.encode("utf-8", "surrogatepass") if isinstance(stdin, str) else stdin
         typed = command.encode("utf-8", "replace").decode()
-        done = await self._do(lambda jail: jail.run(typed, stdin=text, limits=limits, environment=environment))
+        done = await self._do(lambda jail: jail.run(typed, stdin=given, limits=limits, environment=environment))
         went = done.cause is None and done.signal is None
         ended, cause = (None, "") if went else read_end(done)
         code = done.exit_code if went else None
-        return Finished(shorten(done.stdout), shorten(done.stderr), code, ended, cause, done.wall_s)
+        out, err = (shorten(stream, self._owner.shown_bytes) for stream in (done.stdout, done.stderr))
+        return Finished(out, err, code, ended, cause, done.wall_s)
 
     async def read(self, path: str) -> bytes:
         """The content of a file, relative to the directory. Raises OSError (FileNotFoundError, IsADirectoryError, EFBIG

@@ -149,7 +149,7 @@ def short(problem, program):
         ("judge sum.KPP right.py", "sum.KPP: archives are not supported; unpack it"),
         ("judge sum right.py --all", "--all is for problem.json"),
         ("judge sum right.py --time-limit -1", "--time-limit"),
-        ("judge sum /dev/null", "/dev/null: is neither a file nor a directory"),
+        ("judge sum /dev/null", "/dev/null: is no file"),
         ("verify sum.zip", "sum.zip: archives are not supported; unpack it"),
         ("verify right.py", "right.py: is no directory"),
         ("zoo absent:reward", "absent:reward: there is no module absent in "),

@@ -38,6 +38,13 @@ async def test_files_stay_between_calls_and_processes_do_not(tier, started: Star
         assert (await work.read("d/a"), (await work.exec("cat d/a")).stdout) == (b"new", "new")
 
 
+async def test_a_command_reads_bytes_and_shows_as_much_as_its_sessions_keep() -> None:
+    async with Sessions(1, limits=LIMITS, shown_bytes=100_000) as sessions:
+        work = sessions.open().workspace()
+        assert (await work.exec("od -An -tx1", stdin=b"\0\xff")).stdout.split() == ["00", "ff"]
+        assert len((await work.exec("head -c 90000 /dev/zero")).stdout) == 90_000
+
+
 async def test_two_sessions_share_nothing() -> None:
     async with Sessions(2, limits=LIMITS) as sessions:
         one, other = (sessions.open().workspace() for _ in range(2))
