@@ -67,6 +67,7 @@ def test_a_time_limit_beside_problem_yaml_is_read(tmp_path: Path, name: str, tex
     assert read(tmp_path, LEGACY, {name: text}).time_limit_s == seconds
 
 
+@pytest.mark.promise("packages")
 @pytest.mark.parametrize(
     ("text", "files", "word"),
     [

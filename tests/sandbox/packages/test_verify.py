@@ -12,6 +12,7 @@ LOOP = "while True: pass"
 WORK = "import time\nwhile time.process_time() < {}: pass\n" + ADD
 
 
+@pytest.mark.promise("packages")
 def test_submissions_that_do_what_their_folder_says_are_as_expected(packages: Packages) -> None:
     files = {
         **TIMED_LEGACY,
@@ -199,6 +200,7 @@ while True:
 """
 
 
+@pytest.mark.promise("packages")
 @pytest.mark.parametrize("text", [LEGACY + "validation: custom interactive\n", NEW + "type: interactive\n"])
 def test_an_interactive_package(packages: Packages, text: str) -> None:
     folder = "output_validators" if text.startswith(LEGACY) else "output_validator"
@@ -227,6 +229,7 @@ sys.exit(42)
 """
 
 
+@pytest.mark.promise("packages")
 def test_a_multi_pass_package(packages: Packages) -> None:
     files = {
         "problem.yaml": NEW + "type: multi-pass\nlimits: {time_limit: 1, validation_passes: 3}\n",
