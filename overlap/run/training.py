@@ -11,32 +11,34 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from overlap.callbacks.checks import check_callbacks, named_callbacks
-from overlap.config.arguments import check_config_given, path_given
-from overlap.config.fields import Config
+from overlap.config import Config, check_config_given, path_given
 from overlap.core import Task
 from overlap.errors import ConfigError
-from overlap.prepare.disk import disk_plan
-from overlap.prepare.plan import memory_inputs, plan_lines
-from overlap.prepare.run_inputs import RunInputs, check_place, prepare
-from overlap.prepare.seating import seat
-from overlap.process.interrupts import Interrupts, handle_interrupts
-from overlap.process.scratch import run_to_end, scratch_directory
-from overlap.record.checkpoint import LEARNER
-from overlap.record.closing import closing_lines
-from overlap.record.digest import data_digest
-from overlap.record.logs import Console, OpenConsole, guest, quiet
-from overlap.record.progress import banner, final_table
-from overlap.record.resume import BEGINNING, Resumed, check_reopen, reopen
-from overlap.record.rollouts import Rollouts
-from overlap.record.run_summary import RunSummary
-from overlap.record.rundir import RunDir
+from overlap.hooks.checks import check_callbacks, named_callbacks, named_trackers
+from overlap.prepare import RunInputs, check_place, disk_plan, memory_inputs, plan_lines, prepare, seat
+from overlap.process import Interrupts, handle_interrupts, run_to_end, scratch_directory
+from overlap.record import (
+    BEGINNING,
+    LEARNER,
+    Console,
+    OpenConsole,
+    Resumed,
+    Rollouts,
+    RunDir,
+    RunSummary,
+    banner,
+    check_reopen,
+    closing_lines,
+    data_digest,
+    final_table,
+    guest,
+    quiet,
+    reopen,
+)
 from overlap.run.control import RunControl
 from overlap.run.control_socket import listening
 from overlap.run.restarts import reason_of
 from overlap.run.session import TrainingSession
-from overlap.trackers.kinds import check_trackers
-from overlap.trackers.run_trackers import Trackers
 
 _ONE = threading.Lock()
 
@@ -61,8 +63,8 @@ def train(
         resume: continue the run in ``cfg.run.dir`` from its newest checkpoint.
         with_changes: resume even if ``cfg`` makes it a different run; ``config.yaml`` records what changed.
         rollouts: a run directory (or file) whose kept samples are learned from; no engine and no verifier is started.
-        callbacks: objects with some of the methods of :class:`overlap.Callback`, or of
-            ``transformers.TrainerCallback``; called one after the other, in a thread of their own.
+        callbacks: objects with some of the methods of :class:`overlap.Callback`; called one after the other, in a
+            thread of their own.
 
     Raises:
         ConfigError: bad input; nothing was started and nothing written.
@@ -107,7 +109,7 @@ def run_training(
     control.expect(cfg.run.dir, cfg.run.steps)
     control.raise_if_stopped()
     check_place(cfg, resume=resume)
-    hooked = [*callbacks, *check_hooks(cfg)]
+    named, trackers = named_hooks(cfg)
     with only_run_here(cfg), handle_interrupts() as interrupts, scratch_directory() as (scratch, reaper):
         inputs = prepare(cfg, task, scratch, output)
         placed = seat(cfg, engine=not rollouts)
@@ -125,20 +127,17 @@ def run_training(
             with run.failures.tolerate_write_errors("ctl (overlap ctl cannot reach this run)"):
                 stack.enter_context(listening(control, run.ctl))
                 reaper.watch_file(run.ctl)
-            run.add_writer(trackers := Trackers.open(cfg, run, resumed.state.step, scratch))
             plan = plan_lines(inputs, asked, placed.seats, memory, kept) + placed.lines()
             plan += [("goes on", resumed.line)] if resumed.line else []
             banner(console, "overlap train", [*plan, ("run directory", str(run.path)), ("log", str(run.log))])
-            trackers.check_started()
             parts = inputs, placed.counted(asked), run, scratch, console, reaper
-            session = TrainingSession(*parts, resumed, data, control, kept, hooked, trackers)
+            session = TrainingSession(*parts, resumed, data, control, kept, [*callbacks, *named], trackers)
             return _run_session(session, interrupts, console, began)
 
 
-def check_hooks(cfg: Config) -> tuple[Any, ...]:
-    """The callbacks that ``cfg`` names; its trackers are checked too. Raises ConfigError."""
-    check_trackers(cfg)
-    return check_callbacks(named_callbacks(cfg.run.callbacks))
+def named_hooks(cfg: Config) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Make the callbacks that ``cfg`` names, and its trackers by name. Raises ConfigError."""
+    return named_callbacks(cfg), named_trackers(cfg)
 
 
 @contextmanager

@@ -1,38 +1,32 @@
 """CPU time that callbacks and trackers take of the driver, per step.
 
 A step of a made run (8 x 8 samples) is recorded and told: first with metrics.jsonl alone, then with callbacks (one
-that does nothing, one that is async, one of transformers), with TensorBoard, with services in processes of their own,
-and with all of it. Services are stubs: what the driver does for one does not depend on what is behind the pipe. Prints
-ms of CPU of all threads of this process above the first line, the median of the rounds and the most; samples are sent
-every tenth step, as in a run.
+that does nothing, one that is async), with TensorBoard, and with both. Prints ms of CPU of all threads of this process
+above the first line, the median of the rounds and the most; samples are sent every tenth step, as in a run.
 """
 
 from __future__ import annotations
 
 import asyncio
-import os
 import statistics
 import tempfile
 import time
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
-from _shared import SUPPORT, argument_parser
+from _shared import argument_parser
 
 from overlap import Callback
-from overlap.callbacks.checks import check_callbacks
-from overlap.callbacks.events import CallbackRun, RunEvent, StepTaken
-from overlap.callbacks.thread import CallbackThread
-from overlap.config.load import load_config
-from overlap.pipeline.control import Control
-from overlap.record.rundir import RunDir
-from overlap.run.run_events import RunEvents
-from overlap.trackers.kinds import KINDS, TrackerKind
-from overlap.trackers.run_trackers import Trackers
+from overlap.config import load_config
+from overlap.hooks.callback import CallbackRun, RunEvent, RunStarted, StepTaken
+from overlap.hooks.checks import check_callbacks, named_trackers
+from overlap.hooks.thread import CallbackThread
+from overlap.hooks.trackers import Trackers
+from overlap.pipeline import Control
+from overlap.record import RunDir
+from overlap.run import RunEvents
 
 PAUSE_S = 0.02
-SERVICES = ("wandb", "trackio", "mlflow", "swanlab")
 
 
 class Noop(Callback):
@@ -49,13 +43,6 @@ class AsyncNoop:
         await asyncio.sleep(0)
 
 
-def callbacks() -> list[Any]:
-    """Three kinds of callbacks."""
-    from transformers import TrainerCallback
-
-    return [Noop(), AsyncNoop(), TrainerCallback()]
-
-
 def spent_ms(folder: Path, steps: int, hooks: list[Any], names: tuple[str, ...]) -> float:
     """Milliseconds of CPU per step, with the row written to metrics.jsonl."""
     from made_run import RunMaker, RunShape, text_of  # of tests/support
@@ -65,16 +52,11 @@ def spent_ms(folder: Path, steps: int, hooks: list[Any], names: tuple[str, ...])
     row, result = maker.recorder.rows[-1], maker.result_of(1)
     cfg = load_config(None, [f"run.trackers=[{','.join(names)}]", f"run.dir={folder / 'run'}"])
     run = RunDir.create(cfg.run.dir, {})
-    run.add_writer(trackers := Trackers.open(cfg, run, 0, folder))
-    trackers.text_of = text_of
-    trackers.check_started()
-    thread = CallbackThread(
-        check_callbacks(hooks),
-        CallbackRun(run.path, cfg, None, text_of),
-        print,
-        60.0,  # type: ignore[arg-type]
-    )
+    told: Any = CallbackRun(run.path, cfg, None, text_of)
+    thread = CallbackThread(check_callbacks(hooks), told, print)
+    trackers = Trackers(named_trackers(cfg), told, run.failures)
     events = RunEvents(thread, trackers, Control(), print)
+    trackers.put(RunStarted(0, resumed=False))
 
     async def all_steps(first: int, count: int) -> None:
         for step in range(first, first + count):
@@ -87,7 +69,7 @@ def spent_ms(folder: Path, steps: int, hooks: list[Any], names: tuple[str, ...])
     asyncio.run(all_steps(21, steps))
     spent = 1000 * (time.process_time() - began) / steps
     thread.close()
-    trackers.end("finished", {})
+    trackers.close()
     run.close()
     assert not list(run.failures), list(run.failures)
     return spent
@@ -98,22 +80,18 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=100)
     parser.add_argument("--rounds", type=int, default=5)
     args = parser.parse_args()
-    os.environ["PYTHONPATH"] = f"{SUPPORT}:{os.environ.get('PYTHONPATH', '')}"
-    stubs = {name: TrackerKind("tracker_stubs:FileTracker", "json") for name in SERVICES}
+    callbacks: list[Any] = [Noop(), AsyncNoop()]
     cases: dict[str, tuple[list[Any], tuple[str, ...]]] = {
         "metrics.jsonl alone": ([], ()),
-        "callbacks": (callbacks(), ()),
+        "callbacks": (callbacks, ()),
         "tensorboard": ([], ("tensorboard",)),
-        "one service": ([], SERVICES[:1]),
-        "four services": ([], SERVICES),
-        "all": (callbacks(), ("tensorboard", *SERVICES)),
+        "all": (callbacks, ("tensorboard",)),
     }
     found: dict[str, list[float]] = {name: [] for name in cases}
-    with mock.patch("overlap.trackers.run_trackers.KINDS", {**KINDS, **stubs}):
-        for _ in range(args.rounds):
-            for name, (hooks, names) in cases.items():
-                with tempfile.TemporaryDirectory() as folder:
-                    found[name].append(spent_ms(Path(folder), args.steps, hooks, names))
+    for _ in range(args.rounds):
+        for name, (hooks, names) in cases.items():
+            with tempfile.TemporaryDirectory() as folder:
+                found[name].append(spent_ms(Path(folder), args.steps, hooks, names))
     base = statistics.median(found["metrics.jsonl alone"])
     print(f"{'':22s}{'ms a step':>10s}{'most':>8s}")
     for name, values in found.items():
