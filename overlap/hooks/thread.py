@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import math
 import os
 import queue
 import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from dataclasses import dataclass
 from time import monotonic
 from typing import Any
@@ -69,34 +68,39 @@ class CallbackThread:
         self._work.put((event, answer))
         return answer
 
-    async def call(self, event: RunEvent, at_most_s: float = math.inf) -> Asked:
-        """Tell all callbacks; returns what they ask for. Raises CallbackError, also where one does not return in
-        ``run.stall_s``, or ``at_most_s``.
-        """
-        if not any(METHOD_OF[type(event)] in hook.methods for hook in self._hooks):
+    async def call(self, event: RunEvent) -> Asked:
+        """Tell all callbacks; returns what they ask for. Raises CallbackError."""
+        if not self._listens(event):
             return []
-        asked, wait_s = asyncio.wrap_future(self.send(event)), min(self._run.cfg.run.stall_s, at_most_s)
+        asked, stall_s = asyncio.wrap_future(self.send(event)), self._run.cfg.run.stall_s
         try:
-            done, _ = await asyncio.wait([asked], timeout=wait_s)
+            done, _ = await asyncio.wait([asked], timeout=stall_s)
         finally:
             asked.cancel()  # no effect on one that is done
         if not done:
-            bound = "" if wait_s == at_most_s else " (run.stall_s)"
-            raise CallbackError(f"callback {self._now} has not returned within {wait_s:g} s{bound}{_at(event)}")
+            raise CallbackError(f"callback {self._now} has not returned within run.stall_s={stall_s:g} s")
         return asked.result()
 
     def call_at_end(self, event: RunEvent) -> CallbackError | None:
         """Tell all callbacks that the run is over, within a bound; returns the error of one."""
-        try:
-            asyncio.run(self.call(event, END_S))
-        except CallbackError as error:
-            self._report_line(str(error))
-            return error
-        return None
+        if not self._listens(event):
+            return None
+        asked = self.send(event)
+        done, _ = wait([asked], END_S)
+        asked.cancel()  # no effect on one that is done
+        late = f"callback {self._now} has not returned: {METHOD_OF[type(event)]} is given up after {END_S:g} s"
+        error = asked.exception() if done else CallbackError(late)
+        if not isinstance(error, CallbackError):
+            return None
+        self._report_line(str(error))
+        return error
 
     def close(self) -> None:
         """End the thread once its callback returns; waits for nothing. Safe to call twice."""
         self._work.put(None)
+
+    def _listens(self, event: RunEvent) -> bool:
+        return any(METHOD_OF[type(event)] in hook.methods for hook in self._hooks)
 
     # --- in the thread --------------------------------------------------------------------------------------
 

@@ -46,7 +46,7 @@ def test_what_ended_a_run_early_has_its_words(error: BaseException, member: RunE
 
 
 def test_no_other_module_has_these_words_of_its_own() -> None:
-    words = "|".join(re.escape(member) for member in TOLD if " " in member or member is RunExit.DRAINED)
+    words = "|".join(re.escape(member) for member in RunExit if " " in member or member is RunExit.DRAINED)
     found = [
         str(path.relative_to(ROOT))
         for package in ("overlap", "recipes")
