@@ -19,14 +19,17 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from overlap import core as core
     from overlap import errors as errors
-    from overlap.analysis import RunData, load_run
-    from overlap.commands import ExportedPolicy, ScoredAnswers, evaluate, export, judge_again, rollout
-    from overlap.config import Config, load_config
+    from overlap.analysis.run_data import RunData, load_run
+    from overlap.commands.answering import ScoredAnswers, evaluate, rollout
+    from overlap.commands.exporting import ExportedPolicy, export
+    from overlap.commands.judging_again import judge_again
+    from overlap.config.fields import Config
+    from overlap.config.load import load_config
     from overlap.errors import ConfigError, OverlapError
-    from overlap.evaluation import PassRate
+    from overlap.evaluation.evaluate import PassRate
     from overlap.hooks.callback import Callback, Evaluate, Save, Stop
-    from overlap.record import RunSummary
-    from overlap.report import write_report
+    from overlap.record.run_summary import RunSummary
+    from overlap.report.report import write_report
     from overlap.rewards import reward_task
     from overlap.run.control import RunStatus
     from overlap.run.handle import Run, start

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from overlap.config import Config
+from overlap.config.fields import Config
 from overlap.core import Batch, Prompt, Scored, shortened
 
 

@@ -6,7 +6,8 @@ import inspect
 from collections.abc import Sequence
 from typing import Any
 
-from overlap.config import Config, import_named
+from overlap.config.fields import Config
+from overlap.config.import_path import import_named
 from overlap.core import described_error, line_of, shortened
 from overlap.errors import ConfigError, OverlapError, near_or_all, raise_all
 from overlap.hooks.callback import METHODS, Callback

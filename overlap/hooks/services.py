@@ -15,7 +15,8 @@ from overlap.atomic import write_atomic
 from overlap.errors import ConfigError
 from overlap.hooks.callback import CallbackRun, Evaluated, RunEnded, RunStarted, StepTaken
 from overlap.hooks.trackers import END_S, sample_rows, split_shown
-from overlap.record import RunExit, RunFile
+from overlap.record.run_exit import RunExit
+from overlap.record.run_files import RunFile
 
 PROJECT = "overlap-rl"
 

@@ -20,7 +20,7 @@ from typing import Any
 from overlap.core import described_error
 from overlap.errors import CallbackError
 from overlap.hooks.callback import METHOD_OF, METHODS, Action, Callback, CallbackRun, RunEvent, actions_of
-from overlap.record import CallbackCost
+from overlap.record.run_summary import CallbackCost
 
 SLOW_S = 1.0
 """A call that takes longer is told, once per method of a callback."""

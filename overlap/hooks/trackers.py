@@ -17,7 +17,8 @@ from typing import Any
 from overlap.errors import one_line
 from overlap.hooks.callback import CallbackRun, Evaluated, RunEvent, StepTaken
 from overlap.hooks.thread import Asked, CallbackThread
-from overlap.record import RunFile, WriteFailures
+from overlap.record.run_files import RunFile
+from overlap.record.write_failures import WriteFailures
 
 QUEUE = 1_000
 """Events that wait for a tracker; one has some 100 numbers."""

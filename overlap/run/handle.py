@@ -23,11 +23,12 @@ from functools import cache, partial
 from types import TracebackType
 from typing import Any, TextIO
 
-from overlap.config import Config
+from overlap.config.fields import Config
 from overlap.core import Task
 from overlap.errors import ConfigError, StoppedError, one_line
 from overlap.hooks.checks import check_callbacks
-from overlap.record import RunSummary, guest
+from overlap.record.logs import guest
+from overlap.record.run_summary import RunSummary
 from overlap.run.control import RunControl
 from overlap.run.restarts import reason_of
 from overlap.run.training import check_run_given, run_training

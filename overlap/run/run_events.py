@@ -21,8 +21,9 @@ from overlap.hooks.callback import (
 )
 from overlap.hooks.thread import CallbackThread
 from overlap.hooks.trackers import Trackers
-from overlap.pipeline import Control
-from overlap.record import CallbackCost, RunExit
+from overlap.pipeline.control import Control
+from overlap.record.run_exit import RunExit
+from overlap.record.run_summary import CallbackCost
 
 
 @dataclass

@@ -14,33 +14,32 @@ from overlap.aio import race
 from overlap.clock import now
 from overlap.core import Learner, Prompt, Scored
 from overlap.errors import LearnerDiedError, OverlapError
-from overlap.evaluation import EvaluationHistory, Evaluator
+from overlap.evaluation.history import EvaluationHistory, Evaluator
 from overlap.hooks.callback import CallbackRun
 from overlap.hooks.thread import CallbackThread
 from overlap.hooks.trackers import Trackers
-from overlap.pipeline import Components, Pending, Position, PromptStream, overlapped
-from overlap.placement import Placement
-from overlap.prepare import RunInputs
-from overlap.process import Reaper
-from overlap.record import (
-    BEGINNING,
-    LEARNER,
-    Carryover,
-    Console,
-    LoopLag,
-    Progress,
-    Recorder,
-    Resumed,
-    Rollouts,
-    RunDir,
-    RunExit,
-    RunSummary,
-    SampleWriter,
-    stall_line,
-    summary,
-)
-from overlap.replay import UnpublishedLearner
-from overlap.report import run_that_ends, warnings_at_the_end
+from overlap.pipeline.flow import Pending
+from overlap.pipeline.learning import Components
+from overlap.pipeline.loop import Position, overlapped
+from overlap.pipeline.prompts import PromptStream
+from overlap.placement.seats import Placement
+from overlap.prepare.run_inputs import RunInputs
+from overlap.process.reaper import Reaper
+from overlap.record.carryover import Carryover
+from overlap.record.checkpoint import LEARNER
+from overlap.record.logs import Console
+from overlap.record.looplag import LoopLag
+from overlap.record.progress import Progress, stall_line
+from overlap.record.recorder import Recorder
+from overlap.record.report import summary
+from overlap.record.resume import BEGINNING, Resumed
+from overlap.record.rollouts import Rollouts
+from overlap.record.run_exit import RunExit
+from overlap.record.run_summary import RunSummary
+from overlap.record.rundir import RunDir
+from overlap.record.sample_writer import SampleWriter
+from overlap.replay.kept_rollouts import UnpublishedLearner
+from overlap.report.at_the_end import run_that_ends, warnings_at_the_end
 from overlap.run.control import RunControl
 from overlap.run.open_close import Component, open_components
 from overlap.run.parts import PartFactory, before_starts

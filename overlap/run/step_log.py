@@ -12,24 +12,18 @@ from overlap.aio import shielded_thread, threaded
 from overlap.clock import now
 from overlap.core import Batch, Learner, Scored
 from overlap.errors import CallbackError
-from overlap.evaluation import Evaluator
+from overlap.evaluation.history import Evaluator
 from overlap.hooks.callback import CheckpointSaved, Evaluated, RunEvent, RunStarted, StepTaken
-from overlap.pipeline import PromptStream, StepResult
-from overlap.prepare import RunInputs
-from overlap.record import (
-    LEARNER,
-    Recorder,
-    RunDir,
-    RunFile,
-    RunState,
-    data_digest,
-    is_complete,
-    path_of,
-    save_carryover,
-    save_state,
-    selection_line,
-    writing,
-)
+from overlap.pipeline.learning import StepResult
+from overlap.pipeline.prompts import PromptStream
+from overlap.prepare.run_inputs import RunInputs
+from overlap.record.carryover import save_carryover
+from overlap.record.checkpoint import LEARNER, RunState, is_complete, path_of, save_state, writing
+from overlap.record.digest import data_digest
+from overlap.record.progress import selection_line
+from overlap.record.recorder import Recorder
+from overlap.record.run_files import RunFile
+from overlap.record.rundir import RunDir
 from overlap.run.run_events import RunEvents
 
 

@@ -11,30 +11,26 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from overlap.config import Config, check_config_given, path_given
+from overlap.config.arguments import check_config_given, path_given
+from overlap.config.fields import Config
 from overlap.core import Task
 from overlap.errors import ConfigError
 from overlap.hooks.checks import check_callbacks, named_callbacks, named_trackers
-from overlap.prepare import RunInputs, check_place, disk_plan, memory_inputs, plan_lines, prepare, seat
-from overlap.process import Interrupts, handle_interrupts, run_to_end, scratch_directory
-from overlap.record import (
-    BEGINNING,
-    LEARNER,
-    Console,
-    OpenConsole,
-    Resumed,
-    Rollouts,
-    RunDir,
-    RunSummary,
-    banner,
-    check_reopen,
-    closing_lines,
-    data_digest,
-    final_table,
-    guest,
-    quiet,
-    reopen,
-)
+from overlap.prepare.disk import disk_plan
+from overlap.prepare.plan import memory_inputs, plan_lines
+from overlap.prepare.run_inputs import RunInputs, check_place, prepare
+from overlap.prepare.seating import seat
+from overlap.process.interrupts import Interrupts, handle_interrupts
+from overlap.process.scratch import run_to_end, scratch_directory
+from overlap.record.checkpoint import LEARNER
+from overlap.record.closing import closing_lines
+from overlap.record.digest import data_digest
+from overlap.record.logs import Console, OpenConsole, guest, quiet
+from overlap.record.progress import banner, final_table
+from overlap.record.resume import BEGINNING, Resumed, check_reopen, reopen
+from overlap.record.rollouts import Rollouts
+from overlap.record.run_summary import RunSummary
+from overlap.record.rundir import RunDir
 from overlap.run.control import RunControl
 from overlap.run.control_socket import listening
 from overlap.run.restarts import reason_of

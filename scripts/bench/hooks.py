@@ -17,14 +17,14 @@ from typing import Any
 from _shared import argument_parser
 
 from overlap import Callback
-from overlap.config import load_config
+from overlap.config.load import load_config
 from overlap.hooks.callback import CallbackRun, RunEvent, RunStarted, StepTaken
 from overlap.hooks.checks import check_callbacks, named_trackers
 from overlap.hooks.thread import CallbackThread
 from overlap.hooks.trackers import Trackers
-from overlap.pipeline import Control
-from overlap.record import RunDir
-from overlap.run import RunEvents
+from overlap.pipeline.control import Control
+from overlap.record.rundir import RunDir
+from overlap.run.run_events import RunEvents
 
 PAUSE_S = 0.02
 

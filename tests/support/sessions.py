@@ -16,12 +16,13 @@ from typing import Any, Literal, cast
 import pytest
 
 from overlap.atomic import write_atomic
-from overlap.config import Config, load_config
+from overlap.config.fields import Config
+from overlap.config.load import load_config
 from overlap.core import Batch, Request, StepReport, Trajectory, Used
 from overlap.fakes import FakeGenerator, FakeLearner, FakeVerifier, fake_prompts
-from overlap.generate import Engines
+from overlap.generate.engines import Engines
 from overlap.hooks.checks import check_callbacks, named_trackers
-from overlap.placement import place_here
+from overlap.placement.seats import place_here
 from overlap.prepare.run_inputs import RunInputs
 from overlap.record.json_lines import read_json_lines
 from overlap.record.logs import Console

@@ -15,12 +15,13 @@ from typing import Any
 
 from finished_steps import scored
 
-from overlap.config import load_config
+from overlap.config.load import load_config
 from overlap.core import Batch
 from overlap.hooks.callback import CallbackRun, Evaluated, RunEnded, RunStarted, StepTaken
 from overlap.hooks.checks import named_trackers
 from overlap.hooks.trackers import Trackers
-from overlap.record import WriteFailures, read_json_lines
+from overlap.record.json_lines import read_json_lines
+from overlap.record.write_failures import WriteFailures
 
 UNREAD = "TRACKER_UNREAD"
 """Set where there is nothing to read back."""

@@ -18,7 +18,7 @@ from sessions import Stage, assert_one_run, interrupt, play
 from overlap import Callback, Evaluate, Save, Stop
 from overlap.errors import CallbackError, EngineError
 from overlap.hooks import thread as callback_thread
-from overlap.record import read_json_lines
+from overlap.record.json_lines import read_json_lines
 
 Make = Callable[..., Stage]
 

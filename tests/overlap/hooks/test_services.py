@@ -38,6 +38,7 @@ def program(name: str, folder: Path, **more: str) -> subprocess.CompletedProcess
     return subprocess.run(words, cwd=folder, env=here, capture_output=True, text=True, timeout=115)
 
 
+@pytest.mark.promise("trackers")
 @pytest.mark.parametrize("name", ["wandb", "trackio"])
 def test_the_rows_there_are_those_of_metrics_jsonl(name: str, tmp_path: Path) -> None:
     made = made_run(tmp_path / "made", steps=4, groups=2, samples=2)

@@ -12,7 +12,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from tensorboard.summary.writer import event_file_writer
 from tensorboard.summary.writer.event_file_writer import AtomicCounter
 
-from overlap.config import load_config
+from overlap.config.load import load_config
 from overlap.core import Batch
 from overlap.hooks.callback import CallbackRun, RunStarted, StepTaken
 from overlap.hooks.services import TensorBoard
@@ -34,6 +34,7 @@ def scalars(folder: Path) -> list[tuple[int, float]]:
     return [(e.step, round(e.value, 2)) for e in read(folder).Scalars("reward/mean")]
 
 
+@pytest.mark.promise("trackers")
 def test_configuration_rows_samples_and_outcome_of_a_run_are_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

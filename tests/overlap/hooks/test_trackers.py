@@ -14,14 +14,15 @@ import pytest
 from sessions import Stage, interrupt, play
 from tracker_stubs import FileTracker, calls
 
-from overlap.config import load_config
+from overlap.config.load import load_config
 from overlap.core import Batch
 from overlap.errors import ConfigError
 from overlap.hooks import trackers
 from overlap.hooks.callback import RunEnded, StepTaken
 from overlap.hooks.checks import named_trackers
 from overlap.hooks.trackers import Trackers
-from overlap.record import WriteFailures, read_json_lines
+from overlap.record.json_lines import read_json_lines
+from overlap.record.write_failures import WriteFailures
 
 Make = Callable[..., Stage]
 NAME = "tracker_stubs:FileTracker"
@@ -58,6 +59,7 @@ def rows_at_the_stub(folder: Path) -> list[dict[str, Any]]:
     return list(joined.values())
 
 
+@pytest.mark.promise("trackers")
 def test_rows_are_those_of_metrics_jsonl_and_samples_and_the_end_go_too(stage: Make) -> None:
     session = stage("run.eval_samples=1", "run.eval_every=2", "run.steps=3").session(heldout=2)
     figures = play(session)
@@ -68,6 +70,7 @@ def test_rows_are_those_of_metrics_jsonl_and_samples_and_the_end_go_too(stage: M
     assert figures["not_written"] == []
 
 
+@pytest.mark.promise("trackers")
 def test_a_resumed_run_says_where_it_goes_on(stage: Make) -> None:
     made = stage("run.save_every=2")
     made.learner.on_step = lambda batch: interrupt() if batch.step == 4 else None
@@ -81,6 +84,7 @@ def test_a_resumed_run_says_where_it_goes_on(stage: Make) -> None:
     assert list(last.values()) == rows_of(session.run.path)
 
 
+@pytest.mark.promise("by-products", "trackers")
 @pytest.mark.parametrize(
     ("how", "says"), [("raise", "ConnectionError: the network is down"), ("exit", "SystemExit: 3")]
 )
@@ -96,6 +100,7 @@ def test_a_tracker_that_fails_costs_no_step_and_is_told_once(stage: Make, how: s
     assert calls(session.run.path)[-1] == ["end", "finished", True]
 
 
+@pytest.mark.promise("trackers")
 def test_a_tracker_that_hangs_costs_its_thread_and_no_step(stage: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(trackers, "END_S", 0.1)
     session = stage(row="hang").session()
