@@ -20,14 +20,13 @@ if TYPE_CHECKING:
     from overlap import core as core
     from overlap import errors as errors
     from overlap.analysis.run_data import RunData, load_run
-    from overlap.callbacks.actions import Evaluate, Save, Stop
-    from overlap.callbacks.base import Callback
     from overlap.commands.answering import ScoredAnswers, evaluate, rollout
     from overlap.commands.exporting import ExportedPolicy, export
     from overlap.config.fields import Config
     from overlap.config.load import load_config
     from overlap.errors import ConfigError, OverlapError
     from overlap.evaluation.evaluate import PassRate
+    from overlap.hooks.callback import Callback, Evaluate, Save, Stop
     from overlap.record.run_summary import RunSummary
     from overlap.report.report import write_report
     from overlap.rewards import reward_task

@@ -77,9 +77,7 @@ python piston piston-rspy==0.4.3
 # Trackers.
 python wandb psutil pyyaml wandb==0.31.0
 python trackio psutil pyyaml trackio==0.43.0
-python mlflow psutil pyyaml mlflow-skinny==3.17.2 sqlalchemy==2.0.46 alembic
-python swanlab psutil pyyaml swanlab==0.10.3
 
 tests=(tests/overlap/server/test_clients.py tests/sandbox/serve/test_clients.py tests/overlap/environments
-  tests/sandbox/integrations/test_frameworks.py tests/overlap/trackers/test_services.py)
+  tests/sandbox/integrations/test_frameworks.py tests/overlap/hooks/test_services.py)
 OVERLAP_CLIENTS=$folder PATH=$bin:$PATH exec "$bin/python" -m pytest -n0 "${tests[@]}" "$@"

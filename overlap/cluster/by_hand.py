@@ -2,16 +2,12 @@
 
 Every cluster started here asks for a token, has no dashboard, and lets a node that was cut off in again. Whatever
 belongs to a node has its folder in the environment, so that it is found and ended whatever became of who started it.
-A user has one node to a machine, of which is kept, apart for each machine that shares the home:
-
-    <state folder of the user>/overlap/cluster/<host>/node.json
-                                                     /token       0600
-                                                     /lock        while a command is at work
+A user has one node to a machine, whose state is in ``<state folder>/overlap/cluster/<host>/{node.json,token}``.
 """
 
 from __future__ import annotations
 
-import fcntl
+import hashlib
 import json
 import os
 import re
@@ -24,10 +20,12 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import NamedTuple, NoReturn
+from typing import Any, NamedTuple, NoReturn
+
+import psutil
 
 from overlap.atomic import guarded, write_atomic
-from overlap.cluster.addresses import AUTH, LABEL, PORT, call_roll, check_port_free, host_and_port, own_address
+from overlap.cluster.access import AUTH, HEALTH, PORT, admitted, check_address, host_and_port
 from overlap.cluster.nodes import code_digest
 from overlap.errors import ConfigError, OverlapError, one_line
 from overlap.process import process_tree
@@ -37,22 +35,11 @@ from overlap.process.scratch import temporary_directory
 from sandbox.kernel.clear import remove_tree
 from sandbox.kernel.orphan_cleanup import remove_run_directory
 
-START_S = 90.0
-RAYLET_S, KILL_S = 8.0, 5.0
-"""What a node has to end in: Ray's own way, killed."""
-HEALTH = {
-    "RAY_health_check_initial_delay_ms": "2000",
-    "RAY_health_check_period_ms": "1000",
-    "RAY_health_check_timeout_ms": "1000",
-    "RAY_health_check_failure_threshold": "60",
-    "RAY_gcs_rpc_server_reconnect_timeout_s": "120",
-    "RAY_grpc_client_keepalive_time_ms": "5000",
-    "RAY_grpc_client_keepalive_timeout_ms": "5000",
-}
-"""A node that is cut off for up to a minute is in again: our own looks move its work within seconds. Of a head that is
-gone a run tells before Ray ends the process that asks.
-"""
+START_S, ASK_S, RAYLET_S, KILL_S = 90.0, 30.0, 8.0, 5.0
+"""Time for a node to start, for a head to answer, and for a node to end: Ray's own way, killed."""
 MARK = "OVERLAP_CLUSTER"
+LABEL = "overlap-code"
+"""Label of a node that says which code of ours is installed there."""
 _PLACE_CHARS = 36
 _OURS = ("head", "address", "port", "node-ip-address", "temp-dir", "include-dashboard", "labels", "block")
 
@@ -64,28 +51,22 @@ class NodeState(NamedTuple):
     head: bool
     place: str
 
-    def processes(self) -> list[Pid]:
-        """What runs of it."""
-        return [process for process in process_tree.marked(f"{MARK}={self.place}") if process_tree.alive(process)]
-
-    def raylets(self) -> list[Pid]:
-        """The process of Ray's that is the node; none where the node has gone."""
-        return [process for process in self.processes() if process_tree.read_proc(process.pid, "comm") == b"raylet\n"]
+    def processes(self, name: str = "") -> list[Pid]:
+        """What runs of it, or of that the processes called ``name``; Ray calls the node itself "raylet"."""
+        found = [process for process in process_tree.marked(f"{MARK}={self.place}") if process_tree.alive(process)]
+        return [process for process in found if process_tree.read_proc(process.pid, "comm").startswith(name.encode())]
 
 
-def start_node(
-    address: str = "", *, join: str = "", token_file: str = "", loopback: bool = False, words: Sequence[str] = ()
-) -> NodeState:
+def start_node(address: str, join: str, token_file: str, words: Sequence[str], *, loopback: bool) -> NodeState:
     """Start a node on this machine, which has this address ("": the one that others reach): of the cluster whose head
     is at ``join``, or else the head of a new one. ``words`` go to ``ray start``. Raises ConfigError, and OverlapError
     where Ray does not start: nothing is left.
     """
-    for word in words:
-        if word.removeprefix("--").partition("=")[0] in _OURS:
-            raise ConfigError("ray start", word, "is set by `overlap cluster up`: leave it out")
+    if taken := [word for word in words if word.removeprefix("--").partition("=")[0] in _OURS]:
+        raise ConfigError("ray start", taken[0], "is set by `overlap cluster up`: leave it out")
     with single_command():
         former = read_node_state()
-        if former is not None and former.raylets():
+        if former is not None and former.processes("raylet"):
             raise ConfigError("cluster", former.address, "a node runs here already: `overlap cluster down` stops it")
         state, own, token = _planned(address, join, token_file, loopback)
         if former is not None:
@@ -113,34 +94,38 @@ def end_node() -> NodeState | None:
 
 def await_node(state: NodeState) -> NoReturn:
     """Wait until the node ends, for as long as it lives. Raises OverlapError then."""
-    raylets = state.raylets()
+    raylets = state.processes("raylet")
     while process_tree.await_end(raylets, 3600.0):
         pass
     raise OverlapError("the node has stopped by itself: its head may be gone")
 
 
+@contextmanager
+def single_command() -> Iterator[None]:
+    """Let one command of this user work on this machine at a time. Raises OverlapError where another is at work."""
+    name = hashlib.sha256(bytes(token_path())).hexdigest()
+    with socket.socket(socket.AF_UNIX) as lock:
+        try:
+            lock.bind(f"\0overlap-cluster-{name}")  # of no file, and free once this process has ended
+        except OSError as error:
+            raise OverlapError("another `overlap cluster` command runs on this machine: wait until it ends") from error
+        yield
+
+
 def token_path() -> Path:
-    """Raises ConfigError where the user has no home."""
-    asked = os.environ.get("XDG_STATE_HOME", "")
-    try:
-        base = Path(asked) if os.path.isabs(asked) else Path.home() / ".local" / "state"
-    except RuntimeError as error:
-        raise ConfigError("HOME", "", "is not known: set it, or XDG_STATE_HOME") from error
-    return base / "overlap" / "cluster" / (socket.gethostname().replace("/", "-") or "localhost") / "token"
+    """The file of the token of the node that was started here, beside which its state is."""
+    base = os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")
+    return Path(base, "overlap", "cluster", socket.gethostname().replace("/", "-") or "localhost", "token")
 
 
 def read_node_state() -> NodeState | None:
-    """The node that was started here, whether or not it runs; None where there is none. Raises ConfigError."""
+    """The node that was started here, whether or not it runs; None where there is none."""
     path = token_path().with_name("node.json")
-    try:
-        return NodeState(*json.loads(path.read_text(encoding="utf-8"))) if path.exists() else None
-    except (OSError, ValueError, TypeError) as error:
-        way_out = f"cannot be read ({error}): end what runs there (`ray stop`), and remove the folder"
-        raise ConfigError("state of the node", str(path), way_out) from error
+    return NodeState(*json.loads(path.read_text(encoding="utf-8"))) if path.exists() else None
 
 
 def write_node_state(state: NodeState, token: str) -> None:
-    """Raises RunDirError, or ConfigError."""
+    """Write what ``read_node_state`` reads, and the token. Raises RunDirError."""
     path = token_path()
     with guarded(path):
         path.parent.mkdir(0o700, parents=True, exist_ok=True)
@@ -166,9 +151,8 @@ def find_token(file: str, address: str) -> str:
         if not name:
             return ""
         try:
-            with open(Path(name).expanduser(), encoding="utf-8") as opened:
-                mode, token = os.fstat(opened.fileno()).st_mode, opened.read(4096).strip()
-        except (OSError, RuntimeError, ValueError) as error:
+            token, mode = Path(name).read_text(encoding="utf-8").strip(), Path(name).stat().st_mode
+        except (OSError, ValueError) as error:
             raise ConfigError(field, name, f"cannot be read ({error}): copy it from the cluster's head") from error
         if stat.S_ISREG(mode) and mode & 0o077:
             raise ConfigError(field, name, "others may read it: chmod 600 it")
@@ -177,44 +161,76 @@ def find_token(file: str, address: str) -> str:
     return token
 
 
-@contextmanager
-def single_command() -> Iterator[None]:
-    """For one command of this user on this machine at a time. Raises OverlapError where another is at work."""
-    path = token_path().with_name("lock")
-    with guarded(path):
-        path.parent.mkdir(0o700, parents=True, exist_ok=True)
-        lock = path.open("a")  # written to: over a network a folder cannot be locked
-    with lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if not os.path.samestat(os.fstat(lock.fileno()), path.stat()):
-                raise BlockingIOError
-        except (BlockingIOError, FileNotFoundError) as error:  # another one has it, or has just removed it
-            raise OverlapError("another `overlap cluster` command runs on this machine: wait until it ends") from error
-        try:
-            yield
-        finally:
-            with suppress(OSError):
-                path.unlink()
-                os.removedirs(path.parent)  # as far up as nothing is in them
+def own_addresses() -> list[str]:
+    """The IPv4 addresses of this machine's interfaces that are up, without loopback and those that lead nowhere."""
+    up = {name for name, stats in psutil.net_if_stats().items() if stats.isup}
+    found = [entry for name, entries in psutil.net_if_addrs().items() if name in up for entry in entries]
+    ours = [entry.address for entry in found if entry.family == socket.AF_INET]
+    return [address for address in ours if not address.startswith(("127.", "169.254."))]
+
+
+def check_port_free(port: int) -> None:
+    """Raise ConfigError where something listens at this port, or nobody may."""
+    try:
+        socket.create_server(("", port)).close()
+    except OSError as error:
+        why = os.strerror(error.errno or 0)
+        raise ConfigError("--address", port, f"cannot be used here ({why}): name another") from error
+
+
+def call_roll(field: str, address: str, token: str) -> tuple[bool, list[list[Any]]]:
+    """Whether the cluster asks for a token, and its nodes: name, whether it is alive, cores, GPUs, version of our code
+    ("" where `up` has not started it), and why it died. Raises ConfigError where no head is there, or one that wants
+    another token, and OverlapError where it does not answer. A process of its own asks, for Ray may wait for ever.
+    """
+    check_address(field, address)
+    command = [sys.executable, "-c", "from overlap.cluster import by_hand; by_hand._ask_head()", address]
+    env = child_environment(RAY_AUTH_MODE="token" if token else "disabled", RAY_AUTH_TOKEN=token)
+    try:
+        done = subprocess.run(command, env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=ASK_S)
+        mode, rows = json.loads(done.stdout.splitlines()[-1])
+    except subprocess.TimeoutExpired as error:
+        raise OverlapError(f"the cluster's head at {address} did not answer within {ASK_S:g} s") from error
+    except (IndexError, ValueError) as error:
+        raise OverlapError(
+            f"the cluster's head at {address} does not answer: {one_line(done.stderr)[-200:]}"
+        ) from error
+    if not mode:
+        way_out = f"requires {'another' if token else 'a'} token: --token-file with a copy of the file that "
+        raise ConfigError(field, address, f"{way_out}`overlap cluster up` printed there")
+    return mode == "token", rows
+
+
+def _ask_head() -> None:
+    """Print, as JSON, in which mode of Ray's the head lets us in, and its nodes."""
+    mode, client = admitted(sys.argv[1])
+    rows = []
+    for node in client.get_all_node_info().values() if mode else ():
+        name, has = f"{node.node_manager_address}-{node.node_id.hex()[:8]}", node.resources_total
+        counted = [int(has.get("CPU", 0)), int(has.get("GPU", 0))]
+        why = node.death_info.reason_message
+        rows.append([name, node.state == node.ALIVE, *counted, node.labels.get(LABEL, ""), why])
+    print(json.dumps([mode, rows]))
 
 
 def _planned(address: str, join: str, token_file: str, loopback: bool) -> tuple[NodeState, list[str], str]:
-    """With what ``ray start`` is told of addresses, and the token."""
+    """Plan a node: its state, what ``ray start`` is told of addresses, and the token. Raises ConfigError."""
     place = str(temporary_directory() / f"ovc-{secrets.token_hex(4)}")
     if len(place) > _PLACE_CHARS:
         raise ConfigError("TMPDIR", place, "is too long for the sockets of Ray: set it to a shorter one, as /tmp")
     host, port = host_and_port("--address", address, PORT) if address else ("", PORT)
-    host = own_address(host, loopback=loopback) if host or not join else ""  # "": by the way to the head
-    words = [f"--node-ip-address={host}"] if host else []
-    if not join:
-        token = find_token(token_file, f"{host}:{port}") or secrets.token_hex(32)
-        words += ["--head", f"--port={port}", "--include-dashboard=false"]
-        return NodeState(f"{host}:{port}", True, place), words, token
-    token = find_token(token_file, join)
-    if not call_roll("--join", join, token)[0]:
+    ours = ["127.0.0.1", *own_addresses()] if loopback else own_addresses()
+    if not host and not join and (loopback or len(ours) == 1):
+        host = ours[0]
+    if host not in ours and not (join and not host):  # who joins without one has the one on the way to the head
+        way_out = f"name the one that others reach ({', '.join(ours)}), or add --loopback if none shall"
+        raise ConfigError("--address", address, way_out)
+    words, head = [f"--node-ip-address={host}"] if host else [], join or f"{host}:{port}"
+    token = find_token(token_file, head)
+    if join and not call_roll("--join", join, token)[0]:
         raise ConfigError("--join", join, "lets everybody in, without a token: start its head by this command")
-    return NodeState(join, False, place), [*words, f"--address={join}"], token
+    words += [f"--address={join}"] if join else ["--head", f"--port={port}", "--include-dashboard=false"]
+    return NodeState(head, not join, place), words, token or secrets.token_hex(32)
 
 
 def _ray_start(state: NodeState, own: Sequence[str], words: Sequence[str]) -> None:
@@ -223,19 +239,12 @@ def _ray_start(state: NodeState, own: Sequence[str], words: Sequence[str]) -> No
         folder.mkdir(mode)  # others may go through, for as root the sandbox gives its programs uids of their own
     own = [*own, f"--temp-dir={place / 'ray'}", f"--labels={LABEL}={code_digest()}", "--disable-usage-stats"]
     known = {AUTH[0]: "token", AUTH[2]: str(token_path()), MARK: state.place, "TMPDIR": str(place / "tmp")}
-    with log.open("wb") as out:
+    command = [sys.executable, "-m", "ray.scripts.scripts", "start", *own, *words]
+    env, null = HEALTH | child_environment(RAY_USAGE_STATS_ENABLED="0", **known), subprocess.DEVNULL
+    with log.open("wb") as out:  # and no terminal that is closed ends a node
+        where: dict[str, Any] = {"stdin": null, "stdout": out, "stderr": out, "cwd": log.parent}
         try:
-            subprocess.run(
-                [sys.executable, "-m", "ray.scripts.scripts", "start", *own, *words],
-                env=HEALTH | child_environment(RAY_USAGE_STATS_ENABLED="0", **known),
-                cwd=log.parent,
-                stdin=subprocess.DEVNULL,
-                stdout=out,
-                stderr=subprocess.STDOUT,
-                timeout=START_S,
-                start_new_session=True,  # a terminal that is closed ends no node
-                check=True,
-            )
+            subprocess.run(command, env=env, timeout=START_S, start_new_session=True, check=True, **where)
         except subprocess.SubprocessError as error:
             said = one_line(log.read_text(encoding="utf-8", errors="replace"))[-800:] or "nothing"
             code = getattr(error, "returncode", None)
@@ -246,7 +255,7 @@ def _ray_start(state: NodeState, own: Sequence[str], words: Sequence[str]) -> No
 
 
 def _end(state: NodeState) -> None:
-    raylets = state.raylets()
+    raylets = state.processes("raylet")
     below = [child for raylet in raylets for child in process_tree.list_descendants(raylet.pid)]
     for raylet in raylets:  # it ends its workers, and an agent has its sandbox end
         with suppress(ProcessLookupError):
@@ -260,3 +269,4 @@ def _end(state: NodeState) -> None:
     with suppress(OSError):
         for path in (token_path(), token_path().with_name("node.json")):
             path.unlink(missing_ok=True)
+        os.removedirs(path.parent)  # as far up as nothing is in them

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from overlap.aio import threaded
-from overlap.cluster.addresses import AUTH, check_address
-from overlap.cluster.by_hand import HEALTH, token_of
+from overlap.cluster.access import AUTH, HEALTH, check_address
+from overlap.cluster.by_hand import token_of
 from overlap.cluster.nodes import HeadLost, NodeLost, NodeRefused, NodeSilent, RayNodeInfo, answer_within, code_digest
 from overlap.errors import ConfigError
 from overlap.process.calls import Peer

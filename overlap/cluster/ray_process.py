@@ -18,7 +18,7 @@ from ray import exceptions
 from ray._private import state  # no public name tells what drains, and what is free on a node
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from overlap.cluster.addresses import AUTH, NO_HEAD, admitted
+from overlap.cluster.access import AUTH, NO_HEAD, admitted
 from overlap.cluster.agent import NodeActor
 from overlap.cluster.nodes import HeadLost, NodeLost, NodeSilent, RayNodeInfo, answer_within
 from overlap.errors import ConfigError, OverlapError, one_line

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import shlex
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 _MORE = """\
 Run `overlap cluster up` on one machine: it prints the command for the others. Run `overlap cluster down` on each of
@@ -19,8 +19,17 @@ def add_cluster(commands) -> None:  # type: ignore[no-untyped-def]
     layout = argparse.RawDescriptionHelpFormatter
     cluster = commands.add_parser("cluster", help=text, description=text, epilog=_MORE, formatter_class=layout)
     kinds = cluster.add_subparsers(required=True, metavar="up|status|down")
-    text = "start a node on this machine: the head of a new cluster or, with --join, a further node of one"
-    up = kinds.add_parser("up", help=text, description=text, epilog=_MORE, formatter_class=layout)
+
+    def add(name: str, run: Callable[[argparse.Namespace], Iterator[str]], text: str) -> argparse.ArgumentParser:
+        parser: argparse.ArgumentParser = kinds.add_parser(
+            name, help=text, description=text, epilog=_MORE, formatter_class=layout
+        )
+        parser.set_defaults(run_command=run)
+        return parser
+
+    up = add(
+        "up", _up, "start a node on this machine: the head of a new cluster or, with --join, a further node of one"
+    )
     text = "address by which other machines reach this one (default: its only one), and port of the head (6379)"
     up.add_argument("--address", default="", metavar="HOST[:PORT]", help=text)
     up.add_argument("--join", default="", metavar="HOST:PORT", help="address of the head of the cluster to join")
@@ -29,31 +38,17 @@ def add_cluster(commands) -> None:  # type: ignore[no-untyped-def]
     up.add_argument("--loopback", action="store_true", help="listen on 127.0.0.1: a cluster of this machine alone")
     up.add_argument("--block", action="store_true", help="run until a signal comes, then stop the node")
     up.add_argument("words", nargs="*", metavar="-- --NAME=VALUE", help="options of `ray start`")
-    up.set_defaults(run_command=_up)
-    text = (
-        "print the nodes of a cluster: alive or not, cores, GPUs, version of this package; whether it requires a token"
-    )
-    status = kinds.add_parser("status", help=text, description=text)
-    status.add_argument(
-        "address",
-        nargs="?",
-        default="",
-        metavar="HOST:PORT",
-        help="address of the head (default: the head on this machine)",
-    )
+    status = add("status", _status, "print the nodes of a cluster, and whether it requires a token")
+    text = "address of the head (default: the head on this machine)"
+    status.add_argument("address", nargs="?", default="", metavar="HOST:PORT", help=text)
     status.add_argument("--token-file", default="", metavar="FILE", help="file with the cluster's token")
-    status.set_defaults(run_command=_status)
-    text = "stop the node that `up` started on this machine, with all its processes"
-    down = kinds.add_parser("down", help=text, description=text)
-    down.set_defaults(run_command=_down)
+    add("down", _down, "stop the node that `up` started on this machine, with all its processes")
 
 
 def _up(args: argparse.Namespace) -> Iterator[str]:
     from overlap.cluster.by_hand import await_node, end_node, start_node
 
-    state = start_node(
-        args.address, join=args.join, token_file=args.token_file, loopback=args.loopback, words=args.words
-    )
+    state = start_node(args.address, args.join, args.token_file, args.words, loopback=args.loopback)
     try:
         if state.head:
             yield from _head_lines(state.address)
@@ -67,8 +62,7 @@ def _up(args: argparse.Namespace) -> Iterator[str]:
 
 
 def _head_lines(address: str) -> Iterator[str]:
-    from overlap.cluster.addresses import own_addresses
-    from overlap.cluster.by_hand import token_path
+    from overlap.cluster.by_hand import own_addresses, token_path
 
     token, host = shlex.quote(str(token_path())), address.rpartition(":")[0]
     others = [other for other in own_addresses() if other != host]
@@ -84,8 +78,7 @@ def _head_lines(address: str) -> Iterator[str]:
 
 
 def _status(args: argparse.Namespace) -> Iterator[str]:
-    from overlap.cluster.addresses import call_roll
-    from overlap.cluster.by_hand import find_token, read_node_state
+    from overlap.cluster.by_hand import call_roll, find_token, read_node_state
     from overlap.cluster.nodes import code_digest
 
     state = read_node_state()

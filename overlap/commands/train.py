@@ -92,7 +92,7 @@ def dry_run(
     lines are a YAML file, with the plan in its comments.
     """
     check_place(cfg, resume=resume)
-    training.check_hooks(cfg)
+    training.named_hooks(cfg)
     with scratch_directory() as (scratch, _):
         inputs = prepare(cfg, None, scratch)
     placed = seat(cfg, engine=not rollouts)

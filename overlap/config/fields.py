@@ -80,8 +80,8 @@ class VerifyConfig(Section):
         require(self.workers <= here, "verify.workers", self.workers, f"{way_out}: use {here} or less")
 
 
-TRACKERS = ("tensorboard", "wandb", "trackio", "mlflow", "swanlab")
-"""What ``run.trackers`` may name."""
+TRACKERS = ("tensorboard", "wandb", "trackio")
+"""What ``run.trackers`` may name by one word."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,10 +121,8 @@ class RunConfig(Section):
     """Classes of callbacks, as import paths "module:Class", each made without arguments; beside those that
     ``overlap.train(cfg, callbacks=[...])`` gets."""
     trackers: tuple[str, ...] = free(("tensorboard",))
-    """Where the rows of ``metrics.jsonl`` go too: tensorboard (in the run's directory), wandb, trackio, mlflow or
-    swanlab. The package of each has to be installed (``docs/trackers.md``)."""
-    metric_names: Literal["ours", "verl", "trl"] = free("ours")
-    """Names of the metrics at trackers: as in ``metrics.jsonl``, or as verl or TRL call them."""
+    """Where the rows of ``metrics.jsonl`` go too: tensorboard (in the run's directory), wandb, trackio, or a class of
+    yours, "module:Class" (``docs/trackers.md``)."""
 
     def __post_init__(self) -> None:
         self.check()
@@ -138,10 +136,10 @@ class RunConfig(Section):
         names = self.trackers
         for name in names:
             require(
-                name in TRACKERS,
+                name in TRACKERS or IMPORT_PATH.fullmatch(name) is not None,
                 "run.trackers",
                 name,
-                f"is no tracker; {near_or_all(name, TRACKERS, 'use some of {}')}",
+                f"is no tracker; {near_or_all(name, TRACKERS, 'use some of {}, or my_module:MyTracker')}",
             )
             require(names.count(name) == 1, "run.trackers", name, "stands there twice: name it once")
         for path in self.callbacks:

@@ -85,7 +85,7 @@ def seat(cfg: Config, *, engine: bool = True, learner: bool = True) -> RunPlacem
 def check_cluster(cfg: Config) -> None:
     """Raise ConfigError where no head of a cluster is at ``cluster.address``: before anything that takes long."""
     if cfg.cluster.address:
-        from overlap.cluster.addresses import check_address
+        from overlap.cluster.access import check_address
 
         check_address("cluster.address", cfg.cluster.address)
 

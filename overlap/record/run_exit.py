@@ -22,8 +22,6 @@ class RunExit(StrEnum):
     STOPPED = "stopped", True, False, False
     INTERRUPTED = "interrupted", False, False, False
     ERROR = "error", False, False, False
-    NOT_BEGUN = "the run did not begin", False, False, False
-    """What trackers are told alone: such a run has no summary."""
 
     def __new__(cls, words: str, in_order: bool, measured: bool, complete: bool) -> RunExit:
         member = str.__new__(cls, words)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +20,7 @@ from overlap.record.checkpoint import RunState
 from overlap.record.command_line import command_line
 from overlap.record.json_lines import JsonLines, file_size, json_line, size_until
 from overlap.record.metrics import worst_nodes_line
-from overlap.record.metrics_writers import MetricsFile, MetricsWriter
+from overlap.record.metrics_file import MetricsFile
 from overlap.record.rollouts import kept_sample_row, rollouts_header
 from overlap.record.run_files import RunFile
 from overlap.record.write_failures import WriteFailures
@@ -51,7 +51,7 @@ class RunDir:
         self.best = RunFile.BEST.of(path)
         self.failures = WriteFailures()
         self._lock = lock
-        self._writers: list[MetricsWriter] = [MetricsFile(path)]
+        self._rows = MetricsFile(path)
         self._samples = JsonLines(self.trajectories)
         self._groups = JsonLines(self.groups)
         self._kept = JsonLines(self.rollouts)
@@ -87,8 +87,7 @@ class RunDir:
         """
         self.settle()
         last = state.step or -1  # the evaluation before a first step is made again
-        for writer in self._writers:
-            writer.rewind(last)
+        self._rows.rewind(last)
         # That of a run which had ended, and now goes on, stands behind its last checkpoint.
         self._samples.rewind(size_until(self.trajectories, last, state.trajectories_offset))
         self._groups.rewind(size_until(self.groups, last, state.groups_offset))
@@ -116,20 +115,16 @@ class RunDir:
             "rollouts_offset": file_size(self.rollouts),
         }
 
-    def add_writer(self, writer: MetricsWriter) -> None:
-        """Have ``writer`` get the rows from here on, too; ``close`` closes it."""
-        self._writers.append(writer)
-
     def step(self, row: Mapping[str, Any]) -> None:
-        """Give the row of a step (``row["step"]``) to all writers of metrics."""
+        """Write the row of a step (``row["step"]``) to metrics.jsonl, behind those that could not be written before."""
         self.failures.step = int(row["step"])
-        self._each_writer(lambda writer: writer.write(row))
+        self._rows.add(row)
+        self._write_rows()
 
-    def _each_writer(self, act: Callable[[MetricsWriter], bool]) -> None:
-        for writer in self._writers:
-            with self.failures.tolerate_write_errors(writer.name):
-                if act(writer):
-                    self.failures.recovered(writer.name)
+    def _write_rows(self) -> None:
+        with self.failures.tolerate_write_errors(RunFile.METRICS):
+            self._rows.flush()
+            self.failures.recovered(str(RunFile.METRICS))
 
     def nodes_of(self, step: int, figures: ClusterFigures) -> None:
         """Write what the nodes of a cluster did in a step to nodes.jsonl, those that did worst by name."""
@@ -160,14 +155,14 @@ class RunDir:
 
     def finish(self, summary: Mapping[str, Any]) -> None:
         """Write summary.json, and rows of metrics that could not be written before."""
-        self._each_writer(lambda writer: writer.flush())
+        self._write_rows()
         with self.failures.tolerate_write_errors(RunFile.SUMMARY):
             write_atomic(self.summary, json.dumps(to_json_types(summary), indent=2, ensure_ascii=False) + "\n")
 
     def close(self) -> None:
         """Close the files; safe to call twice."""
-        self._each_writer(lambda writer: writer.flush())
-        parts: list[tuple[object, JsonLines | MetricsWriter]] = [(writer.name, writer) for writer in self._writers]
+        self._write_rows()
+        parts: list[tuple[object, JsonLines | MetricsFile]] = [(RunFile.METRICS, self._rows)]
         parts += [(RunFile.TRAJECTORIES, self._samples), (RunFile.GROUPS, self._groups)]
         parts += [(RunFile.ROLLOUTS, self._kept), (RunFile.NODES, self._nodes)]
         for name, part in parts:

@@ -23,10 +23,10 @@ from functools import cache, partial
 from types import TracebackType
 from typing import Any, TextIO
 
-from overlap.callbacks.checks import check_callbacks
 from overlap.config.fields import Config
 from overlap.core import Task
 from overlap.errors import ConfigError, StoppedError, one_line
+from overlap.hooks.checks import check_callbacks
 from overlap.record.logs import guest
 from overlap.record.run_summary import RunSummary
 from overlap.run.control import RunControl

@@ -6,14 +6,24 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from overlap.callbacks.actions import Evaluate, Save, Stop
-from overlap.callbacks.events import CheckpointSaved, Evaluated, RunEnded, RunEvent, RunFailed, RunStarted
-from overlap.callbacks.thread import AskedAction, CallbackThread
 from overlap.errors import CallbackError, StoppedError
+from overlap.hooks.callback import (
+    Action,
+    CheckpointSaved,
+    Evaluate,
+    Evaluated,
+    RunEnded,
+    RunEvent,
+    RunFailed,
+    RunStarted,
+    Save,
+    Stop,
+)
+from overlap.hooks.thread import CallbackThread
+from overlap.hooks.trackers import Trackers
 from overlap.pipeline.control import Control
 from overlap.record.run_exit import RunExit
 from overlap.record.run_summary import CallbackCost
-from overlap.trackers.run_trackers import Trackers
 
 
 @dataclass
@@ -32,19 +42,19 @@ class RunEvents:
     async def tell(self, event: RunEvent) -> bool:
         """Tell all of ``event``. Returns whether a callback asks for an evaluation now. Raises CallbackError."""
         self.begun = self.begun or isinstance(event, RunStarted)
-        self.trackers.on_event(event)
-        wanted = [self._obey(asked, event) for asked in await self.callbacks.call(event)]
+        self.trackers.put(event)
+        wanted = [self._obey(by, action, event) for by, action in await self.callbacks.call(event)]
         return any(wanted)
 
-    def _obey(self, asked: AskedAction, event: RunEvent) -> bool:
-        match asked.action:
+    def _obey(self, by: str, action: Action, event: RunEvent) -> bool:
+        match action:
             case Stop(reason):
-                self.control.end(asked.by + (f": {reason}" if reason else ""))
+                self.control.end(by + (f": {reason}" if reason else ""))
             case Save() if not isinstance(event, CheckpointSaved):  # that checkpoint is of this step
                 self.control.save()
             case Evaluate() if self.no_evaluation and not self._told:
                 self._told = True
-                self.report_line(f"Evaluate of {asked.by} has no effect: {self.no_evaluation}")
+                self.report_line(f"Evaluate of {by} has no effect: {self.no_evaluation}")
             case Evaluate():
                 return not isinstance(event, Evaluated)
         return False
@@ -57,9 +67,10 @@ class RunEvents:
         if self.begun:
             if isinstance(error, Exception) and not isinstance(error, StoppedError) and reason != RunExit.INTERRUPTED:
                 faults.append(self.callbacks.call_at_end(RunFailed(step, error)))
-            faults.append(self.callbacks.call_at_end(RunEnded(step, reason, summary)))
+            faults.append(self.callbacks.call_at_end(ended := RunEnded(step, reason, summary)))
+            self.trackers.put(ended)
         self.callbacks.close()
-        self.trackers.end(reason, summary)
+        self.trackers.close()
         for fault in faults:
             if fault is not None and error is None:
                 raise fault

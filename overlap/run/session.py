@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, cast
 
 from overlap.aio import race
-from overlap.callbacks.events import CallbackRun
-from overlap.callbacks.thread import CallbackThread
 from overlap.clock import now
 from overlap.core import Learner, Prompt, Scored
 from overlap.errors import LearnerDiedError, OverlapError
 from overlap.evaluation.history import EvaluationHistory, Evaluator
+from overlap.hooks.callback import CallbackRun
+from overlap.hooks.thread import CallbackThread
+from overlap.hooks.trackers import Trackers
 from overlap.pipeline.flow import Pending
 from overlap.pipeline.learning import Components
 from overlap.pipeline.loop import Position, overlapped
@@ -47,7 +48,6 @@ from overlap.run.run_end import write_end
 from overlap.run.run_events import RunEvents
 from overlap.run.save_policy import PolicySaver
 from overlap.run.step_log import StepLog
-from overlap.trackers.run_trackers import Trackers
 
 _STOPPED_AT_THE_START = "the run was stopped before its first step"
 _STOPPED_ON_ITS_WAY_BACK = "the run was stopped while it went back to a checkpoint: --resume goes on from there"
@@ -71,7 +71,8 @@ class TrainingSession:
     """Samples to train from in the place of an engine and a verifier."""
     callbacks: Sequence[Any] = ()
     """As ``check_callbacks`` returned them."""
-    trackers: Trackers = field(default_factory=Trackers)
+    trackers: Mapping[str, Any] = field(default_factory=dict)
+    """By name, as ``named_trackers`` returned them."""
     reason: str = RunExit.INTERRUPTED.value
     course: EvaluationHistory = field(init=False)
     policy_saver: PolicySaver = field(init=False)
@@ -94,11 +95,11 @@ class TrainingSession:
     def _make_events(self) -> RunEvents:
         cfg, report_line = self.inputs.cfg, self.console.print
         run = CallbackRun(self.run.path, cfg, self.control, self._text_of)
-        thread = CallbackThread(self.callbacks, run, report_line, cfg.run.stall_s)
-        self.trackers.text_of = self._text_of
+        thread = CallbackThread(self.callbacks, run, report_line)
+        trackers = Trackers(self.trackers, run, self.run.failures)
         why = "" if cfg.run.eval_samples else "run.eval_samples is 0"
         why = why or ("" if self.inputs.heldout else "there are no held-out prompts")
-        return RunEvents(thread, self.trackers, self.control.loop_control, report_line, why)
+        return RunEvents(thread, trackers, self.control.loop_control, report_line, why)
 
     def _text_of(self, prompt: Prompt) -> str:
         return str(self.inputs.tokenizer.decode(list(prompt.token_ids)))

@@ -9,11 +9,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from overlap.aio import shielded_thread, threaded
-from overlap.callbacks.events import CheckpointSaved, Evaluated, RunEvent, RunStarted, StepTaken
 from overlap.clock import now
 from overlap.core import Batch, Learner, Scored
 from overlap.errors import CallbackError
 from overlap.evaluation.history import Evaluator
+from overlap.hooks.callback import CheckpointSaved, Evaluated, RunEvent, RunStarted, StepTaken
 from overlap.pipeline.learning import StepResult
 from overlap.pipeline.prompts import PromptStream
 from overlap.prepare.run_inputs import RunInputs

@@ -11,11 +11,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from overlap.callbacks.checks import check_callbacks, named_callbacks
 from overlap.config.arguments import check_config_given, path_given
 from overlap.config.fields import Config
 from overlap.core import Task
 from overlap.errors import ConfigError
+from overlap.hooks.checks import check_callbacks, named_callbacks, named_trackers
 from overlap.prepare.disk import disk_plan
 from overlap.prepare.plan import memory_inputs, plan_lines
 from overlap.prepare.run_inputs import RunInputs, check_place, prepare
@@ -35,8 +35,6 @@ from overlap.run.control import RunControl
 from overlap.run.control_socket import listening
 from overlap.run.restarts import reason_of
 from overlap.run.session import TrainingSession
-from overlap.trackers.kinds import check_trackers
-from overlap.trackers.run_trackers import Trackers
 
 _ONE = threading.Lock()
 
@@ -61,8 +59,8 @@ def train(
         resume: continue the run in ``cfg.run.dir`` from its newest checkpoint.
         with_changes: resume even if ``cfg`` makes it a different run; ``config.yaml`` records what changed.
         rollouts: a run directory (or file) whose kept samples are learned from; no engine and no verifier is started.
-        callbacks: objects with some of the methods of :class:`overlap.Callback`, or of
-            ``transformers.TrainerCallback``; called one after the other, in a thread of their own.
+        callbacks: objects with some of the methods of :class:`overlap.Callback`; called one after the other, in a
+            thread of their own.
 
     Raises:
         ConfigError: bad input; nothing was started and nothing written.
@@ -107,7 +105,7 @@ def run_training(
     control.expect(cfg.run.dir, cfg.run.steps)
     control.raise_if_stopped()
     check_place(cfg, resume=resume)
-    hooked = [*callbacks, *check_hooks(cfg)]
+    named, trackers = named_hooks(cfg)
     with only_run_here(cfg), handle_interrupts() as interrupts, scratch_directory() as (scratch, reaper):
         inputs = prepare(cfg, task, scratch, output)
         placed = seat(cfg, engine=not rollouts)
@@ -125,20 +123,17 @@ def run_training(
             with run.failures.tolerate_write_errors("ctl (overlap ctl cannot reach this run)"):
                 stack.enter_context(listening(control, run.ctl))
                 reaper.watch_file(run.ctl)
-            run.add_writer(trackers := Trackers.open(cfg, run, resumed.state.step, scratch))
             plan = plan_lines(inputs, asked, placed.seats, memory, kept) + placed.lines()
             plan += [("goes on", resumed.line)] if resumed.line else []
             banner(console, "overlap train", [*plan, ("run directory", str(run.path)), ("log", str(run.log))])
-            trackers.check_started()
             parts = inputs, placed.counted(asked), run, scratch, console, reaper
-            session = TrainingSession(*parts, resumed, data, control, kept, hooked, trackers)
+            session = TrainingSession(*parts, resumed, data, control, kept, [*callbacks, *named], trackers)
             return _run_session(session, interrupts, console, began)
 
 
-def check_hooks(cfg: Config) -> tuple[Any, ...]:
-    """The callbacks that ``cfg`` names; its trackers are checked too. Raises ConfigError."""
-    check_trackers(cfg)
-    return check_callbacks(named_callbacks(cfg.run.callbacks))
+def named_hooks(cfg: Config) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Make the callbacks that ``cfg`` names, and its trackers by name. Raises ConfigError."""
+    return named_callbacks(cfg), named_trackers(cfg)
 
 
 @contextmanager

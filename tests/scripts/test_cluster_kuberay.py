@@ -9,7 +9,7 @@ import pytest
 import yaml
 from places import ROOT
 
-from overlap.cluster import by_hand
+from overlap.cluster.access import HEALTH
 
 TEXT = (ROOT / "scripts" / "cluster" / "kuberay.yaml").read_text()
 RAY = next(line for line in (ROOT / "requirements" / "base.in").read_text().splitlines() if line.startswith("ray=="))
@@ -97,7 +97,7 @@ def test_the_cluster_asks_for_a_token_that_stands_nowhere_in_the_manifest() -> N
             env = {entry["name"]: entry for entry in container["env"]}
             assert env["RAY_AUTH_MODE"]["value"] == "token"
             assert "value" not in env["RAY_AUTH_TOKEN"]
-            assert {name: env[name]["value"] for name in by_hand.HEALTH} == by_hand.HEALTH
+            assert {name: env[name]["value"] for name in HEALTH} == HEALTH
 
 
 def test_nothing_is_reached_from_outside_and_no_pod_may_ask_kubernetes() -> None:

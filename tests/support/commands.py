@@ -93,6 +93,8 @@ class Command:
         self.process.kill()
         self.process.wait(10)
         self._reader.join(10)
+        if self.machine.lives:  # the folder that the reaper removes is not the machine's own, and stays behind it
+            wait_until(lambda: not self.machine.find("overlap.process import reaper"), 30.0)
         assert self.process.stdout is not None
         self.process.stdout.close()
 

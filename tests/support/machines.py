@@ -20,7 +20,7 @@ from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
-from overlap.cluster.by_hand import HEALTH
+from overlap.cluster.access import HEALTH
 from sandbox.kernel import cgroup
 
 PORT, RAYLET = 6379, "raylet/raylet "

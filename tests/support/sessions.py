@@ -16,12 +16,12 @@ from typing import Any, Literal, cast
 import pytest
 
 from overlap.atomic import write_atomic
-from overlap.callbacks.checks import check_callbacks
 from overlap.config.fields import Config
 from overlap.config.load import load_config
 from overlap.core import Batch, Request, StepReport, Trajectory, Used
 from overlap.fakes import FakeGenerator, FakeLearner, FakeVerifier, fake_prompts
 from overlap.generate.engines import Engines
+from overlap.hooks.checks import check_callbacks, named_trackers
 from overlap.placement.seats import place_here
 from overlap.prepare.run_inputs import RunInputs
 from overlap.record.json_lines import read_json_lines
@@ -30,7 +30,6 @@ from overlap.record.resume import BEGINNING, Resumed, reopen
 from overlap.record.rundir import RunDir
 from overlap.run.restarts import reason_of
 from overlap.run.session import TrainingSession
-from overlap.trackers.run_trackers import Trackers
 
 
 class _Alive:
@@ -135,7 +134,6 @@ class Stage:
         prepared = RunInputs(self.cfg, task, self.policy, Tokenizer(), prompts, apart)
         run = run if run is not None else RunDir.create(self.cfg.run.dir, self.cfg.to_dict())
         console = Console(self.shown)
-        run.add_writer(trackers := Trackers.open(self.cfg, run, resumed.state.step, self._folder))
         return TrainingSession(
             prepared,
             place_here(self.cfg),
@@ -146,7 +144,7 @@ class Stage:
             resumed=resumed,
             data="digest",
             callbacks=check_callbacks(callbacks),
-            trackers=trackers,
+            trackers=named_trackers(self.cfg),
         )
 
 

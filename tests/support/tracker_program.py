@@ -13,11 +13,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from finished_steps import scored
+
 from overlap.config.load import load_config
+from overlap.core import Batch
+from overlap.hooks.callback import CallbackRun, Evaluated, RunEnded, RunStarted, StepTaken
+from overlap.hooks.checks import named_trackers
+from overlap.hooks.trackers import Trackers
 from overlap.record.json_lines import read_json_lines
-from overlap.record.rundir import RunDir
-from overlap.trackers.kinds import check_trackers
-from overlap.trackers.run_trackers import Trackers
+from overlap.record.write_failures import WriteFailures
 
 UNREAD = "TRACKER_UNREAD"
 """Set where there is nothing to read back."""
@@ -26,19 +30,19 @@ UNREAD = "TRACKER_UNREAD"
 def feed(name: str, folder: Path, rows: list[dict[str, Any]], step: int = 0) -> list[str]:
     """Have the tracker of a run in ``folder`` take ``rows``; returns what was lost."""
     cfg = load_config(None, [f"run.trackers=[{name}]", f"run.dir={folder}"])
-    check_trackers(cfg)
-    run = RunDir.reopen(folder) if (folder / "config.yaml").exists() else RunDir.create(str(folder), cfg.to_dict())
-    scratch = folder.with_name(f"{folder.name}-scratch")  # as a run's, it goes with all that packages leave
-    scratch.mkdir(exist_ok=True)
-    trackers = Trackers.open(cfg, run, step, scratch)
-    trackers.check_started()
+    failures, made = WriteFailures(), named_trackers(cfg)
+    folder.mkdir(exist_ok=True)
+    trackers = Trackers(made, CallbackRun(folder, cfg, None, lambda prompt: "ask"), failures)
+    trackers.put(RunStarted(step, resumed=step > 0))
     for row in rows:
-        trackers.write({key: float("nan") if value is None else value for key, value in row.items()})
-    samples = [{"problem": "p", "prompt": "ask", "answer": "say", "reward": 1.0, "verdict": "AC", "failure": ""}]
-    trackers._put("samples", "heldout", rows[-1]["step"], samples)
-    trackers.end("finished", {"exit": "finished", "reward": {"first": 0.25, "last": 0.5}})
-    run.close()
-    return list(run.failures)
+        evaluated = {name: value for name, value in row.items() if name.startswith("eval/") and value is not None}
+        trackers.put(Evaluated(row["step"], {}, evaluated, ()))
+        trackers.put(StepTaken(row["step"], row, Batch(row["step"], 0, ())))
+    last = rows[-1]["step"]
+    trackers.put(Evaluated(last, {}, {}, [scored(1, 0)]))
+    trackers.put(RunEnded(last, "finished", {"steps": last}))
+    trackers.close()
+    return list(failures)
 
 
 def records(path: Path) -> Iterator[bytes]:
@@ -60,8 +64,10 @@ def records(path: Path) -> Iterator[bytes]:
 
 def stored_wandb(folder: Path) -> dict[str, Any]:
     """What is in the files of offline runs."""
+    import wandb
     from wandb.proto.wandb_internal_pb2 import Record
 
+    wandb.teardown()  # as at the exit of a program: its process writes what is left
     rows, ids, configs, tables = list[dict[str, Any]](), set[str](), 0, 0
     for path in sorted(folder.rglob("*.wandb")):
         for data in records(path):
@@ -72,8 +78,8 @@ def stored_wandb(folder: Path) -> dict[str, Any]:
             if record.HasField("history"):
                 row = {(i.key or ".".join(i.nested_key)): json.loads(i.value_json) for i in record.history.item}
                 tables += any(key.startswith("samples/") for key in row)
-                if not any(key.startswith("samples/") for key in row):
-                    rows.append({key: value for key, value in row.items() if not key.startswith("_")})
+                numbers = {key: value for key, value in row.items() if not key.startswith(("_", "samples/"))}
+                rows.append({"step": record.history.step.num, **numbers})
     return {"rows": rows, "runs": len(ids), "samples": tables, "config": configs > 0}
 
 
@@ -87,49 +93,7 @@ def stored_trackio(folder: Path) -> dict[str, Any]:
     texts = [row for row in found if "samples/heldout" in row]
     rows = [{k: v for k, v in row.items() if k != "timestamp"} for row in found if row not in texts]
     config = SQLiteStorage.get_run_config(project, runs[0])
-    return {"rows": rows, "runs": len(runs), "samples": len(texts), "config": bool(config and "learn.lr" in config)}
-
-
-def stored_mlflow(folder: Path) -> dict[str, Any]:
-    """What the tracking store has."""
-    from mlflow import MlflowClient
-
-    client = MlflowClient()
-    found = client.search_runs([e.experiment_id for e in client.search_experiments()])
-    rows: dict[int, dict[str, Any]] = {}
-    for run in found:
-        for key in run.data.metrics:
-            for metric in client.get_metric_history(run.info.run_id, key):
-                rows.setdefault(metric.step, {"step": metric.step})[key] = metric.value
-    files = [file.path for run in found for file in client.list_artifacts(run.info.run_id)]
-    config = all(run.data.params.get("learn.lr") for run in found)
-    ended = {run.info.status for run in found}
-    assert ended == {"FINISHED"}, ended
-    return {
-        "rows": [rows[step] for step in sorted(rows)],
-        "runs": len(found),
-        "samples": sum("samples" in file for file in files),
-        "config": config,
-    }
-
-
-def stored_swanlab(folder: Path) -> dict[str, Any]:
-    """What is in the files of offline runs."""
-    from swanlab.proto.swanlab.record.v1.record_pb2 import Record
-
-    rows, ids, texts, configs = dict[int, dict[str, Any]](), set[str](), 0, 0
-    for path in sorted(folder.rglob("run-*.swanlab")):
-        configs += "lr" in (path.parent / "files" / "config.yaml").read_text()
-        for data in records(path):
-            record = Record.FromString(data)
-            if record.HasField("start"):
-                ids.add(record.start.id)
-            elif record.HasField("scalar"):
-                found = record.scalar
-                rows.setdefault(found.step, {"step": found.step})[found.key] = found.value.number
-            elif record.HasField("media"):
-                texts += 1
-    return {"rows": list(rows.values()), "runs": len(ids), "samples": texts, "config": configs > 0}
+    return {"rows": rows, "runs": len(runs), "samples": len(texts), "config": bool(config and "learn" in config)}
 
 
 def main() -> None:

@@ -1,78 +1,53 @@
-"""Trackers that stand for services: what they got is in a file; ``config["does"]`` says how they misbehave."""
+"""A tracker of a user's: notes what it is told in a file of the run directory, and misbehaves as ``does`` says."""
 
 from __future__ import annotations
 
 import json
-import os
-import sys
-import tempfile
 import threading
-from collections.abc import Mapping, Sequence
-from importlib import import_module
 from pathlib import Path
-from typing import Any
-
-from overlap.trackers.tracker import TrackedRun, TrackerRefused
+from typing import Any, ClassVar
 
 
 class FileTracker:
-    """Writes its calls into ``stub.jsonl`` in the run directory. ``does``: method -> refuse,
-    import, raise, print, leave, die, hang.
-    """
+    """Its calls are lines of ``stub.jsonl``. ``does``: method -> raise, exit or hang."""
 
-    def start(self, run: TrackedRun) -> None:
-        self._path = Path(run.folder) / "stub.jsonl"
-        self._does: Mapping[str, str] = run.config.get("does", {})
-        self._note("start", run.id, run.step, run.resumed, os.getpid())
+    does: ClassVar[dict[str, str]] = {}
+    freed: ClassVar[threading.Event] = threading.Event()
+    """Set once those that hang shall go on."""
 
-    def row(self, row: Mapping[str, Any]) -> None:
-        self._note("row", dict(row))
+    def on_run_start(self, run: Any, event: Any) -> None:
+        self._note(run, "start", event.step, event.resumed)
 
-    def samples(self, split: str, step: int, rows: Sequence[Mapping[str, Any]]) -> None:
-        self._note("samples", split, step, list(rows))
+    async def on_step(self, run: Any, event: Any) -> None:
+        self._note(run, "row", {"step": event.step, **event.row}, len(event.batch.samples))
 
-    def rewind(self, step: int) -> None:
-        self._note("rewind", step)
+    def on_evaluate(self, run: Any, event: Any) -> None:
+        self._note(run, "row", {"step": event.step, **event.row}, len(event.samples))
 
-    def end(self, exit: str, figures: Mapping[str, Any]) -> None:
-        self._note("end", exit, dict(figures))
+    def on_run_end(self, run: Any, event: Any) -> None:
+        self._note(run, "end", event.exit, bool(event.summary))
 
-    def _note(self, *call: Any) -> None:
-        self._misbehave(self._does.get(call[0], ""))
-        with self._path.open("a") as file:
-            file.write(json.dumps(call) + "\n")
-
-    def _misbehave(self, how: str) -> None:
-        match how:
-            case "refuse":
-                raise TrackerRefused("no login here")
-            case "import":
-                import_module("no_such_package")
+    def _note(self, run: Any, *call: Any) -> None:
+        match self.does.get(call[0], ""):
             case "raise":
                 raise ConnectionError("the network is down")
-            case "print":
-                print("chatter of a package")
-                sys.stderr.write("more of it\n")
-            case "leave":
-                Path(tempfile.gettempdir(), "left-behind").mkdir()
-            case "die":
-                os._exit(3)
+            case "exit":
+                raise SystemExit(3)
             case "hang":
-                threading.Event().wait()
+                self.freed.wait(60)
+        with (run.path / "stub.jsonl").open("a") as file:
+            file.write(json.dumps(call) + "\n")
 
 
-class DiesOnce(FileTracker):
-    """Its first process dies at the second row."""
+class NeedsLogin(FileTracker):
+    """Refuses to be made."""
 
-    def row(self, row: Mapping[str, Any]) -> None:
-        mark = self._path.with_suffix(".died")
-        if row["step"] == 2 and not mark.exists():
-            mark.touch()
-            os._exit(3)
-        super().row(row)
+    def __init__(self) -> None:
+        raise PermissionError("no login here")
 
 
-def calls(folder: Path) -> list[list[Any]]:
-    """What a ``FileTracker`` got for the run in ``folder``."""
+def calls(folder: Path, kind: str = "") -> list[list[Any]]:
+    """What a ``FileTracker`` got for the run in ``folder``, or those calls of a ``kind``."""
     path = folder / "stub.jsonl"
-    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+    found = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+    return [call for call in found if kind in ("", call[0])]

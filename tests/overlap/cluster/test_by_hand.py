@@ -21,8 +21,8 @@ from places import ROOT, SUPPORT
 
 from overlap import cli
 from overlap.cluster import by_hand
-from overlap.cluster.addresses import LABEL
-from overlap.cluster.by_hand import AUTH, single_command, token_of, token_path
+from overlap.cluster.access import AUTH, HEALTH
+from overlap.cluster.by_hand import LABEL, single_command, token_of, token_path
 from overlap.cluster.nodes import code_digest
 from overlap.process import process_tree
 from overlap.process.process_tree import alive, identify
@@ -72,7 +72,7 @@ class Double:
 
 @pytest.fixture
 def double(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Double]:
-    for name in (*AUTH, *by_hand.HEALTH, "RAY_ADDRESS"):
+    for name in (*AUTH, *HEALTH, "RAY_ADDRESS"):
         monkeypatch.delenv(name, raising=False)
     made = Double(tmp_path / "double")
     monkeypatch.setenv("RAY_DOUBLE", str(made.place))

@@ -16,8 +16,9 @@ from pooling import until
 from ray import _raylet, exceptions
 from ray_stub import done
 
-from overlap.cluster import addresses, ray_cluster, ray_process
-from overlap.cluster.by_hand import AUTH, HEALTH, NodeState, token_path, write_node_state
+from overlap.cluster import access, ray_cluster, ray_process
+from overlap.cluster.access import AUTH, HEALTH
+from overlap.cluster.by_hand import NodeState, token_path, write_node_state
 from overlap.cluster.nodes import HeadLost, NodeLost
 from overlap.cluster.ray_cluster import RayCluster
 from overlap.errors import ConfigError
@@ -161,13 +162,13 @@ async def test_an_address_where_nobody_listens_or_something_else_does_is_refused
             await reader.read()
         writer.close()
 
-    monkeypatch.setattr(addresses, "REACH_S", 0.5)
+    monkeypatch.setattr(access, "REACH_S", 0.5)
     async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
         address = "127.0.0.1:{1}".format(*server.sockets[0].getsockname())
         if says is None:
             server.close()
         with pytest.raises(ConfigError) as raised:
-            await asyncio.to_thread(addresses.check_address, "cluster.address", address)
+            await asyncio.to_thread(access.check_address, "cluster.address", address)
     assert told in str(raised.value)
 
 

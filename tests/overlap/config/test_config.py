@@ -107,7 +107,6 @@ SECOND = {
     "run.restarts": 0,
     "run.callbacks": ("my_module:Mine",),
     "run.trackers": ("tensorboard", "wandb"),
-    "run.metric_names": "trl",
     "cluster.address": "10.0.0.1:6379",
 }
 """A second value of each field."""

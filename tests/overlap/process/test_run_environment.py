@@ -59,7 +59,7 @@ def test_every_start_in_the_engine_passes_an_environment() -> None:
             if _changes(node):
                 changes.append(where)
     assert without == []
-    actors = ("overlap/cluster/agent.py", "overlap/cluster/ray_process.py", "overlap/cluster/addresses.py")
+    actors = ("overlap/cluster/agent.py", "overlap/cluster/ray_process.py", "overlap/cluster/access.py")
     ranks = ("overlap/learner/rank.py", "overlap/learner/rendezvous.py", "overlap/learner/zero/", LOADING)
     own = ("overlap/generate/bind_to_parent.py", "overlap/generate/engine.py", *ranks, *actors)
     own += ("overlap/environments/_verifiers_host.py",)

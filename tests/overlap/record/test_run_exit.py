@@ -11,8 +11,6 @@ from overlap.errors import StoppedError
 from overlap.record.run_exit import RunExit
 from overlap.run.restarts import reason_of
 
-TOLD = [member for member in RunExit if member is not RunExit.NOT_BEGUN]
-
 
 @pytest.mark.parametrize("member", RunExit)
 def test_a_text_is_known_by_the_words_that_it_begins_with_and_a_detail_changes_nothing(member: RunExit) -> None:
@@ -27,7 +25,7 @@ def test_a_text_without_known_words_is_refused_with_those_that_there_are() -> No
 def test_the_documentation_has_a_row_for_every_end_and_no_other() -> None:
     page = (ROOT / "docs" / "training.md").read_text("utf-8")
     table = page.partition("| `exit` begins with |")[2].partition("\n\n")[0]
-    assert re.findall(r"^\| `(.+?)` \|", table, re.MULTILINE) == [member.value for member in TOLD]
+    assert re.findall(r"^\| `(.+?)` \|", table, re.MULTILINE) == [member.value for member in RunExit]
 
 
 def test_what_is_complete_was_measured_and_what_was_measured_ended_in_order() -> None:
@@ -48,7 +46,7 @@ def test_what_ended_a_run_early_has_its_words(error: BaseException, member: RunE
 
 
 def test_no_other_module_has_these_words_of_its_own() -> None:
-    words = "|".join(re.escape(member) for member in TOLD if " " in member or member is RunExit.DRAINED)
+    words = "|".join(re.escape(member) for member in RunExit if " " in member or member is RunExit.DRAINED)
     found = [
         str(path.relative_to(ROOT))
         for package in ("overlap", "recipes")

@@ -272,7 +272,7 @@ def test_an_interruption_before_the_first_step_saves_nothing(stage: Make) -> Non
 
 @pytest.mark.promise("by-products")
 def test_no_file_that_cannot_be_written_costs_a_step(stage: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The disk is full after step 1: metrics, events, groups, samples, trace, checkpoints, summary and picture fail."""
+    """The disk is full after step 1: metrics, groups, samples, trace, checkpoints, summary and picture fail."""
     made = stage("run.save_every=1")
     session = made.session()
     real_write, real_pwrite = os.write, os.pwrite
@@ -296,7 +296,7 @@ def test_no_file_that_cannot_be_written_costs_a_step(stage: Make, monkeypatch: p
     figures = play(session)
     assert (figures["exit"], figures["steps"]) == ("finished", 5)
     at_once, at_the_end = (
-        "metrics.jsonl events trajectories.jsonl groups.jsonl trace.json checkpoints",
+        "metrics.jsonl trajectories.jsonl groups.jsonl trace.json checkpoints",
         "summary.json picture.png report.html",
     )
     lost = {line.split(" ")[0] for line in figures["not_written"]}

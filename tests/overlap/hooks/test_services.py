@@ -21,15 +21,12 @@ from overlap.record.json_lines import read_json_lines
 def environment(folder: Path, **more: str) -> dict[str, str]:
     """Everything offline, and below ``folder``."""
     return {
-        **{name: value for name, value in os.environ.items() if not name.startswith(("WANDB", "MLFLOW", "SWANLAB"))},
+        **{name: value for name, value in os.environ.items() if not name.startswith(("WANDB", "TRACKIO"))},
         "PYTHONPATH": f"{ROOT}:{SUPPORT}",
         "HOME": str(folder / "home"),
         "TMPDIR": str(folder / "home"),
         "WANDB_MODE": "offline",
         "TRACKIO_DIR": str(folder / "trackio"),
-        "MLFLOW_TRACKING_URI": f"file://{folder}/mlruns",
-        "MLFLOW_ALLOW_FILE_STORE": "true",
-        "SWANLAB_MODE": "offline",
         **more,
     }
 
@@ -42,13 +39,12 @@ def program(name: str, folder: Path, **more: str) -> subprocess.CompletedProcess
 
 
 @pytest.mark.promise("trackers")
-@pytest.mark.parametrize("name", ["wandb", "trackio", "mlflow", "swanlab"])
+@pytest.mark.parametrize("name", ["wandb", "trackio"])
 def test_the_rows_there_are_those_of_metrics_jsonl(name: str, tmp_path: Path) -> None:
     made = made_run(tmp_path / "made", steps=4, groups=2, samples=2)
     (tmp_path / "rows.jsonl").write_bytes((made / "metrics.jsonl").read_bytes())
     done = program(name, tmp_path)
-    log = tmp_path / "run" / "run.log"
-    assert done.returncode == 0, done.stderr[-2000:] + (log.read_text()[-2000:] if log.exists() else "")
+    assert done.returncode == 0, done.stderr[-2000:]
     found = json.loads(done.stdout.splitlines()[-1])
     assert found["lost"] == []
     assert found["runs"] == 1
@@ -65,38 +61,19 @@ def test_the_rows_there_are_those_of_metrics_jsonl(name: str, tmp_path: Path) ->
         assert there[step] == pytest.approx(row, rel=1e-6)
 
 
-@pytest.mark.parametrize(
-    ("name", "settings", "says"),
-    [
-        ("wandb", {"WANDB_MODE": "online"}, "No API key configured. Use `wandb login` to log in."),
-        ("swanlab", {"SWANLAB_MODE": "online"}, "Use `swanlab login`, or SWANLAB_MODE=offline"),
-    ],
-)
-def test_without_a_login_the_run_is_refused(name: str, settings: dict[str, str], says: str, tmp_path: Path) -> None:
+def test_without_a_login_the_run_is_refused(tmp_path: Path) -> None:
     (tmp_path / "rows.jsonl").write_text('{"step": 1, "reward/mean": 0.5}\n')
-    done = program(name, tmp_path, TRACKER_UNREAD="1", **settings)
+    done = program("wandb", tmp_path, TRACKER_UNREAD="1", WANDB_MODE="online")
     assert done.returncode == 1
-    assert f"ConfigError: run.trackers='{name}': " in done.stderr
-    assert says in done.stderr
-
-
-NOWHERE = "http://127.0.0.1:9"
+    assert "ConfigError: run.trackers='wandb': nobody is logged in: use `wandb login`" in done.stderr
 
 
 @pytest.mark.wide
-@pytest.mark.parametrize(
-    ("name", "settings"),
-    [
-        ("wandb", {"WANDB_MODE": "online", "WANDB_BASE_URL": NOWHERE, "WANDB_API_KEY": "0" * 40}),
-        ("mlflow", {"MLFLOW_TRACKING_URI": NOWHERE, "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2"}),
-    ],
-)
-def test_a_network_that_is_down_costs_a_run_its_deadline_at_the_end_and_is_told(
-    name: str, settings: dict[str, str], tmp_path: Path
-) -> None:
+def test_a_network_that_is_down_costs_a_run_its_deadline_at_the_end_and_is_told(tmp_path: Path) -> None:
     rows = [{"step": step, "reward/mean": 0.5} for step in (1, 2, 3, 4)]
     (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    done = program(name, tmp_path, TRACKER_UNREAD="1", **settings)
+    settings = {"WANDB_MODE": "online", "WANDB_BASE_URL": "http://127.0.0.1:9", "WANDB_API_KEY": "0" * 40}
+    done = program("wandb", tmp_path, TRACKER_UNREAD="1", **settings)
     assert done.returncode == 0, done.stderr[-2000:]
     lost = json.loads(done.stdout.splitlines()[-1])["lost"]
-    assert [line.startswith(f"tracker {name} (") for line in lost] == [True]
+    assert [line.startswith("tracker wandb (") for line in lost] == [True]

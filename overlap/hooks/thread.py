@@ -12,17 +12,14 @@ import os
 import queue
 import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
-from concurrent.futures import TimeoutError as FutureTimeout
+from concurrent.futures import Future, wait
 from dataclasses import dataclass
 from time import monotonic
-from typing import Any, NamedTuple
+from typing import Any
 
-from overlap.callbacks.actions import Action, actions_of
-from overlap.callbacks.base import Callback
-from overlap.callbacks.events import METHOD_OF, METHODS, CallbackRun, RunEvent
 from overlap.core import described_error
 from overlap.errors import CallbackError
+from overlap.hooks.callback import METHOD_OF, METHODS, Action, Callback, CallbackRun, RunEvent, actions_of
 from overlap.record.run_summary import CallbackCost
 
 SLOW_S = 1.0
@@ -30,12 +27,8 @@ SLOW_S = 1.0
 END_S = 30.0
 """Time for all callbacks to be told of the end, s."""
 
-
-class AskedAction(NamedTuple):
-    """An action and who asked for it."""
-
-    by: str
-    action: Action
+Asked = list[tuple[str, Action]]
+"""Actions, each behind the name of the method that asked for it."""
 
 
 @dataclass(slots=True)
@@ -51,13 +44,11 @@ class _Hook:
 class CallbackThread:
     """Calls callbacks. Its methods are for the run's event loop, and after it has ended for the run's thread."""
 
-    def __init__(
-        self, callbacks: Sequence[Any], run: CallbackRun, report_line: Callable[[str], None], stall_s: float
-    ) -> None:
+    def __init__(self, callbacks: Sequence[Any], run: CallbackRun, report_line: Callable[[str], None]) -> None:
         """``callbacks`` are those that ``check_callbacks`` returned; ``report_line`` gets lines for a person."""
         self._hooks = _hooks(callbacks)
-        self._run, self._report_line, self._stall_s = run, report_line, stall_s
-        self._work: queue.SimpleQueue[tuple[RunEvent, Future[list[AskedAction]]] | None] = queue.SimpleQueue()
+        self._run, self._report_line = run, report_line
+        self._work: queue.SimpleQueue[tuple[RunEvent, Future[Asked]] | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
         self._now = ""
         """The method that is being called."""
@@ -68,37 +59,41 @@ class CallbackThread:
         """Calls and seconds of each callback."""
         return {hook.name: {"calls": hook.calls, "seconds": round(hook.seconds, 3)} for hook in self._hooks}
 
-    async def call(self, event: RunEvent) -> list[AskedAction]:
+    def send(self, event: RunEvent) -> Future[Asked]:
+        """Have all callbacks called, behind the events before; returns at once. The answer may be a CallbackError."""
+        answer: Future[Asked] = Future()
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._serve, name="overlap-callbacks", daemon=True)
+            self._thread.start()
+        self._work.put((event, answer))
+        return answer
+
+    async def call(self, event: RunEvent) -> Asked:
         """Tell all callbacks; returns what they ask for. Raises CallbackError."""
         if not self._listens(event):
             return []
-        asked = asyncio.wrap_future(self._send(event))
+        asked, stall_s = asyncio.wrap_future(self.send(event)), self._run.cfg.run.stall_s
         try:
-            done, _ = await asyncio.wait([asked], timeout=self._stall_s)
+            done, _ = await asyncio.wait([asked], timeout=stall_s)
         finally:
             asked.cancel()  # no effect on one that is done
         if not done:
-            raise CallbackError(f"callback {self._now} has not returned within run.stall_s={self._stall_s:g} s")
+            raise CallbackError(f"callback {self._now} has not returned within run.stall_s={stall_s:g} s")
         return asked.result()
 
     def call_at_end(self, event: RunEvent) -> CallbackError | None:
         """Tell all callbacks that the run is over, within a bound; returns the error of one."""
         if not self._listens(event):
             return None
-        asked = self._send(event)
-        try:
-            for by, action in asked.result(END_S):
-                self._report_line(f"{type(action).__name__} of {by} has no effect: the run is over")
-        except CallbackError as error:
-            self._report_line(str(error))
-            return error
-        except FutureTimeout:
-            asked.cancel()
-            method = METHOD_OF[type(event)]
-            line = f"callback {self._now} has not returned: {method} is given up after {END_S:g} s"
-            self._report_line(line)
-            return CallbackError(line)
-        return None
+        asked = self.send(event)
+        done, _ = wait([asked], END_S)
+        asked.cancel()  # no effect on one that is done
+        late = f"callback {self._now} has not returned: {METHOD_OF[type(event)]} is given up after {END_S:g} s"
+        error = asked.exception() if done else CallbackError(late)
+        if not isinstance(error, CallbackError):
+            return None
+        self._report_line(str(error))
+        return error
 
     def close(self) -> None:
         """End the thread once its callback returns; waits for nothing. Safe to call twice."""
@@ -106,14 +101,6 @@ class CallbackThread:
 
     def _listens(self, event: RunEvent) -> bool:
         return any(METHOD_OF[type(event)] in hook.methods for hook in self._hooks)
-
-    def _send(self, event: RunEvent) -> Future[list[AskedAction]]:
-        answer: Future[list[AskedAction]] = Future()
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._serve, name="overlap-callbacks", daemon=True)
-            self._thread.start()
-        self._work.put((event, answer))
-        return answer
 
     # --- in the thread --------------------------------------------------------------------------------------
 
@@ -128,8 +115,8 @@ class CallbackThread:
                 except CallbackError as error:
                     answer.set_exception(error)
 
-    def _tell(self, event: RunEvent, runner: asyncio.Runner) -> list[AskedAction]:
-        name, asked = METHOD_OF[type(event)], list[AskedAction]()
+    def _tell(self, event: RunEvent, runner: asyncio.Runner) -> Asked:
+        name, asked = METHOD_OF[type(event)], Asked()
         for hook in self._hooks:
             if (method := hook.methods.get(name)) is None:
                 continue
@@ -146,7 +133,7 @@ class CallbackThread:
                     os._exit(1)
                 self._count(hook, called, monotonic() - began, event)
             try:
-                asked += [AskedAction(called, action) for action in actions_of(returned)]
+                asked += [(called, action) for action in actions_of(returned)]
             except (TypeError, RecursionError) as error:
                 raise CallbackError(f"callback {called}: {error}{_at(event)}") from error
         return asked

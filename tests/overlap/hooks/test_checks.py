@@ -12,9 +12,9 @@ from rows import refusal
 
 import overlap
 from overlap import Callback, cli
-from overlap.callbacks.checks import check_callbacks, named_callbacks
 from overlap.config.load import load_config
 from overlap.errors import ConfigError
+from overlap.hooks.checks import check_callbacks, named_callbacks
 
 
 class Misspelt(Callback):
@@ -87,7 +87,7 @@ def module(monkeypatch: pytest.MonkeyPatch) -> types.ModuleType:
 
 def test_the_configuration_names_classes(module: types.ModuleType) -> None:
     module.Mine = Fine  # type: ignore[attr-defined]
-    (made,) = named_callbacks(["my_callbacks:Mine"])
+    (made,) = named_callbacks(load_config(None, ["run.callbacks=[my_callbacks:Mine]"]))
     assert isinstance(made, Fine)
 
 
@@ -105,7 +105,7 @@ def test_a_class_that_cannot_be_made_is_refused_by_its_path(module: types.Module
     module.Exits = type("Exits", (Fine,), {"__init__": lambda self: sys.exit(0)})  # type: ignore[attr-defined]
     module.Needs = type("Needs", (Fine,), {"__init__": lambda self, more: None})  # type: ignore[attr-defined]
     with pytest.raises(ConfigError, match=r"run\.callbacks") as raised:
-        named_callbacks([path])
+        named_callbacks(load_config(None, [f"run.callbacks=[{path}]"]))
     assert says in str(raised.value)
 
 
@@ -119,14 +119,14 @@ def test_a_path_of_another_form_is_refused_by_the_configuration() -> None:
     ("field", "says"),
     [
         ("run.callbacks=[no_such_module:Mine]", "importing no_such_module raised ModuleNotFoundError"),
-        ("run.trackers=[mlflow]", "run.trackers='mlflow': needs a package that is not installed: pip install mlflow"),
+        ("run.trackers=[wandb]", "run.trackers='wandb': needs a package that is not installed: pip install wandb"),
         ("run.trackers=[wadnb]", "run.trackers='wadnb': is no tracker; did you mean wandb?"),
     ],
 )
 def test_the_command_refuses_in_one_line_before_anything_is_loaded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dry: list[str], field: str, says: str
 ) -> None:
-    monkeypatch.setattr("overlap.trackers.kinds.find_spec", lambda name: None if name == "mlflow" else name)
+    monkeypatch.setattr("overlap.hooks.services.find_spec", lambda name: None)
     for module in ("overlap.run.training", "overlap.commands.train"):
         monkeypatch.setattr(f"{module}.prepare", lambda *a: pytest.fail("inputs were loaded"))
     assert says in refusal(cli.main, ["train", *dry, f"run.dir={tmp_path / 'run'}", field])
