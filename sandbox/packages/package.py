@@ -210,4 +210,4 @@ def _validator(package: Path, legacy: bool, custom: bool | None, notes: list[str
     try:
         return read_program(path, package)
     except InvalidProgram as error:
-        raise InvalidProblem(f"{path}: the output validator cannot be run: {error}") from error
+        raise InvalidProblem(f"the output validator cannot be run: {error}") from error

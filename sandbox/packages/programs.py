@@ -99,19 +99,22 @@ def read_program(path: Path, root: Path, language: str = "") -> Program:
         inside = each.relative_to(path if path.is_dir() else path.parent)
         if not each.is_dir() and not any(part[0] in ".-" for part in inside.parts):
             files[str(inside)] = read_within(each, root, _FILES_BYTES_MAX - sum(map(len, files.values())))
-    language = language or _language_of(files)
+    language = language or _language_of(path, files)
     texts = {name: content.decode("utf-8", "surrogateescape") for name, content in files.items()}
+    for name, text in texts.items() if language == "python" else ():
+        if not any(line.strip() and line.strip()[0] != "#" for line in text.splitlines()):
+            texts[name] = f"{text}\npass\n"  # it prints nothing; elsewhere an empty answer does not compile
     if len(texts) == 1:
         return Program(next(iter(texts.values())), language)
     return Program(language=language, files=tuple(texts.items()))
 
 
-def _language_of(files: dict[str, bytes]) -> str:
+def _language_of(path: Path, files: dict[str, bytes]) -> str:
     found = [(by_suffix(Path(name).suffix), content) for name, content in files.items()]
     counts = Counter(each.name for each, content in found if each and not _PYTHON_2.match(content[:100])).most_common(2)
     if not counts:
         suffixes = ", ".join(sorted({repr(Path(name).suffix) for name in files})) or "no file"
-        raise InvalidProgram(f"no language here has {suffixes} (nor Python 2); known are {', '.join(LANGUAGES)}")
+        raise InvalidProgram(f"{path}: no language for {suffixes}; use {', '.join(LANGUAGES)} (Python 3)")
     if len(counts) == 2 and counts[0][1] == counts[1][1]:
-        raise InvalidProgram(f"files of {counts[0][0]} and {counts[1][0]} in equal number")
+        raise InvalidProgram(f"{path}: files of {counts[0][0]} and {counts[1][0]} in equal number")
     return counts[0][0]

@@ -84,6 +84,7 @@ class PackageJudge:
         slowest, origin, whys = -1.0, "", []
         for each in submissions:
             if not each.in_time:
+                whys += [f"{each.name}: {each.skipped}"] * bool(each.skipped)
                 continue
             self._runs[each.name] = run = self._run(each, UNKNOWN_LIMIT_S)
             if run.judgement is None or run.judgement.verdict in (Verdict.CE, Verdict.TLE):
@@ -93,7 +94,7 @@ class PackageJudge:
         if not origin:
             raise InvalidProblem(
                 f"{self.package.path}: there is no time limit, and no submission that runs here bounds it "
-                f"({'; '.join(whys) or 'there is none'}); give --time-limit"
+                f"({'; '.join(whys[:3]) or 'there is none'}); give --time-limit"
             )
         steps = max(1, math.ceil(slowest * self.package.ac_to_limit / self.package.resolution_s - 1e-9))
         return steps * self.package.resolution_s, f"{origin} took {slowest:.3f} s, times {self.package.ac_to_limit:g}"

@@ -94,7 +94,7 @@ def test_a_time_limit_beside_problem_yaml_is_read(tmp_path: Path, name: str, tex
         (CUSTOM, {"output_validators/a.py": "1", "output_validators/b.py": "1"}, "more than one output validator"),
         (CUSTOM, {"output_validators/v/build": "", "output_validators/v/v.c": ""}, "a script 'build'"),
         (NEW, {"output_validator/run": "", "output_validator/v.c": ""}, "a script 'run'"),
-        (CUSTOM, {"output_validators/v.hs": "1"}, "no language here has '.hs'"),
+        (CUSTOM, {"output_validators/v.hs": "1"}, "no language for '.hs'"),
         (LEGACY, {"data/secret/1.in": "1\n"}, "1.in: has no answer file 1.ans"),
         (LEGACY, {"data/readme": ""}, "has no test case"),
         (LEGACY, cases("secret/1", answer=""), "blank"),

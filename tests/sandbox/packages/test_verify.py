@@ -17,6 +17,7 @@ def test_submissions_that_do_what_their_folder_says_are_as_expected(packages: Pa
     files = {
         **TIMED_LEGACY,
         ".timelimit": "0.4",
+        "submissions/wrong_answer/silent.py": "# a comment alone",
         "submissions/wrong_answer/wrong.py": "print(8)",
         "submissions/time_limit_exceeded/slow.py": LOOP,
         "submissions/run_time_error/crash.py": "raise SystemExit(3)",
@@ -26,10 +27,11 @@ def test_submissions_that_do_what_their_folder_says_are_as_expected(packages: Pa
         ["ok", "accepted/right.py", "AC"],
         ["ok", "run_time_error/crash.py", "RTE"],
         ["ok", "time_limit_exceeded/slow.py", "TLE"],
+        ["ok", "wrong_answer/silent.py", "WA"],
         ["ok", "wrong_answer/wrong.py", "WA"],
     ]
     assert "time limit 0.4 s (.timelimit)" in shown
-    assert shown[-1] == "4 submissions judged, 0 skipped, 0 surprises"
+    assert shown[-1] == "5 submissions judged, 0 skipped, 0 surprises"
 
 
 def test_a_submission_that_is_not_judged_is_named_with_the_reason(packages: Packages) -> None:
@@ -49,9 +51,9 @@ def test_a_submission_that_is_not_judged_is_named_with_the_reason(packages: Pack
     skipped = {line.split()[1]: line for line in packages.lines(files) if line.startswith("skipped")}
     for name, why in {
         "accepted/both": "files of python and java in equal number",
-        "accepted/empty": "no language here has no file",
-        "accepted/old.py": "nor Python 2",
-        "accepted/other.kt": "no language here has '.kt'",
+        "accepted/empty": "no language for no file",
+        "accepted/old.py": "no language for '.py'",
+        "accepted/other.kt": "no language for '.kt'",
         "loose.py": "it lies in no folder that says what is expected of it",
         "mixed/a.py": "submissions.yaml says what is expected of it, which is not supported",
         "partially_accepted/a.py": "scores are not computed, and partially_accepted/ says nothing else",
