@@ -96,7 +96,7 @@ Serves = Annotated[Service, Depends(service_of)]
 
 
 @router.post("/judge", response_model=Judgement, responses=ERRORS)
-async def judge_one(job: JudgeRequest, service: Serves) -> Response:
+async def judge_job(job: JudgeRequest, service: Serves) -> Response:
     """Judge a program."""
     asked = _asked(service, job, job)
     done = await service.pool.judge(**asked)

@@ -31,7 +31,7 @@ from sandbox.serve.sandbox_fusion.models import (
     SubmitRequest,
     TestConfig,
 )  # fmt: skip
-from sandbox.serve.sandbox_fusion.run_code import run_program
+from sandbox.serve.sandbox_fusion.run_code import run_asked
 from sandbox.serve.sandbox_fusion.submit import DATASETS, Row, judge_answer, row_id, row_of
 
 ASKED_AGAIN: Final = ("/run_code", "/run_jupyter", "/submit")
@@ -42,7 +42,7 @@ router = APIRouter(tags=["SandboxFusion"], responses=ERRORS)
 @router.post("/run_code", response_model=RunCodeResponse)
 async def run_code(asked: RunCodeRequest, service: Serves) -> Response:
     """Run a program once."""
-    return AsciiJson(await run_program(service, asked))
+    return AsciiJson(await run_asked(service, asked))
 
 
 @router.post("/run_jupyter", response_model=RunJupyterResponse)

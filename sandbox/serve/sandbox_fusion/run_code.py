@@ -37,7 +37,7 @@ _KILLED: Final = -int(signal.SIGKILL)
 _SIGNALS: Final = {"output": -int(signal.SIGXFSZ), "security": -int(signal.SIGSYS)}
 
 
-async def run_program(service: Service, asked: RunCodeRequest) -> RunCodeResponse:
+async def run_asked(service: Service, asked: RunCodeRequest) -> RunCodeResponse:
     """The response of `/run_code`. Raises Refused, InvalidProblem, SandboxError."""
     fetched = {name: name_inside("fetch_files", name) for name in asked.fetch_files}
     run = service.pool.run(
