@@ -17,19 +17,10 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from sandbox.client.client import Client
-    from sandbox.core import (
-        Case,
-        CaseResult,
-        Excerpt,
-        Isolation,
-        Judgement,
-        Limits,
-        Problem,
-        Program,
-        ProgramRun,
-        Subtask,
-        Verdict,
-    )
+    from sandbox.core.excerpt import Excerpt
+    from sandbox.core.nouns import Case, CaseResult, Isolation, Judgement, Limits, Program, Subtask, Verdict
+    from sandbox.core.problem import Problem
+    from sandbox.core.program_run import ProgramRun
     from sandbox.differences import diff_lines, failure_lines
     from sandbox.errors import (
         CheckerError,

@@ -20,7 +20,9 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from sandbox.client.machine import HttpReply, Machine, Unreachable
-from sandbox.core import Judgement, Limits, Problem, Program, ProgramRun
+from sandbox.core.nouns import Judgement, Limits, Program
+from sandbox.core.problem import Problem
+from sandbox.core.program_run import ProgramRun
 from sandbox.errors import AccessDenied, PoolClosed, SandboxError, from_wire
 from sandbox.pool.counts import Counts, PoolStats
 from sandbox.pool.run_as_problem import as_problem, checked_names

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 from urllib.parse import unquote, urlsplit
 
-from sandbox.core import Problem
+from sandbox.core.problem import Problem
 from sandbox.errors import SandboxError
 
 if TYPE_CHECKING:

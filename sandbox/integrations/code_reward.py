@@ -15,7 +15,9 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from sandbox.client.client import Client
-from sandbox.core import Judgement, Limits, Problem, Program, plain_value
+from sandbox.core.nouns import Judgement, Limits, Program
+from sandbox.core.plain import plain_value
+from sandbox.core.problem import Problem
 from sandbox.errors import AccessDenied, InvalidProblem, SandboxError
 from sandbox.integrations.process_pool import process_pool
 from sandbox.pool.pool import Pool

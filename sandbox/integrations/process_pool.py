@@ -18,7 +18,7 @@ from typing import Final, TypeVar
 
 from sandbox import environment
 from sandbox.client.client import Client
-from sandbox.pool import Pool
+from sandbox.pool.pool import Pool
 
 T = TypeVar("T")
 _CLOSE_S: Final = 15.0

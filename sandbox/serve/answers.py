@@ -15,7 +15,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from sandbox.core import printable, quoted
+from sandbox.core.checks import printable, quoted
 from sandbox.errors import CheckerError, InvalidProblem, InvalidProgram, PoolClosed, SandboxError, ToolchainMissing
 from sandbox.serve.bounds import RETRY_S
 

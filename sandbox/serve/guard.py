@@ -21,7 +21,7 @@ from urllib.parse import urlsplit
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from sandbox.core import quoted
+from sandbox.core.checks import quoted
 from sandbox.serve.answers import Busy, ClientGone, Draining, Refused, error_response
 from sandbox.serve.bodies import receive_body
 from sandbox.serve.service import Service

@@ -12,7 +12,8 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector, CollectorRegistry
 
-from sandbox.pool import Pool, PoolStats
+from sandbox.pool.counts import PoolStats
+from sandbox.pool.pool import Pool
 from sandbox.serve.shared_counts import SharedCounts
 
 MEDIA_TYPE: Final = prometheus_client.CONTENT_TYPE_PLAIN_0_0_4

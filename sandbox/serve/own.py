@@ -19,9 +19,14 @@ from fastapi import APIRouter, Depends, Request
 from pydantic import BaseModel, ConfigDict, Field, PlainValidator
 from starlette.responses import Response, StreamingResponse
 
-from sandbox.core import Judgement, Limits, Problem, Program, ProgramRun, wrong_type
+from sandbox.core.checks import wrong_type
+from sandbox.core.nouns import Judgement, Limits, Program
+from sandbox.core.problem import Problem
+from sandbox.core.program_run import ProgramRun
 from sandbox.errors import SandboxError, ToolchainMissing
-from sandbox.languages import LANGUAGES, Language, find_language, toolchain
+from sandbox.languages import toolchain
+from sandbox.languages.language import Language
+from sandbox.languages.table import LANGUAGES, find_language
 from sandbox.serve.answers import ERRORS, AsciiJson, ErrorInfo, Refused, error_body
 from sandbox.serve.bounds import JOBS_MAX
 from sandbox.serve.metrics import MEDIA_TYPE

@@ -22,7 +22,7 @@ from typing import Final, NoReturn
 
 from sandbox.errors import SandboxError
 from sandbox.kernel import linux
-from sandbox.pool import cores
+from sandbox.pool.quotas import cores
 from sandbox.serve.metrics import in_hand
 from sandbox.serve.serving import Serving, heeded_signals, say_ending, say_ready, server_exit_code
 from sandbox.serve.shared_counts import SharedCounts

@@ -15,8 +15,9 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from sandbox.core import Problem, quoted
-from sandbox.pool import Pool
+from sandbox.core.checks import quoted
+from sandbox.core.problem import Problem
+from sandbox.pool.pool import Pool
 from sandbox.serve.answers import Busy, Draining, Refused
 from sandbox.serve.bounds import SESSION_LIMITS, Bounds
 from sandbox.serve.kept_problems import KeptProblems

@@ -17,9 +17,11 @@ from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from typing import Final, Literal
 
-from sandbox.core import MIB, Limits, Program, ProgramRun, check_files, quoted
+from sandbox.core.checks import check_files, quoted
+from sandbox.core.nouns import MIB, Limits, Program
+from sandbox.core.program_run import ProgramRun
 from sandbox.errors import InvalidProblem, SandboxError
-from sandbox.languages import find_language
+from sandbox.languages.table import find_language
 from sandbox.serve.answers import Refused
 from sandbox.serve.bounds import MEMORY_BYTES
 from sandbox.serve.sandbox_fusion.models import CommandRunResult, RunCodeRequest, RunCodeResponse

@@ -16,8 +16,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
-from sandbox.core import CaseResult, Judgement, Program, Verdict, python_literal, quoted
-from sandbox.rewards import fence_tags, fenced_blocks
+from sandbox.core.checks import quoted
+from sandbox.core.nouns import CaseResult, Judgement, Program, Verdict
+from sandbox.core.plain import python_literal
+from sandbox.rewards.extract import fence_tags, fenced_blocks
 from sandbox.serve.answers import Refused
 from sandbox.serve.bounds import FENCES, LINES, MEMORY_BYTES, PYTHON_BYTES, TEXT_VALUES
 from sandbox.serve.parsed_texts import count_values

@@ -14,7 +14,9 @@ from gateways import CHAT, Session, Waiting, played, until
 from overlap.core import Request, Trajectory
 from overlap.errors import ContextFull
 from overlap.server import gateway as gateway_
-from overlap.server.chat import SHORT, Budget
+from overlap.server import gateway_session
+from overlap.server.chat import SHORT, Budget, Chat
+from overlap.server.template import ChatTemplate
 from sandbox.serve.parsed_texts import count_values
 
 LONG = "x" * (SHORT + 1)

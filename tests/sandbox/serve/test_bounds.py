@@ -29,6 +29,7 @@ def left(s: Served) -> float | None:
     return s.service.metrics.registry.get_sample_value("sandbox_clients_left_total")
 
 
+@pytest.mark.promise("serve-bounds")
 @pytest.mark.parametrize("path", ["/judge", "/judge/batch"])
 @served(2)
 async def test_a_client_that_hangs_up_cancels_its_jobs(s: Served, path: str) -> None:

@@ -8,8 +8,9 @@ import pytest
 from serving import Served, served
 from wide import every
 
-from sandbox import Client, Program, Verdict, zoo
+from sandbox import Client, Program, Verdict
 from sandbox.serve.bounds import Bounds
+from sandbox.zoo import catalogue, exhibits
 
 GROUPS = 8
 PARTS = [
