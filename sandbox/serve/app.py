@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from fastapi import FastAPI
+from fastapi import Depends, FastAPI
 from fastapi.exceptions import RequestValidationError
+from fastapi.security import HTTPBearer
 from starlette.exceptions import HTTPException
 
 from sandbox.serve import own
@@ -24,8 +25,9 @@ def make_app(service: Service) -> FastAPI:
         redirect_slashes=False,
     )
     app.state.service = service
-    app.include_router(own.router)
-    app.include_router(routes.router)
+    token = [Depends(HTTPBearer(auto_error=False))]  # for the document: the guard asks for it
+    app.include_router(own.router, dependencies=token)
+    app.include_router(routes.router, dependencies=token)
     app.add_exception_handler(RequestValidationError, answer_error)
     app.add_exception_handler(HTTPException, answer_error)
     app.add_middleware(Guard, service=service, full=dict.fromkeys(routes.ASKED_AGAIN, 504))

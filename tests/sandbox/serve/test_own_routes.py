@@ -225,4 +225,5 @@ async def test_the_openapi_document_has_every_route_with_its_schemas(s: Served) 
     schemas = document["components"]["schemas"]
     assert schemas["Problem"]["required"] == ["id", "kind", "cases"]
     assert schemas["JudgeRequest"]["required"] == ["problem", "program"]
+    assert document["components"]["securitySchemes"] == {"HTTPBearer": {"type": "http", "scheme": "bearer"}}
     assert document["paths"]["/judge"]["post"]["responses"].keys() >= {"200", "422", "503", "504"}
