@@ -72,8 +72,6 @@ above verl verl==0.9.1 tensordict==0.15.3 omegaconf==2.4.0 pyvers==0.2.3 antlr4-
 above trl trl==1.16.0
 above openrlhf openrlhf==0.11.2 pylatexenc==2.10
 python sandbox-fusion sandbox-fusion==0.3.7
-python open-r1 e2b-code-interpreter==2.11.5 requests==2.34.2
-python piston piston-rspy==0.4.3
 # Trackers.
 python wandb psutil pyyaml wandb==0.31.0
 python trackio psutil pyyaml trackio==0.43.0

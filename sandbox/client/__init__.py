@@ -3,5 +3,5 @@
     judge ──▶ the least busy machine that answers ──▶ Judgement
         └─▶ our fault, or a full queue ──▶ asked again, later or of another machine
 
-Standard library only.
+Needs aiohttp, the extra ``client``.
 """

@@ -15,11 +15,11 @@ from base64 import b64encode
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from importlib.util import find_spec
 from types import MappingProxyType
 from typing import Any, Final
 
-from sandbox.client.http_connection import HttpReply
-from sandbox.client.machine import Machine, Unreachable
+from sandbox.client.machine import HttpReply, Machine, Unreachable
 from sandbox.core.nouns import Judgement, Limits, Program
 from sandbox.core.problem import Problem
 from sandbox.core.program_run import ProgramRun
@@ -49,7 +49,7 @@ class Client:
     `urls`: a server, or several, of which the least busy is asked. `token`: what they were started with. `at_once`:
     requests to each of them at a time; others wait, the lowest turn goes first. `patience_s`: for so long no server may
     be reachable before SandboxError is raised; one whose queue is full is waited for. Raises ValueError for a URL that
-    is none. Connections are made on the first await.
+    is none. Connections are made on the first await. Raises SandboxError where aiohttp is missing.
     """
 
     def __init__(
@@ -61,6 +61,8 @@ class Client:
         at_once: int = 256,
         patience_s: float = 120.0,
     ) -> None:
+        if find_spec("aiohttp") is None:
+            raise SandboxError("sandbox.Client needs aiohttp: pip install 'overlap-rl[client]'")
         self.urls = (urls,) if isinstance(urls, str) else tuple(urls)
         if not self.urls:
             raise ValueError("urls=(): give at least one, like http://HOST:PORT")
@@ -83,7 +85,7 @@ class Client:
         return sum(machine.workers for machine in self._machines)
 
     async def __aenter__(self) -> Client:
-        self._attach()
+        await self._attach()
         return self
 
     async def __aexit__(self, *error: object) -> None:
@@ -158,11 +160,11 @@ class Client:
     async def close(self) -> None:
         """Close all connections, which cancels the jobs; waiting judge() calls raise PoolClosed. Safe to call twice."""
         self._closed.set()
-        if self._loop is asyncio.get_running_loop():
-            for machine in self._machines:
-                await machine.close()
+        here = self._loop is asyncio.get_running_loop()
+        for machine in self._machines:
+            await (machine.close() if here else machine.close_connections())
 
-    def _attach(self) -> None:
+    async def _attach(self) -> None:
         """Belong to the running loop; connections of an earlier one that is closed are forgotten."""
         if self._closed.is_set():
             raise PoolClosed("the client is closed")
@@ -172,6 +174,8 @@ class Client:
         if self._loop is not None and not self._loop.is_closed():
             raise SandboxError("the client is in use in another event loop; make one client per loop")
         self._loop, self._slots = loop, Slots(self._at_once)
+        for machine in self._machines:
+            await machine.close_connections()
         self._machines = [Machine(url, self._token) for url in self.urls]
 
     def _pack(self, problem: Problem) -> bytes:
@@ -187,7 +191,7 @@ class Client:
         self, path: str, body: _Body, turn: int, problem: Problem | None = None
     ) -> tuple[dict[str, Any], str]:
         """The answer's object, and the server's name where there are several. Raises SandboxError."""
-        self._attach()
+        await self._attach()
         self._counts.waiting += 1
         try:
             async with self._slots.place(turn):

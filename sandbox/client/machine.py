@@ -9,25 +9,38 @@ import asyncio
 import json
 import sys
 from collections import OrderedDict
+from collections.abc import Mapping
 from contextlib import suppress
-from typing import Final
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
 from urllib.parse import unquote, urlsplit
 
-from sandbox.client.http_connection import HttpConnection, HttpReply
 from sandbox.core.problem import Problem
 from sandbox.errors import SandboxError
 
+if TYPE_CHECKING:
+    from aiohttp import ClientSession
+
 KEPT_S: Final = 50.0
 """A connection that idled for longer is not used again: servers close theirs after a while (ours after 75 s)."""
+CONNECT_S: Final = 10.0
 WATCH_S: Final = 5.0
 SILENT_MAX: Final = 3
 """Questions for its health, of WATCH_S each, that a server may leave without an answer while it has jobs."""
 _NAMES: Final = 1024
-_FAILURES: Final = (OSError, EOFError, ValueError, KeyError, TypeError)
 
 
 class Unreachable(Exception):
     """A server cannot be asked, or broke off."""
+
+
+@dataclass(frozen=True, slots=True)
+class HttpReply:
+    """An answer, whole; names of headers may be asked for in any case."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
 
 
 class Machine:
@@ -37,14 +50,13 @@ class Machine:
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise ValueError(f"url={url!r}: must be like http://HOST:PORT")
-        self.secure = parts.scheme == "https"
-        self.host, self.port = parts.hostname, parts.port or (443 if self.secure else 80)
-        self.name = f"{self.host}:{self.port}"
-        self._prefix = parts.path.rstrip("/")
+        port = parts.port or (443 if parts.scheme == "https" else 80)
+        self.name = f"{parts.hostname}:{port}"
+        host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
+        self._url = f"{parts.scheme}://{host}:{port}{parts.path.rstrip('/')}"
         token = token or unquote(parts.password or "")
         self._headers = {"authorization": f"Bearer {token}"} if token else {}
-        self._idle: list[tuple[float, HttpConnection]] = []
-        self._busy: set[HttpConnection] = set()
+        self._session: ClientSession | None = None
         self._watching: asyncio.Task[None] | None = None
         self.in_hand = 0
         self.workers = 1
@@ -82,46 +94,35 @@ class Machine:
                     "the server with a greater --body-limit"
                 )
             return await self._exchange("POST", path, body)
-        except _FAILURES as error:
-            raise Unreachable(str(error) or type(error).__name__) from error
         finally:
             self.in_hand -= 1
 
-    async def _exchange(self, method: str, path: str, body: bytes = b"") -> HttpReply:
-        """A request on a connection that is there, and on a new one where the server has closed that."""
-        while True:
-            connection = self._kept() or await HttpConnection.open(self.host, self.port, self.secure)
-            self._busy.add(connection)
-            try:
-                reply = await connection.ask(method, self._prefix + path, self._headers, body)
-            except BaseException as error:
-                again = connection.used and not connection.closed and isinstance(error, ConnectionError | EOFError)
-                connection.close()
-                if again:
-                    continue
-                raise
-            finally:
-                self._busy.discard(connection)
-            if connection.keeps:
-                self._idle.append((asyncio.get_running_loop().time(), connection))
-            else:
-                connection.close()
-            return reply
+    async def _exchange(self, method: str, path: str, body: bytes | None = None) -> HttpReply:
+        """Raises Unreachable."""
+        import aiohttp  # of the extra `client`
 
-    def _kept(self) -> HttpConnection | None:
-        now = asyncio.get_running_loop().time()
-        while self._idle:
-            since, connection = self._idle.pop()
-            if now - since < KEPT_S:
-                return connection
-            connection.close()
-        return None
+        if self._session is None:
+            self._session = aiohttp.ClientSession(
+                connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=KEPT_S),
+                timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_S),
+                headers=self._headers,
+                cookie_jar=aiohttp.DummyCookieJar(),
+            )
+        try:
+            asked = self._session.request(method, self._url + path, data=body, allow_redirects=False)
+            async with asked as answer:
+                return HttpReply(answer.status, answer.headers, await answer.read())
+        except (aiohttp.ClientError, OSError) as error:
+            raise Unreachable(str(error) or type(error).__name__) from error
 
     async def _learn(self) -> None:
         reply = await self._exchange("GET", "/version")
         if reply.status == 200:
-            found = json.loads(reply.body)
-            self.workers, self.body_bytes = max(1, int(found["workers"])), int(found["bounds"]["body_bytes"])
+            try:
+                found = json.loads(reply.body)
+                self.workers, self.body_bytes = max(1, int(found["workers"])), int(found["bounds"]["body_bytes"])
+            except (ValueError, KeyError, TypeError) as error:
+                raise Unreachable(f"{self.name}/version is not that of a `sandbox serve`") from error
             self.known = True
 
     async def _watch(self) -> None:
@@ -135,17 +136,17 @@ class Machine:
                 async with asyncio.timeout(WATCH_S):
                     await self._exchange("GET", "/health")
                 silent = 0
-            except _FAILURES:
+            except (Unreachable, TimeoutError):
                 silent += 1
             if silent >= SILENT_MAX:
-                self.close_connections()
+                await self.close_connections()
                 silent = 0
 
-    def close_connections(self) -> None:
-        """Close all; requests that wait for answers raise Unreachable."""
-        for connection in [*self._busy, *(connection for _, connection in self._idle)]:
-            connection.close()
-        self._idle.clear()
+    async def close_connections(self) -> None:
+        """Close all, also those of a loop that is closed; requests that wait for answers raise Unreachable."""
+        if self._session is not None:
+            session, self._session = self._session, None
+            await session.close()
 
     async def close(self) -> None:
         """Close the connections, and end the watch."""
@@ -153,4 +154,4 @@ class Machine:
             self._watching.cancel()
             with suppress(asyncio.CancelledError):
                 await self._watching
-        self.close_connections()
+        await self.close_connections()

@@ -1,4 +1,4 @@
-"""The sandbox as an HTTP server over one pool. Needs the extra ``serve`` (starlette, uvicorn); nothing else here does.
+"""The sandbox as an HTTP server over one pool. Needs the extra ``serve``; nothing else of the sandbox does.
 
     request ──▶ Guard: token, place, body within bounds ──▶ a route ──▶ Pool ──▶ JSON
                    └─▶ every error as one JSON object with its status

@@ -1,17 +1,14 @@
-"""Request bodies: read within bounds, parsed, and their fields named where they are wrong. No pool, no routes."""
+"""Request bodies: read within bounds."""
 
 from __future__ import annotations
 
 import asyncio
-import json
-from collections.abc import Collection, Mapping
-from typing import Any, Final
+from typing import Final
 
-from starlette.requests import Request
 from starlette.types import Receive, Scope
 
-from sandbox.core.checks import quoted
-from sandbox.serve.bounds import PYTHON_BYTES, Bounds
+from sandbox.serve.answers import ClientGone, Refused
+from sandbox.serve.bounds import Bounds
 from sandbox.serve.parsed_texts import count_values
 from sandbox.serve.service import Place
 
@@ -19,19 +16,6 @@ VALUES: Final = 1_000_000
 """Of one body: more are parsed so slowly that every other client waits."""
 _DISCARDED: Final = 2
 """A body of up to so many times the limit is read, and forgotten."""
-Json = dict[str, Any]
-
-
-class Refused(Exception):
-    """A request that cannot be answered as it stands: ``status`` is 4xx, the message names field, value, way out."""
-
-    def __init__(self, status: int, message: str) -> None:
-        super().__init__(message)
-        self.status = status
-
-
-class ClientGone(Exception):
-    """The client has closed its connection: nobody reads an answer."""
 
 
 async def receive_body(scope: Scope, receive: Receive, place: Place, bounds: Bounds) -> bytes:
@@ -61,7 +45,10 @@ async def receive_body(scope: Scope, receive: Receive, place: Place, bounds: Bou
         raise Refused(408, f"the body did not come within {bounds.body_s:g} s") from None
     if length > most:  # it was read, or its sender would see a broken connection and not this
         raise Refused(413, f"the body has more than {most} bytes (--body-limit)")
-    return b"".join(parts)
+    body = b"".join(parts)
+    if (values := count_values(body, VALUES)) > VALUES:
+        raise Refused(413, f"the body has {values} JSON values; at most {VALUES} are read")
+    return body
 
 
 def _declared(scope: Scope) -> int:
@@ -70,37 +57,3 @@ def _declared(scope: Scope) -> int:
         if name == b"content-length" and value.isdigit() and len(value) < 20:
             return int(value)
     return 0
-
-
-async def read_json(request: Request) -> Json:
-    """The JSON object that is the body of a request. Raises Refused."""
-    return parse_json(await request.body())
-
-
-def parse_json(body: bytes) -> Json:
-    """A JSON object. Raises Refused for anything else, and for one that would hold up everybody else."""
-    if (values := count_values(body, VALUES)) > VALUES:
-        raise Refused(413, f"the body has {values} JSON values; at most {VALUES} are read")
-    try:
-        found = json.loads(body)
-    except RecursionError:
-        raise Refused(400, "the body is nested too deep") from None
-    except ValueError as error:
-        raise Refused(400, f"the body is no JSON: {str(error)[:200]}") from None
-    if not isinstance(found, dict):
-        raise Refused(400, f"the body must be a JSON object, not {type(found).__name__}")
-    return found
-
-
-def check_python(where: str, text: str) -> None:
-    """Raise Refused for a text that takes too long to be parsed as Python."""
-    if len(text) > PYTHON_BYTES:
-        raise Refused(413, f"{where}: {len(text)} characters of Python; at most {PYTHON_BYTES} are parsed")
-
-
-def check_fields(body: Mapping[str, Any], known: Collection[str], required: Collection[str] = ()) -> None:
-    """Raises Refused for a field that is unknown or missing."""
-    if unknown := sorted(set(body) - set(known)):
-        raise Refused(422, f"unknown field {quoted(unknown[0])}; known fields: {', '.join(sorted(known))}")
-    if missing := sorted(set(required) - set(body)):
-        raise Refused(422, f"field {missing[0]!r} is missing")

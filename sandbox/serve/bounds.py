@@ -14,6 +14,8 @@ JOBS_MAX: Final = 10_000
 """Of one request, in any format."""
 PYTHON_BYTES: Final = 256 << 10
 """Of the text of one problem that is parsed as Python: its asserts. Parsing it holds every other client up."""
+TEXT_VALUES: Final = 200_000
+"""JSON values of one text inside a body."""
 LINES: Final = 1_000_000
 FENCES: Final = 100_000
 """Of the answers in a request."""

@@ -20,7 +20,7 @@ from sandbox.serve.bounds import BODY_BYTES, QUEUE
 
 PORT: Final = 8080
 """Where clients of SandboxFusion look by default."""
-_NEEDED: Final = ("starlette", "uvicorn")
+_NEEDED: Final = ("fastapi", "prometheus_client", "uvicorn")
 _WAYS_OUT: Final = {
     errno.EADDRINUSE: "another program has it: give another --port, or 0 for a free one",
     errno.EACCES: "ports below 1024 are root's: give another --port, or 0 for a free one",
@@ -49,7 +49,7 @@ def add_serve_parser(actions: Any) -> argparse.ArgumentParser:
 def serve(options: argparse.Namespace) -> int:
     """Raises SandboxError, OSError."""
     if missing := [name for name in _NEEDED if find_spec(name) is None]:
-        raise SandboxError(f"serve needs {' and '.join(missing)}: pip install {' '.join(missing)}")
+        raise SandboxError(f"serve needs {', '.join(missing)}: pip install 'overlap-rl[serve]'")
     for name, least in (("workers", 1), ("processes", 1), ("queue", 1), ("body_limit", 1), ("drain_s", 0), ("port", 0)):
         value = getattr(options, name)
         if value is not None and not least <= value < 1 << 31:

@@ -14,7 +14,7 @@ import hmac
 import ipaddress
 import socket
 import time
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import Final
 from urllib.parse import urlsplit
@@ -22,9 +22,9 @@ from urllib.parse import urlsplit
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from sandbox.core.checks import quoted
-from sandbox.serve.answers import error_response
-from sandbox.serve.bodies import ClientGone, Refused, receive_body
-from sandbox.serve.service import Busy, Draining, Service
+from sandbox.serve.answers import Busy, ClientGone, Draining, Refused, error_response
+from sandbox.serve.bodies import receive_body
+from sandbox.serve.service import Service
 
 OPEN_PATHS: Final = frozenset({"/health"})
 """Answered without a token: they tell nothing of programs."""
@@ -35,32 +35,30 @@ _LOCAL: Final = (".localhost", ".local", ".internal", ".svc", ".home.arpa")
 
 
 class Guard:
-    """An ASGI application around the routes."""
+    """A middleware around the routes."""
 
-    def __init__(self, app: ASGIApp, service: Service, paths: Collection[str], full: Mapping[str, int]) -> None:
-        """``paths`` are counted by name. ``full``: the status, by path, for Busy where its clients know 503 not."""
-        self.app, self.service = app, service
-        self.paths, self.full = frozenset(paths), full
+    def __init__(self, app: ASGIApp, service: Service, full: Mapping[str, int]) -> None:
+        """``full``: the status, by path, for Busy where its clients know 503 not."""
+        self.app, self.service, self.full = app, service, full
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return
-        scope["app"] = self.app  # then a route raises for a wrong method, and answers nothing itself
         answer = _Answer(send, self.service.bounds.send_s)
         start = time.monotonic()
-        path = scope["path"]
         try:
             await self._answer(scope, receive, answer)
         except ClientGone:
-            self.service.counts.left += 1
+            self.service.metrics.left.inc()
         except asyncio.CancelledError:  # the server ends before the route
             await self._fail(Draining("the server ended before the answer"), scope, receive, answer)
             raise
         except Exception as error:
             await self._fail(error, scope, receive, answer)
         if answer.status:
-            spent = time.monotonic() - start
-            self.service.counts.add(path if path in self.paths else "other", answer.status, spent)
+            route = scope["route"].path if "route" in scope else "other"
+            self.service.metrics.answers.labels(route, answer.status).inc()
+            self.service.metrics.seconds.observe(time.monotonic() - start)
 
     async def _fail(self, error: Exception, scope: Scope, receive: Receive, answer: _Answer) -> None:
         """Tell the client. Raises the error where an answer has begun: its end is missing then, which clients see."""
@@ -79,6 +77,8 @@ class Guard:
         if bodiless:
             await self.app(scope, receive, answer)
             return
+        others = [(name, value) for name, value in scope["headers"] if name != b"content-type"]
+        scope["headers"] = [*others, (b"content-type", b"application/json")]  # as curl does not say
         with self.service.admitted() as place:
             body = await receive_body(scope, receive, place, self.service.bounds)
             await _until_gone(self.app, scope, body, receive, answer)

@@ -8,7 +8,6 @@ from __future__ import annotations
 import hashlib
 import marshal
 from collections import OrderedDict
-from collections.abc import Callable
 from typing import Any, Final
 
 from sandbox.core.nouns import MIB
@@ -27,28 +26,25 @@ class KeptProblems:
     def __init__(self, bytes_max: int = KEPT_BYTES) -> None:
         self.bytes_max, self.bytes = bytes_max, 0
         self._names: dict[int, str] = {}
-        self._named: dict[str, Problem] = {}
-        self._kept: OrderedDict[tuple[Callable[[Any], Problem], bytes], tuple[Problem, int]] = OrderedDict()
+        self._kept: OrderedDict[str, tuple[Problem, int]] = OrderedDict()
 
-    def find(self, given: Any, make: Callable[[Any], Problem] = Problem.of) -> Problem:
-        """The problem that ``make``, a function of a module, reads in a JSON value. Raises InvalidProblem."""
+    def find(self, given: Any) -> Problem:
+        """The problem that a JSON object holds. Raises InvalidProblem."""
         try:
             packed = marshal.dumps(given, _NO_REFERENCES)
         except ValueError:  # nested too deep for a problem
-            return make(given)
-        key = make, hashlib.sha256(packed).digest()
-        if (kept := self._kept.get(key)) is None:
-            problem = make(given)
-            kept = self._kept[key] = problem, len(packed) + _CASE_BYTES * len(problem.cases)
+            return Problem.of(given)
+        name = f"kept:{hashlib.sha256(packed).hexdigest()}"
+        if (kept := self._kept.get(name)) is None:
+            problem = Problem.of(given)
+            kept = self._kept[name] = problem, len(packed) + _CASE_BYTES * len(problem.cases)
             self.bytes += kept[1]
-            if make == Problem.of:
-                self._names[id(problem)] = name = f"kept:{key[1].hex()}"
-                self._named[name] = problem
-        self._kept.move_to_end(key)
+            self._names[id(problem)] = name
+        self._kept.move_to_end(name)
         while self.bytes > self.bytes_max and len(self._kept) > 1:
             problem, size = self._kept.popitem(last=False)[1]
             self.bytes -= size
-            self._named.pop(self._names.pop(id(problem), ""), None)
+            del self._names[id(problem)]
         return kept[0]
 
     def name(self, problem: Problem) -> str:
@@ -57,4 +53,5 @@ class KeptProblems:
 
     def named(self, name: str) -> Problem | None:
         """The problem of this name, while it is kept."""
-        return self._named.get(name)
+        kept = self._kept.get(name)
+        return kept and kept[0]

@@ -1,83 +1,122 @@
-"""The numbers of a server in Prometheus' text format (version 0.0.4). Each is a sum over the server's processes."""
+"""The numbers of a server, as prometheus-client counts and writes them; sums over the server's processes."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
 from typing import Final
 
-from sandbox.serve.counts import BUCKETS_S
-from sandbox.serve.service import Service
+import prometheus_client
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.parser import text_string_to_metric_families
+from prometheus_client.registry import Collector, CollectorRegistry
 
+from sandbox.pool.counts import PoolStats
+from sandbox.pool.pool import Pool
+from sandbox.serve.shared_counts import SharedCounts
+
+MEDIA_TYPE: Final = prometheus_client.CONTENT_TYPE_PLAIN_0_0_4
+IN_HAND: Final = "sandbox_requests_in_hand"
+_BUCKETS_S: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 _PAGE: Final = os.sysconf("SC_PAGE_SIZE")
-_SECONDS: Final = "sandbox_request_seconds"
-METRICS: Final[Mapping[str, tuple[str, str]]] = {
-    "sandbox_requests_total": ("counter", "Answers, by route and status."),
-    _SECONDS: ("histogram", "Seconds from the head of a request to the end of its answer."),
-    "sandbox_requests_in_hand": ("gauge", "Requests that are not answered yet."),
-    "sandbox_body_bytes_in_hand": ("gauge", "Bytes of their bodies."),
-    "sandbox_clients_left_total": ("counter", "Clients that left before their answer; their jobs were cancelled."),
-    "sandbox_judgements_total": ("counter", "Judgements given, by verdict."),
-    "sandbox_judgements_shared_total": ("counter", "Judgements given that were made for an equal program."),
-    "sandbox_runs_total": ("counter", "Runs of programs without a verdict."),
-    "sandbox_jobs_queued": ("gauge", "Programs that wait for a worker."),
-    "sandbox_jobs_running": ("gauge", "Programs that are being judged."),
-    "sandbox_faults_total": ("counter", "Tries that failed by a fault of the sandbox, whether a later one succeeded."),
-    "sandbox_recycled_total": ("counter", "Jails and workers replaced because of their age or their memory."),
-    "sandbox_run_seconds_total": ("counter", "Seconds spent on judgements."),
-    "sandbox_queue_seconds_total": ("counter", "Seconds that judgements waited."),
-    "sandbox_workers": ("gauge", "Programs that can be judged at the same time."),
-    "sandbox_server_processes": ("gauge", "Processes that serve."),
-    "sandbox_server_resident_bytes": ("gauge", "Their resident memory, without the judges'."),
-}
-"""Kind and meaning by name."""
+prometheus_client.disable_created_metrics()
 
 
-def numbers(service: Service) -> dict[str, float]:
-    """The numbers of this process, by name and labels."""
-    stats, counts = service.pool.stats(), service.counts
-    found: dict[str, float] = {
-        "sandbox_requests_in_hand": service.in_hand,
-        "sandbox_body_bytes_in_hand": service.held_bytes,
-        "sandbox_clients_left_total": counts.left,
-        "sandbox_judgements_shared_total": stats.cache_hits,
-        "sandbox_runs_total": stats.runs,
-        "sandbox_jobs_queued": stats.queued,
-        "sandbox_jobs_running": stats.running,
-        "sandbox_faults_total": stats.infrastructure_failures,
-        "sandbox_recycled_total": stats.recycled,
-        "sandbox_run_seconds_total": stats.busy_s,
-        "sandbox_queue_seconds_total": stats.queue_s,
-        "sandbox_workers": service.pool.workers,
-        "sandbox_server_processes": 1,
-        "sandbox_server_resident_bytes": _resident_bytes(),
-    }
-    found |= {
-        f'sandbox_requests_total{{route="{route}",status="{status}"}}': count
-        for (route, status), count in counts.answers.items()
-    }
-    found |= {f'sandbox_judgements_total{{verdict="{name}"}}': count for name, count in stats.verdicts.items()}
-    reached = 0
-    for most, count in zip((*BUCKETS_S, "+Inf"), counts.buckets, strict=True):
-        reached += count
-        found[f'{_SECONDS}_bucket{{le="{most}"}}'] = reached
-    return found | {f"{_SECONDS}_sum": counts.seconds, f"{_SECONDS}_count": reached}
+class Metrics:
+    """The numbers of this process, in a registry of its own, and beside them what the others wrote into ``shared``."""
+
+    def __init__(self, pool: Pool, shared: SharedCounts) -> None:
+        self.registry, self._shared = CollectorRegistry(), shared
+        self.answers = prometheus_client.Counter(
+            "sandbox_requests", "Answers, by route and status.", ("route", "status"), registry=self.registry
+        )
+        self.seconds = prometheus_client.Histogram(
+            "sandbox_request_seconds", "Seconds from the head of a request to the end of its answer.",
+            buckets=_BUCKETS_S, registry=self.registry,
+        )  # fmt: skip
+        self.in_hand = prometheus_client.Gauge(IN_HAND, "Requests that are not answered yet.", registry=self.registry)
+        self.held_bytes = prometheus_client.Gauge(
+            "sandbox_body_bytes_in_hand", "Bytes of their bodies.", registry=self.registry
+        )
+        self.left = prometheus_client.Counter(
+            "sandbox_clients_left", "Clients that left before their answer; their jobs were cancelled.",
+            registry=self.registry,
+        )  # fmt: skip
+        self.registry.register(_PoolNumbers(pool))
+
+    def share(self) -> None:
+        """Make the numbers of this process known to the others."""
+        self._shared.write(prometheus_client.generate_latest(self.registry))
+
+    def text(self) -> bytes:
+        """The sums in Prometheus' text format."""
+        self.share()
+        return prometheus_client.generate_latest(_Sums(self._shared))
 
 
-def metrics_text(service: Service) -> str:
-    """What `/metrics` answers."""
-    service.shared.write(numbers(service))
-    found = service.shared.sum()
-    lines = []
-    for name, (kind, meaning) in METRICS.items():
-        lines += [f"# HELP {name} {meaning}", f"# TYPE {name} {kind}"]
-        lines += [f"{key} {value:.12g}" for key, value in found.items() if _family(key) == name]
-    return "\n".join(lines) + "\n"
+class _PoolNumbers(Collector):
+    """What the pool counts by itself."""
+
+    def __init__(self, pool: Pool) -> None:
+        self._pool = pool
+
+    def collect(self) -> Iterator[Metric]:
+        stats = self._pool.stats()
+        verdicts = CounterMetricFamily("sandbox_judgements", "Judgements given, by verdict.", labels=("verdict",))
+        for name, count in stats.verdicts.items():
+            verdicts.add_metric((name,), count)
+        yield verdicts
+        for name, meaning, value in _counters(stats):
+            yield CounterMetricFamily(name, meaning, value)
+        for name, meaning, value in self._gauges(stats):
+            yield GaugeMetricFamily(name, meaning, value)
+
+    def _gauges(self, stats: PoolStats) -> Iterable[tuple[str, str, float]]:
+        return (
+            ("sandbox_jobs_queued", "Programs that wait for a worker.", stats.queued),
+            ("sandbox_jobs_running", "Programs that are being judged.", stats.running),
+            ("sandbox_workers", "Programs that can be judged at the same time.", self._pool.workers),
+            ("sandbox_server_processes", "Processes that serve.", 1),
+            ("sandbox_server_resident_bytes", "Their resident memory, without the judges'.", _resident_bytes()),
+        )
 
 
-def _family(key: str) -> str:
-    name = key.partition("{")[0]
-    return _SECONDS if name.startswith(_SECONDS) else name
+def _counters(stats: PoolStats) -> Iterable[tuple[str, str, float]]:
+    return (
+        ("sandbox_judgements_shared", "Judgements given that were made for an equal program.", stats.cache_hits),
+        ("sandbox_runs", "Runs of programs without a verdict.", stats.runs),
+        ("sandbox_faults", "Tries that failed by a fault of the sandbox, whether a later one succeeded.",
+         stats.infrastructure_failures),
+        ("sandbox_recycled", "Jails and workers replaced because of their age or their memory.", stats.recycled),
+        ("sandbox_run_seconds", "Seconds spent on judgements.", stats.busy_s),
+        ("sandbox_queue_seconds", "Seconds that judgements waited.", stats.queue_s),
+    )  # fmt: skip
+
+
+class _Sums(Collector):
+    """The numbers of all processes, added up."""
+
+    def __init__(self, shared: SharedCounts) -> None:
+        self._shared = shared
+
+    def collect(self) -> Iterator[Metric]:
+        families = dict[str, Metric]()
+        sums = defaultdict[tuple[str, str, tuple[tuple[str, str], ...]], float](float)
+        for text in self._shared.texts():
+            for family in text_string_to_metric_families(text):
+                families.setdefault(family.name, Metric(family.name, family.documentation, family.type))
+                for sample in family.samples:
+                    sums[family.name, sample.name, tuple(sample.labels.items())] += sample.value
+        for (family_name, name, labels), value in sums.items():
+            families[family_name].add_sample(name, dict(labels), value)
+        yield from families.values()
+
+
+def in_hand(shared: SharedCounts) -> int:
+    """Requests in hand of all processes, as they last said."""
+    families = _Sums(shared).collect()
+    return int(sum(sample.value for family in families if family.name == IN_HAND for sample in family.samples))
 
 
 def _resident_bytes() -> int:

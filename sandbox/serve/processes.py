@@ -23,6 +23,7 @@ from typing import Final, NoReturn
 from sandbox.errors import SandboxError
 from sandbox.kernel import linux
 from sandbox.pool.quotas import cores
+from sandbox.serve.metrics import in_hand
 from sandbox.serve.serving import Serving, heeded_signals, say_ending, say_ready, server_exit_code
 from sandbox.serve.shared_counts import SharedCounts
 from sandbox.terminal import ONE_WISH_S, SIGNALS
@@ -159,8 +160,7 @@ class _Processes:
             self._reap()
             late = time.monotonic() - start > ONE_WISH_S
             if late and self.children and not told:  # they have counted what they wait for
-                in_hand = int(self.shared.sum().get("sandbox_requests_in_hand", 0))
-                say_ending(self.asked, in_hand, self.options.drain_s)
+                say_ending(self.asked, in_hand(self.shared), self.options.drain_s)
                 told = True
             if number == signal.SIGHUP or (number in self.signals and late):
                 self.cut = self.cut or number

@@ -9,32 +9,22 @@ waits for nothing; `drained` waits for the requests in hand
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+from sandbox.core.checks import quoted
 from sandbox.core.problem import Problem
 from sandbox.pool.pool import Pool
-from sandbox.serve.bounds import RETRY_S, SESSION_LIMITS, Bounds
-from sandbox.serve.counts import ServerCounts
+from sandbox.serve.answers import Busy, Draining, Refused
+from sandbox.serve.bounds import SESSION_LIMITS, Bounds
 from sandbox.serve.kept_problems import KeptProblems
+from sandbox.serve.metrics import Metrics
 from sandbox.serve.parsed_texts import check_parsed
 from sandbox.serve.shared_counts import SharedCounts
 from sandbox.session.sessions import Sessions
-
-
-class Busy(Exception):
-    """The server takes no further request now. ``retry_s``: the client may ask again after that many seconds."""
-
-    def __init__(self, why: str, retry_s: int = RETRY_S) -> None:
-        super().__init__(why)
-        self.retry_s = retry_s
-
-
-class Draining(Busy):
-    """The server finishes what it has, and will end."""
 
 
 @dataclass(slots=True)
@@ -67,11 +57,15 @@ class Service:
     """Requests."""
     held_bytes: int = 0
     draining: bool = False
-    counts: ServerCounts = field(default_factory=ServerCounts)
-    shared: SharedCounts = field(default_factory=lambda: SharedCounts(1))
+    shared: SharedCounts = field(default_factory=SharedCounts)
     """Numbers of all processes of the server."""
     _none_in_hand: asyncio.Event = field(default_factory=asyncio.Event)
     _problems: KeptProblems = field(default_factory=KeptProblems)
+
+    def __post_init__(self) -> None:
+        self.metrics = Metrics(self.pool, self.shared)
+        self.metrics.in_hand.set_function(lambda: self.in_hand)
+        self.metrics.held_bytes.set_function(lambda: self.held_bytes)
 
     @cached_property
     def sessions(self) -> Sessions:
@@ -86,21 +80,21 @@ class Service:
             shown_bytes=SESSION_LIMITS.output_bytes,
         )
 
-    def problem(self, given: Any, make: Callable[[Any], Problem] = Problem.of) -> Problem:
-        """The problem of a JSON object, or what ``make`` reads in another value. Equal ones give the same problem,
-        which is checked and sent to the pool once. Raises InvalidProblem, also where parsing its texts would hold every
-        other client up.
+    def problem(self, given: Any) -> Problem:
+        """The problem of a JSON object, or the one that is kept by this name. Equal objects give the same problem,
+        which is checked and sent to the pool once. Raises Refused, and InvalidProblem, also where parsing its texts
+        would hold every other client up.
         """
+        if isinstance(given, str):
+            if (problem := self._problems.named(given)) is None:
+                raise Refused(409, f"problem={quoted(given)}: is not kept here, or not any more: send it whole")
+            return problem
         check_parsed(given)
-        return self._problems.find(given, make)
+        return self._problems.find(given)
 
     def problem_name(self, problem: Problem) -> str:
         """The name of a problem that `problem` gave, by which a client may ask for it again; "" where it has none."""
         return self._problems.name(problem)
-
-    def named_problem(self, name: str) -> Problem | None:
-        """The problem of this name, while it is kept."""
-        return self._problems.named(name)
 
     @contextmanager
     def admitted(self) -> Iterator[Place]:

@@ -26,7 +26,6 @@ from sandbox.pool.pool import QUEUE_LIMIT, Pool
 from sandbox.serve.app import make_app
 from sandbox.serve.bounds import HELD_BYTES, Bounds
 from sandbox.serve.listening import Server
-from sandbox.serve.metrics import numbers
 from sandbox.serve.service import Service
 from sandbox.serve.shared_counts import SharedCounts
 from sandbox.terminal import ONE_WISH_S, SIGNALS
@@ -55,7 +54,7 @@ class Serving:
         bounds = Bounds(queue=options.queue, body_bytes=options.body_bytes, held_bytes=held_bytes)
         queue_limit = max(QUEUE_LIMIT, options.queue)
         pool = Pool(workers, isolation=options.isolation, packages=tuple(options.packages), queue_limit=queue_limit)
-        self._service = Service(pool, bounds, options.token, tuple(options.packages), shared=shared or SharedCounts(1))
+        self._service = Service(pool, bounds, options.token, tuple(options.packages), shared=shared or SharedCounts())
         self._up = False
         self._asked, self._since = 0, 0.0
         """The first signal, and when it came."""
@@ -101,11 +100,11 @@ class Serving:
         if not await self._service.drained(self._options.drain_s):
             left = self._service.in_hand
             print(f"sandbox: {left} requests were cut after {self._options.drain_s:g} s (--drain-s)", file=sys.stderr)
-        self._service.shared.write(numbers(self._service))
+        self._service.metrics.share()
 
     async def _share_counts(self) -> None:
         while True:
-            self._service.shared.write(numbers(self._service))
+            self._service.metrics.share()
             await asyncio.sleep(1)
 
     def _receive(self, number: int, task: asyncio.Task[int]) -> None:
@@ -115,7 +114,7 @@ class Serving:
         if first:
             self._asked, self._since = number, now
             self._draining.set()
-            self._service.shared.write(numbers(self._service))  # a parent tells them
+            self._service.metrics.share()  # a parent tells them
             if self._service.shared.rows == 1:
                 say_ending(number, self._service.in_hand, self._options.drain_s)
         if self._cut:

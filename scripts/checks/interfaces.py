@@ -12,8 +12,6 @@ from pathlib import Path
 ROOTS = ("overlap", "sandbox")
 FOLDERS = (*ROOTS, "recipes", "scripts")
 DOORS = ("overlap/__init__.py", "overlap/core/__init__.py", "sandbox/__init__.py")
-FORMATS = "sandbox/serve/routes/"
-"""Its packages are found by their names, and each hands out its routes."""
 HARNESS = "sandbox.pyharness."
 """Runs beside a program: its modules' underscores keep them apart from the names of programs."""
 
@@ -29,7 +27,7 @@ def imports(tree: ast.AST) -> Iterator[tuple[int, str]]:
 
 def faults(place: str, tree: ast.Module) -> Iterator[str]:
     """One line for each fault of the module at ``place``."""
-    if place.endswith("/__init__.py") and place not in DOORS and not place.startswith(FORMATS):
+    if place.endswith("/__init__.py") and place not in DOORS:
         more = [node for node in tree.body if not isinstance(node, ast.Expr)]
         yield from (f"{place}:{node.lineno}: code in an __init__: put it into a module" for node in more[:1])
     own = Path(place).with_suffix("").parts[:2]

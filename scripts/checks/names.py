@@ -17,7 +17,6 @@ MODULES = ("nodes", "wire", "state", "sites", "places")
 REPEATED = (
     "main",  # of a module that ``python -m`` runs
     "command",  # of a console script
-    "routes",  # of a format of sandbox.serve.routes
     "reward",  # of a file of reward functions: the name that the reward worker looks for
 )
 

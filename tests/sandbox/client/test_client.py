@@ -39,8 +39,7 @@ async def scripted(script: Script, **headers: str) -> AsyncIterator[tuple[str, l
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while head := (await reader.readuntil(b"\r\n\r\n")).decode():
-            length = int(head.partition("content-length: ")[2].partition("\r\n")[0])
-            await reader.readexactly(length)
+            await reader.readexactly(int(head.partition("Content-Length: ")[2].partition("\r\n")[0] or 0))
             path = head.split()[1]
             asked.append(path)
             reply = {"/version": (200, VERSION), "/health": (200, {})}.get(path) or (left.pop(0) if left else None)
@@ -323,7 +322,8 @@ def test_it_goes_on_in_a_new_loop(tmp_path: Path) -> None:
     program = (
         "import asyncio, sys\nfrom pooling import RIGHT, SUM\nfrom sandbox import Client\n"
         "client = Client(sys.argv[1])\n"
-        "print(*(asyncio.run(client.judge(SUM, RIGHT)).verdict for _ in range(2)))"
+        "print(*(asyncio.run(client.judge(SUM, RIGHT)).verdict for _ in range(2)))\n"
+        "asyncio.run(client.close())"
     )
     with ServeCommand(tmp_path) as server:
         command = [sys.executable, "-c", program, f"http://127.0.0.1:{server.port}"]

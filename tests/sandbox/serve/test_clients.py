@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from base64 import b64encode
 from typing import Any
 
@@ -146,79 +145,3 @@ def _submission(row: Labelled) -> dict[str, Any]:
         "extra": {"compare": "lines"},
     }
     return {"dataset": "x", "id": 1, "completion": row.answer, "config": how}
-
-
-def _label(row: Labelled) -> str:
-    return json.dumps({**row.truth, "compare": "lines", "limits": {"cpu_s": CPU_S}})
-
-
-@needs("openrlhf")
-@pytest.mark.shared
-@has_programs
-@served(2, judge_once=True)
-async def test_openrlhf_rewards_labelled_programs_as_the_local_pool_does(s: Served) -> None:
-    rows = labelled(24)
-    prompt = "<|user|>Write it.\n```python\nx = 1\n```<|assistant|>"
-    jobs = [{"query": f"<s>{prompt}{row.answer}</s>", "prompt": prompt, "label": _label(row)} for row in rows]
-    shares = await local_shares(s.service.pool, rows)
-    found = await told("openrlhf", s.url, [*jobs, *({**job, "how": "?reward=share"} for job in jobs)])
-    assert found == [*(float(share == 1.0) for share in shares), *shares]
-
-
-@needs("openrlhf")
-@served(1)
-async def test_openrlhf_asks_again_where_we_are_at_fault(s: Served, monkeypatch) -> None:
-    judge, failed = Pool.judge, []
-
-    async def fails_first(self: Pool, *args: Any, **more: Any) -> Any:
-        if len(failed) < 2:
-            failed.append(args)
-            raise WorkerDied("a worker died")
-        return await judge(self, *args, **more)
-
-    monkeypatch.setattr(Pool, "judge", fails_first)
-    job = {"query": fenced(SUM), "prompt": "", "label": json.dumps(SUMS)}
-    assert await told("openrlhf", s.url, [job]) == [1.0]
-    assert len(failed) == 2
-
-
-GRADER = """
-    import subprocess
-    import json
-
-    def evaluate_code(code, test_cases):
-        raise AssertionError("its place is taken by the judge")
-
-    code_snippet = {code}
-    test_cases = json.loads({tests})
-
-    evaluate_code(code_snippet, test_cases)
-    """
-
-
-@needs("open-r1")
-@pytest.mark.shared
-@has_programs
-@served(2, judge_once=True)
-async def test_open_r1_rewards_labelled_programs_as_the_local_pool_does(s: Served) -> None:
-    rows = [row for row in labelled(60) if row.problem.kind == "stdio"]
-    scripts = []
-    for row in rows:
-        tests = [{"input": case.input, "output": case.expected} for case in row.problem.cases]
-        scripts.append(GRADER.format(code=json.dumps(row.program), tests=json.dumps(json.dumps(tests))))
-    assert await told("open-r1", s.url, [*scripts, "1 +", "None"]) == [
-        *await local_shares(s.service.pool, rows),
-        None,
-        None,
-    ]
-
-
-@needs("piston")
-@pytest.mark.compilers
-@served(1)
-async def test_a_client_of_piston_runs_programs(s: Served) -> None:
-    cpp = "#include <iostream>\nint main() { int a, b; std::cin >> a >> b; std::cout << a + b; }"
-    jobs = [{"language": "python", "code": SUM, "stdin": "3 4"}, {"language": "c++", "code": cpp, "stdin": "3 4"}]
-    found = await told("piston", s.url, jobs)
-    assert found["runs"] == [["7\n", 0, None], ["7", 0, 0]]
-    assert "python" in found["runtimes"]

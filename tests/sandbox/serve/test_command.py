@@ -35,7 +35,7 @@ class Asking(threading.Thread):
         self.server, self.body = server, body
         self.answer: Answered | None = None
         self.start()
-        wait_until(lambda: "sandbox_requests_in_hand 1\n" in server.ask("/metrics").body.decode())
+        wait_until(lambda: "sandbox_requests_in_hand 1.0\n" in server.ask("/metrics").body.decode())
 
     def run(self) -> None:
         try:
@@ -179,7 +179,7 @@ def test_a_server_process_that_dies_is_replaced(tmp_path: Path) -> None:
         first[0].kill()
         wait_until(lambda: len(server.family()[0].children()) == 2 and first[0] not in server.family()[0].children())
         assert {server.ask("/judge", JOB).json["verdict"] for _ in range(8)} == {"AC"}
-        wait_until(lambda: "sandbox_server_processes 2\n" in server.ask("/metrics").body.decode())
+        wait_until(lambda: "sandbox_server_processes 2.0\n" in server.ask("/metrics").body.decode())
         server.process.send_signal(signal.SIGTERM)
         code, error = server.ended()
     assert (code, error.count("\n")) == (0, 2)
@@ -218,12 +218,12 @@ def test_a_wrong_argument_is_one_line(arguments: tuple[str, ...], named: str) ->
 
 def test_without_the_extra_the_command_names_it(tmp_path: Path) -> None:
     """The rest of the sandbox does without: nothing of the extra is imported."""
-    (tmp_path / "sitecustomize.py").write_text(
-        "import sys\nsys.modules.update(dict.fromkeys(('starlette', 'uvicorn', 'h11')))\n"
-    )
+    missing = ("aiohttp", "fastapi", "pydantic", "prometheus_client", "starlette", "uvicorn", "h11")
+    (tmp_path / "sitecustomize.py").write_text(f"import sys\nsys.modules.update(dict.fromkeys({missing}))\n")
     path = f"{ROOT}{os.pathsep}{tmp_path}"
     code, error = said(PYTHONPATH=path)
-    assert (code, error) == (2, "sandbox: error: serve needs starlette and uvicorn: pip install starlette uvicorn\n")
+    way_out = "serve needs fastapi, prometheus_client, uvicorn: pip install 'overlap-rl[serve]'"
+    assert (code, error) == (2, f"sandbox: error: {way_out}\n")
     program = "import sandbox, sandbox.cli; sandbox.Client; sandbox.Pool; sandbox.cli._parser()"
     subprocess.run([sys.executable, "-c", program], env=os.environ | {"PYTHONPATH": path}, check=True, timeout=60)
 

@@ -11,10 +11,8 @@ import pytest
 from pooling import RIGHT, SUM, WRONG
 from serving import Served, answering, served
 
-from sandbox import InvalidProblem, Problem, SandboxError, ToolchainMissing
+from sandbox import Problem, SandboxError, ToolchainMissing
 from sandbox.serve.kept_problems import KeptProblems
-from sandbox.serve.metrics import METRICS, numbers
-from sandbox.serve.routes import route_modules
 
 PROBLEM = SUM.to_json()
 DEEP = b'{"problem":' + b"[" * 100_000 + b"}"
@@ -98,19 +96,15 @@ async def test_a_program_runs_without_a_verdict(s: Served) -> None:
 @pytest.mark.parametrize(
     ("path", "body", "status", "named"),
     [
-        ("/judge", b"", 400, "no JSON"),
+        ("/judge", b"", 422, "the body: is missing"),
+        ("/judge", b"{", 400, "no JSON"),
         ("/judge", b"\xff\xfe", 400, "no JSON"),
-        ("/judge", b"[]", 400, "must be a JSON object, not list"),
-        ("/judge", DEEP, 400, "nested too deep"),
+        ("/judge", b"[]", 422, "the body=[]: must be"),
+        ("/judge", DEEP, 400, "parsing the body"),
         ("/judge", b'{"a":[' + b"0," * 1_000_001 + b"0]}", 413, "JSON values"),
-        ("/judge", {}, 422, "'problem' is missing"),
-        ("/judge", {"problem": PROBLEM}, 422, "'program' is missing"),
-        (
-            "/judge",
-            {"problem": PROBLEM, "program": "", "tests": 1},
-            422,
-            "unknown field 'tests'; known fields: problem",
-        ),
+        ("/judge", {}, 422, "problem: is missing"),
+        ("/judge", {"problem": PROBLEM}, 422, "program: is missing"),
+        ("/judge", {"problem": PROBLEM, "program": "", "tests": 1}, 422, "tests: is no field of this request"),
         ("/judge", {"problem": 1, "program": ""}, 422, "problem=1: must be"),
         ("/judge", {"problem": PROBLEM | {"cases": []}, "program": ""}, 422, "give at least one case"),
         ("/judge", {"problem": PROBLEM | {"language": "cobol"}, "program": ""}, 422, "language='cobol' is unknown"),
@@ -118,14 +112,16 @@ async def test_a_program_runs_without_a_verdict(s: Served) -> None:
         ("/judge", {"problem": PROBLEM, "program": ["a"]}, 422, "program=['a']: must be"),
         ("/judge", {"problem": PROBLEM, "program": {"files": [["a", ""], ["./a", ""]]}}, 422, "'./a' is no name below"),
         ("/judge", {"problem": PROBLEM, "program": {"files": [["a", ""], ["a", ""]]}}, 422, "'a' is there twice"),
-        ("/judge", {"problem": PROBLEM, "program": "", "turn": "x"}, 422, "turn='x': must be a whole number"),
+        ("/judge", {"problem": PROBLEM, "program": "", "turn": "x"}, 422, "turn='x': must be a valid integer"),
         ("/judge", {"problem": PROBLEM, "program": "", "turn": 1e400}, 422, "turn=inf: must be"),
-        ("/judge", {"problem": PROBLEM, "program": "", "stop_at_first_failure": 1}, 422, "must be true or false"),
-        ("/judge/batch", {"problem": PROBLEM}, 422, "'jobs' is missing"),
-        ("/judge/batch", {"jobs": {}}, 422, "jobs: must be a list"),
-        ("/judge/batch", {"jobs": [{}] * 10_001}, 413, "at most 10000"),
-        ("/judge/batch", {"problem": PROBLEM, "jobs": [{"program": ""}, {"a": 1}]}, 422, "jobs[1]: unknown field 'a'"),
-        ("/run", {}, 422, "'program' is missing"),
+        ("/judge", {"problem": PROBLEM, "program": "", "stop_at_first_failure": 1}, 422, "must be a valid boolean"),
+        ("/judge/batch", {"problem": PROBLEM}, 422, "jobs: is missing"),
+        ("/judge/batch", {"jobs": {}}, 422, "jobs={}: must be a valid list"),
+        ("/judge/batch", {"jobs": [{}] * 10_001}, 422, "at most 10000"),
+        ("/judge/batch", {"problem": PROBLEM, "jobs": [{"program": ""}, {"a": 1}]}, 422, "jobs[1].a: is no field"),
+        ("/judge/batch", {"problem": PROBLEM, "jobs": [{"program": ""}, {}]}, 422, "jobs[1]: program: is missing"),
+        ("/judge/batch", {"problem": "x", "jobs": [{"program": ""}]}, 409, "jobs[0]: problem='x': is not kept"),
+        ("/run", {}, 422, "program: is missing"),
         ("/run", {"program": "", "files": {"a": "%"}}, 422, "is no base64"),
         ("/run", {"program": "", "files": {"../a": ""}}, 422, "'../a' is no name below a directory"),
         ("/run", {"program": "", "files": {"a": 1}}, 422, "files={'a': 1}: must be an object of names and contents"),
@@ -201,18 +197,6 @@ async def test_a_problem_may_be_named_by_what_an_answer_said_of_it(s: Served) ->
     assert (got.status, "send it whole" in got.error) == (409, True)
 
 
-@answering()
-async def test_what_one_reader_takes_for_a_problem_is_none_to_another(s: Served) -> None:
-    label = {"kind": "stdio", "cases": PROBLEM["cases"]}
-    s.service.problem(label, named)
-    with pytest.raises(InvalidProblem, match="key 'id' is missing"):
-        s.service.problem(label)
-
-
-def named(label: Any) -> Problem:
-    return Problem.of({"id": "label", **label})
-
-
 def test_kept_problems_are_bounded() -> None:
     kept = KeptProblems(bytes_max=100_000)
     many = [PROBLEM | {"id": str(n), "cases": PROBLEM["cases"] * 20} for n in range(20)]
@@ -229,17 +213,17 @@ async def test_the_server_tells_what_it_is_and_has_done(s: Served) -> None:
     version = (await s.ask("/version")).json
     assert version["languages"]["python"].startswith("cpython")
     text = (await s.ask("/metrics")).body.decode()
-    assert 'sandbox_requests_total{route="/judge",status="200"} 3\n' in text
-    assert 'sandbox_judgements_total{verdict="WA"} 3\n' in text
-    assert all(f"# TYPE {name} {kind}\n" in text for name, (kind, _) in METRICS.items())
-    assert all(name.startswith(tuple(METRICS)) for name in numbers(s.service))  # another one would not be told
+    assert 'sandbox_requests_total{route="/judge",status="200"} 3.0\n' in text
+    assert 'sandbox_judgements_total{verdict="WA"} 3.0\n' in text
+    assert 'sandbox_request_seconds_bucket{le="+Inf"} 5.0\n' in text
 
 
 @answering()
-async def test_the_openapi_document_has_every_route(s: Served) -> None:
+async def test_the_openapi_document_has_every_route_with_its_schemas(s: Served) -> None:
     document = (await s.ask("/openapi.json")).json
-    mounted = {route.path for module in route_modules() for route in module.routes(s.service)}
-    assert document["paths"].keys() == mounted
-    references = {part.split('"')[0] for part in json.dumps(document).split("#/components/schemas/")[1:]}
-    assert references <= document["components"]["schemas"].keys()
-    assert document["components"]["schemas"]["Problem"]["required"] == ["id", "kind", "cases"]
+    assert {"/judge", "/judge/batch", "/run", "/run_code", "/run_jupyter", "/submit"} <= document["paths"].keys()
+    schemas = document["components"]["schemas"]
+    assert schemas["Problem"]["required"] == ["id", "kind", "cases"]
+    assert schemas["JudgeRequest"]["required"] == ["problem", "program"]
+    assert document["components"]["securitySchemes"] == {"HTTPBearer": {"type": "http", "scheme": "bearer"}}
+    assert document["paths"]["/judge"]["post"]["responses"].keys() >= {"200", "422", "503", "504"}

@@ -6,22 +6,23 @@ last; the response has those before it.
 
 from __future__ import annotations
 
+import re
 import time
 from base64 import b64decode, b64encode
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from sandbox.core.nouns import MIB
 from sandbox.errors import SandboxError
-from sandbox.serve.bodies import Json
-from sandbox.serve.bounds import RUN_S_MAX, SESSION_LIMITS
-from sandbox.serve.routes.sandbox_fusion import run_code
-from sandbox.serve.routes.shared import fields, runs
-from sandbox.serve.routes.shared.tracebacks import errors_of
+from sandbox.serve.answers import Refused
+from sandbox.serve.bounds import SESSION_LIMITS
+from sandbox.serve.sandbox_fusion import run_code
+from sandbox.serve.sandbox_fusion.models import CellRunResult, RunJupyterRequest, RunJupyterResponse
 from sandbox.serve.service import Service
 from sandbox.session.output import Output
 from sandbox.session.sessions import ProgramSession
 
+_LAST: Final = re.compile(r"(?P<ename>[\w.]+)(?:: (?P<evalue>.*))?\Z", re.DOTALL)
 _PIECE: Final = MIB
 """Bytes of a file that are written or read by one call."""
 _WRITE: Final = """
@@ -40,60 +41,60 @@ del file
 """
 
 
-async def run_notebook(service: Service, body: Mapping[str, Any]) -> Json:
+async def run_notebook(service: Service, asked: RunJupyterRequest) -> RunJupyterResponse:
     """The response of `/run_jupyter`. Raises Refused, SandboxError."""
-    cells = fields.texts(body, "cells")
-    total_s = fields.above_zero(body, "total_timeout", 45.0, most=RUN_S_MAX)
-    given = {"cell_timeout": body.get("cell_timeout") or total_s}  # 0 is no limit
-    cell_s = fields.above_zero(given, "cell_timeout", total_s, most=RUN_S_MAX)
-    files, asked = run_code.files_of(body), run_code.asked_files(body)
-    if (kernel := fields.text(body, "kernel", "python3")) != "python3":
-        raise fields.refusal("kernel", kernel, "python3")
-    if run_code.limits_of(body, cell_s).memory_bytes > SESSION_LIMITS.memory_bytes:
+    files = run_code.contents(asked.files)
+    fetched = {name: run_code.name_inside("fetch_files", name) for name in asked.fetch_files}
+    if run_code.limits_of(asked.total_timeout, asked.memory_limit_MB).memory_bytes > SESSION_LIMITS.memory_bytes:
         most = SESSION_LIMITS.memory_bytes // MIB
-        raise fields.refusal("memory_limit_MB", body["memory_limit_MB"], f"at most {most}, which every notebook has")
+        raise Refused(422, f"memory_limit_MB={asked.memory_limit_MB}: must be at most {most}, which every notebook has")
     session = service.sessions.open()
     try:
-        async with runs.answered_within(total_s + runs.PATIENCE_S):
+        async with run_code.answered_within(asked.total_timeout + run_code.PATIENCE_S):
             await _write(session, files)
-            return await _run(session, cells, total_s, cell_s, asked)
+            return await _run(session, asked, fetched)
     finally:
         await session.close()
 
 
-async def _run(
-    session: ProgramSession, cells: list[str], total_s: float, cell_s: float, asked: Mapping[str, str]
-) -> Json:
+async def _run(session: ProgramSession, asked: RunJupyterRequest, fetched: Mapping[str, str]) -> RunJupyterResponse:
     start = time.monotonic()
     outputs: list[Output] = []
-    for cell in cells:
-        left_s = total_s - (time.monotonic() - start)
+    for cell in asked.cells:
+        left_s = asked.total_timeout - (time.monotonic() - start)
         if left_s <= 0:
             break
-        outputs.append(await session.execute(cell, timeout_s=min(cell_s, left_s)))
+        outputs.append(await session.execute(cell, timeout_s=min(asked.cell_timeout or left_s, left_s)))
         if outputs[-1].ended is not None:
             break
     spent = time.monotonic() - start
     ended = outputs[-1].ended if outputs else None
-    fine = ended is None and len(outputs) == len(cells)
-    files = await _read(session, asked) if fine else {}
+    fine = ended is None and len(outputs) == len(asked.cells)
     timed_out = ended == "timed out" or (ended is None and not fine)
-    driver = run_code.result(
-        "TimeLimitExceeded" if timed_out else "Finished", spent, None if timed_out else int(not fine), "", ""
+    status: Literal["Finished", "TimeLimitExceeded"] = "TimeLimitExceeded" if timed_out else "Finished"
+    return RunJupyterResponse(
+        status="Success" if fine else "Failed",
+        message="" if fine else (outputs[-1].cause if ended else "") or "total_timeout",
+        driver=run_code.result(status, spent, None if timed_out else int(not fine), "", ""),
+        cells=[_as_cell(output) for output in outputs],
+        files=await _read(session, fetched) if fine else {},
     )
-    return {
-        "status": "Success" if fine else "Failed",
-        "message": "" if fine else (outputs[-1].cause if ended else "") or "total_timeout",
-        "driver": driver,
-        "cells": [_as_cell(output) for output in outputs],
-        "executor_pod_name": None,
-        "files": files,
-    }
 
 
-def _as_cell(output: Output) -> Json:
+def _as_cell(output: Output) -> CellRunResult:
     display = [] if output.value is None else [{"text/plain": output.value}]
-    return {"stdout": output.stdout, "stderr": output.stderr, "display": display, "error": errors_of(output.error)}
+    return CellRunResult(stdout=output.stdout, stderr=output.stderr, display=display, error=_errors_of(output.error))
+
+
+def _errors_of(traceback: str | None) -> list[dict[str, Any]]:
+    """A traceback as a notebook has it: its last line in parts, and all lines."""
+    if traceback is None:
+        return []
+    lines = traceback.split("\n")
+    last = next((n for n in range(len(lines) - 1, -1, -1) if lines[n] and not lines[n].startswith((" ", "^"))), 0)
+    found = _LAST.match("\n".join(lines[last:]))
+    ename, evalue = (found["ename"], found["evalue"] or "") if found else ("Error", lines[-1])
+    return [{"ename": ename, "evalue": evalue, "traceback": lines}]
 
 
 async def _write(session: ProgramSession, files: Mapping[str, bytes]) -> None:
@@ -105,9 +106,9 @@ async def _write(session: ProgramSession, files: Mapping[str, bytes]) -> None:
                 raise SandboxError(f"files[{name!r}] cannot be written: {done.error or done.cause}")
 
 
-async def _read(session: ProgramSession, asked: Mapping[str, str]) -> Json:
+async def _read(session: ProgramSession, asked: Mapping[str, str]) -> dict[str, str]:
     """What can be read of them, by the notebook's own process: it decides what they hold, as with all its output."""
-    found: Json = {}
+    found: dict[str, str] = {}
     for name, inside in asked.items():
         content = b""
         while True:

@@ -1,0 +1,211 @@
+"""Our own routes: programs to judge, and what the server says of itself.
+
+POST /judge         problem, program             ──▶ a judgement, as `sandbox judge --json` prints it
+POST /judge/batch   jobs, and a problem for all  ──▶ JSON lines in order of finishing, each with the job's index
+POST /run           program, stdin, files, ...   ──▶ one run without a verdict
+GET  /version /health /metrics
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.metadata
+import json
+from base64 import b64decode
+from collections.abc import AsyncIterator, Iterable, Mapping
+from typing import Annotated, Any, Final
+
+from fastapi import APIRouter, Depends, Request
+from pydantic import BaseModel, ConfigDict, Field, PlainValidator
+from starlette.responses import Response, StreamingResponse
+
+from sandbox.core.checks import wrong_type
+from sandbox.core.nouns import Judgement, Limits, Program
+from sandbox.core.problem import Problem
+from sandbox.core.program_run import ProgramRun
+from sandbox.errors import SandboxError, ToolchainMissing
+from sandbox.languages import toolchain
+from sandbox.languages.language import Language
+from sandbox.languages.table import LANGUAGES, find_language
+from sandbox.serve.answers import ERRORS, AsciiJson, ErrorInfo, Refused, error_body
+from sandbox.serve.bounds import JOBS_MAX
+from sandbox.serve.metrics import MEDIA_TYPE
+from sandbox.serve.service import Service
+
+KEPT: Final = "problem-kept"
+"""The header of an answer with the name by which its problem may be asked for again."""
+_TURN_MAX: Final = 1 << 53
+router = APIRouter(tags=["sandbox"])
+
+
+def _checked_later(kind: Any) -> PlainValidator:
+    """A field of this JSON schema whose value Pool and Problem check: texts in it may hold any bytes, as surrogates."""
+    return PlainValidator(lambda value: value, json_schema_input_type=kind)
+
+
+class _Fields(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+
+class Job(_Fields):
+    """A program to judge; in a batch, what is left out is that of the batch."""
+
+    problem: Annotated[Any, _checked_later(Problem | str)] = Field(
+        None, description=f"or the name that the header {KEPT} of an answer gave it; 409 where it is not kept any more"
+    )
+    program: Annotated[Any, _checked_later(Program | str)] = Field(None, description="or its source")
+    turn: int = Field(0, ge=-_TURN_MAX, le=_TURN_MAX, description="jobs of the lowest turn go first")
+    stop_at_first_failure: bool | None = Field(None, description="null: as the server was started")
+
+
+class JudgeRequest(Job):
+    """A program to judge by itself."""
+
+    problem: Annotated[Any, _checked_later(Problem | str)]
+    program: Annotated[Any, _checked_later(Program | str)]
+
+
+class BatchRequest(Job):
+    """Programs to judge."""
+
+    jobs: list[Job] = Field(max_length=JOBS_MAX)
+
+
+class BatchLine(BaseModel):
+    """What became of a job of a batch."""
+
+    index: int
+    judgement: Judgement | None = None
+    error: ErrorInfo | None = None
+
+
+class RunRequest(_Fields):
+    """A program to run once, without a verdict."""
+
+    program: Annotated[Any, _checked_later(Program | str)]
+    stdin: Annotated[Any, _checked_later(str)] = ""
+    arguments: Annotated[Any, _checked_later(list[str])] = ()
+    files: Annotated[Any, _checked_later(dict[str, str])] = Field({}, description="contents in base64, by name")
+    fetch_files: Annotated[Any, _checked_later(list[str])] = ()
+    limits: Annotated[Any, _checked_later(Limits | None)] = None
+    turn: int = Field(0, ge=-_TURN_MAX, le=_TURN_MAX)
+
+
+async def service_of(request: Request) -> Service:
+    """The service of the application that a request came to."""
+    found: Service = request.app.state.service
+    return found
+
+
+Serves = Annotated[Service, Depends(service_of)]
+
+
+@router.post("/judge", response_model=Judgement, responses=ERRORS)
+async def judge_job(job: JudgeRequest, service: Serves) -> Response:
+    """Judge a program."""
+    asked = _asked(service, job, job)
+    done = await service.pool.judge(**asked)
+    return AsciiJson(done.to_json(), headers={KEPT: service.problem_name(asked["problem"])})
+
+
+@router.post("/judge/batch", responses={**ERRORS, 200: {"model": BatchLine, "content": {"application/x-ndjson": {}}}})
+async def judge_batch(batch: BatchRequest, service: Serves) -> Response:
+    """Judge many programs: a JSON line for each, as they end."""
+    jobs = []
+    for number, job in enumerate(batch.jobs):
+        try:
+            jobs.append(_asked(service, job, batch))
+        except (Refused, SandboxError) as error:
+            raise Refused(getattr(error, "status", 422), f"jobs[{number}]: {error}") from None
+        await asyncio.sleep(0)  # others are answered between
+    return StreamingResponse(_lines(service, jobs), media_type="application/x-ndjson")
+
+
+@router.post("/run", response_model=ProgramRun, responses=ERRORS)
+async def run(given: RunRequest, service: Serves) -> Response:
+    """Run a program once, without a verdict."""
+    files = given.files
+    if not isinstance(files, dict) or not all(isinstance(content, str) for content in files.values()):
+        raise wrong_type("run", "files", files, "an object of names and contents as base64")
+    try:
+        files = {name: b64decode(content, validate=True) for name, content in files.items()}
+    except ValueError as error:
+        raise Refused(422, f"files: a content is no base64: {error}") from None
+    asked = {name: getattr(given, name) for name in given.model_fields_set}
+    return AsciiJson((await service.pool.run(**(asked | {"files": files}))).to_json())
+
+
+@router.get("/health")
+async def health(service: Serves) -> Response:
+    """Whether the server takes requests: 503 while it drains. Needs no token."""
+    status = "draining" if service.draining else "ok"
+    return AsciiJson({"status": status, "in_hand": service.in_hand}, 503 if service.draining else 200)
+
+
+@router.get("/version")
+async def version(service: Serves) -> Response:
+    """Languages with their toolchains (null: not installed), workers and bounds of this server."""
+    languages = await asyncio.to_thread(lambda: {name: _toolchain(each) for name, each in LANGUAGES.items()})
+    bounds = {name: getattr(service.bounds, name) for name in ("queue", "body_bytes")}
+    how = {"workers": service.pool.workers, "isolation": service.pool.isolation, "packages": list(service.packages)}
+    return AsciiJson({"version": own_version(), **how, "languages": languages, "bounds": bounds})
+
+
+@router.get("/metrics")
+async def metrics(service: Serves) -> Response:
+    """Numbers in Prometheus' text format."""
+    return Response(service.metrics.text(), media_type=MEDIA_TYPE)
+
+
+def own_version() -> str:
+    """The version of this package; "0" where it is run from its source."""
+    try:
+        return importlib.metadata.version("overlap-rl")
+    except importlib.metadata.PackageNotFoundError:
+        return "0"
+
+
+def _toolchain(language: Language) -> str | None:
+    try:
+        return toolchain.toolchain(language)
+    except ToolchainMissing:
+        return None
+
+
+def _asked(service: Service, job: Job, batch: Job) -> dict[str, Any]:
+    """The arguments of `Pool.judge`. Raises Refused, InvalidProblem, InvalidProgram."""
+    found = {name: getattr(job if name in job.model_fields_set else batch, name) for name in Job.model_fields}
+    for name in ("problem", "program"):
+        if name not in job.model_fields_set | batch.model_fields_set:
+            raise Refused(422, f"{name}: is missing")
+    found["problem"] = problem = service.problem(found["problem"])
+    found["program"] = program = problem.program(found["program"])
+    find_language(program.language)
+    return found
+
+
+async def _lines(service: Service, jobs: Iterable[Mapping[str, Any]]) -> AsyncIterator[bytes]:
+    """One line per job, as they end. Only some wait for the pool at a time: other clients' jobs come between."""
+    left = iter(enumerate(jobs))
+    running = set[asyncio.Task[bytes]]()
+    try:
+        while True:
+            while len(running) < 4 * service.pool.workers and (job := next(left, None)) is not None:
+                running.add(asyncio.create_task(_line(service, *job)))
+            if not running:
+                return
+            done, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                yield task.result()
+    finally:
+        for task in running:
+            task.cancel()
+        await asyncio.gather(*running, return_exceptions=True)
+
+
+async def _line(service: Service, index: int, job: Mapping[str, Any]) -> bytes:
+    try:
+        found: dict[str, Any] = {"judgement": (await service.pool.judge(**job)).to_json()}
+    except Exception as error:
+        found = error_body(error)[1]
+    return json.dumps({"index": index, **found}, separators=(",", ":")).encode() + b"\n"
