@@ -208,7 +208,7 @@ def trainer_metrics() -> set[str]:
 
 
 READERS = [
-    *(ROOT / "overlap/analysis").glob("*_checks.py"),
+    *(ROOT / "overlap/inspect").glob("*_checks.py"),
     *(ROOT / "overlap/report").glob("*.py"),
     *(ROOT / f"overlap/record/{name}.py" for name in ("picture", "progress", "report")),
 ]
