@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from overlap import core as core
     from overlap import errors as errors
-    from overlap.analysis.run_data import RunData, load_run
     from overlap.commands.answering import ScoredAnswers, evaluate, rollout
     from overlap.commands.exporting import ExportedPolicy, export
     from overlap.config.fields import Config
@@ -27,8 +26,9 @@ if TYPE_CHECKING:
     from overlap.errors import ConfigError, OverlapError
     from overlap.evaluation.evaluate import PassRate
     from overlap.hooks.callback import Callback, Evaluate, Save, Stop
+    from overlap.inspect.report import write_report
+    from overlap.inspect.run_data import RunData, load_run
     from overlap.record.run_summary import RunSummary
-    from overlap.report.report import write_report
     from overlap.rewards import reward_task
     from overlap.run.control import RunStatus
     from overlap.run.handle import Run, start

@@ -7,8 +7,8 @@ import re
 import pytest
 from places import ROOT
 
-from overlap.analysis.sample_reason import VERDICT_WORDS
-from overlap.report.curves import VERDICT_COLOURS
+from overlap.inspect.curves import VERDICT_COLOURS
+from overlap.inspect.sample_reason import VERDICT_WORDS
 from sandbox.core.nouns import Verdict
 
 
@@ -20,9 +20,9 @@ def text_of(path: str) -> str:
 @pytest.mark.parametrize(
     ("place", "found"),
     [
-        ("VERDICT_WORDS of overlap/analysis/sample_reason.py", VERDICT_WORDS),
-        ("VERDICT_COLOURS of overlap/report/curves.py", VERDICT_COLOURS),
-        ("ORDER of overlap/view/page/dom.js", re.findall(r'"([A-Z]+)"', text_of("overlap/view/page/dom.js"))),
+        ("VERDICT_WORDS of overlap/inspect/sample_reason.py", VERDICT_WORDS),
+        ("VERDICT_COLOURS of overlap/inspect/curves.py", VERDICT_COLOURS),
+        ("ORDER of overlap/inspect/page/dom.js", re.findall(r'"([A-Z]+)"', text_of("overlap/inspect/page/dom.js"))),
         ("docs/sandbox/overview.md", re.findall(r"^\| `([A-Z]+)` \|", text_of("docs/sandbox/overview.md"), re.M)),
         ("docs/metrics.md", re.findall(r"`([A-Z]{2,3})`", text_of("docs/metrics.md"))),
         ("sandbox/README.md", re.findall(r"\b[A-Z]{2,3}\b", text_of("sandbox/README.md"))),

@@ -13,11 +13,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from overlap.analysis.sample_file import SampleFile
 from overlap.config.fields import Config
 from overlap.config.load import load_config
 from overlap.core import Packed, Prompt, Request, Scored, Split, Trajectory, equal_rewards
 from overlap.errors import ConfigError, compile_error, count_of, one_line
+from overlap.inspect.sample_file import SampleFile
 from overlap.prepare.run_inputs import RunInputs
 from overlap.prepare.task_prompts import task_prompts
 from overlap.record.digest import data_digest

@@ -154,7 +154,7 @@ def _show(commands: Subparsers) -> None:
     )
     shown.add_argument("--sample", default="", metavar="S", help="one sample: g17s3, or 3 with --group 17")
     shown.add_argument("--failed", action="store_true", help="samples that did not pass, each with the reason")
-    shown.add_argument("--dropped", action="store_true", help="groups that taught nothing, each with the reason")
+    shown.add_argument("--dropped", action="store_true", help="groups that were not trained on, each with the reason")
     shown.add_argument("--eval", action="store_true", help="samples of evaluations instead of training")
     shown.add_argument("--problem", default="", metavar="ID", help="a problem over the steps, and its samples")
     shown.add_argument(
@@ -163,10 +163,12 @@ def _show(commands: Subparsers) -> None:
     text = "colour the tokens of a sample by the gap of engine and learner, its advantage, or the engine's log-prob"
     shown.add_argument("--tokens", choices=("gap", "advantage", "logprob"), default=None, help=text)
     shown.add_argument("--limit", type=positive, default=20, metavar="N", help="samples or groups in a list (20)")
+    text = "write the samples, whole, to this .jsonl or .parquet file instead of showing them"
+    shown.add_argument("--out", type=Path, default=None, metavar="FILE", help=text)
 
 
 def _view(commands: Subparsers) -> None:
-    text = "look at the samples of a run in a browser: filter, sort and search, also while the run goes on"
+    text = "look at a run in a browser, also while it goes on: curves, warnings, samples to filter, sort and search"
     view = _add(commands, "view", _run_view, text)
     _add_samples(view)
     view.add_argument("--port", type=_port, default=8710, metavar="N", help="port on 127.0.0.1 (8710; 0: any free one)")
@@ -174,9 +176,9 @@ def _view(commands: Subparsers) -> None:
 
 
 def _run_view(args: argparse.Namespace) -> int:
-    from overlap.view.serve import serve_samples
+    from overlap.inspect.serve import serve_run
 
-    serve_samples(args.run, port=args.port, open_browser=args.open)
+    serve_run(args.run, port=args.port, open_browser=args.open)
     return 0
 
 
@@ -210,10 +212,10 @@ def _report(commands: Subparsers) -> None:
 
 
 def _run_report(args: argparse.Namespace) -> Iterator[str]:
-    from overlap.analysis.health import run_warnings
-    from overlap.analysis.run_data import load_run
-    from overlap.report.compare import comparison_lines
-    from overlap.report.report import write_report
+    from overlap.inspect.compare import comparison_lines
+    from overlap.inspect.health import run_warnings
+    from overlap.inspect.report import write_report
+    from overlap.inspect.run_data import load_run
 
     runs = [load_run(run) for run in args.runs]
     path = write_report(*runs, out=args.out)

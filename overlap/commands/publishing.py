@@ -12,10 +12,10 @@ from typing import Any
 
 import yaml
 
-from overlap.analysis.run_data import RunData, load_run
 from overlap.atomic import guarded
 from overlap.config.fields import Config
 from overlap.errors import ConfigError, OverlapError, one_line
+from overlap.inspect.run_data import RunData, load_run
 from overlap.json_types import to_json_types
 from overlap.record.run_files import RunFile
 

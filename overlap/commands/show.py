@@ -6,9 +6,12 @@ import argparse
 import re
 from collections.abc import Iterator
 
-from overlap.errors import ConfigError
-from overlap.view.sample_filter import SampleFilter
-from overlap.view.show import ShowChoice, show_samples
+from overlap.errors import ConfigError, count_of
+from overlap.inspect.sample_export import write_samples
+from overlap.inspect.sample_filter import SampleFilter
+from overlap.inspect.show import RunShown, ShowChoice
+from overlap.inspect.source import open_samples
+from overlap.inspect.terminal import drawn
 
 _ID = re.compile(r"(?:g(-?\d+))?s?(\d+)")
 
@@ -46,4 +49,10 @@ def show_command(args: argparse.Namespace) -> Iterator[str]:
         dropped=args.dropped,
     )
     choice = ShowChoice(only, diff=args.diff, tokens=args.tokens, limit=args.limit)
-    yield from show_samples(args.run, choice)
+    shown = RunShown(open_samples(args.run), args.run, choice)
+    if args.out is None:
+        yield from drawn(shown.parts())
+        return
+    heads = shown.found()
+    write_samples(shown.run.samples, heads, args.out)
+    yield f"{args.out}: {count_of(len(heads), 'sample')}"

@@ -47,7 +47,7 @@ def summary(
     ``evaluations`` is what evaluations on the held-out problems found (``EvaluationHistory.summary``): before, after,
     best and others, each {"value", "low", "high", ...} with the bounds of the 95 % confidence interval; it stands under
     "pass_at_1", or under "heldout_reward" where the ``measure`` is the mean reward. ``warnings`` are
-    those of ``overlap.analysis``. ``reward`` compares the means of the first and the last ``window`` steps.
+    those of ``overlap.inspect``. ``reward`` compares the means of the first and the last ``window`` steps.
     Timings are medians over the steps; ``exposed_reward_share`` is the total of exposed reward seconds over the total
     of step seconds.
     """

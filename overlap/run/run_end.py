@@ -4,25 +4,25 @@ from __future__ import annotations
 
 from typing import Any
 
-from overlap.analysis.run_data import RunData
-from overlap.evaluation.history import EvaluationHistory
-from overlap.record.picture import write_picture
+from overlap.atomic import write_atomic
+from overlap.inspect.picture import write_picture
+from overlap.inspect.report import by_product, report_html
+from overlap.inspect.run_data import RunData
 from overlap.record.run_files import RunFile
 from overlap.record.rundir import RunDir
-from overlap.report.at_the_end import report_at_the_end
 
 
-def write_end(run: RunDir, figures: dict[str, Any], left: RunData, course: EvaluationHistory, title: str) -> None:
+def write_end(run: RunDir, figures: dict[str, Any], left: RunData, title: str) -> None:
     """Write summary.json, picture.png and report.html of a run with these ``figures`` (``record.summary``).
 
-    ``left``: what the run has left so far; ``course``: its evaluations; ``title``: that of the picture. What cannot be
-    written is named in ``not_written`` of ``figures``.
+    ``left``: what the run has left so far; ``title``: that of the picture. What cannot be written is named in
+    ``not_written`` of ``figures``.
     """
     run.finish(figures)
     lost = len(figures["not_written"])
-    with run.failures.tolerate_write_errors(RunFile.PICTURE):
-        write_picture(left.steps, run.picture, title=title, evaluations=course.curve(), measure=course.measure)
-    report_at_the_end(left, run.failures.add)
+    report = RunFile.REPORT.of(run.path)
+    by_product(RunFile.PICTURE, lambda: write_picture(left, run.picture, title=title), run.failures.add)
+    by_product(RunFile.REPORT, lambda: write_atomic(report, report_html([left])), run.failures.add)
     figures["not_written"] = list(run.failures)
     if len(figures["not_written"]) > lost:
         run.finish(figures)

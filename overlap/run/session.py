@@ -18,6 +18,7 @@ from overlap.evaluation.history import EvaluationHistory, Evaluator
 from overlap.hooks.callback import CallbackRun
 from overlap.hooks.thread import CallbackThread
 from overlap.hooks.trackers import Trackers
+from overlap.inspect.report import run_that_ends, warnings_at_the_end
 from overlap.pipeline.flow import Pending
 from overlap.pipeline.learning import Components
 from overlap.pipeline.loop import Position, overlapped
@@ -38,7 +39,6 @@ from overlap.record.run_exit import RunExit
 from overlap.record.run_summary import RunSummary
 from overlap.record.rundir import RunDir
 from overlap.record.sample_writer import SampleWriter
-from overlap.report.at_the_end import run_that_ends, warnings_at_the_end
 from overlap.run.control import RunControl
 from overlap.run.kept_rollouts import UnpublishedLearner
 from overlap.run.open_close import Component, open_components
@@ -351,7 +351,7 @@ class TrainingSession:
         )
         if self.taken:
             title = f"{self.inputs.cfg.model.policy}, {len(rows)} steps"
-            write_end(self.run, figures, left, self.course, title)
+            write_end(self.run, figures, left, title)
         return cast(RunSummary, figures)
 
     def tell_end(self, figures: RunSummary, error: BaseException | None) -> None:

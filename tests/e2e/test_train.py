@@ -15,7 +15,7 @@ import pytest
 import yaml
 from places import SUPPORT
 
-from overlap.analysis.row_shapes import unpacked_floats
+from overlap.inspect.row_shapes import unpacked_floats
 from overlap.record.json_lines import read_json_lines
 from overlap.record.metrics import read_steps
 

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import itertools
-import json
 from pathlib import Path
 
 import pytest
-from pyarrow import parquet
 from rows import OWN, Bytes, jsonl
 
-from overlap.analysis.sample_exports import EXPORTS
-from overlap.analysis.sample_file import SampleFile
 from overlap.commands.kept_answers import KeptAnswers
 from overlap.core import Prompt, Request, Scored, Trajectory, Used
 from overlap.record.sample_rows import SampleNotes, SampleRows
@@ -36,9 +32,8 @@ class Kept:
         (self.prompt,) = self.task.prompts(Bytes(), "train")
         self.text = "\n    return n + 1\n```" if self.prompt.prefill else "so</think>\n```python\nprint(2)\n```"
         self.trajectory = self._episode() if made is RepairTask else self._answered(self.text)
-        line = SampleRows("train", 1, text_of, self.task.program).line(Scored(self.trajectory, 1.0), SampleNotes())
-        self.path, self.line = folder / "trajectories.jsonl", line
-        self.path.write_bytes(line)
+        rows, self.path = SampleRows("train", 1, text_of, self.task.program), folder / "trajectories.jsonl"
+        self.path.write_bytes(rows.line(Scored(self.trajectory, 1.0), SampleNotes()))
 
     def _answered(self, said: str, **more: object) -> Trajectory:
         ids, request = tuple(said.encode()), Request(0, 0, self.prompt)
@@ -69,15 +64,3 @@ def test_the_program_that_was_judged_is_judged_again(kept: Kept) -> None:
     assert job is not None
     assert job == kept.task.program(prompt, prompt.prefill + kept.text)
     assert again.token_ids == kept.trajectory.token_ids
-
-
-def test_an_exported_row_has_the_tokens_that_were_sampled_as_texts_and_as_ids(kept: Kept, tmp_path: Path) -> None:
-    for form in ("verl", "trl"):
-        (tmp_path / form).mkdir()
-        EXPORTS[form](SampleFile(kept.path), tmp_path / form)
-    verl = json.loads((tmp_path / "verl/train/1.jsonl").read_text())
-    (trl,) = parquet.read_table(tmp_path / "trl/train/completions_00001.parquet").to_pylist()
-    sampled = [list(kept.trajectory.prompt_ids), list(kept.trajectory.token_ids)]
-    assert [verl["prompt_ids"], verl["response_ids"]] == [trl["prompt_ids"], trl["completion_ids"]] == sampled
-    texts = [bytes(ids).decode() for ids in sampled]
-    assert [verl["input"], verl["output"]] == [trl["prompt"], trl["completion"]] == texts

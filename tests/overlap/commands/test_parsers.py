@@ -7,8 +7,8 @@ from typing import get_args
 
 from overlap.commands.parsers import add_commands
 from overlap.core import Split
-from overlap.view.show import NEWEST
-from overlap.view.tokens import TOKEN_FIGURES
+from overlap.inspect.show import NEWEST
+from overlap.inspect.tokens import TOKEN_FIGURES
 
 
 def test_choices_and_defaults_that_a_parser_writes_out_are_those_of_the_code() -> None:

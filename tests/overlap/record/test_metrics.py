@@ -208,9 +208,9 @@ def trainer_metrics() -> set[str]:
 
 
 READERS = [
-    *(ROOT / "overlap/analysis").glob("*_checks.py"),
-    *(ROOT / "overlap/report").glob("*.py"),
-    *(ROOT / f"overlap/record/{name}.py" for name in ("picture", "progress", "report")),
+    *(ROOT / "overlap/inspect").glob("*_checks.py"),
+    *(ROOT / f"overlap/inspect/{name}.py" for name in ("compare", "curves", "outcome")),
+    *(ROOT / f"overlap/record/{name}.py" for name in ("progress", "report")),
 ]
 
 
@@ -219,5 +219,5 @@ def test_only_metrics_that_there_are_are_read(path: Path) -> None:
     """A misspelt one would be a curve that is never drawn, or a warning that is never told."""
     sections = "|".join(sorted({name.partition("/")[0] for name in DOCUMENTED if "/" in name}))
     read = set(re.findall(rf'"((?:{sections})/[a-z0-9_]*[a-z0-9])"', path.read_text("utf-8")))
-    made = {"verify/failed_share"}  # of two metrics, by the report
+    made = {"verify/failed_share"}  # of two metrics, by the curves
     assert [name for name in read - made if not any(matches(line, name) for line in DOCUMENTED)] == []

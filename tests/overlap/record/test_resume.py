@@ -10,12 +10,12 @@ import pytest
 import yaml
 from finished_steps import group, result, scored
 
-from overlap.analysis.sample_file import SampleFile
 from overlap.atomic import former_path, partial_path
 from overlap.config.fields import Config
 from overlap.config.load import load_config
 from overlap.core import Prompt
 from overlap.errors import ConfigError
+from overlap.inspect.sample_file import SampleFile
 from overlap.record.checkpoint import RunState, save_state, writing
 from overlap.record.digest import data_digest
 from overlap.record.json_lines import read_json_lines

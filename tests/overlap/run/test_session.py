@@ -16,11 +16,11 @@ from sessions import Episodic, Generator, Stage, Verifier, assert_one_run, inter
 from overlap.atomic import partial_path
 from overlap.core import WeightUpdate
 from overlap.errors import EngineError, LearnerError, RunDirError, StageError
+from overlap.inspect.picture import write_picture
 from overlap.placement.devices import Devices
 from overlap.placement.seats import EngineSeat, Placement
 from overlap.record.json_lines import read_json_lines
 from overlap.record.ownership import check_run_dir_free
-from overlap.record.picture import write_picture
 from overlap.record.progress import final_table
 from overlap.run import save_policy as keeping
 from overlap.run.session import TrainingSession

@@ -1,0 +1,139 @@
+"""``overlap show RUN``: steps, verdicts, kept groups, the groups of the newest step as a table, and more."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any
+
+from rich.console import RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from overlap.errors import count_of
+from overlap.inspect.run_data import RunData, rewards_are_passes
+from overlap.inspect.sample_file import GroupKey, group_key
+from overlap.inspect.sample_reason import dropped_words
+from overlap.inspect.source import group_rows, rewards_by_step, trained_on
+from overlap.inspect.terminal import figure, hint, one_line_of, table, title, verdict_cell
+
+GROUPS = 24
+"""Groups of the newest step that the overview shows."""
+Rows = Sequence[Mapping[str, Any]]
+
+
+def overview(run: RunData, name: str) -> Iterator[RenderableType]:
+    """What there is of run ``name``, which is quoted for a shell."""
+    heads, rows = [head.values for head in run.samples.heads()], group_rows(run)
+    yield title(name)
+    if not rows:
+        yield "no step has ended yet" if run.live else "no samples are kept here"
+        return
+    for what, text in _facts(run, rows, heads):
+        yield Text.assemble((f"{what:10}", "bright_black"), text)
+    last = next((row for row in reversed(rows) if row["split"] == "train"), rows[-1])
+    newest = [row for row in rows if row["step"] == last["step"] and row["split"] == last["split"]]
+    yield ""
+    yield title(f"step {last['step']}")
+    yield group_table(newest[:GROUPS], kept=set(map(group_key, heads)))
+    if len(newest) > GROUPS:
+        yield f"… {len(newest) - GROUPS:,} more: --step {last['step']}"
+    yield ""
+    flags = _next_flags(heads, dropped=any(row["dropped"] for row in rows))
+    width = max(len(flag) for flag, _ in flags)
+    yield from (hint(f"overlap show {name} {flag:{width}}", what) for flag, what in flags)
+
+
+def _facts(run: RunData, rows: Rows, heads: Rows) -> Iterator[tuple[str, str | Text]]:
+    train, heldout = ([row for row in rows if row["split"] == split] for split in ("train", "heldout"))
+    if train:
+        rewards, number = rewards_by_step(train), count_of(sum(row["samples"] for row in train), "sample")
+        first, last = min(row["step"] for row in train), max(row["step"] for row in train)
+        ends = [figure(rewards.get(step)) for step in ((first, last) if last > first else (first,))]
+        state = one_line_of(run.state)
+        yield "steps", f"{first} to {last} ({state}), {number}, reward {' → '.join(ends)}"
+    if heldout:
+        yield "held-out", _evaluations(heldout)
+    verdicts = verdict_counts(train or rows)
+    known = [verdict_cell(verdict) for verdict, _ in verdicts]
+    told = (
+        Text.assemble((one_line_of(v), style), f" {n:,}") for (v, style), (_, n) in zip(known, verdicts, strict=True)
+    )
+    yield "verdicts", Text("  ").join(told)
+    if train:
+        dropped = Counter(dropped_words(row) for row in train if row["dropped"])
+        reasons = "".join(f"; {number:,} {one_line_of(reason)}" for reason, number in dropped.most_common(4))
+        yield "groups", f"{sum(bool(row['learned']) for row in train):,} of {len(train):,} trained on{reasons}"
+    kept = Counter(reason for head in heads for reason in head["kept_as"])
+    why = ", ".join(f"{one_line_of(reason)} {number:,}" for reason, number in kept.most_common())
+    groups = count_of(len(set(map(group_key, heads))), "group")
+    yield "kept", f"{count_of(len(heads), 'sample')} of {groups}{f' ({why})' if why else ''}"
+
+
+def _next_flags(heads: Rows, *, dropped: bool) -> list[tuple[str, str]]:
+    """What to ask for next."""
+    flags = [("--failed", "what did not pass, each with the reason")]
+    if heads:
+        shown = _telling(heads)
+        side = (f"--step {shown['step']} --group {shown['group']}", "a group side by side")
+        one = (f"--sample {shown['id']}", "one sample: why it got its reward, failing test, program")
+        flags = [side, one, *flags]
+    if any(head["split"] == "heldout" for head in heads):
+        flags.append(("--eval", "the newest evaluation"))
+    return [*flags, ("--dropped", "the groups that were not trained on, and why")] if dropped else flags
+
+
+def _telling(heads: Rows) -> Mapping[str, Any]:
+    """A sample that is worth a look: of the newest step of the training, one with the lowest reward, of a group that
+    was trained on where there is one.
+    """
+    split = "train" if any(head["split"] == "train" for head in heads) else heads[-1]["split"]
+    step = next(head["step"] for head in reversed(heads) if head["split"] == split)
+    newest = [head for head in heads if head["split"] == split and head["step"] == step]
+    return min(newest, key=lambda head: (bool(head["dropped"]), head["reward"] is None, head["reward"] or 0.0))
+
+
+def group_table(rows: Rows, kept: Collection[GroupKey] | None = None) -> Table:
+    """A line for each group. ``kept``: the groups of which there are samples; others are marked."""
+    heading = ["step", "group", "problem", "samples", "solved", "reward", "tokens", "cut off", "verdicts", "trained on"]
+    cells = []
+    for row in rows:
+        there = kept is None or group_key(row) in kept
+        cells.append(
+            [
+                f"{row['step']}{'e' if row['split'] == 'heldout' else ''}",
+                (row["group"], "" if there else "bright_black"),
+                row["prompt_id"],
+                row["samples"],
+                (row["solved"], "green" if row["solved"] else ""),
+                figure(row["reward"]),
+                f"{row['tokens']:,}",
+                row["truncated"] or "",
+                ", ".join(f"{verdict} {number}" for verdict, number in verdict_counts([row])),
+                trained_on(row) + ("" if there else ", not kept"),
+            ]
+        )
+    if len({(row["split"], row["step"]) for row in rows}) == 1:  # the heading says it
+        heading, cells = heading[1:], [row[1:] for row in cells]
+    return table(heading, cells, right="step group samples solved reward tokens")
+
+
+def verdict_counts(rows: Rows) -> list[tuple[str, int]]:
+    """How often each verdict was given in these groups, then what had none: all their samples."""
+    verdicts: Counter[str] = Counter()
+    for row in rows:
+        verdicts.update(row["verdicts"])
+    failed = sum(row["failed"] for row in rows)
+    rest = sum(row["samples"] for row in rows) - verdicts.total() - failed
+    others = [("no program", rest), ("not scored", failed)]
+    return [*verdicts.most_common(), *((name, number) for name, number in others if number > 0)]
+
+
+def _evaluations(rows: Rows) -> str:
+    binary, told = rewards_are_passes(rows), []
+    for step in sorted({row["step"] for row in rows}):
+        values = [row["reward"] for row in rows if row["step"] == step and row["reward"] is not None]
+        value = sum(values) / len(values) if values else None  # over the problems, as pass@1 is
+        told.append(f"{f'{value:.1%}' if binary and value is not None else figure(value)} after step {step}")
+    shown = told if len(told) < 5 else [*told[:2], "…", *told[-2:]]
+    return ("pass@1 " if binary else "mean reward ") + " → ".join(shown)

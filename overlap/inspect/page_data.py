@@ -1,0 +1,141 @@
+"""What the page shows of a run, as JSON: its facts, and the lists of its samples and groups."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from overlap.core import BY_INTEREST
+from overlap.inspect.curves import run_charts
+from overlap.inspect.health import run_warnings
+from overlap.inspect.outcome import cards, heldout_problems
+from overlap.inspect.run_data import RunData
+from overlap.inspect.sample_file import GroupKey, SampleHead, group_key
+from overlap.inspect.sample_parts import sample_parts
+from overlap.inspect.settings import machine, settings
+from overlap.inspect.source import group_rows
+from overlap.inspect.timeline import timeline
+
+_SAMPLE = (
+    *("split", "step", "group", "sample", "prompt_id", "reward", "advantage", "verdict", "failure", "dropped"),
+    *("kept_as", "weak", "passed", "total", "tokens", "truncated", "generate_s", "verify_s"),
+)
+_GROUP = (
+    *("split", "step", "group", "prompt_id", "samples", "solved", "reward", "tokens", "truncated", "dropped"),
+    *("verdicts", "learned"),
+)
+GROUPS, SAMPLES = 20, 16
+"""Groups of a report with their texts, and samples of each."""
+CHARACTERS = 1_600_000
+"""All texts of a report have about so many; each is cut to its share."""
+LONGEST, SHORTEST = 6000, 500
+
+
+def run_facts(run: RunData) -> dict[str, Any]:
+    """All that is shown of a whole run. Raises ConfigError where a file of it cannot be read."""
+    summary = run.summary or {}
+    notes = [f"went back: {line}" for line in summary.get("restarts") or ()]
+    notes += [f"not written: {line}" for line in summary.get("not_written") or ()]
+    return {
+        "name": run.path.name,
+        "path": str(run.path),
+        "command": shlex.quote(str(run.path)),
+        "policy": str(run.config.get("model", {}).get("policy", "")),
+        "state": run.state,
+        "live": run.live,
+        "at": str(run.history[-1].get("at", "")) if run.history else "",
+        "steps": len(run.steps),
+        "cards": cards(run) if run.steps else [],
+        "notes": notes,
+        "warnings": [warning._asdict() for warning in run_warnings(run)],
+        "charts": run_charts(run),
+        "heldout": heldout_problems(run),
+        "timeline": timeline(run),
+        "settings": settings(run),
+        "machine": machine(run),
+    }
+
+
+def run_lists(run: RunData) -> dict[str, Any]:
+    """The small values of all kept samples and of all groups, by columns."""
+    heads = run.samples.heads()
+    return {
+        "samples": by_columns([head.values for head in heads], _SAMPLE),
+        "groups": by_columns(group_rows(run), _GROUP),
+    }
+
+
+def by_columns(rows: Sequence[Mapping[str, Any]], names: Iterable[str]) -> dict[str, Any]:
+    """Rows as columns: a list of numbers, or of places in the list of the column's ``words``, which JSON has once."""
+    return {"count": len(rows), "columns": {name: _column([row[name] for row in rows]) for name in names}}
+
+
+def _column(values: list[Any]) -> Any:
+    if all(type(value) in (int, float, bool) or value is None for value in values):
+        return [round(value, 5) if type(value) is float else value for value in values]
+    known: dict[str, int] = {}
+    places = [known.setdefault(json.dumps(value), len(known)) for value in values]
+    return {"words": [json.loads(word) for word in known], "at": places}
+
+
+def report_data(run: RunData) -> dict[str, Any]:
+    """What the page of one file embeds: the facts, the groups, and some groups of samples with their texts."""
+    groups: dict[GroupKey, list[SampleHead]] = {}
+    for head in run.samples.heads():
+        groups.setdefault(group_key(head.values), []).append(head)
+    heads = [head for key in chosen_groups(groups) for head in groups[key][:SAMPLES]]
+    most = max(SHORTEST, min(LONGEST, CHARACTERS // (3 * max(1, len(heads)))))
+    texts = {}
+    for head in heads:
+        place = f"{head.values['step']}/{head.values['group']}/{head.values['sample']}"
+        texts[place] = {**_cut(sample_parts(run.samples.row(head)), most), "has_tokens": False}
+    return {
+        "facts": run_facts(run),
+        "samples": by_columns([head.values for head in heads], _SAMPLE),
+        "groups": by_columns(group_rows(run), _GROUP),
+        "texts": texts,
+        "kept": len(run.samples),
+    }
+
+
+def _cut(value: Any, most: int) -> Any:
+    """A value of JSON whose texts are all cut to ``most`` characters, with how many are left out of their middle."""
+    if isinstance(value, str) and len(value) > most:
+        head, tail = most * 2 // 3, most - most * 2 // 3
+        return f"{value[:head]}\n… {len(value) - most:,} characters left out …\n{value[-tail:]}"
+    if isinstance(value, Mapping):
+        return {name: _cut(held, most) for name, held in value.items()}
+    return [_cut(held, most) for held in value] if isinstance(value, list | tuple) else value
+
+
+def chosen_groups(groups: Mapping[GroupKey, Sequence[SampleHead]]) -> list[GroupKey]:
+    """At most ``GROUPS``: of each kind that is kept those that are spread evenly over the steps, then others, at first
+    those that were trained on.
+    """
+    ordered = sorted(groups, key=_in_order)
+    by_kind = [
+        [key for key in ordered if kind in groups[key][0].values["kept_as"]] for kind in (*BY_INTEREST, "heldout")
+    ]
+    there = [keys for keys in by_kind if keys]
+    chosen: dict[GroupKey, None] = {}
+    for keys in there:
+        chosen |= dict.fromkeys(_spread(keys, GROUPS // len(there)))
+    for split in ("train", "heldout"):
+        rest = [key for key in ordered if key not in chosen and key[0] == split]
+        chosen |= dict.fromkeys(_spread(rest, GROUPS - len(chosen)))
+    return sorted(chosen, key=_in_order)
+
+
+def _in_order(key: GroupKey) -> tuple[int, bool, int]:
+    """By steps; the evaluation after a step stands behind it."""
+    split, step, group = key
+    return step, split == "heldout", abs(group)
+
+
+def _spread(keys: Sequence[GroupKey], count: int) -> list[GroupKey]:
+    """``count`` of them from the first to the last."""
+    if len(keys) <= count or count < 2:
+        return list(keys[: max(0, count)])
+    return [keys[round(at * (len(keys) - 1) / (count - 1))] for at in range(count)]

@@ -1,0 +1,162 @@
+"""Why a sample got its reward: one sentence, with the test that decided, what it wanted and what came."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any
+
+from overlap.errors import compile_error
+
+SHOWN = 60
+"""Characters of a value in a sentence."""
+ACCEPTED = "AC"
+COMPARED = ("stdio", "function", "")
+"""Kinds of problems whose tests compare what came with what was expected; "" of rows that do not say their kind."""
+_SAYS_NOTHING = ("wrong output", "wrong value")
+"""Messages that only repeat the verdict."""
+VERDICT_WORDS = {
+    "AC": "accepted",
+    "WA": "wrong answer",
+    "TLE": "took too long",
+    "MLE": "took too much memory",
+    "OLE": "printed too much",
+    "RE": "crashed",
+    "CE": "does not compile",
+    "SEC": "tried what no judged program may do",
+}
+
+
+def first_failed_test(row: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The first test that was not accepted, as it stands in the row."""
+    return next((test for test in row.get("tests") or () if test["verdict"] != ACCEPTED), None)
+
+
+def whole_text(excerpt: Any) -> str | None:
+    """The text of an excerpt of a row, with a mark where something is left out; None where there is none."""
+    if excerpt is None or isinstance(excerpt, str):
+        return excerpt
+    left_out = excerpt["bytes"] - len((excerpt["head"] + excerpt["tail"]).encode("utf-8", "surrogatepass"))
+    mark = f"\n… {left_out:,} bytes left out …\n" if excerpt["tail"] else ""
+    return f"{excerpt['head']}{mark}{excerpt['tail']}"
+
+
+def compared(kind: str, test: Mapping[str, Any]) -> bool:
+    """Whether a test of a row says both, and compares them."""
+    return kind in COMPARED and test.get("expected") is not None and test.get("got") is not None
+
+
+def difference_of(kind: str, test: Mapping[str, Any]) -> list[str]:
+    """The lines of ``sandbox.diff_lines``; none where they are the same, or not compared."""
+    if not compared(kind, test):
+        return []
+    from sandbox import Excerpt, diff_lines  # with all data types of the sandbox
+
+    return diff_lines(Excerpt.from_json(test["expected"]), Excerpt.from_json(test["got"]), kind=kind or "stdio")
+
+
+def reason(row: Mapping[str, Any]) -> str:
+    """Why the sample of this row, whole or a head alone, got its reward."""
+    why = _cause(row)
+    extras = []
+    if row["truncated"] and row["verdict"] != ACCEPTED:
+        extras.append(f"the answer was cut off after {row['tokens']:,} tokens")
+    if row["weak"]:
+        extras.append("accepted on a token that a program could forge")
+    parts = row["parts"]
+    if len(parts) > 1:
+        extras.append("reward " + " ".join(f"{value:+g} ({name})" for name, value in parts.items()))
+    if row["dropped"]:
+        extras.append(f"its group was not trained on: {dropped_words(row)}")
+    return "; ".join([why, *extras])
+
+
+def _cause(row: Mapping[str, Any]) -> str:
+    if row["failure"]:
+        return f"not scored, by no fault of the program: {row['failure']}"
+    verdict = row["verdict"]
+    if verdict is None:
+        return _cause_without_verdict(row)
+    if verdict == ACCEPTED:
+        return f"accepted: {_passed(row)}"
+    if verdict == "CE":
+        return f"does not compile{_behind(compile_error(row.get('compile_log') or ''))}"
+    test = first_failed_test(row)
+    if test is None:
+        return f"{verdict_words(verdict)}: {_passed(row)}"
+    detail = _behind(_detail(test, row.get("kind") or ""))
+    return f"{_test_of(row, test)}: {verdict_words(test['verdict'])}{detail}"
+
+
+def _cause_without_verdict(row: Mapping[str, Any]) -> str:
+    """Of an answer without a program, or of a task whose reward judges none: a row does not say which."""
+    if row["reward"] is None or row.get("program") is not None:
+        return "not judged"
+    if row["reward"] == 0:
+        return "reward 0, and no program was judged: the answer has none, or the task judges none"
+    return f"reward {row['reward']:g} by the task, which judged no program"
+
+
+def _test_of(row: Mapping[str, Any], test: Mapping[str, Any]) -> str:
+    return f"test {test['index'] + 1} of {row['total']}" if row["total"] else f"test {test['index'] + 1}"
+
+
+def _passed(row: Mapping[str, Any]) -> str:
+    if row["total"] is None:
+        return "by its tests"
+    return f"passed {row['passed']} of {row['total']} tests" if row["passed"] != row["total"] else _all(row["total"])
+
+
+def _all(total: int) -> str:
+    return "passed its only test" if total == 1 else f"passed all {total} tests"
+
+
+def _detail(test: Mapping[str, Any], kind: str) -> str:
+    """What a test says of itself: for a wrong answer the two values, otherwise the message."""
+    expected, got = whole_text(test.get("expected")), whole_text(test.get("got"))
+    message = test_message(test)
+    if test["verdict"] != "WA" or got is None:
+        return message or ("" if test["verdict"] == "WA" else program_end(test))
+    if message == "assert 1 of 1 does not hold" and (asked := whole_text(test.get("input"))):
+        message = f"{_short(asked)} does not hold"
+    if not compared(kind, test):
+        return "; ".join(part for part in (message, f"got {_short(got)}" if got.strip() else "it said nothing") if part)
+    return f"expected {_short(expected)}, got {_short(got) if got.strip() else 'nothing'}"
+
+
+def test_message(test: Mapping[str, Any]) -> str:
+    """A test's message; "" where it only repeats the verdict."""
+    return "" if test["message"] in _SAYS_NOTHING else str(test["message"])
+
+
+def dropped_words(row: Mapping[str, Any]) -> str:
+    """Why the group of a sample, or of a row of groups.jsonl, was dropped; "" where it was not."""
+    return str(row["dropped"]).replace("_", " ")
+
+
+def verdict_words(verdict: str) -> str:
+    """A verdict in words."""
+    return VERDICT_WORDS.get(verdict, verdict)
+
+
+def program_end(test: Mapping[str, Any]) -> str:
+    """How the program ended in a test: ``exit code 1``, ``ended by SIGSEGV``; "" where that is not known."""
+    number = test.get("signal")
+    if number is not None:
+        with suppress(ValueError):
+            return f"ended by {signal.Signals(number).name}"
+        return f"ended by signal {number}"
+    return f"exit code {test['exit']}" if test.get("exit") is not None else ""
+
+
+def _short(text: str | None) -> str:
+    if text is None:
+        return "nothing"
+    text = text.strip("\n")
+    line = text.replace("\n", "⏎")
+    return f"`{line}`" if len(line) <= SHOWN else f"`{line[: SHOWN - 1]}…`"
+
+
+def _behind(detail: str) -> str:
+    return f": {detail}" if detail else ""
