@@ -10,7 +10,7 @@ The function runs in a reward worker process, with a deadline, and is called as 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from overlap.core import LeftOut, Prompt, described_error, line_of
@@ -39,30 +39,24 @@ class RewardOptions:
 
     reward: str = ""
     """The function: "module:function" or "file.py:function"."""
-    style: Literal["auto", "plain", "trl", "verl", "openrlhf", "areal", "slime"] = "auto"
+    style: Literal["auto", "plain", "trl", "verl"] = "auto"
     """The trainer that it was written for; "auto": the one that its parameters tell."""
     prompt: str = ""
     """Column of the prompt, a text or messages; "": the first of prompt, messages, input, question and problem."""
-    label: str = ""
-    """Column of what OpenRLHF and slime hand over as the label; "": the column label."""
     id: str = ""
     """Column of the ids; "": the first of id, task_id, problem_id and question_id, or else the row's number."""
     text_prompt: Literal["raw", "user"] = "raw"
     """What becomes of a prompt that is a text: "raw": it is continued as it stands; "user": it is the user's turn."""
     language: str = "python"
     """In the plain style: the language of the program that is taken out of the answer."""
-    args: dict[str, Any] = field(default_factory=dict)
-    """In the style of slime: the attributes of args, such as reward_key."""
 
 
 @dataclass(frozen=True, slots=True)
 class RowPrompt:
-    """What a prompt of such a task carries: its row, and the prompt as it stands there and as the policy reads it."""
+    """What a prompt of such a task carries: its row, and the prompt as it stands there."""
 
     row: Mapping[str, Any]
     prompt: str | Sequence[Mapping[str, Any]]
-    text: str
-    label: Any
 
 
 class RewardTask(Task):
@@ -149,10 +143,7 @@ class RewardTask(Task):
 
     def _answered(self, prompt: Prompt, answer: str, token_ids: Sequence[int]) -> Answered:
         known: RowPrompt = prompt.data
-        return Answered(
-            known.row, known.prompt, known.text, answer, prompt.token_ids, token_ids, known.label,
-            language=self._given.language, settings=self._given.args,
-        )  # fmt: skip
+        return Answered(known.row, known.prompt, answer, token_ids, language=self._given.language)
 
     def _of_the_other_split(self, rows: Sequence[SourceRow | Unusable], split: str, field: str) -> set[str]:
         """Places of the rows of one source that belong to the other split."""
@@ -167,14 +158,11 @@ class RewardTask(Task):
         """Raises Unusable for a row that has no prompt, or not the columns of the style."""
         asked = self._asked(row)
         if isinstance(asked, str) and self._given.text_prompt == "raw":
-            text, ids = asked, tokenizer(asked)["input_ids"]
+            ids = tokenizer(asked)["input_ids"]
         else:
             messages = [{"role": "user", "content": asked}] if isinstance(asked, str) else asked
-            text, ids = rendered_chat(tokenizer, messages)
-        label = row.values.get(self._given.label or "label")
-        if self._given.label and label is None:
-            raise row.fault(sorted(map(str, row.values)), f"has no column {self._given.label!r} (data.options.label)")
-        made = Prompt(id, tuple(map(int, ids)), data=RowPrompt(dict(row.values), asked, text, label), place=row.place)
+            _, ids = rendered_chat(tokenizer, messages)
+        made = Prompt(id, tuple(map(int, ids)), data=RowPrompt(dict(row.values), asked), place=row.place)
         try:
             self._style.arguments(self._answered(made, "", ()))
         except MissingColumn as error:

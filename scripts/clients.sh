@@ -70,12 +70,11 @@ node_packages openai-agents-js @openai/agents@0.20.0 zod@4.6.7
 above verl verl==0.9.1 tensordict==0.15.3 omegaconf==2.4.0 pyvers==0.2.3 antlr4-python3-runtime==4.9.3 codetiming==1.4.0 \
   hydra-core==1.3.8 orjson==3.13.0
 above trl trl==1.16.0
-above openrlhf openrlhf==0.11.2 pylatexenc==2.10
 python sandbox-fusion sandbox-fusion==0.3.7
 # Trackers.
 python wandb psutil pyyaml wandb==0.31.0
 python trackio psutil pyyaml trackio==0.43.0
 
 tests=(tests/overlap/server/test_clients.py tests/sandbox/serve/test_clients.py tests/overlap/environments
-  tests/sandbox/integrations/test_frameworks.py tests/overlap/hooks/test_services.py)
+  tests/sandbox/rewards/test_frameworks.py tests/overlap/hooks/test_services.py)
 OVERLAP_CLIENTS=$folder PATH=$bin:$PATH exec "$bin/python" -m pytest -n0 "${tests[@]}" "$@"

@@ -25,14 +25,9 @@ def import_without(absent: tuple[str, ...], *names: str) -> subprocess.Completed
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60)
 
 
-FRAMEWORKS = ("sandbox.integrations.inspect", "sandbox.integrations.verifiers")
-"""What imports the framework that it is for."""
-
-
 def modules_of(package: str) -> list[str]:
     files = (path.relative_to(ROOT).with_suffix("") for path in (ROOT / package).rglob("*.py"))
-    found = sorted(".".join(path.parts) for path in files if not path.stem.startswith("__"))
-    return [name for name in found if name not in FRAMEWORKS]
+    return sorted(".".join(path.parts) for path in files if not path.stem.startswith("__"))
 
 
 @pytest.mark.promise("imports")

@@ -31,7 +31,7 @@ _CTL_COMMANDS = {
 }
 
 
-STYLES = ("plain", "trl", "verl", "openrlhf", "areal", "slime")
+STYLES = ("plain", "trl", "verl")
 
 
 def add_commands(commands: Subparsers) -> None:

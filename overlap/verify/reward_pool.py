@@ -18,6 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import dill
+
 from overlap.core import Prompt, Task, shortened
 from overlap.errors import ConfigError, OverlapError, VerifierError
 from overlap.verify.prompt_transfer import DumpedPrompt, PromptDumps
@@ -196,7 +198,6 @@ class RewardPool:
 
 def _by_value(item: object) -> bytes:
     """The item with the globals that it uses, and no others; modules go by name."""
-    import dill  # type: ignore[import-untyped]
 
     def save_module(pickler: Any, module: types.ModuleType) -> None:
         if module.__name__ != "__main__" and sys.modules.get(module.__name__) is module:

@@ -1,30 +1,30 @@
-"""One worker process that calls the user's reward function: the driver's end of it, and what runs there (``serve``).
+"""One worker process that calls the user's reward function, seen from the driver.
 
-Workers are started by exec: dill carries the task over by value, so a task defined in a notebook or in an unguarded
-script works, and the caller's ``__main__`` is not run again.
+It is started by exec like all processes of a run, and talks over a connection of ``multiprocess``. ``dill`` carries the
+task over by value: one that is defined in a notebook or an unguarded script, a lambda and a closure work, and the
+caller's ``__main__`` is not run again.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import faulthandler
-import os
 import signal
 import socket
 import sys
 import tempfile
+from array import array
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
+
+from multiprocess.connection import Connection, Pipe
 
 from overlap.clock import now
-from overlap.core import Prompt, described_error, line_of_dump
-from overlap.process import process_tree
-from overlap.process.calls import CANCEL, Peer, RemoteReply, encode_message, pack_call, receive_message
+from overlap.core import line_of_dump
 from overlap.process.child_processes import ChildProcesses
 from overlap.process.process_tree import read_proc
-from overlap.process.run_environment import PARENT
 from overlap.verify.prompt_transfer import DumpedPrompt, PromptDumps
-from overlap.verify.user_fault import RewardFault, checked_reward
+from overlap.verify.reward_host import BOOT, WHERE
 
 START_S = 120.0
 """Seconds that a worker has to start and to import what the task needs."""
@@ -34,7 +34,6 @@ STRETCH = 3.0
 """A worker that waited for a core gets so much time more, at most this many times its deadline."""
 _WHERE_S = 0.3
 """Seconds that a worker that hangs has to report where."""
-_WHERE: signal.Signals = signal.SIGUSR2
 
 
 class WorkerLost(Exception):
@@ -63,7 +62,9 @@ class RewardWorker(ChildProcesses):
 
     def __init__(self, dumps: PromptDumps, log: Path | None, scratch: Path | None) -> None:
         super().__init__("reward", WorkerLost, scratch or Path(tempfile.gettempdir()), log)
-        self._peer: Peer | None = None
+        self._connection: Connection | None = None
+        self._thread = ThreadPoolExecutor(1, "reward worker")
+        """Waits for the replies."""
         self._dumps, self._sent = dumps, set[int]()
         self._location = -1
         """Descriptor, there, of the file in which it writes where it hangs."""
@@ -71,11 +72,14 @@ class RewardWorker(ChildProcesses):
     async def load(self, payload: bytes) -> str:
         """Start it and have it load the task; returns "", or what is wrong with the task. Raises WorkerLost."""
         output = {} if self.log is not None else {"stdout": None, "stderr": None}
-        host = "overlap.verify.reward_host"
-        self._peer = await Peer.start(self, "a reward worker", host, {}, cwd=None, **output)
+        with self.starting("a reward worker"):
+            self._connection, theirs = Pipe()
+        with theirs:
+            fd = theirs.fileno()
+            self.spawn("a reward worker", ["-P", "-c", BOOT, str(fd)], {}, cwd=None, pass_fds=[fd], **output)
         try:
             async with asyncio.timeout(START_S):
-                fault, self._location = await self._peer.call("load", sys.path, payload)
+                fault, self._location = await self._ask("load", sys.path, payload)
         except TimeoutError:
             late = f"the reward worker did not start, and load the task, within {START_S:g} s"
             raise WorkerLost(late) from None
@@ -87,14 +91,12 @@ class RewardWorker(ChildProcesses):
         """The reward of an answer, and the fault of the reward function, "" for none. ``token_ids``: those of the
         answer, for a task that asks for them. Raises WorkerLost; NotReturned where the function may be to blame.
         """
-        assert self._peer is not None
         data, forget = None, set[int]()
         if prompt.number not in self._sent:
             data, forget = prompt.data, self._sent - self._dumps.numbers
             self._sent = {*self._sent - forget, prompt.number}
-        asked = asyncio.create_task(
-            self._peer.ask(pack_call("reward", prompt.number, data, [*forget], answer, token_ids))
-        )
+        tokens = None if token_ids is None else array("q", token_ids)  # of a list, dill writes each by itself
+        asked = asyncio.create_task(self._ask("reward", prompt.number, data, [*forget], answer, tokens))
         try:
             before_s = _starved_s(self._born[0].pid)
             await asyncio.wait([asked], timeout=deadline_s)
@@ -108,10 +110,20 @@ class RewardWorker(ChildProcesses):
         finally:
             asked.cancel()
 
+    async def _ask(self, *call: Any) -> Any:
+        """The reply of the process. Raises the cause where it ends before."""
+        with self.guard():
+            assert self._connection is not None
+            try:
+                return await asyncio.get_running_loop().run_in_executor(self._thread, _reply, self._connection, call)
+            except (EOFError, OSError):  # it ends, or the function has closed the connection
+                await self.wait_dead()
+                raise
+
     async def _where(self) -> str:
         """Where it hangs, as it says itself: also inside of a call that never comes back to the interpreter."""
         process, text, until = self._born[0], "", now() + _WHERE_S
-        process.send_signal(_WHERE)
+        process.send_signal(WHERE)
         while now() < until and not text.endswith((" in <module>\n", "  ...\n")):
             await asyncio.sleep(0.01)
             text = read_proc(process.pid, f"fd/{self._location}").decode(errors="replace")
@@ -128,65 +140,21 @@ class RewardWorker(ChildProcesses):
     async def close(self) -> None:
         """End it with its descendants, and free what belongs to it."""
         await super().close()
-        if self._peer is not None:
-            await self._peer.close()
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            ours = socket.socket(fileno=connection.fileno())
+            ours.shutdown(socket.SHUT_RDWR)  # who escaped may hold the other end: the thread must not wait for that
+            ours.detach()
+            await asyncio.to_thread(self._thread.shutdown)
+            connection.close()
+
+
+def _reply(connection: Connection, call: tuple[Any, ...]) -> Any:
+    connection.send(call)
+    return connection.recv()
 
 
 def _starved_s(pid: int) -> float:
     """Seconds that a process has wanted a core and had none."""
     fields = read_proc(pid, "schedstat").split()
     return int(fields[1]) / 1e9 if len(fields) > 1 else 0.0
-
-
-def serve_rewards() -> None:
-    """Serve calls from the socket argv[1], one after the other, until the driver is gone or wants no more.
-
-    ``load(path, task)`` returns (fault, descriptor of the file that says where it hangs), ``reward(...)`` returns
-    (number or None, fault); a fault is a text, "" for none.
-    """
-    process_tree.bind_to_parent(int(os.environ[PARENT]))
-    with socket.socket(fileno=int(sys.argv[1])) as connection, connection.makefile("rb") as calls:
-        served = _Served()
-        with contextlib.suppress(EOFError, ConnectionError):
-            while True:
-                call = receive_message(calls)
-                if call.name != CANCEL:  # whoever takes a call back ends this process
-                    value = getattr(served, call.name)(*call.args)
-                    sys.stdout.flush()
-                    connection.sendall(encode_message(RemoteReply(call.number, "ok", value)))
-    process_tree.leave(0)
-
-
-class _Served:
-    """The calls that a worker takes."""
-
-    def load(self, path: list[str], payload: bytes) -> tuple[str, int]:
-        sys.path[:] = path
-        import dill  # type: ignore[import-untyped]
-
-        try:
-            self._task = dill.loads(payload)
-        except (Exception, SystemExit) as error:  # importing a user's module can raise anything
-            return described_error(error), -1
-        self._prompts, self._loads = dict[int, bytes | Prompt](), dill.loads
-        location = os.memfd_create("location")
-        faulthandler.register(_WHERE, file=location, all_threads=False)
-        return "", location
-
-    def reward(
-        self, number: int, data: bytes | None, forget: list[int], answer: str, token_ids: list[int] | None
-    ) -> tuple[float | None, str]:
-        if data is not None:
-            self._prompts[number] = data
-        for gone in forget:
-            del self._prompts[gone]
-        try:
-            if isinstance(prompt := self._prompts[number], bytes):
-                prompt = self._prompts[number] = self._loads(prompt)
-            if token_ids is None:
-                return checked_reward(self._task.reward(prompt, answer, None)), ""
-            return checked_reward(self._task.reward_of_tokens(prompt, answer, token_ids)), ""
-        except RewardFault as error:
-            return None, str(error)
-        except (Exception, SystemExit) as error:
-            return None, described_error(error)

@@ -30,9 +30,6 @@ The function is called in the style of its trainer, which its parameters tell (o
     plain     reward(problem: dict, program: str, language: str) -> float | bool | None
     trl       reward(prompts, completions, **columns) -> list of float | None
     verl      compute_score(data_source, solution_str, ground_truth, extra_info) -> float | {"score": float}
-    openrlhf  reward_func(queries, prompts, labels) -> {"rewards": ...}
-    areal     reward(prompt, completions, prompt_ids, completion_ids, **columns) -> float
-    slime     async reward(args, sample) -> float
 
 In the plain style, problem is Problem.to_json(): id, kind (stdio, function, assert), cases [{input, expected}],
 fn_name, preamble, compare, limits. The others get the program in a code fence (--bare: without one), and a row with

@@ -62,15 +62,13 @@ def answered_by(request: Mapping[str, Any], row: Mapping[str, Any] | None = None
     problem, language = request["problem"], request["language"]
     columns = {**(columns_of(problem) | {"language": language} if row is None else row), **(request.get("row") or {})}
     prompt = columns.get("prompt", f"Write a program that solves {problem['id']}.")
-    text = prompt if isinstance(prompt, str) else "\n\n".join(str(part.get("content")) for part in prompt)
-    answer = request["program"] if bare else fenced(request["program"], language)
-    return Answered(columns, prompt, text, answer, label=columns.get("label"))
+    return Answered(columns, prompt, request["program"] if bare else fenced(request["program"], language))
 
 
 def plainly_answered(request: Mapping[str, Any]) -> Answered:
     """The same for the plain style, whose row is the problem, and which gets the program itself."""
     program, language = request["program"], request["language"]
-    return Answered(request["problem"], "", "", program, program=program, language=language)
+    return Answered(request["problem"], "", program, program=program, language=language)
 
 
 def fenced(program: str, language: str) -> str:

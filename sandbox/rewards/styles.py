@@ -1,15 +1,12 @@
 """How the reward functions of other trainers are called: one adapter per style, chosen by a function's parameters.
 
-    row of the data × answer ──▶ Style.call ──▶ the function ──▶ Style.read ──▶ a number, or None: not judged
+    row of the data × answer ──▶ Style.call ──▶ the function ──▶ Style.reads ──▶ a number, or None: not judged
 
 plain      reward(problem, program, language)                        the form of `sandbox check-reward`
 trl        reward(prompts=[..], completions=[..], completion_ids=[..], ...)    the columns of the data as lists
 verl       compute_score(data_source=, solution_str=, ground_truth=, extra_info=)
-openrlhf   reward_func(queries, prompts, labels)                     lists
-areal      reward(prompt, completions, prompt_ids, completion_ids, ...)        the columns of the data as keywords
-slime      async def reward(args, sample)
 
-Each function gets one answer per call, also those that take lists. An async function is awaited.
+Each function gets one answer per call, also the one that takes lists. An async function is awaited.
 """
 
 from __future__ import annotations
@@ -17,10 +14,8 @@ from __future__ import annotations
 import asyncio
 import inspect
 import numbers
-from argparse import Namespace
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from types import SimpleNamespace
+from dataclasses import dataclass
 from typing import Any, Final
 
 from sandbox.errors import SandboxError
@@ -28,7 +23,6 @@ from sandbox.rewards.extract import extract_program
 
 Function = Callable[..., Any]
 _TRL_OWN: Final = frozenset({"prompt", "completion", "completion_ids"})
-_AREAL_OWN: Final = ("prompt", "completions", "prompt_ids", "completion_ids")
 
 
 class StyleError(SandboxError, ValueError):
@@ -51,18 +45,11 @@ class Answered:
     """The columns."""
     prompt: str | Sequence[Mapping[str, Any]]
     """As it stands in the row: a text, or messages."""
-    text: str
-    """The prompt as the policy read it: messages in its chat template."""
     answer: str
-    prompt_ids: Sequence[int] = ()
     answer_ids: Sequence[int] = ()
-    label: Any = None
-    """What OpenRLHF and slime take from the column that a setting names."""
     program: str | None = None
     """The program in the answer, for the plain style; None: taken out of the answer by the rule of `extract`."""
     language: str = "python"
-    settings: Mapping[str, Any] = field(default_factory=dict)
-    """Of a run in slime: the attributes of `args`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,14 +61,12 @@ class Style:
     """What such a function looks like, for messages."""
     arguments: Callable[[Answered], tuple[tuple[Any, ...], dict[str, Any]]]
     """The positional and the keyword arguments of a call. Raises MissingColumn."""
-    reads: Callable[[Any, tuple[Any, ...]], Any]
-    """The number, or None, in what the function returned for these positional arguments. Raises BadReward."""
+    reads: Callable[[Any], Any]
+    """The number, or None, in what the function returned. Raises BadReward."""
     positional: tuple[str, ...] = ()
     keywords: tuple[str, ...] = ()
     takes_columns: bool = False
-    """Whether the columns of the data are further keyword arguments."""
-    never_columns: frozenset[str] = frozenset()
-    """Columns that are not handed over under their names."""
+    """Whether the columns of the data, but _TRL_OWN, are further keyword arguments."""
 
     def call(self, function: Function, answered: Answered) -> Any:
         """The reward of an answer, a number or None. Raises what the function raises, MissingColumn and BadReward."""
@@ -89,7 +74,7 @@ class Style:
         returned = function(*positional, **keywords)
         if inspect.isawaitable(returned):
             returned = _runner().run(_awaited(returned))
-        return _number(self.reads(returned, positional), self.name)
+        return _number(self.reads(returned), self.name)
 
     def misfit(self, function: Function, columns: Sequence[str] | None = None) -> str:
         """Why the function cannot be called in this style; "" where it can. ``columns`` of the data: None where they
@@ -103,7 +88,7 @@ class Style:
         if self.takes_columns:
             known = _named_alike(self, function)
             further = columns if columns is not None else _required(signature, self) if known else ()
-            given |= {name: None for name in further if name not in self.never_columns}
+            given |= {name: None for name in further if name not in _TRL_OWN}
         try:
             signature.bind(*self.positional, **given)
         except TypeError as error:
@@ -179,32 +164,7 @@ def _verl_arguments(a: Answered) -> tuple[tuple[Any, ...], dict[str, Any]]:
     return (), call | {"extra_info": extra}
 
 
-def _openrlhf_arguments(a: Answered) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    return ([a.text + a.answer], [a.text], [a.label]), {}
-
-
-def _areal_arguments(a: Answered) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    return (a.text, a.answer, list(a.prompt_ids), list(a.answer_ids)), {
-        name: value for name, value in a.row.items() if name not in _AREAL_OWN
-    }
-
-
-def _slime_arguments(a: Answered) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    args = Namespace(**{"reward_key": None, "rm_type": None, "rm_url": None, "custom_rm_path": None, **a.settings})
-    metadata = a.row.get("metadata")
-    sample = SimpleNamespace(
-        group_index=None, index=None, prompt=a.text, response=a.answer, label=a.label, reward=None, loss_mask=None,
-        tokens=[*a.prompt_ids, *a.answer_ids], response_length=len(a.answer_ids), remove_sample=False,
-        status="completed", metadata=dict(metadata) if isinstance(metadata, Mapping) else {}, train_metadata=None,
-    )  # fmt: skip
-    return (args, sample), {}
-
-
-def _read_one(returned: Any, given: tuple[Any, ...]) -> Any:
-    return returned
-
-
-def _read_trl(returned: Any, given: tuple[Any, ...]) -> Any:
+def _read_trl(returned: Any) -> Any:
     """One per completion; None and NaN are "does not apply"."""
     values = _listed(returned)
     if not isinstance(values, list | tuple) or len(values) != 1:
@@ -213,7 +173,7 @@ def _read_trl(returned: Any, given: tuple[Any, ...]) -> Any:
     return None if isinstance(value, numbers.Real) and value != value else value
 
 
-def _read_verl(returned: Any, given: tuple[Any, ...]) -> Any:
+def _read_verl(returned: Any) -> Any:
     if not isinstance(returned, Mapping):
         return returned
     if "score" not in returned:
@@ -221,61 +181,22 @@ def _read_verl(returned: Any, given: tuple[Any, ...]) -> Any:
     return returned["score"]
 
 
-def _read_openrlhf(returned: Any, given: tuple[Any, ...]) -> Any:
-    if isinstance(returned, Mapping):
-        if "rewards" not in returned:
-            raise BadReward(f'returned {_shown(returned)}: a dict needs "rewards"')
-        returned = returned["rewards"]
-    values = _listed(returned)
-    if isinstance(values, list | tuple):
-        if len(values) != 1:
-            raise BadReward(f"returned {_shown(returned)}: return one reward per query")
-        return values[0]
-    return values
-
-
-def _read_areal(returned: Any, given: tuple[Any, ...]) -> Any:
-    return getattr(returned, "final_reward", returned)
-
-
-def _read_slime(returned: Any, given: tuple[Any, ...]) -> Any:
-    """A sample that the function has marked as one to remove is not judged."""
-    args, sample = given
-    key = args.reward_key
-    if sample.remove_sample:
-        return None
-    if isinstance(returned, Mapping):
-        if not key or key not in returned:
-            raise BadReward(f"returned {_shown(returned)}: of a dict the setting reward_key names the reward")
-        return returned[key]
-    return returned
-
-
 STYLES: Final[dict[str, Style]] = {
     style.name: style
     for style in (
         Style(
-            "plain", "def reward(problem, program, language)", _plain_arguments, _read_one,
+            "plain", "def reward(problem, program, language)", _plain_arguments, lambda one: one,
             ("problem", "program", "language"),
         ),
         Style(
             "trl", "def reward(prompts, completions, **kwargs)", _trl_arguments, _read_trl,
             keywords=("prompts", "completions", "completion_ids", "trainer_state", "log_extra", "log_metric"),
-            takes_columns=True, never_columns=_TRL_OWN,
+            takes_columns=True,
         ),
         Style(
             "verl", "def compute_score(data_source, solution_str, ground_truth, extra_info=None)", _verl_arguments,
             _read_verl, keywords=("data_source", "solution_str", "ground_truth", "extra_info"),
         ),
-        Style(
-            "openrlhf", "def reward_func(queries, prompts, labels)", _openrlhf_arguments, _read_openrlhf,
-            ("queries", "prompts", "labels"),
-        ),
-        Style(
-            "areal", "def reward(prompt, completions, prompt_ids, completion_ids, **kwargs)", _areal_arguments,
-            _read_areal, _AREAL_OWN, takes_columns=True, never_columns=frozenset(_AREAL_OWN),
-        ),
-        Style("slime", "async def reward(args, sample)", _slime_arguments, _read_slime, ("args", "sample")),
     )
 }  # fmt: skip
 """By name."""

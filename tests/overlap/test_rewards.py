@@ -29,10 +29,9 @@ from overlap.verify.user_fault import RewardFault
 FILE = str(SUPPORT / "foreign_rewards.py")
 TALK = [{"role": "user", "content": "say sky"}]
 ROW = {
-    "id": "sky", "prompt": TALK, "answer": "blue", "label": "blue", "data_source": "words",
+    "id": "sky", "prompt": TALK, "answer": "blue", "data_source": "words",
     "reward_model": {"style": "rule", "ground_truth": "blue"}, "extra_info": {"index": 7},
 }  # fmt: skip
-AREAL = {"id": "sky", "messages": TALK, "answer": "blue", "level": 3}
 
 
 class Characters:
@@ -63,8 +62,7 @@ def made(name: str, row: dict[str, Any] = ROW, **options: Any) -> tuple[RewardTa
 STYLES = [
     ("trl_words", "trl", ROW, 1.0), ("trl_later", "trl", ROW, 1.0), ("trl_object", "trl", ROW, 0.5),
     ("compute_score", "verl", ROW, 1.0), ("compute_score_later", "verl", ROW, 1.0),
-    ("reward_func", "openrlhf", ROW, 1.0), ("areal_words", "areal", AREAL, 1.0),
-    ("slime_words", "slime", ROW, 1.0), ("plain_words", "plain", ROW, 1.0),
+    ("plain_words", "plain", ROW, 1.0),
 ]  # fmt: skip
 
 
@@ -112,7 +110,7 @@ def test_trl_gets_texts_where_the_prompt_is_one() -> None:
 
 def test_a_text_becomes_the_users_turn_where_that_is_asked_for() -> None:
     _, prompt = made("trl_words", {**ROW, "prompt": "say sky"}, text_prompt="user")
-    assert prompt.data.text == "<u>say sky<a>"
+    assert "".join(map(chr, prompt.token_ids)) == "<u>say sky<a>"
 
 
 def test_verl_gets_its_extra_info_with_what_the_manager_adds() -> None:
@@ -121,31 +119,6 @@ def test_verl_gets_its_extra_info_with_what_the_manager_adds() -> None:
     assert foreign.seen == [
         {"data_source": "words", "extra_info": {"index": 7, "num_turns": None, "rollout_reward_scores": {}}}
     ]
-
-
-def test_openrlhf_gets_the_prompt_as_the_policy_reads_it_and_the_label_of_the_column_that_is_named() -> None:
-    task, prompt = made("reward_func", {**ROW, "gold": "red"}, label="gold")
-    assert task.reward(prompt, "it is red", None) == 1.0
-    assert foreign.seen == [{"queries": ["<u>say sky<a>it is red"], "prompts": ["<u>say sky<a>"], "labels": ["red"]}]
-
-
-def test_areal_gets_texts_token_ids_and_the_columns() -> None:
-    task, prompt = made("areal_words", AREAL)
-    task.reward_of_tokens(prompt, "blue", [5])
-    (call,) = foreign.seen
-    assert (call["prompt"], call["completion_ids"], call["level"]) == ("<u>say sky<a>", [5], 3)
-    assert call["prompt_ids"] == [ord(c) for c in "<u>say sky<a>"]
-    assert call["messages"] == TALK
-
-
-def test_slime_gets_a_sample_and_arguments_and_may_take_the_sample_out() -> None:
-    task, prompt = made("slime_words", args={"reward_key": "words", "mine": 1})
-    assert task.reward_of_tokens(prompt, "blue", [5]) == 1.0
-    args, sample = foreign.seen[0]
-    assert (args.mine, sample.prompt, sample.response, sample.response_length) == (1, "<u>say sky<a>", "blue", 1)
-    assert sample.tokens[-1] == 5
-    task, prompt = made("slime_words", {**ROW, "label": "?"})
-    assert task.reward(prompt, "blue", None) is None
 
 
 def test_the_plain_style_gets_the_program_of_the_answer() -> None:
@@ -168,8 +141,7 @@ def test_none_masks_the_sample_and_is_never_0() -> None:
 @pytest.mark.parametrize(
     ("name", "line"),
     [
-        ("three", r"three\(a, b, c\) can be called in several styles; add --style plain or --style openrlhf"),
-        ("either", "in several styles; add --style plain or --style trl or --style verl or"),
+        ("either", "in several styles; add --style plain or --style trl or --style verl"),
         ("nothing_known", "fits no style of reward functions; write one of plain: def reward"),
         ("TrlObject", "is a class: name a function"),
     ],

@@ -45,37 +45,11 @@ async def compute_score_later(data_source, solution_str, ground_truth, extra_inf
     return float(ground_truth in solution_str)
 
 
-def reward_func(queries, prompts, labels, **kwargs):
-    seen.append({"queries": queries, "prompts": prompts, "labels": labels})
-    scores = [
-        float(label in query[len(prompt) :]) for query, prompt, label in zip(queries, prompts, labels, strict=True)
-    ]
-    return {"rewards": scores, "scores": scores, "extra_logs": {"words": scores}}
-
-
-def areal_words(prompt, completions, prompt_ids, completion_ids, answer, **kwargs):
-    seen.append({"prompt": prompt, "prompt_ids": prompt_ids, "completion_ids": completion_ids, **kwargs})
-    return float(answer in completions)
-
-
-async def slime_words(args, sample, **kwargs):
-    seen.append((args, sample))
-    if sample.label == "?":
-        sample.remove_sample = True
-    return (
-        {"words": float(sample.label in sample.response)} if args.reward_key else float(sample.label in sample.response)
-    )
-
-
 def plain_words(problem, program, language):
     return float(problem["answer"] in program)
 
 
 def either(*args, **kwargs):
-    return 1.0
-
-
-def three(a, b, c):
     return 1.0
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 from package_files import Command
@@ -31,12 +30,6 @@ FORMS = {
            "    return [good(said[0]['content']) for said in completions]\n",
     "verl": "def reward(data_source, solution_str, ground_truth, extra_info=None):\n"
             "    import json\n    json.loads(ground_truth)\n    return {'score': good(solution_str), 'acc': 1}\n",
-    "openrlhf": "def reward(queries, prompts, labels):\n"
-                "    found = [good(q[len(p):]) for q, p in zip(queries, prompts)]\n"
-                "    return {'rewards': found, 'scores': found, 'extra_logs': {}}\n",
-    "areal": "def reward(prompt, completions, prompt_ids, completion_ids, input_output, **kwargs):\n"
-             "    return good(completions)\n",
-    "slime": "async def reward(args, sample, **kwargs):\n    return good(sample.response)\n",
 }  # fmt: skip
 
 
@@ -62,7 +55,7 @@ def test_a_good_function_of_each_style_is_found_and_clean(module: Path, command:
 @pytest.mark.parametrize(
     ("body", "words", "line"),
     [
-        ("def reward(a, b, c): ...", (), r"add --style plain or --style openrlhf"),
+        ("def reward(*given, **more): ...", (), r"add --style plain or --style trl or --style verl"),
         ("def reward(a): ...", (), "fits no style of reward functions; write one of plain: def reward(problem"),
         ("def reward(completions): ...", (), "looks like a reward of trl, but cannot be called as one"),
         (
@@ -140,9 +133,11 @@ def test_one_sample_is_shown_with_its_program_its_problem_and_why(module: Path, 
 
 
 def test_what_an_async_function_keeps_belongs_to_one_loop(module: Path, command: Command) -> None:
-    module.write_text("import asyncio\nasync def reward(args, sample):\n    await asyncio.sleep(0)\n    return 0.0\n")
+    module.write_text(
+        "import asyncio\nasync def reward(completions, **columns):\n    await asyncio.sleep(0)\n    return [0.0]\n"
+    )
     report = json.loads(command(1, "check-reward", "rewards:reward", *ONCE, "--json").out)
-    assert (report["style"], report["crashes"]) == ("slime", [])
+    assert (report["style"], report["crashes"]) == ("trl", [])
 
 
 class Tensor:
@@ -160,20 +155,15 @@ RETURNED = [
     ("trl", [1], 1.0), ("trl", (0.5,), 0.5), ("trl", [None], None), ("trl", [float("nan")], None),
     ("trl", Tensor([0.5]), 0.5), ("trl", [Tensor(0.5)], 0.5), ("trl", [Tensor([0.5])], 0.5),
     ("verl", 0.5, 0.5), ("verl", {"score": 0.5, "acc": 1}, 0.5), ("verl", {"score": None}, None),
-    ("openrlhf", {"rewards": 0.5}, 0.5), ("openrlhf", {"rewards": [0.5]}, 0.5), ("openrlhf", Tensor([0.5]), 0.5),
-    ("openrlhf", {"rewards": Tensor([[0.5]])}, 0.5), ("areal", SimpleNamespace(final_reward=0.5), 0.5),
-    ("areal", 1, 1.0), ("slime", 0.5, 0.5), ("slime", {"mine": 0.5}, 0.5),
 ]  # fmt: skip
 NO_REWARD = [
     ("plain", "1"), ("plain", [1, 2]), ("trl", 1.0), ("trl", []), ("trl", [1, 2]), ("trl", ["1"]), ("verl", {"acc": 1}),
-    ("openrlhf", {"scores": 1}), ("openrlhf", [1, 2]), ("areal", "1"), ("slime", {"other": 1}),
 ]  # fmt: skip
 ROW = {"data_source": "x", "reward_model": {"ground_truth": "y"}}
 
 
 def called(style: str, returned: object) -> object:
-    answered = Answered(ROW, "ask", "ask", "answer", settings={"reward_key": "mine"})
-    return STYLES[style].call(lambda *_, **__: returned, answered)
+    return STYLES[style].call(lambda *_, **__: returned, Answered(ROW, "ask", "answer"))
 
 
 @pytest.mark.parametrize(("style", "returned", "reward"), RETURNED)
@@ -193,4 +183,4 @@ def test_what_is_no_reward_in_its_style_is_told_as_what_it_returned(style: str, 
 def test_a_row_without_what_verl_hands_over_is_told_by_the_column(missing: str) -> None:
     row = {name: value for name, value in ROW.items() if name != missing}
     with pytest.raises(MissingColumn, match=missing):
-        STYLES["verl"].call(print, Answered(row, "ask", "ask", "answer"))
+        STYLES["verl"].call(print, Answered(row, "ask", "answer"))

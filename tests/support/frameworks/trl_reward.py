@@ -13,7 +13,8 @@ warnings.simplefilter("ignore")
 from datasets import Dataset  # noqa: E402
 from trl import GRPOConfig, GRPOTrainer  # noqa: E402
 
-from sandbox.integrations.trl import TrlCodeReward, code_reward  # noqa: E402
+from sandbox.rewards.code_reward import CodeReward  # noqa: E402
+from sandbox.rewards.trl import TrlCodeReward, code_reward  # noqa: E402
 
 policy, given = sys.argv[1:]
 samples = json.loads(Path(given).read_text())
@@ -24,7 +25,7 @@ with tempfile.TemporaryDirectory() as folder:
         report_to=[], use_cpu=True, logging_steps=1, save_strategy="no", disable_tqdm=True,
     )  # fmt: skip
     trainer = GRPOTrainer(
-        policy, reward_funcs=[code_reward, TrlCodeReward(column="tests", share=True)], args=config,
+        policy, reward_funcs=[code_reward, TrlCodeReward(CodeReward(column="tests", share=True))], args=config,
         train_dataset=Dataset.from_list(rows),
     )  # fmt: skip
     said = [[{"role": "assistant", "content": sample["answer"]}] for sample in samples]

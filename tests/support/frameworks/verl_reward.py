@@ -14,7 +14,7 @@ from verl.trainer.ppo.reward import get_custom_reward_fn
 
 given, name = sys.argv[1:]
 samples = json.loads(Path(given).read_text())
-custom = {"path": "pkg://sandbox.integrations.verl", "name": name, "reward_kwargs": {"unjudged": -7.0}}
+custom = {"path": "pkg://sandbox.rewards.verl", "name": name, "reward_kwargs": {"unjudged": -7.0}}
 compute_score = get_custom_reward_fn(OmegaConf.create({"reward": {"custom_reward_function": custom}}))
 
 

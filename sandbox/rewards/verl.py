@@ -1,6 +1,6 @@
 """verl: a custom reward function.
 
-    reward.custom_reward_function.path=pkg://sandbox.integrations.verl
+    reward.custom_reward_function.path=pkg://sandbox.rewards.verl
     reward.custom_reward_function.name=compute_code_score          (or compute_code_score_async)
 
 `ground_truth` of the data holds the tests. verl has no reward for what could not be judged: the function raises
@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from sandbox.integrations.code_reward import CodeReward, Unjudged
+from sandbox.rewards.code_reward import CodeReward, Unjudged
 
 
 def compute_code_score(

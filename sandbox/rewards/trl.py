@@ -1,22 +1,28 @@
 """TRL: a reward function for GRPOTrainer, RLOOTrainer and the asynchronous trainer.
 
-    from sandbox.integrations.trl import code_reward
+    from sandbox.rewards.trl import code_reward
     trainer = GRPOTrainer(reward_funcs=code_reward, ...)
 
-The tests stand in a column of the data set. What could not be judged is None, which TRL leaves out.
+A column of the data set holds the tests. What could not be judged is None, which TRL leaves out.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
-from sandbox.integrations.code_reward import CodeReward, rows_of
+from sandbox.core.plain import plain_value
+from sandbox.rewards.code_reward import CodeReward
 
 
 @dataclass(frozen=True, slots=True)
-class TrlCodeReward(CodeReward):
-    """The function with settings: `reward_funcs=TrlCodeReward(column="tests", share=True)`. It can be pickled."""
+class TrlCodeReward:
+    """The function with settings: `reward_funcs=TrlCodeReward(CodeReward(column="tests", share=True))`. It can be
+    pickled.
+    """
+
+    how: CodeReward = field(default_factory=CodeReward)
 
     @property
     def __name__(self) -> str:  # what TRL calls the reward in its logs
@@ -24,12 +30,19 @@ class TrlCodeReward(CodeReward):
 
     def __call__(self, completions: list[Any], **columns: Any) -> list[float | None]:
         """One reward per completion, which is a text or messages."""
-        return self.rewards(zip(map(_said, completions), rows_of(columns, len(completions)), strict=True))
+        return self.how.rewards(zip(map(_said, completions), _rows_of(columns, len(completions)), strict=True))
 
 
 def code_reward(completions: list[Any], **columns: Any) -> list[float | None]:
     """1 where the program in the completion passes all tests of its row, else 0; None where it could not be judged."""
     return TrlCodeReward()(completions, **columns)
+
+
+def _rows_of(columns: Mapping[str, Any], count: int) -> list[dict[str, Any]]:
+    """The rows of a batch whose columns are lists of ``count`` values; what is no such list is no column."""
+    found = {name: values if isinstance(values, list) else plain_value(values) for name, values in columns.items()}
+    lists = {name: values for name, values in found.items() if isinstance(values, list) and len(values) == count}
+    return [{name: values[number] for name, values in lists.items()} for number in range(count)]
 
 
 def _said(completion: Any) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import importlib.util
 import json
 import os
 import pickle
@@ -21,8 +20,8 @@ from serving import ServeCommand
 
 from sandbox import Pool, Problem
 from sandbox.errors import AccessDenied, SandboxError
-from sandbox.integrations import areal, openrlhf, process_pool, slime, trl, verl
-from sandbox.integrations.code_reward import CodeReward, Unjudged
+from sandbox.rewards import process_pool, trl, verl
+from sandbox.rewards.code_reward import CodeReward, Unjudged
 from sandbox.zoo import exhibits, pairs
 
 RIGHT, WRONG, NONE = f"```python\n{exhibits.HONEST_SUM}```", "```python\nprint(0)\n```", "```text\nno program\n```"
@@ -79,7 +78,7 @@ def test_a_wrong_token_ends_the_run_instead_of_leaving_out_every_sample(monkeypa
 
 
 def test_a_function_with_settings_can_be_pickled_and_pays_the_share_of_the_tests() -> None:
-    made = pickle.loads(pickle.dumps(trl.TrlCodeReward(column="gold", share=True)))
+    made = pickle.loads(pickle.dumps(trl.TrlCodeReward(CodeReward(column="gold", share=True))))
     half = "```python\nprint(7)\n```"
     assert made.__name__ == "code_reward"
     assert made([half, RIGHT], gold=[TRUTH, TRUTH], answer=["x", "y"]) == [0.5, 1.0]
@@ -105,79 +104,18 @@ def test_verl_gets_our_fault_as_an_exception_or_as_the_score_that_it_asks_for(fa
         verl.compute_code_score("gsm8k", RIGHT, "42")
 
 
-def test_openrlhf_gets_numbers_for_one_sample_and_lists_for_more_from_a_file_that_it_loads() -> None:
-    spec = importlib.util.spec_from_file_location("reward_func", openrlhf.__file__)
-    assert spec is not None
-    assert spec.loader is not None
-    spec.loader.exec_module(module := importlib.util.module_from_spec(spec))
-    asked = "<|im_start|>user\n```python\nprint(7)\n```<|im_end|>\n"
-    found = [module.reward_func([asked + answer], [asked], [TRUTH])["rewards"] for answer, _ in PAID]
-    assert found == [paid for _, paid in PAID]
-    answers = [asked + answer for answer, _ in PAID]
-    assert module.reward_func(answers, [asked] * 4, [TRUTH] * 4)["scores"] == [paid for _, paid in PAID]
+def called(answer: str) -> tuple[float, int]:
+    return CodeReward()(answer, {"messages": [{"role": "user", "content": "add"}], "input_output": TRUTH}), os.getpid()
 
 
-def test_openrlhf_is_not_paid_for_code_of_the_prompt_and_gets_our_fault_as_an_exception(failing: None) -> None:
-    with pytest.raises(Unjudged, match="does not hold its prompt"):
-        openrlhf.reward_func([RIGHT], ["another"], [TRUTH])
-    with pytest.raises(Unjudged, match="1 of 2 answers could not be judged"):
-        openrlhf.reward_func([RIGHT, NONE], ["", ""], [TRUTH, TRUTH])
-
-
-def areal_call(answer: str) -> tuple[float, int]:
-    paid = areal.reward("add", answer, [1], [2], messages=[{"role": "user", "content": "add"}], input_output=TRUTH)
-    return paid, os.getpid()
-
-
-def test_areal_gets_a_reward_in_each_process_of_its_own_pool_which_leaves_nothing_behind() -> None:
-    assert areal_call(RIGHT) == (1.0, os.getpid())  # this process's pool is open when the others are forked
+def test_a_trainers_own_process_gets_a_pool_of_its_own_which_leaves_nothing_behind() -> None:
+    assert called(RIGHT) == (1.0, os.getpid())  # this process's pool is open when the other is forked
     with ProcessPoolExecutor(1) as executor:
-        found = list(executor.map(areal_call, [answer for answer, _ in PAID]))
+        found = list(executor.map(called, [answer for answer, _ in PAID]))
     assert [paid for paid, _ in found] == [paid for _, paid in PAID]
     (child,) = {pid for _, pid in found}
     assert child != os.getpid()
     assert not os.path.exists(f"/proc/{child}")
-
-
-def test_slime_gets_a_reward_and_leaves_out_what_could_not_be_judged(monkeypatch: pytest.MonkeyPatch) -> None:
-    samples = [SimpleNamespace(response=answer, label=TRUTH, remove_sample=False) for answer, _ in PAID]
-
-    async def rewards() -> list[float]:
-        return await asyncio.gather(*(slime.reward(None, sample) for sample in samples))
-
-    assert asyncio.run(rewards()) == [paid for _, paid in PAID]
-    assert not any(sample.remove_sample for sample in samples)
-    monkeypatch.setattr(process_pool.process_pool(), "_pool", FailingPool(SandboxError("the worker was killed")))
-    assert asyncio.run(rewards()) == [0.0] * 4
-    assert [sample.remove_sample for sample in samples] == [True, True, False, True]
-
-
-def slime_samples(*answers: str, label: Any = TRUTH) -> list[SimpleNamespace]:
-    return [SimpleNamespace(response=answer, label=label, remove_sample=False, reward=None) for answer in answers]
-
-
-def test_slime_counts_no_sample_that_could_not_be_judged_in_the_mean_of_its_group() -> None:
-    group = [*slime_samples(RIGHT, WRONG, RIGHT), *slime_samples(RIGHT, label="no tests")]
-    for sample in group:
-        sample.reward = asyncio.run(slime.reward(None, sample))
-    assert [sample.reward for sample in group] == [1.0, 0.0, 1.0, 0.0]
-    assert slime.judged_groups(None, group)
-    assert [sample.reward for sample in group] == pytest.approx([1.0, 0.0, 1.0, 2 / 3])
-    assert [sample.remove_sample for sample in group] == [False, False, False, True]
-
-
-def test_slimes_filter_drops_a_group_whose_judged_samples_have_one_reward() -> None:
-    group = [*slime_samples(RIGHT, RIGHT), *slime_samples(RIGHT, label="no tests")]
-    for sample in group:
-        sample.reward = asyncio.run(slime.reward(None, sample))
-    assert not slime.judged_groups(None, group)
-    assert [sample.reward for sample in group] == [1.0, 1.0, 1.0]
-
-
-def test_slime_gets_the_rewards_of_a_whole_group_at_once() -> None:
-    group = [*slime_samples(RIGHT, WRONG), *slime_samples(RIGHT, label="no tests")]
-    assert asyncio.run(slime.reward(None, group)) == [1.0, 0.0, 0.5]
-    assert asyncio.run(slime.reward(None, slime_samples(RIGHT, label="no tests"))) == [0.0]
 
 
 @pytest.mark.promise("rewards-out")
@@ -202,7 +140,7 @@ def test_verdicts_are_those_of_the_local_pool(problem: Problem) -> None:
 SCRIPT = """
 import threading
 from sandbox.zoo import pairs
-from sandbox.integrations import process_pool; from sandbox.integrations.code_reward import CodeReward
+from sandbox.rewards import process_pool; from sandbox.rewards.code_reward import CodeReward
 assert threading.active_count() == 1
 print(CodeReward().rewards([(ANSWER, TRUTH), ("```python\\nprint(0)\\n```", TRUTH)]))
 print(process_pool.process_pool().pids()[0])
@@ -220,7 +158,7 @@ def test_a_program_that_never_closes_the_pool_ends_quietly_with_all_of_its_proce
 
 def test_a_function_finds_the_imports_that_public_graders_put_in_front() -> None:
     answer = "```python\nclass Solution:\n    def f(self, n: List[int]) -> int:\n        return gcd(*n)\n```"
-    assert CodeReward().reward(answer, {"fn_name": "f", "inputs": ["[4, 6]"], "outputs": ["2"]}) == 1.0
+    assert CodeReward()(answer, {"fn_name": "f", "inputs": ["[4, 6]"], "outputs": ["2"]}) == 1.0
 
 
 def test_servers_judge_as_the_pool_here_does(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
