@@ -65,13 +65,6 @@ def check_rollouts(rollouts: Rollouts, cfg: Config, data: str, prompts: Sequence
         raise ConfigError("run.steps", cfg.run.steps, way_out)
 
 
-def steps_in(rollouts: Rollouts, cfg: Config, prompts: Sequence[Prompt]) -> int:
-    """How many steps a run by ``cfg`` on ``prompts`` takes from these samples. Raises ConfigError."""
-    most = max(1, len(rollouts.known) // cfg.samples_per_step)
-    asked = cfg.replace({"run.steps": most})
-    return _steps(rollouts, asked, PromptStream.of(asked, prompts))
-
-
 def _steps(rollouts: Rollouts, cfg: Config, prompts: PromptStream) -> int:
     """Steps that the samples make, at most those that are asked for."""
     assembler, version, step = Assembler(cfg), 0, 0
