@@ -2,7 +2,8 @@
 
     bash scripts/bench.sh second_jail FILE... [--packages numpy pandas]
 
-It is the judge, a second jail, or the run beside the program. Each test case is judged alone. "weak" is the share that a completion token guards.
+It is the judge, a second jail, or the run beside the program. Each test case is judged alone. "weak" is the share that
+a completion token guards.
 """
 
 from __future__ import annotations
