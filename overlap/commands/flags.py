@@ -16,7 +16,7 @@ _INSTEAD = {
     "replay": "`bash scripts/bench.sh schedules` simulates schedules of a run",
     "export-samples": "`overlap show RUN --out FILE` writes the samples",
 }
-"""What does the work of commands of other names."""
+"""Commands of other names, with what does their work."""
 
 
 class OneLineParser(argparse.ArgumentParser):

@@ -83,7 +83,7 @@ class KeptAnswer:
 
 @dataclass
 class ChosenAnswers:
-    """The kept answers that are looked at, and those that are not, by the reason."""
+    """The kept answers of a split, and how many others were left out, by the reason."""
 
     before: dict[KeptAnswer, Scored] = field(default_factory=dict)
     """Those to prompts of today, as they were."""
@@ -114,7 +114,7 @@ class ChangedAnswer:
 
     @property
     def changed(self) -> bool:
-        """Whether reward or verdict are others."""
+        """True where reward or verdict differ."""
         return self.before[:2] != self.after[:2]
 
     def __str__(self) -> str:
@@ -196,7 +196,7 @@ class KeptAnswers:
             cfg = load_config(self.config, ["verify.workers=1"])
             splits = task_prompts(load_task(cfg.data.task, cfg), inputs.tokenizer, cfg.model.prompt_tokens)
         except ConfigError as error:
-            note = "whether the prompts are those that were answered is not known: the run's own task cannot be loaded"
+            note = "the prompts may have changed since they were answered: the run's own task cannot be loaded"
             return {}, f"{note} ({one_line(error, 200)})"
         return _by_key(splits["train"].prompts, splits["heldout"].prompts), ""
 

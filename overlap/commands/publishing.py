@@ -23,7 +23,7 @@ FIELD = "--push"
 HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
 CURVE = "curve.png"
 _SECTIONS = ("model", "rollout", "episode", "verify", "learn", "critic")
-"""Of the configuration, those that say what was learned, and how."""
+"""Sections of the configuration that say what was learned, and how."""
 _TEMPLATE = """\
 ---
 {{ card_data }}

@@ -27,42 +27,20 @@ def init_command(args: argparse.Namespace) -> Iterator[str]:
 
 def copy_starter(folder: Path) -> list[str]:
     """Write the starter files into a new or empty folder; returns their names. Raises ConfigError for a folder that has
-    anything in it, and where it cannot be written; nothing is left there then.
+    anything in it, and where it cannot be written.
     """
     names = sorted(path.name for path in STARTER.iterdir() if path.is_file())
     try:
-        if folder.exists() and not folder.is_dir():
-            raise ConfigError(_FIELD, str(folder), "is a file: name a new folder")
-        if folder.is_dir() and any(folder.iterdir()):
-            raise ConfigError(_FIELD, str(folder), "is not empty, and nothing is overwritten: name a new folder")
-        new = not folder.exists()
-        folder.mkdir(parents=True, exist_ok=True)
+        if not (used := folder.is_dir() and any(folder.iterdir())):
+            folder.mkdir(parents=True, exist_ok=True)
+            for name in names:
+                with (folder / name).open("x", encoding="utf-8") as file:
+                    file.write((STARTER / name).read_text(encoding="utf-8"))
+    except FileExistsError as error:
+        raise ConfigError(_FIELD, str(folder), "is a file: name a new folder") from error
     except (OSError, RuntimeError, ValueError) as error:
-        if isinstance(error, ConfigError):
-            raise
-        raise _unwritable(folder, error) from error
-    try:
-        for name in names:
-            write_new(folder / name, (STARTER / name).read_text(encoding="utf-8"))
-    except OSError as error:
-        _remove(folder, names, new)
-        raise _unwritable(folder, error) from error
+        way_out = f"cannot be written ({error_reason(error)}): name a folder elsewhere"
+        raise ConfigError(_FIELD, str(folder), way_out) from error
+    if used:
+        raise ConfigError(_FIELD, str(folder), "is not empty, and nothing is overwritten: name a new folder")
     return names
-
-
-def write_new(path: Path, text: str) -> None:
-    """Write a file that is not there yet."""
-    with path.open("x", encoding="utf-8") as file:
-        file.write(text)
-
-
-def _unwritable(folder: Path, error: Exception) -> ConfigError:
-    return ConfigError(_FIELD, str(folder), f"cannot be written ({error_reason(error)}): name a folder elsewhere")
-
-
-def _remove(folder: Path, names: list[str], new: bool) -> None:
-    """Take back what was written before a file could not be."""
-    for name in names:
-        (folder / name).unlink(missing_ok=True)
-    if new:
-        folder.rmdir()

@@ -39,7 +39,7 @@ NEEDS = ("run.eval_samples=0", "run.eval_every=0", "run.keep_rollouts=false", "v
 
 def rollouts_in(where: str) -> tuple[Path, Path | None]:
     """The file of kept samples that ``where``, a run directory or the file itself, names; and the ``config.yaml`` that
-    lies beside it, if one does. Raises ConfigError.
+    is beside it, if there is one. Raises ConfigError.
     """
     named = resolve(where)
     if not os.path.isfile(named):
@@ -65,15 +65,8 @@ def check_rollouts(rollouts: Rollouts, cfg: Config, data: str, prompts: Sequence
         raise ConfigError("run.steps", cfg.run.steps, way_out)
 
 
-def steps_in(rollouts: Rollouts, cfg: Config, prompts: Sequence[Prompt]) -> int:
-    """How many steps a run by ``cfg`` on ``prompts`` takes from these samples. Raises ConfigError."""
-    most = max(1, len(rollouts.known) // cfg.samples_per_step)
-    asked = cfg.replace({"run.steps": most})
-    return _steps(rollouts, asked, PromptStream.of(asked, prompts))
-
-
 def _steps(rollouts: Rollouts, cfg: Config, prompts: PromptStream) -> int:
-    """Steps that the samples make, at most those that are asked for."""
+    """Count the steps that the samples make, up to ``run.steps``."""
     assembler, version, step = Assembler(cfg), 0, 0
     for group, prompt in enumerate(prompts):
         samples = [rollouts.known.get((group, k)) for k in range(cfg.rollout.samples_per_group)]

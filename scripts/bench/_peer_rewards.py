@@ -20,7 +20,7 @@ from sandbox.core.problem import Problem
 from sandbox.jail.jail import Jail
 from sandbox.judging.judge import Judge
 
-# Each lies in an environment of its own. Imported here, so that no call takes the seconds of an import.
+# Each is in an environment of its own. Imported here, so that no call takes the seconds of an import.
 with suppress(ImportError):
     from verl.utils.reward_score import prime_code
 with suppress(ImportError):

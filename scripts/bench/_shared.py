@@ -1,4 +1,4 @@
-"""What several benchmarks use. Importing this module makes the modules of ``tests/support`` importable, too."""
+"""Helpers of several benchmarks. Importing this module makes the modules of ``tests/support`` importable, too."""
 
 from __future__ import annotations
 

@@ -1,19 +1,15 @@
 """CPU time of a cluster's driver per judgement, with a thousand simulated nodes that fail.
 
-100,000 trajectories in flight, fake nodes, a virtual clock. Exit code 1 where the driver takes more than its bar.
+Fake nodes on a virtual clock. Exit code 1 where the driver takes more than its bar.
 """
 
 from __future__ import annotations
 
-import argparse
 import asyncio
-import json
 import random
 import resource
-import subprocess
 import sys
 import time
-from typing import NamedTuple
 
 from _shared import argument_parser
 from fake_nodes import FakeMembers, FakeNode
@@ -44,18 +40,6 @@ class Double(FakeNode):
         began = time.perf_counter()
         super()._due()
         Double.spent_s += time.perf_counter() - began
-
-
-class Simulated(NamedTuple):
-    """What a simulation took: CPU in microseconds for each judgement, the fake nodes' part of it, and MiB at most."""
-
-    in_flight: int
-    judged: int
-    lost_nodes: int
-    us: float
-    fakes_us: float
-    mib: float
-    virtual_s: float
 
 
 async def simulated(nodes: int, in_flight: int, seed: int) -> tuple[int, int, float]:
@@ -103,20 +87,6 @@ async def simulated(nodes: int, in_flight: int, seed: int) -> tuple[int, int, fl
     return judged, lost, took
 
 
-def simulate(nodes: int, in_flight: int, seed: int) -> Simulated:
-    """As ``simulated``, and what it took this process. It never waits: of its CPU time the fake nodes had
-    the same share as of the time by the clock, whatever else this machine does.
-    """
-    began, began_s = time.process_time(), time.perf_counter()
-    with gc_frozen():  # as in a run
-        judged, lost, took = run_virtual(simulated(nodes, in_flight, seed))
-    spent_s = time.process_time() - began
-    fakes_s = Double.spent_s * spent_s / (time.perf_counter() - began_s)
-    most_mib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    us = 1e6 / judged
-    return Simulated(in_flight, judged, lost, spent_s * us, fakes_s * us, most_mib, took)
-
-
 def python_ns() -> float:
     """CPU nanoseconds of an addition in a loop: what a judgement costs on another machine is compared with it."""
     steps, began, total = 2_000_000, time.process_time(), 0
@@ -125,41 +95,27 @@ def python_ns() -> float:
     return (time.process_time() - began) / steps * 1e9
 
 
-def simulate_all(nodes: int, sizes: list[int], seed: int) -> int:
-    """Print a table, each size in a process of its own. 1 where the bar is missed."""
-    print(f"{nodes} nodes of {WORKERS} workers, one fails every {500 / nodes:g} s; jobs of up to {2 * MEAN_S:g} s")
-    print(
-        f"{'in flight':>10s} {'judged':>8s} {'died':>5s} {'us each':>8s} {'of it fakes':>12s} "
-        f"{'MiB':>6s} {'KiB each':>9s}"
-    )
-    first, worst = None, 0.0
-    speeds = [python_ns()]
-    for size in sizes:
-        command = [sys.executable, __file__, "--one", str(size), "--nodes", str(nodes), "--seed", str(seed)]
-        done = Simulated(*json.loads(subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout))
-        first = first or done
-        more = (done.mib - first.mib) * 1024 / (done.in_flight - first.in_flight) if done is not first else 0.0
-        worst = max(worst, done.us - done.fakes_us)
-        figures = f"{done.in_flight:10d} {done.judged:8d} {done.lost_nodes:5d} {done.us:8.0f} {done.fakes_us:12.0f}"
-        print(f"{figures} {done.mib:6.0f} {more:9.1f}", flush=True)
-        speeds.append(python_ns())
-    addition_us = sum(speeds) / len(speeds) / 1000
-    print(f"an addition in a loop takes this Python {min(speeds):.1f} to {max(speeds):.1f} ns")
-    print(f"the driver: {worst:.1f} us a judgement at most, {worst / addition_us:.0f} additions; the bar is {BAR:g}")
-    return int(worst > BAR * addition_us)
-
-
 def main() -> int:
     parser = argument_parser(__doc__)
     parser.add_argument("--nodes", type=int, default=1000, help="simulated nodes (1000)")
-    parser.add_argument("--in-flight", type=int, nargs="+", default=[25_000, 50_000, 100_000], help="trajectories")
+    parser.add_argument("--in-flight", type=int, default=100_000, help="trajectories (100000)")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--one", type=int, help=argparse.SUPPRESS)
     args = parser.parse_args()
-    if args.one:
-        print(json.dumps(simulate(args.nodes, args.one, args.seed)))
-        return 0
-    return simulate_all(args.nodes, args.in_flight, args.seed)
+    first_ns = python_ns()
+    began, began_s = time.process_time(), time.perf_counter()
+    with gc_frozen():  # as in a run
+        judged, lost, took = run_virtual(simulated(args.nodes, args.in_flight, args.seed))
+    spent_s = time.process_time() - began
+    # It never waits: of its CPU time the fake nodes had the same share as of the time by the clock.
+    fakes_s = Double.spent_s * spent_s / (time.perf_counter() - began_s)
+    most_mib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    driver_us, fakes_us = ((spent_s - fakes_s) / judged * 1e6, fakes_s / judged * 1e6)
+    addition_us = (first_ns + python_ns()) / 2000
+    print(f"{args.nodes} nodes of {WORKERS} workers, one fails every {500 / args.nodes:g} s, {lost} died")
+    print(f"{judged} judged in {took:.0f} s of the virtual clock, {args.in_flight} at once; {most_mib:.0f} MiB")
+    print(f"the driver: {driver_us:.1f} us a judgement (the fake nodes {fakes_us:.1f}), "
+          f"{driver_us / addition_us:.0f} additions of {addition_us * 1000:.0f} ns; the bar is {BAR:g}")  # fmt: skip
+    return int(driver_us > BAR * addition_us)
 
 
 if __name__ == "__main__":

@@ -138,8 +138,8 @@ async def _rounds(options: argparse.Namespace, sides: dict[str, Round]) -> float
         if number == 0:
             continue
         ratios.append(speed["door"] / speed["bare"])
-        told = ", ".join(f"{side} {speed[side]:7.1f} tok/s" for side in sides)
-        print(f"round {number}: {told}, ratio {ratios[-1]:.3f}", flush=True)
+        speeds = ", ".join(f"{side} {speed[side]:7.1f} tok/s" for side in sides)
+        print(f"round {number}: {speeds}, ratio {ratios[-1]:.3f}", flush=True)
     return statistics.median(ratios)
 
 

@@ -48,7 +48,7 @@ class Side:
 
 
 def _shared_settings(options: argparse.Namespace) -> list[str]:
-    """What the configuration of both trainers has beside the file."""
+    """Settings that both trainers have besides the file."""
     return [DTYPE, *([f"rollout.groups_per_step={options.groups}"] if options.groups else [])]
 
 

@@ -1,8 +1,9 @@
-"""Count who decides the asserts of a data set's references: the judge, a second jail, or the run beside the program.
+"""Who decides the asserts of a data set's references.
 
     bash scripts/bench.sh second_jail FILE... [--packages numpy pandas]
 
-Each test case is judged alone. "weak" is the share that a completion token guards.
+It is the judge, a second jail, or the run beside the program. Each test case is judged alone. "weak" is the share that
+a completion token guards.
 """
 
 from __future__ import annotations

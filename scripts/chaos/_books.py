@@ -65,9 +65,9 @@ def _wrong_rows(directory: Path, steps: int, learned_steps: int) -> int:
 
 
 def _wrong_groups(directory: Path, history: Mapping[int, Entry]) -> int:
-    told = Counter((row["split"], row["step"], row["group"]) for row in rows_of(directory / "groups.jsonl"))
+    lines = Counter((row["split"], row["step"], row["group"]) for row in rows_of(directory / "groups.jsonl"))
     learned = {("train", step, group) for step, entry in history.items() for group in entry["groups"]}
-    return sum(count > 1 for count in told.values()) + len(learned - told.keys())
+    return sum(count > 1 for count in lines.values()) + len(learned - lines.keys())
 
 
 def _hidden(directory: Path) -> list[Path]:
@@ -81,7 +81,7 @@ def _told(left: Sequence[object]) -> int:
 
 
 def left_in(scratch: Path) -> list[object]:
-    """What is in the scratch directory of a run that has ended, after a while, and processes that work there."""
+    """Everything in the scratch directory of a run that has ended, after a while, and processes that work there."""
     until = time.monotonic() + LEFT_S
     while (found := [*scratch.iterdir(), *_processes(scratch)]) and time.monotonic() < until:
         time.sleep(0.1)

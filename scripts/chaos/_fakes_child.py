@@ -41,7 +41,7 @@ class Learner(FakeLearner):
     """Writes what it saves as the real one does, and a line into the journal for each batch."""
 
     deaths: ClassVar[list[int]] = []
-    """After how many steps each of them dies; those that have no number live."""
+    """After how many steps each of them dies; those without a number live."""
 
     def __init__(self, cfg: Config, journal: Path) -> None:
         super().__init__(seconds=some_ms)
@@ -133,14 +133,14 @@ def die_at(operation: int, folder: str) -> None:
 
 
 def main() -> None:
-    told = json.loads(sys.argv[1])
-    cfg = load_config(None, [*SMALL, *told["overrides"]])
-    put_fakes(Path(told["journal"]))
-    restarts.PAUSE_S, Learner.deaths = 0.01, told["deaths"]
+    asked = json.loads(sys.argv[1])
+    cfg = load_config(None, [*SMALL, *asked["overrides"]])
+    put_fakes(Path(asked["journal"]))
+    restarts.PAUSE_S, Learner.deaths = 0.01, asked["deaths"]
     importlib.import_module("tensorboard.summary.writer.record_writer")  # a second, which no kill shall be spent on
-    if told["kill_at"]:
-        die_at(told["kill_at"], cfg.run.dir)
-    training.run_training(cfg, resume=told["resume"])
+    if asked["kill_at"]:
+        die_at(asked["kill_at"], cfg.run.dir)
+    training.run_training(cfg, resume=asked["resume"])
 
 
 if __name__ == "__main__":

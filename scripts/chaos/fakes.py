@@ -39,7 +39,7 @@ OPERATIONS = 400  # or at one of so many file operations, the start included
 
 @dataclass(frozen=True)
 class Run:
-    """One configuration: the folder of the run, its journal, and what it is told."""
+    """One configuration: the folder of the run, its journal, and its settings."""
 
     folder: Path
     number: int

@@ -42,7 +42,7 @@ TOY = ROOT / "tests" / "support"
 GROUPS, SAMPLES, STALENESS = 4, 6, 1
 PROMPTS = 8  # of the toy task
 STEPS = 200
-"""A run that nobody drains ends by itself."""
+"""A run that is not drained ends by itself."""
 MOMENT_S = 300.0  # an engine starts in half a minute, and in many times that where others work
 END_S = 60.0
 MADE_GOOD = 2
@@ -59,7 +59,7 @@ MEMBERS = {
     "sandbox supervisor": "sandbox.pool.supervisor",
     "sandbox worker": "sandbox.pool.worker",
 }
-"""What their command lines, or names, have in them."""
+"""Words of their command lines or names."""
 DRIVER = "driver"
 KINDS = (*MEMBERS, DRIVER)
 SHOWN = 40
@@ -134,7 +134,7 @@ class Training:
         return path.read_bytes().count(b'"time/step_s"') if path.exists() else 0
 
     def until_steps(self, count: int) -> None:
-        """So many steps more; those that it goes back by do not count."""
+        """Wait for so many further steps; steps that are repeated do not count."""
         known, seen = self.rows(), 0
 
         def enough() -> bool:
@@ -175,7 +175,7 @@ class Training:
         self.until(lambda: self._killed(MEMBERS[kind]), f"a process of the {kind}")
 
     def _killed(self, text: str) -> bool:
-        """Whether there was one to kill."""
+        """Kill one, if there is one; returns whether there was."""
         found = self._of(text)
         for pid in found[-1:]:
             os.kill(pid, signal.SIGKILL)
@@ -187,7 +187,7 @@ class Training:
         self.until(lambda: time.monotonic() >= until, "the next kill")
 
     def end(self) -> None:
-        """However it stands."""
+        """End it at once, in whatever state it is."""
         if self.process is not None and self.process.poll() is None:
             self.process.kill()
             self.process.wait(END_S)
@@ -212,13 +212,13 @@ class Training:
             raise Failed(f"the drained run ended with {code}")
 
     def left(self) -> list[object]:
-        """What is there of it, besides its directory."""
+        """Everything that is left of it, besides its directory."""
         found = left_in(self.scratch)
         memory = [f"/dev/shm/{name}" for run in sorted(self.names) for name in shared_memory_names(run)]
         return [*found, *filter(alive, self.members), *memory]
 
     def samples(self) -> list[Row]:
-        """What the steps that count took, each with the ``version`` before its step."""
+        """Samples of the steps that count, each with the ``version`` before its step."""
         rows = read_steps(self.directory / "metrics.jsonl")
         versions = {row["step"]: row["version"] - 1 for row in rows}
         kept = rows_of(self.directory / "rollouts.jsonl")[1:]
@@ -240,7 +240,7 @@ def history(samples: list[Row]) -> list[Entry]:
 
 
 def unbroken(steps: int, seed: int) -> dict[int, Entry]:
-    """The steps of a run that nobody kills: every prompt in its turn, every sample of it once."""
+    """The steps of a run without kills: every prompt in its turn, every sample of it once."""
     prompts = PromptStream([Prompt(f"train{i}", (1,)) for i in range(PROMPTS)], seed)
     found = {}
     for step in range(1, steps + 1):

@@ -225,6 +225,7 @@ def test_words_that_the_command_cannot_use_are_refused_before_anything_is_set_up
     assert message in done.stderr
 
 
+@pytest.mark.wide
 @pytest.mark.e2e
 @pytest.mark.timeout(1000)
 @pytest.mark.parametrize("stage", STAGES)

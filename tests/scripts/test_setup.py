@@ -221,18 +221,16 @@ def test_a_second_set_up_installs_nothing(machine: Machine) -> None:
     assert machine.installs() == 1
 
 
-def test_a_changed_pin_is_installed(machine: Machine) -> None:
+@pytest.mark.parametrize("lost", [False, True])
+def test_a_changed_pin_and_a_lost_package_are_installed(machine: Machine, lost: bool) -> None:
     machine.run()
-    with (machine.clone / "requirements/cpu.txt").open("a") as lock:
-        lock.write("one-more==1.0\n")
-    machine.run()
-    assert (machine.venv / "site/one-more==1.0").exists()
-
-
-def test_a_lost_package_is_installed_again(machine: Machine) -> None:
-    machine.run()
-    pin = next((machine.venv / "site").glob("pytest==*"))
-    pin.unlink()
+    if lost:
+        pin = next((machine.venv / "site").glob("pytest==*"))
+        pin.unlink()
+    else:
+        pin = machine.venv / "site/one-more==1.0"
+        with (machine.clone / "requirements/cpu.txt").open("a") as lock:
+            lock.write("one-more==1.0\n")
     machine.run()
     assert pin.exists()
 
@@ -245,12 +243,9 @@ def test_a_clone_that_was_moved_is_set_up_from_nothing(machine: Machine) -> None
     assert not (machine.clone / ".venv/site/mine").exists(), "its programs still name the old path"
 
 
-def test_another_directory_can_be_named(machine: Machine, tmp_path: Path) -> None:
+def test_another_directory_can_be_named_but_not_one_that_is_no_environment(machine: Machine, tmp_path: Path) -> None:
     assert f"({tmp_path}/other, cpu)" in machine.run(OVERLAP_VENV=str(tmp_path / "other"))
     assert not machine.venv.exists()
-
-
-def test_a_directory_that_is_no_environment_is_refused_and_left_alone(machine: Machine, tmp_path: Path) -> None:
     (tmp_path / "home").mkdir()
     (tmp_path / "home/letter").touch()
     assert "is no virtual environment" in machine.run(code=2, OVERLAP_VENV=str(tmp_path / "home"))
@@ -279,7 +274,7 @@ def interrupted(machine: Machine, request: pytest.FixtureRequest) -> Machine:
     return machine
 
 
-@pytest.mark.parametrize("interrupted", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL], indirect=True)
+@pytest.mark.parametrize("interrupted", [signal.SIGINT, signal.SIGKILL], indirect=True)
 def test_an_interrupted_set_up_is_made_from_nothing_by_the_next(interrupted: Machine) -> None:
     (interrupted.venv / "site/half-installed-too").touch()
     assert "setup: ready in " in interrupted.run()
@@ -343,12 +338,9 @@ WHOLE = f"{STAGES} {CONFIGS}/deepcoder_14b_16k.yaml {CONFIGS}/deepcoder_14b_32k.
     ("gpus", "words", "expected"),
     [
         (0, "run.steps=3 --dry-run", f"train --config {CONFIGS}/cpu_smollm2.yaml run.steps=3 --dry-run"),
-        (0, "--config mine.yaml", f"train --config {CONFIGS}/cpu_smollm2.yaml --config mine.yaml"),
         (8, "run.steps=3 --dry-run", f"{WHOLE} run.steps=3 --dry-run"),
         (1, "", f"{STAGES} {CONFIGS}/deepcoder_1.5b_1gpu.yaml"),
-        (8, "--config mine.yaml", f"train --config {CONFIGS}/deepcoder_14b_16k.yaml --config mine.yaml"),
         (8, "--resume run.dir=runs/a", "train --resume run.dir=runs/a"),
-        (0, "--resume --config mine.yaml", f"train --config {CONFIGS}/cpu_smollm2.yaml --resume --config mine.yaml"),
         (0, "--dry-run --devices 8x80", f"{WHOLE} --dry-run --devices 8x80"),
         (8, "--dry-run --devices=2x24", f"{STAGES} {CONFIGS}/deepcoder_1.5b_1gpu.yaml --dry-run --devices=2x24"),
     ],
@@ -371,10 +363,6 @@ def test_gpus_that_are_hidden_are_not_counted(machine: Machine, shown: str, whol
 def test_the_other_commands_set_up_and_hand_their_words_on(machine: Machine, script: str, module: str) -> None:
     said = machine.run("a policy", "--limit", "3", script=script, OVERLAP_DEVICE="cpu")
     assert said.splitlines()[-1] == f"{machine.venv}/bin -m recipes.code_rl.{module} a policy --limit 3"
-
-
-def test_the_default_run_does_not_start_where_the_set_up_fails(machine: Machine) -> None:
-    assert "train" not in machine.run(code=1, script="train_deepcoder.sh", BREAKS="something else").splitlines()[-1]
 
 
 def test_the_real_check_names_what_an_environment_lacks(tmp_path: Path) -> None:

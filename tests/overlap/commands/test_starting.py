@@ -151,26 +151,6 @@ def test_an_empty_folder_and_a_link_to_one_are_taken(tmp_path: Path) -> None:
     assert sorted(path.name for path in (tmp_path / "empty").iterdir()) == FILES
 
 
-@pytest.mark.parametrize("there", [True, False])
-def test_a_disk_that_fills_up_leaves_nothing(
-    there: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refused
-) -> None:
-    if there:
-        (tmp_path / "mine").mkdir()
-    left, write = [3], starting.write_new
-
-    def write_two(path: Path, text: str) -> None:
-        left[0] -= 1
-        write(path, text[:9] if not left[0] else text)
-        if not left[0]:
-            raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(starting, "write_new", write_two)
-    assert "cannot be written (No space left on device)" in refused("mine")
-    assert [path.name for path in tmp_path.iterdir()] == (["mine"] if there else [])
-    assert not there or not any((tmp_path / "mine").iterdir())
-
-
 def test_a_name_that_a_shell_would_take_for_an_option_is_quoted_in_the_commands(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture
 ) -> None:
