@@ -1,4 +1,4 @@
-"""Count who decides the asserts of a data set's references: the judge, a second jail, or the run beside the program.
+"""Count who decides about references: the judge, a second jail, or the run beside the program.
 
     bash scripts/bench.sh second_jail FILE... [--packages numpy pandas]
 
