@@ -1,4 +1,4 @@
-"""Files of a package: bytes that lie within it, and YAML maps whose keys are asked for one by one.
+"""Files of a package: bytes of files within it, and YAML maps whose keys are asked for one by one.
 
 load_yaml(path, root, notes) ──▶ Keys ── words("type"), number("memory", 2048), ... ──▶ done(): notes on the rest
 """

@@ -78,9 +78,9 @@ def read_package(path: Path) -> Package:
         notes.append("type scoring: scores are not computed; a program is accepted if it passes every test")
     cases = dict(_CaseReader(path, arguments if legacy else (), notes, custom=validator is not None).all(arguments))
     problem = Problem(path.resolve().name, cases=tuple(cases.values()), limits=own, **fields)
-    told = tuple(dict.fromkeys(notes))
+    unique = tuple(dict.fromkeys(notes))
     return Package(
-        path, version, types, tuple(cases), problem, time_limit_s, time_limit_from, factor, resolution_s, told
+        path, version, types, tuple(cases), problem, time_limit_s, time_limit_from, factor, resolution_s, unique
     )
 
 

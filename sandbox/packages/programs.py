@@ -68,7 +68,7 @@ def read_submissions(package: Path, *, legacy: bool, scoring: bool) -> Iterator[
             else:
                 yield _submission(name, each, package, verdicts, legacy=legacy)
         if path.is_file() and path != listed:
-            yield Submission(path.name, skipped="it lies in no folder that says what is expected of it")
+            yield Submission(path.name, skipped="it is in no folder, so nothing is expected of it")
 
 
 def _submission(name: str, path: Path, package: Path, verdicts: tuple[str, ...], *, legacy: bool) -> Submission:
@@ -86,7 +86,7 @@ def _submission(name: str, path: Path, package: Path, verdicts: tuple[str, ...],
         else:
             found = Submission(name, program, said, in_time=said == ("AC",))
     if not found.expected:
-        found = Submission(name, skipped=f"nobody says what is expected of submissions/{folder}/")
+        found = Submission(name, skipped=f"{folder}/ is no folder of the format, and no comment says what is expected")
     return replace(found, notes=tuple(notes))
 
 

@@ -54,7 +54,7 @@ def test_a_submission_that_is_not_judged_is_named_with_the_reason(packages: Pack
         "accepted/empty": "no language for no file",
         "accepted/old.py": "no language for '.py'",
         "accepted/other.kt": "no language for '.kt'",
-        "loose.py": "it lies in no folder that says what is expected of it",
+        "loose.py": "it is in no folder, so nothing is expected of it",
         "mixed/a.py": "submissions.yaml says what is expected of it, which is not supported",
         "partially_accepted/a.py": "scores are not computed, and partially_accepted/ says nothing else",
     }.items():
