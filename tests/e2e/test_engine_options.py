@@ -81,6 +81,7 @@ def test_accepted_and_other_tokens_have_the_log_probs_of_the_policy_after_each_l
         bench.learn()
 
 
+@pytest.mark.wide
 def test_drafts_are_accepted_as_often_as_the_policy_says(bench):
     assert abs(excess(bench, sample(bench, 64))) < 4
 
