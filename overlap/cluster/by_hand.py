@@ -12,7 +12,6 @@ import json
 import os
 import re
 import secrets
-import signal
 import socket
 import stat
 import subprocess
@@ -35,8 +34,8 @@ from overlap.process.scratch import temporary_directory
 from sandbox.kernel.clear import remove_tree
 from sandbox.kernel.orphan_cleanup import remove_run_directory
 
-START_S, ASK_S, RAYLET_S, KILL_S = 90.0, 30.0, 8.0, 5.0
-"""Time for a node to start, for a head to answer, and for a node to end: Ray's own way, killed."""
+START_S, ASK_S, KILL_S = 90.0, 30.0, 5.0
+"""Time for a node to start, for a head to answer, and for the kernel to end a node's processes."""
 MARK = "OVERLAP_CLUSTER"
 LABEL = "overlap-code"
 """Label of a node that says which code of ours is installed there."""
@@ -255,13 +254,7 @@ def _ray_start(state: NodeState, own: Sequence[str], words: Sequence[str]) -> No
 
 
 def _end(state: NodeState) -> None:
-    raylets = state.processes("raylet")
-    below = [child for raylet in raylets for child in process_tree.list_descendants(raylet.pid)]
-    for raylet in raylets:  # it ends its workers, and an agent has its sandbox end
-        with suppress(ProcessLookupError):
-            os.kill(raylet.pid, signal.SIGTERM)
-    process_tree.await_end([*raylets, *below], RAYLET_S)
-    if left := process_tree.kill_tree([*state.processes(), *below], KILL_S, trackers=True):
+    if left := process_tree.kill_tree(state.processes(), KILL_S, trackers=True):
         raise OverlapError(f"these processes of the node did not end: {', '.join(map(str, left))}; try again")
     for killed in Path(state.place, "tmp").glob("overlap-sandbox-*"):  # what it left, with its cgroup
         remove_run_directory(str(killed))

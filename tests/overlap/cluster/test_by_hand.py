@@ -78,7 +78,6 @@ def double(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Double]:
     monkeypatch.setenv("RAY_DOUBLE", str(made.place))
     monkeypatch.setenv("PYTHONPATH", f"{SUPPORT / 'light_ray'}{os.pathsep}{ROOT}")
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    monkeypatch.setattr(by_hand, "RAYLET_S", 0.5)
     monkeypatch.chdir(tmp_path)
     for name, content in {"mine": TOKEN, "open": TOKEN, "empty": "\n", "other": "c" * 64}.items():
         Path(name).write_text(content)
