@@ -1,4 +1,4 @@
-"""Access to a cluster: what Ray's processes are told of tokens and of health, and whether a head is at an address."""
+"""Access to a cluster: settings of Ray's processes for tokens and health, and a check that a head is at an address."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ gone a run tells before Ray ends the process that asks.
 NO_HEAD = "what listens there is no head of a cluster: name the address that `overlap cluster up` has printed"
 _SETTINGS = b"\x04"
 _HELLO = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0" + _SETTINGS + b"\0\0\0\0\0"
-"""What a client of HTTP/2 says first, which Ray's head speaks; it is answered by a frame of settings."""
+"""First bytes of a client of HTTP/2, which Ray's head speaks; a frame of settings answers them."""
 
 
 def host_and_port(field: str, text: str, default: int = 0) -> tuple[str, int]:
@@ -41,7 +41,7 @@ def host_and_port(field: str, text: str, default: int = 0) -> tuple[str, int]:
 
 def check_address(field: str, address: str) -> None:
     """Raise ConfigError where nothing answers at "host:port" within ``REACH_S``, or what answers is no head. Under TLS
-    it is only seen that somebody listens.
+    it is only seen that something listens.
     """
     host, port = host_and_port(field, address)
     try:

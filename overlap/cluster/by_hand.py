@@ -51,7 +51,7 @@ class NodeState(NamedTuple):
     place: str
 
     def processes(self, name: str = "") -> list[Pid]:
-        """What runs of it, or of that the processes called ``name``; Ray calls the node itself "raylet"."""
+        """Processes of it that are alive, or those called ``name``; Ray calls the node itself "raylet"."""
         found = [process for process in process_tree.marked(f"{MARK}={self.place}") if process_tree.alive(process)]
         return [process for process in found if process_tree.read_proc(process.pid, "comm").startswith(name.encode())]
 
@@ -161,7 +161,7 @@ def find_token(file: str, address: str) -> str:
 
 
 def own_addresses() -> list[str]:
-    """The IPv4 addresses of this machine's interfaces that are up, without loopback and those that lead nowhere."""
+    """The IPv4 addresses of this machine's interfaces that are up, without loopback and link-local ones."""
     up = {name for name, stats in psutil.net_if_stats().items() if stats.isup}
     found = [entry for name, entries in psutil.net_if_addrs().items() if name in up for entry in entries]
     ours = [entry.address for entry in found if entry.family == socket.AF_INET]
@@ -169,7 +169,7 @@ def own_addresses() -> list[str]:
 
 
 def check_port_free(port: int) -> None:
-    """Raise ConfigError where something listens at this port, or nobody may."""
+    """Raise ConfigError where this port is in use, or not allowed."""
     try:
         socket.create_server(("", port)).close()
     except OSError as error:
@@ -178,9 +178,9 @@ def check_port_free(port: int) -> None:
 
 
 def call_roll(field: str, address: str, token: str) -> tuple[bool, list[list[Any]]]:
-    """Whether the cluster asks for a token, and its nodes: name, whether it is alive, cores, GPUs, version of our code
-    ("" where `up` has not started it), and why it died. Raises ConfigError where no head is there, or one that wants
-    another token, and OverlapError where it does not answer. A process of its own asks, for Ray may wait for ever.
+    """Return true where the cluster asks for a token, and its nodes: name, whether it is alive, cores, GPUs, version of
+    our code ("" where `up` has not started it), and why it died. Raises ConfigError where no head is there, or one that
+    wants another token, and OverlapError where it does not answer. A process of its own asks, for Ray may wait for ever.
     """
     check_address(field, address)
     command = [sys.executable, "-c", "from overlap.cluster import by_hand; by_hand._ask_head()", address]
@@ -213,7 +213,7 @@ def _ask_head() -> None:
 
 
 def _planned(address: str, join: str, token_file: str, loopback: bool) -> tuple[NodeState, list[str], str]:
-    """Plan a node: its state, what ``ray start`` is told of addresses, and the token. Raises ConfigError."""
+    """Plan a node: its state, the addresses for ``ray start``, and the token. Raises ConfigError."""
     place = str(temporary_directory() / f"ovc-{secrets.token_hex(4)}")
     if len(place) > _PLACE_CHARS:
         raise ConfigError("TMPDIR", place, "is too long for the sockets of Ray: set it to a shorter one, as /tmp")

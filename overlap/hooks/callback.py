@@ -72,7 +72,7 @@ class RunStarted(RunEvent):
     """Everything is up, and nothing has been sampled. Comes again where a run goes back to a checkpoint by itself."""
 
     resumed: bool
-    """Whether the run goes on from a checkpoint."""
+    """True where the run goes on from a checkpoint."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +82,7 @@ class StepTaken(RunEvent):
     row: Mapping[str, Any]
     """The step's row of ``metrics.jsonl``; NaN for what is not known."""
     batch: Batch
-    """The groups of the step, those that were dropped included; ``batch.all_samples`` has the samples."""
+    """The groups of the step, dropped ones included; ``batch.all_samples`` has the samples."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,11 +117,11 @@ class RunEnded(RunEvent):
     exit: str
     """As in the summary: "finished", "stopped", "error: ..."."""
     summary: Mapping[str, Any]
-    """What is in ``summary.json``; empty where no step was taken."""
+    """The contents of ``summary.json``; empty where no step was taken."""
 
 
 Asked = Action | type[Action] | list[Action | type[Action]] | None
-"""What a method may return."""
+"""The values that a method may return."""
 
 
 class Callback:

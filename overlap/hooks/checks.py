@@ -54,7 +54,7 @@ def check_callbacks(callbacks: object, field: str = "callbacks") -> tuple[Any, .
 
 
 def _faults(callback: Any) -> list[tuple[object, str]]:
-    """What is wrong with a callback, and the way out of each."""
+    """Find what is wrong with a callback, and the way out of each."""
     if isinstance(callback, type):
         return [(callback, f"is a class: give an object of it, {callback.__name__}()")]
     kind = type(callback).__qualname__
@@ -67,9 +67,9 @@ def _faults(callback: Any) -> list[tuple[object, str]]:
 
 
 def _misfit(callback: Any, name: str) -> str:
-    """Why a method cannot be called as it will be; "" where it can."""
+    """Say why a method cannot be called as it will be; "" where it can."""
     if name not in METHODS:
-        return f"is called by nobody; {near_or_all(name, METHODS, 'there are {}')}"
+        return f"is not an event; {near_or_all(name, METHODS, 'there are {}')}"
     method, wanted = getattr(callback, name), f"write `def {name}(self, run, event)`"
     if not callable(method):
         return f"is no method, but {shortened(method)}: {wanted}"

@@ -83,7 +83,7 @@ class Wandb:
     def _check(self) -> None:
         own_run, mode = self._module.run is not None, os.environ.get("WANDB_MODE", "online")
         if not own_run and mode == "online" and not self._module.login(prompt=False, verify=False):
-            raise ConfigError("run.trackers", "wandb", "nobody is logged in: use `wandb login` or WANDB_MODE=offline")
+            raise ConfigError("run.trackers", "wandb", "no login: use `wandb login` or WANDB_MODE=offline")
 
     def on_run_start(self, run: CallbackRun, event: RunStarted) -> None:
         self._open(run)

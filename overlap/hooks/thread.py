@@ -23,9 +23,9 @@ from overlap.hooks.callback import METHOD_OF, METHODS, Action, Callback, Callbac
 from overlap.record.run_summary import CallbackCost
 
 SLOW_S = 1.0
-"""A call that takes longer is told, once per method of a callback."""
+"""A call that takes longer is reported, once per method of a callback."""
 END_S = 30.0
-"""Time for all callbacks to be told of the end, s."""
+"""Time for all callbacks to take the end of the run, s."""
 
 Asked = list[tuple[str, Action]]
 """Actions, each behind the name of the method that asked for it."""
@@ -51,8 +51,8 @@ class CallbackThread:
         self._work: queue.SimpleQueue[tuple[RunEvent, Future[Asked]] | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
         self._now = ""
-        """The method that is being called."""
-        self._told: set[str] = set()
+        """Name of the method that is being called."""
+        self._reported: set[str] = set()
 
     @property
     def figures(self) -> dict[str, CallbackCost]:
@@ -129,7 +129,7 @@ class CallbackThread:
             except BaseException as error:  # whatever the user's code raises; SystemExit must not end the thread
                 raise CallbackError(f"callback {called} {described_error(error)}{_at(event)}") from error
             finally:
-                if os.getpid() != process:  # a child that the callback forked: this thread alone, for nobody
+                if os.getpid() != process:  # a child that the callback forked: this thread alone
                     os._exit(1)
                 self._count(hook, called, monotonic() - began, event)
             try:
@@ -141,8 +141,8 @@ class CallbackThread:
     def _count(self, hook: _Hook, called: str, seconds: float, event: RunEvent) -> None:
         hook.calls += 1
         hook.seconds += seconds
-        if seconds > SLOW_S and called not in self._told:
-            self._told.add(called)
+        if seconds > SLOW_S and called not in self._reported:
+            self._reported.add(called)
             self._report_line(f"callback {called} took {seconds:.1f} s{_at(event)}: no step is learned meanwhile")
 
 

@@ -53,8 +53,8 @@ def test_some_of_the_methods_are_enough() -> None:
 @pytest.mark.parametrize(
     ("callback", "says"),
     [
-        (Misspelt(), "Misspelt.on_stepp': is called by nobody; did you mean on_step?"),
-        (Misspelt(), "Misspelt.on_log': is called by nobody; there are on_run_start, on_step"),
+        (Misspelt(), "Misspelt.on_stepp': is not an event; did you mean on_step?"),
+        (Misspelt(), "Misspelt.on_log': is not an event; there are on_run_start, on_step"),
         (Narrow(), "cannot be called with run and event"),
         (Narrow(), "write `def on_step(self, run, event)`"),
         (NoMethod(), "is no method, but 3"),

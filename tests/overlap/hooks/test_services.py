@@ -65,7 +65,7 @@ def test_without_a_login_the_run_is_refused(tmp_path: Path) -> None:
     (tmp_path / "rows.jsonl").write_text('{"step": 1, "reward/mean": 0.5}\n')
     done = program("wandb", tmp_path, TRACKER_UNREAD="1", WANDB_MODE="online")
     assert done.returncode == 1
-    assert "ConfigError: run.trackers='wandb': nobody is logged in: use `wandb login`" in done.stderr
+    assert "ConfigError: run.trackers='wandb': no login: use `wandb login`" in done.stderr
 
 
 @pytest.mark.wide
