@@ -180,7 +180,7 @@ def check_port_free(port: int) -> None:
 def call_roll(field: str, address: str, token: str) -> tuple[bool, list[list[Any]]]:
     """Return true where the cluster asks for a token, and its nodes: name, whether it is alive, cores, GPUs, version of
     our code ("" where `up` has not started it), and why it died. Raises ConfigError where no head is there, or one that
-    wants another token, and OverlapError where it does not answer. A process of its own asks, for Ray may wait for ever.
+    wants another token, and OverlapError where it does not answer. Asks in a process of its own: Ray may hang.
     """
     check_address(field, address)
     command = [sys.executable, "-c", "from overlap.cluster import by_hand; by_hand._ask_head()", address]
