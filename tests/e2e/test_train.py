@@ -15,9 +15,9 @@ import pytest
 import yaml
 from places import SUPPORT
 
-from overlap.inspect.row_shapes import unpacked_floats
 from overlap.record.json_lines import read_json_lines
 from overlap.record.metrics import read_steps
+from overlap.record.row_shapes import unpacked_floats
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
 

@@ -15,9 +15,9 @@ from generated_samples import generated_sample
 from places import ROOT
 
 from overlap.core import Prompt, Scored, Used
-from overlap.inspect.row_shapes import unpacked_floats, unpacked_ints
-from overlap.inspect.sample_file import BULK_BEGINS as BULK
 from overlap.record.case_rows import FAILED, FAILED_CHARS, OTHER_CHARS, TESTS
+from overlap.record.row_shapes import unpacked_floats, unpacked_ints
+from overlap.record.sample_file import BULK_BEGINS as BULK
 from overlap.record.sample_rows import LOG_CHARS, SampleNotes, SampleRows, notes_of_group
 from sandbox.core.excerpt import Excerpt
 from sandbox.core.nouns import Case, CaseResult, Program, Verdict

@@ -59,7 +59,8 @@ class HeadRow(TypedDict):
 
     schema: int
     split: str
-    step: int
+    step: int | None
+    """None of a sample that no step has taken yet."""
     group: int
     sample: int
     id: str
@@ -143,6 +144,7 @@ class ForkRow(TokenRow):
 
     text: Required[str]
     finish: Required[str]
+    restore: dict[str, Any]
 
 
 @with_config(_EXACT)
@@ -158,6 +160,8 @@ class BulkRow(TokenRow, total=False):
     tests: list[CaseRow]
     compile_log: str
     forks: list[ForkRow]
+    restore: dict[str, Any]
+    """See ``sample_restore``."""
 
 
 def unpacked_ints(text: str) -> array[int]:
