@@ -31,7 +31,7 @@ def config_of(policy: Path, run: Path) -> dict:
         "data": {"task": "toy:ToyTask"},
         "rollout": {"groups_per_step": 4, "samples_per_group": 6, "max_sequences": 32},
         "learn": {"lr": 3e-3, "micro_batch_tokens": 512, "truncated": "zero"},
-        "run": {"steps": 2, "dir": str(run), "device": "cpu", "save_every": 1, "keep_rollouts": True} | EVALUATION,
+        "run": {"steps": 2, "dir": str(run), "device": "cpu", "save_every": 1, "samples": "all"} | EVALUATION,
     }
 
 

@@ -65,7 +65,7 @@ def spoiled(folder: Path, name: str, value: Any) -> None:
     """A file of one sample in which a column, or a value of "restore", is another one."""
     save_carryover(folder, [awkward()], 0.0)
     row = json.loads((folder / CARRIED).read_text())
-    (row if name in row else row["restore"])[name] = value
+    (row["restore"] if name in ("generated", "request") else row)[name] = value
     (folder / CARRIED).write_text(json.dumps(row) + "\n")
 
 

@@ -93,7 +93,7 @@ def test_a_sample_that_is_there_twice_and_a_file_that_changed_under_the_reader_a
     with pytest.raises(ConfigError, match="g0s1 is in the file twice"):
         KeptSamples.load(path)
     kept = KeptSamples.load(kept_file(path, awkward(0)))
-    row = json.loads(path.read_text()) | {"prompt_id": "another"}
+    row = json.loads(path.read_text()) | {"finish": "another"}
     path.write_text(f"{json.dumps(row)}\n")
-    with pytest.raises(ConfigError, match="cannot be read"):
+    with pytest.raises(ConfigError, match="was changed while it was read"):
         kept.scored(awkward(0).trajectory.request, 0.0)
