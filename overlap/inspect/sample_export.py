@@ -14,7 +14,7 @@ from overlap.record.row_shapes import PACKED_COLUMNS, BulkRow, HeadRow
 from overlap.record.sample_file import SampleFile, SampleHead
 
 ROWS_AT_ONCE = 256
-_AS_JSON = ("program", "tests", "forks")
+_AS_JSON = ("program", "tests", "forks", "restore")
 """Columns of Parquet that hold JSON, as their rows have many forms."""
 
 

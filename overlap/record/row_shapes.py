@@ -139,7 +139,7 @@ class TokenRow(TypedDict, total=False):
 
 
 @with_config(_EXACT)
-class ForkRow(TokenRow):
+class ForkRow(TokenRow, total=False):
     """A branch of an episode that a later one has left."""
 
     text: Required[str]
