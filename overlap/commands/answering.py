@@ -36,7 +36,6 @@ from overlap.record.digest import data_digest
 from overlap.record.logs import OpenConsole, guest, quiet
 from overlap.record.out_file import OutFile
 from overlap.record.progress import Progress
-from overlap.record.rollouts import MARK, write_rollouts
 from overlap.record.sample_rows import SampleNotes, SampleRows
 
 Origin = tuple[Split, int]
@@ -74,7 +73,6 @@ def rollout(
     limit: int | None = None,
     answers: str | Path | None = None,
     out: str | Path | None = None,
-    rollouts: str | Path | None = None,
 ) -> ScoredAnswers:
     """Draw ``rollout.samples_per_group`` answers to each prompt and score them, without a learner.
 
@@ -83,22 +81,20 @@ def rollout(
         task: gives prompts and rewards; default: the class that ``cfg.data.task`` names.
         split: the prompts to answer; default: the held-out ones, of kept ``answers`` both.
         limit: answer the first prompts only.
-        answers: a run directory, or a file that ``out`` or ``rollouts`` has got: the answers in it are scored, and
+        answers: a run directory, or a file that ``out`` has got: the answers in it are scored, and
             none is drawn. No engine is started.
-        out: a file for the answers as text, JSON lines.
-        rollouts: a file for the samples whole, with token ids and log-probs, in the order in which a run would ask for
-            them: ``overlap train --from-rollouts`` learns from it. For ``split="train"``, or for ``answers`` that were
-            kept whole (``run.keep_rollouts``).
+        out: a file for the answers, JSON lines as in ``trajectories.jsonl``. Those of ``split="train"``, or of kept
+            ``answers`` that are whole (``run.samples=all``), are what ``overlap train --from-rollouts`` trains on.
 
     Prints its progress on stderr, and may be called where :func:`overlap.train` may. Raises ConfigError, OverlapError.
     """
     kept = None if answers is None else KeptAnswers(path_given("answers", answers, "runs/first"))
     asked = PromptChoice(split, limit)
-    places = _Places(out, rollouts, asked, kept)
+    place = _Place(out, kept)
     output: OpenConsole = partial(guest, stream=sys.stderr)
     if kept is not None:
-        return _judge_answers(cfg, task, asked, places, kept, output=output)
-    return _sample_answers(cfg, task, asked, places, output=output)
+        return _judge_answers(cfg, task, asked, place, kept, output=output)
+    return _sample_answers(cfg, task, asked, place, output=output)
 
 
 def evaluate(cfg: Config, task: Task | None = None, *, split: Split = "heldout", limit: int | None = None) -> PassRate:
@@ -141,11 +137,11 @@ def rollout_command(args: argparse.Namespace) -> Iterator[str]:
     else:
         options = ["data.options={}"] if args.reward else []  # those of the run belong to its own task
         cfg = config_for(kept, args.config, [*options, *args.overrides])
-    places = _Places(args.out, args.rollouts, asked, kept)
+    place = _Place(args.out, kept)
     if kept is None:
-        _sample_answers(cfg, None, asked, places, output=quiet)
+        _sample_answers(cfg, None, asked, place, output=quiet)
     else:
-        yield from str(_judge_answers(cfg, None, asked, places, kept, output=quiet)).splitlines()
+        yield from str(_judge_answers(cfg, None, asked, place, kept, output=quiet)).splitlines()
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,38 +173,26 @@ class PromptChoice:
         return prompts[: self.limit]
 
 
-class _Places:
-    """The files for scored answers: as text, and whole. Opened before anything is started; raises ConfigError."""
+class _Place:
+    """The file for scored answers, opened before anything is started; raises ConfigError."""
 
-    def __init__(
-        self, out: str | Path | None, rollouts: str | Path | None, asked: PromptChoice, kept: KeptAnswers | None
-    ) -> None:
-        self._shown, self.whole = None, None
-        for field, given in (("--out", out), ("--rollouts", rollouts)):
-            if kept is not None and given is not None and Path(given).resolve() == kept.path.resolve():
-                raise ConfigError(field, str(given), "has the answers that are judged: name another file")
-        if out is not None:
-            self._shown = OutFile(path_given("out", out, "answers.jsonl"), ours='"prompt_id": ')
-        if rollouts is not None:
-            path = path_given("rollouts", rollouts, "rollouts.jsonl")
-            self.whole = OutFile(path, field="--rollouts", ours=MARK)
-            if kept is not None and kept.rollouts is None:
-                way_out = f"{kept.path} has no tokens to learn from (run.keep_rollouts keeps them): leave it out"
-                raise ConfigError("--rollouts", str(path), way_out)
-            if kept is None and asked.split != "train":
-                raise ConfigError("--rollouts", str(path), "a run learns from its own prompts: add --split train")
+    def __init__(self, out: str | Path | None, kept: KeptAnswers | None) -> None:
+        self._file, self._kept = None, kept
+        if out is None:
+            return
+        if kept is not None and Path(out).resolve() == kept.path.resolve():
+            raise ConfigError("--out", str(out), "has the answers that are judged: name another file")
+        self._file = OutFile(path_given("out", out, "answers.jsonl"), ours='"prompt_id": ')
 
     async def write(self, inputs: RunInputs, scored: Sequence[Scored], origins: Sequence[Origin]) -> None:
-        """Write the files, each complete or not at all. Raises RunDirError."""
-        if self._shown is not None:
-            await asyncio.to_thread(_write_rows, self._shown, inputs, scored, origins)
-        if self.whole is not None:
-            digest = data_digest(inputs.train)
-            await asyncio.to_thread(write_rollouts, self.whole, digest, scored, time.monotonic())
+        """Write the file, complete or not at all. Raises RunDirError."""
+        if self._file is not None:
+            whole = self._kept is None or self._kept.whole
+            await asyncio.to_thread(_write_rows, self._file, inputs, scored, origins, whole=whole)
 
 
 def _sample_answers(
-    cfg: Config, task: Task | None, asked: PromptChoice, places: _Places, *, output: OpenConsole
+    cfg: Config, task: Task | None, asked: PromptChoice, place: _Place, *, output: OpenConsole
 ) -> ScoredAnswers:
     """As ``rollout`` without kept answers; ``output``: see ``run_training``."""
     check_config_given(cfg)
@@ -222,15 +206,15 @@ def _sample_answers(
         rate = PassRate(tallied(scored), samples, cfg.rollout.temperature, time.monotonic() - began)
         done.append(ScoredAnswers(tuple(scored), rate))
         parts.console.print(str(done[0]))
-        await places.write(parts.inputs, scored, [(asked.split or "heldout", 0)] * len(scored))
+        await place.write(parts.inputs, scored, [(asked.split or "heldout", 0)] * len(scored))
 
-    chosen = partial(asked.of, as_in_a_run=places.whole is not None)
+    chosen = partial(asked.of, as_in_a_run=asked.split == "train")
     run_standalone(cfg, work, task=task, check=chosen, output=output)
     return done[0]
 
 
 def _judge_answers(
-    cfg: Config, task: Task | None, asked: PromptChoice, places: _Places, kept: KeptAnswers, *, output: OpenConsole
+    cfg: Config, task: Task | None, asked: PromptChoice, place: _Place, kept: KeptAnswers, *, output: OpenConsole
 ) -> ScoredAnswers:
     """As ``rollout`` with kept answers."""
     check_config_given(cfg)
@@ -249,7 +233,7 @@ def _judge_answers(
         rate = PassRate(tallied(scored.values()), seconds=time.monotonic() - began)
         samples = tuple(scored.get(one, before) for one, before in chosen.before.items())
         done.append(ScoredAnswers(samples, rate, Comparison(kept.path, changes, chosen.left_out)))
-        await places.write(parts.inputs, samples, [(one.key[0], one.step) for one in chosen.before])
+        await place.write(parts.inputs, samples, [(one.key[0], one.step) for one in chosen.before])
 
     def check(inputs: RunInputs) -> None:
         found.append(kept.chosen(inputs, asked.split, asked.limit))
@@ -270,12 +254,16 @@ async def _scored(
         return await score_answers(answer, parts.verifier, asked, on_scored, stall_s=parts.inputs.cfg.run.stall_s)
 
 
-def _write_rows(out: OutFile, inputs: RunInputs, scored: Sequence[Scored], origins: Sequence[Origin]) -> None:
-    """Write the answers as lines of ``trajectories.jsonl``: complete, or not at all. Raises RunDirError."""
+def _write_rows(
+    out: OutFile, inputs: RunInputs, scored: Sequence[Scored], origins: Sequence[Origin], *, whole: bool
+) -> None:
+    """Write the answers as lines of ``trajectories.jsonl``: complete, or not at all; ``whole``: with what a learner
+    needs. Raises RunDirError.
+    """
 
     def decode(prompt: Prompt) -> str:
         return str(inputs.tokenizer.decode(list(prompt.token_ids)))
 
-    notes = SampleNotes(("all",))
-    rows = {origin: SampleRows(*origin, decode, inputs.task.program) for origin in set(origins)}
+    notes, at_s, data = SampleNotes(("all",)), time.monotonic() if whole else None, data_digest(inputs.train)
+    rows = {origin: SampleRows(*origin, decode, inputs.task.program, at_s, data) for origin in set(origins)}
     out.write(b"".join(rows[origin].line(sample, notes) for sample, origin in zip(scored, origins, strict=True)))

@@ -1,6 +1,6 @@
 """Answers that a run has kept, judged once more: by another task, verifier or set of tests. No engine is needed.
 
-RUN/rollouts.jsonl, else RUN/trajectories.jsonl ──▶ the same answers ──▶ verifier ──▶ before -> after
+RUN/trajectories.jsonl ──▶ the same answers ──▶ verifier ──▶ before -> after
 """
 
 from __future__ import annotations
@@ -11,19 +11,20 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from overlap.config.fields import Config
 from overlap.config.load import load_config
-from overlap.core import Packed, Prompt, Request, Scored, Split, Trajectory, equal_rewards
+from overlap.core import Prompt, Request, Scored, Split, Trajectory, equal_rewards
 from overlap.errors import ConfigError, compile_error, count_of, one_line
-from overlap.inspect.sample_file import SampleFile
 from overlap.prepare.run_inputs import RunInputs
 from overlap.prepare.task_prompts import task_prompts
 from overlap.record.digest import data_digest
+from overlap.record.kept_samples import restored
 from overlap.record.ownership import find_run_file, resolve
-from overlap.record.rollouts import MARK, Rollouts
+from overlap.record.row_shapes import unpacked_ints
 from overlap.record.run_files import RunFile
+from overlap.record.sample_file import SampleFile, SampleHead
 from overlap.record.timing import mean
 from sandbox.pool.quotas import cores
 
@@ -130,34 +131,47 @@ class KeptAnswers:
         path = resolve(str(where))
         if not path.is_file():
             config = find_run_file(str(where), RunFile.CONFIG, field=FIELD, way_out="name a run directory")
-            found = [file.of(config.parent) for file in (RunFile.ROLLOUTS, RunFile.TRAJECTORIES)]
-            path = next((path for path in found if path.is_file()), path)
+            path = RunFile.TRAJECTORIES.of(config.parent)
             if not path.is_file():
-                way_out = "has kept no samples: run.keep_rollouts=true keeps all, run.samples some to look at"
+                way_out = "has kept no samples: run.samples=all keeps all, run.samples=some those to look at"
                 raise ConfigError(FIELD, str(where), way_out)
         self.path = path
         beside = RunFile.CONFIG.of(path.parent)
         self.config = beside if beside.is_file() else None
-        with path.open("rb") as file:
-            whole = file.read(len(MARK)) == MARK.encode()
-        self.rollouts = Rollouts.load(path) if whole else None
-        """The samples with tokens and log-probs, from which a learner can learn; None of a file for people."""
         self._at_s = time.monotonic()
 
     @cached_property
     def answers(self) -> tuple[KeptAnswer, ...]:
         """All of them, in their order. Raises ConfigError."""
-        return tuple(self._whole(self.rollouts) if self.rollouts else map(_shown, SampleFile(self.path)))
+        file = SampleFile(self.path)
+        return tuple(self._answer(file, head) for head in file.heads())
 
-    def _whole(self, rollouts: Rollouts) -> Iterator[KeptAnswer]:
-        for row in rollouts.rows():
-            place = row["group"], row["sample"]
+    def _answer(self, file: SampleFile, head: SampleHead) -> KeptAnswer:
+        values = head.values
 
-            def restored(prompt: Prompt, place: tuple[int, int] = place) -> Scored:
-                return rollouts.scored(Request(*place, prompt), self._at_s)
+        def answered(prompt: Prompt) -> Scored:
+            row = file.row(head)
+            if "restore" in row:
+                return restored(row, prompt, self._at_s, FIELD, self.path)
+            request, ids = Request(row["group"], row["sample"], prompt), unpacked_ints(row.get("token_ids", ""))
+            answer = Trajectory(request, ids, (), row["answer"], row["finish"], (), 0.0, 0.0, turns=row["turns"])
+            return Scored(answer, row["reward"], None, row["failure"], 0.0, 0.0, 0.0)
 
-            before = Outcome(row["reward"], str((row["judgement"] or {}).get("verdict", "")), "".join(row["failure"]))
-            yield KeptAnswer(f"g{place[0]}s{place[1]}", ("train", row["prompt"]), row["step"], before, restored)
+        before = Outcome(values["reward"], values["verdict"] or "", values["failure"])
+        return KeptAnswer(values["id"], (values["split"], values["prompt_id"]), values["step"], before, answered)
+
+    @cached_property
+    def whole(self) -> bool:
+        """Whether a learner can train on the answers: those of training have the "restore" column."""
+        return self._data is not None
+
+    @cached_property
+    def _data(self) -> str | None:
+        """The digest of the prompts that were answered, as the first answer of the training has it."""
+        file = SampleFile(self.path)
+        first = next((head for head in file.heads() if head.values["split"] == "train"), None)
+        stored = file.row(first).get("restore") if first else None
+        return None if stored is None else str(stored.get("data", ""))
 
     def chosen(self, inputs: RunInputs, split: Split | None, limit: int | None) -> ChosenAnswers:
         """The answers of a split to its first ``limit`` prompts. Raises ConfigError where none of them can be judged
@@ -188,7 +202,7 @@ class KeptAnswers:
         """The prompts that were answered, by the configuration beside the answers; or none, and a note, where that is
         not known.
         """
-        if self.config is None or (self.rollouts and self.rollouts.data == data_digest(inputs.train)):
+        if self.config is None or (self._data and self._data == data_digest(inputs.train)):
             return {}, ""
         from overlap.task import load_task
 
@@ -214,19 +228,6 @@ def _by_key(train: Sequence[Prompt], heldout: Sequence[Prompt]) -> dict[PromptKe
 
 def _alike(before: Prompt, now: Prompt) -> bool:
     return (tuple(before.token_ids), before.prefill) == (tuple(now.token_ids), now.prefill)
-
-
-def _shown(row: Mapping[str, Any]) -> KeptAnswer:
-    """A sample of ``trajectories.jsonl``: an answer without the engine's log-probs."""
-
-    def restored(prompt: Prompt) -> Scored:
-        request = Request(row["group"], row["sample"], prompt)
-        ids: Packed[int] = Packed.from_base64("i", row.get("token_ids", ""))
-        answer = Trajectory(request, ids, (), row["answer"], row["finish"], (), 0.0, 0.0, turns=row["turns"])
-        return Scored(answer, row["reward"], None, row["failure"], 0.0, 0.0, 0.0)
-
-    before = Outcome(row["reward"], row["verdict"] or "", row["failure"])
-    return KeptAnswer(row["id"], (row["split"], row["prompt_id"]), row["step"], before, restored)
 
 
 @dataclass(frozen=True)

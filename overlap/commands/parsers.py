@@ -54,7 +54,7 @@ def _train(commands: Subparsers) -> None:
     train.add_argument("--resume", action="store_true", help="continue the run in run.dir from its newest checkpoint")
     text = "as --resume, even if seed, data, model or loss have changed; config.yaml records what changed"
     train.add_argument("--resume-with-changes", action="store_true", help=text)
-    text = "learn from the samples that another run kept (run.keep_rollouts), without an engine"
+    text = "train on the samples that another run kept (run.samples=all), without an engine"
     train.add_argument("--from-rollouts", default="", metavar="RUN", help=text)
 
 
@@ -72,8 +72,6 @@ def _rollout(commands: Subparsers) -> None:
     rollout.add_argument("--answers", type=Path, default=None, metavar="RUN", help=text)
     text = "write the answers as JSONL, for `overlap show`"
     rollout.add_argument("--out", type=Path, default=None, metavar="FILE", help=text)
-    text = "write the samples with token ids and log-probs, for train --from-rollouts"
-    rollout.add_argument("--rollouts", type=Path, default=None, metavar="FILE", help=text)
 
 
 def _filter(commands: Subparsers) -> None:

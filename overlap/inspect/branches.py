@@ -6,7 +6,7 @@ from array import array
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from overlap.inspect.row_shapes import unpacked_ints
+from overlap.record.row_shapes import unpacked_ints
 
 
 class EpisodeBranch(NamedTuple):

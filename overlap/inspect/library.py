@@ -10,8 +10,8 @@ from overlap.errors import ConfigError, error_reason
 from overlap.inspect.page import json_text
 from overlap.inspect.page_data import run_facts, run_lists
 from overlap.inspect.run_data import RunData
-from overlap.inspect.sample_file import SampleHead
 from overlap.record.run_files import RunFile
+from overlap.record.sample_file import SampleHead
 
 Place = tuple[int, int, int]
 """Step, group, sample."""

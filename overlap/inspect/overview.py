@@ -12,10 +12,10 @@ from rich.text import Text
 
 from overlap.errors import count_of
 from overlap.inspect.run_data import RunData, rewards_are_passes
-from overlap.inspect.sample_file import GroupKey, group_key
 from overlap.inspect.sample_reason import dropped_words
 from overlap.inspect.source import group_rows, rewards_by_step, trained_on
 from overlap.inspect.terminal import figure, hint, one_line_of, table, title, verdict_cell
+from overlap.record.sample_file import GroupKey, group_key
 
 GROUPS = 24
 """Groups of the newest step that the overview shows."""

@@ -12,11 +12,11 @@ from overlap.inspect.curves import run_charts
 from overlap.inspect.health import run_warnings
 from overlap.inspect.outcome import cards, heldout_problems
 from overlap.inspect.run_data import RunData
-from overlap.inspect.sample_file import GroupKey, SampleHead, group_key
 from overlap.inspect.sample_parts import sample_parts
 from overlap.inspect.settings import machine, settings
 from overlap.inspect.source import group_rows
 from overlap.inspect.timeline import timeline
+from overlap.record.sample_file import GroupKey, SampleHead, group_key
 
 _SAMPLE = (
     *("split", "step", "group", "sample", "prompt_id", "reward", "advantage", "verdict", "failure", "dropped"),

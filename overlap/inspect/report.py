@@ -15,9 +15,9 @@ from overlap.inspect.health import run_warnings
 from overlap.inspect.page import MARK, page_html
 from overlap.inspect.page_data import report_data
 from overlap.inspect.run_data import RunData, load_run
-from overlap.inspect.sample_file import SampleFile
 from overlap.record.out_file import OutFile
 from overlap.record.run_files import RunFile
+from overlap.record.sample_file import SampleFile
 
 MOST_BYTES = 2**29
 """Of samples that are looked through at the end of a run, bytes: about 10 s, and 0.3 GB of memory."""

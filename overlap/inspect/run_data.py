@@ -16,11 +16,11 @@ import yaml
 from overlap.config.arguments import path_given
 from overlap.config.yaml_file import HISTORY
 from overlap.errors import ConfigError, error_reason
-from overlap.inspect.row_shapes import GROUPS, STEPS, SUMMARY, check_form
-from overlap.inspect.sample_file import SampleFile
 from overlap.record.json_lines import read_json_lines
 from overlap.record.ownership import find_run_file, has_owner, stored_summary
+from overlap.record.row_shapes import GROUPS, STEPS, SUMMARY, check_form
 from overlap.record.run_files import RunFile
+from overlap.record.sample_file import SampleFile
 from sandbox.core.checks import printable
 
 if TYPE_CHECKING:

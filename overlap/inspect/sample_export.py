@@ -9,12 +9,12 @@ from typing import Any
 
 from overlap.atomic import guarded, made_whole
 from overlap.errors import ConfigError
-from overlap.inspect.row_shapes import PACKED_COLUMNS, BulkRow, HeadRow
-from overlap.inspect.sample_file import SampleFile, SampleHead
 from overlap.record.ownership import check_out
+from overlap.record.row_shapes import PACKED_COLUMNS, BulkRow, HeadRow
+from overlap.record.sample_file import SampleFile, SampleHead
 
 ROWS_AT_ONCE = 256
-_AS_JSON = ("program", "tests", "forks")
+_AS_JSON = ("program", "tests", "forks", "restore")
 """Columns of Parquet that hold JSON, as their rows have many forms."""
 
 

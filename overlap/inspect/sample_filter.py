@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from overlap.inspect.sample_file import SampleHead
 from overlap.inspect.sample_reason import ACCEPTED
+from overlap.record.sample_file import SampleHead
 
 
 @dataclass(frozen=True, slots=True)

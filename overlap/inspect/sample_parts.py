@@ -8,7 +8,6 @@ from typing import Any
 from overlap.errors import ConfigError
 from overlap.inspect.branches import branches, depth
 from overlap.inspect.program_text import program_parts
-from overlap.inspect.row_shapes import PACKED_COLUMNS
 from overlap.inspect.sample_filter import passed
 from overlap.inspect.sample_reason import (
     difference_of,
@@ -20,6 +19,7 @@ from overlap.inspect.sample_reason import (
     whole_text,
 )
 from overlap.inspect.tokens import TOKEN_FIGURES, SampleTokens, TokenTexts
+from overlap.record.row_shapes import PACKED_COLUMNS
 
 _DIGITS = 5
 

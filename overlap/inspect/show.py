@@ -13,7 +13,6 @@ from overlap.errors import count_of
 from overlap.inspect.missing import what_is_missing
 from overlap.inspect.overview import group_table, overview
 from overlap.inspect.run_data import RunData
-from overlap.inspect.sample_file import SampleHead, group_key
 from overlap.inspect.sample_filter import SampleFilter
 from overlap.inspect.sample_reason import first_failed_test, reason
 from overlap.inspect.show_sample import failing_test, indented, sample_shown, sample_summary
@@ -21,6 +20,7 @@ from overlap.inspect.show_tokens import tokens_shown
 from overlap.inspect.source import group_rows, trained_on
 from overlap.inspect.terminal import figure, hint, one_line_of, shown_argument, table, title, verdict_cell
 from overlap.inspect.tokens import TokenFigure, TokenTexts
+from overlap.record.sample_file import SampleHead, group_key
 
 NEWEST = 20
 """Samples that a list shows, the newest first."""

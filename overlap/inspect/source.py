@@ -11,9 +11,9 @@ from typing import Any
 from overlap.config.arguments import path_given
 from overlap.core import reaches
 from overlap.inspect.run_data import RunData, load_run
-from overlap.inspect.sample_file import GroupKey, SampleFile, SampleHead, group_key
 from overlap.inspect.sample_reason import ACCEPTED, dropped_words
 from overlap.record.run_files import RunFile
+from overlap.record.sample_file import GroupKey, SampleFile, SampleHead, group_key
 
 
 class AnswersFile(RunData):

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 from overlap.errors import ConfigError, error_reason
-from overlap.inspect.row_shapes import unpacked_bytes, unpacked_floats, unpacked_ints
 from overlap.inspect.run_data import RunData
+from overlap.record.row_shapes import unpacked_bytes, unpacked_floats, unpacked_ints
 from overlap.record.run_files import RunFile
 
 TokenFigure = Literal["gap", "advantage", "logprob"]

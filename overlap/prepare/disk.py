@@ -17,16 +17,14 @@ from overlap.record.run_files import RunFile
 GIB = 2**30
 _STATE = 12
 """Bytes of a trained parameter in a checkpoint, beside the parameter: float32 weights and the two moments of AdamW."""
-_ROLLOUT_TOKEN = 16
-"""Bytes of a token in ``rollouts.jsonl``: its id, its log-prob and its text."""
-_REPLACED = (RunFile.POLICY, RunFile.BEST, RunFile.CHECKPOINTS, RunFile.ROLLOUTS, RunFile.TRAJECTORIES)
+_REPLACED = (RunFile.POLICY, RunFile.BEST, RunFile.CHECKPOINTS, RunFile.TRAJECTORIES)
 
 
 @dataclass(frozen=True, slots=True)
 class DiskPlan:
     """Bytes that a run needs at one moment: ``policies`` of the size ``policy`` (the final one, and with
     ``run.eval_every`` the best one beside its successor), ``checkpoints`` of the size ``checkpoint`` (those that are
-    kept, and a new one), and ``rollouts`` and ``samples`` at most. ``free`` counts what an earlier part of the run has
+    kept, and a new one), and ``samples`` at most. ``free`` counts what an earlier part of the run has
     there.
     """
 
@@ -36,12 +34,11 @@ class DiskPlan:
     policies: int
     checkpoint: int = 0
     checkpoints: int = 0
-    rollouts: int = 0
     samples: int = 0
 
     @property
     def certain(self) -> int:
-        """Without rollouts and samples, whose length is not known."""
+        """Without samples, whose length is not known."""
         return self.policy * self.policies + self.checkpoint * self.checkpoints
 
     @property
@@ -51,11 +48,9 @@ class DiskPlan:
         if self.checkpoints:
             each = _readable(self.checkpoint)
             parts.append(f"{count_of(self.checkpoints, 'checkpoint')} of {each}")
-        if self.rollouts:
-            parts.append(f"rollouts up to {_readable(self.rollouts)}")
         if self.samples:
             parts.append(f"samples up to {_readable(self.samples)}")
-        most = self.certain + self.rollouts + self.samples
+        most = self.certain + self.samples
         text = f"up to {_gib(most)} of {_gib(self.free)} GiB free in {self.folder} ({', '.join(parts)})"
         return text + ("; the samples may not fit: use fewer run.steps" if most > self.free >= self.certain else "")
 
@@ -78,7 +73,6 @@ def disk_plan(asked: PlannedRun, heldout: int) -> DiskPlan:
     path = resolve(run.dir)
     folder = next(place for place in (path, *path.parents) if place.is_dir())
     made = run.steps // run.save_every if run.save_every else 0
-    tokens = cfg.samples_per_step * run.steps * cfg.behind_prompt if run.keep_rollouts else 0
     return DiskPlan(
         folder,
         shutil.disk_usage(folder).free + sum(_size(file.of(path)) for file in _REPLACED),
@@ -86,7 +80,6 @@ def disk_plan(asked: PlannedRun, heldout: int) -> DiskPlan:
         3 if keeps_best else 1,
         _state_bytes(asked) if made else 0,
         min(made, run.keep_last + 1 + keeps_best),
-        tokens * _ROLLOUT_TOKEN,
         _sample_bytes(cfg),
     )
 

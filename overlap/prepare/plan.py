@@ -16,7 +16,7 @@ from overlap.placement.shapes import read_shape
 from overlap.placement.table import cache_line, memory_line, options_line, seats_line
 from overlap.prepare.disk import disk_plan
 from overlap.prepare.run_inputs import RunInputs
-from overlap.record.rollouts import Rollouts
+from overlap.record.kept_samples import KeptSamples
 from overlap.rewards import RewardTask
 from sandbox.core.nouns import Limits
 from sandbox.pool.quotas import memory_bytes, too_much_memory
@@ -28,7 +28,7 @@ GIB = 2**30
 
 
 def plan_lines(
-    inputs: RunInputs, asked: PlannedRun, seats: Seats, memory: MemoryPlan, rollouts: Rollouts | None = None
+    inputs: RunInputs, asked: PlannedRun, seats: Seats, memory: MemoryPlan, rollouts: KeptSamples | None = None
 ) -> list[tuple[str, str]]:
     """Lines "what, value" for a person. ``memory`` is planned by what is ``asked`` on these ``seats``; with
     ``rollouts``, no engine and no verifier will start.
@@ -270,7 +270,7 @@ def seats_lines(asked: PlannedRun, seats: Seats) -> list[tuple[str, str]]:
     return [("devices", seats_line(seats)), *((name, line) for name, line in lines if line)]
 
 
-def memory_inputs(inputs: RunInputs, rollouts: Rollouts | None = None) -> PlannedRun:
+def memory_inputs(inputs: RunInputs, rollouts: KeptSamples | None = None) -> PlannedRun:
     """What the memory of a run is planned by."""
     critic, reference = (None if path is None else read_shape(path) for path in (inputs.critic, inputs.reference))
     return PlannedRun(inputs.cfg, read_shape(inputs.policy), critic, rollouts is None, reference)

@@ -1,7 +1,7 @@
 """Checkpoints: a folder for each, with the state of learner and run. The newest few are kept.
 
 checkpoints/step-000020/   learner/        written by Learner.save(kind="state")
-                           carried.jsonl   samples that no step had taken, see ``carryover``
+                           carried.jsonl   samples that no step had taken, see ``kept_samples``
                            state.json      RunState
                            COMPLETE        written last: without it the checkpoint does not count
 """
@@ -58,8 +58,6 @@ class RunState:
     """Results of evaluations so far, from ``evaluation.EvaluationHistory.to_dict``."""
     carried: int = 0
     """Samples in ``carried.jsonl``."""
-    rollouts_offset: int = 0
-    """Bytes of rollouts.jsonl that belong to finished steps."""
     solved: dict[str, int] = field(default_factory=dict)
     """Prompts that later epochs leave out (``data.drop_solved``), with the group that solved each."""
 

@@ -38,12 +38,10 @@ class Recorder:
         *,
         earlier: Sequence[Row] = (),
         traced: tuple[int, float] | None = None,
-        keep: str | None = None,
         max_staleness: int = 0,
     ) -> None:
         """``earlier``: rows of the run that is resumed; ``traced``: where its trace ended (``Tracer.position``).
-        ``keep``: the digest of the prompts, where all samples are kept. ``max_staleness``: the oldest age in versions
-        that rows have a share of.
+        ``max_staleness``: the oldest age in versions that rows have a share of.
         """
         self.rows: list[Row] = list(earlier)
         self.traffic = Traffic(progress.live)
@@ -54,7 +52,6 @@ class Recorder:
         checkpoint, is part of a step; or at the end of an evaluation, which is not.
         """
         self._evaluation: tuple[float, float] | None = None
-        self._keep = keep
         self._no_ages = {f"rollout/staleness_share_{age}": 0.0 for age in range(max_staleness + 1)}
 
     @property
@@ -110,9 +107,8 @@ class Recorder:
         self._run.step(row)
         if nodes is not None:
             self._run.nodes_of(result.batch.step, nodes)
-        self._samples.step(result.batch, result.report.logprobs if result.report else {})
-        if self._keep is not None:
-            self._run.keep(result.batch, self._keep, result.learn_span[0])
+        learner = result.report.logprobs if result.report else {}
+        self._samples.step(result.batch, learner, result.learn_span[0])
         with self._run.failures.tolerate_write_errors(RunFile.TRACE):
             self._tracer.step(result, nodes, levels)
             if self._evaluation is not None:

@@ -9,8 +9,8 @@ from pathlib import Path
 from overlap.config.earlier import Change, changes
 from overlap.config.fields import Config
 from overlap.errors import ConfigError
-from overlap.record.carryover import Carryover
 from overlap.record.checkpoint import RunState, latest, load_state
+from overlap.record.kept_samples import Carryover
 from overlap.record.metrics import read_steps
 from overlap.record.ownership import find_run_file, read_history
 from overlap.record.run_files import RunFile
@@ -135,12 +135,10 @@ def go_back(run: RunDir, cfg: Config) -> Resumed:
 
 
 def _at(run: RunDir, state: RunState, folder: Path) -> Resumed:
-    carried = Carryover.load(folder) if state.carried else Carryover()
+    carried = Carryover.load(folder, state.carried) if state.carried else Carryover()
     try:
         stored = read_steps(run.metrics, size=state.metrics_offset)
     except (OSError, ValueError) as exc:
         raise ConfigError("run.dir", str(run.metrics), f"cannot be read ({exc}); mend it or move it away") from exc
     rows = tuple({name: NAN if value is None else value for name, value in row.items()} for row in stored)
-    resumed = Resumed(state, folder, rows, carried)
-    why = "an earlier version wrote them without the prompts of their forks"
-    return resumed.without_carried(why) if carried.lost_prompts else resumed
+    return Resumed(state, folder, rows, carried)

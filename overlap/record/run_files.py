@@ -28,7 +28,6 @@ class RunFile(Enum):
     TRACKERS     = ("trackers",           "trackers",                      "")
     TRAJECTORIES = ("trajectories.jsonl", "trajectories.jsonl",            "trajectories.jsonl")
     GROUPS       = ("groups.jsonl",       "groups.jsonl",                  "")
-    ROLLOUTS     = ("rollouts.jsonl",     "rollouts.jsonl",                "")
     NODES        = ("nodes.jsonl",        "nodes.jsonl",                   "")
     TRACE        = ("trace.json",         "trace.json",                    "")
     SUMMARY      = ("summary.json",       "",                              "summary.json")

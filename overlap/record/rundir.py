@@ -21,12 +21,11 @@ from overlap.record.command_line import command_line
 from overlap.record.json_lines import JsonLines, file_size, json_line, size_until
 from overlap.record.metrics import worst_nodes_line
 from overlap.record.metrics_file import MetricsFile
-from overlap.record.rollouts import kept_sample_row, rollouts_header
 from overlap.record.run_files import RunFile
 from overlap.record.write_failures import WriteFailures
 
 if TYPE_CHECKING:
-    from overlap.core import Batch, ClusterFigures
+    from overlap.core import ClusterFigures
 
 
 class RunDir:
@@ -39,7 +38,6 @@ class RunDir:
         self.metrics = RunFile.METRICS.of(path)
         self.trajectories = RunFile.TRAJECTORIES.of(path)
         self.groups = RunFile.GROUPS.of(path)
-        self.rollouts = RunFile.ROLLOUTS.of(path)
         self.nodes = RunFile.NODES.of(path)
         self.trace = RunFile.TRACE.of(path)
         self.summary = RunFile.SUMMARY.of(path)
@@ -54,7 +52,6 @@ class RunDir:
         self._rows = MetricsFile(path)
         self._samples = JsonLines(self.trajectories)
         self._groups = JsonLines(self.groups)
-        self._kept = JsonLines(self.rollouts)
         self._nodes = JsonLines(self.nodes)
 
     @classmethod
@@ -91,7 +88,6 @@ class RunDir:
         # That of a run which had ended, and now goes on, stands behind its last checkpoint.
         self._samples.rewind(size_until(self.trajectories, last, state.trajectories_offset))
         self._groups.rewind(size_until(self.groups, last, state.groups_offset))
-        self._kept.rewind(state.rollouts_offset)
         self._nodes.rewind(size_until(self.nodes, state.step))
 
     def settle(self) -> None:
@@ -112,7 +108,6 @@ class RunDir:
             "metrics_offset": file_size(self.metrics),
             "trajectories_offset": file_size(self.trajectories),
             "groups_offset": file_size(self.groups),
-            "rollouts_offset": file_size(self.rollouts),
         }
 
     def step(self, row: Mapping[str, Any]) -> None:
@@ -142,17 +137,6 @@ class RunDir:
         with self.failures.tolerate_write_errors(RunFile.GROUPS):
             self._groups.append_lines(b"".join(map(json_line, rows)))
 
-    def keep(self, batch: Batch, data: str, at_s: float) -> None:
-        """Write all samples of a batch to rollouts.jsonl, whole; ``data`` is the digest of the prompts, ``at_s`` when
-        the batch was learned.
-        """
-        samples = sorted(batch.all_samples, key=lambda s: s.trajectory.request.place)
-        with self.failures.tolerate_write_errors(RunFile.ROLLOUTS):
-            if not file_size(self.rollouts):
-                self._kept.append(rollouts_header(data))
-            for scored in samples:
-                self._kept.append(kept_sample_row(batch.step, scored, at_s))
-
     def finish(self, summary: Mapping[str, Any]) -> None:
         """Write summary.json, and rows of metrics that could not be written before."""
         self._write_rows()
@@ -164,7 +148,7 @@ class RunDir:
         self._write_rows()
         parts: list[tuple[object, JsonLines | MetricsFile]] = [(RunFile.METRICS, self._rows)]
         parts += [(RunFile.TRAJECTORIES, self._samples), (RunFile.GROUPS, self._groups)]
-        parts += [(RunFile.ROLLOUTS, self._kept), (RunFile.NODES, self._nodes)]
+        parts += [(RunFile.NODES, self._nodes)]
         for name, part in parts:
             with self.failures.tolerate_write_errors(name):
                 part.close()

@@ -7,7 +7,9 @@ A row begins with its head, the small values; its bulk begins with "prompt". ``d
 
 "prompt" is the text of ``prompt_token_ids`` and ends with the prefill, "answer" what the policy wrote behind it.
 
-Numbers per token are base64 of 4 bytes each, lowest first, as in ``rollouts.jsonl``.
+Numbers per token are base64 of 4 bytes each, lowest first: int32 and float32, as ``Packed`` holds them. A row with a
+"restore" column gives the sample back whole (``sample_restore``); one that is made for that alone has no texts but the
+answer.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from overlap.core import Packed
 from overlap.record.case_rows import CaseRows
 from overlap.record.json_lines import json_bytes
+from overlap.record.sample_restore import restore_branch, restore_column
 from sandbox.core.nouns import Program
 from sandbox.core.problem import Problem
 
@@ -73,34 +76,49 @@ class SampleRows:
     """Writes the rows of one step or one evaluation: what its samples share is put into JSON once."""
 
     split: Split
-    step: int
-    decode: Decode
-    program_of: ProgramOf
+    step: int | None
+    decode: Decode | None = None
+    """None: rows without what people look at."""
+    program_of: ProgramOf = field(default=lambda *_: None)
     """A program or problem that it cannot give, as user code may raise anything, is null in the row."""
+    restore_at_s: float | None = None
+    """When the rows are made, where they get the column; of a step, when it was trained on."""
+    data: str = ""
+    """The digest of the prompts, for that column."""
     _prompts: dict[str, tuple[bytes, bytes]] = field(default_factory=dict)
     _cases: CaseRows = field(default_factory=CaseRows)
 
-    def line(self, sample: Scored, notes: SampleNotes) -> bytes:
+    def line(self, sample: Scored, notes: SampleNotes = SampleNotes()) -> bytes:
         """One line of JSON, with its end."""
         trajectory = sample.trajectory
-        problem, program = self._job(trajectory)
         prompt, prompt_ids = self._prompt(trajectory)
-        judgement = sample.judgement
         head = json_bytes(_head(self.split, self.step, sample, notes))
-        pieces = [head[:-1], *_member("prompt", prompt)]
-        pieces += _member("prefill", json_bytes(trajectory.request.prompt.prefill))
-        pieces += _member("answer", json_bytes(trajectory.text))
-        if trajectory.used is not None:
-            pieces += _member("dialog", json_bytes(self._dialog(trajectory)))
-        pieces += _member("program", json_bytes(_program_row(program)))
-        pieces += _member("kind", json_bytes(problem.kind if problem else ""))
-        pieces += _member("tests", json_bytes(self._cases.rows(judgement.cases if judgement else (), problem)))
-        pieces += _member("compile_log", json_bytes(_both_ends(judgement.compile_log if judgement else "", LOG_CHARS)))
+        pieces = [head[:-1], *_member("prompt", prompt), *_member("answer", json_bytes(trajectory.text))]
+        if self.decode is not None:
+            pieces += self._shown(sample, self.decode)
         pieces += _tokens(trajectory, notes.learner[:1])
         pieces += _quoted("prompt_token_ids", prompt_ids)
         if trajectory.forks:
-            pieces += _member("forks", b"[%b]" % b", ".join(_forks(trajectory.forks, notes.learner[1:])))
+            forks = _forks(trajectory.forks, notes.learner[1:], self.restore_at_s)
+            pieces += _member("forks", b"[%b]" % b", ".join(forks))
+        if self.restore_at_s is not None:
+            pieces += _member("restore", json_bytes(restore_column(sample, self.restore_at_s, self.data)))
         return b"".join((*pieces, b"}\n"))
+
+    def _shown(self, sample: Scored, decode: Decode) -> Iterator[bytes]:
+        """What people look at beside prompt and answer."""
+        trajectory, judgement = sample.trajectory, sample.judgement
+        problem, program = self._job(trajectory)
+        yield from _member("prefill", json_bytes(trajectory.request.prompt.prefill))
+        if trajectory.used is not None:
+            ids = (*trajectory.prompt_ids, *trajectory.token_ids)
+            dialog = decode(replace(trajectory.request.prompt, token_ids=ids))
+            yield from _member("dialog", json_bytes(dialog))
+        yield from _member("program", json_bytes(_program_row(program)))
+        yield from _member("kind", json_bytes(problem.kind if problem else ""))
+        yield from _member("tests", json_bytes(self._cases.rows(judgement.cases if judgement else (), problem)))
+        log = _both_ends(judgement.compile_log if judgement else "", LOG_CHARS)
+        yield from _member("compile_log", json_bytes(log))
 
     def _job(self, trajectory: Trajectory) -> tuple[Problem, Program] | tuple[None, None]:
         """What the verifier was given, if anything."""
@@ -119,18 +137,16 @@ class SampleRows:
         """
         prompt, ids = trajectory.request.prompt, trajectory.prompt_ids
         if ids != prompt.token_ids:
-            return json_bytes(self.decode(replace(prompt, token_ids=ids))), _packed("i", ids)
+            return self._text(replace(prompt, token_ids=ids)), _packed("i", ids)
         if prompt.id not in self._prompts:
-            self._prompts[prompt.id] = json_bytes(self.decode(prompt)), _packed("i", ids)
+            self._prompts[prompt.id] = self._text(prompt), _packed("i", ids)
         return self._prompts[prompt.id]
 
-    def _dialog(self, trajectory: Trajectory) -> str:
-        """All that the policy saw and wrote on the branch of an episode's last answer."""
-        ids = (*trajectory.prompt_ids, *trajectory.token_ids)
-        return self.decode(replace(trajectory.request.prompt, token_ids=ids))
+    def _text(self, prompt: Prompt) -> bytes:
+        return json_bytes(self.decode(prompt) if self.decode else "")
 
 
-def _head(split: Split, step: int, sample: Scored, notes: SampleNotes) -> dict[str, Any]:
+def _head(split: Split, step: int | None, sample: Scored, notes: SampleNotes) -> dict[str, Any]:
     trajectory, judgement, request = sample.trajectory, sample.judgement, sample.trajectory.request
     parts = {} if sample.reward is None else {"task": sample.reward}
     return {
@@ -182,13 +198,19 @@ def _tokens(branch: Trajectory, learner: Sequence[Sequence[float]]) -> Iterator[
         yield from _quoted("mask", b64encode(branch.mask))
 
 
-def _forks(forks: Sequence[Trajectory], learner: Sequence[Sequence[float]]) -> Iterator[bytes]:
+def _forks(
+    forks: Sequence[Trajectory], learner: Sequence[Sequence[float]], restore_at_s: float | None
+) -> Iterator[bytes]:
     """JSON objects."""
     for index, fork in enumerate(forks):
         spans = [[span.version, span.start, span.end] for span in fork.spans]
         told = json_bytes({"text": fork.text, "finish": fork.finish, "versions": spans})
         pieces = [told[:-1], *_quoted("prompt_token_ids", _packed("i", fork.prompt_ids))]
-        yield b"".join((*pieces, *_tokens(fork, learner[index : index + 1]), b"}"))
+        pieces += _tokens(fork, learner[index : index + 1])
+        if restore_at_s is not None:
+            pieces += _member("restore", json_bytes(restore_branch(fork, restore_at_s)))
+            pieces += _member("forks", b"[%b]" % b", ".join(_forks(fork.forks, (), restore_at_s)))
+        yield b"".join((*pieces, b"}"))
 
 
 def _member(name: str, value: bytes) -> tuple[bytes, bytes]:

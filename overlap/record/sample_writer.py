@@ -2,7 +2,7 @@
 
 run.samples=some   of a step the groups that ``core.kept_groups`` chooses, of an evaluation some of its problems,
                    the same ones each time; whole groups, always
-            all    all of them
+            all    all of them; those of steps so that another run can train on them (``sample_restore``)
             none   no trajectories.jsonl
 groups.jsonl has a row for every group and every problem, whatever is kept.
 """
@@ -37,11 +37,16 @@ class SampleWriter:
     critic: bool = False
     """Whether it is the learner's critic that makes advantages of rewards."""
 
-    def step(self, batch: Batch, learner: Mapping[str, Sequence[Sequence[float]]]) -> None:
-        """Write the groups and the kept samples of a step. ``learner``: the learner's log-probs, by sample."""
+    data: str = ""
+    """The digest of the prompts, for rows from which another run trains."""
+
+    def step(self, batch: Batch, learner: Mapping[str, Sequence[Sequence[float]]], at_s: float = 0.0) -> None:
+        """Write the groups and the kept samples of a step that was trained on at ``at_s``. ``learner``: the learner's
+        log-probs, by sample.
+        """
         self.run.add_groups(step_group_rows(batch))
         if self.kept != "none":
-            self.run.add_samples(self._step_lines(batch, learner))
+            self.run.add_samples(self._step_lines(batch, learner, at_s))
 
     def evaluation(self, step: int, samples: Sequence[Scored]) -> None:
         """Write the problems and the kept samples of the evaluation after ``step``; ``samples`` are all of it."""
@@ -49,9 +54,11 @@ class SampleWriter:
         if self.kept != "none":
             self.run.add_samples(self._heldout_lines(step, samples))
 
-    def _step_lines(self, batch: Batch, learner: Mapping[str, Sequence[Sequence[float]]]) -> Iterator[bytes]:
-        kept = kept_groups(batch) if self.kept == "some" else {}
-        rows = SampleRows("train", batch.step, self.decode, self.program_of)
+    def _step_lines(
+        self, batch: Batch, learner: Mapping[str, Sequence[Sequence[float]]], at_s: float
+    ) -> Iterator[bytes]:
+        kept, whole = kept_groups(batch) if self.kept == "some" else {}, at_s if self.kept == "all" else None
+        rows = SampleRows("train", batch.step, self.decode, self.program_of, whole, self.data)
         for group in sorted((*batch.groups, *batch.dropped), key=lambda group: group.id):
             if self.kept == "all" or group.id in kept:
                 for sample, notes in notes_of_group(group, kept.get(group.id, ALL), learner, critic=self.critic):

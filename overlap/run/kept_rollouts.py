@@ -1,6 +1,6 @@
 """Trains a learner from the samples that a run has kept; no engine and no verifier is started.
 
-rollouts.jsonl ──▶ SavedGenerator, SavedVerifier ──▶ the same loop ──▶ learner; its weights are sent nowhere
+trajectories.jsonl ──▶ SavedGenerator, SavedVerifier ──▶ the same loop ──▶ learner; its weights are sent nowhere
 
 What is learned depends on the file and the configuration alone. No engine serves the weights, so there is no parity to
 check: where the loop compares log-probs, both sides give the same number.
@@ -29,11 +29,11 @@ from overlap.core import (
 from overlap.errors import ConfigError
 from overlap.pipeline.assemble import Assembler
 from overlap.pipeline.prompts import PromptStream
+from overlap.record.kept_samples import KeptSamples
 from overlap.record.ownership import find_run_file, resolve
-from overlap.record.rollouts import Rollouts
 from overlap.record.run_files import RunFile
 
-NEEDS = ("run.eval_samples=0", "run.eval_every=0", "run.keep_rollouts=false", "verify.workers=1")
+NEEDS = ("run.eval_samples=0", "run.eval_every=0", "run.samples=some", "verify.workers=1")
 """Settings of a run without engine and verifier, whatever those of the run that kept the samples were."""
 
 
@@ -43,13 +43,13 @@ def rollouts_in(where: str) -> tuple[Path, Path | None]:
     """
     named = resolve(where)
     if not os.path.isfile(named):
-        way_out = "keep samples by run.keep_rollouts=true"
-        named = find_run_file(where, RunFile.ROLLOUTS, field="--from-rollouts", way_out=way_out)
+        way_out = "keep samples by run.samples=all"
+        named = find_run_file(where, RunFile.TRAJECTORIES, field="--from-rollouts", way_out=way_out)
     config = RunFile.CONFIG.of(named.parent)
     return named, config if config.is_file() else None
 
 
-def check_rollouts(rollouts: Rollouts, cfg: Config, data: str, prompts: Sequence[Prompt]) -> None:
+def check_rollouts(rollouts: KeptSamples, cfg: Config, data: str, prompts: Sequence[Prompt]) -> None:
     """Refuse samples of other prompts than ``prompts``, whose digest is ``data``, or that a run by ``cfg`` could not
     learn from as they come: in another order, too few, or of another age than is promised. Raises ConfigError.
     """
@@ -65,7 +65,7 @@ def check_rollouts(rollouts: Rollouts, cfg: Config, data: str, prompts: Sequence
         raise ConfigError("run.steps", cfg.run.steps, way_out)
 
 
-def _steps(rollouts: Rollouts, cfg: Config, prompts: PromptStream) -> int:
+def _steps(rollouts: KeptSamples, cfg: Config, prompts: PromptStream) -> int:
     """Count the steps that the samples make, up to ``run.steps``."""
     assembler, version, step = Assembler(cfg), 0, 0
     for group, prompt in enumerate(prompts):
@@ -86,7 +86,7 @@ def _steps(rollouts: Rollouts, cfg: Config, prompts: PromptStream) -> int:
     return step
 
 
-def _check_prompt(scored: Scored, prompt: Prompt, rollouts: Rollouts) -> None:
+def _check_prompt(scored: Scored, prompt: Prompt, rollouts: KeptSamples) -> None:
     request = scored.trajectory.request
     if request.prompt.id != prompt.id:
         way_out = f"group {request.group} answers {request.prompt.id!r}, and this run would ask {prompt.id!r} there: "
@@ -107,7 +107,7 @@ def _check_age(age: int, step: int, cfg: Config) -> None:
 class SavedGenerator(ProcesslessEngine):
     """Gives back the response of (group, sample), its tokens and log-probs as they were, at once."""
 
-    def __init__(self, rollouts: Rollouts) -> None:
+    def __init__(self, rollouts: KeptSamples) -> None:
         super().__init__()
         self._rollouts = rollouts
 
@@ -129,7 +129,7 @@ class SavedGenerator(ProcesslessEngine):
 class SavedVerifier(ProcesslessVerifier):
     """Gives back the reward of (group, sample), and why there is none where there is none."""
 
-    def __init__(self, rollouts: Rollouts) -> None:
+    def __init__(self, rollouts: KeptSamples) -> None:
         super().__init__()
         self._rollouts = rollouts
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from overlap.cluster.sites import RankSite
     from overlap.generate.service import EngineSite
     from overlap.learner.learner import ProcessLearner
-    from overlap.record.rollouts import Rollouts
+    from overlap.record.kept_samples import KeptSamples
     from overlap.server.harness import HarnessTask
     from overlap.verify.verifier import SandboxVerifier
 
@@ -53,7 +53,7 @@ class PartFactory:
         """With as many engines and sequences as the devices gave."""
         return self.placement.counted(self.inputs.cfg)
 
-    def training_parts(self, rollouts: Rollouts | None, on_recovered: Callable[[float], None]) -> Components:
+    def training_parts(self, rollouts: KeptSamples | None, on_recovered: Callable[[float], None]) -> Components:
         """Engines, verifier and learner of a run; what ``rollouts`` has kept takes the place of the first two."""
         if rollouts is not None:
             from overlap.run.kept_rollouts import SavedGenerator, SavedVerifier

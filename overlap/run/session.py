@@ -26,15 +26,14 @@ from overlap.pipeline.prompts import PromptStream
 from overlap.placement.seats import Placement
 from overlap.prepare.run_inputs import RunInputs
 from overlap.process.reaper import Reaper
-from overlap.record.carryover import Carryover
 from overlap.record.checkpoint import LEARNER
+from overlap.record.kept_samples import Carryover, KeptSamples
 from overlap.record.logs import Console
 from overlap.record.looplag import LoopLag
 from overlap.record.progress import Progress, stall_line
 from overlap.record.recorder import Recorder
 from overlap.record.report import summary
 from overlap.record.resume import BEGINNING, Resumed
-from overlap.record.rollouts import Rollouts
 from overlap.record.run_exit import RunExit
 from overlap.record.run_summary import RunSummary
 from overlap.record.rundir import RunDir
@@ -67,7 +66,7 @@ class TrainingSession:
     data: str = ""
     """Digest of the prompts, for checkpoints."""
     control: RunControl = field(default_factory=RunControl)
-    rollouts: Rollouts | None = None
+    rollouts: KeptSamples | None = None
     """Samples to train from in the place of an engine and a verifier."""
     callbacks: Sequence[Any] = ()
     """As ``check_callbacks`` returned them."""
@@ -181,7 +180,6 @@ class TrainingSession:
             self._sample_writer(),
             earlier=self.resumed.rows,
             traced=(at.trace_offset, at.trace_end_us),
-            keep=self.data if p.cfg.run.keep_rollouts else None,
             max_staleness=p.cfg.rollout.max_staleness,
         )
         stack.callback(recorder.close)
@@ -228,6 +226,7 @@ class TrainingSession:
             lambda prompt, answer: p.task.program(prompt, answer),
             p.cfg.run.samples,
             critic=p.cfg.learn.advantage == "gae",
+            data=self.data,
         )
 
     async def _open(self, stack: AsyncExitStack, recorder: Recorder) -> Components:

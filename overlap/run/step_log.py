@@ -17,9 +17,9 @@ from overlap.hooks.callback import CheckpointSaved, Evaluated, RunEvent, RunStar
 from overlap.pipeline.learning import StepResult
 from overlap.pipeline.prompts import PromptStream
 from overlap.prepare.run_inputs import RunInputs
-from overlap.record.carryover import save_carryover
 from overlap.record.checkpoint import LEARNER, RunState, is_complete, path_of, save_state, writing
 from overlap.record.digest import data_digest
+from overlap.record.kept_samples import save_carryover
 from overlap.record.progress import selection_line
 from overlap.record.recorder import Recorder
 from overlap.record.run_files import RunFile

@@ -25,10 +25,10 @@ from overlap.process.scratch import run_to_end, scratch_directory
 from overlap.record.checkpoint import LEARNER
 from overlap.record.closing import closing_lines
 from overlap.record.digest import data_digest
+from overlap.record.kept_samples import KeptSamples
 from overlap.record.logs import Console, OpenConsole, guest, quiet
 from overlap.record.progress import banner, final_table
 from overlap.record.resume import BEGINNING, Resumed, check_reopen, reopen
-from overlap.record.rollouts import Rollouts
 from overlap.record.run_summary import RunSummary
 from overlap.record.rundir import RunDir
 from overlap.run.control import RunControl
@@ -184,7 +184,7 @@ def open_run(inputs: RunInputs, *, resume: bool, with_changes: bool = False) -> 
     prompts.
     """
     cfg = inputs.cfg
-    data = data_digest(inputs.train) if resume or cfg.run.save_every or cfg.run.keep_rollouts else ""
+    data = data_digest(inputs.train) if resume or cfg.run.save_every or cfg.run.samples == "all" else ""
     if not resume:
         return RunDir.create(cfg.run.dir, cfg.to_dict()), BEGINNING, data
     return *reopen(cfg, data, with_changes=with_changes, fits=partial(_fits, cfg)), data
@@ -202,12 +202,12 @@ def _fits(cfg: Config, checkpoint: Path) -> None:
     read_state(checkpoint / LEARNER, cfg)
 
 
-def open_rollouts(inputs: RunInputs, where: str, *, resume: bool = False) -> Rollouts:
+def open_rollouts(inputs: RunInputs, where: str, *, resume: bool = False) -> KeptSamples:
     """Return the kept samples to learn from. Raises ConfigError where this run cannot."""
     from overlap.run.kept_rollouts import check_rollouts, rollouts_in
 
     if resume:
         raise ConfigError("--from-rollouts", where, "starts a new run: leave --resume out")
-    rollouts = Rollouts.load(rollouts_in(where)[0])
+    rollouts = KeptSamples.load(rollouts_in(where)[0])
     check_rollouts(rollouts, inputs.cfg, data_digest(inputs.train), inputs.train)
     return rollouts

@@ -112,7 +112,7 @@ class Training:
             "data": {"task": "toy:ToyTask"},
             "rollout": rollout | {"max_staleness": STALENESS},
             "learn": {"lr": 1e-4, "micro_batch_tokens": 512, "truncated": "zero"},
-            "run": run | {"save_every": 1, "keep_rollouts": True},
+            "run": run | {"save_every": 1, "samples": "all"},
         }
 
     def _run(self, *words: str) -> None:
@@ -221,7 +221,7 @@ class Training:
         """Samples of the steps that count, each with the ``version`` before its step."""
         rows = read_steps(self.directory / "metrics.jsonl")
         versions = {row["step"]: row["version"] - 1 for row in rows}
-        kept = rows_of(self.directory / "rollouts.jsonl")[1:]
+        kept = [row for row in rows_of(self.directory / "trajectories.jsonl") if row["split"] == "train"]
         return [row | {"version": versions[row["step"]]} for row in kept]
 
 
@@ -233,7 +233,7 @@ def history(samples: list[Row]) -> list[Entry]:
         entry = steps.setdefault(row["step"], blank)
         if row["group"] not in entry["groups"]:
             entry["groups"].append(row["group"])
-            entry["prompts"].append(row["prompt"])
+            entry["prompts"].append(row["prompt_id"])
             entry["samples"].append([])
         entry["samples"][entry["groups"].index(row["group"])].append(row["sample"])
     return [*steps.values()]
@@ -259,7 +259,7 @@ def wrong_ages(samples: list[Row]) -> int:
     """Samples whose tokens went back to an older version, or are of one that was too old or not there yet."""
 
     def wrong(row: Row) -> bool:
-        versions = [version for version, _, _ in row["spans"]]
+        versions = [version for version, _, _ in row["versions"]]
         known = all(row["version"] - STALENESS <= version <= row["version"] for version in versions)
         return versions != sorted(versions) or not known
 

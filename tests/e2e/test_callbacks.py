@@ -43,7 +43,7 @@ def test_a_real_run_obeys_its_callback(tiny_policy: Path, tmp_path: Path) -> Non
         "model.response_tokens": 32, "rollout.groups_per_step": 4, "rollout.samples_per_group": 6,
         "rollout.max_sequences": 24, "rollout.max_staleness": 1, "learn.micro_batch_tokens": 512,
         "learn.truncated": "zero", "run.steps": 1000, "run.dir": str(tmp_path / "run"), "run.eval_samples": 2,
-        "run.device": "cpu", "run.keep_rollouts": True,
+        "run.device": "cpu", "run.samples": "all",
     }  # fmt: skip
     hook = Hook()
     summary = overlap.train(load_config(None, fields), ToyTask(), callbacks=[hook])
@@ -72,6 +72,6 @@ def judged_again(folder: Path) -> None:
     cfg = load_config(run / "config.yaml")
     same = overlap.rollout(cfg, ToyTask(), answers=run).again
     assert (len(same.answers), same.changed) == (3 * 24, [])
-    other = overlap.rollout(cfg, Opposite(), answers=run, rollouts=folder / "again.jsonl").again
+    other = overlap.rollout(cfg, Opposite(), answers=run, out=folder / "again.jsonl").again
     assert len(other.changed) == len(other.answers)
     assert len(read_json_lines(folder / "again.jsonl")) == 1 + 3 * 24

@@ -89,7 +89,7 @@ def test_a_run_goes_on_when_a_node_that_judges_dies_and_an_engine_whose_node_die
         f"cluster.address={machines.address}",
         f"run.dir={folder}",
     ]
-    words += ["run.eval_samples=0", "model.dtype=float32", "run.keep_rollouts=true", f"run.steps={steps}"]
+    words += ["run.eval_samples=0", "model.dtype=float32", "run.samples=all", f"run.steps={steps}"]
     run = start(*words, f"rollout.replicas={replicas}", *lora)
     run.until(f"step 1/{steps}", STEP_S)
     assert [len(machine.find(ENGINE)) for machine in machines.all] == ([0, 1, 1] if replicas == 2 else [1, 0, 0])
@@ -102,11 +102,11 @@ def test_a_run_goes_on_when_a_node_that_judges_dies_and_an_engine_whose_node_die
     assert run.end(600.0) == 0, run.text
     assert f"node {lost.address}-" in run.text
     assert (f"to node {joined.address}-" in run.text) is (replicas == 2)
-    rows = lines(folder / "rollouts.jsonl")[1:]
+    rows = [row for row in lines(folder / "trajectories.jsonl") if row["split"] == "train"]
     ids = [(row["step"], row["group"], row["sample"]) for row in rows]
     assert len(ids) == len(set(ids)) == steps * 8
     assert all(row["reward"] is not None for row in rows)
-    assert all(row["judgement"]["node"] for row in rows if row["judgement"])
+    assert all(row["node"] for row in rows if row["verdict"])
     assert [row["step"] for row in lines(folder / "nodes.jsonl")] == list(range(1, steps + 1))
     assert sum(node["judged"] for row in lines(folder / "nodes.jsonl") for node in row["worst"]) > 0
     assert max(row.get("rollout/parity_gap") or 0.0 for row in lines(folder / "metrics.jsonl")) < 0.05

@@ -241,7 +241,7 @@ def test_a_run_whose_parts_take_turns_evaluates_saves_and_trains_once_on_what_sl
         "data": {"task": "toy:ToyTask"},
         "rollout": {"groups_per_step": 4, "samples_per_group": 4, "max_sequences": 16, "max_staleness": 1},
         "learn": {"lr": 1e-3, "micro_batch_tokens": 2048, "truncated": "zero"},
-        "run": {"dir": str(tmp_path / "run"), "device": "cpu", "steps": 5, "save_every": 2, "keep_rollouts": True}
+        "run": {"dir": str(tmp_path / "run"), "device": "cpu", "steps": 5, "save_every": 2, "samples": "all"}
         | {"eval_samples": 1, "eval_every": 2},
     }
     train(load_config(None, settings))
@@ -252,5 +252,5 @@ def test_a_run_whose_parts_take_turns_evaluates_saves_and_trains_once_on_what_sl
     gaps = [row["learn/landing_gap_max"] for row in rows if row["learn/landing_gap_max"] is not None]
     print(f"engine and learner after a sleep: {max(gaps):.1e} nats apart")
     assert max(gaps) < 2 * EXACT
-    kept = [row for row in read_json_lines(tmp_path / "run" / "rollouts.jsonl") if "group" in row]
+    kept = [row for row in read_json_lines(tmp_path / "run" / "trajectories.jsonl") if row["split"] == "train"]
     assert sorted((row["group"], row["sample"]) for row in kept) == [(g, s) for g in range(20) for s in range(4)]

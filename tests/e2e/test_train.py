@@ -15,9 +15,9 @@ import pytest
 import yaml
 from places import SUPPORT
 
-from overlap.inspect.row_shapes import unpacked_floats
 from overlap.record.json_lines import read_json_lines
 from overlap.record.metrics import read_steps
+from overlap.record.row_shapes import unpacked_floats
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
 
@@ -31,7 +31,7 @@ def config_of(policy: Path, run: Path) -> dict:
         "data": {"task": "toy:ToyTask"},
         "rollout": {"groups_per_step": 4, "samples_per_group": 6, "max_sequences": 32},
         "learn": {"lr": 3e-3, "micro_batch_tokens": 512, "truncated": "zero"},
-        "run": {"steps": 2, "dir": str(run), "device": "cpu", "save_every": 1, "keep_rollouts": True} | EVALUATION,
+        "run": {"steps": 2, "dir": str(run), "device": "cpu", "save_every": 1, "samples": "all"} | EVALUATION,
     }
 
 

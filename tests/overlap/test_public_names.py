@@ -53,7 +53,7 @@ def test_a_package_that_imports_on_first_use_says_what_it_does_not_have(package:
 def test_reading_a_run_imports_neither_the_trainer_nor_the_fields_of_its_configuration() -> None:
     """They take longer to import than 10,000 samples to read."""
     heavy = {"overlap.config.fields", "overlap.learner.learner", "overlap.run.session"}
-    code = f"import sys, overlap.inspect.sample_file\nprint(sorted({heavy} & set(sys.modules)))"
+    code = f"import sys, overlap.record.sample_file\nprint(sorted({heavy} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert (done.stdout.strip(), done.stderr) == ("[]", "")
 

@@ -54,7 +54,7 @@ WRONG: list[tuple[Callable[[], Any], str]] = [
     (lambda: overlap.train(CFG, "m:T"), "data.task='str': has no prompts; derive it from overlap.Task"),  # type: ignore[arg-type]
     (lambda: overlap.train(CFG, resume="runs/first"), "resume='runs/first': use True"),  # type: ignore[arg-type]
     (lambda: overlap.train(CFG, rollouts=3), "rollouts=3: give a path"),  # type: ignore[arg-type]
-    (lambda: overlap.train(CFG, rollouts=Path("/none")), "'/none': /none/rollouts.jsonl is missing"),
+    (lambda: overlap.train(CFG, rollouts=Path("/none")), "'/none': /none/trajectories.jsonl is missing"),
     (lambda: overlap.start(CFG, console="log.txt"), "console='log.txt': give a stream"),  # type: ignore[arg-type]
     (lambda: overlap.start(CFG, resume=1), "resume=1: use True"),  # type: ignore[arg-type]
     (lambda: overlap.evaluate(CFG, split="test"), "split='test': use one of train, heldout"),  # type: ignore[arg-type]
@@ -62,7 +62,6 @@ WRONG: list[tuple[Callable[[], Any], str]] = [
     (lambda: overlap.rollout(CFG, limit=0), "limit=0: use a whole number"),
     (lambda: overlap.rollout(CFG, out=5), "out=5: give a path"),  # type: ignore[arg-type]
     (lambda: overlap.rollout(CFG, out="~nobody-at-all/x"), "out='~nobody-at-all/x': is no usable path"),
-    (lambda: overlap.rollout(CFG, rollouts=b"x"), "rollouts=b'x': give a path"),  # type: ignore[arg-type]
     (lambda: overlap.export(CFG), "run=Config.*…: give a path"),  # type: ignore[arg-type]
     (lambda: overlap.export(None), "run=None: give a path"),  # type: ignore[arg-type]
     (lambda: overlap.export("runs/none", step="1"), "step='1': use a whole number"),  # type: ignore[arg-type]

@@ -23,9 +23,9 @@ from overlap.errors import ConfigError
 from overlap.fakes import fake_prompts
 from overlap.prepare.run_inputs import RunInputs
 from overlap.record.json_lines import read_json_lines
-from overlap.record.rollouts import Rollouts
+from overlap.record.kept_samples import KeptSamples
 
-KEPT = ("run.keep_rollouts=true", "run.steps=4", "run.samples=all", "run.trackers=[]")
+KEPT = ("run.steps=4", "run.samples=all", "run.trackers=[]")
 
 
 class Judge(Verifier):
@@ -74,7 +74,7 @@ class Lab:
         self.stage.generator = generator or Generator(seed=3)
         self.stage.verifier = Verifier(seed=3, solved=0.3, failed=0.02)
         overlap.train(self.stage.cfg)
-        return read_json_lines(self.run / "rollouts.jsonl")[1:]
+        return read_json_lines(self.run / "trajectories.jsonl")
 
     def judge(self, ruling: Any) -> Judge:
         """From here on this is the verifier, and there is no engine."""
@@ -109,20 +109,19 @@ def compared(done: ScoredAnswers) -> Comparison:
 def test_the_same_judge_changes_nothing(lab: Lab) -> None:
     rows = lab.keep()
     lab.judge(before(rows))
-    done = again(lab, rollouts=lab.folder / "again.jsonl")
+    done = again(lab, out=lab.folder / "again.jsonl")
     assert compared(done).changed == []
     assert len(compared(done).answers) == len(rows) > 0
     written = read_json_lines(lab.folder / "again.jsonl")
-    assert written[0] == read_json_lines(lab.run / "rollouts.jsonl")[0]
-    same = ("group", "sample", "prompt", "token_ids", "logprobs", "text", "finish", "spans", "reward", "failure")
-    assert [[row[name] for name in same] for row in written[1:]] == [[row[name] for name in same] for row in rows]
+    same = ("id", "prompt_id", "token_ids", "logprobs", "answer", "finish", "versions", "reward", "failure")
+    assert [[row[name] for name in same] for row in written] == [[row[name] for name in same] for row in rows]
 
 
 @pytest.mark.promise("judge-again")
 def test_what_changed_is_shown_by_figure_verdict_and_sample(lab: Lab, capsys: Any) -> None:
     rows = lab.keep()
     kept = before(rows)
-    other = next(row["prompt"] for row in rows if row["reward"] and row["prompt"] != rows[0]["prompt"])
+    other = next(row["prompt_id"] for row in rows if row["reward"] and row["prompt_id"] != rows[0]["prompt"])
 
     def ruling(trajectory: Trajectory) -> Any:
         if trajectory.request.place == (0, 0):
@@ -132,8 +131,8 @@ def test_what_changed_is_shown_by_figure_verdict_and_sample(lab: Lab, capsys: An
     lab.judge(ruling)
     assert cli.main(["rollout", "--answers", str(lab.run)]) == 0
     shown = capsys.readouterr().out
-    lost = [row for row in rows if row["prompt"] == other and row["reward"]]
-    assert f"{len(rows)} samples of {lab.run}/rollouts.jsonl judged again, {len(lost) + 1} changed" in shown
+    lost = [row for row in rows if row["prompt_id"] == other and row["reward"]]
+    assert f"{len(rows)} samples of {lab.run}/trajectories.jsonl judged again, {len(lost) + 1} changed" in shown
     assert "before, then after" in shown
     assert re.search(r"^ +step 1 g0s0 .* -> not judged   the worker was killed$", shown, re.MULTILINE)
     for row in lost:
@@ -164,7 +163,7 @@ def test_a_learner_learns_from_the_new_rewards(lab: Lab) -> None:
     lab.keep()
     lab.judge(lambda t: float(t.request.sample == 0))
     new = lab.folder / "again.jsonl"
-    assert cli.main(["rollout", "--answers", str(lab.run), "--rollouts", str(new)]) == 0
+    assert cli.main(["rollout", "--answers", str(lab.run), "--out", str(new)]) == 0
     words = ["--config", str(lab.run / "config.yaml"), "--from-rollouts", str(new), f"run.dir={lab.folder / 'b'}"]
     assert cli.main(["train", *words]) == 0
     batches = lab.stage.learner.batches[-4:]
@@ -191,7 +190,7 @@ def test_answers_to_other_prompts_are_left_out_and_counted(lab: Lab, monkeypatch
     splits = {"train": SimpleNamespace(prompts=old), "heldout": SimpleNamespace(prompts=[])}
     monkeypatch.setattr("overlap.commands.kept_answers.task_prompts", lambda *a: splits)
     monkeypatch.setattr("overlap.task.load_task", lambda *a: None)
-    count = {name: sum(row["prompt"] == name for row in rows) for name in ("p0", "p7")}
+    count = {name: sum(row["prompt_id"] == name for row in rows) for name in ("p0", "p7")}
     assert compared(again(lab)).left_out == {
         "the prompt of this name asks something else now": count["p0"],
         "the data has no such problem": count["p7"],
@@ -204,21 +203,21 @@ def test_data_that_has_none_of_the_problems_is_refused_and_leaves_no_file(lab: L
     lab.prompts = [replace(prompt, id=f"other-{prompt.id}") for prompt in lab.prompts]
     said = rf"can be judged by it \({len(rows)} samples: the data has no such problem\); name the data"
     with pytest.raises(ConfigError, match=said):
-        again(lab, rollouts=lab.folder / "again.jsonl")
+        again(lab, out=lab.folder / "again.jsonl")
     assert not list(lab.folder.glob("*again*"))
 
 
 def test_samples_that_are_kept_for_people_can_be_judged_and_not_learned_from(lab: Lab, capsys: Any) -> None:
+    lab.stage.cfg = lab.stage.cfg.replace({"run.samples": "some"})
     rows = lab.keep()
-    (lab.run / "rollouts.jsonl").unlink()
     judge = lab.judge(lambda t: 1.0)
     shown = lab.folder / "shown.jsonl"
     done = again(lab, out=shown, limit=2)
     first = list(dict.fromkeys(row["prompt_id"] for row in read_json_lines(lab.run / "trajectories.jsonl")))[:2]
-    assert {t.text for t in judge.seen} == {row["text"] for row in rows if row["prompt"] in first}
+    assert {t.text for t in judge.seen} == {row["answer"] for row in rows if row["prompt_id"] in first}
     assert compared(done).source.name == "trajectories.jsonl"
-    with pytest.raises(ConfigError, match=r"no tokens to learn from \(run.keep_rollouts keeps them\)"):
-        again(lab, rollouts=lab.folder / "again.jsonl")
+    assert cli.main(["train", "--from-rollouts", str(shown), f"run.dir={lab.folder / 'b'}"]) == 2
+    assert "has samples to look at alone: name a run with run.samples=all" in capsys.readouterr().err
     places = ("split", "step", "group", "sample", "prompt_id")
     was = {tuple(row[name] for name in places) for row in read_json_lines(lab.run / "trajectories.jsonl")}
     assert {tuple(row[name] for name in places) for row in read_json_lines(shown)} <= was
@@ -235,10 +234,10 @@ def test_an_episode_without_an_answer_is_counted_and_stays_as_it_was(lab: Lab) -
 
     rows = lab.keep(Fails(seed=3))
     judge = lab.judge(lambda t: 1.0)
-    found = compared(again(lab, rollouts=lab.folder / "again.jsonl"))
+    found = compared(again(lab, out=lab.folder / "again.jsonl"))
     assert sum(found.left_out.values()) == 1
     assert len(judge.seen) == len(rows) - 1
-    loaded = Rollouts.load(lab.folder / "again.jsonl")
+    loaded = KeptSamples.load(lab.folder / "again.jsonl")
     was = next(row["reward"] for row in rows if (row["group"], row["sample"]) == (1, 2))
     assert (loaded.known[1, 2].reward, loaded.known[1, 1].reward) == (was, 1.0)
 
@@ -248,7 +247,7 @@ def test_an_episode_without_an_answer_is_counted_and_stays_as_it_was(lab: Lab) -
     [
         (["runs/none"], "config.yaml is missing"),
         (["{run}", "--out", "{run}"], "--out"),
-        (["{run}", "--rollouts", "{run}/rollouts.jsonl"], "has the answers that are judged: name another file"),
+        (["{run}", "--out", "{run}/trajectories.jsonl"], "has the answers that are judged: name another file"),
         (["{run}", "--limit", "0"], "use a whole number"),
         (["{run}", "no_such.field=1"], "no_such.field"),
         (["{bare}"], "has kept no samples"),

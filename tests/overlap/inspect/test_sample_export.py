@@ -13,7 +13,7 @@ from pyarrow import parquet
 
 import overlap
 from overlap import cli
-from overlap.inspect.row_shapes import unpacked_floats, unpacked_ints
+from overlap.record.row_shapes import unpacked_floats, unpacked_ints
 
 SHAPE = {"steps": 2, "groups": 2, "samples": 2, "heldout": 2, "eval_samples": 2, "failed": 0.2, "turns": 2}
 

@@ -60,8 +60,8 @@ def test_adapters_make_small_checkpoints(planned) -> None:
 
 
 def test_the_line_says_what_is_needed_and_what_is_free(planned, tmp_path: Path) -> None:
-    line = planned("run.save_every=5 run.keep_rollouts=true").line
-    assert line.startswith(f"up to 5.6 of 100.0 GiB free in {tmp_path} (policy 0.3 GiB, 3 checkpoints of 1.8 GiB, roll")
+    line = planned("run.save_every=5").line
+    assert line.startswith(f"up to 5.6 of 100.0 GiB free in {tmp_path} (policy 0.3 GiB, 3 checkpoints of 1.8 GiB, samp")
     assert re.search(r", samples up to [\d.]+ MiB\)", line), line
 
 
@@ -73,7 +73,7 @@ def test_what_cannot_fit_is_refused_and_what_might_not_is_told(planned) -> None:
         planned("", free=GIB / 8).check("runs/a")
     with pytest.raises(ConfigError, match=r"policy and checkpoints take 5\.5 GiB .*fewer checkpoints \(run.keep_last"):
         planned("run.save_every=5", free=5 * GIB).check("runs/a")
-    tight = planned("run.keep_rollouts=true run.steps=100000", free=GIB)
+    tight = planned("run.samples=all run.steps=100000", free=GIB)
     tight.check("runs/a")
     assert tight.line.endswith("the samples may not fit: use fewer run.steps")
 

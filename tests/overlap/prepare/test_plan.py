@@ -21,7 +21,7 @@ from overlap.placement.table import memory_table
 from overlap.prepare import plan
 from overlap.prepare.plan import episode_lines, plan_lines
 from overlap.prepare.run_inputs import RunInputs
-from overlap.record.rollouts import Rollouts
+from overlap.record.kept_samples import KeptSamples
 
 SMOLLM2 = ModelShape(
     134_500_000, DecoderShape(layers=30, hidden=576, inner=1536, queries=576, keys=192), 49152, 49152 * 576, tied=True
@@ -29,10 +29,12 @@ SMOLLM2 = ModelShape(
 CPU = Seats((), ((),), (0,), turns=False, backend="shm")
 SPLIT = Seats((0, 0), ((0,),), (1,), turns=False, backend="nccl")
 SHARED = Seats((0,), ((0,),), (0,), turns=True, backend="ipc")
-NEW, KEPT = None, Rollouts(Path("rollouts.jsonl"), "digest", {}, {})
+NEW, KEPT = None, KeptSamples(Path("kept.jsonl"), "digest", {}, {})
 
 
-def planned(*settings: str, seats: Seats = CPU, rollouts: Rollouts | None = NEW, template: str = "x") -> dict[str, str]:
+def planned(
+    *settings: str, seats: Seats = CPU, rollouts: KeptSamples | None = NEW, template: str = "x"
+) -> dict[str, str]:
     cfg, tokenizer = load_config(None, list(settings)), SimpleNamespace(chat_template=template)
     inputs = RunInputs(cfg, object(), Path(), tokenizer, (1, 2), (3,))  # type: ignore[arg-type]
     critic = SMOLLM2 if cfg.learn.advantage == "gae" else None
@@ -79,7 +81,7 @@ LINES: list[tuple[str, str, dict[str, Any], str, str]] = [
     ("verifier", "cluster.address=10.0.0.1:6379", {}, "1 sandbox worker here, and the free cores of every further node "
      "of the cluster at 10.0.0.1:6379, at most 4 s of CPU time per test", ""),
     ("verifier", "", {"rollouts": KEPT}, "", ""),
-    ("rollouts", "", {"rollouts": KEPT}, "0 samples of rollouts.jsonl; no engine, no verifier and no parity check", ""),
+    ("rollouts", "", {"rollouts": KEPT}, "0 samples of kept.jsonl; no engine, no verifier and no parity check", ""),
     ("rollouts", "", {}, "", ""),
     ("activations", "", {}, "at most 5.6 GiB per learner rank (micro-batch of 8192 tokens",
      "without activation checkpointing)"),

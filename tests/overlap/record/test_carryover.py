@@ -13,14 +13,13 @@ from finished_steps import awkward, given_up
 from generated_samples import generated_prompt, generated_sample
 from wide import wide
 
-from overlap.core import Prompt, Request, Scored, Trajectory, Used
+from overlap.core import Prompt, Request, Scored, Trajectory
 from overlap.errors import ConfigError
-from overlap.record.carryover import CARRIED, Carryover, save_carryover
-from overlap.record.rollouts import Rollouts, write_rollouts
+from overlap.record.kept_samples import CARRIED, Carryover, KeptSamples, save_carryover
 
 
-def back(folder: Path, at_s: float = 0.0) -> tuple[Scored, ...]:
-    return Carryover.load(folder).scored(lambda group: Prompt(f"p{group % 3}", (1, 2, group % 3)), at_s)
+def back(folder: Path, at_s: float = 0.0, count: int = 1) -> tuple[Scored, ...]:
+    return Carryover.load(folder, count).scored(lambda group: Prompt(f"p{group % 3}", (1, 2, group % 3)), at_s)
 
 
 def unset(*nouns: Any) -> set[str]:
@@ -40,9 +39,8 @@ def test_a_sample_of_any_shape_comes_back_equal_field_by_field(tmp_path: Path, c
     """From a checkpoint, and from a file of kept samples."""
     samples = tuple(map(generated_sample, range(count)))
     save_carryover(tmp_path, samples, 0.0)
-    assert Carryover.load(tmp_path).scored(generated_prompt, 0.0) == samples
-    write_rollouts(tmp_path / "rollouts.jsonl", "digest", samples, 0.0)
-    kept = Rollouts.load(tmp_path / "rollouts.jsonl")
+    assert Carryover.load(tmp_path, count).scored(generated_prompt, 0.0) == samples
+    kept = KeptSamples.load(tmp_path / CARRIED)
     for scored in samples:
         group, sample = scored.trajectory.request.place
         found = kept.scored(Request(group, sample, generated_prompt(group)), 0.0)
@@ -63,48 +61,12 @@ def test_every_field_of_a_sample_has_several_values_among_the_generated_ones() -
     assert unset(*(s.judgement for s in samples if s.judgement)) == set()
 
 
-def written_before(row: dict[str, Any]) -> dict[str, Any]:
-    """The row as it was written once: what came before a branch stood there only with other fields of it."""
-    forks = [written_before(fork) for fork in row.get("forks", ())]
-    if row.get("used") or row.get("mask") or forks:
-        return row | {"forks": forks}
-    return {name: value for name, value in row.items() if name != "prompt_ids"}
-
-
-def fork(**fields: Any) -> Trajectory:
-    return awkward(prompt_ids=(1, 2, 9, 9), **fields).trajectory
-
-
-@pytest.mark.parametrize(
-    ("fields", "lost"),
-    [
-        ({}, False),
-        ({"used": Used(3, 9, 30, 16, 1, 0), "prompt_ids": (7, 8)}, False),
-        ({"used": Used(3, 9, 30, 16, 1, 0), "forks": (fork(mask=b"\1\0\1"),)}, False),
-        ({"used": Used(3, 9, 30, 16, 1, 0), "forks": (fork(mask=b"\1\0\1"), fork())}, True),
-        ({"used": Used(3, 9, 30, 16, 1, 0), "forks": (awkward().trajectory,)}, True),
-    ],
-)
-def test_a_file_of_an_earlier_version_is_read_right_or_its_samples_are_not_used(
-    tmp_path: Path, fields: dict[str, Any], lost: bool
-) -> None:
-    """Whether a fork without a prompt was sampled behind the request's, nobody can tell."""
-    sample, file = awkward(**fields), tmp_path / "rollouts.jsonl"
-    save_carryover(tmp_path, [sample], 0.0)
-    write_rollouts(file, "digest", [sample], 0.0)
-    for path in (tmp_path / CARRIED, file):
-        head, row = path.read_text().splitlines()
-        path.write_text(f"{head}\n{json.dumps(written_before(json.loads(row)))}\n")
-    carried = Carryover.load(tmp_path)
-    assert carried.lost_prompts is lost
-    if not lost:
-        assert back(tmp_path) == (sample,)
-        assert Rollouts.load(file).scored(sample.trajectory.request, 0.0) == sample
-        return
-    told = "its episodes were written by an earlier version, without the prompts of forks .sample g4s1.: make the"
-    for read, field in ((lambda: back(tmp_path), "checkpoint"), (lambda: Rollouts.load(file), "--from-rollouts")):
-        with pytest.raises(ConfigError, match=f"^{field}='.*': {told} samples again$"):
-            read()
+def spoiled(folder: Path, name: str, value: Any) -> None:
+    """A file of one sample in which a column, or a value of "restore", is another one."""
+    save_carryover(folder, [awkward()], 0.0)
+    row = json.loads((folder / CARRIED).read_text())
+    (row["restore"] if name in ("generated", "request") else row)[name] = value
+    (folder / CARRIED).write_text(json.dumps(row) + "\n")
 
 
 @pytest.mark.parametrize(
@@ -117,43 +79,28 @@ def test_a_file_of_an_earlier_version_is_read_right_or_its_samples_are_not_used(
         ("logprobs", "AADAfwAAwH8AAMB/"),  # three times NaN
         ("mask", "AQ=="),
         ("mask", "AQIB"),
-        ("spans", [[3, 0, 4]]),
-        ("spans", [[3, -1, 2]]),
+        ("versions", [[3, 0, 4]]),
+        ("versions", [[3, -1, 2]]),
         ("finish", None),
         ("finish", "stopped"),
         ("generated", ""),
         ("request", [1]),
-        ("forks", [{"prompt_ids": ""}]),
+        ("forks", [{"prompt_token_ids": ""}]),
     ],
 )
-def test_a_sample_whose_fields_cannot_be_is_told_in_one_line_and_not_learned_from(
+def test_a_sample_whose_fields_cannot_be_is_refused_in_one_line_and_not_trained_on(
     tmp_path: Path, name: str, value: Any
 ) -> None:
-    file = tmp_path / "rollouts.jsonl"
-    save_carryover(tmp_path, [awkward()], 0.0)
-    write_rollouts(file, "digest", [awkward()], 0.0)
-    for path in (tmp_path / CARRIED, file):
-        head, row = path.read_text().splitlines()
-        path.write_text(f"{head}\n{json.dumps(json.loads(row) | {name: value})}\n")
-    for read in (lambda: back(tmp_path), lambda: Rollouts.load(file)):
-        with pytest.raises(ConfigError, match="cannot be read") as caught:
+    spoiled(tmp_path, name, value)
+    for read in (lambda: back(tmp_path), lambda: KeptSamples.load(tmp_path / CARRIED)):
+        with pytest.raises(ConfigError, match=r"cannot be read|holds no sample|is no sample") as caught:
             read()
         assert "\n" not in str(caught.value)
 
 
-def test_rows_nested_without_end_are_told_in_one_line(tmp_path: Path) -> None:
-    file = tmp_path / "rollouts.jsonl"
-    write_rollouts(file, "digest", [], 0.0)
-    (tmp_path / CARRIED).write_text("[" * 100_000)
-    file.write_text(file.read_text() + "[" * 100_000 + "\n")
-    for read in (lambda: back(tmp_path), lambda: Rollouts.load(file)):
-        with pytest.raises(ConfigError, match="cannot be read"):
-            read()
-
-
 def test_on_another_clock_no_time_has_passed_since_the_checkpoint(tmp_path: Path) -> None:
     save_carryover(tmp_path, [awkward(), given_up()], 20.0)
-    first, second = back(tmp_path, 3.0)
+    first, second = back(tmp_path, 3.0, 2)
     assert (first.trajectory.started_s, first.trajectory.finished_s) == (-7.0, -4.5)
     assert (first.queued_s, first.started_s, first.finished_s) == (-4.5, -4.0, -3.0)
     assert (second.queued_s, second.started_s, second.finished_s) == (0.0, 0.0, 0.0)  # was never verified
@@ -171,13 +118,16 @@ def test_a_token_takes_eight_bytes_and_their_base64(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("spoil", "told"),
     [
-        (lambda text: "", "cannot be read"),
-        (lambda text: text[: len(text) // 2], "cannot be read"),
-        (lambda text: text.splitlines()[0] + "\n", "has 0 of 1 samples"),
-        (lambda text: text.replace('"format": 1', '"format": 9'), "has another format than 1"),
+        (lambda text: "", "has 0 of 1 samples"),
+        (lambda text: text[: len(text) // 2], "has 0 of 1 samples"),
+        (lambda text: text + text, "has 2 of 1 samples"),
+        (lambda text: "[" * 100_000 + "\n", "cannot be read"),
         (lambda text: text.replace('"token_ids": "', '"token_ids": "!'), "cannot be read"),
         (lambda text: text.replace('"finish"', '"ende"'), "cannot be read"),
-        (lambda text: text.replace('"prompt": "p1"', '"prompt": "p2"'), "group 4 was of prompt 'p2', here it is of"),
+        (
+            lambda text: text.replace('"prompt_id": "p1"', '"prompt_id": "p2"'),
+            "was of prompt 'p2', here it is of",
+        ),
     ],
 )
 def test_a_file_that_cannot_be_used_is_named(tmp_path: Path, spoil, told: str) -> None:

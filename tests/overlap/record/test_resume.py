@@ -8,20 +8,17 @@ from pathlib import Path
 
 import pytest
 import yaml
-from finished_steps import group, result, scored
 
 from overlap.atomic import former_path, partial_path
 from overlap.config.fields import Config
 from overlap.config.load import load_config
 from overlap.core import Prompt
 from overlap.errors import ConfigError
-from overlap.inspect.sample_file import SampleFile
 from overlap.record.checkpoint import RunState, save_state, writing
 from overlap.record.digest import data_digest
 from overlap.record.json_lines import read_json_lines
 from overlap.record.resume import BEGINNING, Resumed, check_reopen, reopen, stored_config
 from overlap.record.rundir import RunDir
-from overlap.record.sample_writer import SampleWriter
 
 PROMPTS = [Prompt(f"p{i}", (1, 2, i), data={"tests": [("1", "2")]}) for i in range(4)]
 DATA = data_digest(PROMPTS)
@@ -79,24 +76,6 @@ FORMER_ROW = (
     b'"dropped": "", "verdict": null, "tokens": 1, "finish": "stop", "versions": [], "generate_s": 0.1, '
     b'"verify_s": 0.1}\n'
 )
-
-
-def test_samples_of_an_earlier_format_stay_in_front_of_those_that_follow(tmp_path):
-    """Its checkpoint knows of no groups.jsonl."""
-    cfg = config(tmp_path / "run")
-    made = RunDir.create(cfg.run.dir, cfg.to_dict())
-    for step in (1, 2, 3):
-        made.add_samples([FORMER_ROW % step])
-        if step == 2:
-            offsets = {name: size for name, size in made.offsets.items() if name != "groups_offset"}
-            with writing(made.checkpoints, 2) as folder:
-                save_state(folder, RunState(2, 2, 16, config=cfg.to_dict(), data=DATA, **offsets))
-    made.close()
-    opened, _ = reopen(cfg, DATA, fits=fits)
-    SampleWriter(opened, lambda prompt: "", lambda prompt, answer: None).step(result(group(0, scored(0, 0))).batch, {})
-    opened.close()
-    assert [row.get("schema", 1) for row in read_json_lines(made.path / "trajectories.jsonl")] == [1, 1, 3]
-    assert [head.values["step"] for head in SampleFile(made.path / "trajectories.jsonl").heads()] == [1, 2, 3]
 
 
 OTHER = "is not the same run: .*{}; resume it .*--resume-with-changes"

@@ -13,14 +13,22 @@ from overlap.record.ownership import holds_run
 from overlap.record.run_files import RunFile, exported_policy, is_run_file
 from overlap.record.rundir import RunDir
 
-EVERYTHING = ("run.keep_rollouts=true", "run.save_every=1", "run.eval_samples=2", "run.eval_every=2")
+EVERYTHING = ("run.samples=all", "run.save_every=1", "run.eval_samples=2", "run.eval_every=2")
 
 
 def test_a_run_makes_no_file_that_is_not_in_the_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     session = Stage(tmp_path, monkeypatch, *EVERYTHING).session()
     play(session)
     made = {path.name for path in session.run.path.iterdir()}
-    assert {"config.yaml", "metrics.jsonl", "events", "rollouts.jsonl", "checkpoints", "policy", "picture.png"} <= made
+    assert {
+        "config.yaml",
+        "metrics.jsonl",
+        "events",
+        "trajectories.jsonl",
+        "checkpoints",
+        "policy",
+        "picture.png",
+    } <= made
     assert sorted(name for name in made if not is_run_file(name)) == []
     assert is_run_file(exported_policy(tmp_path, 7).name)
     assert not is_run_file("notes.txt")

@@ -15,9 +15,9 @@ from generated_samples import generated_sample
 from places import ROOT
 
 from overlap.core import Prompt, Scored, Used
-from overlap.inspect.row_shapes import unpacked_floats, unpacked_ints
-from overlap.inspect.sample_file import BULK_BEGINS as BULK
 from overlap.record.case_rows import FAILED, FAILED_CHARS, OTHER_CHARS, TESTS
+from overlap.record.row_shapes import unpacked_floats, unpacked_ints
+from overlap.record.sample_file import BULK_BEGINS as BULK
 from overlap.record.sample_rows import LOG_CHARS, SampleNotes, SampleRows, notes_of_group
 from sandbox.core.excerpt import Excerpt
 from sandbox.core.nouns import Case, CaseResult, Program, Verdict
@@ -63,7 +63,9 @@ def test_every_key_has_its_line_in_the_documentation_and_every_line_is_of_a_key(
     used = Used(turns=2, prompted=1, sampled=1, cached=0, rerendered=0, replayed=0, unread=0)
     episode = replace(sample.trajectory, used=used, mask=b"\1\1\1\1", forks=(sample.trajectory,))
     notes = SampleNotes(learner=((0.0,) * 4, (0.0,) * 4))
-    assert set(row(replace(sample, trajectory=episode), notes)) == set(re.findall(r"`(\w+)`", " ".join(lines)))
+    rows = SampleRows("train", 3, text_of, program_of, restore_at_s=0.0)
+    written = json.loads(rows.line(replace(sample, trajectory=episode), notes))
+    assert set(written) == set(re.findall(r"`(\w+)`", " ".join(lines)))
 
 
 @pytest.mark.promise("samples")

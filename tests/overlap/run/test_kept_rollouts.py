@@ -9,6 +9,7 @@ import re
 import shutil
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -25,11 +26,11 @@ from overlap.fakes import fake_prompts
 from overlap.prepare.run_inputs import RunInputs
 from overlap.record.digest import data_digest
 from overlap.record.json_lines import read_json_lines
-from overlap.record.rollouts import Rollouts
+from overlap.record.kept_samples import KeptSamples
 from overlap.run.kept_rollouts import SavedGenerator, SavedVerifier, check_rollouts
 
 BOOTSTRAP = ("learn.advantage=gae", "learn.truncated=bootstrap", "rollout.samples_per_group=1")
-KEPT = ("run.keep_rollouts=true", "run.steps=6", "rollout.max_sequences=16")
+KEPT = ("run.samples=all", "run.steps=6", "rollout.max_sequences=16")
 
 
 def jitter(rng: random.Random) -> float:
@@ -54,7 +55,8 @@ class Lab:
         made = Stage(self.folder, self.patch, *KEPT, *overrides)
 
         def prepare(cfg: Config, task: Any, scratch: Path, output: Any = None) -> RunInputs:
-            return RunInputs(cfg, task, made.policy, Tokenizer(), tuple(fake_prompts(8)), ())
+            asked: Any = task or SimpleNamespace(program=lambda prompt, answer: None)
+            return RunInputs(cfg, asked, made.policy, Tokenizer(), tuple(fake_prompts(8)), ())
 
         for module in ("overlap.run.training", "overlap.commands.train", "overlap.commands.standalone"):
             self.patch.setattr(f"{module}.prepare", prepare)
@@ -127,8 +129,8 @@ def test_the_batches_of_episodes_are_those_of_the_run_with_what_each_fork_was_sa
     lab.engine = Episodic
     batches = lab.kept(f"rollout.max_staleness={staleness}")
     assert lab.again() == batches
-    text = (lab.source / "rollouts.jsonl").read_text()
-    (lab.source / "rollouts.jsonl").write_text(re.sub(r', "prompt_ids": "[^"]*"', "", text))
+    text = (lab.source / "trajectories.jsonl").read_text()
+    (lab.source / "trajectories.jsonl").write_text(re.sub(r', "prompt_token_ids": "[^"]*"', "", text))
     assert lab.learn(name="b") == 2
 
 
@@ -149,10 +151,9 @@ def test_no_parity_is_claimed_where_no_engine_is(other: Lab, capsys: pytest.Capt
     gaps = [row["rollout/parity_gap"] for row in read_json_lines(made / "metrics.jsonl") if row["version"]]
     assert set(gaps) == {None}
     shown = capsys.readouterr().err
-    assert f"48 samples of {other.source / 'rollouts.jsonl'}; no engine, no verifier and no parity check" in shown
+    assert f"48 samples of {other.source / 'trajectories.jsonl'}; no engine, no verifier and no parity check" in shown
     assert "verifier       " not in shown
     assert "engine about" not in shown
-    assert not (made / "rollouts.jsonl").exists()
 
 
 def test_a_dry_run_counts_what_would_be_started(other: Lab, capsys: pytest.CaptureFixture) -> None:
@@ -174,7 +175,7 @@ def test_a_run_that_was_cut_off_and_went_on_has_kept_each_sample_once(lab: Lab) 
     made = lab.staged("run.save_every=2", "run.keep_last=9")
     lab.patch.setattr("overlap.run.training._fits", lambda cfg, checkpoint: None)
     overlap.train(made.cfg, resume=True)
-    assert len(Rollouts.load(lab.source / "rollouts.jsonl").known) == 48
+    assert len(KeptSamples.load(lab.source / "trajectories.jsonl").known) == 48
     assert lab.again() == batches
 
 
@@ -195,7 +196,7 @@ def test_what_could_not_be_learned_from_them_is_refused_before_anything_starts(
 ) -> None:
     lab.staged()
     shutil.copytree(one[0], lab.source)
-    _aged(lab.source / "rollouts.jsonl")
+    _aged(lab.source / "trajectories.jsonl")
     for dry in ((), ("--dry-run",)):
         assert lab.learn(*(word.replace("RUN", str(lab.source)) for word in words), *dry) == 2
         error = capsys.readouterr().err.splitlines()[-1]
@@ -205,15 +206,15 @@ def test_what_could_not_be_learned_from_them_is_refused_before_anything_starts(
 
 def _aged(file: Path) -> None:
     """Every sample is of the version before its step's, as far as there is one."""
-    head, *rows = map(json.loads, file.read_text().splitlines())
+    rows = list(map(json.loads, file.read_text().splitlines()))
     versions = {step: index for index, step in enumerate(sorted({row["step"] for row in rows}))}
     for row in rows:
-        row["spans"] = [[max(0, versions[row["step"]] - 1), 0, 1]]
-    file.write_text("".join(f"{json.dumps(row)}\n" for row in (head, *rows)))
+        row["versions"] = [[max(0, versions[row["step"]] - 1), 0, 1]]
+    file.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
 
 
 def test_samples_of_other_prompts_are_refused(other: Lab) -> None:
-    rollouts, cfg = Rollouts.load(other.source / "rollouts.jsonl"), other.staged("rollout.max_staleness=1").cfg
+    rollouts, cfg = KeptSamples.load(other.source / "trajectories.jsonl"), other.staged("rollout.max_staleness=1").cfg
     check_rollouts(rollouts, cfg, data_digest(fake_prompts(8)), fake_prompts(8))
     with pytest.raises(ConfigError, match="answer other prompts"):
         check_rollouts(rollouts, cfg, data_digest(fake_prompts(7)), fake_prompts(7))
@@ -222,7 +223,7 @@ def test_samples_of_other_prompts_are_refused(other: Lab) -> None:
 def test_a_step_without_anything_to_learn_leaves_the_version(lab: Lab) -> None:
     rewards = [1.0] * 8 + [1.0, 0.0] * 4  # two steps of two groups; the first are of equal rewards
     known = {divmod(i, 4): scored(*divmod(i, 4), reward) for i, reward in enumerate(rewards)}
-    check_rollouts(Rollouts(lab.folder, "digest", known, {}), lab.staged("run.steps=2").cfg, "digest", [PROMPT])
+    check_rollouts(KeptSamples(lab.folder, "digest", known, {}), lab.staged("run.steps=2").cfg, "digest", [PROMPT])
 
 
 def test_a_cut_off_sample_that_bootstraps_is_learned_from_again_if_it_has_two_tokens(lab: Lab) -> None:
@@ -242,18 +243,18 @@ def test_a_place_without_kept_samples_is_refused_in_one_line(
     assert lab.learn() == 2
     error = capsys.readouterr().err
     assert error.count("\n") == 1
-    assert "keep samples by run.keep_rollouts=true" in error
+    assert "keep samples by run.samples=all" in error
 
 
 def test_what_was_not_kept_comes_back_empty_and_by_name(one: tuple[Path, list[Any]]) -> None:
-    rollouts = Rollouts.load(one[0] / "rollouts.jsonl")
+    rollouts = KeptSamples.load(one[0] / "trajectories.jsonl")
 
     async def asked() -> Any:
         trajectory = await SavedGenerator(rollouts).generate(Request(99, 0, PROMPT))
         return await SavedVerifier(rollouts).score(trajectory)
 
     given = asyncio.run(asked())
-    assert (given.reward, given.failure) == (None, "not in rollouts.jsonl")
+    assert (given.reward, given.failure) == (None, "not in trajectories.jsonl")
     assert (len(given.trajectory.token_ids), given.trajectory.finish) == (0, "abort")
 
 
@@ -267,12 +268,10 @@ def test_samples_of_a_rollout_alone_are_learned_from(lab: Lab, capsys: pytest.Ca
     lab.patch.setattr("overlap.generate.client.EngineClient", lambda *a, **k: _Serving())
     sizes = ["rollout.samples_per_group=4", "rollout.groups_per_step=2", "run.seed=5"]
     for _ in range(2):  # what the same command wrote may be written over
-        assert cli.main(["rollout", "--split", "train", "--limit", "4", "--rollouts", str(lab.source), *sizes]) == 0
+        assert cli.main(["rollout", "--split", "train", "--limit", "4", "--out", str(lab.source), *sizes]) == 0
     lab.no_doors()
     assert lab.learn(*sizes, "run.steps=1") == 0
     (batch,) = made.learner.batches
     assert sorted(group.id for group in (*batch.groups, *batch.dropped)) == [0, 1]
     assert lab.learn(*sizes, "run.steps=3", name="b") == 2
     assert "samples of step 2 are 1 versions old" in capsys.readouterr().err.splitlines()[-1]
-    assert cli.main(["rollout", "--rollouts", str(lab.source)]) == 2  # a run learns from the prompts of its training
-    assert "add --split train" in capsys.readouterr().err

@@ -8,7 +8,6 @@ import json
 import math
 import os
 import random
-import re
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -24,9 +23,9 @@ from wide import wide
 from overlap.core import Batch, Request, Scored, StepReport, Trajectory
 from overlap.fakes import fake_prompts
 from overlap.pipeline.prompts import PromptStream
-from overlap.record.carryover import save_carryover
 from overlap.record.checkpoint import complete_checkpoints, path_of
 from overlap.record.json_lines import read_json_lines
+from overlap.record.kept_samples import save_carryover
 from overlap.run.session import TrainingSession
 from overlap.run.step_log import StepLog
 
@@ -214,18 +213,6 @@ def test_another_runs_results_are_made_again_and_the_user_is_told(stale: Make) -
     assert (len(resumed.carried), resumed.given_up > 0) == (0, True)
     assert len(played(made.session(run, resumed))) == STEPS - 3
     assert f"{resumed.given_up} samples of the checkpoint are made again" in made.shown.getvalue()
-
-
-def test_results_whose_forks_lost_their_prompts_are_made_again_and_the_user_is_told(stale: Make) -> None:
-    """An earlier version wrote them so; what their tokens were sampled behind is not known."""
-    made = stale()
-    file = path_of(Path(made.cfg.run.dir) / "checkpoints", 3) / "carried.jsonl"
-    file.write_text(re.sub(r', "prompt_ids": "[^"]*"', "", file.read_text()))
-    run, resumed = made.reopened()
-    assert (len(resumed.carried), resumed.given_up) == (0, resumed.state.carried)
-    assert len(played(made.session(run, resumed))) == STEPS - 3
-    told = f"{resumed.given_up} samples of the checkpoint are made again: an earlier version wrote them without the"
-    assert told in made.shown.getvalue()
 
 
 def test_a_checkpoint_from_before_results_were_carried_is_still_one(stale: Make) -> None:

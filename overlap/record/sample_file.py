@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
 from overlap.errors import ConfigError, count_of, error_reason
-from overlap.inspect.row_shapes import HEADS, check_bulk, check_form
+from overlap.record.row_shapes import HEADS, check_bulk, check_form
 
 BULK_BEGINS = b', "prompt": '
 """Where the bulk of a row begins. No text of a head holds these bytes: JSON escapes its quotes."""

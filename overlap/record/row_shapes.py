@@ -59,7 +59,8 @@ class HeadRow(TypedDict):
 
     schema: int
     split: str
-    step: int
+    step: int | None
+    """None of a sample that no step has taken yet."""
     group: int
     sample: int
     id: str
@@ -138,11 +139,12 @@ class TokenRow(TypedDict, total=False):
 
 
 @with_config(_EXACT)
-class ForkRow(TokenRow):
+class ForkRow(TokenRow, total=False):
     """A branch of an episode that a later one has left."""
 
     text: Required[str]
     finish: Required[str]
+    restore: dict[str, Any]
 
 
 @with_config(_EXACT)
@@ -158,6 +160,8 @@ class BulkRow(TokenRow, total=False):
     tests: list[CaseRow]
     compile_log: str
     forks: list[ForkRow]
+    restore: dict[str, Any]
+    """See ``sample_restore``."""
 
 
 def unpacked_ints(text: str) -> array[int]:

@@ -12,10 +12,10 @@ from kept_rows import kept_row
 from made_run import made_run
 
 from overlap.errors import ConfigError
-from overlap.inspect import sample_file
-from overlap.inspect.row_shapes import BulkRow, GroupRow, HeadRow, unpacked_floats, unpacked_ints
 from overlap.inspect.run_data import load_run
-from overlap.inspect.sample_file import SampleFile
+from overlap.record import sample_file
+from overlap.record.row_shapes import BulkRow, GroupRow, HeadRow, unpacked_floats, unpacked_ints
+from overlap.record.sample_file import SampleFile
 
 
 def _line(number: int, **more: Any) -> str:

@@ -1,0 +1,126 @@
+"""Files of samples that come back whole: what no step has taken yet, beside a checkpoint's ``state.json``
+(``carried.jsonl``), and what the steps of a run took (``trajectories.jsonl`` with run.samples=all), to train from again
+without an engine. Their lines are rows of ``SampleRows`` with a "restore" column; a carried sample has no step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from overlap.atomic import write_atomic
+from overlap.core import Prompt, Request, Scored, Trajectory
+from overlap.errors import ConfigError, one_line
+from overlap.record.sample_file import SampleFile, SampleHead
+from overlap.record.sample_restore import UNREADABLE, sample_of
+from overlap.record.sample_rows import SampleRows
+
+CARRIED = "carried.jsonl"
+SampleKey = tuple[int, int]
+"""Group and sample."""
+
+
+def save_carryover(folder: Path, carried: Sequence[Scored], at_s: float) -> None:
+    """Write the samples into a checkpoint directory; ``at_s`` is now. Raises RunDirError."""
+    rows = SampleRows("train", None, restore_at_s=at_s)
+    write_atomic(folder / CARRIED, b"".join(map(rows.line, carried)))
+
+
+@dataclass(frozen=True, slots=True)
+class Carryover:
+    """What ``save_carryover`` wrote, without its prompts. Use ``load``; without arguments: no samples."""
+
+    path: Path = Path(CARRIED)
+    rows: tuple[dict[str, Any], ...] = ()
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @classmethod
+    def load(cls, folder: Path, count: int) -> Carryover:
+        """Read the file of a checkpoint directory, which has ``count`` samples. Raises ConfigError."""
+        path = folder / CARRIED
+        try:
+            rows = tuple(SampleFile(path))
+        except ConfigError as error:
+            raise _unusable("checkpoint", path, error.way_out) from error
+        if len(rows) != count:
+            raise _unusable("checkpoint", path, f"has {len(rows)} of {count} samples")
+        return cls(path, rows)
+
+    def scored(self, prompt_of: Callable[[int], Prompt], at_s: float) -> tuple[Scored, ...]:
+        """The samples. ``prompt_of`` gives a group's prompt by its number, ``at_s`` is now. Raises ConfigError."""
+        return tuple(restored(row, prompt_of(row["group"]), at_s, "checkpoint", self.path) for row in self.rows)
+
+
+@dataclass(frozen=True, slots=True)
+class KeptSamples:
+    """The samples of training in a file. Texts, tokens and log-probs stay on the disk until a sample is asked for. Use
+    ``load``.
+    """
+
+    path: Path
+    data: str
+    """The digest of the prompts of their run."""
+    known: Mapping[SampleKey, Scored]
+    """By group and sample: reward, finish and versions of each, with two tokens at most and neither prompt nor text."""
+    heads: Mapping[SampleKey, SampleHead]
+
+    @classmethod
+    def load(cls, path: Path) -> KeptSamples:
+        """Raises ConfigError. A last line that was torn is left out."""
+        known, heads, data, file = dict[SampleKey, Scored](), dict[SampleKey, SampleHead](), "", SampleFile(path)
+        for head in file.heads():
+            place = head.values["group"], head.values["sample"]
+            if head.values["split"] != "train":
+                continue
+            if place in known:
+                raise _unusable("--from-rollouts", path, f"{head.values['id']} is in the file twice")
+            row = file.row(head)
+            if "restore" not in row:
+                break
+            scored = restored(row, Prompt(row["prompt_id"], ()), 0.0, "--from-rollouts", path)
+            known[place], heads[place], data = _short(scored), head, str(row["restore"].get("data", ""))
+        else:
+            if known:
+                return cls(path, data, known, heads)
+        raise ConfigError("--from-rollouts", str(path), "has samples to look at alone: name a run with run.samples=all")
+
+    def scored(self, request: Request, at_s: float) -> Scored:
+        """The sample of a request, whole; ``at_s`` is when its step is trained on. Raises ConfigError."""
+        row = SampleFile(self.path).row(self.heads[request.place])
+        return restored(row, request.prompt, at_s, "--from-rollouts", self.path)
+
+
+def restored(row: Mapping[str, Any], prompt: Prompt, at_s: float, field: str, path: Path) -> Scored:
+    """``sample_of``; raises ConfigError about ``field``."""
+    try:
+        return sample_of(row, prompt, at_s)
+    except UNREADABLE as error:
+        raise _unusable(field, path, f"{type(error).__name__}: {error}") from error
+
+
+def _unusable(field: str, path: Path, why: str) -> ConfigError:
+    way_out = "remove its checkpoint to use an older one" if field == "checkpoint" else "name what a run has kept"
+    return ConfigError(field, str(path), f"cannot be read ({one_line(why)}); {way_out}")
+
+
+def _short(scored: Scored) -> Scored:
+    """What decides whether a group is trained on, and how old it is: not what is learned."""
+    return replace(scored, trajectory=_shortened(scored.trajectory), judgement=None)
+
+
+def _shortened(trajectory: Trajectory) -> Trajectory:
+    """Of several sampled tokens two stay: a response of one may have nothing in the loss (``truncated=bootstrap``)."""
+    sampled = trajectory.trained
+    return replace(
+        trajectory,
+        token_ids=(0,) * min(sampled, 2),
+        logprobs=(0.0,) * min(sampled, 2),
+        text="",
+        prompt_ids=(),
+        mask=b"",
+        forks=tuple(map(_shortened, trajectory.forks)),
+    )
