@@ -119,9 +119,11 @@ def _wrong_field(error: RequestValidationError) -> tuple[int, str]:
     if first["type"] == "json_invalid":
         return 400, f"the body is no JSON: {first['ctx']['error']}"
     where = "".join(f"[{part!r}]" if isinstance(part, int) else f".{part}" for part in first["loc"][1:]).lstrip(".")
+    if first["type"] == "unknown":
+        return 422, f"{where}: {first['msg']}".removeprefix(": ")
     where = where or "the body"
-    if first["type"] in ("missing", "extra_forbidden"):
-        return 422, f"{where}: {'is missing' if first['type'] == 'missing' else 'is no field of this request'}"
+    if first["type"] == "missing":
+        return 422, f"{where}: is missing"
     return 422, f"{where}={quoted(first['input'])}: {first['msg'].replace('Input should be', 'must be')}"
 
 

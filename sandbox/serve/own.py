@@ -16,7 +16,7 @@ from collections.abc import AsyncIterator, Iterable, Mapping
 from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Depends, Request
-from pydantic import BaseModel, ConfigDict, Field, PlainValidator
+from pydantic import BaseModel, FailFast, Field
 from starlette.responses import Response, StreamingResponse
 
 from sandbox.core.checks import wrong_type
@@ -29,6 +29,7 @@ from sandbox.languages.language import Language
 from sandbox.languages.table import LANGUAGES, find_language
 from sandbox.serve.answers import ERRORS, AsciiJson, ErrorInfo, Refused, error_body
 from sandbox.serve.bounds import JOBS_MAX
+from sandbox.serve.fields import KnownFields, checked_later
 from sandbox.serve.metrics import MEDIA_TYPE
 from sandbox.serve.service import Service
 
@@ -38,22 +39,13 @@ _TURN_MAX: Final = 1 << 53
 router = APIRouter(tags=["sandbox"])
 
 
-def _checked_later(kind: Any) -> PlainValidator:
-    """A field of this JSON schema whose value Pool and Problem check: texts in it may hold any bytes, as surrogates."""
-    return PlainValidator(lambda value: value, json_schema_input_type=kind)
-
-
-class _Fields(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True)
-
-
-class Job(_Fields):
+class Job(KnownFields):
     """A program to judge; in a batch, what is left out is that of the batch."""
 
-    problem: Annotated[Any, _checked_later(Problem | str)] = Field(
+    problem: Annotated[Any, checked_later(Problem | str)] = Field(
         None, description=f"or the name that the header {KEPT} of an answer gave it; 409 where it is not kept any more"
     )
-    program: Annotated[Any, _checked_later(Program | str)] = Field(None, description="or its source")
+    program: Annotated[Any, checked_later(Program | str)] = Field(None, description="or its source")
     turn: int = Field(0, ge=-_TURN_MAX, le=_TURN_MAX, description="jobs of the lowest turn go first")
     stop_at_first_failure: bool | None = Field(None, description="null: as the server was started")
 
@@ -61,14 +53,14 @@ class Job(_Fields):
 class JudgeRequest(Job):
     """A program to judge by itself."""
 
-    problem: Annotated[Any, _checked_later(Problem | str)]
-    program: Annotated[Any, _checked_later(Program | str)]
+    problem: Annotated[Any, checked_later(Problem | str)]
+    program: Annotated[Any, checked_later(Program | str)]
 
 
 class BatchRequest(Job):
     """Programs to judge."""
 
-    jobs: list[Job] = Field(max_length=JOBS_MAX)
+    jobs: Annotated[list[Job], FailFast()] = Field(max_length=JOBS_MAX)
 
 
 class BatchLine(BaseModel):
@@ -79,15 +71,15 @@ class BatchLine(BaseModel):
     error: ErrorInfo | None = None
 
 
-class RunRequest(_Fields):
+class RunRequest(KnownFields):
     """A program to run once, without a verdict."""
 
-    program: Annotated[Any, _checked_later(Program | str)]
-    stdin: Annotated[Any, _checked_later(str)] = ""
-    arguments: Annotated[Any, _checked_later(list[str])] = ()
-    files: Annotated[Any, _checked_later(dict[str, str])] = Field({}, description="contents in base64, by name")
-    fetch_files: Annotated[Any, _checked_later(list[str])] = ()
-    limits: Annotated[Any, _checked_later(Limits | None)] = None
+    program: Annotated[Any, checked_later(Program | str)]
+    stdin: Annotated[Any, checked_later(str)] = ""
+    arguments: Annotated[Any, checked_later(list[str])] = ()
+    files: Annotated[Any, checked_later(dict[str, str])] = Field({}, description="contents in base64, by name")
+    fetch_files: Annotated[Any, checked_later(list[str])] = ()
+    limits: Annotated[Any, checked_later(Limits | None)] = None
     turn: int = Field(0, ge=-_TURN_MAX, le=_TURN_MAX)
 
 

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from sandbox.serve.bounds import RUN_S_MAX
+from sandbox.serve.fields import Texts, checked_later
 
 Seconds = Annotated[float, Field(gt=0, le=RUN_S_MAX)]
 
@@ -29,21 +30,21 @@ class RunCodeRequest(_Asked):
     run_timeout: Seconds = 10.0
     memory_limit_MB: int = -1
     stdin: str = ""
-    files: dict[str, str | None] = {}
+    files: dict[str, Annotated[Any, checked_later(str | None)]] = {}
     """Contents in base64 by path."""
-    fetch_files: list[str] = []
+    fetch_files: Texts = []
 
 
 class RunJupyterRequest(_Asked):
     """Cells of one notebook; a ``cell_timeout`` of 0 is that of all."""
 
-    cells: list[str]
+    cells: Texts
     cell_timeout: float = Field(0.0, ge=0, le=RUN_S_MAX)
     total_timeout: Seconds = 45.0
     memory_limit_MB: int = -1
     kernel: Literal["python3"] = "python3"
-    files: dict[str, str | None] = {}
-    fetch_files: list[str] = []
+    files: dict[str, Annotated[Any, checked_later(str | None)]] = {}
+    fetch_files: Texts = []
 
 
 class TestConfig(_Asked):
@@ -54,7 +55,7 @@ class TestConfig(_Asked):
     language: str = "python"
     run_timeout: Seconds | None = None
     custom_extract_logic: str = ""
-    provided_data: list[dict[str, Any]] | dict[str, Any] | None = None
+    provided_data: Annotated[Any, checked_later(list[dict[str, Any]] | dict[str, Any] | None)] = None
     extra: dict[str, Any] = {}
 
 

@@ -29,10 +29,9 @@ from sandbox.serve.sandbox_fusion.models import (
     RunJupyterRequest,
     RunJupyterResponse,
     SubmitRequest,
-    TestConfig,
 )  # fmt: skip
 from sandbox.serve.sandbox_fusion.run_code import run_asked
-from sandbox.serve.sandbox_fusion.submit import DATASETS, Row, judge_answer, row_id, row_of
+from sandbox.serve.sandbox_fusion.submit import DATASETS, Row, judge_answer, row_id, row_of, rows_of
 
 ASKED_AGAIN: Final = ("/run_code", "/run_jupyter", "/submit")
 """Paths whose clients ask again after 504, and know no 503."""
@@ -72,13 +71,13 @@ async def list_datasets() -> list[str]:
 @router.post("/list_ids", response_model=list[int | str | None])
 async def list_ids(asked: GetPromptsRequest) -> Response:
     """List the ids of config.provided_data."""
-    return AsciiJson([row_id(row) for row in _rows(asked.config)])
+    return AsciiJson([row_id(row) for row in rows_of(asked.config)])
 
 
 @router.post("/get_prompts", response_model=list[PromptRow])
 async def get_prompts(asked: GetPromptsRequest) -> Response:
     """List the statements of config.provided_data."""
-    rows = _rows(asked.config)[asked.offset : asked.offset + asked.limit]
+    rows = rows_of(asked.config)[asked.offset : asked.offset + asked.limit]
     return AsciiJson([_as_prompt(row) for row in rows])
 
 
@@ -98,13 +97,6 @@ async def get_metrics(asked: DatasetRequest) -> dict[str, Any]:
 async def get_metrics_function(asked: DatasetRequest) -> MetricsFunction:
     """Give none."""
     return MetricsFunction()
-
-
-def _rows(config: TestConfig) -> list[dict[str, Any]]:
-    given = config.provided_data
-    if given is None:
-        raise Refused(422, "config.provided_data: is missing; give the rows of a data set: this server has none")
-    return given if isinstance(given, list) else [given]
 
 
 def _as_prompt(row: Row) -> dict[str, Any]:

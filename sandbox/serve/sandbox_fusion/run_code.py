@@ -15,7 +15,7 @@ import signal
 from base64 import b64decode, b64encode
 from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 from sandbox.core.checks import check_files, quoted
 from sandbox.core.nouns import MIB, Limits, Program
@@ -71,7 +71,7 @@ def limits_of(run_s: float, memory: int) -> Limits:
     return Limits(cpu_s=run_s, wall_s=run_s + _BACKSTOP_S, memory_bytes=memory_bytes)
 
 
-def contents(files: Mapping[str, str | None]) -> dict[str, bytes]:
+def contents(files: Mapping[str, Any]) -> dict[str, bytes]:
     """Files of a request by their names in the work directory; those that are null are not there."""
     given = {name: text for name, text in files.items() if text is not None}
     found = dict(zip(_names_inside(given), given, strict=True))
@@ -98,10 +98,10 @@ def name_inside(where: str, name: str) -> str:
     return inside
 
 
-def _from_base64(name: str, text: str) -> bytes:
+def _from_base64(name: str, text: Any) -> bytes:
     try:
         return b64decode(text, validate=True)
-    except ValueError:
+    except (TypeError, ValueError):
         raise Refused(422, f"files[{name!r}]={quoted(text)}: must be text in base64") from None
 
 

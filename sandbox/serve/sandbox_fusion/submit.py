@@ -77,17 +77,25 @@ async def judge_answer(service: Service, asked: SubmitRequest) -> EvalResult:
 
 def row_of(config: TestConfig, id: int | str | None) -> Row:
     """The problem's row: the only one, or that of this id. Raises Refused."""
+    rows = rows_of(config)
+    if isinstance(config.provided_data, list):
+        rows = [row for row in rows if str(row_id(row)) == str(id)]
+    if len(rows) != 1:
+        raise Refused(422, f"config.provided_data: {len(rows)} rows have the id {quoted(id)}; it must be one")
+    return rows[0]
+
+
+def rows_of(config: TestConfig) -> list[Row]:
+    """The rows that came with a request. Raises Refused."""
     given = config.provided_data
     if given is None:
         raise Refused(
             422, "config.provided_data: is missing: this server has no data sets; send the problem with the call"
         )
-    if isinstance(given, dict):
-        return given
-    rows = [row for row in given if str(row_id(row)) == str(id)]
-    if len(rows) != 1:
-        raise Refused(422, f"config.provided_data: {len(rows)} rows have the id {quoted(id)}; it must be one")
-    return rows[0]
+    rows: list[Row] = given if isinstance(given, list) else [given]
+    if not all(isinstance(row, dict) for row in rows):
+        raise Refused(422, f"config.provided_data={quoted(given)}: must be a row, or a list of rows")
+    return rows
 
 
 def row_id(row: Row) -> Any:

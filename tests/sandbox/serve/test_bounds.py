@@ -10,10 +10,13 @@ from contextlib import suppress
 
 import pytest
 from pooling import LONG, RIGHT, SLEEPER, SUM, until
+from pydantic import BaseModel, ValidationError
 from serving import Served, answered, answering, served
 
 from sandbox.serve import listening
 from sandbox.serve.bounds import Bounds
+from sandbox.serve.own import BatchRequest, RunRequest
+from sandbox.serve.sandbox_fusion.models import RunCodeRequest, RunJupyterRequest
 
 JOB = {"problem": SUM.to_json(), "program": RIGHT.source}
 ENDLESS = {"problem": LONG.to_json(), "program": SLEEPER.source}
@@ -258,6 +261,23 @@ async def test_what_takes_long_to_parse_inside_of_a_text_is_refused(
     got = await s.ask(path, body)
     assert got.status == status
     assert "at most" in got.error or "more than" in got.error
+
+
+@pytest.mark.parametrize(
+    ("request_", "body"),
+    [
+        (RunRequest, {"program": "", "x": 1, "y": 1}),
+        (BatchRequest, {"jobs": [1, 1]}),
+        (BatchRequest, {"jobs": [{"x": 1, "y": 1}, {"x": 1}]}),
+        (RunCodeRequest, {"code": "", "language": "c", "fetch_files": [1, 1]}),
+        (RunJupyterRequest, {"cells": [1, 1]}),
+    ],
+)
+def test_the_check_of_a_body_ends_at_the_first_fault(request_: type[BaseModel], body: dict[str, object]) -> None:
+    """A list of half a million would hold every other client up."""
+    with pytest.raises(ValidationError) as found:
+        request_.model_validate(body)
+    assert found.value.error_count() == 1
 
 
 @served()

@@ -115,18 +115,6 @@ async def test_files_go_in_and_out_as_base64_and_null_ones_and_missing_ones_are_
     assert found["files"] == {"./out": b64(raw[::-1]), "b.txt": b64(b"hi")}
 
 
-@served()
-async def test_the_request_of_tinker_cookbook_is_answered(s: Served) -> None:
-    body = {
-        "code": "import tests\nprint(tests.x)",
-        "language": "python",
-        "run_timeout": 6,
-        "files": {"tests.py": b64(b"x=1")},
-    }
-    found = (await s.ask("/run_code", body)).json
-    assert (found["status"], found["run_result"]["stdout"]) == ("Success", "1\n")
-
-
 REFUSED = [
     ({"language": "php"}, "language='php': cannot be run here; use one of python, cpp"),
     ({"language": "cobol"}, "language='cobol'"),
