@@ -13,12 +13,10 @@ A task needs two methods. This one teaches brevity; its reward needs no sandbox,
 from __future__ import annotations
 
 import inspect
-import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import fields
-from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
@@ -191,27 +189,13 @@ def _in_chat_form(tokenizer: Any, messages: Sequence[Mapping[str, Any]]) -> str:
         raise ConfigError("model.policy", getattr(tokenizer, "name_or_path", ""), way_out) from error
 
 
-SCHEMES: Mapping[str, str] = {
-    "verifiers": "overlap.environments.verifiers_task:VerifiersTask",
-    "openenv": "overlap.environments.openenv_task:OpenEnvTask",
-    "harbor": "overlap.environments.harbor_task:HarborTask",
-}
-"""First word of a ``data.task`` that names an environment → the task's class, which reads the rest."""
-
-
 def load_task(path: str, cfg: Config | None = None) -> core.Task:
-    """The task named by "module:Class", or by one of SCHEMES, made by ``Class.from_config(cfg)`` or else ``Class()``.
+    """The task named by "module:Class", made by ``Class.from_config(cfg)`` or else ``Class()``.
 
     Modules are also looked for in the working directory. Raises ConfigError for ``data.task``.
     """
-    named = SCHEMES.get(path.partition(":")[0], path)
-    try:
-        found = import_named("data.task", named, kind="class", example="recipes.code_rl.task:CodeTask")
-    except ConfigError as error:
-        if meant := _meant_environment(path):
-            raise _bad(path, f"did you mean {meant}? ({error.way_out})") from error
-        raise
-    attribute = named.partition(":")[2]
+    found = import_named("data.task", path, kind="class", example="recipes.code_rl.task:CodeTask")
+    attribute = path.partition(":")[2]
     if missing := sorted(getattr(found, "__abstractmethods__", ())):
         raise _bad(path, f"cannot be made: its method {missing[0]} is abstract; define it")
     if isinstance(found, type) and hasattr(found, "from_config"):
@@ -225,17 +209,6 @@ def load_task(path: str, cfg: Config | None = None) -> core.Task:
         with user_code(f"{attribute}()"):
             task = found()
     return check_task(task, path, cfg)
-
-
-def _meant_environment(path: str) -> str:
-    """The ``data.task`` of an environment that a name was meant as which is none; "" where that is not known."""
-    word, _, rest = path.partition(":")
-    if word in ("http", "https"):
-        return f"openenv:{path}"
-    if os.path.isdir(path) and any(list(Path(path).glob(f"{below}instruction.md")) for below in ("", "*/")):
-        return f"harbor:{path}"
-    near = get_close_matches(word.lower().replace("-", "").replace("_", ""), SCHEMES, n=1, cutoff=0.75)
-    return f"{near[0]}:{rest}" if near else ""
 
 
 def task_options(cfg: Config, task: Any) -> Any:

@@ -58,12 +58,12 @@ python llama-index llama-index-core==0.14.25 llama-index-llms-openai-like==0.8.1
 python dspy dspy==3.4.1
 python instructor instructor==1.17.0
 python inspect-ai inspect-ai==0.3.285 openai==3.57.0
-python verifiers verifiers==0.3.1 datasets==5.2.0
+python verifiers verifiers==0.4.0
+python verifiers-earlier verifiers==0.3.1
 python autogen autogen-agentchat==0.7.5 'autogen-ext[openai]==0.7.5'
 python crewai crewai==1.15.30
 python haystack haystack-ai==3.4.1
 python google-adk google-adk==2.13.0 litellm==1.106.2 mcp==2.3.0
-python openenv openenv-core==0.3.0
 node_packages ai ai@6.0.326 @ai-sdk/openai-compatible@2.0.91
 node_packages openai-agents-js @openai/agents@0.20.0 zod@4.6.7
 # Of `sandbox serve`, and frameworks.
@@ -75,6 +75,6 @@ python sandbox-fusion sandbox-fusion==0.3.7
 python wandb psutil pyyaml wandb==0.31.0
 python trackio psutil pyyaml trackio==0.43.0
 
-tests=(tests/overlap/server/test_clients.py tests/sandbox/serve/test_clients.py tests/overlap/environments
+tests=(tests/overlap/server/test_clients.py tests/sandbox/serve/test_clients.py tests/recipes/environments
   tests/sandbox/rewards/test_frameworks.py tests/overlap/hooks/test_services.py)
 OVERLAP_CLIENTS=$folder PATH=$bin:$PATH exec "$bin/python" -m pytest -n0 "${tests[@]}" "$@"

@@ -43,8 +43,7 @@ class DataConfig(Section):
     """What it is trained on."""
 
     task: str = "recipes.code_rl.task:CodeTask"
-    """Import path "module:Class" of the task; a script passes its object to ``overlap.train(cfg, task)`` instead. Or an
-    environment: "verifiers:NAME", "openenv:URL", "harbor:DIR"."""
+    """Import path "module:Class" of the task; a script passes its object to ``overlap.train(cfg, task)`` instead."""
     train: str = free("")
     """Problems to train on: a local JSONL/JSON/Parquet file or a hub id; "" lets the task choose. A resumed run finds
     the same problems by their contents, wherever the file lies."""

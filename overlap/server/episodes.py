@@ -121,7 +121,8 @@ class EpisodeSandbox:
         """The episode's working directory for the commands of a shell, which stays between its calls: ``exec``,
         ``read`` and ``write`` use it. With the first call, ``root`` names a directory whose content commands see in the
         place of the machine's tools, and ``readable`` further paths, both read-only; ``links``, ``work_bytes`` and
-        ``limits`` are as ``sandbox.session.workspace.Workspace`` has them. Raises ValueError where it is there.
+        ``limits`` are as ``sandbox.session.workspace.Workspace`` has them. Raises ValueError where it is there. After
+        its ``close``, the next call makes a new one.
         """
         return self._session.workspace(**how)
 

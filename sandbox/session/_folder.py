@@ -2,6 +2,8 @@
 
     {"name": "a/b.txt", "size": 3}\nabc{"name": "c", "link": "a/b.txt"}\n{"name": "d"}\n        file, link, directory
 
+A file with "run": true may be run.
+
 Also sent as text, and run in a jail as the program whose directory it is: so that nobody else goes through names that a
 program chose, and nothing is written or read that the program may not. What it sends is not trusted.
 """
@@ -13,7 +15,7 @@ import json
 import os
 import stat
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -57,16 +59,16 @@ def _kind(folder: str, name: str) -> int:
 
 def _pack_file(path: str, name: str, left: int, write: Callable[[bytes], object]) -> int:
     """Returns the number of bytes; 0 for a file that is left out."""
-    size = os.lstat(path).st_size
+    size, may_run = os.lstat(path).st_size, os.lstat(path).st_mode & 0o100
     if size > left:
         return 0
     try:
-        os.chmod(path, 0o600 | os.lstat(path).st_mode & 0o100)
+        os.chmod(path, 0o600 | may_run)
         fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError:
         return 0
     try:
-        write(_line(name=name, size=size))
+        write(_line(name=name, size=size, run=bool(may_run)))
         done = 0
         while done < size and (data := os.read(fd, min(CHUNK, size - done))):
             write(data)
@@ -81,9 +83,22 @@ def _line(**entry: Any) -> bytes:
     return json.dumps(entry).encode() + b"\n"
 
 
-def pack_texts(files: Mapping[str, bytes]) -> bytes:
-    """What `unpack` makes these files of."""
-    return b"".join(_line(name=name, size=len(content)) + content for name, content in files.items())
+def pack_texts(files: Mapping[str, bytes], programs: Collection[str] = ()) -> bytes:
+    """What `unpack` makes these files of. `programs`: names of those that may be run."""
+    return b"".join(
+        _line(name=name, size=len(content), run=name in programs) + content for name, content in files.items()
+    )
+
+
+def read_packed(data: bytes) -> tuple[dict[str, bytes], set[str]]:
+    """The files that were packed, without links, and the names of those that may be run. Raises as `unpack` does."""
+    files: dict[str, bytes] = {}
+    programs = set()
+    for name, entry, content in _entries(data):
+        if content is not None:
+            files[name] = content
+            programs |= {name} if entry.get("run") is True else set()
+    return files, programs
 
 
 def unpack(data: bytes, folder: str) -> None:
@@ -95,7 +110,8 @@ def unpack(data: bytes, folder: str) -> None:
         path = os.path.join(folder, name)
         if content is not None:
             os.makedirs(os.path.dirname(path), exist_ok=True)
-            with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600), "wb") as file:
+            mode = 0o700 if entry.get("run") is True else 0o600
+            with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, mode), "wb") as file:
                 file.write(content)
         elif "link" in entry:
             links.append((str(entry["link"]), path))

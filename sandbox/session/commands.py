@@ -11,10 +11,10 @@ from __future__ import annotations
 import marshal
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 from sandbox.core.nouns import MIB, Isolation, Limits
 from sandbox.errors import SandboxError
@@ -27,6 +27,7 @@ WORK_BYTES: Final = 256 * MIB
 _NONCE_BYTES: Final = 32
 _FOLDER_S: Final = 60.0
 _PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+T = TypeVar("T")
 
 
 class CommandJail:
@@ -56,12 +57,13 @@ class CommandJail:
         self.listener, self.tier = self._jail.listener, self._jail.tier
         self._cancel = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
 
-    def lay_out(self, files: Mapping[str, bytes]) -> None:
+    def lay_out(self, files: Mapping[str, bytes], programs: Collection[str] = ()) -> None:
         """Write files, by relative name; directories are made. They are the commands' own, who may change them.
+        `programs`: names of those that may be run.
 
         Raises OSError where they do not fit or one is there already, SandboxError.
         """
-        self._in_folder(("unpack",), _folder.pack_texts(files))
+        self._in_folder(("unpack",), _folder.pack_texts(files, programs))
 
     def take_back(self, folder: str, *, bytes_max: int | None = None) -> None:
         """Write what lies in the directory below `folder`, which is empty: files, directories and links, as they are.
@@ -69,9 +71,16 @@ class CommandJail:
         Links are hostile: they lead anywhere. Files beyond `bytes_max` in all, by default what the directory may hold,
         are left out. Raises SandboxError, OSError.
         """
+        self._packed(lambda found: _folder.unpack(found, folder), bytes_max)
+
+    def files(self) -> tuple[dict[str, bytes], set[str]]:
+        """The files in the directory, without links, and the names of those that may be run. Raises SandboxError."""
+        return self._packed(_folder.read_packed, None)
+
+    def _packed(self, use: Callable[[bytes], T], bytes_max: int | None) -> T:
         found = self._in_folder(("pack", str(self.work_bytes if bytes_max is None else bytes_max)))
         try:
-            _folder.unpack(found, folder)
+            return use(found)
         except ValueError as error:
             raise SandboxError(f"a jail's work directory cannot be read: {error}") from error
 

@@ -148,11 +148,12 @@ class ProgramSession:
     def workspace(self, **how: Any) -> Workspace:
         """The session's working directory for the commands of a shell, without a network, as long as the session lasts.
         Nothing of the session's state is there. `how`: `root`, `readable`, `work_bytes`, `links` and `limits`, as
-        `Workspace` has them, with the first call only. Raises ValueError, PoolClosed.
+        `Workspace` has them, with the first call only, and with the first after its `close`. Raises ValueError,
+        PoolClosed.
         """
         if self._closing:
             raise PoolClosed("the session is closed")
-        if self._workspace is None:
+        if self._workspace is None or self._workspace.closed:
             self._workspace = Workspace(self._owner, **how)
         elif how:
             raise ValueError("a session has one workspace: say what it shows with the first call")

@@ -10,7 +10,7 @@ first.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from typing import Any, Final, TypeVar
@@ -55,6 +55,10 @@ class Workspace:
         self._jail: CommandJail | None = None
         self._closed = False
 
+    @property
+    def closed(self) -> bool:
+        return self._closed
+
     async def exec(
         self,
         command: str,
@@ -96,11 +100,15 @@ class Workspace:
         data = content.encode("utf-8", "surrogatepass") if isinstance(content, str) else content
         await self._do(lambda jail: jail.write(path, data))
 
-    async def lay_out(self, files: Mapping[str, bytes]) -> None:
-        """Make many files at once, by names inside the directory; none of them may be there. Raises OSError where they
-        do not fit, and as `exec` does.
+    async def lay_out(self, files: Mapping[str, bytes], programs: Collection[str] = ()) -> None:
+        """Make many files at once, by names inside the directory; none of them may be there. `programs`: those that may
+        be run. Raises OSError where they do not fit, and as `exec` does.
         """
-        await self._do(lambda jail: jail.lay_out(files))
+        await self._do(lambda jail: jail.lay_out(files, programs))
+
+    async def files(self) -> tuple[dict[str, bytes], set[str]]:
+        """All files in the directory, without links, and the names of those that may be run. Raises as `exec` does."""
+        return await self._do(lambda jail: jail.files())
 
     async def close(self) -> None:
         """End the current call, which raises, and remove the directory. Safe to call twice."""

@@ -10,23 +10,28 @@ from typing import Any
 import pytest
 import yaml
 from environment_runs import interpreter
-from openenv_stub import serving_openenv
 from places import SUPPORT
 
 from overlap.record.metrics import read_steps
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900), pytest.mark.wide]
 
-VERIFIERS = """
+HARBOR = "recipes.environments.harbor:HarborTask"
+VERIFIERS = "recipes.environments.verifiers:VerifiersTask"
+TASKSET = """
 import zlib
-import verifiers as vf
-from datasets import Dataset
+import verifiers.v1 as vf
 
-def load_environment():
-    rows = Dataset.from_list([{"question": f"Say {n}.", "answer": str(n)} for n in range(4)])
-    def half(completion, **_):
-        return float(zlib.crc32(completion[-1]["content"].encode()) % 2)
-    return vf.SingleTurnEnv(dataset=rows, rubric=vf.Rubric(funcs=[half]))
+class Half(vf.Task[vf.TaskData]):
+    @vf.reward
+    async def half(self, trace: vf.Trace) -> float:
+        return float(zlib.crc32(trace.last_reply.encode()) % 2)
+
+class Halves(vf.Taskset[Half, vf.TasksetConfig]):
+    def load(self):
+        return [Half(vf.TaskData(idx=n, prompt=f"Say {n}."), self.config.task) for n in range(4)]
+
+__all__ = ["Halves"]
 """
 
 
@@ -63,13 +68,6 @@ def test_an_agent_in_a_jail_trains(tmp_path, policy: Path) -> None:
     assert (row["reward/masked"], row["episode/turns_mean"]) == (0, 2)
 
 
-def test_an_openenv_environment_trains(tmp_path, policy: Path) -> None:
-    with serving_openenv() as (url, stub):
-        row = trained(tmp_path, policy, f"openenv:{url}", options={"count": 4, "sessions": 4})
-    assert (row["reward/masked"], row["episode/turns_mean"]) == (0, 2)
-    assert 1 <= stub.most <= 4
-
-
 def test_a_harbor_task_trains(tmp_path, policy: Path) -> None:
     for name in ("one", "two"):
         folder = tmp_path / "tasks" / name
@@ -77,12 +75,12 @@ def test_a_harbor_task_trains(tmp_path, policy: Path) -> None:
         (folder / "instruction.md").write_text("Say anything.")
         (folder / "task.toml").write_text('version = "1.0"\n')
         (folder / "tests" / "test.sh").write_text("echo $((RANDOM % 2)) > /logs/verifier/reward.txt\n")
-    row = trained(tmp_path, policy, f"harbor:{tmp_path}/tasks", options={"system": "Work."})
+    row = trained(tmp_path, policy, HARBOR, options={"tasks": str(tmp_path / "tasks"), "system": "Work."})
     assert row["reward/masked"] == 0
 
 
-def test_an_environment_of_verifiers_trains(tmp_path, policy: Path) -> None:
+def test_a_taskset_of_verifiers_trains(tmp_path, policy: Path) -> None:
     python = interpreter("verifiers")
-    (tmp_path / "half_env.py").write_text(VERIFIERS)
-    row = trained(tmp_path, policy, "verifiers:half_env", options={"python": python}, timeout_s=120)
+    (tmp_path / "half_v1.py").write_text(TASKSET)
+    row = trained(tmp_path, policy, VERIFIERS, options={"taskset": "half-v1", "python": python}, timeout_s=120)
     assert row["reward/masked"] == 0

@@ -1,4 +1,4 @@
-"""A taskset (v1) or an environment (v0) of the package ``verifiers`` as a task: ``data.task=verifiers:NAME``.
+"""A taskset of the package ``verifiers`` as a task: ``data.task=recipes.environments.verifiers:VerifiersTask``.
 
 The package has its own interpreter (``data.options.python``), because it needs other versions of what a run needs too.
 Its model is the policy, over an endpoint of the episode; its reward is the sample's.
@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from overlap.core import Prompt
-from overlap.environments.host import EnvironmentHost, printed_json
-from overlap.environments.scored import Range, Seal, given_reward, refuse_command, scored
 from overlap.errors import ConfigError, RolloutError
 from overlap.task import Task, messages_prompt, task_options
+from recipes.environments.host import EnvironmentHost, printed_json
+from recipes.environments.scored import Range, Seal, given_reward, refuse_command, scored
 
 if TYPE_CHECKING:
     from overlap.config.fields import Config
@@ -34,54 +34,57 @@ _ROWS_S = 600.0
 class VerifiersOptions:
     """``data.options`` of such a task."""
 
+    taskset: str = ""
+    """Name of the taskset."""
     python: str = ""
-    """The interpreter that has ``verifiers`` and the environment; "": the run's own."""
+    """The interpreter that has ``verifiers`` and the taskset; "": the run's own."""
     args: dict[str, Any] = field(default_factory=dict)
-    """What the environment takes: arguments of ``load_environment``, or fields of the taskset's configuration."""
+    """Fields of the taskset's configuration."""
     env: dict[str, Any] = field(default_factory=dict)
-    """v1: further fields of the environment's configuration, such as ``agent``."""
+    """Further fields of the environment's configuration, such as ``agent``."""
     harness: str = ""
-    """v1: the harness that plays a taskset, as ``bash``; "": one that only talks, and calls the taskset's tools."""
+    """The harness that plays it, as ``bash``; "": one that only talks, and calls the taskset's tools."""
     count: int = 0
     """Rows to train on; 0: all."""
     heldout: int = 0
-    """Rows to evaluate on: of the environment's own data for that, or else the last ones."""
+    """Rows to evaluate on: those behind."""
     reward_least: float | None = None
     reward_most: float | None = None
     """The range of rewards that count; any other is a fault of the environment. null: no bound."""
 
 
 class VerifiersTask(Task):
-    """``verifiers:NAME``."""
+    """The taskset of ``data.options.taskset``."""
 
     options: ClassVar[type] = VerifiersOptions
     endpoint = True
 
-    def __init__(self, name: str, options: VerifiersOptions) -> None:
-        if not name:
-            raise ConfigError("data.task", "verifiers:", "name a taskset or an environment: verifiers:gsm8k")
-        self._name, self._options, self._seal = name, options, Seal()
+    def __init__(self, options: VerifiersOptions) -> None:
+        if not options.taskset:
+            raise ConfigError("data.options.taskset", "", "name a taskset: {taskset: gsm8k-v1}")
+        for name in ("count", "heldout"):
+            if (number := getattr(options, name)) < 0:
+                raise ConfigError(f"data.options.{name}", number, "use a whole number, 0 or more")
+        self._options, self._seal = options, Seal()
         self._rows: list[dict[str, Any]] | None = None
         self._host: EnvironmentHost | None = None
 
     @classmethod
     def from_config(cls, cfg: Config) -> VerifiersTask:
         refuse_command(cfg)
-        return cls(cfg.data.task.partition(":")[2], task_options(cfg, cls))
+        return cls(task_options(cfg, cls))
 
     def prompts(self, tokenizer: Any, split: str) -> Sequence[Prompt]:
-        found = [
-            (number, row) for number, row in enumerate(self._read()) if bool(row.get("heldout")) == (split == "heldout")
-        ]
+        rows, name = self._read(), self._options.taskset
+        late = len(rows) - self._options.heldout
         return [
-            messages_prompt(
-                tokenizer, f"{self._name}/{number}", row["messages"], data={"row": row["row"], "seal": self._seal}
-            )
-            for number, row in found
+            messages_prompt(tokenizer, f"{name}/{n}", row["messages"], data={"row": row["row"], "seal": self._seal})
+            for n, row in enumerate(rows)
+            if (n >= late) == (split == "heldout")
         ]
 
     def resources(self) -> AbstractAsyncContextManager[Any]:
-        self._host = EnvironmentHost(self._command("serve"), f"verifiers:{self._name}")
+        self._host = EnvironmentHost(self._command("serve"), f"verifiers: {self._options.taskset}")
         return self._host
 
     async def rollout(self, prompt: Prompt, chat: Chat, sandbox: EpisodeSandbox) -> str:
@@ -101,17 +104,18 @@ class VerifiersTask(Task):
 
     def _command(self, what: str) -> list[str]:
         given = {name: getattr(self._options, name) for name in ("args", "env", "harness", "count", "heldout")}
-        return [self._options.python or sys.executable, str(_PROGRAM), what, self._name, json.dumps(given)]
+        return [self._options.python or sys.executable, str(_PROGRAM), what, self._options.taskset, json.dumps(given)]
 
     def _read(self) -> list[dict[str, Any]]:
         if self._rows is None:
             try:
                 self._rows = printed_json(self._command("rows"), _ROWS_S)
             except RolloutError as error:
-                way_out = f"{error}; install verifiers and the environment, and name their interpreter in "
-                raise ConfigError("data.task", f"verifiers:{self._name}", f"{way_out}data.options.python") from error
-            late = self._rows[-self._options.heldout :] if self._options.heldout else []
-            if not any(row.get("heldout") for row in self._rows):
-                for row in late:
-                    row["heldout"] = True
+                way_out = f"{error}; install verifiers and the taskset, and name their interpreter in "
+                raise ConfigError(
+                    "data.options.taskset", self._options.taskset, f"{way_out}data.options.python"
+                ) from error
+            if len(self._rows) <= self._options.heldout:
+                way_out = f"the taskset has {len(self._rows)} tasks: hold fewer out, so that one is left to train on"
+                raise ConfigError("data.options.heldout", self._options.heldout, way_out)
         return self._rows

@@ -7,40 +7,11 @@ from typing import Any
 
 import pytest
 from chats import Letters, Voice
-from environment_runs import config, episodes_of, made_task, rewards
+from environment_runs import episodes_of, made_task, rewards
+from harbor_tasks import TOML, harbor, of
 from small_root import make_small_root
 
-from overlap.core import LeftOut
-from overlap.environments.harbor_files import read_reward
-from overlap.environments.scored import score_of
-from overlap.errors import ConfigError
-
-TOML = """version = "1.0"
-[agent]
-timeout_sec = 60.0
-[verifier]
-timeout_sec = 20.0
-env = { WANTED = "hello" }
-[environment]
-memory_mb = 512
-"""
-TEST = """#!/bin/bash
-mkdir -p /logs/verifier
-if [ "$(cat /app/out.txt)" = "$WANTED" ] && [ "$(cat /tests/secret)" = s ]; then echo 1 > /logs/verifier/reward.txt
-else echo 0.25 > /logs/verifier/reward.txt; fi
-"""
-
-
-def harbor(folder: Path, *, test: str = TEST, toml: str = TOML, **environment: str) -> Path:
-    for name in ("environment", "tests"):
-        (folder / name).mkdir(parents=True)
-    (folder / "instruction.md").write_text("Write hello into out.txt.")
-    (folder / "task.toml").write_text(toml)
-    (folder / "tests" / "test.sh").write_text(test)
-    (folder / "tests" / "secret").write_text("s")
-    for name, text in environment.items():
-        (folder / "environment" / name).write_text(text)
-    return folder
+from recipes.environments.scored import score_of
 
 
 def says(*words: str) -> Voice:
@@ -53,7 +24,7 @@ def run(command: str) -> str:
 
 @pytest.mark.promise("environments")
 def test_a_policy_that_does_what_it_is_asked_earns_what_the_tests_say(tmp_path) -> None:
-    cfg = config(f"harbor:{harbor(tmp_path / 'hello', given='hello')}", {})
+    cfg = of(harbor(tmp_path / "hello", given="hello"))
     task, made = episodes_of(cfg, says(run("ls; cat given; ls /tests"), run("cp given out.txt"), "Done."))
     assert (made[0].failure, made[0].turns, rewards(task, made)) == ("", 3, [1.0])
     assert made[0].text.startswith("Done.\n")
@@ -64,21 +35,15 @@ def test_a_policy_that_does_what_it_is_asked_earns_what_the_tests_say(tmp_path) 
 
 def test_a_command_is_the_first_closed_block_of_a_shell_and_what_stands_between_others_is_none(tmp_path) -> None:
     said = "```python\nprint()\n```\ntouch wrong\n```text\n-\n```\n~~~SH\necho '```' | cp given out.txt\n~~~\n"
-    cfg = config(f"harbor:{harbor(tmp_path / 'hello', given='hello')}", {})
+    cfg = of(harbor(tmp_path / "hello", given="hello"))
     task, made = episodes_of(cfg, says(said, run("test -e wrong && rm out.txt"), "Done.\n```bash\nrm out.txt"))
     assert (made[0].failure, made[0].turns, rewards(task, made)) == ("", 3, [1.0])
-
-
-@pytest.mark.parametrize("heldout", [1, 2, -1])
-def test_as_many_tasks_as_there_are_cannot_be_held_out(tmp_path, heldout) -> None:
-    with pytest.raises(ConfigError, match="there are 1 tasks"):
-        made_task(config(f"harbor:{harbor(tmp_path / 'hello')}", {"heldout": heldout}))
 
 
 @pytest.mark.promise("environments")
 def test_one_that_does_not_earns_less_and_no_reward_of_its_own_making_counts(tmp_path) -> None:
     forged = "mkdir -p /logs/verifier /tests; echo 1 > /logs/verifier/reward.txt; echo 'exit 0' > /tests/test.sh"
-    task, made = episodes_of(config(f"harbor:{harbor(tmp_path / 'hello')}", {}), says(run(forged), "Done."))
+    task, made = episodes_of(of(harbor(tmp_path / "hello")), says(run(forged), "Done."))
     assert (made[0].failure, rewards(task, made)) == ("", [0.25])
 
 
@@ -93,7 +58,7 @@ def test_one_that_does_not_earns_less_and_no_reward_of_its_own_making_counts(tmp
 )
 def test_what_stands_in_the_way_of_the_tests_masks_nothing(tmp_path, trick: str) -> None:
     toml = TOML.replace("memory_mb", "storage_mb = 8\nmemory_mb")
-    task, made = episodes_of(config(f"harbor:{harbor(tmp_path / 'hello', toml=toml)}", {}), says(run(trick), "Done."))
+    task, made = episodes_of(of(harbor(tmp_path / "hello", toml=toml)), says(run(trick), "Done."))
     assert made[0].failure == ""
     (reward,) = rewards(task, made)
     assert reward is not None
@@ -103,21 +68,21 @@ def test_what_stands_in_the_way_of_the_tests_masks_nothing(tmp_path, trick: str)
 def test_a_closed_app_hides_nothing_from_tests_that_want_something_gone(tmp_path) -> None:
     test = "[ ! -e /app/secret ]; echo $((1 - $?)) > /logs/verifier/reward.txt"
     folder = harbor(tmp_path / "hello", test=test, secret="s")
-    task, made = episodes_of(config(f"harbor:{folder}", {}), says(run("chmod 000 /app"), "Done."))
+    task, made = episodes_of(of(folder), says(run("chmod 000 /app"), "Done."))
     assert (made[0].failure, rewards(task, made)) == ("", [0.0])
 
 
 @pytest.mark.promise("environments")
 def test_tests_without_a_reward_are_a_fault_and_mask_the_sample(tmp_path) -> None:
     folder = harbor(tmp_path / "hello", test="echo the checker broke >&2; exit 3")
-    task, made = episodes_of(config(f"harbor:{folder}", {}), says("Done."))
+    task, made = episodes_of(of(folder), says("Done."))
     assert made[0].failure == "harbor: hello: tests/test.sh left no reward (exit 3): the checker broke"
     assert rewards(task, made) == [None]
 
 
 def test_what_the_policy_left_that_keeps_the_tests_from_ending_earns_nothing(tmp_path) -> None:
     folder = harbor(tmp_path / "hello", test="bash /app/out.txt", toml=TOML.replace("20.0", "1.0"))
-    task, made = episodes_of(config(f"harbor:{folder}", {}), says(run("echo sleep 900 > out.txt"), "Done."))
+    task, made = episodes_of(of(folder), says(run("echo sleep 900 > out.txt"), "Done."))
     assert (made[0].failure, rewards(task, made)) == ("", [0.0])
     assert score_of(made[0].text, made[0].request.prompt.data)["tests"] == "wall limit"
 
@@ -165,7 +130,7 @@ def test_what_the_policy_leaves_loads_no_code_into_the_tests(tmp_path: Path, com
     (folder / "task.toml").write_text(
         TOML.replace('WANTED = "hello"', f'PYTHONPATH = "{packages}", PYTEST_DISABLE_PLUGIN_AUTOLOAD = "1"')
     )
-    cfg = config(f"harbor:{folder}", {"readable": [packages]})
+    cfg = of(folder, readable=[packages])
     for given, paid in ((command, 0.25), (f"{command}; cd /app; echo hello > out.txt", 1.0)):
         task, made = episodes_of(cfg, says(run(given), "Done."))
         assert (made[0].failure, rewards(task, made)) == ("", [paid])
@@ -176,33 +141,100 @@ def test_a_file_outside_of_app_that_the_instruction_names_stays_for_the_tests(tm
     test = "grep -q hello ~/out.txt && [ ! -e ~/other ] && reward=1; echo ${reward:-0} > /logs/verifier/reward.txt"
     folder = harbor(tmp_path / "hello", test=test)
     (folder / "instruction.md").write_text(f"Write hello into `{place}`.")
-    task, made = episodes_of(
-        config(f"harbor:{folder}", {}), says(run(f"echo hello > {place}; echo > ~/other"), "Done.")
-    )
+    task, made = episodes_of(of(folder), says(run(f"echo hello > {place}; echo > ~/other"), "Done."))
     assert (made[0].failure, rewards(task, made)) == ("", [1.0])
 
 
-@pytest.mark.parametrize(
-    ("environment", "toml", "reason"),
-    [
-        ({"Dockerfile": "FROM x"}, TOML, "it needs an image"),
-        ({"docker-compose.yaml": "x"}, TOML, "it needs an image"),
-        ({}, TOML + 'docker_image = "x"\n', "it needs an image"),
-        ({}, TOML + "gpus = 1\n", "environment.gpus is not supported"),
-        ({}, TOML + 'memory = "lots"\n', "environment.memory is no size"),
-        ({}, TOML.replace("60.0", "-1"), "timeout_sec is no positive number"),
-        ({}, "[", "a file of the task cannot be read"),
-        ({}, '[[steps]]\nname = "a"\n', "several steps"),
-    ],
-)
-def test_what_is_not_supported_is_left_out_and_said(tmp_path, environment: Any, toml: str, reason: str) -> None:
-    toml = toml.replace("memory_mb = 512\n", "") if "memory =" in toml else toml
-    harbor(tmp_path / "tasks" / "one", toml=toml, **environment)
-    harbor(tmp_path / "tasks" / "two")
-    first, second = made_task(config(f"harbor:{tmp_path}/tasks", {})).prompts(Letters(), "train")
-    assert isinstance(first, LeftOut)
-    assert first.reason.startswith(reason)
-    assert second.id == "two"
+def paid(folder: Path, *words: str, **options: Any) -> float | None:
+    """The reward of a policy that says this; no fault."""
+    task, made = episodes_of(of(folder, **options), says(*words))
+    assert made[0].failure == ""
+    return rewards(task, made)[0]
+
+
+def passes(*checks: str) -> str:
+    """Tests that pay where all of these hold."""
+    return "set -x\n" + " && ".join(checks) + " && reward=1; echo ${reward:-0} > /logs/verifier/reward.txt"
+
+
+def test_commands_and_tests_run_in_the_working_directory_with_its_variables(tmp_path, monkeypatch) -> None:
+    monkeypatch.setenv("IS_SET", "from outside")
+    toml = """[environment]
+workdir = "/work space/src"
+env = { A = "${IS_SET}", B = "${NOT_SET:-x y}", C = "${IS_SET} inside" }
+[verifier]
+env = { B = "own", D = "${IS_SET:-other}" }
+"""
+    test = passes(
+        '[ "$PWD" = "/work space/src" ]',
+        '[ "$A+$B+$C+$D" = "from outside+own+\\${IS_SET} inside+from outside" ]',
+        "grep -qxF 'from outside.x y.${IS_SET} inside' out",
+        "[ -f given ]",
+    )
+    folder = harbor(tmp_path / "hello", toml=toml, test=test, given="x")
+    task, made = episodes_of(of(folder), says(run('echo "$A.$B.$C" > out'), "Done."))
+    assert (made[0].failure, rewards(task, made)) == ("", [1.0])
+    assert "in the directory /work space/src," in Letters().decode(made[0].request.prompt.token_ids)
+
+
+def test_a_healthcheck_that_fails_is_a_fault_before_the_first_turn(tmp_path) -> None:
+    toml = '[environment.healthcheck]\ncommand = "cat given; test -f other"'
+    _, made = episodes_of(of(harbor(tmp_path / "hello", toml=toml, given="is here")), says("Done."))
+    assert made[0].failure == "harbor: hello: its healthcheck failed (exit 1): is here"
+    assert made[0].turns == 0
+
+
+def test_the_policy_has_its_seconds_for_commands_and_then_the_tests_begin(tmp_path) -> None:
+    folder = harbor(tmp_path / "hello", toml="[agent]\ntimeout_sec = 1", test=passes("[ -f /app/begun ]"))
+    task, made = episodes_of(of(folder), says(run("touch begun; sleep 900"), run("rm begun")))
+    assert (made[0].turns, rewards(task, made)) == (1, [1.0])
+
+
+def test_what_the_policy_publishes_stays_and_commands_collect_beside_it(tmp_path) -> None:
+    toml = '[[verifier.collect]]\ncommand = "wc -c < out.txt > /logs/artifacts/size; false"'
+    test = passes(
+        "[ $(cat /logs/artifacts/size) = 6 ]", "[ -f /logs/artifacts/mine ]", "[ ! -e /logs/verifier/forged ]"
+    )
+    folder = harbor(tmp_path / "hello", toml=toml, test=test)
+    said = run("echo hello > out.txt; touch /logs/artifacts/mine /logs/verifier/forged ~/.artifacts")
+    assert paid(folder, said, "Done.") == 1.0
+
+
+def test_programs_of_the_task_can_be_run(tmp_path) -> None:
+    folder = harbor(tmp_path / "hello", test=passes("/tests/secret", "/app/given"), given="#!/bin/sh\ntrue")
+    (folder / "tests" / "secret").write_text("#!/bin/sh\ntrue")
+    for name in ("tests/secret", "environment/given"):
+        (folder / name).chmod(0o755)
+    assert paid(folder, "Done.") == 1.0
+
+
+APART = ('[verifier]\nenvironment_mode = "separate"', '[verifier.environment]\nworkdir = "/grade"\nenv = { W = "1" }')
+
+
+@pytest.mark.promise("environments")
+@pytest.mark.parametrize("toml", APART)
+def test_tests_with_a_place_of_their_own_get_the_artifacts_and_nothing_else(tmp_path, toml: str) -> None:
+    checks = ["[ -x /app/bin/made ]", "/app/bin/made", "[ ! -e /app/bin/old ]", "[ ! -e /app/other ]", "[ ! -e ~/x ]",
+              "[ ! -e /app/link ]", "[ $(cat /tmp/note) = n ]", "[ $(cat given) = mine ]"]  # fmt: skip
+    checks += ['[ "$PWD$W" = /grade1 ]'] if "grade" in toml else []
+    toml = 'artifacts = ["bin", { source = "/app/link" }, "/tmp/note", "missing"]\n' + toml
+    folder = harbor(tmp_path / "hello", toml=toml, test=passes(*checks), given="mine")
+    (folder / "environment" / "bin").mkdir()
+    (folder / "environment" / "bin" / "old").write_text("x")
+    said = "echo theirs > given; touch other ~/x; rm bin/old; printf '#!/bin/sh\ntrue' > bin/made; chmod +x bin/made"
+    assert paid(folder, run(f"{said}; ln -s /etc/passwd link; echo n > /tmp/note"), "Done.") == 1.0
+    assert paid(folder, "Done.") == 0.0
+
+
+def test_tests_with_an_image_of_their_own_are_those_of_the_image(tmp_path) -> None:
+    folder = harbor(tmp_path / "hello", toml='artifacts = ["out.txt"]\n[verifier.environment]\ndocker_image = "x"')
+    (refused,) = made_task(of(folder)).prompts(Letters(), "train")
+    assert (refused.reason, "hello.verifier" in refused.detail) == ("its tests need an image", True)
+    root = tmp_path / "roots" / "hello.verifier"
+    (root / "tests").mkdir(parents=True)
+    (root / "tests" / "test.sh").write_text(passes("[ $(cat /app/out.txt) = hello ]", "[ ! -e /tests/secret ]"))
+    make_small_root(root, "bash", "sh", "cat", "mkdir")
+    assert paid(folder, run("echo hello > out.txt"), "Done.", roots=str(tmp_path / "roots")) == 1.0
 
 
 def test_an_image_that_was_extracted_is_seen_and_its_app_is_the_policys_own(tmp_path) -> None:
@@ -211,50 +243,16 @@ def test_an_image_that_was_extracted_is_seen_and_its_app_is_the_policys_own(tmp_
     (root / "app").mkdir(parents=True)
     (root / "app" / "given").write_text("hello")
     make_small_root(root, "bash", "sh", "cat", "cp", "ls", "mkdir", "rm")
-    cfg = config(f"harbor:{folder}", {"roots": str(tmp_path / "roots")})
+    cfg = of(folder, roots=str(tmp_path / "roots"))
     task, made = episodes_of(cfg, says(run("cp given out.txt; echo x >> given"), "Done."))
     assert (made[0].failure, rewards(task, made)) == ("", [1.0])
     assert (root / "app" / "given").read_text() == "hello"
 
 
-def test_a_directory_without_tasks_is_refused(tmp_path) -> None:
-    with pytest.raises(ConfigError, match="there is no task"):
-        made_task(config(f"harbor:{tmp_path}", {}))
-
-
-@pytest.mark.parametrize(
-    ("text", "mapping", "reward"),
-    [
-        (b"0.5\n", None, 0.5),
-        (None, b'{"reward": 1}', 1.0),
-        (None, b'{"a": 1, "b": 0}', 0.5),
-        (b"", b"0.25", 0.25),
-        (b"nan", None, None),
-        (b"1e300", None, None),
-        (b"-0.5", None, None),
-        (b"1_0", None, None),
-        (b"0_1", None, None),
-        (b"2", None, None),
-        (None, b'{"n_tests": 40}', None),
-        (None, b'{"a": 2, "b": 0}', None),
-        (None, b'{"reward": 2}', None),
-        (b"x", None, None),
-        (None, b"{}", None),
-        (None, b'{"a": "x"}', None),
-        (None, b"1" + b"0" * 400, None),
-        (None, b'{"a": 1e308, "b": 1' + b"0" * 400 + b"}", None),
-        (None, b"[" * 100_000, None),
-        (None, None, None),
-    ],
-)
-def test_a_reward_from_0_to_1_is_read_from_either_file(text: Any, mapping: Any, reward: Any) -> None:
-    assert read_reward(text, mapping) == reward
-
-
 def test_a_reward_out_of_the_range_is_a_fault_by_name_unless_the_options_name_another_range(tmp_path) -> None:
     folder = harbor(tmp_path / "hello", test="mkdir -p /logs/verifier; echo -2 > /logs/verifier/reward.txt")
-    _, made = episodes_of(config(f"harbor:{folder}", {}), says("Done."))
+    _, made = episodes_of(of(folder), says("Done."))
     what = r"'-2\n', no reward from 0 to 1 (data.options.reward_least, reward_most)"
     assert made[0].failure == f"harbor: hello: tests/test.sh left {what} (exit 0): "
-    task, made = episodes_of(config(f"harbor:{folder}", {"reward_least": -3.0}), says("Done."))
+    task, made = episodes_of(of(folder, reward_least=-3.0), says("Done."))
     assert rewards(task, made) == [-2.0]

@@ -7,16 +7,18 @@ import os
 import pickle
 import sys
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 from pooling import family, living
 
 from overlap.core import Prompt
-from overlap.environments.host import EnvironmentHost, printed_json
-from overlap.environments.scored import EnvironmentFault, Range, Seal, given_reward, scored
 from overlap.errors import RolloutError
 from overlap.record.digest import data_digest
+from recipes.environments import host as host_
+from recipes.environments.host import EnvironmentHost, printed_json
+from recipes.environments.scored import EnvironmentFault, Range, Seal, given_reward, scored
 
 PROGRAM = """
 import json, os, sys, subprocess, time
@@ -89,14 +91,35 @@ def test_a_fault_is_the_environments_and_the_next_request_is_answered(what: str,
     assert hosted(work) == "again"
 
 
+UNPRINTABLE = f"""
+import asyncio, sys
+sys.path.insert(0, {str(Path(host_.__file__).parent)!r})
+import _verifiers_host
+class Env:
+    async def play(self, row, url, variable):
+        return {{"reward": 1.0, "metrics": {{"seen": object()}}}}
+print("{{}}", flush=True)
+asyncio.run(_verifiers_host.answer_requests(Env(), sys.stdout))
+"""
+
+
+def test_a_result_that_no_line_can_hold_is_a_fault_and_no_wait_without_an_end() -> None:
+    async def work(host: EnvironmentHost) -> None:
+        with pytest.raises(EnvironmentFault, match=r"box: TypeError: float\(\) argument must be"):
+            await host.run({"row": {}, "url": "", "key": ""})
+
+    hosted(work, UNPRINTABLE)
+
+
 NONSENSE = [
-    (b"no json\n", "what is no JSON: b'no json"),
-    (b"\xff\xfe\x00\n", "what is no JSON: b'.xff"),
-    (b"[" * 3000 + b"\n", "what is no JSON"),
-    (b"[1]\n", "what is no answer"),
-    (b'{"id": []}\n', "what is no answer"),
-    (b"x" * 5000 + b"\n", "a line of more than"),
-    (b"x" * 50_000, "a line of more than"),
+    (b"no json\n", "b'no json"),
+    (b"\xff\xfe\x00\n", "b'.xff"),
+    (b"[" * 3000 + b"\n", r"b'\[\["),
+    (b"[1]\n", r"b'\[1"),
+    (b'{"id": []}\n', "b'{"),
+    (b"null\n", "b'null"),
+    (b"x" * 5000 + b"\n", "a line without an end"),
+    (b"x" * 50_000, "a line without an end"),
 ]
 
 
@@ -104,10 +127,10 @@ NONSENSE = [
 def test_an_answer_that_is_none_is_a_fault_that_names_the_process(
     monkeypatch: pytest.MonkeyPatch, written: bytes, told: str
 ) -> None:
-    monkeypatch.setattr("overlap.environments.host.LINE_BYTES", 4096)
+    monkeypatch.setattr("recipes.environments.host.LINE_BYTES", 4096)
 
     async def work(host: EnvironmentHost) -> str:
-        with pytest.raises(EnvironmentFault, match=rf"box: its program \(pid \d+\) wrote {told}"):
+        with pytest.raises(EnvironmentFault, match=rf"box: its program \(pid \d+\) wrote what is no answer: {told}"):
             await host.run({"what": "babbles", "bytes": written.hex()})
         return str((await host.run({"what": "again"}))["said"])
 
@@ -118,10 +141,10 @@ def test_an_answer_that_is_none_is_a_fault_that_names_the_process(
 def test_a_first_line_that_is_none_keeps_the_program_from_starting_and_names_it(
     monkeypatch: pytest.MonkeyPatch, written: bytes, told: str
 ) -> None:
-    monkeypatch.setattr("overlap.environments.host.LINE_BYTES", 4096)
+    monkeypatch.setattr("recipes.environments.host.LINE_BYTES", 4096)
 
     async def work(host: EnvironmentHost) -> None:
-        with pytest.raises(RolloutError, match=rf"box does not start: its program \(pid \d+\) wrote {told}"):
+        with pytest.raises(RolloutError, match=rf"box does not start: .*\(pid \d+\) wrote what is no answer: {told}"):
             await host.run({"what": "x"})
 
     hosted(work, f"import os, sys\nos.write(1, {written!r})\nsys.stdin.read()")

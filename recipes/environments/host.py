@@ -19,18 +19,14 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from overlap.environments.scored import EnvironmentFault
 from overlap.errors import RolloutError, one_line
 from overlap.process import process_tree, subreaper
 from overlap.process.run_environment import PARENT, child_environment
 from overlap.server.harness_process import StderrTail
+from recipes.environments.scored import EnvironmentFault
 
 START_S, CLOSE_S = 300.0, 5.0
 LINE_BYTES = 1 << 26
-
-
-class NonsenseLine(Exception):
-    """What a program has written in the place of an answer."""
 
 
 class EnvironmentHost:
@@ -117,15 +113,16 @@ class EnvironmentHost:
             return process
 
     async def _first_line(self, process: asyncio.subprocess.Process) -> None:
+        why = ""
         try:
             async with asyncio.timeout(START_S):
-                line = await _line(process)
+                if await _line(process) is not None:
+                    return
         except TimeoutError:
-            raise RolloutError(f"{self._name} does not start: {self._said() or f'silent for {START_S:g} s'}") from None
-        except NonsenseLine as error:
-            raise RolloutError(f"{self._name} does not start: its program (pid {process.pid}) {error}") from error
-        if line is None:
-            raise RolloutError(f"{self._name} does not start: {self._said() or 'its program ended without a word'}")
+            why = f"its program (pid {process.pid}) says nothing for {START_S:g} s"
+        except ValueError as error:
+            why = f"its program (pid {process.pid}) {error}"
+        raise RolloutError(f"{self._name} does not start: {why or self._said() or 'its program ended without a word'}")
 
     async def _read(self, process: asyncio.subprocess.Process) -> None:
         why = f"its program (pid {process.pid}) broke off"
@@ -135,7 +132,7 @@ class EnvironmentHost:
                 if answer is not None and not answer.done():
                     answer.set_result(found)
             why = f"its program has ended: {self._said() or 'without a word'}"
-        except NonsenseLine as error:  # the program is not to be trusted; the next request starts another one
+        except ValueError as error:  # the program is not to be trusted; the next request starts another one
             why = f"its program (pid {process.pid}) {error}"
         finally:
             for answer in self._waiting.values():
@@ -150,21 +147,18 @@ class EnvironmentHost:
 
 
 async def _line(process: asyncio.subprocess.Process) -> dict[str, Any] | None:
-    """The next line of a program; None at its end. Raises NonsenseLine for what is no answer."""
+    """The next line of a program; None at its end. Raises ValueError for what is no answer."""
     assert process.stdout is not None
+    line, found = b"", None
     try:
-        line = await process.stdout.readline()
-    except ValueError as error:
-        raise NonsenseLine(f"wrote a line of more than {LINE_BYTES >> 20} MiB") from error
-    if not line:
-        return None
-    try:
+        if not (line := await process.stdout.readline()):  # ValueError: one of more than LINE_BYTES
+            return None
         found = json.loads(line)
-    except (ValueError, RecursionError) as error:
-        raise NonsenseLine(f"wrote what is no JSON: {one_line(repr(line[:200]))}") from error
-    if not isinstance(found, dict) or not isinstance(found.get("id", 0), int):
-        raise NonsenseLine(f"wrote what is no answer: {one_line(repr(line[:200]))}")
-    return found
+    except (ValueError, RecursionError):
+        pass
+    if isinstance(found, dict) and isinstance(found.get("id", 0), int):
+        return found
+    raise ValueError(f"wrote what is no answer: {one_line(repr(line[:200])) if line else 'a line without an end'}")
 
 
 def printed_json(argv: Sequence[str], seconds: float) -> Any:
