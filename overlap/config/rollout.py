@@ -47,9 +47,9 @@ class RolloutConfig(Section):
     """GPUs per engine."""
     engine: dict[str, Any] = field(default_factory=dict)
     """Options for vLLM's ``AsyncEngineArgs``, a mapping: ``{kv_cache_dtype: fp8}``, or ``rollout.engine.NAME=VALUE``.
-    Names and values are checked against the installed vLLM. What would change what is sampled, which weights are served
-    or who has which device is refused with what to use. The parity check after each load tells whether log-probs are
-    still the learner's."""
+    vLLM judges names and values when an engine starts. What would change what is sampled, which weights are served or
+    who has which device is refused before that, with what to use. The parity check after each load tells whether
+    log-probs are still the learner's."""
     weight_backend: Literal["auto", "shm", "ipc", "nccl"] = free("auto")
     """How weights travel: shm (one host), ipc (engine and learner on the same GPUs), nccl (on different GPUs)."""
     parity_bound: float = at_least(0, 0.0, may_change=True)

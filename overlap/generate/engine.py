@@ -6,20 +6,22 @@
 
 from __future__ import annotations
 
+import difflib
 import inspect
 import json
 import os
 import shutil
 from bisect import bisect_left
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from importlib import import_module
 from types import SimpleNamespace
 from typing import Any, cast, get_args
 
 from overlap.core import Finish, Part, Spoken, VersionSpan
-from overlap.errors import ConfigError, EngineError, one_line
+from overlap.errors import ConfigError, EngineError, one_line, raise_all
 from overlap.generate.bind_to_parent import fork_one_process
+from overlap.generate.options import REFUSED
 from overlap.generate.service import ADAPTER_ID, TRANSFERS, EngineSample, EngineSpec, Sampling
 from overlap.generate.start import engine_args, kv_bytes
 from overlap.policy.adapted import adapted_layers
@@ -283,9 +285,11 @@ def open_engine(spec: EngineSpec) -> VllmEngine:
     args = engine_args(spec, cache if on_cpu else 0)
     if spec.takes_adapter:
         args["lora_target_modules"] = adapted_layers(spec.policy)  # else the embeddings', too
-    args = _accepted(vllm.AsyncEngineArgs, args)
+    args = _accepted(vllm.AsyncEngineArgs, args, spec.cfg.rollout.engine)
     args["weight_transfer_config"] = vllm.WeightTransferConfig(backend=TRANSFERS[spec.backend])
     config = _configured(vllm.AsyncEngineArgs, args, spec.cfg.rollout.engine)
+    if spec.cfg.episode.reads:
+        _parser(None, spec.cfg.episode.tool_parser, spec.cfg.episode.reasoning_parser)
     if spec.takes_adapter:
         check_family(vllm, config.model_config)
     if on_cpu and spec.cfg.rollout.tensor_parallel == 1:
@@ -320,10 +324,22 @@ def _import() -> SimpleNamespace:
     return SimpleNamespace(**found)
 
 
-def _accepted(kind: Any, args: dict[str, Any]) -> dict[str, Any]:
-    if missing := sorted(args.keys() - inspect.signature(kind).parameters.keys()):
+def _accepted(kind: Any, args: dict[str, Any], options: Mapping[str, Any]) -> dict[str, Any]:
+    """Raises ConfigError for options that vLLM does not have, EngineError for arguments of ours."""
+    known = inspect.signature(kind).parameters.keys()
+    unknown = [
+        ConfigError(f"rollout.engine.{name}", options[name], f"vLLM has no such option{_nearest(name, known)}")
+        for name in sorted(options.keys() - known)
+    ]
+    raise_all(unknown)
+    if missing := sorted(args.keys() - known):
         raise EngineError(f"{kind.__name__} takes no {', '.join(missing)} here; {_WAY_OUT}")
     return args
+
+
+def _nearest(name: str, known: Iterable[str]) -> str:
+    near = difflib.get_close_matches(name.replace("-", "_"), set(known) - REFUSED.keys(), n=1)
+    return f"; did you mean {near[0]}?" if near else "; use one of its engine arguments, directly in rollout.engine"
 
 
 def _configured(kind: Any, args: dict[str, Any], options: Mapping[str, Any]) -> Any:

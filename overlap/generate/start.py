@@ -1,15 +1,12 @@
-"""How vLLM is started: its arguments and environment, and the names of its parsers. Imports nothing of vLLM."""
+"""How vLLM is started: its arguments and environment. Imports nothing of vLLM."""
 
 from __future__ import annotations
 
-import difflib
 from typing import Any
 
-from overlap.config.fields import Config
 from overlap.errors import ConfigError
 from overlap.generate.bind_to_parent import ENGINE
 from overlap.generate.service import EngineSpec
-from overlap.generate.vllm_source import VllmSource
 from overlap.placement.devices import free_memory
 from overlap.placement.engine_memory import cpu_block_tokens, cpu_kv_bytes
 from overlap.placement.shapes import shape_of
@@ -28,10 +25,6 @@ _SIZES = (
     "head_dim",
     "max_position_embeddings",
 )
-_PARSERS = {
-    "tool_parser": ("vllm.tool_parsers", "_TOOL_PARSERS_TO_REGISTER"),
-    "reasoning_parser": ("vllm.reasoning", "_REASONING_PARSERS_TO_REGISTER"),
-}
 
 
 def engine_args(spec: EngineSpec, cpu_kv_bytes: int) -> dict[str, Any]:
@@ -102,14 +95,3 @@ def engine_environment(device: str) -> dict[str, str]:
         "TOKENIZERS_PARALLELISM": "false",
         "HF_HUB_OFFLINE": "1",  # the policy is a directory by now
     }
-
-
-def check_parsers(cfg: Config) -> None:
-    """Raise ConfigError for ``episode.tool_parser`` or ``episode.reasoning_parser`` that vLLM does not list."""
-    for field, (module, variable) in _PARSERS.items():
-        name = getattr(cfg.episode, field)
-        known = VllmSource().table(module, variable) if name else ()
-        if known and name not in known:
-            near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
-            hint = f"did you mean {near[0]}?" if near else f"it has {', '.join(sorted(known))}"
-            raise ConfigError(f"episode.{field}", name, f"vLLM has no such parser; {hint}")

@@ -47,7 +47,6 @@ def prepare(cfg: Config, task: Task | None, scratch: Path, output: OpenConsole =
     """
     import_whole("numpy", "torch")
     from overlap.generate.options import check_options
-    from overlap.generate.start import check_parsers
     from overlap.learner.learner import check_functions
     from overlap.policy.resolve import resolve_policy
     from overlap.prepare.agent_command import check_agent
@@ -66,8 +65,6 @@ def prepare(cfg: Config, task: Task | None, scratch: Path, output: OpenConsole =
             tokenizer.apply_chat_template = partial(tokenizer.apply_chat_template, **given)
         critic, reference = resolve_critic(cfg, policy, tokenizer), resolve_reference(cfg, policy, tokenizer)
         check_rollout(cfg, task)
-        if cfg.episode.reads:
-            check_parsers(cfg)
         splits = task_prompts(task, tokenizer, cfg.model.prompt_tokens)
         for prompt in splits["train"].prompts[:1]:
             check_probes(task, prompt)

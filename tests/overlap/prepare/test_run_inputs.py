@@ -205,12 +205,6 @@ def test_a_command_is_read_before_anything_starts(tmp_path: Path) -> None:
         prepare(load_config(None, ["episode.command=no-such-agent"]), TrainOnly(), tmp_path)
 
 
-def test_a_parser_is_looked_up_before_anything_starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("overlap.generate.start.VllmSource.table", lambda *_: ("hermes",))
-    with pytest.raises(ConfigError, match=r"^episode.tool_parser='hermse': vLLM has no such parser; did you mean her"):
-        prepare(load_config(None, ["episode.tool_parser=hermse"]), Episodic(), tmp_path)
-
-
 def test_an_engine_option_is_looked_up_before_anything_starts(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"^rollout.engine.seed=3: use run.seed"):
         prepare(load_config(None, ["rollout.engine.seed=3"]), TrainOnly(), tmp_path)
