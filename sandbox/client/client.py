@@ -49,7 +49,7 @@ class Client:
     `urls`: a server, or several, of which the least busy is asked. `token`: what they were started with. `at_once`:
     requests to each of them at a time; others wait, the lowest turn goes first. `patience_s`: for so long no server may
     be reachable before SandboxError is raised; one whose queue is full is waited for. Raises ValueError for a URL that
-    is none. Connections are made on the first await. Raises SandboxError where aiohttp is missing.
+    is none. Connections are made on the first await. Raises ImportError where aiohttp is missing.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class Client:
         patience_s: float = 120.0,
     ) -> None:
         if find_spec("aiohttp") is None:
-            raise SandboxError("sandbox.Client needs aiohttp: pip install 'overlap-rl[client]'")
+            raise ImportError("sandbox.Client needs aiohttp: pip install 'overlap-rl[client]'")
         self.urls = (urls,) if isinstance(urls, str) else tuple(urls)
         if not self.urls:
             raise ValueError("urls=(): give at least one, like http://HOST:PORT")

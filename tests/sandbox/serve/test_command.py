@@ -224,8 +224,11 @@ def test_without_the_extra_the_command_names_it(tmp_path: Path) -> None:
     code, error = said(PYTHONPATH=path)
     way_out = "serve needs fastapi, prometheus_client, uvicorn: pip install 'overlap-rl[serve]'"
     assert (code, error) == (2, f"sandbox: error: {way_out}\n")
-    program = "import sandbox, sandbox.cli; sandbox.Client; sandbox.Pool; sandbox.cli._parser()"
-    subprocess.run([sys.executable, "-c", program], env=os.environ | {"PYTHONPATH": path}, check=True, timeout=60)
+    program = "import sandbox, sandbox.cli; sandbox.Pool; sandbox.cli._parser(); sandbox.Client('http://127.0.0.1')"
+    env = os.environ | {"PYTHONPATH": path}
+    done = subprocess.run([sys.executable, "-c", program], env=env, stderr=subprocess.PIPE, text=True, timeout=60)
+    way_out = "sandbox.Client needs aiohttp: pip install 'overlap-rl[client]'"
+    assert done.stderr.splitlines()[-1] == f"ImportError: {way_out}"
 
 
 @pytest.mark.parametrize(
