@@ -44,7 +44,7 @@ def run_facts(run: RunData) -> dict[str, Any]:
         "command": shlex.quote(str(run.path)),
         "policy": str(run.config.get("model", {}).get("policy", "")),
         "state": run.state,
-        "live": run.live,
+        "live": run.live and run.summary is None,  # a run writes its report before it lets go of its directory
         "at": str(run.history[-1].get("at", "")) if run.history else "",
         "steps": len(run.steps),
         "cards": cards(run) if run.steps else [],

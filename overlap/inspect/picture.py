@@ -37,9 +37,10 @@ def write_picture(run: RunData, path: Path, *, title: str = "") -> None:
 
 
 def _draw(axes: Axes, xs: list[float], chart: dict[str, Any]) -> None:
-    axes.set_title(f"{chart['title']}, {chart['unit']}", fontsize=10, loc="left")
+    axes.set_title(f"{chart['title']}, {chart['unit']}", fontsize=10, loc="left", pad=30)
     axes.spines[["top", "right"]].set_visible(False)
     axes.tick_params(labelsize=8)
+    axes.locator_params(axis="x", integer=True)
     lines = [([float("nan") if v is None else v for v in line["values"]], line) for line in chart["lines"]]
     if chart["stacked"]:
         parts = [[value if value == value else 0.0 for value in values] for values, _ in lines]
@@ -53,4 +54,4 @@ def _draw(axes: Axes, xs: list[float], chart: dict[str, Any]) -> None:
         axes.errorbar([step], [value], yerr=ends, fmt="D", color="#22262e", markersize=4, capsize=2)
     if chart["zero"]:
         axes.set_ylim(bottom=min(0.0, axes.get_ylim()[0] if axes.dataLim.y0 < 0 else 0.0))
-    axes.legend(fontsize=7, frameon=False, ncols=3, loc="upper left")
+    axes.legend(fontsize=7, frameon=False, ncols=4, loc="lower left", bbox_to_anchor=(-0.02, 0.99))

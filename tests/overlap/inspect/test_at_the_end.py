@@ -22,7 +22,7 @@ def test_a_run_that_ends_leaves_its_report_and_its_warnings(tmp_path: Path, monk
     session = Stage(tmp_path, monkeypatch).session()
     figures = play(session)
     text = (session.run.path / "report.html").read_text("utf-8")
-    assert '"state":"finished"' in text
+    assert '"state":"finished","live":false' in text
     assert figures["warnings"] == json.loads(session.run.summary.read_text())["warnings"]
     assert figures["not_written"] == []
 
