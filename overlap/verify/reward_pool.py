@@ -173,12 +173,12 @@ class RewardPool:
     def _take(self) -> RewardWorker:
         """An idle worker that has loaded the task, or a new one. Raises WorkerLost, ConfigError, VerifierError."""
         with self._lock:
+            if self._closed:
+                raise WorkerLost("the reward workers are closed")
             if self._idle:
                 return self._idle.pop()
             if self._payload is None:
                 self._payload = self._dump(self._task, "the task")
-            if self._closed:
-                raise WorkerLost("the reward workers are closed")
             worker = RewardWorker(self._dumps, self._log, self._scratch)
             self._live.add(worker)
         try:

@@ -63,6 +63,7 @@ class RewardWorker:
 
     def __init__(self, dumps: PromptDumps, log: Path | None, scratch: Path | None) -> None:
         self._dumps, self._sent = dumps, set[int]()
+        self._killed = False
         self._location = -1
         """Descriptor, there, of the file in which it writes where it hangs."""
         self._processes = ChildProcesses("reward", WorkerLost, scratch or Path(tempfile.gettempdir()), log)
@@ -113,10 +114,12 @@ class RewardWorker:
     def kill(self) -> None:
         """End the process with its descendants; who waits for it gets WorkerLost."""
         self._processes.bury()
+        self._killed = True
 
     def close(self) -> None:
         """End it with its descendants, and free what belongs to it."""
-        self.kill()
+        if not self._killed:
+            self.kill()
         self._connection.close()
         os.close(self._sentinel)
 

@@ -217,6 +217,20 @@ async def test_a_dead_worker_is_noticed_although_its_child_holds_the_pipe(monkey
         process_tree.kill_tree([p for p in process_tree.marked(mark) if not process_tree.is_tracker(p.pid)], SOON_S)
 
 
+async def test_a_function_that_closes_the_connection_of_its_worker_is_no_hang(monkeypatch: pytest.MonkeyPatch) -> None:
+    def how(answer: str) -> float:
+        if answer == "closes":
+            os.closerange(3, 256)
+            signal.pause()
+        return 1.0
+
+    monkeypatch.setattr(reward_worker, "_END_S", 0.1)
+    told = list[str]()
+    async with pool_for(Worked(how), wall_s=600.0, notify=told.append) as pool:
+        assert [(await pool.reward(P, answer)).value for answer in ("closes", "works")] == [0.0, 1.0]
+    assert ["closed the connection of its worker, for prompt 'p'; it returns" in line for line in told] == [True]
+
+
 @pytest.mark.parametrize("error", [ValueError("too odd"), SystemExit("too odd")])
 def test_an_error_in_a_workers_reward_stops_the_run(error: BaseException) -> None:
     def how(answer: str) -> float:
