@@ -73,7 +73,7 @@ class ChildProcesses:
         """
         self.check()
         with self.starting(title):
-            process = self._popen(argv, environment, options)
+            process = self.popen(argv, environment, options)
             pidfd = os.pidfd_open(process.pid)
         self._watched[process.pid] = pidfd
         asyncio.get_running_loop().add_reader(pidfd, self._on_exit, process, title)
@@ -88,9 +88,10 @@ class ChildProcesses:
             self.fail(f"{title} cannot be started: {_reason(exc)}")
             self.check()
 
-    def _popen(
+    def popen(
         self, argv: Sequence[str], environment: Mapping[str, str], options: Mapping[str, Any]
     ) -> subprocess.Popen[bytes]:
+        """As ``spawn``, without a loop that notices its death. Raises OSError; for any thread."""
         self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         mine = {
             run_environment.RUN: run_environment.run_name(self._scratch),
@@ -165,7 +166,7 @@ class ChildProcesses:
         self._end(self._fault(f"the {self.name} was closed"), died=False)
         for pid in list(self._watched):
             self._unwatch(pid)
-        await asyncio.to_thread(self._bury)
+        await asyncio.to_thread(self.bury)
 
     def _end(self, cause: Exception, *, died: bool) -> None:
         if self._cause is not None:
@@ -200,7 +201,8 @@ class ChildProcesses:
         asyncio.get_running_loop().remove_reader(self._watched[pid])
         os.close(self._watched.pop(pid))
 
-    def _bury(self) -> None:
+    def bury(self) -> None:
+        """Kill the processes, wait for their end, and remove what they shared. Blocks; for any thread."""
         if self._born:
             with contextlib.suppress(OSError):  # no descriptor is left to look with; what they started is bound to them
                 process_tree.kill_tree([p.pid for p in self._born if p.returncode is None], _KILL_S, reap=False)
@@ -208,6 +210,7 @@ class ChildProcesses:
                 process_tree.kill_tree(orphans, _KILL_S, reap=False, trackers=True)
             until = time.monotonic() + _KILL_S
             for process in self._born:
+                process.kill()
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     process.wait(max(0.0, until - time.monotonic()))
             run_environment.remove_shared(self._token)

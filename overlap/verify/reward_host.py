@@ -2,8 +2,8 @@
 
     driver ── name, arguments ──▶ multiprocess Connection ──▶ this process ── result ──▶ driver
 
-``load(path, task)`` returns (fault, descriptor of the file that says where it hangs), ``reward(...)`` returns (number
-or None, fault); a fault is a text, "" for none.
+It sends True when it is there. ``load(path, task)`` returns (fault, descriptor of the file that says where it hangs),
+``reward(...)`` returns (number or None, fault); a fault is a text, "" for none.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ def serve_rewards() -> None:
     process_tree.bind_to_parent(int(os.environ[PARENT]))
     served = _Served()
     with Connection(int(sys.argv[1])) as driver, contextlib.suppress(EOFError, ConnectionError):
+        driver.send(True)
         while True:
             name, *arguments = driver.recv()
             result = getattr(served, name)(*arguments)

@@ -11,21 +11,25 @@ import asyncio
 import importlib
 import io
 import sys
+import threading
 import time
 import types
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import dill
 
 from overlap.core import Prompt, Task, shortened
-from overlap.errors import ConfigError, OverlapError, VerifierError
+from overlap.errors import ConfigError, VerifierError
 from overlap.verify.prompt_transfer import DumpedPrompt, PromptDumps
 from overlap.verify.reward_worker import Hung, NotReturned, RewardWorker, WorkerLost
 from overlap.verify.user_fault import RewardFault, method_name
 
+T = TypeVar("T")
 PLAIN = "The answer is 0.\n```python\nprint(0)\n```\n"
 """From this every reward function that works returns: a text, a number, a program."""
 
@@ -37,14 +41,16 @@ class TimedReward:
     value: float | None
     started_s: float
     finished_s: float
+    blamed: NotReturned | None = None
+    """What its answer did to the worker, and a plain one does not."""
 
 
 class RewardPool:
     """``workers`` processes that call ``task.reward(prompt, answer, None)``, each call at most ``wall_s`` seconds.
 
-    Constructing it starts nothing. What the workers print goes to ``log``, or else to this process's own output; their
-    temporary files go to ``scratch``, the directory of the run. ``notify`` is called with a line when a call has not
-    ended at its deadline.
+    Constructing it starts nothing. A thread of its own waits for each call. What the workers print goes to ``log``, or
+    else to this process's own output; their temporary files go to ``scratch``, the directory of the run. ``notify`` is
+    called with a line when a call has not ended at its deadline.
     """
 
     def __init__(
@@ -59,24 +65,21 @@ class RewardPool:
         self._task, self._wall_s, self._log, self._scratch, self._notify = task, wall_s, log, scratch, notify
         self._workers = workers
         self._dumps = PromptDumps(lambda prompt: self._dump(prompt, f"prompt {prompt.id!r}"))
+        self._threads = ThreadPoolExecutor(workers, "reward")
+        self._lock = threading.Lock()
+        """For all that follows."""
         self._hung = 0
         """Calls that hung before any returned; -1 when one has."""
         self._payload: bytes | None = None
-        self._idle: asyncio.Queue[RewardWorker | None] = asyncio.Queue()
-        for _ in range(workers):
-            self._idle.put_nowait(None)
-        self._live: set[RewardWorker] = set()
+        self._idle, self._live = list[RewardWorker](), set[RewardWorker]()
         self._closed = False
 
     async def start(self) -> None:
         """Start one worker now, to see that the task can be sent. Raises ConfigError, VerifierError."""
-        worker = await self._idle.get()
         try:
-            worker = worker or await self._spawn()
+            self._idle.append(await self._in_thread(self._take))
         except WorkerLost as error:
             raise VerifierError(f"no reward can be computed: {error}") from error
-        finally:
-            self._idle.put_nowait(worker)
 
     async def reward(self, prompt: Prompt, answer: str, token_ids: Sequence[int] = ()) -> TimedReward:
         """The reward of an answer that consists of these tokens. Raises WorkerLost, RewardFault, ConfigError,
@@ -86,106 +89,112 @@ class RewardPool:
         that hangs too, and no call has returned yet, as many as there are workers are a RewardFault.
         A cancelled call that was begun keeps its worker until it ends or its deadline comes.
         """
-        call = asyncio.create_task(self._reward(prompt, answer, token_ids), name="reward")
-        call.add_done_callback(lambda done: done.cancelled() or done.exception())  # seen, also if we are cancelled
         try:
-            return await asyncio.shield(call)
+            got = await self._in_thread(self._reward, prompt, answer, token_ids)
         except Hung as hung:
             self._tell(hung, prompt, "the sample is masked")
             raise
-        except OverlapError:
-            raise
-        except RuntimeError as error:
-            raise WorkerLost(f"no thread can be started for a reward: {error}") from error
+        if got.blamed is not None:
+            self._tell(got.blamed, prompt, "it returns from a plain answer, so the reward is 0")
+        return got
 
     def pids(self) -> tuple[int, ...]:
         """Pids of the workers and of what they have started."""
-        return tuple(pid for worker in self._live for pid in worker.pids())
+        return tuple(pid for worker in list(self._live) for pid in worker.pids())
 
     async def close(self) -> None:
         """Kill all workers with their descendants. Safe to call twice."""
-        self._closed = True
-        await asyncio.gather(*map(self._retire, list(self._live)))
+        await asyncio.to_thread(self._close)
 
-    async def _reward(self, prompt: Prompt, answer: str, token_ids: Sequence[int]) -> TimedReward:
-        tokens = list(token_ids) if getattr(self._task, "reward_of_tokens", None) is not None else None
-        worker = await self._idle.get()
+    def _close(self) -> None:
+        with self._lock:
+            self._closed = True
+        for worker in list(self._live):
+            worker.kill()  # its thread wakes
+        self._threads.shutdown()
+        for worker in list(self._live):
+            self._retire(worker)
+
+    async def _in_thread(self, call: Callable[..., T], *arguments: Any) -> T:
         try:
-            dumped = await asyncio.to_thread(self._dumps.of, prompt)
-            for attempt in (1, 2):
-                worker = worker or await self._spawn()
-                started = time.monotonic()
-                try:
-                    value, fault = await worker.call(dumped, answer, tokens, self._wall_s)
-                    self._hung = -1
-                    break
-                except WorkerLost as error:
-                    await self._retire(worker)
-                    worker = None
-                    if attempt == 1 and not isinstance(error, Hung):  # what hung will hang again
-                        continue
-                    worker = await self._returning(error, dumped, prompt, tokens)
-                    self._tell(error, prompt, "it returns from a plain answer, so the reward is 0")
-                    value, fault = 0.0, ""
-                    break
-        finally:
-            self._idle.put_nowait(worker)
+            running = asyncio.get_running_loop().run_in_executor(self._threads, call, *arguments)
+        except RuntimeError as error:
+            raise WorkerLost(f"no thread can be started for a reward: {error}") from error
+        return await running
+
+    def _reward(self, prompt: Prompt, answer: str, token_ids: Sequence[int]) -> TimedReward:
+        tokens = list(token_ids) if getattr(self._task, "reward_of_tokens", None) is not None else None
+        dumped, asked = self._dumps.of(prompt), time.monotonic()
+        try:
+            return self._ask(dumped, answer, tokens)
+        except Hung as error:  # what hung will hang again
+            blamed: NotReturned = error
+        except WorkerLost:
+            try:
+                return self._ask(dumped, answer, tokens)
+            except NotReturned as error:
+                blamed = error
+        try:
+            with suppress(RewardFault):  # it has come back
+                self._ask(dumped, prompt.prefill + PLAIN, None if tokens is None else [])
+        except WorkerLost:
+            if isinstance(blamed, Hung):
+                self._count(blamed)
+            raise blamed from None
+        return TimedReward(0.0, asked, time.monotonic(), blamed)
+
+    def _ask(self, dumped: DumpedPrompt, answer: str, tokens: list[int] | None) -> TimedReward:
+        """One call. Raises WorkerLost, after which the worker is gone, and RewardFault."""
+        worker, started = self._take(), time.monotonic()
+        try:
+            value, fault = worker.call(dumped, answer, tokens, self._wall_s)
+        except WorkerLost:
+            self._retire(worker)
+            raise
+        with self._lock:
+            self._hung = -1
+            self._idle.append(worker)
         if fault:
             raise RewardFault(fault)
         return TimedReward(value, started, time.monotonic())
 
-    async def _returning(
-        self, error: WorkerLost, dumped: DumpedPrompt, prompt: Prompt, tokens: list[int] | None
-    ) -> RewardWorker:
-        """A worker whose function returned from a plain answer, so that the answer was to blame for ``error``. Raises
-        that one where there is none.
-        """
-        if not isinstance(error, NotReturned):
-            raise error
-        try:
-            worker = await self._spawn()
-        except WorkerLost:
-            raise error from None
-        try:
-            await worker.call(dumped, prompt.prefill + PLAIN, None if tokens is None else [], self._wall_s)
-        except WorkerLost:
-            await self._retire(worker)
-            if isinstance(error, Hung):
-                self._count(error)
-            raise error from None
-        self._hung = -1
-        return worker
-
-    def _tell(self, error: WorkerLost, prompt: Prompt, outcome: str) -> None:
-        if self._notify is not None and isinstance(error, NotReturned):
+    def _tell(self, error: NotReturned, prompt: Prompt, outcome: str) -> None:
+        if self._notify is not None:
             self._notify(f"{method_name(self._task, 'reward')} {error.what}, for prompt {prompt.id!r}; {outcome}")
 
     def _count(self, hung: Hung) -> None:
-        self._hung += self._hung >= 0
-        if self._hung >= self._workers:
+        with self._lock:
+            self._hung += self._hung >= 0
+            often = self._hung >= self._workers
+        if often:
             way_out = "raise verify.cpu_s if it may take longer"
             raise RewardFault(f"{hung.what}, and no call has returned yet ({way_out})") from hung
 
-    async def _spawn(self) -> RewardWorker:
-        if self._payload is None:
-            self._payload = await asyncio.to_thread(self._dump, self._task, "the task")
-        if self._closed:
-            raise WorkerLost("the reward workers are closed")
-        worker = RewardWorker(self._dumps, self._log, self._scratch)
-        self._live.add(worker)
+    def _take(self) -> RewardWorker:
+        """An idle worker that has loaded the task, or a new one. Raises WorkerLost, ConfigError, VerifierError."""
+        with self._lock:
+            if self._closed:
+                raise WorkerLost("the reward workers are closed")
+            if self._idle:
+                return self._idle.pop()
+            if self._payload is None:
+                self._payload = self._dump(self._task, "the task")
+            worker = RewardWorker(self._dumps, self._log, self._scratch)
+            self._live.add(worker)
         try:
-            fault = await worker.load(self._payload)
+            fault = worker.load(self._payload)
         except WorkerLost:
-            await self._retire(worker)
+            self._retire(worker)
             raise
         if fault:
-            await self._retire(worker)
+            self._retire(worker)
             raise VerifierError(f"the reward worker could not load {type(self._task).__qualname__}: it {fault}")
         return worker
 
-    async def _retire(self, worker: RewardWorker) -> None:
-        await worker.close()
-        self._live.discard(worker)
+    def _retire(self, worker: RewardWorker) -> None:
+        worker.close()
+        with self._lock:
+            self._live.discard(worker)
 
     def _dump(self, item: object, what: str) -> bytes:
         try:

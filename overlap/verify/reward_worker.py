@@ -1,4 +1,4 @@
-"""One worker process that calls the user's reward function, seen from the driver.
+"""One worker process that calls the user's reward function, seen from the thread that waits for it.
 
 It is started by exec like all processes of a run, and talks over a connection of ``multiprocess``. ``dill`` carries the
 task over by value: one that is defined in a notebook or an unguarded script, a lambda and a closure work, and the
@@ -7,19 +7,19 @@ caller's ``__main__`` is not run again.
 
 from __future__ import annotations
 
-import asyncio
+import contextlib
+import os
 import signal
-import socket
+import subprocess
 import sys
 import tempfile
+import time
 from array import array
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from multiprocess.connection import Connection, Pipe
+from multiprocess.connection import Pipe, wait
 
-from overlap.clock import now
 from overlap.core import line_of_dump
 from overlap.process.child_processes import ChildProcesses
 from overlap.process.process_tree import read_proc
@@ -28,10 +28,10 @@ from overlap.verify.reward_host import BOOT, WHERE
 
 START_S = 120.0
 """Seconds that a worker has to start and to import what the task needs."""
-_READ_S = 0.05
-"""A reply that came in time, while this event loop stood still, is read within this time."""
 STRETCH = 3.0
 """A worker that waited for a core gets so much time more, at most this many times its deadline."""
+_END_S = 5.0
+"""Seconds that a process may take to end when its connection has."""
 _WHERE_S = 0.3
 """Seconds that a worker that hangs has to report where."""
 
@@ -55,37 +55,39 @@ class Hung(NotReturned):
         super().__init__(f"the reward function {what}", what)
 
 
-class RewardWorker(ChildProcesses):
-    """One process, which has one call at a time. It works where this process does, and prints to ``log`` or else to
-    this process's own output; ``scratch`` is the run's directory, or else the temp folder. ``dumps`` makes its prompts.
+class RewardWorker:
+    """One process, which has one call at a time. It is started at once, works where this process does, and prints to
+    ``log`` or else to this process's own output; ``scratch`` is the run's directory, or else the temp folder. ``dumps``
+    makes its prompts. All methods but ``pids`` and ``kill`` belong to one thread at a time. Raises WorkerLost.
     """
 
     def __init__(self, dumps: PromptDumps, log: Path | None, scratch: Path | None) -> None:
-        super().__init__("reward", WorkerLost, scratch or Path(tempfile.gettempdir()), log)
-        self._connection: Connection | None = None
-        self._thread = ThreadPoolExecutor(1, "reward worker")
-        """Waits for the replies."""
         self._dumps, self._sent = dumps, set[int]()
+        self._killed = False
         self._location = -1
         """Descriptor, there, of the file in which it writes where it hangs."""
+        self._processes = ChildProcesses("reward", WorkerLost, scratch or Path(tempfile.gettempdir()), log)
+        output = {} if log is not None else {"stdout": None, "stderr": None}
+        with self._processes.starting("a reward worker"), contextlib.ExitStack() as undo:
+            self._connection, theirs = map(undo.enter_context, Pipe())
+            argv, options = ["-P", "-c", BOOT, str(theirs.fileno())], {"cwd": None, "pass_fds": [theirs.fileno()]}
+            undo.callback(self.kill)
+            self._process = self._processes.popen(argv, {}, options | output)
+            self._sentinel = os.pidfd_open(self._process.pid)
+            undo.pop_all()
+            theirs.close()
 
-    async def load(self, payload: bytes) -> str:
-        """Start it and have it load the task; returns "", or what is wrong with the task. Raises WorkerLost."""
-        output = {} if self.log is not None else {"stdout": None, "stderr": None}
-        with self.starting("a reward worker"):
-            self._connection, theirs = Pipe()
-        with theirs:
-            fd = theirs.fileno()
-            self.spawn("a reward worker", ["-P", "-c", BOOT, str(fd)], {}, cwd=None, pass_fds=[fd], **output)
-        try:
-            async with asyncio.timeout(START_S):
-                fault, self._location = await self._ask("load", sys.path, payload)
-        except TimeoutError:
-            late = f"the reward worker did not start, and load the task, within {START_S:g} s"
-            raise WorkerLost(late) from None
+    def load(self, payload: bytes) -> str:
+        """Have it load the task; returns "", or what is wrong with the task. Raises WorkerLost."""
+        until = time.monotonic() + START_S
+        if self._replied(START_S) and self._receive():  # it is there, and reads what is sent
+            self._send("load", sys.path, payload)
+        if not self._replied(until - time.monotonic()):
+            raise WorkerLost(f"the reward worker did not start, and load the task, within {START_S:g} s")
+        fault, self._location = self._receive()
         return str(fault)
 
-    async def call(
+    def call(
         self, prompt: DumpedPrompt, answer: str, token_ids: list[int] | None, deadline_s: float
     ) -> tuple[float | None, str]:
         """The reward of an answer, and the fault of the reward function, "" for none. ``token_ids``: those of the
@@ -96,62 +98,64 @@ class RewardWorker(ChildProcesses):
             data, forget = prompt.data, self._sent - self._dumps.numbers
             self._sent = {*self._sent - forget, prompt.number}
         tokens = None if token_ids is None else array("q", token_ids)  # of a list, dill writes each by itself
-        asked = asyncio.create_task(self._ask("reward", prompt.number, data, [*forget], answer, tokens))
+        before_s = _starved_s(self._process.pid)
+        self._send("reward", prompt.number, data, [*forget], answer, tokens)
+        if not self._replied(deadline_s):
+            starved_s = max(map(_starved_s, self.pids()), default=0.0) - before_s
+            if not self._replied(min(max(0.0, starved_s), STRETCH * deadline_s)):
+                raise Hung(f"took more than {deadline_s:g} s of wall time{self._where()}")
+        reward, fault = self._receive()
+        return reward, fault
+
+    def pids(self) -> tuple[int, ...]:
+        """Pids of the process, and of what it has started, that are alive."""
+        return self._processes.pids()
+
+    def kill(self) -> None:
+        """End the process with its descendants; who waits for it gets WorkerLost."""
+        self._processes.bury()
+        self._killed = True
+
+    def close(self) -> None:
+        """End it with its descendants, and free what belongs to it."""
+        if not self._killed:
+            self.kill()
+        self._connection.close()
+        os.close(self._sentinel)
+
+    def _send(self, *call: Any) -> None:
+        with contextlib.suppress(OSError):  # it has ended, which `_receive` says
+            self._connection.send(call)
+
+    def _replied(self, seconds: float) -> bool:
+        """Wait for a reply, or the end of the process, for so long."""
+        return bool(wait([self._connection, self._sentinel], max(0.0, seconds)))
+
+    def _receive(self) -> Any:
+        """The reply that is there. Raises WorkerLost where the process has ended, or the function its connection."""
+        if self._connection.poll():
+            with contextlib.suppress(Exception):  # it has ended, or the function has closed this, or written into it
+                return self._connection.recv()
         try:
-            before_s = _starved_s(self._born[0].pid)
-            await asyncio.wait([asked], timeout=deadline_s)
-            starved_s = max(map(_starved_s, self.pids()), default=0.0) - before_s if not asked.done() else 0.0
-            for seconds in (min(max(0.0, starved_s), STRETCH * deadline_s), _READ_S):
-                await asyncio.wait([asked], timeout=seconds)
-            if not asked.done():
-                raise Hung(f"took more than {deadline_s:g} s of wall time{await self._where()}")
-            reward, fault = asked.result()
-            return reward, fault
-        finally:
-            asked.cancel()
+            code = self._process.wait(_END_S)
+        except subprocess.TimeoutExpired:
+            raise NotReturned("the reward worker was cut off", "closed the connection of its worker") from None
+        # Without pid or log: failures of samples are counted by their text.
+        how = f"signal {-code}" if code < 0 else f"exit code {code}"
+        text = f"the reward worker died ({how})"
+        if code == -signal.SIGKILL:  # by the machine, perhaps, as memory ran out
+            raise WorkerLost(text)
+        raise NotReturned(text, f"ended its process ({how})")
 
-    async def _ask(self, *call: Any) -> Any:
-        """The reply of the process. Raises the cause where it ends before."""
-        with self.guard():
-            assert self._connection is not None
-            try:
-                return await asyncio.get_running_loop().run_in_executor(self._thread, _reply, self._connection, call)
-            except (EOFError, OSError):  # it ends, or the function has closed the connection
-                await self.wait_dead()
-                raise
-
-    async def _where(self) -> str:
+    def _where(self) -> str:
         """Where it hangs, as it says itself: also inside of a call that never comes back to the interpreter."""
-        process, text, until = self._born[0], "", now() + _WHERE_S
-        process.send_signal(WHERE)
-        while now() < until and not text.endswith((" in <module>\n", "  ...\n")):
-            await asyncio.sleep(0.01)
-            text = read_proc(process.pid, f"fd/{self._location}").decode(errors="replace")
+        text, until = "", time.monotonic() + _WHERE_S
+        self._process.send_signal(WHERE)
+        while time.monotonic() < until and not text.endswith((" in <module>\n", "  ...\n")):
+            time.sleep(0.01)
+            text = read_proc(self._process.pid, f"fd/{self._location}").decode(errors="replace")
         where = line_of_dump(text)
         return f" in {where}" if where else ""
-
-    def died(self, who: str, code: int | None) -> None:
-        """End it with a text without pid or log: failures of samples are counted by their text."""
-        how = f"signal {-code}" if code is not None and code < 0 else f"exit code {code}"
-        text = f"the reward worker died ({how})"
-        killed = code is None or code == -signal.SIGKILL  # by the machine, perhaps, as memory ran out
-        self.fail(text if killed else NotReturned(text, f"ended its process ({how})"))
-
-    async def close(self) -> None:
-        """End it with its descendants, and free what belongs to it."""
-        await super().close()
-        connection, self._connection = self._connection, None
-        if connection is not None:
-            ours = socket.socket(fileno=connection.fileno())
-            ours.shutdown(socket.SHUT_RDWR)  # who escaped may hold the other end: the thread must not wait for that
-            ours.detach()
-            await asyncio.to_thread(self._thread.shutdown)
-            connection.close()
-
-
-def _reply(connection: Connection, call: tuple[Any, ...]) -> Any:
-    connection.send(call)
-    return connection.recv()
 
 
 def _starved_s(pid: int) -> float:

@@ -78,7 +78,7 @@ def test_a_function_is_found_by_its_parameters_and_pays_what_it_pays_its_trainer
     assert task.reward(prompt, "it is red", None) == 0.0
 
 
-@pytest.mark.parametrize(("name", "style", "row", "paid"), STYLES, ids=[name for name, *_ in STYLES])
+@pytest.mark.parametrize(("name", "style", "row", "paid"), STYLES[1::2], ids=[name for name, *_ in STYLES[1::2]])
 def test_it_does_so_in_a_worker_process_where_it_is_imported_by_its_name(
     name: str, style: str, row: dict[str, Any], paid: float
 ) -> None:

@@ -9,7 +9,6 @@ import os
 import re
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -17,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from places import ROOT
 from verifying import SOON_S, Worked, config, gone, score, trajectory
 
 from overlap.core import Prompt, Scored
@@ -219,6 +217,20 @@ async def test_a_dead_worker_is_noticed_although_its_child_holds_the_pipe(monkey
         process_tree.kill_tree([p for p in process_tree.marked(mark) if not process_tree.is_tracker(p.pid)], SOON_S)
 
 
+async def test_a_function_that_closes_the_connection_of_its_worker_is_no_hang(monkeypatch: pytest.MonkeyPatch) -> None:
+    def how(answer: str) -> float:
+        if answer == "closes":
+            os.closerange(3, 256)
+            signal.pause()
+        return 1.0
+
+    monkeypatch.setattr(reward_worker, "_END_S", 0.1)
+    told = list[str]()
+    async with pool_for(Worked(how), wall_s=600.0, notify=told.append) as pool:
+        assert [(await pool.reward(P, answer)).value for answer in ("closes", "works")] == [0.0, 1.0]
+    assert ["closed the connection of its worker, for prompt 'p'; it returns" in line for line in told] == [True]
+
+
 @pytest.mark.parametrize("error", [ValueError("too odd"), SystemExit("too odd")])
 def test_an_error_in_a_workers_reward_stops_the_run(error: BaseException) -> None:
     def how(answer: str) -> float:
@@ -304,94 +316,3 @@ async def test_what_a_reward_prints_goes_to_the_log(tmp_path: Path) -> None:
     async with pool_for(Worked(lambda answer: print("seen:", answer)), log=tmp_path / "log") as pool:
         await pool.reward(P, "this")
     assert (tmp_path / "log").read_text() == "seen: this\n"
-
-
-HELPER = """
-import struct
-form = struct.Struct("i")  # a module that cannot be sent with what it holds
-
-def distance(answer, length):
-    return abs(len(answer) - length)
-"""
-SCRIPT = """
-import asyncio, math, sys, time
-from dataclasses import dataclass
-import helper, overlap
-from overlap.config.fields import Config
-from overlap.core import Prompt, Request, Trajectory
-from overlap.verify.verifier import SandboxVerifier
-print("script runs", flush=True)
-
-@dataclass
-class Target:
-    length: int
-
-def closeness(answer, target):
-    return math.exp(-helper.distance(answer, target.length))
-
-class Length(overlap.Task):
-    scale = 2.0
-    def prompts(self, tokenizer, split):
-        return [overlap.chat_prompt(tokenizer, "p", "Three letters, please.")]
-    def reward(self, prompt, answer, judgement):
-        if answer == "hang":
-            print("hanging", flush=True)
-            time.sleep(600)
-        return self.scale * closeness(answer, prompt.data)
-
-async def main():
-    verifier = SandboxVerifier(Config(), Length())
-    await verifier.start()
-    request = Request(0, 0, Prompt("p", (1,), data=Target(3)))
-    answers = [Trajectory(request, (), (), text, "stop", (), 0.0, 0.0) for text in ("abc", "hang")]
-    scored = await verifier.score(answers[0])
-    print("reward", scored.reward, *verifier.pids(), flush=True)
-    if "wait" in sys.argv:
-        await verifier.score(answers[1])
-    await verifier.close()
-
-asyncio.run(main())
-"""
-
-
-@pytest.fixture
-def beside_helper(tmp_path: Path) -> dict[str, str]:
-    """The environment of a user who keeps a module of his own beside the script."""
-    (tmp_path / "helper.py").write_text(HELPER)
-    return {**os.environ, "PYTHONPATH": f"{ROOT}:{tmp_path}"}
-
-
-@pytest.mark.promise("reward-workers")
-@pytest.mark.parametrize("notebook", [False, True])
-def test_a_task_of_an_unguarded_script_or_a_notebook_works_and_runs_once(
-    notebook: bool, tmp_path: Path, beside_helper: dict[str, str]
-) -> None:
-    (tmp_path / "script.py").write_text(SCRIPT)
-    command = [sys.executable, "-"] if notebook else [sys.executable, str(tmp_path / "script.py")]
-    result = subprocess.run(
-        command,
-        input=SCRIPT if notebook else "",
-        capture_output=True,
-        text=True,
-        timeout=100,
-        cwd=ROOT,
-        env=beside_helper,
-    )
-    assert result.stderr == ""
-    assert [row.split()[:2] for row in result.stdout.splitlines()] == [["script", "runs"], ["reward", "2.0"]]
-
-
-@pytest.mark.promise("nothing-left")
-def test_workers_end_with_a_driver_that_is_killed(beside_helper: dict[str, str], tmp_path: Path) -> None:
-    command, beside = [sys.executable, "-c", SCRIPT, "wait"], beside_helper | {"TMPDIR": str(tmp_path)}
-    driver = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, env=beside)
-    assert driver.stdout
-    driver.stdout.readline()
-    worker = process_tree.identify(int(driver.stdout.readline().split()[2]))
-    assert worker is not None
-    assert driver.stdout.readline() == "hanging\n"
-    below = process_tree.list_descendants(driver.pid)
-    assert worker in below
-    driver.kill()
-    assert process_tree.await_end(below, SOON_S) == []
-    driver.communicate()
