@@ -45,6 +45,21 @@ async def test_a_command_reads_bytes_and_shows_as_much_as_its_sessions_keep() ->
         assert len((await work.exec("head -c 90000 /dev/zero")).stdout) == 90_000
 
 
+async def test_all_files_are_read_at_once_without_links_and_laid_out_anew_after_a_close() -> None:
+    async with Sessions(1, limits=LIMITS) as sessions:
+        session = sessions.open()
+        work = session.workspace()
+        await work.lay_out({"bin/run": b"#!/bin/sh\necho ran", "bin/text": b"#!/bin/sh"}, ["bin/run"])
+        await work.exec("cp bin/run made; ln -s /etc/passwd link; ln -s bin also; chmod 000 bin")
+        files, programs = await work.files()
+        assert (set(files), programs) == ({"bin/run", "bin/text", "made"}, {"bin/run", "made"})
+        await work.close()
+        again = session.workspace(links={"/app": "bin"})
+        assert (await again.exec("ls")).stdout == ""
+        await again.lay_out(files, programs)
+        assert (await again.exec("/app/run; ./made")).stdout == "ran\nran\n"
+
+
 async def test_two_sessions_share_nothing() -> None:
     async with Sessions(2, limits=LIMITS) as sessions:
         one, other = (sessions.open().workspace() for _ in range(2))
