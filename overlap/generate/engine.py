@@ -349,7 +349,8 @@ def _configured(kind: Any, args: dict[str, Any], options: Mapping[str, Any]) -> 
     except Exception as error:  # whatever vLLM raises about the values that it is given
         if not options:
             raise
-        told = "; ".join(one["msg"] for one in error.errors()) if hasattr(error, "errors") else error  # Pydantic's
+        pydantic = error.errors() if hasattr(error, "errors") else ()
+        told = "; ".join(": ".join((*map(str, one["loc"]), one["msg"])) for one in pydantic) or error
         raise ConfigError("rollout.engine", dict(options), f"vLLM refuses it: {one_line(told, 300)}") from error
 
 

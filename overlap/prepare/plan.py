@@ -207,15 +207,13 @@ def _activations_line(asked: PlannedRun) -> tuple[str, str]:
 
 
 def episode_lines(inputs: RunInputs) -> list[tuple[str, str]]:
-    """What runs episodes of several turns, their bounds, and notes on the policy's chat template. Empty where rollouts
+    """What runs episodes of several turns, their bounds, and what reads their answers. Empty where rollouts
     have one turn. Raises ConfigError for a template that takes no such dialog.
     """
     cfg, e, task = inputs.cfg, inputs.cfg.episode, inputs.task
     by = own = "" if getattr(task, "rollout", None) is None else f"{type(task).__qualname__}.rollout"
     if not e.command and not own:
         return []
-    from overlap.server.template_notes import template_notes  # imports a web server
-
     if e.command:
         by = repr(e.command) + (f", in place of {own}" if own else "")
         by += "" if e.isolation == "none" else f" in a jail (tier {e.isolation})"
@@ -229,7 +227,7 @@ def episode_lines(inputs: RunInputs) -> list[tuple[str, str]]:
         notes.append(("requests", _requests(cfg)))
     if asked or e.tool_parser:
         notes.append(("tool calls", _tool_calls(cfg, template.shows_calls)))
-    return [("episodes", f"{by}: {bounds}"), *notes, *(("chat template", note) for note in template_notes(template))]
+    return [("episodes", f"{by}: {bounds}"), *notes]
 
 
 def _requests(cfg: Config) -> str:

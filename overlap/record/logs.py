@@ -16,10 +16,13 @@ import logging
 import os
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, redirect_stderr, redirect_stdout, suppress
 from contextvars import ContextVar
 from pathlib import Path
 from typing import Any, TextIO
+
+import rich.progress
+from rich.text import Text
 
 from overlap.atomic import guarded
 
@@ -42,46 +45,39 @@ class Console:
     """
 
     def __init__(self, stream: TextIO | None, log: TextIO | None = None) -> None:
-        self.stream = stream
-        self.log = log
-        self.bar: Any = None
-        """A tqdm bar, which steps aside for a line of text."""
+        self.stream, self.log = stream, log
+        self.live: rich.progress.Progress | None = None
+        """A progress bar on the terminal, above which lines are printed."""
 
     @property
     def tty(self) -> bool:
-        """A terminal that understands a progress bar and says how wide it is."""
-        if os.environ.get("TERM") == "dumb" or self.stream is None:
+        """Whether the stream is a terminal that understands a progress bar."""
+        if self.stream is None or self.stream.closed:
             return False
-        try:
-            return self.stream.isatty() and os.get_terminal_size(self.stream.fileno()).columns > 0
-        except (OSError, ValueError):  # no descriptor, or closed
-            return False
+        return self.stream.isatty() and os.environ.get("TERM") != "dumb"
 
     def print(self, text: str = "") -> None:
         """Write a line, above the progress bar if there is one, and into the log."""
         self.note(text)
         with suppress(OSError, ValueError):  # ValueError: the stream has been closed
-            if self.bar:
-                self.bar.clear()
-            if self.stream:
+            if self.live is not None:
+                self.live.console.print(Text(text), soft_wrap=True)
+            elif self.stream is not None:
                 self.stream.write(text + "\n")
                 self.stream.flush()
-            if self.bar:
-                self.bar.refresh()
 
     def note(self, text: str) -> None:
         """Write a line into the log only."""
-        if self.log:
+        if self.log is not None:
             self.log.write(text + "\n")
-            self.log.flush()
 
 
 class _Chatter(io.TextIOWrapper):
     """Text to a file descriptor, unbuffered. On a full disk, output is lost without an error: libraries print here."""
 
-    def __init__(self, fd: int) -> None:
+    def __init__(self, fd: int, *, owned: bool = False) -> None:
         # TextIOWrapper drops what a failed write left behind; a BufferedWriter would try it again at exit.
-        raw = io.FileIO(fd, "w", closefd=False)
+        raw = io.FileIO(fd, "w", closefd=owned)
         super().__init__(raw, encoding="utf-8", errors="backslashreplace", write_through=True)
 
     def write(self, text: str, /) -> int:
@@ -147,16 +143,16 @@ def quiet(log_path: Path) -> Iterator[Console]:
     Raises RunDirError.
     """
     with ExitStack() as undo:
-        log_fd = _opened(log_path, undo)
-        log = _Chatter(log_fd)
-        stdout, stderr = sys.stdout, sys.stderr
-        terminal = _terminal(stderr, undo)
-        _flush(stdout, stderr)
+        log = _Chatter(_opened(log_path, undo))
+        stderr = sys.stderr
+        terminal = _terminal(undo)
+        _flush()
         for fd in (1, 2):
-            _redirect(fd, log_fd, undo)
-        # The streams write to the descriptors, not to the log: a library that keeps one of them may go on using it.
-        out, err = _Chatter(1), _Chatter(2)
-        _replace_streams(stdout, stderr, out, err, undo)
+            _redirect(fd, log.fileno(), undo)
+        # Not to the log itself: a library that keeps one of the streams goes on with what the descriptor is then.
+        undo.enter_context(redirect_stdout(_Chatter(1)))
+        undo.enter_context(redirect_stderr(_Chatter(2)))
+        undo.callback(_flush)
         console = Console(terminal, log)
         undo.callback(_release, console, stderr)
         yield console
@@ -164,26 +160,21 @@ def quiet(log_path: Path) -> Iterator[Console]:
 
 def _opened(log_path: Path, undo: ExitStack) -> int:
     """A descriptor that appends to the log. Raises RunDirError."""
-    with guarded(log_path):
-        opened = os.open(log_path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
-    try:
-        log_fd = _dup(opened)
-    finally:
-        os.close(opened)
+    with guarded(log_path), log_path.open("ab", buffering=0) as file:
+        log_fd = _dup(file.fileno())
     undo.callback(os.close, log_fd)
     return log_fd
 
 
-def _terminal(stderr: TextIO | None, undo: ExitStack) -> TextIO | None:
+def _terminal(undo: ExitStack) -> TextIO | None:
     """A stream to where stderr goes at this moment."""
+    stderr = sys.stderr
     try:
         if stderr is None or stderr.fileno() != 2:
-            return stderr  # a notebook's or a test's own object: not touched by the redirection
+            return stderr  # an object of somebody's own, which no redirection touches
     except (OSError, ValueError):  # has no descriptor
         return stderr
-    stream = os.fdopen(_dup(2), "w", buffering=1, encoding=stderr.encoding, errors="backslashreplace")
-    undo.callback(_close, stream)
-    return stream
+    return undo.enter_context(_Chatter(_dup(2), owned=True))
 
 
 def _dup(fd: int) -> int:
@@ -202,39 +193,15 @@ def _redirect(fd: int, log_fd: int, undo: ExitStack) -> None:
     os.dup2(log_fd, fd)
 
 
-def _replace_streams(stdout: TextIO | None, stderr: TextIO | None, out: TextIO, err: TextIO, undo: ExitStack) -> None:
-    def restore() -> None:
-        _flush(sys.stdout, sys.stderr)
-        ctypes.CDLL(None).fflush(None)  # what C code has printed belongs to the log
-        sys.stdout, sys.stderr = stdout, stderr
-
-    undo.callback(restore)
-    sys.stdout, sys.stderr = out, err
-    for handler in _stream_handlers():
-        if handler.stream is stdout or handler.stream is stderr:
-            undo.callback(handler.setStream, handler.stream)
-            handler.setStream(out if handler.stream is stdout else err)
-
-
-def _stream_handlers() -> list[logging.StreamHandler[TextIO]]:
-    """Handlers of all loggers that write to a stream (not to a file)."""
-    loggers = [logging.getLogger(), *(x for x in logging.Logger.manager.loggerDict.values())]
-    handlers = [h for logger in loggers if isinstance(logger, logging.Logger) for h in logger.handlers]
-    return [h for h in handlers if isinstance(h, logging.StreamHandler) and not isinstance(h, logging.FileHandler)]
-
-
 def _release(console: Console, stream: TextIO | None) -> None:
-    console.log = None
-    console.bar = None
-    console.stream = stream if stream is not None else console.stream
+    console.log = console.live = None
+    console.stream = stream
 
 
-def _flush(*streams: TextIO | None) -> None:
-    for stream in streams:
-        with suppress(OSError, ValueError, AttributeError):  # closed, full, or None
-            stream.flush()  # type: ignore[union-attr]
-
-
-def _close(stream: TextIO) -> None:
-    with suppress(OSError):
-        stream.close()
+def _flush() -> None:
+    """Write out what Python and C code have printed."""
+    for stream in (sys.stdout, sys.stderr):
+        if stream is not None:
+            with suppress(OSError, ValueError):  # full, or closed
+                stream.flush()
+    ctypes.CDLL(None).fflush(None)

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import math
-import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
+
+import rich.console
+import rich.progress
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
+from rich.table import Column
 
 from overlap.errors import count_of
 from overlap.record.logs import Console
@@ -32,19 +37,22 @@ class Progress:
         self._marks: deque[float] = deque(maxlen=11)
         self._figures = ""
         self._shown_s = -math.inf
-        self._bar: Any = None
+        self._bar: rich.progress.Progress | None = None
 
     def __enter__(self) -> Progress:
         self._marks.append(self._clock())
         if self.console.tty:
-            self._bar = self.console.bar = _make_bar(self.console, self.steps, self.done)
+            self._bar = self.console.live = _make_bar(self.console)
+            self._task = self._bar.add_task("", total=self.steps, completed=self.done)
+            self._bar.start()
         return self
 
     def __exit__(self, *exc: object) -> None:
         """Leave the bar as it is and go to the next line."""
         if self._bar is not None:
-            self._bar.close()
-            self._bar = self.console.bar = None
+            with suppress(OSError, ValueError):  # the terminal is gone
+                self._bar.stop()
+            self._bar = self.console.live = None
 
     def phase(self, text: str) -> None:
         """Show what the run does outside of steps: a line, or a note beside the bar."""
@@ -76,9 +84,7 @@ class Progress:
         line = f"step {self.done}/{self.steps}  {self._figures}  step {_f(row.get('time/step_s'), '.1f')} s"
         line += nothing_learned(row)
         self.console.print(line)
-        if self._bar is not None:
-            self._bar.n = self.done
-            self._show("")
+        self._show("")
 
     def left_s(self) -> float:
         """Seconds to the last step, by the mean of the last ten; NaN before the first."""
@@ -88,10 +94,13 @@ class Progress:
 
     def _show(self, text: str) -> None:
         self._shown_s = self._clock()
+        if self._bar is None:
+            return
+        shown = "  ".join(filter(None, (self._figures, text)))
         try:
-            self._bar.set_description_str("  ".join(filter(None, (self._figures, text))))
+            self._bar.update(self._task, completed=self.done, description=shown, refresh=True)
         except (OSError, ValueError):  # the terminal is gone; the run directory has it all
-            self._bar = self.console.bar = None
+            self._bar = self.console.live = None
 
 
 def figures(row: Mapping[str, float]) -> str:
@@ -266,18 +275,11 @@ def _count(value: float | None) -> str:
     return _f(value, ",.0f") if value is None or not value >= 1e4 else f"{value / 1e3:.0f}k"
 
 
-def _make_bar(console: Console, steps: int, done: int) -> Any:
-    from tqdm import tqdm
-
-    class _Bar(tqdm):
-        monitor_interval = 0  # no watcher thread
-
-    _Bar.set_lock(threading.RLock())  # tqdm's default lock is a multiprocessing semaphore
-    return _Bar(
-        total=steps,
-        initial=done,
-        file=console.stream,
-        dynamic_ncols=True,
-        bar_format="{n_fmt}/{total_fmt} |{bar:20}| {desc}",
-        mininterval=0,
+def _make_bar(console: Console) -> rich.progress.Progress:
+    """A bar without a thread of its own: it is drawn when something has happened."""
+    text = TextColumn("{task.description}", markup=False, table_column=Column(no_wrap=True, overflow="ellipsis"))
+    on = rich.console.Console(file=console.stream)
+    columns = MofNCompleteColumn(), BarColumn(20), text
+    return rich.progress.Progress(
+        *columns, console=on, auto_refresh=False, redirect_stdout=False, redirect_stderr=False
     )

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
@@ -12,50 +13,6 @@ if TYPE_CHECKING:
 
 Span = tuple[float, float]
 LEVEL_S = 0.1
-
-
-class BusyClock:
-    """When at least one of many concurrent activities was open. Keeps only the disjoint spans not yet taken."""
-
-    def __init__(self) -> None:
-        self._open = 0
-        self._paused = False
-        self._since = 0.0
-        self._spans: list[Span] = []
-
-    def enter(self, at_s: float) -> None:
-        """One more activity begins."""
-        self._change(self._open + 1, self._paused, at_s)
-
-    def leave(self, at_s: float) -> None:
-        """One activity ends."""
-        self._change(self._open - 1, self._paused, at_s)
-
-    def pause(self, at_s: float) -> None:
-        """Nothing is done until ``resume``, whatever is open."""
-        self._change(self._open, True, at_s)
-
-    def resume(self, at_s: float) -> None:
-        self._change(self._open, False, at_s)
-
-    def _change(self, open_: int, paused: bool, at_s: float) -> None:
-        was, self._open, self._paused = self._busy, open_, paused
-        if self._busy and not was:
-            self._since = at_s
-        if was and not self._busy:
-            self._spans.append((self._since, at_s))
-
-    @property
-    def _busy(self) -> bool:
-        return self._open > 0 and not self._paused
-
-    def pop_spans(self, now_s: float) -> list[Span]:
-        """Busy spans since the last ``pop_spans``; one that is still open is cut at ``now_s``."""
-        spans, self._spans = self._spans, []
-        if self._busy:
-            spans.append((self._since, now_s))
-            self._since = now_s
-        return spans
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,43 +25,19 @@ class Level:
 
 
 class Traffic:
-    """Wraps generator and verifier; each keeps all of its other methods."""
+    """Counts what passes the generator and the verifier of a run. The engine is busy while it has requests and is
+    awake. ``show`` gets a line for the progress bar after each generated and each verified sample.
+    """
 
     def __init__(self, show: Callable[[str], None]) -> None:
-        """``show`` gets a line for the progress bar after each generated and each verified sample."""
         self.generating = self.verifying = 0
-        self._busy = BusyClock()
         self._show = show
+        self._asleep, self._busy_since_s = False, 0.0
+        self._spans: list[Span] = []
+        self._levels: list[Level] = []
         self._generator: Generator | None = None
         self._verifier: Verifier | None = None
         self._moved_before = 0
-        self._levels: list[Level] = []
-
-    def move(self, at_s: float, *, generating: int = 0, verifying: int = 0) -> None:
-        """So many samples more are there. Levels that hold for less than ``LEVEL_S`` are not told apart."""
-        self.generating += generating
-        self.verifying += verifying
-        if self._levels and at_s - self._levels[-1].at_s < LEVEL_S:
-            at_s = self._levels.pop().at_s
-        self._levels.append(Level(at_s, self.generating, self.verifying))
-
-    def pop_levels(self) -> list[Level]:
-        """How many samples were on their way, since the last call."""
-        levels, self._levels = self._levels, []
-        return levels
-
-    def pop_engine_spans(self) -> list[Span]:
-        """When the engine had requests and was awake, since the last call."""
-        return self._busy.pop_spans(time.monotonic())
-
-    def pop_nodes(self) -> ClusterFigures | None:
-        """What the nodes of a cluster did since the last call; None where none judges."""
-        return self._verifier.take_nodes() if self._verifier else None
-
-    def pop_moved(self) -> int:
-        """Episodes that went from one engine to another, since the last call."""
-        before, self._moved_before = self._moved_before, self._generator.moved if self._generator else 0
-        return self._moved_before - before
 
     def generator(self, inner: Generator) -> Generator:
         """``inner``, counted."""
@@ -116,12 +49,65 @@ class Traffic:
         self._verifier = inner
         return cast("Verifier", _Verifier(self, inner))
 
-    def changed(self) -> None:
-        """A sample has passed."""
+    @contextmanager
+    def passing(self, *, generating: int = 0, verifying: int = 0) -> Iterator[None]:
+        """Count so many samples while they are there."""
+        self._change(generating, verifying)
+        try:
+            yield
+        finally:
+            self._change(-generating, -verifying)
         self._show(f"{self.generating} generating, {self.verifying} verifying")
+
+    def rest(self, asleep: bool) -> None:
+        """The engine falls asleep, or wakes: until then nothing is done, whatever it has."""
+        self._change(asleep=asleep)
+
+    def _change(self, generating: int = 0, verifying: int = 0, *, asleep: bool | None = None) -> None:
+        at_s, was_busy = time.monotonic(), self._busy
+        self.generating += generating
+        self.verifying += verifying
+        self._asleep = self._asleep if asleep is None else asleep
+        if self._busy and not was_busy:
+            self._busy_since_s = at_s
+        if was_busy and not self._busy:
+            self._spans.append((self._busy_since_s, at_s))
+        if asleep is None:
+            if self._levels and at_s - self._levels[-1].at_s < LEVEL_S:
+                at_s = self._levels.pop().at_s  # levels that hold for less are not told apart
+            self._levels.append(Level(at_s, self.generating, self.verifying))
+
+    @property
+    def _busy(self) -> bool:
+        return self.generating > 0 and not self._asleep
+
+    def pop_levels(self) -> list[Level]:
+        """How many samples were on their way, since the last call."""
+        levels, self._levels = self._levels, []
+        return levels
+
+    def pop_engine_spans(self) -> list[Span]:
+        """When the engine was busy, since the last call; a span that is still open is cut now."""
+        spans, self._spans = self._spans, []
+        if self._busy:
+            now_s = time.monotonic()
+            spans.append((self._busy_since_s, now_s))
+            self._busy_since_s = now_s
+        return spans
+
+    def pop_nodes(self) -> ClusterFigures | None:
+        """What the nodes of a cluster did since the last call; None where none judges."""
+        return self._verifier.take_nodes() if self._verifier else None
+
+    def pop_moved(self) -> int:
+        """Episodes that went from one engine to another, since the last call."""
+        before, self._moved_before = self._moved_before, self._generator.moved if self._generator else 0
+        return self._moved_before - before
 
 
 class _Counted:
+    """A part with all of its methods, some of which are counted."""
+
     def __init__(self, traffic: Traffic, inner: Any) -> None:
         self._traffic, self._inner = traffic, inner
 
@@ -131,35 +117,20 @@ class _Counted:
 
 class _Generator(_Counted):
     async def generate(self, request: Request) -> Trajectory:
-        traffic, began_s = self._traffic, time.monotonic()
-        traffic.move(began_s, generating=1)
-        traffic._busy.enter(began_s)
-        try:
-            trajectory: Trajectory = await self._inner.generate(request)
-        finally:
-            ended_s = time.monotonic()
-            traffic.move(ended_s, generating=-1)
-            traffic._busy.leave(ended_s)
-        traffic.changed()
-        return trajectory
+        with self._traffic.passing(generating=1):
+            return cast("Trajectory", await self._inner.generate(request))
 
     async def sleep(self) -> None:
         await self._inner.sleep()
-        self._traffic._busy.pause(time.monotonic())
+        self._traffic.rest(asleep=True)
 
     async def wake(self, part: Part) -> None:
         await self._inner.wake(part)
         if part == "cache":
-            self._traffic._busy.resume(time.monotonic())
+            self._traffic.rest(asleep=False)
 
 
 class _Verifier(_Counted):
     async def score(self, trajectory: Trajectory) -> Scored:
-        traffic = self._traffic
-        traffic.move(time.monotonic(), verifying=1)
-        try:
-            scored: Scored = await self._inner.score(trajectory)
-        finally:
-            traffic.move(time.monotonic(), verifying=-1)
-        traffic.changed()
-        return scored
+        with self._traffic.passing(verifying=1):
+            return cast("Scored", await self._inner.score(trajectory))

@@ -17,8 +17,8 @@ from dataclasses import dataclass, replace
 from typing import Any, ParamSpec, TypeVar
 
 from overlap.core import Generator, Packed, Prompt, Request, Spoken, Trajectory, Used
-from overlap.errors import EngineError, EpisodeError, EpisodeOver, RequestRefused, one_line
-from overlap.server.episode_tree import NO_TOOLS, PLAIN, Branch, ChatMessage, EpisodeTree, Turn, message_of
+from overlap.errors import EngineError, EpisodeError, EpisodeOver, one_line
+from overlap.server.episode_tree import NO_TOOLS, Branch, ChatMessage, EpisodeTree, Turn, message_of
 from overlap.server.reply import Reply, ReplyFinish, ToolCall, holds_call
 from overlap.server.template import ChatTemplate
 from overlap.server.turn_request import (
@@ -281,8 +281,6 @@ class Chat:
 
     async def _continued(self, wanted: TurnRequest) -> tuple[Turn | None, list[int]]:
         """Returns the turn that a request continues, and the ids between that turn and the answer."""
-        if wanted.tools == PLAIN:
-            return await self._behind_text(wanted)
         turn, messages = self.episode.match(wanted.dialog, wanted.tools), wanted.messages
         self._look_for_turns(wanted.dialog[len(turn.dialog) if turn else 0 :])
         if turn is not None:
@@ -304,25 +302,6 @@ class Chat:
             if mark in message.text:
                 self.ignored["turn_marks"] += 1
                 self._note("turn_marks", message.text)
-
-    async def _behind_text(self, wanted: TurnRequest) -> tuple[Turn | None, list[int]]:
-        """As ``_continued``, for plain text, or ids: a turn is continued where its text is the beginning, and what
-        follows begins with the token that ended it.
-        """
-        if wanted.ids:
-            if not all(0 <= id < self._template.ids for id in wanted.ids):
-                raise RequestRefused(f"prompt: ids of tokens are 0 to {self._template.ids - 1}")
-            return self._attached(list(wanted.ids), None)
-        text = wanted.dialog[0].text
-        turn = self.episode.match_text(text)
-        if turn is not None:
-            rest = text[len(turn.dialog[0].text) + len(turn.dialog[1].text) :]
-            ids = await self.in_thread(len(rest), self._template.says, rest)
-            last = turn.token_ids[-1] if len(turn.token_ids) else None
-            ended = last in self._template.special
-            if not ended or last == next(iter(ids), None):
-                return turn, ids[ended:]
-        return self._attached(await self.in_thread(len(text), self._template.says, text, special=True), turn)
 
     def _attached(self, ids: list[int], turn: Turn | None) -> tuple[Turn | None, list[int]]:
         """What was rendered as a whole behind the deepest turn that it begins with; ``turn`` could not be continued."""
@@ -367,10 +346,9 @@ class Chat:
         if trajectory.finish == "abort":
             raise EngineError(f"request {trajectory.id} was aborted")
         spoken = Spoken(trajectory.text)
-        if self._reads and tools != PLAIN:
+        if self._reads:
             spoken = (await self._engine.parse(trajectory.text, trajectory.token_ids, tools)).whole
-        offered = tools not in (PLAIN, NO_TOOLS)
-        if spoken.failed or (offered and not spoken.calls and holds_call(trajectory.text, tools)):
+        if spoken.failed or (tools != NO_TOOLS and not spoken.calls and holds_call(trajectory.text, tools)):
             self.unread += 1
             self._note("unread", trajectory.text)
         return spoken

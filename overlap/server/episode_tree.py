@@ -23,8 +23,6 @@ from overlap.core import Finish, Packed, Trajectory, VersionSpan, shortened
 ROLES = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant", "tool": "tool"}
 """Roles of a request, and the roles they are matched and rendered as: templates know no developer."""
 
-PLAIN = "plain text"
-"""In the place of tools: a turn behind plain text, without a dialog."""
 NO_TOOLS = "[]"
 ARGUMENTS = 100_000
 """Longer arguments of a tool are text, whatever they hold: reading JSON blocks all threads."""
@@ -187,15 +185,6 @@ class EpisodeTree:
             if all(map(ChatMessage.same, turn.dialog, messages)):
                 longest, best = rank, turn
         return best
-
-    def match_text(self, text: str) -> Turn | None:
-        """The turn behind plain text that ``text`` continues: it begins with that text and the answer. The longest is
-        taken.
-        """
-        plain = [turn for turn in self.turns if len(turn.dialog) == 2 and turn.tools == PLAIN]
-        spoken = [(turn.dialog[0].text + turn.dialog[1].text, turn) for turn in plain]
-        known = [(len(said), turn.number) for said, turn in spoken if len(said) < len(text) and text.startswith(said)]
-        return self.turns[max(known)[1]] if known else None
 
     def behind(self, ids: Sequence[int]) -> Turn | None:
         """The deepest turn whose ids are a proper prefix of ``ids``: for a request that was rendered as a whole."""

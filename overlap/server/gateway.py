@@ -17,7 +17,6 @@ import hashlib
 import secrets
 import socket
 from collections.abc import AsyncIterator, Iterator, Mapping
-from functools import partial
 
 from starlette.applications import Starlette
 from starlette.requests import ClientDisconnect, Request
@@ -28,7 +27,6 @@ from overlap.aio import race
 from overlap.errors import EpisodeError
 from overlap.server import http_messages
 from overlap.server.chat import Chat
-from overlap.server.further_socket import also_on
 from overlap.server.gateway_answers import (
     EarlyResponse,
     HeldResponse,
@@ -41,15 +39,17 @@ from overlap.server.gateway_answers import (
     unauthorized,
 )
 from overlap.server.gateway_session import GatewaySession
-from overlap.server.http_fields import Dialect, read_body
-from overlap.server.http_responses import RESPONSES
 from sandbox.serve.listening import Server, bind
 
-ROUTES: Mapping[str, Dialect] = {
-    "/v1/chat/completions": http_messages.CHAT,
-    "/v1/responses": RESPONSES,
-    "/v1/completions": http_messages.TEXT,
+ROUTE = "/v1/chat/completions"
+OTHER_ROUTES: Mapping[str, str] = {
+    "/v1/responses": (
+        'have the client use chat completions (openai-agents: set_default_openai_api("chat_completions"); pydantic-ai: '
+        "OpenAIChatModel; inspect-ai: the model argument responses_api=False; npm ai: openai.chat)"
+    ),
+    "/v1/completions": "send the prompt as messages, in which the policy's chat template marks the turns",
 }
+"""Routes that clients of OpenAI know and that are not served → what to do instead."""
 BODY_BYTES, BODY_S = 16 << 20, 30.0
 LONG_BYTES = 256 << 10
 """Of longer bodies one is read at a time, for each episode."""
@@ -67,13 +67,15 @@ class Gateway:
         self._sessions: dict[bytes, GatewaySession] = {}
         self._socket: socket.socket | None = None
         self._listening = contextlib.AsyncExitStack()
-        routes = [Route(path, partial(self._complete, dialect), methods=["POST"]) for path, dialect in ROUTES.items()]
-        routes.append(Route("/v1/models", self._models, methods=["GET"]))
-        routes.append(Route("/v1/models/{name:path}", self._model, methods=["GET"]))
+        routes = [
+            Route(ROUTE, self._complete, methods=["POST"]),
+            Route("/v1/models", self._models, methods=["GET"]),
+            Route("/v1/models/{name:path}", self._model, methods=["GET"]),
+        ]
         unknown = dict.fromkeys((404, 405), self._not_found)
-        app = Starlette(routes=routes, exception_handlers={**unknown, Exception: self._broke})
-        app.router.redirect_slashes = False
-        self._server = Server(app)
+        self._app = Starlette(routes=routes, exception_handlers={**unknown, Exception: self._broke})
+        self._app.router.redirect_slashes = False
+        self._server = Server(self._app)
         self.fault: Exception | None = None
         """The first error of the gateway itself: no episode that used it can be trusted after that."""
 
@@ -93,11 +95,11 @@ class Gateway:
 
     @contextlib.asynccontextmanager
     async def serve(self, listener: socket.socket) -> AsyncIterator[str]:
-        """Answer also on a listening socket, such as that of a jail. Yields its base URL; when this ends, the socket
-        and its connections are closed.
+        """Answer also on a bound socket, such as that of a jail, by a server of its own. Yields its base URL; when this
+        ends, the socket and its connections are closed.
         """
         host, port = listener.getsockname()
-        async with also_on(self._server, listener):
+        async with Server(self._app).listening(listener):
             yield f"http://{host}:{port}/v1"
 
     @contextlib.contextmanager
@@ -134,13 +136,14 @@ class Gateway:
 
     async def _not_found(self, request: Request, error: Exception) -> Response:
         asked = f"{request.method[:20]} {request.url.path[:80]}"
-        why = f"there is no {asked}, only POST {', '.join(ROUTES)} and GET /v1/models"
+        instead = OTHER_ROUTES.get(request.url.path)
+        why = f"there is no {asked}, only POST {ROUTE} and GET /v1/models" + (f": {instead}" if instead else "")
         session = self._session_of(request)
         if session is not None:
             session.chat.refuse("route", why)
         return failed(404, why, "not_found_error", x_should_retry="false")
 
-    async def _complete(self, dialect: Dialect, request: Request) -> Answer:
+    async def _complete(self, request: Request) -> Answer:
         session = self._session_of(request)
         if session is None:
             return unauthorized()
@@ -150,10 +153,10 @@ class Gateway:
             return EarlyResponse(session, failed(429, why, "rate_limit_error", **wait))
         with contextlib.ExitStack() as held:
             held.enter_context(session.being_answered())
-            return HeldResponse(await self._served(dialect, request, session, held), held.pop_all())
+            return HeldResponse(await self._served(request, session, held), held.pop_all())
 
     async def _served(
-        self, dialect: Dialect, request: Request, session: GatewaySession, held: contextlib.ExitStack
+        self, request: Request, session: GatewaySession, held: contextlib.ExitStack
     ) -> Response | EarlyResponse:
         chat = session.chat
         try:
@@ -172,7 +175,7 @@ class Gateway:
                     return EarlyResponse(session, failed(413, why, connection="close"))
                 if session.ended:  # while its body came
                     raise session.over
-                asked = await chat.in_thread(len(body), read_body, body, dialect, chat.rules, session.by_id)
+                asked = await chat.in_thread(len(body), http_messages.read_body, body, chat.rules)
         except ClientDisconnect:
             return Response(status_code=499)
         except EpisodeError as error:
@@ -181,11 +184,11 @@ class Gateway:
         turn = session.turn(asked, request.headers.get("x-stainless-retry-count", "0") != "0")
         held.enter_context(session.awaiting(turn))
         if not asked.stream:
-            return await as_body(request, session, turn, dialect)
+            return await as_body(request, session, turn)
         await race(turn.task, turn.planned.wait(), disconnected(request))
         if not turn.planned.is_set():  # a refusal has a status of its own
             return ended_by(session, turn) or Response(status_code=499)
-        return StreamingResponse(as_events(session, turn, dialect, asked.usage), media_type="text/event-stream")
+        return StreamingResponse(as_events(session, turn, asked.usage), media_type="text/event-stream")
 
     async def _broke(self, request: Request, error: Exception) -> Response:
         self._note(error)

@@ -14,7 +14,8 @@ from starlette.responses import JSONResponse, Response
 from overlap.aio import race
 from overlap.errors import ContextFull, EpisodeError, EpisodeOver, OverlapError
 from overlap.server.gateway_session import GatewaySession, GatewayTurn
-from overlap.server.http_fields import Dialect, failure
+from overlap.server.http_fields import failure
+from overlap.server.http_messages import chat_answer, chat_events, failed_event
 from overlap.server.reply import Reply
 from overlap.server.turn_request import parameter_of
 
@@ -58,8 +59,8 @@ class EarlyResponse:
 class _Delivered(JSONResponse):
     """An answer that is delivered once it was sent to a client that is still connected."""
 
-    def __init__(self, request: Request, session: GatewaySession, reply: Reply, dialect: Dialect) -> None:
-        super().__init__(dialect.answer(reply, int(time.time())))
+    def __init__(self, request: Request, session: GatewaySession, reply: Reply) -> None:
+        super().__init__(chat_answer(reply, int(time.time())))
         self._request, self._session, self._reply = request, session, reply
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
@@ -69,13 +70,13 @@ class _Delivered(JSONResponse):
             self._session.chat.deliver(self._reply)
 
 
-async def as_body(request: Request, session: GatewaySession, turn: GatewayTurn, dialect: Dialect) -> Response:
+async def as_body(request: Request, session: GatewaySession, turn: GatewayTurn) -> Response:
     """The answer as one JSON body."""
     await race(turn.task, disconnected(request))
     error = ended_by(session, turn)
     if error is not None:
         return error
-    return _Delivered(request, session, turn.task.result(), dialect)
+    return _Delivered(request, session, turn.task.result())
 
 
 def ended_by(session: GatewaySession, turn: GatewayTurn) -> Response | None:
@@ -92,7 +93,7 @@ def ended_by(session: GatewaySession, turn: GatewayTurn) -> Response | None:
     raise error
 
 
-async def as_events(session: GatewaySession, turn: GatewayTurn, dialect: Dialect, usage: bool) -> AsyncIterator[bytes]:
+async def as_events(session: GatewaySession, turn: GatewayTurn, usage: bool) -> AsyncIterator[bytes]:
     """The answer as server-sent events."""
     task = turn.task
     while not task.done():
@@ -101,9 +102,9 @@ async def as_events(session: GatewaySession, turn: GatewayTurn, dialect: Dialect
             yield b": the policy is at work\n\n"
     error = session.error_of(turn)
     if error is not None:
-        yield dialect.failed(str(error) if isinstance(error, OverlapError) else "the gateway has a fault")
+        yield failed_event(str(error) if isinstance(error, OverlapError) else "the gateway has a fault")
         return
-    *parts, last = dialect.events(task.result(), int(time.time()), usage)
+    *parts, last = chat_events(task.result(), int(time.time()), usage)
     for part in parts:
         yield part
     session.chat.deliver(task.result())  # before the end of the stream, behind which a client asks for more

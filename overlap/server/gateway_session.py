@@ -10,10 +10,8 @@ from typing import Any
 
 from overlap.errors import EpisodeOver, OverlapError
 from overlap.server.chat import Chat
-from overlap.server.http_fields import AskedTurn
-from overlap.server.http_responses import response_id
+from overlap.server.http_messages import AskedTurn
 from overlap.server.reply import Reply
-from overlap.server.turn_request import Messages
 
 READ_AT_ONCE = 4
 SAMPLED_AT_ONCE = 32
@@ -45,8 +43,6 @@ class GatewaySession:
     chat: Chat
     on_fault: Callable[[Exception], None]
     replies: dict[str, list[Reply]] = field(default_factory=dict)
-    by_id: dict[str, Messages] = field(default_factory=dict)
-    """Dialogs up to an answer, by the ids of answers that clients may repeat."""
     flying: list[GatewayTurn] = field(default_factory=list)
     asking: set[asyncio.Task[Any]] = field(default_factory=set)
     inside: int = 0
@@ -97,7 +93,6 @@ class GatewaySession:
         async with self._sampling:
             reply = await self.chat.sample(plan)
         self.replies.setdefault(asked.digest, []).append(reply)
-        self.by_id[response_id(reply)] = [*asked.turn.messages, reply.message]
         return reply
 
     def _forget(self, done: asyncio.Task[Reply]) -> None:

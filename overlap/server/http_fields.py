@@ -1,4 +1,4 @@
-"""What the routes of the gateway have in common: JSON bodies in, fields accepted or refused by name. Pure.
+"""Fields of a request's JSON body, accepted or refused by name. Pure.
 
 Sampling parameters belong to the trainer: they are accepted and ignored, because clients send them by default. Fields
 that would change what is sampled, or how many answers there are, are refused. Those that would force the form of an
@@ -7,15 +7,12 @@ answer are ignored or refused as the run says (``episode.structured``); which we
 
 from __future__ import annotations
 
-import hashlib
 import json
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from typing import Any
 
 from overlap.errors import RequestRefused
-from overlap.server.reply import Reply
-from overlap.server.turn_request import Messages, RequestRules, TurnRequest
+from overlap.server.turn_request import RequestRules
 from sandbox.serve.parsed_texts import count_values
 
 MODEL = "policy"
@@ -23,8 +20,8 @@ MESSAGES, TOOLS, STOPS, STOP_CHARACTERS = 4096, 128, 16, 200
 VALUES = 100_000
 """Limits on one request. ``VALUES``: of a whole body, as more are read so slowly that everything else waits."""
 _ONLY_NULL = (
-    *("prompt_logprobs", "audio", "prediction", "web_search_options", "allowed_token_ids", "chat_template", "suffix"),
-    *("structured_outputs", "guided_json", "guided_regex", "guided_choice", "guided_grammar", "conversation"),
+    *("prompt_logprobs", "audio", "prediction", "web_search_options", "allowed_token_ids", "chat_template"),
+    *("structured_outputs", "guided_json", "guided_regex", "guided_choice", "guided_grammar"),
 )
 _REFUSED: Mapping[str, tuple[Any, ...]] = dict.fromkeys(_ONLY_NULL, (None,)) | {
     "n": (None, 1),
@@ -33,7 +30,6 @@ _REFUSED: Mapping[str, tuple[Any, ...]] = dict.fromkeys(_ONLY_NULL, (None,)) | {
     "logprobs": (None, False, 0),
     "top_logprobs": (None, 0),
     "echo": (None, False),
-    "background": (None, False),
     "functions": (None, []),
     "function_call": (None, "none", "auto"),
     "modalities": (None, ["text"]),
@@ -47,47 +43,18 @@ _REFUSED: Mapping[str, tuple[Any, ...]] = dict.fromkeys(_ONLY_NULL, (None,)) | {
 Json = Mapping[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class AskedTurn:
-    """A request's body, read. ``usage``: a stream is to end with the number of tokens. ``ignored``: parameters that
-    would have forced the form of the answer. ``digest`` is equal for equal requests.
-    """
-
-    turn: TurnRequest
-    stream: bool
-    usage: bool
-    ignored: tuple[str, ...]
-    digest: str
-
-
-@dataclass(frozen=True, slots=True)
-class Dialect:
-    """How one route is spoken. ``read`` reads a body, given what requests may ask and the dialogs by the ids of their
-    answers; ``answer`` and ``events`` tell a reply and when it was made; ``failed`` is the end of a stream that failed.
-    """
-
-    read: Callable[[Json, RequestRules, Mapping[str, Messages]], tuple[TurnRequest, tuple[str, ...]]]
-    answer: Callable[[Reply, int], dict[str, Any]]
-    events: Callable[[Reply, int, bool], Iterator[bytes]]
-    failed: Callable[[str], bytes]
-
-
-def read_body(body: bytes, dialect: Dialect, rules: RequestRules, by_id: Mapping[str, Messages]) -> AskedTurn:
-    """Read a request's body. Raises RequestRefused, which names the wrong field."""
-    raw = _parsed(body)
+def check_fields(raw: Json, rules: RequestRules) -> None:
+    """Raise RequestRefused for a field that would change what is sampled."""
     for name, harmless in _REFUSED.items():
         if name in raw and raw[name] not in harmless:
             raise RequestRefused(
                 f"{name}: it would change what the trainer samples, or is not spoken here; leave it out"
             )
     _check_template(raw.get("chat_template_kwargs"), rules)
-    turn, ignored = dialect.read(raw, rules, by_id)
-    options = raw.get("stream_options")
-    usage = bool(isinstance(options, dict) and options.get("include_usage"))
-    return AskedTurn(turn, bool(raw.get("stream")), usage, ignored, hashlib.sha256(body).hexdigest())
 
 
-def _parsed(body: bytes) -> Json:
+def parsed(body: bytes) -> Json:
+    """A body as an object. Raises RequestRefused."""
     if (values := count_values(body, VALUES)) > VALUES:
         raise RequestRefused(f"the body has {values} values; at most {VALUES} are read")
     try:
@@ -112,16 +79,18 @@ def _check_template(given: Any, rules: RequestRules) -> None:
         raise RequestRefused(f"chat_template_kwargs: {json.dumps(given)[:100]} is not {here}: {way_out}")
 
 
-def forced_form(given: Any, name: str, rules: RequestRules) -> tuple[str, ...]:
-    """``response_format``, or what a route has in its place: the parameters that are ignored. Raises RequestRefused."""
+def forced_form(given: Any, rules: RequestRules) -> tuple[str, ...]:
+    """``response_format``: the parameters that are ignored. Raises RequestRefused."""
     kind = given.get("type") if isinstance(given, dict) else given
     if kind in (None, "text"):
         return ()
     if kind not in ("json_object", "json_schema"):
-        raise RequestRefused(f"{name}: {str(kind)[:40]!r} is none of text, json_object, json_schema")
+        raise RequestRefused(f"response_format: {str(kind)[:40]!r} is none of text, json_object, json_schema")
     if rules.structured == "refuse":
-        raise RequestRefused(f"{name}: no answer is forced to be JSON (episode.structured=refuse); leave it out")
-    return (name,)
+        raise RequestRefused(
+            "response_format: no answer is forced to be JSON (episode.structured=refuse); leave it out"
+        )
+    return ("response_format",)
 
 
 def tool_choice(raw: Json, tools: tuple[Json, ...], rules: RequestRules) -> tuple[str, ...]:
@@ -177,6 +146,6 @@ def failure(message: str, kind: str, param: str | None = None, code: str | None 
     return {"error": {"message": message, "type": kind, "param": param, "code": code}}
 
 
-def event_of(body: Json, name: str = "") -> bytes:
+def event_of(body: Json) -> bytes:
     """A server-sent event."""
-    return (f"event: {name}\n" if name else "").encode() + b"data: " + json.dumps(body).encode() + b"\n\n"
+    return b"data: " + json.dumps(body).encode() + b"\n\n"

@@ -4,8 +4,8 @@
     continuation   render(stand-in for the answer + new), what follows the stand-in ──▶ ids behind the sampled ones
 
 A continuation never uses the answer's text, which need not tokenize to the ids that were sampled. It begins with the
-token that ends a turn, unless the answer already ended with it. Whether a template allows this, and what it leaves out
-of a dialog, is tried when it is made.
+token that ends a turn, unless the answer already ended with it. Whether a template allows this is tried when it
+is made.
 """
 
 from __future__ import annotations
@@ -35,17 +35,14 @@ MANY = 100_000
 """A text of so many characters is tokenized without the rest of what a tokenizer makes of a text."""
 LONGEST = 256
 """Characters of the longest token, where a tokenizer does not list its tokens."""
-IDS = 1 << 20
-"""The largest id, where it does not."""
 
 
 class ChatTemplate:
     """The chat template of a Hugging Face tokenizer; without a template, a blank line follows each message.
 
     ``longest`` is the number of characters of the longest token: a text of N characters has at least N / ``longest``
-    tokens. ``special`` are the ids that stand for no text, and ``ids`` is how many ids there are. ``threads`` are for
-    work that is too long for the event loop. ``context`` is the number of tokens that a dialog may have, None where
-    that is checked later.
+    tokens. ``threads`` are for work that is too long for the event loop.
+    ``context`` is the number of tokens that a dialog may have, None where that is checked later.
 
     A mark of a turn that is a token is text in the texts of a dialog. ``plain_mark`` is one that is no token, "" where
     there is none: a text that holds it reads as a turn.
@@ -55,8 +52,6 @@ class ChatTemplate:
         self._tokenizer, self.context = tokenizer, context
         self.threads = ThreadPoolExecutor(THREADS, "chat template")
         tokens = tokenizer.get_vocab() if hasattr(tokenizer, "get_vocab") else {}
-        self.ids = max(tokens.values(), default=IDS) + 1
-        self.special = frozenset(getattr(tokenizer, "all_special_ids", ()))
         self.longest = max(map(len, tokens), default=LONGEST)
         self._marks = TurnMarks(tokenizer)
         self._end = _around(self._text([*ASKED, _answer()], (), False))[1] or ""
@@ -103,31 +98,22 @@ class ChatTemplate:
                 return next(filter(None, (self._tail(said, plain, tools) for said in alike)), None)
         return None
 
-    def says(self, text: str, *, special: bool = False) -> list[int]:
-        """Ids of plain text; with ``special``, those that the tokenizer adds to a text of its own included."""
-        return self._ids(text, special=special)
+    def says(self, text: str) -> list[int]:
+        """Ids of plain text."""
+        return self._ids(text)
 
     @property
     def shows_calls(self) -> str:
         """A call of a tool as this template shows it; "" where it shows none."""
-        answer, *_ = called_tool(1)
+        call = {"type": "function", "id": "0" * 9, "function": {"name": TOOL_NAME, "arguments": {}}}
         try:
-            front, shown, rest = self._text([*ASKED, answer], [TOOL], False).rpartition(TOOL_NAME)
+            front, shown, rest = self._text([*ASKED, _answer("", tool_calls=[call])], [TOOL], False).rpartition(
+                TOOL_NAME
+            )
         except EpisodeError:
             return ""
         head = self._text([*ASKED, _answer()], [TOOL], False).rpartition(DUMMY)[0]
         return front.removeprefix(head) + shown + rest.removesuffix(self._end) if front.startswith(head) else ""
-
-    def shows(self, word: str, messages: Sequence[Raw], tools: Sequence[Raw] = ()) -> bool:
-        """Whether a word of a dialog is in what the policy sees."""
-        try:
-            return word in self._text(messages, tools, True)
-        except EpisodeError:
-            return False
-
-    def takes(self, messages: Sequence[Raw], tools: Sequence[Raw] = ()) -> bool:
-        """Whether the template renders a dialog as it is."""
-        return self.shows("", messages, tools)
 
     def _tail(self, said: Raw, new: Sequence[Raw], tools: Sequence[Raw]) -> str | None:
         shown = self._text([*ASKED, said], tools, False)
@@ -174,15 +160,15 @@ class ChatTemplate:
             raise kind(f"the policy's chat template refuses these messages: {reason}") from error
         return str(found)
 
-    def _ids(self, text: str, *, special: bool = False) -> list[int]:
+    def _ids(self, text: str) -> list[int]:
         if unicode_of(text) != text:  # arguments of tools may hold it, spelt as JSON spells it
             raise RequestRefused("messages: they hold half a character (a lone surrogate), which no tokenizer takes")
         if not text:
             return []
         backend = getattr(self._tokenizer, "backend_tokenizer", None)
         if backend is None or len(text) < MANY:
-            return [int(token) for token in self._tokenizer(text, add_special_tokens=special)["input_ids"]]
-        (found,) = backend.encode_batch([text], add_special_tokens=special)
+            return [int(token) for token in self._tokenizer(text, add_special_tokens=False)["input_ids"]]
+        (found,) = backend.encode_batch([text], add_special_tokens=False)
         if self.context is not None and len(found) >= self.context:  # a list of millions would block all threads
             raise context_full(self.context, str(len(found)))
         return list(found.ids)
@@ -212,11 +198,3 @@ def _stand_ins(calls: Sequence[Raw]) -> Iterator[tuple[Raw, ...]]:
         yield _answer(tool_calls=bare), _answer("", tool_calls=[*bare[:-1], marked])
         yield (_answer("", tool_calls=[marked]),)
     yield (_answer(),)
-
-
-def called_tool(count: int) -> list[dict[str, Any]]:
-    """An answer with so many calls, and their results. Some templates take no ids but of nine digits."""
-    ids = [f"00000000{number}" for number in range(count)]
-    calls = [{"type": "function", "id": id, "function": {"name": TOOL_NAME, "arguments": {}}} for id in ids]
-    results = [{"role": "tool", "name": TOOL_NAME, "tool_call_id": id, "content": "ovl7result"} for id in ids]
-    return [{"role": "assistant", "content": ""} | {"tool_calls": calls}, *results]

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from overlap.core import shortened
 from overlap.errors import ContextFull, EpisodeError, RequestRefused
-from overlap.server.episode_tree import PLAIN, ChatMessage, canonical, message_of
+from overlap.server.episode_tree import ChatMessage, canonical, message_of
 
 Messages = Sequence[Mapping[str, Any]]
 
@@ -26,9 +26,7 @@ class RequestRules:
 
 @dataclass(frozen=True, slots=True)
 class TurnRequest:
-    """A request for a turn. ``dialog`` and ``tools`` are ``messages`` and ``offered`` in the form that is compared.
-    Behind plain text ``tools`` is PLAIN and the text is the one message of ``dialog``; or its ``ids`` are given.
-    """
+    """A request for a turn. ``dialog`` and ``tools`` are ``messages`` and ``offered`` in the form that is compared."""
 
     messages: Messages
     offered: Messages
@@ -37,7 +35,6 @@ class TurnRequest:
     max_tokens: int | None
     stop: tuple[str, ...]
     prefill: str = ""
-    ids: Sequence[int] = ()
 
     @property
     def characters(self) -> int:
@@ -66,13 +63,6 @@ def turn_request(
     except ValueError as error:
         raise RequestRefused(f"tools: {error}") from None
     return TurnRequest(messages, tools, dialog, compared, max_tokens, tuple(stop), prefill)
-
-
-def text_request(prompt: str | Sequence[int], max_tokens: Any, stop: Any) -> TurnRequest:
-    """Read what a turn behind plain text, or behind ids, is asked for by. Raises RequestRefused."""
-    _check_options((), max_tokens, stop, "")
-    text, ids = (prompt, ()) if isinstance(prompt, str) else ("", prompt)
-    return TurnRequest((), (), (ChatMessage("user", text),), PLAIN, max_tokens, tuple(stop), ids=ids)
 
 
 def context_full(context: int, tokens: str) -> ContextFull:

@@ -17,12 +17,11 @@ from places import SUPPORT
 
 from overlap.core import Prompt, Request, Spoken
 from overlap.server import gateway as gateway_
-from overlap.server import http_messages, http_responses
 from overlap.server.chat import Budget, Chat
 from overlap.server.gateway import Gateway
 from overlap.server.harness import HarnessRollout
+from overlap.server.http_messages import read_chat
 from overlap.server.template import ChatTemplate
-from overlap.server.turn_request import Messages
 
 AGENTS = SUPPORT / "agents"
 CLIENTS = "OVERLAP_CLIENTS"
@@ -135,14 +134,12 @@ def directly(bodies: list[dict[str, Any]], voice: Voice) -> Chat:
     """The same dialogue as a ``Task.rollout`` would hold it: what the policy said is its ``Reply.message``."""
 
     async def main() -> Chat:
-        chat, known, said = chat_of(voice), dict[Any, Mapping[str, Any]](), dict[str, Messages]()
+        chat, known = chat_of(voice), dict[Any, Mapping[str, Any]]()
         for body in bodies:
-            dialect = http_responses.RESPONSES if "input" in body else http_messages.CHAT
-            asked, _ = dialect.read(body, chat.rules, said)
+            asked, _ = read_chat(body, chat.rules)
             messages = [known.get(_heard(message), message) for message in asked.messages]
             reply = await chat.say(messages, tools=asked.offered, max_tokens=asked.max_tokens, stop=asked.stop)
             known[_heard(reply.message)] = reply.message
-            said[http_responses.response_id(reply)] = [*messages, reply.message]
         return chat
 
     return asyncio.run(main())

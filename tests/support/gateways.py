@@ -12,10 +12,9 @@ from async_tests import Test, supplied
 from chats import Letters, Voice, free, prompt
 
 from overlap.core import Request, Trajectory
-from overlap.server import http_messages
 from overlap.server.chat import Budget, Chat
 from overlap.server.gateway import Gateway
-from overlap.server.http_fields import AskedTurn, read_body
+from overlap.server.http_messages import AskedTurn, read_body
 from overlap.server.template import ChatTemplate
 from overlap.server.turn_request import RequestRules
 
@@ -49,7 +48,7 @@ class Session:
     def read(self, *messages: dict[str, Any]) -> AskedTurn:
         """What the gateway makes of the body that ``ask`` sends."""
         body = httpx.Request("POST", "http://x", json={"model": "any", "messages": list(messages)}).content
-        return read_body(body, http_messages.CHAT, self.chat.rules, {})
+        return read_body(body, self.chat.rules)
 
     async def connected(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         """A connection of its own."""

@@ -190,13 +190,6 @@ class _Once(Letters):
         return super().apply_chat_template(messages, *args, **kwargs)
 
 
-class _Bare(Letters):
-    """Its template has no place for tools."""
-
-    def apply_chat_template(self, messages, tools=None, *args, **kwargs):
-        return super().apply_chat_template(messages, None, *args, **kwargs)
-
-
 class _Silent(Letters):
     """Its template shows no calls."""
 
@@ -235,14 +228,11 @@ def test_what_reads_the_calls_of_tools_is_told_beside_a_call_as_the_template_sho
         assert "tool calls" not in lines
 
 
-def test_what_a_chat_template_does_with_episodes_is_in_the_plan_and_one_that_takes_none_is_refused():
+def test_a_chat_template_that_takes_no_dialog_is_refused():
     def planned(tokenizer):
         cfg = load_config(None, ["episode.command=./agent"])
         return episode_lines(SimpleNamespace(cfg=cfg, task=object(), tokenizer=tokenizer))
 
     assert [name for name, _ in planned(Letters())] == ["episodes", "requests", "tool calls"]
-    assert [line for name, line in planned(_Bare()) if name == "chat template"] == [
-        "it has no place for tools: a policy learns of them only what the messages say"
-    ]
     with pytest.raises(ConfigError, match=r"model.policy.* takes no dialog of several turns .*one message at most"):
         planned(_Once())

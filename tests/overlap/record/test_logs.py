@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import logging
 import os
 import subprocess
 import sys
@@ -201,23 +200,14 @@ def test_a_log_that_cannot_be_opened_is_a_run_dir_error(tmp_path):
         pytest.fail("must not be entered")
 
 
-def test_a_notebooks_own_stream_stays_the_console(tmp_path, monkeypatch):
-    notebook = io.StringIO()
-    monkeypatch.setattr(sys, "stderr", notebook)
-    handler = logging.StreamHandler(notebook)
-    logger = logging.getLogger("a library")
-    logger.addHandler(handler)
-    try:
-        with quiet(tmp_path / "run.log") as console:
-            print("chatter", file=sys.stderr)
-            logger.warning("more chatter")
-            console.print("for the reader")
-        logger.warning("afterwards")
-    finally:
-        logger.removeHandler(handler)
-    assert notebook.getvalue() == "for the reader\nafterwards\n"
-    assert (tmp_path / "run.log").read_text() == "chatter\nmore chatter\nfor the reader\n"
-    assert sys.stderr is notebook
+def test_a_stderr_without_a_descriptor_stays_the_console(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "stderr", own := io.StringIO())
+    with quiet(tmp_path / "run.log") as console:
+        print("chatter", file=sys.stderr)
+        console.print("for the reader")
+    assert own.getvalue() == "for the reader\n"
+    assert (tmp_path / "run.log").read_text() == "chatter\nfor the reader\n"
+    assert sys.stderr is own
 
 
 def test_a_note_is_for_the_log_only():

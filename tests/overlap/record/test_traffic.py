@@ -11,27 +11,7 @@ import pytest
 
 from overlap.core import Prompt, Request, Scored, Trajectory
 from overlap.record import traffic as traffic_module
-from overlap.record.traffic import BusyClock, Span, Traffic
-
-
-def test_the_busy_clock_says_when_anything_was_open_and_cuts_what_still_is():
-    clock = BusyClock()
-    for at, change in ((1, clock.enter), (2, clock.enter), (3, clock.leave), (5, clock.leave), (7, clock.enter)):
-        change(at)
-    assert clock.pop_spans(8) == [(1, 5), (7, 8)]
-    clock.leave(9)
-    assert clock.pop_spans(10) == [(8, 9)]
-    assert clock.pop_spans(11) == []
-
-
-def test_the_busy_clock_leaves_out_the_time_in_which_what_is_open_stands_still():
-    clock = BusyClock()
-    for at, change in ((1, clock.enter), (2, clock.pause), (3, clock.enter), (4, clock.pause), (6, clock.resume)):
-        change(at)
-    assert clock.pop_spans(7) == [(1, 2), (6, 7)]
-    for at, change in ((8, clock.pause), (9, clock.leave), (10, clock.leave), (11, clock.resume)):
-        change(at)
-    assert clock.pop_spans(12) == [(7, 8)]
+from overlap.record.traffic import Span, Traffic
 
 
 class _Inner:
@@ -76,20 +56,37 @@ def test_counting_what_passes_and_let_everything_else_through():
 
 
 async def _turns(move_to: Callable[[float], None]) -> list[Span]:
+    """Two requests that overlap, a sleep and a wake while they wait, and a request that is open at the end."""
     inner, traffic = _Inner(), Traffic(lambda line: None)
     generator = traffic.generator(cast("Any", inner))
-    task = asyncio.create_task(generator.generate(Request(0, 0, Prompt("p", (1, 2)))))
+
+    def ask() -> asyncio.Task[Trajectory]:
+        return asyncio.create_task(generator.generate(Request(0, 0, Prompt("p", (1, 2)))))
+
+    first = ask()
     await asyncio.sleep(0)
     for at, change in ((2, generator.sleep()), (3, generator.wake("weights")), (5, generator.wake("cache"))):
         move_to(at)
         await change
+    second = ask()
+    await asyncio.sleep(0)
     move_to(6)
     inner.gate.set()
-    await task
-    return traffic.pop_engine_spans()
+    await asyncio.gather(first, second)
+    inner.gate.clear()
+    move_to(8)
+    third = ask()
+    await asyncio.sleep(0)
+    move_to(9)
+    spans = traffic.pop_engine_spans()
+    move_to(10)
+    inner.gate.set()
+    await third
+    return [*spans, *traffic.pop_engine_spans(), *traffic.pop_engine_spans()]
 
 
-def test_an_engine_that_sleeps_is_not_busy_until_its_cache_wakes(monkeypatch):
+def test_an_engine_is_busy_while_it_has_requests_and_its_cache_is_awake(monkeypatch):
     at = [1.0]
     monkeypatch.setattr(traffic_module, "time", SimpleNamespace(monotonic=lambda: at[0]))
-    assert asyncio.run(_turns(lambda moment: at.__setitem__(0, moment))) == [(1, 2), (5, 6)]
+    spans = asyncio.run(_turns(lambda moment: at.__setitem__(0, moment)))
+    assert spans == [(1, 2), (5, 6), (8, 9), (9, 10)]

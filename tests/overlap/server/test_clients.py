@@ -26,7 +26,7 @@ def recording(monkeypatch: pytest.MonkeyPatch) -> Recording:
 
 
 OPENAI = f"{sys.executable} {AGENTS / 'openai_agent.py'}"
-OPENAI_HOWS = ("plain", "async", "stream", "chunks", "items", "items-stream", "following")
+OPENAI_HOWS = ("plain", "async", "stream", "chunks")
 HOWS = [*(("openai", how) for how in OPENAI_HOWS), ("ai", "plain"), ("ai", "stream")]
 
 
@@ -52,6 +52,16 @@ def test_what_openai_asks_again_when_its_connection_was_cut_is_sampled_once(tmp_
     assert [step[:2] for step in json.loads(found.answer)] == HEARD
     assert (len(voice.sampled), found.chat.replayed) == (3, 1)
     assert tree(found.chat) == tree(directly(found.bodies[1:], Speaker(*STEPS)))
+
+
+def test_a_client_of_another_route_reads_which_setting_makes_it_use_chat_completions(tmp_path, recording) -> None:
+    pytest.importorskip("openai")
+    found = played(f"{OPENAI} refused", tmp_path, recording, Speaker(*STEPS))
+    responses, completions = json.loads(found.answer)
+    assert "there is no POST /v1/responses, only POST /v1/chat/completions" in responses
+    assert 'set_default_openai_api("chat_completions")' in responses
+    assert "send the prompt as messages" in completions
+    assert found.chat.used.refused == {"route": 2}
 
 
 def bash(command: str) -> str:
@@ -126,9 +136,7 @@ FRAMEWORKS: dict[str, tuple[str, tuple[str, ...], int]] = {
         for name, folder, branches in (
             ("langgraph", "langgraph", 1),
             ("pydantic_ai", "pydantic-ai", 1),
-            ("pydantic_ai_responses", "pydantic-ai", 1),
             ("openai_agents", "openai-agents", 1),
-            ("openai_agents_chat", "openai-agents", 1),
             ("llama_index", "llama-index", 1),
             ("verifiers", "verifiers", 1),
             ("autogen", "autogen", 2),  # it reflects on what the tool returned without naming the tool

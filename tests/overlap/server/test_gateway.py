@@ -245,13 +245,9 @@ async def test_a_refusal_that_is_no_text_is_refused(s: Session, message: dict[st
         ({"max_tokens": 0, "max_completion_tokens": 50}, None),
     ],
 )
-@pytest.mark.parametrize("route", ["chat/completions", "completions"])
 @played(lambda: Voice(lambda request: ("abcdefghijklmnop", "stop")))
-async def test_the_smaller_of_two_limits_holds(
-    s: Session, route: str, limits: dict[str, Any], tokens: int | None
-) -> None:
-    asked = {"messages": [user("x")]} if route.startswith("chat") else {"prompt": "x"}
-    got = await s.client.post(f"/{route}", json=asked | limits)
+async def test_the_smaller_of_two_limits_holds(s: Session, limits: dict[str, Any], tokens: int | None) -> None:
+    got = await s.ask(user("x"), **limits)
     assert got.status_code == (400 if tokens is None else 200)
     assert tokens is None or got.json()["usage"]["completion_tokens"] == tokens
 

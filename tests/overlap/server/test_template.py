@@ -1,8 +1,7 @@
-"""Chat templates of several shapes: sampled ids stay, what is behind them is rendered, the plan tells of the rest."""
+"""Chat templates of several shapes: sampled ids stay, and what is behind them is rendered."""
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 import pytest
@@ -15,7 +14,6 @@ from overlap.core import Request, Spoken
 from overlap.errors import EpisodeError, RequestRefused
 from overlap.server.chat import Budget, Chat
 from overlap.server.template import ChatTemplate
-from overlap.server.template_notes import template_notes
 
 TOOLS = [{"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}]
 SHAPES = {
@@ -120,21 +118,3 @@ def test_an_episode_whose_changed_history_cannot_be_shown_ends_and_the_run_goes_
 
     made = one(rollout, tokenizer=Templated(NO_CALLS))
     assert (made.finish, made.failure, made.used.refused) == ("length", "", {"messages": 1})
-
-
-@pytest.mark.parametrize(
-    ("shape", "told"),
-    [
-        ("one call", ["one tool call per answer"]),
-        ("tools last", [r"plain text: one that holds '\[/ASKS\]'", "shows the tools with the last message of a user"]),
-        ("open turn", []),
-        ("thinks", ["leaves earlier reasoning out"]),
-        ("no calls", ["no place for tools", "takes no tool calls: behind one, only a history that is as it was"]),
-        ("result first", [r"otherwise once its result is there: .* rendered anew \(episode/rerendered_tokens\)"]),
-    ],
-)
-def test_what_a_template_does_to_episodes_is_told(shape: str, told: list[str]) -> None:
-    notes = list(template_notes(ChatTemplate(Templated(SHAPES[shape]))))
-    assert len(notes) == len(told), notes
-    for note, words in zip(notes, told, strict=True):
-        assert re.search(words, note), note

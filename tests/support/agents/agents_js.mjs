@@ -4,10 +4,11 @@ import { createRequire } from "node:module";
 import { pathToFileURL } from "node:url";
 
 const require = createRequire(`${process.argv[2]}/`);
-const { Agent, run, tool, setTracingDisabled } = await import(pathToFileURL(require.resolve("@openai/agents")));
+const { Agent, run, tool, setOpenAIAPI, setTracingDisabled } = await import(pathToFileURL(require.resolve("@openai/agents")));
 const { z } = await import(pathToFileURL(require.resolve("zod")));
 
 setTracingDisabled(true);
+setOpenAIAPI("chat_completions");
 const twice = tool({
   name: "twice",
   description: "Double a number.",

@@ -39,25 +39,13 @@ def pydantic_ai(prompt: str) -> str:
     return str(Agent(OpenAIChatModel("policy"), tools=[twice]).run_sync(prompt).output)
 
 
-def pydantic_ai_responses(prompt: str) -> str:
-    from pydantic_ai import Agent
-
-    return str(Agent("openai:policy", tools=[twice]).run_sync(prompt).output)
-
-
 def openai_agents(prompt: str) -> str:
-    from agents import Agent, Runner, function_tool, set_tracing_disabled
+    from agents import Agent, Runner, function_tool, set_default_openai_api, set_tracing_disabled
 
     set_tracing_disabled(True)
+    set_default_openai_api("chat_completions")
     agent = Agent(name="agent", model="policy", tools=[function_tool(twice)])
     return str(Runner.run_sync(agent, prompt).final_output)
-
-
-def openai_agents_chat(prompt: str) -> str:
-    from agents import set_default_openai_api
-
-    set_default_openai_api("chat_completions")
-    return openai_agents(prompt)
 
 
 def llama_index(prompt: str) -> str:
@@ -109,7 +97,14 @@ def inspect_ai(prompt: str) -> str:
         return execute
 
     asked = Task([Sample(prompt)], solver=[use_tools(double()), generate()])
-    (log,) = eval(asked, model="openai/policy", display="none", log_dir="logs", log_samples=True)
+    (log,) = eval(
+        asked,
+        model="openai/policy",
+        model_args={"responses_api": False},
+        display="none",
+        log_dir="logs",
+        log_samples=True,
+    )
     assert log.status == "success", log.error
     return str(log.samples[0].output.completion)
 

@@ -1,7 +1,7 @@
 """A program of the openai library: ``python openai_agent.py HOW`` asks until no tool is called any more.
 
-HOW: plain, async, stream, or chunks, which is a stream put together by hand; or by ``/v1/responses``: items, which
-sends the whole dialog, following, which names the answer before, or items-stream. The tool ``twice`` doubles a number.
+HOW: plain, async, stream, or chunks, which is a stream put together by hand; refused asks other routes. The tool
+``twice`` doubles a number.
 """
 
 from __future__ import annotations
@@ -56,36 +56,23 @@ def chunks(messages: list[Any]) -> tuple[Any, str]:
     return openai.types.chat.ChatCompletionMessage.model_validate(message), finish
 
 
-def by_responses(how: str) -> None:
-    """The same by ``/v1/responses``."""
-    client, steps = openai.OpenAI(), list[Any]()
-    tools: Any = [{"type": "function", **tool["function"]} for tool in TOOLS]
-    asked: list[Any] = [{"role": "user", "content": Path("prompt.txt").read_text()}]
-    given: Any = {}
-    while True:
-        if how == "items-stream":
-            with client.responses.stream(model="policy", input=asked, tools=tools) as events:
-                response: Any = events.get_final_response()
-        else:
-            response = client.responses.create(model="policy", input=asked, tools=tools, **given)
-        calls = [item for item in response.output if item.type == "function_call"]
-        called = [[call.name, json.loads(call.arguments)] for call in calls]
-        steps.append([response.output_text, called, "tool_calls" if calls else "stop"])
-        if not calls:
-            break
-        if how == "following":
-            asked, given = [], {"previous_response_id": response.id}
-        else:
-            asked += response.output
-        for call in calls:
-            number = json.loads(call.arguments)["number"]
-            asked.append({"type": "function_call_output", "call_id": call.call_id, "output": str(2 * number)})
-    Path("answer.txt").write_text(json.dumps(steps))
+def others() -> None:
+    """Ask by the routes that are not served; the answer is what the client says of that."""
+    client, said = openai.OpenAI(), []
+    for ask in (
+        lambda: client.responses.create(model="policy", input="x"),
+        lambda: client.completions.create(model="policy", prompt="x"),
+    ):
+        try:
+            ask()
+        except openai.NotFoundError as error:
+            said.append(error.body["message"])  # type: ignore[index]
+    Path("answer.txt").write_text(json.dumps(said))
 
 
 def main() -> None:
-    if sys.argv[1] in ("items", "items-stream", "following"):
-        return by_responses(sys.argv[1])
+    if sys.argv[1] == "refused":
+        return others()
     ask = {"plain": plain, "async": in_a_loop, "stream": stream, "chunks": chunks}[sys.argv[1]]
     messages: list[Any] = [{"role": "user", "content": Path("prompt.txt").read_text()}]
     steps = []
