@@ -22,7 +22,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from overlap import core
 from overlap.config.import_path import import_named
-from overlap.config.load import section_from
+from overlap.config.options import section_from
+from overlap.config.rules import given_fields
 from overlap.core import LeftOut, Probe, Prompt, TurnMarks, described_error, line_of, shortened
 from overlap.errors import ConfigError, OverlapError, near_or_all, one_line, raise_all
 
@@ -252,7 +253,7 @@ def check_rollout(cfg: Config, task: core.Task) -> None:
         raise ConfigError("episode.command", command, way_out)
     _check_methods(task, *(("files", "answer") if command else ("rollout",)))
     if not command and rollout is None:
-        for name, value in cfg.episode.given():
+        for name, value in given_fields(cfg.episode, "episode"):
             way_out = f"{kind} has no rollout of several turns, and there is no episode.command: leave it out"
             raise ConfigError(name, value, way_out)
         return

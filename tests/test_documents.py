@@ -15,9 +15,8 @@ from places import ROOT
 from overlap import cli
 from overlap.commands.parsers import add_commands
 from overlap.commands.starting import STARTER
-from overlap.config.earlier import RETIRED
 from overlap.config.fields import Config
-from overlap.config.foreign import FOREIGN
+from overlap.config.foreign import foreign_names
 
 PAGES = sorted(
     [
@@ -64,7 +63,7 @@ def test_every_path_is_there(page: Path) -> None:
 def test_every_field_is_one_of_the_configuration(page: Path) -> None:
     default = Config()
     for section, name in FIELD.findall(page.read_text("utf-8")):
-        if f"{section}.{name}" in RETIRED.keys() | FOREIGN.keys() and page.name == "config.md":
+        if f"{section}.{name}" in foreign_names() and page.name == "config.md":
             continue
         assert name in FILES or hasattr(getattr(default, section), name), f"{section}.{name}"
 

@@ -31,12 +31,12 @@ from overlap.core import Prompt, Request, Scored, Split, Task, Trajectory
 from overlap.errors import ConfigError, near_or_all
 from overlap.evaluation.evaluate import Asked, PassRate, measure_pass_rate, score_answers, tallied
 from overlap.pipeline.prompts import PromptStream
-from overlap.prepare.run_inputs import RunInputs
 from overlap.record.digest import data_digest
 from overlap.record.logs import OpenConsole, guest, quiet
 from overlap.record.out_file import OutFile
 from overlap.record.progress import Progress
 from overlap.record.sample_rows import SampleNotes, SampleRows
+from overlap.run.run_inputs import RunInputs
 
 Origin = tuple[Split, int]
 """Split and step that a sample is of."""
@@ -99,7 +99,7 @@ def rollout(
 
 def evaluate(cfg: Config, task: Task | None = None, *, split: Split = "heldout", limit: int | None = None) -> PassRate:
     """Measure pass@1 and pass@k of ``cfg.model.policy`` in k = ``run.eval_samples`` answers to each prompt, drawn at
-    ``run.eval_temperature``.
+    ``rollout.temperature``.
 
     The arguments are those of :func:`rollout`, and so is what it prints and raises.
     """
@@ -117,7 +117,7 @@ def evaluate(cfg: Config, task: Task | None = None, *, split: Split = "heldout",
                 parts.verifier,
                 prompts,
                 run.eval_samples,
-                temperature=cfg.eval_temperature,
+                temperature=cfg.rollout.temperature,
                 progress=lambda done, of: progress.live(f"scored {done}/{of}"),
                 stall_s=run.stall_s,
             )

@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING
 
 from overlap.config.load import load_config
 from overlap.evaluation.data_check import DataReport, Finding, check_in_parts, in_file, open_pool, remember
-from overlap.prepare.run_inputs import checked_file
-from overlap.prepare.seating import check_cluster, cluster_pool
-from overlap.prepare.task_prompts import task_prompts
 from overlap.process.interrupts import handle_interrupts
 from overlap.process.scratch import run_to_end, scratch_directory
 from overlap.record.logs import quiet
 from overlap.record.out_file import OutFile
 from overlap.record.progress import Progress
 from overlap.run.open_close import open_components
+from overlap.run.run_inputs import checked_file
+from overlap.run.seating import check_cluster, cluster_pool
+from overlap.run.task_prompts import task_prompts
 from overlap.task import load_task
 
 if TYPE_CHECKING:

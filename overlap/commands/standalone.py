@@ -9,19 +9,19 @@ from pathlib import Path
 
 from overlap.config.fields import Config
 from overlap.core import Generator, Task, Verifier
-from overlap.placement.memory import MemoryPlan
+from overlap.placement.memory import MemoryNeed
 from overlap.placement.planned_run import PlannedRun
 from overlap.placement.seats import place_here
 from overlap.placement.shapes import read_shape
-from overlap.placement.table import memory_line
-from overlap.prepare.plan import episode_lines, left_out_lines, seats_lines
-from overlap.prepare.run_inputs import RunInputs, prepare
-from overlap.prepare.seating import RunPlacement, seat
+from overlap.placement.table import memory_lines
 from overlap.process.interrupts import handle_interrupts
 from overlap.process.scratch import run_to_end, scratch_directory
 from overlap.record.logs import Console, OpenConsole, quiet
 from overlap.run.open_close import Component, open_components
 from overlap.run.parts import PartFactory
+from overlap.run.plan import episode_lines, left_out_lines, seats_lines
+from overlap.run.run_inputs import RunInputs, prepare
+from overlap.run.seating import RunPlacement, seat
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,10 +82,10 @@ def run_standalone(
 def check_engines(inputs: RunInputs) -> list[tuple[str, str]]:
     """Who sits where without a learner, in lines for a person. Raises ConfigError where the engines cannot fit."""
     placed, asked, memory = place_engines(inputs)
-    return [*seats_lines(asked, placed.seats), *placed.lines(), ("memory", memory_line(memory))]
+    return [*seats_lines(asked, placed.seats), *placed.lines(), *memory_lines(memory, placed.seats)]
 
 
-def place_engines(inputs: RunInputs) -> tuple[RunPlacement, PlannedRun, MemoryPlan]:
+def place_engines(inputs: RunInputs) -> tuple[RunPlacement, PlannedRun, tuple[MemoryNeed, ...]]:
     """Seats for a run's engines without a learner, and what they need. Raises ConfigError where they cannot fit."""
     asked, placed = PlannedRun(inputs.cfg, read_shape(inputs.policy)), seat(inputs.cfg, learner=False)
     return placed, asked, placed.check(asked)

@@ -14,15 +14,15 @@ from overlap.errors import ConfigError
 from overlap.json_types import to_json_types
 from overlap.placement.fit import check_fit
 from overlap.placement.memory import memory_plan
-from overlap.placement.table import memory_table
-from overlap.prepare.disk import disk_plan
-from overlap.prepare.plan import devices_plan, devices_plan_lines, memory_inputs, plan_lines
-from overlap.prepare.run_inputs import check_place, prepare
-from overlap.prepare.seating import seat
+from overlap.placement.table import memory_lines
 from overlap.process.scratch import scratch_directory
 from overlap.record.resume import stored_config
 from overlap.run import training
+from overlap.run.disk import disk_need
 from overlap.run.kept_rollouts import NEEDS, rollouts_in
+from overlap.run.plan import devices_plan, devices_plan_lines, memory_inputs, plan_lines
+from overlap.run.run_inputs import check_place, prepare
+from overlap.run.seating import seat
 
 ANY_CORES = ("verify.workers=1",)
 """Overrides for a plan of other hardware: the number of its cores is not known."""
@@ -79,7 +79,7 @@ def plan_devices(cfg: Config, devices: str) -> Iterator[str]:
     """
     asked, seats = devices_plan(cfg, devices)
     yield from (f"{name:<13} {value}" for name, value in devices_plan_lines(asked, seats))
-    yield from ("", *memory_table(memory_plan(asked, seats)))
+    yield from (f"{name:<13} {value}" for name, value in memory_lines(memory_plan(asked, seats), seats))
     check_fit(asked, seats)
 
 
@@ -102,11 +102,11 @@ def dry_run(
     asked = memory_inputs(inputs, kept)
     memory = memory_plan(asked, placed.seats)
     plan = plan_lines(inputs, asked, placed.seats, memory, kept) + placed.lines()
-    lines = [*(f"{name:<13} {value}" for name, value in plan), "", *memory_table(memory)]
+    lines = [f"{name:<13} {value}" for name, value in plan]
     if every_field:
         yield yaml.safe_dump(to_json_types(cfg.to_dict()), sort_keys=False, allow_unicode=True)
         yield from (f"# {line}".rstrip() for line in lines)
     else:
         yield from (*changed_lines(cfg), "", *lines)
     placed.check(asked)
-    disk_plan(asked, len(inputs.heldout)).check(cfg.run.dir)
+    disk_need(asked, len(inputs.heldout)).check(cfg.run.dir)

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import ast
 import inspect
 import json
 import re
 import textwrap
 from collections.abc import Iterator
-from dataclasses import fields
-from typing import Any, get_args, get_type_hints
+from typing import Any, get_type_hints
 
-from overlap.config.earlier import RETIRED, changes, retired_error
+from pydantic.fields import FieldInfo
+
+from overlap.config.changes import changes
 from overlap.config.fields import Config
-from overlap.config.foreign import FOREIGN
+from overlap.config.foreign import foreign_names
 from overlap.config.hints import name_hint
-from overlap.config.rules import MAY_CHANGE, choices, defaults
+from overlap.config.rules import choices, field_infos, may_change, takes_import_path
 from overlap.errors import ConfigError
 
 _WIDTH = 116
@@ -28,11 +28,11 @@ def field_lines(name: str = "") -> list[str]:
     ConfigError for a name that is none.
     """
     sections = get_type_hints(Config)
-    every = {f"{section}.{f.name}": (kind, f.name) for section, kind in sections.items() for f in fields(kind)}
+    every = {f"{section}.{n}": info for section, kind in sections.items() for n, info in field_infos(kind).items()}
     wanted = [full for full in every if not name or full == name or full.startswith(f"{name}.")]
     if not wanted:
-        raise retired_error(name, "") or ConfigError("field", name, f"is none; {name_hint(name.split('.'), None)}")
-    return [line for full in wanted for line in _field(full, *every[full])]
+        raise ConfigError("field", name, f"is none; {name_hint(name.split('.'), None)}")
+    return [line for full in wanted for line in _field(full, every[full])]
 
 
 def changed_lines(cfg: Config) -> list[str]:
@@ -62,16 +62,13 @@ def page() -> str:
     ]
     for section, kind in get_type_hints(Config).items():
         lines += ["", f"## {section}", "", _marked(inspect.getdoc(kind) or "")]
-        docs, values = _docs(kind), defaults(kind)
-        for f in fields(kind):
-            choices = ", ".join(f"`{choice}`" for choice in _choices(kind, f.name) if choice != values[f.name])
-            default = _value(values[f.name]) or '""'
-            head = f"Default: `{default}`" + (f"; or {choices}" if choices else "")
-            head += ". *Resumable.*" if f.metadata.get(MAY_CHANGE) else "."
-            lines += ["", f"### {section}.{f.name}", "", head, "", _marked(docs[f.name])]
-    lines += ["", "## Fields of earlier versions", "", "A run of an earlier version is resumed with their values.", ""]
-    lines += ["| earlier | now |", "|---|---|"]
-    lines += [f"| `{name}` | {f'`{old.now}`' if old.moved else old.now} |" for name, old in RETIRED.items()]
+        for name, info in field_infos(kind).items():
+            usual = info.get_default(call_default_factory=True)
+            others = ", ".join(f"`{choice}`" for choice in _choices(info) if choice != usual)
+            head = f"Default: `{_value(usual)}`" if _value(usual) else 'Default: `""`'
+            head += f"; or {others}" if others else ""
+            head += ". *Resumable.*" if may_change(info) else "."
+            lines += ["", f"### {section}.{name}", "", head, "", _marked(info.description or "")]
     lines += ["", "## Names of other trainers", ""]
     lines += [
         "Names of TRL, verl, OpenRLHF and AReaL are refused with what they are here:",
@@ -80,7 +77,7 @@ def page() -> str:
         "|---|---|",
     ]
     there: dict[str, list[str]] = {}
-    for name, here in FOREIGN.items():
+    for name, here in foreign_names().items():
         there.setdefault(here, []).append(f"`{name}`")
     lines += [f"| {', '.join(names)} | {here} |" for here, names in there.items()]
     return "\n".join(lines) + "\n"
@@ -91,16 +88,22 @@ def _marked(doc: str) -> str:
     return textwrap.fill(re.sub(r":\w+:`([^`]*)`", r"`\1`", " ".join(doc.split())).replace("``", "`"), _WIDTH + 4)
 
 
-def _field(full: str, section: type, name: str) -> Iterator[str]:
-    choices = " | ".join(map(str, _choices(section, name)))
-    yield f"{full}={_value(defaults(section)[name])}" + (f"  ({choices})" if choices else "")
-    yield from textwrap.wrap(field_docs(section)[name], _WIDTH, initial_indent="    ", subsequent_indent="    ")
+def _field(full: str, info: FieldInfo) -> Iterator[str]:
+    choices = " | ".join(map(str, _choices(info)))
+    yield f"{full}={_value(info.get_default(call_default_factory=True))}" + (f"  ({choices})" if choices else "")
+    yield from textwrap.wrap(
+        meaning_of(info), _WIDTH, initial_indent="    ", subsequent_indent="    ", break_on_hyphens=False
+    )
 
 
-def _choices(section: type, name: str) -> tuple[Any, ...]:
-    hint = get_type_hints(section)[name]
-    found = choices(hint)
-    return (*found, "module:function") if found and str in get_args(hint) else found
+def meaning_of(info: FieldInfo) -> str:
+    """The meaning of a field, in one line."""
+    return " ".join((info.description or "").replace("``", "").split())
+
+
+def _choices(info: FieldInfo) -> tuple[Any, ...]:
+    found = choices(info.annotation)
+    return (*found, "module:function") if takes_import_path(info.annotation) else found
 
 
 def _value(default: Any) -> str:
@@ -117,19 +120,3 @@ def _value(default: Any) -> str:
 def _written(value: Any) -> str:
     """As it may be written in a configuration; a list or mapping as JSON, which is YAML."""
     return json.dumps(value, ensure_ascii=False) if value and isinstance(value, list | dict) else _value(value)
-
-
-def field_docs(section: type) -> dict[str, str]:
-    """Name → meaning, in one line."""
-    return {name: " ".join(doc.replace("``", "").split()) for name, doc in _docs(section).items()}
-
-
-def _docs(section: type) -> dict[str, str]:
-    (body,) = ast.parse(textwrap.dedent(inspect.getsource(section))).body
-    assert isinstance(body, ast.ClassDef)
-    docs = dict[str, str]()
-    for statement, below in zip(body.body, body.body[1:], strict=False):
-        match statement, below:
-            case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=doc)):
-                docs[name] = str(doc)
-    return docs

@@ -7,11 +7,11 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import fields
 from typing import Any, get_type_hints
 
 from overlap.config.fields import Config
 from overlap.config.foreign import meaning
+from overlap.config.rules import field_infos
 from overlap.errors import ConfigError
 
 
@@ -70,4 +70,4 @@ def near_name(name: str, full: Mapping[str, str], section: str = "") -> str:
 
 def sections() -> dict[str, list[str]]:
     """The names of all fields, by section."""
-    return {name: [f.name for f in fields(kind)] for name, kind in get_type_hints(Config).items()}
+    return {name: list(field_infos(kind)) for name, kind in get_type_hints(Config).items()}

@@ -2,30 +2,23 @@
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import fields
 from itertools import islice
-from numbers import Integral, Real
 from pathlib import Path
-from typing import Any, TypeVar, get_type_hints
+from typing import Any
 
 import yaml
 
-from overlap.config.earlier import carry_over, retired_error
 from overlap.config.fields import Config
-from overlap.config.hints import near_name, sections, wrong_names
-from overlap.config.rules import Overrides, check_section
+from overlap.config.hints import sections, wrong_names
+from overlap.config.rules import Overrides
 from overlap.config.yaml_file import HISTORY, read_yaml
 from overlap.errors import ConfigError, one_line, raise_all
 
 EXTENDS = "extends"
-
 NAMED = 500
-"""Wrong names that one error tells."""
-
-T = TypeVar("T")
+"""Wrong names that one error lists."""
 
 
 def load_config(source: str | Path | Mapping[str, Any] | None = None, overrides: Overrides = ()) -> Config:
@@ -47,7 +40,7 @@ def load_config(source: str | Path | Mapping[str, Any] | None = None, overrides:
     elif source is None:
         tree = {}
     elif isinstance(source, str | os.PathLike) and source:
-        tree = _read(Path(source))
+        tree = read_sections(Path(source))
     else:
         raise ConfigError("source", source, "give the path of a YAML file, a mapping of fields, or None")
     return _overridden(tree, overrides, wrong)
@@ -69,47 +62,26 @@ def without_override(overrides: Iterable[str], name: str) -> list[str]:
     return [word for word in overrides if word.partition("=")[0].strip() != name]
 
 
-def config_from_dict(tree: Mapping[str, Any]) -> Config:
-    """Build a :class:`Config` from a nested mapping, as :meth:`Config.to_dict` makes it, now or in earlier versions."""
-    return _built(tree, ())
-
-
-def _built(tree: Mapping[str, Any], wrong: Sequence[ConfigError]) -> Config:
-    """The configuration. Raises one ConfigError for all wrong names, with what is ``wrong`` already, else for all wrong
-    values.
+def config_from_dict(tree: Mapping[str, Any], wrong: Sequence[ConfigError] = ()) -> Config:
+    """Build a :class:`Config` from a nested mapping, as :meth:`Config.to_dict` makes it. Raises one ConfigError for all
+    wrong names, with what is ``wrong`` already, else for all wrong values.
     """
-    tree, stray = carry_over({name: values for name, values in tree.items() if name != HISTORY})
-    found = [error for name, value in stray.items() if (error := retired_error(name, value)) is not None]
-    raise_all([*wrong, *found, *islice(wrong_names(tree), NAMED)])
-    made, refused = {}, []
-    for name, kind in get_type_hints(Config).items():
-        values = tree.get(name)
-        values = {} if values is None else values
-        if not isinstance(values, Mapping):
-            raise ConfigError(name, values, f"write its fields below it, as in {name}.{fields(kind)[0].name}=...")
-        try:
-            made[name] = section_from(kind, values, name)
-        except ConfigError as error:
-            refused.append(error)
-    raise_all(refused)
-    return Config(**made)
+    tree = {name: values for name, values in tree.items() if name != HISTORY and values is not None}
+    raise_all([*wrong, *islice(wrong_names(tree), NAMED)])
+    return Config(**{name: _plain(values) for name, values in tree.items()})
 
 
-def section_from(kind: type[T], values: Mapping[str, Any], name: str) -> T:
-    """A dataclass of fields from their values. Raises ConfigError for a name that is none of its fields, and for a
-    value of the wrong type or out of bounds. ``name`` is what the fields' names begin with.
+def _plain(values: Any) -> Any:
+    """The values of a section, with paths as text."""
+    if not isinstance(values, Mapping):
+        return values
+    return {name: os.fspath(value) if isinstance(value, os.PathLike) else value for name, value in values.items()}
+
+
+def read_sections(path: Path, below: tuple[Path, ...] = ()) -> dict[str, Any]:
+    """The sections of a file and of those that it extends. ``below`` are the files that extend it. Raises ConfigError
+    for what is no YAML of sections.
     """
-    types = get_type_hints(kind)
-    known = {f.name: types[f.name] for f in fields(kind)}  # type: ignore[arg-type]
-    unknown = [key for key in values if key not in known]
-    raise_all([ConfigError(f"{name}.{key}", values[key], _option_hint(name, key, known)) for key in unknown])
-    made = kind(**{key: _coerce(known[key], value) for key, value in values.items()})
-    check_section(name, made)  # type: ignore[arg-type]
-    return made
-
-
-def _read(path: Path, below: tuple[Path, ...] = ()) -> dict[str, Any]:
-    """The sections of a file and of those that it extends. ``below`` are the files that extend it."""
     try:
         itself = path.resolve() in below
         tree = read_yaml(path.read_text(encoding="utf-8"))
@@ -134,7 +106,7 @@ def _extended(tree: dict[str, Any], folder: Path, below: tuple[Path, ...] = ()) 
         return tree
     if not isinstance(base, str):
         raise ConfigError(EXTENDS, base, "give the path of one YAML file, from the folder of this one on")
-    return _merged(_read(folder / base, below), tree)
+    return _merged(read_sections(folder / base, below), tree)
 
 
 def _merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
@@ -151,14 +123,14 @@ def _overridden(tree: dict[str, Any], overrides: Overrides, wrong: Sequence[Conf
     """The configuration of ``tree`` and ``overrides``. Raises one ConfigError for all wrong names and for ``wrong``."""
     if isinstance(overrides, Mapping):
         tree, found = _with_fields(tree, overrides)
-        return _built(tree, [*wrong, *found])
+        return config_from_dict(tree, [*wrong, *found])
     known = isinstance(overrides, Sequence) and not isinstance(overrides, str | bytes)
     if not known or not all(isinstance(override, str) for override in overrides):
         raise ConfigError(
             "overrides", overrides, 'give a list as in ["learn.lr=2e-5"] or a mapping as {"learn.lr": 2e-5}'
         )
     found = [error for override in overrides if (error := _apply(tree, override)) is not None]
-    return _built(tree, [*wrong, *found])
+    return config_from_dict(tree, [*wrong, *found])
 
 
 def _with_fields(tree: dict[str, Any], values: Mapping[str, Any]) -> tuple[dict[str, Any], list[ConfigError]]:
@@ -175,10 +147,11 @@ def _with_fields(tree: dict[str, Any], values: Mapping[str, Any]) -> tuple[dict[
 def _apply(tree: dict[str, Any], override: str) -> ConfigError | None:
     """Put an override into its place; returns why it has none, so that all can be told at once."""
     key, equals, text = override.partition("=")
-    *above, name = key.strip().lstrip("+").split(".")
+    key = key.strip().lstrip("+")
+    *above, name = key.split(".")
     if not (equals and name and all(above)):
         is_field = len(above) == 1 and name in sections().get(above[0], ())
-        way_out = f"write {key.strip()}=VALUE" if is_field else "write section.field=value, for instance learn.lr=2e-5"
+        way_out = f"write {key}=VALUE" if is_field else "write section.field=value, for instance learn.lr=2e-5"
         if override.endswith((".yaml", ".yml")):
             way_out = "a configuration is given with --config FILE"
         return ConfigError("override", override, way_out)
@@ -186,51 +159,24 @@ def _apply(tree: dict[str, Any], override: str) -> ConfigError | None:
         value = read_yaml(text) if text.strip() else ""
     except yaml.YAMLError as error:
         return ConfigError(key, text, f"is not a YAML value: {one_line(error)}")
-    if not above and name in sections() and retired_error(name, value) is None:
+    if not above and name in sections():
         return ConfigError(
             "override", override, f"{name} is a section: write section.field=value, see `overlap fields`"
         )
-    return _put(tree, key.strip().lstrip("+"), value)
+    return _put(tree, key, value)
 
 
 def _put(tree: dict[str, Any], key: str, value: Any) -> ConfigError | None:
     """Put the value of a field into its place; returns why it has none."""
-    if (retired := retired_error(key, value)) is not None:
-        return retired
     *above, name = key.split(".")
     below = tree
     for number, section in enumerate(above):
-        below = below.setdefault(section, {})
+        if below.get(section) is None:
+            below[section] = {}
+        below = below[section]
         if not isinstance(below, dict):
             full = ".".join(above[: number + 1])
             way_out = f"is no section: write {full}=VALUE" if number else "is a section: write its fields below it"
             return ConfigError(full, below, way_out)
     below[name] = value
     return None
-
-
-def _coerce(kind: Any, value: Any) -> Any:
-    value = os.fspath(value) if isinstance(value, os.PathLike) else value
-    kind = float if kind == float | None else kind
-    if kind is float and isinstance(value, str):  # YAML 1.1 reads 2e-5 as a string
-        try:
-            return float(value)
-        except ValueError:
-            return value
-    if isinstance(value, bool):
-        return value
-    if kind is float and isinstance(value, Real):  # those of NumPy too, which YAML could not write
-        try:
-            return float(value)
-        except OverflowError:
-            return math.inf
-    if kind is int and isinstance(value, Integral):
-        return int(value)
-    if kind == tuple[str, ...] and isinstance(value, list | tuple):
-        return tuple(value)
-    return value
-
-
-def _option_hint(section: str, key: str, known: Mapping[str, Any]) -> str:
-    """Of a mapping of options that is no section of the configuration."""
-    return f"is not a field; {near_name(key, {name: f'{section}.{name}' for name in known}, section)}"

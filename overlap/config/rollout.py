@@ -2,27 +2,28 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from overlap.config.rules import Section, above, at_least, free, require
+from pydantic import Field
+
+from overlap.config.rules import Number, Text, Whole, config_section, named_values, require, resumable
 
 _NO_DRAFT_MODEL = ("ngram", "ngram_gpu", "suffix", "custom_class")
 
 
-@dataclass(frozen=True, slots=True)
-class RolloutConfig(Section):
+@config_section
+class RolloutConfig:
     """How the engine samples."""
 
-    groups_per_step: int = at_least(1, 8)
+    groups_per_step: Whole = Field(8, ge=1)
     """P: prompt groups in a step."""
-    samples_per_group: int = at_least(1, 8)
+    samples_per_group: Whole = Field(8, ge=1)
     """G: samples per prompt."""
-    temperature: float = above(0, 1.0, most=2)
+    temperature: Number = Field(1.0, gt=0, le=2)
     """Sampling temperature; log-probs of engine and learner are taken at this temperature."""
-    stop: tuple[str, ...] = ()
+    stop: tuple[Text, ...] = ()
     """Strings that end a response (kept in its text)."""
-    max_staleness: int = at_least(0, 0)
+    max_staleness: Whole = Field(0, ge=0)
     """Oldest sample that the learner may see, in policy versions; 0 is on-policy. Where engine and learner share GPUs
     the engine sleeps while that learns, and responses of later steps wait in it (``in_flight``): with 1, the last ones
     of a step do not decode alone."""
@@ -32,32 +33,24 @@ class RolloutConfig(Section):
     error (``learn/landing_gap_mean``); "drain": the weights wait for their end, for five minutes at most, and new
     requests for the weights. An engine that shares GPUs with the learner sleeps before, and its KV cache goes: it waits
     for the end likewise with "drain", and "keep" is refused where ``max_staleness`` is above 0."""
-    refill_groups: int = at_least(0, 0)
+    refill_groups: Whole = Field(0, ge=0)
     """Up to so many groups of a step that teach nothing are replaced by further prompts in it (DAPO's dynamic
     sampling); 0: none."""
-    max_sequences: int = at_least(0, 0, may_change=True)
+    max_sequences: Whole = resumable(0, ge=0)
     """Sequences that an engine decodes at once. 0: on GPUs as many as its KV cache holds when each has a third of its
     full length, but at most 512; on a CPU 64."""
-    replicas: int = at_least(0, 0, may_change=True)
+    replicas: Whole = resumable(0, ge=0)
     """Engines, each on ``tensor_parallel`` GPUs of its own, or on a CPU on cores of its own (of a cluster several have
     a node each); 0: as many as the GPUs hold, on a CPU 1. A group's samples stay on one of them."""
-    gpu_memory: float = above(0, 0.6, most=1, may_change=True)
+    gpu_memory: Number = resumable(0.6, gt=0, le=1)
     """Share of a GPU's memory for the engine, 0 to 1. On a CPU the KV cache is derived from ``max_sequences``."""
-    tensor_parallel: int = at_least(1, 1)
+    tensor_parallel: Whole = Field(1, ge=1)
     """GPUs per engine."""
-    engine: dict[str, Any] = field(default_factory=dict)
+    engine: dict[str, Any] = named_values()
     """Options for vLLM's ``AsyncEngineArgs``, a mapping: ``{kv_cache_dtype: fp8}``, or ``rollout.engine.NAME=VALUE``.
     vLLM judges names and values when an engine starts. What would change what is sampled, which weights are served or
     who has which device is refused before that, with what to use. The parity check after each load tells whether
     log-probs are still the learner's."""
-    weight_backend: Literal["auto", "shm", "ipc", "nccl"] = free("auto")
-    """How weights travel: shm (one host), ipc (engine and learner on the same GPUs), nccl (on different GPUs)."""
-    parity_bound: float = at_least(0, 0.0, may_change=True)
-    """How far engine and learner log-probs may differ after a sync, nats; 0: 0.05 in bfloat16, 5e-4 in float32.
-
-    In bfloat16 99 % of the confident tokens keep it (of few, all but one), and the mean over all tokens twice it; in
-    float32 all do.
-    """
 
     @property
     def sequences(self) -> int:
@@ -83,40 +76,33 @@ class RolloutConfig(Section):
         return self.max_sequences or 64
 
 
-@dataclass(frozen=True, slots=True)
-class EpisodeConfig(Section):
+@config_section
+class EpisodeConfig:
     """Episodes of several turns, rolled out by the task or by an agent program."""
 
-    command: str = free("")
+    command: str = resumable("")
     """An agent program that rolls episodes out over an OpenAI-compatible endpoint, as a shell reads it, in the place of
     the task's own rollout. It runs in a directory of its own: files are named by their whole path. "": the task does
     it."""
-    isolation: Literal["none", "A", "B"] = free("none")
-    """Where ``command`` runs. "none": as you, who start the run. "A", a tier of the sandbox: in a jail of its own that
-    sees the machine's tools, what ``jail`` names, a working directory and the endpoint, and nothing else of machine or
-    network. "B" is refused: without a network namespace an agent cannot be kept from other hosts."""
-    jail: dict[str, Any] = field(default_factory=dict)
-    """What an isolated ``command`` has: a mapping, or ``episode.jail.NAME=VALUE``. ``readable``: whole paths that it
-    may read, beside what its words name (files, and the interpreter or virtual environment of a Python). Limits:
-    ``cpu_s`` (default: ``timeout_s``), ``memory_bytes`` (2 GiB), ``processes`` (256), ``open_files`` (1024), and
-    ``work_bytes`` of its working directory (256 MiB)."""
-    turns: int = at_least(1, 16)
+    jail: dict[str, Any] | None = resumable(None)
+    """Where ``command`` runs. null: as you, who start the run. A mapping, ``{}`` or ``episode.jail.NAME=VALUE``: in a
+    jail of its own (tier A of the sandbox) that sees the machine's tools, a working directory and the endpoint, and
+    nothing else of machine or network. ``readable``: whole paths that it may read, beside what its words name (files,
+    and the interpreter or virtual environment of a Python). Limits: ``cpu_s`` (default: ``timeout_s``),
+    ``memory_bytes`` (2 GiB), ``processes`` (256), ``open_files`` (1024), and ``work_bytes`` of its working directory
+    (256 MiB)."""
+    turns: Whole = Field(16, ge=1)
     """Answers of the policy in an episode at most, those on other branches too."""
-    tokens: int = at_least(0, 0)
+    tokens: Whole = Field(0, ge=0)
     """What may follow the prompt in an episode, tokens: responses, and what tools and users say. All responses of an
     episode, on all its branches, have no more either. At least ``model.response_tokens``; 0: as many."""
-    timeout_s: float = above(0, 600.0, may_change=True)
+    timeout_s: Number = resumable(600.0, gt=0)
     """Wall time of an episode at most, s, below ``run.stall_s``. Like the bounds on turns and tokens, it truncates the
     episode."""
     tool_parser: str = ""
     """The engine's parser for tool calls, such as "hermes"; "": answers are text."""
     reasoning_parser: str = ""
     """The engine's parser for reasoning, such as "qwen3"; "": answers are text."""
-    structured: Literal["ignore", "refuse"] = "ignore"
-    """What becomes of a request that would force the form of an answer: ``response_format`` with JSON, and a
-    ``tool_choice`` that is "required" or names a tool. "ignore": the policy answers freely, and the request is counted
-    (``episode/ignored_response_format``); "refuse": it gets an error. The form is never forced, because the answers
-    would not be the policy's own. Without ``tool_parser`` such a ``tool_choice`` is always refused."""
 
     @property
     def reads(self) -> bool:
@@ -125,11 +111,8 @@ class EpisodeConfig(Section):
 
 
 def check_sharing(backend: str, rollout: RolloutConfig) -> None:
-    """Raise ConfigError where responses are to keep a KV cache that goes while the engine sleeps.
-
-    For a backend that "auto" may turn out to be, too: the placement asks once it knows the machine.
-    """
+    """Raise ConfigError where responses are to keep a KV cache that goes while the engine sleeps."""
     lost = backend == "ipc" and rollout.max_staleness > 0 and rollout.in_flight == "keep"
-    way_out = "the engine sleeps while the learner has its GPUs (weight_backend=ipc), and its KV cache goes: use "
-    way_out += "recompute or drain, rollout.max_staleness=0, or weight_backend=nccl on GPUs of their own"
+    way_out = "the engine sleeps while the learner has its GPUs, and its KV cache goes: use recompute or drain, "
+    way_out += "rollout.max_staleness=0, or fewer GPUs for each (rollout.replicas, learn.ranks)"
     require(not lost, "rollout.in_flight", "keep", way_out)

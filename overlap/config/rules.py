@@ -1,137 +1,209 @@
-"""What a field may hold: its bounds, which stand beside its default, and its type. One line per broken rule, with the
-way out. A rule knows a value and its bounds, and nothing of the configuration that they stand in.
+"""Sections of fields as frozen pydantic dataclasses, and how a value that one refuses is put: field, value, way out.
+
+A field has its bounds in ``Field``, its meaning in the docstring under it. A rule between fields is a ``require`` in
+``__post_init__``.
 """
 
 from __future__ import annotations
 
-import math
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields
-from functools import cache
-from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin, get_type_hints
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import MISSING, fields
+from functools import wraps
+from typing import Annotated, Any, Literal, TypeVar, dataclass_transform, get_args, get_origin, get_type_hints
+
+from annotated_types import Ge, Gt, Le, Lt
+from pydantic import BeforeValidator, ConfigDict, Field, PydanticSchemaGenerationError, ValidationError, create_model
+from pydantic.dataclasses import dataclass
+from pydantic.fields import FieldInfo
 
 from overlap.errors import ConfigError, raise_all
 
-if TYPE_CHECKING:
-    from _typeshed import DataclassInstance
-
-_BOUND, _WAY_OUT, MAY_CHANGE = "bound", "way out", "may change"
-ImportPath = str
-"""Beside the choices of a field: "module:function" names a function of the user's (``overlap.config.import_path``)."""
+T = TypeVar("T")
 Overrides = Sequence[str] | Mapping[str, Any]
 """``["learn.lr=2e-5"]``, whose values are YAML; ``{"learn.lr": 2e-5}`` or ``{"learn": {"lr": 2e-5}}``."""
+MAY_CHANGE = "may_change"
+_CHECKED = ConfigDict(extra="forbid", allow_inf_nan=False, use_attribute_docstrings=True)
+_BOUND = ("greater_than", "greater_than_equal", "less_than", "less_than_equal")
+_KINDS: Mapping[Any, str] = {
+    int: "use a whole number",
+    float: "use a finite number",
+    bool: "use true or false",
+    str: "use a string",
+}
 IMPORT_PATH = re.compile(r"\w+(\.\w+)*:\w+")
 
 
-def at_least(low: float, default: Any, *, most: float = math.inf, may_change: bool = False) -> Any:
-    """A field of ``low`` or more, and of ``most`` or less."""
-    way_out = f"use a number from {low} to {most}" if most < math.inf else f"use {low} or more"
-    return bounded_by(default, lambda value: low <= value <= most, way_out, may_change=may_change)
+def _no_bool(value: Any) -> Any:
+    """True is 1 to Python, and a slip in a configuration."""
+    if isinstance(value, bool):
+        raise ValueError("true and false are no numbers")
+    return value
 
 
-def above(low: float, default: Any, *, most: float = math.inf, may_change: bool = False) -> Any:
-    """A field of more than ``low``, and of ``most`` or less."""
-    way_out = f"use a number above {low}" + (f" and at most {most}" if most < math.inf else "")
-    return bounded_by(default, lambda value: low < value <= most, way_out, may_change=may_change)
+Whole = Annotated[int, BeforeValidator(_no_bool)]
+Number = Annotated[float, BeforeValidator(_no_bool)]
+Text = Annotated[str, Field(min_length=1)]
+ImportPath = Annotated[str, Field(pattern=rf"^{IMPORT_PATH.pattern}$")]
+"""Beside the choices of a field: "module:function" names a function of the user's (``overlap.config.import_path``)."""
+Stage = Annotated[Literal[1, 2, 3], BeforeValidator(_no_bool)]
 
 
-def bounded_by(default: Any, inside: Callable[[Any], bool], way_out: str, *, may_change: bool = False) -> Any:
-    """A field whose values are ``inside`` its bounds."""
-    return field(default=default, metadata={_BOUND: inside, _WAY_OUT: way_out, MAY_CHANGE: may_change})
-
-
-def free(default: Any) -> Any:
+def resumable(default: Any, **bounds: Any) -> Any:
     """A field that may change when a run is resumed."""
-    return field(default=default, metadata={MAY_CHANGE: True})
+    return Field(default, json_schema_extra={MAY_CHANGE: True}, **bounds)
 
 
-@dataclass(frozen=True, slots=True)
-class Section:
-    """Fields that check themselves: those of ``ModelConfig`` are called "model.NAME"."""
-
-    def __post_init__(self) -> None:
-        self.check()
-
-    def check(self) -> None:
-        """Raise :class:`ConfigError` at the first field of a wrong type or out of its bounds."""
-        check_section(self._name, self)
-
-    def given(self) -> Iterator[tuple[str, Any]]:
-        """Full name and value of each field with another value than its default."""
-        for name, default in defaults(type(self)).items():
-            if (value := getattr(self, name)) != default:
-                yield f"{self._name}.{name}", value
-
-    @property
-    def _name(self) -> str:
-        return type(self).__name__.removesuffix("Config").lower()
+def named_values() -> Any:
+    """A field of names and values, empty by default."""
+    return Field(default_factory=dict)
 
 
-def defaults(section: type[DataclassInstance]) -> dict[str, Any]:
-    """Field → default value."""
-    return {f.name: f.default_factory() if callable(f.default_factory) else f.default for f in fields(section)}
+@dataclass_transform(frozen_default=True)
+def config_section(kind: type[T]) -> type[T]:
+    """A frozen dataclass that checks its fields where it is made, and raises one ConfigError for all that are wrong.
+    Those of ``ModelConfig`` are called "model.NAME" there, those of ``Config`` by their own name.
+    """
+    made: Any = dataclass(kind, frozen=True, slots=True, config=_CHECKED)
+    made.__init__ = _refusing(made, made.__init__, kind.__name__.removesuffix("Config").lower())
+    return made  # type: ignore[no-any-return]
 
 
-def check_section(section: str, values: DataclassInstance) -> None:
-    """Raise one :class:`ConfigError` for all fields of a wrong type or out of their bounds."""
-    hints, wrong = _hints(type(values)), []
-    for f in fields(values):
-        name, got = f"{section}.{f.name}", getattr(values, f.name)
-        want, optional = _given(hints[f.name])
-        if optional and got is None:
-            continue
+def _refusing(made: Any, checked: Any, name: str) -> Any:
+    @wraps(checked)
+    def init(self: Any, *args: Any, **values: Any) -> None:
         try:
-            _check_type(name, got, want)
-            if (inside := f.metadata.get(_BOUND)) is not None:
-                require(inside(got), name, got, f.metadata[_WAY_OUT])
-        except ConfigError as error:
-            wrong.append(error)
-    raise_all(wrong)
+            checked(self, *args, **values)
+        except ValidationError as error:
+            raise_all(config_errors(error, made, name))
+
+    return init
 
 
-def _given(kind: Any) -> tuple[Any, bool]:
-    """The type that a value has when it is given, and whether it may be null."""
-    options = [option for option in get_args(kind) if option is not type(None)]
-    optional = type(None) in get_args(kind) and len(options) == 1
-    return (options[0], True) if optional else (kind, False)
+def from_values(kind: type[T], values: Mapping[str, Any], name: str) -> T:
+    """A dataclass of anybody's from the values of its fields. Raises one ConfigError for all values that its types
+    refuse; ``name`` is what the fields' names begin with.
+    """
+    hints = get_type_hints(kind, include_extras=True)
+    known: dict[str, Any] = {f.name: (hints[f.name], _default(f)) for f in fields(kind)}  # type: ignore[arg-type]
+    try:
+        checked = create_model(kind.__name__, __config__=ConfigDict(extra="forbid", allow_inf_nan=False), **known)
+    except PydanticSchemaGenerationError as error:
+        raise ConfigError(name, kind.__qualname__, f"has a field of a type that no YAML value has: {error}") from error
+    try:
+        found = checked(**values)
+    except ValidationError as error:
+        raise_all(config_errors(error, checked, name))
+        raise
+    return kind(**{field: getattr(found, field) for field in known})
 
 
-@cache
-def _hints(section: type) -> dict[str, Any]:
-    return get_type_hints(section)
+def _default(field: Any) -> Any:
+    if field.default_factory is not MISSING:
+        return Field(default_factory=field.default_factory)
+    return ... if field.default is MISSING else field.default
 
 
-def choices(want: Any) -> tuple[Any, ...]:
+def field_infos(kind: type) -> dict[str, FieldInfo]:
+    """Name → field of a section."""
+    return kind.__pydantic_fields__  # type: ignore[attr-defined, no-any-return]
+
+
+def defaults(kind: type) -> dict[str, Any]:
+    """Field → default value."""
+    return {name: info.get_default(call_default_factory=True) for name, info in field_infos(kind).items()}
+
+
+def may_change(info: FieldInfo) -> bool:
+    """Whether a resumed run may change the field."""
+    return isinstance(info.json_schema_extra, dict) and bool(info.json_schema_extra.get(MAY_CHANGE))
+
+
+def given_fields(values: Any, name: str) -> Iterator[tuple[str, Any]]:
+    """Full name and value of each field of section ``name`` with another value than its default."""
+    for field, default in defaults(type(values)).items():
+        if (value := getattr(values, field)) != default:
+            yield f"{name}.{field}", value
+
+
+def config_errors(error: ValidationError, kind: type, name: str) -> list[ConfigError]:
+    """A ConfigError for each field that pydantic refuses, or the one that a rule has raised."""
+    found: dict[str, ConfigError] = {}
+    for each in error.errors(include_url=False):
+        cause = each.get("ctx", {}).get("error")
+        info, full = _field(kind, each["loc"], "" if name == "config" else name)
+        if isinstance(cause, ConfigError):
+            found.setdefault(str(cause), cause)
+        elif info is None:
+            found.setdefault(full, ConfigError(full, each["input"], "is not a field"))
+        else:
+            way_out = _bounds(info) if each["type"] in _BOUND else _takes(info.annotation, full, each["input"])
+            found.setdefault(full, ConfigError(full, each["input"], way_out))
+    return list(found.values())
+
+
+def _field(kind: Any, place: tuple[int | str, ...], name: str) -> tuple[FieldInfo | None, str]:
+    """The field of ``kind``, or of a section of it, that an error is about; and its full name."""
+    info = None
+    for part in place:
+        known = getattr(kind, "__pydantic_fields__", None)
+        if known is None:
+            break
+        name = f"{name}.{part}" if name else str(part)
+        info = known.get(part)
+        kind = info.annotation if info is not None else None
+    return info, name
+
+
+def choices(annotation: Any) -> tuple[Any, ...]:
     """The values that a type lists, without an import path in their place; none for one that is not a choice."""
-    if get_origin(want) is Literal:
-        return get_args(want)
-    return tuple(choice for part in get_args(want) for choice in choices(part))
+    if get_origin(annotation) is Literal:
+        return get_args(annotation)
+    return tuple(choice for part in get_args(annotation) for choice in choices(part))
 
 
-def _check_type(name: str, got: Any, want: Any) -> None:
-    if options := choices(want):
-        known = any(got == option and type(got) is type(option) for option in options)
-        own = str in get_args(want)
-        known = known or (own and isinstance(got, str) and IMPORT_PATH.fullmatch(got) is not None)
-        way_out = f"use one of {', '.join(map(str, options))}"
-        require(known, name, got, way_out + (", or a function of yours as my_module:my_function" if own else ""))
-    elif want is float:
-        number = isinstance(got, int | float) and not isinstance(got, bool)
-        require(number and math.isfinite(got), name, got, "use a finite number")
-    elif want is int:
-        require(isinstance(got, int) and not isinstance(got, bool), name, got, "use a whole number")
-    elif want is bool:
-        require(isinstance(got, bool), name, got, "use true or false")
-    elif get_origin(want) is dict:
-        keys = isinstance(got, dict) and all(isinstance(key, str) for key in got)
-        require(keys, name, got, f"use a mapping of names to values, as in {name}.NAME=VALUE")
-    elif want is str:
-        require(isinstance(got, str), name, got, "use a string")
-    else:
-        strings = isinstance(got, tuple) and all(isinstance(x, str) and x for x in got)
+def takes_import_path(annotation: Any) -> bool:
+    """Whether a function of the user's may stand in the place of the choices."""
+    return ImportPath in get_args(annotation)
+
+
+def _takes(annotation: Any, name: str, got: Any) -> str:
+    """What a value of a wrong type should have been."""
+    if options := choices(annotation):
+        own = ", or a function of yours as my_module:my_function" if takes_import_path(annotation) else ""
+        return f"use one of {', '.join(map(str, options))}{own}"
+    if hasattr(annotation, "__pydantic_fields__"):
+        return f"write its fields below it, as in {name}.{next(iter(field_infos(annotation)))}=..."
+    parts = set(_parts(annotation))
+    if dict in parts:
+        return f"use a mapping of names to values, as in {name}.NAME=VALUE"
+    if tuple in parts:
         written = f", as in {name}=[{got}]" if got and isinstance(got, str) and "," not in got else ""
-        require(strings, name, got, f"use a list of non-empty strings{written}")
+        return f"use a list of non-empty strings{written}"
+    return next((told for kind, told in _KINDS.items() if kind in parts), f"use a value of type {annotation}")
+
+
+def _parts(annotation: Any) -> Iterator[Any]:
+    """The types that a type is made of, outside and inside."""
+    yield get_origin(annotation) or annotation
+    for part in get_args(annotation):
+        yield from _parts(part)
+
+
+def _bounds(info: FieldInfo) -> str:
+    """The range of a field, from its bounds."""
+    told = []
+    for bound in info.metadata:
+        match bound:
+            case Gt(gt=low):
+                told.append(f"a number above {low}")
+            case Ge(ge=low):
+                told.append(f"{low} or more")
+            case Lt(lt=most):
+                told.append(f"below {most}")
+            case Le(le=most):
+                told.append(f"at most {most}")
+    return f"use {' and '.join(told)}"
 
 
 def require(ok: bool, name: str, value: object, way_out: str) -> None:

@@ -198,7 +198,7 @@ class Evaluator:
             *self.components,
             self.prompts,
             run.eval_samples,
-            temperature=self.cfg.eval_temperature,
+            temperature=self.cfg.rollout.temperature,
             progress=lambda done, of: progress.live(f"{when}: scored {done}/{of}"),
             stall_s=run.stall_s,
             record=partial(self._record, step),

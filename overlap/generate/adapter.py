@@ -39,7 +39,7 @@ class AdapterIntake:
             manager.remove_adapter(ADAPTER_ID)
             odd = sorted(wanted ^ found)
             what = f"the adapters of {len(odd)} layers were not sent, or have no place here ({odd[0]})"
-            raise RuntimeError(f"{what}: use learn.lora_sync=merged")
+            raise RuntimeError(f"{what}: train all weights (learn.lora_rank=0)")
         manager.activate_adapter(ADAPTER_ID)
 
 

@@ -291,17 +291,18 @@ def open_engine(spec: EngineSpec) -> VllmEngine:
     if spec.cfg.episode.reads:
         _parser(None, spec.cfg.episode.tool_parser, spec.cfg.episode.reasoning_parser)
     if spec.takes_adapter:
-        check_family(vllm, config.model_config)
+        check_family(vllm, config.model_config, spec.cfg.learn.lora_rank)
     if on_cpu and spec.cfg.rollout.tensor_parallel == 1:
         fork_one_process(config.parallel_config, vllm.OMPProcessManager(config).cpu_lists[:1])
     return VllmEngine(vllm.AsyncLLM.from_vllm_config(config, disable_log_stats=True), vllm, spec, on_cpu)
 
 
-def check_family(vllm: Any, model: Any) -> None:
+def check_family(vllm: Any, model: Any, rank: int) -> None:
     """Raise ConfigError where vLLM has no place for adapters in the class that it has for a policy."""
     kind, _ = vllm.ModelRegistry.resolve_model_cls(model.architectures, model)
     if not vllm.supports_lora(kind):
-        raise ConfigError("learn.lora_sync", "adapter", f"vLLM takes no adapters for {kind.__name__}: use merged")
+        way_out = f"vLLM takes no adapters for {kind.__name__}: use 0, which trains all weights"
+        raise ConfigError("learn.lora_rank", rank, way_out)
 
 
 def check_shape(owner: type, calls: Mapping[str, tuple[str, ...]]) -> None:

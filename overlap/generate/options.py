@@ -31,8 +31,8 @@ _REASONS = {
     "use rollout.gpu_memory; on a CPU rollout.max_sequences": (
         "gpu_memory_utilization kv_cache_memory_bytes num_gpu_blocks_override"
     ),
-    "use rollout.weight_backend": "weight_transfer_config",
-    "adapters come from the learner: use learn.lora_rank and learn.lora_sync": (
+    "how weights travel follows from who sits where: leave it out": "weight_transfer_config",
+    "adapters come from the learner: use learn.lora_rank": (
         "enable_lora max_loras max_lora_rank lora_dtype lora_target_modules"
     ),
     "use episode.reasoning_parser": "reasoning_parser",

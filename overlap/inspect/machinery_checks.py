@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from statistics import median
 
-from overlap.config.load import config_from_dict
+from overlap.config.load import load_config
 from overlap.errors import count_of
 from overlap.inspect.run_data import RunData
 from overlap.inspect.run_warning import (
@@ -31,20 +31,16 @@ def parity(run: RunData) -> RunWarning | None:
     gaps = run.known("rollout/parity_gap")
     if not gaps:
         return None
-    named = {"model": {"dtype": field_of(run, "model", "dtype") or "bfloat16"}}
-    bound = config_from_dict(
-        {**named, "rollout": {"parity_bound": field_of(run, "rollout", "parity_bound") or 0}}
-    ).parity_bound
+    dtype = field_of(run, "model", "dtype") or "bfloat16"
+    bound = load_config({"model.dtype": dtype}).parity_bound
     # In bfloat16 rounding moves the largest difference by tenths; the bound itself is for a quantile.
-    exact = named["model"]["dtype"] == "float32"
+    exact = dtype == "float32"
     figure, limit = (max(gaps), 0.9 * bound) if exact else (median(gaps[len(gaps) // 2 :]), bound)
     if not figure > limit:
         return None
-    text = f"engine and learner differ by {figure:.3g} nats (rollout.parity_bound {bound:g}), so the run may be stopped"
-    leave = (
-        "leave out options of rollout.engine that change log-probs, or " if field_of(run, "rollout", "engine") else ""
-    )
-    way_out = f"{leave}raise rollout.parity_bound if it stays near the bound (rollout/parity_gap in metrics.jsonl)"
+    text = f"engine and learner differ by {figure:.3g} nats (at most {bound:g} is allowed), so the run may be stopped"
+    leave = "leave out options of rollout.engine that change log-probs" if field_of(run, "rollout", "engine") else ""
+    way_out = f"{leave or 'use model.dtype=float32'} if it stays near the bound (rollout/parity_gap in metrics.jsonl)"
     return RunWarning(all_steps(run), figure, limit, text, way_out)
 
 
@@ -58,7 +54,7 @@ def lost_updates(run: RunData) -> RunWarning | None:
     text = (
         f"only {share:.0%} of each step's change arrived in the engine (sync/applied_share), and the reward stood still"
     )
-    way_out = "use learn.lora_sync=adapter with adapters, else raise learn.lr or use model.dtype=float32"
+    way_out = "use adapters (learn.lora_rank), raise learn.lr or use model.dtype=float32"
     return RunWarning(all_steps(run), share, APPLIED, text, way_out)
 
 

@@ -142,8 +142,8 @@ class RunData:
         found: dict[int, list[ProblemTally]] = {}
         for row in rows:
             found.setdefault(row["step"], []).append(_tally(row, binary))
-        run = self.config.get("run", {})
-        k, temperature = run.get("eval_samples") or 1, run.get("eval_temperature")
+        k = self.config.get("run", {}).get("eval_samples") or 1
+        temperature = self.config.get("rollout", {}).get("temperature")
         return [EvaluationPoint(step, PassRate(tuple(tallies), k, temperature)) for step, tallies in found.items()]
 
     def column(self, name: str) -> list[float]:

@@ -18,8 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from overlap.config.learn import LearnConfig
-from overlap.errors import ConfigError, one_line
+from overlap.errors import one_line
 from overlap.learner.head import HeadKernels
 
 BACKEND = "inductor"
@@ -29,17 +28,20 @@ _FAILURES = (RuntimeError, OSError, ImportError, subprocess.SubprocessError)  # 
 _ROTARY = "apply_rotary_pos_emb"  # a function of each family's module
 
 
-def compile_parts(model: Any, learn: LearnConfig, device: torch.device) -> str:
-    """Have the parts of a ``Policy`` compiled where ``learn.compile`` wants it; returns what is, or why nothing is, in
-    words. A partitioned model has to be gathered.
-
-    Raises ConfigError where they are to be compiled and cannot be.
+def worth_compiling(device: torch.device) -> bool:
+    """Whether the parts are compiled: on a CPU that takes longer than it saves. torch's own TORCH_COMPILE_DISABLE=1
+    turns it off.
     """
-    if learn.compile == "never" or (learn.compile == "auto" and device.type != "cuda"):
-        return f"nothing (learn.compile={learn.compile} on {device.type})"
+    return device.type == "cuda" and not torch._dynamo.config.disable
+
+
+def compile_parts(model: Any, device: torch.device) -> str:
+    """Have the parts of a ``Policy`` compiled where that is worth it; returns which are, or why none is, in words. A
+    partitioned model has to be gathered.
+    """
+    if not worth_compiling(device):
+        return f"nothing on {device.type}"
     if fault := _fault(device):
-        if learn.compile == "always":
-            raise ConfigError("learn.compile", learn.compile, f"{fault}: install it, or use never")
         return f"nothing, so steps are slower: {fault}"
     found = [f"{_norms(model)} norms", f"{_gated(model)} gated layers", f"{_rotaries(model)} rotary embeddings"]
     model.head.kernels = KERNELS

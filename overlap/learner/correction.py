@@ -66,7 +66,8 @@ class TokenCorrection(Protocol):
 
     Called in the learner's ranks, for the T counted response tokens of a micro-batch, without padding. ``anchor`` [T]
     float32, without gradient: the learner's log-probs that the loss is built around. ``sampled.engine`` [T]: those of
-    the engine that drew the tokens. ``bound``: ``learn.correction_bound``.
+    the engine that drew the tokens. ``bound``: 2, unless the function
+    has one of its own.
 
     Returns ``Weights``: values [T] without gradient, and for the metrics which of them were cut, or masked to 0.
     """

@@ -6,7 +6,6 @@ token itself. Packing and places are the policy's (``MicroTensors``), so both se
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -36,21 +35,19 @@ class Trunk(nn.Module):
 
 
 class ValueHead(nn.Module):
-    """Hidden states [N, h] to values [N], in float32, without a bias. Weights start at zero, so every first value is
-    0, or 1/2 where values are bounded to 0..1 by v = 1/2 + atan(x) / pi.
+    """Hidden states [N, h] to values [N], in float32, without a bias. Weights start at zero, and so do values.
 
     No backend trains it: that would make its weights those of the model's number type.
     """
 
-    def __init__(self, width: int, *, bounded: bool) -> None:
+    def __init__(self, width: int) -> None:
         super().__init__()
         self.linear = nn.Linear(width, 1, bias=False, dtype=torch.float32)
         nn.init.zeros_(self.linear.weight)
-        self.bounded = bounded
 
     def forward(self, hidden: Tensor) -> Tensor:
         values: Tensor = self.linear(hidden.float())[:, 0]
-        return 0.5 + values.atan() / math.pi if self.bounded else values
+        return values
 
 
 def read_values(trunk: Any, head: ValueHead, micro: MicroTensors) -> tuple[Tensor, Tensor]:

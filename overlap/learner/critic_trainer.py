@@ -44,7 +44,7 @@ class CriticTrainer:
         dtype = getattr(torch, cfg.dtype)
         trunk, self.packs = load_trunk(path, cfg.learn, dtype=dtype, device=device, backend=backend)
         width = trunk.base.config.get_text_config().hidden_size
-        self.head = ValueHead(width, bounded=cfg.critic.bounded).to(device)
+        self.head = ValueHead(width).to(device)
         self._head_optimizer, optimizer = (
             torch.optim.AdamW(part.parameters(), lr=cfg.critic.lr, weight_decay=cfg.learn.weight_decay, fused=True)
             for part in (self.head, trunk)

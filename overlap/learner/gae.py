@@ -7,8 +7,7 @@ For the trained tokens of one response, in order, with V_t the value of the stat
 Behind the last one, V is 0 for a response that ended, and the critic's value for one that was cut off; A is 0. R_t is
 what the critic is taught. lambda = 1 makes R_t the sum of the rewards to come (Monte Carlo) whatever the values are.
 Rewards are not discounted (gamma = 1).
-Policy and critic may have lambdas of their own (VC-PPO, arXiv 2503.01491), the policy's by the length of the response
-(VAPO, arXiv 2504.05118, section 4.2).
+Policy and critic may have lambdas of their own (VC-PPO, arXiv 2503.01491).
 
 Only trained tokens are in the recursion; what lies between two of them changes nothing. Sums run in float64.
 """
@@ -46,11 +45,6 @@ def gae(rewards: Sequence[float], values: Sequence[float], *, lam: float, behind
     return found
 
 
-def adaptive_lambda(alpha: float, length: int) -> float:
-    """1 - 1 / (alpha l), at least 0: the sum of the weights lambda^t stays alpha l (VAPO, eq. 9 to 11)."""
-    return max(0.0, 1.0 - 1.0 / (alpha * length))
-
-
 def credit(values: Tensor, behind: Tensor, sampled: Sampled, cfg: CriticConfig, costs: Tensor | None = None) -> Credit:
     """Advantages and targets [T] of a micro-batch's tokens. ``values`` are [T]; ``behind`` [R] are those behind the
     responses, 0 where one ended. ``sampled.advantages`` hold the reward of each token's response, which is that of its
@@ -68,7 +62,7 @@ def credit(values: Tensor, behind: Tensor, sampled: Sampled, cfg: CriticConfig, 
         r = [-cost for cost in taken[start : start + length]]
         r[-1] += rewards[start]
         taught = gae(r, v, lam=1.0, behind=after[number])
-        lam = adaptive_lambda(cfg.alpha, length) if cfg.alpha else cfg.lambda_policy
+        lam = cfg.lambda_policy
         policy += taught if lam == 1 else gae(r, v, lam=lam, behind=after[number])
         targets += [a + value for a, value in zip(taught, v, strict=True)]
         start += length

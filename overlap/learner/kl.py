@@ -5,7 +5,6 @@ In the terms of Schulman 2020 (http://joschu.net/blog/kl-approx.html): a token i
 it the log-prob ``new``, the reference policy q the log-prob ``reference``. With d = new - reference::
 
     k1   d                  unbiased, of either sign
-    k2   d^2 / 2            biased, but little where p is near q
     k3   exp(-d) - 1 + d    unbiased, never below 0
 
 All estimate KL(p || q). Their gradients are another matter (Tang & Munos 2025, arXiv 2506.09477; Shah et al. 2025,
@@ -13,12 +12,11 @@ arXiv 2512.21852). With s = grad log p of the token, for which E[s] = 0, the exp
 the estimate stands (``learn.kl_in``)::
 
                  in the loss: E[grad k]                         in the reward: E[k s]
-    k1   E[s] = 0, so nothing is learned (refused)      E[d s] = grad KL(p || q)
-    k2   E[d s] = grad KL(p || q)                       that of neither
+    k1   E[s] = 0, so nothing is learned                E[d s] = grad KL(p || q)
     k3   E[(1 - exp(-d)) s] = grad KL(q || p)           grad KL(p || q) - grad KL(q || p)
 
-In the loss an estimate is not weighted by ``learn.correction``, as in TRL and verl: with stale samples the token is not
-drawn from p, and k2 has that gradient only nearly. In the reward it is a part of the advantage, and weighted with it.
+So k3 stands in the loss, and k1 in the reward. In the loss an estimate is not weighted by ``learn.correction``, as in
+TRL and verl. In the reward it is a part of the advantage, and weighted with it.
 
 A token also decides which tokens can follow. The KL of whole responses has the gradient E[sum over t of s_t times the
 sum of d from t on]: that is ``to_go``, or GAE, and how a KL in the reward counts beside rewards. In the loss, and where
@@ -42,11 +40,6 @@ def k1(new: Tensor, reference: Tensor) -> Tensor:
     return new - reference
 
 
-def k2(new: Tensor, reference: Tensor) -> Tensor:
-    """Half the square [T] of k1 (verl "mse")."""
-    return 0.5 * k1(new, reference).square()
-
-
 def k3(new: Tensor, reference: Tensor) -> Tensor:
     """exp(-d) - 1 + d [T] with d = new - reference (verl "low_var_kl", TRL ``GRPOTrainer``), and exp(-d) held within
     what can be multiplied.
@@ -55,8 +48,8 @@ def k3(new: Tensor, reference: Tensor) -> Tensor:
     return torch.exp(ratio) - ratio - 1.0
 
 
-KL_ESTIMATES: Mapping[str, Callable[[Tensor, Tensor], Tensor]] = {"k1": k1, "k2": k2, "k3": k3}
-"""The values of ``learn.kl_estimator``."""
+KL_ESTIMATES: Mapping[str, Callable[[Tensor, Tensor], Tensor]] = {"k1": k1, "k3": k3}
+"""The estimates by name."""
 
 
 def to_go(values: Tensor, sampled: Sampled) -> Tensor:

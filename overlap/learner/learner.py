@@ -19,8 +19,8 @@ from overlap.aio import shielded_thread
 from overlap.atomic import partial_path, remove_path, replace, sync
 from overlap.config.fields import Config
 from overlap.config.learn import LearnConfig
-from overlap.core import Batch, Packed, StepReport, WeightUpdate, kept_groups, reaches
-from overlap.errors import ConfigError, LearnerError, StaleBatchError
+from overlap.core import Batch, Packed, StepReport, WeightUpdate, kept_groups
+from overlap.errors import LearnerError, StaleBatchError
 from overlap.learner.kept_logprobs import join_kept
 from overlap.learner.micro_batch import PromptGroup, flatten
 from overlap.learner.processes import RankLife, RankProcesses
@@ -107,8 +107,6 @@ class ProcessLearner:
         groups, kept = await asyncio.to_thread(self._flatten, batch)
         if not groups:
             raise LearnerError(f"batch of step {batch.step} has no token to learn from: do not call step with it")
-        if self._cfg.learn.advantage == "gae" and self._cfg.critic.bounded:
-            check_bounds(groups)
         version = self._version + 1
         metrics = await self._running.call("step", groups, version, timeout_s=STEP_S)
         self._version = version
@@ -228,11 +226,3 @@ def check_functions(learn: LearnConfig) -> None:
 
         policy_loss(learn.loss)
         correction(learn.correction)
-
-
-def check_bounds(groups: Sequence[PromptGroup]) -> None:
-    """Raise ConfigError for a reward that no bounded value can reach."""
-    rewards = [response.advantage for group in groups for response in group.responses]
-    if worst := [reward for reward in rewards if not (reaches(reward, 0.0) and reaches(1.0, reward))]:
-        way_out = f"a sample's reward is {worst[0]:g}, outside the critic's range 0 to 1: use critic.bounded=false"
-        raise ConfigError("critic.bounded", True, way_out)

@@ -66,7 +66,7 @@ def token_loss(
         assert reference is not None, "kl_coef > 0 needs the reference policy's log-probs"
         kl = KL_ESTIMATES[cfg.kl_by](new if cfg.kl_in == "loss" else anchor, reference)
         sampled = rewarded(sampled, kl, cfg)
-    weights = correction(cfg.correction)(anchor, sampled, cfg.correction_bound)
+    weights = correction(cfg.correction)(anchor, sampled)
     policy, decided = loss(new, anchor, sampled, low=cfg.clip_low, high=cfg.clip_high)
     if cfg.dual_clip is not None:
         policy, decided = dual_clipped(policy, decided, sampled.advantages, cfg.dual_clip)

@@ -21,7 +21,7 @@ from overlap.learner.head import LogprobHead
 from overlap.learner.micro_batch import MicroBatch, PackedRow, Response
 from overlap.learner.sequence import SequenceGroup, join, part
 from overlap.learner.tensors import MicroTensors, to_tensors
-from overlap.placement.activations import checkpoints, decoder_shape
+from overlap.placement.activations import decoder_shape, recomputes
 from overlap.weights.full import whole_shape
 
 _DERIVED = (".inv_freq", ".masked_bias")  # in old checkpoints, and made anew by every model
@@ -96,13 +96,13 @@ def checkpoint_layers(model: Policy, learn: LearnConfig) -> bool:
     """
     shape = decoder_shape(model.policy.config.get_text_config().to_dict())
     width = model.head.weight.element_size()
-    if not checkpoints(learn.checkpointing, shape, learn.rank_tokens, width=width):
+    if not recomputes(learn.recompute, shape, learn.rank_tokens, width=width):
         return False
     if not model.policy.supports_gradient_checkpointing:
-        if learn.checkpointing == "auto":
+        if learn.recompute == "auto":
             return False
         way_out = f"{type(model.policy).__name__} does not support gradient checkpointing: use auto or never"
-        raise ConfigError("learn.checkpointing", learn.checkpointing, way_out)
+        raise ConfigError("learn.recompute", learn.recompute, way_out)
     how = {"use_reentrant": False, "preserve_rng_state": False}  # nothing is random without dropout
     model.policy.gradient_checkpointing_enable(gradient_checkpointing_kwargs=how)
     return True
@@ -174,7 +174,7 @@ def choose_kernels(model: Policy, learn: LearnConfig, device: torch.device, back
     share their prompt, and what is compiled, in words. Raises ConfigError as both do.
     """
     with backend.gathered(model):
-        compiled = compile_parts(model, learn, device)
+        compiled = compile_parts(model, device)
         return choose_attention(model, device), compiled
 
 

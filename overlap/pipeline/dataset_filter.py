@@ -16,6 +16,8 @@ from overlap.core import LeftOut, Prompt
 from overlap.errors import ConfigError, one_line
 
 TOO_LONG = "prompt too long"
+BAD_SHARE = 0.05
+"""Of a split's rows so many may be unusable. A long prompt is no bad row."""
 _SHOWN = 200
 """Characters of a reason's first row that one line shows."""
 
@@ -81,19 +83,19 @@ def filter_prompts(entries: Sequence[Prompt | LeftOut], prompt_tokens: int) -> P
     return PromptSplit(tuple(prompts), tuple(left_out))
 
 
-def check_splits(splits: Mapping[str, PromptSplit], max_bad_share: float, train: str) -> None:
-    """Raise ConfigError when a split has more bad rows than ``data.max_bad_share`` allows, or nothing to train on.
+def check_splits(splits: Mapping[str, PromptSplit], train: str) -> None:
+    """Raise ConfigError when more than ``BAD_SHARE`` of a split's rows are bad, or there is nothing to train on.
 
-    One bad row alone never stops a run, unless the share is 0. Bad rows of "train" are a share of all rows, for a task
+    One bad row alone never stops a run. Bad rows of "train" are a share of all rows, for a task
     may hold a part of the same file out. ``train`` is ``data.train``, for the message.
     """
     everything = sum(found.rows for found in splits.values())
     for split, found in splits.items():
         bad, rows = found.bad, everything if split == "train" else found.rows
-        if bad > max_bad_share * rows and (bad > 1 or max_bad_share == 0):
+        if bad > BAD_SHARE * rows and bad > 1:
             reasons = "; ".join(found.lines(bad=True))
-            way_out = f"{bad} of {rows} rows cannot be used ({split}): {reasons}; repair the data, or allow more"
-            raise ConfigError("data.max_bad_share", max_bad_share, way_out)
+            way_out = f"cannot be used, and {BAD_SHARE:.0%} may be bad: {reasons}; repair them or take them out"
+            raise ConfigError(f"data.{split}", f"{bad} of {rows} rows", way_out)
     if "train" in splits and not splits["train"].prompts:
         held = sum(len(found.prompts) for split, found in splits.items() if split != "train")
         reasons = "; ".join(splits["train"].lines()) or (f"all {held} are held out" if held else "it is empty")

@@ -54,21 +54,18 @@ def check_parity(
             told = f"{kept:.4g} nats over {share} of {len(counted)} probe tokens of p >= {CONFIDENT:g} (at most "
             told += f"{bound:g} is allowed, largest {worst:.4g}), and by {mean:.4g} on average over all {len(gaps)} "
             told += f"(at most {MEAN_FACTOR * bound:g} is allowed)"
-        enough = kept if exact else max(kept, mean / MEAN_FACTOR)
         what = f"after loading version {version} engine and learner log-probs differ by up to {told}"
-        raise ParityError(f"{what}: {_reason(options, enough)}")
+        raise ParityError(f"{what}: {_reason(options)}")
     return worst
 
 
-def _reason(options: str, enough: float) -> str:
-    """``enough``: what ``rollout.parity_bound`` would have to be for the difference to pass."""
+def _reason(options: str) -> str:
     if not options:
         return "the engine does not serve the learner's weights"
     told = (
         f"the engine computes in another way with rollout.engine ({options}), or does not serve the learner's weights"
     )
-    way_out = f"learn with the difference (rollout.parity_bound above {enough:.4g})"
-    return f"{told}: leave out the option that changes log-probs, or {way_out}"
+    return f"{told}: leave out the option that changes log-probs"
 
 
 def _most(ordered: Sequence[float]) -> float:

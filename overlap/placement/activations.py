@@ -7,7 +7,7 @@ Autograd keeps per token and layer, with w bytes a number, hidden size h, inner 
     attention          rotated queries and keys, values, output                w (2 q + 2 k)
     gated inner layer  gate, its activation, up, their product                 4 w i
 
-With checkpointing it keeps each layer's input, w h, and all of the above for the one layer that is computed again.
+Where layers are computed again it keeps each layer's input, w h, and all of the above for one layer.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any, Literal
 KEPT = 8 << 30
 """Bytes of activations that one rank keeps rather than computes again."""
 
-Checkpointing = Literal["auto", "always", "never"]
+Recompute = Literal["auto", "always", "never"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,18 +64,18 @@ def trained_parameters(shape: DecoderShape, parameters: int, lora_rank: int) -> 
     return shape.layers * lora_rank * widths
 
 
-def activation_bytes(shape: DecoderShape, tokens: int, *, width: int, checkpointing: bool) -> int:
+def activation_bytes(shape: DecoderShape, tokens: int, *, width: int, recomputes: bool) -> int:
     """Bytes that one micro-batch of ``tokens`` keeps, at ``width`` bytes a number."""
     h, inner = shape.hidden, shape.inner
     norms = 2 * (4 * h + 2 * width * h) if width < 4 else 6 * width * h
     layer = norms + width * (2 * shape.queries + 2 * shape.keys) + 4 * width * inner
-    if checkpointing:
+    if recomputes:
         return tokens * (shape.layers * width * h + layer)
     return tokens * shape.layers * layer
 
 
-def checkpoints(how: Checkpointing, shape: DecoderShape, tokens: int, *, width: int) -> bool:
+def recomputes(how: Recompute, shape: DecoderShape, tokens: int, *, width: int) -> bool:
     """Whether layers are computed again in the backward pass: "auto" does where ``KEPT`` would not hold them."""
     if how != "auto":
         return how == "always"
-    return activation_bytes(shape, tokens, width=width, checkpointing=False) > KEPT
+    return activation_bytes(shape, tokens, width=width, recomputes=False) > KEPT

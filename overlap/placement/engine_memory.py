@@ -28,11 +28,8 @@ def _kv_number_bytes(cfg: Config) -> int:
     """Bytes of a number in the KV cache. A type of less than a byte is planned with one, its scales among it."""
     options, own = cfg.rollout.engine, number_bytes(cfg)
     if options.get("kv_cache_dtype_skip_layers"):
-        return own  # nobody counted which layers those are
+        return own  # which layers those are is not known
     return {"auto": own, "bfloat16": 2, "float16": 2}.get(str(options.get("kv_cache_dtype") or "auto"), 1)
-
-
-# --- on GPUs ------------------------------------------------------------------------------------------------
 
 
 def gpu_token_bytes(run: PlannedRun) -> int:
@@ -55,6 +52,11 @@ def kv_tokens(run: PlannedRun, size: int) -> int:
     return max(0, kv_room(run, size)) // token if token else 0
 
 
+def engine_shortage(run: PlannedRun, size: int) -> int:
+    """Bytes that the KV cache on GPUs of ``size`` bytes lacks for one full sequence, without which no engine starts."""
+    return gpu_token_bytes(run) * run.cfg.context_tokens - kv_room(run, size)
+
+
 def engine_weights(run: PlannedRun) -> Items:
     """On each of its GPUs, with the place for an adapter."""
     return {"engine weights": run.weights // run.cfg.rollout.tensor_parallel, **run.engine_adapter}
@@ -66,9 +68,6 @@ def engine_on_gpu(run: PlannedRun, size: int, state: Literal["awake", "weights",
         return {"workspace": ASLEEP}
     items = {"workspace": WORKSPACE, **engine_weights(run)}
     return items if state == "weights" else items | {"KV cache": max(0, kv_room(run, size))}
-
-
-# --- on a CPU -----------------------------------------------------------------------------------------------
 
 
 def cpu_block_tokens(cfg: Config) -> int:
@@ -89,4 +88,4 @@ def cpu_kv_bytes(cfg: Config, policy: ModelShape, available: int) -> int:
 def engine_on_cpu(run: PlannedRun, available: int) -> Items:
     """All of its processes, where ``available`` bytes are the engine's share of the memory that is free."""
     cache = cpu_kv_bytes(run.cfg, run.policy, available)
-    return {"own": ENGINE_OWN, "engine weights": run.weights, **run.engine_adapter, "KV cache": cache}
+    return {"processes' own": ENGINE_OWN, "engine weights": run.weights, **run.engine_adapter, "KV cache": cache}

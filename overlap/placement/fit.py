@@ -1,6 +1,5 @@
-"""Whether a run fits in memory, by its seats on the devices at hand or on others that are named; and if it does not,
-which settings to change: hints in a fixed order, those first that change no result, those last that make it another
-run. Hints are not tried, and one alone may not be enough.
+"""Whether a run fits in memory, by its seats on the devices at hand or on others that are named; a run that does not is
+refused with what it needs most for and one way out, which is not tried: it may not be enough.
 """
 
 from __future__ import annotations
@@ -11,15 +10,18 @@ from collections.abc import Iterator
 from overlap.config.fields import Config
 from overlap.errors import ConfigError
 from overlap.placement.devices import Devices, devices_here, free_memory
-from overlap.placement.engine_memory import kv_tokens
+from overlap.placement.engine_memory import engine_shortage, kv_tokens
+from overlap.placement.learner import ACTIVATIONS, BUCKETS, GRADIENTS, OPTIMIZER, WEIGHTS
 from overlap.placement.memory import (
+    CRITIC,
     GIB,
     HOST,
+    LEARNING,
     MACHINE,
-    USABLE,
-    MemoryPlan,
-    Shortage,
-    gpu,
+    OFFLOADED,
+    REFERENCE,
+    TRANSFER,
+    MemoryNeed,
     memory_plan,
 )
 from overlap.placement.planned_run import PlannedRun, Seats
@@ -63,6 +65,7 @@ def seats_on(placement: Placement, devices: Devices, host: int) -> Seats:
         backend=placement.backend,
         host=host,
         first=placement.ranks[0].rank if placement.ranks else 0,
+        shared=devices.shared,
     )
 
 
@@ -70,30 +73,35 @@ def sequences_at_once(run: PlannedRun, seats: Seats) -> int:
     """``rollout.max_sequences``; where that is 0, as many as the KV cache of the smallest GPU holds at ``LENGTH``, to a
     limit of ``SEQUENCES``. On a CPU, and on GPUs of which nobody knows the bytes, what the configuration has for them.
     """
-    sizes = [seats.devices[device] for engine in seats.engines for device in engine if seats.devices]
-    held = kv_tokens(run, min(sizes)) if min(sizes, default=0) else 0
+    size = seats.smallest
+    held = kv_tokens(run, size) if size else 0
     if run.cfg.rollout.max_sequences or not held:
         return run.cfg.rollout.at_once
     return max(1, min(SEQUENCES, int(held / (LENGTH * run.cfg.context_tokens))))
 
 
-def check_fit(run: PlannedRun, seats: Seats) -> MemoryPlan:
+def check_fit(run: PlannedRun, seats: Seats) -> tuple[MemoryNeed, ...]:
     """Return the plan of a run that fits, or whose devices' memory is not known.
 
-    Raises ConfigError for any other, with the phase, the device, the bytes that are needed and there, and the settings
-    to change; and for what its models cannot do.
+    Raises ConfigError for any other, with the place, the bytes that are needed and free, the item that needs the most
+    and a setting to change; and for what its models cannot do.
     """
     check_models(run)
     plan = memory_plan(run, seats)
-    if (shortage := plan.shortage()) is None:
-        return plan
-    hints = list(_hints(run, seats, shortage))
-    field = re.findall(r"\w+\.\w+", " ".join([*hints, "model.policy"]))[0]
-    section, name = field.split(".")
-    more = "more free memory" if shortage.place in (HOST, MACHINE) else "more devices"
-    settings = f"settings that may help, in the order to try them: {', '.join(hints)}; else " if hints else ""
-    way_out = f"{_described(shortage)}; {settings}use a smaller policy or {more}"
-    raise ConfigError(field, getattr(getattr(run.cfg, section), name), way_out)
+    worst = max(plan, key=lambda need: need.missing, default=None)
+    if worst is not None and worst.missing > 0:
+        biggest = max(worst.items, key=lambda item: worst.items[item])
+        told = f"{worst.place} needs {worst.total / GIB:.1f} GiB during {worst.moment}, {worst.free / GIB:.1f} free; "
+        told += f"most of it is for {biggest} ({worst.items[biggest] / GIB:.1f})"
+        _refuse(run, told, next(_ways_out(run, seats, worst)))
+    if seats.smallest and run.engine and (missing := engine_shortage(run, seats.smallest)) > 0:
+        has = run.cfg.rollout.gpu_memory * seats.smallest / GIB
+        told = (
+            f"an engine with one sequence of {run.cfg.context_tokens:,} tokens needs {has + missing / GIB:.1f} GiB of "
+        )
+        told += f"a GPU, and its share (rollout.gpu_memory) is {has:.1f}"
+        _refuse(run, told, "a higher rollout.gpu_memory" if run.cfg.rollout.gpu_memory < 0.9 else _SMALLER)
+    return plan
 
 
 def check_models(run: PlannedRun) -> None:
@@ -126,96 +134,75 @@ def _attention(shape: ModelShape) -> tuple[int, ...]:
     return shape.heads, shape.key_heads, shape.decoder.queries, shape.decoder.keys
 
 
-def _described(shortage: Shortage) -> str:
-    wanted, there, place = shortage.wanted / GIB, shortage.there / GIB, shortage.place
-    where = f"the run does not fit: in phase {shortage.phase!r} "
-    if shortage.what:
-        share = f"its share (rollout.gpu_memory) is {there:.1f}"
-        return f"{where}{shortage.what} needs {wanted:.1f} GiB of {place}, and {share}"
-    if place in (HOST, MACHINE):
-        return f"{where}{wanted:.1f} GiB of the machine's memory are needed, and {there:.1f} are free"
-    return f"{where}{wanted:.1f} GiB are needed on {place}, of which {there:.1f} can be used ({USABLE:.0%})"
+def fits(run: PlannedRun, seats: Seats) -> bool:
+    """Whether it fits, or nobody knows."""
+    short = seats.smallest and run.engine and engine_shortage(run, seats.smallest) > 0
+    return not short and all(need.missing <= 0 for need in memory_plan(run, seats))
 
 
-def _hints(run: PlannedRun, seats: Seats, shortage: Shortage) -> Iterator[str]:
-    """Yield settings that lower what the place of the shortage holds in its phase."""
-    if shortage.what:
-        rows = [
-            ("raise rollout.gpu_memory", run.cfg.rollout.gpu_memory < 1),
-            ("raise rollout.tensor_parallel", _splits_further(run, seats)),
-            ("lower model.response_tokens", True),
-        ]
-    elif shortage.place == HOST:
-        rows = _host_hints(run)
-    elif shortage.place == MACHINE:
-        rows = _cpu_hints(run, seats, shortage)
-    else:
-        rows = _gpu_hints(run, seats, shortage)
-    yield from (hint for hint, helps in rows if helps)
+_SMALLER = "a smaller model.policy"
+_STATES = (WEIGHTS, GRADIENTS, OPTIMIZER, BUCKETS, REFERENCE, OFFLOADED)
 
 
-def _splits_further(run: PlannedRun, seats: Seats) -> bool:
-    parallel = 2 * run.cfg.rollout.tensor_parallel
-    return parallel <= len(seats.devices) and run.policy.splits(parallel)
+def _refuse(run: PlannedRun, told: str, way_out: str) -> None:
+    found = re.search(r"(\w+)\.(\w+)", way_out)
+    assert found is not None
+    value = getattr(getattr(run.cfg, found[1]), found[2])
+    raise ConfigError(found[0], value, f"the run does not fit: {told}: use {way_out}")
 
 
-def _host_hints(run: PlannedRun) -> list[tuple[str, bool]]:
-    """The learner has its states there, and an engine that takes adapters its weights."""
-    learn = run.cfg.learn
+def _ways_out(run: PlannedRun, seats: Seats, need: MemoryNeed) -> Iterator[str]:
+    """Yield what lowers the items there, those of the biggest first: what changes no result, then what makes it another
+    run.
+    """
+    on_gpu = need.place not in (HOST, MACHINE)
+    for item in sorted(need.items, key=lambda item: -need.items[item]):
+        ways = _state_ways(run, seats, need, on_gpu) if item in _STATES else []
+        if item in ("KV cache", "engine weights", "sleeping weights"):
+            ways = _engine_ways(run, seats, item, on_gpu)
+        elif item == ACTIVATIONS:
+            ways = _pass_ways(run, need, on_gpu)
+        yield from (way for way, helps in ways if helps)
+    yield _SMALLER
+
+
+def _engine_ways(run: PlannedRun, seats: Seats, item: str, on_gpu: bool) -> list[tuple[str, bool]]:
+    rollout, parallel = run.cfg.rollout, 2 * run.cfg.rollout.tensor_parallel
+    splits = parallel <= len(seats.devices) and run.policy.splits(parallel)
     return [
-        ("raise learn.zero_stage", learn.zero_stage < 3 and learn.ranks > 1),
-        ("learn.offload=none", run.offload != "none"),
-        ("learn.lora_sync=merged", run.cfg.sends_adapter),
-        ("learn.lora_rank=16 and learn.lora_sync=merged", not learn.lora_rank),
+        ("learn.lora_rank=0, which trains all weights", item == "sleeping weights"),
+        (f"rollout.tensor_parallel={parallel}", on_gpu and item != "KV cache" and splits),
+        ("a lower rollout.gpu_memory", on_gpu and item == "KV cache"),
+        ("a lower rollout.max_sequences", not on_gpu and item == "KV cache" and rollout.at_once > 1),
+        ("a lower rollout.replicas", len(seats.engines) > 1),
     ]
 
 
-def _cpu_hints(run: PlannedRun, seats: Seats, shortage: Shortage) -> list[tuple[str, bool]]:
-    """Engines and ranks share the machine's memory in every phase."""
-    learn, engines = run.cfg.learn, len(seats.engines) if run.engine else 0
-    return [
-        *_pass_hints(run, seats, shortage),
-        ("lower rollout.max_sequences", bool(engines) and run.cfg.rollout.at_once > 1),
-        ("lower rollout.replicas", engines > 1),
-        ("raise learn.zero_stage", bool(seats.ranks) and learn.zero_stage < 3 and learn.ranks > 1),
-        ("lower learn.ranks", bool(seats.ranks) and learn.ranks > 1),
-        ("learn.lora_rank=16", bool(seats.ranks) and not learn.lora_rank),
-        ("lower model.response_tokens", True),
-    ]
-
-
-def _gpu_hints(run: PlannedRun, seats: Seats, shortage: Shortage) -> list[tuple[str, bool]]:
-    learn, phase = run.cfg.learn, shortage.phase
-    engines = {device for engine in seats.engines for device in engine} if run.engine else set()
-    engine = shortage.place in map(gpu, engines)
-    rank = shortage.place in map(gpu, seats.ranks)
-    free = set(range(len(seats.devices))) - set(seats.ranks) - (set() if seats.turns else engines)
-    learns, parts = phase in ("critic", "actor"), 2 * learn.sequence_parallel
-    rests = rank and seats.turns and run.offload == "none" and phase != "start"
-    return [
-        ("learn.offload=sleep", rests and (not learns or run.critic is not None)),
-        ("lower rollout.gpu_memory", engine and (phase == "generate" or not seats.turns)),
-        *_pass_hints(run, seats, shortage),
-        ("raise learn.zero_stage", rank and learn.zero_stage < (3 if learn.ranks > 1 else 2)),
-        ("raise learn.ranks", rank and bool(free)),
-        (
-            "raise learn.sequence_parallel",
-            rank and (learns or phase == "sync") and run.critic is None
-            and learn.ranks % parts == 0 and run.policy.divides(parts),
-        ),
-        ("raise rollout.tensor_parallel", engine and phase == "sync" and _splits_further(run, seats)),
-        ("learn.offload=cpu", rank and run.offload != "cpu" and (learns or phase == "start" or not seats.turns)),
-        ("learn.lora_rank=16", rank and phase != "critic" and not learn.lora_rank),
-        ("lower model.response_tokens and learn.micro_batch_tokens", rank and (learns or phase == "sync")),
-    ]  # fmt: skip
-
-
-def _pass_hints(run: PlannedRun, seats: Seats, shortage: Shortage) -> list[tuple[str, bool]]:
+def _pass_ways(run: PlannedRun, need: MemoryNeed, on_gpu: bool) -> list[tuple[str, bool]]:
     """What makes a learner's pass over a micro-batch smaller."""
-    learn, phase = run.cfg.learn, shortage.phase
-    again = phase in ("critic", "actor") and run.trained(phase, reserves=True).checkpointing
-    learns = phase in ("critic", "actor") and (shortage.place == MACHINE or shortage.place in map(gpu, seats.ranks))
+    learn, parts = run.cfg.learn, 2 * run.cfg.learn.sequence_parallel
+    model = run.trained("critic" if need.moment == CRITIC else "actor", on_gpu=on_gpu)
     return [
-        ("learn.checkpointing=always", learns and not again),
-        ("lower learn.micro_batch_tokens", learns and learn.micro_batch_tokens > run.cfg.context_tokens),
+        ("learn.recompute=always", not model.recomputes and need.moment != TRANSFER),
+        ("a lower learn.micro_batch_tokens", learn.micro_batch_tokens > run.cfg.context_tokens),
+        (
+            f"learn.sequence_parallel={parts}",
+            run.critic is None and learn.ranks % parts == 0 and run.policy.divides(parts),
+        ),
+        ("a lower model.response_tokens", True),
+    ]
+
+
+def _state_ways(run: PlannedRun, seats: Seats, need: MemoryNeed, on_gpu: bool) -> list[tuple[str, bool]]:
+    """What makes the learner's states smaller, or takes them elsewhere."""
+    learn = run.cfg.learn
+    rests = on_gpu and seats.turns and run.offload == "none"
+    return [
+        ("learn.offload=sleep", rests and (need.moment != LEARNING or run.critic is not None)),
+        ("learn.zero_stage=3", learn.zero_stage < 3 and learn.ranks > 1),
+        ("learn.offload=none", need.place == HOST and run.offload != "none"),
+        ("more learn.ranks", on_gpu and learn.ranks < len(seats.devices)),
+        ("learn.offload=cpu", on_gpu and run.offload != "cpu"),
+        ("a lower learn.ranks", not on_gpu and len(seats.ranks) > 1),
+        ("learn.lora_rank=16, which trains adapters", not learn.lora_rank),
     ]

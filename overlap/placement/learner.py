@@ -1,17 +1,14 @@
-"""Bytes of a model that one learner rank trains, as ZeRO lays it out: what stays, and what an optimizer step needs
-for a while. N numbers are trained by R ranks, w bytes each in the model's number type::
+"""Bytes of a model that one learner rank trains, as ZeRO lays it out. N numbers are trained by R ranks, w bytes each in
+the model's number type::
 
                       ZeRO 1, bfloat16    ZeRO 1, float32   ZeRO 2     ZeRO 3
-    parameters        w N                 w N               w N        w N / R
+    weights           w N                 w N               w N        w N / R
     gradients         4 N, in a pass w N more   4 N in a pass   4 N / R in a pass   4 N / R
-    float32 master    4 N / R             4 N / R           4 N / R    4 N / R
-    Adam              8 N / R             8 N / R           8 N / R    8 N / R
+    master and Adam   12 N / R            12 N / R          12 N / R   12 N / R
 
-Where the optimizer is in host memory, ZeRO 1 in bfloat16 is laid out as in float32, and the host has the last three.
-
-An optimizer step has moments that need more. "pass": activations, and the temporaries of a layer's backward pass.
-"logits": those and the gradient of the output layer. "reduce": a bucket of gradients and its copy on the way to the
-ranks that keep them. "step": under ZeRO 3 a copy of a part's gradients. The largest counts.
+Where the optimizer is in host memory, ZeRO 1 in bfloat16 is laid out as in float32, and the host has the last two.
+Beside that an optimizer step has activations, then buckets of gradients on their way between ranks, then under ZeRO 3 a
+copy of a part's gradients; the largest counts.
 """
 
 from __future__ import annotations
@@ -35,18 +32,27 @@ GATHER = 256 << 20
 """Of a pass over full tensors under ZeRO 3 (``overlap.weights.full``)."""
 CHUNK = 1 << 30
 """Of a buffer in which weights travel, unless a single tensor is larger (``overlap.weights.cuda``, vLLM's for nccl)."""
-
-OPTIMIZER = ("gradients", "float32 master", "Adam")
-"""Items that ZeRO-Offload has in the machine's memory."""
+WEIGHTS, GRADIENTS, OPTIMIZER, ACTIVATIONS, BUCKETS = (
+    "weights",
+    "gradients",
+    "master and Adam",
+    "activations",
+    "ZeRO's buckets",
+)
 
 Items = dict[str, int]
 
 
+def item_sums(*parts: Items) -> Items:
+    """The sum of some items, name by name."""
+    return {name: sum(part.get(name, 0) for part in parts) for name in dict.fromkeys(n for part in parts for n in part)}
+
+
 @dataclass(frozen=True, slots=True)
 class Trained:
-    """A model under ZeRO. ``parameters`` are held, ``trained`` of them learn; ``head`` says whether logits are
-    made; ``tokens`` are those of one rank's pass. On a GPU (``reserves``) a bucket has its place before it is full.
-    ``offloaded``: the optimizer is in host memory (ZeRO-Offload).
+    """A model under ZeRO. ``parameters`` are held, ``trained`` of them learn; ``head`` says whether logits are made;
+    ``tokens`` are those of one rank's pass. ``on_gpu`` a bucket has its place before it is full. ``offloaded``: the
+    optimizer is in host memory (ZeRO-Offload).
     """
 
     shape: ModelShape
@@ -56,121 +62,100 @@ class Trained:
     ranks: int
     stage: int
     tokens: int
-    checkpointing: bool
+    recomputes: bool
     head: bool
-    reserves: bool
+    on_gpu: bool
     offloaded: bool = False
 
     @property
-    def whole(self) -> int:
-        """Bytes of the parameters together."""
-        return self.width * self.parameters
-
-    @property
     def own(self) -> int:
-        """Bytes of the parameters that a rank holds."""
-        return self.whole // self.ranks if self.stage == 3 else self.whole
-
-    def states(self) -> Items:
-        """What stays between two steps."""
-        n = self.trained
-        kept = {1: 4 * n if self.width < 4 else 0, 2: 0, 3: 4 * n // self.ranks}[self.stage]
-        return {
-            "parameters": self.own,
-            "gradients": 4 * n // self.ranks if self.offloaded else kept,
-            "float32 master": 4 * n // self.ranks,
-            "Adam": 8 * n // self.ranks,
-            "gradient bucket": self._bucket if self.stage == 3 else 0,
-        }
-
-    def here(self) -> Items:
-        """What of the states is on a rank's device."""
-        return {name: size for name, size in self.states().items() if not self.offloaded or name not in OPTIMIZER}
-
-    def made(self) -> Items:
-        """While it is loaded and laid out: Adam's states come with the first step. Under ZeRO 1 and 2 what learns is
-        there twice for a moment, under ZeRO 3 with what is read at once; the optimizer's states come after that.
-        """
-        read = self.width * self.trained if self.stage < 3 else self.gathered_whole()["gather bucket"]
-        bucket = self._bucket if self.stage == 3 and self.reserves else 0
-        laid = self.here() | {"Adam": 0, "gradient bucket": bucket}
-        loaded = {"parameters": self.own, "loading": read}
-        return max(laid, loaded, key=lambda items: sum(items.values()))
+        """Bytes of the weights that a rank holds."""
+        whole = self.width * self.parameters
+        return whole // self.ranks if self.stage == 3 else whole
 
     @property
     def _bucket(self) -> int:
         """Gradients travel in float32."""
-        return 4 * (BUCKET if self.reserves else min(self.trained, BUCKET))
+        return 4 * (BUCKET if self.on_gpu else min(self.trained, BUCKET))
 
-    def moments(self) -> tuple[Items, ...]:
-        """What a step holds beside ``states``, at each moment that may be its largest."""
-        return self._pass(), self._logits(), self._reduce(), self._step()
-
-    def _summed(self) -> Items:
-        """Gradients of the micro-batches before, beside those that stay."""
+    def states(self) -> Items:
+        """What stays between two steps, on the device or in host memory."""
         n, r = self.trained, self.ranks
-        halves = self.width < 4 and not self.offloaded
-        summed = {1: self.width * n if halves else 4 * n, 2: 0 if self.offloaded else 4 * n // r, 3: 0}[self.stage]
-        bucket = self._bucket if self.stage == 2 and self.reserves else 0
-        return {"gradients": summed, "gradient bucket": bucket}
+        kept = {1: 4 * n if self.width < 4 else 0, 2: 0, 3: 4 * n // r}[self.stage]
+        return {
+            WEIGHTS: self.own,
+            GRADIENTS: 4 * n // r if self.offloaded else kept,
+            OPTIMIZER: 12 * n // r,
+            BUCKETS: self._bucket if self.stage == 3 else 0,
+        }
 
-    def _gathered(self, at_least: int) -> Items:
-        if self.stage < 3:
-            return {}
-        return {"gather bucket": self.width * max(min(self.parameters, LIVE), at_least)}
+    def on_device(self) -> Items:
+        """What of the states is on a rank's device."""
+        states = self.states()
+        return states | {GRADIENTS: 0, OPTIMIZER: 0} if self.offloaded else states
 
-    def _pass(self) -> Items:
-        d = self.shape.decoder
-        kept = activation_bytes(d, self.tokens, width=self.width, checkpointing=self.checkpointing)
-        backward = self.width * self.tokens * (3 * d.inner + 4 * d.hidden)
-        items = {"activations": kept, "a layer's backward": backward} | self._summed() | self._gathered(0)
-        if self.reserves and self.stage > 1 and self.trained > BUCKET:  # the first bucket is full when layers are left
-            items["gradient bucket"] = items.get("gradient bucket", 0) + 4 * BUCKET
-        return items
+    def step(self) -> Items:
+        """What an optimizer step holds on a rank's device in its largest moment."""
+        n, r, halves = self.trained, self.ranks, self.width < 4 and not self.offloaded
+        summed = {1: (self.width if halves else 4) * n, 2: 0 if self.offloaded else 4 * n // r, 3: 0}[self.stage]
+        waits = self._bucket if self.stage == 2 and self.on_gpu else 0
+        full = 4 * BUCKET if self.on_gpu and self.stage > 1 and n > BUCKET else 0  # the first, when layers are left
+        moments: list[Items] = [
+            {ACTIVATIONS: self._backward(), BUCKETS: waits + full + self._gathered(0)},
+            {ACTIVATIONS: self._output(), BUCKETS: waits + self._gathered(self._head_numbers())},
+            {BUCKETS: self._reduced() + self._gathered(0)},
+        ]
+        if self.stage == 3:
+            moments.append({GRADIENTS: 4 * min(n // r, SUB_GROUP + self.shape.largest // r)})
+        largest = max(moments, key=lambda moment: sum(moment.values()))
+        return item_sums(self.on_device(), {GRADIENTS: summed}, largest)
 
-    def _logits(self) -> Items:
+    def _backward(self) -> int:
+        """Activations with the temporaries of a layer's backward pass."""
+        d, t = self.shape.decoder, self.tokens
+        kept = activation_bytes(d, t, width=self.width, recomputes=self.recomputes)
+        return kept + self.width * t * (3 * d.inner + 4 * d.hidden)
+
+    def _output(self) -> int:
+        """Activations with logits and gradient of the output layer, when no layer is computed again yet."""
         d, t, w = self.shape.decoder, self.tokens, self.width
-        kept = activation_bytes(d, t, width=w, checkpointing=self.checkpointing)
-        if self.checkpointing:  # no layer is computed again yet
-            kept = t * d.layers * w * d.hidden
-        items = {"activations": kept + 3 * w * t * d.hidden} | self._summed() | self._gathered(0)
+        kept = activation_bytes(d, t, width=w, recomputes=False)
+        kept = (t * d.layers * w * d.hidden if self.recomputes else kept) + 3 * w * t * d.hidden
         if not self.head:
-            return items | {"values": 8 * t * d.hidden}
-        weight = self.shape.vocabulary * d.hidden
+            return kept + 8 * t * d.hidden
         rows = LOGITS // (2 * max(1, self.shape.vocabulary))
+        weight = self._head_numbers()
         gradient = w * weight if t <= rows else max(w, 4) * weight + (2 * w if w < 4 else w) * weight
-        if self.trained < self.parameters:  # by adapters, of which the output layer has none
-            gradient = 0
-        block = w * min(t, rows) * self.shape.vocabulary
-        return items | {"logits": block + CHUNKS[self.reserves] + gradient} | self._gathered(weight)
+        learned = gradient if self.trained == self.parameters else 0  # adapters have none of the output layer
+        return kept + w * min(t, rows) * self.shape.vocabulary + CHUNKS[self.on_gpu] + learned
 
-    def _reduce(self) -> Items:
-        """At the end of a pass, when activations are gone."""
+    def _head_numbers(self) -> int:
+        return self.shape.vocabulary * self.shape.decoder.hidden if self.head else 0
+
+    def _gathered(self, at_least: int) -> int:
+        return self.width * max(min(self.parameters, LIVE), at_least) if self.stage == 3 else 0
+
+    def _reduced(self) -> int:
+        """Buckets at the end of a pass, when activations are gone."""
         if self.stage == 1 and self.width < 4 and not self.offloaded:
-            return {"gradients": self.width * self.trained}
+            return 0
         single = (4 + self.width) * self.shape.largest if self.shape.largest > BUCKET else 0
         copied = max(4 * min(self.trained, BUCKET), single)
-        if self.stage == 3 and not self.reserves:
-            copied += copied // self.ranks  # gloo scatters into memory of its own
-        bucket = copied + (0 if self.stage == 3 else self._bucket)
-        return {"gradients": self._summed()["gradients"], "gradient bucket": bucket} | self._gathered(0)
+        if self.stage == 3:
+            return copied if self.on_gpu else copied + copied // self.ranks  # gloo scatters into memory of its own
+        return copied + self._bucket
 
     def probed(self) -> Items:
-        """While the policy reads one sequence and keeps nothing of it (the parity check)."""
+        """Reading one sequence, of which nothing is kept (the parity check)."""
         d, t = self.shape.decoder, self.tokens
-        logits = self.width * min(t * self.shape.vocabulary, LOGITS // 2) + CHUNKS[self.reserves]
-        held = {"activations": self.width * t * (3 * d.inner + 4 * d.hidden), "logits": logits}
-        return held | self._gathered(self.shape.vocabulary * d.hidden)
+        logits = self.width * min(t * self.shape.vocabulary, LOGITS // 2) + CHUNKS[self.on_gpu]
+        read = self.width * t * (3 * d.inner + 4 * d.hidden) + logits
+        return {ACTIVATIONS: read, BUCKETS: self._gathered(self.shape.vocabulary * d.hidden)}
 
-    def gathered_whole(self) -> Items:
-        """While full tensors are made of a rank's parts, to be sent or saved."""
-        bucket = min(self.whole, max(GATHER, self.width * self.shape.largest))
-        return {"gather bucket": bucket if self.stage == 3 else 0}
-
-    def _step(self) -> Items:
-        if self.stage < 3:
-            return {"gradients": self._summed()["gradients"]}
-        return {"gradients' copy": 4 * min(self.trained // self.ranks, SUB_GROUP + self.shape.largest // self.ranks)}
+    def gathered_whole(self) -> int:
+        """Bytes while full tensors are made of a rank's parts, to be sent or saved."""
+        bucket = min(self.width * self.parameters, max(GATHER, self.width * self.shape.largest))
+        return bucket if self.stage == 3 else 0
 
 
 def transfer_bytes(backend: str, whole: int, largest: int, *, engine: bool) -> int:

@@ -16,8 +16,7 @@ from dataclasses import replace
 from overlap.config.fields import Config
 from overlap.errors import ConfigError, count_of
 from overlap.placement.devices import NodeDevices
-from overlap.placement.fit import check_fit, seats_on
-from overlap.placement.memory import memory_plan
+from overlap.placement.fit import check_fit, fits, seats_on
 from overlap.placement.planned_run import PlannedRun, Seats
 from overlap.placement.rank_placement import homes_on_cpus, homes_on_gpus, node_name, seats_in
 from overlap.placement.seats import EngineSeat, Placement, RankSeat, check_shared_memory, engine_seat, place, rank_seats
@@ -58,7 +57,7 @@ def _stays(
     r, ranks = cfg.rollout, cfg.learn.ranks if learner else 0
     if not gpus:
         return r.replicas <= 1 or not engine
-    if r.weight_backend == "ipc" or not any(node.devices.names for node in others):
+    if not any(node.devices.names for node in others):
         return True
     if not engine:
         return ranks <= len(here.devices.names)
@@ -66,9 +65,7 @@ def _stays(
 
 
 def _on_cpus(cfg: Config, here: NodeDevices, others: Sequence[NodeDevices], learner: bool) -> Placement:
-    wanted, parallel, count = cfg.rollout.weight_backend, cfg.rollout.tensor_parallel, cfg.rollout.replicas
-    if learner and wanted not in ("auto", "shm"):
-        raise ConfigError("rollout.weight_backend", wanted, "needs GPUs, and no node has one: use auto or shm")
+    parallel, count = cfg.rollout.tensor_parallel, cfg.rollout.replicas
     large = [node for node in (*others, here) if len(node.devices.cores) >= parallel]
     if len(large) < count:
         node = next((node for node in others if node not in large), None)
@@ -98,9 +95,7 @@ def _on_gpus(cfg: Config, here: NodeDevices, others: Sequence[NodeDevices], engi
     taken = _slots(cfg, here, others, left) if engine else []
     engines = tuple(engine_seat(cfg, node.devices, slot, i, node_name(node)) for i, (node, slot) in enumerate(taken))
     behind = Counter(node_name(node) for node, _ in taken for _ in range(cfg.rollout.tensor_parallel))
-    wanted = cfg.rollout.weight_backend
-    backend = "shm" if not (engine and learner) else "nccl" if wanted == "auto" else wanted
-    return Placement("cuda", backend, engines, seats_in(cfg, homes, behind))
+    return Placement("cuda", "nccl" if engine and learner else "shm", engines, seats_in(cfg, homes, behind))
 
 
 def _slots(
@@ -162,7 +157,7 @@ def fits_on(run: PlannedRun, placement: Placement, seat: EngineSeat, node: NodeD
     """Whether an engine that moves to that seat of a node, where no other of the placement's is, has enough memory,
     also with learner ranks beside it.
     """
-    return memory_plan(run, seats_over(replace(placement, engines=(seat,)), node)).shortage() is None
+    return fits(run, seats_over(replace(placement, engines=(seat,)), node))
 
 
 def nodes_line(placement: Placement) -> str:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from overlap.config.fields import Config
-from overlap.placement.activations import checkpoints, trained_parameters
+from overlap.placement.activations import recomputes, trained_parameters
 from overlap.placement.learner import Trained
 from overlap.placement.shapes import ModelShape
 
@@ -24,8 +24,9 @@ def number_bytes(cfg: Config) -> int:
 class Seats:
     """Who sits where. ``devices`` are the bytes of each GPU (0: not known), none on a CPU; ``engines`` the GPUs of each
     engine; ``ranks`` the GPU of each learner rank. They may take ``turns``, the engine asleep while the learner learns.
-    ``host`` is the machine's memory that is free, bytes (0: not known). ``first`` is the number of the first of these
-    ranks; ``copies`` of the weights are kept here for those who get only what has changed in them.
+    ``host`` is the machine's memory that is free, ``shared`` the size of its /dev/shm, bytes (0: not known). ``first``
+    is the number of the first of these ranks; ``copies`` of the weights are kept here for those who get only what has
+    changed in them.
     """
 
     devices: tuple[int, ...]
@@ -36,6 +37,18 @@ class Seats:
     host: int = 0
     first: int = 0
     copies: int = 0
+    shared: int = 0
+
+    @property
+    def shares_memory(self) -> bool:
+        """Several GPUs talk to each other, which takes shared memory too."""
+        several = any(len(engine) > 1 for engine in self.engines) or len(self.ranks) > 1
+        return bool(self.devices) and (several or self.backend == "nccl")
+
+    @property
+    def smallest(self) -> int:
+        """Bytes of the smallest GPU that an engine sits on; 0 where there is none, or its bytes are not known."""
+        return min((self.devices[device] for engine in self.engines for device in engine if self.devices), default=0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,16 +101,16 @@ class PlannedRun:
         """Those that are trained."""
         return ("actor",) if self.critic is None else ("actor", "critic")
 
-    def trained(self, what: Model, *, reserves: bool) -> Trained:
+    def trained(self, what: Model, *, on_gpu: bool) -> Trained:
         """The policy or the critic, as a rank trains it."""
         learn = self.cfg.learn
         shape = self.policy if what == "actor" or self.critic is None else self.critic
-        again = checkpoints(learn.checkpointing, shape.decoder, learn.rank_tokens, width=self.width)
+        again = recomputes(learn.recompute, shape.decoder, learn.rank_tokens, width=self.width)
         parameters = trained = shape.parameters if what == "actor" else shape.trunk
         if what == "actor" and learn.lora_rank:
             trained = trained_parameters(shape.decoder, parameters, learn.lora_rank)
             parameters += trained
         return Trained(
             shape, parameters, trained, self.width, learn.ranks, learn.zero_stage, learn.rank_tokens, again,
-            head=what == "actor", reserves=reserves, offloaded=reserves and self.offload == "cpu",
+            head=what == "actor", on_gpu=on_gpu, offloaded=on_gpu and self.offload == "cpu",
         )  # fmt: skip

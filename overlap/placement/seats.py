@@ -30,7 +30,7 @@ _NO_GPU = Devices()
 _ALLOCATORS = ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF")
 _UNSHARED = {"expandable_segments:true": "expandable_segments", "backend:cudamallocasync": "backend:cudaMallocAsync"}
 """Options of these whose memory another process cannot map, in small letters and as people write them."""
-_SHM_BYTES = 1 << 30
+SHM_BYTES = 1 << 30
 """That NCCL and vLLM's queues share memory by, among some GPUs; a container has 64 MB of it by default."""
 
 
@@ -164,9 +164,7 @@ def place(cfg: Config, devices: Devices, *, engine: bool = True, learner: bool =
 
 
 def _on_cpu(cfg: Config, devices: Devices, engine: bool, learner: bool) -> Placement:
-    wanted, replicas, parallel = cfg.rollout.weight_backend, cfg.rollout.replicas or 1, cfg.rollout.tensor_parallel
-    if engine and learner and wanted not in ("auto", "shm"):
-        raise ConfigError("rollout.weight_backend", wanted, "needs GPUs, and here is none to be used: use auto or shm")
+    replicas, parallel = cfg.rollout.replicas or 1, cfg.rollout.tensor_parallel
     ranks = rank_seats(cfg) if learner else ()
     if not engine:
         return Placement(ranks=ranks)
@@ -199,15 +197,7 @@ def _backend(cfg: Config, count: int) -> Backend:
     that starts takes what others do on its GPU meanwhile for its own.
     """
     r, ranks = cfg.rollout, cfg.learn.ranks
-    needed = r.tensor_parallel * (r.replicas or 1) + ranks
-    if r.weight_backend == "ipc":
-        return "ipc"
-    if r.weight_backend == "auto":
-        return "ipc" if count < needed else "nccl"
-    if count < needed:
-        way_out = f"engines and learner need {needed} GPUs of their own for it, and here are {count}: use ipc or auto"
-        raise ConfigError("rollout.weight_backend", r.weight_backend, way_out)
-    return r.weight_backend
+    return "ipc" if count < r.tensor_parallel * (r.replicas or 1) + ranks else "nccl"
 
 
 def _replicas(cfg: Config, count: int, turns: bool, learner: bool) -> int:
@@ -260,7 +250,7 @@ def check_environment(placement: Placement, environ: Mapping[str, str]) -> None:
         value = environ.get(name, "")
         for option in (told for text, told in _UNSHARED.items() if text in value.replace(" ", "").lower()):
             way_out = f"engine and learner share GPUs (ipc), where memory of {option} cannot be handed over: "
-            way_out += "leave it out, or use rollout.weight_backend=nccl on GPUs of their own"
+            way_out += "leave it out, or give each GPUs of its own (rollout.replicas, learn.ranks)"
             raise ConfigError(name, value, way_out)
     if len(placement.engines) > 1 and placement.kind == "cpu" and environ.get(_BIND, "auto") != "auto":
         way_out = "several engines are bound to cores of their own: unset it, and bound the whole run with taskset"
@@ -274,8 +264,8 @@ def check_shared_memory(placement: Placement, devices: Devices, node: str = "") 
     engines, ranks = placement.on(node), placement.ranks_on(node)
     talks = any(len(seat.devices) > 1 for seat in engines) or len(ranks) > 1
     talks = talks or (placement.backend == "nccl" and bool(engines or ranks))
-    if placement.kind == "cuda" and talks and 0 < devices.shared < _SHM_BYTES:
-        way_out = f"{f'node {node}: ' if node else ''}processes on several GPUs need {_SHM_BYTES >> 20} MiB of shared "
+    if placement.kind == "cuda" and talks and 0 < devices.shared < SHM_BYTES:
+        way_out = f"{f'node {node}: ' if node else ''}processes on several GPUs need {SHM_BYTES >> 20} MiB of shared "
         way_out += "memory or more: start the container with --ipc=host or --shm-size=8g (Kubernetes: an emptyDir of "
         way_out += "medium Memory at /dev/shm)"
         raise ConfigError(str(SHM), f"{devices.shared >> 20} MiB", f"{way_out}, or use one GPU")

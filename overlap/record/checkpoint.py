@@ -23,8 +23,6 @@ from overlap.json_types import to_json_types
 
 STATE, COMPLETE, LEARNER = "state.json", "COMPLETE", "learner"
 FORMAT = 3
-READABLE = (2, FORMAT)
-"""Format 2 has no ``carried``: samples that no step had taken are generated again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +72,7 @@ def load_state(folder: Path) -> RunState:
         raise ConfigError("checkpoint", str(folder), "is incomplete; choose another one")
     try:
         stored = json.loads((folder / STATE).read_text(encoding="utf-8"))
-        if stored.pop("format") not in READABLE:
+        if stored.pop("format") != FORMAT:
             raise ConfigError("checkpoint", str(folder), f"has another format than {FORMAT}; start a new run")
         return RunState(**stored)
     except (OSError, KeyError, TypeError, AttributeError, ValueError) as exc:

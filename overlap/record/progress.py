@@ -127,8 +127,7 @@ def nothing_learned(row: Mapping[str, float]) -> str:
 
 
 _BY = {
-    "response_format": "by episode.structured=refuse",
-    "tool_choice": "by episode.structured=refuse, or because no episode.tool_parser reads calls",
+    "tool_choice": "because no episode.tool_parser reads calls",
     "context": "because the dialog filled the context (episode.tokens)",
     "route": "because there is no such path",
     "requests": "because too many were in flight",
@@ -219,7 +218,7 @@ def _request_rows(counts: Mapping[str, Mapping[str, int]]) -> list[tuple[str, st
     lines = [
         f"texts held the chat template's mark of a turn, and read as turns, {n} time{'s' * (n != 1)}"
         if name == "turn_marks"
-        else f"`{name}` had no effect {n} time{'s' * (n != 1)} (episode.structured=ignore)"
+        else f"`{name}` had no effect {n} time{'s' * (n != 1)}: the form of an answer is never forced"
         for name, n in ignored
     ]
     return [("requests", line) for line in (*refusals(counts.get("refused", {})), *lines)]

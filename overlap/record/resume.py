@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from overlap.config.earlier import Change, changes
+from overlap.config.changes import Change, changes, check_run_version
 from overlap.config.fields import Config
 from overlap.errors import ConfigError
 from overlap.record.checkpoint import RunState, latest, load_state
@@ -53,7 +53,9 @@ def stored_config(template: str) -> Path:
     """The ``config.yaml`` of the run that is to be resumed. Raises ConfigError."""
     if "{time}" in template:
         raise ConfigError("run.dir", template, "a run is resumed by its own name: write the time that it began")
-    return find_run_file(template, RunFile.CONFIG, way_out="name the directory of a run that has a checkpoint")
+    found = find_run_file(template, RunFile.CONFIG, way_out="name the directory of a run that has a checkpoint")
+    check_run_version(found)
+    return found
 
 
 def reopen(

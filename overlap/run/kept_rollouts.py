@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from overlap.clock import now
+from overlap.config.changes import check_run_version
 from overlap.config.fields import Config
 from overlap.core import (
     Learner,
@@ -46,7 +47,10 @@ def rollouts_in(where: str) -> tuple[Path, Path | None]:
         way_out = "keep samples by run.samples=all"
         named = find_run_file(where, RunFile.TRAJECTORIES, field="--from-rollouts", way_out=way_out)
     config = RunFile.CONFIG.of(named.parent)
-    return named, config if config.is_file() else None
+    if not config.is_file():
+        return named, None
+    check_run_version(config)
+    return named, config
 
 
 def check_rollouts(rollouts: KeptSamples, cfg: Config, data: str, prompts: Sequence[Prompt]) -> None:

@@ -17,9 +17,9 @@ from overlap.placement.node_seats import fits_on
 from overlap.placement.planned_run import PlannedRun
 from overlap.placement.seats import EngineSeat, Placement
 from overlap.placement.shapes import read_shape
-from overlap.prepare.run_inputs import RunInputs
-from overlap.prepare.seating import cluster_of, cluster_pool
 from overlap.record.run_files import RunFile
+from overlap.run.run_inputs import RunInputs
+from overlap.run.seating import cluster_of, cluster_pool
 
 if TYPE_CHECKING:
     from overlap.cluster.fleet import RayFleet

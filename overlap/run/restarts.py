@@ -17,6 +17,8 @@ from overlap.record.resume import go_back as rewind
 from overlap.record.run_exit import RunExit
 from overlap.record.rundir import RunDir
 
+MOST = 2
+"""Restarts of a run; what kills its learner once more would do so again."""
 PAUSE_S = 5.0
 """Before the first restart, twice as long before each further one: what killed the learner may still be there."""
 
@@ -41,13 +43,12 @@ class Restarts:
 
     def possible(self, taken: int) -> bool:
         """Whether the run may go back: ``taken`` steps of this session would be lost without a checkpoint. Reports why
-        it may not, unless run.restarts is 0.
+        it may not.
         """
-        allowed = self._cfg.run.restarts
-        if not self.begun or not allowed:
+        if not self.begun:
             return False
-        if len(self.lines) >= allowed:
-            why = f"the learner died once more than run.restarts={allowed} allows: the run does not go back again"
+        if len(self.lines) >= MOST:
+            why = f"the learner died again after {MOST} restarts: the run does not go back once more"
         elif taken and self.newest_checkpoint is None:
             why = "there is no checkpoint that the run could go back to (run.save_every=N makes them)"
         else:
@@ -58,14 +59,13 @@ class Restarts:
     @property
     def coming(self) -> str:
         """The number of the next restart, of those allowed: "1 of 2"."""
-        return f"{len(self.lines) + 1} of {self._cfg.run.restarts}"
+        return f"{len(self.lines) + 1} of {MOST}"
 
     async def go_back(self, death: LearnerDiedError) -> Resumed:
         """Wait, then rewind the directory. Returns where the run goes on; raises ``death`` when that cannot be done."""
         pause_s = PAUSE_S * 2 ** len(self.lines)
         target = f"checkpoint {self.newest_checkpoint}" if self.newest_checkpoint else "its beginning"
-        times = f"{len(self.lines) + 1} of run.restarts={self._cfg.run.restarts}"
-        self.lines.append(f"{one_line(death)}; the run goes back to {target} ({times})")
+        self.lines.append(f"{one_line(death)}; the run goes back to {target} (restart {self.coming})")
         self._report_line(f"{self.lines[-1]} in {pause_s:g} s")
         await asyncio.sleep(pause_s)
         try:

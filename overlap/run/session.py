@@ -24,7 +24,6 @@ from overlap.pipeline.learning import Components
 from overlap.pipeline.loop import Position, overlapped
 from overlap.pipeline.prompts import PromptStream
 from overlap.placement.seats import Placement
-from overlap.prepare.run_inputs import RunInputs
 from overlap.process.reaper import Reaper
 from overlap.record.checkpoint import LEARNER
 from overlap.record.kept_samples import Carryover, KeptSamples
@@ -45,6 +44,7 @@ from overlap.run.parts import PartFactory, before_starts
 from overlap.run.restarts import Restarts, death_in
 from overlap.run.run_end import write_end
 from overlap.run.run_events import RunEvents
+from overlap.run.run_inputs import RunInputs
 from overlap.run.save_policy import PolicySaver
 from overlap.run.step_log import StepLog
 

@@ -16,7 +16,6 @@ from overlap.evaluation.history import Evaluator
 from overlap.hooks.callback import CheckpointSaved, Evaluated, RunEvent, RunStarted, StepTaken
 from overlap.pipeline.learning import StepResult
 from overlap.pipeline.prompts import PromptStream
-from overlap.prepare.run_inputs import RunInputs
 from overlap.record.checkpoint import LEARNER, RunState, is_complete, path_of, save_state, writing
 from overlap.record.digest import data_digest
 from overlap.record.kept_samples import save_carryover
@@ -25,6 +24,7 @@ from overlap.record.recorder import Recorder
 from overlap.record.run_files import RunFile
 from overlap.record.rundir import RunDir
 from overlap.run.run_events import RunEvents
+from overlap.run.run_inputs import RunInputs
 
 
 @dataclass

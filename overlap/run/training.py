@@ -16,10 +16,6 @@ from overlap.config.fields import Config
 from overlap.core import Task
 from overlap.errors import ConfigError
 from overlap.hooks.checks import check_callbacks, named_callbacks, named_trackers
-from overlap.prepare.disk import disk_plan
-from overlap.prepare.plan import memory_inputs, plan_lines
-from overlap.prepare.run_inputs import RunInputs, check_place, prepare
-from overlap.prepare.seating import seat
 from overlap.process.interrupts import Interrupts, handle_interrupts
 from overlap.process.scratch import run_to_end, scratch_directory
 from overlap.record.checkpoint import LEARNER
@@ -33,7 +29,11 @@ from overlap.record.run_summary import RunSummary
 from overlap.record.rundir import RunDir
 from overlap.run.control import RunControl
 from overlap.run.control_socket import listening
+from overlap.run.disk import disk_need
+from overlap.run.plan import memory_inputs, plan_lines
 from overlap.run.restarts import reason_of
+from overlap.run.run_inputs import RunInputs, check_place, prepare
+from overlap.run.seating import seat
 from overlap.run.session import TrainingSession
 
 _ONE = threading.Lock()
@@ -112,7 +112,7 @@ def run_training(
         kept = open_rollouts(inputs, rollouts, resume=resume) if rollouts else None
         asked = memory_inputs(inputs, kept)
         memory = placed.check(asked)
-        disk_plan(asked, len(inputs.heldout)).check(cfg.run.dir)
+        disk_need(asked, len(inputs.heldout)).check(cfg.run.dir)
         control.raise_if_stopped()
         run, resumed, data = open_run(inputs, resume=resume, with_changes=with_changes)
         with ExitStack() as stack:

@@ -223,7 +223,7 @@ class Episodes:
         cfg, episode = self._cfg, self._cfg.episode
         slot = EpisodeSlot(self._places, request.place, IDLE_S)
         budget = Budget(episode.turns, cfg.behind_prompt, cfg.context_tokens)
-        rules = RequestRules(episode.structured, bool(episode.tool_parser), cfg.model.chat_template_kwargs)
+        rules = RequestRules(bool(episode.tool_parser), cfg.model.chat_template_kwargs)
         chat = Chat(
             request, self._engine, self._template, budget, slot.turn, reads=episode.reads, rules=rules, note=self._note
         )

@@ -18,7 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ParamSpec, TypeVar, cast
+from typing import Any, ParamSpec, TypeVar
 
 from overlap.aio import race, shielded
 from overlap.config.fields import Config
@@ -61,9 +61,7 @@ class AgentSpace:
 def agent_space(cfg: Config) -> AgentSpace | None:
     """The space that the configuration asks for; None where agents are not isolated. Raises ConfigError."""
     episode = cfg.episode
-    if episode.isolation == "none":
-        if episode.jail:
-            raise ConfigError("episode.jail", episode.jail, "is for episode.isolation=A: give that, or leave it out")
+    if episode.jail is None:
         return None
     given: dict[str, Any] = {"cpu_s": episode.timeout_s, **_DEFAULTS}
     named = episode.jail.get("readable", [])
@@ -83,7 +81,7 @@ def agent_space(cfg: Config) -> AgentSpace | None:
         raise ConfigError("episode.jail", episode.jail, described_error(error)) from error
     readable = readable_paths(episode.command, named)
     check_open_to_others(readable)
-    return AgentSpace(cast(Isolation, episode.isolation), limits, work_bytes, readable)
+    return AgentSpace("A", limits, work_bytes, readable)
 
 
 def check_space(cfg: Config) -> None:
@@ -94,7 +92,7 @@ def check_space(cfg: Config) -> None:
     try:
         space.open().close()
     except SandboxError as error:
-        raise ConfigError("episode.isolation", cfg.episode.isolation, str(error)) from error
+        raise ConfigError("episode.jail", cfg.episode.jail, str(error)) from error
 
 
 class JailedHarness:

@@ -2,7 +2,7 @@
 
 Sampling parameters belong to the trainer: they are accepted and ignored, because clients send them by default. Fields
 that would change what is sampled, or how many answers there are, are refused. Those that would force the form of an
-answer are ignored or refused as the run says (``episode.structured``); which were ignored is counted.
+answer are ignored, and counted.
 """
 
 from __future__ import annotations
@@ -86,10 +86,6 @@ def forced_form(given: Any, rules: RequestRules) -> tuple[str, ...]:
         return ()
     if kind not in ("json_object", "json_schema"):
         raise RequestRefused(f"response_format: {str(kind)[:40]!r} is none of text, json_object, json_schema")
-    if rules.structured == "refuse":
-        raise RequestRefused(
-            "response_format: no answer is forced to be JSON (episode.structured=refuse); leave it out"
-        )
     return ("response_format",)
 
 
@@ -107,8 +103,6 @@ def tool_choice(raw: Json, tools: tuple[Json, ...], rules: RequestRules) -> tupl
         raise RequestRefused(f"tool_choice: use auto, none, required, or a function; not {str(choice)[:40]!r}")
     if not rules.calls:
         raise RequestRefused("tool_choice: no tool call is read in this run; set episode.tool_parser")
-    if rules.structured == "refuse":
-        raise RequestRefused("tool_choice: no call is forced (episode.structured=refuse); leave it out")
     return ("tool_choice",)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any
 
 from overlap.core import shortened
 from overlap.errors import ContextFull, EpisodeError, RequestRefused
@@ -15,11 +15,10 @@ Messages = Sequence[Mapping[str, Any]]
 
 @dataclass(frozen=True, slots=True)
 class RequestRules:
-    """What requests may ask: ``structured`` as ``episode.structured``; ``calls`` where tool calls are read;
-    ``template`` are the run's ``model.chat_template_kwargs``.
+    """What requests may ask: ``calls`` where tool calls are read; ``template`` are the run's
+    ``model.chat_template_kwargs``.
     """
 
-    structured: Literal["ignore", "refuse"] = "ignore"
     calls: bool = True
     template: Mapping[str, Any] | None = None
 

@@ -8,8 +8,10 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
+from pydantic import Field
+
 from overlap.config.fields import Config
-from overlap.config.rules import above, at_least
+from overlap.config.rules import config_section
 from overlap.rows.row import SourceRow
 from overlap.task import Task, task_options
 from recipes.code_rl.contradictions import contradiction
@@ -27,23 +29,23 @@ CONTEST_COMPARE: Final = "float(1e-6)"
 """Contests accept numbers that are this close where the expected one is written as a float; integers are exact."""
 
 
-@dataclass(frozen=True, slots=True)
+@config_section
 class CodeOptions:
     """``data.options`` of code tasks."""
 
-    tests_per_problem: int = at_least(1, 15)
+    tests_per_problem: int = Field(15, ge=1)
     """At most this many tests of a problem are run in training, those with the longest inputs (DeepCoder). Held-out
     problems are judged by all of their tests, as published figures are."""
     preamble: Literal["contest", "none"] = "contest"
     """"contest": programs for contest formats find the imports that public graders put in front; "none": nothing."""
     packages: tuple[str, ...] = ()
     """Installed packages that programs and tests may import, such as numpy; each makes runs slower."""
-    time_factor: float = above(0, 5.0)
+    time_factor: float = Field(5.0, gt=0)
     """What a contest's own time limit is multiplied by for Python; where there is none, ``verify.cpu_s`` is the limit.
     """
-    cpu_s_most: float = above(0, 30.0)
+    cpu_s_most: float = Field(30.0, gt=0)
     """Bound on the CPU time per test that a row's own limit may come to, s."""
-    memory_mib_most: int = at_least(64, 1024)
+    memory_mib_most: int = Field(1024, ge=64)
     """Bound on the memory that a row's own limit may come to, MiB."""
     incomplete_tests: Literal["leave_out", "keep"] = "leave_out"
     """Whether problems are used of which the set says that some of the official tests are missing."""

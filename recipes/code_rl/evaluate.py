@@ -31,10 +31,10 @@ from overlap.pipeline.dataset_filter import PromptSplit, check_splits, filter_pr
 from overlap.placement.devices import devices_here, with_dtype
 from overlap.policy.check import policy_digest
 from overlap.policy.resolve import DEFAULT_POLICY, resolve_policy
-from overlap.prepare.run_inputs import RunInputs, load_tokenizer
 from overlap.process.scratch import scratch_directory
 from overlap.record.logs import quiet
 from overlap.record.progress import Progress
+from overlap.run.run_inputs import RunInputs, load_tokenizer
 from recipes.code_rl import evaluation_report as report
 from recipes.code_rl.command_line import Parser, counts, day
 from recipes.code_rl.evaluation_sets import (
@@ -85,7 +85,7 @@ class Evaluation:
         cfg = with_room(cfg, policy, [len(e.token_ids) for of in entries.values() for e in of if isinstance(e, Prompt)])
         self.splits = {name: filter_prompts(of, cfg.model.prompt_tokens) for name, of in entries.items()}
         for name, intake in self.splits.items():
-            check_splits({name: intake}, cfg.data.max_bad_share, name)
+            check_splits({name: intake}, name)
             if not intake.prompts:
                 reasons = "; ".join(intake.lines()) or "it is empty"
                 raise ConfigError(f"--set {name}", "", f"gives no prompt to answer: {reasons}")

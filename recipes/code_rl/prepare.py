@@ -31,7 +31,6 @@ from overlap.core import LeftOut, Probe, Prompt
 from overlap.errors import ConfigError
 from overlap.evaluation.data_check import FAILED, check_problems, digest_of, known_references, open_pool, remember
 from overlap.pipeline.dataset_filter import PromptSplit
-from overlap.prepare.run_inputs import checked_file
 from overlap.process.interrupts import handle_interrupts
 from overlap.process.scratch import run_to_end, scratch_directory
 from overlap.record.logs import Console, quiet
@@ -39,6 +38,7 @@ from overlap.record.out_file import OutFile
 from overlap.rows.row import own_split
 from overlap.rows.sources import source_rows
 from overlap.run.open_close import open_components
+from overlap.run.run_inputs import checked_file
 from overlap.task import Task
 from recipes.code_rl.cases import Judging
 from recipes.code_rl.command_line import Parser

@@ -21,7 +21,7 @@ from trl import GRPOConfig, GRPOTrainer
 
 from overlap import Config, load_config
 from overlap.core import Prompt
-from overlap.prepare.run_inputs import prepare
+from overlap.run.run_inputs import prepare
 from sandbox import Pool
 
 MICRO_BATCH = 16

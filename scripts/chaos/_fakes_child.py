@@ -26,8 +26,8 @@ from overlap.config.load import load_config
 from overlap.core import Batch, Group, Scored, StepReport
 from overlap.errors import LearnerDiedError
 from overlap.fakes import FakeGenerator, FakeLearner, FakeVerifier, fake_prompts
-from overlap.prepare.run_inputs import RunInputs
 from overlap.run import restarts, training
+from overlap.run.run_inputs import RunInputs
 
 SMALL = ["rollout.groups_per_step=4", "rollout.samples_per_group=4", "run.eval_samples=0", "data.drop_solved=1"]
 OPERATIONS = {"open", "os.rename", "os.mkdir", "os.rmdir", "os.remove", "os.truncate", "shutil.rmtree"}

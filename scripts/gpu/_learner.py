@@ -31,12 +31,9 @@ def checks(place: Place) -> Iterator[Row]:
         yield attempt(name, partial(compared, found, name, "cpu", "float32"))
     for name, learn in (
         ("bfloat16, shared prompts", {}),
-        ("checkpointing", {"checkpointing": "always"}),
+        ("recomputed", {"recompute": "always"}),
         ("states asleep between steps", {"offload": "sleep"}),
-        ("compiled", {"compile": "always"}),
     ):
-        if name == "compiled" and place.rehearses:  # g++ takes minutes; the tests have it without
-            continue
         cfg = config(device, dtype="bfloat16", **learn)
         run = partial(take, subject, place.scratch / name, cfg, watched=True)
         found |= run_all({name: run}, beside=False)
@@ -55,7 +52,7 @@ def compared(outcomes: Outcomes, name: str, wanted: str, dtype: str) -> Row:
     loss = max(abs(a - b) for a, b in zip(found.losses, other.losses, strict=True))
     norm = max(abs(a / b - 1) for a, b in zip(found.norms, other.norms, strict=True))
     ok = apart <= BOUNDS[dtype] and norm <= (0.01 if dtype == "float32" else 0.1)
-    if name == "checkpointing" and found.peak_mib and other.peak_mib:
+    if name == "recomputed" and found.peak_mib and other.peak_mib:
         ok = ok and found.peak_mib < other.peak_mib
     row = {"ok": ok, "gap": apart, "loss_gap": loss, "norm_gap": norm}
     return row | {"peak_mib": found.peak_mib, "other_peak_mib": other.peak_mib}

@@ -7,6 +7,7 @@ the log-probs of a probe, which every weight has a part in.
 from __future__ import annotations
 
 import asyncio
+import os
 import subprocess
 import threading
 from collections.abc import Callable, Coroutine, Mapping
@@ -59,6 +60,7 @@ class Found:
     peak_mib: int | None = None
 
 
+os.environ.setdefault("TORCH_COMPILE_DISABLE", "1")  # each learner would compile its policy anew
 Outcomes = dict[str, Found | BaseException]
 
 
@@ -72,14 +74,11 @@ def make_subject(path: Path, *, rehearses: bool) -> Subject:
 
 
 def config(device: str, *, dtype: str = "float32", lr: float = LR, **learn: Any) -> Config:
-    """On one GPU the learner shares it with an engine, though none is started here. Nothing is compiled unless that is
-    asked for: each learner would do it anew.
-    """
-    backend = "ipc" if device == "cuda" else "auto"
+    """A learner of few steps, without an engine."""
     return Config(
         model=ModelConfig(dtype=dtype, prompt_tokens=512, response_tokens=1024),  # type: ignore[arg-type]
-        rollout=RolloutConfig(temperature=0.8, max_staleness=0, weight_backend=backend),  # type: ignore[arg-type]
-        learn=LearnConfig(lr=lr, micro_batch_tokens=4096, **{"compile": "never"} | learn),
+        rollout=RolloutConfig(temperature=0.8, max_staleness=0),
+        learn=LearnConfig(lr=lr, micro_batch_tokens=4096, **learn),
         run=RunConfig(device=device),  # type: ignore[arg-type]
     )
 

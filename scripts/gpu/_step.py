@@ -1,7 +1,7 @@
 """A learner's step of a policy of Qwen2.5-1.5B's shape: tokens per second, where time goes, memory against the plan.
 
 The rank's own code, in this process, so that its device can be asked. Operations are those of the model, without what
-checkpointing computes again: 6 for each number of the layers and each token that is read, 6 for each number of the
+recomputing takes: 6 for each number of the layers and each token that is read, 6 for each number of the
 output layer and each token in the loss, and 12 x width of the queries for each pair of tokens in each layer.
 """
 
@@ -22,7 +22,7 @@ from overlap.config.learn import LearnConfig
 from overlap.config.rollout import RolloutConfig
 from overlap.placement.devices import devices_here, free_memory
 from overlap.placement.fit import planned_seats
-from overlap.placement.memory import memory_plan
+from overlap.placement.memory import GPU_OWN, LEARNING, rank_items
 from overlap.placement.planned_run import PlannedRun
 from overlap.placement.shapes import read_shape
 
@@ -41,7 +41,7 @@ BATCHES = {
 }
 """Prompts with the lengths of their responses; steps that warm up, of which the first compiles, and that are timed."""
 PASS = 18432  # tokens of a micro-batch; a rehearsal has a 32nd of each
-KERNELS = {"compiled": "always", "eager": "never"}
+KERNELS = {"compiled": True, "eager": False}
 LOSS_GAP, NORM_GAP = 5e-3, 2e-2
 """Of the loss, and of the gradient's norm by its share: the rounding of other kernels in bfloat16."""
 
@@ -89,17 +89,14 @@ def _make(place: Place) -> Row:
     return {"ok": True, "parameters": sum(p.numel() for p in model.parameters())}
 
 
-def _config(place: Place, zero: int, kernels: str) -> Config:
+def _config(place: Place, zero: int) -> Config:
     scale = 32 if place.rehearses else 1
     return Config(
         model=ModelConfig(dtype="bfloat16", prompt_tokens=2048 // scale, response_tokens=16384 // scale),
-        rollout=RolloutConfig(
-            temperature=0.6, max_staleness=0, gpu_memory=0.8, weight_backend="auto" if place.rehearses else "ipc"
-        ),
+        rollout=RolloutConfig(temperature=0.6, max_staleness=0, gpu_memory=0.8),
         learn=LearnConfig(
             zero_stage=zero,  # type: ignore[arg-type]
-            compile=KERNELS[kernels],  # type: ignore[arg-type]
-            checkpointing="always", micro_batch_tokens=PASS // scale,
+            recompute="always", micro_batch_tokens=PASS // scale,
         ),
         run=RunConfig(device=place.device),  # type: ignore[arg-type]
     )  # fmt: skip
@@ -109,10 +106,11 @@ def _measure(place: Place, zero: int, kernels: str) -> Iterator[Row]:
     """The rows of one ZeRO stage and kind of kernels."""
     import torch
 
-    cfg, cuda = _config(place, zero, kernels), place.device == "cuda"
+    cfg, cuda = _config(place, zero), place.device == "cuda"
     name = f"ZeRO {zero}, {kernels}"
     began = time.monotonic()
-    rank = rank_here(cfg, place.scratch / "policy", place.scratch, kernels=not place.rehearses)
+    made = KERNELS[kernels]
+    rank = rank_here(cfg, place.scratch / "policy", place.scratch, kernels=not place.rehearses, compiles=made)
     told = {"start_s": time.monotonic() - began, "compiled": rank._trainer.compiled}
     yield {"check": f"{name}, start", "ok": True, **told, **_memory(cuda)}
     clock = PartClock(rank, cuda)
@@ -212,9 +210,10 @@ def _against_plan(cfg: Config, place: Place, cuda: bool) -> Row:
     import torch
 
     run = PlannedRun(cfg, read_shape(place.scratch / "policy"))
-    plan = memory_plan(run, planned_seats(cfg, devices_here(place.device), free_memory()))
-    (use,) = [use for use in plan.uses if (use.process, use.phase) == ("rank 0", "actor") and use.place != "host"]
-    row = {"planned_gib": use.total / GIB, "items_gib": {name: round(b / GIB, 3) for name, b in use.items.items() if b}}
+    seats = planned_seats(cfg, devices_here(place.device), free_memory())
+    items = rank_items(run, LEARNING, seats if seats.devices else None)[0]
+    planned = sum(items.values()) + GPU_OWN
+    row = {"planned_gib": planned / GIB, "items_gib": {name: round(b / GIB, 3) for name, b in items.items() if b}}
     if not cuda:
         return {"ok": None, "why": "a CPU's plan is in tests/e2e/test_memory.py", **row}
     free, total = torch.cuda.mem_get_info()
@@ -222,7 +221,7 @@ def _against_plan(cfg: Config, place: Place, cuda: bool) -> Row:
     used = total - free - now + torch.cuda.max_memory_reserved()
     own = total - free - now
     row |= {"used_gib": used / GIB, "own_gib": own / GIB, "allocated_gib": torch.cuda.max_memory_allocated() / GIB}
-    return {"ok": used <= use.total * (1 + OVER), "planned_over_used": use.total / used, **row}
+    return {"ok": used <= planned * (1 + OVER), "planned_over_used": planned / used, **row}
 
 
 def _profiled(rank: Any, groups: list[Any], version: int, cuda: bool) -> Row:

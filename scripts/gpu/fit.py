@@ -81,9 +81,9 @@ def settings(gpus: int) -> Iterator[dict[str, dict[str, Any]]]:
     ways = product(("sleep", "cpu"), powers, (1, 2, 3), powers, GPU_MEMORY, ("auto", "always"))
     for offload, parts, stage, parallel, memory, again in ways:
         yield {
-            "rollout": {"tensor_parallel": parallel, "gpu_memory": memory, "weight_backend": "ipc", "replicas": 0},
+            "rollout": {"tensor_parallel": parallel, "gpu_memory": memory, "replicas": 0},
             "learn": {"ranks": gpus, "zero_stage": stage, "sequence_parallel": parts}
-            | {"offload": offload, "checkpointing": again},
+            | {"offload": offload, "recompute": again},
         }
 
 
@@ -101,7 +101,7 @@ def fit(shape: ModelShape, devices: str, response: int, lora_rank: int = 0) -> F
             best = best if best.cfg is not None else Fit(refusal=str(error))
             continue
         if sequences > best.sequences:
-            best = Fit(cfg, sequences, plan.most(HOST))
+            best = Fit(cfg, sequences, sum(need.total for need in plan if need.place == HOST))
         if sequences >= ENOUGH:
             break
     return best

@@ -30,7 +30,7 @@ PROMPT = tuple(range(40, 90))
 CFG = Config(
     model=ModelConfig(dtype="float32", prompt_tokens=64, response_tokens=128),
     rollout=RolloutConfig(temperature=1.0, max_sequences=4),
-    learn=LearnConfig(lora_rank=4, lora_sync="adapter"),
+    learn=LearnConfig(lora_rank=4),
 )
 
 

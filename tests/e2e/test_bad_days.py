@@ -169,7 +169,7 @@ def test_a_run_whose_verifier_engine_and_learner_are_killed_goes_on_and_an_inter
     code, err = r.end()
     assert (code, last_line(err)) == (130, "overlap: interrupted")
     assert "the engine died" in err or "engine process" in err
-    assert err.count("generation goes on, ") == err.count("(1 of run.restarts=2) in 5 s") == 1
+    assert err.count("generation goes on, ") == err.count("(restart 1 of 2) in 5 s") == 1
     summary = json.loads((r.dir / "summary.json").read_text())
     assert (summary["exit"], len(summary["engine_outages_s"]), len(summary["restarts"])) == ("interrupted", 1, 1)
     print(f"from the death of the engine to the next response: {summary['engine_outages_s'][0]:.1f} s")

@@ -72,9 +72,7 @@ def lines(file: Path) -> list[dict[str, Any]]:
 
 
 @pytest.mark.wide
-@pytest.mark.parametrize(
-    ("replicas", "lora"), [(1, ()), (2, ()), (2, ("learn.lora_rank=4", "learn.lora_sync=adapter"))]
-)
+@pytest.mark.parametrize(("replicas", "lora"), [(1, ()), (2, ()), (2, ("learn.lora_rank=4",))])
 def test_a_run_goes_on_when_a_node_that_judges_dies_and_an_engine_whose_node_dies_moves_to_one_that_joins(
     machines, start, tmp_path, replicas: int, lora: tuple[str, ...]
 ) -> None:

@@ -64,7 +64,7 @@ def trained(folder: Path, policy: Path, task: str, **more: Any) -> dict[str, Any
 def test_an_agent_in_a_jail_trains(tmp_path, policy: Path) -> None:
     (tmp_path / "toy_agent.py").write_text((SUPPORT / "toy_agent.py").read_text())
     agent = f"{sys.executable} -S {SUPPORT / 'tiny_agent.py'} ends && printf left > left.txt"
-    row = trained(tmp_path, policy, "toy_agent:ToyAgentTask", command=agent, isolation="A")
+    row = trained(tmp_path, policy, "toy_agent:ToyAgentTask", command=agent, jail={})
     assert (row["reward/masked"], row["episode/turns_mean"]) == (0, 2)
 
 

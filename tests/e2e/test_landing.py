@@ -35,7 +35,7 @@ def bench(request, tiny_policy, hosts_found, tmp_path_factory):
     cfg = Config(
         model=ModelConfig(dtype="float32", prompt_tokens=64, response_tokens=200),
         rollout=RolloutConfig(temperature=0.7, max_sequences=RUNNING, in_flight=landing),
-        learn=LearnConfig(lora_rank=4, lora_sync="adapter") if landing != request.param else LearnConfig(),
+        learn=LearnConfig(lora_rank=4) if landing != request.param else LearnConfig(),
     )
     bench = Bench(cfg, tiny_policy, tmp_path_factory.mktemp("s"), "tight_host")
     bench.landing = landing

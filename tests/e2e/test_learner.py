@@ -67,11 +67,11 @@ def expected_logprobs(model) -> list[float]:
     ("ranks", "zero_stage", "more"),
     [
         wide(1, 2, {}),
-        wide(2, 1, {"checkpointing": "always"}),
+        wide(2, 1, {"recompute": "always"}),
         wide(2, 2, {}),
-        wide(2, 3, {"checkpointing": "always"}),
+        wide(2, 3, {"recompute": "always"}),
         wide(2, 2, {"sequence_parallel": 2}),
-        (2, 3, {"sequence_parallel": 2, "checkpointing": "always"}),
+        (2, 3, {"sequence_parallel": 2, "recompute": "always"}),
     ],
 )
 def test_every_stage_and_number_of_ranks_takes_the_steps_of_plain_torch(policy, tmp_path, ranks, zero_stage, more):

@@ -15,7 +15,7 @@ from wide import wide
 
 from overlap.config.load import load_config
 from overlap.placement.devices import bfloat16_is_fast
-from overlap.placement.memory import Phase, rank_on_cpu
+from overlap.placement.memory import CRITIC, LEARNING, SAMPLING, rank_items
 from overlap.placement.planned_run import PlannedRun
 from overlap.placement.shapes import read_shape
 from overlap.policy.tiny import make_tiny_policy
@@ -49,9 +49,9 @@ def policies(tmp_path_factory) -> tuple[Path, Path, Path]:
     [
         wide(["learn.ranks=2", "learn.zero_stage=1"]),
         wide(["learn.ranks=2", "learn.zero_stage=2"]),
-        wide(["learn.ranks=2", "learn.zero_stage=2", "learn.checkpointing=always"]),
+        wide(["learn.ranks=2", "learn.zero_stage=2", "learn.recompute=always"]),
         wide(["learn.ranks=2", "learn.zero_stage=3"]),
-        ["learn.ranks=1", "learn.zero_stage=3", "learn.advantage=gae", "learn.checkpointing=always"],
+        ["learn.ranks=1", "learn.zero_stage=3", "learn.advantage=gae", "learn.recompute=always"],
         wide(["learn.ranks=1", "learn.zero_stage=1", "model.dtype=float32"]),
     ],
     ids=lambda settings: "-".join(setting.partition("=")[2] for setting in settings),
@@ -60,9 +60,9 @@ def test_the_plan_is_within_a_tenth_of_what_ranks_hold(policies, tmp_path: Path,
     policy = policies[0]
     cfg, shape = load_config(None, [*SETTINGS, *settings]), read_shape(policy)
     asked = PlannedRun(cfg, shape, shape if cfg.learn.advantage == "gae" else None, engine=False)
-    phases: dict[str, Phase] = {"rest": "generate", "actor": "actor"} | ({"critic": "critic"} if asked.critic else {})
+    moments = {"rest": SAMPLING, "actor": LEARNING} | ({"critic": CRITIC} if asked.critic else {})
     for rank, found in enumerate(measure([*SETTINGS, *settings], *policies, tmp_path)):
-        planned = {name: sum(rank_on_cpu(asked, phase, rank).values()) for name, phase in phases.items()}
-        measured = {name: found[name] for name in phases}
-        print(settings, rank, {name: round(planned[name] / measured[name], 3) for name in phases}, found)
+        planned = {name: sum(rank_items(asked, moment)[0].values()) for name, moment in moments.items()}
+        measured = {name: found[name] for name in moments}
+        print(settings, rank, {name: round(planned[name] / measured[name], 3) for name in moments}, found)
         assert planned == pytest.approx(measured, rel=0.1)

@@ -28,7 +28,7 @@ CASES = [
 
 
 def of(zero_stage: int, dtype: str, learn: dict) -> Config:
-    critic = {"bounded": False} if "advantage" in learn else None
+    critic = {"lambda_policy": 1.0} if "advantage" in learn else None
     return config(critic=critic, ranks=2, zero_stage=zero_stage, dtype=dtype, **learn)
 
 

@@ -23,8 +23,7 @@ def of(kind: str, teacher: Path, **learn: Any) -> Config:
     held = learn | {"reference": str(teacher)}
     if kind == "critic":
         return ppo(kl_coef=0.1, kl_in="reward", truncated="zero", **held)
-    where = {"reward": ("reward", "k1"), "loss": ("loss", "k2")}[kind]
-    return config(kl_in=where[0], kl_estimator=where[1], **DISTILLED, **held)
+    return config(kl_in=kind, **DISTILLED, **held)
 
 
 @pytest.mark.promise("kl")

@@ -22,7 +22,7 @@ from overlap.record.row_shapes import unpacked_floats
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
 
 
-EVALUATION = {"eval_samples": 2, "eval_every": 1, "eval_temperature": 0.5}
+EVALUATION = {"eval_samples": 2, "eval_every": 1}
 
 
 def config_of(policy: Path, run: Path) -> dict:

@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from shapes import R1_DISTILL_1_5B
@@ -15,6 +16,7 @@ from overlap.config.load import load_config
 from overlap.errors import ConfigError, DataError, EngineError, StageError
 from overlap.placement.devices import Devices
 from overlap.record.checkpoint import RunState, save_state, writing
+from overlap.record.ownership import write_config
 from overlap.record.rundir import RunDir
 
 
@@ -142,6 +144,11 @@ def test_each_kind_of_end_has_its_exit_code(error, code: int, monkeypatch, capsy
     assert len(capsys.readouterr().err.strip().splitlines()) == 1
 
 
+def left_by(fields: dict[str, Any], folder: Path) -> None:
+    """The configuration that a run leaves in its folder."""
+    write_config(folder, load_config(fields).to_dict(), [{"step": 0}])
+
+
 ORDERS = [
     ["--resume", "run.dir=runs/a", "learn.lr=1e-3", "run.steps=9"],
     ["run.dir=runs/a", "--resume", "learn.lr=1e-3", "run.steps=9"],
@@ -155,7 +162,7 @@ ORDERS = [
 def test_the_order_of_arguments_does_not_matter(args, tmp_path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "runs" / "a").mkdir(parents=True)
-    (tmp_path / "runs" / "a" / "config.yaml").write_text("run: {seed: 3, dir: elsewhere}\nhistory: []\n")
+    left_by({"run.seed": 3, "run.dir": "elsewhere"}, tmp_path / "runs" / "a")
     (tmp_path / "c.yaml").write_text("run: {seed: 3}\n")
     taken = []
     monkeypatch.setattr("overlap.run.training.run_training", lambda cfg, **options: taken.append((cfg, options)))
@@ -168,7 +175,7 @@ def test_the_order_of_arguments_does_not_matter(args, tmp_path, monkeypatch) -> 
 def test_a_resumed_run_goes_by_what_it_left_when_no_configuration_is_given(tmp_path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "runs" / "latest").mkdir(parents=True)
-    (tmp_path / "runs" / "latest" / "config.yaml").write_text("learn: {lr: 3.0e-5}\nrun: {dir: 'runs/{time}'}\n")
+    left_by({"learn.lr": 3e-5, "run.dir": "runs/{time}"}, tmp_path / "runs" / "latest")
     taken = []
     monkeypatch.setattr("overlap.run.training.run_training", lambda cfg, **options: taken.append((cfg, options)))
     assert cli.main(["train", "--resume-with-changes"]) == 0
@@ -244,9 +251,9 @@ def test_a_run_that_cannot_fit_is_refused_before_anything_is_made_with_what_woul
     for flags in ([], ["--dry-run"]):
         assert cli.main(["train", *flags, *args]) == 2
         said, err = capsys.readouterr()
-        assert re.search(r"in phase 'actor' \d\.\d GiB of the machine's memory are needed, and 1\.0 are free", err)
+        assert re.search(r"machine needs \d\.\d GiB during learning, 1\.0 free; most of it is for processes' own", err)
         assert len(err.splitlines()) == 1
-        assert ("memory, GiB" in said) == bool(flags)
+        assert ("memory " in said) == bool(flags)
     assert not out.exists()
 
 
@@ -257,7 +264,7 @@ def test_an_engine_alone_that_cannot_fit_is_refused_before_it_starts(
     monkeypatch.setattr("overlap.commands.standalone.open_components", None)  # nothing is opened
     out = tmp_path / "rows.jsonl"
     args = ["run.device=cpu", "data.task=toy:ToyTask", f"model.policy={policy}", "--out", str(out)]
-    assert "GiB of the machine's memory are needed, and 1.0 are free" in refused("rollout", *args)
+    assert "1.0 free; most of it is for " in refused("rollout", *args)
     assert not out.exists()
 
 
@@ -272,11 +279,9 @@ def test_memory_of_other_hardware_is_planned_from_the_policys_configuration_alon
     assert said.startswith(f"policy        {tmp_path} (1,777 M parameters, bfloat16)\ncritic ")
     assert "sleep with the engine and are continued\ndevices " in said
     assert "\ndevices       1 vLLM engine of 1 GPU on GPU 0; 1 learner rank on GPU 0; colocated: engine and" in said
-    header = said[said.index("memory, GiB") :].splitlines()[0]
-    assert header.split() == ["memory,", "GiB", "start", "generate", "sync", "critic", "actor", "available"]
-    assert "\nGPU 0 " in said
-    told = refused(*asked, "rollout.gpu_memory=0.9")
-    assert "to try them: learn.offload=sleep, lower rollout.gpu_memory, " in told
+    assert "\nmemory        GPU 0 needs " in said
+    assert "\nmemory        host needs " in said
+    assert refused(*asked, "rollout.gpu_memory=0.9").endswith("): use a lower rollout.gpu_memory")
 
 
 @pytest.mark.parametrize(
@@ -371,7 +376,7 @@ def test_too_many_bad_rows_are_bad_input_with_the_counts(done, tmp_path: Path) -
     data = problems(tmp_path / "rows.jsonl", 8, {"id": 1}, {**GOOD, "id": "x", "statement": "?", "tests": []})
     code, _, err = done("train", "--dry-run", f"data.train={data}")
     assert code == 2
-    assert "data.max_bad_share=0.05: 2 of 10 rows cannot be used (train): 1 malformed, first" in err
+    assert "data.train='2 of 10 rows': cannot be used, and 5% may be bad: 1 malformed, first" in err
     assert f"1 no tests, first {data}:10: 'x': has no tests" in err
     assert len(err.strip().splitlines()) == 1
 

@@ -282,9 +282,7 @@ def test_a_dry_run_says_what_would_be_drawn_and_makes_nothing(
         f"own={jsonl(tmp_path / 'own.jsonl', *map(problem, range(3)))}",
         f"lcb={dated(tmp_path, '2024-09-01', 'never')}",
     ]
-    words = (
-        "--dry-run --samples 4 --tokens 64 model.prompt_tokens=512 data.max_bad_share=0.5 --from 2024-01-01 --limit 2"
-    )
+    words = "--dry-run --samples 4 --tokens 64 model.prompt_tokens=512 --from 2024-01-01 --limit 2"
     assert main([policy, *words.split(), "--set", sets[0], "--set", sets[1]]) == 0
     said = capsys.readouterr().out
     assert "12 answers to draw, 0 more to judge" in said

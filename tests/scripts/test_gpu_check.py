@@ -22,7 +22,7 @@ from places import ROOT
 from shapes import SMALL
 
 from overlap.placement.devices import Devices
-from overlap.placement.memory import MemoryPlan, memory_plan
+from overlap.placement.memory import held as held_in
 from overlap.placement.planned_run import PlannedRun, Seats
 
 GIB = 2**30
@@ -146,9 +146,10 @@ def test_memory_that_a_gpu_has_in_use_may_be_a_tenth_over_the_plan(
     monkeypatch.setattr(stages, "devices_here", lambda wanted: Devices.gpus(1, 80 * GIB))
     planned: dict[str, float] = {}
 
-    def seen(asked: PlannedRun, seats: Seats) -> MemoryPlan:
-        plan = memory_plan(asked, seats)
-        planned.update({moment: plan.total("GPU 0", phase) / GIB for moment, phase in stages.MOMENTS.items()})
+    def seen(asked: PlannedRun, seats: Seats) -> Any:
+        plan = held_in(asked, seats)
+        moments = plan["GPU 0"]
+        planned.update({name: sum(moments[moment].values()) / GIB for name, moment in stages.MOMENTS.items()})
         return plan
 
     class Measured(dict[str, Any]):
@@ -157,7 +158,7 @@ def test_memory_that_a_gpu_has_in_use_may_be_a_tenth_over_the_plan(
         def __missing__(self, name: str) -> float:
             return 80 - used * planned[name.removeprefix("memory/").removesuffix("_free_gib")]
 
-    monkeypatch.setattr(stages, "memory_plan", seen)
+    monkeypatch.setattr(stages, "held", seen)
     monkeypatch.setattr(stages, "_trained", lambda *_: Measured(check="a run", ok=True))
     rows = list(stages.stage("memory", stages.Place(tmp_path, "cuda", "a policy")))
     assert [row["ok"] for row in rows] == [True, held, held, held]

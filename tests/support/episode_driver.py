@@ -77,5 +77,5 @@ async def main(count: int, scratch: Path, cfg: Config) -> None:
 
 if __name__ == "__main__":
     with scratch_directory() as (folder, _):
-        episode = replace(CFG.episode, isolation=sys.argv[2] if len(sys.argv) > 2 else "none")
+        episode = replace(CFG.episode, jail={} if len(sys.argv) > 2 else None)
         asyncio.run(main(int(sys.argv[1]), folder, replace(CFG, episode=episode)))

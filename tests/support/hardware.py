@@ -26,10 +26,10 @@ def _nodes(devices: list[Devices], host: int = 0) -> list[NodeDevices]:
     return [NodeDevices(f"n{i}", f"10.0.0.{i}", each, host, here=i == 0) for i, each in enumerate(devices)]
 
 
-def config(parallel: int = 1, replicas: int = 1, ranks: int = 1, backend: Any = "auto", **rollout: Any) -> Config:
+def config(parallel: int = 1, replicas: int = 1, ranks: int = 1, **rollout: Any) -> Config:
     """A run with seed 7."""
     return Config(
-        rollout=RolloutConfig(tensor_parallel=parallel, replicas=replicas, weight_backend=backend, **rollout),
+        rollout=RolloutConfig(tensor_parallel=parallel, replicas=replicas, **rollout),
         learn=LearnConfig(ranks=ranks),
         run=RunConfig(seed=7),
     )

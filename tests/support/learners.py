@@ -21,7 +21,7 @@ from overlap.process.process_tree import alive, identify
 
 PROBE = tuple(range(30, 80))
 LEARN = {"lr": 1e-2, "grad_clip": 0.5, "weight_decay": 0.1, "micro_batch_tokens": 96}
-CRITIC = {"lr": 1e-2, "lambda_policy": 0.9, "bounded": False}
+CRITIC = {"lr": 1e-2, "lambda_policy": 0.9}
 
 
 def config(*, critic=None, **learn) -> Config:

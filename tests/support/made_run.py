@@ -179,7 +179,7 @@ class RunMaker:
         requests = [Request(-1 - n, sample, prompt) for n, prompt in enumerate(prompts) for sample in range(k)]
         samples = [self._sample(step, request) for request in requests]
         await self.recorder.evaluation(step, samples)
-        return PassRate(tallied(samples), k, self.cfg.eval_temperature, 3.0)
+        return PassRate(tallied(samples), k, self.cfg.rollout.temperature, 3.0)
 
     def _at(self, course: Course, step: int) -> float:
         first, last = course

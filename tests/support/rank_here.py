@@ -14,9 +14,9 @@ from overlap.learner.micro_batch import PromptGroup, Response
 from overlap.placement.seats import place_here
 
 
-def rank_here(cfg: Config, policy: Path, scratch: Path, *, kernels: bool = True) -> Any:
+def rank_here(cfg: Config, policy: Path, scratch: Path, *, kernels: bool = True, compiles: bool = False) -> Any:
     """What a rank's process serves, ready for calls. One for each process: it joins a group. Without ``kernels``
-    what is compiled is traced alone: on a CPU they take g++ minutes.
+    what is compiled, where that is asked for, is traced alone: on a CPU they take g++ minutes.
     """
     from overlap.learner import compiled, rank
     from overlap.learner.commands import Commands
@@ -25,6 +25,7 @@ def rank_here(cfg: Config, policy: Path, scratch: Path, *, kernels: bool = True)
 
     if not kernels:
         compiled.BACKEND = "aot_eager"
+    compiled.worth_compiling = lambda device: compiles
     placement = place_here(cfg)
     os.environ.update(rank_environment(0, 1) | placement.ranks[0].environment)
     spec = RankSpec(

@@ -18,9 +18,9 @@ from learners import PROBE, config, make_batch
 from overlap.config.fields import ClusterConfig
 from overlap.errors import OverlapError
 from overlap.learner.learner import ProcessLearner
-from overlap.prepare.run_inputs import RunInputs
-from overlap.prepare.seating import seat
 from overlap.run.parts import PartFactory
+from overlap.run.run_inputs import RunInputs
+from overlap.run.seating import seat
 
 CFG = config(ranks=2, zero_stage=2)
 

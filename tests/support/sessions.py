@@ -23,12 +23,12 @@ from overlap.fakes import FakeGenerator, FakeLearner, FakeVerifier, fake_prompts
 from overlap.generate.engines import Engines
 from overlap.hooks.checks import check_callbacks, named_trackers
 from overlap.placement.seats import place_here
-from overlap.prepare.run_inputs import RunInputs
 from overlap.record.json_lines import read_json_lines
 from overlap.record.logs import Console
 from overlap.record.resume import BEGINNING, Resumed, reopen
 from overlap.record.rundir import RunDir
 from overlap.run.restarts import reason_of
+from overlap.run.run_inputs import RunInputs
 from overlap.run.session import TrainingSession
 
 

@@ -13,7 +13,7 @@ from overlap.cluster.members import AGAIN_MAX_S, AGAIN_S, STEADY_S, RayMembers, 
 from overlap.cluster.nodes import NodeRefused, RayNodeInfo, code_digest
 from overlap.cluster.ray_cluster import RayActor
 from overlap.config.fields import Config
-from overlap.prepare.seating import cluster_pool
+from overlap.run.seating import cluster_pool
 
 pytestmark = pytest.mark.virtual
 

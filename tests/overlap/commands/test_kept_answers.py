@@ -21,9 +21,9 @@ from overlap.config.fields import Config
 from overlap.core import Prompt, Scored, Trajectory
 from overlap.errors import ConfigError
 from overlap.fakes import fake_prompts
-from overlap.prepare.run_inputs import RunInputs
 from overlap.record.json_lines import read_json_lines
 from overlap.record.kept_samples import KeptSamples
+from overlap.run.run_inputs import RunInputs
 
 KEPT = ("run.steps=4", "run.samples=all", "run.trackers=[]")
 

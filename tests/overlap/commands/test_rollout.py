@@ -19,8 +19,8 @@ from overlap.config.load import load_config
 from overlap.core import Scored, Trajectory, WeightUpdate
 from overlap.errors import ConfigError, DataError
 from overlap.fakes import fake_prompts
-from overlap.prepare.run_inputs import RunInputs
 from overlap.run import open_close as opening
+from overlap.run.run_inputs import RunInputs
 from sandbox import Judgement, Problem, Program, SandboxError
 
 

@@ -3,32 +3,31 @@
 from __future__ import annotations
 
 import re
-from dataclasses import fields
 from pathlib import Path
 from typing import get_type_hints
 
 import pytest
 
 from overlap import cli
-from overlap.config.docs import changed_lines, field_docs, field_lines, page
+from overlap.config.docs import changed_lines, field_lines, meaning_of, page
 from overlap.config.fields import Config
-from overlap.config.foreign import ADVANTAGES, FOREIGN
+from overlap.config.foreign import algorithms, foreign_names
 from overlap.config.load import load_config
+from overlap.config.rules import field_infos
 from overlap.errors import ConfigError
 
 
 def test_every_field_has_a_meaning_that_is_told():
     for section, kind in get_type_hints(Config).items():
-        docs = field_docs(kind)
-        for field in fields(kind):
-            head, *meaning = field_lines(f"{section}.{field.name}")
-            assert head.startswith(f"{section}.{field.name}=")
-            assert " ".join(line.strip() for line in meaning) == docs[field.name] != ""
+        for name, info in field_infos(kind).items():
+            head, *meaning = field_lines(f"{section}.{name}")
+            assert head.startswith(f"{section}.{name}=")
+            assert " ".join(line.strip() for line in meaning) == meaning_of(info) != ""
 
 
 def test_a_default_is_told_as_it_is_written():
     told = field_lines()
-    for line in ("learn.lr=1e-06", "learn.clip_low=null", "critic.bounded=true", "rollout.stop=[]", "data.heldout="):
+    for line in ("learn.lr=1e-06", "learn.clip_low=null", "critic.warmup_steps=0", "rollout.stop=[]", "data.heldout="):
         assert line in told
         assert load_config(None, [line]) == Config()
     assert "learn.offload=none  (none | sleep | cpu)" in told
@@ -45,8 +44,8 @@ def test_a_default_is_told_as_it_is_written():
         (["data.train=x.jsonl"], ['  data.train=x.jsonl  (default "")']),
         (["rollout.stop=['a', '\\n']"], ['  rollout.stop=["a", "\\\\n"]  (default [])']),
         (["rollout.engine.block_size=16"], ['  rollout.engine={"block_size": 16}  (default {})']),
-        (["learn.clip_low=0.1", "run.keep_rollouts=true"], ["  learn.clip_low=0.1      (default null)",
-                                                             "  run.keep_rollouts=true  (default false)"]),
+        (["learn.clip_low=0.1", "run.samples=all"], ["  learn.clip_low=0.1  (default null)",
+                                                       "  run.samples=all     (default some)"]),
     ],
 )  # fmt: skip
 def test_what_differs_from_the_defaults_is_listed_as_it_is_written(settings: list[str], lines: list[str]) -> None:
@@ -96,7 +95,7 @@ def test_who_comes_from_elsewhere_is_told_what_it_is_called_here(override: str, 
 
 def test_names_of_elsewhere_lead_to_fields_that_there_are():
     sections = "|".join(get_type_hints(Config))
-    for name, here in FOREIGN.items():
+    for name, here in foreign_names().items():
         named = re.findall(rf"\b(?:{sections})\.\w+", here)
         assert named or here.startswith(("none: ", "the flag --")), name
         for field in named:
@@ -104,13 +103,13 @@ def test_names_of_elsewhere_lead_to_fields_that_there_are():
                 assert field_lines(field), name
         if "=" in here and not here.startswith("none: "):
             load_config(None, [here.split()[0]])
-    for algorithm in ADVANTAGES.values():
+    for algorithm in algorithms().values():
         load_config(None, f"learn.advantage={algorithm}".split())
 
 
 def test_no_field_of_ours_is_taken_for_one_of_elsewhere():
     for kind in get_type_hints(Config).values():
-        assert not {f.name for f in fields(kind)} & (FOREIGN.keys() - {"dtype"})
+        assert not field_infos(kind).keys() & (foreign_names().keys() - {"dtype"})
 
 
 def test_a_default_that_is_a_list_is_written_as_it_may_be_given() -> None:

@@ -204,8 +204,8 @@ def test_an_engine_that_takes_adapters_keeps_its_weights_asleep_and_names_the_ad
         return llm.calls
 
     probes = ("collective_rpc", "overlap_probe_at", {"args": (0.7,)})
-    for sync, keeps, level in (("adapter", [("collective_rpc", "overlap_keep_adapter")], 1), ("merged", [], 2)):
-        calls = asyncio.run(main(lora_rank=4, lora_sync=sync))
+    for rank, keeps, level in ((4, [("collective_rpc", "overlap_keep_adapter")], 1), (0, [], 2)):
+        calls = asyncio.run(main(lora_rank=rank))
         assert calls == [probes, *keeps, ("sleep", {"level": level, "mode": "keep"})]
     first = generate_api._FIRST
     assert asked == [{"priority": first, "lora_request": ("adapter", 1, "adapter")}, {"priority": first}]
@@ -216,7 +216,7 @@ def test_an_engine_that_takes_adapters_keeps_its_weights_asleep_and_names_the_ad
     [
         ({"lora_rank": 12}, False, 16),
         ({"lora_rank": 12}, True, 0),
-        ({"lora_rank": 12, "lora_sync": "merged"}, False, 0),
+        ({"lora_rank": 0}, False, 0),
     ],
 )
 def test_an_engine_has_a_place_for_an_adapter_beside_the_policys_own_weights_where_one_is_sent(
@@ -235,11 +235,9 @@ def test_a_family_of_which_vllm_takes_no_adapters_is_refused(family, taken):
     kind = models.ModelRegistry.models[family].load_model_cls()
     registry = SimpleNamespace(resolve_model_cls=lambda names, model: (kind, names[0]))
     vllm = SimpleNamespace(ModelRegistry=registry, supports_lora=models.supports_lora)
-    refused = pytest.raises(
-        ConfigError, match=r"^learn\.lora_sync='adapter': vLLM takes no adapters for Bloom.*: use merged"
-    )
+    refused = pytest.raises(ConfigError, match=r"^learn\.lora_rank=8: vLLM takes no adapters for Bloom.*: use 0")
     with nullcontext() if taken else refused:
-        generate_api.check_family(vllm, SimpleNamespace(architectures=[family]))
+        generate_api.check_family(vllm, SimpleNamespace(architectures=[family]), 8)
 
 
 def test_a_cache_that_is_not_forgotten_is_an_error():

@@ -11,7 +11,7 @@ from typing import Any, get_args
 import pytest
 
 from overlap import cli
-from overlap.config.earlier import changes
+from overlap.config.changes import changes
 from overlap.config.learn import ENGINE_RANKS
 from overlap.config.load import load_config
 from overlap.config.rollout import _NO_DRAFT_MODEL
@@ -78,7 +78,7 @@ BY_NAME: dict[str, tuple[Any, str]] = {
     "scheduler_cls": ("a.B", "follows from rollout.in_flight"),
     "scheduling_policy": ("fcfs", "the staleness bound"),
     "enable_sleep_mode": (True, "shares GPUs with the learner"),
-    "weight_transfer_config": ({"backend": "nccl"}, "use rollout.weight_backend"),
+    "weight_transfer_config": ({"backend": "nccl"}, "how weights travel follows from who sits where: leave it out"),
     "cpu_offload_gb": (4, "use rollout.tensor_parallel"),
     "kv_transfer_config": ({"kv_connector": "OffloadingConnector"}, "would outlive a load"),
     "enable_eplb": (True, "use enable_expert_parallel alone"),

@@ -70,20 +70,14 @@ def test_the_share_is_that_of_the_change_along_itself() -> None:
     assert applied_share(before, before) == {}
 
 
-@pytest.mark.parametrize("learn", [{}, {"lora_rank": RANK}, {"lora_rank": RANK, "lora_sync": "adapter"}])
+@pytest.mark.parametrize("learn", [{}, {"lora_rank": RANK}])
 def test_in_float32_all_of_it_arrives(learn: dict[str, Any]) -> None:
     shares, ten = ten_steps(torch.float32, **learn)
     assert [*shares, ten] == pytest.approx([1.0] * 11, abs=2e-3)
 
 
-def test_of_ten_small_steps_in_bfloat16_an_adapter_arrives_and_a_few_percent_of_merged_weights() -> None:
-    _, alone = ten_steps(torch.bfloat16, lora_rank=RANK)
-    shares, merged = ten_steps(torch.bfloat16, lora_rank=RANK, lora_sync="merged")
-    assert alone == pytest.approx(1.0, abs=0.02)
-    assert 0.01 < merged < 0.15
-    assert shares[0] < 0.05
-    _, large = ten_steps(torch.bfloat16, 1e-3, lora_rank=RANK, lora_sync="merged")
-    assert large > 0.9
+def test_of_ten_small_steps_in_bfloat16_an_adapter_arrives() -> None:
+    assert ten_steps(torch.bfloat16, lora_rank=RANK)[1] == pytest.approx(1.0, abs=0.02)
 
 
 def test_whole_weights_in_bfloat16_hold_the_first_small_changes_back() -> None:

@@ -11,15 +11,12 @@ import torch
 from torch import nn
 from torch._dynamo.utils import counters
 
-from overlap.config.learn import LearnConfig
-from overlap.errors import ConfigError
 from overlap.learner import compiled
 from overlap.learner.compiled import compile_parts
 from overlap.learner.head import LogprobHead
 from overlap.learner.model import Policy, load_policy, plain
 
 CPU = torch.device("cpu")
-ALWAYS = LearnConfig(compile="always")
 ALL = "5 norms, 2 gated layers, 1 rotary embeddings, log-probs"
 
 
@@ -29,6 +26,7 @@ def afresh(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     from transformers.models.llama import modeling_llama
 
     monkeypatch.setattr(compiled, "BACKEND", "aot_eager")
+    monkeypatch.setattr(compiled, "worth_compiling", lambda device: True)
     monkeypatch.setattr(modeling_llama, "apply_rotary_pos_emb", modeling_llama.apply_rotary_pos_emb)
     known = compiled._made, compiled._fault
 
@@ -60,7 +58,7 @@ def test_log_probs_and_gradients_are_those_of_the_reference_and_no_length_is_com
     model = load(tiny)
     wanted = {length: one_pass(model, length) for length in lengths}
     model = load(tiny)
-    assert compile_parts(model, ALWAYS, CPU) == ALL
+    assert compile_parts(model, CPU) == ALL
     graphs = []
     for length in lengths:
         for ours, theirs in zip(one_pass(model, length), wanted[length], strict=True):
@@ -123,7 +121,7 @@ def test_what_a_family_computes_otherwise_stays_its_own() -> None:
 
 
 def test_a_function_of_a_family_keeps_the_calls_that_are_not_known(tiny: Path) -> None:
-    compile_parts(load(tiny), ALWAYS, CPU)
+    compile_parts(load(tiny), CPU)
     turn = sys.modules["transformers.models.llama.modeling_llama"].apply_rotary_pos_emb
     q, k, angles = torch.randn(1, 3, 4, 8), torch.randn(1, 3, 2, 8), torch.randn(1, 3, 8)
     for ours, theirs in zip(
@@ -132,24 +130,20 @@ def test_a_function_of_a_family_keeps_the_calls_that_are_not_known(tiny: Path) -
         assert torch.equal(ours, theirs)
 
 
-@pytest.mark.parametrize("how", ["auto", "never"])
-def test_on_a_cpu_nothing_is_compiled_unless_it_is_asked_for(tiny: Path, how: str) -> None:
+def test_on_a_cpu_nothing_is_compiled(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()
     model = load(tiny)
-    assert compile_parts(model, LearnConfig(compile=how), CPU) == f"nothing (learn.compile={how} on cpu)"
+    assert compile_parts(model, CPU) == "nothing on cpu"
     assert not any("forward" in vars(module) for module in model.modules())
 
 
-def test_where_a_compiler_is_missing_it_is_told_or_refused(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_a_compiler_is_missing_it_is_told(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*_: object) -> None:
         raise FileNotFoundError(2, "No such file or directory", "g++")
 
     monkeypatch.setattr(compiled, "BACKEND", broken)
     model = load(tiny)
-    with pytest.raises(ConfigError, match=r"learn\.compile.*g\+\+.*use never"):
-        compile_parts(model, ALWAYS, CPU)
-    there = compiled._fault(CPU)
-    monkeypatch.setattr(compiled, "_fault", lambda _: there)
-    said = compile_parts(model, LearnConfig(), torch.device("cuda"))
+    said = compile_parts(model, CPU)
     assert said.startswith("nothing, so steps are slower: torch.compile fails (")
     assert "g++" in said
     assert not any("forward" in vars(module) for module in model.modules())

@@ -99,20 +99,19 @@ def slow_loss(name, kind, made, *, first):
 
 
 def bound_of(name):
-    return {"dppo": BOUND, "none": None}.get(name, CAP)
+    return BOUND if name == "dppo" else CAP
 
 
 @pytest.mark.promise("losses")
 @pytest.mark.parametrize(("name", "kind"), PAIRS)
 @pytest.mark.parametrize("first", [True, False])
-def test_loss_and_gradient_are_those_of_the_slow_formula(name, kind, first):
+def test_loss_and_gradient_are_those_of_the_slow_formula(name, kind, first, bounded):
     made = responses()
     old, new, sampled = tensors(made)
     new.requires_grad_()
     entropy = torch.full_like(old, 3.0).requires_grad_()
-    cfg = LearnConfig(
-        correction=name, loss=kind, correction_bound=bound_of(name), kl_coef=KL, entropy_coef=ENTROPY, **CLIP
-    )
+    bounded(name, bound_of(name))
+    cfg = LearnConfig(correction=name, loss=kind, kl_coef=KL, entropy_coef=ENTROPY, **CLIP)
     before = None if first or kind == "pg" else old
     loss = token_loss(new, sampled, cfg, old=before, first=first, reference=old, entropy=entropy).total
     loss.backward()

@@ -18,7 +18,6 @@ from overlap.config.learn import CriticConfig, LearnConfig
 from overlap.errors import ConfigError, LearnerError
 from overlap.learner.critic import ValueHead, load_trunk, read_values
 from overlap.learner.gae import gae
-from overlap.learner.learner import check_bounds
 from overlap.learner.micro_batch import MicroBatch, PackedRow, PromptGroup, SplitConfig, mini_batches
 from overlap.learner.tensors import to_tensors
 from overlap.learner.trainer import RankTrainer
@@ -80,7 +79,7 @@ def load(path, dtype=torch.float32, **learn):
 @pytest.mark.promise("critic")
 def test_a_value_knows_what_came_before_its_token_and_not_the_token(tiny):
     trunk = load(tiny)
-    head = ValueHead(trunk.base.config.hidden_size, bounded=False)
+    head = ValueHead(trunk.base.config.hidden_size)
     torch.nn.init.normal_(head.linear.weight)
     tokens = [10, 20, 30, 40, 50]
     before = values_of(trunk, head, [1, 2], tokens)
@@ -91,21 +90,13 @@ def test_a_value_knows_what_came_before_its_token_and_not_the_token(tiny):
     assert not (values_of(trunk, head, [1, 3], tokens) == before).any()
 
 
-@pytest.mark.parametrize(("bounded", "first"), [(False, 0.0), (True, 0.5)])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_first_values_are_nothing_or_the_middle(tiny, bounded, first, dtype):
+def test_first_values_are_nothing(tiny, dtype):
     trunk = load(tiny, dtype)
-    head = ValueHead(trunk.base.config.hidden_size, bounded=bounded)
+    head = ValueHead(trunk.base.config.hidden_size)
     values = values_of(trunk, head, [1, 2], [3, 4, 5])
-    assert values.tolist() == [first] * 3
+    assert values.tolist() == [0.0] * 3
     assert (values.dtype, head.linear.weight.dtype, head.linear.bias) == (torch.float32, torch.float32, None)
-
-
-def test_bounded_values_stay_where_rewards_are():
-    head = ValueHead(1, bounded=True)
-    torch.nn.init.ones_(head.linear.weight)
-    values = head(torch.tensor([[-1e6], [-1.0], [1.0], [1e6]]))
-    assert values.tolist() == pytest.approx([0.0, 0.25, 0.75, 1.0], abs=1e-6)
 
 
 def test_the_trunk_has_no_output_layer(tmp_path):
@@ -114,7 +105,7 @@ def test_the_trunk_has_no_output_layer(tmp_path):
     transformers.LlamaForCausalLM(transformers.LlamaConfig(**sizes)).save_pretrained(tmp_path)
     trunk = load(tmp_path)
     assert not [name for name, _ in trunk.named_parameters() if "lm_head" in name]
-    head = ValueHead(32, bounded=False)
+    head = ValueHead(32)
     assert values_of(trunk, head, [1, 2], [63, 64, 4000]).isfinite().all()  # ids of a larger policy's padding
 
 
@@ -144,7 +135,7 @@ SPLITS = {
     "padded": SplitConfig(1, 1, 200, 64, padded=True),
     "one by one": SplitConfig(1, 1, 1, 64),
 }
-CRITIC = {"lambda_policy": 0.9, "bounded": False}
+CRITIC = {"lambda_policy": 0.9}
 
 
 @pytest.mark.parametrize(("cut", "normalized"), [(False, False), (True, True)])
@@ -300,18 +291,7 @@ def test_constant_rewards_make_no_number_that_is_none(trainer, constant, normali
 
 def test_a_loss_that_is_no_number_says_what_to_lower(trainer):
     with pytest.raises(LearnerError, match=r"the critic's loss of rank 0 is nan: lower critic\.lr"):
-        trainer({"bounded": False}).step(toy(random.Random(0), math.nan))
-
-
-def test_a_reward_that_no_bounded_value_reaches_is_refused():
-    def group(reward):
-        return [PromptGroup(array("i", [1]), (response([2], reward),))]
-
-    for reward in (0.0, 0.5, 1.0, 0.1 + 0.2 - 0.3, -5e-17, 0.7 + 0.2 + 0.1 + 2**-52):
-        check_bounds(group(reward))
-    for reward in (-0.1, 1.1, math.nan):
-        with pytest.raises(ConfigError, match=r"critic\.bounded=True: a sample's reward is .*critic\.bounded=false"):
-            check_bounds(group(reward))
+        trainer({}).step(toy(random.Random(0), math.nan))
 
 
 def test_the_head_comes_back_as_it_was(trainer, tmp_path):

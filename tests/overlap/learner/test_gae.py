@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from overlap.config.learn import CriticConfig
 from overlap.learner.correction import Sampled
-from overlap.learner.gae import adaptive_lambda, credit, explained_variance, gae, whitened
+from overlap.learner.gae import credit, explained_variance, gae, whitened
 
 EXACT = 1e-9
 
@@ -53,19 +53,6 @@ def test_each_response_of_a_micro_batch_has_its_own_recursion(dtype, exact):
     assert found.advantages.tolist() == pytest.approx([0.751, 0.58, 0.4, -0.4, *third], abs=exact)
     assert found.targets.tolist() == pytest.approx([1.0, 1.0, 1.0, 0.5, 0.5, 0.5, 0.5, 0.5], abs=exact)
     assert found.advantages.dtype == found.targets.dtype == dtype
-
-
-@pytest.mark.promise("critic")
-def test_lambda_adapts_to_the_length_of_each_response():
-    assert [adaptive_lambda(0.05, 100), adaptive_lambda(0.05, 1000)] == pytest.approx([0.8, 0.98], abs=EXACT)
-    assert [adaptive_lambda(0.4, 100), adaptive_lambda(0.4, 1000)] == pytest.approx([0.975, 0.9975], abs=EXACT)
-    assert adaptive_lambda(0.05, 10) == 0.0
-    sampled = micro([3, 4], [1.0, 1.0])
-    values = torch.linspace(0.1, 0.7, 7, dtype=torch.float64)
-    found = credit(values, torch.zeros(2), sampled, CriticConfig(alpha=0.5))
-    own = [gae([0.0] * (n - 1) + [1.0], v, lam=1 - 1 / (0.5 * n)) for n, v in
-           ((3, values[:3].tolist()), (4, values[3:].tolist()))]  # fmt: skip
-    assert found.advantages.tolist() == pytest.approx(own[0] + own[1], abs=EXACT)
 
 
 def test_whitening_takes_the_population_of_all_parts():

@@ -159,14 +159,6 @@ def test_adapters_are_refused_on_another_policy_than_theirs(tmp_path):
     check_base(tmp_path, LearnerState(1, 2, 1, 2), other)
 
 
-def test_a_reward_out_of_a_critics_reach_is_refused_before_anything_is_learned(tmp_path):
-    made = ProcessLearner(Config(learn=LearnConfig(advantage="gae")), tmp_path, tmp_path, total_updates=1)
-    far = batch(0)
-    far = Batch(1, 0, (Group(0, PROMPT, far.samples, (2.0,)),))
-    with pytest.raises(ConfigError, match=r"a sample's reward is 2, outside .*: use critic\.bounded=false"):
-        asyncio.run(made.step(far))
-
-
 def test_the_rate_warms_up_and_then_follows_its_schedule():
     def rates(schedule, total=10):
         learn = LearnConfig(lr=1.0, warmup_steps=2, schedule=schedule)

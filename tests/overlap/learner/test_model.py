@@ -182,14 +182,12 @@ def test_a_model_of_another_build_is_refused_in_one_line(tiny):
 
 def test_layers_that_cannot_be_computed_again_are_refused_only_where_it_is_asked_for(tiny, monkeypatch):
     model = load(tiny)
-    assert not checkpoint_layers(model, LearnConfig(checkpointing="auto"))
+    assert not checkpoint_layers(model, LearnConfig(recompute="auto"))
     assert not model.policy.is_gradient_checkpointing
     monkeypatch.setattr(type(model.policy), "supports_gradient_checkpointing", False)
-    assert not checkpoint_layers(model, LearnConfig(checkpointing="auto", micro_batch_tokens=10**9))
-    with pytest.raises(
-        ConfigError, match=r"learn\.checkpointing='always': LlamaForCausalLM does not .* use auto or never"
-    ):
-        checkpoint_layers(model, LearnConfig(checkpointing="always"))
+    assert not checkpoint_layers(model, LearnConfig(recompute="auto", micro_batch_tokens=10**9))
+    with pytest.raises(ConfigError, match=r"learn\.recompute='always': LlamaForCausalLM does not .* use auto or never"):
+        checkpoint_layers(model, LearnConfig(recompute="always"))
 
 
 def test_dropout_is_off(tmp_path):

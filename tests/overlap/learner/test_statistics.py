@@ -77,9 +77,10 @@ def told(groups, split, cfg, above=0.0):
         ("gspo", "seq_mis"),
     ],
 )  # fmt: skip
-def test_no_split_changes_what_is_told(name, kind):
-    bound, clip = {"dppo": 0.05, "none": None}.get(name, 1.3), {"clip_low": 0.09, "clip_high": 0.09}
-    cfg = LearnConfig(correction=name, loss=kind, correction_bound=bound, kl_coef=0.1, entropy_coef=0.1, **clip)
+def test_no_split_changes_what_is_told(name, kind, bounded):
+    clip = {"clip_low": 0.09, "clip_high": 0.09}
+    bounded(name, {"dppo": 0.05}.get(name, 1.3))
+    cfg = LearnConfig(correction=name, loss=kind, kl_coef=0.1, entropy_coef=0.1, **clip)
     groups = some_groups()
     (first, slopes), *others = (told(groups, split, cfg) for split in SPLITS)
     assert first.keys() == set(METRICS) - ({"update_kl"} if kind == "pg" else set())
@@ -98,9 +99,10 @@ def slow(groups):
     ]
 
 
-def test_what_is_told_is_what_counting_one_by_one_gives():
+def test_what_is_told_is_what_counting_one_by_one_gives(bounded):
+    bounded("seq_mis", 1.3)
     groups = some_groups(seed=3)
-    metrics, _ = told(groups, SPLITS[3], LearnConfig(correction="seq_mis", correction_bound=1.3))
+    metrics, _ = told(groups, SPLITS[3], LearnConfig(correction="seq_mis"))
     rows = slow(groups)
     tokens = [token for row in rows for token in row]
     ratios = [math.exp(old - engine) for old, _, engine, _ in tokens]
@@ -193,6 +195,7 @@ def test_k3_estimates_the_divergence():
     assert (k3(p.log(), q.log()) >= 0).all()
 
 
-def test_all_masked_is_no_sample_at_all():
-    metrics, _ = told(some_groups(), SPLITS[0], LearnConfig(correction="seq_mis", correction_bound=1 + 1e-6), above=1.0)
+def test_all_masked_is_no_sample_at_all(bounded):
+    bounded("seq_mis", 1 + 1e-6)
+    metrics, _ = told(some_groups(), SPLITS[0], LearnConfig(correction="seq_mis"), above=1.0)
     assert (metrics["is_effective_fraction"], metrics["is_masked_fraction"], metrics["loss"]) == (0, 1, 0)

@@ -36,7 +36,7 @@ def test_notes_on_rows_that_are_used_are_counted_and_rows_left_out_by_choice_are
     intake = filter_prompts([*noted, prompt("3"), chosen, chosen], 10)
     assert intake.noted() == ["2 with weight, which has no effect, first rows.jsonl:1"]
     assert (intake.rows, intake.bad, intake.lines(bad=True)) == (5, 0, [])
-    check_splits({"train": intake}, 0, "rows.jsonl")
+    check_splits({"train": intake}, "rows.jsonl")
 
 
 @pytest.mark.promise("rows-left-out")
@@ -57,28 +57,24 @@ def test_reasons_are_counted_the_most_frequent_first_and_each_shows_its_first_ro
     }
 
 
-@pytest.mark.parametrize(
-    ("good", "bad", "share"), [(1, 1, 0.05), (19, 1, 0.05), (38, 2, 0.05), (5, 5, 0.5), (0 + 1, 9, 1.0)]
-)
-def test_a_few_bad_rows_end_no_run(good: int, bad: int, share: float) -> None:
-    check_splits({"train": rows(good, bad)}, share, "rows.jsonl")
+@pytest.mark.parametrize(("good", "bad"), [(1, 1), (19, 1), (38, 2)])
+def test_a_few_bad_rows_end_no_run(good: int, bad: int) -> None:
+    check_splits({"train": rows(good, bad)}, "rows.jsonl")
 
 
 @pytest.mark.promise("rows-left-out")
-@pytest.mark.parametrize(("good", "bad", "share"), [(18, 2, 0.05), (99, 1, 0.0), (4, 6, 0.5)])
-def test_too_many_bad_rows_are_refused_with_their_counts(good: int, bad: int, share: float) -> None:
-    with pytest.raises(
-        ConfigError, match=rf"{bad} of {good + bad} rows cannot be used \(train\): {bad} malformed, first"
-    ) as e:
-        check_splits({"train": rows(good, bad)}, share, "rows.jsonl")
-    assert e.value.field == "data.max_bad_share"
+@pytest.mark.parametrize(("good", "bad"), [(18, 2), (4, 6)])
+def test_too_many_bad_rows_are_refused_with_their_counts(good: int, bad: int) -> None:
+    told = rf"data\.train='{bad} of {good + bad} rows': cannot be used, and 5% may be bad: {bad} malformed, first"
+    with pytest.raises(ConfigError, match=told):
+        check_splits({"train": rows(good, bad)}, "rows.jsonl")
 
 
 def test_bad_rows_of_each_split_count_those_of_train_as_a_share_of_the_whole_file_and_long_prompts_never() -> None:
-    check_splits({"train": rows(1, 0, too_long=50)}, 0.0, "rows.jsonl")
-    check_splits({"train": rows(36, 2), "heldout": rows(4, 0)}, 0.05, "rows.jsonl")
-    with pytest.raises(ConfigError, match=r"5 of 10 rows cannot be used \(heldout\)"):
-        check_splits({"train": rows(5, 0), "heldout": rows(5, 5)}, 0.05, "rows.jsonl")
+    check_splits({"train": rows(1, 0, too_long=50)}, "rows.jsonl")
+    check_splits({"train": rows(36, 2), "heldout": rows(4, 0)}, "rows.jsonl")
+    with pytest.raises(ConfigError, match=r"data\.heldout='5 of 10 rows'"):
+        check_splits({"train": rows(5, 0), "heldout": rows(5, 5)}, "rows.jsonl")
 
 
 @pytest.mark.parametrize(
@@ -91,5 +87,5 @@ def test_bad_rows_of_each_split_count_those_of_train_as_a_share_of_the_whole_fil
 )
 def test_nothing_to_train_on_is_refused(intake: PromptSplit, held: int, why: str) -> None:
     with pytest.raises(ConfigError, match=f"gives no prompt to train on: {why}") as caught:
-        check_splits({"train": intake, "heldout": rows(held, 0)}, 1.0, "rows.jsonl")
+        check_splits({"train": intake, "heldout": rows(held, 0)}, "rows.jsonl")
     assert caught.value.field == "data.train"

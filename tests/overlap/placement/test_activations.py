@@ -10,8 +10,8 @@ from overlap.placement.activations import (
     KEPT,
     DecoderShape,
     activation_bytes,
-    checkpoints,
     decoder_shape,
+    recomputes,
     trained_parameters,
 )
 
@@ -65,14 +65,14 @@ def test_adapters_have_their_rank_times_the_widths_of_each_linear_layer(shape, r
     ],
 )
 def test_layers_are_computed_again_where_their_activations_are_large(how, shape, tokens, width, again):
-    assert checkpoints(how, shape, tokens, width=width) == again
+    assert recomputes(how, shape, tokens, width=width) == again
     if how == "auto":
-        assert (activation_bytes(shape, tokens, width=width, checkpointing=False) > KEPT) == again
+        assert (activation_bytes(shape, tokens, width=width, recomputes=False) > KEPT) == again
 
 
 def test_the_layer_inputs_of_a_14b_model_are_half_a_megabyte_a_token():
-    kept = activation_bytes(QWEN_14B, 1000, width=2, checkpointing=True)
-    again = activation_bytes(DecoderShape(1, 5120, 13824, 5120, 1024), 1000, width=2, checkpointing=False)
+    kept = activation_bytes(QWEN_14B, 1000, width=2, recomputes=True)
+    again = activation_bytes(DecoderShape(1, 5120, 13824, 5120, 1024), 1000, width=2, recomputes=False)
     assert (kept - again) / 1000 == 491520
 
 
@@ -100,7 +100,7 @@ def passed(tmp_path_factory):
     for dtype, how in (("float32", "never"), ("float32", "always"), ("bfloat16", "never"), ("bfloat16", "always")):
         model = load_policy(path, dtype=getattr(torch, dtype), temperature=1.0, device=cpu)
         choose_attention(model, cpu)
-        assert checkpoint_layers(model, LearnConfig(checkpointing=how)) == (how == "always")
+        assert checkpoint_layers(model, LearnConfig(recompute=how)) == (how == "always")
         tensors = to_tensors(micro_batch(TOKENS, rows=8))
         with LiveBytes() as live:
             logprobs, _ = model(tensors)
@@ -125,6 +125,6 @@ def test_layers_computed_again_need_at_most_035_of_the_memory_and_change_no_grad
 def test_the_bytes_that_are_kept_are_those_foretold(passed, dtype):
     _, left, _, _, shape = passed[dtype, "never"]
     width = 4 if dtype == "float32" else 2
-    assert left == pytest.approx(activation_bytes(shape, TOKENS, width=width, checkpointing=False), rel=0.1)
-    foretold = activation_bytes(shape, TOKENS, width=width, checkpointing=True)
+    assert left == pytest.approx(activation_bytes(shape, TOKENS, width=width, recomputes=False), rel=0.1)
+    foretold = activation_bytes(shape, TOKENS, width=width, recomputes=True)
     assert passed[dtype, "always"][0] == pytest.approx(foretold, rel=0.3)

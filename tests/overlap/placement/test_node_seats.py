@@ -24,22 +24,21 @@ def refused(cfg: Config, nodes: list[NodeDevices], **parts: bool) -> str:
 
 
 TABLE = [
-    # GPUs of each node, tensor_parallel, replicas, ranks, weight_backend → backend, engines' (node, devices), ranks'
-    ((1, 1), 1, 1, 1, "auto", "nccl", [("n1", [0])], [0]),
-    ((1, 1), 1, 0, 1, "shm", "shm", [("n1", [0])], [0]),
-    ((1, 2, 4), 2, 0, 1, "auto", "nccl", [("n2", [0, 1]), ("n2", [2, 3]), ("n1", [0, 1])], [0]),
-    ((4, 4), 2, 0, 2, "auto", "nccl", [("n1", [0, 1]), ("n1", [2, 3]), ("", [0, 1])], [2, 3]),
-    ((4, 4), 2, 2, 4, "auto", "nccl", [("n1", [0, 1]), ("n1", [2, 3])], [0, 1, 2, 3]),
-    ((4, 0, 8), 8, 1, 4, "auto", "nccl", [("n2", list(range(8)))], [0, 1, 2, 3]),
-    ((4, 1, 3), 2, 0, 4, "auto", "nccl", [("n2", [0, 1])], [0, 1, 2, 3]),
+    # GPUs of each node, tensor_parallel, replicas, ranks → backend, engines' (node, devices), ranks'
+    ((1, 1), 1, 1, 1, "nccl", [("n1", [0])], [0]),
+    ((1, 2, 4), 2, 0, 1, "nccl", [("n2", [0, 1]), ("n2", [2, 3]), ("n1", [0, 1])], [0]),
+    ((4, 4), 2, 0, 2, "nccl", [("n1", [0, 1]), ("n1", [2, 3]), ("", [0, 1])], [2, 3]),
+    ((4, 4), 2, 2, 4, "nccl", [("n1", [0, 1]), ("n1", [2, 3])], [0, 1, 2, 3]),
+    ((4, 0, 8), 8, 1, 4, "nccl", [("n2", list(range(8)))], [0, 1, 2, 3]),
+    ((4, 1, 3), 2, 0, 4, "nccl", [("n2", [0, 1])], [0, 1, 2, 3]),
 ]
 
 
-@pytest.mark.parametrize(("counts", "parallel", "replicas", "ranks", "wanted", "backend", "engines", "learner"), TABLE)
+@pytest.mark.parametrize(("counts", "parallel", "replicas", "ranks", "backend", "engines", "learner"), TABLE)
 def test_engines_fill_the_gpus_of_other_nodes_then_what_the_learner_leaves(
-    counts, parallel, replicas, ranks, wanted, backend, engines, learner
+    counts, parallel, replicas, ranks, backend, engines, learner
 ) -> None:
-    placed = place_over(config(parallel, replicas, ranks, wanted), gpus(*counts))
+    placed = place_over(config(parallel, replicas, ranks), gpus(*counts))
     assert (placed.kind, placed.backend, placed.address) == ("cuda", backend, "10.0.0.0")
     assert [(seat.node, list(seat.devices)) for seat in placed.engines] == engines
     assert [seat.first_rank for seat in placed.engines] == [1 + i * parallel for i in range(len(engines))]
@@ -54,7 +53,6 @@ def test_engines_fill_the_gpus_of_other_nodes_then_what_the_learner_leaves(
     ("nodes", "cfg"),
     [
         (gpus(8, 8), config(2, 2, 4)),
-        (gpus(1, 8), config(1, 1, 1, "ipc")),
         (gpus(2, 0, 0), config(1, 0, 1)),
         (gpus(1, 0), config(1, 1, 1)),
         (cpus(4, 4), config()),
@@ -88,7 +86,6 @@ def test_nodes_that_are_too_few_or_too_small_are_refused_by_name() -> None:
     said = refused(config(2, 4, 1), gpus(1, 4, 1))
     assert "the nodes have room for 2 (node n2 is too small: 1 GPU(s)): use 2 or less" in said
     assert "rollout.tensor_parallel=8: an engine has 8 GPU(s) of one node" in refused(config(8, 0, 1), gpus(1, 4))
-    assert "no node has one" in refused(config(1, 2, 1, "nccl"), cpus(4, 4))
 
 
 def test_without_a_learner_all_nodes_are_the_engines() -> None:
@@ -111,10 +108,11 @@ def test_the_memory_of_each_node_is_planned_and_one_that_is_short_is_named() -> 
     cfg = config(1, 2, 1)
     nodes = gpus(1, 1, 1, size=80 * GIB)
     asked = PlannedRun(cfg, SMALL)
-    plan = memory_plan(asked, seats_over(place_over(cfg, nodes), nodes[1]))
-    assert {use.process.split()[0] for use in plan.uses} == {"engine"}
-    plan = memory_plan(asked, seats_over(place_over(cfg, nodes), nodes[0]))
-    assert {use.process.split()[0] for use in plan.uses} == {"rank"}
+    (engine,) = memory_plan(asked, seats_over(place_over(cfg, nodes), nodes[1]))
+    assert {"engine weights", "KV cache"} < engine.items.keys()
+    rank, *_ = memory_plan(asked, seats_over(place_over(cfg, nodes), nodes[0]))
+    assert "master and Adam" in rank.items
+    assert "KV cache" not in rank.items
     check_nodes(asked, place_over(cfg, nodes), nodes)
     nodes[2] = NodeDevices("n2", "10.0.0.2", Devices.gpus(1, GIB))
     with pytest.raises(ConfigError, match="node n2: the run does not fit"):
@@ -123,7 +121,7 @@ def test_the_memory_of_each_node_is_planned_and_one_that_is_short_is_named() -> 
 
 @pytest.mark.parametrize(("small", "told"), [("", "start the container"), ("n1", "node n1: "), ("n2", "")])
 def test_a_node_with_little_shared_memory_is_named_where_it_has_more_than_one_gpu_at_work(small: str, told: str):
-    cfg, nodes = config(2, 1, 2, "nccl"), gpus(2, 2, 2, size=80 * GIB)
+    cfg, nodes = config(2, 1, 2), gpus(2, 2, 2, size=80 * GIB)
     name = small or "n0"
     nodes = [
         replace(node, devices=replace(node.devices, shared=(64 << 20 if node.name == name else 1 << 30)))

@@ -6,7 +6,6 @@ import os
 import subprocess
 import sys
 from dataclasses import replace
-from typing import Any
 
 import pytest
 from hardware import config
@@ -18,22 +17,21 @@ from overlap.placement.devices import Devices
 from overlap.placement.seats import Placement, check_environment, check_shared_memory, place, place_here
 
 TABLE = [
-    # devices, tensor_parallel, replicas, ranks, weight_backend → backend, engines' devices, ranks' devices
-    (1, 1, 1, 1, "auto", "ipc", [[0]], [0]),
-    (2, 1, 1, 1, "auto", "nccl", [[0]], [1]),
-    (2, 1, 1, 2, "auto", "ipc", [[0]], [0, 1]),
-    (2, 1, 0, 2, "auto", "ipc", [[0], [1]], [0, 1]),
-    (2, 2, 1, 2, "auto", "ipc", [[0, 1]], [0, 1]),
-    (2, 1, 1, 1, "shm", "shm", [[0]], [1]),
-    (4, 2, 1, 2, "nccl", "nccl", [[0, 1]], [2, 3]),
-    (4, 1, 3, 2, "auto", "ipc", None, None),
-    (8, 2, 0, 8, "auto", "ipc", [[0, 1], [2, 3], [4, 5], [6, 7]], list(range(8))),
-    (8, 2, 2, 4, "auto", "nccl", [[0, 1], [2, 3]], [4, 5, 6, 7]),
-    (8, 2, 0, 2, "nccl", "nccl", [[0, 1], [2, 3], [4, 5]], [6, 7]),
-    (8, 1, 0, 4, "ipc", "ipc", [[0], [1], [2], [3]], [0, 1, 2, 3]),
-    (8, 8, 0, 8, "auto", "ipc", [list(range(8))], list(range(8))),
-    (8, 3, 0, 8, "auto", "ipc", [[0, 1, 2], [3, 4, 5]], list(range(8))),  # two GPUs are too few for a third engine
-    (8, 2, 0, 1, "auto", "nccl", [[0, 1], [2, 3], [4, 5]], [6]),
+    # devices, tensor_parallel, replicas, ranks → backend, engines' devices, ranks' devices
+    (1, 1, 1, 1, "ipc", [[0]], [0]),
+    (2, 1, 1, 1, "nccl", [[0]], [1]),
+    (2, 1, 1, 2, "ipc", [[0]], [0, 1]),
+    (2, 1, 0, 2, "ipc", [[0], [1]], [0, 1]),
+    (2, 2, 1, 2, "ipc", [[0, 1]], [0, 1]),
+    (4, 2, 1, 2, "nccl", [[0, 1]], [2, 3]),
+    (4, 1, 3, 2, "ipc", None, None),
+    (8, 2, 0, 8, "ipc", [[0, 1], [2, 3], [4, 5], [6, 7]], list(range(8))),
+    (8, 2, 2, 4, "nccl", [[0, 1], [2, 3]], [4, 5, 6, 7]),
+    (8, 2, 0, 2, "nccl", [[0, 1], [2, 3], [4, 5]], [6, 7]),
+    (8, 1, 0, 4, "nccl", [[0], [1], [2], [3]], [4, 5, 6, 7]),
+    (8, 8, 0, 8, "ipc", [list(range(8))], list(range(8))),
+    (8, 3, 0, 8, "ipc", [[0, 1, 2], [3, 4, 5]], list(range(8))),  # two GPUs are too few for a third engine
+    (8, 2, 0, 1, "nccl", [[0, 1], [2, 3], [4, 5]], [6]),
 ]
 
 
@@ -51,9 +49,9 @@ def placed_or_refused(cfg: Config, devices: Devices) -> Placement | ConfigError:
 
 
 @pytest.mark.promise("seats")
-@pytest.mark.parametrize(("count", "parallel", "replicas", "ranks", "wanted", "backend", "engines", "learner"), TABLE)
-def test_every_process_has_its_gpus(count, parallel, replicas, ranks, wanted, backend, engines, learner) -> None:
-    cfg, devices = config(parallel, replicas, ranks, wanted), Devices.gpus(count)
+@pytest.mark.parametrize(("count", "parallel", "replicas", "ranks", "backend", "engines", "learner"), TABLE)
+def test_every_process_has_its_gpus(count, parallel, replicas, ranks, backend, engines, learner) -> None:
+    cfg, devices = config(parallel, replicas, ranks), Devices.gpus(count)
     if engines is None or learner is None:
         assert "learn.ranks=2: weights are handed over on each GPU (ipc)" in refused(cfg, devices)
         return
@@ -85,13 +83,12 @@ def check_laws(placed: Placement, count: int, parallel: int) -> None:
 
 @pytest.mark.promise("seats")
 @pytest.mark.parametrize("count", [1, 2, 4, 8])
-@pytest.mark.parametrize("wanted", ["auto", "ipc", "nccl", "shm"])
-def test_whatever_is_asked_for_is_lawful_or_refused_by_a_field(count: int, wanted: Any) -> None:
+def test_whatever_is_asked_for_is_lawful_or_refused_by_a_field(count: int) -> None:
     placed = 0
     for parallel in (1, 2, 3, 4, 8):
         for replicas in (0, 1, 2, 4, 8):
             for ranks in (1, 2, 4, 8):
-                cfg = config(parallel, replicas, ranks, wanted)
+                cfg = config(parallel, replicas, ranks)
                 made = placed_or_refused(cfg, Devices.gpus(count))
                 if isinstance(made, ConfigError):
                     section, _, name = made.field.partition(".")
@@ -102,7 +99,7 @@ def test_whatever_is_asked_for_is_lawful_or_refused_by_a_field(count: int, wante
                 check_laws(made, count, parallel)
                 assert len(made.ranks) == ranks
                 assert replicas in (0, len(made.engines))
-    assert placed or (count, wanted) in ((1, "nccl"), (1, "shm"))
+    assert placed
 
 
 @pytest.mark.parametrize(
@@ -111,15 +108,12 @@ def test_whatever_is_asked_for_is_lawful_or_refused_by_a_field(count: int, wante
         (4, config(1, 1, 8), "learn.ranks=8: each rank needs a GPU, and here are 4: use 4 or less"),
         (4, config(2, 3, 4), "rollout.replicas=3: 3 engine(s) of 2 GPU(s) need 6, and 4 of 4 can be theirs"),
         (4, config(8, 1, 4), "rollout.tensor_parallel=8: 1 engine(s) of 8 GPU(s) need 8, and 4 of 4 can be theirs"),
-        (8, config(2, 2, 2, "ipc"), "learn.ranks=2: weights are handed over on each GPU (ipc), and engines sit on 4"),
+        (4, config(2, 2, 2), "learn.ranks=2: weights are handed over on each GPU (ipc), and engines sit on 4"),
         (
             4,
             config(4, 0, 1),
             "learn.ranks=1: weights are handed over on each GPU (ipc), and engines sit on 4: use learn",
         ),
-        (2, config(2, 1, 2, "nccl"), "rollout.weight_backend='nccl': engines and learner need 4 GPUs of their own"),
-        (2, config(1, 0, 2, "nccl"), "rollout.weight_backend='nccl': engines and learner need 3 GPUs of their own"),
-        (1, config(1, 1, 1, "shm"), "rollout.weight_backend='shm': engines and learner need 2 GPUs of their own"),
         (
             1,
             config(max_staleness=1, in_flight="keep"),
@@ -138,7 +132,7 @@ def test_the_names_that_the_user_made_visible_are_handed_on() -> None:
 
 
 def test_engines_alone_have_all_gpus_and_a_learner_alone_its_own() -> None:
-    alone = place(config(2, 0, 8, "ipc", max_staleness=0), Devices.gpus(4), learner=False)
+    alone = place(config(2, 0, 8, max_staleness=0), Devices.gpus(4), learner=False)
     assert [seat.devices for seat in alone.engines] == [(0, 1), (2, 3)]
     assert (alone.backend, alone.ranks) == ("shm", ())
     kept = config(max_staleness=2, in_flight="keep")
@@ -209,12 +203,10 @@ def test_cores_that_the_user_has_bound_one_engine_to_stay(monkeypatch: pytest.Mo
     assert not place_here(config()).engines[0].environment
 
 
-def test_on_a_cpu_what_needs_more_cores_or_a_gpu_is_refused() -> None:
+def test_on_a_cpu_what_needs_more_cores_is_refused() -> None:
     assert "rollout.replicas=3: each engine needs 1 core(s) of its own, and here are 2: use 2 or less" in refused(
         config(1, 3), Devices(cores=(0, 1))
     )
-    assert "rollout.weight_backend='nccl': needs GPUs" in refused(config(backend="nccl"), Devices())
-    place(config(backend="nccl"), Devices(), learner=False)
 
 
 @pytest.mark.parametrize("name", ["PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"])
@@ -230,9 +222,7 @@ def test_memory_that_can_neither_sleep_nor_be_handed_over_is_refused_where_gpus_
     name: str, value: str, option: str
 ) -> None:
     shared, split = place(config(), Devices.gpus(1)), place(config(), Devices.gpus(2))
-    with pytest.raises(
-        ConfigError, match=f"{name}=.*of {option} cannot .*leave it out, or use rollout.weight_backend=nccl"
-    ):
+    with pytest.raises(ConfigError, match=f"{name}=.*of {option} cannot .*leave it out, or give each GPUs of its own"):
         check_environment(shared, {name: value})
     check_environment(split, {name: value})
     check_environment(shared, {name: "expandable_segments:False,backend:native"})
@@ -280,9 +270,9 @@ def test_the_shared_memory_of_a_container_is_what_is_mounted_there() -> None:
     assert "/dev/shm='64 MiB': processes on several GPUs need 1024 MiB" in done.stderr
 
 
-@pytest.mark.parametrize(("count", "backend"), [(1, "auto"), (2, "shm"), (2, "auto"), (0, "auto")])
-def test_engines_and_learner_take_turns_where_they_have_gpus_in_common(count: int, backend: str) -> None:
-    placed = place(config(backend=backend), Devices.gpus(count) if count else Devices())
+@pytest.mark.parametrize("count", [0, 1, 2])
+def test_engines_and_learner_take_turns_where_they_have_gpus_in_common(count: int) -> None:
+    placed = place(config(), Devices.gpus(count) if count else Devices())
     assert placed.sleeps == any(map(placed.feeds, placed.ranks)) == (count == 1)
 
 

@@ -171,8 +171,8 @@ def test_a_step_that_taught_nothing_says_why():
     assert "every response was cut off" in nothing_learned({"rollout/groups_kept": 0, "rollout/truncated_share": 1.0})
     dropped = {"rollout/groups_kept": 0, "rollout/truncated_share": 0.5}
     assert "all groups were dropped" in nothing_learned(dropped)
-    told = nothing_learned(dropped | {"episode/refused": 212, "episode/refused_response_format": 212})
-    assert told.endswith("dropped; `response_format` was refused 212 times, by episode.structured=refuse")
+    told = nothing_learned(dropped | {"episode/refused": 212, "episode/refused_tool_choice": 212})
+    assert told.endswith("`tool_choice` was refused 212 times, because no episode.tool_parser reads calls")
 
 
 def test_the_final_table_tells_what_was_refused_to_episodes_and_what_had_no_effect():
@@ -183,6 +183,6 @@ def test_the_final_table_tells_what_was_refused_to_episodes_and_what_had_no_effe
     assert lines == [
         "requests `context` was refused 3 times, because the dialog filled the context (episode.tokens)",
         "requests `n` was refused 1 time, by the gateway",
-        "requests `tool_choice` had no effect 2 times (episode.structured=ignore)",
+        "requests `tool_choice` had no effect 2 times: the form of an answer is never forced",
         "requests texts held the chat template's mark of a turn, and read as turns, 4 times",
     ]

@@ -71,13 +71,6 @@ def test_a_run_goes_on_after_its_newest_checkpoint_with_the_rows_until_there(run
     assert read_json_lines(run / "metrics.jsonl")[2:] == [{"step": 3, "again": True}]
 
 
-FORMER_ROW = (
-    b'{"step": %d, "id": "g0s0", "prompt_id": "p", "prompt": "", "answer": "", "reward": 0.0, "failure": "", '
-    b'"dropped": "", "verdict": null, "tokens": 1, "finish": "stop", "versions": [], "generate_s": 0.1, '
-    b'"verify_s": 0.1}\n'
-)
-
-
 OTHER = "is not the same run: .*{}; resume it .*--resume-with-changes"
 ALL = r"learn\.lr was 1e-06, is 0\.001; run\.seed was 0, is 5; the problems of data\.train was"
 
@@ -130,7 +123,7 @@ def test_what_may_go_on_may_be_asked_for_and_nothing_is_touched(run):
     before = contents(run)
     check_reopen(config(run, "run.seed=1"), DATA, fits=fits, with_changes=True)
     for same in (
-        *("run.steps=90", "run.save_every=7", "run.keep_last=9", "run.restarts=0", "run.eval_samples=0"),
+        *("run.steps=90", "run.save_every=7", "run.keep_last=9", "run.eval_samples=0"),
         *("data.train=moved.jsonl", "learn.ranks=2", "learn.zero_stage=3"),
     ):
         check_reopen(config(run, same), DATA, fits=fits)

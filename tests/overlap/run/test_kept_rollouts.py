@@ -23,11 +23,11 @@ from overlap.config.fields import Config
 from overlap.core import Batch, Request, WeightUpdate
 from overlap.errors import ConfigError
 from overlap.fakes import fake_prompts
-from overlap.prepare.run_inputs import RunInputs
 from overlap.record.digest import data_digest
 from overlap.record.json_lines import read_json_lines
 from overlap.record.kept_samples import KeptSamples
 from overlap.run.kept_rollouts import SavedGenerator, SavedVerifier, check_rollouts
+from overlap.run.run_inputs import RunInputs
 
 BOOTSTRAP = ("learn.advantage=gae", "learn.truncated=bootstrap", "rollout.samples_per_group=1")
 KEPT = ("run.samples=all", "run.steps=6", "rollout.max_sequences=16")

@@ -17,8 +17,8 @@ import overlap
 from overlap.config.fields import Config
 from overlap.errors import LearnerError
 from overlap.fakes import fake_prompts
-from overlap.prepare.run_inputs import RunInputs
 from overlap.run import training
+from overlap.run.run_inputs import RunInputs
 
 
 def _fails(run: overlap.Run) -> None:

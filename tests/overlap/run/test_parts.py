@@ -57,19 +57,21 @@ def test_one_engine_prints_into_the_log_of_the_run_and_each_of_several_has_a_sea
     assert [seat.environment["VLLM_CPU_OMP_THREADS_BIND"] for seat in made[0]["placement"].engines] == ["0", "1", "2"]
 
 
-@pytest.mark.parametrize("backend", ["ipc", "nccl"])
-def test_several_engines_know_whether_they_take_turns(tmp_path: Path, made: list[dict[str, Any]], backend: str) -> None:
-    cfg = Config(rollout=RolloutConfig(replicas=2, weight_backend=backend), learn=LearnConfig(ranks=2))  # type: ignore[arg-type]
-    engines = factory(tmp_path, cfg, place(cfg, Devices.gpus(4))).training_engines()
-    assert engines._sleeps == (backend == "ipc")
+@pytest.mark.parametrize(("gpus", "sleeps"), [(2, True), (4, False)])
+def test_several_engines_know_whether_they_take_turns(
+    tmp_path: Path, made: list[dict[str, Any]], gpus: int, sleeps: bool
+) -> None:
+    cfg = Config(rollout=RolloutConfig(replicas=2), learn=LearnConfig(ranks=2))
+    engines = factory(tmp_path, cfg, place(cfg, Devices.gpus(gpus))).training_engines()
+    assert engines._sleeps == sleeps
 
 
 @pytest.mark.parametrize(
-    ("gpus", "backend", "begins"),
-    [(1, "auto", ["start", "sleep"]), (2, "auto", None), (2, "shm", None), (0, "auto", None)],
+    ("gpus", "begins"),
+    [(1, ["start", "sleep"]), (2, None), (0, None)],
 )
 async def test_engines_that_take_turns_with_a_learner_are_up_and_asleep_before_it_begins(
-    gpus: int, backend: Any, begins: list[str] | None
+    gpus: int, begins: list[str] | None
 ):
     """vLLM takes for its own what others on a GPU take or free while it starts, or stops over it."""
     done = []
@@ -82,7 +84,7 @@ async def test_engines_that_take_turns_with_a_learner_are_up_and_asleep_before_i
             done.append("sleep")
 
     devices = Devices.gpus(gpus) if gpus else Devices()
-    waits = before_starts(Engine(), place(Config(rollout=RolloutConfig(weight_backend=backend)), devices))
+    waits = before_starts(Engine(), place(Config(), devices))
     assert list(waits) == ([] if begins is None else ["learner"])
     for wait in waits.values():
         await wait()

@@ -215,18 +215,6 @@ def test_another_runs_results_are_made_again_and_the_user_is_told(stale: Make) -
     assert f"{resumed.given_up} samples of the checkpoint are made again" in made.shown.getvalue()
 
 
-def test_a_checkpoint_from_before_results_were_carried_is_still_one(stale: Make) -> None:
-    made = stale()
-    folder = path_of(Path(made.cfg.run.dir) / "checkpoints", 3)
-    (folder / "carried.jsonl").unlink()
-    stored = json.loads((folder / "state.json").read_text())
-    stored.pop("carried")
-    (folder / "state.json").write_text(json.dumps(stored | {"format": 2}))
-    run, resumed = made.reopened()
-    assert len(resumed.carried) == 0
-    assert len(played(made.session(run, resumed))) == STEPS - 3
-
-
 def test_generation_goes_on_while_a_checkpoint_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made = Stage(tmp_path, monkeypatch, "run.save_every=1", "run.steps=2")
     saving, generated = asyncio.Event(), asyncio.Event()

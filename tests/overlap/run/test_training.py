@@ -20,13 +20,13 @@ from overlap.config.fields import Config
 from overlap.config.load import load_config
 from overlap.errors import ConfigError, RunDirError, StoppedError
 from overlap.fakes import fake_prompts
-from overlap.prepare.run_inputs import RunInputs
 from overlap.record import ownership
 from overlap.record.run_summary import RunSummary
 from overlap.run import control_socket as ctl
 from overlap.run import run_end, training
 from overlap.run.control import RunControl, RunStatus
 from overlap.run.control_socket import ask
+from overlap.run.run_inputs import RunInputs
 
 Train = Callable[[], dict[str, Any]]
 

@@ -23,16 +23,12 @@ SCHEMA = {"response_format": {"type": "json_schema", "json_schema": {"name": "x"
     [
         (JSON, RequestRules(), ""),
         (SCHEMA, RequestRules(), ""),
-        ({"response_format": {"type": "text"}}, RequestRules("refuse"), None),
-        (JSON, RequestRules("refuse"), "response_format"),
-        (SCHEMA, RequestRules("refuse"), "response_format"),
+        ({"response_format": {"type": "text"}}, RequestRules(), None),
         (FORCED, RequestRules(), ""),
         ({"tools": TOOLS, "tool_choice": "required"}, RequestRules(), ""),
-        ({"tools": TOOLS, "tool_choice": "required"}, RequestRules("refuse"), "tool_choice"),
-        (FORCED, RequestRules("refuse"), "tool_choice"),
         (FORCED, RequestRules(calls=False), "tool_choice"),
         ({"tools": TOOLS, "tool_choice": "required"}, RequestRules(calls=False), "tool_choice"),
-        ({"tools": TOOLS, "tool_choice": "auto"}, RequestRules("refuse", calls=False), None),
+        ({"tools": TOOLS, "tool_choice": "auto"}, RequestRules(calls=False), None),
         ({"chat_template_kwargs": {"thinks": False}}, RequestRules(template={"thinks": False, "b": 1}), None),
         ({"chat_template_kwargs": {"thinks": True}}, RequestRules(template={"thinks": False}), "chat_template_kwargs"),
         (

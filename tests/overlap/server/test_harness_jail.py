@@ -24,7 +24,7 @@ from overlap.config.rollout import EpisodeConfig
 from overlap.core import Prompt
 from overlap.errors import ConfigError, RolloutError
 from overlap.server import harness as harness_
-from overlap.server.harness_jail import agent_space, check_space
+from overlap.server.harness_jail import agent_space
 
 PYTHON = f"{sys.executable} -S"
 CLEAN_S = 30.0
@@ -32,7 +32,7 @@ CLEAN_S = 30.0
 
 def jailed(folder: Path, command: str, task: Any = None, **episode: Any) -> Any:
     before = set(psutil.Process().children(recursive=True))
-    made = rolled(folder, command, task, isolation="A", **episode)
+    made = rolled(folder, command, task, **{"jail": {}} | episode)
     after = set(psutil.Process().children(recursive=True)) - before
     assert not [process for process in after if process.is_running() and process.status() != psutil.STATUS_ZOMBIE]
     return made
@@ -211,19 +211,18 @@ def test_it_reads_what_is_named_as_readable_and_changes_nothing_there(tmp_path) 
 @pytest.mark.parametrize(
     ("episode", "told"),
     [
-        ({"isolation": "none", "jail": {"readable": ["/opt"]}}, "episode.jail=.*episode.isolation=A"),
         (
-            {"isolation": "A", "jail": {"cpus": 3}},
+            {"jail": {"cpus": 3}},
             "episode.jail.cpus=3: use readable, and positive numbers of cpu_s, memory_bytes",
         ),
-        ({"isolation": "A", "jail": {"processes": 1.5}}, "episode.jail.processes=1.5"),
+        ({"jail": {"processes": 1.5}}, "episode.jail.processes=1.5"),
         (
-            {"isolation": "A", "jail": {"readable": ["/nowhere"]}},
+            {"jail": {"readable": ["/nowhere"]}},
             "episode.jail.readable='/nowhere': there is no such file",
         ),
-        ({"isolation": "A", "jail": {"readable": ["/"]}}, "episode.jail.readable='/': name files and directories"),
+        ({"jail": {"readable": ["/"]}}, "episode.jail.readable='/': name files and directories"),
         (
-            {"isolation": "A", "jail": {"readable": ["data"]}},
+            {"jail": {"readable": ["data"]}},
             "episode.jail.readable='data': name files and directories",
         ),
     ],
@@ -231,12 +230,6 @@ def test_it_reads_what_is_named_as_readable_and_changes_nothing_there(tmp_path) 
 def test_what_cannot_be_is_refused_by_field_and_value(episode: dict[str, Any], told: str) -> None:
     with pytest.raises(ConfigError, match=told):
         agent_space(Config(episode=EpisodeConfig(command="true", **episode)))
-
-
-def test_a_tier_that_cannot_is_refused_before_the_run() -> None:
-    cfg = Config(episode=EpisodeConfig(command="true", isolation="B"))
-    with pytest.raises(ConfigError, match=r"episode.isolation='B': tier B: .* needs namespaces"):
-        check_space(cfg)
 
 
 @pytest.mark.promise("harnesses")

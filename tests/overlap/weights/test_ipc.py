@@ -228,7 +228,7 @@ def test_where_only_the_first_rank_is_unread_it_still_says_what_the_chunks_hold(
 
 @pytest.mark.parametrize(("replicas", "parallel", "fed"), [(1, 1, [0]), (1, 2, [0, 1]), (3, 1, [0, 1, 2])])
 def test_the_ranks_that_an_engine_reads_from_are_those_on_its_gpus(replicas, parallel, fed):
-    rollout = RolloutConfig(replicas=replicas, tensor_parallel=parallel, weight_backend="ipc", max_staleness=0)
+    rollout = RolloutConfig(replicas=replicas, tensor_parallel=parallel, max_staleness=0)
     placement = placed(Config(rollout=rollout, learn=LearnConfig(ranks=4)), Devices.gpus(4))
     assert [seat.rank for seat in placement.ranks if placement.feeds(seat)] == fed
 

@@ -2,33 +2,36 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from overlap.config.fields import Config
 from overlap.core import Task
 from overlap.errors import ConfigError, RequestRefused, blaming, count_of
-from overlap.placement.activations import activation_bytes, checkpoints, trained_parameters
+from overlap.placement.activations import trained_parameters
 from overlap.placement.devices import bfloat16_is_fast
 from overlap.placement.fit import named_devices, planned_seats
-from overlap.placement.memory import MemoryPlan
+from overlap.placement.memory import MemoryNeed
 from overlap.placement.planned_run import PlannedRun, Seats
 from overlap.placement.shapes import read_shape
-from overlap.placement.table import cache_line, memory_line, options_line, seats_line
-from overlap.prepare.disk import disk_plan
-from overlap.prepare.run_inputs import RunInputs
+from overlap.placement.table import cache_line, memory_lines, options_line, seats_line
 from overlap.record.kept_samples import KeptSamples
 from overlap.rewards import RewardTask
+from overlap.run.disk import disk_need
+from overlap.run.run_inputs import RunInputs
 from sandbox.core.nouns import Limits
 from sandbox.pool.quotas import memory_bytes, too_much_memory
 
 if TYPE_CHECKING:
     from overlap.server.template import ChatTemplate
 
-GIB = 2**30
-
 
 def plan_lines(
-    inputs: RunInputs, asked: PlannedRun, seats: Seats, memory: MemoryPlan, rollouts: KeptSamples | None = None
+    inputs: RunInputs,
+    asked: PlannedRun,
+    seats: Seats,
+    memory: Sequence[MemoryNeed],
+    rollouts: KeptSamples | None = None,
 ) -> list[tuple[str, str]]:
     """Lines "what, value" for a person. ``memory`` is planned by what is ``asked`` on these ``seats``; with
     ``rollouts``, no engine and no verifier will start.
@@ -56,8 +59,8 @@ def plan_lines(
         lines.append(("verifier", _verifier(cfg, inputs.task)))
         if told := too_much_memory(cfg.verify.workers, Limits().memory_bytes, memory_bytes()):
             lines.append(("programs", told))
-    lines += [*seats_lines(asked, seats), ("memory", memory_line(memory)), _activations_line(asked)]
-    lines.append(("disk", disk_plan(asked, len(inputs.heldout)).line))
+    lines += [*seats_lines(asked, seats), *memory_lines(memory, seats)]
+    lines.append(("disk", disk_need(asked, len(inputs.heldout)).line))
     return [
         *lines,
         ("time", f"{count_of(cfg.run.steps, 'step')}: how long is known after step 2, as `left` of its line"),
@@ -101,7 +104,7 @@ def _learner(cfg: Config) -> str:
 def devices_plan_lines(asked: PlannedRun, seats: Seats) -> list[tuple[str, str]]:
     """The plan of a run on other hardware: its lines that depend on the devices."""
     lines = [_policy_line(asked), *_learner_lines(asked, seats), ("staleness", _staleness(asked.cfg, seats))]
-    return [*lines, *seats_lines(asked, seats), _activations_line(asked)]
+    return [*lines, *seats_lines(asked, seats)]
 
 
 def _policy_line(asked: PlannedRun) -> tuple[str, str]:
@@ -138,7 +141,7 @@ def _learner_lines(asked: PlannedRun, seats: Seats) -> list[tuple[str, str]]:
     if rank := cfg.learn.lora_rank:
         trained = trained_parameters(shape.decoder, shape.parameters, rank)
         told, lr = f"LoRA of rank {rank} on all linear layers, {trained / 1e6:,.1f} M parameters trained", cfg.learn.lr
-        told += f"; each weight sync sends {_sent(asked)}"
+        told += f"; each weight sync sends the adapter alone, {asked.sent[0] / 1e6:,.0f} MB"
         if lr < 1e-5:
             told += f"; learn.lr={lr:g} is a rate for all weights, adapters usually take 10 times as much"
         lines.append(("adapters", told))
@@ -149,22 +152,12 @@ def _learner_lines(asked: PlannedRun, seats: Seats) -> list[tuple[str, str]]:
     return lines + ([("KL penalty", _penalty(asked))] if cfg.learn.kl_coef else [])
 
 
-def _sent(asked: PlannedRun) -> str:
-    """What the engine gets of adapters."""
-    size, what = asked.sent[0] / 1e6, "the adapter alone" if asked.cfg.sends_adapter else "the merged weights"
-    rounded = not asked.cfg.sends_adapter and asked.cfg.dtype == "bfloat16"
-    lost = ", of which rounding to bfloat16 hides most of the first updates (sync/applied_share)" if rounded else ""
-    return f"{what}, {size:,.0f} MB{lost}"
-
-
 def _penalty(asked: PlannedRun) -> str:
     """What the policy is held against and how, with what a biased choice is."""
     learn, name = asked.cfg.learn, "the initial policy"
     if asked.reference is not None:
         name = f"{learn.reference} ({asked.reference.parameters / 1e6:,.0f} M parameters)"
     told = f"against {name}, {learn.kl_by} in the {learn.kl_in}, coefficient {learn.kl_coef:g}"
-    if learn.kl_in == "reward" and learn.kl_by != "k1":
-        told += f"; in the reward {learn.kl_by} has not the gradient of a KL: learn.kl_estimator=k1 has"
     return told + ("; rewards are only reported (learn.advantage=none)" if learn.advantage == "none" else "")
 
 
@@ -193,17 +186,7 @@ def _evaluation(cfg: Config, problems: int) -> str:
     when = f"before, every {cfg.run.eval_every} steps and after" if cfg.run.eval_every else "before and after"
     rates = " and ".join(f"pass@{k}" for k in sorted({1, samples}))
     drawn = f"{count_of(problems, 'held-out problem')} x {count_of(samples, 'sample')}"
-    return f"{rates} on {drawn} at temperature {cfg.eval_temperature:g}, {when} training"
-
-
-def _activations_line(asked: PlannedRun) -> tuple[str, str]:
-    """Memory of a rank's longest forward pass, and whether activations are recomputed."""
-    shape, tokens = asked.policy.decoder, asked.cfg.learn.rank_tokens
-    again = checkpoints(asked.cfg.learn.checkpointing, shape, tokens, width=asked.width)
-    kept = activation_bytes(shape, tokens, width=asked.width, checkpointing=again)
-    how = "with" if again else "without"
-    told = f"at most {kept / GIB:.1f} GiB per learner rank (micro-batch of {tokens} tokens"
-    return "activations", f"{told}, {how} activation checkpointing)"
+    return f"{rates} on {drawn} at temperature {cfg.rollout.temperature:g}, {when} training"
 
 
 def episode_lines(inputs: RunInputs) -> list[tuple[str, str]]:
@@ -216,7 +199,7 @@ def episode_lines(inputs: RunInputs) -> list[tuple[str, str]]:
         return []
     if e.command:
         by = repr(e.command) + (f", in place of {own}" if own else "")
-        by += "" if e.isolation == "none" else f" in a jail (tier {e.isolation})"
+        by += "" if e.jail is None else " in a jail"
     bounds = f"up to {count_of(e.turns, 'turn')}, {cfg.behind_prompt} tokens after the prompt, {e.timeout_s:g} s"
     if cfg.learn.truncated == "mask":
         bounds += "; a truncated episode is masked (learn.truncated=mask)"
@@ -233,8 +216,7 @@ def episode_lines(inputs: RunInputs) -> list[tuple[str, str]]:
 def _requests(cfg: Config) -> str:
     """What becomes of requests that ask for more than an answer of the policy."""
     forced = "JSON (response_format) and forced calls (tool_choice)"
-    what = "have no effect" if cfg.episode.structured == "ignore" else "are refused"
-    told = f"{forced} {what} (episode.structured={cfg.episode.structured})"
+    told = f"{forced} have no effect"
     if not cfg.episode.tool_parser:
         told += "; no tool call is read, so a forced one is refused"
     return f"{told}; n, logprobs and what else would change the sampling is refused; counted in episode/refused"

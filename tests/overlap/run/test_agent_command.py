@@ -14,7 +14,7 @@ from chats import Letters
 from overlap.config.load import load_config
 from overlap.core import Prompt
 from overlap.errors import ConfigError
-from overlap.prepare.agent_command import check_agent
+from overlap.run.agent_command import check_agent
 
 
 class Bringing:
@@ -101,12 +101,9 @@ def test_without_a_command_nobody_is_asked() -> None:
 @pytest.mark.parametrize(
     ("overrides", "told"),
     [
-        (["episode.isolation=A"], r"episode.isolation=.*A.*: is for an agent program"),
         (["episode.jail={processes: 3}"], r"episode.jail=.*: is for an agent program"),
-        (["episode.command=sh x", "episode.isolation=B"], r"episode.isolation='B': tier B: .* needs namespaces"),
-        (["episode.command=sh x", "episode.jail={processes: 3}"], r"episode.jail=.*give that, or leave it out"),
         (
-            ["episode.command=sh x", "episode.isolation=A", "episode.jail.readable=[nothing]"],
+            ["episode.command=sh x", "episode.jail.readable=[nothing]"],
             r"episode.jail.readable='nothing'",
         ),
     ],
@@ -119,7 +116,7 @@ def test_an_isolation_that_cannot_be_is_refused(overrides: list[str], told: str)
 def test_an_isolated_program_that_root_hides_from_others_is_refused_with_the_way_out(tmp_path: Path) -> None:
     (tmp_path / "agent.sh").write_text("true")
     (tmp_path / "agent.sh").chmod(0o600)
-    cfg = load_config(None, [f"episode.command=sh {tmp_path}/agent.sh", "episode.isolation=A"])
+    cfg = load_config(None, [f"episode.command=sh {tmp_path}/agent.sh", "episode.jail={}"])
     if os.geteuid() != 0:
         pytest.skip("as an ordinary user, the program is the same user")
     with pytest.raises(ConfigError, match=r"agent.sh': an isolated program of root is another user.*chmod -R o\+rX"):

@@ -17,7 +17,6 @@ from overlap.errors import ConfigError, one_line
 from overlap.process.run_environment import child_environment
 
 FIELD = "episode.command"
-_OF_COMMANDS = ("episode.isolation", "episode.jail")
 _SHELL_S = 20.0
 _SHELLS = frozenset("$`\\*?[](){}<>|&;!#~\n")
 """With one of these a word is more than itself."""
@@ -27,9 +26,9 @@ def check_agent(cfg: Config, task: Any, prompt: Prompt, tokenizer: Any) -> None:
     """Raise ConfigError where ``episode.command`` cannot be run, as far as its words tell. ``prompt`` is any one."""
     command = cfg.episode.command
     if not command:
-        for name, value in cfg.episode.given():
-            if name in _OF_COMMANDS:
-                raise ConfigError(name, value, "is for an agent program (episode.command): give one, or leave it out")
+        if (jail := cfg.episode.jail) is not None:
+            way_out = "is for an agent program (episode.command): give one, or leave it out"
+            raise ConfigError("episode.jail", jail, way_out)
         return
     if not command.strip():
         raise ConfigError(FIELD, command, 'it is blank: name a program, or use ""')

@@ -11,7 +11,7 @@ import pytest
 from overlap.config.load import load_config
 from overlap.errors import ConfigError
 from overlap.fakes import fake_prompts
-from overlap.prepare.run_inputs import prepare
+from overlap.run.run_inputs import prepare
 from overlap.task import Task
 
 
@@ -26,7 +26,7 @@ class TrainOnly(Task):
 @pytest.fixture(autouse=True)
 def no_policy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("overlap.policy.resolve.resolve_policy", lambda name: tmp_path)
-    monkeypatch.setattr("overlap.prepare.run_inputs.load_tokenizer", lambda policy: None)
+    monkeypatch.setattr("overlap.run.run_inputs.load_tokenizer", lambda policy: None)
 
 
 def test_evaluations_during_a_run_need_something_to_evaluate_on(tmp_path: Path) -> None:
@@ -57,7 +57,7 @@ def checkpoints(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, To
         return tmp_path / name
 
     monkeypatch.setattr("overlap.policy.resolve.resolve_policy", resolve)
-    monkeypatch.setattr("overlap.prepare.run_inputs.load_tokenizer", lambda policy: known[policy.name])
+    monkeypatch.setattr("overlap.run.run_inputs.load_tokenizer", lambda policy: known[policy.name])
     return known
 
 
@@ -138,7 +138,7 @@ def test_variables_of_the_chat_template_hold_wherever_it_renders(tmp_path: Path,
         return given
 
     made = SimpleNamespace(apply_chat_template=render)
-    monkeypatch.setattr("overlap.prepare.run_inputs.load_tokenizer", lambda policy: made)
+    monkeypatch.setattr("overlap.run.run_inputs.load_tokenizer", lambda policy: made)
     cfg = load_config(None, ["model.chat_template_kwargs.enable_thinking=false"])
     tokenizer = prepare(cfg, TrainOnly(), tmp_path).tokenizer
     assert tokenizer.apply_chat_template([], tokenize=False) == {"enable_thinking": False, "tokenize": False}

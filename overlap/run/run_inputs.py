@@ -15,10 +15,10 @@ from overlap.evaluation.data_check import recall
 from overlap.pipeline.advantage import estimator
 from overlap.pipeline.dataset_filter import PromptSplit, check_splits
 from overlap.placement.devices import devices_here, with_dtype
-from overlap.prepare.seating import check_cluster
-from overlap.prepare.task_prompts import check_probes, task_prompts
 from overlap.process.interrupts import import_whole
 from overlap.record.logs import OpenConsole, quiet
+from overlap.run.seating import check_cluster
+from overlap.run.task_prompts import check_probes, task_prompts
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ def prepare(cfg: Config, task: Task | None, scratch: Path, output: OpenConsole =
     from overlap.generate.options import check_options
     from overlap.learner.learner import check_functions
     from overlap.policy.resolve import resolve_policy
-    from overlap.prepare.agent_command import check_agent
+    from overlap.run.agent_command import check_agent
     from overlap.task import check_rollout, check_task, load_task, user_code
 
     with output(scratch / "prepare.log"):
@@ -69,7 +69,7 @@ def prepare(cfg: Config, task: Task | None, scratch: Path, output: OpenConsole =
         for prompt in splits["train"].prompts[:1]:
             check_probes(task, prompt)
             check_agent(cfg, task, prompt, tokenizer)
-    check_splits(splits, cfg.data.max_bad_share, cfg.data.train)
+    check_splits(splits, cfg.data.train)
     train, heldout = splits["train"].prompts, splits["heldout"].prompts
     if cfg.run.eval_every and not heldout:
         way_out = "there are no held-out prompts: name problems in data.heldout, or use run.eval_every=0"

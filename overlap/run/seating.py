@@ -12,7 +12,7 @@ from overlap.config.fields import Config
 from overlap.errors import count_of
 from overlap.placement.devices import NodeDevices
 from overlap.placement.fit import check_fit, seats_here, sequences_at_once
-from overlap.placement.memory import MemoryPlan
+from overlap.placement.memory import MemoryNeed
 from overlap.placement.node_seats import check_nodes, driver_node, nodes_line, place_over, ranks_line, seats_over
 from overlap.placement.planned_run import PlannedRun, Seats
 from overlap.placement.seats import Placement, check_environment, place_here
@@ -38,7 +38,7 @@ class RunPlacement:
     nodes: tuple[NodeDevices, ...] = ()
     left_out: tuple[str, ...] = ()
 
-    def check(self, asked: PlannedRun) -> MemoryPlan:
+    def check(self, asked: PlannedRun) -> tuple[MemoryNeed, ...]:
         """The plan of this machine's memory. Raises ConfigError where it, or that of a node, is too small."""
         check_nodes(asked, self.placement, self.nodes)
         return check_fit(asked, self.seats)

@@ -10,8 +10,8 @@ from overlap.config.load import load_config
 from overlap.errors import ConfigError
 from overlap.fakes import fake_prompts
 from overlap.policy.tiny import make_tiny_policy
-from overlap.prepare.plan import memory_inputs
-from overlap.prepare.run_inputs import prepare
+from overlap.run.plan import memory_inputs
+from overlap.run.run_inputs import prepare
 from overlap.task import Task
 
 

@@ -19,8 +19,8 @@ from overlap.placement.fit import sequences_at_once
 from overlap.placement.node_seats import seats_over
 from overlap.placement.planned_run import PlannedRun
 from overlap.placement.seats import place_here
-from overlap.prepare import seating as spread
-from overlap.prepare.seating import seat
+from overlap.run import seating as spread
+from overlap.run.seating import seat
 
 CFG = Config(run=RunConfig(device="cpu"), rollout=RolloutConfig(replicas=2))
 FAR = replace(CFG, cluster=ClusterConfig("10.0.0.0:6379"))
@@ -40,7 +40,7 @@ def nodes(monkeypatch: pytest.MonkeyPatch) -> list[NodeDevices]:
 
 def test_without_a_cluster_all_is_on_this_machine_and_ray_is_not_imported() -> None:
     code = (
-        "import sys; from overlap.config.fields import Config, RunConfig; from overlap.prepare.seating import seat\n"
+        "import sys; from overlap.config.fields import Config, RunConfig; from overlap.run.seating import seat\n"
         "seated = seat(Config(run=RunConfig(device='cpu')))\n"
         "import overlap.run.parts, overlap.run.training, overlap.commands.answering\n"
         "print(seated.lines(), seated.placement.nodes, 'ray' in sys.modules, 'overlap.cluster' in sys.modules)"
@@ -79,7 +79,7 @@ def test_a_run_from_kept_samples_whose_ranks_are_to_be_spread_asks_them(nodes: l
 
 def test_the_memory_of_every_machine_is_checked(nodes: list[NodeDevices]) -> None:
     asked, seated = PlannedRun(FAR, SMALL), seat(FAR)
-    assert "engine" not in {use.process.split()[0] for use in seated.check(asked).uses}
+    assert all("KV cache" not in need.items for need in seated.check(asked))
     nodes[2] = replace(nodes[2], host=GIB)
     with pytest.raises(ConfigError, match="node n2: the run does not fit"):
         seat(FAR).check(asked)

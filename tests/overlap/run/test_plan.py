@@ -17,11 +17,11 @@ from overlap.placement.activations import DecoderShape
 from overlap.placement.memory import memory_plan
 from overlap.placement.planned_run import PlannedRun, Seats
 from overlap.placement.shapes import ModelShape
-from overlap.placement.table import memory_table
-from overlap.prepare import plan
-from overlap.prepare.plan import episode_lines, plan_lines
-from overlap.prepare.run_inputs import RunInputs
+from overlap.placement.table import memory_lines
 from overlap.record.kept_samples import KeptSamples
+from overlap.run import plan
+from overlap.run.plan import episode_lines, plan_lines
+from overlap.run.run_inputs import RunInputs
 
 SMOLLM2 = ModelShape(
     134_500_000, DecoderShape(layers=30, hidden=576, inner=1536, queries=576, keys=192), 49152, 49152 * 576, tied=True
@@ -63,14 +63,12 @@ LINES: list[tuple[str, str, dict[str, Any], str, str]] = [
     ("offload", "learn.offload=cpu", {"seats": SPLIT}, "", ""),
     ("KL penalty", "", {}, "", ""),
     ("KL penalty", "learn.kl_coef=0.1", {}, "against the initial policy, k3 in the loss, coefficient 0.1", "0.1"),
-    ("KL penalty", "learn.kl_coef=0.1 learn.kl_in=reward learn.kl_estimator=k3", {}, "against the initial policy, "
-     "k3 in the reward, coefficient 0.1; in the reward k3 has not the gradient of a KL", "learn.kl_estimator=k1 has"),
     ("KL penalty", "learn.kl_coef=1 learn.kl_in=reward learn.advantage=none learn.reference=teacher", {},
      "against teacher (1,700 M parameters), k1 in the reward, coefficient 1; rewards are", "(learn.advantage=none)"),
     ("engine", "", {}, "", ""),
     ("engine", "rollout.engine.block_size=64", {"rollouts": KEPT}, "", ""),
     ("engine", "rollout.engine.block_size=64 rollout.engine.kv_cache_dtype=fp8", {},
-     "block_size=64, kv_cache_dtype=fp8; another type of KV", "(rollout.parity_bound is 0.05 nats)"),
+     "block_size=64, kv_cache_dtype=fp8; another type of KV", "(above 0.05 nats)"),
     ("engine", "rollout.engine.kv_cache_dtype=bfloat16", {}, "kv_cache", "_dtype=bfloat16"),
     ("engine", "rollout.engine.quantization=fp8_per_block", {}, "quantization=fp8_per_block; memory is planned as if "
      "weights were not quantized", ""),
@@ -83,12 +81,6 @@ LINES: list[tuple[str, str, dict[str, Any], str, str]] = [
     ("verifier", "", {"rollouts": KEPT}, "", ""),
     ("rollouts", "", {"rollouts": KEPT}, "0 samples of kept.jsonl; no engine, no verifier and no parity check", ""),
     ("rollouts", "", {}, "", ""),
-    ("activations", "", {}, "at most 5.6 GiB per learner rank (micro-batch of 8192 tokens",
-     "without activation checkpointing)"),
-    ("activations", "learn.checkpointing=always", {}, "at most 0.5 GiB per",
-     "(micro-batch of 8192 tokens, with activation checkpointing)"),
-    ("activations", "model.dtype=float32", {}, "at most 0.9 GiB per",
-     "(micro-batch of 8192 tokens, with activation checkpointing)"),
     ("algorithm", "", {}, "GRPO (advantage within the prompt's group), loss ppo, off-policy correction tis, no KL", ""),
     ("algorithm", "learn.advantage=leave_one_out learn.kl_coef=0.1", {}, "RLOO (", "correction tis"),
     ("algorithm", "learn.advantage=global", {}, "REINFORCE++ (", "no KL penalty"),
@@ -107,11 +99,7 @@ LINES: list[tuple[str, str, dict[str, Any], str, str]] = [
     ("adapters", "learn.lora_rank=16", {}, "LoRA of rank 16 on all linear layers, 4.9 M parameters trained; ", RATE),
     ("adapters", "learn.lora_rank=16 learn.lr=1e-5", {}, "LoRA of rank 16",
      "4.9 M parameters trained; each weight sync sends the adapter alone, 10 MB"),
-    ("adapters", "learn.lora_rank=16 learn.lora_sync=merged learn.lr=1e-5", {}, "LoRA of rank 16",
-     "of which rounding to bfloat16 hides most of the first updates (sync/applied_share)"),
-    ("adapters", "learn.lora_rank=16 learn.lora_sync=merged learn.lr=1e-5 model.dtype=float32", {}, "LoRA of rank 16",
-     "each weight sync sends the merged weights, 538 MB"),
-    ("memory", "", {}, "machine peak ", ""),
+    ("memory", "", {}, "machine needs ", ""),
 ]  # fmt: skip
 
 
@@ -144,7 +132,7 @@ def test_a_processor_that_is_slower_in_the_run_s_number_type_is_told(
 
 @pytest.mark.parametrize("engine", [True, False])
 def test_a_run_from_kept_samples_counts_no_engine(engine: bool) -> None:
-    told = "\n".join(memory_table(memory_plan(PlannedRun(load_config(), SMOLLM2, engine=engine), CPU)))
+    ((_, told),) = memory_lines(memory_plan(PlannedRun(load_config(), SMOLLM2, engine=engine), CPU), CPU)
     assert ("engine" in told) == engine
 
 
@@ -165,9 +153,9 @@ def test_who_rolls_episodes_out_is_told_with_their_bounds():
     assert line.endswith("Talking.rollout: up to 3 turns, 900 tokens after the prompt, 600 s; " + MASKED)
     (_, line), (name, asked), _ = lines(object(), "episode.command=./agent --fast")
     assert name == "requests"
-    assert "have no effect (episode.structured=ignore); no tool call is read" in asked
-    (_, asked) = lines(object(), "episode.command=a", "episode.structured=refuse", "episode.tool_parser=hermes")[1]
-    assert "are refused (episode.structured=refuse); n, logprobs" in asked
+    assert "have no effect; no tool call is read" in asked
+    (_, asked) = lines(object(), "episode.command=a", "episode.tool_parser=hermes")[1]
+    assert "have no effect; n, logprobs" in asked
     assert line.startswith("'./agent --fast': up to 3 turns")
     assert "may use up" not in line
     ((_, line),) = lines(Talking(), "learn.truncated=zero")
