@@ -11,7 +11,7 @@ from typing import NamedTuple
 from overlap.atomic import made_whole
 from overlap.commands.publishing import HubRepo
 from overlap.config.arguments import check_count_given, path_given
-from overlap.config.changes import check_version
+from overlap.config.changes import check_stored_fields
 from overlap.config.fields import Config
 from overlap.config.load import config_from_dict
 from overlap.errors import ConfigError
@@ -75,5 +75,5 @@ def export(
 
 def _config(stored: dict[str, dict[str, object]], folder: Path) -> Config:
     """The run's configuration; how many cores this machine has is of no account here."""
-    check_version(stored, str(folder))
+    check_stored_fields(stored, str(folder))
     return config_from_dict({**stored, "verify": {**stored["verify"], "workers": 1}})

@@ -39,10 +39,10 @@ def changes(was: Mapping[str, Any], now: Config) -> tuple[Change, ...]:
 
 def check_run_version(file: Path) -> None:
     """Raise ConfigError for a run's ``config.yaml`` that another version of this package wrote."""
-    check_version(read_sections(file), str(file.parent))
+    check_stored_fields(read_sections(file), str(file.parent))
 
 
-def check_version(stored: Mapping[str, Any], run: str) -> None:
+def check_stored_fields(stored: Mapping[str, Any], run: str) -> None:
     """Raise ConfigError for the configuration of a ``run`` that has other fields than those of this version."""
     known = {f"{section}.{name}" for section, name, _ in _every_field()}
     there = {f"{section}.{name}" for section in get_type_hints(Config) for name in stored.get(section) or {}}

@@ -10,7 +10,7 @@ from typing import get_args
 
 import pytest
 
-from overlap.config.changes import changes, check_version
+from overlap.config.changes import changes, check_stored_fields
 from overlap.config.fields import Config, RunConfig
 from overlap.config.load import config_from_dict, load_config
 from overlap.config.rollout import check_sharing
@@ -309,16 +309,16 @@ def test_an_engine_has_a_place_for_an_adapter_of_any_rank_that_is_taken() -> Non
 
 
 def test_the_configuration_of_another_versions_run_is_refused_in_one_line() -> None:
-    check_version(Config().to_dict(), "runs/a")
+    check_stored_fields(Config().to_dict(), "runs/a")
     was = Config().to_dict()
     was["learn"]["former"] = 3
     with pytest.raises(
         ConfigError, match=r"^run\.dir='runs/a': another version made this run \(it has learn\.former\)"
     ):
-        check_version(was, "runs/a")
+        check_stored_fields(was, "runs/a")
     del was["learn"]["lora_rank"]
     with pytest.raises(ConfigError, match=r"and differs in 1 other field\): use that version for it"):
-        check_version(was, "runs/a")
+        check_stored_fields(was, "runs/a")
 
 
 def test_an_engine_that_sleeps_while_the_learner_learns_keeps_responses_and_not_what_it_made_of_them() -> None:
