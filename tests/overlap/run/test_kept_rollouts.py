@@ -160,7 +160,7 @@ def test_a_dry_run_counts_what_would_be_started(other: Lab, capsys: pytest.Captu
     assert other.again("--dry-run") == []
     told = capsys.readouterr().out
     assert re.search(r"^rollouts +48 samples of .*; no engine, no verifier and no parity check$", told, re.MULTILINE)
-    assert re.search(r"^memory +machine peak", told, re.MULTILINE)
+    assert re.search(r"^memory +machine needs", told, re.MULTILINE)
     assert "engine weights" not in told
     assert "sandbox worker" not in told
 
