@@ -49,7 +49,6 @@ WRONG: list[tuple[Callable[[], Any], str]] = [
     (lambda: overlap.load_config(CFG), "source=Config.*…: give the path"),  # type: ignore[arg-type]
     (lambda: overlap.load_config(None, None), "overrides=None: give a list"),  # type: ignore[arg-type]
     (lambda: overlap.load_config(None, {"data.task": Letters}), "data.task=<class .*Letters'>: use a string"),
-    (lambda: overlap.Config(run={"steps": 3}), "run={'steps': 3}: give a RunConfig; overlap.load_config"),  # type: ignore[arg-type]
     (lambda: overlap.train(CFG, Letters), "data.task='Letters': is a class: give an object of it, Letters"),  # type: ignore[arg-type]
     (lambda: overlap.train(CFG, "m:T"), "data.task='str': has no prompts; derive it from overlap.Task"),  # type: ignore[arg-type]
     (lambda: overlap.train(CFG, resume="runs/first"), "resume='runs/first': use True"),  # type: ignore[arg-type]
