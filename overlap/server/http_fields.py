@@ -79,7 +79,7 @@ def _check_template(given: Any, rules: RequestRules) -> None:
         raise RequestRefused(f"chat_template_kwargs: {json.dumps(given)[:100]} is not {here}: {way_out}")
 
 
-def forced_form(given: Any, rules: RequestRules) -> tuple[str, ...]:
+def forced_form(given: Any) -> tuple[str, ...]:
     """``response_format``: the parameters that are ignored. Raises RequestRefused."""
     kind = given.get("type") if isinstance(given, dict) else given
     if kind in (None, "text"):

@@ -60,7 +60,7 @@ def read_chat(raw: Json, rules: RequestRules) -> tuple[TurnRequest, tuple[str, .
         function = tool.get("function")
         if tool.get("type", "function") != "function" or not isinstance(function, dict) or not function.get("name"):
             raise RequestRefused(f"tools[{number}]: only functions with a name can be offered")
-    ignored = (*forced_form(raw.get("response_format"), rules), *tool_choice(raw, tools, rules))
+    ignored = (*forced_form(raw.get("response_format")), *tool_choice(raw, tools, rules))
     limit = smallest_limit(raw, *_LIMITS)
     offered = () if raw.get("tool_choice") == "none" else tools
     messages = listed_objects(raw, "messages", MESSAGES)
