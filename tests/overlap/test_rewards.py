@@ -24,7 +24,6 @@ from overlap.pipeline.loop import Position, serial
 from overlap.pipeline.prompts import PromptStream
 from overlap.rewards import RewardOptions, RewardTask, reward_overrides
 from overlap.task import check_task, load_task
-from overlap.verify.user_fault import RewardFault
 
 FILE = str(SUPPORT / "foreign_rewards.py")
 TALK = [{"role": "user", "content": "say sky"}]
@@ -76,17 +75,6 @@ def test_a_function_is_found_by_its_parameters_and_pays_what_it_pays_its_trainer
     assert check_task(task, "task", Config()) is task
     assert task.reward(prompt, "it is blue", None) == paid
     assert task.reward(prompt, "it is red", None) == 0.0
-
-
-@pytest.mark.parametrize(("name", "style", "row", "paid"), STYLES[1::2], ids=[name for name, *_ in STYLES[1::2]])
-def test_it_does_so_in_a_worker_process_where_it_is_imported_by_its_name(
-    name: str, style: str, row: dict[str, Any], paid: float
-) -> None:
-    task = RewardTask(f"{FILE}:{name}", [row], [row])
-    (prompt,) = prompts(task)
-    asked = replace(trajectory("it is blue").request, prompt=prompt)
-    (scored,) = score(task, replace(trajectory("it is blue"), request=asked))
-    assert (scored.reward, scored.failure) == (paid, "")
 
 
 def test_trl_gets_lists_messages_the_columns_and_the_sampled_tokens() -> None:
@@ -203,12 +191,6 @@ async def test_a_function_that_hangs_is_told_by_its_name(tmp_path: Path) -> None
             await verifier.score(replace(trajectory("x"), request=asked))
 
 
-def test_a_reward_fault_has_no_name_of_its_own() -> None:
-    task, prompt = made("wordy")
-    with pytest.raises(RewardFault, match=r"^returned 'yes' of type str: the style trl needs a number"):
-        task.reward(prompt, "x", None)
-
-
 # --- by configuration -------------------------------------------------------------------------------------------------
 
 
@@ -293,12 +275,12 @@ def test_a_style_without_a_reward_function_names_the_flag() -> None:
 # --- in a run ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("name", "style", "row", "paid"), STYLES, ids=[name for name, *_ in STYLES])
-async def test_a_step_is_learned_from_the_rewards_of_each_style(
+@pytest.mark.parametrize(("name", "style", "row", "paid"), STYLES[1::2], ids=[name for name, *_ in STYLES[1::2]])
+async def test_a_step_is_learned_from_the_rewards_that_a_worker_gets_of_each_style(
     name: str, style: str, row: dict[str, Any], paid: float
 ) -> None:
     word = "answer 1 to"  # what the double of the engine says in one sample of a group
-    row = row | {"answer": word, "label": word, "reward_model": {"ground_truth": word}}
+    row = row | {"answer": word, "reward_model": {"ground_truth": word}}
     task = RewardTask(f"{FILE}:{name}", [row | {"id": str(number)} for number in range(4)], [row])
     cfg = load_config(None, {"rollout.groups_per_step": 2, "rollout.samples_per_group": 4, "run.steps": 1})
     results = list[StepResult]()

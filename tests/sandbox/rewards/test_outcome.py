@@ -96,23 +96,6 @@ def test_what_does_not_compile_scores_nothing(judge: Judge, stop: bool, fields: 
     assert done.score == done.to_json()["score"] == 0
 
 
-@pytest.mark.parametrize(
-    ("output", "expected", "accepted"),
-    [
-        ("5.0\\n", "5", {"lcb", "sf", "code_contests", "float(1e-5)"}),
-        ("1 2", "1\n2", {"tokens", "code_contests", "tokens+ignore_case", "float(1e-5)"}),
-        ("Yes", "YES", {"sf", "code_contests", "tokens+ignore_case"}),
-        ("0.333334", "0.333333", {"sf", "code_contests", "float(1e-5)"}),
-        ("7", "8", set()),
-    ],
-)
-def test_a_problem_is_judged_by_the_mode_it_names(judge: Judge, output: str, expected: str, accepted: set[str]) -> None:
-    program, cases = Program(f"print('{output}', end='')"), (Case("", expected),)
-    for mode in ("exact", "lines", "tokens", "lcb", "sf", "code_contests", "tokens+ignore_case", "float(1e-5)"):
-        done = judged(judge, program, cases=cases, subtasks=(), compare=mode)
-        assert (done.verdict is Verdict.AC) is (mode in accepted), mode
-
-
 def judgement(
     verdict: Verdict = Verdict.WA, passed: int = 1, weak: bool = False, earned: float | None = 0.3
 ) -> Judgement:
