@@ -17,6 +17,7 @@ import itertools
 import json
 import os
 import sys
+import traceback
 import types
 from importlib import metadata
 from typing import Any
@@ -179,13 +180,18 @@ def main() -> None:
     own = os.path.dirname(os.path.abspath(__file__))
     sys.path[:] = [*(path for path in sys.path if os.path.abspath(path) != own), os.getcwd()]
     check_version()
-    env = Taskset(name, options)
-    if what == "rows":
-        json.dump(env.rows(options["count"], options["heldout"]), out, default=str)
-        out.flush()
-        return
-    out.write(json.dumps({"ready": name}) + "\n")
+    try:
+        env = Taskset(name, options)
+        rows = env.rows(options["count"], options["heldout"]) if what == "rows" else []
+    except Exception as error:  # a taskset is a user's code
+        where = traceback.extract_tb(error.__traceback__)[-1]
+        said = " ".join(str(error).split())
+        raise SystemExit(f"{type(error).__name__}: {said} ({where.filename}:{where.lineno})") from error
+    json.dump(rows if what == "rows" else {"ready": name}, out, default=str)
+    out.write("\n")
     out.flush()
+    if what == "rows":
+        return
     asyncio.run(answer_requests(env, out))
     os._exit(0)  # threads of an environment do not hold it up
 

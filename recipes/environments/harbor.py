@@ -8,6 +8,7 @@ tests are laid out beside, and run in the same directory; or in a place of their
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
 import shlex
@@ -29,7 +30,7 @@ from recipes.environments.harbor_files import (
     read_task,
 )
 from recipes.environments.scored import EnvironmentFault, Range, Seal, given_reward, refuse_command, scored
-from sandbox.core.nouns import Limits
+from sandbox.core.nouns import SECONDS_MAX, Limits
 from sandbox.rewards.extract import fenced_blocks
 
 if TYPE_CHECKING:
@@ -138,55 +139,59 @@ class HarborTask(Task):
         return [{"role": "system", "content": system}, {"role": "user", "content": task.instruction}]
 
     async def rollout(self, prompt: Prompt, chat: Chat, sandbox: EpisodeSandbox) -> str:
-        task = self._read(Path(prompt.data["row"]))
-        shell = self._shell(sandbox, task, task.place)
         try:
-            await self._furnish(shell, task, task.place.tree)
-        except OSError as error:
-            raise EnvironmentFault(f"harbor: {task.name}: its files cannot be laid out: {error.strerror}") from error
+            task = await asyncio.to_thread(self._read, Path(prompt.data["row"]))
+        except UnsupportedTask as changed:
+            raise EnvironmentFault(f"harbor: {prompt.id}: {changed.reason}: {changed.detail}") from changed
+        shell = await self._opened(sandbox, task, task.place)
+        said = await self._work(task, chat, shell)
+        for hook in task.toml.verifier.collect:  # as in Harbor, one that fails is no fault
+            await shell.run(hook.command, hook.timeout_sec)
+        reward, how = await (self._judge_apart if task.verifier else self._judge)(shell, sandbox, task)
+        return scored(said, reward, prompt.data, self._range, tests=how)
+
+    async def _work(self, task: HarborFiles, chat: Chat, shell: Shell) -> str:
+        """Run what the policy says, until it says no command or has used its seconds. Returns the last it said."""
         messages, left = self._messages(task), task.toml.agent.timeout_sec or float("inf")
         while True:
             reply = await chat.say(messages)
             command = next((b.code for b in fenced_blocks(reply.text) if b.closed and b.tag in _SHELLS), None)
-            if command is None:
-                break
-            done = await shell.run(command, min(self._options.command_s, left))
-            left -= done.wall_s
+            if command is None or left <= 0:
+                return reply.text
+            try:
+                done = await shell.run(command, min(self._options.command_s, left))
+                left, told = left - done.wall_s, _told(done)
+            except ValueError as error:  # none that a shell can be given
+                told = f"[{error}]"
             if left <= 0:
-                break
-            messages += [reply.message, {"role": "user", "content": _told(done)}]
-        for hook in task.toml.verifier.collect:  # as in Harbor, one that fails is no fault
-            await shell.run(hook.command, hook.timeout_sec)
-        reward, how = await (self._judge_apart if task.verifier else self._judge)(shell, sandbox, task)
-        return scored(reply.text, reward, prompt.data, self._range, tests=how)
+                return reply.text
+            messages += [reply.message, {"role": "user", "content": told}]
 
     def reward(self, prompt: Prompt, answer: str, judgement: Judgement | None) -> float | None:
         return given_reward(answer, prompt.data)
 
-    def _shell(self, sandbox: EpisodeSandbox, task: HarborFiles, place: TaskEnvironment) -> Shell:
-        toml, own = task.toml, place.section
-        longest = max(
-            [toml.verifier.timeout_sec, self._options.command_s, *(c.timeout_sec for c in toml.verifier.collect)]
-        )
+    async def _opened(self, sandbox: EpisodeSandbox, task: HarborFiles, place: TaskEnvironment) -> Shell:
+        """A place with its files, and in good health. Raises EnvironmentFault."""
+        toml, own, check = task.toml, place.section, place.section.healthcheck
+        asked = [*toml.verifier.collect, *([check] if check else []), toml.verifier]
+        longest = max(self._options.command_s, *(part.timeout_sec for part in asked))
         limits = Limits(
-            cpu_s=longest * (own.cpus or os.cpu_count() or 1), wall_s=longest, memory_bytes=own.memory_bytes,
-            processes=256, open_files=1024, file_bytes=own.work_bytes,
+            cpu_s=min(longest * (own.cpus or os.cpu_count() or 1), SECONDS_MAX), wall_s=longest,
+            memory_bytes=own.memory_bytes, processes=256, open_files=1024, file_bytes=own.work_bytes,
             output_bytes=min(own.work_bytes, Limits().output_bytes),
         )  # fmt: skip
         links = {f"/{name}": name for name in (task.place.top, place.top, "tests", "logs")}
         work = sandbox.workspace(
             root=place.root, readable=self._options.readable, links=links, work_bytes=own.work_bytes, limits=limits
         )
-        return Shell(work, place, self._options.path, self._options.command_s)
-
-    async def _furnish(self, shell: Shell, task: HarborFiles, tree: FileTree) -> None:
-        """Lay files out in a place, and check its health. Raises OSError, EnvironmentFault."""
-        place = shell.place
-        await shell.lay_out(tree, place.workdir[1:], "logs/artifacts", "logs/verifier")
-        if check := place.section.healthcheck:
-            done = await shell.run(check.command, check.timeout_sec)
-            if done.exit_code != 0:
-                raise EnvironmentFault(f"harbor: {task.name}: its healthcheck failed {_end(done)}")
+        shell = Shell(work, place, self._options.path, self._options.command_s)
+        try:
+            await shell.lay_out(place.tree, place.workdir[1:], "logs/artifacts", "logs/verifier")
+        except OSError as error:
+            raise EnvironmentFault(f"harbor: {task.name}: its files cannot be laid out: {error.strerror}") from error
+        if check and (done := await shell.run(check.command, check.timeout_sec)).exit_code != 0:
+            raise EnvironmentFault(f"harbor: {task.name}: its healthcheck failed {_end(done)}")
+        return shell
 
     async def _judge(self, shell: Shell, sandbox: EpisodeSandbox, task: HarborFiles) -> tuple[float, str]:
         """The reward, and how the tests ended, in the place of the policy. Raises EnvironmentFault where they give
@@ -206,12 +211,14 @@ class HarborTask(Task):
     async def _judge_apart(self, shell: Shell, sandbox: EpisodeSandbox, task: HarborFiles) -> tuple[float, str]:
         """The same in the tests' own place: a new jail, with the artifacts."""
         assert task.verifier is not None
-        left = FileTree(*await shell.work.files())
+        left = FileTree(*await shell.work.files()).parts(task.artifacts, without=_REWARDS)
         await shell.work.close()
-        tests = self._shell(sandbox, task, task.verifier)
-        tree = task.verifier.tree.with_artifacts(left, task.artifacts)
+        tests = await self._opened(sandbox, task, task.verifier)
+        replaced = [name for name in task.artifacts if left.parts([name]).files]
+        await tests.run(f"cd /box/work && rm -rf -- {' '.join(map(shlex.quote, replaced))}", at="/")
         try:
-            await self._furnish(tests, task, tree.with_files(task.tests.below("tests")))
+            await tests.lay_out(left, "logs/verifier", task.verifier.workdir[1:])
+            await tests.lay_out(task.tests.below("tests"), "tests")
         except OSError as error:
             return 0.0, f"no room for the artifacts: {error.strerror}"
         return await self._test(tests, task)

@@ -52,17 +52,14 @@ class FileTree(NamedTuple):
     def with_files(self, other: FileTree) -> FileTree:
         return FileTree({**self.files, **other.files}, {*self.programs - other.files.keys(), *other.programs})
 
-    def with_artifacts(self, left: FileTree, artifacts: Sequence[str]) -> FileTree:
-        """With what was left by these names: a directory takes the place of one that is here."""
-
-        def part(name: str) -> str:
-            return next((a for a in artifacts if name == a or name.startswith(f"{a}/")), "")
-
-        taken = {name: data for name, data in left.files.items() if part(name)}
-        replaced = {part(name) for name in taken}
-        kept = {name: data for name, data in self.files.items() if part(name) not in replaced}
-        programs = {*self.programs & kept.keys(), *left.programs & taken.keys()}
-        return FileTree({**kept, **taken}, programs)
+    def parts(self, names: Sequence[str], without: Sequence[str] = ()) -> FileTree:
+        """The files of these names, and those below them."""
+        files = {
+            file: data
+            for file, data in self.files.items()
+            if file not in without and any(file == name or file.startswith(f"{name}/") for name in names)
+        }
+        return FileTree(files, self.programs & files.keys())
 
 
 NO_FILES: Final = FileTree({}, frozenset())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ from environment_runs import episodes_of, made_task, rewards
 from harbor_tasks import TOML, harbor, of
 from small_root import make_small_root
 
-from recipes.environments.scored import score_of
+from recipes.environments.scored import EnvironmentFault, score_of
 
 
 def says(*words: str) -> Voice:
@@ -224,6 +225,31 @@ def test_tests_with_a_place_of_their_own_get_the_artifacts_and_nothing_else(tmp_
     said = "echo theirs > given; touch other ~/x; rm bin/old; printf '#!/bin/sh\ntrue' > bin/made; chmod +x bin/made"
     assert paid(folder, run(f"{said}; ln -s /etc/passwd link; echo n > /tmp/note"), "Done.") == 1.0
     assert paid(folder, "Done.") == 0.0
+
+
+def test_no_artifact_is_a_reward_or_breaks_the_place_of_the_tests(tmp_path) -> None:
+    toml = 'artifacts = ["/logs", "/app"]\n[verifier.environment.healthcheck]\ncommand = "cat given/x || cat given"'
+    folder = harbor(tmp_path / "hello", toml=toml, test="exit 1", given="x")
+    said = run("for n in txt json; do echo 1 > /logs/verifier/reward.$n; done; rm given; mkdir given; touch given/x")
+    _, made = episodes_of(of(folder), says(said, "Done."))
+    assert made[0].failure == "harbor: hello: tests/test.sh left no reward (exit 1): "
+    (folder / "tests" / "test.sh").write_text(passes("[ -d given ]", "[ -f given/x ]"))
+    assert paid(folder, said, "Done.") == 1.0
+
+
+def test_what_no_shell_can_be_given_is_told_to_the_policy(tmp_path) -> None:
+    folder = harbor(tmp_path / "hello", given="hello")
+    task, made = episodes_of(of(folder), says(run("touch a\0b"), run("cp given out.txt"), "Done."))
+    assert (made[0].failure, rewards(task, made)) == ("", [1.0])
+    assert "and no NUL" in Letters().decode(made[0].token_ids)
+
+
+def test_a_task_that_has_changed_since_the_start_is_a_fault(tmp_path) -> None:
+    task = made_task(of(folder := harbor(tmp_path / "hello")))
+    (prompt,) = task.prompts(Letters(), "train")
+    (folder / "task.toml").write_text("[agent]\nuser = 1")
+    with pytest.raises(EnvironmentFault, match=r"harbor: hello: agent.user is not supported: .*task.toml: 1"):
+        asyncio.run(task.rollout(prompt, None, None))
 
 
 def test_tests_with_an_image_of_their_own_are_those_of_the_image(tmp_path) -> None:

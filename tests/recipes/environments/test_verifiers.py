@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from chats import Letters, Voice
+from clients import Speaker, calls
 from environment_runs import DEADLINE_S, config, episodes_of, interpreter, made_task, rewards
 
 from overlap.config.fields import Config
@@ -21,14 +22,6 @@ import verifiers.v1 as vf
 class Row(vf.TaskData):
     answer: str
 
-class Tools(vf.Toolset):
-    @vf.tool
-    async def word(self, number: int) -> str:
-        return ["nought", "one"][number]
-
-class Config(vf.TasksetConfig):
-    tools: bool = False
-
 class Say(vf.Task[Row]):
     @vf.reward
     async def exact(self, trace: vf.Trace) -> float:
@@ -40,12 +33,35 @@ class Say(vf.Task[Row]):
     async def words(self, trace: vf.Trace) -> float:
         return float(len(trace.last_reply))
 
-class Says(vf.Taskset[Say, Config]):
+class Says(vf.Taskset[Say, vf.TasksetConfig]):
     def load(self):
         return [Say(Row(idx=n, prompt=f"Say {n}.", system_prompt="Play.", answer=str(n)), self.config.task)
                 for n in range(4)]
 
 __all__ = ["Says"]
+"""
+TOOLS = """
+import verifiers.v1 as vf
+
+class Numbers(vf.Toolset[vf.ToolsetConfig]):
+    @vf.tool
+    async def word(self, number: int) -> str:
+        return ["nought", "one"][number]
+
+class Spell(vf.Task[vf.TaskData]):
+    @classmethod
+    def toolsets(cls, config):
+        return [Numbers(vf.ToolsetConfig())]
+
+    @vf.reward
+    async def right(self, trace: vf.Trace) -> float:
+        return float(trace.last_reply == "It is one.")
+
+class Spells(vf.Taskset[Spell, vf.TasksetConfig]):
+    def load(self):
+        return [Spell(vf.TaskData(idx=0, prompt="Spell 1."), self.config.task)]
+
+__all__ = ["Spells"]
 """
 SEVERAL = f"""{TASKSET}
 class Two(vf.Env[vf.EnvConfig]):
@@ -56,19 +72,26 @@ __all__ = ["Says", "Two"]
 """
 EARLIER = "def load_environment():\n    return None\n"
 ENDLESS = TASKSET.replace(
-    "class Says(vf.Taskset[Say, Config]):", "class Says(vf.Taskset[Say, Config]):\n    INFINITE = True"
+    "class Says(vf.Taskset[Say, vf.TasksetConfig]):",
+    "class Says(vf.Taskset[Say, vf.TasksetConfig]):\n    INFINITE = True",
 )
 
 
 def of(taskset: str, **more: Any) -> Config:
-    episode = {name: more.pop(name) for name in ("turns", "timeout_s", "command") if name in more}
+    episode = {name: more.pop(name) for name in ("timeout_s", "command", "tool_parser") if name in more}
     return config("recipes.environments.verifiers:VerifiersTask", {"taskset": taskset, **more}, **episode)
 
 
 @pytest.fixture(params=["verifiers", "verifiers-earlier"])
 def python(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """The interpreter of each version that is supported, where modules of the working directory are tasksets."""
-    for name, text in {"says_v1": TASKSET, "two_v1": SEVERAL, "earlier_v0": EARLIER, "endless_v1": ENDLESS}.items():
+    for name, text in {
+        "says_v1": TASKSET,
+        "two_v1": SEVERAL,
+        "earlier_v0": EARLIER,
+        "spells_v1": TOOLS,
+        "endless_v1": ENDLESS,
+    }.items():
         (tmp_path / f"{name}.py").write_text(text)
     monkeypatch.chdir(tmp_path)
     return interpreter(request.param)
@@ -87,6 +110,13 @@ def test_a_taskset_is_played_by_its_harness_and_its_reward_is_the_samples(python
     assert "SandboxError: the box is gone" in made[2].failure
     assert score_of(made[0].text, made[0].request.prompt.data)["metrics"]["words"] == 1.0
     assert "Play." in Letters().decode(made[0].request.prompt.token_ids)
+
+
+def test_a_taskset_has_its_tools(python: str) -> None:
+    cfg = of("spells-v1", python=python, timeout_s=DEADLINE_S, tool_parser="hermes")
+    task, made = episodes_of(cfg, Speaker(calls(("word", {"number": 1})), "It is one."))
+    assert (made[0].failure, made[0].turns, rewards(task, made)) == ("", 2, [1.0])
+    assert "one" in Letters().decode(made[0].token_ids).removesuffix("It is one.")
 
 
 def test_the_last_rows_are_held_out_and_one_is_left_to_train_on(python: str) -> None:
