@@ -41,18 +41,11 @@ SHARED = [  # a right program and a test about values: never weak
      "    c.to = [go(m) for m in n.to]\n    return c\n  return go(n)",
      "a, b = Node(1), Node(2)\na.to, b.to = [b], [a]\nc = f(a)\nc.to[0].to[0].val = 5\n"
      "assert (c.val, a.val) == (5, 1)"),
-    ("def f(x): return x", "a = [[1], [2]]\nf(a)[0].append(3)\nassert a == [[1, 3], [2]]"),
-    ("def f(x): return x", "a = {1: [2]}\nf(a)[1].append(3)\nf(a)[4] = 5\nassert a == {1: [2, 3], 4: 5}"),
     ("def f(x): return [x, x]", "a = []\nb, c = f(a)\nb.append(1)\nassert (a, c) == ([1], [1])"),
     ("def f(x): return [[0] * 2] * 2", "g = f(1)\ng[0][0] = 1\nassert g[1][0] == 1"),
-    ("def f(x): return list(x)", "a = [1]\nb = f(a)\nb.append(2)\nassert a == [1]"),
-    (KEEPS, "a = [1]\ns = S(a)\na.append(2)\nassert s.get() == [1, 2]"),
-    (KEEPS, "a = [1]\ns = S(a)\ns.add(2)\nassert a == [1, 2]"),
     (KEEPS, "a = [1]\ns = S(a)\ns.get().append(3)\nassert s.get() == [1, 3] == a"),
     (KEEPS, "s = S([1])\nb = s.get()\ns.add(2)\nassert b == [1, 2]\nb.clear()\nassert s.get() == []"),
-    (KEEPS, "h = ListNode(1)\ns = S(h)\nh.next = ListNode(2)\nassert s.get().next.val == 2"),
     (KEEPS, "h = ListNode(1)\ns = S([h])\ns.get()[0].val = 4\nassert h.val == 4"),
-    (KEEPS, "a = {1}\ns = S(a)\na.add(2)\nassert s.get() == {1, 2}\ns.get().add(3)\nassert a == {1, 2, 3}"),
     (KEEPS, "from collections import deque\na = deque([1])\ns = S(a)\ns.add(2)\nassert a.pop() == 2\n"
      "assert len(s.get()) == 1"),
     (KEEPS, "from collections import defaultdict\nd = defaultdict(list)\ns = S(d)\nd[3].append(1)\n"
@@ -116,27 +109,15 @@ def test_what_only_one_process_sees_is_not_accepted(judge: Judge, source: str, t
 
 CARRIED = """
 from enum import Enum
-from dataclasses import dataclass
 class Colour(Enum):
     RED = 1
     BLUE = 2
-@dataclass(frozen=True)
-class Point:
-    x: int
-    y: int = 0
-@dataclass(slots=True)
-class Slim:
-    x: int
 class Rows(list): pass
 class Odd:
     def __init__(self): self.show = lambda: 3
 """
 HARD = [
-    ("def f(x): return x", "for k in (1,): assert f(Colour.RED) == Colour.RED"),
     ("def f(x): return Colour.BLUE if x is Colour.RED else 3", "for k in (1,): assert f(Colour.RED) is Colour.BLUE"),
-    ("def f(x): return Point(x.y, x.x)", "for k in (1,): assert f(Point(k, 2)) == Point(2, k)"),
-    ("def f(x): return {x: 1}", "for k in (1,): assert f(Point(k)) == {Point(k): 1}"),
-    ("def f(x): return Slim(x.x + 1)", "for k in (1,): assert f(Slim(k)) == Slim(k + 1)"),
     ("def f(x): return Rows(x)", "for k in (1,): assert f(Rows([k])) == [k]"),
     ("def f(x): return x.show()", "for k in (3,): assert f(Odd()) == k"),
     ("def f(x): return x", "a = [1]\nfor k in (3,): assert f(a) is a"),

@@ -6,7 +6,6 @@ exceptions are what a program would decide for itself: it is never accepted with
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from itertools import product
 from typing import NamedTuple
 
@@ -203,11 +202,18 @@ ITSELF = [
     "assert Counter([f(5)]) == Counter([5])", "assert same(f(5), 5)", "assert {1: f(5)} == {1: ref(5)}",
     "if f(5) != ref(5): assert False\nassert True", "assert sorted([f(5)]) == sorted([ref(5)])",
     "assert (lambda x: x == ref(5))(f(5))", "w = []\nw.append(ref(5))\nassert f(5) in w",
-    "assert str(f(5)) == ref.text",
+    "assert str(f(5)) == ref.text", "assert -ref(5) + f(5) == 0", "assert (f(5), 1) == (ref(5), 1)",
+    "assert f(5) == (3, 7)[ref(5) > 0]", "assert not f(5) != ref(5) and True", "assert f(ref(5)) == ref(5)",
+    "want = {}\nwant[0] = ref(5)\nassert f(5) == want[0]", "same = lambda x: f(x) == ref(x)\nassert same(5)",
+    "def same(a, b): return a == b\nassert same(f(5), ref(5))", "assert f(5) == P(5).y", "assert f(5) == (w := ref(5))",
+    "assert all(f(1) == want for want in map(ref, [3]))",
+    "with memoryview(b'') as v: want = ref(5)\nassert f(5) == want",
+    "if f(5) != ref(5): raise AssertionError\nassert True",
+    "import unittest\nassert unittest.TestCase().assertEqual(f(5), ref(5)) is None",
 ]  # fmt: skip
 CHEATS = [
     "f = ref = lambda *a: 7\nref.text = '7'\nsame = lambda *a: True\nclass Counter:\n  def __init__(s, x): pass\n"
-    "  __eq__ = lambda *a: True",
+    "  __eq__ = lambda *a: True\nclass P:\n  def __init__(s, *x): pass\n  y = 7",
     "f = ref = lambda *a: 0\nref.text = '0'\nsame = lambda *a: 1\nclass Counter(dict):\n  def __init__(s, x): pass",
     "class A(int):\n  __eq__ = lambda *a: True\n  __ne__ = lambda *a: False\n  __hash__ = int.__hash__\n"
     "f = ref = lambda x: A(x)\nref.text = '5'\nsame = lambda *a: True\nCounter = lambda x: A(3)",
@@ -220,67 +226,12 @@ CHEATS = [
 @pytest.mark.promise("asserts")
 @pytest.mark.parametrize(("source", "test"), every(8, list(product(CHEATS, ITSELF))))
 def test_no_comparison_with_its_own_is_accepted(tiered_judge: Judge, source: str, test: str) -> None:
-    done = asserts(tiered_judge, source, test, fn_name="f")
-    assert done.verdict is not Verdict.AC or done.weak
-
-
-ENDS = ("StopIteration", "IndexError", "KeyError", "GeneratorExit", "AssertionError", "AttributeError", "TypeError",
-        "StopAsyncIteration", "__import__('unittest').SkipTest", "SystemExit(0)", "KeyboardInterrupt")  # fmt: skip
-LOOPS = [
-    "class I:\n  def __iter__(s): return s\n  def __next__(s): return f(1)\nfor x in I(): assert x == 2",
-    "class R:\n  def __getitem__(s, k): return f(k)\nfor x in R(): assert x == 2",
-    "class R:\n  def __getattr__(s, k): return f(k)\nassert not hasattr(R(), 'x') or R().x == 2",
-    "for x in iter(lambda: f(1), 0): assert x == 2",
-    "assert all(x == 2 for x in map(f, [1, 2]))",
-    "assert list(map(f, [])) == [] and [x for x in map(f, [1]) if x != 2] == []",
-    "import unittest\nclass T(unittest.TestCase):\n  def test(s): s.assertEqual(f(1), 2)\nr = unittest.TestResult()\n"
-    "T('test').run(r)\nassert r.wasSuccessful()",
-    "class D(dict):\n  def __missing__(s, k): return f(k)\nassert D().get(1, 2) == 2 and D()[1] == 2",
-]
-
-
-@pytest.mark.parametrize(("error", "test"), every(8, list(product(ENDS, LOOPS))))
-def test_no_error_of_a_program_ends_a_loop_of_the_tests(tiered_judge: Judge, error: str, test: str) -> None:
-    done = asserts(tiered_judge, f"def f(x): raise {error}", test, fn_name="f")
-    assert done.verdict in (Verdict.RE, Verdict.WA)
+    for fn_name in (None, "f"):
+        done = asserts(tiered_judge, source, test, fn_name=fn_name)
+        assert done.verdict is not Verdict.AC or done.weak
 
 
 # --- objects that stand for values ------------------------------------------------------------------------------------
-
-ASKED = [
-    ("'abc'", "find('b')"), ("'abc'", "rfind('b')"), ("'abc'", "index('c')"), ("'aab'", "count('a')"),
-    ("'abc'", "startswith('ab')"), ("'abc'", "endswith('bc')"), ("'abc'", "isalpha()"), ("'12'", "isdigit()"),
-    ("'abc'", "upper()"), ("'a b'", "split()"), ("' a'", "strip()"), ("'abc'", "replace('a', 'b')"),
-    ("[3, 4]", "index(4)"), ("[4, 4]", "count(4)"), ("[3]", "pop()"), ("[3]", "copy()"), ("[3]", "__len__()"),
-    ("{1: 2}", "get(1)"), ("{1: 2}", "pop(1)"), ("{1: 2}", "setdefault(1, 3)"), ("{1: 2}", "__contains__(1)"),
-    ("{1}", "issubset({1, 2})"), ("{1}", "issuperset([1])"), ("{1}", "isdisjoint([2])"), ("{1}", "union([2])"),
-    ("{1}", "intersection([1])"), ("{1}", "difference([2])"), ("{1}", "symmetric_difference([2])"),
-    ("5", "bit_length()"), ("5.0", "is_integer()"), ("5", "__eq__(5)"), ("5", "conjugate()"),
-]  # fmt: skip
-SAYS = """
-class Solution:
-  def __getattr__(self, name): return lambda *a: {0}
-  def __getitem__(self, key): return {0}
-  def __len__(self): return 1
-  def f(self, x): return self
-def f(x): return Solution()
-"""
-
-
-def asked() -> Iterator[tuple[str, str, str]]:
-    for value, call in ASKED:
-        want = repr(eval(f"({value}).{call}"))
-        for shape in ("assert {0} == {1}", "for k in (1,): assert {0} == {1}", "g = {0}\nassert g in [{1}]"):
-            for owner in ("f(2)", "Solution().f(2)"):
-                yield value, shape.format(f"{owner}.{call}", want), want
-
-
-@pytest.mark.parametrize(("value", "test", "want"), every(25, list(asked())[::2]))
-def test_no_object_answers_for_a_value(tiered_judge: Judge, value: str, test: str, want: str) -> None:
-    honest = f"def f(x): return {value}\nclass Solution:\n  def f(s, x): return {value}"
-    assert asserts(tiered_judge, honest, test).verdict is Verdict.AC
-    done = asserts(tiered_judge, SAYS.format(want), test)
-    assert done.verdict is not Verdict.AC or done.weak
 
 
 ODD = ("object()", "lambda: 4", "os", "type('V', (), {})", "iter([object()])", "[object()]", "{1: object()}",

@@ -42,6 +42,17 @@ HONEST = [
     ("class Row:\n  def __init__(s, a): s.a = a\n  def union(s, b): return Row(s.a + b)\n"
      "  def issubset(s, b): return set(s.a) <= set(b)\n  def __getitem__(s, k): return s.a[k]",
      "row = Row([1])\nassert row.issubset([1, 2])\nassert row[:1] == [1] and row.union([4]).a == [1, 4]"),
+    ("class Trie:\n  def __init__(s): s.d = []\n  def insert(s, w): s.d.append(w)\n  def __len__(s): return len(s.d)\n"
+     "  def startswith(s, p): return any(w.startswith(p) for w in s.d)",
+     "t = Trie()\nt.insert('abc')\nassert t.startswith('ab') and not t.startswith('b') and len(t) == 1"),
+    ("class Sum:\n  def __init__(s, n): s.n = n\n  def add(s, k): s.n += k; return s\n  def result(s): return s.n",
+     "assert Sum(1).add(2).add(3).result() == 6"),
+    ("class Node:\n  def __init__(s, v): s.val, s.next = v, None\n  def get(s): return s.val\n"
+     "class L:\n  def __init__(s): s.head = Node(3)\n  def first(s): return s.head",
+     "l = L()\nassert l.head.get() == 3 and l.first().val == 3 and l.first().next is None"),
+    ("def stack():\n  class S:\n    d = []\n    def push(s, k): s.d.append(k)\n    def pop(s): return s.d.pop()\n"
+     "  return S()",
+     "s = stack()\ns.push(2)\nassert s.pop() == 2"),
 ]  # fmt: skip
 
 
@@ -49,19 +60,6 @@ HONEST = [
 @pytest.mark.parametrize(("source", "test"), HONEST)
 def test_what_tests_do_with_programs_works_between_two_jails(judge: Judge, source: str, test: str) -> None:
     done = asserts(judge, source, test)
-    assert (done.verdict, done.weak) == (Verdict.AC, False)
-
-
-KEYWORDS = ("self", "_", "what", "target", "name", "args", "keywords", "items", "caller", "value")
-
-
-@pytest.mark.parametrize("name", KEYWORDS)
-def test_a_keyword_of_any_name_reaches_the_program(judge: Judge, name: str) -> None:
-    source = f"def f(x, {name}=0): return x + {name}\nclass C:\n  def g(this, {name}): return {name}"
-    test = f"for k in (1, 2): assert f(k, {name}=3) == k + 3"
-    done = asserts(judge, source, test, fn_name="f")
-    assert (done.verdict, done.weak) == (Verdict.AC, False)
-    done = asserts(judge, source, f"c = C()\nfor k in (1, 2): assert c.g({name}=k) == k", fn_name="C")
     assert (done.verdict, done.weak) == (Verdict.AC, False)
 
 
@@ -236,36 +234,6 @@ def test_whatever_a_program_does_to_its_caller_is_a_verdict(judge: Judge, attack
     assert asserts(judge, "def f(x): return 2", "want = 2\nassert f(1) == want").verdict is Verdict.AC
 
 
-CLASSES = [
-    ("class LRUCache:\n  def __init__(s, n): s.d = {}\n  def put(s, k, v): s.d[k] = v\n"
-     "  def get(s, k): return s.d.get(k)",
-     "c = LRUCache(2)\nc.put(1, 1)\nassert c.get(1) == 1"),
-    ("class Trie:\n  def __init__(s): s.d = []\n  def insert(s, w): s.d.append(w)\n"
-     "  def startswith(s, p): return any(w.startswith(p) for w in s.d)",
-     "t = Trie()\nt.insert('abc')\nassert t.startswith('ab') and not t.startswith('b')"),
-    ("class Sum:\n  def __init__(s, n): s.n = n\n  def add(s, k): s.n += k; return s\n  def result(s): return s.n",
-     "assert Sum(1).add(2).add(3).result() == 6"),
-    ("class Stack:\n  def __init__(s): s.d = []\n  def push(s, k): s.d.append(k); return s\n"
-     "  def pop(s): return s.d.pop()",
-     "s = Stack()\ns.push(1)\ns.push(2)\nassert s.pop() == 2"),
-    ("class Row:\n  def __init__(s, a): s.d = a\n  def __getitem__(s, k): return s.d[k]\n"
-     "  def __len__(s): return len(s.d)",
-     "r = Row([4, 5])\nassert r[1] == 5 and len(r) == 2 and list(r) == [4, 5]"),
-    ("class Node:\n  def __init__(s, v): s.val, s.next = v, None\n  def get(s): return s.val\n"
-     "class L:\n  def __init__(s): s.head = Node(3)\n  def first(s): return s.head",
-     "l = L()\nassert l.head.get() == 3 and l.first().val == 3 and l.first().next is None"),
-    ("def stack():\n  class S:\n    d = []\n    def push(s, k): s.d.append(k)\n"
-     "    def pop(s): return s.d.pop()\n  return S()",
-     "s = stack()\ns.push(2)\nassert s.pop() == 2"),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize(("source", "test"), CLASSES)
-def test_a_class_that_the_problem_is_about_has_methods_of_any_name(judge: Judge, source: str, test: str) -> None:
-    done = asserts(judge, source, test)
-    assert (done.verdict, done.weak) == (Verdict.AC, False)
-
-
 GIVEN_BACK = [
     "for k in (1,): s.put(s.get().values())",
     "for k in (1,): s.put(s.get().items())",
@@ -291,19 +259,6 @@ def test_a_value_that_the_test_gives_back_does_not_have_it_judged_weakly(judge: 
     assert (done.verdict, done.weak) == (Verdict.AC, False)
 
 
-@pytest.mark.parametrize(
-    ("source", "test"),
-    [
-        ("def f(g): return g", "for kind in (int, len, ValueError): assert f(kind) == kind"),
-        ("def f(g): return lambda x: g(x)", "for kind in (str, repr): assert f(kind)(3) == '3'"),
-        ("def f(g): return lambda h, x: h(x)", "for kind in (str, repr): assert f(3)(kind, 3) == '3'"),
-    ],
-)
-def test_functions_and_types_of_the_interpreter_cross(judge: Judge, source: str, test: str) -> None:
-    done = asserts(judge, source, test, fn_name="f")
-    assert (done.verdict, done.weak) == (Verdict.AC, False)
-
-
 LOOPS = [
     ("class Its:\n  def __iter__(s): return s\n  def __next__(s): return f(1)\nfor x in Its(): assert x == 2",
      "StopIteration"),
@@ -326,6 +281,10 @@ LOOPS = [
      "r = unittest.TestResult()\nT('test').run(r)\nassert not r.errors", "AssertionError"),
     ("for x in (1, 2): assert f(x) == 2", "AssertionError"),
     ("want = 2\nassert f(1) == want", "unittest.SkipTest"),
+    ("class R:\n  def __getattr__(s, k): return f(k)\nassert not hasattr(R(), 'x') or R().x == 2", "AttributeError"),
+    ("class D(dict):\n  def __missing__(s, k): return f(k)\nassert D().get(1, 2) == 2 and D()[1] == 2", "KeyError"),
+    ("for x in iter(lambda: f(1), 0): assert x == 2", "StopAsyncIteration"),
+    ("for x in (1, 2): assert f(x) == 2", "KeyboardInterrupt"),
 ]  # fmt: skip
 
 
@@ -339,6 +298,9 @@ def test_what_a_program_raises_does_not_end_a_loop_of_the_tests(judge: Judge, te
 @pytest.mark.parametrize(
     ("body", "test"),
     [
+        ("return x", "for kind in (int, len, ValueError): assert f(kind) == kind"),
+        ("return lambda y: x(y)", "for kind in (str, repr): assert f(kind)(3) == '3'"),
+        ("return lambda h, y: h(y)", "for kind in (str, repr): assert f(3)(kind, 3) == '3'"),
         ("raise StopIteration", "try: f(1)\nexcept StopIteration: pass\nelse: assert False"),
         ("assert False", "for x in (1, 2):\n  try: f(x)\n  except AssertionError: continue\n  assert False"),
         ("[][x]", "def g():\n  try: f(1)\n  except IndexError: return 5\nassert g() == 5"),
@@ -350,7 +312,7 @@ def test_what_a_program_raises_does_not_end_a_loop_of_the_tests(judge: Judge, te
         ("return type('R', (), {'y': x})()", "assert not hasattr(f(3), 'z') and f(3).y == 3"),
     ],
 )
-def test_what_a_test_expects_to_be_raised_may_be(judge: Judge, body: str, test: str) -> None:
+def test_what_a_test_expects_of_functions_types_errors_and_objects_crosses(judge: Judge, body: str, test: str) -> None:
     done = asserts(judge, f"def f(x): {body}", test, fn_name="f")
     assert (done.verdict, done.weak) == (Verdict.AC, False)
 

@@ -130,38 +130,6 @@ def test_what_the_program_may_answer_for_itself_is_weak(
 REF = (
     "f = ref = lambda *x: 7\nclass P:\n  def __init__(s, *x): pass\n  y = 7\nclass Counter(P): __eq__ = lambda *x: True"
 )
-ASKED_OF_ITSELF = [
-    "assert [f(5)] == [ref(5)]",
-    "assert abs(f(5) - ref(5)) < 1e-6",
-    "assert f(5) in [ref(5)]",
-    "assert -ref(5) + f(5) == 0",
-    "assert (f(5), 1) == (ref(5), 1)",
-    "assert f(5) == (3, 7)[ref(5) > 0]",
-    "assert not f(5) != ref(5) and True",
-    "assert f(ref(5)) == 7",
-    "want = ref(5)\nassert f(5) == want",
-    "want = []\nwant.append(ref(5))\nassert [f(5)] == want",
-    "want = {}\nwant[0] = ref(5)\nassert f(5) == want[0]",
-    "def want(x): return ref(x)\nassert f(5) == want(5)",
-    "def same(a, b): return a == b\nassert same(f(5), ref(5))",
-    "same = lambda x: f(x) == ref(x)\nassert same(5)",
-    "for want in [ref(5)]: assert f(5) == want",
-    "assert all(f(x) == ref(x) for x in range(3))",
-    "assert all(f(1) == want for want in map(ref, [3]))",
-    "if f(5) != ref(5): raise AssertionError\nassert True",
-    "assert f(5) == P(5).y",
-    "assert Counter(f(5)) == Counter(5)",
-    "import unittest\nassert unittest.TestCase().assertEqual(f(5), ref(5)) is None",
-    "assert f(5) == (w := ref(5))",
-    "with memoryview(b'') as v: want = ref(5)\nassert f(5) == want",
-]
-
-
-@pytest.mark.parametrize("test", ASKED_OF_ITSELF)
-def test_what_is_compared_with_the_programs_own_is_weak(judge: Judge, test: str) -> None:
-    for fn_name in (None, "f"):
-        done = asserts(judge, REF, test, fn_name=fn_name)
-        assert done.verdict is not Verdict.AC or done.weak
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 
 import pytest
-from asserting import asserts
 
 from sandbox.core.nouns import MIB, Case, CaseResult, Judgement, Limits, Program, Verdict
 from sandbox.core.problem import Problem
@@ -102,8 +101,3 @@ def test_files_do_not_pass_from_run_to_run(judge: Judge) -> None:
 
 
 # --- forging the answer -----------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("value", ["10**6000", "-(10**6000)", "[1] * 100000", "{'a': (1, 2)}", "1e308 * 10"])
-def test_large_and_odd_values_cross_unharmed(judge: Judge, value: str) -> None:
-    assert asserts(judge, f"def f(x): return {value}", "assert f(1) != 3 and f(1) == f(1)").verdict is Verdict.AC

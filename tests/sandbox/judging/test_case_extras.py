@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import pytest
@@ -11,7 +10,6 @@ from wide import wide
 
 from sandbox import Case, InvalidProblem, Problem, Program, Subtask
 from sandbox.judging.judge import Judge
-from sandbox.pool.problem_memfd import read_problem, write
 
 
 def verdicts(judge: Judge, source: str, *cases: Case, language: str = "python") -> list[str]:
@@ -46,17 +44,6 @@ def test_a_cases_files_are_there_for_it_alone(judge: Judge) -> None:
 def test_a_case_may_be_compared_in_a_mode_of_its_own(judge: Judge) -> None:
     cases = (Case("", "yes"), Case("", "yes", compare="kattis"), Case("", "YES", compare="exact"))
     assert verdicts(judge, "print('YES')", *cases) == ["WA", "AC", "WA"]
-
-
-def test_every_part_of_a_problem_crosses_borders_whole() -> None:
-    checker = Program(files=(("main.py", "import a"), ("a.py", "\udcff")), entry="main.py")
-    case = Case("i", "e", arguments=("1",), files=(("a/b", "\udcff"),), referee_arguments=("x", "y"))
-    problem = Problem("p", "stdio", (case, Case("")), compare="checker", checker=checker, convention="kattis", passes=3)
-    talk = Problem("p", "interactive", (Case("1", "2", "a"),), interactor=checker, subtasks=(Subtask("a", 1.5),))
-    for each in (problem, talk):
-        assert Problem.from_json(json.loads(json.dumps(each.to_json()))) == each
-        parcel, _ = write(each)
-        assert read_problem(parcel) == each
 
 
 CHECKED: dict[str, Any] = {"compare": "checker", "checker": Program("x")}
@@ -107,22 +94,6 @@ def test_what_nobody_could_heed_decide_or_give_to_a_jail_is_refused(
 def test_a_checker_needs_no_expected_output() -> None:
     Problem("p", "stdio", (Case("1"),), **CHECKED)
     Problem("p", cases=(Case("1"),), **TALK)
-
-
-@pytest.mark.parametrize(
-    ("data", "word"),
-    [
-        ({"checker": {"code": "x"}}, "unknown key 'code'"),
-        ({"checker": {"language": "cpp"}, "compare": "checker"}, "checker: has neither a source nor files"),
-        ({"subtasks": [{"name": "a"}]}, "'points' is missing"),
-        ({"subtasks": {"a": 1}}, "list"),
-        ({"subtasks": [None]}, "object"),
-        ({"interactor": "print()"}, "object"),
-    ],
-)
-def test_a_malformed_part_is_refused_by_name(data: Any, word: str) -> None:
-    with pytest.raises(InvalidProblem, match=word):
-        Problem.from_json({**Problem("p", "stdio", (ONE,)).to_json(), **data})
 
 
 EXTREMES = [

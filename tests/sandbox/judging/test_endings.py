@@ -45,6 +45,7 @@ ENDINGS = [
     "import atexit, os, sys\natexit.register(lambda: (sys.stdout.flush(), os._exit(0)))\nprint(1)\n1 / 0",
     "import threading\nthreading.Thread(target=lambda: print(2)).start()\nprint(1)",
     "import threading\nthreading.Thread(target=lambda: 1 / 0).start()\nprint(1)",
+    "from concurrent.futures import ThreadPoolExecutor as T\nT(1).submit(print, 1)",
     "import threading, time\nthreading.Thread(target=time.sleep, args=(60,), daemon=True).start()\nprint(1)",
     "out = open(1, 'w')\nout.write('1')",
     "out = open(1, 'wb', closefd=False)\nout.write(b'1')",
@@ -186,36 +187,6 @@ def test_a_larger_stack_may_be_asked_for(judge: Judge, limit: str) -> None:
     assert stdio(judge, other, ("", "1")).verdict is Verdict.RE
 
 
-PROCESSES = {
-    "pool": "with mp.Pool(2) as p: print(sum(p.map(square, range(5))))",
-    "executor": "with ProcessPoolExecutor(2) as e: print(sum(e.map(square, range(5))))",
-    "threads": "with ThreadPoolExecutor(2) as e: print(sum(e.map(square, range(5))))",
-    "queue": "q = mp.Queue()\np = mp.Process(target=q.put, args=(30,))\np.start()\nprint(q.get())\np.join()",
-    "value": "v, a, k = mp.Value('i', 29), mp.Array('i', 3), mp.RLock()\np = mp.Process(target=add, args=(v, a, k))\n"
-    "p.start()\np.join()\nprint(v.value + a[0])",
-    "semaphore": "s = mp.BoundedSemaphore(1)\ns.acquire()\nassert not s.acquire(timeout=0.01)\ns.release()\n"
-    "try: s.release()\nexcept ValueError: print(30)",
-    "condition": "b, e = mp.Barrier(2), mp.Event()\np = mp.Process(target=meet, args=(b, e))\np.start()\nb.wait()\n"
-    "e.wait()\np.join()\nprint(30)",
-}
-TOOLS = """
-import multiprocessing as mp
-from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
-def square(x): return x * x
-def add(v, a, k):
-    with k, k: a[0] += 1
-def meet(b, e):
-    b.wait()
-    e.set()
-"""
-
-
-@pytest.mark.parametrize("name", PROCESSES)
-def test_a_program_may_have_processes_in_every_tier(tiered_judge: Judge, name: str) -> None:
-    done = stdio(tiered_judge, TOOLS + PROCESSES[name], ("", "30"))
-    assert done.verdict is Verdict.AC, done.cases
-
-
 # --- the author's part ------------------------------------------------------------------------------------------------
 
 
@@ -236,22 +207,3 @@ def test_a_broken_preamble_is_the_problems_fault(
     with pytest.raises(InvalidProblem, match="preamble"):
         judge.judge(problem, Program("def f(): return 1\nprint(1)"))
     assert judge.judge(dataclasses.replace(problem, preamble=""), Program("print(1)\ndef f(): return 1")).passed == 2
-
-
-LIAR = """
-import json, os
-def f(*a):
-    nonce = os.pread(3, 1 << 20, 0)[-32:]
-    os.pwrite(4, nonce + json.dumps({"ok": False, "stage": "preamble", "error": "x"}).encode(), 0)
-    os._exit(1)
-"""
-
-
-def test_a_program_that_blames_the_preamble_is_not_believed(judge: Judge) -> None:
-    wrong = LIAR + "f()"
-    for kind, case in (("stdio", Case("", "1")), ("assert", Case("want = 1\nassert f() == want"))):
-        problem = Problem("p", kind, (case, case), preamble="import os", limits=LIMITS)  # type: ignore[arg-type]
-        assert judge.judge(problem, Program(wrong)).verdict is Verdict.RE
-    function = Problem("p", "function", (Case("[]", "1"),) * 3, fn_name="f", preamble="import os", limits=LIMITS)
-    done = judge.judge(function, Program(LIAR))
-    assert [case.verdict for case in done.cases] == [Verdict.RE] * 3

@@ -100,6 +100,13 @@ def test_every_run_is_a_fresh_process_with_limits_of_its_own(judge: Judge) -> No
     assert 0.2 <= done.cases[0].cpu_s < 0.5
 
 
+def test_a_case_of_several_runs_shows_what_the_last_one_printed(judge: Judge) -> None:
+    referee = "if given == '1\\n': note('nextpass.in', 'second'); sys.exit(42)\nsys.exit(43)"
+    failed = judged(judge, referee, passes=2).cases[0]
+    assert failed.got is not None
+    assert (failed.verdict, failed.got.head) == (Verdict.WA, "second\n")
+
+
 def test_a_later_run_that_fails_is_named(judge: Judge) -> None:
     done = judged(judge, COUNTING, "x = int(input())\nprint(1 // (x - 10))", Case("1\n", "3"), passes=3)
     assert done.verdict is Verdict.RE

@@ -77,6 +77,9 @@ def test_every_kind_of_a_language_tells_right_from_wrong_and_from_an_early_end(
     assert right.verdict is Verdict.AC, (right.compile_log, right.cases)
     assert right.weak is (kind == "assert" and not find_language(language).warm)
     assert wrong.verdict == asked.wrong_is, (wrong.compile_log, wrong.cases)
+    shown = str(wrong.cases[0].got and wrong.cases[0].got.head)
+    assert shown == "3" or (kind == "assert" and shown.endswith("= 3") is find_language(language).warm)
+    assert right.cases[0].got is None
     assert early.verdict is Verdict.RE, (early.compile_log, early.cases)
     if "before its result" in early.cases[0].message:
         assert find_language(language).harness[kind].complete in early.cases[0].message

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 from wide import every
@@ -21,8 +19,6 @@ PROCESSES = {
     "a pool": "def f(x): return x * x\nif __name__ == '__main__':\n    print(sum(c.Pool(2).map(f, range(5))))",
     "a queue": "def f(q): q.put(30)\nif __name__ == '__main__':\n    q = c.Queue()\n"
     "    p = c.Process(target=f, args=(q,)); p.start(); print(q.get()); p.join()",
-    "a pipe": "def f(p): p.send(30)\nif __name__ == '__main__':\n    a, b = c.Pipe()\n"
-    "    p = c.Process(target=f, args=(b,)); p.start(); print(a.recv()); p.join()",
     "a value and a lock": "def f(v, l):\n    for _ in range(10):\n        with l: v.value += 1\n"
     "if __name__ == '__main__':\n    v, l = c.Value('i', 0), c.RLock()\n"
     "    ps = [c.Process(target=f, args=(v, l)) for _ in range(3)]\n"
@@ -44,42 +40,20 @@ PROCESSES = {
 SOURCES = {
     "inspect.getsourcelines": "import inspect\ndef f():\n    return 1\n"
     "print(30 if inspect.getsourcelines(f) == (['def f():\\n', '    return 1\\n'], 2) else 0)",
-    "inspect.getsource": "from inspect import getsource as g\nclass A:\n    x = 1\n"
-    "print(30 if g(A) == 'class A:\\n    x = 1\\n' else 0)",
-    "inspect.getcomments": "import inspect\n# of f\ndef f(): pass\n"
-    "print(30 if inspect.getcomments(f) == '# of f\\n' else 0)",
     "inspect.stack": "import inspect\nprint(30 if 'inspect' in inspect.stack()[0].code_context[0] else 0)",
-    "inspect.getframeinfo": "import inspect\n"
-    "print(30 if inspect.getframeinfo(inspect.currentframe()).code_context else 0)",
     "import main": "def f(): return 30\nif __name__ == '__main__':\n    import main\n    print(main.f())",
-    "from main import": "def f(): return 30\nif __name__ == '__main__':\n    from main import f as g\n    print(g())",
     "importlib": "import importlib\ndef f(): return 30\n"
     "if __name__ == '__main__':\n    print(importlib.import_module('ma' + 'in').f())",
-    "__import__": "def f(): return 30\nif __name__ == '__main__':\n    print(__import__('main').f())",
     "find_spec": "import importlib.util\n"
     "print(30 if importlib.util.find_spec('main').origin.endswith('main.py') else 0)",
     "runpy": "import runpy\nx = 30\nif __name__ == '__main__':\n    print(runpy.run_path('main.py')['x'])",
     "open": "print(30 if 'open' in open('main.py').read() else 0)",
-    "open, argv": "import sys\nprint(30 if 'argv' in open(sys.argv[0]).read() else 0)",
     "open, __file__": "print(30 if '__file__' in open(__file__).read() else 0)",
-    "open, co_filename": "def f(): pass\nprint(30 if 'co_filename' in open(f.__code__.co_filename).read() else 0)",
-    "open, a name that is made": "print(30 if 'made' in open('.'.join(['main', 'py'])).read() else 0) # made",
-    "pathlib": "from pathlib import Path\n"
-    "print(30 if 'Path' in (Path(__file__).parent / 'main.py').read_text() else 0)",
-    "os.stat": "import os\nprint(30 if os.stat('main.py').st_size == os.path.getsize(__file__) > 9 else 0)",
     "os.listdir": "import os\nprint(30 if os.listdir('.') == ['main.py'] else 0)",
-    "glob": "import glob\nprint(30 if glob.glob('*.py') == ['main.py'] else 0)",
     "os.system": "import os\nos.system('tail -n 1 main.py')\n#\n30",
-    "traceback.format_exc": "import traceback\ntry:\n    1 / 0\nexcept Exception:\n    t = traceback.format_exc()\n"
-    "print(30 if '    1 / 0\\n' in t else t)",
     "traceback, in a thread": "import traceback, threading\nr = []\ndef f():\n    try: 1 / 0\n"
     "    except Exception: r.append(traceback.format_exc())\n"
     "t = threading.Thread(target=f); t.start(); t.join()\nprint(30 if '    try: 1 / 0\\n' in r[0] else r)",
-    "traceback.extract_stack": "import traceback\ndef f(): return traceback.extract_stack()[-1].line\n"
-    "print(30 if 'extract' in f() else 0)",
-    "linecache": "import linecache\nprint(30 if linecache.getline('main.py', 1) == 'import linecache\\n' else 0)",
-    "logging": "import logging, io\ns = io.StringIO()\nlogging.basicConfig(stream=s)\ntry:\n    1 / 0\n"
-    "except Exception: logging.exception('x')\nprint(30 if '    1 / 0\\n' in s.getvalue() else s.getvalue())",
     "warnings": "import warnings, io, sys\ns = sys.stderr = io.StringIO()\nwarnings.warn('x')\n"
     "print(30 if 'warnings.warn(' in s.getvalue() else s.getvalue())",
     "a hook": "import sys, traceback\ndef hook(*error):\n"
@@ -87,8 +61,6 @@ SOURCES = {
     "    sys.exit(0)\nsys.excepthook = hook\n1 / 0",
     "doctest": "def f():\n    '''\n    >>> f()\n    30\n    '''\n    return 30\nimport doctest\n"
     "print(f() if doctest.testmod().attempted == 1 else 0)",
-    "ast": "import ast\nprint(30 if len(ast.parse(open(__file__).read()).body) == 2 else 0)",
-    "pickle": "import pickle\nclass A: x = 30\nprint(pickle.loads(pickle.dumps(A())).x)",
     "sys.path": "import sys, os\nprint(30 if os.path.exists(os.path.join(sys.path[0], 'main.py')) else sys.path)",
     "a helper that it writes": "with open('helper.py', 'w') as f: f.write('x = 30')\nimport helper\nprint(helper.x)",
     "a file beside it": "import os\nd = os.path.dirname(os.path.abspath(__file__))\n"
@@ -116,14 +88,6 @@ def printed(judge: Judge, source: str, expected: str = "30", count: int = 3) -> 
 def test_a_program_finds_itself(tiered_judge: Judge, name: str) -> None:
     done = printed(tiered_judge, ALL[name])
     assert done.verdict is Verdict.AC, done.cases
-
-
-@pytest.mark.parametrize("name", every(20, [*ALL]))
-def test_so_it_does_in_plain_python(name: str, tmp_path: Path) -> None:
-    (tmp_path / "main.py").write_text(ALL[name], encoding="utf-8")
-    argv = [sys.executable, "main.py"]
-    done = subprocess.run(argv, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
-    assert done.stdout.strip() == "30", done.stderr
 
 
 def test_a_program_starts_itself(tiered_judge: Judge) -> None:

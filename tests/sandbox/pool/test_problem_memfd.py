@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import os
 
 import pytest
@@ -11,6 +12,8 @@ from sandbox import Case, Limits, Problem, Program, Subtask
 from sandbox.pool import problem_memfd
 
 PLAIN = Problem("plain", "stdio", (Case("3 4\n", "7"), Case("", "\n0\n")))
+FILES = Program(files=(("main.py", "import a"), ("a.py", "\udcff")), entry="main.py")
+EVERY_PART = Case("i", "e", arguments=("1",), files=(("a/b", "\udcff"),), referee_arguments=("x", "y"))
 PROBLEMS = [
     PLAIN,
     Problem("texts", "stdio", (Case("é\udc80\x00", "𝄞" * 1000), Case("x" * (3 << 20), "y"))),
@@ -19,11 +22,15 @@ PROBLEMS = [
     Problem("talks", "interactive", (Case("1"),), interactor=Program("pass"), convention="kattis"),
     Problem("called", "function", (Case("[1]", "2"),), "Solution.f", "import math"),
     Problem("asserted", "assert", (Case("int main() {}"),), language="cpp"),
+    Problem(
+        "every part", "stdio", (EVERY_PART, Case("")), compare="checker", checker=FILES, convention="kattis", passes=3
+    ),
 ]
 
 
 @pytest.mark.parametrize("problem", PROBLEMS, ids=lambda problem: problem.id)
-def test_what_is_written_is_read(problem: Problem) -> None:
+def test_what_is_written_in_memory_or_as_json_is_read(problem: Problem) -> None:
+    assert Problem.from_json(json.loads(json.dumps(problem.to_json()))) == problem
     held, written = problem_memfd.write(problem)
     assert problem_memfd.read_problem(held) == problem
     assert written.size == os.fstat(held.fd).st_size

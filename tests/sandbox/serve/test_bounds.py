@@ -211,6 +211,11 @@ async def test_a_page_of_another_site_is_refused(s: Served, host: str, origin: s
     assert answered(await s.send(head.encode() + body)).status == status
 
 
+def submitted(kind: str, completion: str = "f = 1", **data: object) -> dict[str, object]:
+    return {"config": {"dataset_type": kind, "language": "python", "provided_data": data}, "completion": completion}
+
+
+ONE_TEST = {"input": {"stdin": ""}, "output": {"stdout": "1"}}
 LIST = "[" + ",".join("1" * 300_000) + "]"
 WIDE = "[" + ",".join("1" * 2_100_000) + "]"
 CALLED = {"id": "x", "kind": "function", "fn_name": "f"}
@@ -224,34 +229,9 @@ MANY = {"cases": [{"input": f"assert f(1) == {LIST}"}], "id": "x", "kind": "asse
         ("/judge", {"problem": CALLED | {"cases": [{"input": "[1]", "expected": WIDE}]}, "program": "f = 1"}, 422),
         ("/judge", {"problem": CALLED | {"cases": [{"input": "[1]", "expected": "9" * 200_000}]}, "program": ""}, 422),
         ("/judge", {"problem": CALLED | {"cases": [{"input": "1\n" * 300_000, "expected": "1"}]}, "program": ""}, 422),
-        (
-            "/submit",
-            {
-                "config": {"dataset_type": "MBPPDataset", "provided_data": {"test_list": f"['assert f(1)', {LIST}]"}},
-                "completion": "f = 1",
-            },
-            413,
-        ),
-        (
-            "/submit",
-            {
-                "config": {"dataset_type": "CommonOJDataset", "language": "python", "provided_data": {"test": LIST}},
-                "completion": "f = 1",
-            },
-            413,
-        ),
-        (
-            "/submit",
-            {
-                "config": {
-                    "dataset_type": "CommonOJDataset",
-                    "language": "python",
-                    "provided_data": {"test": [{"input": {"stdin": ""}, "output": {"stdout": "1"}}]},
-                },
-                "completion": "```\n" * 120_000,
-            },
-            413,
-        ),
+        ("/submit", submitted("MBPPDataset", test_list=f"['assert f(1)', {LIST}]"), 413),
+        ("/submit", submitted("CommonOJDataset", test=LIST), 413),
+        ("/submit", submitted("CommonOJDataset", "```\n" * 120_000, test=[ONE_TEST]), 413),
     ],
 )
 @served()

@@ -22,6 +22,7 @@ from sandbox.kernel import cgroup
 from sandbox.serve.cli import warn
 from sandbox.terminal import ONE_WISH_S
 
+two_cores = pytest.mark.skipif((os.cpu_count() or 1) < 2, reason="a process of the server has a core of its own")
 JOB = {"problem": SUM.to_json(), "program": RIGHT.source}
 SLOW = {"problem": SUM.to_json(), "program": "import time\ntime.sleep(1.5)\n" + RIGHT.source}
 ENDLESS = {"problem": LONG.to_json(), "program": SLEEPER.source}
@@ -61,10 +62,8 @@ def said(*arguments: str, **environment: str) -> tuple[int, str]:
 
 @pytest.mark.promise("serve-bounds")
 @pytest.mark.parametrize("asked", [signal.SIGTERM, signal.SIGINT])
-@pytest.mark.parametrize("processes", ["1", "2"])
+@pytest.mark.parametrize("processes", ["1", pytest.param("2", marks=two_cores)])
 def test_sigterm_and_ctrl_c_finish_what_runs_and_refuse_the_rest(tmp_path: Path, processes: str, asked: int) -> None:
-    if (os.cpu_count() or 1) < int(processes):
-        pytest.skip("a process of the server has a core of its own")
     with ServeCommand(tmp_path, "--processes", processes) as server:
         everyone = server.family()
         if processes == "1":
@@ -102,7 +101,7 @@ def test_what_runs_longer_than_the_drain_is_cut(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == []
 
 
-@pytest.mark.parametrize("processes", ["1", "2"])
+@pytest.mark.parametrize("processes", ["1", pytest.param("2", marks=two_cores)])
 @pytest.mark.parametrize(
     ("signals", "code"),
     [((signal.SIGINT, signal.SIGINT), 130), ((signal.SIGTERM, signal.SIGTERM), 143), ((signal.SIGHUP,), 129)],
@@ -110,8 +109,6 @@ def test_what_runs_longer_than_the_drain_is_cut(tmp_path: Path) -> None:
 def test_a_second_signal_and_a_closed_terminal_cut_what_runs(
     tmp_path: Path, processes: str, signals: tuple[int, ...], code: int
 ) -> None:
-    if (os.cpu_count() or 1) < int(processes):
-        pytest.skip("a process of the server has a core of its own")
     with ServeCommand(tmp_path, "--processes", processes) as server:
         everyone = server.family()
         running = Asking(server, ENDLESS)
@@ -126,10 +123,8 @@ def test_a_second_signal_and_a_closed_terminal_cut_what_runs(
     assert os.listdir(tmp_path) == []
 
 
-@pytest.mark.parametrize("processes", ["1", "2"])
+@pytest.mark.parametrize("processes", ["1", pytest.param("2", marks=two_cores)])
 def test_a_server_that_nohup_started_outlives_its_terminal(tmp_path: Path, processes: str) -> None:
-    if (os.cpu_count() or 1) < int(processes):
-        pytest.skip("a process of the server has a core of its own")
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # what nohup does
     try:
         server = ServeCommand(tmp_path, "--processes", processes)
@@ -156,10 +151,8 @@ def test_a_signal_that_is_sent_twice_at_once_is_one(tmp_path: Path) -> None:
 
 
 @pytest.mark.promise("serve-bounds")
-@pytest.mark.parametrize("processes", ["1", "2"])
+@pytest.mark.parametrize("processes", ["1", pytest.param("2", marks=two_cores)])
 def test_a_killed_server_leaves_nothing(tmp_path: Path, processes: str) -> None:
-    if (os.cpu_count() or 1) < int(processes):
-        pytest.skip("a process of the server has a core of its own")
     with ServeCommand(tmp_path, "--processes", processes) as server:
         running = Asking(server, ENDLESS)
         everyone, groups = server.family(), server.groups()
@@ -172,7 +165,7 @@ def test_a_killed_server_leaves_nothing(tmp_path: Path, processes: str) -> None:
         assert running.answer is None
 
 
-@pytest.mark.skipif((os.cpu_count() or 1) < 2, reason="a process of the server has a core of its own")
+@two_cores
 def test_a_server_process_that_dies_is_replaced(tmp_path: Path) -> None:
     with ServeCommand(tmp_path, "--processes", "2") as server:
         first = server.family()[0].children()

@@ -89,23 +89,6 @@ def test_the_program_of_an_answer_is_the_one_that_sandbox_fusion_takes(
 
 
 @served()
-async def test_output_comes_back_whole_however_long_and_in_any_bytes(s: Served) -> None:
-    found = await run(s, "import sys\nprint('0123456789' * 40_000)\nprint('e' * 300_000, file=sys.stderr)")
-    assert found["run_result"]["stdout"] == "0123456789" * 40_000 + "\n"  # SandboxFusion cuts it at 160,910
-    assert found["run_result"]["stderr"] == "e" * 300_000 + "\n"
-    found = await run(s, r"import sys; sys.stdout.buffer.write(b'a\xff\x00b')")
-    assert found["run_result"]["stdout"] == "a\ufffd\0b"
-
-
-@served()
-async def test_a_flood_is_cut_and_said_to_be(s: Served) -> None:
-    found = await run(s, "while True: print('y' * 65536)", run_timeout=10)
-    assert (found["status"], len(found["run_result"]["stdout"])) == ("Failed", 16 << 20)
-    assert "output limit" in found["message"]
-    assert "more was written" in found["message"]
-
-
-@served()
 async def test_files_go_in_and_out_as_base64_and_null_ones_and_missing_ones_are_not_there(s: Served) -> None:
     raw = bytes(range(256))
     files = {"in/a.bin": b64(raw), "./b.txt": b64(b"hi"), "none": None}
@@ -117,19 +100,12 @@ async def test_files_go_in_and_out_as_base64_and_null_ones_and_missing_ones_are_
 
 REFUSED = [
     ({"language": "php"}, "language='php': cannot be run here; use one of python, cpp"),
-    ({"language": "cobol"}, "language='cobol'"),
     ({"code": None}, "code: is missing"),
     ({"run_timeout": 0}, "run_timeout=0"),
-    ({"run_timeout": "10"}, "run_timeout='10'"),
-    ({"memory_limit_MB": 0}, "memory_limit_MB=0"),
     ({"memory_limit_MB": True}, "memory_limit_MB=True"),
     ({"files": {"/etc/passwd": ""}}, "files: '/etc/passwd'"),
-    ({"files": {"a/../../b": ""}}, "files: 'a/../../b'"),
     ({"files": {"a": "?"}}, "files['a']='?'"),
-    ({"files": [1]}, "files=[1]"),
     ({"fetch_files": ["../x"]}, "fetch_files: '../x'"),
-    ({"fetch_files": [1]}, "fetch_files[0]=1"),
-    ({"stdin": 3}, "stdin=3"),
     ({"stdin": "\ud800"}, "is no character"),
 ]
 
@@ -157,13 +133,8 @@ async def test_files_that_cannot_lie_beside_each_other_are_refused(s: Served, pa
 
 
 @pytest.mark.compilers
-@served(2)
-async def test_a_program_with_n_inputs_is_compiled_once_and_its_compiler_heard(s: Served) -> None:
-    code = "#include <iostream>\nint main() { int x; std::cin >> x; std::cout << 2 * x; }"
-    body = {"code": code, "language": "cpp"}
-    found = await asyncio.gather(*(s.ask("/run_code", {**body, "stdin": str(n)}) for n in range(8)))
-    assert [each.json["run_result"]["stdout"] for each in found] == [str(2 * n) for n in range(8)]
-    assert [each.json["compile_result"]["execution_time"] > 0 for each in found].count(True) == 1
+@served()
+async def test_a_program_that_does_not_compile_has_its_compilers_words(s: Served) -> None:
     broken = (await s.ask("/run_code", {"code": "int main() { return x; }", "language": "cpp"})).json
     assert (broken["status"], broken["run_result"]) == ("Failed", None)
     assert (broken["compile_result"]["status"], broken["compile_result"]["return_code"]) == ("Finished", 1)

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from typing import Any
 
 import pytest
-from pooling import living, until
 
 from sandbox.core.nouns import MIB, Limits
-from sandbox.errors import Cancelled, PoolClosed
 from sandbox.session.files import Finished
 from sandbox.session.sessions import Sessions
 
@@ -66,35 +63,3 @@ def test_what_ends_it_is_told(source: str, ended: str, cause: str) -> None:
     done = run({"main.py": source}, Limits(cpu_s=1, wall_s=60, output_bytes=MIB))
     assert (done.exit_code, done.ended, done.cause) == (None, ended, cause)
     assert len(done.stdout) < 17_000
-
-
-@pytest.mark.parametrize(
-    ("files", "language", "words"),
-    [
-        ({}, "python", "files: there are none"),
-        ({"../out.py": "1"}, "python", "is no name below a directory"),
-        ({"a": "1", "a/b": "2"}, "python", "as a file and as a folder"),
-        ({"main.cob": "STOP RUN."}, "cobol", "language='cobol' is unknown; use one of python"),
-    ],
-)
-def test_what_cannot_be_run_is_the_callers_error_and_no_fault_of_ours(
-    files: dict[str, str], language: str, words: str
-) -> None:
-    with pytest.raises(ValueError, match=words) as caught:
-        run(files, language=language)
-    assert type(caught.value) is ValueError
-
-
-@pytest.mark.parametrize("how", ["cancel", "close"])
-async def test_a_run_that_is_given_up_leaves_nothing(started: Callable[[], list[object]], how: str) -> None:
-    async with Sessions(1, limits=LIMITS) as sessions:
-        session = sessions.open()
-        work = asyncio.create_task(session.run_files({"main.py": "import time\ntime.sleep(900)"}))
-        await until(lambda: bool(started()))
-        if how == "cancel":
-            work.cancel()
-        else:
-            await session.close()
-        with pytest.raises((asyncio.CancelledError, Cancelled, PoolClosed)):
-            await work
-        assert not living(started())

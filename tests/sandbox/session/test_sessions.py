@@ -6,8 +6,9 @@ import asyncio
 import subprocess
 import sys
 import textwrap
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from typing import Any
 
 import psutil
 import pytest
@@ -16,7 +17,7 @@ from pooling import family, living, until
 
 from sandbox.core.nouns import Limits
 from sandbox.errors import Cancelled, PoolClosed, SandboxError
-from sandbox.session.sessions import Sessions
+from sandbox.session.sessions import ProgramSession, Sessions
 
 SLEEP = "import time\ntime.sleep(900)"
 LIMITS = Limits(cpu_s=5, wall_s=1000)
@@ -42,18 +43,33 @@ async def test_nothing_is_started_before_the_first_call_and_nothing_is_left_afte
             sessions.open()
 
 
-@pytest.mark.parametrize("how", ["session", "sessions"])
-async def test_a_close_ends_the_call_that_is_under_way(started: Started, how: str) -> None:
+CALLS: dict[str, Callable[[ProgramSession], Awaitable[object]]] = {
+    "a state": lambda session: session.execute(SLEEP),
+    "a workspace": lambda session: session.workspace().exec("sleep 900"),
+    "files": lambda session: session.run_files({"main.py": SLEEP}),
+}
+ENDS = [
+    ("a state", "session"),
+    ("a state", "sessions"),
+    ("a workspace", "session"),
+    ("files", "session"),
+    ("files", ""),
+]
+
+
+@pytest.mark.parametrize(("call", "closed"), ENDS)
+async def test_a_close_or_a_cancel_ends_the_call_that_is_under_way(started: Started, call: str, closed: str) -> None:
     async with Sessions(1, limits=LIMITS) as sessions:
         session = sessions.open()
-        await session.execute("1")
-        inside = started()
-        call = asyncio.create_task(session.execute(SLEEP))
-        await asyncio.sleep(0)
-        await (session if how == "session" else sessions).close()
-        with pytest.raises((Cancelled, PoolClosed)):
-            await call
-        assert not living(inside)
+        work = asyncio.ensure_future(CALLS[call](session))
+        await until(lambda: bool(started()))
+        if closed:
+            await {"session": session, "sessions": sessions}[closed].close()
+        else:
+            work.cancel()
+        with pytest.raises((asyncio.CancelledError, Cancelled, PoolClosed)):
+            await work
+        assert not living(started())
 
 
 async def test_a_call_that_is_cancelled_ends_its_state_and_gives_the_place_back() -> None:
@@ -162,7 +178,7 @@ def test_nothing_is_left_when_the_owner_is_killed(tier: str) -> None:
     owner = f"""
         import asyncio
         from sandbox.core.nouns import Limits
-        from sandbox.session.sessions import Sessions
+        from sandbox.session.sessions import ProgramSession, Sessions
 
         async def main():
             sessions = Sessions(1, isolation={tier!r}, limits=Limits(cpu_s=5, wall_s=1000))
@@ -183,11 +199,21 @@ def test_nothing_is_left_when_the_owner_is_killed(tier: str) -> None:
         assert not living(inside)
 
 
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [({"timeout_s": 0}, "timeout_s=0: must be a positive"), ({"code": "x" * (5 << 20)}, "code: 5242880 characters")],
-)
-async def test_a_call_that_cannot_be_asked_is_refused(options: dict[str, object], words: str) -> None:
+WRONG: list[tuple[Callable[[ProgramSession], Awaitable[object]], str]] = [
+    (lambda session: session.execute("1", timeout_s=0), "timeout_s=0: must be a positive"),
+    (lambda session: session.execute("x" * (5 << 20)), "code: 5242880 characters"),
+    (lambda session: session.workspace().exec("true", timeout_s=0), "timeout_s=0: must be a positive number"),
+    (lambda session: session.workspace().exec("x" * 70000), "command: 70000 characters"),
+    (lambda session: session.run_files({}), "files: there are none"),
+    (lambda session: session.run_files({"../out.py": "1"}), "is no name below a directory"),
+    (lambda session: session.run_files({"a": "1", "a/b": "2"}), "as a file and as a folder"),
+    (lambda session: session.run_files({"main.cob": "."}, language="cobol"), "language='cobol' is unknown; use one of"),
+]
+
+
+@pytest.mark.parametrize(("ask", "words"), WRONG, ids=[words for _, words in WRONG])
+async def test_a_call_that_cannot_be_asked_is_the_callers_error_and_no_fault_of_ours(ask: Any, words: str) -> None:
     async with Sessions(1, limits=LIMITS) as sessions:
-        with pytest.raises(ValueError, match=words):
-            await sessions.open().execute(**{"code": "1", **options})  # type: ignore[arg-type]
+        with pytest.raises(ValueError, match=words) as caught:
+            await ask(sessions.open())
+        assert type(caught.value) is ValueError
