@@ -69,3 +69,19 @@ def test_a_check_refuses_and_lets_pass(tmp_path: Path, what: str) -> None:
     assert code == (begins != "" and not begins.startswith("warning")), lines
     assert lines[0].startswith(begins)
     assert sum(".py" in line for line in lines) == bool(begins)
+
+
+@pytest.mark.parametrize(
+    ("budgets", "says"),
+    [
+        ("overlap 9\noverlap/core 3\n", ""),
+        ("overlap 9\noverlap/core 2\n", "overlap/core: 3 lines, 2 in scripts/checks/rooms.txt: take something out"),
+        ("overlap 9\n", "overlap/core: 3 lines, 0 in scripts/checks/rooms.txt: take something out"),
+        ("overlap 9\noverlap/core 3\nsandbox/gone 5\n", "sandbox/gone: 0 lines, 5 in scripts/checks/rooms.txt"),
+    ],
+)
+def test_a_room_has_at_most_the_lines_of_its_budget(tmp_path: Path, budgets: str, says: str) -> None:
+    (tmp_path / "scripts" / "checks").mkdir(parents=True)
+    (tmp_path / "scripts" / "checks" / "rooms.txt").write_text(budgets)
+    code, lines = check("sizes", tmp_path, {"overlap/__init__": "x = 1\n", "overlap/core/a/b": "x = 1\n" * 3})
+    assert (code, lines[0].startswith(says)) == (bool(says), True)
