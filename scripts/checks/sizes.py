@@ -1,5 +1,5 @@
-"""Check sizes: no Python file over 500 lines (a warning over 400), no function over 50 without its docstring, and no room
-(a package directly below overlap/ or sandbox/) over its budget: a feature that does not fit says what leaves.
+"""Check sizes: no Python file over 500 lines (a warning over 400), no function over 50 without its docstring, and no
+room (a package directly below overlap/ or sandbox/) over its budget: a feature that does not fit says what leaves.
 """
 
 import ast
