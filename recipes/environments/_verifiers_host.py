@@ -179,6 +179,7 @@ def main() -> None:
     os.dup2(2, 1)  # what an environment prints is no answer
     own = os.path.dirname(os.path.abspath(__file__))
     sys.path[:] = [*(path for path in sys.path if os.path.abspath(path) != own), os.getcwd()]
+    os.environ["PYTHONPATH"] = os.getcwd()  # of the tool servers, which are started by the module's name
     check_version()
     try:
         env = Taskset(name, options)

@@ -173,8 +173,8 @@ class HarborTask(Task):
     async def _opened(self, sandbox: EpisodeSandbox, task: HarborFiles, place: TaskEnvironment) -> Shell:
         """A place with its files, and in good health. Raises EnvironmentFault."""
         toml, own, check = task.toml, place.section, place.section.healthcheck
-        asked = [*toml.verifier.collect, *([check] if check else []), toml.verifier]
-        longest = max(self._options.command_s, *(part.timeout_sec for part in asked))
+        asked = [hook.timeout_sec for hook in toml.verifier.collect] + ([check.timeout_sec] if check else [])
+        longest = max(self._options.command_s, toml.verifier.timeout_sec, *asked)
         limits = Limits(
             cpu_s=min(longest * (own.cpus or os.cpu_count() or 1), SECONDS_MAX), wall_s=longest,
             memory_bytes=own.memory_bytes, processes=256, open_files=1024, file_bytes=own.work_bytes,
@@ -224,7 +224,7 @@ class HarborTask(Task):
         return await self._test(tests, task)
 
     async def _test(self, shell: Shell, task: HarborFiles) -> tuple[float, str]:
-        done = await shell.run("bash /tests/test.sh", task.toml.verifier.timeout_sec, task.verifier_variables)
+        done = await shell.run("bash -c /tests/test.sh", task.toml.verifier.timeout_sec, task.verifier_variables)
         if done.ended is not None:  # what the policy left is too slow, or too much, for them
             return 0.0, done.cause
         left = [await shell.content(path) for path in _REWARDS]

@@ -237,6 +237,11 @@ def test_no_artifact_is_a_reward_or_breaks_the_place_of_the_tests(tmp_path) -> N
     assert paid(folder, said, "Done.") == 1.0
 
 
+def test_tests_are_in_whatever_their_first_line_names(tmp_path) -> None:
+    test = "#!/usr/bin/env python3\nopen('/logs/verifier/reward.json', 'w').write('{\"reward\": 1}')"
+    assert paid(harbor(tmp_path / "hello", test=test), "Done.") == 1.0
+
+
 def test_what_no_shell_can_be_given_is_told_to_the_policy(tmp_path) -> None:
     folder = harbor(tmp_path / "hello", given="hello")
     task, made = episodes_of(of(folder), says(run("touch a\0b"), run("cp given out.txt"), "Done."))

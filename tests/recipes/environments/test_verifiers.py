@@ -62,6 +62,9 @@ class Spells(vf.Taskset[Spell, vf.TasksetConfig]):
         return [Spell(vf.TaskData(idx=0, prompt="Spell 1."), self.config.task)]
 
 __all__ = ["Spells"]
+
+if __name__ == "__main__":
+    Numbers.run()
 """
 SEVERAL = f"""{TASKSET}
 class Two(vf.Env[vf.EnvConfig]):
