@@ -9,14 +9,13 @@ import asyncio
 import gzip
 import json
 from collections.abc import Iterable
-from contextlib import suppress
 from typing import Any, Final
 
 import pytest
 from agreement import ALL, DATA, MARKS, limits
 from wide import wide
 
-from sandbox import Case, InvalidProblem, Judgement, Pool, Problem, Program, ToolchainMissing, Verdict
+from sandbox import Case, Judgement, Pool, Problem, Program, ToolchainMissing, Verdict
 
 pytestmark = MARKS
 
@@ -163,55 +162,10 @@ def test_the_labels_of_apps_programs_are_met(name: str) -> None:
 # --- SandboxFusion's samples ------------------------------------------------------------------------------------------
 
 
-def fusion(name: str) -> list[Row]:
-    read = rows(f"sandboxfusion_samples/code_eval_{name}.jsonl")
-    return [{**row, "labels": json.loads(row["labels"])} if isinstance(row.get("labels"), str) else row for row in read]
-
-
-def asserted(row: Row, test: str, source: str) -> tuple[Problem, Program]:
-    return Problem(str(row["id"]), "assert", (Case(test),), limits=limits(4)), Program(source.replace("\r", ""))
-
-
-# Rows of shadow_humaneval whose own reference fails its own test, in a plain interpreter as well.
-SHADOW_NOISE: Final = {
-    "shortest": "the test uses a name that nobody defines",
-    "poly_diff": "the test calls it with one argument, it takes two",
-    "sort_even": "the test asks for sort_third",
-    "reverse_odd": "the test asks for another order",
-}
-
-
-def fusion_references() -> list[tuple[Problem, Program]]:
-    pairs = [
-        asserted(row, "\n".join(row["test_list"]).replace("\r", ""), row["canonical_solution"])
-        for row in fusion("mbpp")
-    ]
-    for row in fusion("shadow_humaneval_python"):
-        test = f"{row['test']}\ncheck({row['labels']['entry_point']})"
-        with suppress(InvalidProblem):  # one row's test is not Python
-            pairs.append(asserted(row, test, row["content"] + row["canonical_solution"]))
-    mbxp = [row for row in fusion("mbxp_v1_en") if row["labels"]["programming_language"] == "python"]
-    return pairs + [asserted(row, json.loads(row["test"])["code"], row["canonical_solution"]) for row in mbxp]
-
-
-@pytest.mark.wide
-def test_the_references_of_sandboxfusions_samples_are_accepted() -> None:
-    pairs = fusion_references()
-    assert len(pairs) > 40
-    done = judge_all(pairs)
-    wrong = {program.source for (_, program), result in zip(pairs, done, strict=True) if not accepted(result)}
-    assert len(wrong) == len(SHADOW_NOISE)
-    assert all(any(f"def {name}(" in source for source in wrong) for name in SHADOW_NOISE)
-
-
-def accepted(result: Judgement | None) -> bool:
-    return result is not None and result.verdict is AC
-
-
 @pytest.mark.parametrize("mode", ["code_contests", wide("sf"), wide("tokens")])
 def test_an_answer_to_nothing_solves_no_contest_problem(mode: str) -> None:
     pairs = []
-    for row in fusion("code_contests"):
+    for row in rows("sandboxfusion_samples/code_eval_code_contests.jsonl"):
         tests = json.loads(row["test"])
         cases = tuple(Case(test["input"]["stdin"], test["output"]["stdout"]) for test in tests)
         pairs.append((Problem(str(row["id"]), "stdio", cases, compare=mode, limits=limits(2)), Program("print()")))

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
+import subprocess
+import sys
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import psutil
 from async_tests import Test, supplied
+from places import ROOT
 
 from sandbox import Case, Limits, Pool, Problem, Program
 
@@ -120,3 +125,24 @@ def parts(pool: Pool, name: str) -> list[psutil.Process]:
         if below == name:
             return level
     raise ValueError(name)
+
+
+def killed(source: str, tmp_path: Path, answers: int, processes: int, by: int = signal.SIGKILL) -> None:
+    """Start a caller, kill it after so many lines and with so many processes below it; nothing may be left."""
+    environment = {**os.environ, "TMPDIR": str(tmp_path), "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-c", source]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environment) as caller:
+        assert caller.stdout is not None
+        for number in range(answers):
+            assert caller.stdout.readline() == b"%d\n" % number
+        below: list[psutil.Process] = []
+
+        def grown() -> bool:
+            below[:] = family(caller.pid)
+            return len(below) >= processes
+
+        asyncio.run(until(grown))
+        caller.send_signal(by)
+        caller.wait(30)
+    assert not living(below)
+    asyncio.run(until(lambda: not any(tmp_path.iterdir())))

@@ -15,11 +15,12 @@ from places import ROOT
 from wide import wide
 
 CALLER = """
-import asyncio, os, resource, signal, sys, tempfile
+import asyncio, dataclasses, os, resource, signal, sys, tempfile
 from sandbox import Case, Limits, Pool, Problem, Program, SandboxError
 from sandbox.build.builder import Builder
 from sandbox.jail.jail import Jail
 from sandbox.judging.judge import Judge
+from sandbox.languages.table import LANGUAGES
 
 tier, way, told = sys.argv[1:]
 run = asyncio.run
@@ -40,6 +41,7 @@ async def in_pool():
         return [await pool.judge(problem, program) for program in programs]
 
 def in_jail():
+    LANGUAGES["cpp"] = dataclasses.replace(LANGUAGES["cpp"], header="cstdio")  # what is compiled ahead is short
     place = tempfile.mkdtemp()
     os.chmod(place, 0o711)
     builder = Builder(os.path.join(place, "built"))
@@ -76,7 +78,7 @@ SETTINGS = {
 def answer(setting: str, tier: str, way: str, place: Path, *before: str) -> str:
     """What a caller gets in whose process `setting` was run first. `before`: a command that starts it."""
     told = place / "told"
-    header = "bits/stdc++.h" if setting == SETTINGS["umask 077"] else "cstdio"  # the one that is compiled ahead
+    header = "bits/stdc++.h" if setting == SETTINGS["umask 077"] and way == "pool" else "cstdio"
     argv = [*before, sys.executable, "-c", CALLER.format(setting=setting, header=header), tier, way, str(told)]
     environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT), "TMPDIR": str(place)}
     done = subprocess.run(argv, env=environment, capture_output=True, text=True, timeout=110, check=False)

@@ -255,11 +255,11 @@ def test_input_that_is_never_read_blocks_nobody(tiered_judge: Judge) -> None:
         "n = sum(map(int, open('/dev/stdin').read().split()))",
     ],
 )
-@pytest.mark.parametrize("write", ["print(n)", "sys.stdout.buffer.write(b'%d' % n)", "os.write(1, str(n).encode())"])
-def test_every_way_to_read_and_write_works(tiered_judge: Judge, read: str, write: str) -> None:
+def test_every_way_to_read_and_write_works(tiered_judge: Judge, read: str) -> None:
     if tiered_judge.jail.tier == "B" and "/dev/" in read:
         pytest.skip("tier B shows no /proc, and so no /dev/stdin")
-    assert stdio(tiered_judge, f"import os, sys\n{read}\n{write}", "3\n4\n", "7").verdict is Verdict.AC
+    write = "print(n, flush=True)\nsys.stdout.buffer.write(b'%d\\n' % n)\nsys.stdout.flush()\nos.write(1, b'%d' % n)"
+    assert stdio(tiered_judge, f"import os, sys\n{read}\n{write}", "3\n4\n", "7\n7\n7").verdict is Verdict.AC
 
 
 HONEST = {

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,7 +12,7 @@ from tiers import jail_of
 from wide import wide
 
 from sandbox.core.nouns import Limits
-from sandbox.errors import Cancelled, IsolationUnavailable, WorkerDied
+from sandbox.errors import IsolationUnavailable, WorkerDied
 from sandbox.jail.jail import Jail
 from sandbox.jail.run import JailedRun
 from sandbox.kernel.memfd import new_memfd, seal_memfd
@@ -66,15 +65,6 @@ def test_usage_is_measured_over_all_processes(jail: Jail) -> None:
 
 
 # --- requests and results ---------------------------------------------------------------------------------------------
-
-
-def test_a_run_can_be_cancelled_and_the_jail_goes_on(jail: Jail) -> None:
-    ours, theirs = socket.socketpair()
-    with ours, theirs:
-        ours.send(b"stop")
-        with pytest.raises(Cancelled):
-            jail.run(shell("sleep 60"), cancel_fd=theirs.fileno())
-    assert jail.run(shell("echo on")).stdout == b"on\n"
 
 
 @pytest.mark.parametrize("held", ["", "one two four"], ids=["sent at once", "held"])

@@ -11,10 +11,13 @@ from typing import NamedTuple
 
 import pytest
 from asserting import TWO_FACED, asserts, holds
-from wide import every
+from tiers import jail_of
+from wide import every, wide
 
 from sandbox import Verdict
 from sandbox.judging.judge import Judge
+
+tiered_jail = jail_of("A", wide("B"))  # what an assert is about crosses in one way in both
 
 ABOVE = """
 import collections, copy, datetime, enum, typing

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import pytest
 from asserting import TWO_FACED, asserts, holds
+from tiers import jail_of
+from wide import wide
 
 from sandbox import Verdict
 from sandbox.judging.judge import Judge
+
+tiered_jail = jail_of("A", wide("B"))  # what an assert is about crosses in one way in both
 
 ABOVE = """
 import collections, enum, heapq, typing

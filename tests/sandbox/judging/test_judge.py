@@ -97,21 +97,10 @@ def test_arguments_of_any_length_arrive(judge: Judge) -> None:
 
 # --- C++ --------------------------------------------------------------------------------------------------------------
 
-CPP_SUM = "#include <iostream>\nint main() { int a, b; std::cin >> a >> b; std::cout << a + b << '\\n'; }"
-
 
 def cpp(judge: Judge, body: str, *cases: tuple[str, str], head: str = "", **fields: object) -> Judgement:
     source = f"#include <cstdio>\n#include <cstdlib>\n{head}\nint main() {{ {body} }}"
     return stdio(judge, source, *(cases or (("", "ok"),)), language="cpp", **fields)
-
-
-def test_a_cpp_program_is_compiled_once_and_kept(judge: Judge) -> None:
-    first = stdio(judge, CPP_SUM, ("3 4", "7"), ("5 6", "11"), language="cpp")
-    assert (first.verdict, first.passed) == (Verdict.AC, 2)
-    assert first.toolchain.startswith("g++ ")
-    built = sorted(judge.builder.directory.iterdir())
-    assert stdio(judge, CPP_SUM, ("3 4", "7"), language="c++").verdict is Verdict.AC
-    assert sorted(judge.builder.directory.iterdir()) == built
 
 
 @pytest.mark.parametrize(

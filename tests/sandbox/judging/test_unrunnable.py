@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import pytest
+from tiers import jail_of
 from toolchains import need
-from wide import every
+from wide import every, wide
 
 from sandbox import Case, Limits, Problem, Program, Verdict
 from sandbox.core.nouns import MIB
 from sandbox.jail.jail import Jail
 from sandbox.jail.run import JailedRun
 from sandbox.judging.judge import Judge
+
+tiered_jail = jail_of("A", wide("B"))
 
 LIMITS = Limits(cpu_s=3, wall_s=60, memory_bytes=128 * MIB)
 TWO = Problem("p", "stdio", (Case("", "1"), Case("", "1")), limits=LIMITS)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from itertools import product
 
 import pytest
 from toolchains import need
@@ -79,7 +80,7 @@ def test_what_is_missing_or_wrong_is_a_compile_error_or_a_crash(judge: Judge, la
     assert done.verdict is (Verdict.RE if language in ("python", "javascript") else Verdict.CE)
 
 
-@pytest.mark.parametrize("language", PROGRAMS)
+@pytest.mark.parametrize("language", ["python", "c", *map(wide, [*PROGRAMS][2:])])
 def test_all_of_a_program_may_lie_in_a_folder(judge: Judge, language: str) -> None:
     files = tuple((f"src/{name}", text.replace("'main.py'", "'src/main.py'")) for name, text in PROGRAMS[language])
     assert judged(judge, files, language).verdict is Verdict.AC
@@ -147,8 +148,7 @@ def renamed(language: str, name: str) -> tuple[tuple[str, str], ...]:
     return (*files, *((f"{name}/{other}", content) for other, content in others))
 
 
-@pytest.mark.parametrize("name", every(6, STRANGE))
-@pytest.mark.parametrize("language", PROGRAMS)
+@pytest.mark.parametrize(("language", "name"), every(9, list(product(PROGRAMS, STRANGE))))
 def test_a_name_is_no_option_and_no_format(judge: Judge, language: str, name: str) -> None:
     files = renamed(language, name)
     entry = "" if language == "java" else files[0][0]

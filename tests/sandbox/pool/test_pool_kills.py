@@ -6,15 +6,12 @@ import asyncio
 import os
 import random
 import signal
-import subprocess
-import sys
 from contextlib import suppress
 from pathlib import Path
 
 import psutil
 import pytest
-from places import ROOT
-from pooling import LONG, RIGHT, SLEEPER, SUM, WRONG, family, living, parts, pool_of, pooled, until
+from pooling import LONG, RIGHT, SLEEPER, SUM, WRONG, family, killed, living, parts, pool_of, pooled, until
 from wide import wide
 
 import sandbox
@@ -135,27 +132,6 @@ problem = sandbox.Problem("p", "stdio", (sandbox.Case("", "ok"),), limits=sandbo
 print("0", flush=True)
 sandbox.judge(problem, sandbox.Program("import os, time; os.fork(); time.sleep(90)"), isolation="{tier}")
 """
-
-
-def killed(source: str, tmp_path: Path, answers: int, processes: int, by: int = signal.SIGKILL) -> None:
-    """Start a caller, kill it after so many lines and with so many processes below it; nothing may be left."""
-    environment = {**os.environ, "TMPDIR": str(tmp_path), "PYTHONPATH": str(ROOT)}
-    command = [sys.executable, "-c", source]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environment) as caller:
-        assert caller.stdout is not None
-        for number in range(answers):
-            assert caller.stdout.readline() == b"%d\n" % number
-        below: list[psutil.Process] = []
-
-        def grown() -> bool:
-            below[:] = family(caller.pid)
-            return len(below) >= processes
-
-        asyncio.run(until(grown))
-        caller.send_signal(by)
-        caller.wait(30)
-    assert not living(below)
-    asyncio.run(until(lambda: not any(tmp_path.iterdir())))
 
 
 @pytest.mark.promise("nothing-left")

@@ -238,48 +238,29 @@ def test_spread_cases_give_what_one_after_the_other_gives(seed: int) -> None:
     rng = random.Random(seed)
     verdicts = rng.choices([Verdict.AC, Verdict.WA, Verdict.TLE], weights=[8, 1, 1], k=rng.randint(1, 15))
     turns = [rng.randint(0, 9) for _ in verdicts]
-    cancelled = []
+    cancelled, under_way = [], set[int]()
 
     async def ask(index: int) -> Judgement:
+        under_way.add(index)
         try:
             for _ in range(turns[index]):
                 await asyncio.sleep(0)
         except asyncio.CancelledError:
             cancelled.append(index)
             raise
+        finally:
+            under_way.remove(index)
         return judged(ran(index, verdicts[index]))
 
     for stop in (True, False):
         cancelled.clear()
-        work = judge_apart(ask, len(verdicts), rng.randint(1, 5), stop=stop, first_alone=rng.random() < 0.5)
-        done = asyncio.run(work)
-        assert done == in_order(verdicts, stop)
-        assert all(stop and index >= len(done.cases) for index in cancelled)
+        spread = judge_apart(ask, len(verdicts), rng.randint(1, 5), stop=stop, first_alone=rng.random() < 0.5)
 
+        async def ended() -> tuple[Judgement, int]:
+            return await spread, len(under_way)  # noqa: B023 - awaited at once
 
-def test_a_failure_cancels_the_cases_after_it_and_waits_for_those_before() -> None:
-    ended = []
-
-    async def main() -> Judgement:
-        failed, first = asyncio.Event(), asyncio.Event()
-
-        async def ask(index: int) -> Judgement:
-            try:
-                if index == 2:
-                    await failed.wait()  # never: the failure before it cancels it
-                if index == 0:
-                    await first.wait()
-                if index == 1:
-                    asyncio.get_running_loop().call_later(0, first.set)
-            finally:
-                ended.append(index)
-            return judged(ran(index, Verdict.WA if index == 1 else Verdict.AC))
-
-        return await judge_apart(ask, 15, 3, stop=True, first_alone=False)
-
-    done = asyncio.run(main())
-    assert [case.verdict for case in done.cases] == ["AC", "WA"]
-    assert sorted(ended) == [0, 1, 2]
+        assert asyncio.run(ended()) == (in_order(verdicts, stop), 0)
+        assert all(stop and index >= len(in_order(verdicts, stop).cases) for index in cancelled)
 
 
 def test_what_does_not_compile_or_fails_by_our_fault_ends_all_parts() -> None:

@@ -17,6 +17,7 @@ import pytest
 from places import ROOT
 from pooling import LONG, RIGHT, SLEEPER, SUM, living
 from serving import Answered, ServeCommand
+from wide import wide
 
 from sandbox.kernel import cgroup
 from sandbox.serve.cli import warn
@@ -101,10 +102,15 @@ def test_what_runs_longer_than_the_drain_is_cut(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == []
 
 
-@pytest.mark.parametrize("processes", ["1", pytest.param("2", marks=two_cores)])
 @pytest.mark.parametrize(
-    ("signals", "code"),
-    [((signal.SIGINT, signal.SIGINT), 130), ((signal.SIGTERM, signal.SIGTERM), 143), ((signal.SIGHUP,), 129)],
+    ("processes", "signals", "code"),
+    [
+        ("1", (signal.SIGINT, signal.SIGINT), 130),
+        wide("1", (signal.SIGTERM, signal.SIGTERM), 143),
+        ("1", (signal.SIGHUP,), 129),
+        pytest.param("2", (signal.SIGTERM, signal.SIGTERM), 143, marks=two_cores),
+        pytest.param("2", (signal.SIGHUP,), 129, marks=[two_cores, pytest.mark.wide]),
+    ],
 )
 def test_a_second_signal_and_a_closed_terminal_cut_what_runs(
     tmp_path: Path, processes: str, signals: tuple[int, ...], code: int
@@ -123,7 +129,7 @@ def test_a_second_signal_and_a_closed_terminal_cut_what_runs(
     assert os.listdir(tmp_path) == []
 
 
-@pytest.mark.parametrize("processes", ["1", pytest.param("2", marks=two_cores)])
+@pytest.mark.parametrize("processes", ["1", pytest.param("2", marks=[two_cores, pytest.mark.wide])])
 def test_a_server_that_nohup_started_outlives_its_terminal(tmp_path: Path, processes: str) -> None:
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # what nohup does
     try:

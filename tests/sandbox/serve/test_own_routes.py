@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-from base64 import b64decode, b64encode
 from typing import Any
 
 import pytest
@@ -27,13 +26,6 @@ async def test_a_program_is_judged_as_the_pool_judges_it(s: Served) -> None:
         assert got.status == 200, got.body
         assert got.json["verdict"] == here.verdict
         assert got.json.keys() == here.to_json().keys()
-
-
-@served()
-async def test_a_request_may_ask_for_all_cases(s: Served) -> None:
-    job = {"problem": PROBLEM, "program": {"source": "print(11)"}}
-    assert len((await s.ask("/judge", job)).json["cases"]) == 1
-    assert len((await s.ask("/judge", job | {"stop_at_first_failure": False})).json["cases"]) == 2
 
 
 @served(2)
@@ -75,22 +67,6 @@ async def test_our_fault_in_a_batch_is_one_lines(s: Served, monkeypatch: pytest.
     first, second = sorted(got.lines, key=lambda line: int(line["index"]))
     assert first == {"index": 0, "error": {"type": "SandboxError", "message": "a worker died"}}
     assert second["judgement"]["verdict"] == "AC"
-
-
-@served()
-async def test_a_program_runs_without_a_verdict(s: Served) -> None:
-    source = (
-        "import sys\nprint(open('a').read() + sys.stdin.read())\nopen('b', 'w').write(sys.argv[1])\nraise SystemExit(3)"
-    )
-    asked = {"program": source, "stdin": "in", "files": {"a": b64encode(b"\xff").decode()}, "arguments": ["x"]}
-    got = (await s.ask("/run", asked | {"program": source.replace("read() +", "encoding and", 1)})).json
-    assert (got["exit_code"], b64decode(got["stdout"])) == (3, b"in\n")
-    got = (
-        await s.ask(
-            "/run", asked | {"fetch_files": ["b"], "limits": {"cpu_s": 2}, "program": "open('b','w').write('x')"}
-        )
-    ).json
-    assert got["files"] == [["b", b64encode(b"x").decode()]]
 
 
 @pytest.mark.parametrize(

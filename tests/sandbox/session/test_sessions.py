@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import subprocess
-import sys
-import textwrap
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
-from places import ROOT
-from pooling import family, living, until
+from pooling import killed, living, until
+from wide import wide
 
 from sandbox.core.nouns import Limits
 from sandbox.errors import Cancelled, PoolClosed, SandboxError
@@ -173,30 +171,22 @@ async def test_a_jail_that_dies_is_our_fault_and_the_next_call_has_another(start
         assert (again.value, again.fresh) == ("False", True)
 
 
-@pytest.mark.parametrize("tier", ["A", "B"])
-def test_nothing_is_left_when_the_owner_is_killed(tier: str) -> None:
-    owner = f"""
-        import asyncio
-        from sandbox.core.nouns import Limits
-        from sandbox.session.sessions import ProgramSession, Sessions
+OWNER = """
+import asyncio
+from sandbox.core.nouns import Limits
+from sandbox.session.sessions import Sessions
+async def main():
+    session = Sessions(1, isolation={tier!r}, limits=Limits(cpu_s=5, wall_s=1000)).open()
+    await session.execute({first!r})
+    print(0, flush=True)
+    await session.execute("time.sleep(900)")
+asyncio.run(main())
+"""
 
-        async def main():
-            sessions = Sessions(1, isolation={tier!r}, limits=Limits(cpu_s=5, wall_s=1000))
-            session = sessions.open()
-            await session.execute({LEAVES_A_CHILD!r})
-            print("ready", flush=True)
-            await session.execute("time.sleep(900)")
 
-        asyncio.run(main())
-    """
-    command = [sys.executable, "-c", textwrap.dedent(owner)]
-    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline() == b"ready\n"
-        inside = family(process.pid)
-        assert len(inside) >= 3
-        process.kill()
-        assert not living(inside)
+@pytest.mark.parametrize("tier", ["A", wide("B")])
+def test_nothing_is_left_when_the_owner_is_killed(tier: str, tmp_path: Path) -> None:
+    killed(OWNER.format(tier=tier, first=LEAVES_A_CHILD), tmp_path, 1, 3)
 
 
 WRONG: list[tuple[Callable[[ProgramSession], Awaitable[object]], str]] = [
