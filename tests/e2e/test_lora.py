@@ -152,25 +152,3 @@ def test_the_engine_serves_what_the_learner_has_trained(policy, tmp_path, dtype)
     gaps, _, _ = run(policy, tmp_path, cfg, use)
     print(f"{dtype}: at most {max(gaps):.1e} nats off")
     assert len(gaps) == 3
-
-
-@pytest.mark.wide
-@pytest.mark.parametrize(
-    ("ranks", "zero_stage", "more", "least", "most"),
-    [
-        (2, 3, {}, 0.95, 1.05),
-        (2, 2, {"lora_rank": 0}, 0.0, 0.5),
-        (2, 3, {"lora_rank": 0}, 0.0, 0.5),
-    ],
-)
-def test_of_the_first_steps_in_bfloat16_an_adapter_arrives_and_little_of_what_is_rounded_into_weights(
-    policy, tmp_path, ranks, zero_stage, more, least, most
-):
-    cfg = adapted(dtype="bfloat16", lr=1e-5, ranks=ranks, zero_stage=zero_stage, weight_decay=0.0, **more)
-
-    async def use(learner):
-        return [(await learner.step(make_batch(version))).metrics["sync/applied_share"] for version in range(3)]
-
-    shares = run(policy, tmp_path, cfg, use)
-    print(more, shares)
-    assert all(least < share < most for share in shares)

@@ -142,14 +142,6 @@ def test_without_arguments_the_default_policy_answers_the_held_out_problems_that
     assert (asked.draw, asked.ks, asked.limit) == (SamplingOptions(16, 0.6, 0.95), (1, 8), None)
 
 
-def test_another_policy_is_asked_the_same_held_out_problems_where_the_configuration_is_the_default_ones() -> None:
-    ids = []
-    for policy in ("", "/models/mine"):
-        asked = asked_for([policy, *DEFAULT])
-        ids.append([problem.id for problem in read_set(asked.sets[0], asked.cfg).problems.problems])
-    assert ids[0] == ids[1]
-
-
 def test_a_policy_that_reasons_is_evaluated_on_the_published_sets() -> None:
     asked = asked_for(["agentica-org/DeepCoder-14B-Preview"])
     assert tuple(found.name for found in asked.sets) == PUBLISHED
@@ -296,11 +288,6 @@ def test_answers_longer_than_the_policy_knows_are_refused_before_an_engine_is_st
     own = f"own={jsonl(tmp_path / 'own.jsonl', *map(problem, range(3)))}"
     assert main([policy, "--dry-run", "--tokens", "100000", "--set", own]) == 2
     assert "model.policy has a context of" in capsys.readouterr().err
-
-
-def test_overrides_may_stand_anywhere_and_the_value_of_an_option_is_none() -> None:
-    args = evaluate.evaluate_parser().parse(["learn.lr=1", "--set", "a.b=c", "--dry-run", "verify.cpu_s=2", "p"])
-    assert (args.overrides, args.sets, args.policy) == (["learn.lr=1", "verify.cpu_s=2"], ["a.b=c"], "p")
 
 
 def test_the_law_of_a_policy_is_that_of_its_weights_wherever_they_lie(tmp_path: Path, policy: str) -> None:

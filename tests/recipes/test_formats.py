@@ -199,12 +199,6 @@ def test_malformed_or_missing_deepcoder_tests_are_refused(tmp_path: Path, tests:
 # --- APPS and TACO, HumanEval, MBPP ---------------------------------------------------------------------------
 
 
-def test_taco_rows_are_read_as_apps_rows(tmp_path: Path) -> None:
-    row = {"question": "q", "input_output": json.dumps(many(3)), "starter_code": "", "difficulty": "interview"}
-    problem = only(tmp_path, row)
-    assert (problem.problem.fn_name, problem.level, problem.problem.cases[0].expected) == ("inc", 2, "1")
-
-
 def test_helpers_in_a_humaneval_prompt_become_the_preamble(tmp_path: Path) -> None:
     row = {
         "task_id": "X/1",

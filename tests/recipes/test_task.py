@@ -14,12 +14,11 @@ from overlap.config.fields import Config, DataConfig, ModelConfig, VerifyConfig
 from overlap.config.load import load_config
 from overlap.config.rollout import RolloutConfig
 from overlap.core import LeftOut, Prompt
-from overlap.core import Task as TaskProtocol
 from overlap.errors import ConfigError
 from overlap.rows import sources
 from overlap.task import load_task
 from recipes.code_rl.cases import Judging
-from recipes.code_rl.task import PROBLEM_FILES, SPLITS, CodeTask, ReasoningCodeTask
+from recipes.code_rl.task import SPLITS, CodeTask, ReasoningCodeTask
 from sandbox.core.nouns import Judgement, Verdict
 
 ROWS = [
@@ -62,10 +61,6 @@ def judgement(verdict: Verdict) -> Judgement:
     return Judgement("p", verdict, (), 0, 1, False, "B", "python", "3", "", 0.0, 0.0)
 
 
-def test_the_task_is_what_the_engine_calls_a_task(source: str) -> None:
-    assert isinstance(CodeTask(train=source), TaskProtocol)
-
-
 def test_a_prompt_ends_inside_the_fence_right_after_the_starter(asked: tuple[CodeTask, Prompt]) -> None:
     _, prompt = asked
     assert text(prompt).endswith(f"<assistant>{prompt.prefill}")
@@ -104,12 +99,6 @@ def test_prompts_of_any_length_are_given_and_rows_that_give_none_stand_among_the
     ]
     assert all(prompt.place.startswith(f"{source}:") for prompt in entries)
     assert not any(isinstance(row, LeftOut) for row in CodeTask(train=source).prompts(Bytes(), "heldout"))
-
-
-def test_graders_modules_are_imported_ahead_only_where_programs_get_them(source: str) -> None:
-    assert CodeTask.from_config(Config()).packages == ()
-    assert "statistics" in CodeTask(train=source).packages
-    assert CodeTask(train=source, judging=Judging(preamble="none", packages=("numpy",))).packages == ("numpy",)
 
 
 def test_an_answer_becomes_a_program_for_its_problem(asked: tuple[CodeTask, Prompt]) -> None:
@@ -195,12 +184,6 @@ def test_a_file_that_was_changed_is_read_again(source: str) -> None:
     task.problems("train")
     Path(source).write_text("".join(json.dumps({**row, "id": f"new{i}"}) + "\n" for i, row in enumerate(ROWS)))
     assert {problem.id[:3] for split in ("heldout", "train") for problem in task.problems(split)} == {"new"}
-
-
-def test_a_policy_without_a_measured_split_gets_all_of_our_problems() -> None:
-    task = CodeTask.from_config(Config(model=ModelConfig(policy="/models/mine")))
-    rows = sum(len(path.read_text().splitlines()) for path in PROBLEM_FILES)
-    assert len(task.problems("train")) + len(task.problems("heldout")) == rows
 
 
 def test_the_default_policy_trains_on_its_measured_split() -> None:

@@ -84,11 +84,6 @@ def test_rows_samples_and_spans_are_there_once(books: Books) -> None:
     assert books.found() == {"rows": 3}
 
 
-def test_every_group_that_was_learned_has_one_line(books: Books) -> None:
-    books.told_again, books.untold = [(1, 2)], {6}
-    assert books.found() == {"rows": 2}
-
-
 def test_what_is_left_is_counted_and_hidden_files_are_left(books: Books, capsys: pytest.CaptureFixture[str]) -> None:
     books.left.append("pid 7")
     (books.folder / ".policy.former").mkdir()

@@ -135,15 +135,6 @@ async def test_jobs_that_have_not_begun_are_given_back_the_last_ones_first_and_a
     assert pool.judged == 3
 
 
-async def test_a_forgotten_problem_is_gone(agent: NodeJudge) -> None:
-    await exchange(agent, [job(1)], PROBLEMS, forgotten=["p", "never there"])
-    await asyncio.sleep(0.2)
-    (answer,) = (await exchange(agent)).answers
-    assert answer.judgement is not None  # it was there when it was needed
-    assert not agent._problems
-    assert not (await exchange(agent)).answers  # a job is answered once
-
-
 async def test_an_agent_says_what_its_node_is_by_a_judged_program_and_what_waits_and_what_runs_ends_with_it(
     agent: NodeJudge, pool: FakePool
 ) -> None:

@@ -156,27 +156,6 @@ async def test_a_node_that_has_lost_jobs_that_it_was_given_is_lost() -> None:
         await serving
 
 
-def test_the_mean_of_a_job_is_of_the_last_ones_that_ran() -> None:
-    desk = at(Heard())
-    for seconds in (1.0, 0.0, 2.0):
-        desk.took(seconds)
-    assert (desk.mean_s, desk.ended) == (1.5, 2)
-    for seconds in (*[100.0] * 50, *[1.0] * 200):
-        desk.took(seconds)
-    assert desk.mean_s == pytest.approx(1.0, rel=0.01)
-
-
-@pytest.mark.parametrize(
-    ("mean_s", "pace", "each"), [(0.0, 0.075, 2), (10.0, 0.075, 1), (0.3, 0.075, 2), (0.05, 0.075, 4), (0.001, 3.0, 32)]
-)
-def test_a_node_holds_as_many_jobs_ahead_as_a_worker_does_in_two_paces(mean_s: float, pace: float, each: int) -> None:
-    desk = at(Heard())
-    desk.mean_s, desk.pace_s, desk.ended = mean_s, pace, 1000
-    assert desk.room == 4 * each
-    desk.ended = 1
-    assert desk.room == min(4 * each, 5)  # no more ahead than have ended there
-
-
 @pytest.mark.parametrize("seed", range(20))
 def test_a_clock_is_never_further_off_than_it_says_whatever_calls_take_and_however_clocks_drift(seed: int) -> None:
     rng = random.Random(seed)
@@ -196,17 +175,6 @@ def test_a_clock_is_never_further_off_than_it_says_whatever_calls_take_and_howev
         assert abs(offset.ahead_s - (there(at_s) - at_s)) <= offset.error_s(at_s) + 1e-9
 
 
-def test_a_worse_call_changes_nothing_until_the_better_one_has_become_old() -> None:
-    offset = Offset()
-    offset.note(0.0, 100.0, 100.0, 0.001)
-    offset.note(1.0, 101.5, 101.5, 2.0)
-    assert offset.ahead_s == pytest.approx(99.9995)
-    late = 2.0 / DRIFT
-    offset.note(late, late + 101.5, late + 101.5, late + 2.0)
-    assert offset.ahead_s == pytest.approx(100.5)
-    assert offset.error_s(late + 2.0) == pytest.approx(1.0 + 2.0 * DRIFT)
-
-
 def join(made: Router, name: str, workers: int) -> Desk:
     """A node that holds one job for each worker as long as none has ended."""
     desk = Desk(FakeNode(name, workers, lambda job: 1.0), Facts(workers, workers, "A"))
@@ -214,35 +182,8 @@ def join(made: Router, name: str, workers: int) -> Desk:
     return desk
 
 
-def router(*workers: int, jobs: int = 0) -> tuple[Router, list[Desk], list[NodeWork]]:
-    made, added = Router(), [job(number) for number in range(jobs)]
-    desks = [join(made, f"n{number}", count) for number, count in enumerate(workers)]
-    for work in added:
-        made.add(work)
-    made.assign()
-    return made, desks, added
-
-
 def held(made: Router) -> dict[str, int]:
     return {name: len(desk.held) for name, desk in made.desks.items()}
-
-
-@pytest.mark.parametrize(("jobs", "expected"), [(4, {"n0": 1, "n1": 3}), (9, {"n0": 2, "n1": 6})])
-def test_nodes_are_filled_in_proportion_to_their_places_and_no_further(jobs: int, expected: dict[str, int]) -> None:
-    made, *_ = router(2, 6, jobs=jobs)
-    assert held(made) == expected
-
-
-def test_nodes_give_back_what_has_not_begun_there_for_those_that_idle_and_only_where_nothing_waits() -> None:
-    made, (busy,), _ = router(4, jobs=4)
-    busy.facts = Facts(1, 1, "A")
-    idle = [join(made, f"idle {number}", 1) for number in range(2)]
-    made.balance()
-    assert (busy.spare, *(desk.spare for desk in idle)) == (2, 0, 0)  # of the three ahead of its one worker
-    busy.spare = 0
-    made.add(job(9))
-    made.balance()
-    assert busy.spare == 0
 
 
 @pytest.mark.parametrize("seed", range(10))

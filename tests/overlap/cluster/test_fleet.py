@@ -21,7 +21,7 @@ from places import ROOT, SUPPORT
 from overlap.clock import now
 from overlap.cluster import fleet as fleet_module
 from overlap.cluster.agent import CALL_BYTES, Hosted
-from overlap.cluster.fleet import GONE_S, KNOWN_S, NODE_S, FarProcess, survey
+from overlap.cluster.fleet import GONE_S, NODE_S, FarProcess, survey
 from overlap.cluster.nodes import BEAT_S, HeadLost, NodeLost
 from overlap.errors import ConfigError, EngineError
 from overlap.placement.devices import NodeDevices
@@ -220,18 +220,6 @@ async def test_two_engines_that_lose_their_nodes_at_once_do_not_move_to_the_same
     assert [task.done() for task in takes].count(True) == 1
     cluster.nodes["n9"] = Cluster.node(9, 4)
     assert {(await task).node for task in takes} == {"n3", "n9"}
-
-
-@pytest.mark.virtual
-async def test_a_node_that_cannot_be_used_is_not_asked_again_and_again() -> None:
-    cluster = Cluster(4, 4, 4, 4)
-    fleet, (first, _) = fleet_of(cluster), seats(cluster)
-    cluster.refused |= {"n0", "n3"}
-    del cluster.nodes[first.node]
-    taking = asyncio.create_task(fleet.take(first))
-    await asyncio.sleep(5 * KNOWN_S)
-    taking.cancel()
-    assert 5 <= cluster.surveyed.count("n3") <= 6
 
 
 @pytest.mark.virtual

@@ -100,18 +100,6 @@ async def test_jobs_ahead_of_a_long_one_are_taken_back_where_another_node_idles(
         assert busy.judged == list(range(1, 41))
 
 
-async def test_a_job_that_is_cancelled_is_withdrawn_from_its_node() -> None:
-    node = FakeNode("a", 1, takes(10.0))
-    async with Run(node) as pool:
-        tasks = [asyncio.create_task(pool.judge(PROBLEMS[0], program(i))) for i in range(3)]
-        await asyncio.sleep(1.0)
-        for task in tasks[:2]:
-            task.cancel()
-        await tasks[2]
-        assert node.judged == [3]
-        assert now() < 12.0
-
-
 async def test_jobs_wait_for_a_node_and_fail_when_there_is_none_for_long_and_are_not_judged_when_one_comes() -> None:
     node, late = FakeNode("a", 1, takes(1.0)), FakeNode("b", 1, takes(1.0))
     async with (run := Run(node)) as pool:
@@ -293,21 +281,6 @@ async def test_a_draining_node_that_is_lost_loses_its_jobs_to_others_and_gets_no
         assert sources(await judging) == ["0", "1", "2", "3"]
         assert (leaving.judged, len(stays.judged)) == ([], 4)
         assert ("node leaving is drained, and let go" in run.said) is (what == "freeze")
-
-
-@pytest.mark.parametrize("used", [False, True])
-async def test_an_idle_node_that_drains_is_let_go_at_once_and_jobs_wait_for_the_next_one(used: bool) -> None:
-    first, leaving = FakeNode("first", 1, takes(1.0)), FakeNode("leaving", 64, takes(1.0))
-    leaving.drains = not used
-    async with (run := Run(leaving, first) if not used else Run(leaving)) as pool:
-        leaving.drains = True
-        await asyncio.sleep(5.0)
-        assert leaving.closed
-        waits = asyncio.create_task(pool.judge(PROBLEMS[0], program(0)))
-        await asyncio.sleep(5.0)
-        run.members.add(FakeNode("next", 2, takes(1.0)))
-        assert sources([await waits]) == ["0"]
-        assert not leaving.judged
 
 
 async def test_a_judgement_knows_its_node_and_when_it_began_there_whatever_that_nodes_clock_says() -> None:

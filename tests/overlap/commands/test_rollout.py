@@ -117,21 +117,6 @@ def test_python_is_refused_before_anything_is_started(work: Any, field: str) -> 
     assert started == []
 
 
-def test_a_split_without_prompts_is_refused_before_the_engine_starts(capsys: pytest.CaptureFixture) -> None:
-    assert cli.main(["rollout"]) == 2
-    assert "data.heldout='': has no prompts" in capsys.readouterr().err
-    assert started == []
-
-
-def test_a_split_file_is_measured_and_written(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
-    out = tmp_path / "split.jsonl"
-    assert cli.main(["filter", "data.train=somewhere", "--samples", "4", "--out", str(out)]) == 0
-    rows = [json.loads(line) for line in out.read_text().splitlines()]
-    assert [row["id"] for row in rows] == ["p0", "p1", "p2", "p3"]
-    assert {row["source"] for row in rows} == {"somewhere"}
-    assert "written to" in capsys.readouterr().err
-
-
 def test_answers_that_do_not_fit_on_the_disk_leave_no_half_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
 ) -> None:

@@ -36,10 +36,6 @@ def test_the_groups_that_stand_out_are_kept_each_with_its_reasons() -> None:
     assert found == {4: ("worst",), 5: ("mixed",), 6: ("best",), 7: ("longest",), 8: ("failed",)}
 
 
-def test_one_group_may_have_every_reason() -> None:
-    assert kept_groups(batch(made(0, 1, 0, None))) == {0: ("mixed", "failed", "worst", "best", "longest")}
-
-
 def test_a_reason_that_no_group_has_keeps_none() -> None:
     assert kept_groups(batch(made(1, 0, 0), made(2, 0, 0))) == {1: ("best", "longest"), 2: ("worst",)}
     assert kept_groups(batch(made(1, None, None))) == {1: ("failed", "longest")}

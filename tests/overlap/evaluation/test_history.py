@@ -190,13 +190,6 @@ def test_only_a_better_policy_that_was_evaluated_during_the_run_is_kept(tmp_path
     assert (run.best.exists(), run.course.before is not None, list(run.course.points)) == (False, True, [6])
 
 
-def test_the_final_policy_is_evaluated_once_also_when_no_step_was_due(tmp_path: Path) -> None:
-    due, late = finished(config(), tmp_path / "due"), finished(config(**{"run.eval_every": 50}), tmp_path / "late")
-    assert (list(due.course.points), len(due.verifier.asked)) == ([2, 4, 6], 4 * 24)
-    assert (list(late.course.points), len(late.verifier.asked)) == ([6], 2 * 24)
-    assert late.kept == 6
-
-
 def test_what_was_found_survives_a_resume(tmp_path: Path) -> None:
     first = finished(config(**{"run.steps": 4}), tmp_path, 0.25, 0.25, 0.5, 0.5, 0.75)
     stored = json.loads(json.dumps(first.course.to_dict()))
@@ -265,13 +258,6 @@ def test_cancelling_while_the_best_policy_takes_its_place_leaves_a_whole_one(
     assert (best_so_far(made.best) or {})["step"] == 8
     assert made.kept == 6
     assert sorted(p.name for p in tmp_path.iterdir()) == ["policy-best"]
-
-
-def test_a_folder_that_is_no_best_of_ours_is_nothing_to_compare_with(tmp_path: Path) -> None:
-    assert best_so_far(tmp_path / "none") is None
-    for text in ("", "[]", "{}", '{"value": null}', '{"value": "0.5", "step": 1}', '{"value": 0.5}'):
-        (tmp_path / RECORD).write_text(text)
-        assert best_so_far(tmp_path) is None
 
 
 def test_cancelling_a_run_during_an_evaluation_ends_it_and_keeps_the_best(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from learners import config, make_batch, ppo
 from plain_backend import plain_trainer
+from wide import wide
 
 from overlap.core import Batch, Group, Packed, Prompt, Request, Scored, Trajectory, VersionSpan, kept_groups
 from overlap.learner.kept_logprobs import KeptLogprobs, join_kept
@@ -48,14 +49,14 @@ def episodes() -> Batch:
     ("learn", "batch", "left_out"),
     [
         ({}, make_batch(0), ()),
-        ({"micro_batch_tokens": 4096}, make_batch(0), ()),
+        wide({"micro_batch_tokens": 4096}, make_batch(0), ()),
         ({"loss": "cispo", "updates_per_step": 3}, make_batch(0), ()),
-        ({"loss": "pg"}, make_batch(0), ()),
+        wide({"loss": "pg"}, make_batch(0), ()),
         ({"loss": "pg", "updates_per_step": 4}, make_batch(0), (1, 2, 3)),
-        ({"lora_rank": 4, "kl_coef": 0.1}, make_batch(0), ()),
+        wide({"lora_rank": 4, "kl_coef": 0.1}, make_batch(0), ()),
         ({"advantage": "gae", "updates_per_step": 2}, make_batch(0), ()),
-        ({"kl_coef": 0.1, "kl_in": "reward"}, make_batch(0), ()),
-        ({}, episodes(), ()),
+        wide({"kl_coef": 0.1, "kl_in": "reward"}, make_batch(0), ()),
+        wide({}, episodes(), ()),
         ({"micro_batch_tokens": 4096}, episodes(), ()),
     ],
 )

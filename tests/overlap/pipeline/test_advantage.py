@@ -75,13 +75,6 @@ def test_global_advantages_are_those_of_the_whole_step() -> None:
     assert [g.dropped for g in step] == ["", ""]
 
 
-def test_a_step_of_equal_rewards_teaches_nothing_globally() -> None:
-    groups = (group_of(1.0, 1.0, advantage="global"), group_of(None, None, advantage="global"))
-    step = complete(groups, LearnConfig(advantage="global"))
-    assert [g.dropped for g in step] == ["equal_rewards", "too_few_scored"]
-    assert not any(a for g in step for a in g.advantages)
-
-
 SAME = [
     [0.3, 0.1 + 0.2, 0.3, 0.3],
     [0.0, 0.1 + 0.2 - 0.3, 0.0, 0.0],
@@ -114,12 +107,6 @@ def test_a_small_difference_of_rewards_is_one(rewards: list[float], advantage: s
     exact = [float(Fraction(r) - mean) for r in rewards]
     scale = {"leave_one_out": 0.75}.get(advantage) or statistics.stdev(rewards)
     assert group.advantages == pytest.approx([a / scale for a in exact], rel=1e-6)
-
-
-@pytest.mark.parametrize("advantage", ["group", "leave_one_out", "gae"])
-def test_other_advantages_are_known_before_the_step_is_complete(advantage: str) -> None:
-    groups = (group_of(1.0, 0.0, advantage=advantage),)
-    assert complete(groups, LearnConfig(advantage=advantage)) is groups  # type: ignore[arg-type]
 
 
 def test_every_choice_of_the_field_is_an_estimator_of_its_own_and_only_a_critic_gets_raw_rewards() -> None:

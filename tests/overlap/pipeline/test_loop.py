@@ -49,21 +49,6 @@ def test_loops_give_identical_batches_whatever_a_reward_is_compared_with(
         assert all(g.rewards for b in found[1] for g in b.groups)
 
 
-@both_loops
-def test_a_critic_learns_from_steps_whose_rewards_are_all_equal(loop) -> None:
-    cfg = config(learn__advantage="gae", rollout__refill_groups=4)
-    results = run_loop(loop, cfg, components(verifier=FakeVerifier(solved=0.0)))
-    assert [len(r.batch.groups) for r in results] == [4] * 5
-    assert not any(r.batch.dropped for r in results)
-
-
-@both_loops
-def test_on_policy_batches_hold_only_the_newest_version(loop) -> None:
-    results = run_loop(loop, config(), components(generator=FakeGenerator(seconds=jitter)))
-    assert [r.batch.version for r in results] == [0, 1, 2, 3, 4]
-    assert all(set(r.batch.staleness) == {0} for r in results)
-
-
 @pytest.mark.promise("staleness")
 @pytest.mark.parametrize("staleness", [1, 2])
 def test_stale_batches_stay_within_the_bound_and_reach_it(staleness: int) -> None:
@@ -89,13 +74,6 @@ def test_every_version_is_published_loaded_and_retired_once(loop) -> None:
     made = components()
     run_loop(loop, config(), made)
     assert made.generator.loads == made.learner.published == made.learner.retired == [0, 1, 2, 3, 4, 5]
-
-
-@both_loops
-def test_refill_replaces_dropped_groups_until_the_step_is_full(loop) -> None:
-    results = run_loop(loop, config(rollout__refill_groups=40), components(verifier=FakeVerifier(solved=0.15)))
-    assert all(len(r.batch.groups) == 4 for r in results)
-    assert sum(len(r.batch.dropped) for r in results) > 0
 
 
 @both_loops

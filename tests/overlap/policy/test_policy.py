@@ -163,15 +163,6 @@ def test_of_a_hub_id_whose_sizes_alone_are_wanted_nothing_but_its_configuration_
     assert len(asked) == 1
 
 
-@pytest.mark.parametrize("name", ["/no/such/policy", "three/part/name", "~nobody-at-all/policy", "x" * 5000])
-def test_sizes_of_what_is_no_policy_are_refused_as_the_policy_is(name: str) -> None:
-    with pytest.raises(ConfigError) as wanted:
-        resolve_policy(name)
-    with pytest.raises(ConfigError) as found:
-        resolve_config(name)
-    assert str(found.value) == str(wanted.value)
-
-
 def test_a_hub_id_out_of_reach_is_one_line_with_a_way_out(tmp_path: Path) -> None:
     code = "from overlap.policy.resolve import resolve_policy; resolve_policy('nobody/no-such-policy')"
     environment = os.environ | {"HF_HUB_OFFLINE": "1", "HF_HOME": str(tmp_path)}
@@ -189,14 +180,6 @@ def test_a_missing_package_of_the_default_policy_names_the_repair(monkeypatch: p
     monkeypatch.setattr(policy, "_PACKAGE", "no-such-package")
     with pytest.raises(ConfigError, match=r"no-such-package .* is missing: run scripts/setup\.sh"):
         resolve_policy(DEFAULT_POLICY)
-
-
-def test_the_cache_lies_where_the_environment_says(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
-    monkeypatch.delenv("OVERLAP_CACHE", raising=False)
-    assert policies_dir() == tmp_path / "xdg/overlap-rl/policies"
-    monkeypatch.setenv("OVERLAP_CACHE", str(tmp_path / "own"))
-    assert policies_dir() == tmp_path / "own/overlap-rl/policies"
 
 
 # --- the cache ------------------------------------------------------------------------------------------
@@ -318,16 +301,6 @@ def test_a_tiny_policy_is_a_function_of_its_seed(tmp_path: Path, tiny: Path) -> 
     assert weights[0].read_bytes() == (tiny / "model.safetensors").read_bytes() != weights[1].read_bytes()
 
 
-def test_a_tiny_policy_loads_in_float32_with_its_head_tied(tiny: Path) -> None:
-    import torch
-    from transformers import AutoModelForCausalLM
-
-    model = AutoModelForCausalLM.from_pretrained(tiny)
-    assert model.dtype == torch.float32
-    assert model.lm_head.weight is model.model.embed_tokens.weight
-    assert model(torch.tensor([[257, 104, 105]])).logits.shape == (1, 3, 259)
-
-
 def test_a_tiny_tokenizer_writes_bytes_and_reads_them_back(tiny: Path) -> None:
     from transformers import AutoTokenizer
 
@@ -341,19 +314,6 @@ def test_a_tiny_tokenizer_writes_bytes_and_reads_them_back(tiny: Path) -> None:
     assert tokenizer.encode(chat)[0] == 257
     assert chat == "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n"
     assert (tokenizer.pad_token_id, tokenizer.eos_token_id) == (256, 258)
-
-
-def test_a_larger_tiny_vocabulary_has_a_token_for_every_id(tmp_path: Path) -> None:
-    from transformers import AutoTokenizer
-
-    tokenizer = AutoTokenizer.from_pretrained(make_tiny_policy(tmp_path, vocab=300))
-    assert len(tokenizer) == json.loads((tmp_path / "config.json").read_text())["vocab_size"] == 300
-    assert tokenizer.decode([299]) == "<|extra_40|>"
-
-
-def test_a_vocabulary_too_small_for_all_bytes_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="vocab=258"):
-        make_tiny_policy(tmp_path, vocab=258)
 
 
 def digest_of(folder: Path, weights: bytes, config: str = "{}") -> str:

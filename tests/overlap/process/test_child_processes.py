@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
-import signal
 import socket
 import subprocess
 from array import array
@@ -26,11 +25,6 @@ PAUSE = "import signal; signal.pause()"
 @pytest.fixture
 def life(tmp_path: Path) -> ChildProcesses:
     return ChildProcesses("engine", EngineError, tmp_path, tmp_path / "log")
-
-
-def test_making_one_starts_and_writes_nothing(life: ChildProcesses, tmp_path: Path) -> None:
-    assert list(tmp_path.iterdir()) == []
-    assert life.pids() == ()
 
 
 async def wait(life: ChildProcesses) -> None:
@@ -174,13 +168,6 @@ def test_messages_arrive_whole_and_in_order() -> None:
             for _ in range(2):  # cut short, and nothing more
                 with pytest.raises(EOFError):
                     receive_message(stream)
-
-
-async def test_a_stopped_process_is_closed_all_the_same(life: ChildProcesses) -> None:
-    process = life.spawn("the engine process", ["-c", PAUSE], {})
-    os.kill(process.pid, signal.SIGSTOP)
-    await life.close()
-    assert process.poll() == -signal.SIGKILL
 
 
 @pytest.mark.parametrize(

@@ -83,16 +83,6 @@ input()
     wait_until(lambda: not (tmp_path / "scratch").exists())
 
 
-def test_a_detached_one_says_what_it_found() -> None:
-    reaper = Reaper(f"{MINE}-apart", detached=True).start()
-    assert reaper.pid is None
-    with sleeper(dict(os.environ) | {RUN: reaper.run}) as found:
-        swept = reaper.close()
-        found.kill()
-    assert swept == Swept((found.pid,))
-    assert reaper.close() == Swept()
-
-
 def test_a_forked_child_that_holds_the_pipe_does_not_keep_the_reaper_waiting() -> None:
     run = driver("""
 child = subprocess.Popen(["sleep", "600"])

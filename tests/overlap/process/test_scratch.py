@@ -178,22 +178,3 @@ def test_what_a_caller_sees_of_an_end_is_one_traceback() -> None:
         with pytest.raises(kind) as raised, handle_interrupts() as interrupts:
             run_to_end(work, interrupts)
         assert "".join(traceback.format_exception(raised.value)).count("Traceback") == 1
-
-
-def test_who_waits_for_a_loop_in_another_thread_looks_up_for_signals(monkeypatch: pytest.MonkeyPatch) -> None:
-    join, waits = threading.Thread.join, list[float | None]()
-
-    def noted(self: threading.Thread, timeout: float | None = None) -> None:
-        if self.name == "overlap-run":
-            waits.append(timeout)
-        join(self, timeout)
-
-    async def work() -> None:
-        """Ends at once."""
-
-    async def cell() -> None:
-        monkeypatch.setattr(threading.Thread, "join", noted)
-        run_to_end(work, Interrupts())
-
-    asyncio.run(cell())
-    assert None not in waits
