@@ -24,7 +24,6 @@ from recipes.code_rl.evaluate import DEFAULT_CONFIG, OTHER_CONFIG, fitting_here,
 from recipes.code_rl.evaluation_sets import (
     HELD_OUT,
     KNOWN,
-    PUBLISHED,
     ContestWindow,
     EvaluationTask,
     code_task,
@@ -142,13 +141,6 @@ def test_without_arguments_the_default_policy_answers_the_held_out_problems_that
     assert (asked.draw, asked.ks, asked.limit) == (SamplingOptions(16, 0.6, 0.95), (1, 8), None)
 
 
-def test_a_policy_that_reasons_is_evaluated_on_the_published_sets() -> None:
-    asked = asked_for(["agentica-org/DeepCoder-14B-Preview"])
-    assert tuple(found.name for found in asked.sets) == PUBLISHED
-    assert asked.cfg.model.response_tokens == 65536
-    assert str(asked.sets[0].window) == "2024-08-01..2025-02-01"
-
-
 def test_a_policy_of_a_run_is_asked_as_it_was_trained(tmp_path: Path) -> None:
     run = tmp_path / "first"
     (run / "policy").mkdir(parents=True)
@@ -219,18 +211,6 @@ def test_problems_of_every_set_keep_all_of_their_tests_and_ids_name_the_set(tmp_
     assert [prompt.id for prompt in prompts] == ["a/inc", "b/inc"]
     assert {len(prompt.data.problem.cases) for prompt in prompts} == {40}
     assert task.prompts(Bytes(), "train") == []
-
-
-def test_a_published_set_that_cannot_be_read_is_told_with_how_a_copy_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    def unreachable(source: str, judging: object, field: str, **_: object) -> None:
-        raise ConfigError(field, source, "cannot be loaded from the hub")
-
-    monkeypatch.setattr("recipes.code_rl.evaluation_sets.load_problems", unreachable)
-    for word, copied in (("mbpp+", True), ("mbpp+=/my/file.jsonl", False)):
-        (asked,) = requested_sets([word], ContestWindow(), ())
-        with pytest.raises(ConfigError, match="cannot be loaded from the hub") as refused:
-            read_set(asked, load_config(None, []))
-        assert refused.value.way_out.endswith("; a copy of your own is named --set mbpp+=FILE") == copied
 
 
 # --- wrong words ----------------------------------------------------------------------------------------------

@@ -75,15 +75,6 @@ def test_a_stdio_prompt_asks_for_a_silent_program_in_an_empty_fence(source: str)
     assert "standard input" in text(prompt)
 
 
-def test_prompts_are_the_same_every_time_and_splits_share_nothing(source: str) -> None:
-    task = CodeTask(train=source)
-    train, heldout = (task.prompts(Bytes(), split) for split in ("train", "heldout"))
-    assert [p.id for p in train] == [p.id for p in CodeTask(train=source).prompts(Bytes(), "train")]
-    assert {p.id for p in train}.isdisjoint(p.id for p in heldout)
-    assert len(train) + len(heldout) == 41
-    assert heldout
-
-
 def test_a_heldout_source_may_share_no_problem_with_train(source: str) -> None:
     with pytest.raises(ConfigError, match="trained on too"):
         CodeTask(train=source, heldout=source).prompts(Bytes(), "train")

@@ -172,28 +172,6 @@ def test_rows_of_a_process_of_its_own_come_one_by_one_and_its_death_is_one(rows)
     assert last == {"check": "dies x", "ok": False, "why": "exit code 3"}
 
 
-def test_what_is_carried_is_pinned_measured_and_comes_with_the_command_to_run_there(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture
-) -> None:
-    monkeypatch.syspath_prepend(ROOT / "scripts" / "gpu")
-    carry = importlib.import_module("_carry")
-    pins = carry.pins()
-    assert pins["deepspeed"].startswith("deepspeed==")
-    assert {*carry.BUILT, *carry.WHEELS} <= pins.keys()
-
-    def pack(folder: Path, python: str) -> None:
-        (folder / f"one-{python}.whl").write_bytes(bytes(2**20 * size))
-
-    monkeypatch.setattr(carry, "pack", pack)
-    monkeypatch.setattr(carry, "repository_mib", lambda: 10.0)
-    monkeypatch.setattr(sys, "argv", ["_carry.py", str(tmp_path)])
-    for size, code in ((1, 0), (55, 1)):
-        assert carry.main() == code
-        said = capsys.readouterr()
-        assert f"{size + 10:6.1f} MiB  with the repository" in said.out
-        assert (f"--target {carry.SITE} {tmp_path}/*.whl" in said.out, bool(said.err)) == (not code, bool(code))
-
-
 @pytest.mark.parametrize(
     ("words", "message"),
     [

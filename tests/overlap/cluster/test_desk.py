@@ -96,15 +96,6 @@ async def test_jobs_of_a_moment_go_in_one_parcel_with_each_problem_once_and_larg
     assert not desk.held
 
 
-async def test_a_job_that_was_withdrawn_before_it_was_sent_is_not_sent_and_its_problem_is_there_for_the_next() -> None:
-    desk = at(node := Heard())
-    desk.give(first := job(1))
-    desk.withdraw(first)
-    desk.give(job(2))
-    await work(desk, 1.0)
-    assert node.judged == [2]
-
-
 async def test_a_node_forgets_the_problems_of_which_no_job_came_for_longest_and_gets_them_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -155,17 +155,6 @@ def test_a_learner_learns_from_the_new_rewards(lab: Lab) -> None:
     assert rewards == [[1.0, 0.0, 0.0, 0.0]] * len(rewards) != []
 
 
-def test_fields_the_task_and_the_reward_are_set_as_elsewhere(lab: Lab) -> None:
-    lab.stage.cfg = lab.stage.cfg.replace({"data.options": {"tests_per_problem": 3}})
-    lab.judge(before(lab.keep()))
-    words = ["rollout", "--answers", str(lab.run)]
-    assert cli.main([*words, "data.task=mine:Other", "verify.cpu_s=9"]) == 0
-    assert (lab.asked[-1].data.task, lab.asked[-1].verify.cpu_s) == ("mine:Other", 9.0)
-    assert cli.main([*words, "--reward", "my_rewards:accuracy", "--style", "trl", "data.options.label=answer"]) == 0
-    assert lab.asked[-1].data.task == "overlap.rewards:RewardTask"
-    assert lab.asked[-1].data.options == {"reward": "my_rewards:accuracy", "style": "trl", "label": "answer"}
-
-
 def test_answers_to_other_prompts_are_left_out_and_counted(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     rows = lab.keep()
     lab.judge(lambda t: 1.0)

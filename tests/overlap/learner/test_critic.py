@@ -9,13 +9,12 @@ from dataclasses import replace
 
 import pytest
 import torch
-import transformers
 from plain_backend import PlainBackend, plain_trainer
 from responses import response, some_groups
 
 from overlap.config.fields import Config, ModelConfig
 from overlap.config.learn import CriticConfig, LearnConfig
-from overlap.errors import ConfigError, LearnerError
+from overlap.errors import ConfigError
 from overlap.learner.critic import ValueHead, load_trunk, read_values
 from overlap.learner.gae import gae
 from overlap.learner.micro_batch import MicroBatch, PackedRow, PromptGroup, SplitConfig, mini_batches
@@ -97,16 +96,6 @@ def test_first_values_are_nothing(tiny, dtype):
     values = values_of(trunk, head, [1, 2], [3, 4, 5])
     assert values.tolist() == [0.0] * 3
     assert (values.dtype, head.linear.weight.dtype, head.linear.bias) == (torch.float32, torch.float32, None)
-
-
-def test_the_trunk_has_no_output_layer(tmp_path):
-    sizes = {"vocab_size": 64, "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 1,
-             "num_attention_heads": 2, "tie_word_embeddings": False}  # fmt: skip
-    transformers.LlamaForCausalLM(transformers.LlamaConfig(**sizes)).save_pretrained(tmp_path)
-    trunk = load(tmp_path)
-    assert not [name for name, _ in trunk.named_parameters() if "lm_head" in name]
-    head = ValueHead(32)
-    assert values_of(trunk, head, [1, 2], [63, 64, 4000]).isfinite().all()  # ids of a larger policy's padding
 
 
 def test_a_critic_that_cannot_be_loaded_is_blamed_by_its_own_name(tmp_path):
@@ -287,20 +276,3 @@ def test_constant_rewards_make_no_number_that_is_none(trainer, constant, normali
         assert all(math.isfinite(value) for name, value in told.items() if not name.startswith("landing"))
         assert told["critic/explained_variance"] == 0.0
         assert told["critic/return_mean"] == pytest.approx(constant)
-
-
-def test_a_loss_that_is_no_number_says_what_to_lower(trainer):
-    with pytest.raises(LearnerError, match=r"the critic's loss of rank 0 is nan: lower critic\.lr"):
-        trainer({}).step(toy(random.Random(0), math.nan))
-
-
-def test_the_head_comes_back_as_it_was(trainer, tmp_path):
-    made = trainer()
-    made.step(batch())
-    assert all(p.grad is None for p in made.critic.head.parameters())  # no step sees the one before
-    made.critic.save_head(tmp_path)
-    other = trainer()
-    other.critic.load_head(tmp_path)
-    assert weights(other.critic.head) == weights(made.critic.head)
-    moments = [optimizer.state_dict()["state"][0] for optimizer in (o.critic._head_optimizer for o in (made, other))]
-    assert all(torch.equal(moments[0][name], moments[1][name]) for name in moments[0])

@@ -78,15 +78,6 @@ def test_the_log_probs_of_kept_samples_are_those_before_the_step(
     assert trainer.kept.take() == {}
 
 
-def test_nothing_is_told_of_samples_that_are_not_kept(tiny: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    trainer = plain_trainer(monkeypatch, config(), tiny, total_updates=1)
-    batch = make_batch(0)
-    trainer.step(flatten(batch, kept=[2]))
-    assert {name for name, _ in trainer.kept.take()} == {s.id for s in batch.groups[2].samples}
-    trainer.step(flatten(batch))
-    assert trainer.kept.take() == {}
-
-
 def test_a_last_token_that_is_not_in_the_loss_has_no_log_prob() -> None:
     import torch
 

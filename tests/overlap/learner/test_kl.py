@@ -11,7 +11,7 @@ import torch
 from overlap.config.learn import CriticConfig, LearnConfig
 from overlap.learner.correction import Sampled
 from overlap.learner.gae import credit
-from overlap.learner.kl import KL_ESTIMATES, to_go
+from overlap.learner.kl import KL_ESTIMATES
 from overlap.learner.loss import token_loss
 
 LOGITS = torch.tensor([0.3, -1.1, 0.8, 0.0, -0.4], dtype=torch.float64)
@@ -74,16 +74,6 @@ def test_both_estimates_are_unbiased():
     mean = {name: (new.exp() * estimate(new, REFERENCE)).sum().item() for name, estimate in KL_ESTIMATES.items()}
     assert (mean["k1"], mean["k3"]) == pytest.approx((exact, exact), abs=1e-12)
     assert (KL_ESTIMATES["k3"](new, REFERENCE) >= 0).all()
-
-
-@pytest.mark.parametrize("name", KL_ESTIMATES)
-@pytest.mark.parametrize(("new", "reference"), [(-300.0, 0.0), (0.0, -300.0)])
-def test_absurd_log_probs_have_finite_estimates_and_gradients(name, new, reference):
-    given = torch.tensor([new], requires_grad=True)
-    estimate = KL_ESTIMATES[name](given, torch.tensor([reference]))
-    estimate.backward()
-    assert math.isfinite(estimate.item())
-    assert math.isfinite(given.grad.item())
 
 
 # --- gradients of one token ---------------------------------------------------------------------------------
@@ -178,11 +168,6 @@ def test_where_the_kl_alone_teaches_a_token_answers_for_its_own():
 # --- in the reward ------------------------------------------------------------------------------------------
 
 
-def test_a_token_answers_for_what_comes_behind_it_in_its_response_alone():
-    values = torch.tensor([1.0, 2.0, 4.0, 8.0])
-    assert to_go(values, sampled_of(values, owners=[0, 0, 0, 1])).tolist() == [7.0, 6.0, 4.0, 8.0]
-
-
 @pytest.mark.parametrize(
     ("advantage", "taken"), [("none", [0.1, -0.3, 0.2]), ("group", [-0.2, -0.3, 0.2]), ("global", [-0.2, -0.3, 0.2])]
 )
@@ -230,12 +215,3 @@ def test_a_critic_sees_the_penalty_on_every_token_and_the_reward_on_the_last():
     middle = rewards[1] + 0.75 - 0.25 + 0.5 * last
     assert found.advantages.tolist() == pytest.approx([rewards[0] + 0.25 - 0.5 + 0.5 * middle, middle, last])
     assert found.targets.tolist() == pytest.approx([0.8, 0.9, 0.7])  # what is still to come
-
-
-def test_a_response_that_was_cut_off_has_its_penalties_and_the_critics_word_behind_them():
-    values = torch.tensor([0.5, 0.5, 0.25, 0.75], dtype=torch.float64)
-    costs = torch.tensor([0.1, 0.0, -0.2, 0.0], dtype=torch.float64)
-    cfg = CriticConfig(lambda_policy=0.5)
-    found = credit(values, torch.tensor([0.5]), sampled_of(values), cfg, costs)
-    assert found.advantages.tolist() == pytest.approx([-0.08125, 0.0375, 0.575, -0.25])
-    assert found.targets.tolist() == pytest.approx([0.6, 0.7, 0.7, 0.5])

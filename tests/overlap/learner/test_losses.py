@@ -111,18 +111,6 @@ def test_a_dual_clip_is_off_unless_it_is_asked_for_and_belongs_to_ppo():
         LearnConfig(dual_clip=1)
 
 
-def test_cispo_around_the_policy_that_sampled_is_the_plain_gradient_with_truncated_weights(bounded):
-    """ScaleRL's form of it: one ratio to the engine's policy, cut."""
-    new, _, sampled = made(seed=4)
-    cispo = LearnConfig(loss="cispo", correction="none", clip_high=HIGH)
-    scale_rl = LearnConfig(loss="pg", correction="tis")
-    first = gradient(lambda x: token_loss(x, sampled, cispo, old=sampled.engine, first=False).total, new)
-    bounded("tis", 1 + HIGH)
-    second = gradient(lambda x: token_loss(x, sampled, scale_rl, first=False).total, new)
-    assert torch.allclose(first, second, atol=1e-12)
-    assert (torch.exp(new - sampled.engine) > 1 + HIGH).any()
-
-
 @pytest.mark.promise("losses")
 @pytest.mark.parametrize(("name", "low", "high"), [("ppo", 0.2, 0.28), ("cispo", 1.0, 4.0), ("gspo", 3e-4, 4e-4)])
 def test_bounds_that_are_not_given_are_the_published_ones(name, low, high):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from array import array
 
 import pytest
@@ -109,13 +108,6 @@ def test_log_probs_are_those_of_transformers_at_the_temperature(tiny, dtype):
     assert torch.allclose(got, expected, atol=1e-4 if dtype == torch.float32 else 0.1)
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_llama_shares_its_prompts(tiny, dtype):
-    model = load(tiny, dtype)
-    assert choose_attention(model, CPU)
-    assert model.policy.config._attn_implementation == NAME
-
-
 def saved(path, family, **changes):
     sizes = {
         "vocab_size": 64, "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2,
@@ -162,15 +154,6 @@ def test_a_checkpoint_that_would_become_another_model_is_refused(tiny, tmp_path,
 
 def test_what_every_model_makes_anew_may_stand_in_a_checkpoint(tiny, tmp_path):
     load(edited(tiny, tmp_path / "old", {"model.layers.0.self_attn.rotary_emb.inv_freq": torch.ones(16)}))
-
-
-def test_a_policy_that_is_no_checkpoint_is_a_user_fault(tiny, tmp_path):
-    with pytest.raises(ConfigError, match=r"model\.policy=.*nowhere"):
-        load(tmp_path / "nowhere")
-    folder = shutil.copytree(tiny, tmp_path / "new")
-    (folder / "config.json").write_text('{"model_type": "unheard-of"}')
-    with pytest.raises(ConfigError, match="unheard-of"):
-        load(folder)
 
 
 def test_a_model_of_another_build_is_refused_in_one_line(tiny):

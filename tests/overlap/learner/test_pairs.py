@@ -13,8 +13,8 @@ from responses import each_alone, response
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from overlap.learner.attention import packed_attention
-from overlap.learner.micro_batch import PromptGroup, SplitConfig, make_rows, mini_batches, row_cost
-from overlap.learner.pairs import causal_pairs, fits_mask, shared_pairs
+from overlap.learner.micro_batch import PromptGroup, SplitConfig, mini_batches
+from overlap.learner.pairs import causal_pairs, shared_pairs
 from overlap.learner.tensors import to_tensors
 
 K = 1024
@@ -25,21 +25,6 @@ def test_a_shared_prompt_is_computed_once(prompt, responses):
     alone = [prompt + length for length in responses]
     saved = (len(responses) - 1) * prompt * (prompt + 1) // 2
     assert shared_pairs(prompt, responses) == sum(n * (n + 1) // 2 for n in alone) - saved
-
-
-@pytest.mark.parametrize(
-    ("prompts", "responses", "fits"),
-    [
-        ([160] * 8, [96] * 64, True),  # the default recipe
-        ([160], [], True),
-        ([256], [383], True),
-        ([256], [400], False),  # more pairs than SMALL
-        ([600], [10], False),  # prompts are padded, too
-        ([160] * 100, [96] * 2000, False),  # more entries than MASK
-    ],
-)
-def test_a_mask_is_for_what_is_small(prompts, responses, fits):
-    assert fits_mask(prompts, responses) == fits
 
 
 def long_group(prompt: int, lengths: list[int]) -> PromptGroup:
@@ -79,16 +64,6 @@ def kernel_pairs(micro) -> int:
         packed_attention(None, query, key, key, None, layout=tensors.layout)
     assert counted
     return sum(counted)
-
-
-@pytest.mark.parametrize(
-    ("lengths", "pairs"),
-    [([30, 50], 20 * 20 + 30 * 50 + 50 * 70), ([1000, 3000], 210 + 20 * 4000 + 500500 + 4501500)],
-)
-def test_ranks_are_balanced_by_the_pairs_that_are_computed(lengths, pairs):
-    """Under a mask rectangles, else triangles; at width 1/6 the cost is tokens and pairs."""
-    (row,) = make_rows(long_group(20, lengths), 10**6)
-    assert row_cost(row, 1 / 6) == pytest.approx(row.length + pairs)
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 3, 8])

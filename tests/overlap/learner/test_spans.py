@@ -102,13 +102,6 @@ def test_a_number_type_keeps_its_exactness(dtype, bound):
         assert (one - other).abs().max() < 5 * bound
 
 
-def test_values_of_another_width_than_keys_are_attended_to_plainly():
-    query, key, _ = qkv()
-    value = torch.randn(1, 2, LENGTH, 24, dtype=torch.float64)
-    got = span_attention(query, key, value, make_spans(ROWS, "cpu"), None)
-    assert torch.allclose(got, by_mask(query, key, value, 0.25), atol=1e-12)
-
-
 def test_picked_gradients_add_up_in_float32():
     """Each is half a step of bfloat16 at 1: added one by one in bfloat16 they would be lost."""
     from overlap.learner.spans import _Pick

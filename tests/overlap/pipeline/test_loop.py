@@ -6,13 +6,13 @@ import asyncio
 from dataclasses import replace
 
 import pytest
-from fake_loops import LOOPS, components, config, jitter, position_after, run_loop
+from fake_loops import LOOPS, components, config, jitter, run_loop
 from journal import essence
 
 from overlap.core import Batch, Request, Scored, StepReport, Trajectory, WeightUpdate
 from overlap.errors import EmptyBatchesError, EngineError, LearnerError, ParityError, StageError, StaleBatchError
 from overlap.fakes import FakeGenerator, FakeLearner, FakeVerifier, fake_prompts
-from overlap.pipeline.learning import Components, StepResult
+from overlap.pipeline.learning import StepResult
 from overlap.pipeline.loop import overlapped, serial
 from overlap.pipeline.prompts import PromptStream
 
@@ -236,30 +236,6 @@ def test_the_learner_never_receives_an_empty_batch() -> None:
     assert len(results) == 12
     assert any(r.report is None for r in results)
     assert all(b.groups for b in made.learner.batches)
-
-
-@both_loops
-@pytest.mark.parametrize("refill", [0, 2, 8])
-def test_a_resumed_run_goes_on_with_the_batches_of_the_unbroken_one(loop, refill: int) -> None:
-    def fresh(version: int = 0) -> Components:
-        verifier, learner = FakeVerifier(seed=5, solved=0.3), FakeLearner(first_version=version)
-        return components(generator=FakeGenerator(seed=5), verifier=verifier, learner=learner)
-
-    cfg = config(rollout__refill_groups=refill)
-    whole = run_loop(loop, cfg, fresh())
-    at = position_after(whole[:2])
-    rest = run_loop(loop, cfg, fresh(at.version), at=at)
-    assert [essence(r.batch) for r in rest] == [essence(r.batch) for r in whole[2:]]
-
-
-def test_what_is_to_be_done_first_happens_before_anything_is_admitted() -> None:
-    made, seen, prompts = components(), [], PromptStream(fake_prompts(3), 0)
-
-    async def on_ready() -> None:
-        seen.append((made.generator.version, prompts.position))
-
-    run_loop(overlapped, config(), made, prompts, on_ready=on_ready)
-    assert seen == [(0, 0)]
 
 
 @both_loops

@@ -109,35 +109,6 @@ def test_what_is_not_at_its_end_is_kept_and_takes_no_longer_than_it_would_have(s
     assert told == [], "the time in which the engine sleeps is no stall"
 
 
-def test_an_engine_that_drains_has_nothing_to_keep() -> None:
-    engine = Sleeper(landing="drain")
-    learner = Learner(engine)
-    results = run_loop(overlapped, asked(), components(generator=engine, learner=learner))
-    assert learner.kept == [0] * 6
-    assert {len(s.trajectory.spans) for r in results for s in r.batch.all_samples} == {1}
-
-
-def test_what_hangs_in_an_engine_that_is_awake_is_still_begun_again() -> None:
-    class Hanging(Sleeper):
-        hung = 0
-
-        async def _sample(self, request: Request) -> Any:
-            if request.id == "g7s1" and not self.hung:
-                self.hung += 1
-                await asyncio.sleep(10_000)
-            return await super()._sample(request)
-
-    engine, told = Hanging(), list[str]()
-    results = run_loop(
-        overlapped,
-        asked(),
-        components(generator=engine, learner=Learner(engine)),
-        on_stall=lambda pending, given_up: told.extend(f"{p.id} {given_up}" for p in pending),
-    )
-    assert told == ["g7s1 False"]
-    assert len(results) == 6
-
-
 @pytest.mark.parametrize("what", ["sleep", "wake weights", "load", "wake cache"])
 def test_a_failure_over_kept_requests_ends_the_run_and_all_of_them(what: str) -> None:
     async def main() -> None:

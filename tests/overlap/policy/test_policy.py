@@ -245,12 +245,6 @@ def test_what_a_killed_conversion_left_is_removed_by_the_next(conversions: list[
     assert cached_entries() == [entry.name]
 
 
-def test_a_cache_that_cannot_be_written_is_a_user_fault(tmp_path: Path, conversions: list[Path]) -> None:
-    (tmp_path / "overlap-rl").touch()
-    with pytest.raises(ConfigError, match="OVERLAP_CACHE"):
-        resolve_policy(DEFAULT_POLICY)
-
-
 def test_a_lock_held_by_another_process_ends_the_wait_in_time(
     conversions: list[Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:

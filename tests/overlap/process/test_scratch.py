@@ -29,14 +29,6 @@ def tmp(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_the_directory_is_there_inside_and_gone_after(tmp: Path) -> None:
-    with scratch_directory() as (path, _):
-        assert path.parent == tmp
-        assert path.stat().st_mode & 0o777 == 0o700
-        (path / "left").touch()
-    assert list(tmp.iterdir()) == []
-
-
 @pytest.mark.parametrize("kept", [False, True])
 def test_what_torch_compiles_goes_with_the_directory_unless_the_user_keeps_it(
     kept: bool, tmp: Path, monkeypatch: pytest.MonkeyPatch
