@@ -193,16 +193,6 @@ def test_a_window_holds_the_contests_of_its_first_and_last_day_and_those_between
         read_set(requested_sets([source], ContestWindow(last=date(2020, 1, 1)), ())[0], CFG)
 
 
-@pytest.mark.parametrize(("days", "bad"), [(("2024-08-01", None, "soon"), 2), ((), 0)])
-def test_a_date_that_cannot_be_read_is_counted_and_a_set_without_dates_is_evaluated_whole(
-    days: tuple[Any, ...], bad: int, tmp_path: Path
-) -> None:
-    source = dated(tmp_path, *days) if days else jsonl(tmp_path / "own.jsonl", OWN)
-    found = read_set(requested_sets([source], ContestWindow(first=date(2024, 1, 1)), ())[0], CFG)
-    assert (len(found.problems.problems), [row.reason for row in found.problems.left_out]) == (1, ["malformed"] * bad)
-    assert (found.outside, found.dated) == (0, bool(days))
-
-
 def test_problems_of_every_set_keep_all_of_their_tests_and_ids_name_the_set(tmp_path: Path) -> None:
     many = {**OWN, "tests": [{"input": f"[{n}]", "output": str(n + 1)} for n in range(40)]}
     sets = requested_sets([f"{name}={jsonl(tmp_path / name, many)}" for name in ("a", "b")], ContestWindow(), ())

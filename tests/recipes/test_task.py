@@ -10,9 +10,8 @@ import pytest
 from places import ROOT
 from rows import Bytes
 
-from overlap.config.fields import Config, DataConfig, ModelConfig, VerifyConfig
+from overlap.config.fields import Config
 from overlap.config.load import load_config
-from overlap.config.rollout import RolloutConfig
 from overlap.core import LeftOut, Prompt
 from overlap.errors import ConfigError
 from overlap.rows import sources
@@ -130,17 +129,6 @@ def test_task_and_prompts_can_go_to_another_process(asked: tuple[CodeTask, Promp
     copy, prompt = pickle.loads(pickle.dumps(asked))
     assert copy == asked[0]
     assert copy.reward(prompt, "", None) == 0.0
-
-
-def test_the_task_is_made_from_the_configuration(source: str) -> None:
-    cfg = Config(
-        model=ModelConfig(policy="/models/mine"),
-        data=DataConfig(train=source, options={"tests_per_problem": 3, "preamble": "none", "packages": ["numpy"]}),
-        rollout=RolloutConfig(stop=("```",)),
-        verify=VerifyConfig(cpu_s=2.0),
-    )
-    task = load_task(cfg.data.task, cfg)
-    assert task == CodeTask(source, "", Judging(3, 2.0, "none", ("numpy",)), ("```",))
 
 
 @pytest.mark.parametrize("how", ["divided", "split file", "split file twice", "named"])

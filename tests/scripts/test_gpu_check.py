@@ -19,14 +19,8 @@ import psutil
 import pytest
 from gpu_stages import dies, two_rows
 from places import ROOT
-from shapes import SMALL
 from wide import wide
 
-from overlap.placement.devices import Devices
-from overlap.placement.memory import held as held_in
-from overlap.placement.planned_run import PlannedRun, Seats
-
-GIB = 2**30
 STAGES = re.findall(r"^([a-z]+) {2,}", (ROOT / "scripts/gpu/_stages.py").read_text().split('"""')[1], re.MULTILINE)
 STAGE = """
 import json, os, signal, subprocess, sys
@@ -82,20 +76,6 @@ def test_a_stage_that_hangs_is_ended_with_all_that_it_has_started(check) -> None
     assert report["stages"]["memory"][-1]["why"].startswith("took more than 2 s")
 
 
-def test_the_file_has_every_row_as_soon_as_it_is_there_and_says_which_stage_has_not_ended(
-    check, tmp_path: Path
-) -> None:
-    module, out = importlib.import_module("check"), tmp_path / "new" / "figures.json"
-    report, read = module._Report(out, ["a GPU"]), lambda: json.loads(out.read_text())
-    report.begin("ipc")
-    assert read()["stages"] == {"ipc": []}
-    report.add("ipc", {"check": "one", "ok": True})
-    assert (read()["stages"]["ipc"], read()["seconds"]) == ([{"check": "one", "ok": True}], {"ipc": None})
-    report.end("ipc")
-    assert read()["seconds"]["ipc"] >= 0
-    assert [path.name for path in out.parent.iterdir()] == ["figures.json"]
-
-
 def test_stages_that_want_an_engine_are_left_out_by_name_where_vllm_is_missing(check) -> None:
     code, report = check("sync", "learner", missing=("vllm",))
     (row,) = report["stages"]["sync"]
@@ -127,36 +107,6 @@ def test_where_there_is_no_gpu_nothing_is_checked_but_in_a_rehearsal(check) -> N
 
 def test_the_stages_that_are_explained_are_those_that_there_are(check) -> None:
     assert tuple(STAGES) == importlib.import_module("check").STAGES
-
-
-@pytest.mark.parametrize(("used", "held"), [(1.05, True), (1.2, False)])
-def test_memory_that_a_gpu_has_in_use_may_be_a_tenth_over_the_plan(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, used: float, held: bool
-) -> None:
-    monkeypatch.syspath_prepend(ROOT / "scripts" / "gpu")
-    stages = importlib.import_module("_stages")
-    monkeypatch.setattr(stages, "resolve_policy", lambda name: tmp_path)
-    monkeypatch.setattr(stages, "read_shape", lambda policy: SMALL)
-    monkeypatch.setattr(stages, "devices_here", lambda wanted: Devices.gpus(1, 80 * GIB))
-    planned: dict[str, float] = {}
-
-    def seen(asked: PlannedRun, seats: Seats) -> Any:
-        plan = held_in(asked, seats)
-        moments = plan["GPU 0"]
-        planned.update({name: sum(moments[moment].values()) / GIB for name, moment in stages.MOMENTS.items()})
-        return plan
-
-    class Measured(dict[str, Any]):
-        """A run's last row, in which a GPU of 80 GiB has so much more in use than is planned."""
-
-        def __missing__(self, name: str) -> float:
-            return 80 - used * planned[name.removeprefix("memory/").removesuffix("_free_gib")]
-
-    monkeypatch.setattr(stages, "held", seen)
-    monkeypatch.setattr(stages, "_trained", lambda *_: Measured(check="a run", ok=True))
-    rows = list(stages.stage("memory", stages.Place(tmp_path, "cuda", "a policy")))
-    assert [row["ok"] for row in rows] == [True, held, held, held]
-    assert [row["used_gib"] / row["planned_gib"] for row in rows[1:]] == pytest.approx([used] * 3)
 
 
 @pytest.fixture

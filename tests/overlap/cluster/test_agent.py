@@ -93,16 +93,6 @@ async def test_a_job_that_fails_is_answered_also_where_that_is_a_bug(
     assert text in str(raised)
 
 
-async def test_an_agent_with_nothing_to_say_says_so_in_time_and_at_once_when_it_is_nudged(agent: NodeJudge) -> None:
-    assert not (await exchange(agent, wait_s=3.0)).answers
-    assert now() == pytest.approx(3.0)
-    asking = asyncio.create_task(exchange(agent, wait_s=3.0))
-    await asyncio.sleep(1.0)
-    await agent.nudge()
-    assert not (await asking).answers
-    assert now() == pytest.approx(4.0)
-
-
 async def test_a_withdrawn_job_is_cancelled_and_not_answered_and_makes_room(agent: NodeJudge, pool: FakePool) -> None:
     await exchange(agent, [job(number) for number in range(1, 6)], PROBLEMS, wait_s=0.05)
     reply = await exchange(agent, withdrawn=[1, 4, 77])

@@ -14,7 +14,7 @@ from fake_nodes import FakeNode
 
 from overlap.clock import DRIFT, Offset, now
 from overlap.cluster import desk as desk_module
-from overlap.cluster.desk import CALL_S, PACE_LONG_S, PACE_S, PARCEL_BYTES, SHARE, SLOW, Desk, NodeWork, Router, pace_s
+from overlap.cluster.desk import PARCEL_BYTES, SLOW, Desk, NodeWork, Router
 from overlap.cluster.nodes import BEAT_S, SILENT_S, Facts, NodeLost, NodeParcel, NodeReply, NodeSilent
 from sandbox.core.nouns import Case, Program
 from sandbox.core.problem import Problem
@@ -60,23 +60,6 @@ async def work(desk: Desk, seconds: float) -> None:
     await asyncio.sleep(seconds)
     working.cancel()
     await asyncio.gather(working, return_exceptions=True)
-
-
-@pytest.mark.parametrize(
-    ("nodes", "mean_s", "pace"),
-    [
-        (3, 0.0, PACE_S),
-        (3, 1.0, PACE_S),
-        (3, 20.0, 0.2),  # answers of long jobs wait for each other a little
-        (3, 600.0, PACE_LONG_S),
-        (1000, 1.0, 1000 * CALL_S / SHARE),
-        (3000, 600.0, 3000 * CALL_S / SHARE),
-    ],
-)
-def test_the_calls_to_all_nodes_cost_the_driver_a_share_of_a_core_at_most(
-    nodes: int, mean_s: float, pace: float
-) -> None:
-    assert pace_s(nodes, mean_s) == pytest.approx(pace)
 
 
 async def test_jobs_of_a_moment_go_in_one_parcel_with_each_problem_once_and_large_ones_in_one_after_the_other() -> None:

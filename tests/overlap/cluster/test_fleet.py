@@ -144,14 +144,6 @@ async def test_a_process_that_cannot_be_started_there_ends_the_life(life: ChildP
     assert life.over
 
 
-@pytest.mark.virtual
-async def test_an_engine_has_its_own_node_again_as_long_as_that_is_there() -> None:
-    cluster, told = Cluster(4, 4, 4, 4), list[str]()
-    fleet, (first, second) = fleet_of(cluster, tell=told.append), seats(cluster)
-    assert [await fleet.take(seat) for seat in (first, second, first)] == [first, second, first]
-    assert told == []
-
-
 @pytest.mark.promise("cluster-parts")
 @pytest.mark.virtual
 async def test_an_engine_whose_node_is_gone_moves_to_one_that_is_free_and_large_enough() -> None:

@@ -16,7 +16,7 @@ from overlap import cli
 from overlap.commands import standalone
 from overlap.config.fields import Config
 from overlap.config.load import load_config
-from overlap.core import Scored, Trajectory, WeightUpdate
+from overlap.core import WeightUpdate
 from overlap.errors import ConfigError
 from overlap.fakes import fake_prompts
 from overlap.run import open_close as opening
@@ -178,19 +178,3 @@ def test_a_problem_file_may_have_any_name(data: Path, name: str) -> None:
     out = data.parent / "found.jsonl"
     assert cli.main(["check-data", str(file), "--out", str(out)]) == 0
     assert json.loads(out.read_text())["place"] == f"{file}:1"
-
-
-@pytest.mark.parametrize(
-    "command", [["rollout", "--split", "train"], ["filter", "--out", "split.json", "data.train=x"]]
-)
-def test_what_counts_as_a_stall_is_the_configurations(
-    command: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
-) -> None:
-    class Stuck(Verifier):
-        async def score(self, trajectory: Trajectory) -> Scored:
-            return await asyncio.Future()
-
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("overlap.verify.verifier.SandboxVerifier", lambda *a, **k: Stuck())
-    assert cli.main([*command, "run.stall_s=0.3"]) == 1
-    assert "nothing for 0.3 s" in capsys.readouterr().err

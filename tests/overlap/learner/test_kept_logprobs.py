@@ -105,16 +105,6 @@ def replace_row(prompt: array[int], response: Any) -> Any:
     return PackedRow(response.prompt or prompt, (response,))
 
 
-def test_a_sample_of_which_a_branch_is_missing_or_that_taught_nothing_is_left_out() -> None:
-    batch = episodes()
-    values = Packed("f", [-0.5] * 7)
-    parts = [{("g0s0", 0): values}, {("g0s1", 0): values}]
-    assert join_kept(batch, [0], parts, bootstraps=False).keys() == {"g0s1"}
-    whole = [*parts, {("g0s0", 1): Packed("f", [-0.5] * 3)}]
-    assert join_kept(batch, [0], whole, bootstraps=False).keys() == {"g0s0", "g0s1"}
-    assert join_kept(batch, [7], whole, bootstraps=False) == {}
-
-
 class Answering:
     """Stands in for ranks of which each has a part."""
 

@@ -11,7 +11,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from responses import each_alone, response
+from responses import response
 
 from overlap.core import Batch, Group, Prompt, Request, Scored, Trajectory, VersionSpan
 from overlap.errors import EngineError
@@ -181,15 +181,6 @@ def test_all_ranks_make_the_same_number_of_passes_within_the_budget(groups, cfg)
 def test_mini_batches_hold_whole_groups_in_order_and_are_no_more_than_groups(groups, updates, counted):
     minis = mini_batches([group(2, 3, 4)] * groups, SplitConfig(updates, 1, 64, 16))
     assert [m.counted for m in minis] == counted
-
-
-def test_long_rows_have_no_padding_whether_they_share_their_prompts_or_not():
-    groups = [group(100, 900, 300), group(50, 700, 200)]
-    for made in (groups, each_alone(groups)):
-        (mini,) = mini_batches(made, SplitConfig(1, 1, 10**6, 16))
-        assert mini.padding == 0.0
-    (mini,) = mini_batches(groups, SplitConfig(1, 1, 10**6, 16, padded=True))
-    assert mini.padding > 0.4
 
 
 @pytest.mark.parametrize("padded", [True, False])

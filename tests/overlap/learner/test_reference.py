@@ -102,15 +102,6 @@ def scores(model) -> torch.Tensor:
     return found
 
 
-def test_adapters_can_be_taught_by_another_policy_than_their_own(trainer, tiny, large):
-    taught = trainer(large, lora_rank=4)
-    assert taught._reference is not None
-    groups = some_groups(groups=2)
-    found = taught.step(groups)["kl"]
-    assert found == pytest.approx(trainer(large).step(groups)["kl"], rel=1e-3)  # adapters begin as nothing
-    assert found > 0.01
-
-
 @pytest.mark.parametrize("updates", [1, 2])
 def test_a_critic_is_taught_rewards_less_the_penalty_and_the_kl_is_told(trainer, tiny, large, updates):
     """The critic's target of a token is what is still to come: the reward, less the penalties from there on."""

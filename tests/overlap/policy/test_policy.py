@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import multiprocessing
 import os
 import shutil
 import subprocess
@@ -255,59 +254,7 @@ def test_a_lock_held_by_another_process_ends_the_wait_in_time(
         resolve_policy(DEFAULT_POLICY)
 
 
-def _resolve_slowly(cache: str, started: multiprocessing.synchronize.Barrier) -> None:
-    def convert(gguf_path: Path, folder: Path) -> None:
-        with (Path(cache) / "conversions").open("a") as count:
-            count.write("x")
-        (folder / "config.json").write_text("{}")
-
-    from overlap.policy import gguf as policy_gguf
-
-    policy_gguf.convert_gguf = convert
-    policy._shipped_gguf = lambda: (Path("model.gguf"), "1.0")
-    started.wait(30)
-    resolve_policy(DEFAULT_POLICY)
-
-
-def test_processes_that_start_together_convert_once(cache: Path) -> None:
-    context = multiprocessing.get_context("spawn")
-    started = context.Barrier(3)
-    processes = [context.Process(target=_resolve_slowly, args=(str(cache), started)) for _ in range(3)]
-    for process in processes:
-        process.start()
-    for process in processes:
-        process.join(60)
-    assert [process.exitcode for process in processes] == [0, 0, 0]
-    assert (cache / "conversions").read_text() == "x"
-
-
 # --- what is in a checkpoint ----------------------------------------------------------------------------
-
-
-def test_a_tiny_policy_is_a_function_of_its_seed(tmp_path: Path, tiny: Path) -> None:
-    import torch
-
-    torch.manual_seed(5)
-    expected = torch.rand(1)
-    torch.manual_seed(5)
-    weights = {seed: make_tiny_policy(tmp_path / str(seed), seed=seed) / "model.safetensors" for seed in (0, 1)}
-    assert torch.equal(torch.rand(1), expected), "the global random state was touched"
-    assert weights[0].read_bytes() == (tiny / "model.safetensors").read_bytes() != weights[1].read_bytes()
-
-
-def test_a_tiny_tokenizer_writes_bytes_and_reads_them_back(tiny: Path) -> None:
-    from transformers import AutoTokenizer
-
-    tokenizer = AutoTokenizer.from_pretrained(tiny)
-    text = "héllo\n\t😀 \x00"
-    assert tokenizer.encode(text) == list(text.encode())
-    assert tokenizer.decode(tokenizer.encode(text)) == text
-    chat = tokenizer.apply_chat_template(
-        [{"role": "user", "content": "Hi"}], tokenize=False, add_generation_prompt=True
-    )
-    assert tokenizer.encode(chat)[0] == 257
-    assert chat == "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n"
-    assert (tokenizer.pad_token_id, tokenizer.eos_token_id) == (256, 258)
 
 
 def digest_of(folder: Path, weights: bytes, config: str = "{}") -> str:
